@@ -1,0 +1,3 @@
+//! pmem
+pub mod sim;
+pub mod sync;

@@ -1,0 +1,88 @@
+//! Locks that a cooperative scheduler can see.
+//!
+//! Outside an exploration [`Mutex`] is `parking_lot`'s. On a thread that runs under a [`Scheduler`] every acquisition
+//! is a place where another thread may be scheduled, and waiting for a lock hands the processor on instead
+//! of blocking the only thread that runs.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+/// Decides which of the threads of an exploration runs next. Exactly one of them runs at any time.
+pub trait Scheduler: Send + Sync {
+    /// The running thread may be switched here.
+    fn switch(&self);
+
+    /// The running thread cannot go on before another one has run (it waits for a lock).
+    fn blocked(&self);
+}
+
+thread_local! {
+    static ACTIVE: Cell<bool> = const { Cell::new(false) };
+    static SCHEDULER: RefCell<Option<Arc<dyn Scheduler>>> = const { RefCell::new(None) };
+}
+
+/// Puts the calling thread under a scheduler, or takes it out; returns what was there before.
+pub fn set_scheduler(scheduler: Option<Arc<dyn Scheduler>>) -> Option<Arc<dyn Scheduler>> {
+    ACTIVE.set(scheduler.is_some());
+    SCHEDULER.replace(scheduler)
+}
+
+/// A place where the scheduler of this thread, if any, may switch to another thread.
+#[inline]
+pub fn switch_point() {
+    if ACTIVE.get() {
+        with_scheduler(|s| s.switch());
+    }
+}
+
+#[cold]
+fn with_scheduler(f: impl FnOnce(&dyn Scheduler)) {
+    // The scheduler is cloned out, so that it may replace itself while it is called.
+    let scheduler = SCHEDULER.with_borrow(Clone::clone);
+    if let Some(scheduler) = scheduler {
+        f(&*scheduler);
+    }
+}
+
+/// A mutual exclusion lock, not poisoned by panics.
+#[derive(Debug, Default)]
+pub struct Mutex<T>(parking_lot::Mutex<T>);
+
+/// Access to what a [`Mutex`] guards.
+pub type MutexGuard<'a, T> = parking_lot::MutexGuard<'a, T>;
+
+impl<T> Mutex<T> {
+    /// A free lock around `value`.
+    pub const fn new(value: T) -> Self {
+        Self(parking_lot::Mutex::new(value))
+    }
+
+    /// Waits until the lock is free and takes it.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        if ACTIVE.get() { self.lock_scheduled() } else { self.0.lock() }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        switch_point();
+        self.0.try_lock()
+    }
+
+    #[cold]
+    fn lock_scheduled(&self) -> MutexGuard<'_, T> {
+        with_scheduler(|s| s.switch());
+        loop {
+            if let Some(guard) = self.0.try_lock() {
+                return guard;
+            }
+            with_scheduler(|s| s.blocked());
+        }
+    }
+
+    /// What the lock guards, without locking: `&mut` proves that nobody else has it.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+}
