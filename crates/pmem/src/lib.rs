@@ -1,3 +1,22 @@
 //! pmem
 pub mod sim;
 pub mod sync;
+mod area;
+mod cpu;
+mod domain;
+mod error;
+mod fork;
+mod hash;
+mod header;
+mod mapping;
+mod open;
+mod persist;
+mod pool;
+mod ptr;
+pub mod sabotage;
+mod stats;
+mod sync_file;
+mod two_slot;
+extern crate self as pmem;
+pub use area::*; pub use cpu::*; pub use domain::*; pub use error::*; pub use hash::*; pub use header::{FORMAT_VERSION, REGIONS_MAX, NAME_MAX, LAYOUT_MAX};
+pub use mapping::{Moment, Persisted}; pub use open::*; pub use persist::*; pub use pmem_derive::Persist; pub use pool::*; pub use ptr::*; pub use stats::Stats; pub use two_slot::*;

@@ -1,0 +1,50 @@
+# The commands of this repository. `make` alone lists them.
+#
+# `check` only reads; `fmt` and `fix` write. Everything but `test-vm`, `fuzz` and `crash-long` belongs to the gate.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test check fmt fix fuzz test-vm crash-long
+
+SHELL := /bin/bash
+CARGO ?= cargo
+
+# For `make fuzz`: one target and how long.
+FUZZ_TARGET ?= open
+FUZZ_SECONDS ?= 300
+# For `make test-vm`: how often the machine is killed.
+KILLS ?= 50
+# For `make crash-long`: states per scenario, and the seed.
+BUDGET ?= 20000000
+SEED ?= 1
+
+help: ## List the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: ## Install what is missing from Debian (says what it does, runs again without harm)
+	@tools/setup.sh
+
+test: setup ## Set-up, then all tests
+	$(CARGO) test --workspace
+
+check: setup ## The gate, read-only: format, clippy, docs, arrows, licences, links, tests
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps
+	$(CARGO) xtask check
+	$(CARGO) test --workspace
+
+fmt: ## Format all sources
+	$(CARGO) fmt --all
+
+fix: fmt ## Format, then apply what clippy can repair by itself
+	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+fuzz: ## Fuzz one target: FUZZ_TARGET=open FUZZ_SECONDS=300 (needs cargo-fuzz)
+	@$(CARGO) fuzz --version >/dev/null 2>&1 || { echo 'error: cargo-fuzz is not installed'; echo 'next: cargo install --locked cargo-fuzz'; exit 1; }
+	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $(FUZZ_TARGET) -- -max_total_time=$(FUZZ_SECONDS)
+
+test-vm: ## Kill a virtual machine KILLS=50 times while it writes (ext4 and DAX; installs QEMU)
+	KILLS=$(KILLS) tools/vm/test.sh
+
+crash-long: ## All built-in crash scenarios with a large budget: BUDGET=20000000 SEED=1
+	$(CARGO) run --release --package cairn -- crash --budget $(BUDGET) --seed $(SEED)

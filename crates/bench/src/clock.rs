@@ -1,0 +1,16 @@
+//! The one place that reads a clock.
+
+use std::time::{Duration, Instant};
+
+use crate::Result;
+
+/// How long `work` takes.
+///
+/// # Errors
+/// Those of `work`.
+#[expect(clippy::disallowed_methods, reason = "measuring time is what this crate is for; everything in it comes here")]
+pub fn time(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed())
+}

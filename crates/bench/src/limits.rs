@@ -1,0 +1,97 @@
+//! What this machine can do at best: `cairn bench limits`.
+//!
+//! [`processor`] measures what needs no pool (checksums, atomics), [`media`] what a pool's operations cost in one
+//! persistence domain. The engines' reports show each as a multiple of these.
+
+pub mod media;
+pub mod processor;
+
+use std::path::{Path, PathBuf};
+
+use pmem::{Domain, DomainChoice};
+
+use crate::{Error, Plan, Result, Row, run};
+
+/// The experiment's name in rows and on the command line.
+pub const EXPERIMENT: &str = "limits";
+
+/// Where to measure, and how much.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// The directories for the pools; each gets one pool in the domain that is found there.
+    pub dirs: Vec<PathBuf>,
+    /// How much to measure.
+    pub plan: Plan,
+}
+
+impl Limits {
+    /// Memory (`/dev/shm`, if there is one) and the disk behind the system's temporary directory.
+    #[must_use]
+    pub fn here(plan: Plan) -> Self {
+        let memory = Path::new("/dev/shm");
+        let dirs = memory.is_dir().then(|| memory.to_owned()).into_iter().chain([disk()]).collect();
+        Self { dirs, plan }
+    }
+
+    /// Measures the processor, then each directory.
+    ///
+    /// # Errors
+    /// A pool cannot be made in a directory, or fails.
+    pub fn measure(&self) -> Result<Vec<Row>> {
+        let mut rows = run(&self.plan, processor::sides())?;
+        for dir in &self.dirs {
+            rows.extend(self.measure_dir(dir)?);
+        }
+        Ok(rows)
+    }
+
+    fn measure_dir(&self, dir: &Path) -> Result<Vec<Row>> {
+        // The folder goes, with the pool in it, however this ends.
+        let folder = tempfile::Builder::new().prefix("cairn-limits-").tempdir_in(dir).map_err(|source| Error::Io {
+            op: "make a temporary directory",
+            path: dir.to_owned(),
+            source,
+        })?;
+        let pool = media::pool(&folder.path().join("limits.cairn"), DomainChoice::Auto)?;
+        let sides = match pool.domain() {
+            Domain::File => media::file_sides(&pool, dir)?,
+            _ => media::memory_sides(&pool, dir)?,
+        };
+        run(&self.plan, sides)
+    }
+}
+
+/// The temporary directory that lies on a disk: `/var/tmp` does where `/tmp` may be memory.
+fn disk() -> PathBuf {
+    let var_tmp = PathBuf::from("/var/tmp");
+    if var_tmp.is_dir() { var_tmp } else { std::env::temp_dir() }
+}
+
+fn row(op: &str) -> Row {
+    Row::new(EXPERIMENT, "none").param("op", op)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_gives_a_row() {
+        let plan = Plan { batch_time: std::time::Duration::from_micros(20), ..Plan::quick() };
+        let dirs =
+            if Path::new("/dev/shm").is_dir() { vec![PathBuf::from("/dev/shm")] } else { vec![std::env::temp_dir()] };
+        let rows = Limits { dirs, plan }.measure().unwrap();
+        assert!(rows.iter().all(|row| row.ops_per_s > 0.0 && row.rounds == 5));
+        for row in rows.iter().filter(|row| row.domain.is_some()) {
+            // A flush of 16 random lines is 16 operations and one barrier.
+            assert!(row.barriers_per_op.is_some_and(|barriers| barriers > 0.0 && barriers <= 1.0), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn a_missing_directory_is_named() {
+        let error =
+            Limits { dirs: vec!["/nonexistent".into()], plan: Plan::quick() }.measure_dir(Path::new("/nonexistent"));
+        assert!(error.unwrap_err().to_string().contains("/nonexistent"));
+    }
+}

@@ -1,0 +1,210 @@
+//! Interleaved rounds: all sides in turn, again and again, in one run of the process.
+
+use std::time::Duration;
+
+use pmem::{Pool, Stats};
+
+use crate::{Result, Row, Spread, machine};
+
+/// Fewest rounds whose median means anything.
+const ROUNDS_MIN: usize = 5;
+
+/// Most operations in a batch: an operation that costs nothing must not run for ever.
+const BATCH_MAX: u64 = 1 << 28;
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Rounds; at least five are run.
+    pub rounds: usize,
+    /// How long one side runs in one round, about.
+    pub batch_time: Duration,
+}
+
+impl Plan {
+    /// Numbers to rely on: 15 rounds of 10 ms each.
+    #[must_use]
+    pub fn full() -> Self {
+        Self { rounds: 15, batch_time: Duration::from_millis(10) }
+    }
+
+    /// Numbers to get an impression: 5 rounds of 1 ms each.
+    #[must_use]
+    pub fn quick() -> Self {
+        Self { rounds: ROUNDS_MIN, batch_time: Duration::from_millis(1) }
+    }
+}
+
+type Work<'a> = Box<dyn FnMut(u64) -> Result<Duration> + 'a>;
+
+/// One of the things that are compared.
+pub struct Side<'a> {
+    row: Row,
+    op_bytes: Option<u64>,
+    pool: Option<Pool>,
+    work: Work<'a>,
+}
+
+impl<'a> Side<'a> {
+    /// `work(batch)` does `batch` operations (of all threads together) and returns their time without set-up.
+    pub fn new(row: Row, work: impl FnMut(u64) -> Result<Duration> + 'a) -> Self {
+        Self { row, op_bytes: None, pool: None, work: Box::new(work) }
+    }
+
+    /// Bytes that one operation changes or reads, for the user.
+    #[must_use]
+    pub fn op_bytes(mut self, bytes: u64) -> Self {
+        self.op_bytes = Some(bytes);
+        self
+    }
+
+    /// The pool whose counters tell what an operation costs.
+    #[must_use]
+    pub fn counted(mut self, pool: &Pool) -> Self {
+        self.row = self.row.domain(pool.domain());
+        self.pool = Some(pool.clone());
+        self
+    }
+}
+
+/// What one side has shown so far.
+#[derive(Default)]
+struct Measured {
+    batch: u64,
+    ns_per_op: Vec<f64>,
+    time: Duration,
+    counts: Stats,
+}
+
+/// Measures all sides, interleaved, and returns their rows in the same order.
+///
+/// # Errors
+/// The first error of any side.
+pub fn run(plan: &Plan, mut sides: Vec<Side<'_>>) -> Result<Vec<Row>> {
+    let rounds = plan.rounds.max(ROUNDS_MIN);
+    let mut measured = Vec::with_capacity(sides.len());
+    for side in &mut sides {
+        measured.push(Measured { batch: calibrate(plan.batch_time, &mut side.work)?, ..Measured::default() });
+    }
+    for _ in 0..rounds {
+        for (side, so_far) in sides.iter_mut().zip(&mut measured) {
+            let before = side.pool.as_ref().map(Pool::stats);
+            let time = (side.work)(so_far.batch)?;
+            if let (Some(pool), Some(before)) = (&side.pool, before) {
+                so_far.counts = add(so_far.counts, pool.stats() - before);
+            }
+            so_far.ns_per_op.push(time.as_nanos() as f64 / so_far.batch as f64);
+            so_far.time += time;
+        }
+    }
+    let machine = machine::describe();
+    Ok(sides.into_iter().zip(measured).map(|(side, measured)| finish(side, &measured, &machine)).collect())
+}
+
+/// The batch that takes about `target`: doubled until it takes a quarter of it (which warms up too), then scaled.
+fn calibrate(target: Duration, work: &mut Work<'_>) -> Result<u64> {
+    let mut batch = 1;
+    loop {
+        let time = work(batch)?;
+        if time * 4 >= target || batch >= BATCH_MAX {
+            let scaled = batch as f64 * target.as_secs_f64() / time.as_secs_f64().max(1e-9);
+            return Ok((scaled as u64).clamp(1, BATCH_MAX));
+        }
+        batch *= 2;
+    }
+}
+
+fn add(a: Stats, b: Stats) -> Stats {
+    Stats {
+        flushed_lines: a.flushed_lines + b.flushed_lines,
+        drains: a.drains + b.drains,
+        nt_bytes: a.nt_bytes + b.nt_bytes,
+        syncs: a.syncs + b.syncs,
+    }
+}
+
+fn finish(side: Side<'_>, measured: &Measured, machine: &str) -> Row {
+    let mut row = side.row;
+    row.rounds = measured.ns_per_op.len();
+    row.ops = measured.batch * row.rounds as u64;
+    row.seconds = measured.time.as_secs_f64();
+    row.machine = machine.to_owned();
+    row.ns_per_op = Spread::of(&measured.ns_per_op);
+    row.ops_per_s = row.ns_per_op.map_or(0.0, |ns| 1e9 / ns.median.max(1e-3));
+    row.bytes_per_s = side.op_bytes.map(|bytes| bytes as f64 * row.ops_per_s);
+    if side.pool.is_some() {
+        let per_op = |count: u64| Some(count as f64 / row.ops as f64);
+        row.barriers_per_op = per_op(measured.counts.drains);
+        row.lines_per_op = per_op(measured.counts.flushed_lines);
+        row.media_bytes_per_op = per_op(measured.counts.media_bytes());
+        row.syncs_per_op = per_op(measured.counts.syncs);
+        row.write_amplification =
+            side.op_bytes.map(|bytes| measured.counts.media_bytes() as f64 / (row.ops * bytes) as f64);
+    }
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// A side that takes `ns` per operation by its own account and writes its name down.
+    fn made_up<'a>(name: &'static str, ns: u64, log: &'a RefCell<Vec<&'static str>>) -> Side<'a> {
+        Side::new(Row::new("test", name), move |batch| {
+            log.borrow_mut().push(name);
+            Ok(Duration::from_nanos(ns * batch))
+        })
+        .op_bytes(10)
+    }
+
+    #[test]
+    fn sides_are_interleaved_at_least_five_times() {
+        let log = RefCell::new(Vec::new());
+        let plan = Plan { rounds: 1, batch_time: Duration::from_micros(1) };
+        let rows = run(&plan, vec![made_up("a", 100, &log), made_up("b", 50, &log)]).unwrap();
+        let log = log.into_inner();
+        assert!(log.ends_with(&["a", "b", "a", "b", "a", "b", "a", "b", "a", "b"]), "{log:?}");
+
+        assert_eq!(rows[0].rounds, 5);
+        assert_eq!(rows[0].ns_per_op, Some(Spread { median: 100.0, min: 100.0, max: 100.0 }));
+        assert_eq!((rows[0].ops, rows[1].ops), (50, 100), "batches are as long in time, not in operations");
+        assert_eq!(rows[1].ops_per_s, 2e7);
+        assert_eq!(rows[1].bytes_per_s, Some(2e8));
+        assert_eq!(rows[0].barriers_per_op, None, "nothing was counted");
+    }
+
+    #[test]
+    fn an_operation_that_costs_nothing_ends() {
+        let rows = run(&Plan::quick(), vec![Side::new(Row::new("test", "free"), |_| Ok(Duration::ZERO))]).unwrap();
+        assert_eq!(rows[0].rounds, 5);
+    }
+
+    #[test]
+    fn costs_are_counted_exactly() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = pmem::Options::new().size(1 << 20).domain(pmem::DomainChoice::Emulated);
+        let pool = options.create(dir.path().join("pool")).unwrap();
+        let mut area = pool.add_region("test", 1 << 16).unwrap().into_area().unwrap();
+        let side = Side::new(Row::new("test", "none"), |batch| {
+            for i in 0..batch {
+                area.put(0, &[i; 16])?;
+                let _persisted = area.persist(0, 128)?;
+            }
+            Ok(Duration::from_nanos(batch))
+        });
+        let rows = run(&Plan::quick(), vec![side.counted(&pool).op_bytes(128)]).unwrap();
+        assert_eq!(rows[0].barriers_per_op, Some(1.0));
+        assert_eq!(rows[0].lines_per_op, Some(2.0));
+        assert_eq!(rows[0].media_bytes_per_op, Some(128.0));
+        assert_eq!(rows[0].write_amplification, Some(1.0));
+        assert_eq!(rows[0].domain.as_deref(), Some("emulated"));
+    }
+
+    #[test]
+    fn an_error_of_a_side_ends_the_run() {
+        let failing = Side::new(Row::new("test", "bad"), |_| Err(pmem::Error::ReadOnly.into()));
+        assert!(run(&Plan::quick(), vec![failing]).is_err());
+    }
+}

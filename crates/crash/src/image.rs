@@ -1,0 +1,196 @@
+//! What a crash may leave: the media's content, and for what is undecided the values it may have.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::config::Model;
+use crate::pending::{LINE_WORDS, Line};
+
+/// More states of one line than this are not told apart (only the line model gets there, after many rewrites).
+const OPTIONS_MAX: usize = 1024;
+
+/// A place whose content at the crash is open: a word, or in the line model the changed words of a line.
+#[derive(Clone, Debug)]
+pub(crate) struct Unit {
+    pub(crate) line: u32,
+    /// The words of the line that are open, as a bit set.
+    pub(crate) mask: u8,
+    /// Start of the options in [`Image::values`]; the first one is what the media has.
+    pub(crate) start: u32,
+    pub(crate) arity: u32,
+    /// The option that is the program's last value.
+    pub(crate) newest: u32,
+    /// Somebody flushed the last value.
+    pub(crate) flushed: bool,
+}
+
+impl Unit {
+    /// The words, as indices into the memory.
+    pub(crate) fn words(&self) -> impl Iterator<Item = usize> + use<> {
+        let (line, mask) = (self.line as usize, self.mask);
+        (0..LINE_WORDS).filter(move |w| mask & (1 << w) != 0).map(move |w| line * LINE_WORDS + w)
+    }
+
+    pub(crate) fn width(&self) -> usize {
+        self.mask.count_ones() as usize
+    }
+}
+
+/// All images of one crash point.
+#[derive(Debug, Default)]
+pub(crate) struct Image {
+    /// The media, with open words at the value that is surely older than all their changes.
+    pub(crate) words: Vec<u64>,
+    pub(crate) hash: u64,
+    pub(crate) units: Vec<Unit>,
+    pub(crate) values: Vec<u64>,
+    /// Possible lengths of the file; the last one is the program's.
+    pub(crate) lens: Vec<u64>,
+    /// The unit of each open word, by word.
+    pub(crate) open: Vec<(u32, u32)>,
+}
+
+impl Image {
+    pub(crate) fn unit_of(&self, word: usize) -> Option<usize> {
+        let at = self.open.binary_search_by_key(&(word as u32), |&(w, _)| w).ok()?;
+        Some(self.open[at].1 as usize)
+    }
+
+    /// The values of the unit's words in this option.
+    pub(crate) fn option(&self, unit: &Unit, option: u32) -> &[u64] {
+        let start = unit.start as usize + option as usize * unit.width();
+        &self.values[start..start + unit.width()]
+    }
+
+    /// Adds the open places of a line with changes; `media` is what the media has there.
+    pub(crate) fn add_line(&mut self, line: &Line, media: &[u64; LINE_WORDS], model: Model) {
+        if matches!(model, Model::Lines) {
+            self.add_whole_line(line, media);
+            return;
+        }
+        for word in 0..LINE_WORDS as u8 {
+            let start = self.values.len();
+            self.values.push(media[usize::from(word)]);
+            let mut newest = 0;
+            let mut flushed = false;
+            for change in line.changes.iter().filter(|c| c.word == word) {
+                let known = self.values[start..].iter().position(|&v| v == change.value);
+                newest = known.unwrap_or(self.values.len() - start);
+                if known.is_none() {
+                    self.values.push(change.value);
+                }
+                flushed = change.threads != 0;
+            }
+            let arity = self.values.len() - start;
+            self.push_unit(Unit {
+                line: line.index,
+                mask: 1 << word,
+                start: start as u32,
+                arity: arity as u32,
+                newest: newest as u32,
+                flushed,
+            });
+        }
+    }
+
+    /// x86: the stores to a line reach it in program order; between two events the order is not known, so any subset of
+    /// the last interval that arrived.
+    fn add_whole_line(&mut self, line: &Line, media: &[u64; LINE_WORDS]) {
+        let mask = line.changes.iter().fold(0u8, |m, c| m | 1 << c.word);
+        let mut states: Vec<[u64; LINE_WORDS]> = vec![*media];
+        let mut settled = *media;
+        for group in line.changes.chunk_by(|a, b| a.interval == b.interval) {
+            for subset in 1u32..1 << group.len() {
+                let mut state = settled;
+                for (_, change) in group.iter().enumerate().filter(|(i, _)| subset & (1 << i) != 0) {
+                    state[usize::from(change.word)] = change.value;
+                }
+                if states.len() < OPTIONS_MAX && !states.contains(&state) {
+                    states.push(state);
+                }
+            }
+            group.iter().for_each(|c| settled[usize::from(c.word)] = c.value);
+        }
+        let newest = states.iter().position(|s| *s == settled).unwrap_or_else(|| {
+            states.push(settled);
+            states.len() - 1
+        });
+        let unit = Unit {
+            line: line.index,
+            mask,
+            start: self.values.len() as u32,
+            arity: states.len() as u32,
+            newest: newest as u32,
+            flushed: line.changes.last().is_some_and(|c| c.threads != 0),
+        };
+        for state in &states {
+            self.values.extend((0..LINE_WORDS).filter(|w| mask & (1 << w) != 0).map(|w| state[w]));
+        }
+        self.push_unit(unit);
+    }
+
+    fn push_unit(&mut self, unit: Unit) {
+        if unit.arity < 2 {
+            self.values.truncate(unit.start as usize);
+        } else {
+            self.units.push(unit);
+        }
+    }
+
+    /// Takes over a unit that an earlier crash left open and nobody has read since.
+    pub(crate) fn inherit(&mut self, from: &Image, unit: &Unit) {
+        let start = self.values.len() as u32;
+        let end = unit.start as usize + unit.arity as usize * unit.width();
+        self.values.extend_from_slice(&from.values[unit.start as usize..end]);
+        self.units.push(Unit { start, ..unit.clone() });
+    }
+
+    /// Orders the units and indexes their words.
+    pub(crate) fn seal(&mut self) {
+        self.units.sort_by_key(|u| (u.line, u.mask));
+        self.open.clear();
+        for (at, unit) in self.units.iter().enumerate() {
+            self.open.extend(unit.words().map(|w| (w as u32, at as u32)));
+        }
+        self.open.sort_unstable();
+    }
+}
+
+/// A word's share in the hash of an image: zero words have none, so that growth costs nothing.
+#[inline]
+pub(crate) fn mix(word: usize, value: u64) -> u64 {
+    if value == 0 { 0 } else { mix_pair(word as u64 + 1, value) }
+}
+
+/// A hash of an ordered pair.
+#[inline]
+pub(crate) fn mix_pair(a: u64, b: u64) -> u64 {
+    let fold = |x: u64, y: u64| {
+        let product = u128::from(x) * u128::from(y);
+        (product as u64) ^ ((product >> 64) as u64)
+    };
+    let first = fold(a ^ 0x9E37_79B9_7F4A_7C15, b ^ 0xD1B5_4A32_D192_ED03);
+    fold(first ^ a.rotate_left(32), 0xA076_1D64_78BD_642F ^ b)
+}
+
+/// Sets and maps of hashes need no second hash, and their order never shows.
+#[derive(Default)]
+pub(crate) struct Plain(u64);
+
+impl Hasher for Plain {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = mix_pair(self.0, u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}
+
+pub(crate) type PlainMap<V> = HashMap<u64, V, BuildHasherDefault<Plain>>;

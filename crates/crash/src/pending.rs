@@ -1,0 +1,184 @@
+//! What the program has stored and the media may not have yet.
+
+use crate::config::Model;
+use crate::image::mix_pair;
+
+/// Words of one line.
+pub(crate) const LINE_WORDS: usize = 8;
+const NONE: u32 = u32::MAX;
+
+/// A word got a new value between two events.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    /// Which word of the line.
+    pub(crate) word: u8,
+    /// A failed sync gave this change up: no later drain brings it back, though it may have reached the media.
+    pub(crate) lost: bool,
+    /// The events between which it happened.
+    pub(crate) interval: u32,
+    /// The new value.
+    pub(crate) value: u64,
+    /// Threads that have put it in flight.
+    pub(crate) threads: u64,
+}
+
+/// The changes of one line, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    pub(crate) index: u32,
+    pub(crate) changes: Vec<Change>,
+}
+
+/// All lines with changes. Lines keep their allocations when they become clean.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    lines: Vec<Line>,
+    live: usize,
+    slots: Vec<u32>,
+}
+
+impl Pending {
+    pub(crate) fn new(words: usize) -> Self {
+        Self { lines: Vec::new(), live: 0, slots: vec![NONE; words.div_ceil(LINE_WORDS)] }
+    }
+
+    pub(crate) fn lines(&self) -> &[Line] {
+        &self.lines[..self.live]
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    pub(crate) fn clear(&mut self) {
+        for line in &mut self.lines[..self.live] {
+            self.slots[line.index as usize] = NONE;
+            line.changes.clear();
+        }
+        self.live = 0;
+    }
+
+    pub(crate) fn push(&mut self, word: usize, value: u64, interval: u32) {
+        let index = word / LINE_WORDS;
+        if self.slots[index] == NONE {
+            if self.live == self.lines.len() {
+                self.lines.push(Line::default());
+            }
+            self.slots[index] = self.live as u32;
+            self.lines[self.live].index = index as u32;
+            self.live += 1;
+        }
+        let change = Change { word: (word % LINE_WORDS) as u8, lost: false, interval, value, threads: 0 };
+        self.lines[self.slots[index] as usize].changes.push(change);
+    }
+
+    pub(crate) fn holds(&self, word: usize) -> bool {
+        match self.slots[word / LINE_WORDS] {
+            NONE => false,
+            slot => self.lines[slot as usize].changes.iter().any(|c| usize::from(c.word) == word % LINE_WORDS),
+        }
+    }
+
+    /// The present content of the lines from `first` to `last` is in flight for the threads of `mask`.
+    pub(crate) fn flush(&mut self, first: usize, last: usize, mask: u64, model: Model) {
+        for line in &mut self.lines[..self.live] {
+            if (first..=last).contains(&(line.index as usize)) {
+                mark_newest(line, mask, model);
+            }
+        }
+    }
+
+    /// What the threads of `mask` have in flight leaves the pending set: `persist(word, value)` is told the value the media has now.
+    pub(crate) fn drain(&mut self, mask: u64, model: Model, mut persist: impl FnMut(usize, u64)) {
+        for slot in (0..self.live).rev() {
+            let line = &mut self.lines[slot];
+            let first_word = line.index as usize * LINE_WORDS;
+            let covered =
+                |c: &Change| !c.lost && (matches!(model, Model::File { .. }) || c.threads & mask != 0);
+            let mut upto = [0usize; LINE_WORDS];
+            for (i, change) in line.changes.iter().enumerate().filter(|(_, c)| covered(c)) {
+                upto[usize::from(change.word)] = i + 1;
+            }
+            if matches!(model, Model::Lines) {
+                // A line reaches the media as a prefix of its stores: the last change in flight takes all before it along.
+                upto = [*upto.iter().max().unwrap_or(&0); LINE_WORDS];
+            }
+            let mut at = 0;
+            line.changes.retain(|c| {
+                let gone = at < upto[usize::from(c.word)];
+                at += 1;
+                if gone {
+                    persist(first_word + usize::from(c.word), c.value);
+                }
+                !gone
+            });
+            if line.changes.is_empty() {
+                self.retire(slot);
+            }
+        }
+    }
+
+    /// A sync failed: what it would have made persistent never will be by a later one.
+    pub(crate) fn fail(&mut self, mask: u64, model: Model) {
+        for line in &mut self.lines[..self.live] {
+            for change in &mut line.changes {
+                change.lost |= matches!(model, Model::File { .. }) || change.threads & mask != 0;
+            }
+        }
+    }
+
+    /// Forgets the changes of the words from `first` on: they are cut off.
+    pub(crate) fn truncate(&mut self, first: usize) {
+        for slot in (0..self.live).rev() {
+            let line = &mut self.lines[slot];
+            let start = line.index as usize * LINE_WORDS;
+            line.changes.retain(|c| start + usize::from(c.word) < first);
+            if line.changes.is_empty() {
+                self.retire(slot);
+            }
+        }
+    }
+
+    fn retire(&mut self, slot: usize) {
+        self.slots[self.lines[slot].index as usize] = NONE;
+        self.live -= 1;
+        self.lines.swap(slot, self.live);
+        if slot < self.live {
+            self.slots[self.lines[slot].index as usize] = slot as u32;
+        }
+    }
+
+    /// Equal for equal sets of changes, whatever the order of the lines.
+    pub(crate) fn hash(&self, model: Model) -> u64 {
+        let mut sum = 0;
+        for line in self.lines() {
+            let mut content = u64::from(line.index) + 1;
+            let mut interval = 0;
+            for change in &line.changes {
+                // Which changes share an interval matters only where a line keeps their order.
+                let later = matches!(model, Model::Lines) && change.interval != interval;
+                interval = change.interval;
+                content = mix_pair(content ^ u64::from(later), mix_pair(u64::from(change.word) + 1, change.value));
+            }
+            sum ^= mix_pair(content, 0x5851_F42D_4C95_7F2D);
+        }
+        sum
+    }
+}
+
+fn mark_newest(line: &mut Line, mask: u64, model: Model) {
+    if matches!(model, Model::Lines) {
+        if let Some(last) = line.changes.last_mut() {
+            last.threads |= mask;
+        }
+        return;
+    }
+    let mut seen = 0u8;
+    for change in line.changes.iter_mut().rev() {
+        let bit = 1 << change.word;
+        if seen & bit == 0 {
+            seen |= bit;
+            change.threads |= mask;
+        }
+    }
+}

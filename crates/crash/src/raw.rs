@@ -1,0 +1,120 @@
+//! The only unsafe code of this crate: the simulated memory itself, and the promise that it is one.
+//!
+//! The program under test stores into this memory through references that `pmem` hands out; the model reads and writes it
+//! through raw pointers alone, and only inside a call from that program (or while no pool is open).
+
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::io;
+use std::ptr::NonNull;
+
+use pmem::sim::{Medium, Site};
+
+use crate::sim::Sim;
+
+/// Words of one page of the model's bookkeeping.
+pub(crate) const PAGE_WORDS: usize = 512;
+/// Bytes of one page.
+pub(crate) const PAGE: usize = PAGE_WORDS * 8;
+
+/// Page-aligned zeroed memory, read and written word by word.
+pub(crate) struct Memory {
+    base: NonNull<u64>,
+    words: usize,
+}
+
+// SAFETY: `Memory` owns its allocation. Who calls its methods while a pool is open on it is the one thread that runs
+// (recovery is single threaded, a workload runs under the cooperative scheduler), so accesses are ordered.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    pub(crate) fn new(pages: usize) -> Self {
+        assert!(pages > 0, "a simulated memory has at least one page");
+        let layout = Self::layout(pages * PAGE_WORDS);
+        // SAFETY: the layout is not empty, asserted above.
+        let raw = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(raw.cast::<u64>()) else { handle_alloc_error(layout) };
+        Self { base, words: pages * PAGE_WORDS }
+    }
+
+    fn layout(words: usize) -> Layout {
+        Layout::from_size_align(words * 8, PAGE).unwrap_or_else(|_| panic!("{words} words are no layout"))
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base.cast()
+    }
+
+    #[inline]
+    pub(crate) fn load(&self, word: usize) -> u64 {
+        assert!(word < self.words);
+        // SAFETY: in bounds (asserted), aligned and initialised (allocated as zeroed words).
+        unsafe { self.base.add(word).read_volatile() }
+    }
+
+    #[inline]
+    pub(crate) fn store(&self, word: usize, value: u64) {
+        assert!(word < self.words);
+        // SAFETY: as in `load`.
+        unsafe { self.base.add(word).write_volatile(value) }
+    }
+
+    pub(crate) fn read_page(&self, page: usize, out: &mut [u64; PAGE_WORDS]) {
+        assert!((page + 1) * PAGE_WORDS <= self.words);
+        // SAFETY: in bounds (asserted); `out` is a distinct borrowed array of the same size.
+        unsafe { self.base.add(page * PAGE_WORDS).as_ptr().copy_to_nonoverlapping(out.as_mut_ptr(), PAGE_WORDS) }
+    }
+
+    pub(crate) fn write_page(&self, page: usize, from: &[u64]) {
+        assert!((page + 1) * PAGE_WORDS <= self.words && from.len() == PAGE_WORDS);
+        // SAFETY: in bounds on both sides (asserted); `from` is a borrowed slice elsewhere.
+        unsafe { self.base.add(page * PAGE_WORDS).as_ptr().copy_from_nonoverlapping(from.as_ptr(), PAGE_WORDS) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this very layout; nobody uses it any more, for it is dropped.
+        unsafe { dealloc(self.base.as_ptr().cast(), Self::layout(self.words)) }
+    }
+}
+
+// SAFETY: `memory` lives as long as the `Sim` and never moves; it is page aligned, zeroed, and has `capacity` bytes. The
+// model touches it only through raw pointers inside these methods, and between two pools.
+unsafe impl Medium for Sim {
+    fn base(&self) -> NonNull<u8> {
+        self.memory().base()
+    }
+
+    fn capacity(&self) -> u64 {
+        self.capacity_bytes()
+    }
+
+    fn len(&self) -> u64 {
+        self.length()
+    }
+
+    fn set_len(&self, len: u64, site: Site) -> io::Result<()> {
+        self.resize(len, site)
+    }
+
+    #[inline]
+    fn access(&self, offset: u64, len: u64, write: bool) -> io::Result<()> {
+        self.touch(offset, len, write)
+    }
+
+    fn flush(&self, offset: u64, len: u64, site: Site) {
+        self.start_write_back(offset, len, site);
+    }
+
+    fn drain(&self, site: Site) -> io::Result<()> {
+        self.finish_write_back(site)
+    }
+
+    fn observe(&self, _offset: u64, _len: u64, site: Site) {
+        self.note(site);
+    }
+}

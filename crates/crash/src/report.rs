@@ -1,0 +1,153 @@
+//! What an exploration covered and found.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Barrier, Model};
+use crate::violation::Violation;
+
+/// Incomplete crash points listed at most.
+pub(crate) const INCOMPLETE_MAX: usize = 20;
+
+/// Coverage and findings of one exploration. Completeness is relative to the events of the model: a value that lived only
+/// between two of them (flush, drain, change of length, switch of threads, `observe`) was not seen.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// Name of the scenario.
+    pub scenario: String,
+    /// Seed of the exploration.
+    pub seed: u64,
+    /// How memory tears.
+    pub model: Model,
+    /// Workloads or schedules run.
+    pub schedules: u64,
+    /// Crash points of the program.
+    pub points: u64,
+    /// Those of them all of whose images were recovered.
+    pub complete: u64,
+    /// Crash points that could leave nothing an earlier one could not.
+    pub repeats: u64,
+    /// Crash points left out because the budget was spent.
+    pub unexplored: u64,
+    /// Distinct images on which recovery and check ran to completion.
+    pub states: u64,
+    /// Recoveries run for that, the second ones for stability not counted.
+    pub recoveries: u64,
+    /// Second recoveries, run to see that they change nothing.
+    pub stability: u64,
+    /// Crash points inside recoveries.
+    pub nested: u64,
+    /// Those of them all of whose images were recovered.
+    pub nested_complete: u64,
+    /// Crash points inside recoveries that could leave nothing an earlier one could not.
+    pub nested_repeats: u64,
+    /// Faults of the medium planted.
+    pub faults: u64,
+    /// Those answered by a clear error; the others did no harm.
+    pub faults_detected: u64,
+    /// Recoveries that did not read the same words in the same order when repeated: they depend on chance or time.
+    pub diverged: u64,
+    /// The largest crash points that are not complete.
+    pub incomplete: Vec<Coverage>,
+    /// Flushes and drains that were reached.
+    pub barriers: Vec<Barrier>,
+    /// Time spent, in milliseconds.
+    pub time_ms: u64,
+    /// What was found; one at most unless asked for more.
+    pub violations: Vec<Violation>,
+}
+
+/// How much of a crash point was seen.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Coverage {
+    /// Where; none at the end of the program.
+    pub barrier: Option<Barrier>,
+    /// Images recovered.
+    pub explored: u64,
+    /// Images there are, as far as one path tells.
+    pub of_about: f64,
+}
+
+impl Report {
+    /// The first violation.
+    #[must_use]
+    pub fn violation(&self) -> Option<&Violation> {
+        self.violations.first()
+    }
+
+    /// Every crash point, those inside recoveries too, was explored completely.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.unexplored == 0
+            && self.complete + self.repeats == self.points
+            && self.nested_complete + self.nested_repeats == self.nested
+    }
+
+    /// Distinct states a minute.
+    #[must_use]
+    pub fn states_per_minute(&self) -> u64 {
+        self.states * 60_000 / self.time_ms.max(1)
+    }
+
+    /// For machines.
+    ///
+    /// # Errors
+    /// None that a report can cause.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(self)
+    }
+
+    /// Ends a test: prints the report and panics if there is a violation.
+    ///
+    /// # Panics
+    /// When a violation was found.
+    #[track_caller]
+    pub fn expect_clean(&self) {
+        assert!(self.violations.is_empty(), "{self}");
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: seed {}, {:?}, {} schedule(s)", self.scenario, self.seed, self.model, self.schedules)?;
+        writeln!(
+            f,
+            "  crash points {}: complete {}, repeats {}, unexplored {}",
+            self.points, self.complete, self.repeats, self.unexplored
+        )?;
+        writeln!(
+            f,
+            "  inside recoveries {}: complete {}, repeats {}",
+            self.nested, self.nested_complete, self.nested_repeats
+        )?;
+        writeln!(
+            f,
+            "  distinct states {}, recoveries {} and {} for stability, {} ms, {} states a minute",
+            self.states,
+            self.recoveries,
+            self.stability,
+            self.time_ms,
+            self.states_per_minute()
+        )?;
+        if self.faults > 0 {
+            writeln!(f, "  faults of the medium {}, {} answered by an error", self.faults, self.faults_detected)?;
+        }
+        if self.diverged > 0 {
+            writeln!(f, "  {} recoveries were not repeatable", self.diverged)?;
+        }
+        for point in &self.incomplete {
+            let place = point.barrier.as_ref().map_or_else(|| "the end".to_owned(), ToString::to_string);
+            writeln!(f, "  incomplete: {place}: {} of about {:.0} images", point.explored, point.of_about)?;
+        }
+        if self.violations.is_empty() {
+            return write!(f, "  no violation");
+        }
+        for violation in &self.violations {
+            write!(f, "{violation}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! Runs a workload, on as many threads as it names, with the explorer behind its memory.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::config::{Config, Kind};
+use crate::explore::{Explorer, Tally};
+use crate::image::mix_pair;
+use crate::quiet;
+use crate::report::Report;
+use crate::rng::Rng;
+use crate::scenario::{Error, Scenario};
+use crate::schedule::{Cooperative, DEADLOCK};
+use crate::shrink::fewest;
+use crate::sim::{Sim, as_thread};
+use crate::violation::Violation;
+
+/// Workloads tried at most to shrink one, and for how long.
+const SHRINK_TRIES_MAX: usize = 400;
+const SHRINK_TIME: Duration = Duration::from_secs(20);
+
+/// Explores a scenario.
+pub fn run<S: Scenario>(scenario: S, config: &Config) -> Report {
+    run_shared(&Arc::new(scenario), config)
+}
+
+/// Explores a scenario that others use too.
+pub fn run_shared<S: Scenario>(scenario: &Arc<S>, config: &Config) -> Report {
+    let began = now();
+    let tally = Arc::new(Mutex::new(Tally::default()));
+    let mut barriers = Vec::new();
+    for schedule in 0..config.schedules.max(1) {
+        let seed = schedule_seed(config, schedule);
+        let ops = scenario.ops(&mut Rng::seeded(seed));
+        // Each schedule gets its share, and what earlier ones left over.
+        let budget = config.budget.saturating_mul(schedule + 1) / config.schedules.max(1);
+        let explorer = Explorer::new(scenario, config, schedule, budget, ops, &tally);
+        one(scenario, config, &explorer, seed);
+        barriers.extend(explorer.barriers());
+        tally.lock().report.schedules += 1;
+        if explorer.stopped() {
+            break;
+        }
+    }
+    let mut report = std::mem::take(&mut tally.lock().report);
+    report.scenario = scenario.name().to_owned();
+    report.seed = config.seed;
+    report.model = config.model;
+    barriers.sort();
+    barriers.dedup();
+    report.barriers = barriers;
+    report.time_ms = began.elapsed().as_millis() as u64;
+    if config.shrink && let Some(first) = report.violations.first_mut() {
+        shrink(scenario, config, first, report.recoveries);
+    }
+    report
+}
+
+fn schedule_seed(config: &Config, schedule: u64) -> u64 {
+    if schedule == 0 { config.seed } else { mix_pair(config.seed, schedule) }
+}
+
+/// One workload from an empty file to its end.
+fn one<S: Scenario>(scenario: &Arc<S>, config: &Config, explorer: &Arc<Explorer<S>>, seed: u64) {
+    let sim = Sim::for_program(scenario.capacity(), config);
+    if let Err(error) = attempt(|| scenario.setup(&sim)) {
+        explorer.fail(Violation::new(format!("setup fails: {error}")));
+        return;
+    }
+    sim.arm();
+    sim.set_hook(Some(explorer.port(1)));
+    match attempt(|| scenario.start(&sim)) {
+        Err(error) => excuse(config, explorer, "start", &error),
+        Ok(live) => {
+            let went_well = steps(scenario, config, explorer, &sim, &live, seed);
+            if went_well && !explorer.stopped() {
+                if let Err(error) = attempt(|| scenario.finish(live)) {
+                    excuse(config, explorer, "finish", &error);
+                }
+            } else if quiet::catch(|| drop(live)).is_err() {
+                explorer.fail(Violation::new("dropping the program's state panicked"));
+            }
+        }
+    }
+    sim.compare_now();
+    explorer.point(1, &sim, Kind::End, None);
+    sim.set_hook(None);
+}
+
+/// All operations; false when one failed.
+fn steps<S: Scenario>(
+    scenario: &Arc<S>,
+    config: &Config,
+    explorer: &Arc<Explorer<S>>,
+    sim: &Arc<Sim>,
+    live: &S::Live,
+    seed: u64,
+) -> bool {
+    let threads = explorer.ops.iter().map(|(thread, _)| thread + 1).max().unwrap_or(0);
+    let turns = Arc::new(Cooperative::new(threads, seed, Arc::clone(sim)));
+    let failed = Mutex::new(false);
+    let work = |me: usize| {
+        turns.enter();
+        pmem::sync::set_scheduler(Some(Arc::clone(&turns) as _));
+        for (at, (_, op)) in explorer.ops.iter().enumerate().filter(|(_, (thread, _))| *thread == me) {
+            if explorer.stopped() || *failed.lock() {
+                break;
+            }
+            explorer.started.lock().push(at);
+            if let Err(error) = attempt(|| scenario.step(live, me, op, &explorer.ack)) {
+                *failed.lock() = true;
+                excuse(config, explorer, &format!("operation {at}, {op:?},"), &error);
+                break;
+            }
+        }
+        pmem::sync::set_scheduler(None);
+        turns.leave();
+    };
+    if threads <= 1 {
+        as_thread(0, || (0..threads).for_each(work));
+    } else {
+        spawn_all(threads, &work);
+    }
+    !failed.into_inner()
+}
+
+#[allow(clippy::disallowed_methods)] // The threads of a workload; one of them runs at a time.
+fn spawn_all(threads: usize, work: &(impl Fn(usize) + Sync)) {
+    std::thread::scope(|scope| {
+        for me in 0..threads {
+            scope.spawn(move || as_thread(me, || work(me)));
+        }
+    });
+}
+
+/// Errors of the program are findings, unless the device was made to fail.
+fn excuse<S: Scenario>(config: &Config, explorer: &Explorer<S>, what: &str, error: &Error) {
+    let message = error.to_string();
+    let device_fails = config.fail_drain.is_some() || config.disk_full.is_some();
+    let panicked = error.is::<Panicked>();
+    if message.contains(DEADLOCK) {
+        explorer.fail(Violation::new(DEADLOCK));
+    } else if panicked || !device_fails {
+        explorer.fail(Violation::new(format!("{what} fails: {message}")));
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("panicked: {0}")]
+struct Panicked(String);
+
+fn attempt<R>(f: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+    quiet::catch(f).unwrap_or_else(|message| Err(Box::new(Panicked(message))))
+}
+
+/// Replaces a finding by that of the shortest workload that still has one.
+fn shrink<S: Scenario>(scenario: &Arc<S>, config: &Config, found: &mut Violation, recoveries: u64) {
+    let deadline = now() + SHRINK_TIME;
+    let seed = schedule_seed(config, found.schedule);
+    let ops = scenario.ops(&mut Rng::seeded(seed));
+    let before = ops.len();
+    // Fewer operations should not need many more images than the whole workload did.
+    let budget = recoveries.saturating_mul(2).saturating_add(2_000);
+    let mut tries = 0;
+    let mut best = found.clone();
+    fewest(ops, |fewer| {
+        tries += 1;
+        if tries > SHRINK_TRIES_MAX || now() > deadline {
+            return false;
+        }
+        let tally = Arc::new(Mutex::new(Tally::default()));
+        let config = config.clone().stop_at_first(true);
+        let explorer = Explorer::new(scenario, &config, found.schedule, budget, fewer.to_vec(), &tally);
+        one(scenario, &config, &explorer, seed);
+        let again = tally.lock().report.violations.pop();
+        let same_kind = |v: &Violation| v.trail.is_empty() == found.trail.is_empty();
+        match again.filter(same_kind) {
+            Some(violation) => {
+                best = violation;
+                true
+            }
+            None => false,
+        }
+    });
+    best.shrunk_from = Some(before);
+    *found = best;
+}
+
+#[allow(clippy::disallowed_methods)] // Times are reported, and bound shrinking; they decide nothing else.
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,751 @@
+//! The simulated medium: working memory, what the media has of it, and the events between.
+//!
+//! A `Sim` is the memory of a *program* (everything that is stored is tracked) or, inside an exploration, of a
+//! *recovery*: then it starts from an [`Image`], opens words when they are first read, and tracks the pages that recovery may store to.
+//! The second is a full model too, so that recovery can be crashed as well.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use pmem::sim::Site;
+
+use crate::config::{Barrier, Config, Kind, Model};
+use crate::decide::{Choice, Decider, LENGTH_UNIT, Policy};
+use crate::image::{Image, mix, mix_pair};
+use crate::pending::{LINE_WORDS, Pending};
+use crate::raw::{Memory, PAGE, PAGE_WORDS};
+
+const UNDECIDED: u64 = u64::MAX;
+const NO_LINE: u64 = u64::MAX;
+/// Earlier contents of lines that are kept for faults.
+const OLD_LINES_MAX: usize = 512;
+
+/// Told of every event, before it takes effect.
+pub(crate) trait Hook: Send + Sync {
+    fn event(&self, sim: &Sim, kind: Kind, site: Site);
+}
+
+thread_local! {
+    static THREAD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Runs `f` as this thread of a workload: flushes and drains count for it. For tests that play several threads on one.
+pub fn as_thread<R>(thread: usize, f: impl FnOnce() -> R) -> R {
+    struct Back(usize);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            THREAD.set(self.0);
+        }
+    }
+    let _back = Back(THREAD.replace(thread));
+    f()
+}
+
+fn thread_mask() -> u64 {
+    1 << (THREAD.get() % 64)
+}
+
+pub(crate) fn thread_index() -> usize {
+    THREAD.get()
+}
+
+/// Simulated persistent memory with a model of what a crash leaves of it.
+///
+/// `pmem` opens pools on it (`Options::create_on`, `Options::open_on`). Structures that need no pool can be tested right on it,
+/// with [`load`](Sim::load), [`store`](Sim::store), [`flush`](Sim::flush) and [`drain`](Sim::drain).
+pub struct Sim {
+    memory: Memory,
+    capacity: u64,
+    model: Model,
+    recovering: bool,
+    len: AtomicU64,
+    /// One bit for each word whose value is still open.
+    open: Vec<AtomicU64>,
+    any_open: AtomicBool,
+    granted: Vec<AtomicBool>,
+    /// Set while accesses need a closer look: reads are recorded, or a line is poisoned.
+    watched: AtomicBool,
+    poisoned: AtomicU64,
+    pub(crate) state: Mutex<State>,
+    hook: Mutex<Option<Arc<dyn Hook>>>,
+    muted: Vec<Barrier>,
+    plays: Plays,
+}
+
+/// What the device does wrong, on request.
+#[derive(Clone, Copy, Debug, Default)]
+struct Plays {
+    fail_drain: Option<u64>,
+    disk_full: Option<u64>,
+    keep_old_lines: bool,
+}
+
+/// What the model knows. `shadow` and `media` hold only granted pages; elsewhere the memory is both.
+pub(crate) struct State {
+    interval: u32,
+    shadow: Vec<u64>,
+    media: Vec<u64>,
+    media_hash: u64,
+    pages: Vec<u32>,
+    touched: Vec<u32>,
+    is_touched: Vec<bool>,
+    pending: Pending,
+    media_len: u64,
+    lens: Vec<u64>,
+    drains: u64,
+    armed: bool,
+    old_lines: VecDeque<(u32, [u64; LINE_WORDS])>,
+    image: Arc<Image>,
+    leaf_hash: u64,
+    pub(crate) decider: Decider,
+    pub(crate) reads: Vec<(u32, u32)>,
+}
+
+impl Sim {
+    /// An empty file of `capacity` bytes at most, for a program.
+    #[must_use]
+    pub fn new(capacity: u64, model: Model) -> Arc<Self> {
+        Arc::new(Self::build(capacity, model, false, Vec::new(), Plays::default()))
+    }
+
+    pub(crate) fn for_program(capacity: u64, config: &Config) -> Arc<Self> {
+        let plays = Plays {
+            fail_drain: config.fail_drain,
+            disk_full: config.disk_full,
+            keep_old_lines: config.faults > 0,
+        };
+        Arc::new(Self::build(capacity, config.model, false, config.muted.clone(), plays))
+    }
+
+    pub(crate) fn for_recovery(capacity: u64, config: &Config) -> Arc<Self> {
+        Arc::new(Self::build(capacity, config.model, true, config.muted.clone(), Plays::default()))
+    }
+
+    fn build(capacity: u64, model: Model, recovering: bool, muted: Vec<Barrier>, plays: Plays) -> Self {
+        let pages = usize::try_from(capacity).map_or(1, |c| c.div_ceil(PAGE)).max(1);
+        let words = pages * PAGE_WORDS;
+        Self {
+            memory: Memory::new(pages),
+            capacity: (pages * PAGE) as u64,
+            model,
+            recovering,
+            len: AtomicU64::new(0),
+            open: (0..words.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            any_open: AtomicBool::new(false),
+            granted: (0..pages).map(|_| AtomicBool::new(false)).collect(),
+            watched: AtomicBool::new(false),
+            poisoned: AtomicU64::new(NO_LINE),
+            state: Mutex::new(State {
+                interval: 0,
+                shadow: vec![0; words],
+                media: vec![0; words],
+                media_hash: 0,
+                pages: Vec::new(),
+                touched: Vec::new(),
+                is_touched: vec![false; pages],
+                pending: Pending::new(words),
+                media_len: 0,
+                lens: Vec::new(),
+                drains: 0,
+                armed: false,
+                old_lines: VecDeque::new(),
+                image: Arc::default(),
+                leaf_hash: 0,
+                decider: Decider::default(),
+                reads: Vec::new(),
+            }),
+            hook: Mutex::new(None),
+            muted,
+            plays,
+        }
+    }
+
+    // ---- for structures that are tested right on the medium ----
+
+    /// The word at this offset.
+    ///
+    /// # Errors
+    /// The access is outside the file, or the medium fails there.
+    pub fn load(&self, offset: u64) -> io::Result<u64> {
+        self.touch(offset, 8, false)?;
+        Ok(self.memory.load(word_at(offset)))
+    }
+
+    /// Stores a word, in volatile order: nothing of it is persistent before a flush and a drain.
+    ///
+    /// # Errors
+    /// As [`load`](Sim::load).
+    pub fn store(&self, offset: u64, value: u64) -> io::Result<()> {
+        self.touch(offset, 8, true)?;
+        self.memory.store(word_at(offset), value);
+        Ok(())
+    }
+
+    /// Sends the lines of this range on their way.
+    #[track_caller]
+    pub fn flush(&self, offset: u64, len: u64) {
+        self.start_write_back(offset, len, Location::caller());
+    }
+
+    /// Waits until what this thread flushed is persistent.
+    ///
+    /// # Errors
+    /// A failed sync, when the model plays one.
+    #[track_caller]
+    pub fn drain(&self) -> io::Result<()> {
+        self.finish_write_back(Location::caller())
+    }
+
+    /// Changes the length of the file.
+    ///
+    /// # Errors
+    /// The disk is full.
+    #[track_caller]
+    pub fn set_len(&self, len: u64) -> io::Result<()> {
+        self.resize(len, Location::caller())
+    }
+
+    /// A crash may show the present values, though nothing was flushed.
+    #[track_caller]
+    pub fn observe(&self) {
+        self.note(Location::caller());
+    }
+
+    /// Length of the file in bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        match self.len.load(Relaxed) {
+            UNDECIDED => self.decide_len(),
+            len => len,
+        }
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        self.capacity
+    }
+
+    // ---- events ----
+
+    #[inline]
+    pub(crate) fn touch(&self, offset: u64, len: u64, write: bool) -> io::Result<()> {
+        let end = offset.saturating_add(len);
+        if end > self.length() {
+            return Err(beyond(offset, len, self.length()));
+        }
+        if !self.recovering || len == 0 {
+            return Ok(());
+        }
+        if self.watched.load(Relaxed) {
+            self.watch(offset, end)?;
+        }
+        let (first, last) = (word_at(offset), word_at(end - 1));
+        if self.any_open.load(Relaxed) {
+            self.decide_range(first, last);
+        }
+        if write {
+            for page in first / PAGE_WORDS..=last / PAGE_WORDS {
+                if !self.granted[page].load(Relaxed) {
+                    self.grant(&mut self.state.lock(), page);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn start_write_back(&self, offset: u64, len: u64, site: Site) {
+        if len == 0 || self.is_muted(Kind::Flush, site) {
+            return;
+        }
+        pmem::sync::switch_point();
+        self.compare(&mut self.state.lock());
+        self.crash_point(Kind::Flush, site);
+        if !matches!(self.model, Model::File { .. }) {
+            let last = word_at(offset.saturating_add(len - 1)) / LINE_WORDS;
+            self.state.lock().pending.flush(word_at(offset) / LINE_WORDS, last, thread_mask(), self.model);
+        }
+    }
+
+    pub(crate) fn finish_write_back(&self, site: Site) -> io::Result<()> {
+        if self.is_muted(Kind::Drain, site) {
+            return Ok(());
+        }
+        pmem::sync::switch_point();
+        self.compare(&mut self.state.lock());
+        self.crash_point(Kind::Drain, site);
+        let mut state = self.state.lock();
+        if state.armed {
+            state.drains += 1;
+            if self.plays.fail_drain == Some(state.drains) {
+                state.pending.fail(thread_mask(), self.model);
+                state.lens.clear();
+                return Err(io::Error::other("input/output error (EIO) played by the explorer: the sync failed"));
+            }
+        }
+        self.settle(&mut state, thread_mask());
+        Ok(())
+    }
+
+    pub(crate) fn resize(&self, len: u64, site: Site) -> io::Result<()> {
+        let len = len.next_multiple_of(8);
+        pmem::sync::switch_point();
+        self.compare(&mut self.state.lock());
+        self.crash_point(Kind::SetLen, site);
+        let old = self.length();
+        let armed = self.state.lock().armed;
+        let limit = self.plays.disk_full.filter(|_| armed).unwrap_or(self.capacity).min(self.capacity);
+        if len > limit && len > old {
+            return Err(io::Error::new(
+                io::ErrorKind::StorageFull,
+                format!("the simulated disk holds {limit} bytes, {len} were asked for"),
+            ));
+        }
+        if len < old && self.any_open.load(Relaxed) {
+            self.decide_range(word_at(len), word_at(old - 1));
+        }
+        let mut state = self.state.lock();
+        if len < old {
+            self.cut(&mut state, word_at(len), word_at(old));
+        } else if !self.recovering {
+            (old as usize / PAGE..(len as usize).div_ceil(PAGE)).for_each(|page| self.grant(&mut state, page));
+        }
+        self.len.store(len, Relaxed);
+        if matches!(self.model, Model::File { .. }) {
+            self.compare(&mut state);
+            state.lens.push(len);
+        } else {
+            state.media_len = len;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn note(&self, _site: Site) {
+        self.compare(&mut self.state.lock());
+    }
+
+    /// Takes up what was stored since the last event.
+    pub(crate) fn compare_now(&self) {
+        self.compare(&mut self.state.lock());
+    }
+
+    fn compare(&self, state: &mut State) {
+        let State { interval, shadow, pages, pending, .. } = state;
+        *interval += 1;
+        let mut now = [0u64; PAGE_WORDS];
+        for &page in pages.iter() {
+            let first = page as usize * PAGE_WORDS;
+            let seen = &mut shadow[first..first + PAGE_WORDS];
+            self.memory.read_page(page as usize, &mut now);
+            if now[..] == *seen {
+                continue;
+            }
+            for (at, (seen, &value)) in seen.iter_mut().zip(&now).enumerate().filter(|(_, (s, n))| *s != *n) {
+                pending.push(first + at, value, *interval);
+                *seen = value;
+            }
+        }
+    }
+
+    fn settle(&self, state: &mut State, mask: u64) {
+        let State { media, media_hash, pending, old_lines, .. } = state;
+        pending.drain(mask, self.model, |word, value| {
+            if self.plays.keep_old_lines {
+                remember(old_lines, media, word);
+            }
+            *media_hash ^= mix(word, media[word]) ^ mix(word, value);
+            media[word] = value;
+        });
+        if let Some(len) = state.lens.pop() {
+            state.media_len = len;
+            state.lens.clear();
+        }
+    }
+
+    /// Zeroes the words of a tail that is cut off. Mapped memory changes at once; a file only with its next sync.
+    fn cut(&self, state: &mut State, from: usize, to: usize) {
+        for page in from / PAGE_WORDS..to.div_ceil(PAGE_WORDS) {
+            self.grant(state, page);
+        }
+        let at_once = !matches!(self.model, Model::File { .. });
+        for word in from..to {
+            self.memory.store(word, 0);
+            if at_once {
+                state.shadow[word] = 0;
+                state.media_hash ^= mix(word, state.media[word]);
+                state.media[word] = 0;
+            }
+        }
+        if at_once {
+            state.pending.truncate(from);
+        }
+    }
+
+    /// From here on stores to this page are tracked.
+    fn grant(&self, state: &mut State, page: usize) {
+        if self.granted[page].swap(true, Relaxed) {
+            return;
+        }
+        let mut now = [0u64; PAGE_WORDS];
+        self.memory.read_page(page, &mut now);
+        let range = page * PAGE_WORDS..(page + 1) * PAGE_WORDS;
+        state.shadow[range.clone()].copy_from_slice(&now);
+        state.media[range].copy_from_slice(&now);
+        state.pages.push(page as u32);
+        state.mark_touched(page);
+    }
+
+    fn is_muted(&self, kind: Kind, site: Site) -> bool {
+        !self.muted.is_empty() && self.muted.iter().any(|m| m.is(kind, site))
+    }
+
+    fn crash_point(&self, kind: Kind, site: Site) {
+        // The hook runs without any lock of this model: it reads the model and runs recoveries.
+        let hook = self.hook.lock().clone();
+        if let Some(hook) = hook {
+            hook.event(self, kind, site);
+        }
+    }
+
+    pub(crate) fn set_hook(&self, hook: Option<Arc<dyn Hook>>) {
+        *self.hook.lock() = hook;
+    }
+
+    // ---- the program's side of a crash ----
+
+    /// Everything so far is persistent; from here on the device may play its faults.
+    pub(crate) fn arm(&self) {
+        let mut state = self.state.lock();
+        self.compare(&mut state);
+        state.pending.flush(0, usize::MAX, u64::MAX, self.model);
+        self.settle(&mut state, u64::MAX);
+        state.armed = true;
+    }
+
+    /// A hash of all that a crash now could leave.
+    pub(crate) fn crash_key(&self) -> u64 {
+        let state = self.state.lock();
+        let mut key = mix_pair(state.media_hash, state.pending.hash(self.model));
+        key = mix_pair(key, self.len.load(Relaxed));
+        key = state.lens.iter().fold(mix_pair(key, state.media_len), |k, &len| mix_pair(k, len));
+        let open = |unit: &crate::image::Unit| unit.words().next().is_some_and(|w| self.is_open(w));
+        for unit in state.image.units.iter().filter(|u| open(u)) {
+            let options = &state.image.values[unit.start as usize..][..unit.arity as usize * unit.width()];
+            key ^= options.iter().fold(u64::from(unit.line) << 8 | u64::from(unit.mask), |k, &v| mix_pair(k, v));
+        }
+        key
+    }
+
+    /// All images that a crash now could leave.
+    pub(crate) fn crash_image(&self) -> Image {
+        let state = self.state.lock();
+        let words = self.capacity as usize / 8;
+        let mut image = Image { hash: state.media_hash, ..Image::default() };
+        image.words.reserve_exact(words);
+        let mut now = [0u64; PAGE_WORDS];
+        for page in 0..words / PAGE_WORDS {
+            if self.granted[page].load(Relaxed) {
+                image.words.extend_from_slice(&state.media[page * PAGE_WORDS..(page + 1) * PAGE_WORDS]);
+            } else {
+                self.memory.read_page(page, &mut now);
+                image.words.extend_from_slice(&now);
+            }
+        }
+        for line in state.pending.lines() {
+            let first = line.index as usize * LINE_WORDS;
+            let mut media = [0; LINE_WORDS];
+            media.copy_from_slice(&image.words[first..first + LINE_WORDS]);
+            image.add_line(line, &media, self.model);
+        }
+        for unit in &state.image.units {
+            if unit.words().all(|w| self.is_open(w) && !state.pending.holds(w)) {
+                image.inherit(&state.image, unit);
+            }
+        }
+        image.lens = match self.len.load(Relaxed) {
+            UNDECIDED => state.image.lens.clone(),
+            _ => std::iter::once(state.media_len).chain(state.lens.iter().copied()).collect(),
+        };
+        let newest = image.lens.last().copied();
+        image.lens.sort_unstable();
+        image.lens.dedup();
+        if let Some(at) = image.lens.iter().position(|&l| Some(l) == newest) {
+            image.lens[at..].rotate_left(1);
+        }
+        // What lies beyond the longest file there may be is gone.
+        let end = image.lens.iter().max().map_or(0, |&len| word_at(len));
+        image.units.retain(|unit| unit.words().next().is_some_and(|w| w < end));
+        image.seal();
+        image
+    }
+
+    fn is_open(&self, word: usize) -> bool {
+        self.open[word / 64].load(Relaxed) & (1 << (word % 64)) != 0
+    }
+
+    /// Earlier contents of lines, oldest first, and the lines' numbers.
+    pub(crate) fn old_lines(&self) -> Vec<(u32, [u64; LINE_WORDS])> {
+        self.state.lock().old_lines.iter().copied().collect()
+    }
+
+    // ---- the recovery's side of a crash ----
+
+    /// Makes this image the one to recover.
+    pub(crate) fn mount(&self, image: Arc<Image>) {
+        self.restore_touched();
+        let mut state = self.state.lock();
+        for page in 0..self.granted.len() {
+            self.memory.write_page(page, &image.words[page * PAGE_WORDS..(page + 1) * PAGE_WORDS]);
+        }
+        state.image = image;
+    }
+
+    /// Back to the image as the crash left it, everything open again.
+    pub(crate) fn reset(&self, policy: Policy) {
+        self.restore_touched();
+        let mut state = self.state.lock();
+        let image = Arc::clone(&state.image);
+        for &(word, _) in &image.open {
+            self.open[word as usize / 64].fetch_or(1 << (word % 64), Relaxed);
+        }
+        self.any_open.store(!image.open.is_empty(), Relaxed);
+        state.media_hash = image.hash;
+        state.leaf_hash = image.hash;
+        state.lens.clear();
+        state.media_len = image.lens[0];
+        self.len.store(if image.lens.len() == 1 { image.lens[0] } else { UNDECIDED }, Relaxed);
+        state.decider.reset(policy);
+        state.reads.clear();
+        self.watched.store(false, Relaxed);
+        self.poisoned.store(NO_LINE, Relaxed);
+    }
+
+    fn restore_touched(&self) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        for page in state.touched.drain(..) {
+            state.is_touched[page as usize] = false;
+            let first = page as usize * PAGE_WORDS;
+            if let Some(content) = state.image.words.get(first..first + PAGE_WORDS) {
+                self.memory.write_page(page as usize, content);
+            }
+        }
+        state.forget_pages(&self.granted);
+        for &(word, _) in &state.image.open {
+            self.open[word as usize / 64].fetch_and(!(1 << (word % 64)), Relaxed);
+        }
+    }
+
+    /// A second crash right after a recovery: `all` says whether everything it stored arrived, or only what it drained.
+    pub(crate) fn reboot(&self, all: bool) {
+        let mut state = self.state.lock();
+        if !all {
+            for &page in &state.pages {
+                let first = page as usize * PAGE_WORDS;
+                self.memory.write_page(page as usize, &state.media[first..first + PAGE_WORDS]);
+            }
+        }
+        state.forget_pages(&self.granted);
+        if self.len.load(Relaxed) != UNDECIDED {
+            match state.lens.pop() {
+                Some(newest) if all => state.media_len = newest,
+                _ => {}
+            }
+            self.len.store(state.media_len, Relaxed);
+        }
+        state.lens.clear();
+        state.decider.freeze();
+    }
+
+    /// Hash of the image as decided so far.
+    pub(crate) fn leaf_hash(&self) -> u64 {
+        let state = self.state.lock();
+        mix_pair(state.leaf_hash, self.len.load(Relaxed))
+    }
+
+    /// What recovery left: `(hash of the media, hash of the memory)`; `None` when it stored nothing.
+    pub(crate) fn outcome(&self) -> Option<(u64, u64)> {
+        let mut state = self.state.lock();
+        self.compare(&mut state);
+        let mut memory = state.media_hash;
+        for line in state.pending.lines() {
+            for word in (0..LINE_WORDS).map(|w| line.index as usize * LINE_WORDS + w) {
+                memory ^= mix(word, state.media[word]) ^ mix(word, state.shadow[word]);
+            }
+        }
+        let wrote = state.media_hash != state.leaf_hash || !state.pending.is_empty() || !state.lens.is_empty();
+        let media = mix_pair(state.media_hash, state.media_len);
+        let len = self.len.load(Relaxed);
+        wrote.then_some((media, mix_pair(memory, len)))
+    }
+
+    /// A place that was stored to without write access: the explorer could not have seen it.
+    pub(crate) fn stray_store(&self) -> Option<u64> {
+        let state = self.state.lock();
+        let mut now = [0u64; PAGE_WORDS];
+        for (page, content) in state.image.words.chunks_exact(PAGE_WORDS).enumerate() {
+            if state.is_touched[page] {
+                continue;
+            }
+            self.memory.read_page(page, &mut now);
+            if let Some(word) = (0..PAGE_WORDS).find(|&w| now[w] != content[w]) {
+                return Some(((page * PAGE_WORDS + word) * 8) as u64);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn image(&self) -> Arc<Image> {
+        Arc::clone(&self.state.lock().image)
+    }
+
+    pub(crate) fn choices(&self) -> Vec<Choice> {
+        self.state.lock().decider.taken.clone()
+    }
+
+    fn decide_len(&self) -> u64 {
+        let mut state = self.state.lock();
+        let image = Arc::clone(&state.image);
+        let arity = image.lens.len() as u32;
+        let option = state.decider.decide(LENGTH_UNIT, LENGTH_UNIT, arity, arity - 1);
+        let len = image.lens[option as usize];
+        state.media_len = len;
+        for word in word_at(len)..self.capacity as usize / 8 {
+            let value = self.memory.load(word);
+            if value != 0 {
+                state.mark_touched(word / PAGE_WORDS);
+                self.memory.store(word, 0);
+                state.media_hash ^= mix(word, value);
+                state.leaf_hash ^= mix(word, value);
+            }
+        }
+        for &(word, _) in image.open.iter().filter(|&&(w, _)| w as usize >= word_at(len)) {
+            self.open[word as usize / 64].fetch_and(!(1 << (word % 64)), Relaxed);
+        }
+        self.len.store(len, Relaxed);
+        len
+    }
+
+    #[inline]
+    fn decide_range(&self, first: usize, last: usize) {
+        for block in first / 64..=last / 64 {
+            let from = if block == first / 64 { u64::MAX << (first % 64) } else { u64::MAX };
+            let to = if block == last / 64 { u64::MAX >> (63 - last % 64) } else { u64::MAX };
+            while let bits @ 1.. = self.open[block].load(Relaxed) & from & to {
+                self.decide_word(block * 64 + bits.trailing_zeros() as usize);
+            }
+        }
+    }
+
+    #[cold]
+    fn decide_word(&self, word: usize) {
+        let mut state = self.state.lock();
+        let image = Arc::clone(&state.image);
+        let Some(at) = image.unit_of(word) else {
+            self.open[word / 64].fetch_and(!(1 << (word % 64)), Relaxed);
+            return;
+        };
+        let unit = &image.units[at];
+        let group = word as u64 * 8 / self.model.group_bytes();
+        let option = state.decider.decide(at as u32, group as u32, unit.arity, unit.newest);
+        for (word, &value) in unit.words().zip(image.option(unit, option)) {
+            self.open[word / 64].fetch_and(!(1 << (word % 64)), Relaxed);
+            let old = self.memory.load(word);
+            if value == old {
+                continue;
+            }
+            state.mark_touched(word / PAGE_WORDS);
+            self.memory.store(word, value);
+            let change = mix(word, old) ^ mix(word, value);
+            state.media_hash ^= change;
+            state.leaf_hash ^= change;
+            if self.granted[word / PAGE_WORDS].load(Relaxed) {
+                state.shadow[word] = value;
+                state.media[word] = value;
+            }
+        }
+    }
+
+    // ---- faults of the medium ----
+
+    #[cold]
+    fn watch(&self, offset: u64, end: u64) -> io::Result<()> {
+        let (first, last) = (offset / 64, (end - 1) / 64);
+        self.state.lock().reads.push((first as u32, last as u32));
+        let poisoned = self.poisoned.load(Relaxed);
+        if (first..=last).contains(&poisoned) {
+            return Err(io::Error::other(format!("the line at offset {} is poisoned", poisoned * 64)));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn record_reads(&self) {
+        self.watched.store(true, Relaxed);
+    }
+
+    pub(crate) fn poison(&self, line: u32) {
+        self.watched.store(true, Relaxed);
+        self.poisoned.store(u64::from(line), Relaxed);
+    }
+
+    /// Gives a word another value, behind the program's back.
+    pub(crate) fn corrupt(&self, word: usize, value: u64) {
+        let mut state = self.state.lock();
+        state.mark_touched(word / PAGE_WORDS);
+        state.leaf_hash ^= mix(word, self.memory.load(word)) ^ mix(word, value);
+        state.media_hash ^= mix(word, self.memory.load(word)) ^ mix(word, value);
+        self.memory.store(word, value);
+    }
+}
+
+impl State {
+    fn mark_touched(&mut self, page: usize) {
+        if !self.is_touched[page] {
+            self.is_touched[page] = true;
+            self.touched.push(page as u32);
+        }
+    }
+
+    fn forget_pages(&mut self, granted: &[AtomicBool]) {
+        for page in self.pages.drain(..) {
+            granted[page as usize].store(false, Relaxed);
+        }
+        self.pending.clear();
+        self.interval = 0;
+    }
+}
+
+impl std::fmt::Debug for Sim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sim").field("model", &self.model).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+fn remember(old_lines: &mut VecDeque<(u32, [u64; LINE_WORDS])>, media: &[u64], word: usize) {
+    let line = word / LINE_WORDS;
+    let mut content = [0; LINE_WORDS];
+    content.copy_from_slice(&media[line * LINE_WORDS..(line + 1) * LINE_WORDS]);
+    if old_lines.len() == OLD_LINES_MAX {
+        old_lines.pop_front();
+    }
+    old_lines.push_back((line as u32, content));
+}
+
+fn word_at(offset: u64) -> usize {
+    (offset / 8) as usize
+}
+
+#[cold]
+fn beyond(offset: u64, len: u64, file: u64) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        format!("{len} bytes at offset {offset} are not inside the file of {file} bytes"),
+    )
+}

@@ -1,0 +1,194 @@
+//! What the explorer found, told so that it can be understood and repeated.
+
+use std::backtrace::Backtrace;
+use std::fmt;
+
+use pmem::sim::Site;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Barrier, Kind};
+use crate::decide::LENGTH_UNIT;
+use crate::sim::Sim;
+
+/// Lost words printed at most.
+const LOST_PRINTED_MAX: usize = 24;
+/// Stack frames kept at most.
+const FRAMES_MAX: usize = 24;
+
+/// A crash after which something promised is not there, or recovery fails. A check makes it from a message; the
+/// explorer adds where and how.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Violation {
+    /// What is wrong.
+    pub message: String,
+    /// Recovery gave a clear error: what a fault of the medium allows, and a crash does not.
+    pub detected: bool,
+    /// Where the power failed: the program's crash point first, then that of its recovery.
+    pub trail: Vec<CrashPoint>,
+    /// The fault of the medium that was planted.
+    pub fault: Option<String>,
+    /// Seed of the exploration.
+    pub seed: u64,
+    /// Which of its schedules, from 0.
+    pub schedule: u64,
+    /// The branches of the last image, by place: offset, option.
+    pub choices: Vec<(u64, u32)>,
+    /// The operations up to the crash.
+    pub ops: Vec<String>,
+    /// How many operations the workload had before it was shrunk.
+    pub shrunk_from: Option<usize>,
+}
+
+/// One power failure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct CrashPoint {
+    /// The call before whose effect the power failed, with its source line; none at the end of the program.
+    pub barrier: Option<Barrier>,
+    /// Number of this crash point in its exploration, from 1.
+    pub number: u64,
+    /// Who called, innermost first.
+    pub stack: Vec<String>,
+    /// What did not reach the media.
+    pub lost: Vec<Lost>,
+}
+
+/// A word that did not reach the media, though the program had stored it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Lost {
+    /// Offset in the file; `None` stands for the length of the file.
+    pub offset: Option<u64>,
+    /// What the crash left.
+    pub left: u64,
+    /// What the program had stored last.
+    pub stored: u64,
+    /// It was flushed, but not drained; otherwise it was never flushed.
+    pub flushed: bool,
+}
+
+impl Violation {
+    /// Something promised is not there, or something never written is.
+    #[must_use]
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), ..Self::default() }
+    }
+
+    /// Recovery refused the image with a clear error. Right after a fault of the medium, wrong after a mere crash.
+    #[must_use]
+    pub fn detected(error: impl fmt::Display) -> Self {
+        Self { message: error.to_string(), detected: true, ..Self::default() }
+    }
+}
+
+impl CrashPoint {
+    pub(crate) fn new(kind: Kind, site: Option<Site>, number: u64) -> Self {
+        let barrier = site.map(|site| Barrier::new(kind, site));
+        Self { barrier, number, stack: Vec::new(), lost: Vec::new() }
+    }
+}
+
+/// What the image that this recovery runs on is missing.
+pub(crate) fn lost_words(sim: &Sim) -> Vec<Lost> {
+    let image = sim.image();
+    let mut lost = Vec::new();
+    for choice in sim.choices().iter().filter(|c| c.option != c.newest) {
+        if choice.unit == LENGTH_UNIT {
+            let (left, stored) = (image.lens[choice.option as usize], image.lens[choice.newest as usize]);
+            lost.push(Lost { offset: None, left, stored, flushed: false });
+            continue;
+        }
+        let unit = &image.units[choice.unit as usize];
+        let (left, stored) = (image.option(unit, choice.option), image.option(unit, choice.newest));
+        for (at, word) in unit.words().enumerate().filter(|&(at, _)| left[at] != stored[at]) {
+            let offset = Some(word as u64 * 8);
+            lost.push(Lost { offset, left: left[at], stored: stored[at], flushed: unit.flushed });
+        }
+    }
+    lost.sort_by_key(|l| l.offset);
+    lost
+}
+
+/// The call stack, without the frames of the explorer and the runtime.
+pub(crate) fn stack() -> Vec<String> {
+    const OURS: [&str; 12] = [
+        "crash::explore", "crash::sim::", "crash::raw::", "crash::violation::", "crash::run::", "crash::quiet::",
+        "crash::shrink", "std::", "core::", "__rust", "alloc::", "test::",
+    ];
+    let text = Backtrace::force_capture().to_string();
+    let mut frames: Vec<String> = Vec::new();
+    let mut skip = true;
+    for line in text.lines() {
+        let line = line.trim();
+        if let Some(place) = line.strip_prefix("at ") {
+            if !skip && let Some(frame) = frames.last_mut() {
+                frame.push_str(" at ");
+                frame.push_str(place);
+            }
+            continue;
+        }
+        let symbol = line.split_once(": ").map_or(line, |(_, symbol)| symbol);
+        let bare = symbol.trim_start_matches(['<', '&']);
+        skip = OURS.iter().any(|ours| bare.starts_with(ours)) || !symbol.contains("::") || frames.len() >= FRAMES_MAX;
+        if !skip {
+            frames.push(symbol.to_owned());
+        }
+    }
+    frames
+}
+
+impl fmt::Display for CrashPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.barrier {
+            Some(barrier) => writeln!(f, "crash point {}: {barrier}", self.number)?,
+            None => writeln!(f, "crash point {}: at the end", self.number)?,
+        }
+        for frame in &self.stack {
+            writeln!(f, "      {frame}")?;
+        }
+        if self.lost.is_empty() {
+            writeln!(f, "    nothing that recovery reads was lost")?;
+        }
+        for lost in self.lost.iter().take(LOST_PRINTED_MAX) {
+            let why = if lost.flushed { "flushed but not drained" } else { "never flushed" };
+            match lost.offset {
+                None => writeln!(f, "    lost length: {} instead of {}", lost.left, lost.stored)?,
+                Some(offset) => writeln!(
+                    f,
+                    "    lost word at {offset} ({offset:#x}): {:#x} instead of {:#x}, {why}",
+                    lost.left, lost.stored
+                )?,
+            }
+        }
+        if self.lost.len() > LOST_PRINTED_MAX {
+            writeln!(f, "    and {} more", self.lost.len() - LOST_PRINTED_MAX)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "violation: {}", self.message)?;
+        if let Some(fault) = &self.fault {
+            writeln!(f, "  fault of the medium: {fault}")?;
+        }
+        for (depth, point) in self.trail.iter().enumerate() {
+            let who = if depth == 0 { "" } else { "then, in recovery, " };
+            write!(f, "  {who}{point}")?;
+        }
+        if !self.ops.is_empty() {
+            writeln!(f, "  operations up to there:")?;
+            for op in &self.ops {
+                writeln!(f, "    {op}")?;
+            }
+        }
+        if let Some(from) = self.shrunk_from {
+            writeln!(f, "  (shrunk from {from} operations)")?;
+        }
+        write!(f, "  seed {}, schedule {}: the same configuration shows it again", self.seed, self.schedule)
+    }
+}
+
+impl std::error::Error for Violation {}

@@ -1,0 +1,215 @@
+//! Write-back instructions: which the processor has, and how they are used.
+//!
+//! *flush* starts the write-back of a line, *drain* waits for the lines this thread flushed. On x86-64 these are
+//! `clwb` (or its older forms) and `sfence`; on aarch64 `dc cvap` (or `cvac`) and `dsb ish`.
+
+use std::sync::OnceLock;
+
+/// Bytes in a cache line, the unit of flush.
+pub const LINE: u64 = 64;
+
+/// Bytes in a word, the only unit the media writes atomically.
+pub const WORD: u64 = 8;
+
+/// How lines are written back on this processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushWith {
+    /// `clwb`: write back, keep in the cache. Ordered by `sfence` only.
+    Clwb,
+    /// `clflushopt`: write back and evict. Ordered by `sfence` only.
+    ClflushOpt,
+    /// `clflush`: write back and evict, serialised.
+    Clflush,
+    /// aarch64 `dc cvap`: clean to the point of persistence.
+    Cvap,
+    /// aarch64 `dc cvac`: clean to the point of coherency.
+    Cvac,
+}
+
+impl std::fmt::Display for FlushWith {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Clwb => "clwb",
+            Self::ClflushOpt => "clflushopt",
+            Self::Clflush => "clflush",
+            Self::Cvap => "dc cvap",
+            Self::Cvac => "dc cvac",
+        })
+    }
+}
+
+/// The best instruction this processor has, found once.
+pub fn flush_with() -> FlushWith {
+    static FOUND: OnceLock<FlushWith> = OnceLock::new();
+    *FOUND.get_or_init(detect)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn detect() -> FlushWith {
+    let highest = std::arch::x86_64::__cpuid(0).eax;
+    if highest >= 7 {
+        let ebx = std::arch::x86_64::__cpuid_count(7, 0).ebx;
+        if ebx & 1 << 24 != 0 {
+            return FlushWith::Clwb;
+        }
+        if ebx & 1 << 23 != 0 {
+            return FlushWith::ClflushOpt;
+        }
+    }
+    FlushWith::Clflush
+}
+
+#[cfg(target_arch = "aarch64")]
+fn detect() -> FlushWith {
+    if std::arch::is_aarch64_feature_detected!("dpb") { FlushWith::Cvap } else { FlushWith::Cvac }
+}
+
+/// Number of lines that `[addr, addr + len)` touches.
+#[inline]
+pub fn lines(addr: u64, len: u64) -> u64 {
+    if len == 0 { 0 } else { (addr + len - 1) / LINE - addr / LINE + 1 }
+}
+
+/// Starts the write-back of every line of the range.
+///
+/// # Safety
+/// `[ptr, ptr + len)` is mapped.
+#[inline]
+pub(crate) unsafe fn flush(with: FlushWith, ptr: *const u8, len: u64) {
+    let mut line = (ptr as u64) & !(LINE - 1);
+    let end = ptr as u64 + len;
+    while line < end {
+        // SAFETY: every line of the range contains a mapped byte, says the caller; write-back changes no byte.
+        unsafe { flush_line(with, line) };
+        line += LINE;
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+unsafe fn flush_line(with: FlushWith, line: u64) {
+    use std::arch::asm;
+    // The asm blocks may read all memory (no `nomem`): stores before them are not moved behind them.
+    match with {
+        // SAFETY: the instruction was found by cpuid and the address is mapped, says the caller.
+        FlushWith::Clwb => unsafe { asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)) },
+        // SAFETY: as above.
+        FlushWith::ClflushOpt => unsafe { asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags)) },
+        // SAFETY: as above; every x86-64 has clflush.
+        _ => unsafe { asm!("clflush [{}]", in(reg) line, options(nostack, preserves_flags)) },
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline]
+unsafe fn flush_line(with: FlushWith, line: u64) {
+    use std::arch::asm;
+    match with {
+        // `dc cvap`, by encoding: assemblers know the name only with the extension switched on.
+        // SAFETY: the feature was detected and the address is mapped, says the caller.
+        FlushWith::Cvap => unsafe { asm!("sys #3, c7, c12, #1, {}", in(reg) line, options(nostack, preserves_flags)) },
+        // SAFETY: as above; every aarch64 has `dc cvac`.
+        _ => unsafe { asm!("dc cvac, {}", in(reg) line, options(nostack, preserves_flags)) },
+    }
+}
+
+/// Waits until what this thread flushed, or stored without the cache, has left the processor.
+#[inline]
+pub(crate) fn drain() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: sfence has no operand.
+    unsafe {
+        std::arch::asm!("sfence", options(nostack, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier has no operand.
+    unsafe {
+        std::arch::asm!("dsb ish", options(nostack, preserves_flags));
+    }
+}
+
+/// Copies past the cache; returns how many bytes went that way. The rest, at most one partial line at each end, was stored
+/// ordinarily and flushed `with`. Persistent after the next [`drain`].
+///
+/// # Safety
+/// `src` is readable and `dst` writable for `len` bytes, they do not overlap, and nobody else accesses `dst`.
+#[inline]
+pub(crate) unsafe fn copy_nt(with: FlushWith, dst: *mut u8, src: *const u8, len: usize) -> usize {
+    let head = (dst as usize).wrapping_neg() % LINE as usize;
+    if len < head + LINE as usize {
+        // SAFETY: the caller's promise, for the whole range.
+        unsafe {
+            dst.copy_from_nonoverlapping(src, len);
+            flush(with, dst, len as u64);
+        }
+        return 0;
+    }
+    let body = (len - head) & !(LINE as usize - 1);
+    let tail = len - head - body;
+    // SAFETY: head + body + tail = len, so each part lies within the caller's ranges; body starts on a line.
+    unsafe {
+        if head > 0 {
+            dst.copy_from_nonoverlapping(src, head);
+            flush(with, dst, head as u64);
+        }
+        stream_lines(with, dst.add(head), src.add(head), body);
+        if tail > 0 {
+            dst.add(head + body).copy_from_nonoverlapping(src.add(head + body), tail);
+            flush(with, dst.add(head + body), tail as u64);
+        }
+    }
+    body
+}
+
+/// Whole lines, `dst` aligned to one.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+unsafe fn stream_lines(_with: FlushWith, dst: *mut u8, src: *const u8, len: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+    // SSE2 is part of x86-64. Wider stores were measured here and gain nothing: the four stores of a line leave
+    // together through one write-combining buffer.
+    for at in (0..len).step_by(16) {
+        // SAFETY: at + 16 <= len, a multiple of 64; dst is aligned to 64, says the caller.
+        unsafe { _mm_stream_si128(dst.add(at).cast::<__m128i>(), _mm_loadu_si128(src.add(at).cast())) };
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline]
+unsafe fn stream_lines(with: FlushWith, dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        dst.copy_from_nonoverlapping(src, len);
+        flush(with, dst, len as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_range() {
+        assert_eq!(lines(0, 0), 0);
+        assert_eq!(lines(0, 1), 1);
+        assert_eq!(lines(0, 64), 1);
+        assert_eq!(lines(63, 2), 2);
+        assert_eq!(lines(65, 128), 3);
+    }
+
+    #[test]
+    fn copy_nt_copies_every_alignment_and_length() {
+        let src: Vec<u8> = (0..400u32).map(|i| i as u8 ^ 0x5a).collect();
+        for at in 0..66 {
+            for len in [0, 1, 7, 8, 63, 64, 65, 127, 128, 129, 300] {
+                let mut dst = vec![0u8; 512];
+                // SAFETY: at + len < 512, and the vectors are distinct.
+                unsafe { copy_nt(flush_with(), dst.as_mut_ptr().add(at), src.as_ptr(), len) };
+                drain();
+                assert!(dst[..at].iter().all(|&b| b == 0));
+                assert_eq!(dst[at..at + len], src[..len]);
+                assert!(dst[at + len..].iter().all(|&b| b == 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! What can go wrong, grouped by what the caller can do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Every error of this crate. The message says what happened, where, and what to do next.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    // ---- try again later -------------------------------------------------------------------------------------
+    /// Another process has the pool open.
+    #[error("{path}: the pool is open in process {pid}; close it there, or wait", path = path.display())]
+    Busy {
+        /// The pool file.
+        path: PathBuf,
+        /// The holder, 0 if the kernel does not tell.
+        pid: u32,
+    },
+    /// This process has the pool open already.
+    #[error("{path}: the pool is already open in this process; share that `Pool` (it is `Clone`)", path = path.display())]
+    AlreadyOpen {
+        /// The pool file.
+        path: PathBuf,
+    },
+    /// Something of the pool is still in use, so it cannot be closed cleanly.
+    #[error("{what} is still in use; drop or finish it, then close again")]
+    InUse {
+        /// What is in use.
+        what: String,
+    },
+
+    // ---- make space ------------------------------------------------------------------------------------------
+    /// The file system is full. The pool stays usable for reading and freeing.
+    #[error("{path}: no space for {wanted} more bytes; free space on the file system, or free objects in the pool", path = path.display())]
+    NoSpace {
+        /// The pool file.
+        path: PathBuf,
+        /// Bytes asked for.
+        wanted: u64,
+    },
+    /// The pool would outgrow the address range reserved at open.
+    #[error("the pool cannot grow to {wanted} bytes: {reserved} are reserved; open it with a larger `Options::max_size`")]
+    Reserve {
+        /// Size asked for.
+        wanted: u64,
+        /// Size the mapping can grow to.
+        reserved: u64,
+    },
+    /// No free block of this size; the pool may be grown.
+    #[error("no free block of {bytes} bytes; free objects or grow the pool")]
+    HeapFull {
+        /// Bytes asked for.
+        bytes: u64,
+    },
+    /// The ring has no room before its oldest unretired record.
+    #[error("the ring holds {unretired} unretired bytes of {capacity}, {wanted} more do not fit; retire records first")]
+    RingFull {
+        /// Bytes in unretired records.
+        unretired: u64,
+        /// Bytes in the ring.
+        capacity: u64,
+        /// Bytes asked for, header included.
+        wanted: u64,
+    },
+    /// The region directory is full.
+    #[error("the pool already has {max} regions and extents, the most a header can name; use fewer, larger regions")]
+    DirectoryFull {
+        /// Entries in the directory.
+        max: usize,
+    },
+
+    // ---- repair, or open with something else ------------------------------------------------------------------
+    /// The file is not a pool.
+    #[error("{path}: not a pool (at byte 0: found {found:02x?}, expected {expected:02x?}); check the path", path = path.display())]
+    NotAPool {
+        /// The file.
+        path: PathBuf,
+        /// First bytes found.
+        found: [u8; 8],
+        /// First bytes of every pool.
+        expected: [u8; 8],
+    },
+    /// Bytes on media contradict their checksum or each other.
+    #[error("damaged {what} at byte {offset}: found {found:#x}, expected {expected:#x}; run `cairn check` and restore from a copy")]
+    Damaged {
+        /// What is damaged.
+        what: &'static str,
+        /// Where, from the start of the pool.
+        offset: u64,
+        /// What stands there.
+        found: u64,
+        /// What should.
+        expected: u64,
+    },
+    /// The medium does not return these bytes.
+    #[error("unreadable {what} at byte {offset} ({len} bytes): {source}; restore from a copy")]
+    Unreadable {
+        /// What could not be read.
+        what: &'static str,
+        /// Where, from the start of the pool.
+        offset: u64,
+        /// Bytes asked for.
+        len: u64,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The file is shorter than its header says.
+    #[error("{path}: truncated: {found} bytes of {expected}; restore the rest from a copy", path = path.display())]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Bytes there are.
+        found: u64,
+        /// Bytes there should be.
+        expected: u64,
+    },
+    /// A newer version of the format.
+    #[error("{path}: format version {found}, this build reads up to {supported}; upgrade cairn", path = path.display())]
+    NewerVersion {
+        /// The file.
+        path: PathBuf,
+        /// Version found.
+        found: u32,
+        /// Newest version understood.
+        supported: u32,
+    },
+    /// The pool holds something else than the caller expects.
+    #[error("the pool's {what} is {found:?}, asked for was {expected:?}; open it with the program that made it")]
+    WrongLayout {
+        /// Which name differs: layout, engine, root type.
+        what: &'static str,
+        /// What the pool says.
+        found: String,
+        /// What the caller asked for.
+        expected: String,
+    },
+    /// A read-only open needs a pool that was closed cleanly.
+    #[error("{path}: not closed cleanly; open it for writing once, which recovers it", path = path.display())]
+    NeedsRecovery {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The persistence domain asked for is not there.
+    #[error("{path}: no {wanted} here: {why}; choose another domain or path", path = path.display())]
+    Domain {
+        /// The file.
+        path: PathBuf,
+        /// Domain asked for.
+        wanted: &'static str,
+        /// The reason.
+        why: String,
+    },
+
+    // ---- give up on this handle -------------------------------------------------------------------------------
+    /// A sync failed earlier: what was stored since the last good one may be lost, and no later success may hide it.
+    #[error("an earlier sync of the pool failed, so later ones prove nothing; close the pool and open it again to see what is there")]
+    Poisoned,
+    /// A sync failed now.
+    #[error("sync failed: {source}; what was not yet acknowledged may be lost: close the pool, check the device, open again")]
+    Sync {
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The pool was opened before a fork and is used in the child.
+    #[error("the pool was opened before fork() and cannot be used in the child; open it in one process only")]
+    Forked,
+    /// The pool is open read-only.
+    #[error("the pool is open read-only; open it with `Options::open` to change it")]
+    ReadOnly,
+    /// A system call failed.
+    #[error("{path}: {op} failed: {source}", path = path.display())]
+    Io {
+        /// The call.
+        op: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+
+    // ---- the caller's mistake ---------------------------------------------------------------------------------
+    /// A pointer that is not one live block of this pool.
+    #[error("{ptr:#x} is not a live object of this pool: {why}")]
+    BadPointer {
+        /// The pointer as stored.
+        ptr: u64,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The object is free already, or being freed by somebody else.
+    #[error("{ptr:#x} is freed twice")]
+    DoubleFree {
+        /// The pointer as stored.
+        ptr: u64,
+    },
+    /// A range outside of what the handle covers.
+    #[error("bytes {at}..{end} of a range of {len}: out of bounds")]
+    OutOfBounds {
+        /// First byte.
+        at: u64,
+        /// One past the last byte.
+        end: u64,
+        /// Bytes there are.
+        len: u64,
+    },
+    /// An offset that does not fit the alignment of what is to be read there.
+    #[error("byte {offset} is not aligned to {align}")]
+    Unaligned {
+        /// From the start of the pool.
+        offset: u64,
+        /// Needed alignment.
+        align: u64,
+    },
+    /// An argument outside its limits.
+    #[error("{what}: {found} is outside {min}..={max}")]
+    Limit {
+        /// Which argument.
+        what: &'static str,
+        /// What was given.
+        found: u64,
+        /// Smallest allowed.
+        min: u64,
+        /// Largest allowed.
+        max: u64,
+    },
+    /// A region of that name exists.
+    #[error("the pool already has a region {name:?}")]
+    RegionExists {
+        /// Its name.
+        name: String,
+    },
+    /// No region of that name.
+    #[error("the pool has no region {name:?}; `cairn info` lists them")]
+    NoRegion {
+        /// Its name.
+        name: String,
+    },
+    /// A name that is empty, too long or contains a zero byte.
+    #[error("{name:?} is no name: 1 to {max} bytes without NUL")]
+    BadName {
+        /// The name.
+        name: String,
+        /// Longest allowed, in bytes.
+        max: usize,
+    },
+}
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,21 @@
+//! Ways to break persistence on purpose, for tests that must be seen to fail. Compiled in by the feature `sabotage` alone.
+
+#[cfg(feature = "sabotage")]
+static IGNORE_DRAINS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// From now on drains of the file domain return at once, without a sync.
+#[cfg(feature = "sabotage")]
+pub fn ignore_drains(on: bool) {
+    IGNORE_DRAINS.store(on, std::sync::atomic::Ordering::Relaxed);
+}
+
+#[cfg(feature = "sabotage")]
+pub(crate) fn drains_ignored() -> bool {
+    IGNORE_DRAINS.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+#[cfg(not(feature = "sabotage"))]
+#[inline(always)]
+pub(crate) const fn drains_ignored() -> bool {
+    false
+}

@@ -1,0 +1,187 @@
+//! Exact counts of what persistence costs, kept per thread and summed on demand.
+
+use std::cell::Cell;
+use std::collections::BinaryHeap;
+use std::cmp::Reverse;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Threads with counters of their own; further ones share the last, with atomic additions.
+pub(crate) const THREADS: usize = 64;
+
+/// Counted costs of one pool since it was opened, all threads together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Lines flushed, each [`LINE`](crate::LINE) bytes.
+    pub flushed_lines: u64,
+    /// Drains: barriers. Our first cost measure.
+    pub drains: u64,
+    /// Bytes stored past the cache.
+    pub nt_bytes: u64,
+    /// System calls that waited for the device. In the file domain several drains may share one.
+    pub syncs: u64,
+}
+
+impl Stats {
+    /// Bytes on their way to the media: whole lines, and what was stored past the cache.
+    pub fn media_bytes(&self) -> u64 {
+        self.flushed_lines * crate::LINE + self.nt_bytes
+    }
+}
+
+impl std::ops::Sub for Stats {
+    type Output = Stats;
+    fn sub(self, earlier: Stats) -> Stats {
+        Stats {
+            flushed_lines: self.flushed_lines - earlier.flushed_lines,
+            drains: self.drains - earlier.drains,
+            nt_bytes: self.nt_bytes - earlier.nt_bytes,
+            syncs: self.syncs - earlier.syncs,
+        }
+    }
+}
+
+/// One thread's counters, alone on their lines: no count is shared on the hot path.
+#[repr(align(128))]
+#[derive(Default)]
+struct Row {
+    flushed_lines: AtomicU64,
+    drains: AtomicU64,
+    nt_bytes: AtomicU64,
+}
+
+pub(crate) struct Counters {
+    rows: Box<[Row]>,
+    syncs: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn new() -> Self {
+        Self { rows: (0..THREADS).map(|_| Row::default()).collect(), syncs: AtomicU64::new(0) }
+    }
+
+    #[inline]
+    fn add(&self, cell: impl Fn(&Row) -> &AtomicU64, n: u64) -> u64 {
+        let thread = thread_id();
+        if thread < THREADS - 1 {
+            // Only the thread that owns this id writes here, so load and store lose nothing.
+            let cell = cell(&self.rows[thread]);
+            let sum = cell.load(Relaxed) + n;
+            cell.store(sum, Relaxed);
+            sum
+        } else {
+            cell(&self.rows[THREADS - 1]).fetch_add(n, Relaxed) + n
+        }
+    }
+
+    #[inline]
+    pub(crate) fn flushed(&self, lines: u64) {
+        self.add(|r| &r.flushed_lines, lines);
+    }
+
+    /// Counts a drain and returns its number in this thread's row.
+    #[inline]
+    pub(crate) fn drained(&self) -> u64 {
+        self.add(|r| &r.drains, 1)
+    }
+
+    /// Drains of this thread so far.
+    #[inline]
+    pub(crate) fn drains_here(&self) -> u64 {
+        self.rows[thread_id().min(THREADS - 1)].drains.load(Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn streamed(&self, bytes: u64) {
+        self.add(|r| &r.nt_bytes, bytes);
+    }
+
+    pub(crate) fn synced(&self) {
+        self.syncs.fetch_add(1, Relaxed); // beside a system call that waits for a device
+    }
+
+    pub(crate) fn sum(&self) -> Stats {
+        let mut stats = Stats { syncs: self.syncs.load(Relaxed), ..Stats::default() };
+        for row in &self.rows {
+            stats.flushed_lines += row.flushed_lines.load(Relaxed);
+            stats.drains += row.drains.load(Relaxed);
+            stats.nt_bytes += row.nt_bytes.load(Relaxed);
+        }
+        stats
+    }
+}
+
+// Thread ids: small numbers, unique among live threads, given back when a thread ends.
+
+struct Ids {
+    next: usize,
+    free: BinaryHeap<Reverse<usize>>,
+}
+
+static IDS: parking_lot::Mutex<Ids> = parking_lot::Mutex::new(Ids { next: 0, free: BinaryHeap::new() });
+
+struct IdGuard(usize);
+
+impl Drop for IdGuard {
+    fn drop(&mut self) {
+        IDS.lock().free.push(Reverse(self.0));
+    }
+}
+
+thread_local! {
+    // Apart from the guard, so that reading it needs no check for destruction.
+    static ID: Cell<usize> = const { Cell::new(usize::MAX) };
+    static GUARD: Cell<Option<IdGuard>> = const { Cell::new(None) };
+}
+
+/// The calling thread's id: the smallest that no other live thread has.
+#[inline]
+pub(crate) fn thread_id() -> usize {
+    let id = ID.get();
+    if id == usize::MAX { claim_id() } else { id }
+}
+
+#[cold]
+fn claim_id() -> usize {
+    let mut ids = IDS.lock();
+    let id = match ids.free.pop() {
+        Some(Reverse(id)) => id,
+        None => {
+            ids.next += 1;
+            ids.next - 1
+        }
+    };
+    drop(ids);
+    ID.set(id);
+    // A thread that is being torn down cannot keep a guard: its id is then never given again, which is harmless.
+    let _ = GUARD.try_with(|g| g.set(Some(IdGuard(id))));
+    id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn counts_of_many_threads_are_exact() {
+        let counters = Arc::new(Counters::new());
+        for _ in 0..3 {
+            let workers: Vec<_> = (0..100)
+                .map(|_| {
+                    let counters = Arc::clone(&counters);
+                    std::thread::spawn(move || {
+                        for _ in 0..1000 {
+                            counters.flushed(2);
+                            counters.drained();
+                        }
+                    })
+                })
+                .collect();
+            for w in workers {
+                w.join().expect("worker");
+            }
+        }
+        let sum = counters.sum();
+        assert_eq!((sum.flushed_lines, sum.drains), (600_000, 300_000));
+    }
+}

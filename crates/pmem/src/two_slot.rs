@@ -1,0 +1,300 @@
+//! The atomic cell: two checksummed copies with a sequence number (Arcadia §3.2, "atomicity primitive").
+//!
+//! ```text
+//! slot:  | value, padded to 8 bytes | sequence u64 | seal u64 |    stride: a multiple of 64
+//! cell:  | slot 0 | slot 1 |
+//! ```
+//!
+//! Invariant: while a slot is written, the other one is whole on media and holds the newest acknowledged value. So the update
+//! goes to the older slot, a new one does not start before the last one is drained, and at open the newer whole slot wins.
+//! Cost of an update: its lines and one barrier; of a mirrored one, twice that.
+
+use std::marker::PhantomData;
+use std::panic::Location;
+
+use crate::area::Area;
+use crate::cpu::LINE;
+use crate::error::{Error, Result};
+use crate::hash::SealKey;
+use crate::mapping::{Mapping, Moment};
+use crate::persist::{Persist, bytes_of, from_bytes};
+use crate::sim::Site;
+
+/// What the two slots said at open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Twin {
+    /// Both are whole and equal: a mirrored update had finished.
+    Equal,
+    /// Both are whole: the newer one counts.
+    Older,
+    /// The other slot was never written.
+    Unwritten,
+    /// The other slot is not whole: an update was interrupted before it was acknowledged, or the medium damaged a copy. If the cell
+    /// is only updated mirrored, nothing acknowledged is lost either way.
+    Broken,
+}
+
+/// The untyped cell, at a place of a mapping.
+#[derive(Debug)]
+pub(crate) struct RawCell {
+    offset: u64,
+    value_len: u64,
+    key: SealKey,
+    sequence: u64,
+    current: u64,
+    in_flight: Option<Moment>,
+}
+
+impl RawCell {
+    fn padded(value_len: u64) -> u64 {
+        value_len.next_multiple_of(8)
+    }
+
+    /// Bytes of one slot.
+    pub(crate) const fn stride(value_len: u64) -> u64 {
+        (value_len.next_multiple_of(8) + 16).next_multiple_of(LINE)
+    }
+
+    pub(crate) fn new(offset: u64, value_len: u64, key: SealKey) -> Self {
+        Self { offset, value_len, key, sequence: 0, current: 1, in_flight: None }
+    }
+
+    /// Reads both slots and remembers the winner; returns its value and how the other one looked.
+    ///
+    /// | slot 0 | slot 1 | winner |
+    /// |---|---|---|
+    /// | whole, sequence a | whole, b | the greater |
+    /// | whole | not | slot 0 |
+    /// | not | whole | slot 1 |
+    /// | not | not | none: damaged |
+    pub(crate) fn load(&mut self, mapping: &Mapping, what: &'static str) -> Result<(Vec<u8>, Twin)> {
+        mapping.probe(what, self.offset, 2 * Self::stride(self.value_len))?;
+        let slots = [self.read(mapping, 0)?, self.read(mapping, 1)?];
+        let winner = match &slots {
+            [Slot::Whole(a, _), Slot::Whole(b, _)] => u64::from(b > a),
+            [Slot::Whole(..), _] => 0,
+            [_, Slot::Whole(..)] => 1,
+            [Slot::Broken { found, expected }, _] | [_, Slot::Broken { found, expected }] => {
+                return Err(Error::Damaged { what, offset: self.offset, found: *found, expected: *expected });
+            }
+            [Slot::Unwritten, Slot::Unwritten] => {
+                return Err(Error::Damaged { what, offset: self.offset, found: 0, expected: 1 });
+            }
+        };
+        let [a, b] = slots;
+        let (won, other) = if winner == 0 { (a, b) } else { (b, a) };
+        let Slot::Whole(sequence, value) = won else { unreachable!("the winner is whole") };
+        let twin = match other {
+            Slot::Whole(s, v) if s == sequence => {
+                if v != value {
+                    // Two different values under one sequence number were never written by us.
+                    return Err(Error::Damaged { what, offset: self.offset, found: s, expected: sequence + 1 });
+                }
+                Twin::Equal
+            }
+            Slot::Whole(..) => Twin::Older,
+            Slot::Unwritten => Twin::Unwritten,
+            Slot::Broken { .. } => Twin::Broken,
+        };
+        (self.sequence, self.current) = (sequence, winner);
+        Ok((value, twin))
+    }
+
+    fn read(&self, mapping: &Mapping, slot: u64) -> Result<Slot> {
+        let stride = Self::stride(self.value_len);
+        let at = self.offset + slot * stride;
+        let used = Self::padded(self.value_len) + 16;
+        let base = mapping.access(at, used, false)?;
+        // SAFETY: `access` checked the range; the cell's owner holds `&self`, so nobody writes it.
+        let bytes = unsafe { std::slice::from_raw_parts(base.as_ptr(), used as usize) };
+        let (sealed, seal) = bytes.split_at(used as usize - 8);
+        let found = word(seal);
+        let sequence = word(&sealed[sealed.len() - 8..]);
+        let expected = self.key.seal(sealed);
+        Ok(if found == expected && sequence != 0 && sequence != u64::MAX {
+            Slot::Whole(sequence, sealed[..self.value_len as usize].to_vec())
+        } else if bytes.iter().all(|&b| b == 0) {
+            Slot::Unwritten
+        } else {
+            Slot::Broken { found, expected }
+        })
+    }
+
+    /// Writes the value into the older slot and flushes it. Makes sure first that the last value staged is persistent.
+    pub(crate) fn stage(&mut self, mapping: &Mapping, value: &[u8], site: Site) -> Result<Moment> {
+        if let Some(last) = self.in_flight.take()
+            && !mapping.moment().is_after(last)
+        {
+            // Else both slots would be in flight. Flushed again, since the last writer may have been another thread.
+            let at = self.offset + self.current * Self::stride(self.value_len);
+            mapping.flush(at, Self::padded(self.value_len) + 16, site)?;
+            mapping.drain(site)?;
+        }
+        self.sequence += 1;
+        self.current = 1 - self.current;
+        self.write(mapping, self.current, value, site)
+    }
+
+    fn write(&mut self, mapping: &Mapping, slot: u64, value: &[u8], site: Site) -> Result<Moment> {
+        let padded = Self::padded(self.value_len) as usize;
+        let mut image = vec![0u8; padded + 16];
+        image[..value.len()].copy_from_slice(value);
+        image[padded..padded + 8].copy_from_slice(&self.sequence.to_le_bytes());
+        let seal = self.key.seal(&image[..padded + 8]);
+        image[padded + 8..].copy_from_slice(&seal.to_le_bytes());
+        let at = self.offset + slot * Self::stride(self.value_len);
+        let base = mapping.access(at, image.len() as u64, true)?;
+        // SAFETY: in bounds; `&mut self` is the only owner of the cell; `image` is ours.
+        unsafe { base.as_ptr().copy_from_nonoverlapping(image.as_ptr(), image.len()) };
+        mapping.flush(at, image.len() as u64, site)?;
+        let moment = mapping.moment();
+        self.in_flight = Some(moment);
+        Ok(moment)
+    }
+
+    /// One barrier: the value is persistent.
+    pub(crate) fn update(&mut self, mapping: &Mapping, value: &[u8], site: Site) -> Result<()> {
+        self.stage(mapping, value, site)?;
+        mapping.drain(site)?;
+        self.in_flight = None;
+        Ok(())
+    }
+
+    /// Two barriers: the value is persistent in both slots, so that damage to either is repaired from the other.
+    pub(crate) fn update_mirrored(&mut self, mapping: &Mapping, value: &[u8], site: Site) -> Result<()> {
+        self.update(mapping, value, site)?;
+        self.mirror(mapping, value, site)
+    }
+
+    /// The second half of a mirrored update: the current value into the other slot too.
+    pub(crate) fn mirror(&mut self, mapping: &Mapping, value: &[u8], site: Site) -> Result<()> {
+        self.write(mapping, 1 - self.current, value, site)?;
+        mapping.drain(site)?;
+        self.in_flight = None;
+        Ok(())
+    }
+}
+
+enum Slot {
+    Whole(u64, Vec<u8>),
+    Unwritten,
+    Broken { found: u64, expected: u64 },
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[..8]);
+    u64::from_le_bytes(word)
+}
+
+/// A value that is replaced in one piece, whatever happens.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// use pmem::TwoSlot;
+/// let area = pool.add_region("head", TwoSlot::<[u64; 4]>::SIZE)?.into_area()?;
+/// let mut cell = TwoSlot::create(area, &[0u64; 4])?;
+/// cell.update(&[1, 2, 3, 4])?; // one barrier
+/// assert_eq!(cell.get(), [1, 2, 3, 4]);
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct TwoSlot<T> {
+    area: Area,
+    cell: RawCell,
+    value: T,
+    of: PhantomData<T>,
+}
+
+impl<T: Persist> TwoSlot<T> {
+    /// Bytes the cell needs.
+    pub const SIZE: u64 = 2 * RawCell::stride(size_of::<T>() as u64);
+
+    fn cell(area: &Area) -> Result<RawCell> {
+        const { T::LAYOUT };
+        if area.offset() % LINE != 0 {
+            return Err(Error::Unaligned { offset: area.offset(), align: LINE });
+        }
+        area.bytes(0, 0)?;
+        if area.len() < Self::SIZE {
+            return Err(Error::OutOfBounds { at: 0, end: Self::SIZE, len: area.len() });
+        }
+        let key = area.pool().seal_key(area.offset());
+        Ok(RawCell::new(area.offset(), size_of::<T>() as u64, key))
+    }
+
+    /// Makes a cell holding `value` at the start of `area`. One barrier.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if the area is smaller than [`SIZE`](Self::SIZE), [`Error::Unaligned`] unless it starts on a line.
+    #[track_caller]
+    pub fn create(mut area: Area, value: &T) -> Result<Self> {
+        let mut cell = Self::cell(&area)?;
+        area.bytes_mut(0, Self::SIZE as usize)?.fill(0);
+        area.flush(0, Self::SIZE)?;
+        cell.update(area.mapping(), bytes_of(value), Location::caller())?;
+        Ok(Self { area, cell, value: *value, of: PhantomData })
+    }
+
+    /// Reads the cell at the start of `area`: its newest whole value, and how the other copy looked.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if neither copy is whole.
+    pub fn open(area: Area) -> Result<(Self, Twin)> {
+        let mut cell = Self::cell(&area)?;
+        let (bytes, twin) = cell.load(area.mapping(), "two-slot cell")?;
+        let value = from_bytes(&bytes).ok_or(Error::Damaged {
+            what: "two-slot cell",
+            offset: area.offset(),
+            found: bytes.len() as u64,
+            expected: size_of::<T>() as u64,
+        })?;
+        Ok((Self { area, cell, value, of: PhantomData }, twin))
+    }
+
+    /// The newest value (persistent unless it is only staged).
+    pub fn get(&self) -> T {
+        self.value
+    }
+
+    /// Replaces the value persistently: one barrier.
+    ///
+    /// # Errors
+    /// Those of a drain.
+    #[track_caller]
+    pub fn update(&mut self, value: &T) -> Result<()> {
+        self.cell.update(self.area.mapping(), bytes_of(value), Location::caller())?;
+        self.value = *value;
+        Ok(())
+    }
+
+    /// Replaces the value in both copies: two barriers, and damage to one copy is harmless afterwards.
+    ///
+    /// # Errors
+    /// Those of a drain.
+    #[track_caller]
+    pub fn update_mirrored(&mut self, value: &T) -> Result<()> {
+        self.cell.update_mirrored(self.area.mapping(), bytes_of(value), Location::caller())?;
+        self.value = *value;
+        Ok(())
+    }
+
+    /// Replaces the value and flushes it: persistent after this thread's next drain, which may carry other things too.
+    /// Staging again before that drain drains first.
+    ///
+    /// # Errors
+    /// Those of a flush.
+    #[track_caller]
+    pub fn stage(&mut self, value: &T) -> Result<Moment> {
+        let moment = self.cell.stage(self.area.mapping(), bytes_of(value), Location::caller())?;
+        self.value = *value;
+        Ok(moment)
+    }
+
+    /// Gives the range back.
+    pub fn into_area(self) -> Area {
+        self.area
+    }
+}

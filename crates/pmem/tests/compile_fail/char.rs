@@ -1,0 +1,7 @@
+use pmem::Persist;
+
+#[derive(Clone, Copy, Persist)]
+#[repr(C)]
+struct Letter(char);
+
+fn main() {}

@@ -1,0 +1,10 @@
+use pmem::Persist;
+
+#[derive(Clone, Copy, Persist)]
+#[repr(u8)]
+enum Kind {
+    Leaf,
+    Inner,
+}
+
+fn main() {}

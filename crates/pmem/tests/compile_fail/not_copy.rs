@@ -1,0 +1,9 @@
+use pmem::Persist;
+
+#[derive(Clone, Persist)]
+#[repr(C)]
+struct Owned {
+    number: u64,
+}
+
+fn main() {}

@@ -1,0 +1,164 @@
+//! Who may depend on whom inside the workspace: arrows point down only.
+
+use crate::Problem;
+use crate::metadata::{Metadata, Package};
+
+/// One crate and the crates of the workspace it may link, from the ground up.
+///
+/// A name stands here before its crate exists: the table is the plan of the layers.
+const LAYERS: &[(&str, &[&str])] = &[
+    // Memory.
+    ("pmem-derive", &[]),
+    ("pmem", &["pmem-derive"]),
+    // What engines share; the network.
+    ("tx", &["pmem"]),
+    ("fabric", &["pmem"]),
+    // Object engines and the log.
+    ("log", &["pmem", "fabric"]),
+    ("heap", &["pmem", "tx"]),
+    ("eaw", &["pmem", "tx"]),
+    ("mvcc", &["pmem", "tx"]),
+    // Key level.
+    ("structures", &["pmem", "tx", "heap", "eaw", "mvcc"]),
+    ("kv", &["pmem", "tx"]),
+    // Several machines.
+    ("chain", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv"]),
+    ("server", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv", "chain"]),
+    // Tools: nothing below links them, and they do not link each other.
+    ("crash", &["pmem"]),
+    ("bench", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv", "chain", "server"]),
+    ("xtask", &[]),
+    // The facade and command.
+    (
+        "cairn",
+        &[
+            "pmem",
+            "tx",
+            "fabric",
+            "log",
+            "heap",
+            "eaw",
+            "mvcc",
+            "structures",
+            "kv",
+            "chain",
+            "server",
+            "crash",
+            "bench",
+        ],
+    ),
+];
+
+/// What tests of any crate but those of [`BELOW_TESTS`] may link beside what the crate itself does.
+const IN_TESTS: &[&str] = &["crash"];
+
+/// Crates whose tests get nothing extra: `crash` itself, what it is built from by macro, and tools without media.
+const BELOW_TESTS: &[&str] = &["pmem-derive", "crash", "xtask"];
+
+/// Every dependency between members is an arrow of the table.
+#[must_use]
+pub fn check(metadata: &Metadata) -> Vec<Problem> {
+    let names: Vec<&str> = metadata.members().map(|package| package.name.as_str()).collect();
+    metadata.members().flat_map(|package| check_package(package, &names)).collect()
+}
+
+fn check_package(package: &Package, members: &[&str]) -> Vec<Problem> {
+    let name = package.name.as_str();
+    let Some((_, below)) = LAYERS.iter().find(|(layer, _)| *layer == name) else {
+        return vec![Problem::new(
+            name,
+            "has no place in the layers",
+            "give it one in LAYERS of crates/xtask/src/arrows.rs, and in the README's picture",
+        )];
+    };
+    let inside = package.dependencies.iter().filter(|d| d.path.is_some() && members.contains(&d.name.as_str()));
+    inside
+        .filter(|dependency| {
+            let target = dependency.name.as_str();
+            let extra = dependency.kind.as_deref() == Some("dev")
+                && IN_TESTS.contains(&target)
+                && !BELOW_TESTS.contains(&name);
+            // A crate may name itself for its own tests, with other features.
+            !(below.contains(&target) || extra || target == name)
+        })
+        .map(|dependency| {
+            let kind = dependency.kind.as_deref().unwrap_or("normal");
+            Problem::new(
+                name,
+                format!("{kind} dependency on {}: the arrow points up or sideways", dependency.name),
+                "move what is shared further down, or invert it behind a trait; the layers are in crates/xtask/src/arrows.rs",
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::testing::{member, workspace};
+
+    fn violations(packages: Vec<Package>) -> Vec<String> {
+        check(&workspace(packages)).into_iter().map(|problem| format!("{} {}", problem.at, problem.what)).collect()
+    }
+
+    #[test]
+    fn arrows_down_pass() {
+        let packages = vec![
+            member("pmem-derive", &[]),
+            member("pmem", &["pmem-derive", "dev:crash", "dev:pmem"]),
+            member("crash", &["pmem"]),
+            member("bench", &["pmem"]),
+            member("heap", &["pmem", "dev:crash"]),
+            member("cairn", &["pmem", "crash", "bench", "heap"]),
+        ];
+        assert_eq!(violations(packages), Vec::<String>::new());
+    }
+
+    #[test]
+    fn arrows_up_and_sideways_are_caught() {
+        for (from, to) in [
+            ("pmem", "crash"),
+            ("pmem", "bench"),
+            ("pmem", "dev:bench"),
+            ("pmem-derive", "pmem"),
+            ("pmem-derive", "dev:crash"),
+            ("heap", "crash"),
+            ("heap", "mvcc"),
+            ("kv", "structures"),
+            ("bench", "crash"),
+            ("crash", "bench"),
+            ("pmem", "build:bench"),
+            ("server", "cairn"),
+        ] {
+            let target = to.split_once(':').map_or(to, |(_, name)| name);
+            let found = violations(vec![member(from, &[to]), member(target, &[])]);
+            assert_eq!(found.len(), 1, "{from} -> {to}: {found:?}");
+            assert!(found[0].starts_with(from), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_crate_without_a_place_is_caught() {
+        assert_eq!(violations(vec![member("stray", &[])]), ["stray has no place in the layers"]);
+    }
+
+    #[test]
+    fn a_foreign_package_of_the_same_name_is_no_arrow() {
+        let mut package = member("kv", &["log"]);
+        package.dependencies[0].path = None;
+        assert_eq!(violations(vec![package, member("log", &[])]), Vec::<String>::new());
+    }
+
+    /// A table that points up by itself would prove nothing.
+    #[test]
+    fn the_table_points_down() {
+        for (index, (name, below)) in LAYERS.iter().enumerate() {
+            for target in *below {
+                let place = LAYERS.iter().position(|(layer, _)| layer == target);
+                assert!(place.is_some_and(|place| place < index), "{name} -> {target}");
+                let product = !["crash", "bench", "xtask", "cairn"].contains(name);
+                assert!(!(product && ["crash", "bench"].contains(target)), "{name} -> {target}");
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! `cargo xtask check`: all rules of the crate's documentation, read-only.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::process::ExitCode;
+
+use xtask::metadata::Metadata;
+use xtask::{Problem, arrows, licences, links, unsafe_code};
+
+const USAGE: &str = "usage: cargo xtask check
+
+Checks dependency arrows, licences, where unsafe code is, and the links in Markdown files.
+Exit code 0: all hold; 1: violations, each printed; 2: wrong usage, or cargo or a file could not be read.";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["check"] => {}
+        ["--help" | "-h"] => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    }
+    match check() {
+        Ok(problems) if problems.is_empty() => ExitCode::SUCCESS,
+        Ok(problems) => {
+            for problem in &problems {
+                eprintln!("{problem}");
+            }
+            eprintln!("{} problems", problems.len());
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn check() -> io::Result<Vec<Problem>> {
+    let metadata = Metadata::load()?;
+    let rules = [
+        ("dependency arrows", arrows::check(&metadata)),
+        ("licences", licences::check(&metadata)),
+        ("unsafe code", unsafe_code::check(&metadata)?),
+        ("links", links::check(&metadata.workspace_root)?),
+    ];
+    let mut all = Vec::new();
+    for (rule, problems) in rules {
+        println!("xtask: {rule}: {}", if problems.is_empty() { "ok" } else { "VIOLATED" });
+        all.extend(problems);
+    }
+    Ok(all)
+}

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Makes a Debian machine ready to build and test this repository.
+#
+# Run it as often as you like: it installs only what is missing, says so, and needs neither the network nor root when
+# everything is there.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() {
+    printf 'error: %s\nnext: %s\n' "$1" "$2" >&2
+    exit 1
+}
+
+# 1. Debian packages: a C compiler links every Rust program. `command:package`.
+missing=()
+for need in cc:gcc make:make; do
+    command -v "${need%%:*}" >/dev/null || missing+=("${need#*:}")
+done
+if command -v cc >/dev/null && ! echo '#include <stdlib.h>' | cc -E -x c - >/dev/null 2>&1; then
+    missing+=(libc6-dev)
+fi
+
+if ((${#missing[@]})); then
+    command -v apt-get >/dev/null ||
+        fail "missing: ${missing[*]}, and this is no Debian (no apt-get)" "install them with your system's package manager"
+    if ((EUID == 0)); then
+        as_root=()
+    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+        as_root=(sudo)
+    else
+        fail "missing from Debian: ${missing[*]}, and only root can install" \
+            "run as root: apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
+    fi
+    say "installing ${missing[*]}"
+    "${as_root[@]}" apt-get update -q
+    DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}"
+fi
+
+# 2. Rust. Debian's own is older than what the workspace asks for, so this script does not install it.
+wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+for need in cargo rustc; do
+    command -v "$need" >/dev/null ||
+        fail "no Rust: $need is not on the PATH" "install Rust $wanted or newer with rustup, then run this again"
+done
+found=$(rustc --version | cut -d' ' -f2)
+oldest=$(printf '%s\n%s\n' "$wanted" "${found%%-*}" | sort -V | head -n1)
+[[ $oldest == "$wanted" ]] ||
+    fail "Rust $found is older than $wanted, which Cargo.toml asks for" "rustup update stable"
+
+if ((${#missing[@]})); then
+    say "done: installed ${missing[*]}; Rust $found"
+else
+    say "nothing to do: $(cc --version | head -n1), Rust $found"
+fi
