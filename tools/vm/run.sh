@@ -6,7 +6,7 @@
 #     -d IMAGE    a virtio disk with ext4, mounted on /mnt/disk; made (256 MiB) if it does not exist
 #     -D OPTIONS  how the disk is mounted (barrier=1; barrier=0: ext4 never flushes the disk's cache)
 #     -l FILE     log every write and flush of the disk there (see disk_cache.py), and slow its writes down to
-#                 100 a second, so that a kill finds some in its cache
+#                 500 a second, so that a kill finds some in its cache
 #     -p IMAGE    an NVDIMM with ext4, mounted on /mnt/pmem; made (256 MiB) if it does not exist
 #     -O OPTIONS  how the NVDIMM is mounted (dax=always; dax=never: the control without DAX)
 #     -W N        guest kernel writes dirty pages back after N hundredths of a second (0: only when synced)
@@ -63,7 +63,7 @@ if [ -n "$disk" ]; then
     : >"$log"
     devices+=(-blockdev "driver=file,node-name=log,filename=$log"
       -blockdev "driver=blklogwrites,node-name=logged,file=image,log=log"
-      -object "throttle-group,id=slow,x-iops-write=100,x-iops-write-max=100"
+      -object "throttle-group,id=slow,x-iops-write=500,x-iops-write-max=500"
       -blockdev "driver=throttle,node-name=disk,throttle-group=slow,file=logged")
   else
     devices+=(-blockdev "driver=raw,node-name=disk,file=image")

@@ -8,7 +8,7 @@ pub mod processor;
 
 use std::path::{Path, PathBuf};
 
-use pmem::{Domain, DomainChoice};
+use pmem::{Domain, DomainChoice, Latency, Options};
 
 use crate::{Error, Plan, Result, Row, run};
 
@@ -22,6 +22,10 @@ pub struct Limits {
     pub dirs: Vec<PathBuf>,
     /// How much to measure.
     pub plan: Plan,
+    /// The persistence domain of the pools.
+    pub domain: DomainChoice,
+    /// Slower media to imitate.
+    pub latency: Option<Latency>,
 }
 
 impl Limits {
@@ -30,7 +34,7 @@ impl Limits {
     pub fn here(plan: Plan) -> Self {
         let memory = Path::new("/dev/shm");
         let dirs = memory.is_dir().then(|| memory.to_owned()).into_iter().chain([disk()]).collect();
-        Self { dirs, plan }
+        Self { dirs, plan, domain: DomainChoice::Auto, latency: None }
     }
 
     /// Measures the processor, then each directory.
@@ -52,7 +56,9 @@ impl Limits {
             path: dir.to_owned(),
             source,
         })?;
-        let pool = media::pool(&folder.path().join("limits.cairn"), DomainChoice::Auto)?;
+        let options = Options::new().size(media::AREA_BYTES).layout("bench-limits").domain(self.domain);
+        let options = self.latency.map_or(options.clone(), |latency| options.latency(latency));
+        let pool = options.create(folder.path().join("limits.cairn"))?;
         let sides = match pool.domain() {
             Domain::File => media::file_sides(&pool, dir)?,
             _ => media::memory_sides(&pool, dir)?,
@@ -80,7 +86,7 @@ mod tests {
         let plan = Plan { batch_time: std::time::Duration::from_micros(20), ..Plan::quick() };
         let dirs =
             if Path::new("/dev/shm").is_dir() { vec![PathBuf::from("/dev/shm")] } else { vec![std::env::temp_dir()] };
-        let rows = Limits { dirs, plan }.measure().unwrap();
+        let rows = Limits { dirs, ..Limits::here(plan) }.measure().unwrap();
         assert!(rows.iter().all(|row| row.ops_per_s > 0.0 && row.rounds == 5));
         for row in rows.iter().filter(|row| row.domain.is_some()) {
             // A flush of 16 random lines is 16 operations and one barrier.
@@ -90,8 +96,7 @@ mod tests {
 
     #[test]
     fn a_missing_directory_is_named() {
-        let error =
-            Limits { dirs: vec!["/nonexistent".into()], plan: Plan::quick() }.measure_dir(Path::new("/nonexistent"));
+        let error = Limits::here(Plan::quick()).measure_dir(Path::new("/nonexistent"));
         assert!(error.unwrap_err().to_string().contains("/nonexistent"));
     }
 }

@@ -57,6 +57,8 @@ pub(crate) struct Explorer<S: Scenario> {
     frames: Mutex<Vec<Frame>>,
     history: Mutex<Arc<History<S::Effect>>>,
     stop: AtomicBool,
+    /// Found inside a recovery, and not reported before it is sure that the outer crash alone shows nothing.
+    nested_finding: Mutex<Option<Violation>>,
     /// Crash points inside recoveries are passed over for the moment.
     shallow: AtomicBool,
 }
@@ -116,6 +118,7 @@ impl<S: Scenario> Explorer<S> {
             frames: Mutex::default(),
             history: Mutex::new(Arc::new(History { acknowledged: Vec::new(), in_doubt: Vec::new() })),
             stop: AtomicBool::new(false),
+            nested_finding: Mutex::default(),
             shallow: AtomicBool::new(false),
         })
     }
@@ -156,7 +159,7 @@ impl<S: Scenario> Explorer<S> {
 
     /// The power fails here, in all ways the model knows; afterwards nothing has happened.
     pub(crate) fn point(&self, depth: usize, sim: &Sim, kind: Kind, site: Option<Site>) {
-        if self.stopped() {
+        if self.stopped() || (depth > 1 && self.nested_finding.lock().is_some()) {
             return;
         }
         if let Some(site) = site.filter(|_| matches!(kind, Kind::Flush | Kind::Drain)) {
@@ -219,16 +222,20 @@ impl<S: Scenario> Explorer<S> {
         while let Some(policy) = walk.next(&taken) {
             if let Err(violation) = self.leaf(depth, &child, &mut level, policy, &history) {
                 let violation = self.minimise(depth, &child, &mut level, violation, &history);
-                self.locate(violation);
+                self.locate(depth, violation);
                 clean = false;
                 break;
             }
-            if self.stopped() {
+            if self.nested_finding.lock().is_some() {
                 clean = false;
                 break;
             }
             taken.clear();
             taken.extend_from_slice(&child.state.lock().decider.taken);
+        }
+        let nested = if depth == 1 { self.nested_finding.lock().take() } else { None };
+        if let Some(nested) = nested {
+            self.report_simplest(&child, &mut level, nested, budget, number, &history);
         }
         if clean && depth == 1 && self.config.faults > 0 {
             self.plant_faults(&child, sim, number, &history);
@@ -289,7 +296,7 @@ impl<S: Scenario> Explorer<S> {
         if level.since_stray >= STRAY_EVERY {
             level.since_stray = 0;
             if let Some(offset) = child.stray_store() {
-                child.mount(child.image());
+                child.remount();
                 return Err(Violation::new(format!(
                     "recovery stored at offset {offset} without asking for write access: the explorer cannot see that"
                 )));
@@ -367,7 +374,7 @@ impl<S: Scenario> Explorer<S> {
     }
 
     /// Adds where the power failed, and takes the finding down.
-    fn locate(&self, mut violation: Violation) {
+    fn locate(&self, depth: usize, mut violation: Violation) {
         for frame in self.frames.lock().iter() {
             let mut point = CrashPoint::new(frame.kind, frame.site, frame.number);
             point.lost = lost_words(&frame.child);
@@ -375,13 +382,49 @@ impl<S: Scenario> Explorer<S> {
         }
         if let Some(frame) = self.frames.lock().last() {
             let image = frame.child.image();
-            let place = |unit: u32| image.units.get(unit as usize).map_or(u64::MAX, |u| u64::from(u.line) * 64);
+            let place = |unit: u32| {
+                image.units.get(unit as usize).and_then(|u| u.words().next()).map_or(u64::MAX, |w| w as u64 * 8)
+            };
             violation.choices = frame.child.choices().iter().map(|c| (place(c.unit), c.option)).collect();
         }
         if let Some(last) = violation.trail.last_mut() {
             last.stack = stack();
         }
-        self.fail(violation);
+        if depth == 1 {
+            self.fail(violation);
+        } else {
+            *self.nested_finding.lock() = Some(violation);
+        }
+    }
+
+    /// One crash is understood more easily than two: reports one of this crash point alone, if there is any, else the nested one.
+    fn report_simplest(
+        &self,
+        child: &Arc<Sim>,
+        level: &mut Level<S::State>,
+        nested: Violation,
+        budget: u64,
+        number: u64,
+        history: &History<S::Effect>,
+    ) {
+        let was = self.shallow.swap(true, Relaxed);
+        let mut walk = Walk::new(budget, mix_pair(self.config.seed, number));
+        let mut taken = Vec::new();
+        let mut simple = None;
+        while let Some(policy) = walk.next(&taken)
+            && simple.is_none()
+        {
+            simple = self.leaf(1, child, level, policy, history).err();
+            taken = child.choices();
+        }
+        self.shallow.store(was, Relaxed);
+        match simple {
+            Some(violation) => {
+                let violation = self.minimise(1, child, level, violation, history);
+                self.locate(1, violation);
+            }
+            None => self.fail(nested),
+        }
     }
 
     /// Images on which everything arrived, but the medium has a fault where recovery reads.
@@ -406,7 +449,7 @@ impl<S: Scenario> Explorer<S> {
                 Err(violation) if violation.detected => self.tally.lock().report.faults_detected += 1,
                 Err(mut violation) => {
                     violation.fault = Some(fault);
-                    self.locate(violation);
+                    self.locate(1, violation);
                     break;
                 }
             }

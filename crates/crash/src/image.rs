@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 
 use crate::config::Model;
 use crate::pending::{LINE_WORDS, Line};
+use crate::raw::PAGE_WORDS;
 
 /// More states of one line than this are not told apart (only the line model gets there, after many rewrites).
 const OPTIONS_MAX: usize = 1024;
@@ -39,8 +41,11 @@ impl Unit {
 /// All images of one crash point.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
-    /// The media, with open words at the value that is surely older than all their changes.
-    pub(crate) words: Vec<u64>,
+    /// The media, with open words at the value that is surely older than all their changes. Shared by the images that
+    /// crashes inside a recovery leave: they differ in few pages.
+    pub(crate) base: Arc<Vec<u64>>,
+    /// Pages that differ from the base, in order.
+    pub(crate) overlay: Vec<(u32, Box<[u64; PAGE_WORDS]>)>,
     pub(crate) hash: u64,
     pub(crate) units: Vec<Unit>,
     pub(crate) values: Vec<u64>,
@@ -51,6 +56,24 @@ pub(crate) struct Image {
 }
 
 impl Image {
+    /// Content of a page, if the memory has so many.
+    pub(crate) fn page(&self, page: usize) -> Option<&[u64]> {
+        match self.overlay.binary_search_by_key(&(page as u32), |(p, _)| *p) {
+            Ok(at) => Some(&self.overlay[at].1[..]),
+            Err(_) => self.base.get(page * PAGE_WORDS..(page + 1) * PAGE_WORDS),
+        }
+    }
+
+    /// The line's words on the media.
+    pub(crate) fn line(&self, index: u32) -> [u64; LINE_WORDS] {
+        let first = index as usize * LINE_WORDS;
+        let mut words = [0; LINE_WORDS];
+        if let Some(page) = self.page(first / PAGE_WORDS) {
+            words.copy_from_slice(&page[first % PAGE_WORDS..first % PAGE_WORDS + LINE_WORDS]);
+        }
+        words
+    }
+
     pub(crate) fn unit_of(&self, word: usize) -> Option<usize> {
         let at = self.open.binary_search_by_key(&(word as u32), |&(w, _)| w).ok()?;
         Some(self.open[at].1 as usize)

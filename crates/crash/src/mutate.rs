@@ -71,7 +71,6 @@ pub fn mutate<S: Scenario>(scenario: S, config: &Config) -> MutationReport {
     report
 }
 
-#[allow(clippy::disallowed_methods)] // Explorations are independent of each other.
 fn in_parallel(work: &(impl Fn() + Sync)) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));

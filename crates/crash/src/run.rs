@@ -102,7 +102,7 @@ fn steps<S: Scenario>(
     let turns = Arc::new(Cooperative::new(threads, seed, Arc::clone(sim)));
     let failed = Mutex::new(false);
     let work = |me: usize| {
-        turns.enter();
+        turns.enter(me);
         pmem::sync::set_scheduler(Some(Arc::clone(&turns) as _));
         for (at, (_, op)) in explorer.ops.iter().enumerate().filter(|(_, (thread, _))| *thread == me) {
             if explorer.stopped() || *failed.lock() {
@@ -126,7 +126,6 @@ fn steps<S: Scenario>(
     !failed.into_inner()
 }
 
-#[allow(clippy::disallowed_methods)] // The threads of a workload; one of them runs at a time.
 fn spawn_all(threads: usize, work: &(impl Fn(usize) + Sync)) {
     std::thread::scope(|scope| {
         for me in 0..threads {
@@ -188,7 +187,7 @@ fn shrink<S: Scenario>(scenario: &Arc<S>, config: &Config, found: &mut Violation
     *found = best;
 }
 
-#[allow(clippy::disallowed_methods)] // Times are reported, and bound shrinking; they decide nothing else.
+#[expect(clippy::disallowed_methods, reason = "times are reported, and bound shrinking; they decide nothing else")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }

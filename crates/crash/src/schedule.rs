@@ -1,15 +1,21 @@
 //! Real threads, one running at a time: who runs next is drawn from the seed at every flush, drain and lock.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 use pmem::sync::Scheduler;
 
 use crate::rng::Rng;
-use crate::sim::{Sim, thread_index};
+use crate::sim::Sim;
 
 /// The message of the panic that unwinds threads which wait for each other.
 pub(crate) const DEADLOCK: &str = "deadlock: every thread waits for a lock that another one holds";
+
+thread_local! {
+    /// The turn of this thread. Not the number under which it flushes: a test may play several of those.
+    static ME: Cell<usize> = const { Cell::new(0) };
+}
 
 pub(crate) struct Cooperative {
     turns: Mutex<Turns>,
@@ -52,14 +58,15 @@ impl Cooperative {
     }
 
     /// Waits for the first turn of this thread.
-    pub(crate) fn enter(&self) {
+    pub(crate) fn enter(&self, me: usize) {
+        ME.set(me);
         self.hand_over(&mut self.turns.lock(), None);
     }
 
     /// This thread is done.
     pub(crate) fn leave(&self) {
         let mut turns = self.turns.lock();
-        turns.live[thread_index()] = false;
+        turns.live[ME.get()] = false;
         turns.progress();
         if let Some(next) = turns.draw() {
             turns.current = next;
@@ -68,7 +75,7 @@ impl Cooperative {
     }
 
     fn hand_over(&self, turns: &mut parking_lot::MutexGuard<'_, Turns>, next: Option<usize>) {
-        let me = thread_index();
+        let me = ME.get();
         if let Some(next) = next.filter(|&next| next != turns.current) {
             self.sim.compare_now();
             turns.current = next;
@@ -106,7 +113,7 @@ impl Scheduler for Cooperative {
     fn blocked(&self) {
         let mut turns = self.turns.lock();
         if !turns.dead {
-            turns.waits[thread_index()] = true;
+            turns.waits[ME.get()] = true;
             match turns.draw() {
                 Some(next) => self.hand_over(&mut turns, Some(next)),
                 None => {

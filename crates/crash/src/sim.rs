@@ -50,10 +50,6 @@ fn thread_mask() -> u64 {
     1 << (THREAD.get() % 64)
 }
 
-pub(crate) fn thread_index() -> usize {
-    THREAD.get()
-}
-
 /// Simulated persistent memory with a model of what a crash leaves of it.
 ///
 /// `pmem` opens pools on it (`Options::create_on`, `Options::open_on`). Structures that need no pool can be tested right on it,
@@ -446,22 +442,20 @@ impl Sim {
     /// All images that a crash now could leave.
     pub(crate) fn crash_image(&self) -> Image {
         let state = self.state.lock();
-        let words = self.capacity as usize / 8;
         let mut image = Image { hash: state.media_hash, ..Image::default() };
-        image.words.reserve_exact(words);
-        let mut now = [0u64; PAGE_WORDS];
-        for page in 0..words / PAGE_WORDS {
-            if self.granted[page].load(Relaxed) {
-                image.words.extend_from_slice(&state.media[page * PAGE_WORDS..(page + 1) * PAGE_WORDS]);
-            } else {
-                self.memory.read_page(page, &mut now);
-                image.words.extend_from_slice(&now);
-            }
+        if self.recovering {
+            image.base = Arc::clone(&state.image.base);
+            let mut pages: Vec<u32> = state.image.overlay.iter().map(|(page, _)| *page).collect();
+            pages.extend(&state.touched);
+            pages.sort_unstable();
+            pages.dedup();
+            image.overlay = pages.iter().map(|&page| (page, Box::new(self.media_page(&state, page as usize)))).collect();
+        } else {
+            let pages = 0..self.granted.len();
+            image.base = Arc::new(pages.flat_map(|page| self.media_page(&state, page)).collect());
         }
         for line in state.pending.lines() {
-            let first = line.index as usize * LINE_WORDS;
-            let mut media = [0; LINE_WORDS];
-            media.copy_from_slice(&image.words[first..first + LINE_WORDS]);
+            let media = image.line(line.index);
             image.add_line(line, &media, self.model);
         }
         for unit in &state.image.units {
@@ -486,6 +480,17 @@ impl Sim {
         image
     }
 
+    /// What the media surely has of a page.
+    fn media_page(&self, state: &State, page: usize) -> [u64; PAGE_WORDS] {
+        let mut content = [0u64; PAGE_WORDS];
+        if self.granted[page].load(Relaxed) {
+            content.copy_from_slice(&state.media[page * PAGE_WORDS..(page + 1) * PAGE_WORDS]);
+        } else {
+            self.memory.read_page(page, &mut content);
+        }
+        content
+    }
+
     fn is_open(&self, word: usize) -> bool {
         self.open[word / 64].load(Relaxed) & (1 << (word % 64)) != 0
     }
@@ -501,10 +506,28 @@ impl Sim {
     pub(crate) fn mount(&self, image: Arc<Image>) {
         self.restore_touched();
         let mut state = self.state.lock();
-        for page in 0..self.granted.len() {
-            self.memory.write_page(page, &image.words[page * PAGE_WORDS..(page + 1) * PAGE_WORDS]);
+        let write = |page: usize| {
+            if let Some(content) = image.page(page) {
+                self.memory.write_page(page, content);
+            }
+        };
+        if Arc::ptr_eq(&state.image.base, &image.base) {
+            let differing = state.image.overlay.iter().chain(&image.overlay);
+            differing.for_each(|(page, _)| write(*page as usize));
+        } else {
+            (0..self.granted.len()).for_each(write);
         }
         state.image = image;
+    }
+
+    /// Writes the whole image again, after a store that the model could not see.
+    pub(crate) fn remount(&self) {
+        let image = self.image();
+        for page in 0..self.granted.len() {
+            if let Some(content) = image.page(page) {
+                self.memory.write_page(page, content);
+            }
+        }
     }
 
     /// Back to the image as the crash left it, everything open again.
@@ -532,8 +555,7 @@ impl Sim {
         let state = &mut *state;
         for page in state.touched.drain(..) {
             state.is_touched[page as usize] = false;
-            let first = page as usize * PAGE_WORDS;
-            if let Some(content) = state.image.words.get(first..first + PAGE_WORDS) {
+            if let Some(content) = state.image.page(page as usize) {
                 self.memory.write_page(page as usize, content);
             }
         }
@@ -590,10 +612,8 @@ impl Sim {
     pub(crate) fn stray_store(&self) -> Option<u64> {
         let state = self.state.lock();
         let mut now = [0u64; PAGE_WORDS];
-        for (page, content) in state.image.words.chunks_exact(PAGE_WORDS).enumerate() {
-            if state.is_touched[page] {
-                continue;
-            }
+        for page in (0..self.granted.len()).filter(|&page| !state.is_touched[page]) {
+            let Some(content) = state.image.page(page) else { continue };
             self.memory.read_page(page, &mut now);
             if let Some(word) = (0..PAGE_WORDS).find(|&w| now[w] != content[w]) {
                 return Some(((page * PAGE_WORDS + word) * 8) as u64);

@@ -110,32 +110,38 @@ pub(crate) fn lost_words(sim: &Sim) -> Vec<Lost> {
     lost
 }
 
-/// The call stack, without the frames of the explorer and the runtime.
+/// The call stack, innermost first, without the frames of the explorer and the standard library.
 pub(crate) fn stack() -> Vec<String> {
-    const OURS: [&str; 12] = [
-        "crash::explore", "crash::sim::", "crash::raw::", "crash::violation::", "crash::run::", "crash::quiet::",
-        "crash::shrink", "std::", "core::", "__rust", "alloc::", "test::",
-    ];
+    let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
+    let here = std::env::current_dir().unwrap_or_default();
     let text = Backtrace::force_capture().to_string();
     let mut frames: Vec<String> = Vec::new();
-    let mut skip = true;
-    for line in text.lines() {
-        let line = line.trim();
-        if let Some(place) = line.strip_prefix("at ") {
-            if !skip && let Some(frame) = frames.last_mut() {
-                frame.push_str(" at ");
-                frame.push_str(place);
-            }
+    let mut symbol = "";
+    for line in text.lines().map(str::trim) {
+        let Some(place) = line.strip_prefix("at ") else {
+            symbol = line.split_once(": ").map_or(line, |(_, symbol)| symbol);
             continue;
-        }
-        let symbol = line.split_once(": ").map_or(line, |(_, symbol)| symbol);
-        let bare = symbol.trim_start_matches(['<', '&']);
-        skip = OURS.iter().any(|ours| bare.starts_with(ours)) || !symbol.contains("::") || frames.len() >= FRAMES_MAX;
-        if !skip {
-            frames.push(symbol.to_owned());
+        };
+        let path = place.strip_prefix("./").map_or_else(|| place.into(), |rest| here.join(rest));
+        let foreign = path.starts_with("/rustc") || place.contains("/.cargo/registry/") || !place.contains(".rs:");
+        if !foreign && !path.to_string_lossy().starts_with(ours) && frames.len() < FRAMES_MAX {
+            frames.push(format!("{} at {place}", without_generics(symbol)));
         }
     }
     frames
+}
+
+/// `append<Log, alloc::Global>` is `append`: the types say nothing about the crash.
+fn without_generics(symbol: &str) -> String {
+    let mut depth = 0u32;
+    let outside = symbol.chars().filter(|&c| {
+        depth = depth.saturating_add(u32::from(c == '<'));
+        let keep = depth == 0;
+        depth = depth.saturating_sub(u32::from(c == '>'));
+        keep
+    });
+    let name: String = outside.collect();
+    if name.is_empty() { symbol.to_owned() } else { name }
 }
 
 impl fmt::Display for CrashPoint {
@@ -145,7 +151,7 @@ impl fmt::Display for CrashPoint {
             None => writeln!(f, "crash point {}: at the end", self.number)?,
         }
         for frame in &self.stack {
-            writeln!(f, "      {frame}")?;
+            writeln!(f, "      by {frame}")?;
         }
         if self.lost.is_empty() {
             writeln!(f, "    nothing that recovery reads was lost")?;

@@ -114,7 +114,7 @@ impl Header {
         if self.size % PAGE != 0 || self.size < FIRST_REGION {
             return damaged("pool size", 32, self.size, self.size.next_multiple_of(PAGE).max(FIRST_REGION));
         }
-        if self.generation == u64::MAX {
+        if self.generation >= u64::from(u32::MAX) {
             return damaged("generation", 40, self.generation, 0);
         }
         if self.size > file_len {

@@ -1,6 +1,7 @@
 //! pmem
 pub mod sim;
 pub mod sync;
+mod alloc;
 mod area;
 mod cpu;
 mod domain;
@@ -11,12 +12,16 @@ mod header;
 mod mapping;
 mod open;
 mod persist;
+mod objects;
 mod pool;
 mod ptr;
 pub mod sabotage;
 mod stats;
 mod sync_file;
 mod two_slot;
+mod sealed;
+mod ring;
+mod ring_recovery;
 extern crate self as pmem;
-pub use area::*; pub use cpu::*; pub use domain::*; pub use error::*; pub use hash::*; pub use header::{FORMAT_VERSION, REGIONS_MAX, NAME_MAX, LAYOUT_MAX};
-pub use mapping::{Moment, Persisted}; pub use open::*; pub use persist::*; pub use pmem_derive::Persist; pub use pool::*; pub use ptr::*; pub use stats::Stats; pub use two_slot::*;
+pub use alloc::*; pub use objects::*; pub use area::*; pub use cpu::*; pub use domain::*; pub use error::*; pub use hash::*; pub use header::{FORMAT_VERSION, REGIONS_MAX, NAME_MAX, LAYOUT_MAX};
+pub use mapping::{FlushSet, Moment, Persisted}; pub use open::*; pub use persist::*; pub use pmem_derive::Persist; pub use pool::*; pub use ptr::*; pub use stats::Stats; pub use two_slot::*; pub use sealed::SEALED_HEADER; pub use ring::*; pub use ring_recovery::{Recovered, RingRecord, Tail};

@@ -14,7 +14,7 @@ use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::hash::SealKey;
 use crate::header::{Entry, FLAG_CLEAN, Header, NAME_MAX, REGIONS_MAX, text};
-use crate::mapping::{Mapping, PAGE, Persisted};
+use crate::mapping::{FlushSet, Mapping, PAGE, Persisted};
 use crate::persist::bytes_of;
 use crate::sim::Site;
 use crate::stats::Stats;
@@ -252,6 +252,16 @@ impl Pool {
         self.inner.mapping.drain(Location::caller())
     }
 
+    /// Flushes the lines of the set, once each, and empties it. Best right before a drain.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] for a set of another pool.
+    #[inline]
+    #[track_caller]
+    pub fn flush_set(&self, set: &mut FlushSet) -> Result<()> {
+        self.inner.mapping.flush_set(set, Location::caller())
+    }
+
     // ---- regions ----------------------------------------------------------------------------------------------
 
     /// Adds a region of at least `len` zero bytes for the program's own use, and claims it. Grows the pool if needed.
@@ -397,6 +407,10 @@ impl std::fmt::Debug for Pool {
 impl Inner {
     pub(crate) fn seal_key(&self, place: u64) -> SealKey {
         SealKey::new(self.key, place)
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     pub(crate) fn generation(&self) -> u64 {

@@ -97,6 +97,8 @@ impl RawCell {
             Slot::Broken { .. } => Twin::Broken,
         };
         (self.sequence, self.current) = (sequence, winner);
+        // The winner may have been read from a cache that outlived its writer: it is persisted before the other slot is written.
+        self.in_flight = Some(Moment::FOREIGN);
         Ok((value, twin))
     }
 
@@ -288,7 +290,11 @@ impl<T: Persist> TwoSlot<T> {
     /// Those of a flush.
     #[track_caller]
     pub fn stage(&mut self, value: &T) -> Result<Moment> {
-        let moment = self.cell.stage(self.area.mapping(), bytes_of(value), Location::caller())?;
+        self.stage_at(value, Location::caller())
+    }
+
+    pub(crate) fn stage_at(&mut self, value: &T, site: Site) -> Result<Moment> {
+        let moment = self.cell.stage(self.area.mapping(), bytes_of(value), site)?;
         self.value = *value;
         Ok(moment)
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use pmem::{Area, DomainChoice, LINE, Options, Pool};
+use pmem::{Area, LINE, Pool};
 
 use super::processor::in_parallel;
 use super::row;
@@ -20,17 +20,9 @@ const RANDOM_LINES: u64 = 16;
 const SHARING: usize = 4;
 
 /// Bytes of a side's area: a few records, so that lines written again were written a while ago.
-const AREA_BYTES: u64 = 1 << 20;
+pub(super) const AREA_BYTES: u64 = 1 << 20;
 /// Bytes of an area larger than the caches close to a core.
 const WIDE_BYTES: u64 = 32 << 20;
-
-/// A new pool with room for the areas.
-///
-/// # Errors
-/// Those of creating a pool.
-pub fn pool(path: &Path, domain: DomainChoice) -> Result<Pool> {
-    Ok(Options::new().size(AREA_BYTES).layout("bench-limits").domain(domain).create(path)?)
-}
 
 /// Hands out areas of one pool.
 struct Areas<'a> {
@@ -228,6 +220,8 @@ impl Walk {
 
 #[cfg(test)]
 mod tests {
+    use pmem::{DomainChoice, Options};
+
     use super::*;
     use crate::{Plan, run};
 
@@ -241,7 +235,8 @@ mod tests {
     #[test]
     fn a_file_pool_has_its_own_limits() {
         let dir = tempfile::tempdir().unwrap();
-        let pool = pool(&dir.path().join("limits"), DomainChoice::File).unwrap();
+        let options = Options::new().size(AREA_BYTES).domain(DomainChoice::File);
+        let pool = options.create(dir.path().join("limits")).unwrap();
         let plan = Plan { batch_time: std::time::Duration::from_micros(50), ..Plan::quick() };
         let rows = run(&plan, file_sides(&pool, dir.path()).unwrap()).unwrap();
         let shared = rows.iter().find(|row| row.threads == SHARING).unwrap();

@@ -122,10 +122,14 @@ fn dirty_and_sync(file: &File, advise: bool, sync: Sync) -> Result<(), String> {
 }
 
 fn header() {
-    println!("{:<26} {:<10} {:<5} {:>10} {:>9} {:>8} {:>8}", "file", "sync", "cache", "bytes/sync", "requests", "flushes", "us/sync");
+    println!(
+        "{:<26} {:<10} {:<5} {:>10} {:>9} {:>8} {:>8}",
+        "file", "sync", "cache", "bytes/sync", "requests", "flushes", "us/sync"
+    );
 }
 
 /// Runs `work`, which syncs `SYNCS` times, and prints a line; returns bytes per sync and flushes per sync.
+#[expect(clippy::disallowed_methods, reason = "tells how long a real disk takes")]
 fn row(stat: &Path, names: [&str; 3], work: impl FnOnce() -> Result<(), String>) -> Result<(f64, f64), String> {
     let before = written(stat)?;
     let started = Instant::now();
@@ -153,7 +157,9 @@ pub fn measure(directory: &Path, compare: bool, bytes_max: Option<f64>) -> Resul
     for (what, bytes, flushes) in pools {
         // Less than a page, or less than one flush, and the statistics have not seen the writes at all.
         if bytes > max || bytes < PAGE as f64 || flushes < 1.0 {
-            return Err(format!("{what}: {bytes:.0} bytes and {flushes:.2} flushes per drain, expected {PAGE} to {max} and 1"));
+            return Err(format!(
+                "{what}: {bytes:.0} bytes and {flushes:.2} flushes per drain, expected {PAGE} to {max} and 1"
+            ));
         }
     }
     println!("asserted: one drain of one dirty line writes {PAGE} to {max} bytes and flushes the disk's cache");

@@ -1,14 +1,14 @@
 //! The program inside the guest of the power-cut tests (`tools/vm`).
 //!
 //! ```text
-//! vm_worker DIR verify-and-write [--need A,B] [--created] [--domain NAME] [--verify-only] [--no-sync]
+//! vm_worker DIR verify-and-write [--need A,B,PAGES] [--created] [--domain NAME] [--verify-only] [--no-sync]
 //! vm_worker DIR bytes-per-sync [--compare] [--assert BYTES]
 //! ```
 //!
-//! `verify-and-write` opens or creates a pool in `DIR`, demands that what was acknowledged before (`--need`: one sequence number
-//! for each thread) is in it, and then updates records on two threads until somebody cuts the power. A thread says
-//! `ack THREAD SEQUENCE` on standard output only after the drain of that record has returned, and begins the next
-//! record only then: so the newest whole record found proves that all before it were acknowledged, and each of
+//! `verify-and-write` opens or creates a pool in `DIR`, demands that what was acknowledged before is in it (`--need`: one
+//! sequence number for each of the two writers, and the pages that the pool grew by), and then updates records on two threads, while
+//! a third makes the pool longer, until somebody cuts the power. A writer says `ack WRITER SEQUENCE` on standard output only
+//! after the drain of that record has returned, and begins the next record only then: so the newest whole record found proves that all before it were acknowledged, and each of
 //! them must be there too, whatever the host had time to read.
 //!
 //! `bytes-per-sync` measures with the block device's own statistics what one drain of one dirty line writes; `--assert` bounds it,
@@ -25,8 +25,8 @@ use std::process::ExitCode;
 struct Arguments {
     directory: PathBuf,
     command: String,
-    /// Sequence numbers acknowledged so far, one for each thread.
-    need: [u64; records::THREADS],
+    /// What was acknowledged so far.
+    need: [u64; records::COUNTERS],
     /// The creation of the pool was acknowledged.
     created: bool,
     /// The domain that must be detected.
@@ -48,7 +48,8 @@ fn parse() -> Result<Arguments, String> {
             "--need" => {
                 let list = next("list after --need")?;
                 let numbers: Vec<u64> = list.split(',').map_while(|n| n.parse().ok()).collect();
-                arguments.need = numbers.try_into().map_err(|_| format!("--need {list}: one number for each thread"))?;
+                arguments.need =
+                    numbers.try_into().map_err(|_| format!("--need {list}: one number for each counter"))?;
             }
             "--domain" => arguments.domain = Some(next("name after --domain")?),
             "--created" => arguments.created = true,

@@ -1,11 +1,15 @@
 //! Records that say of themselves which they are, and the verification of a pool full of them.
 
-use pmem::{Area, Error, Options, Pool};
+use std::time::Duration;
+
+use pmem::{Area, Error, Options, Pool, Region};
 
 use super::Arguments;
 
 /// Threads that update records, each in its own part of the region.
-pub const THREADS: usize = 2;
+pub const WRITERS: usize = 2;
+/// What is counted and acknowledged: each writer's records, and the pages the pool grew by.
+pub const COUNTERS: usize = WRITERS + 1;
 /// Slots of one thread; record `n` lies in slot `n % SLOTS`.
 const SLOTS: u64 = 500;
 /// Not a power of two: records lie across lines, sectors and pages.
@@ -18,6 +22,13 @@ const RECORD_BYTES: u64 = size_of::<Record>() as u64;
 const PART_BYTES: u64 = SLOTS * RECORD_BYTES;
 const POOL_BYTES: u64 = 16 << 20;
 const REGION: &str = "records";
+/// Stored to without a flush while the writers work.
+const SCRATCH: &str = "scratch";
+const SCRATCH_BYTES: u64 = 4 << 20;
+/// Grown again and again; the last region of the pool, so that the file grows with it.
+const GROWTH: &str = "growth";
+const GROWTH_PAGES_MAX: u64 = 4096;
+const PAGE: u64 = 4096;
 
 fn record(thread: usize, sequence: u64) -> Record {
     std::array::from_fn(|word| match word {
@@ -45,21 +56,36 @@ fn open_or_create(arguments: &Arguments) -> Result<Pool, String> {
     opened.map_err(|e| format!("LOST {e}"))
 }
 
-/// Each thread's part of the region; says whether it had to be added.
-fn parts(pool: &Pool, created: bool) -> Result<(Vec<Area>, bool), String> {
-    let (region, added) = match pool.region(REGION) {
-        Err(Error::NoRegion { .. }) if !created => (pool.add_region(REGION, THREADS as u64 * PART_BYTES), true),
-        Err(e @ Error::NoRegion { .. }) => return Err(format!("LOST {e}")),
-        found => (found, false),
+/// The regions of the pool.
+struct Regions {
+    /// Each writer's part of the records.
+    parts: Vec<Area>,
+    /// Nobody promises anything about it.
+    scratch: Area,
+    growth: Region,
+}
+
+/// Claims the regions; says whether one had to be added, which must not be so if their creation was acknowledged.
+fn regions(pool: &Pool, created: bool) -> Result<(Regions, bool), String> {
+    let mut added = false;
+    let mut claim = |name, len| match pool.region(name) {
+        Err(Error::NoRegion { .. }) if !created => {
+            added = true;
+            pool.add_region(name, len).map_err(text)
+        }
+        Err(e @ Error::NoRegion { .. }) => Err(format!("LOST {e}")),
+        found => found.map_err(text),
     };
-    let mut rest = region.and_then(pmem::Region::into_area).map_err(text)?;
+    let mut rest = claim(REGION, WRITERS as u64 * PART_BYTES)?.into_area().map_err(text)?;
+    let scratch = claim(SCRATCH, SCRATCH_BYTES)?.into_area().map_err(text)?;
+    let growth = claim(GROWTH, PAGE)?;
     let mut parts = Vec::new();
-    for _ in 0..THREADS {
+    for _ in 0..WRITERS {
         let (part, behind) = rest.split_at(PART_BYTES).map_err(text)?;
         parts.push(part);
         rest = behind;
     }
-    Ok((parts, added))
+    Ok((Regions { parts, scratch, growth }, added))
 }
 
 fn text(error: Error) -> String {
@@ -115,22 +141,23 @@ pub fn verify_and_write(arguments: &Arguments) -> Result<(), String> {
     if arguments.domain.as_ref().is_some_and(|expected| *expected != domain) {
         return Err(format!("the domain detected is {domain}"));
     }
-    let (parts, added) = parts(&pool, arguments.created)?;
+    let (Regions { parts, mut scratch, mut growth }, added) = regions(&pool, arguments.created)?;
     if added {
         println!("created");
     }
-    let mut newest = [0; THREADS];
-    for (thread, (newest, part)) in newest.iter_mut().zip(&parts).enumerate() {
-        let found = verify(part, thread)?;
-        if found.torn {
-            println!("torn {thread} {}", found.newest + 1);
+    let mut found = [0; COUNTERS];
+    for (thread, part) in parts.iter().enumerate() {
+        let Found { newest, torn } = verify(part, thread)?;
+        if torn {
+            println!("torn {thread} {}", newest + 1);
         }
-        *newest = found.newest;
+        found[thread] = newest;
     }
-    if newest.iter().zip(&arguments.need).any(|(found, need)| found < need) {
-        return Err(format!("LOST found {newest:?}, acknowledged {:?}", arguments.need));
+    found[WRITERS] = verify_growth(&growth)?;
+    if found.iter().zip(&arguments.need).any(|(found, need)| found < need) {
+        return Err(format!("LOST found {found:?}, acknowledged {:?}", arguments.need));
     }
-    println!("found {}", newest.map(|n| n.to_string()).join(" "));
+    println!("found {}", found.map(|n| n.to_string()).join(" "));
     if arguments.verify_only {
         return Ok(());
     }
@@ -138,11 +165,23 @@ pub fn verify_and_write(arguments: &Arguments) -> Result<(), String> {
         stub_out_drains()?;
     }
     std::thread::scope(|scope| {
-        let work = parts.into_iter().zip(newest).enumerate();
-        let threads: Vec<_> =
-            work.map(|(thread, (mut part, newest))| scope.spawn(move || write(&mut part, thread, newest))).collect();
+        let pool = &pool;
+        let mut threads = vec![scope.spawn(move || disturb(pool, &mut scratch, &mut growth))];
+        for (thread, mut part) in parts.into_iter().enumerate() {
+            threads.push(scope.spawn(move || write(&mut part, thread, found[thread])));
+        }
         threads.into_iter().try_for_each(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into())))
     })
+}
+
+/// Pages of the region; each must be there to be read, and zero.
+fn verify_growth(growth: &Region) -> Result<u64, String> {
+    for area in growth.areas() {
+        if area.bytes(0, area.len() as usize).map_err(text)?.iter().any(|&b| b != 0) {
+            return Err(format!("DAMAGED {area:?}: grown bytes are not zero"));
+        }
+    }
+    Ok(growth.len() / PAGE)
 }
 
 /// Updates records for ever; the power cut ends it.
@@ -152,6 +191,22 @@ fn write(part: &mut Area, thread: usize, newest: u64) -> Result<(), String> {
         part.put(at, &record(thread, sequence)).map_err(text)?;
         part.persist(at, RECORD_BYTES).map_err(text)?;
         println!("ack {thread} {sequence}");
+    }
+    Ok(())
+}
+
+/// Stores here and there for ever and flushes nothing: these pages go out with the syncs of the others, which gives a
+/// sync some length, so that cuts fall into it. Now and then makes the pool longer.
+fn disturb(pool: &Pool, scratch: &mut Area, growth: &mut Region) -> Result<(), String> {
+    for n in 1u64.. {
+        scratch.put(n * PAGE * 7919 % SCRATCH_BYTES, &n).map_err(text)?;
+        if n % 8 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if n % 64 == 0 && growth.len() < GROWTH_PAGES_MAX * PAGE {
+            pool.grow_region(growth, PAGE).map_err(text)?;
+            println!("ack {WRITERS} {}", growth.len() / PAGE);
+        }
     }
     Ok(())
 }

@@ -1,0 +1,222 @@
+//! What can be asked for on the command line, and the help about it.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use pmem::{DomainChoice, Latency};
+
+use crate::size;
+
+/// Durable transactions at memory speed: make, show and check pools, measure the machine, explore crashes.
+#[derive(Debug, Parser)]
+#[command(version, after_help = EXIT_CODES, arg_required_else_help = true, max_term_width = 100)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done; for check: the pool is sound; for crash: no violation
+  1  for check, info and create: the pool is damaged; for crash: a violation was found
+  2  wrong usage, or something could not be opened, made or written
+
+Errors say what is wrong and where, then what to do next. RUST_LOG=info shows more.";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Create(Create),
+    Info(Info),
+    Check(Check),
+    /// Measure
+    Bench {
+        #[command(subcommand)]
+        experiment: Bench,
+    },
+    Crash(Crash),
+}
+
+/// Make an empty pool
+///
+/// The file gets its name only when it is whole, belongs to you alone (mode 0600), and grows later when regions need more.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cairn create /mnt/pmem/shop.cairn --size 4G --layout shop-1
+      on a DAX file system: persistent memory
+  cairn create /dev/shm/try.cairn --domain emulated --nvm-latency drain=300,line=60
+      in ordinary memory, as if it were slower persistent memory
+  cairn create data.cairn --domain file
+      in an ordinary file, synced at every drain")]
+pub struct Create {
+    /// Where to make it; nothing may be there
+    pub path: PathBuf,
+    /// Bytes to begin with; K, M, G and T are powers of 1024
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
+    pub size: u64,
+    /// Name of what it will hold, up to 64 bytes; opening it as something else is refused
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub layout: String,
+    #[command(flatten)]
+    pub media: Media,
+}
+
+/// What a pool lies on.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Media {
+    /// Persistence domain: auto, pmem, emulated or file
+    #[arg(long, value_name = "DOMAIN", default_value = "auto")]
+    pub domain: DomainChoice,
+    /// Imitate slower media while this command runs, emulated domain only: drain=NS,line=NS,bandwidth=MB/s, each optional
+    #[arg(long, value_name = "MODEL")]
+    pub nvm_latency: Option<Latency>,
+}
+
+/// Show what a pool is: size, domain, layout, regions
+///
+/// Reads only, so the pool must have been closed cleanly and be open in no other process.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cairn info shop.cairn
+  cairn info shop.cairn --json | jq .regions")]
+pub struct Info {
+    /// The pool
+    pub path: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Check a pool: header, regions, and what is inside the regions this build knows
+///
+/// Reads only. A pool that was not closed cleanly is refused, because its recovery writes: give --recover to let it.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Exit codes:
+  0  sound
+  1  damaged: each finding is printed
+  2  wrong usage, or the pool cannot be opened (no such file, in use, not closed cleanly)
+
+Examples:
+  cairn check shop.cairn && cp shop.cairn backup/
+  cairn check --recover shop.cairn
+      after a crash: recover first, close cleanly, then check
+  cairn check shop.cairn --json | jq .findings")]
+pub struct Check {
+    /// The pool
+    pub path: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Open for writing, which recovers the pool, and close it cleanly
+    #[arg(long)]
+    pub recover: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    Limits(Limits),
+}
+
+/// What this machine can do at best: barriers, flushes, copies, checksums, atomics
+///
+/// Sides are measured in turn, five rounds or more; printed are the median and the spread of the rounds ("wide" if the slowest
+/// took half as long again as the fastest). Barriers and lines per operation are counted, not estimated.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cairn bench limits --quick
+      in /dev/shm and /var/tmp, a few seconds
+  cairn bench limits --dir /mnt/pmem --json limits.json
+      on persistent memory; one JSON object per line goes to the file
+  cairn bench limits --dir /dev/shm --nvm-latency drain=300,line=60
+      as if memory were slower")]
+pub struct Limits {
+    /// Measure pools in this directory; may be given several times [default: /dev/shm and /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Vec<PathBuf>,
+    /// Write one JSON object per row to this file, - for standard output instead of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Few and short rounds: an impression
+    #[arg(long)]
+    pub quick: bool,
+    #[command(flatten)]
+    pub media: Media,
+}
+
+/// Explore what crashes leave of this library's own structures
+///
+/// Each scenario runs a small program on simulated memory, lets the power fail at every barrier in all the ways the media may
+/// tear, recovers what is left, and holds it against what the program had acknowledged.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Exit codes:
+  0  no violation
+  1  a violation, or with --mutate a violation of the unchanged program
+  2  wrong usage, or a file could not be written
+
+Examples:
+  cairn crash --list
+  cairn crash
+      all scenarios
+  cairn crash --scenario two-slot --budget 1M --seed 7
+  cairn crash --scenario two-slot --mutate
+      is every flush and drain needed?")]
+pub struct Crash {
+    /// Run this scenario only; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub scenario: Vec<String>,
+    /// Name the scenarios and what they explore
+    #[arg(long, conflicts_with_all = ["scenario", "mutate", "json"])]
+    pub list: bool,
+    /// Images to recover in each scenario at most; k, M and G are powers of 1000
+    #[arg(long, value_name = "N", default_value = "200k", value_parser = size::parse_count)]
+    pub budget: u64,
+    /// 1 crashes the program, 2 also its recovery, and so on
+    #[arg(long, value_name = "D", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
+    pub depth: u8,
+    /// The same seed explores the same states
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+    /// Leave out each flush and drain in turn and see whether that is found
+    #[arg(long)]
+    pub mutate: bool,
+    /// Write one JSON object per scenario to this file, - for standard output instead of text
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Scenarios at once [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub jobs: Option<u16>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    /// The examples of the help texts are commands that parse.
+    #[test]
+    fn examples_parse() {
+        let mut seen = 0;
+        let command = Args::command();
+        let nested = command.get_subcommands().flat_map(|c| std::iter::once(c).chain(c.get_subcommands()));
+        for text in nested.filter_map(|c| c.get_after_help()) {
+            for line in text.to_string().lines().filter_map(|line| line.strip_prefix("  cairn ")) {
+                let line = line.split(['|', '&']).next().unwrap_or(line);
+                let words = std::iter::once("cairn").chain(line.split_whitespace());
+                let parsed = Args::try_parse_from(words);
+                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+                seen += 1;
+            }
+        }
+        assert!(seen >= 12, "{seen} examples");
+    }
+}

@@ -1,0 +1,36 @@
+//! One module per command; each returns the exit code of a command that ran to its end.
+
+pub mod bench;
+pub mod check;
+pub mod crash;
+pub mod create;
+pub mod info;
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::failure::Failure;
+
+/// What a command ends with.
+pub type Outcome = Result<ExitCode, Failure>;
+
+/// Where `--json` goes: standard output for `-`, else a new file; its path serves for error messages.
+fn open_output(path: Option<&Path>) -> Result<Option<(&Path, Box<dyn Write>)>, Failure> {
+    let Some(path) = path else { return Ok(None) };
+    if path == Path::new("-") {
+        return Ok(Some((path, Box::new(io::stdout()))));
+    }
+    let file = File::create(path).map_err(|error| Failure::file("create", path, &error))?;
+    Ok(Some((path, Box::new(BufWriter::new(file)))))
+}
+
+/// One pretty JSON object on standard output.
+fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)
+        .map_err(io::Error::from)
+        .and_then(|()| writeln!(out))
+        .map_err(|error| Failure::file("write", Path::new("standard output"), &error))
+}

@@ -1,0 +1,115 @@
+//! `cairn crash`.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use ::crash::{Config, MutationReport, Report};
+use serde::Serialize;
+
+use super::{Outcome, open_output};
+use crate::args::Crash;
+use crate::failure::Failure;
+use crate::scenarios::{ALL, Builtin};
+
+pub fn run(args: &Crash) -> Outcome {
+    if args.list {
+        for scenario in ALL {
+            println!("{:<16} {}", scenario.name, scenario.about);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let chosen = choose(&args.scenario)?;
+    let config = Config::seeded(args.seed).budget(args.budget).depth(args.depth.into());
+    let mut json = open_output(args.json.as_deref())?;
+
+    let results = explore_all(&chosen, &config, args);
+    let mut violated = false;
+    for result in &results {
+        violated |= result.is_violated();
+        match &mut json {
+            Some((path, out)) => result.write_json(out).map_err(|error| Failure::file("write", path, &error))?,
+            None => print!("{}", result.text()),
+        }
+    }
+    if let Some((path, out)) = &mut json {
+        out.flush().map_err(|error| Failure::file("write", path, &error))?;
+        if *path != Path::new("-") {
+            println!("{} scenarios, {}", results.len(), if violated { "VIOLATED" } else { "no violation" });
+        }
+    }
+    Ok(ExitCode::from(u8::from(violated)))
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Builtin>, Failure> {
+    if names.is_empty() {
+        return Ok(ALL.iter().collect());
+    }
+    let find = |name: &String| {
+        let known = || ALL.iter().map(|scenario| scenario.name).collect::<Vec<_>>().join(", ");
+        let found = ALL.iter().find(|scenario| scenario.name == name);
+        found.ok_or_else(|| Failure::new(format!("no scenario {name:?}"), format!("choose from: {}", known())))
+    };
+    names.iter().map(find).collect()
+}
+
+/// What came out of one scenario.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Explored {
+    Plain(Box<Report>),
+    Mutated(Box<MutationReport>),
+}
+
+impl Explored {
+    fn is_violated(&self) -> bool {
+        match self {
+            Self::Plain(report) => !report.violations.is_empty(),
+            Self::Mutated(report) => !report.baseline.violations.is_empty(),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Plain(report) => format!("{report}\n"),
+            Self::Mutated(report) => format!("{report}\n"),
+        }
+    }
+
+    fn write_json(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        serde_json::to_writer(&mut *out, self)?;
+        out.write_all(b"\n")
+    }
+}
+
+/// Several at once, results in the order of `chosen`.
+fn explore_all(chosen: &[&Builtin], config: &Config, args: &Crash) -> Vec<Explored> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    // A mutation run uses all cores by itself.
+    let jobs = args.jobs.map_or(if args.mutate { 1 } else { cores }, usize::from).min(chosen.len());
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<Option<Explored>>> = Mutex::new(chosen.iter().map(|_| None).collect());
+    let work = || {
+        while let Some((at, scenario)) =
+            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, chosen.get(at)?)))
+        {
+            let explored = if args.mutate {
+                Explored::Mutated(Box::new((scenario.mutate)(config)))
+            } else {
+                Explored::Plain(Box::new((scenario.explore)(config)))
+            };
+            if let Ok(mut results) = results.lock() {
+                results[at] = Some(explored);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(work);
+        }
+    });
+    results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_iter().flatten().collect()
+}

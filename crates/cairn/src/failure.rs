@@ -1,0 +1,85 @@
+//! What went wrong, for a person who has to do something about it: `error: what, where` and `next: what to do`.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Why a command ends early.
+#[derive(Debug)]
+pub struct Failure {
+    what: String,
+    next: String,
+    damaged: bool,
+}
+
+impl Failure {
+    /// Wrong usage, or something that cannot be opened, made or written.
+    pub fn new(what: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { what: what.into(), next: next.into(), damaged: false }
+    }
+
+    /// A file or directory that cannot be used.
+    pub fn file(op: &str, path: &Path, error: &io::Error) -> Self {
+        Self::new(format!("{}: {op} failed: {error}", path.display()), "check the path and its permissions")
+    }
+
+    /// An error of the pool at `path`.
+    pub fn pool(path: &Path, error: &pmem::Error) -> Self {
+        let path = path.display().to_string();
+        let message = error.to_string();
+        // The messages of pmem end in what to do, and most begin with where.
+        let (what, next) = message.rsplit_once("; ").unwrap_or((&message, advice(error)));
+        let what = if what.contains(&path) { what.to_owned() } else { format!("{path}: {what}") };
+        let next = match error {
+            pmem::Error::NeedsRecovery { .. } => format!("cairn check --recover {path}"),
+            _ => next.to_owned(),
+        };
+        Self { what, next, damaged: is_damage(error) }
+    }
+
+    /// 1 for damage, else 2.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(if self.damaged { 1 } else { 2 })
+    }
+}
+
+/// The bytes on media are wrong, as opposed to the request, the file chosen, or the moment.
+pub fn is_damage(error: &pmem::Error) -> bool {
+    use pmem::Error::{Damaged, Truncated, Unreadable};
+    matches!(error, Damaged { .. } | Truncated { .. } | Unreadable { .. })
+}
+
+fn advice(error: &pmem::Error) -> &'static str {
+    use io::ErrorKind::{AlreadyExists, NotFound, PermissionDenied};
+    match error {
+        pmem::Error::Io { source, .. } => match source.kind() {
+            NotFound => "check the path; `cairn create` makes a pool",
+            PermissionDenied => "check the permissions; pools belong to who made them",
+            AlreadyExists => "choose another path, or remove what is there",
+            _ => "check the path and the file system",
+        },
+        pmem::Error::Limit { .. } | pmem::Error::BadName { .. } => "see `cairn help create`",
+        _ => "see `cairn help`",
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}\nnext: {}", self.what, self.next)
+    }
+}
+
+impl From<bench::Error> for Failure {
+    fn from(error: bench::Error) -> Self {
+        match error {
+            bench::Error::Pool(error) => {
+                let message = error.to_string();
+                let (what, next) = message.rsplit_once("; ").unwrap_or((&message, advice(&error)));
+                Self::new(what, next)
+            }
+            bench::Error::Io { op, path, source } => Self::file(op, &path, &source),
+            other => Self::new(other.to_string(), "see `cairn help bench`"),
+        }
+    }
+}

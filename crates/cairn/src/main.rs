@@ -1,0 +1,36 @@
+//! The command `cairn`: `args` says what can be asked for, `commands` does it, `failure` tells what went wrong.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod failure;
+mod scenarios;
+mod size;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Args, Bench, Command};
+
+fn main() -> ExitCode {
+    // Usage errors leave here, with exit code 2.
+    let args = Args::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+
+    let outcome = match &args.command {
+        Command::Create(args) => commands::create::run(args),
+        Command::Info(args) => commands::info::run(args),
+        Command::Check(args) => commands::check::run(args),
+        Command::Bench { experiment: Bench::Limits(args) } => commands::bench::limits(args),
+        Command::Crash(args) => commands::crash::run(args),
+    };
+    outcome.unwrap_or_else(|failure| {
+        eprintln!("{failure}");
+        failure.exit_code()
+    })
+}

@@ -1,0 +1,58 @@
+//! The command as users meet it: every test runs the real binary.
+
+mod bench;
+mod check;
+mod crash;
+mod create;
+mod usage;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// What one run of the command said.
+struct Run {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Run {
+    #[track_caller]
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The two lines of an error, by name.
+    #[track_caller]
+    fn failure(&self) -> (&str, &str) {
+        let mut lines = self.err.lines();
+        let mut line = |label: &str| {
+            lines.next().and_then(|line| line.strip_prefix(label)).unwrap_or_else(|| panic!("{label} {self:?}"))
+        };
+        (line("error: "), line("next: "))
+    }
+}
+
+impl std::fmt::Debug for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "exit code {}\n{}\n{}", self.code, self.out, self.err)
+    }
+}
+
+/// Runs `cairn` with the words of `line`, then `paths`, in `dir`.
+fn cairn(dir: &Path, line: &str) -> Run {
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_cairn"))
+        .args(line.split_whitespace())
+        .current_dir(dir)
+        .env_remove("RUST_LOG")
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Run { code: status.code().unwrap_or(-1), out: text(stdout), err: text(stderr) }
+}
+
+fn temp() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}

@@ -1,0 +1,9 @@
+//! The explorer itself: it must find a planted bug of each class, pass the correct program beside it, and count right.
+
+mod bugs;
+mod counts;
+mod example;
+mod files;
+mod mutation;
+mod threads;
+mod tiny;

@@ -1,0 +1,272 @@
+//! What the allocator keeps on media, per extent of its region:
+//!
+//! ```text
+//! | sealed header, 64 bytes | chunk table: a word per chunk | bitmaps: chunk/64 bytes per chunk | to a page | chunks |
+//! ```
+//!
+//! A *chunk* is free, the head of a span of blocks of one size, or a later part of such a span. Its table word says which and carries
+//! a check of its own; it only means something while the span has live blocks. The *bitmap* of a head has a bit per
+//! block, each word of it twice: a block is live if its bit is set, and a pair that differs is damage (a crash may leave one too,
+//! but only for a block named in an unretired intent, which recovery applies again). This is the only persistent state.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering::{AcqRel, Acquire, Release}};
+
+use crate::Persist;
+use crate::alloc::classes::{Classes, HUGE};
+use crate::area::Area;
+use crate::error::{Error, Result};
+use crate::hash::splitmix;
+use crate::mapping::{FlushSet, Mapping, PAGE};
+use crate::persist::{bytes_of, from_bytes};
+
+const HEADER: u64 = 64;
+const KIND: u32 = 0x4845_4150; // "HEAP"
+const VERSION: u32 = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy, Persist)]
+struct ExtentHeader {
+    chunk_log2: u64,
+    /// Chunks the table and the bitmaps have room for.
+    chunks_max: u64,
+}
+
+/// Where an extent has what. All offsets are from the start of the pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) offset: u64,
+    pub(crate) chunk_log2: u32,
+    pub(crate) chunks_max: u32,
+    pub(crate) chunks_at: u64,
+    table_at: u64,
+    bitmaps_at: u64,
+    salt: u64,
+}
+
+/// What a table word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// Never used.
+    Unused,
+    /// First chunk of a span of `span` chunks cut into blocks of a class.
+    Head { class: u8, span: u32 },
+    /// A later chunk of the span that begins `back` chunks before.
+    Tail { back: u32 },
+    /// Not written by us.
+    Damaged(u64),
+}
+
+impl Geometry {
+    pub(crate) fn bitmap_bytes(chunk_log2: u32) -> u64 {
+        1 << (chunk_log2 - 6)
+    }
+
+    /// The geometry of an extent of `len` bytes at `offset`, with as many chunks as fit.
+    pub(crate) fn fit(offset: u64, len: u64, chunk_log2: u32, salt: u64) -> Result<Self> {
+        let per_chunk = (1u64 << chunk_log2) + 8 + Self::bitmap_bytes(chunk_log2);
+        let mut chunks = len.saturating_sub(HEADER) / per_chunk;
+        while chunks > 0 {
+            let geometry = Self::with(offset, chunks as u32, chunk_log2, salt);
+            if geometry.chunks_at + (chunks << chunk_log2) <= offset + len {
+                return Ok(geometry);
+            }
+            chunks -= 1;
+        }
+        Err(Error::Limit { what: "bytes of a heap extent", found: len, min: Self::bytes_for(1, chunk_log2), max: 1 << 47 })
+    }
+
+    /// Bytes of an extent of `chunks` chunks.
+    pub(crate) fn bytes_for(chunks: u64, chunk_log2: u32) -> u64 {
+        let geometry = Self::with(0, chunks.min(u64::from(u32::MAX)) as u32, chunk_log2, 0);
+        geometry.chunks_at + (chunks << chunk_log2)
+    }
+
+    fn with(offset: u64, chunks_max: u32, chunk_log2: u32, salt: u64) -> Self {
+        let table_at = offset + HEADER;
+        let bitmaps_at = table_at + (u64::from(chunks_max) * 8).next_multiple_of(64);
+        let chunks_at = (bitmaps_at + u64::from(chunks_max) * Self::bitmap_bytes(chunk_log2)).next_multiple_of(PAGE);
+        Self { offset, chunk_log2, chunks_max, chunks_at, table_at, bitmaps_at, salt }
+    }
+
+    /// Writes the header of a zeroed extent and makes it persistent: one barrier.
+    pub(crate) fn format(&self, area: &mut Area) -> Result<()> {
+        let header = ExtentHeader { chunk_log2: self.chunk_log2.into(), chunks_max: self.chunks_max.into() };
+        area.write_sealed(0, KIND, VERSION, bytes_of(&header))?;
+        area.drain()?;
+        Ok(())
+    }
+
+    /// Reads the header back; `None` if the extent was never formatted.
+    pub(crate) fn read(area: &Area, chunk_log2: u32, salt: u64) -> Result<Option<Self>> {
+        area.probe("heap extent header", 0, HEADER.min(area.len()))?;
+        if area.bytes(0, HEADER as usize)?.iter().all(|&b| b == 0) {
+            return Ok(None);
+        }
+        let payload = area.read_sealed(0, KIND, VERSION)?;
+        let header: ExtentHeader = from_bytes(payload).ok_or(Error::Damaged {
+            what: "heap extent header length",
+            offset: area.offset(),
+            found: payload.len() as u64,
+            expected: size_of::<ExtentHeader>() as u64,
+        })?;
+        let room = area.len() >> chunk_log2;
+        if header.chunk_log2 != u64::from(chunk_log2) || header.chunks_max == 0 || header.chunks_max > (1 << 31) {
+            return Err(Error::Damaged {
+                what: "heap extent geometry",
+                offset: area.offset(),
+                found: header.chunks_max,
+                expected: room,
+            });
+        }
+        let geometry = Self::with(area.offset(), header.chunks_max as u32, chunk_log2, salt);
+        if geometry.chunks_at > area.offset() + area.len() {
+            return Err(Error::Damaged {
+                what: "heap extent length",
+                offset: area.offset(),
+                found: area.len(),
+                expected: geometry.chunks_at - area.offset(),
+            });
+        }
+        Ok(Some(geometry))
+    }
+
+    /// Chunks that an extent of `len` bytes has.
+    pub(crate) fn chunks_in(&self, len: u64) -> u32 {
+        (((self.offset + len).saturating_sub(self.chunks_at) >> self.chunk_log2) as u32).min(self.chunks_max)
+    }
+
+    pub(crate) fn chunk_at(&self, chunk: u32) -> u64 {
+        self.chunks_at + (u64::from(chunk) << self.chunk_log2)
+    }
+
+    // ---- table ------------------------------------------------------------------------------------------------
+
+    fn encode(&self, chunk: u32, low: u64) -> u64 {
+        let mut state = self.salt ^ self.table_at ^ u64::from(chunk) << 40 ^ low;
+        low | splitmix(&mut state) << 40
+    }
+
+    fn word_for(&self, chunk: u32, word: Word) -> u64 {
+        let low = match word {
+            Word::Unused | Word::Damaged(_) => return 0,
+            Word::Head { class, span } => u64::from(span) << 8 | u64::from(class),
+            Word::Tail { back } => u64::from(back) << 8 | u64::from(TAIL),
+        };
+        self.encode(chunk, low)
+    }
+
+    pub(crate) fn table_word(&self, mapping: &Mapping, chunk: u32) -> Result<Word> {
+        let stored = atomic(mapping, self.table_at + u64::from(chunk) * 8, false)?.load(Acquire);
+        if stored == 0 {
+            return Ok(Word::Unused);
+        }
+        let low = stored & ((1 << 40) - 1);
+        let (tag, value) = (low as u8, (low >> 8) as u32);
+        if self.encode(chunk, low) != stored || value == 0 {
+            return Ok(Word::Damaged(stored));
+        }
+        Ok(if tag == TAIL { Word::Tail { back: value } } else { Word::Head { class: tag, span: value } })
+    }
+
+    pub(crate) fn table_offset(&self, chunk: u32) -> u64 {
+        self.table_at + u64::from(chunk) * 8
+    }
+
+    /// Makes the table describe this span; stores only what differs. The caller flushes.
+    pub(crate) fn write_span(&self, mapping: &Mapping, head: u32, class: u8, span: u32, lines: &mut FlushSet) -> Result<()> {
+        for back in 0..span {
+            let word = if back == 0 { Word::Head { class, span } } else { Word::Tail { back } };
+            let (offset, value) = (self.table_at + u64::from(head + back) * 8, self.word_for(head + back, word));
+            let stored = atomic(mapping, offset, true)?;
+            if stored.load(Acquire) != value {
+                stored.store(value, Release);
+            }
+            // Even if it was equal: the thread that stored it may not have flushed it.
+            lines.add(offset, 8);
+        }
+        Ok(())
+    }
+
+    // ---- bitmaps ----------------------------------------------------------------------------------------------
+
+    fn pair_at(&self, head: u32, index: u32) -> u64 {
+        self.bitmaps_at + u64::from(head) * Self::bitmap_bytes(self.chunk_log2) + u64::from(index / 64) * 16
+    }
+
+    /// Sets or clears a block's bit, in both copies. The caller flushes; doing it twice is harmless.
+    pub(crate) fn write_bit(&self, mapping: &Mapping, head: u32, index: u32, live: bool, lines: &mut FlushSet) -> Result<()> {
+        let at = self.pair_at(head, index);
+        for offset in [at, at + 8] {
+            let word = atomic(mapping, offset, true)?;
+            // Atomic, because threads set bits of one word for blocks of their own.
+            if live {
+                word.fetch_or(1 << (index % 64), AcqRel);
+            } else {
+                word.fetch_and(!(1 << (index % 64)), AcqRel);
+            }
+        }
+        lines.add(at, 16);
+        Ok(())
+    }
+
+    /// The 64 bits from block `index` on, a multiple of 64.
+    ///
+    /// # Errors
+    /// `Damaged` if the two copies differ or a bit behind the last block is set.
+    pub(crate) fn bits(&self, mapping: &Mapping, head: u32, index: u32, blocks: u32) -> Result<u64> {
+        let at = self.pair_at(head, index);
+        let bits = atomic(mapping, at, false)?.load(Acquire);
+        let copy = atomic(mapping, at + 8, false)?.load(Acquire);
+        if bits != copy || bits & !mask(blocks - index) != 0 {
+            return Err(Error::Damaged { what: "allocation bitmap", offset: at, found: bits, expected: copy });
+        }
+        Ok(bits)
+    }
+
+    /// True if any block of the span is live.
+    pub(crate) fn has_live(&self, mapping: &Mapping, head: u32, blocks: u32) -> Result<bool> {
+        for index in (0..blocks).step_by(64) {
+            if self.bits(mapping, head, index, blocks)? != 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Checks that a span found in the table lies inside the extent and its tail words agree.
+    pub(crate) fn check_span(&self, mapping: &Mapping, head: u32, class: u8, span: u32, chunks: u32, classes: &Classes) -> Result<()> {
+        let offset = self.table_offset(head);
+        let proper = classes.get(class, span).is_some_and(|c| c.chunks == span);
+        if !proper || u64::from(head) + u64::from(span) > u64::from(chunks) {
+            return Err(Error::Damaged { what: "span in the chunk table", offset, found: span.into(), expected: 1 });
+        }
+        for back in 1..span {
+            if self.table_word(mapping, head + back)? != (Word::Tail { back }) {
+                let offset = self.table_offset(head + back);
+                return Err(Error::Damaged { what: "chunk table word", offset, found: 0, expected: back.into() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tag of a tail's word: no class has it.
+const TAIL: u8 = 254;
+const _: () = assert!(TAIL != HUGE);
+
+/// The low `n` bits.
+pub(crate) fn mask(n: u32) -> u64 {
+    if n >= 64 { u64::MAX } else { (1 << n) - 1 }
+}
+
+/// A word of the mapping that several threads may change.
+pub(crate) fn atomic(mapping: &Mapping, offset: u64, write: bool) -> Result<&AtomicU64> {
+    if !offset.is_multiple_of(8) {
+        return Err(Error::Unaligned { offset, align: 8 });
+    }
+    let word: NonNull<AtomicU64> = mapping.access(offset, 8, write)?.cast();
+    // SAFETY: `access` checked the bounds, the alignment was just checked, and the allocator's metadata, which alone is read
+    // and written through here, is never handed out as a plain reference.
+    Ok(unsafe { word.as_ref() })
+}

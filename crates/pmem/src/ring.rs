@@ -1,0 +1,435 @@
+//! A single-writer ring of sealed records: the slot log of engines, and the core of a log.
+//!
+//! ```text
+//! region:  | mark: two-slot cell, 128 bytes | records, a multiple of 64 bytes, used as a ring |
+//! record:  | seal u64 | position u64 | epoch u32 | kind and length u32 | durable_back u32 | retired_back u32 | payload |
+//! ```
+//!
+//! A record starts on a line and owns its lines. Its *position* counts bytes since the ring was made; its place is the position modulo
+//! the capacity, so a record of an earlier lap never passes for the next one. The invariants, and what they are for:
+//!
+//! * *epoch* (the pool's generation) is raised at every open and never decreases along the ring: a whole record behind a torn one does
+//!   not come back after the torn one's place was written again.
+//! * *durable*, through which everything was known to be persistent when the record was written: a record that is not whole below a
+//!   later record's durable mark was acknowledged and is *lost*, an error; above it, it is a torn tail.
+//! * *retired*, through which records are not needed any more. It travels in every record, and in the mark before
+//!   space is reused: a record is only overwritten when the mark says persistently that it is retired.
+//!
+//! Cost: an append is its lines; a force one barrier for all appended before it; reclaiming adds one line to an append every half
+//! lap and no barrier of its own.
+
+use std::panic::Location;
+
+use crate::Persist;
+use crate::area::Area;
+use crate::cpu::LINE;
+use crate::error::{Error, Result};
+use crate::hash::SealKey;
+use crate::mapping::{Moment, Persisted};
+use crate::persist::{bytes_of, from_bytes};
+use crate::ring_recovery::{Recovered, recover};
+use crate::sim::Site;
+use crate::two_slot::TwoSlot;
+
+/// A place in the history of a ring: bytes since it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(pub(crate) u64);
+
+impl Position {
+    /// The bytes.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// Bytes before a record's payload.
+pub const RECORD_HEADER: u64 = 32;
+/// Longest payload of a record.
+pub const PAYLOAD_MAX: u64 = (1 << 28) - 1 - 8;
+/// Smallest ring: room for the mark and a few lines.
+pub const RING_MIN: u64 = MARK_BYTES + 4 * LINE;
+const RING_MAX: u64 = 1 << 34;
+const MARK_BYTES: u64 = TwoSlot::<Mark>::SIZE;
+
+/// What the mark cell holds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Persist)]
+pub(crate) struct Mark {
+    pub(crate) retired: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Persist)]
+pub(crate) struct RecordHeader {
+    pub(crate) seal: u64,
+    pub(crate) position: u64,
+    pub(crate) epoch: u32,
+    pub(crate) kind_len: u32,
+    pub(crate) durable_back: u32,
+    pub(crate) retired_back: u32,
+}
+
+const _: () = assert!(size_of::<RecordHeader>() as u64 == RECORD_HEADER);
+
+/// Payload only.
+pub(crate) const KIND_DATA: u32 = 1;
+/// The payload starts with a seal over ranges outside of the ring.
+pub(crate) const KIND_OUTSIDE: u32 = 2;
+/// Nothing up to the end of the lap.
+pub(crate) const KIND_SKIP: u32 = 3;
+
+impl RecordHeader {
+    pub(crate) fn kind(&self) -> u32 {
+        self.kind_len >> 28
+    }
+
+    /// Payload bytes, the outside seal included.
+    pub(crate) fn len(&self) -> u64 {
+        u64::from(self.kind_len & ((1 << 28) - 1))
+    }
+
+    /// Bytes the record takes in the ring.
+    pub(crate) fn space(&self, capacity: u64) -> u64 {
+        match self.kind() {
+            KIND_SKIP => capacity - self.position % capacity,
+            _ => space(self.len()),
+        }
+    }
+
+    /// Everything below was persistent when this was written.
+    pub(crate) fn durable(&self) -> u64 {
+        self.position.saturating_sub(u64::from(self.durable_back) * LINE)
+    }
+
+    /// Everything below was retired when this was written.
+    pub(crate) fn retired(&self) -> u64 {
+        self.position.saturating_sub(u64::from(self.retired_back) * LINE)
+    }
+}
+
+const fn space(len: u64) -> u64 {
+    (RECORD_HEADER + len).next_multiple_of(LINE)
+}
+
+/// A ring open for appending. One writer: `&mut self`.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// use pmem::Ring;
+/// let mut ring = Ring::create(pool.add_region("journal", 64 << 10)?.into_area()?)?;
+/// let first = ring.append(&[b"debit 10", b" credit 10"])?;
+/// ring.force()?;          // one barrier: it is durable
+/// ring.retire(first.end); // and no longer needed
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Ring {
+    area: Area,
+    mark: TwoSlot<Mark>,
+    key: SealKey,
+    epoch: u32,
+    /// Where the next record goes.
+    head: u64,
+    /// Everything below is known to be persistent.
+    durable: u64,
+    /// Everything below is not needed any more, says the owner.
+    retired: u64,
+    /// Everything below is persistently retired: its space may be used again. reclaimed <= retired <= durable <= head.
+    reclaimed: u64,
+    /// The mark on its way to the media, and when it was flushed.
+    mark_in_flight: Option<(u64, Moment)>,
+    /// When the last record was flushed.
+    appended: Option<Moment>,
+    scratch: Vec<u8>,
+}
+
+/// A record just appended: flushed, not yet forced.
+#[derive(Clone, Copy, Debug)]
+pub struct Appended {
+    /// Where it starts.
+    pub position: Position,
+    /// Where the next one starts: retire this to retire the record.
+    pub end: Position,
+    /// Persistent after a drain that covers this.
+    pub moment: Moment,
+}
+
+impl Ring {
+    fn parts(area: Area) -> Result<(Area, Area)> {
+        let (min, max) = (RING_MIN, RING_MAX);
+        if area.len() < min || area.len() > max {
+            return Err(Error::Limit { what: "bytes of a ring", found: area.len(), min, max });
+        }
+        let (mark, records) = area.split_at(MARK_BYTES)?;
+        let whole_lines = records.len() / LINE * LINE;
+        Ok((mark, records.split_at(whole_lines)?.0))
+    }
+
+    fn key(area: &Area) -> SealKey {
+        area.pool().seal_key(area.offset())
+    }
+
+    /// Makes an empty ring of `area`, whatever stood there. One barrier and the mark's.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if the area is too small or too large.
+    #[track_caller]
+    pub fn create(area: Area) -> Result<Self> {
+        let (mark, mut records) = Self::parts(area)?;
+        records.clear()?;
+        let mark = TwoSlot::create(mark, &Mark { retired: 0 })?;
+        Ok(Self::at(records, mark, 0, 0))
+    }
+
+    fn at(area: Area, mark: TwoSlot<Mark>, head: u64, retired: u64) -> Self {
+        let reclaimed = mark.get().retired;
+        let key = Self::key(&area);
+        let epoch = area.pool().generation() as u32;
+        let (durable, mark_in_flight, appended, scratch) = (head, None, None, Vec::new());
+        Self { area, mark, key, epoch, head, durable, retired, reclaimed, mark_in_flight, appended, scratch }
+    }
+
+    /// Reads the ring in `area`: the unretired records in order, and how its end looked. They are persistent when this returns, even
+    /// if a cache had outlived their writer: one barrier if there are any.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if a record that had been acknowledged cannot be read back.
+    #[track_caller]
+    pub fn open(area: Area) -> Result<(Self, Recovered)> {
+        let site = Location::caller();
+        let (mark, records) = Self::parts(area)?;
+        records.probe("ring", 0, records.len())?;
+        let key = Self::key(&records);
+        let (mark, twin) = TwoSlot::<Mark>::open(mark)?;
+        let recovered = recover(&records, &key, mark.get().retired, twin)?;
+        let ring = Self::at(records, mark, recovered.end.0, recovered.retired.0);
+        if !recovered.records.is_empty() && !ring.area.mapping().is_read_only() {
+            for record in &recovered.records {
+                let (at, len) = (record.position.0 % ring.capacity(), record.end.0 - record.position.0);
+                ring.area.mapping().flush(ring.area.offset() + at, len, site)?;
+            }
+            ring.area.mapping().drain(site)?;
+        }
+        Ok((ring, recovered))
+    }
+
+    /// Bytes for records, headers included.
+    pub fn capacity(&self) -> u64 {
+        self.area.len()
+    }
+
+    /// Bytes in records that are not retired.
+    pub fn unretired(&self) -> u64 {
+        self.head - self.retired
+    }
+
+    /// Where the next record goes.
+    pub fn head(&self) -> Position {
+        Position(self.head)
+    }
+
+    /// Everything below is known to be persistent.
+    pub fn durable(&self) -> Position {
+        Position(self.durable)
+    }
+
+    /// Everything below is *persistently* retired: neither a crash nor recovery will bring it up again.
+    pub fn reclaimed(&self) -> Position {
+        Position(self.reclaimed)
+    }
+
+    /// Appends a record of these parts, one behind the other, and flushes it. It is durable after [`force`](Self::force), or after
+    /// [`forced`](Self::forced) with a drain made by the caller for other things too.
+    ///
+    /// # Errors
+    /// [`Error::RingFull`] if unretired records leave no room; [`Error::Limit`] for a payload over [`PAYLOAD_MAX`].
+    #[inline]
+    #[track_caller]
+    pub fn append(&mut self, parts: &[&[u8]]) -> Result<Appended> {
+        self.append_kind(KIND_DATA, parts, None, Location::caller())
+    }
+
+    /// Appends a record that also seals `outside`: bytes elsewhere that are flushed under the same barrier. Recovery gives the seal
+    /// back, and the owner decides by it whether those bytes had all arrived.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    #[inline]
+    #[track_caller]
+    pub fn append_sealing<'a>(
+        &mut self,
+        parts: &[&[u8]],
+        outside: impl Iterator<Item = &'a [u8]> + Clone,
+    ) -> Result<Appended> {
+        let seal = self.key.seal_parts(outside);
+        self.append_kind(KIND_OUTSIDE, parts, Some(seal), Location::caller())
+    }
+
+    /// Seal of bytes outside of the ring, to compare with what recovery found in a record.
+    pub fn outside_seal<'a>(&self, outside: impl Iterator<Item = &'a [u8]> + Clone) -> u64 {
+        self.key.seal_parts(outside)
+    }
+
+    fn append_kind(&mut self, kind: u32, parts: &[&[u8]], outside: Option<u64>, site: Site) -> Result<Appended> {
+        let mut len = parts.iter().map(|p| p.len() as u64).sum::<u64>();
+        if len > PAYLOAD_MAX {
+            return Err(Error::Limit { what: "bytes of a record", found: len, min: 0, max: PAYLOAD_MAX });
+        }
+        len += outside.map_or(0, |_| 8);
+        let needed = space(len);
+        let rest = self.capacity() - self.head % self.capacity();
+        let skip = if needed > rest { rest } else { 0 };
+        self.make_room(skip + needed, site)?;
+        if skip > 0 {
+            self.write(KIND_SKIP, 0, &[], None, site)?;
+        }
+        let position = Position(self.head);
+        self.write(kind, len, parts, outside, site)?;
+        self.stage_mark(site)?;
+        let moment = self.area.mapping().moment();
+        self.appended = Some(moment);
+        Ok(Appended { position, end: Position(self.head), moment })
+    }
+
+    /// Puts one record at the head and flushes it. The room is there.
+    fn write(&mut self, kind: u32, len: u64, parts: &[&[u8]], outside: Option<u64>, site: Site) -> Result<()> {
+        let back = |from: u64| ((self.head - from) / LINE) as u32; // capacity <= 2^34, so the distance fits
+        let mut header = RecordHeader {
+            seal: 0,
+            position: self.head,
+            epoch: self.epoch,
+            kind_len: kind << 28 | len as u32,
+            durable_back: back(self.durable),
+            retired_back: back(self.retired),
+        };
+        // Assembled in DRAM, so that whole lines leave past the cache.
+        let used = (RECORD_HEADER + len) as usize;
+        self.scratch.clear();
+        self.scratch.extend_from_slice(bytes_of(&header));
+        if let Some(seal) = outside {
+            self.scratch.extend_from_slice(&seal.to_le_bytes());
+        }
+        for part in parts {
+            self.scratch.extend_from_slice(part);
+        }
+        header.seal = self.key.seal(&self.scratch[8..used]);
+        self.scratch[..8].copy_from_slice(&header.seal.to_le_bytes());
+        self.scratch.resize(space(len) as usize, 0);
+        let at = self.head % self.capacity();
+        self.area.mapping().copy_nt(self.area.offset() + at, &self.scratch, site)?;
+        self.head += header.space(self.capacity());
+        Ok(())
+    }
+
+    /// Makes sure that `needed` bytes at the head are free, reclaiming retired ones if that helps.
+    #[inline]
+    fn make_room(&mut self, needed: u64, site: Site) -> Result<()> {
+        if self.head + needed - self.reclaimed <= self.capacity() {
+            return Ok(());
+        }
+        self.reclaim_now(needed, site)
+    }
+
+    #[cold]
+    fn reclaim_now(&mut self, needed: u64, site: Site) -> Result<()> {
+        if self.head + needed - self.retired > self.capacity() {
+            let (unretired, capacity) = (self.head - self.retired, self.capacity());
+            return Err(Error::RingFull { unretired, capacity, wanted: needed });
+        }
+        self.persist_mark(site)
+    }
+
+    fn persist_mark(&mut self, site: Site) -> Result<()> {
+        if self.reclaimed < self.retired {
+            let retired = self.retired;
+            let moment = self.mark.stage_at(&Mark { retired }, site)?;
+            self.mark_in_flight = Some((retired, moment));
+            self.force_at(site)?;
+        }
+        Ok(())
+    }
+
+    /// Every half lap the mark goes along with the next barrier, so that reclaiming needs none of its own.
+    #[inline]
+    fn stage_mark(&mut self, site: Site) -> Result<()> {
+        if self.head - self.reclaimed > self.capacity() / 2
+            && self.mark_in_flight.is_none()
+            && self.retired > self.reclaimed + self.capacity() / 4
+        {
+            let retired = self.retired;
+            let moment = self.mark.stage_at(&Mark { retired }, site)?;
+            self.mark_in_flight = Some((retired, moment));
+        }
+        Ok(())
+    }
+
+    /// Makes everything appended durable: one barrier, none if it is already.
+    ///
+    /// # Errors
+    /// Those of a drain.
+    #[inline]
+    #[track_caller]
+    pub fn force(&mut self) -> Result<()> {
+        if self.durable == self.head && self.mark_in_flight.is_none() {
+            return Ok(());
+        }
+        self.force_at(Location::caller())
+    }
+
+    fn force_at(&mut self, site: Site) -> Result<()> {
+        let persisted = self.area.mapping().drain(site)?;
+        self.forced(&persisted);
+        Ok(())
+    }
+
+    /// Takes note of a drain that the caller made: if it came after the last append, on the same thread, everything appended is durable.
+    #[inline]
+    pub fn forced(&mut self, persisted: &Persisted) {
+        if self.appended.is_some_and(|m| m.is_covered_by(persisted)) {
+            self.durable = self.head;
+            self.appended = None;
+        }
+        if let Some((retired, moment)) = self.mark_in_flight
+            && moment.is_covered_by(persisted)
+        {
+            self.reclaimed = retired;
+            self.mark_in_flight = None;
+        }
+    }
+
+    /// The records below `end` are not needed any more: whatever they stood for is persistent elsewhere. Takes effect on media with one
+    /// of the next barriers; [`reclaimed`](Self::reclaimed) tells.
+    ///
+    /// # Panics
+    /// If `end` is not durable: retiring what was not forced is a mistake of the engine.
+    #[inline]
+    pub fn retire(&mut self, end: Position) {
+        assert!(end.0 <= self.durable, "retired through {} of {} durable", end.0, self.durable);
+        self.retired = self.retired.max(end.0);
+    }
+
+    /// Makes the retired mark persistent now: one barrier.
+    ///
+    /// # Errors
+    /// Those of a drain.
+    #[track_caller]
+    pub fn reclaim(&mut self) -> Result<()> {
+        self.persist_mark(Location::caller())
+    }
+
+    /// The payload of a record found by [`open`](Self::open), until it is retired and overwritten.
+    ///
+    /// # Errors
+    /// [`Error::Unreadable`].
+    pub fn payload(&self, record: &crate::RingRecord) -> Result<&[u8]> {
+        self.area.bytes(record.payload_at, record.payload_len)
+    }
+}
+
+/// Reads a header at `at`, whatever it holds.
+pub(crate) fn header_at(area: &Area, at: u64) -> Result<RecordHeader> {
+    let bytes = area.bytes(at, RECORD_HEADER as usize)?;
+    from_bytes(bytes).ok_or(Error::OutOfBounds { at, end: at + RECORD_HEADER, len: area.len() })
+}

@@ -1,0 +1,172 @@
+//! What a ring held when its writer stopped.
+
+use crate::area::Area;
+use crate::cpu::LINE;
+use crate::error::{Error, Result};
+use crate::hash::SealKey;
+use crate::ring::{KIND_DATA, KIND_OUTSIDE, KIND_SKIP, Position, RECORD_HEADER, RecordHeader, header_at};
+use crate::two_slot::Twin;
+
+/// A whole record found in a ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingRecord {
+    /// Where it starts.
+    pub position: Position,
+    /// Where the next one starts.
+    pub end: Position,
+    /// Seal over bytes outside of the ring, if it was appended with one.
+    pub outside: Option<u64>,
+    /// A later record proves that this one had been forced, and with it everything flushed before: its outside seal need not be
+    /// checked (and must not be: those bytes may have changed since).
+    pub known_durable: bool,
+    pub(crate) payload_at: u64,
+    pub(crate) payload_len: usize,
+}
+
+/// How a ring ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// Behind the last whole record stands nothing that looks like one.
+    Clean,
+    /// Behind the last whole record stands one that is not whole: an append that was never acknowledged and may go, or the very last
+    /// acknowledged one, damaged since. Nothing on media tells which.
+    InDoubt {
+        /// Where, from the start of the pool.
+        offset: u64,
+    },
+}
+
+/// What [`Ring::open`](crate::Ring::open) found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// The whole, unretired records in order.
+    pub records: Vec<RingRecord>,
+    /// How it ended.
+    pub tail: Tail,
+    /// Where the next record goes.
+    pub end: Position,
+    /// Everything below was retired.
+    pub retired: Position,
+}
+
+struct Reader<'a> {
+    area: &'a Area,
+    key: &'a SealKey,
+    capacity: u64,
+    generation: u64,
+}
+
+/// Reads the ring from its mark on.
+///
+/// | found at the mark or behind the last whole record | action |
+/// |---|---|
+/// | whole record: right position, epoch not below the last, seal verifies | take it, go on behind it |
+/// | anything else, and a whole record behind it says it had been durable | lost: an error naming the place |
+/// | begun record, not whole | torn tail: in doubt |
+/// | anything else | clean end |
+///
+/// and before that, for the mark: equal or older twin: take it; broken twin: the newer mark may have been the damaged one, and
+/// records may be overwritten up to it, so the highest mark that any whole record carries counts.
+pub(crate) fn recover(area: &Area, key: &SealKey, mark: u64, twin: Twin) -> Result<Recovered> {
+    let generation = area.pool().generation();
+    let reader = Reader { area, key, capacity: area.len(), generation };
+    let mut retired = mark;
+    if twin == Twin::Broken {
+        retired = reader.highest_carried_mark(mark)?;
+    }
+    let mut records: Vec<RingRecord> = Vec::new();
+    let (mut at, mut epoch, mut durable) = (retired, 0, retired);
+    while let Some(header) = reader.whole(at, epoch)? {
+        // One lap at most: behind it would stand the first record again, whose position does not fit.
+        let end = at + header.space(reader.capacity);
+        if header.kind() != KIND_SKIP {
+            let outside = header.kind() == KIND_OUTSIDE;
+            let payload_at = at % reader.capacity + RECORD_HEADER + if outside { 8 } else { 0 };
+            records.push(RingRecord {
+                position: Position(at),
+                end: Position(end),
+                outside: if outside { Some(*area.get::<u64>(payload_at - 8)?) } else { None },
+                known_durable: false,
+                payload_at,
+                payload_len: header.len() as usize - if outside { 8 } else { 0 },
+            });
+        }
+        (retired, durable) = (retired.max(header.retired()), durable.max(header.durable()));
+        (epoch, at) = (header.epoch, end);
+    }
+    let offset = area.offset() + at % reader.capacity;
+    if let Some(proof) = reader.proof_of_loss(at, mark.max(retired), epoch)? {
+        return Err(Error::Damaged { what: "ring record (acknowledged, not whole)", offset, found: at, expected: proof });
+    }
+    records.retain(|r| r.position.0 >= retired);
+    for record in &mut records {
+        record.known_durable = record.end.0 <= durable;
+    }
+    let tail = if reader.is_begun(at, epoch)? { Tail::InDoubt { offset } } else { Tail::Clean };
+    Ok(Recovered { records, tail, end: Position(at), retired: Position(retired.min(at)) })
+}
+
+impl Reader<'_> {
+    /// The record at this position, if it is whole. Reads no more than the decision needs.
+    fn whole(&self, position: u64, epoch_min: u32) -> Result<Option<RecordHeader>> {
+        let at = position % self.capacity;
+        let rest = self.capacity - at;
+        let word: u64 = *self.area.get(at + 8)?;
+        if word != position {
+            return Ok(None);
+        }
+        let header = header_at(self.area, at)?;
+        let fits = match header.kind() {
+            KIND_DATA => RECORD_HEADER + header.len() <= rest,
+            KIND_OUTSIDE => header.len() >= 8 && RECORD_HEADER + header.len() <= rest,
+            KIND_SKIP => header.len() == 0,
+            _ => false,
+        };
+        if !fits || header.epoch < epoch_min || u64::from(header.epoch) > self.generation {
+            return Ok(None);
+        }
+        let sealed = self.area.bytes(at + 8, (RECORD_HEADER - 8 + header.len()) as usize)?;
+        Ok((self.key.seal(sealed) == header.seal).then_some(header))
+    }
+
+    /// Where a later whole record ends the durable part, if that is behind `end`, where the first record that is not whole stands.
+    fn proof_of_loss(&self, end: u64, mark: u64, epoch: u32) -> Result<Option<u64>> {
+        let mut position = end + LINE;
+        while position < mark + self.capacity {
+            if let Some(header) = self.whole(position, epoch)?
+                && header.durable() > end
+            {
+                return Ok(Some(header.durable()));
+            }
+            position += LINE;
+        }
+        Ok(None)
+    }
+
+    /// The highest retired mark carried by a whole record at or behind `mark`, on whatever lap.
+    fn highest_carried_mark(&self, mark: u64) -> Result<u64> {
+        let mut highest = mark;
+        for at in (0..self.capacity).step_by(LINE as usize) {
+            let position: u64 = *self.area.get(at + 8)?;
+            if position % self.capacity == at
+                && position >= mark
+                && let Some(header) = self.whole(position, 0)?
+            {
+                highest = highest.max(header.retired());
+            }
+        }
+        Ok(highest)
+    }
+
+    /// True if somebody began a record here since the ring was last opened: position or epoch fit, though the rest does not.
+    fn is_begun(&self, position: u64, epoch: u32) -> Result<bool> {
+        let at = position % self.capacity;
+        let word: u64 = *self.area.get(at + 8)?;
+        if word < position && word % self.capacity == at && self.whole(word, 0)?.is_some() {
+            return Ok(false); // a record of an earlier lap, untouched
+        }
+        let found: u32 = *self.area.get(at + 16)?;
+        let previous = self.generation.saturating_sub(1) as u32;
+        Ok(word == position || (found != 0 && (found == previous || found == epoch)))
+    }
+}

@@ -1,0 +1,94 @@
+//! The integrity primitive: a header and a payload, each with a checksum (Arcadia §3.2).
+//!
+//! ```text
+//! | kind u32 | version u32 | place u64 | length u64 | payload crc u32 | header crc u32 | payload, padded to 8 bytes |
+//! ```
+//!
+//! Header and payload are written with no order between them and made persistent by one barrier; a read returns the payload only
+//! if first the header, then the payload verifies. `place` is the offset in the pool mixed with the pool's id: a copy elsewhere is refused.
+//! Overwriting a sealed record in place is not atomic; for that there is [`TwoSlot`](crate::TwoSlot).
+
+use crate::area::Area;
+use crate::error::{Error, Result};
+use crate::hash::crc32c;
+use crate::mapping::Moment;
+use crate::persist::{Persist, bytes_of, from_bytes};
+
+/// Bytes before the payload.
+pub const SEALED_HEADER: u64 = 32;
+
+#[repr(C)]
+#[derive(Clone, Copy, crate::Persist)]
+struct SealedHeader {
+    kind: u32,
+    version: u32,
+    place: u64,
+    len: u64,
+    payload_crc: u32,
+    header_crc: u32,
+}
+
+const _: () = assert!(SealedHeader::LAYOUT.size as u64 == SEALED_HEADER);
+
+impl Area {
+    fn sealed_place(&self, at: u64) -> u64 {
+        self.pool().id().rotate_left(17) ^ (self.offset() + at)
+    }
+
+    /// Writes a sealed record at `at` and flushes it: persistent after this thread's next drain. Takes
+    /// [`SEALED_HEADER`] bytes more than the payload.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::Unaligned`] unless `at` is a multiple of 8.
+    #[track_caller]
+    pub fn write_sealed(&mut self, at: u64, kind: u32, version: u32, payload: &[u8]) -> Result<Moment> {
+        let mut header = SealedHeader {
+            kind,
+            version,
+            place: self.sealed_place(at),
+            len: payload.len() as u64,
+            payload_crc: crc32c(&[payload]),
+            header_crc: 0,
+        };
+        header.header_crc = crc32c(&[&bytes_of(&header)[..28]]);
+        self.get_mut::<SealedHeader>(at)?; // in bounds and aligned
+        self.bytes_mut(at + SEALED_HEADER, payload.len())?.copy_from_slice(payload);
+        self.put(at, &header)?;
+        self.flush(at, SEALED_HEADER + payload.len() as u64)
+    }
+
+    /// The payload of the sealed record at `at`, if it is whole.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if header or payload do not verify, or it is of another kind, version or place.
+    pub fn read_sealed(&self, at: u64, kind: u32, version: u32) -> Result<&[u8]> {
+        let offset = self.offset() + at;
+        let damaged = |what, found, expected| Err(Error::Damaged { what, offset, found, expected });
+        let Some(header) = from_bytes::<SealedHeader>(self.bytes(at, SEALED_HEADER as usize)?) else {
+            return damaged("sealed header", 0, 0);
+        };
+        let crc = crc32c(&[&bytes_of(&header)[..28]]);
+        if crc != header.header_crc {
+            return damaged("sealed header checksum", header.header_crc.into(), crc.into());
+        }
+        if header.kind != kind {
+            return damaged("sealed record kind", header.kind.into(), kind.into());
+        }
+        if header.version != version {
+            return damaged("sealed record version", header.version.into(), version.into());
+        }
+        if header.place != self.sealed_place(at) {
+            return damaged("sealed record place", header.place, self.sealed_place(at));
+        }
+        let room = self.len().saturating_sub(at + SEALED_HEADER);
+        if header.len > room {
+            return damaged("sealed record length", header.len, room);
+        }
+        let payload = self.bytes(at + SEALED_HEADER, header.len as usize)?;
+        let crc = crc32c(&[payload]);
+        if crc != header.payload_crc {
+            return damaged("sealed payload checksum", header.payload_crc.into(), crc.into());
+        }
+        Ok(payload)
+    }
+}
