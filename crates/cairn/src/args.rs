@@ -101,7 +101,7 @@ Exit codes:
 Examples:
   cairn check shop.cairn && cp shop.cairn backup/
   cairn check --recover shop.cairn
-      after a crash: recover first, close cleanly, then check
+      after a crash: recover what this command can, then check
   cairn check shop.cairn --json | jq .findings")]
 pub struct Check {
     /// The pool
@@ -109,7 +109,7 @@ pub struct Check {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Open for writing, which recovers the pool, and close it cleanly
+    /// Open for writing, which recovers header and objects; closed cleanly only if nothing is left for other programs to recover
     #[arg(long)]
     pub recover: bool,
 }

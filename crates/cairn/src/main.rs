@@ -5,7 +5,6 @@
 mod args;
 mod commands;
 mod failure;
-mod scenarios;
 mod size;
 
 use std::io;

@@ -17,14 +17,18 @@
 //! **What the explorer says.**
 //!
 //! ```text
-//! violation: the queue holds [Order { customer: 0, item: 0, amount: 0 }], expected [] or [Order { customer: 4, item: 31, amount: 9 }]
-//!   crash point 3: drain at crates/crash/examples/queue.rs:123:17
-//!       by push at crates/crash/examples/queue.rs:123:17
-//!     lost word at 12416 (0x3080): 0x0 instead of 0x4, flushed but not drained
+//! violation: the queue holds [Order { customer: 7, item: 43, amount: 0 }], expected [] or [Order { customer: 7, item: 43, amount: 5 }]
+//!   crash point 4: drain at crates/crash/examples/queue.rs:108:27
+//!       by push at ./crates/crash/examples/queue.rs:108:27
+//!       by step at ./crates/crash/examples/queue.rs:196:43
+//!     lost word at 8336 (0x2090): 0x0 instead of 0x5, flushed but not drained
+//!   operations up to there:
+//!     0: thread 0: Push(Order { customer: 7, item: 43, amount: 5 })
+//!   (shrunk from 20 operations)
 //! ```
 //!
-//! Read it from below: a word of the slot had not arrived when the power failed, the tail had. Flushed lines reach the media in any
-//! order until a drain; nothing held the tail back.
+//! Of twenty operations one is enough: a push. When the power failed in its drain, the tail had arrived and a word of the slot had not.
+//! Flushed lines reach the media in any order until a drain has returned; nothing held the tail back.
 //!
 //! **The fix.** [`Push::TwoBarriers`] drains between the slot and the tail. The explorer now finds nothing, says that it saw
 //! *every* crash state (`is_complete`), and [`crash::mutate`] shows that no barrier can be left out again.
@@ -39,8 +43,11 @@ use pmem::{Area, Options, Persist, Pool};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Persist)]
 #[repr(C)]
 pub struct Order {
+    /// Who wants it.
     pub customer: u64,
+    /// What.
     pub item: u64,
+    /// How many.
     pub amount: u64,
 }
 
@@ -68,10 +75,12 @@ pub struct Queue {
 }
 
 impl Queue {
+    /// Makes an empty queue in a pool.
     pub fn create(pool: &Pool) -> pmem::Result<()> {
         pool.add_region("queue", REGION_BYTES).map(drop) // new regions are zero: an empty queue
     }
 
+    /// Opens the queue of a pool. Nothing to recover: the two numbers say it all.
     pub fn open(pool: &Pool, how: Push) -> pmem::Result<Self> {
         Ok(Self { area: pool.region("queue")?.into_area()?, how })
     }
@@ -125,13 +134,16 @@ impl Queue {
 
 /// What the explorer does with a queue, and what the queue promises.
 pub struct QueueScenario {
+    /// Broken or not.
     pub how: Push,
 }
 
 /// An operation, and at the same time its promise.
 #[derive(Clone, Debug)]
 pub enum Op {
+    /// Append.
     Push(Order),
+    /// Take the oldest.
     Pop,
 }
 

@@ -74,10 +74,7 @@ impl Barrier {
     }
 
     pub(crate) fn is(&self, kind: Kind, site: &Location<'_>) -> bool {
-        self.kind == kind
-            && self.line == site.line()
-            && self.column == site.column()
-            && self.file == site.file()
+        self.kind == kind && self.line == site.line() && self.column == site.column() && self.file == site.file()
     }
 }
 

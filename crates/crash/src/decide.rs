@@ -56,7 +56,14 @@ pub(crate) struct Decider {
 
 impl Default for Decider {
     fn default() -> Self {
-        Self { policy: Policy::Old, rng: Rng::seeded(0), keep_old: 0, frozen: false, taken: Vec::new(), diverged: false }
+        Self {
+            policy: Policy::Old,
+            rng: Rng::seeded(0),
+            keep_old: 0,
+            frozen: false,
+            taken: Vec::new(),
+            diverged: false,
+        }
     }
 }
 
@@ -83,8 +90,20 @@ impl Decider {
         let option = match &self.policy {
             Policy::Old => 0,
             Policy::New => newest,
-            Policy::OneNew(only) => if *only == group { newest } else { 0 },
-            Policy::OneOld(only) => if *only == group { 0 } else { newest },
+            Policy::OneNew(only) => {
+                if *only == group {
+                    newest
+                } else {
+                    0
+                }
+            }
+            Policy::OneOld(only) => {
+                if *only == group {
+                    0
+                } else {
+                    newest
+                }
+            }
             Policy::Script(prefix) => match prefix.get(self.taken.len()) {
                 Some(&option) if option < arity => option,
                 Some(_) => {

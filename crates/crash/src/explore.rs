@@ -1,5 +1,8 @@
 //! Explores one crash point: recovers its images one after the other, inside the very call that was interrupted.
 
+mod finding;
+mod leaf;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -8,25 +11,14 @@ use parking_lot::Mutex;
 use pmem::sim::Site;
 
 use crate::config::{Barrier, Config, Kind};
-use crate::decide::Policy;
 use crate::image::{PlainMap, mix_pair};
 use crate::oracle::{Ack, History};
-use crate::quiet;
 use crate::report::{Coverage, INCOMPLETE_MAX, Report};
-use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::sim::{Hook, Sim, as_thread};
-use crate::violation::{CrashPoint, Violation, lost_words, stack};
+use crate::violation::Violation;
 use crate::walk::Walk;
 
-/// Recovered states that are remembered, to recognise an image recovered before.
-const STABLE_MAX: usize = 4096;
-/// Lost words that are tried one by one to tell a finding with as few as possible.
-const MINIMISE_MAX: usize = 256;
-/// Recoveries between two searches for stores that the model could not see.
-const STRAY_EVERY: u64 = 256;
-/// Who holds a recovery memory between two recoveries: its level, its frame, and who explores.
-const HOLDERS: usize = 3;
 /// Violations kept at most.
 const VIOLATIONS_MAX: usize = 16;
 
@@ -264,212 +256,4 @@ impl<S: Scenario> Explorer<S> {
             report.incomplete.truncate(INCOMPLETE_MAX);
         }
     }
-
-    /// Recovers one image, checks it, and recovers the result once more.
-    fn leaf(
-        &self,
-        depth: usize,
-        child: &Arc<Sim>,
-        level: &mut Level<S::State>,
-        policy: Policy,
-        history: &History<S::Effect>,
-    ) -> Result<(), Violation> {
-        child.reset(policy);
-        self.tally.lock().report.recoveries += 1;
-        let state = self.recover(child, history).map_err(after_a_crash)?;
-        if Arc::strong_count(child) > HOLDERS {
-            return Err(Violation::new("the check ended with its memory still open: close or drop the pool in it"));
-        }
-        let outcome = child.outcome();
-        if outcome.is_some_and(|(media, memory)| media != memory) {
-            self.point(depth + 1, child, Kind::End, None);
-        }
-        let (leaf, diverged) = (child.leaf_hash(), child.state.lock().decider.diverged);
-        let mut tally = self.tally.lock();
-        tally.report.states += u64::from(tally.images.insert(leaf, ()).is_none());
-        tally.report.diverged += u64::from(diverged);
-        drop(tally);
-        if let Some(outcome) = outcome.filter(|_| self.config.stable) {
-            self.check_stable(child, level, state, outcome, history)?;
-        }
-        level.since_stray += 1;
-        if level.since_stray >= STRAY_EVERY {
-            level.since_stray = 0;
-            if let Some(offset) = child.stray_store() {
-                child.remount();
-                return Err(Violation::new(format!(
-                    "recovery stored at offset {offset} without asking for write access: the explorer cannot see that"
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    fn recover(&self, child: &Arc<Sim>, history: &History<S::Effect>) -> Result<S::State, Violation> {
-        quiet::catch(|| self.scenario.check(child, history))
-            .unwrap_or_else(|panic| Err(Violation::new(format!("recovery or check panicked: {panic}"))))
-    }
-
-    /// Recovering what a recovery left, with or without what it had not drained, must show the same state.
-    fn check_stable(
-        &self,
-        child: &Arc<Sim>,
-        level: &mut Level<S::State>,
-        first: S::State,
-        (media, memory): (u64, u64),
-        history: &History<S::Effect>,
-    ) -> Result<(), Violation> {
-        // Both are images to be seen; where they differ, half of the leaves take the one, half the other.
-        let all = media == memory || memory & 1 == 0;
-        let key = if all { memory } else { media };
-        if let Some(known) = level.stable.get(&key) {
-            return same(&first, known);
-        }
-        child.reboot(all);
-        self.tally.lock().report.stability += 1;
-        let was = self.shallow.swap(true, Relaxed);
-        let second = self.recover(child, history);
-        self.shallow.store(was, Relaxed);
-        let second = second.map_err(|mut violation| {
-            violation.message = format!("recovering a recovered pool again: {}", violation.message);
-            violation
-        })?;
-        let result = same(&first, &second);
-        if level.stable.len() < STABLE_MAX {
-            level.stable.insert(key, second);
-        }
-        result
-    }
-
-    /// Looks for an image with fewer lost words that shows a violation too, and leaves it in `child`.
-    fn minimise(
-        &self,
-        depth: usize,
-        child: &Arc<Sim>,
-        level: &mut Level<S::State>,
-        found: Violation,
-        history: &History<S::Effect>,
-    ) -> Violation {
-        let choices = child.choices();
-        let mut kept: BTreeMap<u32, u32> =
-            choices.iter().filter(|c| c.option != c.newest).map(|c| (c.unit, c.option)).collect();
-        let was = self.shallow.swap(true, Relaxed);
-        let mut violation = found.clone();
-        for unit in kept.keys().copied().take(MINIMISE_MAX).collect::<Vec<_>>() {
-            let mut fewer = kept.clone();
-            fewer.remove(&unit);
-            level.stable.clear();
-            if let Err(again) = self.leaf(depth, child, level, Policy::Fixed(fewer.clone()), history) {
-                (kept, violation) = (fewer, again);
-            }
-        }
-        level.stable.clear();
-        if self.leaf(depth, child, level, Policy::Fixed(kept), history).is_ok() {
-            let script = choices.iter().map(|c| c.option).collect();
-            level.stable.clear();
-            violation = self.leaf(depth, child, level, Policy::Script(script), history).err().unwrap_or(found);
-        }
-        self.shallow.store(was, Relaxed);
-        violation
-    }
-
-    /// Adds where the power failed, and takes the finding down.
-    fn locate(&self, depth: usize, mut violation: Violation) {
-        for frame in self.frames.lock().iter() {
-            let mut point = CrashPoint::new(frame.kind, frame.site, frame.number);
-            point.lost = lost_words(&frame.child);
-            violation.trail.push(point);
-        }
-        if let Some(frame) = self.frames.lock().last() {
-            let image = frame.child.image();
-            let place = |unit: u32| {
-                image.units.get(unit as usize).and_then(|u| u.words().next()).map_or(u64::MAX, |w| w as u64 * 8)
-            };
-            violation.choices = frame.child.choices().iter().map(|c| (place(c.unit), c.option)).collect();
-        }
-        if let Some(last) = violation.trail.last_mut() {
-            last.stack = stack();
-        }
-        if depth == 1 {
-            self.fail(violation);
-        } else {
-            *self.nested_finding.lock() = Some(violation);
-        }
-    }
-
-    /// One crash is understood more easily than two: reports one of this crash point alone, if there is any, else the nested one.
-    fn report_simplest(
-        &self,
-        child: &Arc<Sim>,
-        level: &mut Level<S::State>,
-        nested: Violation,
-        budget: u64,
-        number: u64,
-        history: &History<S::Effect>,
-    ) {
-        let was = self.shallow.swap(true, Relaxed);
-        let mut walk = Walk::new(budget, mix_pair(self.config.seed, number));
-        let mut taken = Vec::new();
-        let mut simple = None;
-        while let Some(policy) = walk.next(&taken)
-            && simple.is_none()
-        {
-            simple = self.leaf(1, child, level, policy, history).err();
-            taken = child.choices();
-        }
-        self.shallow.store(was, Relaxed);
-        match simple {
-            Some(violation) => {
-                let violation = self.minimise(1, child, level, violation, history);
-                self.locate(1, violation);
-            }
-            None => self.fail(nested),
-        }
-    }
-
-    /// Images on which everything arrived, but the medium has a fault where recovery reads.
-    fn plant_faults(&self, child: &Arc<Sim>, program: &Sim, number: u64, history: &History<S::Effect>) {
-        let was = self.shallow.swap(true, Relaxed);
-        child.reset(Policy::New);
-        child.record_reads();
-        let reads = match self.recover(child, history) {
-            Ok(_) => std::mem::take(&mut child.state.lock().reads),
-            Err(_) => Vec::new(),
-        };
-        let mut rng = Rng::seeded(mix_pair(self.config.seed ^ 0xFA17, number));
-        for _ in 0..if reads.is_empty() { 0 } else { self.config.faults } {
-            child.reset(Policy::New);
-            let Some(fault) = crate::fault::plant(child, program, &reads, &self.config.fault_kinds, &mut rng) else {
-                continue;
-            };
-            let result = self.recover(child, history);
-            self.tally.lock().report.faults += 1;
-            match result {
-                Ok(_) => {}
-                Err(violation) if violation.detected => self.tally.lock().report.faults_detected += 1,
-                Err(mut violation) => {
-                    violation.fault = Some(fault);
-                    self.locate(1, violation);
-                    break;
-                }
-            }
-        }
-        self.shallow.store(was, Relaxed);
-    }
-}
-
-fn after_a_crash(mut violation: Violation) -> Violation {
-    if violation.detected {
-        violation.message = format!("recovery fails after a mere crash: {}", violation.message);
-    }
-    violation
-}
-
-fn same<T: PartialEq + std::fmt::Debug>(first: &T, second: &T) -> Result<(), Violation> {
-    if first == second {
-        return Ok(());
-    }
-    Err(Violation::new(format!(
-        "recovery is not stable: it showed {first:?}, and after another crash right behind it {second:?}"
-    )))
 }

@@ -110,9 +110,7 @@ impl<E: PartialEq + std::fmt::Debug> History<E> {
         }
         for (at, (found, expected)) in survived.iter().zip(expected).enumerate() {
             if found != expected {
-                return Err(crate::Violation::new(format!(
-                    "at position {at} stands {found:?}, expected {expected:?}"
-                )));
+                return Err(crate::Violation::new(format!("at position {at} stands {found:?}, expected {expected:?}")));
             }
         }
         let most = self.acknowledged.len() + self.in_doubt.len();

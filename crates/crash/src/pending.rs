@@ -93,8 +93,7 @@ impl Pending {
         for slot in (0..self.live).rev() {
             let line = &mut self.lines[slot];
             let first_word = line.index as usize * LINE_WORDS;
-            let covered =
-                |c: &Change| !c.lost && (matches!(model, Model::File { .. }) || c.threads & mask != 0);
+            let covered = |c: &Change| !c.lost && (matches!(model, Model::File { .. }) || c.threads & mask != 0);
             let mut upto = [0usize; LINE_WORDS];
             for (i, change) in line.changes.iter().enumerate().filter(|(_, c)| covered(c)) {
                 upto[usize::from(change.word)] = i + 1;

@@ -138,6 +138,9 @@ impl fmt::Display for Report {
         if self.diverged > 0 {
             writeln!(f, "  {} recoveries were not repeatable", self.diverged)?;
         }
+        if self.is_complete() {
+            writeln!(f, "  complete, as far as events tell: a value overwritten between two of them was not seen")?;
+        }
         for point in &self.incomplete {
             let place = point.barrier.as_ref().map_or_else(|| "the end".to_owned(), ToString::to_string);
             writeln!(f, "  incomplete: {place}: {} of about {:.0} images", point.explored, point.of_about)?;

@@ -12,7 +12,7 @@ use crate::quiet;
 use crate::report::Report;
 use crate::rng::Rng;
 use crate::scenario::{Error, Scenario};
-use crate::schedule::{Cooperative, DEADLOCK};
+use crate::schedule::{Cooperative, DEADLOCK, HIDDEN};
 use crate::shrink::fewest;
 use crate::sim::{Sim, as_thread};
 use crate::violation::Violation;
@@ -52,7 +52,9 @@ pub fn run_shared<S: Scenario>(scenario: &Arc<S>, config: &Config) -> Report {
     barriers.dedup();
     report.barriers = barriers;
     report.time_ms = began.elapsed().as_millis() as u64;
-    if config.shrink && let Some(first) = report.violations.first_mut() {
+    if config.shrink
+        && let Some(first) = report.violations.first_mut()
+    {
         shrink(scenario, config, first, report.recoveries);
     }
     report
@@ -139,8 +141,8 @@ fn excuse<S: Scenario>(config: &Config, explorer: &Explorer<S>, what: &str, erro
     let message = error.to_string();
     let device_fails = config.fail_drain.is_some() || config.disk_full.is_some();
     let panicked = error.is::<Panicked>();
-    if message.contains(DEADLOCK) {
-        explorer.fail(Violation::new(DEADLOCK));
+    if let Some(deadlock) = [DEADLOCK, HIDDEN].into_iter().find(|text| message.contains(text)) {
+        explorer.fail(Violation::new(deadlock));
     } else if panicked || !device_fails {
         explorer.fail(Violation::new(format!("{what} fails: {message}")));
     }
@@ -183,7 +185,7 @@ fn shrink<S: Scenario>(scenario: &Arc<S>, config: &Config, found: &mut Violation
             None => false,
         }
     });
-    best.shrunk_from = Some(before);
+    best.shrunk_from = Some(before as u32);
     *found = best;
 }
 

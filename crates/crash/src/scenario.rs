@@ -50,13 +50,7 @@ pub trait Scenario: Send + Sync + 'static {
     ///
     /// # Errors
     /// Any; reported as a violation, unless the device was made to fail: then the workload ends there.
-    fn step(
-        &self,
-        live: &Self::Live,
-        thread: usize,
-        op: &Self::Op,
-        ack: &Ack<Self::Effect>,
-    ) -> Result<(), Error>;
+    fn step(&self, live: &Self::Live, thread: usize, op: &Self::Op, ack: &Ack<Self::Effect>) -> Result<(), Error>;
 
     /// Ends the program, for example with a clean close. Explored too.
     ///

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use pmem::sync::Scheduler;
@@ -11,6 +13,21 @@ use crate::sim::Sim;
 
 /// The message of the panic that unwinds threads which wait for each other.
 pub(crate) const DEADLOCK: &str = "deadlock: every thread waits for a lock that another one holds";
+
+/// The message when no thread runs although one should.
+pub(crate) const HIDDEN: &str = "deadlock: a thread waits for something the scheduler cannot see; \
+    use pmem::sync::Mutex for locks that are held across a flush or a drain";
+
+/// A thread that neither comes to an event nor explores for so long waits for a thread that waits for its turn.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Moves with every recovery: a thread that explores is alive.
+static PULSE: AtomicU64 = AtomicU64::new(0);
+
+/// Somebody explores.
+pub(crate) fn pulse() {
+    PULSE.fetch_add(1, Relaxed);
+}
 
 thread_local! {
     /// The turn of this thread. Not the number under which it flushes: a test may play several of those.
@@ -30,6 +47,10 @@ struct Turns {
     rng: Rng,
     /// Nobody could run: all threads unwind, and run freely while they do.
     dead: bool,
+    /// It was not seen, but timed out.
+    hidden: bool,
+    /// Moves with every change of turns.
+    steps: u64,
 }
 
 impl Turns {
@@ -52,6 +73,8 @@ impl Cooperative {
             waits: vec![false; threads],
             rng: Rng::seeded(seed),
             dead: false,
+            hidden: false,
+            steps: 0,
         };
         turns.current = turns.draw().unwrap_or(0);
         Self { turns: Mutex::new(turns), wake: Condvar::new(), sim }
@@ -70,6 +93,7 @@ impl Cooperative {
         turns.progress();
         if let Some(next) = turns.draw() {
             turns.current = next;
+            turns.steps += 1;
         }
         self.wake.notify_all();
     }
@@ -79,19 +103,25 @@ impl Cooperative {
         if let Some(next) = next.filter(|&next| next != turns.current) {
             self.sim.compare_now();
             turns.current = next;
+            turns.steps += 1;
             self.wake.notify_all();
         }
         while turns.current != me && !turns.dead {
-            self.wake.wait(turns);
+            let before = (turns.steps, PULSE.load(Relaxed));
+            let silent = self.wake.wait_for(turns, SILENCE).timed_out();
+            if silent && before == (turns.steps, PULSE.load(Relaxed)) {
+                (turns.dead, turns.hidden) = (true, true);
+                self.wake.notify_all();
+            }
         }
     }
 
-    fn give_up() {
+    fn give_up(hidden: bool) {
         // A second panic while this thread unwinds would end the process; the others let go of their locks soon.
         if std::thread::panicking() {
             std::thread::yield_now();
         } else {
-            panic!("{DEADLOCK}");
+            panic!("{}", if hidden { HIDDEN } else { DEADLOCK });
         }
     }
 }
@@ -101,12 +131,14 @@ impl Scheduler for Cooperative {
         let mut turns = self.turns.lock();
         if !turns.dead {
             turns.progress();
+            turns.steps += 1;
             let next = turns.draw();
             self.hand_over(&mut turns, next);
         }
         if turns.dead {
+            let hidden = turns.hidden;
             drop(turns);
-            Self::give_up();
+            Self::give_up(hidden);
         }
     }
 
@@ -123,8 +155,9 @@ impl Scheduler for Cooperative {
             }
         }
         if turns.dead {
+            let hidden = turns.hidden;
             drop(turns);
-            Self::give_up();
+            Self::give_up(hidden);
         }
     }
 }

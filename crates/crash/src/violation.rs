@@ -27,17 +27,15 @@ pub struct Violation {
     /// Where the power failed: the program's crash point first, then that of its recovery.
     pub trail: Vec<CrashPoint>,
     /// The fault of the medium that was planted.
-    pub fault: Option<String>,
+    pub fault: Option<Box<str>>,
     /// Seed of the exploration.
     pub seed: u64,
     /// Which of its schedules, from 0.
     pub schedule: u64,
-    /// The branches of the last image, by place: offset, option.
-    pub choices: Vec<(u64, u32)>,
     /// The operations up to the crash.
     pub ops: Vec<String>,
     /// How many operations the workload had before it was shrunk.
-    pub shrunk_from: Option<usize>,
+    pub shrunk_from: Option<u32>,
 }
 
 /// One power failure.
@@ -52,6 +50,8 @@ pub struct CrashPoint {
     pub stack: Vec<String>,
     /// What did not reach the media.
     pub lost: Vec<Lost>,
+    /// What recovery read of the open words, in this order: offset, and which of its values it had.
+    pub choices: Vec<(u64, u32)>,
 }
 
 /// A word that did not reach the media, though the program had stored it.
@@ -85,8 +85,18 @@ impl Violation {
 impl CrashPoint {
     pub(crate) fn new(kind: Kind, site: Option<Site>, number: u64) -> Self {
         let barrier = site.map(|site| Barrier::new(kind, site));
-        Self { barrier, number, stack: Vec::new(), lost: Vec::new() }
+        Self { barrier, number, stack: Vec::new(), lost: Vec::new(), choices: Vec::new() }
     }
+}
+
+/// The branches that this recovery took.
+pub(crate) fn branches(sim: &Sim) -> Vec<(u64, u32)> {
+    let image = sim.image();
+    let offset = |unit: u32| {
+        let word = image.units.get(unit as usize).and_then(|u| u.words().next());
+        word.map_or(u64::MAX, |word| word as u64 * 8)
+    };
+    sim.choices().iter().map(|choice| (offset(choice.unit), choice.option)).collect()
 }
 
 /// What the image that this recovery runs on is missing.

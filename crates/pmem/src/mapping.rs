@@ -107,7 +107,7 @@ pub(crate) struct Mapping {
     counters: Counters,
     group: GroupSync,
     fork: ForkGuard,
-    resize: parking_lot::Mutex<()>,
+    resize: crate::sync::Mutex<()>,
 }
 
 // SAFETY: the mapping is memory of the whole process, not of a thread; `base` never changes. Who may touch which bytes is
@@ -150,7 +150,7 @@ impl Mapping {
             counters: Counters::new(),
             group: GroupSync::default(),
             fork: ForkGuard::new(),
-            resize: parking_lot::Mutex::new(()),
+            resize: crate::sync::Mutex::new(()),
         };
         // From here on Drop unmaps.
         let synchronous = mapping.map_first(len)?;
@@ -188,7 +188,7 @@ impl Mapping {
             counters: Counters::new(),
             group: GroupSync::default(),
             fork: ForkGuard::new(),
-            resize: parking_lot::Mutex::new(()),
+            resize: crate::sync::Mutex::new(()),
         }
     }
 

@@ -110,7 +110,7 @@ pub(crate) struct Inner {
     generation: u64,
     was_clean: bool,
     repaired: bool,
-    state: parking_lot::Mutex<State>,
+    state: crate::sync::Mutex<State>,
     claims: parking_lot::Mutex<HashSet<String>>,
 }
 
@@ -145,7 +145,7 @@ impl Pool {
             was_clean,
             repaired,
             mapping,
-            state: parking_lot::Mutex::new(State { header, cell }),
+            state: crate::sync::Mutex::new(State { header, cell }),
             claims: parking_lot::Mutex::new(HashSet::new()),
         };
         Ok(Self { inner: Arc::new(inner) })

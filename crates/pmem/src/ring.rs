@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::hash::SealKey;
 use crate::mapping::{Moment, Persisted};
 use crate::persist::{bytes_of, from_bytes};
-use crate::ring_recovery::{Recovered, recover};
+use crate::ring_recovery::{Recovered, Tail, recover};
 use crate::sim::Site;
 use crate::two_slot::TwoSlot;
 
@@ -204,15 +204,30 @@ impl Ring {
         let key = Self::key(&records);
         let (mark, twin) = TwoSlot::<Mark>::open(mark)?;
         let recovered = recover(&records, &key, mark.get().retired, twin)?;
-        let ring = Self::at(records, mark, recovered.end.0, recovered.retired.0);
-        if !recovered.records.is_empty() && !ring.area.mapping().is_read_only() {
-            for record in &recovered.records {
-                let (at, len) = (record.position.0 % ring.capacity(), record.end.0 - record.position.0);
-                ring.area.mapping().flush(ring.area.offset() + at, len, site)?;
-            }
-            ring.area.mapping().drain(site)?;
+        let mut ring = Self::at(records, mark, recovered.end.0, recovered.retired.0);
+        if !ring.area.mapping().is_read_only() {
+            ring.settle_end(&recovered, site)?;
         }
         Ok((ring, recovered))
+    }
+
+    /// Makes what recovery saw the truth: the records found are persistent, and a torn one behind them never becomes whole. Without the
+    /// second, a later append at its place, torn too, could supply just the words it lacks.
+    fn settle_end(&mut self, recovered: &Recovered, site: Site) -> Result<()> {
+        let torn = recovered.tail != Tail::Clean;
+        for record in &recovered.records {
+            let (at, len) = (record.position.0 % self.capacity(), record.end.0 - record.position.0);
+            self.area.mapping().flush(self.area.offset() + at, len, site)?;
+        }
+        if torn {
+            let at = self.head % self.capacity();
+            self.area.put(at, &0u64)?; // the seal; the position stays and still tells that a record was begun
+            self.area.mapping().flush(self.area.offset() + at, 8, site)?;
+        }
+        if torn || !recovered.records.is_empty() {
+            self.area.mapping().drain(site)?;
+        }
+        Ok(())
     }
 
     /// Bytes for records, headers included.

@@ -43,6 +43,9 @@ pub(crate) struct RawCell {
     sequence: u64,
     current: u64,
     in_flight: Option<Moment>,
+    /// The other slot holds a torn update. Its seal is erased before the slot is written again: else the new update, torn too,
+    /// could supply just the words the old one lacks, and an update that was already seen not to have happened would come back.
+    torn: bool,
 }
 
 impl RawCell {
@@ -56,7 +59,7 @@ impl RawCell {
     }
 
     pub(crate) fn new(offset: u64, value_len: u64, key: SealKey) -> Self {
-        Self { offset, value_len, key, sequence: 0, current: 1, in_flight: None }
+        Self { offset, value_len, key, sequence: 0, current: 1, in_flight: None, torn: false }
     }
 
     /// Reads both slots and remembers the winner; returns its value and how the other one looked.
@@ -97,6 +100,7 @@ impl RawCell {
             Slot::Broken { .. } => Twin::Broken,
         };
         (self.sequence, self.current) = (sequence, winner);
+        self.torn = twin == Twin::Broken;
         // The winner may have been read from a cache that outlived its writer: it is persisted before the other slot is written.
         self.in_flight = Some(Moment::FOREIGN);
         Ok((value, twin))
@@ -130,11 +134,22 @@ impl RawCell {
             // Else both slots would be in flight. Flushed again, since the last writer may have been another thread.
             let at = self.offset + self.current * Self::stride(self.value_len);
             mapping.flush(at, Self::padded(self.value_len) + 16, site)?;
+            if std::mem::take(&mut self.torn) {
+                self.erase_seal(mapping, 1 - self.current, site)?;
+            }
             mapping.drain(site)?;
         }
         self.sequence += 1;
         self.current = 1 - self.current;
         self.write(mapping, self.current, value, site)
+    }
+
+    fn erase_seal(&self, mapping: &Mapping, slot: u64, site: Site) -> Result<()> {
+        let seal_at = self.offset + slot * Self::stride(self.value_len) + Self::padded(self.value_len) + 8;
+        let seal = mapping.access(seal_at, 8, true)?;
+        // SAFETY: in bounds and aligned, since cells start on a line; `&self` is borrowed from the only owner's `&mut`.
+        unsafe { seal.cast::<u64>().write(0) };
+        mapping.flush(seal_at, 8, site)
     }
 
     fn write(&mut self, mapping: &Mapping, slot: u64, value: &[u8], site: Site) -> Result<Moment> {

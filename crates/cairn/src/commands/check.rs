@@ -1,14 +1,16 @@
 //! `cairn check`.
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use pmem::{Options, Pool, RegionInfo, RegionKind};
+use pmem::{Allocator, HeapUsage, Objects, Options, Pool, PoolInfo, RegionInfo, RegionKind, Ring, Tail};
 use serde::Serialize;
 
 use super::info::{InfoJson, kind_name};
 use super::{Outcome, print_json};
 use crate::args::Check;
 use crate::failure::{Failure, is_damage};
+use crate::size;
 
 /// The JSON object; field names are a contract.
 #[derive(Serialize)]
@@ -16,31 +18,34 @@ struct CheckJson {
     sound: bool,
     /// Null when not even the header could be read.
     pool: Option<InfoJson>,
-    /// What was looked at.
+    /// What was looked at, and what is there.
     checked: Vec<String>,
     /// What is wrong.
     findings: Vec<String>,
-    /// Regions whose contents this build does not know.
-    not_looked_into: Vec<String>,
+    /// What is not wrong, but worth knowing.
+    notes: Vec<String>,
+}
+
+impl CheckJson {
+    fn new(pool: Option<InfoJson>) -> Self {
+        Self { sound: true, pool, checked: vec!["header".into()], findings: vec![], notes: vec![] }
+    }
+
+    fn finding(&mut self, what: String) {
+        self.sound = false;
+        self.findings.push(what);
+    }
 }
 
 pub fn run(args: &Check) -> Outcome {
     let opened = if args.recover { Options::new().open(&args.path) } else { Options::new().open_read_only(&args.path) };
     let report = match opened {
-        Ok(pool) => {
-            let report = look_at(&pool);
-            if args.recover {
-                pool.close().map_err(|error| Failure::pool(&args.path, &error))?;
-            }
+        Ok(pool) => look_at(&args.path, pool)?,
+        Err(error) if is_damage(&error) => {
+            let mut report = CheckJson::new(None);
+            report.finding(error.to_string());
             report
         }
-        Err(error) if is_damage(&error) => CheckJson {
-            sound: false,
-            pool: None,
-            checked: vec!["header".into()],
-            findings: vec![error.to_string()],
-            not_looked_into: vec![],
-        },
         Err(error) => return Err(Failure::pool(&args.path, &error)),
     };
     if args.json {
@@ -52,37 +57,92 @@ pub fn run(args: &Check) -> Outcome {
 }
 
 /// The header was checked when the pool was opened.
-fn look_at(pool: &Pool) -> CheckJson {
+fn look_at(path: &Path, pool: Pool) -> Result<CheckJson, Failure> {
     let info = pool.info();
-    let mut report = CheckJson {
-        sound: true,
-        pool: Some(InfoJson::new(&info)),
-        checked: vec!["header".into(), format!("{} regions", info.regions.len())],
-        findings: overlaps(&info.regions),
-        not_looked_into: vec![],
-    };
-    for region in info.regions.iter().filter(|region| region.part == 0) {
-        look_into(pool, region, &mut report);
+    let mut report = CheckJson::new(Some(InfoJson::new(&info)));
+    if pool.was_repaired() {
+        report.notes.push("one copy of the header was not whole; the other one was used".into());
     }
-    report.sound = report.findings.is_empty();
-    report
+    for overlap in overlaps(&info.regions) {
+        report.finding(overlap);
+    }
+    let objects = info.regions.iter().any(|region| region.kind == RegionKind::Objects);
+    for region in info.regions.iter().filter(|region| region.part == 0) {
+        let label = format!("{} {:?}", kind_name(region.kind), region.name);
+        let part_of_objects = objects && region.name == OBJECTS_HEAP;
+        let found = read_all(&pool, &region.name).and_then(|()| match region.kind {
+            _ if part_of_objects => Ok(None),
+            RegionKind::Raw => Ok(Some("readable".to_owned())),
+            RegionKind::Ring => look_into_ring(&pool, &region.name, &mut report.notes).map(Some),
+            RegionKind::Heap => look_into_heap(&pool, &region.name).map(Some),
+            RegionKind::Objects => look_into_objects(&pool, &mut report.notes).map(Some),
+            _ => Ok(Some("readable; this build does not know its contents".to_owned())),
+        });
+        match found {
+            Ok(Some(what)) => report.checked.push(format!("{label}: {what}")),
+            Ok(None) => {}
+            Err(error) => report.finding(format!("{label}: {error}")),
+        }
+    }
+    end(path, pool, &info, &mut report)?;
+    Ok(report)
 }
 
-/// Reads every byte, so that a medium that does not return them is found, then checks what stands there.
-fn look_into(pool: &Pool, region: &RegionInfo, report: &mut CheckJson) {
-    let label = format!("{} {:?}", kind_name(region.kind), region.name);
-    let found = pool.region(&region.name).and_then(|claimed| {
-        for area in claimed.areas() {
-            area.probe("region", 0, area.len())?;
-        }
-        Ok(())
-    });
-    match found {
-        Err(error) => report.findings.push(format!("{label}: {error}")),
-        Ok(()) => match region.kind {
-            RegionKind::Raw => report.checked.push(format!("{label}, readable")),
-            _ => report.not_looked_into.push(label),
-        },
+/// The heap that [`Objects`] keeps its blocks in.
+const OBJECTS_HEAP: &str = "objects.heap";
+
+/// Closes the pool cleanly if all there was to recover has been recovered here. What other programs keep in it they recover
+/// themselves, and a clean close would tell them that there is nothing to do.
+fn end(path: &Path, pool: Pool, info: &PoolInfo, report: &mut CheckJson) -> Result<(), Failure> {
+    if pool.is_read_only() {
+        return Ok(());
+    }
+    let ours = |region: &RegionInfo| region.kind == RegionKind::Objects || region.name == OBJECTS_HEAP;
+    let foreign = info.regions.iter().find(|region| !ours(region));
+    if report.sound && (info.was_clean || foreign.is_none() && info.engine.is_empty()) {
+        return pool.close().map_err(|error| Failure::pool(path, &error));
+    }
+    if let Some(region) = foreign {
+        let name = &region.name;
+        report.notes.push(format!("not closed cleanly: region {name:?} is recovered by the program that owns it"));
+    }
+    Ok(())
+}
+
+/// Reads every byte through the file, so that a medium that does not return them is found.
+fn read_all(pool: &Pool, name: &str) -> pmem::Result<()> {
+    pool.region(name)?.areas().iter().try_for_each(|area| area.probe("region", 0, area.len()))
+}
+
+fn look_into_ring(pool: &Pool, name: &str, notes: &mut Vec<String>) -> pmem::Result<String> {
+    let (ring, found) = Ring::open(pool.region(name)?.into_area()?)?;
+    note_tail(name, found.tail, notes);
+    Ok(format!("{} unretired records in {} of {} bytes", found.records.len(), ring.unretired(), ring.capacity()))
+}
+
+fn look_into_heap(pool: &Pool, name: &str) -> pmem::Result<String> {
+    let heap = Allocator::open(pool, name)?;
+    Ok(usage(heap.live_blocks(|_, _| Ok(()))?))
+}
+
+fn look_into_objects(pool: &Pool, notes: &mut Vec<String>) -> pmem::Result<String> {
+    let objects = Objects::open(pool)?;
+    note_tail("objects", objects.tail(), notes);
+    let used = objects.heap().live_blocks(|_, _| Ok(()))?;
+    objects.close()?;
+    Ok(usage(used))
+}
+
+fn usage(used: HeapUsage) -> String {
+    let HeapUsage { live_blocks, live_bytes, chunk_bytes, .. } = used;
+    format!("{live_blocks} live blocks in {} of {}", size::human(live_bytes), size::human(chunk_bytes))
+}
+
+fn note_tail(name: &str, tail: Tail, notes: &mut Vec<String>) {
+    if let Tail::InDoubt { offset } = tail {
+        notes.push(format!(
+            "{name:?}: the record at byte {offset} is not whole: it was never acknowledged, or it was the last one and is damaged"
+        ));
     }
 }
 
@@ -99,11 +159,13 @@ fn print(args: &Check, report: &CheckJson) {
     for finding in &report.findings {
         println!("damaged: {finding}");
     }
-    for region in &report.not_looked_into {
-        println!("not looked into: {region}: this build does not know its contents");
+    for note in &report.notes {
+        println!("note: {note}");
     }
-    let verdict = if report.sound { "sound" } else { "damaged" };
-    println!("{}: {verdict} (checked: {})", args.path.display(), report.checked.join(", "));
+    for checked in &report.checked {
+        println!("checked: {checked}");
+    }
+    println!("{}: {}", args.path.display(), if report.sound { "sound" } else { "damaged" });
     if !report.sound {
         println!("next: restore from a copy; keep this file until that worked");
     }

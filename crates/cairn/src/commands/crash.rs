@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use ::crash::{Config, MutationReport, Report};
+use scenarios::{ALL, Named};
 use serde::Serialize;
 
 use super::{Outcome, open_output};
 use crate::args::Crash;
 use crate::failure::Failure;
-use crate::scenarios::{ALL, Builtin};
 
 pub fn run(args: &Crash) -> Outcome {
     if args.list {
         for scenario in ALL {
-            println!("{:<16} {}", scenario.name, scenario.about);
+            println!("{:<16} {}", scenario.name, scenario.promise);
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -44,7 +44,7 @@ pub fn run(args: &Crash) -> Outcome {
     Ok(ExitCode::from(u8::from(violated)))
 }
 
-fn choose(names: &[String]) -> Result<Vec<&'static Builtin>, Failure> {
+fn choose(names: &[String]) -> Result<Vec<&'static Named>, Failure> {
     if names.is_empty() {
         return Ok(ALL.iter().collect());
     }
@@ -86,7 +86,7 @@ impl Explored {
 }
 
 /// Several at once, results in the order of `chosen`.
-fn explore_all(chosen: &[&Builtin], config: &Config, args: &Crash) -> Vec<Explored> {
+fn explore_all(chosen: &[&Named], config: &Config, args: &Crash) -> Vec<Explored> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     // A mutation run uses all cores by itself.
     let jobs = args.jobs.map_or(if args.mutate { 1 } else { cores }, usize::from).min(chosen.len());
@@ -97,9 +97,9 @@ fn explore_all(chosen: &[&Builtin], config: &Config, args: &Crash) -> Vec<Explor
             Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, chosen.get(at)?)))
         {
             let explored = if args.mutate {
-                Explored::Mutated(Box::new((scenario.mutate)(config)))
+                Explored::Mutated(Box::new(scenario.mutate(config)))
             } else {
-                Explored::Plain(Box::new((scenario.explore)(config)))
+                Explored::Plain(Box::new(scenario.run(config)))
             };
             if let Ok(mut results) = results.lock() {
                 results[at] = Some(explored);

@@ -1,5 +1,6 @@
 //! The explorer itself: it must find a planted bug of each class, pass the correct program beside it, and count right.
 
+mod brute_force;
 mod bugs;
 mod counts;
 mod example;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crash::{Ack, Config, Error, History, Rng, Scenario, Sim, Violation, as_thread, run};
 use pmem::sync::Mutex;
 
-use crate::tiny::{append, Bug, config, found, log_check, read, tiny};
+use crate::tiny::{Bug, append, config, found, log_check, read, tiny};
 
 #[test]
 fn a_drain_covers_only_what_its_own_thread_flushed() {
@@ -155,4 +155,54 @@ fn a_race_is_found_and_one_seed_shows_it_again() {
     };
     let [one, other] = [9, 9].map(once);
     assert_eq!(one, other);
+}
+
+/// A lock that the scheduler cannot see, held across a drain.
+struct Hidden;
+
+impl Scenario for Hidden {
+    type Op = ();
+    type Effect = ();
+    type State = ();
+    type Live = (Arc<Sim>, std::sync::Mutex<()>);
+
+    fn name(&self) -> &str {
+        "hidden lock"
+    }
+
+    fn capacity(&self) -> u64 {
+        4096
+    }
+
+    fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
+        Ok(sim.set_len(4096)?)
+    }
+
+    fn start(&self, sim: &Arc<Sim>) -> Result<Self::Live, Error> {
+        Ok((Arc::clone(sim), std::sync::Mutex::new(())))
+    }
+
+    fn ops(&self, _rng: &mut Rng) -> Vec<(usize, ())> {
+        (0..20).map(|i| (i % 2, ())).collect()
+    }
+
+    fn step(&self, (sim, lock): &Self::Live, _thread: usize, (): &(), _ack: &Ack<()>) -> Result<(), Error> {
+        let _guard = lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Ok(sim.drain()?)
+    }
+
+    fn finish(&self, _live: Self::Live) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn check(&self, _sim: &Arc<Sim>, _history: &History<()>) -> Result<(), Violation> {
+        Ok(())
+    }
+}
+
+#[test]
+#[ignore = "waits ten seconds for the scheduler to lose patience"]
+fn a_lock_that_the_scheduler_cannot_see_is_named_as_the_cause() {
+    let report = run(Hidden, &Config::seeded(1).shrink(false));
+    found(&report, "something the scheduler cannot see");
 }

@@ -1,0 +1,115 @@
+//! One image: recovered, checked, and recovered once more.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{Explorer, Level};
+use crate::config::Kind;
+use crate::decide::Policy;
+use crate::oracle::History;
+use crate::quiet;
+use crate::scenario::Scenario;
+use crate::sim::Sim;
+use crate::violation::Violation;
+
+/// Recovered states that are remembered, to recognise an image recovered before.
+const STABLE_MAX: usize = 4096;
+/// Recoveries between two searches for stores that the model could not see.
+const STRAY_EVERY: u64 = 256;
+/// Who holds a recovery memory between two recoveries: its level, its frame, and who explores.
+const HOLDERS: usize = 3;
+
+impl<S: Scenario> Explorer<S> {
+    /// Recovers one image, checks it, and recovers the result once more.
+    pub(super) fn leaf(
+        &self,
+        depth: usize,
+        child: &Arc<Sim>,
+        level: &mut Level<S::State>,
+        policy: Policy,
+        history: &History<S::Effect>,
+    ) -> Result<(), Violation> {
+        crate::schedule::pulse();
+        child.reset(policy);
+        self.tally.lock().report.recoveries += 1;
+        let state = self.recover(child, history).map_err(after_a_crash)?;
+        if Arc::strong_count(child) > HOLDERS {
+            return Err(Violation::new("the check ended with its memory still open: close or drop the pool in it"));
+        }
+        let outcome = child.outcome();
+        if outcome.is_some_and(|(media, memory)| media != memory) {
+            self.point(depth + 1, child, Kind::End, None);
+        }
+        let (leaf, diverged) = (child.leaf_hash(), child.state.lock().decider.diverged);
+        let mut tally = self.tally.lock();
+        tally.report.states += u64::from(tally.images.insert(leaf, ()).is_none());
+        tally.report.diverged += u64::from(diverged);
+        drop(tally);
+        if let Some(outcome) = outcome.filter(|_| self.config.stable) {
+            self.check_stable(child, level, state, outcome, history)?;
+        }
+        level.since_stray += 1;
+        if level.since_stray >= STRAY_EVERY {
+            level.since_stray = 0;
+            if let Some(offset) = child.stray_store() {
+                child.remount();
+                return Err(Violation::new(format!(
+                    "recovery stored at offset {offset} without asking for write access: the explorer cannot see that"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn recover(&self, child: &Arc<Sim>, history: &History<S::Effect>) -> Result<S::State, Violation> {
+        quiet::catch(|| self.scenario.check(child, history))
+            .unwrap_or_else(|panic| Err(Violation::new(format!("recovery or check panicked: {panic}"))))
+    }
+
+    /// Recovering what a recovery left, with or without what it had not drained, must show the same state.
+    pub(super) fn check_stable(
+        &self,
+        child: &Arc<Sim>,
+        level: &mut Level<S::State>,
+        first: S::State,
+        (media, memory): (u64, u64),
+        history: &History<S::Effect>,
+    ) -> Result<(), Violation> {
+        // Both are images to be seen; where they differ, half of the leaves take the one, half the other.
+        let all = media == memory || memory & 1 == 0;
+        let key = if all { memory } else { media };
+        if let Some(known) = level.stable.get(&key) {
+            return same(&first, known);
+        }
+        child.reboot(all);
+        self.tally.lock().report.stability += 1;
+        let was = self.shallow.swap(true, Relaxed);
+        let second = self.recover(child, history);
+        self.shallow.store(was, Relaxed);
+        let second = second.map_err(|mut violation| {
+            violation.message = format!("recovering a recovered pool again: {}", violation.message);
+            violation
+        })?;
+        let result = same(&first, &second);
+        if level.stable.len() < STABLE_MAX {
+            level.stable.insert(key, second);
+        }
+        result
+    }
+}
+
+fn after_a_crash(mut violation: Violation) -> Violation {
+    if violation.detected {
+        violation.message = format!("recovery fails after a mere crash: {}", violation.message);
+    }
+    violation
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(first: &T, second: &T) -> Result<(), Violation> {
+    if first == second {
+        return Ok(());
+    }
+    Err(Violation::new(format!(
+        "recovery is not stable: it showed {first:?}, and after another crash right behind it {second:?}"
+    )))
+}

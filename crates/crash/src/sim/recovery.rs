@@ -1,0 +1,203 @@
+//! A memory as a recovery finds it: an image whose open words get their values when they are first read.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{NO_LINE, Sim, UNDECIDED, word_at};
+use crate::decide::{Choice, LENGTH_UNIT, Policy};
+use crate::image::{Image, mix, mix_pair};
+use crate::pending::LINE_WORDS;
+use crate::raw::PAGE_WORDS;
+
+impl Sim {
+    /// Makes this image the one to recover.
+    pub(crate) fn mount(&self, image: Arc<Image>) {
+        self.restore_touched();
+        let mut state = self.state.lock();
+        let write = |page: usize| {
+            if let Some(content) = image.page(page) {
+                self.memory.write_page(page, content);
+            }
+        };
+        if Arc::ptr_eq(&state.image.base, &image.base) {
+            let differing = state.image.overlay.iter().chain(&image.overlay);
+            differing.for_each(|(page, _)| write(*page as usize));
+        } else {
+            (0..self.granted.len()).for_each(write);
+        }
+        state.image = image;
+    }
+
+    /// Writes the whole image again, after a store that the model could not see.
+    pub(crate) fn remount(&self) {
+        let image = self.image();
+        for page in 0..self.granted.len() {
+            if let Some(content) = image.page(page) {
+                self.memory.write_page(page, content);
+            }
+        }
+    }
+
+    /// Back to the image as the crash left it, everything open again.
+    pub(crate) fn reset(&self, policy: Policy) {
+        self.restore_touched();
+        let mut state = self.state.lock();
+        let image = Arc::clone(&state.image);
+        for &(word, _) in &image.open {
+            self.open[word as usize / 64].fetch_or(1 << (word % 64), Relaxed);
+        }
+        self.any_open.store(!image.open.is_empty(), Relaxed);
+        state.media_hash = image.hash;
+        state.leaf_hash = image.hash;
+        state.lens.clear();
+        state.media_len = image.lens[0];
+        self.len.store(if image.lens.len() == 1 { image.lens[0] } else { UNDECIDED }, Relaxed);
+        state.decider.reset(policy);
+        state.reads.clear();
+        self.watched.store(false, Relaxed);
+        self.poisoned.store(NO_LINE, Relaxed);
+    }
+
+    pub(super) fn restore_touched(&self) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        for page in state.touched.drain(..) {
+            state.is_touched[page as usize] = false;
+            if let Some(content) = state.image.page(page as usize) {
+                self.memory.write_page(page as usize, content);
+            }
+        }
+        state.forget_pages(&self.granted);
+        for &(word, _) in &state.image.open {
+            self.open[word as usize / 64].fetch_and(!(1 << (word % 64)), Relaxed);
+        }
+    }
+
+    /// A second crash right after a recovery: `all` says whether everything it stored arrived, or only what it drained.
+    pub(crate) fn reboot(&self, all: bool) {
+        let mut state = self.state.lock();
+        if !all {
+            for &page in &state.pages {
+                let first = page as usize * PAGE_WORDS;
+                self.memory.write_page(page as usize, &state.media[first..first + PAGE_WORDS]);
+            }
+        }
+        state.forget_pages(&self.granted);
+        if self.len.load(Relaxed) != UNDECIDED {
+            match state.lens.pop() {
+                Some(newest) if all => state.media_len = newest,
+                _ => {}
+            }
+            self.len.store(state.media_len, Relaxed);
+        }
+        state.lens.clear();
+        state.decider.freeze();
+    }
+
+    /// Hash of the image as decided so far.
+    pub(crate) fn leaf_hash(&self) -> u64 {
+        let state = self.state.lock();
+        mix_pair(state.leaf_hash, self.len.load(Relaxed))
+    }
+
+    /// What recovery left: `(hash of the media, hash of the memory)`; `None` when it stored nothing.
+    pub(crate) fn outcome(&self) -> Option<(u64, u64)> {
+        let mut state = self.state.lock();
+        self.compare(&mut state);
+        let mut memory = state.media_hash;
+        for line in state.pending.lines() {
+            for word in (0..LINE_WORDS).map(|w| line.index as usize * LINE_WORDS + w) {
+                memory ^= mix(word, state.media[word]) ^ mix(word, state.shadow[word]);
+            }
+        }
+        let wrote = state.media_hash != state.leaf_hash || !state.pending.is_empty() || !state.lens.is_empty();
+        let media = mix_pair(state.media_hash, state.media_len);
+        let len = self.len.load(Relaxed);
+        wrote.then_some((media, mix_pair(memory, len)))
+    }
+
+    /// A place that was stored to without write access: the explorer could not have seen it.
+    pub(crate) fn stray_store(&self) -> Option<u64> {
+        let state = self.state.lock();
+        let mut now = [0u64; PAGE_WORDS];
+        for page in (0..self.granted.len()).filter(|&page| !state.is_touched[page]) {
+            let Some(content) = state.image.page(page) else { continue };
+            self.memory.read_page(page, &mut now);
+            if let Some(word) = (0..PAGE_WORDS).find(|&w| now[w] != content[w]) {
+                return Some(((page * PAGE_WORDS + word) * 8) as u64);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn image(&self) -> Arc<Image> {
+        Arc::clone(&self.state.lock().image)
+    }
+
+    pub(crate) fn choices(&self) -> Vec<Choice> {
+        self.state.lock().decider.taken.clone()
+    }
+
+    pub(super) fn decide_len(&self) -> u64 {
+        let mut state = self.state.lock();
+        let image = Arc::clone(&state.image);
+        let arity = image.lens.len() as u32;
+        let option = state.decider.decide(LENGTH_UNIT, LENGTH_UNIT, arity, arity - 1);
+        let len = image.lens[option as usize];
+        state.media_len = len;
+        for word in word_at(len)..self.capacity as usize / 8 {
+            let value = self.memory.load(word);
+            if value != 0 {
+                state.mark_touched(word / PAGE_WORDS);
+                self.memory.store(word, 0);
+                state.media_hash ^= mix(word, value);
+                state.leaf_hash ^= mix(word, value);
+            }
+        }
+        for &(word, _) in image.open.iter().filter(|&&(w, _)| w as usize >= word_at(len)) {
+            self.open[word as usize / 64].fetch_and(!(1 << (word % 64)), Relaxed);
+        }
+        self.len.store(len, Relaxed);
+        len
+    }
+
+    #[inline]
+    pub(super) fn decide_range(&self, first: usize, last: usize) {
+        for block in first / 64..=last / 64 {
+            let from = if block == first / 64 { u64::MAX << (first % 64) } else { u64::MAX };
+            let to = if block == last / 64 { u64::MAX >> (63 - last % 64) } else { u64::MAX };
+            while let bits @ 1.. = self.open[block].load(Relaxed) & from & to {
+                self.decide_word(block * 64 + bits.trailing_zeros() as usize);
+            }
+        }
+    }
+
+    #[cold]
+    pub(super) fn decide_word(&self, word: usize) {
+        let mut state = self.state.lock();
+        let image = Arc::clone(&state.image);
+        let Some(at) = image.unit_of(word) else {
+            self.open[word / 64].fetch_and(!(1 << (word % 64)), Relaxed);
+            return;
+        };
+        let unit = &image.units[at];
+        let group = word as u64 * 8 / self.model.group_bytes();
+        let option = state.decider.decide(at as u32, group as u32, unit.arity, unit.newest);
+        for (word, &value) in unit.words().zip(image.option(unit, option)) {
+            self.open[word / 64].fetch_and(!(1 << (word % 64)), Relaxed);
+            let old = self.memory.load(word);
+            if value == old {
+                continue;
+            }
+            state.mark_touched(word / PAGE_WORDS);
+            self.memory.store(word, value);
+            let change = mix(word, old) ^ mix(word, value);
+            state.media_hash ^= change;
+            state.leaf_hash ^= change;
+            if self.granted[word / PAGE_WORDS].load(Relaxed) {
+                state.shadow[word] = value;
+                state.media[word] = value;
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What a crash right now could leave of a memory.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{Sim, State, UNDECIDED, word_at};
+use crate::image::{Image, Unit, mix_pair};
+use crate::pending::LINE_WORDS;
+use crate::raw::PAGE_WORDS;
+
+impl Sim {
+    /// A hash of all that a crash now could leave.
+    pub(crate) fn crash_key(&self) -> u64 {
+        let state = self.state.lock();
+        let mut key = mix_pair(state.media_hash, state.pending.hash(self.model));
+        key = mix_pair(key, self.len.load(Relaxed));
+        key = state.lens.iter().fold(mix_pair(key, state.media_len), |k, &len| mix_pair(k, len));
+        let open = |unit: &Unit| unit.words().next().is_some_and(|w| self.is_open(w));
+        for unit in state.image.units.iter().filter(|u| open(u)) {
+            let options = &state.image.values[unit.start as usize..][..unit.arity as usize * unit.width()];
+            key ^= options.iter().fold(u64::from(unit.line) << 8 | u64::from(unit.mask), |k, &v| mix_pair(k, v));
+        }
+        key
+    }
+
+    /// All images that a crash now could leave.
+    pub(crate) fn crash_image(&self) -> Image {
+        let state = self.state.lock();
+        let mut image = Image { hash: state.media_hash, ..Image::default() };
+        if self.recovering {
+            image.base = Arc::clone(&state.image.base);
+            let mut pages: Vec<u32> = state.image.overlay.iter().map(|(page, _)| *page).collect();
+            pages.extend(&state.touched);
+            pages.sort_unstable();
+            pages.dedup();
+            image.overlay =
+                pages.iter().map(|&page| (page, Box::new(self.media_page(&state, page as usize)))).collect();
+        } else {
+            let pages = 0..self.granted.len();
+            image.base = Arc::new(pages.flat_map(|page| self.media_page(&state, page)).collect());
+        }
+        for line in state.pending.lines() {
+            let media = image.line(line.index);
+            image.add_line(line, &media, self.model);
+        }
+        for unit in &state.image.units {
+            if unit.words().all(|w| self.is_open(w) && !state.pending.holds(w)) {
+                image.inherit(&state.image, unit);
+            }
+        }
+        image.lens = match self.len.load(Relaxed) {
+            UNDECIDED => state.image.lens.clone(),
+            _ => std::iter::once(state.media_len).chain(state.lens.iter().copied()).collect(),
+        };
+        let newest = image.lens.last().copied();
+        image.lens.sort_unstable();
+        image.lens.dedup();
+        if let Some(at) = image.lens.iter().position(|&l| Some(l) == newest) {
+            image.lens[at..].rotate_left(1);
+        }
+        // What lies beyond the longest file there may be is gone.
+        let end = image.lens.iter().max().map_or(0, |&len| word_at(len));
+        image.units.retain(|unit| unit.words().next().is_some_and(|w| w < end));
+        image.seal();
+        image
+    }
+
+    /// What the media surely has of a page.
+    pub(super) fn media_page(&self, state: &State, page: usize) -> [u64; PAGE_WORDS] {
+        let mut content = [0u64; PAGE_WORDS];
+        if self.granted[page].load(Relaxed) {
+            content.copy_from_slice(&state.media[page * PAGE_WORDS..(page + 1) * PAGE_WORDS]);
+        } else {
+            self.memory.read_page(page, &mut content);
+        }
+        content
+    }
+
+    pub(super) fn is_open(&self, word: usize) -> bool {
+        self.open[word / 64].load(Relaxed) & (1 << (word % 64)) != 0
+    }
+
+    /// Earlier contents of lines, oldest first, and the lines' numbers.
+    pub(crate) fn old_lines(&self) -> Vec<(u32, [u64; LINE_WORDS])> {
+        self.state.lock().old_lines.iter().copied().collect()
+    }
+}

@@ -1,0 +1,66 @@
+//! What the explorer explores of Cairn itself: a scenario for each structure that makes a promise about crashes.
+//!
+//! `cairn crash` runs these from the command line, the test suite runs them with bounded budgets, `make crash-long` for hours.
+//! Each names its invariant in its module.
+
+#![forbid(unsafe_code)]
+
+mod cell;
+mod directory;
+mod journal;
+mod objects;
+mod resize;
+mod sealed;
+
+pub use cell::Cell;
+pub use directory::Directory;
+pub use journal::Journal;
+pub use objects::ObjectTable;
+pub use resize::Resize;
+pub use sealed::Sealed;
+
+use crash::{Config, MutationReport, Report};
+
+/// A built-in scenario, by name.
+pub struct Named {
+    /// What `cairn crash --scenario` calls it.
+    pub name: &'static str,
+    /// What it holds recovery to.
+    pub promise: &'static str,
+    run: fn(&Config) -> Report,
+    mutate: fn(&Config) -> MutationReport,
+}
+
+impl Named {
+    /// Explores it.
+    pub fn run(&self, config: &Config) -> Report {
+        (self.run)(config)
+    }
+
+    /// Leaves each of its barriers out in turn.
+    pub fn mutate(&self, config: &Config) -> MutationReport {
+        (self.mutate)(config)
+    }
+}
+
+macro_rules! named {
+    ($($name:literal, $scenario:expr, $promise:literal;)*) => {
+        &[$(Named {
+            name: $name,
+            promise: $promise,
+            run: |config| crash::run($scenario, config),
+            mutate: |config| crash::mutate($scenario, config),
+        }),*]
+    };
+}
+
+/// All built-in scenarios.
+pub const ALL: &[Named] = named! {
+    "two-slot", Cell::default(), "a cell shows its last acknowledged value, or the one being written";
+    "sealed", Sealed, "a sealed record reads back whole or not at all";
+    "ring", Journal::default(), "acknowledged records come back in order, retired ones do not, torn ones never";
+    "header", Directory, "regions that were added are there, generations only rise, a close is clean or not a close";
+    "resize", Resize, "what was stored before a growth or a shrink survives both, and so does what was stored after";
+    "objects", ObjectTable::new(1), "every published object is there with its contents, and nothing else is allocated";
+    "objects-2", ObjectTable::new(2), "the same with two threads";
+};
