@@ -12,12 +12,11 @@ fail() {
     exit 1
 }
 
-# 1. Debian packages: a C compiler links every Rust program. `command:package`.
+# 1. Debian packages: a C compiler and its headers link every Rust program.
 missing=()
-for need in cc:gcc make:make; do
-    command -v "${need%%:*}" >/dev/null || missing+=("${need#*:}")
-done
-if command -v cc >/dev/null && ! echo '#include <stdlib.h>' | cc -E -x c - >/dev/null 2>&1; then
+command -v make >/dev/null || missing+=(make)
+command -v cc >/dev/null || missing+=(gcc)
+if ! echo '#include <stdlib.h>' | cc -E -x c - >/dev/null 2>&1; then
     missing+=(libc6-dev)
 fi
 

@@ -1,9 +1,9 @@
 //! One harness for every measurement: `cairn bench <experiment>`.
 //!
-//! An experiment is a list of [`Side`]s, things to be compared. [`run`](rounds::run) interleaves them (A B A B …), at least
+//! An experiment is a list of [`Side`]s, things to be compared. [`run`] interleaves them (A B A B …), at least
 //! five rounds, so that a slow second of the machine hits all of them alike; what comes out is one [`Row`] per side with
 //! the median and the spread of its rounds, and the costs that can be counted (barriers, lines, bytes) exactly.
-//! [`table`](table::table) prints rows for people, [`write_json`](row::write_json) for programs.
+//! [`table()`] prints rows for people, [`write_json`] for programs.
 //!
 //! [`limits`] measures the machine itself: what a barrier, a flush, a copy, a checksum and an atomic cost here, which is
 //! what every engine is compared with.

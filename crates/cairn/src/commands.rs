@@ -16,8 +16,11 @@ use crate::failure::Failure;
 /// What a command ends with.
 pub type Outcome = Result<ExitCode, Failure>;
 
-/// Where `--json` goes: standard output for `-`, else a new file; its path serves for error messages.
-fn open_output(path: Option<&Path>) -> Result<Option<(&Path, Box<dyn Write>)>, Failure> {
+/// Where `--json` goes, and its path for error messages.
+type Output<'a> = (&'a Path, Box<dyn Write>);
+
+/// Standard output for `-`, else a new file.
+fn open_output(path: Option<&Path>) -> Result<Option<Output<'_>>, Failure> {
     let Some(path) = path else { return Ok(None) };
     if path == Path::new("-") {
         return Ok(Some((path, Box::new(io::stdout()))));

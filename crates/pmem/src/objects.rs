@@ -22,6 +22,7 @@ use crate::pool::{Pool, RegionKind};
 use crate::ptr::PPtr;
 use crate::ring::{Position, Ring};
 use crate::ring_recovery::{RingRecord, Tail};
+use crate::sim::here;
 use crate::sync::{Mutex, MutexGuard};
 
 const REGION: &str = "objects";
@@ -141,7 +142,6 @@ impl Objects {
     ///
     /// # Errors
     /// Those of [`Pool::add_region`].
-    #[track_caller]
     pub fn create(pool: &Pool, options: ObjectsOptions) -> Result<Self> {
         // The ring's region comes first, so that the heap is last in the pool and grows and shrinks in place.
         let area = pool.add_region_as(REGION, LINE + options.log_bytes, RegionKind::Objects, 0)?.into_area()?;
@@ -162,7 +162,6 @@ impl Objects {
     ///
     /// # Errors
     /// [`Error::NoRegion`] if the pool has none; [`Error::Damaged`].
-    #[track_caller]
     pub fn open(pool: &Pool) -> Result<Self> {
         let (root, ring) = pool.region(REGION)?.into_area()?.split_at(LINE)?;
         let (ring, found) = Ring::open(ring)?;
@@ -176,7 +175,6 @@ impl Objects {
 
     /// Carries out the records again, in order. Only the last may be torn outside of the ring: every earlier one was drained before
     /// the next was written.
-    #[track_caller]
     fn recover(&self, records: &[RingRecord]) -> Result<()> {
         if self.pool.is_read_only() {
             return Ok(());
@@ -210,7 +208,7 @@ impl Objects {
             let base = mapping.access(offset, len, false)?;
             // SAFETY: `access` checked the bounds; recovery runs before anybody reserves or publishes.
             contents.push(unsafe { std::slice::from_raw_parts(base.as_ptr(), len as usize) });
-            mapping.flush(offset, len, std::panic::Location::caller())?;
+            mapping.flush(offset, len, here())?;
         }
         Ok(record.outside.is_none_or(|seal| seal == log.ring.outside_seal(contents.iter().copied())))
     }
@@ -236,7 +234,6 @@ impl Objects {
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the disk is full too, [`Error::Limit`] for a strange alignment.
-    #[track_caller]
     pub fn reserve(&self, len: u64, align: u64) -> Result<Reserved<'_>> {
         let block = match self.heap.reserve(len, align) {
             Err(Error::HeapFull { .. }) => {
@@ -254,7 +251,6 @@ impl Objects {
     ///
     /// # Errors
     /// As [`reserve`](Self::reserve).
-    #[track_caller]
     pub fn reserve_value<T: Persist>(&self, value: &T) -> Result<Reserved<'_>> {
         const { T::LAYOUT };
         let mut reserved = self.reserve(size_of::<T>() as u64, align_of::<T>() as u64)?;
@@ -271,7 +267,6 @@ impl Objects {
     ///
     /// # Errors
     /// [`Error::InUse`] if a reservation was forgotten; those of a drain.
-    #[track_caller]
     pub fn close(mut self) -> Result<()> {
         if !self.pool.is_read_only() {
             let log = self.log.get_mut();
@@ -453,7 +448,6 @@ impl Session<'_> {
     ///
     /// # Errors
     /// [`Error::BadPointer`], [`Error::DoubleFree`]; [`Error::Limit`] for too many actions; those of a drain.
-    #[track_caller]
     pub fn publish(&mut self, actions: &mut [Action<'_>]) -> Result<()> {
         if actions.len() > ACTIONS_MAX {
             let (found, max) = (actions.len() as u64, ACTIONS_MAX as u64);
@@ -527,7 +521,6 @@ impl Session<'_> {
     }
 
     /// Flushes new blocks and the record; makes room in the ring if it must.
-    #[track_caller]
     fn append(&mut self, actions: &[Action<'_>]) -> Result<Position> {
         let (objects, log) = (self.objects, &mut *self.log);
         let mut contents: Vec<&[u8]> = Vec::new();
@@ -537,7 +530,7 @@ impl Session<'_> {
                 let base = objects.mapping().access(offset, len, false)?;
                 // SAFETY: in bounds; the reservation, borrowed here, is its only user.
                 contents.push(unsafe { std::slice::from_raw_parts(base.as_ptr(), len as usize) });
-                objects.mapping().flush(offset, len, std::panic::Location::caller())?;
+                objects.mapping().flush(offset, len, here())?;
             }
         }
         let append = |ring: &mut Ring| ring.append_sealing(&[&log.scratch], contents.iter().copied());

@@ -3,7 +3,6 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use crate::header::{FIRST_REGION, FLAG_CLEAN, FORMAT_VERSION, HEADER_BYTES, Head
 use crate::mapping::{MapOptions, Mapping, PAGE, extend, forget_cached};
 use crate::persist::bytes_of;
 use crate::pool::Pool;
-use crate::sim::{Medium, Site};
+use crate::sim::{Medium, here};
 use crate::two_slot::{RawCell, Twin};
 
 /// How to create or open a pool.
@@ -125,27 +124,25 @@ impl Options {
     ///
     /// # Errors
     /// [`Error::Io`] (`AlreadyExists` if there is one), [`Error::NoSpace`], [`Error::Limit`], [`Error::BadName`], [`Error::Domain`].
-    #[track_caller]
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Pool> {
         let path = path.as_ref();
-        let site = Location::caller();
         let size = self.checked_size()?;
         if fs::metadata(path).is_ok_and(|m| m.file_type().is_char_device()) {
-            return self.create_on_device(path, site);
+            return self.create_on_device(path);
         }
         if path.symlink_metadata().is_ok() {
             return Err(io_error("create", path)(io::ErrorKind::AlreadyExists.into()));
         }
         let header = self.new_header(size, random()?, random()?)?;
         let temporary = temporary_name(path);
-        let made = self.create_file(path, &temporary, header, site);
+        let made = self.create_file(path, &temporary, header);
         if made.is_err() {
             let _ = fs::remove_file(&temporary); // the error that matters is the one returned
         }
         made
     }
 
-    fn create_file(&self, path: &Path, temporary: &Path, header: Header, site: Site) -> Result<Pool> {
+    fn create_file(&self, path: &Path, temporary: &Path, header: Header) -> Result<Pool> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -167,17 +164,17 @@ impl Options {
             _ => io_error("allocate", path)(e),
         })?;
         let mapping = Mapping::file(file.try_clone().map_err(io_error("dup", path))?, path, header.size, &self.map_options(false))?;
-        let (header, cell) = write_first(&mapping, header, site)?;
+        let (header, cell) = write_first(&mapping, header)?;
         file.sync_all().map_err(|source| Error::Sync { source })?;
         rustix::fs::renameat_with(rustix::fs::CWD, temporary, rustix::fs::CWD, path, RenameFlags::NOREPLACE)
             .map_err(|e| io_error("rename to its name", path)(e.into()))?;
         // The name is persistent too before anybody relies on what is stored under it.
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(parent).and_then(|d| d.sync_all()).map_err(io_error("sync the directory of", path))?;
-        Pool::start(mapping, header, cell, false, site)
+        Pool::start(mapping, header, cell, false)
     }
 
-    fn create_on_device(&self, path: &Path, site: Site) -> Result<Pool> {
+    fn create_on_device(&self, path: &Path) -> Result<Pool> {
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(io_error("open", path))?;
         lock(&file, path, false)?;
         let size = device_len(&file, path)?;
@@ -189,8 +186,8 @@ impl Options {
             return Err(io_error("create (the device holds a pool)", path)(io::ErrorKind::AlreadyExists.into()));
         }
         let header = self.new_header(size, random()?, random()?)?;
-        let (header, cell) = write_first(&mapping, header, site)?;
-        Pool::start(mapping, header, cell, false, site)
+        let (header, cell) = write_first(&mapping, header)?;
+        Pool::start(mapping, header, cell, false)
     }
 
     /// Makes a pool in a simulated medium, growing it to [`size`](Self::size). Its id and key are always the same, so that
@@ -198,14 +195,12 @@ impl Options {
     ///
     /// # Errors
     /// As [`create`](Self::create).
-    #[track_caller]
     pub fn create_on(&self, medium: Arc<dyn Medium>) -> Result<Pool> {
-        let site = Location::caller();
         let size = self.checked_size()?;
         let mapping = Mapping::simulated(medium);
-        mapping.grow(size, site)?;
-        let (header, cell) = write_first(&mapping, self.new_header(size, 0x5eed, 0x5eed)?, site)?;
-        Pool::start(mapping, header, cell, false, site)
+        mapping.grow(size, here())?;
+        let (header, cell) = write_first(&mapping, self.new_header(size, 0x5eed, 0x5eed)?)?;
+        Pool::start(mapping, header, cell, false)
     }
 
     // ---- open -------------------------------------------------------------------------------------------------
@@ -215,25 +210,22 @@ impl Options {
     /// # Errors
     /// [`Error::Busy`] and [`Error::AlreadyOpen`] if somebody has it; [`Error::NotAPool`], [`Error::NewerVersion`], [`Error::Truncated`],
     /// [`Error::Damaged`], [`Error::WrongLayout`] for what it is; [`Error::Io`] with the kernel's reason.
-    #[track_caller]
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
-        self.open_file(path.as_ref(), false, Location::caller())
+        self.open_file(path.as_ref(), false)
     }
 
     /// Opens a cleanly closed pool for reading; several processes may at once.
     ///
     /// # Errors
     /// As [`open`](Self::open); [`Error::NeedsRecovery`] if it was not closed.
-    #[track_caller]
     pub fn open_read_only(&self, path: impl AsRef<Path>) -> Result<Pool> {
-        self.open_file(path.as_ref(), true, Location::caller())
+        self.open_file(path.as_ref(), true)
     }
 
     /// Opens the pool, or makes it if there is no file of that name.
     ///
     /// # Errors
     /// As [`open`](Self::open) and [`create`](Self::create).
-    #[track_caller]
     pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Pool> {
         match self.open(path.as_ref()) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => self.create(path),
@@ -241,7 +233,7 @@ impl Options {
         }
     }
 
-    fn open_file(&self, path: &Path, read_only: bool, site: Site) -> Result<Pool> {
+    fn open_file(&self, path: &Path, read_only: bool) -> Result<Pool> {
         let file = OpenOptions::new().read(true).write(!read_only).open(path).map_err(io_error("open", path))?;
         lock(&file, path, read_only)?;
         let meta = file.metadata().map_err(io_error("stat", path))?;
@@ -262,19 +254,17 @@ impl Options {
             && header.size < len
         {
             // A growth or a shrink was interrupted: the header never named these bytes, or does no longer.
-            mapping.shrink(header.size, site)?;
+            mapping.shrink(header.size, here())?;
             drop(file);
         }
-        Pool::start(mapping, header, cell, repaired, site)
+        Pool::start(mapping, header, cell, repaired)
     }
 
     /// Opens the pool in a simulated medium.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    #[track_caller]
     pub fn open_on(&self, medium: Arc<dyn Medium>) -> Result<Pool> {
-        let site = Location::caller();
         let len = medium.len();
         let mapping = Mapping::simulated(medium);
         if len < FIRST_REGION {
@@ -282,9 +272,9 @@ impl Options {
         }
         let (header, cell, repaired) = self.read_header(&mapping, len)?;
         if header.size < len {
-            mapping.shrink(header.size, site)?;
+            mapping.shrink(header.size, here())?;
         }
-        Pool::start(mapping, header, cell, repaired, site)
+        Pool::start(mapping, header, cell, repaired)
     }
 
     fn read_header(&self, mapping: &Mapping, file_len: u64) -> Result<(Header, RawCell, bool)> {
@@ -312,13 +302,13 @@ impl Options {
 }
 
 /// The first header, dirty, in both copies.
-fn write_first(mapping: &Mapping, header: Header, site: Site) -> Result<(Header, RawCell)> {
+fn write_first(mapping: &Mapping, header: Header) -> Result<(Header, RawCell)> {
     let base = mapping.access(0, HEADER_BYTES, true)?;
     // SAFETY: in bounds, and the mapping is still ours alone. A device may hold anything.
     unsafe { base.as_ptr().write_bytes(0, HEADER_BYTES as usize) };
-    mapping.flush(0, HEADER_BYTES, site)?;
+    mapping.flush(0, HEADER_BYTES, here())?;
     let mut cell = header_cell();
-    cell.update_mirrored(mapping, bytes_of(&header), site)?;
+    cell.update_mirrored(mapping, bytes_of(&header))?;
     Ok((header, cell))
 }
 

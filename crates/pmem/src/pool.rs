@@ -16,7 +16,7 @@ use crate::hash::SealKey;
 use crate::header::{Entry, FLAG_CLEAN, Header, NAME_MAX, REGIONS_MAX, text};
 use crate::mapping::{FlushSet, Mapping, PAGE, Persisted};
 use crate::persist::bytes_of;
-use crate::sim::Site;
+use crate::sim::here;
 use crate::stats::Stats;
 use crate::two_slot::RawCell;
 
@@ -127,12 +127,12 @@ pub struct Pool {
 
 impl Pool {
     /// Puts a handle around a mapping whose header was checked; takes the clean flag away and raises the generation.
-    pub(crate) fn start(mapping: Mapping, mut header: Header, mut cell: RawCell, repaired: bool, site: Site) -> Result<Self> {
+    pub(crate) fn start(mapping: Mapping, mut header: Header, mut cell: RawCell, repaired: bool) -> Result<Self> {
         let was_clean = header.is_clean();
         if !mapping.is_read_only() {
             header.generation += 1;
             header.flags &= !FLAG_CLEAN;
-            cell.update_mirrored(&mapping, bytes_of(&header), site)?;
+            cell.update_mirrored(&mapping, bytes_of(&header))?;
         }
         if mapping.domain() == Domain::Emulated {
             tracing::warn!(path = %mapping.path().display(), "emulated persistence: survives {}", Domain::Emulated.survives());
@@ -268,7 +268,6 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::RegionExists`], [`Error::DirectoryFull`], [`Error::NoSpace`].
-    #[track_caller]
     pub fn add_region(&self, name: &str, len: u64) -> Result<Region> {
         self.add_region_as(name, len, RegionKind::Raw, 0)
     }
@@ -277,9 +276,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`add_region`](Self::add_region).
-    #[track_caller]
     pub fn add_region_as(&self, name: &str, len: u64, kind: RegionKind, options: u64) -> Result<Region> {
-        let site = Location::caller();
         self.inner.mapping.check_usable()?;
         if name.is_empty() {
             return Err(Error::BadName { name: name.to_owned(), max: NAME_MAX });
@@ -291,7 +288,7 @@ impl Pool {
         }
         let offset = state.header.used_end();
         let entry = Entry::new(name, kind.code(), 0, offset, len, options)?;
-        self.inner.add_entry(&mut state, entry, site)?;
+        self.inner.add_entry(&mut state, entry)?;
         drop(state);
         self.region(name)
     }
@@ -323,30 +320,28 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::DirectoryFull`], [`Error::Reserve`]. The region is then as before.
-    #[track_caller]
     pub fn grow_region(&self, region: &mut Region, by: u64) -> Result<()> {
-        let site = Location::caller();
         let by = checked_len(by)?;
         let Some(last) = region.areas.last_mut() else { return Err(Error::NoRegion { name: region.name.clone() }) };
-        if self.inner.extend_extent(last.offset(), last.len(), last.len() + by, site)? {
+        if self.inner.extend_extent(last.offset(), last.len(), last.len() + by)? {
             let len = last.len() + by;
             last.resize(len);
             return Ok(());
         }
-        let area = self.add_extent(&region.name, by, site)?;
+        let area = self.add_extent(&region.name, by)?;
         region.areas.push(area);
         Ok(())
     }
 
     /// A further extent of the region called `name`, which the caller has claimed.
-    pub(crate) fn add_extent(&self, name: &str, len: u64, site: Site) -> Result<Area> {
+    pub(crate) fn add_extent(&self, name: &str, len: u64) -> Result<Area> {
         let len = checked_len(len)?;
         let mut state = self.inner.state.lock();
         let parts: Vec<Entry> = state.header.entries().filter(|e| e.name_str() == Some(name)).copied().collect();
         let Some(first) = parts.first() else { return Err(Error::NoRegion { name: name.to_owned() }) };
         let offset = state.header.used_end();
         let entry = Entry::new(name, first.kind, parts.len() as u32, offset, len, first.options)?;
-        self.inner.add_entry(&mut state, entry, site)?;
+        self.inner.add_entry(&mut state, entry)?;
         let claim = Arc::new(Claim { name: String::new(), pool: std::sync::Weak::new() });
         Ok(Area::new(Arc::clone(&self.inner), claim, offset, len))
     }
@@ -355,9 +350,7 @@ impl Pool {
     ///
     /// # Errors
     /// Those of a drain.
-    #[track_caller]
     pub fn shrink_to_fit(&self) -> Result<u64> {
-        let site = Location::caller();
         self.inner.mapping.check_usable()?;
         let mut state = self.inner.state.lock();
         let (old, end) = (state.header.size, state.header.used_end());
@@ -367,8 +360,8 @@ impl Pool {
             return Ok(0);
         }
         // The header stops naming the space before the space goes; a crash between leaves a longer file, which open trims.
-        self.inner.write_header(&mut state, header, site)?;
-        self.inner.mapping.shrink(end, site)?;
+        self.inner.write_header(&mut state, header)?;
+        self.inner.mapping.shrink(end, here())?;
         Ok(old - end)
     }
 
@@ -379,9 +372,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::InUse`] while a region, an object reservation or another handle is alive; those of a drain.
-    #[track_caller]
     pub fn close(self) -> Result<()> {
-        let site = Location::caller();
         if let Some(name) = self.inner.claims.lock().iter().next() {
             return Err(Error::InUse { what: format!("region {name:?}") });
         }
@@ -393,8 +384,8 @@ impl Pool {
         let mut state = inner.state.lock();
         // Whatever this thread or another stored without a drain becomes persistent before the flag says so.
         let header = Header { flags: state.header.flags | FLAG_CLEAN, ..state.header };
-        inner.mapping.drain(site)?;
-        inner.write_header(&mut state, header, site)
+        inner.mapping.drain(here())?;
+        inner.write_header(&mut state, header)
     }
 }
 
@@ -421,15 +412,15 @@ impl Inner {
         self.claims.lock().remove(name);
     }
 
-    fn write_header(&self, state: &mut State, header: Header, site: Site) -> Result<()> {
-        state.cell.update_mirrored(&self.mapping, bytes_of(&header), site)?;
+    fn write_header(&self, state: &mut State, header: Header) -> Result<()> {
+        state.cell.update_mirrored(&self.mapping, bytes_of(&header))?;
         state.header = header;
         Ok(())
     }
 
     /// Puts an extent at the end of the pool into the directory, growing the file first: the longer length is persistent before the
     /// header relies on it.
-    fn add_entry(&self, state: &mut State, entry: Entry, site: Site) -> Result<()> {
+    fn add_entry(&self, state: &mut State, entry: Entry) -> Result<()> {
         let mut header = state.header;
         let end = entry.offset + entry.len;
         let Some(free) = header.regions.iter_mut().find(|e| !e.is_used()) else {
@@ -437,14 +428,14 @@ impl Inner {
         };
         *free = entry;
         if end > header.size {
-            self.mapping.grow(end, site)?;
+            self.mapping.grow(end, here())?;
             header.size = end;
         }
-        self.write_header(state, header, site)
+        self.write_header(state, header)
     }
 
     /// Changes the length of the extent at `offset` in place, if it is the last in the pool; false if it is not.
-    pub(crate) fn extend_extent(&self, offset: u64, old: u64, new: u64, site: Site) -> Result<bool> {
+    pub(crate) fn extend_extent(&self, offset: u64, old: u64, new: u64) -> Result<bool> {
         self.mapping.check_usable()?;
         let mut state = self.state.lock();
         let mut header = state.header;
@@ -456,16 +447,16 @@ impl Inner {
         };
         entry.len = new;
         if offset + new > header.size {
-            self.mapping.grow(offset + new, site)?;
+            self.mapping.grow(offset + new, here())?;
             header.size = offset + new;
         }
-        self.write_header(&mut state, header, site)?;
+        self.write_header(&mut state, header)?;
         Ok(true)
     }
 
     /// Cuts the extent at `offset`, the last in the pool, to `new` bytes and gives the rest of the file back. The caller proves that
     /// nothing refers to what is cut. False if it is not the last.
-    pub(crate) fn cut_extent(&self, offset: u64, new: u64, site: Site) -> Result<bool> {
+    pub(crate) fn cut_extent(&self, offset: u64, new: u64) -> Result<bool> {
         self.mapping.check_usable()?;
         let mut state = self.state.lock();
         let mut header = state.header;
@@ -478,8 +469,8 @@ impl Inner {
         }
         entry.len = new;
         header.size = offset + new;
-        self.write_header(&mut state, header, site)?;
-        self.mapping.shrink(offset + new, site)?;
+        self.write_header(&mut state, header)?;
+        self.mapping.shrink(offset + new, here())?;
         Ok(true)
     }
 }

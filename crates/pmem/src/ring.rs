@@ -18,7 +18,6 @@
 //! Cost: an append is its lines; a force one barrier for all appended before it; reclaiming adds one line to an append every half
 //! lap and no barrier of its own.
 
-use std::panic::Location;
 
 use crate::Persist;
 use crate::area::Area;
@@ -28,7 +27,7 @@ use crate::hash::SealKey;
 use crate::mapping::{Moment, Persisted};
 use crate::persist::{bytes_of, from_bytes};
 use crate::ring_recovery::{Recovered, Tail, recover};
-use crate::sim::Site;
+use crate::sim::here;
 use crate::two_slot::TwoSlot;
 
 /// A place in the history of a ring: bytes since it was made.
@@ -175,7 +174,6 @@ impl Ring {
     ///
     /// # Errors
     /// [`Error::Limit`] if the area is too small or too large.
-    #[track_caller]
     pub fn create(area: Area) -> Result<Self> {
         let (mark, mut records) = Self::parts(area)?;
         records.clear()?;
@@ -196,9 +194,7 @@ impl Ring {
     ///
     /// # Errors
     /// [`Error::Damaged`] if a record that had been acknowledged cannot be read back.
-    #[track_caller]
     pub fn open(area: Area) -> Result<(Self, Recovered)> {
-        let site = Location::caller();
         let (mark, records) = Self::parts(area)?;
         records.probe("ring", 0, records.len())?;
         let key = Self::key(&records);
@@ -206,26 +202,26 @@ impl Ring {
         let recovered = recover(&records, &key, mark.get().retired, twin)?;
         let mut ring = Self::at(records, mark, recovered.end.0, recovered.retired.0);
         if !ring.area.mapping().is_read_only() {
-            ring.settle_end(&recovered, site)?;
+            ring.settle_end(&recovered)?;
         }
         Ok((ring, recovered))
     }
 
     /// Makes what recovery saw the truth: the records found are persistent, and a torn one behind them never becomes whole. Without the
     /// second, a later append at its place, torn too, could supply just the words it lacks.
-    fn settle_end(&mut self, recovered: &Recovered, site: Site) -> Result<()> {
+    fn settle_end(&mut self, recovered: &Recovered) -> Result<()> {
         let torn = recovered.tail != Tail::Clean;
         for record in &recovered.records {
             let (at, len) = (record.position.0 % self.capacity(), record.end.0 - record.position.0);
-            self.area.mapping().flush(self.area.offset() + at, len, site)?;
+            self.area.mapping().flush(self.area.offset() + at, len, here())?;
         }
         if torn {
             let at = self.head % self.capacity();
             self.area.put(at, &0u64)?; // the seal; the position stays and still tells that a record was begun
-            self.area.mapping().flush(self.area.offset() + at, 8, site)?;
+            self.area.mapping().flush(self.area.offset() + at, 8, here())?;
         }
         if torn || !recovered.records.is_empty() {
-            self.area.mapping().drain(site)?;
+            self.area.mapping().drain(here())?;
         }
         Ok(())
     }
@@ -261,9 +257,8 @@ impl Ring {
     /// # Errors
     /// [`Error::RingFull`] if unretired records leave no room; [`Error::Limit`] for a payload over [`PAYLOAD_MAX`].
     #[inline]
-    #[track_caller]
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<Appended> {
-        self.append_kind(KIND_DATA, parts, None, Location::caller())
+        self.append_kind(KIND_DATA, parts, None)
     }
 
     /// Appends a record that also seals `outside`: bytes elsewhere that are flushed under the same barrier. Recovery gives the seal
@@ -272,14 +267,13 @@ impl Ring {
     /// # Errors
     /// As [`append`](Self::append).
     #[inline]
-    #[track_caller]
     pub fn append_sealing<'a>(
         &mut self,
         parts: &[&[u8]],
         outside: impl Iterator<Item = &'a [u8]> + Clone,
     ) -> Result<Appended> {
         let seal = self.key.seal_parts(outside);
-        self.append_kind(KIND_OUTSIDE, parts, Some(seal), Location::caller())
+        self.append_kind(KIND_OUTSIDE, parts, Some(seal))
     }
 
     /// Seal of bytes outside of the ring, to compare with what recovery found in a record.
@@ -287,7 +281,7 @@ impl Ring {
         self.key.seal_parts(outside)
     }
 
-    fn append_kind(&mut self, kind: u32, parts: &[&[u8]], outside: Option<u64>, site: Site) -> Result<Appended> {
+    fn append_kind(&mut self, kind: u32, parts: &[&[u8]], outside: Option<u64>) -> Result<Appended> {
         let mut len = parts.iter().map(|p| p.len() as u64).sum::<u64>();
         if len > PAYLOAD_MAX {
             return Err(Error::Limit { what: "bytes of a record", found: len, min: 0, max: PAYLOAD_MAX });
@@ -296,20 +290,20 @@ impl Ring {
         let needed = space(len);
         let rest = self.capacity() - self.head % self.capacity();
         let skip = if needed > rest { rest } else { 0 };
-        self.make_room(skip + needed, site)?;
+        self.make_room(skip + needed)?;
         if skip > 0 {
-            self.write(KIND_SKIP, 0, &[], None, site)?;
+            self.write(KIND_SKIP, 0, &[], None)?;
         }
         let position = Position(self.head);
-        self.write(kind, len, parts, outside, site)?;
-        self.stage_mark(site)?;
+        self.write(kind, len, parts, outside)?;
+        self.stage_mark()?;
         let moment = self.area.mapping().moment();
         self.appended = Some(moment);
         Ok(Appended { position, end: Position(self.head), moment })
     }
 
     /// Puts one record at the head and flushes it. The room is there.
-    fn write(&mut self, kind: u32, len: u64, parts: &[&[u8]], outside: Option<u64>, site: Site) -> Result<()> {
+    fn write(&mut self, kind: u32, len: u64, parts: &[&[u8]], outside: Option<u64>) -> Result<()> {
         let back = |from: u64| ((self.head - from) / LINE) as u32; // capacity <= 2^34, so the distance fits
         let mut header = RecordHeader {
             seal: 0,
@@ -333,48 +327,48 @@ impl Ring {
         self.scratch[..8].copy_from_slice(&header.seal.to_le_bytes());
         self.scratch.resize(space(len) as usize, 0);
         let at = self.head % self.capacity();
-        self.area.mapping().copy_nt(self.area.offset() + at, &self.scratch, site)?;
+        self.area.mapping().copy_nt(self.area.offset() + at, &self.scratch, here())?;
         self.head += header.space(self.capacity());
         Ok(())
     }
 
     /// Makes sure that `needed` bytes at the head are free, reclaiming retired ones if that helps.
     #[inline]
-    fn make_room(&mut self, needed: u64, site: Site) -> Result<()> {
+    fn make_room(&mut self, needed: u64) -> Result<()> {
         if self.head + needed - self.reclaimed <= self.capacity() {
             return Ok(());
         }
-        self.reclaim_now(needed, site)
+        self.reclaim_now(needed)
     }
 
     #[cold]
-    fn reclaim_now(&mut self, needed: u64, site: Site) -> Result<()> {
+    fn reclaim_now(&mut self, needed: u64) -> Result<()> {
         if self.head + needed - self.retired > self.capacity() {
             let (unretired, capacity) = (self.head - self.retired, self.capacity());
             return Err(Error::RingFull { unretired, capacity, wanted: needed });
         }
-        self.persist_mark(site)
+        self.persist_mark()
     }
 
-    fn persist_mark(&mut self, site: Site) -> Result<()> {
+    fn persist_mark(&mut self) -> Result<()> {
         if self.reclaimed < self.retired {
             let retired = self.retired;
-            let moment = self.mark.stage_at(&Mark { retired }, site)?;
+            let moment = self.mark.stage(&Mark { retired })?;
             self.mark_in_flight = Some((retired, moment));
-            self.force_at(site)?;
+            self.force()?;
         }
         Ok(())
     }
 
     /// Every half lap the mark goes along with the next barrier, so that reclaiming needs none of its own.
     #[inline]
-    fn stage_mark(&mut self, site: Site) -> Result<()> {
+    fn stage_mark(&mut self) -> Result<()> {
         if self.head - self.reclaimed > self.capacity() / 2
             && self.mark_in_flight.is_none()
             && self.retired > self.reclaimed + self.capacity() / 4
         {
             let retired = self.retired;
-            let moment = self.mark.stage_at(&Mark { retired }, site)?;
+            let moment = self.mark.stage(&Mark { retired })?;
             self.mark_in_flight = Some((retired, moment));
         }
         Ok(())
@@ -385,16 +379,11 @@ impl Ring {
     /// # Errors
     /// Those of a drain.
     #[inline]
-    #[track_caller]
     pub fn force(&mut self) -> Result<()> {
         if self.durable == self.head && self.mark_in_flight.is_none() {
             return Ok(());
         }
-        self.force_at(Location::caller())
-    }
-
-    fn force_at(&mut self, site: Site) -> Result<()> {
-        let persisted = self.area.mapping().drain(site)?;
+        let persisted = self.area.mapping().drain(here())?;
         self.forced(&persisted);
         Ok(())
     }
@@ -429,9 +418,8 @@ impl Ring {
     ///
     /// # Errors
     /// Those of a drain.
-    #[track_caller]
     pub fn reclaim(&mut self) -> Result<()> {
-        self.persist_mark(Location::caller())
+        self.persist_mark()
     }
 
     /// The payload of a record found by [`open`](Self::open), until it is retired and overwritten.

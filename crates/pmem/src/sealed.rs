@@ -40,7 +40,6 @@ impl Area {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::Unaligned`] unless `at` is a multiple of 8.
-    #[track_caller]
     pub fn write_sealed(&mut self, at: u64, kind: u32, version: u32, payload: &[u8]) -> Result<Moment> {
         let mut header = SealedHeader {
             kind,

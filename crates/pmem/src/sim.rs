@@ -13,6 +13,13 @@ use std::ptr::NonNull;
 /// The source line that asked for a flush, a drain or a change of length.
 pub type Site = &'static Location<'static>;
 
+/// The source line this is written on.
+#[inline]
+#[track_caller]
+pub(crate) fn here() -> Site {
+    Location::caller()
+}
+
 /// Simulated persistent memory.
 ///
 /// # Safety

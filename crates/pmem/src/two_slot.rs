@@ -10,7 +10,6 @@
 //! Cost of an update: its lines and one barrier; of a mirrored one, twice that.
 
 use std::marker::PhantomData;
-use std::panic::Location;
 
 use crate::area::Area;
 use crate::cpu::LINE;
@@ -18,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::hash::SealKey;
 use crate::mapping::{Mapping, Moment};
 use crate::persist::{Persist, bytes_of, from_bytes};
-use crate::sim::Site;
+use crate::sim::here;
 
 /// What the two slots said at open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,32 +126,32 @@ impl RawCell {
     }
 
     /// Writes the value into the older slot and flushes it. Makes sure first that the last value staged is persistent.
-    pub(crate) fn stage(&mut self, mapping: &Mapping, value: &[u8], site: Site) -> Result<Moment> {
+    pub(crate) fn stage(&mut self, mapping: &Mapping, value: &[u8]) -> Result<Moment> {
         if let Some(last) = self.in_flight.take()
             && !mapping.moment().is_after(last)
         {
             // Else both slots would be in flight. Flushed again, since the last writer may have been another thread.
             let at = self.offset + self.current * Self::stride(self.value_len);
-            mapping.flush(at, Self::padded(self.value_len) + 16, site)?;
+            mapping.flush(at, Self::padded(self.value_len) + 16, here())?;
             if std::mem::take(&mut self.torn) {
-                self.erase_seal(mapping, 1 - self.current, site)?;
+                self.erase_seal(mapping, 1 - self.current)?;
             }
-            mapping.drain(site)?;
+            mapping.drain(here())?;
         }
         self.sequence += 1;
         self.current = 1 - self.current;
-        self.write(mapping, self.current, value, site)
+        self.write(mapping, self.current, value)
     }
 
-    fn erase_seal(&self, mapping: &Mapping, slot: u64, site: Site) -> Result<()> {
+    fn erase_seal(&self, mapping: &Mapping, slot: u64) -> Result<()> {
         let seal_at = self.offset + slot * Self::stride(self.value_len) + Self::padded(self.value_len) + 8;
         let seal = mapping.access(seal_at, 8, true)?;
         // SAFETY: in bounds and aligned, since cells start on a line; `&self` is borrowed from the only owner's `&mut`.
         unsafe { seal.cast::<u64>().write(0) };
-        mapping.flush(seal_at, 8, site)
+        mapping.flush(seal_at, 8, here())
     }
 
-    fn write(&mut self, mapping: &Mapping, slot: u64, value: &[u8], site: Site) -> Result<Moment> {
+    fn write(&mut self, mapping: &Mapping, slot: u64, value: &[u8]) -> Result<Moment> {
         let padded = Self::padded(self.value_len) as usize;
         let mut image = vec![0u8; padded + 16];
         image[..value.len()].copy_from_slice(value);
@@ -163,30 +162,30 @@ impl RawCell {
         let base = mapping.access(at, image.len() as u64, true)?;
         // SAFETY: in bounds; `&mut self` is the only owner of the cell; `image` is ours.
         unsafe { base.as_ptr().copy_from_nonoverlapping(image.as_ptr(), image.len()) };
-        mapping.flush(at, image.len() as u64, site)?;
+        mapping.flush(at, image.len() as u64, here())?;
         let moment = mapping.moment();
         self.in_flight = Some(moment);
         Ok(moment)
     }
 
     /// One barrier: the value is persistent.
-    pub(crate) fn update(&mut self, mapping: &Mapping, value: &[u8], site: Site) -> Result<()> {
-        self.stage(mapping, value, site)?;
-        mapping.drain(site)?;
+    pub(crate) fn update(&mut self, mapping: &Mapping, value: &[u8]) -> Result<()> {
+        self.stage(mapping, value)?;
+        mapping.drain(here())?;
         self.in_flight = None;
         Ok(())
     }
 
     /// Two barriers: the value is persistent in both slots, so that damage to either is repaired from the other.
-    pub(crate) fn update_mirrored(&mut self, mapping: &Mapping, value: &[u8], site: Site) -> Result<()> {
-        self.update(mapping, value, site)?;
-        self.mirror(mapping, value, site)
+    pub(crate) fn update_mirrored(&mut self, mapping: &Mapping, value: &[u8]) -> Result<()> {
+        self.update(mapping, value)?;
+        self.mirror(mapping, value)
     }
 
     /// The second half of a mirrored update: the current value into the other slot too.
-    pub(crate) fn mirror(&mut self, mapping: &Mapping, value: &[u8], site: Site) -> Result<()> {
-        self.write(mapping, 1 - self.current, value, site)?;
-        mapping.drain(site)?;
+    pub(crate) fn mirror(&mut self, mapping: &Mapping, value: &[u8]) -> Result<()> {
+        self.write(mapping, 1 - self.current, value)?;
+        mapping.drain(here())?;
         self.in_flight = None;
         Ok(())
     }
@@ -246,12 +245,11 @@ impl<T: Persist> TwoSlot<T> {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] if the area is smaller than [`SIZE`](Self::SIZE), [`Error::Unaligned`] unless it starts on a line.
-    #[track_caller]
     pub fn create(mut area: Area, value: &T) -> Result<Self> {
         let mut cell = Self::cell(&area)?;
         area.bytes_mut(0, Self::SIZE as usize)?.fill(0);
         area.flush(0, Self::SIZE)?;
-        cell.update(area.mapping(), bytes_of(value), Location::caller())?;
+        cell.update(area.mapping(), bytes_of(value))?;
         Ok(Self { area, cell, value: *value, of: PhantomData })
     }
 
@@ -280,9 +278,8 @@ impl<T: Persist> TwoSlot<T> {
     ///
     /// # Errors
     /// Those of a drain.
-    #[track_caller]
     pub fn update(&mut self, value: &T) -> Result<()> {
-        self.cell.update(self.area.mapping(), bytes_of(value), Location::caller())?;
+        self.cell.update(self.area.mapping(), bytes_of(value))?;
         self.value = *value;
         Ok(())
     }
@@ -291,9 +288,8 @@ impl<T: Persist> TwoSlot<T> {
     ///
     /// # Errors
     /// Those of a drain.
-    #[track_caller]
     pub fn update_mirrored(&mut self, value: &T) -> Result<()> {
-        self.cell.update_mirrored(self.area.mapping(), bytes_of(value), Location::caller())?;
+        self.cell.update_mirrored(self.area.mapping(), bytes_of(value))?;
         self.value = *value;
         Ok(())
     }
@@ -303,13 +299,8 @@ impl<T: Persist> TwoSlot<T> {
     ///
     /// # Errors
     /// Those of a flush.
-    #[track_caller]
     pub fn stage(&mut self, value: &T) -> Result<Moment> {
-        self.stage_at(value, Location::caller())
-    }
-
-    pub(crate) fn stage_at(&mut self, value: &T, site: Site) -> Result<Moment> {
-        let moment = self.cell.stage(self.area.mapping(), bytes_of(value), site)?;
+        let moment = self.cell.stage(self.area.mapping(), bytes_of(value))?;
         self.value = *value;
         Ok(moment)
     }

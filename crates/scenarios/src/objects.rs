@@ -141,7 +141,7 @@ impl Scenario for ObjectTable {
             Op::Put(at, len) => {
                 let number = live.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 let mut reserved = match objects.reserve(len, 8) {
-                    Err(pmem::Error::NoSpace { .. } | pmem::Error::Reserve { .. }) => return Ok(()),
+                    Err(pmem::Error::NoSpace { .. } | pmem::Error::Reserve { .. } | pmem::Error::HeapFull { .. }) => return Ok(()),
                     other => other?,
                 };
                 let new = reserved.ptr::<Object>();

@@ -45,6 +45,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "chain",
             "server",
             "crash",
+            "scenarios",
             "bench",
         ],
     ),

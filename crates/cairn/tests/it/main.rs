@@ -1,5 +1,7 @@
 //! The command as users meet it: every test runs the real binary.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not know for tests")]
+
 mod bench;
 mod check;
 mod crash;

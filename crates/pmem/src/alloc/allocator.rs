@@ -1,6 +1,5 @@
 //! Reserve, apply, release; resolve a pointer to the one live block it lies in.
 
-use std::panic::Location;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::{AcqRel, Acquire, Release}};
 
@@ -220,7 +219,6 @@ impl Allocator {
     ///
     /// # Errors
     /// Those of [`Pool::add_region`].
-    #[track_caller]
     pub fn create(pool: &Pool, name: &str, bytes: u64, options: HeapOptions) -> Result<Self> {
         let bytes = bytes.max(options.region_bytes(1));
         let region = pool.add_region_as(name, bytes, RegionKind::Heap, options.chunk_log2.into())?;
@@ -232,12 +230,10 @@ impl Allocator {
     ///
     /// # Errors
     /// [`Error::NoRegion`], [`Error::Damaged`].
-    #[track_caller]
     pub fn open(pool: &Pool, name: &str) -> Result<Self> {
         Self::with(pool, pool.region(name)?)
     }
 
-    #[track_caller]
     fn with(pool: &Pool, region: Region) -> Result<Self> {
         let chunk_log2 = region.options() as u32;
         if region.kind() != RegionKind::Heap.code() || !(12..=20).contains(&chunk_log2) {
@@ -267,7 +263,6 @@ impl Allocator {
     }
 
     /// Takes an extent of the region over, formatting it if a crash came between its creation and this.
-    #[track_caller]
     fn add_area(&self, mut area: Area) -> Result<()> {
         let geometry = match Geometry::read(&area, self.chunk_log2, self.salt)? {
             Some(geometry) => geometry,
@@ -858,9 +853,7 @@ impl Allocator {
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Reserve`], [`Error::DirectoryFull`]: the heap is then as before.
-    #[track_caller]
     pub fn grow(&self, bytes: u64) -> Result<()> {
-        let site = Location::caller();
         let chunks = bytes.div_ceil(1 << self.chunk_log2).max(1);
         {
             let mut areas = self.areas.lock();
@@ -871,7 +864,7 @@ impl Allocator {
             if u64::from(old) + chunks <= u64::from(extent.geometry.chunks_max) {
                 let new = old + chunks as u32;
                 let len = (extent.geometry.chunk_at(new) - area.offset()).next_multiple_of(PAGE);
-                if self.pool.inner.extend_extent(area.offset(), area.len(), len, site)? {
+                if self.pool.inner.extend_extent(area.offset(), area.len(), len)? {
                     area.resize(len);
                     let mut central = self.central.lock();
                     for number in old..new {
@@ -885,7 +878,7 @@ impl Allocator {
                 }
             }
         }
-        let area = self.pool.add_extent(&self.name, Geometry::bytes_for(chunks, self.chunk_log2), site)?;
+        let area = self.pool.add_extent(&self.name, Geometry::bytes_for(chunks, self.chunk_log2))?;
         self.add_area(area)
     }
 
@@ -894,9 +887,7 @@ impl Allocator {
     ///
     /// # Errors
     /// Those of a drain.
-    #[track_caller]
     pub fn trim(&self) -> Result<u64> {
-        let site = Location::caller();
         self.flush_caches();
         let mut areas = self.areas.lock();
         let mut central = self.central.lock();
@@ -917,7 +908,7 @@ impl Allocator {
         let (old_len, len) = (area.len(), (extent.geometry.chunk_at(new) - area.offset()).next_multiple_of(PAGE));
         // DRAM first: nobody finds the chunks while they go. The frees that emptied them are persistent: their blocks were released.
         extent.chunks.store(new, Release);
-        match self.pool.inner.cut_extent(area.offset(), len, site) {
+        match self.pool.inner.cut_extent(area.offset(), len) {
             Ok(true) => {
                 area.resize(len);
                 if central.cursor.0 == last {
