@@ -265,6 +265,8 @@ pub struct Region {
     pub(crate) kind: u32,
     pub(crate) options: u64,
     pub(crate) areas: Vec<Area>,
+    /// What the directory keeps for each extent.
+    pub(crate) details: Vec<u64>,
 }
 
 impl Region {

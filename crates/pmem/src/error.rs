@@ -39,7 +39,9 @@ pub enum Error {
         wanted: u64,
     },
     /// The pool would outgrow the address range reserved at open.
-    #[error("the pool cannot grow to {wanted} bytes: {reserved} are reserved; open it with a larger `Options::max_size`")]
+    #[error(
+        "the pool cannot grow to {wanted} bytes: {reserved} are reserved; open it with a larger `Options::max_size`"
+    )]
     Reserve {
         /// Size asked for.
         wanted: u64,
@@ -81,7 +83,9 @@ pub enum Error {
         expected: [u8; 8],
     },
     /// Bytes on media contradict their checksum or each other.
-    #[error("damaged {what} at byte {offset}: found {found:#x}, expected {expected:#x}; run `cairn check` and restore from a copy")]
+    #[error(
+        "damaged {what} at byte {offset}: found {found:#x}, expected {expected:#x}; run `cairn check` and restore from a copy"
+    )]
     Damaged {
         /// What is damaged.
         what: &'static str,
@@ -153,10 +157,14 @@ pub enum Error {
 
     // ---- give up on this handle -------------------------------------------------------------------------------
     /// A sync failed earlier: what was stored since the last good one may be lost, and no later success may hide it.
-    #[error("an earlier sync of the pool failed, so later ones prove nothing; close the pool and open it again to see what is there")]
+    #[error(
+        "an earlier sync of the pool failed, so later ones prove nothing; close the pool and open it again to see what is there"
+    )]
     Poisoned,
     /// A sync failed now.
-    #[error("sync failed: {source}; what was not yet acknowledged may be lost: close the pool, check the device, open again")]
+    #[error(
+        "sync failed: {source}; what was not yet acknowledged may be lost: close the pool, check the device, open again"
+    )]
     Sync {
         /// The system's reason.
         source: io::Error,

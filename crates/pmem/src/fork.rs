@@ -23,8 +23,8 @@ impl ForkGuard {
                     .and_then(|page| madvise(page, len, Advice::LinuxWipeOnFork).map(|()| page))
             };
             match page {
-                // SAFETY: mapped above for the life of the process, aligned to a page, and only used as an atomic.
                 Ok(page) => {
+                    // SAFETY: mapped above for the life of the process, aligned to a page, and only used as an atomic.
                     let word: &'static AtomicU64 = unsafe { &*page.cast::<AtomicU64>() };
                     word.store(1, Relaxed);
                     word

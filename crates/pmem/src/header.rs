@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use crate::Persist;
 use crate::error::{Error, Result};
 use crate::hash::SealKey;
 use crate::mapping::PAGE;
-use crate::Persist;
 use crate::persist::{from_bytes, zeroed};
 use crate::two_slot::RawCell;
 
@@ -48,7 +48,8 @@ pub(crate) struct Entry {
     pub(crate) offset: u64,
     pub(crate) len: u64,
     pub(crate) options: u64,
-    pub(crate) reserved: u64,
+    /// Eight bytes of the owner for this extent: what it must know to read it.
+    pub(crate) detail: u64,
 }
 
 const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Header>() == 3264);
@@ -111,7 +112,7 @@ impl Header {
         if self.flags & !FLAG_CLEAN != 0 {
             return damaged("header flags", 12, self.flags.into(), FLAG_CLEAN.into());
         }
-        if self.size % PAGE != 0 || self.size < FIRST_REGION {
+        if !self.size.is_multiple_of(PAGE) || self.size < FIRST_REGION {
             return damaged("pool size", 32, self.size, self.size.next_multiple_of(PAGE).max(FIRST_REGION));
         }
         if self.generation >= u64::from(u32::MAX) {
@@ -159,8 +160,9 @@ impl Header {
 }
 
 impl Entry {
-    pub(crate) fn new(name: &str, kind: u32, part: u32, offset: u64, len: u64, options: u64) -> Result<Self> {
-        Ok(Self { name: name_bytes(name)?, kind, part, offset, len, options, reserved: 0 })
+    /// The extent `part` of a region like this one's, at `offset`.
+    pub(crate) fn at(self, part: u32, offset: u64, len: u64) -> Self {
+        Self { part, offset, len, ..self }
     }
 
     pub(crate) fn is_used(&self) -> bool {

@@ -1,6 +1,49 @@
-//! pmem
-pub mod sim;
-pub mod sync;
+//! Pools of persistent memory: what every engine of Cairn stands on, and enough for programs that need no engine.
+//!
+//! Data lives in a mapped file (fsdax, devdax, tmpfs, or a file on any disk), is read through ordinary references, and
+//! survives a crash in a state that is known: what was flushed and drained is there, everything else may be, word by word.
+//!
+//! # The way of a byte
+//!
+//! | module | what it does with it |
+//! |---|---|
+//! | `open`, `pool`, `header` | a file becomes a [`Pool`]: locked, checked, mapped; its directory names regions |
+//! | `area` | a region's bytes have one owner, an [`Area`]: read through `&`, stored through `&mut` |
+//! | `persist`, `ptr` | what may be stored: [`Persist`] types, and [`PPtr`] for links |
+//! | `mapping`, `cpu` | flush starts a line's way to the media, drain waits for it; the [`Domain`] says how |
+//! | `sync_file` | in the file domain one sync serves all threads that wait |
+//! | `sealed`, `two_slot`, `ring` | records that prove they are whole, a cell that is replaced in one piece, a log |
+//! | `alloc` | blocks, reserved in DRAM and made persistent by intents in somebody's commit record |
+//! | `objects` | all of it together: allocate, fill and publish with one barrier |
+//! | `sim`, `sync` | where a crash explorer and its scheduler plug in |
+//!
+//! # Example
+//!
+//! ```
+//! # fn main() -> pmem::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("counter.cairn");
+//! use pmem::{Options, TwoSlot};
+//!
+//! let pool = Options::new().size(1 << 20).layout("counter").create(&path)?;
+//! let area = pool.add_region("visits", TwoSlot::<u64>::SIZE)?.into_area()?;
+//! let mut visits = TwoSlot::create(area, &0u64)?;
+//! visits.update(&41)?; // one barrier; then it survives
+//! # drop(visits);
+//! # drop(pool);
+//!
+//! let pool = Options::new().layout("counter").open(&path)?;
+//! let (mut visits, _) = TwoSlot::<u64>::open(pool.region("visits")?.into_area()?)?;
+//! visits.update(&(visits.get() + 1))?;
+//! assert_eq!(visits.get(), 42);
+//! # Ok(()) }
+//! ```
+//!
+//! The bytes are described in `docs/format.md`, what a crash may leave in `docs/persistence-model.md`, and why each barrier is there in
+//! `docs/barriers.md`.
+
+extern crate self as pmem;
+
 mod alloc;
 mod area;
 mod cpu;
@@ -10,18 +53,37 @@ mod fork;
 mod hash;
 mod header;
 mod mapping;
+mod objects;
 mod open;
 mod persist;
-mod objects;
 mod pool;
 mod ptr;
-pub mod sabotage;
-mod stats;
-mod sync_file;
-mod two_slot;
-mod sealed;
 mod ring;
 mod ring_recovery;
-extern crate self as pmem;
-pub use alloc::*; pub use objects::*; pub use area::*; pub use cpu::*; pub use domain::*; pub use error::*; pub use hash::*; pub use header::{FORMAT_VERSION, REGIONS_MAX, NAME_MAX, LAYOUT_MAX};
-pub use mapping::{FlushSet, Moment, Persisted}; pub use open::*; pub use persist::*; pub use pmem_derive::Persist; pub use pool::*; pub use ptr::*; pub use stats::Stats; pub use two_slot::*; pub use sealed::SEALED_HEADER; pub use ring::*; pub use ring_recovery::{Recovered, RingRecord, Tail};
+pub mod sabotage;
+mod sealed;
+pub mod sim;
+mod stats;
+pub mod sync;
+mod sync_file;
+mod two_slot;
+
+pub use alloc::{Allocator, Block, HeapOptions, HeapUsage, Intent};
+pub use area::{Area, Region};
+pub use cpu::{FlushWith, LINE, WORD, flush_with, lines};
+pub use domain::{Domain, DomainChoice, Latency};
+pub use error::{Error, Result};
+pub use hash::{SealKey, crc32c};
+pub use header::{FORMAT_VERSION, LAYOUT_MAX, NAME_MAX, REGIONS_MAX};
+pub use mapping::{FlushSet, Moment, Persisted};
+pub use objects::{ACTIONS_MAX, Action, Objects, ObjectsOptions, Reserved, Session};
+pub use open::Options;
+pub use persist::{Layout, Persist, bytes_of, bytes_of_mut, from_bytes, view, view_mut, zeroed};
+pub use pmem_derive::Persist;
+pub use pool::{Pool, PoolInfo, RegionInfo, RegionKind};
+pub use ptr::{OFFSET_MAX, PPtr};
+pub use ring::{Appended, PAYLOAD_MAX, Position, RECORD_HEADER, RING_MIN, Ring};
+pub use ring_recovery::{Recovered, RingRecord, Tail};
+pub use sealed::SEALED_HEADER;
+pub use stats::Stats;
+pub use two_slot::{Twin, TwoSlot};

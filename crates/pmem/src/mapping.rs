@@ -6,7 +6,10 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::{Acquire, Release}};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Release},
+};
 use std::time::Instant;
 
 use rustix::fs::{Advice as FileAdvice, FallocateFlags, fadvise, fallocate, fdatasync, fsync, ftruncate};
@@ -132,11 +135,19 @@ impl Mapping {
         // The whole range is reserved once, so that growth never moves what is mapped.
         // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
         let base = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), reserved as usize, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                reserved as usize,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
         }
         .map_err(|e| fail("mmap (reserving address space)", e))?;
-        let base = NonNull::new(base.cast::<u8>())
-            .ok_or_else(|| Error::Io { op: "mmap", path: path.to_owned(), source: io::ErrorKind::OutOfMemory.into() })?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| Error::Io {
+            op: "mmap",
+            path: path.to_owned(),
+            source: io::ErrorKind::OutOfMemory.into(),
+        })?;
         let mut mapping = Self {
             base,
             reserved,

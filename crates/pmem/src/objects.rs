@@ -301,7 +301,9 @@ impl Objects {
                 log.lines.add(log.root.offset(), size_of::<Root>() as u64);
                 Ok(())
             }
-            kind => Err(Error::Damaged { what: "logged action", offset: log.root.offset(), found: kind, expected: ALLOC }),
+            kind => {
+                Err(Error::Damaged { what: "logged action", offset: log.root.offset(), found: kind, expected: ALLOC })
+            }
         }
     }
 }
@@ -310,7 +312,7 @@ fn decode(payload: &[u8], record: &RingRecord) -> Result<Vec<Logged>> {
     let size = size_of::<Logged>();
     let damaged = Error::Damaged {
         what: "publication length",
-        offset: record.payload_at as u64,
+        offset: record.payload_at,
         found: payload.len() as u64,
         expected: payload.len().next_multiple_of(size) as u64,
     };

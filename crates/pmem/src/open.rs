@@ -10,7 +10,9 @@ use rustix::fs::{FlockOperation, RenameFlags, flock};
 
 use crate::domain::{DomainChoice, Latency};
 use crate::error::{Error, Result};
-use crate::header::{FIRST_REGION, FLAG_CLEAN, FORMAT_VERSION, HEADER_BYTES, Header, MAGIC, header_cell, name_bytes, text};
+use crate::header::{
+    FIRST_REGION, FLAG_CLEAN, FORMAT_VERSION, HEADER_BYTES, Header, MAGIC, header_cell, name_bytes, text,
+};
 use crate::mapping::{MapOptions, Mapping, PAGE, extend, forget_cached};
 use crate::persist::bytes_of;
 use crate::pool::Pool;
@@ -163,7 +165,12 @@ impl Options {
             }
             _ => io_error("allocate", path)(e),
         })?;
-        let mapping = Mapping::file(file.try_clone().map_err(io_error("dup", path))?, path, header.size, &self.map_options(false))?;
+        let mapping = Mapping::file(
+            file.try_clone().map_err(io_error("dup", path))?,
+            path,
+            header.size,
+            &self.map_options(false),
+        )?;
         let (header, cell) = write_first(&mapping, header)?;
         file.sync_all().map_err(|source| Error::Sync { source })?;
         rustix::fs::renameat_with(rustix::fs::CWD, temporary, rustix::fs::CWD, path, RenameFlags::NOREPLACE)
@@ -343,7 +350,8 @@ fn explain_foreign(file: &File, len: u64, path: &Path) -> Result<()> {
         return Err(Error::Truncated { path: path.to_owned(), found: len, expected: FIRST_REGION });
     }
     // Another version seals as it likes: believe it if both copies say the same newer one.
-    let version_at = |at: usize| first.get(at + 8..at + 12).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
+    let version_at =
+        |at: usize| first.get(at + 8..at + 12).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
     let (a, b) = (version_at(0), version_at(slot));
     if a > FORMAT_VERSION && a == b {
         return Err(Error::NewerVersion { path: path.to_owned(), found: a, supported: FORMAT_VERSION });
@@ -354,15 +362,14 @@ fn explain_foreign(file: &File, len: u64, path: &Path) -> Result<()> {
 /// True if both header copies say, unchecked, that the pool was closed: then the page cache holds nothing the disk does not.
 fn peek_is_clean(file: &File) -> bool {
     let mut flags = [0u8; 4];
-    [0, HEADER_BYTES / 2].iter().all(|slot| {
-        file.read_exact_at(&mut flags, slot + 12).is_ok() && u32::from_le_bytes(flags) & FLAG_CLEAN != 0
-    })
+    [0, HEADER_BYTES / 2]
+        .iter()
+        .all(|slot| file.read_exact_at(&mut flags, slot + 12).is_ok() && u32::from_le_bytes(flags) & FLAG_CLEAN != 0)
 }
 
 /// One process at a time writes; several may read a closed pool. The lock is of the open file: it goes with the process.
 fn lock(file: &File, path: &Path, read_only: bool) -> Result<()> {
-    let how =
-        if read_only { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
+    let how = if read_only { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
     match flock(file, how) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -423,4 +430,3 @@ fn random() -> Result<u64> {
     })?;
     Ok(u64::from_le_bytes(bytes))
 }
-

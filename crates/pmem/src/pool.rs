@@ -13,7 +13,7 @@ use crate::cpu::FlushWith;
 use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::hash::SealKey;
-use crate::header::{Entry, FLAG_CLEAN, Header, NAME_MAX, REGIONS_MAX, text};
+use crate::header::{Entry, FLAG_CLEAN, Header, NAME_MAX, REGIONS_MAX, name_bytes, text};
 use crate::mapping::{FlushSet, Mapping, PAGE, Persisted};
 use crate::persist::bytes_of;
 use crate::sim::here;
@@ -277,6 +277,19 @@ impl Pool {
     /// # Errors
     /// As [`add_region`](Self::add_region).
     pub fn add_region_as(&self, name: &str, len: u64, kind: RegionKind, options: u64) -> Result<Region> {
+        self.add_region_with(name, len, kind, options, |_, _| Ok(0))
+    }
+
+    /// As [`add_region_as`](Self::add_region_as); `detail` says, from the extent's place and length, what its owner must know to
+    /// read it. It stands in the directory, so that an extent needs no header of its own, which could be torn.
+    pub(crate) fn add_region_with(
+        &self,
+        name: &str,
+        len: u64,
+        kind: RegionKind,
+        options: u64,
+        detail: impl FnOnce(u64, u64) -> Result<u64>,
+    ) -> Result<Region> {
         self.inner.mapping.check_usable()?;
         if name.is_empty() {
             return Err(Error::BadName { name: name.to_owned(), max: NAME_MAX });
@@ -287,7 +300,9 @@ impl Pool {
             return Err(Error::RegionExists { name: name.to_owned() });
         }
         let offset = state.header.used_end();
-        let entry = Entry::new(name, kind.code(), 0, offset, len, options)?;
+        let name_bytes = name_bytes(name)?;
+        let detail = detail(offset, len)?;
+        let entry = Entry { name: name_bytes, kind: kind.code(), part: 0, offset, len, options, detail };
         self.inner.add_entry(&mut state, entry)?;
         drop(state);
         self.region(name)
@@ -312,6 +327,7 @@ impl Pool {
             kind: first.kind,
             options: first.options,
             areas: entries.iter().map(area).collect(),
+            details: entries.iter().map(|e| e.detail).collect(),
         })
     }
 
@@ -328,22 +344,29 @@ impl Pool {
             last.resize(len);
             return Ok(());
         }
-        let area = self.add_extent(&region.name, by)?;
+        let (area, detail) = self.add_extent(&region.name, by, |_, _| Ok(0))?;
         region.areas.push(area);
+        region.details.push(detail);
         Ok(())
     }
 
     /// A further extent of the region called `name`, which the caller has claimed.
-    pub(crate) fn add_extent(&self, name: &str, len: u64) -> Result<Area> {
+    pub(crate) fn add_extent(
+        &self,
+        name: &str,
+        len: u64,
+        detail: impl FnOnce(u64, u64) -> Result<u64>,
+    ) -> Result<(Area, u64)> {
         let len = checked_len(len)?;
         let mut state = self.inner.state.lock();
         let parts: Vec<Entry> = state.header.entries().filter(|e| e.name_str() == Some(name)).copied().collect();
         let Some(first) = parts.first() else { return Err(Error::NoRegion { name: name.to_owned() }) };
         let offset = state.header.used_end();
-        let entry = Entry::new(name, first.kind, parts.len() as u32, offset, len, first.options)?;
+        let detail = detail(offset, len)?;
+        let entry = Entry { detail, ..first.at(parts.len() as u32, offset, len) };
         self.inner.add_entry(&mut state, entry)?;
         let claim = Arc::new(Claim { name: String::new(), pool: std::sync::Weak::new() });
-        Ok(Area::new(Arc::clone(&self.inner), claim, offset, len))
+        Ok((Area::new(Arc::clone(&self.inner), claim, offset, len), detail))
     }
 
     /// Gives the free space behind the last region back to the file system; returns how many bytes.
@@ -376,7 +399,8 @@ impl Pool {
         if let Some(name) = self.inner.claims.lock().iter().next() {
             return Err(Error::InUse { what: format!("region {name:?}") });
         }
-        let inner = Arc::try_unwrap(self.inner).map_err(|_| Error::InUse { what: "another handle of the pool".into() })?;
+        let inner =
+            Arc::try_unwrap(self.inner).map_err(|_| Error::InUse { what: "another handle of the pool".into() })?;
         if inner.mapping.is_read_only() {
             return Ok(());
         }

@@ -18,7 +18,6 @@
 //! Cost: an append is its lines; a force one barrier for all appended before it; reclaiming adds one line to an append every half
 //! lap and no barrier of its own.
 
-
 use crate::Persist;
 use crate::area::Area;
 use crate::cpu::LINE;

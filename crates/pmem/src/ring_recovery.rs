@@ -96,7 +96,12 @@ pub(crate) fn recover(area: &Area, key: &SealKey, mark: u64, twin: Twin) -> Resu
     }
     let offset = area.offset() + at % reader.capacity;
     if let Some(proof) = reader.proof_of_loss(at, mark.max(retired), epoch)? {
-        return Err(Error::Damaged { what: "ring record (acknowledged, not whole)", offset, found: at, expected: proof });
+        return Err(Error::Damaged {
+            what: "ring record (acknowledged, not whole)",
+            offset,
+            found: at,
+            expected: proof,
+        });
     }
     records.retain(|r| r.position.0 >= retired);
     for record in &mut records {

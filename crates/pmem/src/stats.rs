@@ -1,8 +1,8 @@
 //! Exact counts of what persistence costs, kept per thread and summed on demand.
 
 use std::cell::Cell;
-use std::collections::BinaryHeap;
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Threads with counters of their own; further ones share the last, with atomic additions.

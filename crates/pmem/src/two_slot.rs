@@ -69,14 +69,15 @@ impl RawCell {
     /// | whole | not | slot 0 |
     /// | not | whole | slot 1 |
     /// | not | not | none: damaged |
+    ///
+    /// A slot that the medium does not return is not whole.
     pub(crate) fn load(&mut self, mapping: &Mapping, what: &'static str) -> Result<(Vec<u8>, Twin)> {
-        mapping.probe(what, self.offset, 2 * Self::stride(self.value_len))?;
-        let slots = [self.read(mapping, 0)?, self.read(mapping, 1)?];
+        let slots = [self.read(mapping, what, 0)?, self.read(mapping, what, 1)?];
         let winner = match &slots {
             [Slot::Whole(a, _), Slot::Whole(b, _)] => u64::from(b > a),
             [Slot::Whole(..), _] => 0,
             [_, Slot::Whole(..)] => 1,
-            [Slot::Broken { found, expected }, _] | [_, Slot::Broken { found, expected }] => {
+            [Slot::Broken(found, expected), _] | [_, Slot::Broken(found, expected)] => {
                 return Err(Error::Damaged { what, offset: self.offset, found: *found, expected: *expected });
             }
             [Slot::Unwritten, Slot::Unwritten] => {
@@ -96,7 +97,7 @@ impl RawCell {
             }
             Slot::Whole(..) => Twin::Older,
             Slot::Unwritten => Twin::Unwritten,
-            Slot::Broken { .. } => Twin::Broken,
+            Slot::Broken(..) => Twin::Broken,
         };
         (self.sequence, self.current) = (sequence, winner);
         self.torn = twin == Twin::Broken;
@@ -105,11 +106,14 @@ impl RawCell {
         Ok((value, twin))
     }
 
-    fn read(&self, mapping: &Mapping, slot: u64) -> Result<Slot> {
+    fn read(&self, mapping: &Mapping, what: &'static str, slot: u64) -> Result<Slot> {
         let stride = Self::stride(self.value_len);
         let at = self.offset + slot * stride;
         let used = Self::padded(self.value_len) + 16;
-        let base = mapping.access(at, used, false)?;
+        let base = match mapping.probe(what, at, used).and_then(|()| mapping.access(at, used, false)) {
+            Err(Error::Unreadable { .. }) => return Ok(Slot::Broken(0, 1)),
+            other => other?,
+        };
         // SAFETY: `access` checked the range; the cell's owner holds `&self`, so nobody writes it.
         let bytes = unsafe { std::slice::from_raw_parts(base.as_ptr(), used as usize) };
         let (sealed, seal) = bytes.split_at(used as usize - 8);
@@ -121,7 +125,7 @@ impl RawCell {
         } else if bytes.iter().all(|&b| b == 0) {
             Slot::Unwritten
         } else {
-            Slot::Broken { found, expected }
+            Slot::Broken(found, expected)
         })
     }
 
@@ -194,7 +198,8 @@ impl RawCell {
 enum Slot {
     Whole(u64, Vec<u8>),
     Unwritten,
-    Broken { found: u64, expected: u64 },
+    /// The seal found, and the one that would fit.
+    Broken(u64, u64),
 }
 
 fn word(bytes: &[u8]) -> u64 {
@@ -230,7 +235,7 @@ impl<T: Persist> TwoSlot<T> {
 
     fn cell(area: &Area) -> Result<RawCell> {
         const { T::LAYOUT };
-        if area.offset() % LINE != 0 {
+        if !area.offset().is_multiple_of(LINE) {
             return Err(Error::Unaligned { offset: area.offset(), align: LINE });
         }
         area.bytes(0, 0)?;

@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex};
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
 use pmem::{Options, Pool, TwoSlot};
 
-/// Larger than a line, so that it can tear at lines too.
-type Value = [u64; 10];
+/// With sequence and seal larger than a line, so that it can tear at lines too.
+type Value = [u64; 8];
 
 /// Updates of one cell, plain, staged or mirrored, with a restart between some.
-#[derive(Default)]
 pub struct Cell;
 
 /// One operation.
@@ -28,8 +27,10 @@ pub enum Op {
 /// The open pool and cell, with the number of the last value.
 pub struct Live {
     sim: Arc<Sim>,
-    state: Mutex<(Option<(Pool, TwoSlot<Value>)>, u64)>,
+    state: Mutex<State>,
 }
+
+type State = (Option<(Pool, TwoSlot<Value>)>, u64);
 
 fn value(n: u64) -> Value {
     std::array::from_fn(|i| n << 8 | i as u64)

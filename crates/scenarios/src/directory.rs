@@ -1,4 +1,5 @@
-//! The pool header: acknowledged regions are there, in their order, and the pool opens after any crash.
+//! The pool header: acknowledged regions are there, in their order, the pool opens after any crash, and if it says that it was closed
+//! cleanly then everything that was flushed before is there, drained or not.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,6 +18,8 @@ pub enum Op {
     Restart,
     /// Close the pool, open it again.
     Close,
+    /// Store and flush a word, and leave it to the close to drain it.
+    Note,
 }
 
 /// The open pool.
@@ -25,13 +28,22 @@ pub struct Live {
     state: Mutex<(Option<Pool>, u64)>,
 }
 
+/// What was promised.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Effect {
+    /// Region n is there.
+    Region(u64),
+    /// If the pool says it was closed cleanly, then after this note.
+    Note(u64),
+}
+
 fn name(n: u64) -> String {
     format!("region {n}")
 }
 
 impl Scenario for Directory {
     type Op = Op;
-    type Effect = u64;
+    type Effect = Effect;
     type State = Vec<String>;
     type Live = Live;
 
@@ -44,7 +56,8 @@ impl Scenario for Directory {
     }
 
     fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
-        Options::new().size(64 << 10).layout("test").create_on(sim.clone())?;
+        let pool = Options::new().size(64 << 10).layout("test").create_on(sim.clone())?;
+        pool.add_region("notes", 4096)?;
         Ok(())
     }
 
@@ -54,19 +67,29 @@ impl Scenario for Directory {
     }
 
     fn ops(&self, rng: &mut Rng) -> Vec<(usize, Op)> {
-        let kinds = [Op::Add, Op::Add, Op::Restart, Op::Close];
-        (0..7).map(|_| (0, kinds[rng.index(kinds.len())])).collect()
+        let kinds = [Op::Add, Op::Add, Op::Restart, Op::Close, Op::Note, Op::Note];
+        (0..9).map(|_| (0, kinds[rng.index(kinds.len())])).collect()
     }
 
-    fn step(&self, live: &Live, _: usize, op: &Op, ack: &Ack<u64>) -> Result<(), Error> {
+    fn step(&self, live: &Live, _: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
         let mut state = live.state.lock().map_err(|e| e.to_string())?;
         let Some(pool) = state.0.take() else { return Err("closed".into()) };
         let pool = match op {
             Op::Add => {
                 state.1 += 1;
-                let ticket = ack.begin(state.1);
+                let ticket = ack.begin(Effect::Region(state.1));
                 pool.add_region(&name(state.1), 4096)?;
                 ack.commit(ticket);
+                pool
+            }
+            Op::Note => {
+                state.1 += 1;
+                let mut notes = pool.region("notes")?.into_area()?;
+                let ticket = ack.begin(Effect::Note(state.1));
+                notes.put(0, &state.1)?;
+                notes.flush(0, 8)?;
+                ack.commit(ticket);
+                drop(notes);
                 pool
             }
             Op::Restart => {
@@ -93,15 +116,28 @@ impl Scenario for Directory {
         }
     }
 
-    fn check(&self, sim: &Arc<Sim>, history: &History<u64>) -> Result<Vec<String>, Violation> {
+    fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Vec<String>, Violation> {
         let pool = Options::new().layout("test").open_on(sim.clone()).map_err(Violation::detected)?;
         let info = pool.info();
-        let found: Vec<String> = info.regions.iter().map(|r| r.name.clone()).collect();
-        let numbers = history.acknowledged.iter().chain(&history.in_doubt);
-        let expected: Vec<String> = numbers.map(|n| name(*n)).collect();
-        let enough = found.len() >= history.acknowledged.len() && found.len() <= expected.len();
+        let found: Vec<String> = info.regions.iter().skip(1).map(|r| r.name.clone()).collect();
+        let regions = |effects: &[Effect]| -> Vec<String> {
+            effects.iter().filter_map(|e| if let Effect::Region(n) = e { Some(name(*n)) } else { None }).collect()
+        };
+        let acknowledged = regions(&history.acknowledged);
+        let expected = [acknowledged.clone(), regions(&history.in_doubt)].concat();
+        let enough = found.len() >= acknowledged.len() && found.len() <= expected.len();
         if !enough || found[..] != expected[..found.len()] {
             return Err(Violation::new(format!("regions {found:?}, expected {expected:?}")));
+        }
+        if pool.was_clean() {
+            let note = |effects: &[Effect]| {
+                effects.iter().rev().find_map(|e| if let Effect::Note(n) = e { Some(*n) } else { None })
+            };
+            let notes = pool.region("notes").and_then(|r| r.into_area()).map_err(Violation::detected)?;
+            let stored: u64 = *notes.get(0).map_err(Violation::detected)?;
+            if note(&history.acknowledged).is_some_and(|n| n > stored) {
+                return Err(Violation::new(format!("closed cleanly with note {stored}, history {history:?}")));
+            }
         }
         if info.generation < 2 {
             return Err(Violation::new(format!("generation {}", info.generation)));

@@ -1,5 +1,6 @@
 //! Objects, their allocator and its intents: every slot of the root table shows its last acknowledged object or the one being published,
-//! with all its contents, and the allocator's bitmap is exactly what is reachable: no leak, nothing handed out twice.
+//! with all its contents, and the allocator's bitmap is exactly what is reachable: no leak, nothing handed out twice. After recovery the
+//! program goes on publishing, so that what a crash left in the log meets new records.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,6 +26,8 @@ impl ObjectTable {
 #[repr(C)]
 struct Table {
     slots: [PPtr<Object>; SLOTS],
+    /// Set by the check itself, after it has looked.
+    probe: u64,
 }
 
 /// Start of every object in the table; filled up to `len` bytes with a pattern of `number`.
@@ -89,15 +92,15 @@ impl Scenario for ObjectTable {
     }
 
     fn capacity(&self) -> u64 {
-        80 << 10
+        64 << 10
     }
 
     fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
         let pool = Options::new().size(8 << 10).create_on(sim.clone())?;
         let heap = HeapOptions::chunk_bytes(4096)?;
-        let options = ObjectsOptions { heap_bytes: heap.region_bytes(6), log_bytes: 2 << 10, heap };
+        let options = ObjectsOptions { heap_bytes: heap.region_bytes(3), log_bytes: 1 << 10, heap };
         let objects = Objects::create(&pool, options)?;
-        let root = objects.reserve_value(&Table { slots: [PPtr::NULL; SLOTS] })?;
+        let root = objects.reserve_value(&Table { slots: [PPtr::NULL; SLOTS], probe: 0 })?;
         let ptr = root.ptr::<Table>();
         objects.lock().publish(&mut [Action::Alloc(root), Action::root(ptr)])?;
         objects.close()?;
@@ -141,7 +144,9 @@ impl Scenario for ObjectTable {
             Op::Put(at, len) => {
                 let number = live.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 let mut reserved = match objects.reserve(len, 8) {
-                    Err(pmem::Error::NoSpace { .. } | pmem::Error::Reserve { .. } | pmem::Error::HeapFull { .. }) => return Ok(()),
+                    Err(pmem::Error::NoSpace { .. } | pmem::Error::Reserve { .. } | pmem::Error::HeapFull { .. }) => {
+                        return Ok(());
+                    }
                     other => other?,
                 };
                 let new = reserved.ptr::<Object>();
@@ -242,6 +247,8 @@ impl Scenario for ObjectTable {
         if !same {
             return Err(Violation::new(format!("allocated {live:?}, reachable {reachable:?}")));
         }
+        let mut session = objects.lock();
+        session.publish(&mut [Action::Set(slot(root, SLOTS), table.probe + 1)]).map_err(Violation::detected)?;
         Ok(state)
     }
 }

@@ -99,7 +99,9 @@ impl Scenario for Resize {
                 *stored += 1;
                 let ticket = ack.begin((region.len(), *stored));
                 let name = region.name().to_owned();
-                let mut areas = std::mem::replace(region, pool.region("spare").or_else(|_| pool.add_region("spare", 1))?).into_areas();
+                let mut areas =
+                    std::mem::replace(region, pool.region("spare").or_else(|_| pool.add_region("spare", 1))?)
+                        .into_areas();
                 if let Some(area) = areas.last_mut() {
                     area.put(area.len() - 8, stored)?;
                     area.persist(area.len() - 8, 8)?;
@@ -149,7 +151,12 @@ impl Scenario for Resize {
         let longest = history.in_doubt.iter().map(|e| e.0).chain([len]).max().unwrap_or(len);
         let most = history.in_doubt.iter().map(|e| e.1).chain([stored]).max().unwrap_or(stored);
         let dense = words.iter().copied().eq(1..=words.len() as u64);
-        if region.len() < len || region.len() > longest || !dense || (words.len() as u64) < stored || words.len() as u64 > most {
+        if region.len() < len
+            || region.len() > longest
+            || !dense
+            || (words.len() as u64) < stored
+            || words.len() as u64 > most
+        {
             return Err(Violation::new(format!(
                 "{} bytes with words {words:?}; acknowledged {len} and {stored}, in doubt {:?}",
                 region.len(),

@@ -1,7 +1,10 @@
 //! Reserve, apply, release; resolve a pointer to the one live block it lies in.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::{AcqRel, Acquire, Release}};
+use std::sync::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Release},
+};
 
 use crate::Persist;
 use crate::alloc::central::{Central, ChunkId, chunk_id, extent_of, number_of};
@@ -112,7 +115,12 @@ impl HeapOptions {
     /// [`Error::Limit`].
     pub fn chunk_bytes(bytes: u64) -> Result<Self> {
         if !bytes.is_power_of_two() || !(1 << 12..=1 << 20).contains(&bytes) {
-            return Err(Error::Limit { what: "bytes per chunk (a power of two)", found: bytes, min: 1 << 12, max: 1 << 20 });
+            return Err(Error::Limit {
+                what: "bytes per chunk (a power of two)",
+                found: bytes,
+                min: 1 << 12,
+                max: 1 << 20,
+            });
         }
         Ok(Self { chunk_log2: bytes.ilog2() })
     }
@@ -221,11 +229,13 @@ impl Allocator {
     /// Those of [`Pool::add_region`].
     pub fn create(pool: &Pool, name: &str, bytes: u64, options: HeapOptions) -> Result<Self> {
         let bytes = bytes.max(options.region_bytes(1));
-        let region = pool.add_region_as(name, bytes, RegionKind::Heap, options.chunk_log2.into())?;
+        let chunk_log2 = options.chunk_log2;
+        let chunks_max = |offset, len| Ok(Geometry::fit(offset, len, chunk_log2, 0)?.chunks_max.into());
+        let region = pool.add_region_with(name, bytes, RegionKind::Heap, chunk_log2.into(), chunks_max)?;
         Self::with(pool, region)
     }
 
-    /// Opens the heap region of that name. Reads a line per extent; blocks are looked up at first use. Unretired intents must be
+    /// Opens the heap region of that name. Reads nothing of it; blocks are looked up at first use. Unretired intents must be
     /// applied before anything is reserved.
     ///
     /// # Errors
@@ -256,22 +266,15 @@ impl Allocator {
             areas: Mutex::new(Vec::new()),
             classes,
         };
-        for area in region.into_areas() {
-            heap.add_area(area)?;
+        for (area, chunks_max) in region.areas.into_iter().zip(region.details) {
+            heap.add_area(area, chunks_max)?;
         }
         Ok(heap)
     }
 
-    /// Takes an extent of the region over, formatting it if a crash came between its creation and this.
-    fn add_area(&self, mut area: Area) -> Result<()> {
-        let geometry = match Geometry::read(&area, self.chunk_log2, self.salt)? {
-            Some(geometry) => geometry,
-            None => {
-                let geometry = Geometry::fit(area.offset(), area.len(), self.chunk_log2, self.salt)?;
-                geometry.format(&mut area)?;
-                geometry
-            }
-        };
+    /// Takes an extent of the region over.
+    fn add_area(&self, area: Area, chunks_max: u64) -> Result<()> {
+        let geometry = Geometry::read(&area, self.chunk_log2, chunks_max, self.salt)?;
         let mut areas = self.areas.lock();
         let at = areas.len();
         let slot = self.extents.get(at).ok_or(Error::DirectoryFull { max: REGIONS_MAX })?;
@@ -549,7 +552,7 @@ impl Allocator {
             let used = chunk.reset_bits(blocks, |first| {
                 let bits = extent.geometry.bits(self.mapping(), number, first, blocks);
                 damaged |= bits.is_err();
-                bits.unwrap_or(u64::MAX & mask(blocks - first))
+                bits.unwrap_or(mask(blocks - first))
             });
             for back in 1..span {
                 extent.chunk(number + back).set_shape(Shape::Tail { back });
@@ -595,9 +598,12 @@ impl Allocator {
         };
         match geometry.table_word(mapping, number)? {
             Word::Unused => Ok(Shape::Free),
-            Word::Damaged(found) => {
-                Err(Error::Damaged { what: "chunk table word", offset: geometry.table_offset(number), found, expected: 0 })
-            }
+            Word::Damaged(found) => Err(Error::Damaged {
+                what: "chunk table word",
+                offset: geometry.table_offset(number),
+                found,
+                expected: 0,
+            }),
             Word::Head { .. } => match live_head(number)? {
                 None => Ok(Shape::Free),
                 Some((class, span)) => {
@@ -721,7 +727,7 @@ impl Allocator {
         let head = number.checked_sub(intent.back.into()).ok_or_else(damaged)?;
         let within = offset - extent.geometry.chunk_at(head);
         let index = within / info.size;
-        if within % info.size != 0
+        if !within.is_multiple_of(info.size)
             || index >= u64::from(info.blocks)
             || info.chunks != intent.span
             || u64::from(head) + u64::from(intent.span) > u64::from(extent.chunks.load(Acquire))
@@ -810,9 +816,7 @@ impl Allocator {
         let mut central = self.central.lock();
         // Only a cache takes blocks, and a span becomes a cache's under this lock: empty and nobody's stays so.
         let Shape::Head { span, .. } = chunk.shape() else { return };
-        if chunk.used.load(Acquire) != 0
-            || chunk.owner.compare_exchange(owner::PARTIAL, 0, AcqRel, Acquire).is_err()
-        {
+        if chunk.used.load(Acquire) != 0 || chunk.owner.compare_exchange(owner::PARTIAL, 0, AcqRel, Acquire).is_err() {
             return;
         }
         let Ok(extent) = self.extent(extent_of(id)) else { return };
@@ -849,7 +853,7 @@ impl Allocator {
     // ---- size -------------------------------------------------------------------------------------------------
 
     /// Makes the heap at least `bytes` bytes larger while it is in use: in place if it is the last in the pool and was larger
-    /// before, else by a further extent. Two barriers for the directory, one for the file's length, one for the extent.
+    /// before, else by a further extent. Two barriers for the directory, one for the file's length.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Reserve`], [`Error::DirectoryFull`]: the heap is then as before.
@@ -878,8 +882,10 @@ impl Allocator {
                 }
             }
         }
-        let area = self.pool.add_extent(&self.name, Geometry::bytes_for(chunks, self.chunk_log2))?;
-        self.add_area(area)
+        let bytes = Geometry::bytes_for(chunks, self.chunk_log2);
+        let chunks_max = |offset, len| Ok(Geometry::fit(offset, len, self.chunk_log2, 0)?.chunks_max.into());
+        let (area, chunks_max) = self.pool.add_extent(&self.name, bytes, chunks_max)?;
+        self.add_area(area, chunks_max)
     }
 
     /// Gives free chunks at the end of the pool back to the file system; returns how many bytes. Nothing moves. Looks at every chunk

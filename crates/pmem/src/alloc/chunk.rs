@@ -1,7 +1,10 @@
 //! What the allocator knows of a chunk in DRAM.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::{AcqRel, Acquire, Release}};
+use std::sync::atomic::{
+    AtomicU8, AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Acquire, Release},
+};
 
 use crate::alloc::media::mask;
 

@@ -1,8 +1,11 @@
 //! What the allocator keeps on media, per extent of its region:
 //!
 //! ```text
-//! | sealed header, 64 bytes | chunk table: a word per chunk | bitmaps: chunk/64 bytes per chunk | to a page | chunks |
+//! | chunk table: a word per chunk | bitmaps: chunk/64 bytes per chunk | to a page | chunks |
 //! ```
+//!
+//! How many chunks the table and the bitmaps have room for stands in the pool's directory: a zeroed extent is an empty one, and there is no
+//! header that a crash could tear.
 //!
 //! A *chunk* is free, the head of a span of blocks of one size, or a later part of such a span. Its table word says which and carries
 //! a check of its own; it only means something while the span has live blocks. The *bitmap* of a head has a bit per
@@ -10,27 +13,16 @@
 //! but only for a block named in an unretired intent, which recovery applies again). This is the only persistent state.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering::{AcqRel, Acquire, Release}};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire, Release},
+};
 
-use crate::Persist;
 use crate::alloc::classes::{Classes, HUGE};
 use crate::area::Area;
 use crate::error::{Error, Result};
 use crate::hash::splitmix;
 use crate::mapping::{FlushSet, Mapping, PAGE};
-use crate::persist::{bytes_of, from_bytes};
-
-const HEADER: u64 = 64;
-const KIND: u32 = 0x4845_4150; // "HEAP"
-const VERSION: u32 = 1;
-
-#[repr(C)]
-#[derive(Clone, Copy, Persist)]
-struct ExtentHeader {
-    chunk_log2: u64,
-    /// Chunks the table and the bitmaps have room for.
-    chunks_max: u64,
-}
 
 /// Where an extent has what. All offsets are from the start of the pool.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +57,7 @@ impl Geometry {
     /// The geometry of an extent of `len` bytes at `offset`, with as many chunks as fit.
     pub(crate) fn fit(offset: u64, len: u64, chunk_log2: u32, salt: u64) -> Result<Self> {
         let per_chunk = (1u64 << chunk_log2) + 8 + Self::bitmap_bytes(chunk_log2);
-        let mut chunks = len.saturating_sub(HEADER) / per_chunk;
+        let mut chunks = (len / per_chunk).min(1 << 31);
         while chunks > 0 {
             let geometry = Self::with(offset, chunks as u32, chunk_log2, salt);
             if geometry.chunks_at + (chunks << chunk_log2) <= offset + len {
@@ -73,7 +65,12 @@ impl Geometry {
             }
             chunks -= 1;
         }
-        Err(Error::Limit { what: "bytes of a heap extent", found: len, min: Self::bytes_for(1, chunk_log2), max: 1 << 47 })
+        Err(Error::Limit {
+            what: "bytes of a heap extent",
+            found: len,
+            min: Self::bytes_for(1, chunk_log2),
+            max: 1 << 47,
+        })
     }
 
     /// Bytes of an extent of `chunks` chunks.
@@ -83,52 +80,26 @@ impl Geometry {
     }
 
     fn with(offset: u64, chunks_max: u32, chunk_log2: u32, salt: u64) -> Self {
-        let table_at = offset + HEADER;
+        let table_at = offset;
         let bitmaps_at = table_at + (u64::from(chunks_max) * 8).next_multiple_of(64);
         let chunks_at = (bitmaps_at + u64::from(chunks_max) * Self::bitmap_bytes(chunk_log2)).next_multiple_of(PAGE);
         Self { offset, chunk_log2, chunks_max, chunks_at, table_at, bitmaps_at, salt }
     }
 
-    /// Writes the header of a zeroed extent and makes it persistent: one barrier.
-    pub(crate) fn format(&self, area: &mut Area) -> Result<()> {
-        let header = ExtentHeader { chunk_log2: self.chunk_log2.into(), chunks_max: self.chunks_max.into() };
-        area.write_sealed(0, KIND, VERSION, bytes_of(&header))?;
-        area.drain()?;
-        Ok(())
-    }
-
-    /// Reads the header back; `None` if the extent was never formatted.
-    pub(crate) fn read(area: &Area, chunk_log2: u32, salt: u64) -> Result<Option<Self>> {
-        area.probe("heap extent header", 0, HEADER.min(area.len()))?;
-        if area.bytes(0, HEADER as usize)?.iter().all(|&b| b == 0) {
-            return Ok(None);
+    /// The geometry of an extent made for `chunks_max` chunks, as the directory says.
+    pub(crate) fn read(area: &Area, chunk_log2: u32, chunks_max: u64, salt: u64) -> Result<Self> {
+        let damaged = |found, expected| {
+            Err(Error::Damaged { what: "heap extent geometry", offset: area.offset(), found, expected })
+        };
+        if chunks_max == 0 || chunks_max > 1 << 31 {
+            return damaged(chunks_max, 1);
         }
-        let payload = area.read_sealed(0, KIND, VERSION)?;
-        let header: ExtentHeader = from_bytes(payload).ok_or(Error::Damaged {
-            what: "heap extent header length",
-            offset: area.offset(),
-            found: payload.len() as u64,
-            expected: size_of::<ExtentHeader>() as u64,
-        })?;
-        let room = area.len() >> chunk_log2;
-        if header.chunk_log2 != u64::from(chunk_log2) || header.chunks_max == 0 || header.chunks_max > (1 << 31) {
-            return Err(Error::Damaged {
-                what: "heap extent geometry",
-                offset: area.offset(),
-                found: header.chunks_max,
-                expected: room,
-            });
+        let geometry = Self::with(area.offset(), chunks_max as u32, chunk_log2, salt);
+        let end = area.offset() + area.len();
+        if geometry.chunks_at > end {
+            return damaged(area.len(), geometry.chunks_at - area.offset());
         }
-        let geometry = Self::with(area.offset(), header.chunks_max as u32, chunk_log2, salt);
-        if geometry.chunks_at > area.offset() + area.len() {
-            return Err(Error::Damaged {
-                what: "heap extent length",
-                offset: area.offset(),
-                found: area.len(),
-                expected: geometry.chunks_at - area.offset(),
-            });
-        }
-        Ok(Some(geometry))
+        Ok(geometry)
     }
 
     /// Chunks that an extent of `len` bytes has.
@@ -174,7 +145,14 @@ impl Geometry {
     }
 
     /// Makes the table describe this span; stores only what differs. The caller flushes.
-    pub(crate) fn write_span(&self, mapping: &Mapping, head: u32, class: u8, span: u32, lines: &mut FlushSet) -> Result<()> {
+    pub(crate) fn write_span(
+        &self,
+        mapping: &Mapping,
+        head: u32,
+        class: u8,
+        span: u32,
+        lines: &mut FlushSet,
+    ) -> Result<()> {
         for back in 0..span {
             let word = if back == 0 { Word::Head { class, span } } else { Word::Tail { back } };
             let (offset, value) = (self.table_at + u64::from(head + back) * 8, self.word_for(head + back, word));
@@ -195,7 +173,14 @@ impl Geometry {
     }
 
     /// Sets or clears a block's bit, in both copies. The caller flushes; doing it twice is harmless.
-    pub(crate) fn write_bit(&self, mapping: &Mapping, head: u32, index: u32, live: bool, lines: &mut FlushSet) -> Result<()> {
+    pub(crate) fn write_bit(
+        &self,
+        mapping: &Mapping,
+        head: u32,
+        index: u32,
+        live: bool,
+        lines: &mut FlushSet,
+    ) -> Result<()> {
         let at = self.pair_at(head, index);
         for offset in [at, at + 8] {
             let word = atomic(mapping, offset, true)?;
@@ -235,7 +220,15 @@ impl Geometry {
     }
 
     /// Checks that a span found in the table lies inside the extent and its tail words agree.
-    pub(crate) fn check_span(&self, mapping: &Mapping, head: u32, class: u8, span: u32, chunks: u32, classes: &Classes) -> Result<()> {
+    pub(crate) fn check_span(
+        &self,
+        mapping: &Mapping,
+        head: u32,
+        class: u8,
+        span: u32,
+        chunks: u32,
+        classes: &Classes,
+    ) -> Result<()> {
         let offset = self.table_offset(head);
         let proper = classes.get(class, span).is_some_and(|c| c.chunks == span);
         if !proper || u64::from(head) + u64::from(span) > u64::from(chunks) {

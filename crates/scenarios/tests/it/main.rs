@@ -6,7 +6,7 @@ use crash::{Config, Model};
 use scenarios::Named;
 
 fn config(seed: u64) -> Config {
-    Config::seeded(seed).budget(20_000)
+    Config::seeded(seed).budget(60_000).point_budget(1_500)
 }
 
 fn clean(named: &Named, config: &Config) {

@@ -1,0 +1,3 @@
+//! Integration tests of crate `pmem`.
+
+mod persist;
