@@ -160,26 +160,21 @@ fn claim_id() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     #[test]
     fn counts_of_many_threads_are_exact() {
-        let counters = Arc::new(Counters::new());
+        let counters = Counters::new();
         for _ in 0..3 {
-            let workers: Vec<_> = (0..100)
-                .map(|_| {
-                    let counters = Arc::clone(&counters);
-                    std::thread::spawn(move || {
+            std::thread::scope(|scope| {
+                for _ in 0..100 {
+                    scope.spawn(|| {
                         for _ in 0..1000 {
                             counters.flushed(2);
                             counters.drained();
                         }
-                    })
-                })
-                .collect();
-            for w in workers {
-                w.join().expect("worker");
-            }
+                    });
+                }
+            });
         }
         let sum = counters.sum();
         assert_eq!((sum.flushed_lines, sum.drains), (600_000, 300_000));

@@ -67,36 +67,27 @@ impl GroupSync {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
     use std::sync::atomic::AtomicU64;
-    use std::sync::{Arc, Barrier};
 
     #[test]
     fn waiting_threads_share_syncs_and_each_starts_after_its_request() {
-        let group = Arc::new(GroupSync::default());
-        let (clock, syncs) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let start = Arc::new(Barrier::new(32));
-        let workers: Vec<_> = (0..32)
-            .map(|_| {
-                let (group, clock, syncs, start) =
-                    (Arc::clone(&group), Arc::clone(&clock), Arc::clone(&syncs), Arc::clone(&start));
-                std::thread::spawn(move || {
+        let (group, syncs, start) = (GroupSync::default(), AtomicU64::new(0), Barrier::new(32));
+        std::thread::scope(|scope| {
+            for _ in 0..32 {
+                scope.spawn(|| {
                     start.wait();
                     for _ in 0..20 {
-                        group
-                            .wait(|| {
-                                clock.fetch_add(1, Ordering::SeqCst);
-                                syncs.fetch_add(1, Ordering::SeqCst);
-                                std::thread::sleep(std::time::Duration::from_millis(1));
-                                Ok(())
-                            })
-                            .expect("sync");
+                        let sync = || {
+                            syncs.fetch_add(1, Ordering::SeqCst);
+                            std::thread::sleep(std::time::Duration::from_millis(1));
+                            Ok(())
+                        };
+                        group.wait(sync).expect("sync");
                     }
-                })
-            })
-            .collect();
-        for w in workers {
-            w.join().expect("worker");
-        }
+                });
+            }
+        });
         let syncs = syncs.load(Ordering::SeqCst);
         assert!((20..=320).contains(&syncs), "{syncs} syncs for 640 drains of 32 threads");
     }
