@@ -220,6 +220,7 @@ impl Ring {
             self.area.mapping().flush(self.area.offset() + at, 8, here())?;
         }
         if torn || !recovered.records.is_empty() {
+            self.mark.settle()?;
             self.area.mapping().drain(here())?;
         }
         Ok(())

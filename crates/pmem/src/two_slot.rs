@@ -134,17 +134,25 @@ impl RawCell {
         if let Some(last) = self.in_flight.take()
             && !mapping.moment().is_after(last)
         {
-            // Else both slots would be in flight. Flushed again, since the last writer may have been another thread.
-            let at = self.offset + self.current * Self::stride(self.value_len);
-            mapping.flush(at, Self::padded(self.value_len) + 16, here())?;
-            if std::mem::take(&mut self.torn) {
-                self.erase_seal(mapping, 1 - self.current)?;
-            }
+            // Else both slots would be in flight.
+            self.settle(mapping)?;
             mapping.drain(here())?;
         }
         self.sequence += 1;
         self.current = 1 - self.current;
         self.write(mapping, self.current, value)
+    }
+
+    /// Makes what was read at open the truth with the caller's next drain: the winner, which a cache may have kept from the media, is
+    /// flushed again (by this thread, whoever wrote it), and a torn slot loses its seal.
+    fn settle(&mut self, mapping: &Mapping) -> Result<()> {
+        let at = self.offset + self.current * Self::stride(self.value_len);
+        mapping.flush(at, Self::padded(self.value_len) + 16, here())?;
+        if std::mem::take(&mut self.torn) {
+            self.erase_seal(mapping, 1 - self.current)?;
+        }
+        self.in_flight = Some(mapping.moment());
+        Ok(())
     }
 
     fn erase_seal(&self, mapping: &Mapping, slot: u64) -> Result<()> {
@@ -308,6 +316,12 @@ impl<T: Persist> TwoSlot<T> {
         let moment = self.cell.stage(self.area.mapping(), bytes_of(value))?;
         self.value = *value;
         Ok(moment)
+    }
+
+    /// Flushes what [`open`](Self::open) read: with the caller's next drain it is persistent, whatever a cache had kept. Without this the
+    /// first update costs a barrier more.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        self.cell.settle(self.area.mapping())
     }
 
     /// Gives the range back.

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
 use pmem::{Options, Pool, TwoSlot};
 
-/// With sequence and seal larger than a line, so that it can tear at lines too.
-type Value = [u64; 8];
+/// The number of the update, and a word that proves it. Small, so that every way to tear two updates on top of each other is explored.
+type Value = [u64; 2];
 
 /// Updates of one cell, plain, staged or mirrored, with a restart between some.
 pub struct Cell;
@@ -32,8 +32,9 @@ pub struct Live {
 
 type State = (Option<(Pool, TwoSlot<Value>)>, u64);
 
-fn value(n: u64) -> Value {
-    std::array::from_fn(|i| n << 8 | i as u64)
+/// Updates made by the check itself, after it has looked, count up in the low byte.
+fn value(n: u64, probe: u64) -> Value {
+    [n << 8 | probe & 0xff, !n]
 }
 
 fn open(sim: &Arc<Sim>) -> pmem::Result<(Pool, TwoSlot<Value>)> {
@@ -53,12 +54,13 @@ impl Scenario for Cell {
     }
 
     fn capacity(&self) -> u64 {
-        16 << 10
+        20 << 10
     }
 
     fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
         let pool = Options::new().size(16 << 10).create_on(sim.clone())?;
-        TwoSlot::create(pool.add_region("cell", TwoSlot::<Value>::SIZE)?.into_area()?, &value(0))?;
+        TwoSlot::create(pool.add_region("cell", TwoSlot::<Value>::SIZE)?.into_area()?, &value(0, 0))?;
+        crate::witness::create(&pool)?;
         Ok(())
     }
 
@@ -83,12 +85,12 @@ impl Scenario for Cell {
         let Some((pool, cell)) = &mut state.0 else { return Err("closed".into()) };
         let ticket = ack.begin(n);
         match op {
-            Op::Update => cell.update(&value(n))?,
-            Op::Mirror => cell.update_mirrored(&value(n))?,
+            Op::Update => cell.update(&value(n, 0))?,
+            Op::Mirror => cell.update_mirrored(&value(n, 0))?,
             Op::Stage | Op::Restart => {
                 // Twice, as an engine does that settles faster than it forces: both are covered by the drain behind.
-                cell.stage(&value(n))?;
-                cell.stage(&value(n))?;
+                cell.stage(&value(n, 0))?;
+                cell.stage(&value(n, 0))?;
                 pool.drain()?;
             }
         }
@@ -106,16 +108,18 @@ impl Scenario for Cell {
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<u64>) -> Result<u64, Violation> {
-        let (_pool, cell) = open(sim).map_err(Violation::detected)?;
+        let (pool, mut cell) = open(sim).map_err(Violation::detected)?;
         let found = cell.get();
-        let n = found[0] >> 8;
-        if found != value(n) {
+        let (n, probe) = (found[0] >> 8, found[0] & 0xff);
+        if found != value(n, probe) {
             return Err(Violation::new(format!("torn value {found:x?}")));
         }
         let last = history.acknowledged.last().copied().unwrap_or(0);
         if n != last && !history.in_doubt.contains(&n) {
             return Err(Violation::new(format!("value {n}, acknowledged {last}, in doubt {:?}", history.in_doubt)));
         }
+        crate::witness::note(&pool, n)?;
+        cell.update(&value(n, probe + 1)).map_err(Violation::detected)?;
         Ok(n)
     }
 }

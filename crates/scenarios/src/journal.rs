@@ -81,7 +81,7 @@ impl Scenario for Journal {
     }
 
     fn capacity(&self) -> u64 {
-        16 << 10
+        20 << 10
     }
 
     fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
@@ -89,6 +89,7 @@ impl Scenario for Journal {
         let area = pool.add_region("ring", RING)?.into_area()?;
         // Small, so that it wraps around often.
         Ring::create(area.split_at(RING)?.0)?;
+        crate::witness::create(&pool)?;
         Ok(())
     }
 
@@ -164,7 +165,7 @@ impl Scenario for Journal {
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Vec<u64>, Violation> {
-        let (_pool, mut ring, found) = open(sim).map_err(Violation::detected)?;
+        let (pool, mut ring, found) = open(sim).map_err(Violation::detected)?;
         let mut survived: Vec<u64> = found.records.iter().map(|r| number(&ring, r)).collect::<Result<_, _>>()?;
         let probes = survived.iter().filter(|n| **n >= PROBE).count();
         survived.truncate(survived.len() - probes);
@@ -199,6 +200,7 @@ impl Scenario for Journal {
                 _ => lost,
             });
         }
+        crate::witness::note(&pool, end)?;
         for len in [8, 60] {
             let bytes = payload(PROBE + len as u64, len);
             match ring.append(&[&bytes]) {

@@ -11,6 +11,7 @@ mod journal;
 mod objects;
 mod resize;
 mod sealed;
+mod witness;
 
 pub use cell::Cell;
 pub use directory::Directory;

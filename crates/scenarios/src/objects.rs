@@ -92,11 +92,12 @@ impl Scenario for ObjectTable {
     }
 
     fn capacity(&self) -> u64 {
-        64 << 10
+        68 << 10
     }
 
     fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
         let pool = Options::new().size(8 << 10).create_on(sim.clone())?;
+        crate::witness::create(&pool)?;
         let heap = HeapOptions::chunk_bytes(4096)?;
         let options = ObjectsOptions { heap_bytes: heap.region_bytes(3), log_bytes: 1 << 10, heap };
         let objects = Objects::create(&pool, options)?;
@@ -194,7 +195,7 @@ impl Scenario for ObjectTable {
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Vec<u64>, Violation> {
-        let (objects, _pool) = open(sim).map_err(Violation::detected)?;
+        let (objects, pool) = open(sim).map_err(Violation::detected)?;
         let session = objects.lock();
         let (root, table) = table(&session).map_err(Violation::detected)?;
         let mut expected = [0; SLOTS];
@@ -247,6 +248,8 @@ impl Scenario for ObjectTable {
         if !same {
             return Err(Violation::new(format!("allocated {live:?}, reachable {reachable:?}")));
         }
+        let digest = state.iter().fold(7u64, |h, n| h.wrapping_mul(0x1_0000_01b3) ^ n) >> 1;
+        crate::witness::note(&pool, digest)?;
         let mut session = objects.lock();
         session.publish(&mut [Action::Set(slot(root, SLOTS), table.probe + 1)]).map_err(Violation::detected)?;
         Ok(state)
