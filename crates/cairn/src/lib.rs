@@ -22,3 +22,8 @@
 #![forbid(unsafe_code)]
 
 pub use pmem;
+
+/// The README's example, compiled and run with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

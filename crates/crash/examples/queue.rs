@@ -80,9 +80,12 @@ impl Queue {
         pool.add_region("queue", REGION_BYTES).map(drop) // new regions are zero: an empty queue
     }
 
-    /// Opens the queue of a pool. Nothing to recover: the two numbers say it all.
+    /// Opens the queue of a pool. The two numbers say it all, but a process that was killed may have left them in a cache only: they are
+    /// made persistent before anybody acts on them.
     pub fn open(pool: &Pool, how: Push) -> pmem::Result<Self> {
-        Ok(Self { area: pool.region("queue")?.into_area()?, how })
+        let area = pool.region("queue")?.into_area()?;
+        area.persist(HEAD, SLOTS)?;
+        Ok(Self { area, how })
     }
 
     fn word(&self, at: u64) -> pmem::Result<u64> {

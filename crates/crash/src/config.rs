@@ -135,6 +135,12 @@ pub struct Config {
     pub shrink: bool,
     /// A recovered pool, recovered again, must show the same state.
     pub stable: bool,
+    /// At each crash point the process is also killed while the power stays, and fails later.
+    pub kills: bool,
+    /// After so many seconds the exploration ends with the next crash point.
+    pub seconds: Option<u64>,
+    /// Milliseconds after which a thread that is not heard of counts as waiting for one that waits for its turn.
+    pub silence_ms: u64,
     /// Flushes and drains that are left out.
     pub muted: Vec<Barrier>,
 }
@@ -165,6 +171,9 @@ impl Config {
             stop_at_first: true,
             shrink: true,
             stable: true,
+            kills: true,
+            seconds: None,
+            silence_ms: 10_000,
             muted: Vec::new(),
         }
     }
@@ -194,6 +203,17 @@ impl Config {
         shrink: bool,
         /// Whether a recovered pool must show the same state when recovered again.
         stable: bool,
+        /// Whether the process is killed too, at each crash point, with everything it stored still in the caches.
+        kills: bool,
+        /// How long a thread may be silent before a lock that the scheduler cannot see is suspected.
+        silence_ms: u64,
+    }
+
+    /// Ends the exploration at the first crash point after so many seconds. What it covers then depends on the machine.
+    #[must_use]
+    pub fn seconds(mut self, seconds: u64) -> Self {
+        self.seconds = Some(seconds);
+        self
     }
 
     /// Lets the `n`-th drain of the program fail (the first is 1).

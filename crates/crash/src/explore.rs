@@ -1,11 +1,13 @@
 //! Explores one crash point: recovers its images one after the other, inside the very call that was interrupted.
 
 mod finding;
+mod kill;
 mod leaf;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use pmem::sim::Site;
@@ -13,20 +15,18 @@ use pmem::sim::Site;
 use crate::config::{Barrier, Config, Kind};
 use crate::image::{PlainMap, mix_pair};
 use crate::oracle::{Ack, History};
-use crate::report::{Coverage, INCOMPLETE_MAX, Report};
+use crate::report::{Coverage, INCOMPLETE_MAX, Report, VIOLATIONS_MAX};
+use crate::run::now;
 use crate::scenario::Scenario;
 use crate::sim::{Hook, Sim, as_thread};
 use crate::violation::Violation;
 use crate::walk::Walk;
 
-/// Violations kept at most.
-const VIOLATIONS_MAX: usize = 16;
-
 /// What has been counted and seen so far, over all schedules.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) report: Report,
-    images: PlainMap<()>,
+    pub(crate) images: PlainMap<()>,
 }
 
 /// Explores the crash points of one workload.
@@ -37,6 +37,10 @@ pub(crate) struct Explorer<S: Scenario> {
     schedule: u64,
     /// Recoveries after which no further crash point is explored.
     budget: u64,
+    /// The time after which none is.
+    deadline: Option<Instant>,
+    /// Moves with every recovery.
+    pub(crate) pulse: Arc<AtomicU64>,
     pub(crate) ack: Ack<S::Effect>,
     pub(crate) ops: Vec<(usize, S::Op)>,
     /// Indices of the operations begun, in order.
@@ -59,6 +63,8 @@ pub(crate) struct Explorer<S: Scenario> {
 struct Level<T> {
     child: Option<Arc<Sim>>,
     stable: PlainMap<T>,
+    /// What a recovery showed after the process was killed: every power failure right behind it must show the same.
+    expected: Option<T>,
     since_stray: u64,
 }
 
@@ -67,6 +73,7 @@ struct Frame {
     kind: Kind,
     site: Option<Site>,
     number: u64,
+    killed: bool,
     child: Arc<Sim>,
 }
 
@@ -90,16 +97,19 @@ impl<S: Scenario> Explorer<S> {
         config: &Config,
         schedule: u64,
         budget: u64,
+        deadline: Option<Instant>,
         ops: Vec<(usize, S::Op)>,
         tally: &Arc<Mutex<Tally>>,
     ) -> Arc<Self> {
-        let level = |_| Mutex::new(Level { child: None, stable: PlainMap::default(), since_stray: 0 });
+        let level = |_| Mutex::new(Level { child: None, stable: PlainMap::default(), expected: None, since_stray: 0 });
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             scenario: Arc::clone(scenario),
             config: config.clone(),
             schedule,
             budget,
+            deadline,
+            pulse: Arc::default(),
             ack: Ack::default(),
             ops,
             started: Mutex::default(),
@@ -161,15 +171,20 @@ impl<S: Scenario> Explorer<S> {
         if passed_over || depth > self.config.depth || (depth > 1 && self.shallow.load(Relaxed)) {
             return;
         }
-        let Some((number, budget)) = self.admit(depth, sim) else { return };
+        if depth == 1 && self.deadline.is_some_and(|deadline| now() >= deadline) {
+            self.tally.lock().report.timed_out = true;
+            self.stop.store(true, Relaxed);
+            return;
+        }
+        let key = mix_pair(sim.crash_key(), self.ack.version());
+        let Some((number, budget)) = self.admit(depth, key) else { return };
         let scheduler = pmem::sync::set_scheduler(None);
-        as_thread(0, || self.explore(depth, sim, kind, site, number, budget));
+        as_thread(0, || self.explore(depth, sim, (kind, site, number), budget, None));
         pmem::sync::set_scheduler(scheduler);
     }
 
     /// Counts a crash point; its number and budget, unless it can show nothing new or the budget is spent.
-    fn admit(&self, depth: usize, sim: &Sim) -> Option<(u64, u64)> {
-        let key = mix_pair(sim.crash_key(), self.ack.version());
+    fn admit(&self, depth: usize, key: u64) -> Option<(u64, u64)> {
         let mut visited = self.visited.lock();
         // Seen deeper down, it was explored with a smaller budget and fewer crashes of its recoveries.
         let repeat = visited.get(&key).is_some_and(|&seen| seen <= depth);
@@ -195,17 +210,26 @@ impl<S: Scenario> Explorer<S> {
         Some((*points, budget.min(left)))
     }
 
-    fn explore(&self, depth: usize, sim: &Sim, kind: Kind, site: Option<Site>, number: u64, budget: u64) {
+    fn explore(
+        &self,
+        depth: usize,
+        sim: &Sim,
+        (kind, site, number): (Kind, Option<Site>, u64),
+        budget: u64,
+        expected: Option<S::State>,
+    ) {
         let mut level = self.levels[depth - 1].lock();
         level.stable.clear();
+        let killed_before = expected.is_some();
+        level.expected = expected;
         if depth == 1 {
             *self.history.lock() = Arc::new(self.ack.history());
         }
         let history = Arc::clone(&self.history.lock());
         let image = Arc::new(sim.crash_image());
         let child = level.child.take().unwrap_or_else(|| self.new_child(depth));
-        child.mount(image);
-        self.frames.lock().push(Frame { kind, site, number, child: Arc::clone(&child) });
+        child.mount(Arc::clone(&image));
+        self.frames.lock().push(Frame { kind, site, number, killed: false, child: Arc::clone(&child) });
         level.child = Some(Arc::clone(&child));
 
         let mut walk = Walk::new(budget, mix_pair(self.config.seed, number));
@@ -227,10 +251,15 @@ impl<S: Scenario> Explorer<S> {
         }
         let nested = if depth == 1 { self.nested_finding.lock().take() } else { None };
         if let Some(nested) = nested {
-            self.report_simplest(&child, &mut level, nested, budget, number, &history);
+            self.report_simplest(sim, &image, &child, &mut level, nested, budget, number, &history);
         }
         if clean && depth == 1 && self.config.faults > 0 {
             self.plant_faults(&child, sim, number, &history);
+        }
+        level.expected = None;
+        // A second kill right behind the first finds what the first one found.
+        if clean && self.config.kills && !killed_before && !self.stopped() {
+            self.kill(depth, sim, &image, &child, &mut level, &history);
         }
         self.frames.lock().pop();
         // A program that kept its memory open after its check could still store there: such a memory is not used again.

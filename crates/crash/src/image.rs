@@ -38,6 +38,17 @@ impl Unit {
     }
 }
 
+/// What outlives a process that is killed, as long as the power stays.
+#[derive(Debug)]
+pub(crate) struct Cached {
+    /// Stored, and not on the media.
+    pub(crate) lines: Vec<Line>,
+    /// The last interval of these changes.
+    pub(crate) interval: u32,
+    /// Length of the file, and its lengths not yet on the media; `None` while nobody has asked for it.
+    pub(crate) len: Option<(u64, Vec<u64>)>,
+}
+
 /// All images of one crash point.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
@@ -53,6 +64,8 @@ pub(crate) struct Image {
     pub(crate) lens: Vec<u64>,
     /// The unit of each open word, by word.
     pub(crate) open: Vec<(u32, u32)>,
+    /// A process was killed, and nothing else happened: the media is as described above, the memory is ahead of it.
+    pub(crate) cached: Option<Cached>,
 }
 
 impl Image {

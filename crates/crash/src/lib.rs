@@ -3,7 +3,8 @@
 //!
 //! A [`Scenario`] (or three closures given to [`explore`]) says what the program does, what it promises (through [`Ack`]) and
 //! how a recovered state is judged. [`run`] then lets the power fail at every drain, in all the ways that a [`Model`] of
-//! the media knows, recovers each image, and holds it against the promises.
+//! the media knows, recovers each image, and holds it against the promises. It also kills the process there, while the power stays:
+//! recovery then finds everything in the caches, and what it acts on or reports must outlive the power failure that comes later.
 //!
 //! # The way of a crash
 //!
@@ -13,6 +14,7 @@
 //! | `run` | one workload from setup to its end, on threads under `schedule` |
 //! | `sim` | the memory ([`Sim`]); flushes and drains arrive here, `pending` keeps what the media may not have |
 //! | `explore` | a drain is a crash point: `image` says what it may leave, `walk` in which order that is recovered |
+//! | `explore::kill` | the process is killed there instead, and the power fails behind its recovery |
 //! | `decide` | recovery reads an open word: it gets its value only now, so that unread words do not multiply the states |
 //! | `oracle` | what was promised by then: [`History`] |
 //! | `fault` | the same with a fault of the medium |
@@ -44,6 +46,9 @@
 //!     .check(|sim, history| {
 //!         let word = |offset| sim.load(offset).map_err(Violation::detected);
 //!         let valid = word(128)? == 1;
+//!         // A killed process may have left the flag in a cache only: what is reported must stay.
+//!         sim.flush(128, 8);
+//!         sim.drain().map_err(Violation::detected)?;
 //!         let found = if valid { Some((word(0)?, word(64)?)) } else { None };
 //!         match (found, history.acknowledged.first()) {
 //!             (None, Some(lost)) => Err(Violation::new(format!("{lost} is lost"))),
@@ -85,7 +90,7 @@ pub use mutate::{MutationReport, mutate};
 pub use oracle::{Ack, History, Ticket};
 pub use report::{Coverage, Report};
 pub use rng::Rng;
-pub use run::{run, run_shared};
+pub use run::{run, run_failing_drains, run_shared};
 pub use scenario::{Error, Scenario};
 pub use sim::{Sim, as_thread};
 pub use violation::{CrashPoint, Lost, Violation};

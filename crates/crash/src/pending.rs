@@ -23,7 +23,7 @@ pub(crate) struct Change {
 }
 
 /// The changes of one line, oldest first.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
     pub(crate) index: u32,
     pub(crate) changes: Vec<Change>,
@@ -60,6 +60,17 @@ impl Pending {
 
     pub(crate) fn push(&mut self, word: usize, value: u64, interval: u32) {
         let index = word / LINE_WORDS;
+        let change = Change { word: (word % LINE_WORDS) as u8, lost: false, interval, value, threads: 0 };
+        self.line_mut(index).changes.push(change);
+    }
+
+    /// Takes over a line of a process that was killed: what its threads had in flight, no drain of others covers.
+    pub(crate) fn adopt(&mut self, line: &Line) {
+        let changes = line.changes.iter().map(|change| Change { threads: 0, ..change.clone() });
+        self.line_mut(line.index as usize).changes.extend(changes);
+    }
+
+    fn line_mut(&mut self, index: usize) -> &mut Line {
         if self.slots[index] == NONE {
             if self.live == self.lines.len() {
                 self.lines.push(Line::default());
@@ -68,8 +79,7 @@ impl Pending {
             self.lines[self.live].index = index as u32;
             self.live += 1;
         }
-        let change = Change { word: (word % LINE_WORDS) as u8, lost: false, interval, value, threads: 0 };
-        self.lines[self.slots[index] as usize].changes.push(change);
+        &mut self.lines[self.slots[index] as usize]
     }
 
     pub(crate) fn holds(&self, word: usize) -> bool {
@@ -117,6 +127,16 @@ impl Pending {
         }
     }
 
+    /// The words from `first` to `last` are stored again: what a failed sync gave up there is dirty once more.
+    pub(crate) fn rewrite(&mut self, first: usize, last: usize) {
+        let words = first..=last;
+        for line in &mut self.lines[..self.live] {
+            let start = line.index as usize * LINE_WORDS;
+            let again = line.changes.iter_mut().filter(|c| words.contains(&(start + usize::from(c.word))));
+            again.for_each(|change| change.lost = false);
+        }
+    }
+
     /// A sync failed: what it would have made persistent never will be by a later one.
     pub(crate) fn fail(&mut self, mask: u64, model: Model) {
         for line in &mut self.lines[..self.live] {
@@ -157,7 +177,9 @@ impl Pending {
                 // Which changes share an interval matters only where a line keeps their order.
                 let later = matches!(model, Model::Lines) && change.interval != interval;
                 interval = change.interval;
-                content = mix_pair(content ^ u64::from(later), mix_pair(u64::from(change.word) + 1, change.value));
+                // What a failed sync gave up, only a process that finds it in the cache can tell.
+                let place = u64::from(change.word) + 1 + (u64::from(change.lost) << 8);
+                content = mix_pair(content ^ u64::from(later), mix_pair(place, change.value));
             }
             sum ^= mix_pair(content, 0x5851_F42D_4C95_7F2D);
         }

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Barrier, Model};
 use crate::violation::Violation;
 
+/// Violations kept at most.
+pub(crate) const VIOLATIONS_MAX: usize = 16;
 /// Incomplete crash points listed at most.
 pub(crate) const INCOMPLETE_MAX: usize = 20;
 
@@ -43,6 +45,18 @@ pub struct Report {
     pub nested_complete: u64,
     /// Crash points inside recoveries that could leave nothing an earlier one could not.
     pub nested_repeats: u64,
+    /// Recoveries after the process was killed: everything stored is in the caches, and the power fails later.
+    #[serde(default)]
+    pub kills: u64,
+    /// Drains of the program, in the workload that had most.
+    #[serde(default)]
+    pub drains: u64,
+    /// The drain that was made to fail.
+    #[serde(default)]
+    pub fail_drain: Option<u64>,
+    /// The time was up before the end.
+    #[serde(default)]
+    pub timed_out: bool,
     /// Faults of the medium planted.
     pub faults: u64,
     /// Those answered by a clear error; the others did no harm.
@@ -72,6 +86,37 @@ pub struct Coverage {
 }
 
 impl Report {
+    /// Adds what another schedule of the same exploration counted and found; not the distinct states.
+    pub(crate) fn add(&mut self, other: Report) {
+        let sums = [
+            (&mut self.schedules, other.schedules),
+            (&mut self.points, other.points),
+            (&mut self.complete, other.complete),
+            (&mut self.repeats, other.repeats),
+            (&mut self.unexplored, other.unexplored),
+            (&mut self.recoveries, other.recoveries),
+            (&mut self.stability, other.stability),
+            (&mut self.nested, other.nested),
+            (&mut self.nested_complete, other.nested_complete),
+            (&mut self.nested_repeats, other.nested_repeats),
+            (&mut self.kills, other.kills),
+            (&mut self.faults, other.faults),
+            (&mut self.faults_detected, other.faults_detected),
+            (&mut self.diverged, other.diverged),
+        ];
+        sums.into_iter().for_each(|(sum, more)| *sum += more);
+        self.drains = self.drains.max(other.drains);
+        self.timed_out |= other.timed_out;
+        self.incomplete.extend(other.incomplete);
+        self.incomplete.sort_by(|a, b| b.of_about.total_cmp(&a.of_about));
+        self.incomplete.truncate(INCOMPLETE_MAX);
+        self.barriers.extend(other.barriers);
+        self.barriers.sort();
+        self.barriers.dedup();
+        self.violations.extend(other.violations);
+        self.violations.truncate(VIOLATIONS_MAX);
+    }
+
     /// The first violation.
     #[must_use]
     pub fn violation(&self) -> Option<&Violation> {
@@ -82,6 +127,7 @@ impl Report {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.unexplored == 0
+            && !self.timed_out
             && self.complete + self.repeats == self.points
             && self.nested_complete + self.nested_repeats == self.nested
     }
@@ -132,6 +178,15 @@ impl fmt::Display for Report {
             self.time_ms,
             self.states_per_minute()
         )?;
+        if let Some(n) = self.fail_drain {
+            writeln!(f, "  drain {n} of the program fails")?;
+        }
+        if self.kills > 0 {
+            writeln!(f, "  the process killed {} times", self.kills)?;
+        }
+        if self.timed_out {
+            writeln!(f, "  the time was up: later crash points were not explored")?;
+        }
         if self.faults > 0 {
             writeln!(f, "  faults of the medium {}, {} answered by an error", self.faults, self.faults_detected)?;
         }

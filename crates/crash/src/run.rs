@@ -1,6 +1,8 @@
 //! Runs a workload, on as many threads as it names, with the explorer behind its memory.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -29,28 +31,12 @@ pub fn run<S: Scenario>(scenario: S, config: &Config) -> Report {
 /// Explores a scenario that others use too.
 pub fn run_shared<S: Scenario>(scenario: &Arc<S>, config: &Config) -> Report {
     let began = now();
-    let tally = Arc::new(Mutex::new(Tally::default()));
-    let mut barriers = Vec::new();
-    for schedule in 0..config.schedules.max(1) {
-        let seed = schedule_seed(config, schedule);
-        let ops = scenario.ops(&mut Rng::seeded(seed));
-        // Each schedule gets its share, and what earlier ones left over.
-        let budget = config.budget.saturating_mul(schedule + 1) / config.schedules.max(1);
-        let explorer = Explorer::new(scenario, config, schedule, budget, ops, &tally);
-        one(scenario, config, &explorer, seed);
-        barriers.extend(explorer.barriers());
-        tally.lock().report.schedules += 1;
-        if explorer.stopped() {
-            break;
-        }
-    }
-    let mut report = std::mem::take(&mut tally.lock().report);
+    let deadline = config.seconds.map(|seconds| began + Duration::from_secs(seconds));
+    let mut report = merge(explore_schedules(scenario, config, deadline));
     report.scenario = scenario.name().to_owned();
     report.seed = config.seed;
     report.model = config.model;
-    barriers.sort();
-    barriers.dedup();
-    report.barriers = barriers;
+    report.fail_drain = config.fail_drain;
     report.time_ms = began.elapsed().as_millis() as u64;
     if config.shrink
         && let Some(first) = report.violations.first_mut()
@@ -58,6 +44,94 @@ pub fn run_shared<S: Scenario>(scenario: &Arc<S>, config: &Config) -> Report {
         shrink(scenario, config, first, report.recoveries);
     }
     report
+}
+
+/// Explores the program once for each of its drains, which fails: at most `most` times, and no further than the first violation if the
+/// configuration says so. A failed sync must never be followed by a false success: what is acknowledged behind it is there.
+pub fn run_failing_drains<S: Scenario>(scenario: S, config: &Config, most: u64) -> Vec<Report> {
+    let scenario = Arc::new(scenario);
+    let mut reports = Vec::new();
+    for n in 1..=most {
+        let report = run_shared(&scenario, &config.clone().fail_drain(n));
+        let found = report.violation().is_some();
+        // Fewer drains than that: the program ran as if none had failed.
+        if !found && report.drains < n {
+            break;
+        }
+        reports.push(report);
+        if found && config.stop_at_first {
+            break;
+        }
+    }
+    reports
+}
+
+/// What came of one schedule.
+struct Explored {
+    tally: Tally,
+    stopped: bool,
+}
+
+/// The schedules in order, the last one perhaps stopped. They share nothing, so that threads do not change the outcome.
+fn explore_schedules<S: Scenario>(
+    scenario: &Arc<S>,
+    config: &Config,
+    deadline: Option<Instant>,
+) -> impl Iterator<Item = Explored> {
+    let schedules = config.schedules.max(1);
+    let explored = Mutex::new(BTreeMap::new());
+    let (next, end) = (AtomicU64::new(0), AtomicU64::new(schedules));
+    let work = || {
+        // Later schedules than the first stopped one do not count.
+        while let schedule = next.fetch_add(1, Relaxed)
+            && schedule < end.load(Relaxed)
+        {
+            let result = explore_schedule(scenario, config, schedule, deadline);
+            if result.stopped {
+                end.fetch_min(schedule + 1, Relaxed);
+            }
+            explored.lock().insert(schedule, result);
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = cores.min(usize::try_from(schedules).unwrap_or(cores));
+    if threads == 1 {
+        work();
+    } else {
+        std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    }
+    let end = end.into_inner();
+    explored.into_inner().into_iter().filter(move |&(schedule, _)| schedule < end).map(|(_, result)| result)
+}
+
+fn explore_schedule<S: Scenario>(
+    scenario: &Arc<S>,
+    config: &Config,
+    schedule: u64,
+    deadline: Option<Instant>,
+) -> Explored {
+    let seed = schedule_seed(config, schedule);
+    let ops = scenario.ops(&mut Rng::seeded(seed));
+    let tally = Arc::new(Mutex::new(Tally::default()));
+    let share = |n: u64| (u128::from(config.budget) * u128::from(n) / u128::from(config.schedules.max(1))) as u64;
+    let explorer =
+        Explorer::new(scenario, config, schedule, share(schedule + 1) - share(schedule), deadline, ops, &tally);
+    one(scenario, config, &explorer, seed);
+    let mut tally = std::mem::take(&mut *tally.lock());
+    tally.report.schedules = 1;
+    tally.report.barriers = explorer.barriers();
+    Explored { tally, stopped: explorer.stopped() }
+}
+
+/// One report of all schedules. States that several of them reach count once.
+fn merge(explored: impl Iterator<Item = Explored>) -> Report {
+    let mut all = Tally::default();
+    for Explored { tally, .. } in explored {
+        all.images.extend(tally.images);
+        all.report.add(tally.report);
+    }
+    all.report.states = all.images.len() as u64;
+    all.report
 }
 
 fn schedule_seed(config: &Config, schedule: u64) -> u64 {
@@ -89,6 +163,7 @@ fn one<S: Scenario>(scenario: &Arc<S>, config: &Config, explorer: &Arc<Explorer<
     sim.compare_now();
     explorer.point(1, &sim, Kind::End, None);
     sim.set_hook(None);
+    explorer.tally.lock().report.drains = sim.drains();
 }
 
 /// All operations; false when one failed.
@@ -101,7 +176,8 @@ fn steps<S: Scenario>(
     seed: u64,
 ) -> bool {
     let threads = explorer.ops.iter().map(|(thread, _)| thread + 1).max().unwrap_or(0);
-    let turns = Arc::new(Cooperative::new(threads, seed, Arc::clone(sim)));
+    let silence = Duration::from_millis(config.silence_ms);
+    let turns = Arc::new(Cooperative::new(threads, seed, Arc::clone(sim), silence, Arc::clone(&explorer.pulse)));
     let failed = Mutex::new(false);
     let work = |me: usize| {
         turns.enter(me);
@@ -173,7 +249,7 @@ fn shrink<S: Scenario>(scenario: &Arc<S>, config: &Config, found: &mut Violation
         }
         let tally = Arc::new(Mutex::new(Tally::default()));
         let config = config.clone().stop_at_first(true);
-        let explorer = Explorer::new(scenario, &config, found.schedule, budget, fewer.to_vec(), &tally);
+        let explorer = Explorer::new(scenario, &config, found.schedule, budget, Some(deadline), fewer.to_vec(), &tally);
         one(scenario, &config, &explorer, seed);
         let again = tally.lock().report.violations.pop();
         let same_kind = |v: &Violation| v.trail.is_empty() == found.trail.is_empty();

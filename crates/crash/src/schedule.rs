@@ -18,17 +18,6 @@ pub(crate) const DEADLOCK: &str = "deadlock: every thread waits for a lock that 
 pub(crate) const HIDDEN: &str = "deadlock: a thread waits for something the scheduler cannot see; \
     use pmem::sync::Mutex for locks that are held across a flush or a drain";
 
-/// A thread that neither comes to an event nor explores for so long waits for a thread that waits for its turn.
-const SILENCE: Duration = Duration::from_secs(10);
-
-/// Moves with every recovery: a thread that explores is alive.
-static PULSE: AtomicU64 = AtomicU64::new(0);
-
-/// Somebody explores.
-pub(crate) fn pulse() {
-    PULSE.fetch_add(1, Relaxed);
-}
-
 thread_local! {
     /// The turn of this thread. Not the number under which it flushes: a test may play several of those.
     static ME: Cell<usize> = const { Cell::new(0) };
@@ -38,6 +27,10 @@ pub(crate) struct Cooperative {
     turns: Mutex<Turns>,
     wake: Condvar,
     sim: Arc<Sim>,
+    /// A thread that neither comes to an event nor explores for so long waits for a thread that waits for its turn.
+    silence: Duration,
+    /// Moves with every recovery: a thread that explores is alive.
+    pulse: Arc<AtomicU64>,
 }
 
 struct Turns {
@@ -66,7 +59,7 @@ impl Turns {
 }
 
 impl Cooperative {
-    pub(crate) fn new(threads: usize, seed: u64, sim: Arc<Sim>) -> Self {
+    pub(crate) fn new(threads: usize, seed: u64, sim: Arc<Sim>, silence: Duration, pulse: Arc<AtomicU64>) -> Self {
         let mut turns = Turns {
             current: 0,
             live: vec![true; threads],
@@ -77,7 +70,7 @@ impl Cooperative {
             steps: 0,
         };
         turns.current = turns.draw().unwrap_or(0);
-        Self { turns: Mutex::new(turns), wake: Condvar::new(), sim }
+        Self { turns: Mutex::new(turns), wake: Condvar::new(), sim, silence, pulse }
     }
 
     /// Waits for the first turn of this thread.
@@ -107,9 +100,9 @@ impl Cooperative {
             self.wake.notify_all();
         }
         while turns.current != me && !turns.dead {
-            let before = (turns.steps, PULSE.load(Relaxed));
-            let silent = self.wake.wait_for(turns, SILENCE).timed_out();
-            if silent && before == (turns.steps, PULSE.load(Relaxed)) {
+            let before = (turns.steps, self.pulse.load(Relaxed));
+            let silent = self.wake.wait_for(turns, self.silence).timed_out();
+            if silent && before == (turns.steps, self.pulse.load(Relaxed)) {
                 (turns.dead, turns.hidden) = (true, true);
                 self.wake.notify_all();
             }

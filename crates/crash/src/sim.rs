@@ -70,6 +70,8 @@ pub struct Sim {
     /// Set while accesses need a closer look: reads are recorded, or a line is poisoned.
     watched: AtomicBool,
     poisoned: AtomicU64,
+    /// The killed process left words in the cache that a failed sync had given up.
+    any_given_up: AtomicBool,
     pub(crate) state: Mutex<State>,
     hook: Mutex<Option<Arc<dyn Hook>>>,
     muted: Vec<Barrier>,
@@ -136,6 +138,7 @@ impl Sim {
             granted: (0..pages).map(|_| AtomicBool::new(false)).collect(),
             watched: AtomicBool::new(false),
             poisoned: AtomicU64::new(NO_LINE),
+            any_given_up: AtomicBool::new(false),
             state: Mutex::new(State {
                 interval: 0,
                 shadow: vec![0; words],
@@ -229,6 +232,11 @@ impl Sim {
         self.capacity
     }
 
+    /// Drains since the program started.
+    pub(crate) fn drains(&self) -> u64 {
+        self.state.lock().drains
+    }
+
     // ---- events ----
 
     #[inline]
@@ -248,6 +256,9 @@ impl Sim {
             self.decide_range(first, last);
         }
         if write {
+            if self.any_given_up.load(Relaxed) {
+                self.write_again(first, last);
+            }
             for page in first / PAGE_WORDS..=last / PAGE_WORDS {
                 if !self.granted[page].load(Relaxed) {
                     self.grant(&mut self.state.lock(), page);
@@ -423,6 +434,13 @@ impl Sim {
         state.pending.flush(0, usize::MAX, u64::MAX, self.model);
         self.settle(&mut state, u64::MAX);
         state.armed = true;
+    }
+
+    /// A page whose sync failed counts as clean. Storing to it makes it dirty, even if the value is the same.
+    #[cold]
+    fn write_again(&self, first: usize, last: usize) {
+        let unit = if matches!(self.model, Model::File { .. }) { PAGE_WORDS } else { LINE_WORDS };
+        self.state.lock().pending.rewrite(first / unit * unit, last / unit * unit + unit - 1);
     }
 
     // ---- faults of the medium ----

@@ -24,7 +24,7 @@ pub struct Violation {
     pub message: String,
     /// Recovery gave a clear error: what a fault of the medium allows, and a crash does not.
     pub detected: bool,
-    /// Where the power failed: the program's crash point first, then that of its recovery.
+    /// Where the power failed, or the process was killed: the program's crash point first, then that of its recovery.
     pub trail: Vec<CrashPoint>,
     /// The fault of the medium that was planted.
     pub fault: Option<Box<str>>,
@@ -38,14 +38,17 @@ pub struct Violation {
     pub shrunk_from: Option<u32>,
 }
 
-/// One power failure.
+/// One power failure, or one process killed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CrashPoint {
     /// The call before whose effect the power failed, with its source line; none at the end of the program.
     pub barrier: Option<Barrier>,
-    /// Number of this crash point in its exploration, from 1.
+    /// Number of this crash point in its schedule, from 1.
     pub number: u64,
+    /// The process was killed and the power stayed: recovery found in the caches all that had been stored.
+    #[serde(default)]
+    pub killed: bool,
     /// Who called, innermost first.
     pub stack: Vec<String>,
     /// What did not reach the media.
@@ -83,9 +86,9 @@ impl Violation {
 }
 
 impl CrashPoint {
-    pub(crate) fn new(kind: Kind, site: Option<Site>, number: u64) -> Self {
+    pub(crate) fn new(kind: Kind, site: Option<Site>, number: u64, killed: bool) -> Self {
         let barrier = site.map(|site| Barrier::new(kind, site));
-        Self { barrier, number, stack: Vec::new(), lost: Vec::new(), choices: Vec::new() }
+        Self { barrier, number, killed, stack: Vec::new(), lost: Vec::new(), choices: Vec::new() }
     }
 }
 
@@ -156,18 +159,32 @@ fn without_generics(symbol: &str) -> String {
 
 impl fmt::Display for CrashPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, false)
+    }
+}
+
+impl CrashPoint {
+    /// `after_kill`: recovery went before it with a killed program's stores in the caches, and did not make all of them persistent.
+    fn write(&self, f: &mut fmt::Formatter<'_>, after_kill: bool) -> fmt::Result {
+        let what = if self.killed { "process killed at crash point" } else { "crash point" };
         match &self.barrier {
-            Some(barrier) => writeln!(f, "crash point {}: {barrier}", self.number)?,
-            None => writeln!(f, "crash point {}: at the end", self.number)?,
+            Some(barrier) => writeln!(f, "{what} {}: {barrier}", self.number)?,
+            None => writeln!(f, "{what} {}: at the end", self.number)?,
         }
         for frame in &self.stack {
             writeln!(f, "      by {frame}")?;
         }
-        if self.lost.is_empty() {
+        if self.killed {
+            writeln!(f, "    recovery found in the caches all that had been stored")?;
+        } else if self.lost.is_empty() {
             writeln!(f, "    nothing that recovery reads was lost")?;
         }
         for lost in self.lost.iter().take(LOST_PRINTED_MAX) {
-            let why = if lost.flushed { "flushed but not drained" } else { "never flushed" };
+            let why = match lost.flushed {
+                true => "flushed but not drained",
+                false if after_kill => "not flushed since the process was killed",
+                false => "never flushed",
+            };
             match lost.offset {
                 None => writeln!(f, "    lost length: {} instead of {}", lost.left, lost.stored)?,
                 Some(offset) => writeln!(
@@ -191,8 +208,14 @@ impl fmt::Display for Violation {
             writeln!(f, "  fault of the medium: {fault}")?;
         }
         for (depth, point) in self.trail.iter().enumerate() {
-            let who = if depth == 0 { "" } else { "then, in recovery, " };
-            write!(f, "  {who}{point}")?;
+            let who = match (depth, point.killed) {
+                (0, _) => "",
+                (_, true) => "then, in recovery, ",
+                (_, false) => "then, in recovery, power failed at ",
+            };
+            let after_kill = depth > 0 && self.trail[depth - 1].killed;
+            write!(f, "  {who}")?;
+            point.write(f, after_kill)?;
         }
         if !self.ops.is_empty() {
             writeln!(f, "  operations up to there:")?;

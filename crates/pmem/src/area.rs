@@ -54,6 +54,11 @@ impl Area {
         self.offset
     }
 
+    /// The claim on its region.
+    pub(crate) fn claim(&self) -> &Arc<Claim> {
+        &self.claim
+    }
+
     /// The pool it is part of.
     pub(crate) fn pool(&self) -> &Arc<Inner> {
         &self.pool
@@ -64,6 +69,15 @@ impl Area {
     }
 
     /// Two ranges, the first of `at` bytes.
+    ///
+    /// ```
+    /// # fn main() -> pmem::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+    /// let (head, tail) = pool.add_region("r", 4096)?.into_area()?.split_at(64)?;
+    /// assert_eq!((head.len(), tail.len()), (64, 4032));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] if there are fewer.
@@ -145,6 +159,17 @@ impl Area {
     /// Stores `data` at `at` past the cache where that is faster, and flushes what went through it: persistent after this
     /// thread's next drain.
     ///
+    /// ```
+    /// # fn main() -> pmem::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+    /// let mut area = pool.add_region("r", 1 << 16)?.into_area()?;
+    /// let page = [7u8; 4096];
+    /// let moment = area.copy_nt(0, &page)?;
+    /// assert!(moment.is_covered_by(&area.drain()?));
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`bytes_mut`](Self::bytes_mut).
     #[inline]
@@ -189,6 +214,17 @@ impl Area {
 
     /// Stores the word `value` at `at` in one piece and makes it persistent: the one-word switch. One barrier; a crash shows the
     /// old word or the new one.
+    ///
+    /// ```
+    /// # fn main() -> pmem::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+    /// let mut area = pool.add_region("r", 4096)?.into_area()?;
+    /// area.bytes_mut(64, 5)?.copy_from_slice(b"hello");
+    /// area.persist(64, 5)?;
+    /// area.publish(0, 1)?; // valid: only now, and in one piece
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Unaligned`] unless `at` is a multiple of 8; as [`persist`](Self::persist).
@@ -259,6 +295,17 @@ impl Drop for Claim {
 }
 
 /// A named range of a pool, claimed: nobody else can have it until this and all its areas are gone.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// let mut region = pool.add_region("journal", 4096)?;
+/// pool.grow_region(&mut region, 8192)?; // nothing in it moves
+/// assert_eq!((region.len(), region.areas().len()), (12288, 1));
+/// assert!(pool.region("journal").is_err()); // claimed
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Region {
     pub(crate) name: String,

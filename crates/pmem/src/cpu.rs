@@ -12,6 +12,11 @@ pub const LINE: u64 = 64;
 pub const WORD: u64 = 8;
 
 /// How lines are written back on this processor.
+///
+/// ```
+/// // On x86-64: clwb, clflushopt or clflush, whichever is the first this processor has.
+/// println!("lines are written back with {}", pmem::flush_with());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushWith {
     /// `clwb`: write back, keep in the cache. Ordered by `sfence` only.
@@ -65,6 +70,10 @@ fn detect() -> FlushWith {
 }
 
 /// Number of lines that `[addr, addr + len)` touches.
+///
+/// ```
+/// assert_eq!(pmem::lines(60, 8), 2);
+/// ```
 #[inline]
 pub fn lines(addr: u64, len: u64) -> u64 {
     if len == 0 { 0 } else { (addr + len - 1) / LINE - addr / LINE + 1 }

@@ -6,6 +6,15 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// What a pool lives on; decided when it is opened.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).domain(pmem::DomainChoice::File).create(dir.path().join("p"))?;
+/// assert_eq!(pool.domain(), pmem::Domain::File);
+/// println!("survives {}", pool.domain().survives());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Domain {
@@ -46,6 +55,12 @@ impl fmt::Display for Domain {
 }
 
 /// Which domain to use for a path.
+///
+/// ```
+/// use pmem::DomainChoice;
+/// assert_eq!("emulated".parse(), Ok(DomainChoice::Emulated));
+/// assert_eq!(DomainChoice::default(), DomainChoice::Auto);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DomainChoice {
@@ -74,6 +89,12 @@ impl FromStr for DomainChoice {
 }
 
 /// Slower media, imitated on an emulated pool.
+///
+/// ```
+/// let slow: pmem::Latency = "drain=300,line=60".parse()?;
+/// assert_eq!((slow.drain_ns, slow.line_ns, slow.bandwidth_mb_s), (300, 60, 0));
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
     /// Extra nanoseconds per drain.

@@ -4,6 +4,15 @@ use std::io;
 use std::path::PathBuf;
 
 /// Every error of this crate. The message says what happened, where, and what to do next.
+///
+/// ```
+/// use pmem::{Error, Options};
+/// match Options::new().open("/nonexistent/pool") {
+///     Err(Error::Busy { pid, .. }) => println!("wait for process {pid}"),
+///     Err(e) => println!("{e}"), // what, where, what next
+///     Ok(_) => unreachable!(),
+/// }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

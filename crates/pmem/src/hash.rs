@@ -7,6 +7,11 @@
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_secret};
 
 /// CRC-32C of the parts, one behind the other.
+///
+/// ```
+/// assert_eq!(pmem::crc32c(&[b"123456789"]), 0xe306_9283);
+/// assert_eq!(pmem::crc32c(&[b"1234", b"56789"]), 0xe306_9283);
+/// ```
 pub fn crc32c(parts: &[&[u8]]) -> u32 {
     match parts {
         [one] => crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, one) as u32,
@@ -25,6 +30,13 @@ const SECRET: usize = 192;
 
 /// The key behind the seals of one place (a ring, a cell): a pool's key, and where in the pool it is. A record copied to
 /// another place, or from another pool, does not verify.
+///
+/// ```
+/// use pmem::SealKey;
+/// let key = SealKey::new(7, 4096);
+/// assert_eq!(key.seal(b"debit"), key.seal_parts([&b"de"[..], b"bit"].into_iter()));
+/// assert_ne!(key.seal(b"debit"), SealKey::new(7, 8192).seal(b"debit")); // another place
+/// ```
 #[derive(Clone)]
 pub struct SealKey(Box<[u8; SECRET]>);
 

@@ -76,7 +76,7 @@ pub use error::{Error, Result};
 pub use hash::{SealKey, crc32c};
 pub use header::{FORMAT_VERSION, LAYOUT_MAX, NAME_MAX, REGIONS_MAX};
 pub use mapping::{FlushSet, Moment, Persisted};
-pub use objects::{ACTIONS_MAX, Action, Objects, ObjectsOptions, Reserved, Session};
+pub use objects::{ACTIONS_MAX, Action, ObjectHeap, Objects, ObjectsOptions, Reserved, Session};
 pub use open::Options;
 pub use persist::{Layout, Persist, bytes_of, bytes_of_mut, from_bytes, view, view_mut, zeroed};
 pub use pmem_derive::Persist;

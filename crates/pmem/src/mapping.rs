@@ -12,7 +12,9 @@ use std::sync::atomic::{
 };
 use std::time::Instant;
 
-use rustix::fs::{Advice as FileAdvice, FallocateFlags, fadvise, fallocate, fdatasync, fsync, ftruncate};
+use rustix::fs::{
+    Advice as FileAdvice, FallocateFlags, FlockOperation, fadvise, fallocate, fdatasync, flock, fsync, ftruncate,
+};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::cpu::{self, FlushWith};
@@ -30,6 +32,18 @@ pub(crate) const PAGE: u64 = 4096;
 ///
 /// Made by nothing but a drain; what needs one (the [`Ring`](crate::Ring), an engine's commit) takes it by reference and checks
 /// that the drain came after the flush it stands for.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// let mut area = pool.add_region("r", 4096)?.into_area()?;
+/// area.put(0, &1u64)?;
+/// let flushed = area.flush(0, 8)?;
+/// let persisted = pool.drain()?;
+/// assert!(flushed.is_covered_by(&persisted));
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Persisted {
     pub(crate) thread: usize,
@@ -37,6 +51,19 @@ pub struct Persisted {
 }
 
 /// A moment of one thread between its drains: what it flushed up to here is persistent after its next one.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// let area = pool.add_region("r", 4096)?.into_area()?;
+/// let before = area.flush(0, 64)?;
+/// let persisted = pool.drain()?;
+/// let after = area.flush(64, 64)?;
+/// assert!(before.is_covered_by(&persisted) && !after.is_covered_by(&persisted));
+/// assert!(after.is_after(before));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     thread: usize,
@@ -64,6 +91,22 @@ impl Moment {
 ///
 /// Lines are collected and flushed together, right before the drain that needs them: an atomic read-modify-write behind a flush waits for
 /// it as a barrier does (70 to 100 ns here), and a line stored to twice is written back once.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// # let heap = pmem::Allocator::create(&pool, "heap", 512 << 10, pmem::HeapOptions::default())?;
+/// use pmem::{FlushSet, Intent};
+/// let mut lines = FlushSet::default();
+/// for _ in 0..8 {
+///     heap.apply(&Intent::alloc(&heap.reserve(64, 8)?), &mut lines)?;
+/// }
+/// let before = pool.stats();
+/// pool.flush_set(&mut lines)?;
+/// assert_eq!((pool.stats() - before).flushed_lines, 2); // one of the table, one of the bitmap
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Default)]
 pub struct FlushSet {
     lines: Vec<u64>,
@@ -549,6 +592,14 @@ impl Mapping {
         }
     }
 
+    /// Cuts what of the file lies behind the mapping: less than a page.
+    pub(crate) fn cut_file(&self) -> Result<()> {
+        match &self.file {
+            Some(file) => ftruncate(file, self.len()).map_err(|e| self.fail("ftruncate", e)),
+            None => Ok(()),
+        }
+    }
+
     fn space(&self, source: io::Error, wanted: u64) -> Error {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
@@ -565,6 +616,11 @@ impl Drop for Mapping {
             // SAFETY: the whole range was reserved by `file()`; nobody holds a reference any more, because everything that
             // hands one out keeps this value alive.
             let _ = unsafe { munmap(self.base.as_ptr().cast(), self.reserved as usize) };
+        }
+        // Closing the file is not enough: a child on its way from fork to exec has it too, and with it the lock. In such a
+        // child the lock is the parent's.
+        if let Some(file) = self.file.as_ref().filter(|_| self.fork.check().is_ok()) {
+            let _ = flock(file, FlockOperation::Unlock);
         }
     }
 }

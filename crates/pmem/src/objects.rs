@@ -11,7 +11,7 @@
 use std::sync::atomic::Ordering::Release;
 
 use crate::Persist;
-use crate::alloc::{Allocator, Block, HeapOptions, Intent};
+use crate::alloc::{Allocator, Block, HeapOptions, HeapUsage, Intent};
 use crate::area::Area;
 use crate::cpu::LINE;
 use crate::error::{Error, Result};
@@ -31,6 +31,23 @@ const HEAP: &str = "objects.heap";
 pub const ACTIONS_MAX: usize = 1024;
 
 /// One step of a publication.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # use pmem::{Action, Objects, ObjectsOptions, PPtr};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// # let objects = Objects::create(&pool, ObjectsOptions { heap_bytes: 256 << 10, ..ObjectsOptions::default() })?;
+/// let node = objects.reserve_value(&[1u64, 2])?;
+/// let ptr: PPtr<[u64; 2]> = node.ptr();
+/// let mut session = objects.lock();
+/// session.publish(&mut [Action::Alloc(node), Action::root(ptr)])?;
+/// session.publish(&mut [Action::Set(ptr.cast(), 5)])?; // the first word
+/// assert_eq!(session.get(ptr)?, &[5, 2]);
+/// session.publish(&mut [Action::Free(ptr.cast()), Action::root(PPtr::<[u64; 2]>::NULL)])?;
+/// assert!(session.get(ptr).is_err());
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub enum Action<'a> {
     /// The reserved block becomes live, with its present contents.
@@ -74,7 +91,25 @@ struct Root {
     check: u64,
 }
 
+impl Root {
+    fn sealed(ptr: u64, layout: u64, key: &SealKey) -> Self {
+        let mut root = Self { ptr, layout, check: 0 };
+        root.check = key.seal(&bytes_of(&root)[..16]);
+        root
+    }
+}
+
 /// How the objects of a new pool are laid out.
+///
+/// ```
+/// use pmem::{HeapOptions, ObjectsOptions};
+/// let tiny = HeapOptions::chunk_bytes(4096)?;
+/// let options = ObjectsOptions { heap_bytes: tiny.region_bytes(8), log_bytes: 4096, heap: tiny };
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// pmem::Objects::create(&pool, options)?;
+/// # Ok::<(), pmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectsOptions {
     /// Bytes for blocks at first; the heap grows by itself.
@@ -145,7 +180,11 @@ impl Objects {
     pub fn create(pool: &Pool, options: ObjectsOptions) -> Result<Self> {
         // The ring's region comes first, so that the heap is last in the pool and grows and shrinks in place.
         let area = pool.add_region_as(REGION, LINE + options.log_bytes, RegionKind::Objects, 0)?.into_area()?;
-        let (root, ring) = area.split_at(LINE)?;
+        let (mut root, ring) = area.split_at(LINE)?;
+        // Sealed from the start: a root line of zeros is a lost one. The ring's first barrier covers it.
+        let null = Root::sealed(0, 0, &pool.seal_key(root.offset()));
+        root.put(0, &null)?;
+        root.flush(0, size_of::<Root>() as u64)?;
         let ring = Ring::create(ring)?;
         let heap = Allocator::create(pool, HEAP, options.heap_bytes, options.heap)?;
         Ok(Self::with(pool, heap, ring, root, Tail::Clean))
@@ -158,7 +197,7 @@ impl Objects {
     }
 
     /// Opens the objects of the pool and finishes what a crash interrupted: publications that were durable are carried out, one that was
-    /// not is forgotten. Three barriers if there was any, none after a clean close.
+    /// not is forgotten. Three or four barriers if there was any, none after a clean close.
     ///
     /// # Errors
     /// [`Error::NoRegion`] if the pool has none; [`Error::Damaged`].
@@ -166,25 +205,31 @@ impl Objects {
         let (root, ring) = pool.region(REGION)?.into_area()?.split_at(LINE)?;
         let (ring, found) = Ring::open(ring)?;
         let heap = Allocator::open(pool, HEAP)?;
-        let objects = Self::with(pool, heap, ring, root, found.tail);
+        let mut objects = Self::with(pool, heap, ring, root, found.tail);
         if !found.records.is_empty() {
-            objects.recover(&found.records)?;
+            objects.tail = objects.recover(&found.records, found.tail)?;
         }
         Ok(objects)
     }
 
     /// Carries out the records again, in order. Only the last may be torn outside of the ring: every earlier one was drained before
     /// the next was written.
-    fn recover(&self, records: &[RingRecord]) -> Result<()> {
+    fn recover(&self, records: &[RingRecord], mut tail: Tail) -> Result<Tail> {
         if self.pool.is_read_only() {
-            return Ok(());
+            return Err(Error::NeedsRecovery { path: self.pool.path().to_owned() });
         }
         let mut log = self.log.lock();
         for record in records {
             let payload = log.ring.payload(record)?.to_vec();
-            let actions = decode(&payload, record)?;
-            if !record.known_durable && !self.is_whole(&log, &actions, record)? {
-                break;
+            let actions = decode(&payload, log.ring.place(record))?;
+            if !record.known_durable {
+                if !self.is_whole(&log, &actions, record)? {
+                    tail = Tail::InDoubt { offset: log.ring.place(record) };
+                    break;
+                }
+                // The contents may have come from a cache: persistent before anything points to them, or the next recovery could
+                // find the pointer, and reject the record.
+                self.pool.drain()?;
             }
             for action in &actions {
                 self.carry_out(&mut log, action)?;
@@ -195,7 +240,8 @@ impl Objects {
         // Retired before anything is appended: the next record would vouch for all before it, the torn one too.
         let end = log.ring.head();
         log.ring.retire(end);
-        log.ring.reclaim()
+        log.ring.reclaim()?;
+        Ok(tail)
     }
 
     /// Whether the contents of the blocks a record makes live had all arrived; flushes them, since a cache may have outlived the writer.
@@ -205,6 +251,9 @@ impl Objects {
         for action in actions.iter().filter(|a| a.kind == ALLOC) {
             let intent = logged_intent(action)?;
             let (offset, len) = (intent.offset(), action.c);
+            if !self.heap.contains(offset, len) {
+                return Err(Error::Damaged { what: "logged block", offset, found: len, expected: 0 });
+            }
             let base = mapping.access(offset, len, false)?;
             // SAFETY: `access` checked the bounds; recovery runs before anybody reserves or publishes.
             contents.push(unsafe { std::slice::from_raw_parts(base.as_ptr(), len as usize) });
@@ -223,9 +272,9 @@ impl Objects {
         &self.pool.inner.mapping
     }
 
-    /// The allocator behind it.
-    pub fn heap(&self) -> &Allocator {
-        &self.heap
+    /// The heap behind it, to be looked at and resized.
+    pub fn heap(&self) -> ObjectHeap<'_> {
+        ObjectHeap(&self.heap)
     }
 
     // ---- reserve ----------------------------------------------------------------------------------------------
@@ -287,7 +336,7 @@ impl Objects {
             ALLOC | FREE => self.heap.apply(&logged_intent(action)?, &mut log.lines),
             SET => {
                 let mapping = self.mapping();
-                if !self.heap.contains(action.a, 8) {
+                if !self.heap.contains(action.a, 8) || !action.a.is_multiple_of(8) {
                     return Err(Error::Damaged { what: "logged word", offset: action.a, found: action.b, expected: 0 });
                 }
                 crate::alloc::word(mapping, action.a, true)?.store(action.b, Release);
@@ -295,8 +344,7 @@ impl Objects {
                 Ok(())
             }
             ROOT => {
-                let mut root = Root { ptr: action.a, layout: action.b, check: 0 };
-                root.check = log.root_key.seal(&bytes_of(&root)[..16]);
+                let root = Root::sealed(action.a, action.b, &log.root_key);
                 log.root.put(0, &root)?;
                 log.lines.add(log.root.offset(), size_of::<Root>() as u64);
                 Ok(())
@@ -308,11 +356,59 @@ impl Objects {
     }
 }
 
-fn decode(payload: &[u8], record: &RingRecord) -> Result<Vec<Logged>> {
+/// The heap of [`Objects`]. Not the [`Allocator`] itself: whoever could free or publish a block of it behind a session's back could
+/// have two references to the same bytes.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # use pmem::{Action, Objects, ObjectsOptions, PPtr};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// # let objects = Objects::create(&pool, ObjectsOptions { heap_bytes: 256 << 10, ..ObjectsOptions::default() })?;
+/// objects.heap().grow(1 << 20)?;
+/// assert!(objects.heap().trim()? > 0); // what was free at the end
+/// assert_eq!(objects.heap().unsettled(), 0);
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct ObjectHeap<'a>(&'a Allocator);
+
+impl ObjectHeap<'_> {
+    /// As [`Allocator::live_blocks`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn live_blocks(&self, f: impl FnMut(u64, u64) -> Result<()>) -> Result<HeapUsage> {
+        self.0.live_blocks(f)
+    }
+
+    /// As [`Allocator::unsettled`].
+    pub fn unsettled(&self) -> u64 {
+        self.0.unsettled()
+    }
+
+    /// As [`Allocator::grow`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn grow(&self, bytes: u64) -> Result<()> {
+        self.0.grow(bytes)
+    }
+
+    /// As [`Allocator::trim`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn trim(&self) -> Result<u64> {
+        self.0.trim()
+    }
+}
+
+fn decode(payload: &[u8], offset: u64) -> Result<Vec<Logged>> {
     let size = size_of::<Logged>();
     let damaged = Error::Damaged {
         what: "publication length",
-        offset: record.payload_at,
+        offset,
         found: payload.len() as u64,
         expected: payload.len().next_multiple_of(size) as u64,
     };
@@ -338,6 +434,20 @@ fn logged_intent(action: &Logged) -> Result<Intent> {
 
 /// A block taken from the heap and not yet published: the caller's alone. Dropping it gives it back; forgetting it keeps the pool from being
 /// closed cleanly.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # use pmem::{Action, Objects, ObjectsOptions, PPtr};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// # let objects = Objects::create(&pool, ObjectsOptions { heap_bytes: 256 << 10, ..ObjectsOptions::default() })?;
+/// let mut text = objects.reserve(5, 1)?;
+/// text.bytes_mut()?.copy_from_slice(b"hello");
+/// let ptr = text.ptr::<u8>();
+/// assert!(objects.lock().bytes(ptr, 5).is_err()); // not published
+/// drop(text); // given back
+/// # Ok(()) }
+/// ```
 pub struct Reserved<'a> {
     objects: &'a Objects,
     block: Option<Block>,
@@ -382,6 +492,22 @@ impl Drop for Reserved<'_> {
 }
 
 /// Exclusive access to the published objects.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # use pmem::{Action, Objects, ObjectsOptions, PPtr};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// # let objects = Objects::create(&pool, ObjectsOptions { heap_bytes: 256 << 10, ..ObjectsOptions::default() })?;
+/// let text = objects.reserve_value(b"hello")?;
+/// let ptr = text.ptr::<[u8; 5]>();
+/// let mut session = objects.lock();
+/// session.publish(&mut [Action::Alloc(text), Action::root(ptr)])?;
+/// assert_eq!(session.bytes(ptr.cast(), 5)?, b"hello");
+/// assert_eq!(session.root::<[u8; 5]>()?, ptr);
+/// assert!(session.root::<u64>().is_err()); // of another type
+/// # Ok(()) }
+/// ```
 pub struct Session<'a> {
     objects: &'a Objects,
     log: MutexGuard<'a, Log>,
@@ -427,13 +553,13 @@ impl Session<'_> {
     /// [`Error::WrongLayout`] if it is of another type; [`Error::Damaged`].
     pub fn root<T: Persist>(&self) -> Result<PPtr<T>> {
         let root: Root = *self.log.root.get(0)?;
-        if root.ptr == 0 && root.layout == 0 && root.check == 0 {
-            return Ok(PPtr::NULL);
-        }
         let check = self.log.root_key.seal(&bytes_of(&root)[..16]);
         if root.check != check {
             let offset = self.log.root.offset();
             return Err(Error::Damaged { what: "root pointer", offset, found: root.check, expected: check });
+        }
+        if root.ptr == 0 && root.layout == 0 {
+            return Ok(PPtr::NULL);
         }
         if root.layout != const { T::LAYOUT.hash } {
             return Err(Error::WrongLayout {

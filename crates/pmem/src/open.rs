@@ -136,7 +136,7 @@ impl Options {
             return Err(io_error("create", path)(io::ErrorKind::AlreadyExists.into()));
         }
         let header = self.new_header(size, random()?, random()?)?;
-        let temporary = temporary_name(path);
+        let temporary = temporary_name(path, header.id);
         let made = self.create_file(path, &temporary, header);
         if made.is_err() {
             let _ = fs::remove_file(&temporary); // the error that matters is the one returned
@@ -148,8 +148,7 @@ impl Options {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .mode(0o600)
             .open(temporary)
             .map_err(io_error("create", path))?;
@@ -250,21 +249,17 @@ impl Options {
             forget_cached(&file).map_err(|source| Error::Sync { source })?;
         }
         if !device {
-            explain_foreign(&file, len, path)?;
+            explain_foreign(&file, len, path).inspect_err(|_| unlock(&file))?;
             // Mapped lengths are whole pages; a file cut inside a page is found truncated below.
             len -= len % PAGE;
         }
-        let trim = (!device && !read_only).then(|| file.try_clone()).transpose().map_err(io_error("dup", path))?;
         let mapping = Mapping::file(file, path, len, &self.map_options(read_only))?;
         let (header, cell, repaired) = self.read_header(&mapping, len)?;
-        if let Some(file) = trim
-            && header.size < len
-        {
-            // A growth or a shrink was interrupted: the header never named these bytes, or does no longer.
-            mapping.shrink(header.size, here())?;
-            drop(file);
+        let pool = Pool::start(mapping, header, cell, repaired)?;
+        if !device && !read_only {
+            pool.trim(meta.len())?;
         }
-        Pool::start(mapping, header, cell, repaired)
+        Ok(pool)
     }
 
     /// Opens the pool in a simulated medium.
@@ -278,10 +273,9 @@ impl Options {
             return Err(Error::Truncated { path: mapping.path().to_owned(), found: len, expected: FIRST_REGION });
         }
         let (header, cell, repaired) = self.read_header(&mapping, len)?;
-        if header.size < len {
-            mapping.shrink(header.size, here())?;
-        }
-        Pool::start(mapping, header, cell, repaired)
+        let pool = Pool::start(mapping, header, cell, repaired)?;
+        pool.trim(len)?;
+        Ok(pool)
     }
 
     fn read_header(&self, mapping: &Mapping, file_len: u64) -> Result<(Header, RawCell, bool)> {
@@ -383,6 +377,11 @@ fn lock(file: &File, path: &Path, read_only: bool) -> Result<()> {
     }
 }
 
+/// See `Drop` of the mapping, which does this once there is one.
+fn unlock(file: &File) {
+    let _ = flock(file, FlockOperation::Unlock);
+}
+
 /// Who holds a lock on this file, says the kernel: `7: FLOCK ADVISORY WRITE 1234 fe:00:5678 0 EOF`.
 fn holder(file: &File) -> Option<u32> {
     let meta = file.metadata().ok()?;
@@ -408,10 +407,11 @@ fn device_len(file: &File, path: &Path) -> Result<u64> {
     text.trim().parse().map_err(|_| io_error("parse the size of", path)(io::ErrorKind::InvalidData.into()))
 }
 
-fn temporary_name(path: &Path) -> PathBuf {
+/// Nobody else's: two threads may create one path at once.
+fn temporary_name(path: &Path, id: u64) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".creating-{}", std::process::id()));
+    name.push(format!(".creating-{id:016x}"));
     path.with_file_name(name)
 }
 

@@ -21,6 +21,12 @@ use crate::stats::Stats;
 use crate::two_slot::RawCell;
 
 /// What a region holds, as its owner says; `cairn check` looks inside those it knows.
+///
+/// ```
+/// use pmem::RegionKind;
+/// assert_eq!(RegionKind::from_code(RegionKind::Ring.code()), RegionKind::Ring);
+/// assert_eq!(RegionKind::from_code(99), RegionKind::Other(99));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegionKind {
@@ -61,6 +67,16 @@ impl RegionKind {
 }
 
 /// An extent of a region, for people.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// pool.add_region("journal", 4096)?;
+/// let info = &pool.info().regions[0];
+/// assert_eq!((info.name.as_str(), info.part, info.offset, info.len), ("journal", 0, 8192, 4096));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionInfo {
     /// Its name.
@@ -76,6 +92,15 @@ pub struct RegionInfo {
 }
 
 /// What a pool is, for people.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// let info = pool.info();
+/// assert_eq!((info.size, info.generation, info.was_clean), (1 << 20, 1, false));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct PoolInfo {
     /// Where it is.
@@ -120,6 +145,19 @@ struct State {
 }
 
 /// A handle of an open pool; clones share it.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// let mut area = pool.add_region("numbers", 4096)?.into_area()?;
+/// area.put(0, &7u64)?;
+/// area.flush(0, 8)?;
+/// pool.drain()?; // one barrier: it survives
+/// drop(area);
+/// pool.close()?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Pool {
     pub(crate) inner: Arc<Inner>,
@@ -149,6 +187,17 @@ impl Pool {
             claims: parking_lot::Mutex::new(HashSet::new()),
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Cuts what an interrupted growth or shrink left behind the end: the header never named these bytes, or does no longer. Only when that
+    /// header is persistent; it may have been read from a cache, and an older one may need them.
+    pub(crate) fn trim(&self, file_len: u64) -> Result<()> {
+        let size = self.inner.state.lock().header.size;
+        if size < file_len {
+            self.inner.mapping.shrink(size, here())?;
+            self.inner.mapping.cut_file()?;
+        }
+        Ok(())
     }
 
     // ---- what it is -------------------------------------------------------------------------------------------
@@ -266,6 +315,15 @@ impl Pool {
 
     /// Adds a region of at least `len` zero bytes for the program's own use, and claims it. Grows the pool if needed.
     ///
+    /// ```
+    /// # fn main() -> pmem::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+    /// let region = pool.add_region("journal", 5000)?;
+    /// assert_eq!((region.name(), region.len()), ("journal", 8192)); // whole pages
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::RegionExists`], [`Error::DirectoryFull`], [`Error::NoSpace`].
     pub fn add_region(&self, name: &str, len: u64) -> Result<Region> {
@@ -338,22 +396,29 @@ impl Pool {
     /// [`Error::NoSpace`], [`Error::DirectoryFull`], [`Error::Reserve`]. The region is then as before.
     pub fn grow_region(&self, region: &mut Region, by: u64) -> Result<()> {
         let by = checked_len(by)?;
-        let Some(last) = region.areas.last_mut() else { return Err(Error::NoRegion { name: region.name.clone() }) };
+        let no_region = || Error::NoRegion { name: region.name.clone() };
+        let Some(last) = region.areas.last() else { return Err(no_region()) };
+        if !Arc::ptr_eq(last.pool(), &self.inner) {
+            return Err(no_region()); // of another pool, where the bytes behind it may be somebody's
+        }
+        let claim = Arc::clone(last.claim());
+        let Some(last) = region.areas.last_mut() else { return Err(no_region()) };
         if self.inner.extend_extent(last.offset(), last.len(), last.len() + by)? {
             let len = last.len() + by;
             last.resize(len);
             return Ok(());
         }
-        let (area, detail) = self.add_extent(&region.name, by, |_, _| Ok(0))?;
+        let (area, detail) = self.add_extent(&region.name, &claim, by, |_, _| Ok(0))?;
         region.areas.push(area);
         region.details.push(detail);
         Ok(())
     }
 
-    /// A further extent of the region called `name`, which the caller has claimed.
+    /// A further extent of the region called `name`, under the claim that its other extents are held by.
     pub(crate) fn add_extent(
         &self,
         name: &str,
+        claim: &Arc<Claim>,
         len: u64,
         detail: impl FnOnce(u64, u64) -> Result<u64>,
     ) -> Result<(Area, u64)> {
@@ -365,11 +430,19 @@ impl Pool {
         let detail = detail(offset, len)?;
         let entry = Entry { detail, ..first.at(parts.len() as u32, offset, len) };
         self.inner.add_entry(&mut state, entry)?;
-        let claim = Arc::new(Claim { name: String::new(), pool: std::sync::Weak::new() });
-        Ok((Area::new(Arc::clone(&self.inner), claim, offset, len), detail))
+        Ok((Area::new(Arc::clone(&self.inner), Arc::clone(claim), offset, len), detail))
     }
 
     /// Gives the free space behind the last region back to the file system; returns how many bytes.
+    ///
+    /// ```
+    /// # fn main() -> pmem::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+    /// pool.add_region("all", 4096)?;
+    /// assert_eq!(pool.shrink_to_fit()?, (1 << 20) - 8192 - 4096);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// Those of a drain.
@@ -422,6 +495,10 @@ impl std::fmt::Debug for Pool {
 impl Inner {
     pub(crate) fn seal_key(&self, place: u64) -> SealKey {
         SealKey::new(self.key, place)
+    }
+
+    pub(crate) fn was_clean(&self) -> bool {
+        self.was_clean
     }
 
     pub(crate) fn id(&self) -> u64 {

@@ -30,6 +30,19 @@ use crate::sim::here;
 use crate::two_slot::TwoSlot;
 
 /// A place in the history of a ring: bytes since it was made.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// let mut ring = pmem::Ring::create(pool.add_region("ring", 4096)?.into_area()?)?;
+/// let appended = ring.append(&[b"debit"])?;
+/// assert_eq!((appended.position.get(), appended.end.get()), (0, 64));
+/// assert!(ring.durable() < appended.end);
+/// ring.force()?;
+/// assert_eq!(ring.durable(), appended.end);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub(crate) u64);
 
@@ -144,6 +157,19 @@ pub struct Ring {
 }
 
 /// A record just appended: flushed, not yet forced.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// let mut ring = pmem::Ring::create(pool.add_region("ring", 4096)?.into_area()?)?;
+/// let appended = ring.append(&[b"debit"])?;
+/// let persisted = pool.drain()?; // for other things too
+/// assert!(appended.moment.is_covered_by(&persisted));
+/// ring.forced(&persisted);
+/// ring.retire(appended.end);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Appended {
     /// Where it starts.
@@ -169,7 +195,7 @@ impl Ring {
         area.pool().seal_key(area.offset())
     }
 
-    /// Makes an empty ring of `area`, whatever stood there. One barrier and the mark's.
+    /// Makes an empty ring of `area`, whatever stood there. One barrier.
     ///
     /// # Errors
     /// [`Error::Limit`] if the area is too small or too large.
@@ -189,7 +215,7 @@ impl Ring {
     }
 
     /// Reads the ring in `area`: the unretired records in order, and how its end looked. They are persistent when this returns, even
-    /// if a cache had outlived their writer: one barrier if there are any.
+    /// if a cache had outlived their writer: one barrier after a crash.
     ///
     /// # Errors
     /// [`Error::Damaged`] if a record that had been acknowledged cannot be read back.
@@ -197,32 +223,38 @@ impl Ring {
         let (mark, records) = Self::parts(area)?;
         records.probe("ring", 0, records.len())?;
         let key = Self::key(&records);
-        let (mark, twin) = TwoSlot::<Mark>::open(mark)?;
-        let recovered = recover(&records, &key, mark.get().retired, twin)?;
+        let (mark, twin) = TwoSlot::<Mark>::open_unsettled(mark)?;
+        let (recovered, stray) = recover(&records, &key, mark.get().retired, twin)?;
         let mut ring = Self::at(records, mark, recovered.end.0, recovered.retired.0);
-        if !ring.area.mapping().is_read_only() {
-            ring.settle_end(&recovered)?;
+        let pool = ring.area.pool();
+        // Unless nothing is unsettled: a program that never opened the ring may have closed the pool.
+        if (!pool.was_clean() || recovered.tail != Tail::Clean) && !ring.area.mapping().is_read_only() {
+            ring.settle_end(&recovered, &stray)?;
         }
         Ok((ring, recovered))
     }
 
-    /// Makes what recovery saw the truth: the records found are persistent, and a torn one behind them never becomes whole. Without the
-    /// second, a later append at its place, torn too, could supply just the words it lacks.
-    fn settle_end(&mut self, recovered: &Recovered) -> Result<()> {
-        let torn = recovered.tail != Tail::Clean;
+    /// Makes what recovery saw the truth: the mark and the records found are persistent, and a torn record behind them never becomes whole.
+    /// Without the latter, a later append at its place, torn too, could supply just the words it lacks. Records behind the torn one
+    /// go too: once its place is written again and retired, nothing would tell that they do not belong there.
+    fn settle_end(&mut self, recovered: &Recovered, stray: &[u64]) -> Result<()> {
+        self.mark.settle()?;
         for record in &recovered.records {
             let (at, len) = (record.position.0 % self.capacity(), record.end.0 - record.position.0);
             self.area.mapping().flush(self.area.offset() + at, len, here())?;
         }
-        if torn {
+        if recovered.tail != Tail::Clean {
             let at = self.head % self.capacity();
-            self.area.put(at, &0u64)?; // the seal; the position stays and still tells that a record was begun
-            self.area.mapping().flush(self.area.offset() + at, 8, here())?;
+            // No seal; the position tells, until the place is written again, that a record was begun.
+            self.area.put(at, &[0, self.head])?;
+            self.area.mapping().flush(self.area.offset() + at, 16, here())?;
         }
-        if torn || !recovered.records.is_empty() {
-            self.mark.settle()?;
-            self.area.mapping().drain(here())?;
+        for position in stray {
+            let at = position % self.capacity();
+            self.area.put(at, &[0u64; 2])?;
+            self.area.mapping().flush(self.area.offset() + at, 16, here())?;
         }
+        self.area.mapping().drain(here())?;
         Ok(())
     }
 
@@ -264,6 +296,20 @@ impl Ring {
     /// Appends a record that also seals `outside`: bytes elsewhere that are flushed under the same barrier. Recovery gives the seal
     /// back, and the owner decides by it whether those bytes had all arrived.
     ///
+    /// ```
+    /// # fn main() -> pmem::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+    /// # use pmem::Ring;
+    /// let (ring, mut data) = pool.add_region("r", 8192)?.into_area()?.split_at(4096)?;
+    /// let mut ring = Ring::create(ring)?;
+    /// data.bytes_mut(0, 5)?.copy_from_slice(b"hello");
+    /// data.flush(0, 5)?; // no order between the data and the record
+    /// ring.append_sealing(&[b"stored: 5 bytes"], [data.bytes(0, 5)?].into_iter())?;
+    /// ring.force()?; // one barrier for both
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`append`](Self::append).
     #[inline]
@@ -289,7 +335,16 @@ impl Ring {
         len += outside.map_or(0, |_| 8);
         let needed = space(len);
         let rest = self.capacity() - self.head % self.capacity();
-        let skip = if needed > rest { rest } else { 0 };
+        let mut skip = if needed > rest { rest } else { 0 };
+        if skip + needed > self.capacity() && needed <= self.capacity() && self.retired == self.head {
+            // Both never fit, and waiting for retirement would not help. The skip is retired as soon as it is written: the mark
+            // that makes room for the record is persistent before the record is begun.
+            self.make_room(skip)?;
+            self.write(KIND_SKIP, 0, &[], None)?;
+            self.appended = Some(self.area.mapping().moment());
+            self.retired = self.head;
+            skip = 0;
+        }
         self.make_room(skip + needed)?;
         if skip > 0 {
             self.write(KIND_SKIP, 0, &[], None)?;
@@ -420,6 +475,11 @@ impl Ring {
     /// Those of a drain.
     pub fn reclaim(&mut self) -> Result<()> {
         self.persist_mark()
+    }
+
+    /// Where a record stands, from the start of the pool.
+    pub(crate) fn place(&self, record: &crate::RingRecord) -> u64 {
+        self.area.offset() + record.position.0 % self.capacity()
     }
 
     /// The payload of a record found by [`open`](Self::open), until it is retired and overwritten.

@@ -37,6 +37,24 @@ pub enum Tail {
 }
 
 /// What [`Ring::open`](crate::Ring::open) found.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// use pmem::Ring;
+/// let mut ring = Ring::create(pool.add_region("ring", 4096)?.into_area()?)?;
+/// ring.append(&[b"debit"])?;
+/// ring.append(&[b"credit"])?;
+/// ring.force()?;
+/// drop(ring);
+///
+/// let (ring, found) = Ring::open(pool.region("ring")?.into_area()?)?;
+/// assert_eq!(found.records.len(), 2);
+/// assert_eq!(ring.payload(&found.records[1])?, b"credit");
+/// assert_eq!(found.end, ring.head());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
     /// The whole, unretired records in order.
@@ -47,7 +65,13 @@ pub struct Recovered {
     pub end: Position,
     /// Everything below was retired.
     pub retired: Position,
+    /// How the other copy of the mark looked. If it is [`Twin::Broken`], the mark may be an older one: records that had been retired
+    /// persistently can come back.
+    pub mark: Twin,
 }
+
+/// Far from where adding a lap overflows; no ring gets there by being written.
+const POSITION_MAX: u64 = 1 << 62;
 
 struct Reader<'a> {
     area: &'a Area,
@@ -56,22 +80,27 @@ struct Reader<'a> {
     generation: u64,
 }
 
-/// Reads the ring from its mark on.
+/// Reads the ring from its mark on; returns what it found, and the positions of records behind the end.
 ///
 /// | found at the mark or behind the last whole record | action |
 /// |---|---|
 /// | whole record: right position, epoch not below the last, seal verifies | take it, go on behind it |
 /// | anything else, and a whole record behind it says it had been durable | lost: an error naming the place |
-/// | begun record, not whole | torn tail: in doubt |
+/// | begun record, not whole, or any record behind | torn tail: in doubt |
 /// | anything else | clean end |
 ///
 /// and before that, for the mark: equal or older twin: take it; broken twin: the newer mark may have been the damaged one, and
-/// records may be overwritten up to it, so the highest mark that any whole record carries counts.
-pub(crate) fn recover(area: &Area, key: &SealKey, mark: u64, twin: Twin) -> Result<Recovered> {
+/// records may be overwritten up to it, so the highest mark that any whole record carries counts; unwritten twin: the same, for
+/// a first newer mark may have been erased.
+pub(crate) fn recover(area: &Area, key: &SealKey, mark: u64, twin: Twin) -> Result<(Recovered, Vec<u64>)> {
     let generation = area.pool().generation();
     let reader = Reader { area, key, capacity: area.len(), generation };
     let mut retired = mark;
-    if twin == Twin::Broken {
+    if mark > POSITION_MAX || !mark.is_multiple_of(LINE) {
+        let offset = area.offset();
+        return Err(Error::Damaged { what: "ring mark", offset, found: mark, expected: mark.min(POSITION_MAX) / LINE * LINE });
+    }
+    if matches!(twin, Twin::Broken | Twin::Unwritten) {
         retired = reader.highest_carried_mark(mark)?;
     }
     let mut records: Vec<RingRecord> = Vec::new();
@@ -95,7 +124,8 @@ pub(crate) fn recover(area: &Area, key: &SealKey, mark: u64, twin: Twin) -> Resu
         (epoch, at) = (header.epoch, end);
     }
     let offset = area.offset() + at % reader.capacity;
-    if let Some(proof) = reader.proof_of_loss(at, mark.max(retired), epoch)? {
+    let (proof, stray) = reader.look_behind(at, mark.max(retired), epoch)?;
+    if let Some(proof) = proof {
         return Err(Error::Damaged {
             what: "ring record (acknowledged, not whole)",
             offset,
@@ -107,45 +137,45 @@ pub(crate) fn recover(area: &Area, key: &SealKey, mark: u64, twin: Twin) -> Resu
     for record in &mut records {
         record.known_durable = record.end.0 <= durable;
     }
-    let tail = if reader.is_begun(at, epoch)? { Tail::InDoubt { offset } } else { Tail::Clean };
-    Ok(Recovered { records, tail, end: Position(at), retired: Position(retired.min(at)) })
+    let begun = !stray.is_empty() || reader.is_begun(at, epoch)?;
+    let tail = if begun { Tail::InDoubt { offset } } else { Tail::Clean };
+    let found = Recovered { records, tail, end: Position(at), retired: Position(retired.min(at)), mark: twin };
+    Ok((found, stray))
 }
 
 impl Reader<'_> {
     /// The record at this position, if it is whole. Reads no more than the decision needs.
     fn whole(&self, position: u64, epoch_min: u32) -> Result<Option<RecordHeader>> {
         let at = position % self.capacity;
-        let rest = self.capacity - at;
         let word: u64 = *self.area.get(at + 8)?;
         if word != position {
             return Ok(None);
         }
         let header = header_at(self.area, at)?;
-        let fits = match header.kind() {
-            KIND_DATA => RECORD_HEADER + header.len() <= rest,
-            KIND_OUTSIDE => header.len() >= 8 && RECORD_HEADER + header.len() <= rest,
-            KIND_SKIP => header.len() == 0,
-            _ => false,
-        };
-        if !fits || header.epoch < epoch_min || u64::from(header.epoch) > self.generation {
+        if !self.fits(&header, at) || header.epoch < epoch_min || u64::from(header.epoch) > self.generation {
             return Ok(None);
         }
         let sealed = self.area.bytes(at + 8, (RECORD_HEADER - 8 + header.len()) as usize)?;
         Ok((self.key.seal(sealed) == header.seal).then_some(header))
     }
 
-    /// Where a later whole record ends the durable part, if that is behind `end`, where the first record that is not whole stands.
-    fn proof_of_loss(&self, end: u64, mark: u64, epoch: u32) -> Result<Option<u64>> {
+    /// Where a later whole record ends the durable part, if that is behind `end`, where the first record that is not whole stands; and
+    /// the records behind it, whole or only begun, that do not.
+    fn look_behind(&self, end: u64, mark: u64, epoch: u32) -> Result<(Option<u64>, Vec<u64>)> {
+        let mut stray = Vec::new();
         let mut position = end + LINE;
         while position < mark + self.capacity {
-            if let Some(header) = self.whole(position, epoch)?
-                && header.durable() > end
-            {
-                return Ok(Some(header.durable()));
+            if let Some(header) = self.whole(position, epoch)? {
+                if header.durable() > end {
+                    return Ok((Some(header.durable()), stray));
+                }
+                stray.push(position);
+            } else if *self.area.get::<u64>(position % self.capacity + 8)? == position {
+                stray.push(position);
             }
             position += LINE;
         }
-        Ok(None)
+        Ok((None, stray))
     }
 
     /// The highest retired mark carried by a whole record at or behind `mark`, on whatever lap.
@@ -154,7 +184,7 @@ impl Reader<'_> {
         for at in (0..self.capacity).step_by(LINE as usize) {
             let position: u64 = *self.area.get(at + 8)?;
             if position % self.capacity == at
-                && position >= mark
+                && (mark..=POSITION_MAX).contains(&position)
                 && let Some(header) = self.whole(position, 0)?
             {
                 highest = highest.max(header.retired());
@@ -172,6 +202,32 @@ impl Reader<'_> {
         }
         let found: u32 = *self.area.get(at + 16)?;
         let previous = self.generation.saturating_sub(1) as u32;
-        Ok(word == position || (found != 0 && (found == previous || found == epoch)))
+        // A place never used holds the position 0, too.
+        let positioned = word == position && (position != 0 || found != 0 || *self.area.get::<u64>(at)? != 0);
+        Ok(positioned
+            || (found != 0 && (found == previous || found == epoch))
+            || self.is_whole_but_for_its_position(position)?)
+    }
+
+    /// True if the record here would be whole with the position that belongs here: only that word was lost, or damaged.
+    fn is_whole_but_for_its_position(&self, position: u64) -> Result<bool> {
+        let at = position % self.capacity;
+        let header = header_at(self.area, at)?;
+        if !self.fits(&header, at) {
+            return Ok(false);
+        }
+        let rest = self.area.bytes(at + 16, (RECORD_HEADER - 16 + header.len()) as usize)?;
+        Ok(self.key.seal_parts([&position.to_le_bytes()[..], rest].into_iter()) == header.seal)
+    }
+
+    /// True if a record of this kind and length has room at `at`.
+    fn fits(&self, header: &RecordHeader, at: u64) -> bool {
+        let rest = self.capacity - at;
+        match header.kind() {
+            KIND_DATA => RECORD_HEADER + header.len() <= rest,
+            KIND_OUTSIDE => header.len() >= 8 && RECORD_HEADER + header.len() <= rest,
+            KIND_SKIP => header.len() == 0,
+            _ => false,
+        }
     }
 }

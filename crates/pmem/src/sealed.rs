@@ -1,7 +1,7 @@
-//! The integrity primitive: a header and a payload, each with a checksum (Arcadia §3.2).
+//! The integrity primitive: a header and a payload, each with a checksum (Arcadia §3, Listing 1).
 //!
 //! ```text
-//! | kind u32 | version u32 | place u64 | length u64 | payload crc u32 | header crc u32 | payload, padded to 8 bytes |
+//! | kind u32 | version u32 | place u64 | length u64 | payload crc u32 | header crc u32 | payload |
 //! ```
 //!
 //! Header and payload are written with no order between them and made persistent by one barrier; a read returns the payload only
@@ -38,6 +38,18 @@ impl Area {
     /// Writes a sealed record at `at` and flushes it: persistent after this thread's next drain. Takes
     /// [`SEALED_HEADER`] bytes more than the payload.
     ///
+    /// ```
+    /// # fn main() -> pmem::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+    /// let mut area = pool.add_region("r", 4096)?.into_area()?;
+    /// area.write_sealed(0, 1, 1, b"hello")?; // kind 1, version 1
+    /// area.drain()?;
+    /// assert_eq!(area.read_sealed(0, 1, 1)?, b"hello");
+    /// assert!(area.read_sealed(0, 2, 1).is_err()); // of another kind
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::Unaligned`] unless `at` is a multiple of 8.
     pub fn write_sealed(&mut self, at: u64, kind: u32, version: u32, payload: &[u8]) -> Result<Moment> {
@@ -56,7 +68,8 @@ impl Area {
         self.flush(at, SEALED_HEADER + payload.len() as u64)
     }
 
-    /// The payload of the sealed record at `at`, if it is whole.
+    /// The payload of the sealed record at `at`, if it is whole. After a crash it may stand in a cache only: persist it before anything
+    /// is built on it.
     ///
     /// # Errors
     /// [`Error::Damaged`] if header or payload do not verify, or it is of another kind, version or place.

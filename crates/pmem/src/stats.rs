@@ -9,6 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(crate) const THREADS: usize = 64;
 
 /// Counted costs of one pool since it was opened, all threads together.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// let mut area = pool.add_region("r", 4096)?.into_area()?;
+/// let before = pool.stats();
+/// area.bytes_mut(0, 200)?.fill(1);
+/// area.persist(0, 200)?;
+/// let cost = pool.stats() - before;
+/// assert_eq!((cost.drains, cost.flushed_lines, cost.media_bytes()), (1, 4, 256));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Lines flushed, each [`LINE`](crate::LINE) bytes.

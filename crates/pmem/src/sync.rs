@@ -45,6 +45,12 @@ fn with_scheduler(f: impl FnOnce(&dyn Scheduler)) {
 }
 
 /// A mutual exclusion lock, not poisoned by panics.
+///
+/// ```
+/// let queue = pmem::sync::Mutex::new(vec![1]);
+/// queue.lock().push(2);
+/// assert_eq!(*queue.lock(), [1, 2]);
+/// ```
 #[derive(Debug, Default)]
 pub struct Mutex<T>(parking_lot::Mutex<T>);
 

@@ -1,7 +1,7 @@
-//! The atomic cell: two checksummed copies with a sequence number (Arcadia §3.2, "atomicity primitive").
+//! The atomic cell: two checksummed copies with a sequence number (Arcadia §3, Listing 2).
 //!
 //! ```text
-//! slot:  | value, padded to 8 bytes | sequence u64 | seal u64 |    stride: a multiple of 64
+//! slot:  | value, padded to 8 bytes | sequence u64 | seal ^ slot number u64 |    stride: a multiple of 64
 //! cell:  | slot 0 | slot 1 |
 //! ```
 //!
@@ -20,6 +20,19 @@ use crate::persist::{Persist, bytes_of, from_bytes};
 use crate::sim::here;
 
 /// What the two slots said at open.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// use pmem::{Twin, TwoSlot};
+/// let mut cell = TwoSlot::create(pool.add_region("cell", 4096)?.into_area()?, &1u64)?;
+/// let (mut cell, twin) = TwoSlot::<u64>::open(cell.into_area())?;
+/// assert_eq!(twin, Twin::Unwritten);
+/// cell.update(&2)?;
+/// assert_eq!(TwoSlot::<u64>::open(cell.into_area())?.1, Twin::Older);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Twin {
     /// Both are whole and equal: a mirrored update had finished.
@@ -96,6 +109,8 @@ impl RawCell {
                 Twin::Equal
             }
             Slot::Whole(..) => Twin::Older,
+            // Every update but the first has the one before it in the other slot.
+            Slot::Unwritten if sequence > 1 => Twin::Broken,
             Slot::Unwritten => Twin::Unwritten,
             Slot::Broken(..) => Twin::Broken,
         };
@@ -119,8 +134,9 @@ impl RawCell {
         let (sealed, seal) = bytes.split_at(used as usize - 8);
         let found = word(seal);
         let sequence = word(&sealed[sealed.len() - 8..]);
-        let expected = self.key.seal(sealed);
-        Ok(if found == expected && sequence != 0 && sequence != u64::MAX {
+        let expected = self.key.seal(sealed) ^ slot;
+        // The bound leaves room to count on, whatever a forger sealed.
+        Ok(if found == expected && (1..1 << 63).contains(&sequence) {
             Slot::Whole(sequence, sealed[..self.value_len as usize].to_vec())
         } else if bytes.iter().all(|&b| b == 0) {
             Slot::Unwritten
@@ -168,7 +184,8 @@ impl RawCell {
         let mut image = vec![0u8; padded + 16];
         image[..value.len()].copy_from_slice(value);
         image[padded..padded + 8].copy_from_slice(&self.sequence.to_le_bytes());
-        let seal = self.key.seal(&image[..padded + 8]);
+        // Of its slot: an older value that the medium puts over the newer one is not taken for it.
+        let seal = self.key.seal(&image[..padded + 8]) ^ slot;
         image[padded + 8..].copy_from_slice(&seal.to_le_bytes());
         let at = self.offset + slot * Self::stride(self.value_len);
         let base = mapping.access(at, image.len() as u64, true)?;
@@ -266,11 +283,24 @@ impl<T: Persist> TwoSlot<T> {
         Ok(Self { area, cell, value: *value, of: PhantomData })
     }
 
-    /// Reads the cell at the start of `area`: its newest whole value, and how the other copy looked.
+    /// Reads the cell at the start of `area`: its newest whole value, and how the other copy looked. The value is persistent when this
+    /// returns, even if only a cache had kept it: one barrier after a crash, unless both copies are equal.
     ///
     /// # Errors
     /// [`Error::Damaged`] if neither copy is whole.
     pub fn open(area: Area) -> Result<(Self, Twin)> {
+        let (mut cell, twin) = Self::open_unsettled(area)?;
+        let pool = cell.area.pool();
+        // Equal copies: the first was drained before the second was written.
+        if twin != Twin::Equal && !pool.was_clean() && !pool.mapping.is_read_only() {
+            cell.settle()?;
+            cell.area.mapping().drain(here())?;
+        }
+        Ok((cell, twin))
+    }
+
+    /// As [`open`](Self::open), but what was read may not be persistent before the caller's drain behind [`settle`](Self::settle).
+    pub(crate) fn open_unsettled(area: Area) -> Result<(Self, Twin)> {
         let mut cell = Self::cell(&area)?;
         let (bytes, twin) = cell.load(area.mapping(), "two-slot cell")?;
         let value = from_bytes(&bytes).ok_or(Error::Damaged {

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
 use pmem::{Options, Pool, TwoSlot};
 
+use crate::witness::Witness;
+
 /// The number of the update, and a word that proves it. Small, so that every way to tear two updates on top of each other is explored.
 type Value = [u64; 2];
 
@@ -54,13 +56,12 @@ impl Scenario for Cell {
     }
 
     fn capacity(&self) -> u64 {
-        20 << 10
+        16 << 10
     }
 
     fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
         let pool = Options::new().size(16 << 10).create_on(sim.clone())?;
         TwoSlot::create(pool.add_region("cell", TwoSlot::<Value>::SIZE)?.into_area()?, &value(0, 0))?;
-        crate::witness::create(&pool)?;
         Ok(())
     }
 
@@ -108,7 +109,7 @@ impl Scenario for Cell {
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<u64>) -> Result<u64, Violation> {
-        let (pool, mut cell) = open(sim).map_err(Violation::detected)?;
+        let (_pool, mut cell) = open(sim).map_err(Violation::detected)?;
         let found = cell.get();
         let (n, probe) = (found[0] >> 8, found[0] & 0xff);
         if found != value(n, probe) {
@@ -118,7 +119,7 @@ impl Scenario for Cell {
         if n != last && !history.in_doubt.contains(&n) {
             return Err(Violation::new(format!("value {n}, acknowledged {last}, in doubt {:?}", history.in_doubt)));
         }
-        crate::witness::note(&pool, n)?;
+        let _witness = Witness::of(n)?;
         cell.update(&value(n, probe + 1)).map_err(Violation::detected)?;
         Ok(n)
     }

@@ -86,8 +86,8 @@ impl Scenario for Directory {
                 state.1 += 1;
                 let mut notes = pool.region("notes")?.into_area()?;
                 let ticket = ack.begin(Effect::Note(state.1));
-                notes.put(0, &state.1)?;
-                notes.flush(0, 8)?;
+                notes.put(0, &[state.1, !state.1])?; // proves itself against flips
+                notes.flush(0, 16)?;
                 ack.commit(ticket);
                 drop(notes);
                 pool
@@ -134,7 +134,10 @@ impl Scenario for Directory {
                 effects.iter().rev().find_map(|e| if let Effect::Note(n) = e { Some(*n) } else { None })
             };
             let notes = pool.region("notes").and_then(|r| r.into_area()).map_err(Violation::detected)?;
-            let stored: u64 = *notes.get(0).map_err(Violation::detected)?;
+            let [stored, proof]: [u64; 2] = *notes.get(0).map_err(Violation::detected)?;
+            if proof != !stored && stored | proof != 0 {
+                return Err(Violation::detected(format!("note {stored:#x} with proof {proof:#x}")));
+            }
             if note(&history.acknowledged).is_some_and(|n| n > stored) {
                 return Err(Violation::new(format!("closed cleanly with note {stored}, history {history:?}")));
             }

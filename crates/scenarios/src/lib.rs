@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod cell;
+pub mod damage;
 mod directory;
 mod journal;
 mod objects;

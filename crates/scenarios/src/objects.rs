@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
 use pmem::{Action, HeapOptions, Objects, ObjectsOptions, Options, PPtr, Persist, Pool, Session};
 
+use crate::witness::Witness;
+
 const SLOTS: usize = 6;
 
 /// Allocations, frees and reallocations in a table of slots; with several threads each has slots of its own and they share the heap.
@@ -92,12 +94,11 @@ impl Scenario for ObjectTable {
     }
 
     fn capacity(&self) -> u64 {
-        68 << 10
+        64 << 10
     }
 
     fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
         let pool = Options::new().size(8 << 10).create_on(sim.clone())?;
-        crate::witness::create(&pool)?;
         let heap = HeapOptions::chunk_bytes(4096)?;
         let options = ObjectsOptions { heap_bytes: heap.region_bytes(3), log_bytes: 1 << 10, heap };
         let objects = Objects::create(&pool, options)?;
@@ -195,7 +196,7 @@ impl Scenario for ObjectTable {
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Vec<u64>, Violation> {
-        let (objects, pool) = open(sim).map_err(Violation::detected)?;
+        let (objects, _pool) = open(sim).map_err(Violation::detected)?;
         let session = objects.lock();
         let (root, table) = table(&session).map_err(Violation::detected)?;
         let mut expected = [0; SLOTS];
@@ -249,7 +250,7 @@ impl Scenario for ObjectTable {
             return Err(Violation::new(format!("allocated {live:?}, reachable {reachable:?}")));
         }
         let digest = state.iter().fold(7u64, |h, n| h.wrapping_mul(0x1_0000_01b3) ^ n) >> 1;
-        crate::witness::note(&pool, digest)?;
+        let _witness = Witness::of(digest)?;
         let mut session = objects.lock();
         session.publish(&mut [Action::Set(slot(root, SLOTS), table.probe + 1)]).map_err(Violation::detected)?;
         Ok(state)

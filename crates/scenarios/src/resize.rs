@@ -142,6 +142,8 @@ impl Scenario for Resize {
             while at < area.len() {
                 let word: u64 = *area.get(at).map_err(Violation::detected)?;
                 if word != 0 {
+                    // It may stand in a cache only; what is relied on is persisted first.
+                    area.persist(at, 8).map_err(Violation::detected)?;
                     words.push(word);
                 }
                 at += 4096;

@@ -1,4 +1,5 @@
-//! Sealed records: acknowledged ones read back; one being written reads back whole or not at all.
+//! Sealed records: acknowledged ones read back; one being written reads back whole or not at all. After a crash the program persists what it
+//! found before it relies on it: a cache may have outlived the writer.
 
 use std::sync::{Arc, Mutex};
 
@@ -91,7 +92,11 @@ impl Scenario for Sealed {
         }
         for &(place, len) in &history.in_doubt {
             match read(place) {
-                Ok(found) if found == payload(place, len) => state.push(Some(len)),
+                Ok(found) if found == payload(place, len) => {
+                    let bytes = pmem::SEALED_HEADER + found.len() as u64;
+                    area.persist(place as u64 * PLACE, bytes).map_err(Violation::detected)?;
+                    state.push(Some(len));
+                }
                 Ok(found) => return Err(Violation::new(format!("record {place} in doubt reads {found:?}"))),
                 Err(_) => state.push(None),
             }

@@ -1,26 +1,36 @@
-//! Notes what a check has seen, persistently, before it goes on: a later crash must not change it.
+//! What a check has seen stays: an operation in doubt may be there or not, but once a recovered program was seen with it or without it, a
+//! later crash must not change that.
 //!
-//! An operation in doubt may be there or not; but once a recovered program has been seen with it or without it, that is how it stays.
+//! The explorer crashes a check while it goes on (appends, updates, publishes) by running the next check inside it, on the same
+//! thread; so what the outer one has seen is kept here, outside of the pool, and costs no barrier that would hide one of theirs.
+
+use std::cell::Cell;
 
 use crash::Violation;
-use pmem::{Area, Pool};
 
-const REGION: &str = "witness";
-
-/// Makes the region, in `setup`.
-pub(crate) fn create(pool: &Pool) -> pmem::Result<()> {
-    pool.add_region(REGION, 4096).map(|_| ())
+thread_local! {
+    static SEEN: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Holds `seen` against what an earlier check saw, then writes it down.
-pub(crate) fn note(pool: &Pool, seen: u64) -> Result<(), Violation> {
-    let mut area: Area = pool.region(REGION).and_then(|r| r.into_area()).map_err(Violation::detected)?;
-    let before: u64 = *area.get(0).map_err(Violation::detected)?;
-    if before == 0 {
-        return area.publish(0, seen + 1).map(|_| ()).map_err(Violation::detected);
+/// Holds while a check goes on after it has looked.
+pub(crate) struct Witness(Option<u64>);
+
+impl Witness {
+    /// Compares `seen` with what the check around this one saw, if there is one, and stands for it from here on.
+    pub(crate) fn of(seen: u64) -> Result<Self, Violation> {
+        let before = SEEN.get();
+        if let Some(before) = before
+            && before != seen
+        {
+            return Err(Violation::new(format!("an earlier recovery saw {before:#x}, this one {seen:#x}")));
+        }
+        SEEN.set(Some(seen));
+        Ok(Self(before))
     }
-    if before != seen + 1 {
-        return Err(Violation::new(format!("an earlier recovery saw {}, this one {seen}", before - 1)));
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        SEEN.set(self.0);
     }
-    Ok(())
 }

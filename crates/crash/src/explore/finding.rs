@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Explorer, Level};
 use crate::decide::Policy;
-use crate::image::mix_pair;
+use crate::image::{Image, mix_pair};
 use crate::oracle::History;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
@@ -53,7 +53,7 @@ impl<S: Scenario> Explorer<S> {
     /// Adds where the power failed, and takes the finding down.
     pub(super) fn locate(&self, depth: usize, mut violation: Violation) {
         for frame in self.frames.lock().iter() {
-            let mut point = CrashPoint::new(frame.kind, frame.site, frame.number);
+            let mut point = CrashPoint::new(frame.kind, frame.site, frame.number, frame.killed);
             point.lost = lost_words(&frame.child);
             point.choices = branches(&frame.child);
             violation.trail.push(point);
@@ -69,8 +69,11 @@ impl<S: Scenario> Explorer<S> {
     }
 
     /// One crash is understood more easily than two: reports one of this crash point alone, if there is any, else the nested one.
+    #[expect(clippy::too_many_arguments, reason = "what a crash point has, handed on once")]
     pub(super) fn report_simplest(
         &self,
+        sim: &Sim,
+        crash: &Image,
         child: &Arc<Sim>,
         level: &mut Level<S::State>,
         nested: Violation,
@@ -94,11 +97,12 @@ impl<S: Scenario> Explorer<S> {
                 let violation = self.minimise(1, child, level, violation, history);
                 self.locate(1, violation);
             }
-            None => self.fail(nested),
+            None => self.simplest_kill(sim, crash, child, level, nested, history),
         }
     }
 
-    /// Images on which everything arrived, but the medium has a fault where recovery reads.
+    /// Images on which everything arrived, or nothing that was not drained, and the medium has a fault where recovery reads. (The second
+    /// tells whether what was acknowledged relies on one copy alone.)
     pub(super) fn plant_faults(&self, child: &Arc<Sim>, program: &Sim, number: u64, history: &History<S::Effect>) {
         let was = self.shallow.swap(true, Relaxed);
         child.reset(Policy::New);
@@ -108,8 +112,8 @@ impl<S: Scenario> Explorer<S> {
             Err(_) => Vec::new(),
         };
         let mut rng = Rng::seeded(mix_pair(self.config.seed ^ 0xFA17, number));
-        for _ in 0..if reads.is_empty() { 0 } else { self.config.faults } {
-            child.reset(Policy::New);
+        for attempt in 0..if reads.is_empty() { 0 } else { self.config.faults } {
+            child.reset(if attempt % 2 == 0 { Policy::New } else { Policy::Old });
             let Some(fault) = crate::fault::plant(child, program, &reads, &self.config.fault_kinds, &mut rng) else {
                 continue;
             };

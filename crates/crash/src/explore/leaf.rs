@@ -29,12 +29,13 @@ impl<S: Scenario> Explorer<S> {
         policy: Policy,
         history: &History<S::Effect>,
     ) -> Result<(), Violation> {
-        crate::schedule::pulse();
+        self.pulse.fetch_add(1, Relaxed);
         child.reset(policy);
         self.tally.lock().report.recoveries += 1;
         let state = self.recover(child, history).map_err(after_a_crash)?;
-        if Arc::strong_count(child) > HOLDERS {
-            return Err(Violation::new("the check ended with its memory still open: close or drop the pool in it"));
+        is_closed(child)?;
+        if let Some(shown) = &level.expected {
+            same(shown, &state, "a power failure")?;
         }
         let outcome = child.outcome();
         if outcome.is_some_and(|(media, memory)| media != memory) {
@@ -79,22 +80,27 @@ impl<S: Scenario> Explorer<S> {
         let all = media == memory || memory & 1 == 0;
         let key = if all { memory } else { media };
         if let Some(known) = level.stable.get(&key) {
-            return same(&first, known);
+            return same(&first, known, "another crash");
         }
         child.reboot(all);
-        self.tally.lock().report.stability += 1;
-        let was = self.shallow.swap(true, Relaxed);
-        let second = self.recover(child, history);
-        self.shallow.store(was, Relaxed);
-        let second = second.map_err(|mut violation| {
-            violation.message = format!("recovering a recovered pool again: {}", violation.message);
-            violation
-        })?;
-        let result = same(&first, &second);
+        let second = self.recover_again(child, history)?;
+        let result = same(&first, &second, "another crash");
         if level.stable.len() < STABLE_MAX {
             level.stable.insert(key, second);
         }
         result
+    }
+
+    /// Recovers what a recovery left.
+    pub(super) fn recover_again(&self, child: &Arc<Sim>, history: &History<S::Effect>) -> Result<S::State, Violation> {
+        self.tally.lock().report.stability += 1;
+        let was = self.shallow.swap(true, Relaxed);
+        let second = self.recover(child, history);
+        self.shallow.store(was, Relaxed);
+        second.map_err(|mut violation| {
+            violation.message = format!("recovering a recovered pool again: {}", violation.message);
+            violation
+        })
     }
 }
 
@@ -105,11 +111,19 @@ fn after_a_crash(mut violation: Violation) -> Violation {
     violation
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(first: &T, second: &T) -> Result<(), Violation> {
+/// Whoever keeps the memory of a recovery could still store there.
+pub(super) fn is_closed(child: &Arc<Sim>) -> Result<(), Violation> {
+    if Arc::strong_count(child) > HOLDERS {
+        return Err(Violation::new("the check ended with its memory still open: close or drop the pool in it"));
+    }
+    Ok(())
+}
+
+pub(super) fn same<T: PartialEq + std::fmt::Debug>(first: &T, second: &T, after: &str) -> Result<(), Violation> {
     if first == second {
         return Ok(());
     }
     Err(Violation::new(format!(
-        "recovery is not stable: it showed {first:?}, and after another crash right behind it {second:?}"
+        "recovery is not stable: it showed {first:?}, and after {after} right behind it {second:?}"
     )))
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{NO_LINE, Sim, UNDECIDED, word_at};
+use super::{NO_LINE, Sim, State, UNDECIDED, word_at};
 use crate::decide::{Choice, LENGTH_UNIT, Policy};
-use crate::image::{Image, mix, mix_pair};
+use crate::image::{Cached, Image, mix, mix_pair};
 use crate::pending::LINE_WORDS;
 use crate::raw::PAGE_WORDS;
 
@@ -56,6 +56,32 @@ impl Sim {
         state.reads.clear();
         self.watched.store(false, Relaxed);
         self.poisoned.store(NO_LINE, Relaxed);
+        self.any_given_up.store(false, Relaxed);
+        if let Some(cached) = &image.cached {
+            self.refill(&mut state, cached);
+        }
+    }
+
+    /// Makes the memory what the killed process had stored, ahead of the media.
+    fn refill(&self, state: &mut State, cached: &Cached) {
+        for line in &cached.lines {
+            let first = line.index as usize * LINE_WORDS;
+            self.grant(state, first / PAGE_WORDS);
+            for change in &line.changes {
+                let word = first + usize::from(change.word);
+                state.leaf_hash ^= mix(word, self.memory.load(word)) ^ mix(word, change.value);
+                self.memory.store(word, change.value);
+                state.shadow[word] = change.value;
+            }
+            state.pending.adopt(line);
+        }
+        state.interval = cached.interval;
+        let given_up = cached.lines.iter().any(|line| line.changes.iter().any(|change| change.lost));
+        self.any_given_up.store(given_up, Relaxed);
+        if let Some((len, lens)) = &cached.len {
+            self.len.store(*len, Relaxed);
+            state.lens.clone_from(lens);
+        }
     }
 
     pub(super) fn restore_touched(&self) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Sim, State, UNDECIDED, word_at};
-use crate::image::{Image, Unit, mix_pair};
+use crate::image::{Cached, Image, Unit, mix_pair};
 use crate::pending::LINE_WORDS;
 use crate::raw::PAGE_WORDS;
 
@@ -43,11 +43,7 @@ impl Sim {
             let media = image.line(line.index);
             image.add_line(line, &media, self.model);
         }
-        for unit in &state.image.units {
-            if unit.words().all(|w| self.is_open(w) && !state.pending.holds(w)) {
-                image.inherit(&state.image, unit);
-            }
-        }
+        self.inherit_open(&state, &mut image);
         image.lens = match self.len.load(Relaxed) {
             UNDECIDED => state.image.lens.clone(),
             _ => std::iter::once(state.media_len).chain(state.lens.iter().copied()).collect(),
@@ -63,6 +59,41 @@ impl Sim {
         image.units.retain(|unit| unit.words().next().is_some_and(|w| w < end));
         image.seal();
         image
+    }
+
+    /// What a process finds that starts after this one was killed; `None` when it is what a power failure leaves too.
+    /// `crash` is the image of a power failure at this very moment.
+    pub(crate) fn kill_image(&self, crash: &Image) -> Option<Image> {
+        let state = self.state.lock();
+        if state.pending.is_empty() && state.lens.is_empty() {
+            return None;
+        }
+        let len = self.len.load(Relaxed);
+        let cached = Cached {
+            lines: state.pending.lines().to_vec(),
+            interval: state.interval,
+            len: (len != UNDECIDED).then(|| (len, state.lens.clone())),
+        };
+        let mut image = Image {
+            base: Arc::clone(&crash.base),
+            overlay: crash.overlay.clone(),
+            hash: crash.hash,
+            lens: if len == UNDECIDED { state.image.lens.clone() } else { vec![state.media_len] },
+            cached: Some(cached),
+            ..Image::default()
+        };
+        self.inherit_open(&state, &mut image);
+        image.seal();
+        Some(image)
+    }
+
+    /// Places that an earlier power failure left open, and that nobody has read or written since.
+    fn inherit_open(&self, state: &State, image: &mut Image) {
+        for unit in &state.image.units {
+            if unit.words().all(|w| self.is_open(w) && !state.pending.holds(w)) {
+                image.inherit(&state.image, unit);
+            }
+        }
     }
 
     /// What the media surely has of a page.

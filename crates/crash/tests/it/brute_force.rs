@@ -184,7 +184,7 @@ fn the_explorer_recovers_what_the_naive_model_allows() {
                     Ok(image)
                 },
             ),
-            &Config::seeded(seed).model(model),
+            &Config::seeded(seed).model(model).kills(false),
         );
         report.expect_clean();
         assert!(report.is_complete(), "{report}");

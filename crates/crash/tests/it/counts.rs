@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crash::{Config, Error, Model, Report, Sim, Violation, run};
 
-use crate::tiny::{config, found, read, tiny};
+use crate::tiny::{found, observing, read, tiny};
 
 /// Runs a program of one step; recovery reads these offsets.
 fn images(
@@ -13,7 +13,7 @@ fn images(
     program: impl Fn(&Arc<Sim>) -> Result<(), Error> + Send + Sync + 'static,
 ) -> Report {
     let check = move |sim: &Arc<Sim>, _: &_| reads.iter().map(|&offset| read(sim, offset)).collect();
-    let report = run(tiny([0], move |sim, _, _| program(sim), check), &config().model(model));
+    let report = run(tiny([0], move |sim, _, _| program(sim), check), &observing().model(model));
     report.expect_clean();
     assert!(report.is_complete(), "{report}");
     report
@@ -52,7 +52,7 @@ fn words_behind_a_flag_count_only_where_it_is_set() {
         sim.flush(0, 64);
         Ok(sim.drain()?)
     };
-    let report = run(tiny([0], step, check), &config());
+    let report = run(tiny([0], step, check), &observing());
     // Flag old: one. Flag new: two words, four. After the drain: the last of these again.
     assert_eq!((report.complete, report.states, report.recoveries), (2, 5, 6), "{report}");
 }
@@ -122,7 +122,7 @@ fn growth_can_be_lost_in_a_file_and_not_in_memory() {
         let check = |sim: &Arc<Sim>, _: &_| {
             if sim.length() < 8192 { Ok(vec![sim.length()]) } else { Ok(vec![8192, read(sim, 4096)?]) }
         };
-        run(tiny([0], step, check), &config().model(model))
+        run(tiny([0], step, check), &observing().model(model))
     };
     // The length before; then short, or long with the word old or new.
     let file = grow(Model::File { sector: 4096 });
@@ -151,7 +151,7 @@ fn what_exceeds_the_budget_is_sampled_and_said() {
         Ok(sim.drain()?)
     };
     let all = |sim: &Arc<Sim>, _: &_| (0..64).map(|word| read(sim, word * 8)).collect::<Result<Vec<_>, _>>();
-    let report = run(tiny([0], step, all), &config().point_budget(1_000));
+    let report = run(tiny([0], step, all), &observing().point_budget(1_000));
     assert!(!report.is_complete());
     assert_eq!(report.incomplete.len(), 1);
     assert!(report.incomplete[0].explored == 1_000 && report.incomplete[0].of_about > 1e18, "{report}");
@@ -164,7 +164,7 @@ fn what_exceeds_the_budget_is_sampled_and_said() {
                 let new = words.iter().map(|&w| w as u32).sum();
                 if bad(new) { Err(Violation::new("corner")) } else { Ok(words) }
             }),
-            &config().point_budget(1_000),
+            &observing().point_budget(1_000),
         )
     };
     assert_eq!(found(&wrong(|new| new == 63), "corner").trail[0].lost.len(), 1);
@@ -189,7 +189,7 @@ fn the_same_seed_explores_the_same_states() {
             let pattern = first[3] && !first[5] && first[9] && !first[13] && first[20];
             if pattern { Err(Violation::new("pattern")) } else { Ok(words) }
         };
-        let mut report = run(tiny([1, 2, 3], step, check), &Config::seeded(seed).point_budget(2_000));
+        let mut report = run(tiny([1, 2, 3], step, check), &Config::seeded(seed).point_budget(2_000).kills(false));
         report.time_ms = 0;
         report.to_json().unwrap()
     };

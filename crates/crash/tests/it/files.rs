@@ -2,7 +2,7 @@
 
 use crash::{Ack, Config, Error, Model, Sim, Violation, run};
 
-use crate::tiny::{Bug, Tiny, config, found, log, read, tiny};
+use crate::tiny::{Bug, Tiny, config, found, log, observing, read, tiny};
 
 fn file() -> Config {
     config().model(Model::File { sector: 512 })
@@ -126,7 +126,7 @@ fn a_shrunk_file_may_come_back_long_but_its_tail_is_old_or_zero() {
             let tail = if sim.length() == 8192 { read(sim, 4096)? } else { 0 };
             if tail == 0 || tail == 7 { Ok(vec![sim.length(), tail]) } else { Err(Violation::new("garbage")) }
         };
-        let report = run(tiny([0], step, check), &config().model(model));
+        let report = run(tiny([0], step, check), &observing().model(model));
         report.expect_clean();
         assert!(report.is_complete(), "{report}");
     }

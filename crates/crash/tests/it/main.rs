@@ -5,6 +5,7 @@ mod bugs;
 mod counts;
 mod example;
 mod files;
+mod kill;
 mod mutation;
 mod threads;
 mod tiny;

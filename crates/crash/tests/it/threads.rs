@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crash::{Ack, Config, Error, History, Rng, Scenario, Sim, Violation, as_thread, run};
 use pmem::sync::Mutex;
 
-use crate::tiny::{Bug, append, config, found, log_check, read, tiny};
+use crate::tiny::{Bug, append, config, found, log_check, settle, tiny};
 
 #[test]
 fn a_drain_covers_only_what_its_own_thread_flushed() {
@@ -21,7 +21,7 @@ fn a_drain_covers_only_what_its_own_thread_flushed() {
                 Ok(())
             },
             |sim, history| {
-                let word = read(sim, 0)?;
+                let word = settle(sim, 0)?;
                 if word == 0 && !history.acknowledged.is_empty() { Err(Violation::new("lost")) } else { Ok(vec![word]) }
             },
         )
@@ -201,8 +201,7 @@ impl Scenario for Hidden {
 }
 
 #[test]
-#[ignore = "waits ten seconds for the scheduler to lose patience"]
 fn a_lock_that_the_scheduler_cannot_see_is_named_as_the_cause() {
-    let report = run(Hidden, &Config::seeded(1).shrink(false));
+    let report = run(Hidden, &Config::seeded(1).shrink(false).silence_ms(100));
     found(&report, "something the scheduler cannot see");
 }

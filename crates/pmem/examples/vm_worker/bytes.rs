@@ -27,7 +27,7 @@ struct Written {
 }
 
 /// Statistics of the block device that holds `path`; None on a file system without one.
-fn statistics(path: &Path) -> Option<PathBuf> {
+pub fn statistics(path: &Path) -> Option<PathBuf> {
     let device = fs::metadata(path).ok()?.dev();
     let stat = format!("/sys/dev/block/{}:{}/stat", rustix::fs::major(device), rustix::fs::minor(device));
     Some(stat.into()).filter(|p: &PathBuf| p.exists())
@@ -121,7 +121,7 @@ fn dirty_and_sync(file: &File, advise: bool, sync: Sync) -> Result<(), String> {
     result
 }
 
-fn header() {
+pub fn header() {
     println!(
         "{:<26} {:<10} {:<5} {:>10} {:>9} {:>8} {:>8}",
         "file", "sync", "cache", "bytes/sync", "requests", "flushes", "us/sync"
@@ -168,7 +168,7 @@ pub fn measure(directory: &Path, compare: bool, bytes_max: Option<f64>) -> Resul
 
 /// One line dirtied and drained, in every part of a pool: new, opened again with a cold page cache, and in the part it grew by.
 /// The least of all rounds, each.
-fn pools(directory: &Path, stat: &Path, rounds: u64) -> Result<Vec<(&'static str, f64, f64)>, String> {
+pub fn pools(directory: &Path, stat: &Path, rounds: u64) -> Result<Vec<(&'static str, f64, f64)>, String> {
     let path = directory.join("bytes-per-sync.cairn");
     let text = |e: pmem::Error| e.to_string();
     let mut least = vec![

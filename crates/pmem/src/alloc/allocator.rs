@@ -1,10 +1,10 @@
 //! Reserve, apply, release; resolve a pointer to the one live block it lies in.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Release},
 };
+use std::sync::{Arc, OnceLock};
 
 use crate::Persist;
 use crate::alloc::central::{Central, ChunkId, chunk_id, extent_of, number_of};
@@ -26,6 +26,18 @@ const LEAF: u32 = 256;
 const LOOK: u32 = 64;
 
 /// A block of the heap.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// # let heap = pmem::Allocator::create(&pool, "heap", 512 << 10, pmem::HeapOptions::default())?;
+/// let block = heap.reserve(100, 8)?;
+/// assert_eq!(block.len(), 112); // the smallest size class that fits
+/// assert_eq!(heap.resolve(block.ptr::<[u8; 100]>(&pool), 100)?, block);
+/// heap.cancel(block)?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     offset: u64,
@@ -61,6 +73,21 @@ impl Block {
 }
 
 /// A persistent note, for a commit record, that a block becomes live or free. 16 bytes.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// # let heap = pmem::Allocator::create(&pool, "heap", 512 << 10, pmem::HeapOptions::default())?;
+/// use pmem::{FlushSet, Intent};
+/// let block = heap.reserve(100, 8)?;
+/// let intent = Intent::alloc(&block); // goes into a commit record; when that is durable:
+/// let mut lines = FlushSet::default();
+/// heap.apply(&intent, &mut lines)?;
+/// heap.apply(&intent, &mut lines)?; // as recovery does: harmless
+/// assert!(heap.is_published(&block)?);
+/// # Ok(()) }
+/// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Persist)]
 pub struct Intent {
@@ -97,6 +124,15 @@ impl Intent {
 }
 
 /// How a heap is laid out, chosen when it is made.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// use pmem::HeapOptions;
+/// let small = HeapOptions::chunk_bytes(4096)?;
+/// assert_eq!(small.region_bytes(4), 5 * 4096); // four chunks, and a page for table and bitmaps
+/// assert!(HeapOptions::chunk_bytes(5000).is_err());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct HeapOptions {
     chunk_log2: u32,
@@ -132,6 +168,17 @@ impl HeapOptions {
 }
 
 /// What a heap holds.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// # let heap = pmem::Allocator::create(&pool, "heap", 512 << 10, pmem::HeapOptions::default())?;
+/// let usage = heap.live_blocks(|_offset, _len| Ok(()))?;
+/// assert_eq!((usage.live_blocks, usage.live_bytes), (0, 0));
+/// assert_eq!(usage.free_chunk_bytes, usage.chunk_bytes);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapUsage {
     /// Bytes in chunks.
@@ -516,7 +563,6 @@ impl Allocator {
             let (index, number) = central.cursor;
             let Some(extent) = self.extents.get(index).and_then(OnceLock::get) else { return Ok(false) };
             if number >= extent.chunks.load(Acquire) {
-                // Chunks that appear here later, when the extent grows in place, are free and added by whoever grows it.
                 if self.extents.get(index + 1).and_then(OnceLock::get).is_none() {
                     return Ok(false);
                 }
@@ -559,7 +605,7 @@ impl Allocator {
             }
             if damaged {
                 chunk.set_shape(Shape::Damaged);
-                return Ok(());
+                return self.condemn(extent, number);
             }
             chunk.set_shape(found);
             if used == blocks {
@@ -572,9 +618,35 @@ impl Allocator {
             }
             return Ok(());
         }
-        chunk.set_shape(found);
         if found == Shape::Free {
+            if number + 1 != central.cursor.1 || index != central.cursor.0 {
+                return Ok(()); // unknown still: a damaged head before it may turn out to own it
+            }
             central.free_runs().add(chunk_id(index, number), 1);
+        }
+        chunk.set_shape(found);
+        if found == Shape::Damaged {
+            self.condemn(extent, number)?;
+        }
+        Ok(())
+    }
+
+    /// What a damaged chunk may be the head of is not given out either: the span it says, or all up to the next head.
+    fn condemn(&self, extent: &Extent, head: u32) -> Result<()> {
+        let word = |number| extent.geometry.table_word(self.mapping(), number);
+        let span = match word(head)? {
+            Word::Tail { .. } => return Ok(()), // its head is damaged, and was condemned
+            Word::Head { span, .. } => Some(span),
+            Word::Unused | Word::Damaged(_) => None,
+        };
+        let end = head.saturating_add(span.unwrap_or(u32::MAX)).min(extent.chunks.load(Acquire));
+        for number in head + 1..end {
+            if span.is_none() && matches!(word(number)?, Word::Head { .. }) {
+                break;
+            }
+            if matches!(extent.chunk(number).shape(), Shape::Unknown | Shape::Tail { .. }) {
+                extent.chunk(number).set_shape(Shape::Damaged);
+            }
         }
         Ok(())
     }
@@ -583,27 +655,31 @@ impl Allocator {
     ///
     /// | table word | | shape |
     /// |---|---|---|
-    /// | unused | | free |
+    /// | unused | no bit set | free |
     /// | head | no live block | free |
     /// | head | live blocks, span proper | head |
     /// | tail | of a head with live blocks whose span covers it | tail |
     /// | tail | otherwise | free: left from an earlier use |
-    /// | fails its check, or a live span that is not proper | | damaged |
+    /// | fails its check, or a live span that is not proper, or unused with a bit set, or a tail of such a head | | damaged |
     fn read_shape(&self, extent: &Extent, number: u32) -> Result<Shape> {
         let (geometry, mapping) = (&extent.geometry, self.mapping());
+        let damaged = |number, found| {
+            let offset = geometry.table_offset(number);
+            Error::Damaged { what: "chunk table word", offset, found, expected: 0 }
+        };
         let live_head = |head: u32| -> Result<Option<(u8, u32)>> {
-            let Word::Head { class, span } = geometry.table_word(mapping, head)? else { return Ok(None) };
+            let (class, span) = match geometry.table_word(mapping, head)? {
+                Word::Head { class, span } => (class, span),
+                Word::Damaged(found) => return Err(damaged(head, found)),
+                Word::Unused if geometry.has_live(mapping, head, self.blocks_max())? => return Err(damaged(head, 0)),
+                Word::Unused | Word::Tail { .. } => return Ok(None),
+            };
             let blocks = self.classes.get(class, span).map_or(1, |c| c.blocks);
             Ok(geometry.has_live(mapping, head, blocks)?.then_some((class, span)))
         };
         match geometry.table_word(mapping, number)? {
-            Word::Unused => Ok(Shape::Free),
-            Word::Damaged(found) => Err(Error::Damaged {
-                what: "chunk table word",
-                offset: geometry.table_offset(number),
-                found,
-                expected: 0,
-            }),
+            Word::Unused => live_head(number).map(|_| Shape::Free),
+            Word::Damaged(found) => Err(damaged(number, found)),
             Word::Head { .. } => match live_head(number)? {
                 None => Ok(Shape::Free),
                 Some((class, span)) => {
@@ -645,6 +721,9 @@ impl Allocator {
                 Shape::Unknown => {
                     let mut central = self.central.lock();
                     self.look_at(&mut central, index, extent, number)?;
+                    if chunk.shape() == Shape::Unknown {
+                        return Err(bad("into a free chunk"));
+                    }
                 }
                 Shape::Free => return Err(bad("into a free chunk")),
                 Shape::Damaged => return Err(self.explain_damage(extent, number)),
@@ -859,7 +938,7 @@ impl Allocator {
     /// [`Error::NoSpace`], [`Error::Reserve`], [`Error::DirectoryFull`]: the heap is then as before.
     pub fn grow(&self, bytes: u64) -> Result<()> {
         let chunks = bytes.div_ceil(1 << self.chunk_log2).max(1);
-        {
+        let claim = {
             let mut areas = self.areas.lock();
             let last = areas.len() - 1;
             let extent = self.extent(last)?;
@@ -870,21 +949,20 @@ impl Allocator {
                 let len = (extent.geometry.chunk_at(new) - area.offset()).next_multiple_of(PAGE);
                 if self.pool.inner.extend_extent(area.offset(), area.len(), len)? {
                     area.resize(len);
-                    let mut central = self.central.lock();
+                    let _central = self.central.lock();
                     for number in old..new {
                         extent.chunk(number).set_shape(Shape::Unknown);
                     }
+                    // The cursor, at most at the old end, comes to them.
                     extent.chunks.store(new, Release);
-                    for number in old..new {
-                        self.look_at(&mut central, last, extent, number)?;
-                    }
                     return Ok(());
                 }
             }
-        }
+            Arc::clone(areas[last].claim())
+        };
         let bytes = Geometry::bytes_for(chunks, self.chunk_log2);
         let chunks_max = |offset, len| Ok(Geometry::fit(offset, len, self.chunk_log2, 0)?.chunks_max.into());
-        let (area, chunks_max) = self.pool.add_extent(&self.name, bytes, chunks_max)?;
+        let (area, chunks_max) = self.pool.add_extent(&self.name, &claim, bytes, chunks_max)?;
         self.add_area(area, chunks_max)
     }
 

@@ -69,7 +69,8 @@ impl Classes {
     #[inline]
     pub(crate) fn get(&self, class: u8, span: u32) -> Option<Class> {
         if class == HUGE {
-            return Some(Class { size: u64::from(span) * self.chunk_bytes, chunks: span, blocks: 1 });
+            let size = u64::from(span) * self.chunk_bytes;
+            return (span > 0).then_some(Class { size, chunks: span, blocks: 1 });
         }
         self.table.get(class as usize).copied()
     }

@@ -1,5 +1,6 @@
 //! Explores every built-in scenario.
 
+mod damage;
 mod mutation;
 
 use crash::{Config, Model};
@@ -42,6 +43,22 @@ macro_rules! scenarios {
             }
         }
     )*};
+}
+
+/// Bit flips and unreadable lines: a clear error, or nothing lost. Not for single cells, whose older value is all that is left, nor for objects,
+/// whose contents carry no checksum at rest.
+#[test]
+fn faults_of_the_medium() {
+    let kinds = vec![crash::FaultKind::Flip, crash::FaultKind::Poison];
+    for named in scenarios::ALL.iter().filter(|n| ["sealed", "ring", "header"].contains(&n.name)) {
+        for seed in 20..24 {
+            let config = Config::seeded(seed).depth(1).budget(30_000).point_budget(50).faults(200);
+            let report = named.run(&config.fault_kinds(kinds.clone()));
+            println!("{} seed {seed}: {report}", named.name);
+            assert!(report.violation().is_none(), "{}: {report}", named.name);
+            assert!(report.faults_detected > 0, "{}: no fault was ever detected", named.name);
+        }
+    }
 }
 
 scenarios! {

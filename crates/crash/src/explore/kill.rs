@@ -1,0 +1,141 @@
+//! The other crash: the process is killed, all it stored is still in the caches, and only later the power fails.
+//!
+//! There is one such image at a crash point, and recovering it is easy. What matters comes behind it: recovery may have acted on, or
+//! reported, what it read from a cache. Unless it made that persistent, a power failure takes it back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::leaf::{is_closed, same};
+use super::{Explorer, Level};
+use crate::config::Kind;
+use crate::decide::Policy;
+use crate::image::{Image, mix_pair};
+use crate::oracle::History;
+use crate::scenario::Scenario;
+use crate::sim::{Sim, as_thread};
+use crate::violation::Violation;
+
+/// Sets the power failures behind a kill apart from those without one: they are held to more.
+const BEHIND_A_KILL: u64 = 0x6B69_6C6C;
+
+impl<S: Scenario> Explorer<S> {
+    /// Kills the process here; `crash` is what a power failure here leaves, and what `child` has mounted.
+    pub(super) fn kill(
+        &self,
+        depth: usize,
+        sim: &Sim,
+        crash: &Image,
+        child: &Arc<Sim>,
+        level: &mut Level<S::State>,
+        history: &History<S::Effect>,
+    ) {
+        let Some(image) = sim.kill_image(crash) else { return };
+        child.mount(Arc::new(image));
+        if let Some(frame) = self.frames.lock().last_mut() {
+            frame.killed = true;
+        }
+        if let Err(violation) = self.recover_killed(depth, child, level, history) {
+            // It comes first: one crash is understood more easily than two.
+            self.nested_finding.lock().take();
+            self.locate(depth, violation);
+        }
+        let nested = if depth == 1 { self.nested_finding.lock().take() } else { None };
+        if let Some(nested) = nested {
+            self.report_simplest_kill(child, level, nested, history);
+        }
+    }
+
+    /// Reports what a kill of the program shows with one power failure right behind its recovery, if anything, else the nested finding.
+    pub(super) fn simplest_kill(
+        &self,
+        sim: &Sim,
+        crash: &Image,
+        child: &Arc<Sim>,
+        level: &mut Level<S::State>,
+        nested: Violation,
+        history: &History<S::Effect>,
+    ) {
+        let image = if self.config.kills { sim.kill_image(crash) } else { None };
+        let Some(image) = image else { return self.fail(nested) };
+        child.mount(Arc::new(image));
+        if let Some(frame) = self.frames.lock().last_mut() {
+            frame.killed = true;
+        }
+        self.report_simplest_kill(child, level, nested, history);
+    }
+
+    fn report_simplest_kill(
+        &self,
+        child: &Arc<Sim>,
+        level: &mut Level<S::State>,
+        nested: Violation,
+        history: &History<S::Effect>,
+    ) {
+        let was = self.shallow.swap(true, Relaxed);
+        level.stable.clear();
+        let result = self.recover_killed(1, child, level, history);
+        self.shallow.store(was, Relaxed);
+        let simple = self.nested_finding.lock().take();
+        match (result, simple) {
+            (Err(violation), _) => self.locate(1, violation),
+            (Ok(()), simple) => self.fail(simple.unwrap_or(nested)),
+        }
+    }
+
+    fn recover_killed(
+        &self,
+        depth: usize,
+        child: &Arc<Sim>,
+        level: &mut Level<S::State>,
+        history: &History<S::Effect>,
+    ) -> Result<(), Violation> {
+        self.pulse.fetch_add(1, Relaxed);
+        child.reset(Policy::Old);
+        let mut tally = self.tally.lock();
+        tally.report.recoveries += 1;
+        tally.report.kills += 1;
+        drop(tally);
+        let state = self.recover(child, history).map_err(|mut violation| {
+            if violation.detected {
+                violation.message = format!("recovery fails after the process was killed: {}", violation.message);
+            }
+            violation
+        })?;
+        is_closed(child)?;
+        let Some((media, memory)) = child.outcome() else { return Ok(()) };
+        if self.nested_finding.lock().is_some() {
+            return Ok(());
+        }
+        if media == memory {
+            return match self.config.stable {
+                true => self.check_stable(child, level, state, (media, memory), history),
+                false => Ok(()),
+            };
+        }
+        if depth < self.config.depth {
+            self.power_fails(depth + 1, child, state);
+            return Ok(());
+        }
+        if self.config.stable {
+            // No crash is left to explore, but the worst one: nothing pending arrives.
+            child.reboot(false);
+            let second = self.recover_again(child, history)?;
+            same(&state, &second, "a power failure")?;
+        }
+        Ok(())
+    }
+
+    /// The power fails right behind the recovery of a killed process, which has shown `state`.
+    fn power_fails(&self, depth: usize, child: &Arc<Sim>, state: S::State) {
+        let key = mix_pair(mix_pair(child.crash_key(), self.ack.version()), BEHIND_A_KILL);
+        let admitted = match self.shallow.load(Relaxed) {
+            // Once more, for a simpler finding: it was counted the first time.
+            true => Some((self.tally.lock().report.nested, self.config.nested_budget)),
+            false => self.admit(depth, key),
+        };
+        let Some((number, budget)) = admitted else { return };
+        let expected = self.config.stable.then_some(state);
+        as_thread(0, || self.explore(depth, child, (Kind::End, None, number), budget, expected));
+    }
+}

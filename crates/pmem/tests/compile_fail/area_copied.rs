@@ -1,0 +1,5 @@
+fn copy(area: &pmem::Area) -> pmem::Area {
+    area.clone()
+}
+
+fn main() {}

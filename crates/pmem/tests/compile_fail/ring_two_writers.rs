@@ -1,0 +1,6 @@
+fn write(ring: &pmem::Ring) -> pmem::Result<()> {
+    ring.append(&[b"record"])?;
+    Ok(())
+}
+
+fn main() {}

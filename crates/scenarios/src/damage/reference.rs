@@ -1,0 +1,404 @@
+//! The pool that is damaged: every structure there is, in about 100 KiB.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crash::{Error, Model, Rng, Sim};
+use pmem::{Action, HeapOptions, Objects, ObjectsOptions, Options, PPtr, Persist, Pool, RegionInfo, Ring, TwoSlot};
+
+use super::seals::Seal;
+use super::walk::{Found, walk};
+use super::{Range, word};
+
+/// Longest file a mutation makes.
+pub(crate) const CAPACITY: usize = 256 << 10;
+pub(crate) const SLOTS: usize = 12;
+const CHUNKS: u64 = 19;
+
+/// A value longer than a line.
+pub(crate) type Value = [u64; 10];
+
+/// The root object.
+#[derive(Clone, Copy, Persist)]
+#[repr(C)]
+pub(crate) struct Table {
+    pub(crate) slots: [PPtr<u8>; SLOTS],
+    pub(crate) lens: [u64; SLOTS],
+}
+
+/// How the pool was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Closed.
+    Clean,
+    /// Not closed; the last publications are in the log and carried out.
+    Dirty,
+    /// The power failed right behind the last publication's barrier: it is in the log alone.
+    Crashed,
+}
+
+impl Variant {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Clean, Self::Dirty, Self::Crashed];
+}
+
+/// An object of the reference pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    pub(crate) ptr: PPtr<u8>,
+    pub(crate) len: u64,
+    /// Made live by the last publication. Unless the pool was closed, recovery carries that out again: the contents are sealed, and the
+    /// object may be gone when the publication is in doubt.
+    pub(crate) recent: bool,
+}
+
+/// A pool of known contents.
+pub struct Reference {
+    variant: Variant,
+    bytes: Vec<u8>,
+    seals: Vec<Seal>,
+    hot: Vec<Range>,
+    words: Vec<u64>,
+    pub(crate) objects: Vec<Object>,
+    pub(crate) found: Found,
+    /// What the un-mirrored cell held before.
+    pub(crate) older: Value,
+    pub(crate) regions: Vec<RegionInfo>,
+    /// The live blocks without the last publication.
+    pub(crate) blocks_before: Vec<(u64, u64)>,
+}
+
+/// Loads `bytes` as the whole file and makes them persistent.
+pub(crate) fn load(sim: &Sim, bytes: &[u8]) -> Result<(), Error> {
+    sim.set_len(bytes.len().next_multiple_of(8) as u64)?;
+    for at in (0..bytes.len()).step_by(8) {
+        let value = match bytes.get(at..at + 8) {
+            Some(_) => word(bytes, at),
+            None => {
+                let mut last = [0; 8];
+                last[..bytes.len() - at].copy_from_slice(&bytes[at..]);
+                u64::from_le_bytes(last)
+            }
+        };
+        if sim.load(at as u64)? != value {
+            sim.store(at as u64, value)?;
+        }
+    }
+    sim.flush(0, bytes.len() as u64);
+    Ok(sim.drain()?)
+}
+
+pub(crate) fn dump(sim: &Sim) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    for at in (0..sim.length()).step_by(8) {
+        bytes.extend(sim.load(at)?.to_le_bytes());
+    }
+    Ok(bytes)
+}
+
+pub(crate) fn options() -> Options {
+    Options::new().size(8 << 10).layout("damage").engine("reference", [7; 64])
+}
+
+fn pattern(number: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (number * 41 + i * 7 + i / 256) as u8 | 1).collect()
+}
+
+/// The open reference pool while it is built.
+struct Build {
+    objects: Objects,
+    root: PPtr<Table>,
+}
+
+impl Build {
+    fn create(pool: &Pool) -> Result<Self, Error> {
+        let heap = HeapOptions::chunk_bytes(4096)?;
+        let objects =
+            Objects::create(pool, ObjectsOptions { heap_bytes: heap.region_bytes(CHUNKS), log_bytes: 2 << 10, heap })?;
+        let table = objects.reserve_value(&Table { slots: [PPtr::NULL; SLOTS], lens: [0; SLOTS] })?;
+        let root = table.ptr::<Table>();
+        objects.lock().publish(&mut [Action::Alloc(table), Action::root(root)])?;
+        Ok(Self { objects, root })
+    }
+
+    fn open(pool: &Pool) -> Result<Self, Error> {
+        let objects = Objects::open(pool)?;
+        let root = objects.lock().root::<Table>()?;
+        Ok(Self { objects, root })
+    }
+
+    fn word(&self, index: usize) -> PPtr<u64> {
+        PPtr::from_raw(self.root.raw() + index as u64 * 8)
+    }
+
+    /// Puts an object of `len` bytes into a slot, none for 0, and frees the one before.
+    fn put(&self, slot: usize, len: usize) -> Result<(), Error> {
+        let mut actions = Vec::new();
+        let mut new = PPtr::<u8>::NULL;
+        if len > 0 {
+            let mut reserved = self.objects.reserve(len as u64, 8)?;
+            reserved.bytes_mut()?.copy_from_slice(&pattern(slot, len));
+            new = reserved.ptr();
+            actions.push(Action::Alloc(reserved));
+        }
+        let mut session = self.objects.lock();
+        let old = session.get(self.root)?.slots[slot];
+        actions.push(Action::Set(self.word(slot), new.raw()));
+        actions.push(Action::Set(self.word(SLOTS + slot), len as u64));
+        if !old.is_null() {
+            actions.push(Action::Free(old.cast()));
+        }
+        Ok(session.publish(&mut actions)?)
+    }
+}
+
+fn value(n: u64) -> Value {
+    std::array::from_fn(|i| n << 32 | i as u64)
+}
+
+/// A cell whose slots differ, and one whose slots are equal.
+fn make_cells(pool: &Pool) -> Result<(), Error> {
+    let (single, mirrored) = pool.add_region("cells", 4096)?.into_area()?.split_at(TwoSlot::<Value>::SIZE)?;
+    let mut single = TwoSlot::create(single, &value(1))?;
+    let mut mirrored = TwoSlot::create(mirrored, &value(11))?;
+    for n in 2..5 {
+        single.update(&value(n))?;
+        mirrored.update_mirrored(&value(n + 10))?;
+    }
+    Ok(())
+}
+
+/// Where sealed records stand in their region, of which kind and length.
+pub(crate) const SEALED: [(u64, u32, usize); 4] = [(0, 1, 0), (64, 2, 40), (512, 3, 1000), (3000, 4, 1064)];
+
+fn make_sealed(pool: &Pool) -> Result<(), Error> {
+    let mut area = pool.add_region("sealed", 4096)?.into_area()?;
+    for (at, kind, len) in SEALED {
+        area.write_sealed(at, kind, 1, &pattern(kind as usize, len))?;
+    }
+    area.drain()?;
+    Ok(())
+}
+
+/// Records `from..to`; those that do not fit push the oldest out. Two to a force.
+fn append(ring: &mut Ring, from: usize, to: usize) -> Result<(), Error> {
+    let mut ends = std::collections::VecDeque::new();
+    for n in from..to {
+        let bytes = pattern(n, [5, 100, 33, 250, 0, 400][n % 6]);
+        ends.push_back(ring.append(&[&bytes[..bytes.len() / 2], &bytes[bytes.len() / 2..]])?.end);
+        if n % 2 == 1 {
+            ring.force()?;
+        }
+        if n % 2 == 1 && ends.len() > 6 {
+            ends.drain(..2).for_each(|end| ring.retire(end));
+        }
+    }
+    Ok(ring.force()?)
+}
+
+impl Deref for Reference {
+    type Target = Found;
+    fn deref(&self) -> &Found {
+        &self.found
+    }
+}
+
+impl Reference {
+    /// Builds the pool.
+    ///
+    /// # Errors
+    /// Those of `pmem`: none for a `pmem` that works.
+    pub fn new(variant: Variant) -> Result<Self, Error> {
+        let sim = Sim::new(CAPACITY as u64, Model::Words);
+        let pool = options().create_on(sim.clone())?;
+        make_cells(&pool)?;
+        make_sealed(&pool)?;
+        let mut ring = Ring::create(pool.add_region("ring", 4096)?.into_area()?)?;
+        append(&mut ring, 0, 40)?;
+        let mut grown = pool.add_region("grown", 4096)?;
+        let build = Build::create(&pool)?;
+        pool.grow_region(&mut grown, 4096)?;
+        drop((grown, ring));
+        for (slot, len) in [24, 24, 100, 500, 1500, 6000, 6100, 40, 20_000, 700, 24].into_iter().enumerate() {
+            build.put(slot, len)?;
+        }
+        build.put(6, 0)?;
+        build.objects.close()?;
+        pool.close()?;
+        // A second life, so that epochs differ along the rings.
+        let pool = options().open_on(sim.clone())?;
+        let (mut ring, found) = Ring::open(pool.region("ring")?.into_area()?)?;
+        for record in &found.records {
+            ring.retire(record.end);
+        }
+        append(&mut ring, 40, 50)?;
+        drop(ring);
+        let build = Build::open(&pool)?;
+        build.put(1, 60)?;
+        build.put(9, 0)?;
+        let before = dump(&sim)?;
+        let mut blocks_before = Vec::new();
+        build.objects.heap().live_blocks(|offset, len| {
+            blocks_before.push((offset, len));
+            Ok(())
+        })?;
+        build.put(10, 300)?;
+        let bytes = match variant {
+            Variant::Clean => {
+                build.objects.close()?;
+                pool.close()?;
+                dump(&sim)?
+            }
+            Variant::Dirty => dump(&sim)?,
+            Variant::Crashed => {
+                let mut bytes = before;
+                let after = dump(&sim)?;
+                let session = build.objects.lock();
+                let table = session.get(build.root)?;
+                let block = table.slots[10].offset() as usize;
+                let log = pool.info().regions.iter().find(|r| r.name == "objects").map_or(0, |r| r.offset as usize);
+                for range in [block..block + 300, log + 64..log + 4096] {
+                    bytes[range.clone()].copy_from_slice(&after[range]);
+                }
+                bytes
+            }
+        };
+        Self::with(variant, bytes, blocks_before)
+    }
+
+    /// Reads the pool, to know what others are compared with.
+    fn with(variant: Variant, bytes: Vec<u8>, blocks_before: Vec<(u64, u64)>) -> Result<Self, Error> {
+        let sim = Sim::new(CAPACITY as u64, Model::Words);
+        load(&sim, &bytes)?;
+        let pool = options().open_on(sim.clone())?;
+        let regions = pool.info().regions;
+        let build = Build::open(&pool)?;
+        let session = build.objects.lock();
+        let table = *session.get(build.root)?;
+        let root = Object { ptr: build.root.cast(), len: size_of::<Table>() as u64, recent: false };
+        let mut objects = vec![root];
+        for (slot, (&ptr, &len)) in table.slots.iter().zip(&table.lens).enumerate().filter(|(_, (p, _))| !p.is_null()) {
+            objects.push(Object { ptr, len, recent: slot == 10 });
+        }
+        drop(session);
+        let mut reference = Self {
+            variant,
+            seals: Seal::header().into(),
+            hot: Vec::new(),
+            words: Vec::new(),
+            found: Found::default(),
+            older: value(3),
+            regions,
+            blocks_before,
+            objects,
+            bytes,
+        };
+        reference.find_seals(&pool);
+        reference.words = reference.interesting_words();
+        drop((build, pool));
+        load(&sim, &reference.bytes)?;
+        reference.found = walk(&sim, &reference.objects);
+        Ok(reference)
+    }
+
+    fn find_seals(&mut self, pool: &Pool) {
+        let cell = size_of::<Value>();
+        let cells = self.region("cells").start;
+        for at in [cells, cells + TwoSlot::<Value>::SIZE as usize] {
+            self.seals.extend(Seal::cell(pool, at, cell));
+        }
+        let sealed = self.region("sealed");
+        for (at, ..) in SEALED {
+            self.seals.push(Seal::Sealed { at: sealed.start + at as usize, end: sealed.end });
+        }
+        let log = self.log();
+        for recent in self.objects.iter().filter(|o| o.recent && self.variant != Variant::Clean) {
+            // The newest record of the log is the one that makes it live.
+            let newest = (log.start + 128..log.end).step_by(64).max_by_key(|&at| word(&self.bytes, at + 8));
+            let block = recent.ptr.offset() as usize;
+            let block = block..block + recent.len as usize;
+            self.seals.extend(newest.map(|at| Seal::outside(pool, &log, at, vec![block.clone()])));
+            self.hot.push(block);
+        }
+        for ring in [self.region("ring"), log] {
+            self.seals.extend(Seal::ring(pool, ring, &self.bytes));
+        }
+        self.seals.push(Seal::root(pool, self.region("objects").start));
+        self.seals.extend(Seal::heap(pool, self.region("objects.heap").start, CHUNKS as usize));
+        // By structure, so that many small ones do not outweigh the others.
+        let heap = self.region("objects.heap").start;
+        let table = heap..heap + (CHUNKS as usize * 8).next_multiple_of(64);
+        let pairs = table.end..table.end + CHUNKS as usize * 64;
+        let single: Vec<Range> = self
+            .seals
+            .iter()
+            .filter(|s| !matches!(s, Seal::Chunk { .. } | Seal::Pair { .. }))
+            .map(Seal::covers)
+            .collect();
+        self.hot.extend(single);
+        self.hot.extend([table.clone(), table.clone(), table, pairs.clone(), pairs.clone(), pairs]);
+        for record in [self.region("ring"), self.log()] {
+            self.hot.extend((0..4).map(|_| record.start + 128..record.end));
+        }
+    }
+
+    /// The bytes of the first extent of a region.
+    pub fn region(&self, name: &str) -> Range {
+        let found = self.regions.iter().find(|r| r.name == name && r.part == 0);
+        found.map_or(0..0, |r| r.offset as usize..(r.offset + r.len) as usize)
+    }
+
+    /// The ring of publications: behind the root line.
+    pub fn log(&self) -> Range {
+        let region = self.region("objects");
+        region.start + 64..region.end
+    }
+
+    fn interesting_words(&self) -> Vec<u64> {
+        let mut words = vec![0, 1, 2, u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) - 1, 1 << 32, u64::from(u32::MAX)];
+        words.extend([63, 64, 65, 128, 4095, 4096, 4097, CAPACITY as u64, self.bytes.len() as u64]);
+        words.extend(self.regions.iter().flat_map(|r| [r.offset, r.len, r.offset + r.len]));
+        words.extend(self.objects.iter().flat_map(|o| [o.ptr.raw(), o.ptr.offset(), o.len, o.ptr.offset() | 1 << 63]));
+        words.extend([u64::MAX - 63, u64::MAX - 127, (1 << 48) - 1, (1 << 47) - 64]);
+        words
+    }
+
+    /// A number that means something somewhere in the pool.
+    pub(crate) fn interesting(&self, rng: &mut Rng) -> u64 {
+        match rng.below(4) {
+            0 => rng.bits(),
+            1 => word(&self.bytes, self.hot_place(rng.bits() as usize >> 1) / 8 * 8),
+            _ => self.words[rng.index(self.words.len())],
+        }
+    }
+
+    /// A place that some checksum covers, for any number.
+    pub(crate) fn hot_place(&self, n: usize) -> usize {
+        let range = &self.hot[n % self.hot.len()];
+        range.start + n / self.hot.len() % range.len()
+    }
+
+    /// How the pool was left.
+    pub fn variant(&self) -> Variant {
+        self.variant
+    }
+
+    /// The whole file.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Makes all checksums fit the bytes again, as they are now.
+    pub fn reseal(&self, bytes: &mut [u8]) {
+        self.seals.iter().for_each(|seal| seal.apply(bytes));
+    }
+
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = usize> {
+        self.seals.iter().filter_map(|s| if let Seal::Pair { at } = s { Some(*at) } else { None })
+    }
+}
+
+/// A fresh memory for judging.
+pub(crate) fn memory() -> Arc<Sim> {
+    Sim::new(CAPACITY as u64, Model::Words)
+}

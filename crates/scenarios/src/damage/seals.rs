@@ -1,0 +1,140 @@
+//! Every checksum of the reference pool, as a place and a way to compute it anew; the formulas are those of `docs/format.md`. That they
+//! are the right ones is shown by the reference pool, which resealing does not change.
+
+use pmem::{Pool, SealKey, crc32c};
+
+use super::{Range, put, word};
+
+/// Bytes of a header slot, and of the value in it.
+const HEADER_SLOT: usize = 3328;
+const HEADER_VALUE: usize = 3264;
+/// Bytes of a ring's mark cell and of a record's header.
+const MARK: usize = 128;
+const RECORD: usize = 32;
+
+/// One checksum.
+pub(crate) enum Seal {
+    /// The last word of a slot, over all before it.
+    Slot { range: Range, number: u64, key: SealKey },
+    /// The third word of the root line, over the first two.
+    Root { at: usize, key: SealKey },
+    /// The first word of a ring record.
+    Record { at: usize, end: usize, key: SealKey },
+    /// The first payload word of a record that makes blocks live, over these.
+    Outside { at: usize, blocks: Vec<Range>, key: SealKey },
+    /// Header and payload of a sealed record.
+    Sealed { at: usize, end: usize },
+    /// The upper 24 bits of a chunk's table word.
+    Chunk { at: usize, number: u64, salt: u64 },
+    /// The second word of a bitmap pair.
+    Pair { at: usize },
+}
+
+impl Seal {
+    /// Makes it fit what stands there.
+    pub(crate) fn apply(&self, bytes: &mut [u8]) {
+        let len = bytes.len();
+        match self {
+            Self::Slot { range, number, key } if range.end <= len => {
+                let seal = key.seal(&bytes[range.start..range.end - 8]) ^ number;
+                put(bytes, range.end - 8, seal);
+            }
+            Self::Root { at, key } if at + 24 <= len => put(bytes, at + 16, key.seal(&bytes[*at..at + 16])),
+            Self::Record { at, end, key } if *end <= len => {
+                let payload = (word(bytes, at + 16) >> 32) as usize & 0x0fff_ffff;
+                let sealed = RECORD + payload.min(end - at - RECORD);
+                put(bytes, *at, key.seal(&bytes[at + 8..at + sealed]));
+            }
+            Self::Outside { at, blocks, key } if blocks.iter().all(|b| b.end <= len) => {
+                let seal = key.seal_parts(blocks.iter().map(|b| &bytes[b.clone()]));
+                put(bytes, *at, seal);
+            }
+            Self::Sealed { at, end } if *end <= len => {
+                let payload = (word(bytes, at + 16) as usize).min(end - at - 32);
+                let payload_crc = crc32c(&[&bytes[at + 32..at + 32 + payload]]);
+                bytes[at + 24..at + 28].copy_from_slice(&payload_crc.to_le_bytes());
+                let header_crc = crc32c(&[&bytes[*at..at + 28]]);
+                bytes[at + 28..at + 32].copy_from_slice(&header_crc.to_le_bytes());
+            }
+            Self::Chunk { at, number, salt } => {
+                let low = word(bytes, *at) & 0xff_ffff_ffff;
+                if word(bytes, *at) != 0 {
+                    put(bytes, *at, low | splitmix(salt ^ number << 40 ^ low) << 40);
+                }
+            }
+            Self::Pair { at } => put(bytes, at + 8, word(bytes, *at)),
+            _ => {} // cut off
+        }
+    }
+
+    /// What it covers, itself included.
+    pub(crate) fn covers(&self) -> Range {
+        match self {
+            Self::Slot { range, .. } => range.clone(),
+            Self::Root { at, .. } => *at..at + 24,
+            Self::Record { at, end, .. } => *at..*end,
+            Self::Outside { at, .. } => *at..at + 8,
+            Self::Sealed { at, end } => *at..*end,
+            Self::Chunk { at, .. } => *at..at + 8,
+            Self::Pair { at } => *at..at + 16,
+        }
+    }
+
+    /// The two copies of the pool header.
+    pub(crate) fn header() -> [Self; 2] {
+        let key = SealKey::new(u64::from_le_bytes(*b"CAIRN\r\n\x1a"), 0);
+        [0, 1].map(|n| Self::slot(n * HEADER_SLOT, HEADER_VALUE, n as u64, key.clone()))
+    }
+
+    fn slot(at: usize, value: usize, number: u64, key: SealKey) -> Self {
+        Self::Slot { range: at..at + value + 16, number, key }
+    }
+
+    /// The two slots of a cell for values of `value` bytes, a multiple of 8.
+    pub(crate) fn cell(pool: &Pool, at: usize, value: usize) -> [Self; 2] {
+        let key = pool.seal_key(at as u64);
+        let stride = (value + 16).next_multiple_of(64);
+        [0, 1].map(|n| Self::slot(at + n * stride, value, n as u64, key.clone()))
+    }
+
+    /// The root line.
+    pub(crate) fn root(pool: &Pool, at: usize) -> Self {
+        Self::Root { at, key: pool.seal_key(at as u64) }
+    }
+
+    /// The mark and all records, live or not, of the ring in `range`.
+    pub(crate) fn ring(pool: &Pool, range: Range, bytes: &[u8]) -> Vec<Self> {
+        let mut seals: Vec<Self> = Self::cell(pool, range.start, 8).into();
+        let records = range.start + MARK;
+        let capacity = (range.end - records) as u64 / 64 * 64;
+        let key = pool.seal_key(records as u64);
+        for place in (0..capacity).step_by(64) {
+            let at = records + place as usize;
+            if word(bytes, at) != 0 && word(bytes, at + 8) % capacity == place {
+                seals.push(Self::Record { at, end: records + capacity as usize, key: key.clone() });
+            }
+        }
+        seals
+    }
+
+    /// The seal that the record at `at` of the ring in `ring` keeps of these blocks.
+    pub(crate) fn outside(pool: &Pool, ring: &Range, at: usize, blocks: Vec<Range>) -> Self {
+        Self::Outside { at: at + RECORD, blocks, key: pool.seal_key((ring.start + MARK) as u64) }
+    }
+
+    /// Table words and bitmap pairs of a heap extent of `chunks` chunks of 4 KiB.
+    pub(crate) fn heap(pool: &Pool, at: usize, chunks: usize) -> Vec<Self> {
+        let salt = pool.id() ^ at as u64;
+        let pairs = at + (chunks * 8).next_multiple_of(64);
+        let table = (0..chunks).map(|n| Self::Chunk { at: at + n * 8, number: n as u64, salt });
+        table.chain((0..chunks * 4).map(|n| Self::Pair { at: pairs + n * 16 })).collect()
+    }
+}
+
+/// SplitMix64, as `docs/format.md` gives it.
+fn splitmix(state: u64) -> u64 {
+    let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}

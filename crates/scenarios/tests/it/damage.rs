@@ -1,0 +1,154 @@
+//! Opens 10^5 damaged pools: see `scenarios::damage` for what is claimed of them.
+
+use std::collections::BTreeMap;
+
+use crash::{Model, Rng, Sim};
+use pmem::{Options, Ring, Tail};
+use scenarios::damage::{Claim, Failure, Judge, Mutation, Outcome, Reference, Variant};
+
+const POOLS: u64 = 100_000;
+
+fn references() -> Vec<Reference> {
+    Variant::ALL.iter().map(|&v| Reference::new(v).expect("the reference pool is built")).collect()
+}
+
+/// Mutated bytes number `n` and what is claimed of them: everything follows from the number.
+fn case(references: &[Reference], n: u64) -> (&Reference, Vec<Mutation>, Vec<u8>, Claim) {
+    let mut rng = Rng::seeded(n);
+    let reference = &references[n as usize % references.len()];
+    let mutations: Vec<_> = (0..=rng.index(4)).map(|_| Mutation::random(&mut rng, reference)).collect();
+    let mut bytes = reference.bytes().to_vec();
+    mutations.iter().for_each(|m| m.apply(&mut bytes));
+    let claim = if n / 3 % 2 == 0 { Claim::Detected } else { Claim::Sane };
+    if claim == Claim::Sane {
+        reference.reseal(&mut bytes);
+    }
+    (reference, mutations, bytes, claim)
+}
+
+/// Two records under one force, of which the power failure left the second alone: it is gone for good, also when the place of the first
+/// was written again and retired.
+#[test]
+fn a_record_behind_a_torn_one_stays_gone() {
+    let sim = Sim::new(64 << 10, Model::Words);
+    let pool = Options::new().size(8 << 10).create_on(sim.clone()).expect("created");
+    let mut ring =
+        Ring::create(pool.add_region("ring", 4096).and_then(|r| r.into_area()).expect("region")).expect("ring");
+    let (mut torn, mut end) = (None, None);
+    for text in ["kept", "torn", "gone"] {
+        torn = end.replace(ring.append(&[text.as_bytes()]).expect("appended").end);
+        if text == "kept" {
+            ring.force().expect("forced");
+        }
+    }
+    let records = pool.info().regions[0].offset + 128;
+    drop((ring, pool));
+    let torn_at = records + torn.expect("three records").get() - 64;
+    sim.store(torn_at, 0).expect("inside");
+    let open = || {
+        let pool = Options::new().open_on(sim.clone()).expect("opened");
+        let (ring, found) = Ring::open(pool.region("ring").and_then(|r| r.into_area()).expect("region")).expect("ring");
+        let texts: Vec<_> = found.records.iter().map(|r| ring.payload(r).expect("read").to_vec()).collect();
+        (pool, ring, found, texts)
+    };
+    let (pool, mut ring, found, texts) = open();
+    assert_eq!(texts, [b"kept"]);
+    assert!(matches!(found.tail, Tail::InDoubt { .. }));
+    let end = ring.append(&[b"anew"]).expect("appended").end;
+    ring.force().expect("forced");
+    ring.retire(end);
+    ring.reclaim().expect("reclaimed");
+    drop((ring, pool));
+    assert_eq!(open().3, Vec::<Vec<u8>>::new());
+}
+
+#[test]
+fn the_formulas_of_all_seals_are_the_right_ones() {
+    for reference in references() {
+        let mut bytes = reference.bytes().to_vec();
+        reference.reseal(&mut bytes);
+        let differing: Vec<_> = (0..bytes.len()).filter(|&i| bytes[i] != reference.bytes()[i]).collect();
+        assert!(differing.is_empty(), "{:?}: {differing:x?}", reference.variant());
+    }
+}
+
+#[test]
+fn undamaged_is_equal() {
+    for reference in references() {
+        let outcome = Judge::new().judge(&reference, reference.bytes(), Claim::Detected);
+        assert_eq!(outcome.expect("equal"), Outcome::Equal, "{:?}", reference.variant());
+    }
+}
+
+/// A pool is opened, judged and, every fourth one, used.
+fn judge(judge: &mut Judge, n: u64, reference: &Reference, bytes: &[u8], claim: Claim) -> Result<Outcome, Failure> {
+    let outcome = judge.judge(reference, bytes, claim)?;
+    if n / 6 % 4 == 0 {
+        judge.go_on(&outcome)?;
+    }
+    Ok(outcome)
+}
+
+#[test]
+fn a_hundred_thousand_damaged_pools() {
+    let references = references();
+    let mut judge_of_all = Judge::new();
+    let mut counts: BTreeMap<(bool, Outcome), u64> = BTreeMap::new();
+    let mut failures = Vec::new();
+    for n in 0..POOLS {
+        let (reference, mutations, bytes, claim) = case(&references, n);
+        match judge(&mut judge_of_all, n, reference, &bytes, claim) {
+            Ok(outcome) => *counts.entry((claim == Claim::Sane, outcome)).or_default() += 1,
+            Err(failure) => failures.push(format!("{n} {:?} {claim:?} {mutations:x?}: {failure}", reference.variant())),
+        }
+    }
+    for ((resealed, outcome), count) in &counts {
+        println!("{count:7} {} {outcome:?}", if *resealed { "resealed" } else { "as is   " });
+    }
+    assert!(failures.is_empty(), "{} failures: {:#?}", failures.len(), &failures[..failures.len().min(20)]);
+    // Both claims were put to the test: mutations reach checks of every depth.
+    let seen = |resealed, wanted: &str| {
+        let of = |o: &Outcome| matches!(o, Outcome::Refused(why) if why.contains(wanted));
+        counts.iter().any(|((r, outcome), _)| *r == resealed && of(outcome))
+    };
+    for what in
+        ["pool header", "two-slot cell", "sealed payload", "ring record", "root pointer", "chunk table", "bitmap"]
+    {
+        assert!(seen(false, what), "no damage of a {what} was found");
+    }
+    for what in ["pool header", "sealed record place", "ring mark", "logged action", "intent", "span", "BadPointer"] {
+        assert!(seen(true, what), "no forged {what} was found");
+    }
+}
+
+/// Bytes whose seals were recomputed hold other values. A judge who is told that this must be noticed has to object, at every structure.
+#[test]
+fn the_judge_objects_to_wrong_values() {
+    for reference in references() {
+        let cells = reference.region("cells").start;
+        let log = reference.log().start;
+        let heap = reference.region("objects.heap").start;
+        let newest = {
+            let records = reference.region("ring").start + 128..reference.region("ring").end;
+            let at = |at: &usize| u64::from_le_bytes(reference.bytes()[at + 8..at + 16].try_into().expect("8 bytes"));
+            records.step_by(64).filter(|a| *a + 64 < reference.region("ring").end).max_by_key(at).expect("records")
+        };
+        let wrong: [(&str, &[Mutation]); 7] = [
+            ("header", &[Mutation::Flip(40 * 8), Mutation::Flip((3328 + 40) * 8)]),
+            ("single cell", &[Mutation::Flip(cells * 8), Mutation::Flip((cells + 128) * 8)]),
+            ("mirrored cell", &[Mutation::Flip((cells + 256) * 8), Mutation::Flip((cells + 384) * 8)]),
+            ("sealed", &[Mutation::Flip((reference.region("sealed").start + 64 + 33) * 8)]),
+            ("ring", &[Mutation::Flip((newest + 33) * 8)]),
+            ("root", &[Mutation::Flip((log - 64) * 8 + 5)]),
+            ("bitmap", &[Mutation::Flip((heap + reference.pairs_at()) * 8 + 3)]),
+        ];
+        for (what, mutations) in wrong {
+            let mut bytes = reference.bytes().to_vec();
+            mutations.iter().for_each(|m| m.apply(&mut bytes));
+            assert_ne!(bytes, reference.bytes());
+            reference.reseal(&mut bytes);
+            let verdict = Judge::new().judge(&reference, &bytes, Claim::Detected);
+            assert!(verdict.is_err(), "{what}: {verdict:?}");
+        }
+    }
+}
