@@ -67,6 +67,9 @@ const MARK_BYTES: u64 = TwoSlot::<Mark>::SIZE;
 #[derive(Clone, Copy, Debug, Persist)]
 pub(crate) struct Mark {
     pub(crate) retired: u64,
+    /// Records from there on have at least this epoch. Without it a whole record behind a torn one would come back once the torn one's
+    /// place was written again *and retired*: nothing before it would then tell that it does not belong there.
+    pub(crate) epoch: u64,
 }
 
 #[repr(C)]
@@ -141,6 +144,8 @@ pub struct Ring {
     mark: TwoSlot<Mark>,
     key: SealKey,
     epoch: u32,
+    /// Where the first record of this open goes.
+    opened_at: u64,
     /// Where the next record goes.
     head: u64,
     /// Everything below is known to be persistent.
@@ -202,7 +207,7 @@ impl Ring {
     pub fn create(area: Area) -> Result<Self> {
         let (mark, mut records) = Self::parts(area)?;
         records.clear()?;
-        let mark = TwoSlot::create(mark, &Mark { retired: 0 })?;
+        let mark = TwoSlot::create(mark, &Mark { retired: 0, epoch: 0 })?;
         Ok(Self::at(records, mark, 0, 0))
     }
 
@@ -211,7 +216,20 @@ impl Ring {
         let key = Self::key(&area);
         let epoch = area.pool().generation() as u32;
         let (durable, mark_in_flight, appended, scratch) = (head, None, None, Vec::new());
-        Self { area, mark, key, epoch, head, durable, retired, reclaimed, mark_in_flight, appended, scratch }
+        Self {
+            area,
+            mark,
+            key,
+            epoch,
+            opened_at: head,
+            head,
+            durable,
+            retired,
+            reclaimed,
+            mark_in_flight,
+            appended,
+            scratch,
+        }
     }
 
     /// Reads the ring in `area`: the unretired records in order, and how its end looked. They are persistent when this returns, even
@@ -224,20 +242,19 @@ impl Ring {
         records.probe("ring", 0, records.len())?;
         let key = Self::key(&records);
         let (mark, twin) = TwoSlot::<Mark>::open_unsettled(mark)?;
-        let (recovered, stray) = recover(&records, &key, mark.get().retired, twin)?;
+        let recovered = recover(&records, &key, mark.get(), twin)?;
         let mut ring = Self::at(records, mark, recovered.end.0, recovered.retired.0);
         let pool = ring.area.pool();
         // Unless nothing is unsettled: a program that never opened the ring may have closed the pool.
         if (!pool.was_clean() || recovered.tail != Tail::Clean) && !ring.area.mapping().is_read_only() {
-            ring.settle_end(&recovered, &stray)?;
+            ring.settle_end(&recovered)?;
         }
         Ok((ring, recovered))
     }
 
     /// Makes what recovery saw the truth: the mark and the records found are persistent, and a torn record behind them never becomes whole.
-    /// Without the latter, a later append at its place, torn too, could supply just the words it lacks. Records behind the torn one
-    /// go too: once its place is written again and retired, nothing would tell that they do not belong there.
-    fn settle_end(&mut self, recovered: &Recovered, stray: &[u64]) -> Result<()> {
+    /// Without the latter, a later append at its place, torn too, could supply just the words it lacks.
+    fn settle_end(&mut self, recovered: &Recovered) -> Result<()> {
         self.mark.settle()?;
         for record in &recovered.records {
             let (at, len) = (record.position.0 % self.capacity(), record.end.0 - record.position.0);
@@ -247,11 +264,6 @@ impl Ring {
             let at = self.head % self.capacity();
             // No seal; the position tells, until the place is written again, that a record was begun.
             self.area.put(at, &[0, self.head])?;
-            self.area.mapping().flush(self.area.offset() + at, 16, here())?;
-        }
-        for position in stray {
-            let at = position % self.capacity();
-            self.area.put(at, &[0u64; 2])?;
             self.area.mapping().flush(self.area.offset() + at, 16, here())?;
         }
         self.area.mapping().drain(here())?;
@@ -405,10 +417,16 @@ impl Ring {
         self.persist_mark()
     }
 
+    fn mark_for(&self, retired: u64) -> Mark {
+        // Everything behind the end that recovery found was written since this open.
+        let epoch = if retired >= self.opened_at { self.epoch.into() } else { self.mark.get().epoch };
+        Mark { retired, epoch }
+    }
+
     fn persist_mark(&mut self) -> Result<()> {
         if self.reclaimed < self.retired {
             let retired = self.retired;
-            let moment = self.mark.stage(&Mark { retired })?;
+            let moment = self.mark.stage(&self.mark_for(retired))?;
             self.mark_in_flight = Some((retired, moment));
             self.force()?;
         }
@@ -423,7 +441,7 @@ impl Ring {
             && self.retired > self.reclaimed + self.capacity() / 4
         {
             let retired = self.retired;
-            let moment = self.mark.stage(&Mark { retired })?;
+            let moment = self.mark.stage(&self.mark_for(retired))?;
             self.mark_in_flight = Some((retired, moment));
         }
         Ok(())

@@ -4,7 +4,7 @@ use crate::area::Area;
 use crate::cpu::LINE;
 use crate::error::{Error, Result};
 use crate::hash::SealKey;
-use crate::ring::{KIND_DATA, KIND_OUTSIDE, KIND_SKIP, Position, RECORD_HEADER, RecordHeader, header_at};
+use crate::ring::{KIND_DATA, KIND_OUTSIDE, KIND_SKIP, Mark, Position, RECORD_HEADER, RecordHeader, header_at};
 use crate::two_slot::Twin;
 
 /// A whole record found in a ring.
@@ -80,7 +80,7 @@ struct Reader<'a> {
     generation: u64,
 }
 
-/// Reads the ring from its mark on; returns what it found, and the positions of records behind the end.
+/// Reads the ring from its mark on.
 ///
 /// | found at the mark or behind the last whole record | action |
 /// |---|---|
@@ -92,19 +92,25 @@ struct Reader<'a> {
 /// and before that, for the mark: equal or older twin: take it; broken twin: the newer mark may have been the damaged one, and
 /// records may be overwritten up to it, so the highest mark that any whole record carries counts; unwritten twin: the same, for
 /// a first newer mark may have been erased.
-pub(crate) fn recover(area: &Area, key: &SealKey, mark: u64, twin: Twin) -> Result<(Recovered, Vec<u64>)> {
+pub(crate) fn recover(area: &Area, key: &SealKey, mark: Mark, twin: Twin) -> Result<Recovered> {
+    let (mark, epoch_min) = (mark.retired, mark.epoch as u32);
     let generation = area.pool().generation();
     let reader = Reader { area, key, capacity: area.len(), generation };
     let mut retired = mark;
     if mark > POSITION_MAX || !mark.is_multiple_of(LINE) {
         let offset = area.offset();
-        return Err(Error::Damaged { what: "ring mark", offset, found: mark, expected: mark.min(POSITION_MAX) / LINE * LINE });
+        return Err(Error::Damaged {
+            what: "ring mark",
+            offset,
+            found: mark,
+            expected: mark.min(POSITION_MAX) / LINE * LINE,
+        });
     }
     if matches!(twin, Twin::Broken | Twin::Unwritten) {
         retired = reader.highest_carried_mark(mark)?;
     }
     let mut records: Vec<RingRecord> = Vec::new();
-    let (mut at, mut epoch, mut durable) = (retired, 0, retired);
+    let (mut at, mut epoch, mut durable) = (retired, epoch_min, retired);
     while let Some(header) = reader.whole(at, epoch)? {
         // One lap at most: behind it would stand the first record again, whose position does not fit.
         let end = at + header.space(reader.capacity);
@@ -137,10 +143,9 @@ pub(crate) fn recover(area: &Area, key: &SealKey, mark: u64, twin: Twin) -> Resu
     for record in &mut records {
         record.known_durable = record.end.0 <= durable;
     }
-    let begun = !stray.is_empty() || reader.is_begun(at, epoch)?;
+    let begun = stray || reader.is_begun(at, epoch)?;
     let tail = if begun { Tail::InDoubt { offset } } else { Tail::Clean };
-    let found = Recovered { records, tail, end: Position(at), retired: Position(retired.min(at)), mark: twin };
-    Ok((found, stray))
+    Ok(Recovered { records, tail, end: Position(at), retired: Position(retired.min(at)), mark: twin })
 }
 
 impl Reader<'_> {
@@ -160,18 +165,18 @@ impl Reader<'_> {
     }
 
     /// Where a later whole record ends the durable part, if that is behind `end`, where the first record that is not whole stands; and
-    /// the records behind it, whole or only begun, that do not.
-    fn look_behind(&self, end: u64, mark: u64, epoch: u32) -> Result<(Option<u64>, Vec<u64>)> {
-        let mut stray = Vec::new();
+    /// whether any record behind it, whole or only begun, does not.
+    fn look_behind(&self, end: u64, mark: u64, epoch: u32) -> Result<(Option<u64>, bool)> {
+        let mut stray = false;
         let mut position = end + LINE;
         while position < mark + self.capacity {
             if let Some(header) = self.whole(position, epoch)? {
                 if header.durable() > end {
                     return Ok((Some(header.durable()), stray));
                 }
-                stray.push(position);
+                stray = true;
             } else if *self.area.get::<u64>(position % self.capacity + 8)? == position {
-                stray.push(position);
+                stray = true;
             }
             position += LINE;
         }

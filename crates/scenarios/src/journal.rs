@@ -207,7 +207,15 @@ impl Scenario for Journal {
             let bytes = payload(PROBE + len as u64, len);
             match ring.append(&[&bytes]) {
                 Err(pmem::Error::RingFull { .. }) => break,
-                other => other.and_then(|_| ring.force()).map_err(Violation::detected)?,
+                Err(e) => return Err(Violation::detected(e)),
+                Ok(appended) => {
+                    ring.force().map_err(Violation::detected)?;
+                    if end == 0 {
+                        // Nothing of the program's is in the ring, so the probe may be retired, with what stood at its place.
+                        ring.retire(appended.end);
+                        ring.reclaim().map_err(Violation::detected)?;
+                    }
+                }
             }
         }
         Ok(survived)

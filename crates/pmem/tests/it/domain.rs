@@ -1,1 +1,68 @@
-//! To be written.
+//! Domains: what was asked for is what one gets, and what it survives is said.
+
+use std::time::Duration;
+
+use pmem::{Domain, DomainChoice, Latency, Options};
+
+use crate::support::{disk, emulated, memory, synced};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn domain_asked_for_by_name_is_the_one_used() {
+    for (dir, options, expected) in [
+        (memory(), emulated(MIB), Domain::Emulated),
+        (memory(), synced(MIB), Domain::File),
+        (disk(), emulated(MIB), Domain::Emulated),
+        (disk(), synced(MIB), Domain::File),
+    ] {
+        let path = dir.path().join("pool");
+        let pool = options.create(&path).unwrap();
+        assert_eq!((pool.domain(), pool.info().domain), (expected, expected));
+        let mut area = pool.add_region("data", 4096).unwrap().into_area().unwrap();
+        let before = pool.stats();
+        area.publish(0, 7).unwrap();
+        let spent = pool.stats() - before;
+        assert_eq!((spent.drains, spent.flushed_lines), (1, 1));
+        assert_eq!(spent.syncs, u64::from(expected == Domain::File), "a barrier is a sync in the file domain alone");
+        drop((area, pool));
+        // The choice is of this open, not of the pool.
+        let other = if expected == Domain::File { DomainChoice::Emulated } else { DomainChoice::File };
+        let pool = Options::new().domain(other).open(&path).unwrap();
+        assert_ne!(pool.domain(), expected);
+        assert_eq!(*pool.region("data").unwrap().into_area().unwrap().get::<u64>(0).unwrap(), 7);
+    }
+}
+
+#[test]
+fn domains_have_names_and_say_what_they_survive() {
+    for (name, choice) in [
+        ("auto", DomainChoice::Auto),
+        ("pmem", DomainChoice::Pmem),
+        ("emulated", DomainChoice::Emulated),
+        ("file", DomainChoice::File),
+    ] {
+        assert_eq!(name.parse(), Ok(choice));
+    }
+    assert!("disk".parse::<DomainChoice>().unwrap_err().contains("auto, pmem, emulated or file"));
+    assert_eq!(Domain::Pmem.survives(), "power loss");
+    assert!(Domain::Emulated.survives().contains("not power loss"));
+    assert!(Domain::File.survives().contains("fdatasync"));
+    assert_eq!(Domain::PmemEadr.to_string(), "pmem-eadr");
+}
+
+/// The model adds at least what it was told to; how much more is the machine's affair.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the model waits in real time")]
+fn latency_model_waits() {
+    let dir = memory();
+    let latency: Latency = "drain=2000000,line=1000000".parse().unwrap();
+    let pool = emulated(MIB).latency(latency).create(dir.path().join("pool")).unwrap();
+    let mut area = pool.add_region("data", 4096).unwrap().into_area().unwrap();
+    let started = std::time::Instant::now();
+    area.persist(0, 3 * 64).unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(5), "two for the drain and one for each line");
+    let started = std::time::Instant::now();
+    area.copy_nt(0, &[1; 256]).unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(4), "streamed lines too");
+}

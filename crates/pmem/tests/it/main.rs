@@ -1,5 +1,7 @@
 //! Integration tests of crate `pmem`.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test, in helpers too")]
+
 mod allocator;
 mod barriers;
 mod domain;

@@ -274,7 +274,9 @@ fn newer_version_is_refused() {
     poke(&path, SECOND + 8, &newer.to_le_bytes());
     let parts = [name(&path), &format!("format version {newer}, this build reads up to {FORMAT_VERSION}"), "upgrade"];
     let error = fails(emulated(0).open(&path), &parts);
-    assert!(matches!(error, Error::NewerVersion { found, supported, .. } if (found, supported) == (newer, FORMAT_VERSION)));
+    assert!(
+        matches!(error, Error::NewerVersion { found, supported, .. } if (found, supported) == (newer, FORMAT_VERSION))
+    );
     // One copy alone is damage, and repaired.
     poke(&path, SECOND + 8, &FORMAT_VERSION.to_le_bytes());
     assert!(emulated(0).open(&path).unwrap().was_repaired());
@@ -286,7 +288,8 @@ fn another_layout_or_engine_is_refused() {
     let path = closed(dir.path());
     let error = fails(emulated(0).layout("bank").open(&path), &["layout is \"shop\"", "asked for was \"bank\""]);
     assert!(matches!(error, Error::WrongLayout { what: "layout", .. }));
-    let error = fails(emulated(0).engine("mvcc", [0; 64]).open(&path), &["engine is \"kv\"", "\"mvcc\"", "open it with"]);
+    let error =
+        fails(emulated(0).engine("mvcc", [0; 64]).open(&path), &["engine is \"kv\"", "\"mvcc\"", "open it with"]);
     assert!(matches!(error, Error::WrongLayout { what: "engine", .. }));
     // A refusal does not count as an open: the pool stays clean.
     let pool = emulated(0).layout("shop").engine("kv", [0; 64]).open(&path).unwrap();
@@ -318,9 +321,7 @@ fn persistent_memory_is_refused_where_there_is_none() {
 fn creation_is_all_or_nothing() {
     everywhere(|dir, options| {
         let path = dir.join("pool");
-        let taken = |result: pmem::Result<_>| {
-            matches!(result, Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists)
-        };
+        let taken = |result: pmem::Result<_>| matches!(result, Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists);
         for (result, limit) in [(options(0).create(&path), 0), (options(1 << 50).create(&path), 1 << 50)] {
             let error = fails(result, &["pool size in bytes", &limit.to_string()]);
             assert!(matches!(error, Error::Limit { found, .. } if found == limit));
@@ -402,7 +403,10 @@ fn directory_has_an_end() {
     let error = fails(pool.add_region("one more", 1), &["48 regions", "fewer, larger"]);
     assert!(matches!(error, Error::DirectoryFull { max: REGIONS_MAX }));
     let mut first = pool.region("region 0").unwrap();
-    assert!(matches!(pool.grow_region(&mut first, 4096), Err(Error::DirectoryFull { .. })), "an extent is an entry too");
+    assert!(
+        matches!(pool.grow_region(&mut first, 4096), Err(Error::DirectoryFull { .. })),
+        "an extent is an entry too"
+    );
     drop(first);
     let mut last = pool.region("region 47").unwrap();
     pool.grow_region(&mut last, 4096).unwrap(); // in place

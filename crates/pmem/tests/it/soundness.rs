@@ -68,7 +68,7 @@ fn judge(session: &mut Session<'_>, blocks: &BTreeMap<u64, u64>, tag: u16, raw: 
         Err(other) => panic!("{ptr:?}: {other:?}"),
     }
     let word = ptr.tag() == tag && expected(blocks, ptr.offset(), 8);
-    let aligned = ptr.offset() % 8 == 0;
+    let aligned = ptr.offset().is_multiple_of(8);
     match session.get::<u64>(ptr.cast()) {
         Ok(_) => assert!(word && aligned),
         Err(Error::Unaligned { .. }) => assert!(word && !aligned),
@@ -99,13 +99,13 @@ fn forged_pointer_is_refused_and_nothing_else() {
         let (start, block) = starts[rng.below(starts.len() as u64) as usize];
         let own = |offset: u64| PPtr::<u8>::new(tag, offset).raw();
         let raw = match n % 8 {
-            0 => rng.word(),                                   // anything
-            1 => own(rng.below(size)),                         // anywhere in the pool: metadata, free blocks, blocks
-            2 => own(start + rng.below(block)),                // inside a block
-            3 => own(start.wrapping_sub(rng.below(32))),       // just before one
-            4 => own(start + block - 1 + rng.below(16)),       // at the end of one
-            5 => own(size.wrapping_sub(8) + rng.below(4096)),  // at the end of the pool
-            6 => own(OFFSET_MAX - rng.below(1 << 20)),         // far outside
+            0 => rng.word(),                                             // anything
+            1 => own(rng.below(size)), // anywhere in the pool: metadata, free blocks, blocks
+            2 => own(start + rng.below(block)), // inside a block
+            3 => own(start.wrapping_sub(rng.below(32))), // just before one
+            4 => own(start + block - 1 + rng.below(16)), // at the end of one
+            5 => own(size.wrapping_sub(8) + rng.below(4096)), // at the end of the pool
+            6 => own(OFFSET_MAX - rng.below(1 << 20)), // far outside
             _ => PPtr::<u8>::new(tag ^ 1 << rng.below(16), start).raw(), // of another pool
         };
         let len = [0, 1, 8, block, block + 1, rng.below(8192), u64::MAX - rng.below(16)][rng.below(7) as usize];

@@ -327,7 +327,7 @@ impl Reference {
         self.seals.extend(Seal::heap(pool, self.region("objects.heap").start, CHUNKS as usize));
         // By structure, so that many small ones do not outweigh the others.
         let heap = self.region("objects.heap").start;
-        let table = heap..heap + (CHUNKS as usize * 8).next_multiple_of(64);
+        let table = heap..self.bitmaps();
         let pairs = table.end..table.end + CHUNKS as usize * 64;
         let single: Vec<Range> = self
             .seals
@@ -393,8 +393,18 @@ impl Reference {
         self.seals.iter().for_each(|seal| seal.apply(bytes));
     }
 
-    pub(crate) fn pairs(&self) -> impl Iterator<Item = usize> {
-        self.seals.iter().filter_map(|s| if let Seal::Pair { at } = s { Some(*at) } else { None })
+    /// Where the bitmaps of the heap begin, a line for each chunk.
+    pub fn bitmaps(&self) -> usize {
+        self.region("objects.heap").start + (CHUNKS as usize * 8).next_multiple_of(64)
+    }
+
+    /// Blocks in these ranges have a bitmap pair of which both words were changed.
+    pub(crate) fn exempt_chunks(&self, bytes: &[u8]) -> Vec<std::ops::Range<u64>> {
+        let chunks_at = self.region("objects.heap").start as u64 + 4096;
+        let differs = |at: usize| word(bytes, at) != word(&self.bytes, at);
+        let pairs = (0..CHUNKS * 4).filter(|n| [0, 8].iter().all(|w| differs(self.bitmaps() + *n as usize * 16 + w)));
+        // A span's bitmap is its first chunk's; the longest has five.
+        pairs.map(|n| chunks_at + n / 4 * 4096..chunks_at + (n / 4 + 5) * 4096).collect()
     }
 }
 
