@@ -327,6 +327,11 @@ impl Mapping {
         self.len.load(Acquire)
     }
 
+    /// True for a device: its length is what it is.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| self.is_device(file))
+    }
+
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -522,6 +527,9 @@ impl Mapping {
         if len <= old {
             return Ok(());
         }
+        if self.is_fixed() {
+            return Err(Error::NoSpace { path: self.path.clone(), wanted: len - old });
+        }
         match &self.backing {
             Backing::Simulated(medium) => {
                 medium.set_len(len, site).map_err(|e| self.space(e, len - old))?;
@@ -637,17 +645,19 @@ pub(crate) fn is_memory_fs(kind: i64) -> bool {
 pub(crate) fn extend(file: &File, old: u64, len: u64, by_pages: bool) -> io::Result<()> {
     match fallocate(file, FallocateFlags::empty(), old, len - old) {
         Ok(()) => {}
-        Err(rustix::io::Errno::OPNOTSUPP) => {} // then the writes below allocate
+        Err(rustix::io::Errno::OPNOTSUPP) => return fill(file, old, len), // the writes allocate
         Err(e) => return Err(e.into()),
     }
-    if by_pages {
-        let zeros = [0u8; PAGE as usize];
-        let mut at = old;
-        while at < len {
-            let n = (PAGE - at % PAGE).min(len - at) as usize;
-            file.write_all_at(&zeros[..n], at)?;
-            at += n as u64;
-        }
+    if by_pages { fill(file, old, len) } else { Ok(()) }
+}
+
+fn fill(file: &File, old: u64, len: u64) -> io::Result<()> {
+    let zeros = [0u8; PAGE as usize];
+    let mut at = old;
+    while at < len {
+        let n = (PAGE - at % PAGE).min(len - at) as usize;
+        file.write_all_at(&zeros[..n], at)?;
+        at += n as u64;
     }
     Ok(())
 }

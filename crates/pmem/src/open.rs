@@ -191,6 +191,12 @@ impl Options {
         if first == MAGIC {
             return Err(io_error("create (the device holds a pool)", path)(io::ErrorKind::AlreadyExists.into()));
         }
+        // A new file is zero; a device holds whatever it held, and free space is promised to be zero.
+        let zeros = vec![0u8; 1 << 20];
+        for at in (0..size).step_by(zeros.len()) {
+            let len = (size - at).min(zeros.len() as u64) as usize;
+            mapping.copy_nt(at, &zeros[..len], here())?;
+        }
         let header = self.new_header(size, random()?, random()?)?;
         let (header, cell) = write_first(&mapping, header)?;
         Pool::start(mapping, header, cell, false)

@@ -448,6 +448,9 @@ impl Pool {
     /// Those of a drain.
     pub fn shrink_to_fit(&self) -> Result<u64> {
         self.inner.mapping.check_usable()?;
+        if self.inner.mapping.is_fixed() {
+            return Ok(0); // a device keeps its length
+        }
         let mut state = self.inner.state.lock();
         let (old, end) = (state.header.size, state.header.used_end());
         let mut header = state.header;
@@ -559,6 +562,9 @@ impl Inner {
     /// nothing refers to what is cut. False if it is not the last.
     pub(crate) fn cut_extent(&self, offset: u64, new: u64) -> Result<bool> {
         self.mapping.check_usable()?;
+        if self.mapping.is_fixed() {
+            return Ok(false);
+        }
         let mut state = self.state.lock();
         let mut header = state.header;
         let end = header.used_end();

@@ -211,7 +211,10 @@ impl Scenario for ObjectTable {
             } else {
                 let object = *session.get(ptr).map_err(Violation::detected)?;
                 let bytes = session.bytes(ptr.cast(), object.len).map_err(Violation::detected)?;
-                let mut pattern = vec![0; bytes.len() - size_of::<Object>()];
+                let Some(filled) = bytes.len().checked_sub(size_of::<Object>()) else {
+                    return Err(Violation::new(format!("object in slot {at} says it has {} bytes", object.len)));
+                };
+                let mut pattern = vec![0; filled];
                 fill(&mut pattern, object.number);
                 if bytes[size_of::<Object>()..] != pattern[..] {
                     return Err(Violation::new(format!("object {} in slot {at} has wrong contents", object.number)));

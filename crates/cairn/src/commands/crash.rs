@@ -23,7 +23,12 @@ pub fn run(args: &Crash) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     let chosen = choose(&args.scenario)?;
-    let config = Config::seeded(args.seed).budget(args.budget).depth(args.depth.into());
+    // Shares of the budget, so that a rich crash point early in the workload does not leave the later ones unexplored.
+    let config = Config::seeded(args.seed)
+        .budget(args.budget)
+        .point_budget((args.budget / 100).max(64))
+        .nested_budget((args.budget / 2000).clamp(32, 4096))
+        .depth(args.depth.into());
     let mut json = open_output(args.json.as_deref())?;
 
     let results = explore_all(&chosen, &config, args);
