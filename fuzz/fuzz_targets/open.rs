@@ -4,6 +4,7 @@
 
 #![no_main]
 
+use std::cell::RefCell;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
@@ -11,6 +12,10 @@ use scenarios::damage::{Claim, Judge, Mutation, Reference, Variant};
 
 static REFERENCES: LazyLock<Vec<Reference>> =
     LazyLock::new(|| Variant::ALL.iter().map(|&v| Reference::new(v).expect("the reference pool is built")).collect());
+
+thread_local! {
+    static JUDGE: RefCell<Judge> = RefCell::new(Judge::new());
+}
 
 fuzz_target!(|input: &[u8]| {
     let Some((&choice, mut script)) = input.split_first() else { return };
@@ -36,8 +41,10 @@ fuzz_target!(|input: &[u8]| {
         }
         (bytes, if choice % 2 == 1 { Claim::Sane } else { Claim::Detected })
     };
-    let mut judge = Judge::new();
-    let verdict = judge.judge(reference, &bytes, claim).and_then(|outcome| judge.go_on(&outcome));
+    let verdict = JUDGE.with_borrow_mut(|judge| {
+        let outcome = judge.judge(reference, &bytes, claim)?;
+        judge.go_on(&outcome)
+    });
     if let Err(failure) = verdict {
         panic!("{:?} {claim:?}: {failure}", reference.variant());
     }

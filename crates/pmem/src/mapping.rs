@@ -22,7 +22,7 @@ use crate::domain::{Domain, DomainChoice, Latency, is_eadr};
 use crate::error::{Error, Result};
 use crate::fork::ForkGuard;
 use crate::sim::{Medium, Site};
-use crate::stats::{Counters, thread_id};
+use crate::stats::{Counters, THREADS, thread_id};
 use crate::sync_file::GroupSync;
 
 /// Files are filled, grown and written back in units of this many bytes.
@@ -46,6 +46,8 @@ pub(crate) const PAGE: u64 = 4096;
 /// ```
 #[derive(Debug)]
 pub struct Persisted {
+    /// Address of the mapping: what another pool drained proves nothing here.
+    pool: usize,
     pub(crate) thread: usize,
     pub(crate) number: u64,
 }
@@ -66,24 +68,28 @@ pub struct Persisted {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
+    pool: usize,
     thread: usize,
     drains: u64,
 }
 
 impl Moment {
     /// What another process or thread flushed, or did not: covered by no drain of ours.
-    pub(crate) const FOREIGN: Self = Self { thread: usize::MAX, drains: 0 };
+    pub(crate) const FOREIGN: Self = Self { pool: 0, thread: usize::MAX, drains: 0 };
 
     /// True if the drain behind `persisted` covers what was flushed at this moment.
     #[inline]
     pub fn is_covered_by(&self, persisted: &Persisted) -> bool {
-        self.thread == persisted.thread && persisted.number > self.drains
+        (self.pool, self.thread) == (persisted.pool, persisted.thread) && persisted.number > self.drains
     }
 
     /// True if this moment is of the same thread as `earlier`, with a drain in between.
     #[inline]
     pub fn is_after(&self, earlier: Moment) -> bool {
-        self.thread == earlier.thread && self.drains > earlier.drains
+        // Threads past the last row share a count, which others raise: then nothing is known.
+        (self.pool, self.thread) == (earlier.pool, earlier.thread)
+            && self.thread < THREADS - 1
+            && self.drains > earlier.drains
     }
 }
 
@@ -109,13 +115,21 @@ impl Moment {
 /// ```
 #[derive(Debug, Default)]
 pub struct FlushSet {
+    /// Address of the mapping the lines are of, once there are any.
+    pool: usize,
     lines: Vec<u64>,
 }
 
 impl FlushSet {
     /// Adds the lines of a range of the pool.
+    ///
+    /// # Panics
+    /// If the set holds lines of another pool: a mistake of the engine that would leave them unflushed.
     #[inline]
-    pub(crate) fn add(&mut self, offset: u64, len: u64) {
+    pub(crate) fn add(&mut self, mapping: &Mapping, offset: u64, len: u64) {
+        let pool = mapping.base.as_ptr() as usize;
+        assert!(self.lines.is_empty() || self.pool == pool, "a FlushSet holds lines of one pool");
+        self.pool = pool;
         let mut line = offset / cpu::LINE;
         while line * cpu::LINE < offset + len {
             // Neighbours in time are often neighbours in space: the cheap check finds most repetitions.
@@ -399,12 +413,13 @@ impl Mapping {
     /// Where this thread stands between its drains.
     #[inline]
     pub(crate) fn moment(&self) -> Moment {
-        Moment { thread: thread_id(), drains: self.counters.drains_here() }
+        Moment { pool: self.base.as_ptr() as usize, thread: thread_id(), drains: self.counters.drains_here() }
     }
 
     /// Starts the write-back of the lines of a range that was accessed before.
     #[inline]
     pub(crate) fn flush(&self, offset: u64, len: u64, site: Site) -> Result<()> {
+        self.fork.check()?;
         let limit = self.len.load(Acquire);
         if offset > limit || len > limit - offset {
             return Err(Error::OutOfBounds { at: offset, end: offset.saturating_add(len), len: limit });
@@ -426,6 +441,7 @@ impl Mapping {
     /// Flushes and empties the set.
     #[inline]
     pub(crate) fn flush_set(&self, set: &mut FlushSet, site: Site) -> Result<()> {
+        assert!(set.is_empty() || set.pool == self.base.as_ptr() as usize, "a FlushSet holds lines of one pool");
         for line in set.lines.drain(..) {
             self.flush(line * cpu::LINE, cpu::LINE, site)?;
         }
@@ -452,7 +468,7 @@ impl Mapping {
                 }
             }
         }
-        Ok(Persisted { thread: thread_id(), number: self.counters.drained() })
+        Ok(Persisted { pool: self.base.as_ptr() as usize, thread: thread_id(), number: self.counters.drained() })
     }
 
     /// Stores `data` at `offset` past the cache where that helps, and flushes the rest.

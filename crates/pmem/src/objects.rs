@@ -340,13 +340,13 @@ impl Objects {
                     return Err(Error::Damaged { what: "logged word", offset: action.a, found: action.b, expected: 0 });
                 }
                 crate::alloc::word(mapping, action.a, true)?.store(action.b, Release);
-                log.lines.add(action.a, 8);
+                log.lines.add(mapping, action.a, 8);
                 Ok(())
             }
             ROOT => {
                 let root = Root::sealed(action.a, action.b, &log.root_key);
                 log.root.put(0, &root)?;
-                log.lines.add(log.root.offset(), size_of::<Root>() as u64);
+                log.lines.add(self.mapping(), log.root.offset(), size_of::<Root>() as u64);
                 Ok(())
             }
             kind => {

@@ -304,7 +304,10 @@ impl Pool {
     /// Flushes the lines of the set, once each, and empties it. Best right before a drain.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] for a set of another pool.
+    /// [`Error::Forked`].
+    ///
+    /// # Panics
+    /// If the set holds lines of another pool.
     #[inline]
     #[track_caller]
     pub fn flush_set(&self, set: &mut FlushSet) -> Result<()> {

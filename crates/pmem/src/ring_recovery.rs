@@ -93,8 +93,13 @@ struct Reader<'a> {
 /// records may be overwritten up to it, so the highest mark that any whole record carries counts; unwritten twin: the same, for
 /// a first newer mark may have been erased.
 pub(crate) fn recover(area: &Area, key: &SealKey, mark: Mark, twin: Twin) -> Result<Recovered> {
-    let (mark, epoch_min) = (mark.retired, mark.epoch as u32);
     let generation = area.pool().generation();
+    if mark.epoch > generation {
+        // What is written from now on would be below it, and not be found again.
+        let offset = area.offset();
+        return Err(Error::Damaged { what: "ring mark epoch", offset, found: mark.epoch, expected: generation });
+    }
+    let (mark, epoch_min) = (mark.retired, mark.epoch as u32);
     let reader = Reader { area, key, capacity: area.len(), generation };
     let mut retired = mark;
     if mark > POSITION_MAX || !mark.is_multiple_of(LINE) {

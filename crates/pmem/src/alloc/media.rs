@@ -161,7 +161,7 @@ impl Geometry {
                 stored.store(value, Release);
             }
             // Even if it was equal: the thread that stored it may not have flushed it.
-            lines.add(offset, 8);
+            lines.add(mapping, offset, 8);
         }
         Ok(())
     }
@@ -191,7 +191,7 @@ impl Geometry {
                 word.fetch_and(!(1 << (index % 64)), AcqRel);
             }
         }
-        lines.add(at, 16);
+        lines.add(mapping, at, 16);
         Ok(())
     }
 

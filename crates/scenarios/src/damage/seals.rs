@@ -104,7 +104,7 @@ impl Seal {
 
     /// The mark and all records, live or not, of the ring in `range`.
     pub(crate) fn ring(pool: &Pool, range: Range, bytes: &[u8]) -> Vec<Self> {
-        let mut seals: Vec<Self> = Self::cell(pool, range.start, 8).into();
+        let mut seals: Vec<Self> = Self::cell(pool, range.start, 16).into();
         let records = range.start + MARK;
         let capacity = (range.end - records) as u64 / 64 * 64;
         let key = pool.seal_key(records as u64);

@@ -19,7 +19,7 @@ fn case(references: &[Reference], n: u64) -> (&Reference, Vec<Mutation>, Vec<u8>
     let mutations: Vec<_> = (0..=rng.index(4)).map(|_| Mutation::random(&mut rng, reference)).collect();
     let mut bytes = reference.bytes().to_vec();
     mutations.iter().for_each(|m| m.apply(&mut bytes));
-    let claim = if n / 3 % 2 == 0 { Claim::Detected } else { Claim::Sane };
+    let claim = if (n / 3).is_multiple_of(2) { Claim::Detected } else { Claim::Sane };
     if claim == Claim::Sane {
         reference.reseal(&mut bytes);
     }
@@ -83,7 +83,7 @@ fn undamaged_is_equal() {
 /// A pool is opened, judged and, every fourth one, used.
 fn judge(judge: &mut Judge, n: u64, reference: &Reference, bytes: &[u8], claim: Claim) -> Result<Outcome, Failure> {
     let outcome = judge.judge(reference, bytes, claim)?;
-    if n / 12 % 4 == 0 {
+    if (n / 12).is_multiple_of(4) {
         judge.go_on(&outcome)?;
     }
     Ok(outcome)
