@@ -2,7 +2,6 @@
 //! `REDUNDANT` with a reason, and in `docs/barriers.md`.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use crash::{Barrier, Config, FaultKind, Model};
 use scenarios::Named;
@@ -60,7 +59,6 @@ fn every_barrier_is_missed_when_it_is_gone() {
     }
     let mut missed_by_nobody = Vec::new();
     for (barrier, by) in reached.iter().filter(|(b, _)| b.file.contains("pmem/src")) {
-        let start = Instant::now();
         let killer = by.iter().flat_map(|named| configs(named).into_iter().map(move |c| (named, c))).find_map(
             |(named, config)| {
                 let report = named.run(&config.clone().mute(barrier.clone()));
@@ -68,11 +66,7 @@ fn every_barrier_is_missed_when_it_is_gone() {
             },
         );
         let line = source_line(barrier);
-        println!(
-            "{barrier}: {line}: {} [{:.1} s]",
-            killer.as_deref().unwrap_or("NOBODY"),
-            start.elapsed().as_secs_f64()
-        );
+        println!("{barrier}: {line}: {}", killer.as_deref().unwrap_or("NOBODY"));
         if killer.is_none() && !REDUNDANT.iter().any(|(text, _)| line.contains(text)) {
             missed_by_nobody.push(format!("{barrier}: {line}"));
         }
