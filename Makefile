@@ -41,7 +41,7 @@ fix: fmt ## Format, then apply what clippy can repair by itself
 
 fuzz: ## Fuzz one target: FUZZ_TARGET=open FUZZ_SECONDS=300 (needs cargo-fuzz)
 	@$(CARGO) fuzz --version >/dev/null 2>&1 || { echo 'error: cargo-fuzz is not installed'; echo 'next: cargo install --locked cargo-fuzz'; exit 1; }
-	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $(FUZZ_TARGET) -- -max_total_time=$(FUZZ_SECONDS)
+	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $(FUZZ_TARGET) -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -max_len=2048 -len_control=0
 
 test-vm: ## Kill a virtual machine KILLS=50 times while it writes (ext4 and DAX; installs QEMU)
 	KILLS=$(KILLS) tools/vm/test.sh

@@ -1,8 +1,9 @@
 //! What this machine can do at best: `cairn bench limits`.
 //!
 //! [`processor`] measures what needs no pool (checksums, atomics), [`media`] what a pool's operations cost in one
-//! persistence domain. The engines' reports show each as a multiple of these.
+//! persistence domain, [`alloc`] what allocation adds to a commit. The engines' reports show each as a multiple of these.
 
+pub mod alloc;
 pub mod media;
 pub mod processor;
 
@@ -61,7 +62,11 @@ impl Limits {
         let pool = options.create(folder.path().join("limits.cairn"))?;
         let sides = match pool.domain() {
             Domain::File => media::file_sides(&pool, dir)?,
-            _ => media::memory_sides(&pool, dir)?,
+            _ => {
+                let mut sides = media::memory_sides(&pool, dir)?;
+                sides.extend(alloc::sides(&pool, dir)?);
+                sides
+            }
         };
         run(&self.plan, sides)
     }

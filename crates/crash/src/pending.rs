@@ -64,9 +64,11 @@ impl Pending {
         self.line_mut(index).changes.push(change);
     }
 
-    /// Takes over a line of a process that was killed: what its threads had in flight, no drain of others covers.
-    pub(crate) fn adopt(&mut self, line: &Line) {
-        let changes = line.changes.iter().map(|change| Change { threads: 0, ..change.clone() });
+    /// Takes over a line of a process that was killed: what its threads had in flight, no drain of others covers. Pages that a failed
+    /// sync gave up stay clean in the page cache; a processor's cache knows no such thing, the line can be flushed again.
+    pub(crate) fn adopt(&mut self, line: &Line, model: Model) {
+        let file = matches!(model, Model::File { .. });
+        let changes = line.changes.iter().map(|c| Change { threads: 0, lost: c.lost && file, ..c.clone() });
         self.line_mut(line.index as usize).changes.extend(changes);
     }
 
@@ -127,9 +129,8 @@ impl Pending {
         }
     }
 
-    /// The words from `first` to `last` are stored again: what a failed sync gave up there is dirty once more.
-    pub(crate) fn rewrite(&mut self, first: usize, last: usize) {
-        let words = first..=last;
+    /// These words are stored again: what a failed sync gave up there is dirty once more.
+    pub(crate) fn rewrite(&mut self, words: std::ops::Range<usize>) {
         for line in &mut self.lines[..self.live] {
             let start = line.index as usize * LINE_WORDS;
             let again = line.changes.iter_mut().filter(|c| words.contains(&(start + usize::from(c.word))));

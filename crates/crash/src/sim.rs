@@ -436,11 +436,11 @@ impl Sim {
         state.armed = true;
     }
 
-    /// A page whose sync failed counts as clean. Storing to it makes it dirty, even if the value is the same.
+    /// A page of a file whose sync failed counts as clean. Storing to it makes it dirty, even if the value is the same.
     #[cold]
     fn write_again(&self, first: usize, last: usize) {
-        let unit = if matches!(self.model, Model::File { .. }) { PAGE_WORDS } else { LINE_WORDS };
-        self.state.lock().pending.rewrite(first / unit * unit, last / unit * unit + unit - 1);
+        let pages = first / PAGE_WORDS..last / PAGE_WORDS + 1;
+        self.state.lock().pending.rewrite(pages.start * PAGE_WORDS..pages.end * PAGE_WORDS);
     }
 
     // ---- faults of the medium ----

@@ -73,10 +73,10 @@ impl Sim {
                 self.memory.store(word, change.value);
                 state.shadow[word] = change.value;
             }
-            state.pending.adopt(line);
+            state.pending.adopt(line, self.model);
         }
         state.interval = cached.interval;
-        let given_up = cached.lines.iter().any(|line| line.changes.iter().any(|change| change.lost));
+        let given_up = state.pending.lines().iter().any(|line| line.changes.iter().any(|change| change.lost));
         self.any_given_up.store(given_up, Relaxed);
         if let Some((len, lens)) = &cached.len {
             self.len.store(*len, Relaxed);

@@ -62,6 +62,54 @@ fn a_record_behind_a_torn_one_stays_gone() {
     assert_eq!(open().3, Vec::<Vec<u8>>::new());
 }
 
+/// What this suite and the fuzzer found, one each: the bytes, whether seals were recomputed, and what must come of it.
+#[test]
+fn found_before() {
+    for reference in references() {
+        let start = |name: &str| reference.region(name).start;
+        let (ring, root, heap) = (start("ring"), start("objects"), start("objects.heap"));
+        let mark = |word, value| vec![Mutation::Word(ring + word, value), Mutation::Word(ring + 64 + word, value)];
+        let empty_line = ring - 4096 + 256; // between two sealed records
+        let found: [(&str, Vec<Mutation>, bool, &str); 11] = [
+            ("a root line of zeros passed for no root", vec![Mutation::ZeroLine(root)], false, "root pointer"),
+            ("a lap behind the mark overflowed", mark(0, u64::MAX - 63), true, "ring mark"),
+            ("a mark inside a line was an unaligned access", mark(0, 0x1001), true, "ring mark"),
+            ("an epoch above all that will be written", mark(8, 1 << 31), true, "ring mark epoch"),
+            ("a sequence number that cannot be counted on", mark(16, u64::MAX - 1), true, "two-slot cell"),
+            ("chunks without table words were free", vec![Mutation::CopyLine(heap, empty_line)], false, "chunk table"),
+            ("a huge block lost its head's word", vec![Mutation::Flip((heap + 11 * 8) * 8)], false, "chunk table"),
+            ("both slots hold the older value", copy_slot(start("cells"), 128), false, ""),
+            ("the newer slot erased", erase(start("cells") + 128, 128), false, ""),
+            ("the mark's newer slot erased", erase(ring + 64, 64), false, ""),
+            ("the mark's older slot over the newer", vec![Mutation::CopyLine(ring + 64, ring)], false, ""),
+        ];
+        for (what, mutations, reseal, error) in found {
+            let mut bytes = reference.bytes().to_vec();
+            mutations.iter().for_each(|m| m.apply(&mut bytes));
+            let claim = if reseal { Claim::Sane } else { Claim::Detected };
+            if reseal {
+                reference.reseal(&mut bytes);
+            }
+            let mut judge = Judge::new();
+            let outcome = judge.judge(&reference, &bytes, claim).unwrap_or_else(|e| panic!("{what}: {e}"));
+            judge.go_on(&outcome).unwrap_or_else(|e| panic!("{what}: {e}"));
+            println!("{what}: {outcome:?}");
+            let refused = matches!(&outcome, Outcome::Refused(why) if why.contains(error));
+            assert!(refused || error.is_empty(), "{what}: {outcome:?}");
+            assert_ne!(outcome, Outcome::Equal, "{what}");
+        }
+    }
+}
+
+/// The first slot of a cell over the second.
+fn copy_slot(cell: usize, stride: usize) -> Vec<Mutation> {
+    (0..stride).step_by(64).map(|at| Mutation::CopyLine(cell + stride + at, cell + at)).collect()
+}
+
+fn erase(at: usize, len: usize) -> Vec<Mutation> {
+    (at..at + len).step_by(64).map(Mutation::ZeroLine).collect()
+}
+
 #[test]
 fn the_formulas_of_all_seals_are_the_right_ones() {
     for reference in references() {
