@@ -131,7 +131,8 @@ impl Area {
     pub fn get<T: Persist>(&self, at: u64) -> Result<&T> {
         const { T::LAYOUT };
         let bytes = self.bytes(at, size_of::<T>())?;
-        crate::persist::view(bytes).ok_or(Error::Unaligned { offset: self.offset + at, align: align_of::<T>() as u64 })
+        crate::persist::view(bytes)
+            .ok_or_else(|| Error::Unaligned { offset: self.offset + at, align: align_of::<T>() as u64 })
     }
 
     /// The `T` at `at`, to be changed.
@@ -143,7 +144,7 @@ impl Area {
         const { T::LAYOUT };
         let offset = self.offset + at;
         let bytes = self.bytes_mut(at, size_of::<T>())?;
-        crate::persist::view_mut(bytes).ok_or(Error::Unaligned { offset, align: align_of::<T>() as u64 })
+        crate::persist::view_mut(bytes).ok_or_else(|| Error::Unaligned { offset, align: align_of::<T>() as u64 })
     }
 
     /// Stores `value` at `at`; nothing is flushed.

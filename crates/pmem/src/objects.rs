@@ -456,7 +456,7 @@ pub struct Reserved<'a> {
 
 impl Reserved<'_> {
     fn block(&self) -> Result<&Block> {
-        self.block.as_ref().ok_or(Error::BadPointer { ptr: 0, why: "published already" })
+        self.block.as_ref().ok_or_else(|| Error::BadPointer { ptr: 0, why: "published already" })
     }
 
     /// The pointer to it, for links from other objects.
@@ -544,7 +544,7 @@ impl Session<'_> {
     pub fn get<T: Persist>(&self, ptr: PPtr<T>) -> Result<&T> {
         const { T::LAYOUT };
         let bytes = self.bytes(ptr.cast(), size_of::<T>() as u64)?;
-        view(bytes).ok_or(Error::Unaligned { offset: ptr.offset(), align: align_of::<T>() as u64 })
+        view(bytes).ok_or_else(|| Error::Unaligned { offset: ptr.offset(), align: align_of::<T>() as u64 })
     }
 
     /// The root object, null if none was set.

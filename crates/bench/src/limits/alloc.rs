@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use pmem::{Allocator, Area, Block, FlushSet, HeapOptions, Intent, Pool, Ring, bytes_of};
+use pmem::{Allocator, Area, Block, FlushSet, HeapOptions, Intent, Pool, Position, Ring, bytes_of};
 
 use super::processor::in_parallel;
 use super::row;
@@ -55,6 +55,9 @@ struct Carrier {
     oldest: usize,
     unsettled: Vec<Intent>,
     freed: Vec<Block>,
+    /// Settled, not yet behind a barrier: records through here, and blocks that can be handed out again then.
+    settled: Option<Position>,
+    released: Vec<Block>,
     lines: FlushSet,
 }
 
@@ -74,6 +77,8 @@ impl Carrier {
             oldest: 0,
             unsettled,
             freed,
+            settled: None,
+            released: Vec::new(),
             lines: FlushSet::default(),
         };
         if let Some(heap) = carrier.heap.clone() {
@@ -87,51 +92,63 @@ impl Carrier {
         Ok(carrier)
     }
 
+    fn reserve(&self) -> Result<Block> {
+        match &self.heap {
+            Some(heap) => Ok(heap.reserve(BLOCK_BYTES, 8)?),
+            None => Err(pmem::Error::HeapFull { bytes: BLOCK_BYTES }.into()),
+        }
+    }
+
     fn pair(&mut self) -> Result<()> {
         self.at = (self.at + BLOCK_BYTES) % RING_BYTES;
         self.data.bytes_mut(self.at, BLOCK_BYTES as usize)?.fill(self.at as u8);
-        let Some(heap) = &self.heap else {
+        if self.heap.is_none() {
             let _ = self.data.flush(self.at, BLOCK_BYTES)?;
-            commit(&mut self.ring, &[0; 16])?;
-            commit(&mut self.ring, &[0; 16])?;
-            self.ring.retire(self.ring.durable());
+            self.commit(&[0; 16])?;
+            self.commit(&[0; 16])?;
+            self.settled = Some(self.ring.durable());
             return Ok(());
-        };
-        let block = heap.reserve(BLOCK_BYTES, 8)?;
+        }
+        let block = self.reserve()?;
         let intent = Intent::alloc(&block);
         let _ = self.data.flush(self.at, BLOCK_BYTES)?;
-        commit(&mut self.ring, bytes_of(&intent))?;
+        self.commit(bytes_of(&intent))?;
         self.unsettled.push(intent);
         // Not the oldest block every time: its neighbours would go with it.
         self.oldest = (self.oldest + 617) % LIVE;
         let old = std::mem::replace(&mut self.live[self.oldest], block);
-        heap.begin_free(&old)?;
+        if let Some(heap) = &self.heap {
+            heap.begin_free(&old)?;
+        }
         let intent = Intent::free(&old);
-        commit(&mut self.ring, bytes_of(&intent))?;
+        self.commit(bytes_of(&intent))?;
         self.unsettled.push(intent);
         self.freed.push(old);
         if self.freed.len() == SETTLE { self.settle() } else { Ok(()) }
     }
 
-    /// Carries the intents out; their lines go with the next barrier, behind which their records may go.
+    /// Carries the intents of the last pairs out; their lines go with the next commit's barrier.
     fn settle(&mut self) -> Result<()> {
         let Some(heap) = &self.heap else { return Ok(()) };
         for intent in self.unsettled.drain(..) {
             heap.apply(&intent, &mut self.lines)?;
         }
+        self.settled = Some(self.ring.durable());
+        self.released.append(&mut self.freed);
+        Ok(())
+    }
+
+    /// A transaction's record and its barrier; behind it what was settled before may be forgotten.
+    fn commit(&mut self, intent: &[u8]) -> Result<()> {
+        self.ring.append(&[intent, &[7; 16]])?;
         self.pool.flush_set(&mut self.lines)?;
-        let end = self.ring.durable();
-        let _ = self.pool.drain()?;
-        self.ring.retire(end);
-        for block in self.freed.drain(..) {
-            heap.release(block)?;
+        self.ring.force()?;
+        if let Some(settled) = self.settled.take() {
+            self.ring.retire(settled);
+            if let Some(heap) = &self.heap {
+                self.released.drain(..).try_for_each(|block| heap.release(block))?;
+            }
         }
         Ok(())
     }
-}
-
-/// A transaction's record and its barrier.
-fn commit(ring: &mut Ring, intent: &[u8]) -> Result<()> {
-    ring.append(&[intent, &[7; 16]])?;
-    Ok(ring.force()?)
 }

@@ -81,11 +81,14 @@ fn naive(program: &[Act], model: Model) -> BTreeSet<Vec<u64>> {
     images
 }
 
+/// Stores of one interval, and for which threads they are in flight.
+type Stores = (Vec<(usize, u64)>, [bool; 2]);
+
 /// One line: what the media surely has, and the changes of each later interval with the threads that have them in flight.
 #[derive(Clone)]
 struct Line {
     sure: Vec<u64>,
-    later: Vec<(Vec<(usize, u64)>, [bool; 2])>,
+    later: Vec<Stores>,
 }
 
 impl Line {

@@ -347,7 +347,7 @@ impl Allocator {
     }
 
     fn extent(&self, index: usize) -> Result<&Extent> {
-        self.extents.get(index).and_then(OnceLock::get).ok_or(Error::NoRegion { name: self.name.clone() })
+        self.extents.get(index).and_then(OnceLock::get).ok_or_else(|| Error::NoRegion { name: self.name.clone() })
     }
 
     /// The chunk that holds this byte.
@@ -835,11 +835,11 @@ impl Allocator {
     /// [`Error::DoubleFree`] if it is not live.
     #[inline]
     pub fn begin_free(&self, block: &Block) -> Result<()> {
-        let double = Error::DoubleFree { ptr: block.offset };
-        let Ok(extent) = self.extent(extent_of(block.chunk)) else { return Err(double) };
+        let double = || Error::DoubleFree { ptr: block.offset };
+        let extent = self.extent(extent_of(block.chunk)).map_err(|_| double())?;
         let chunk = extent.chunk(number_of(block.chunk));
         if chunk.shape_word() != block.shape || !chunk.set_live(block.index, false) {
-            return Err(double);
+            return Err(double());
         }
         Ok(())
     }

@@ -32,6 +32,12 @@ macro_rules! scenarios {
                 }
             }
 
+            /// Few images a crash point, so that every one is reached.
+            #[test]
+            fn wide() {
+                clean(named(), &Config::seeded(6).budget(60_000).point_budget(60).nested_budget(16));
+            }
+
             #[test]
             fn lines() {
                 clean(named(), &config(4).model(Model::Lines));
