@@ -144,7 +144,7 @@ impl Area {
         const { T::LAYOUT };
         let offset = self.offset + at;
         let bytes = self.bytes_mut(at, size_of::<T>())?;
-        crate::persist::view_mut(bytes).ok_or_else(|| Error::Unaligned { offset, align: align_of::<T>() as u64 })
+        crate::persist::view_mut(bytes).ok_or(Error::Unaligned { offset, align: align_of::<T>() as u64 })
     }
 
     /// Stores `value` at `at`; nothing is flushed.

@@ -456,7 +456,7 @@ pub struct Reserved<'a> {
 
 impl Reserved<'_> {
     fn block(&self) -> Result<&Block> {
-        self.block.as_ref().ok_or_else(|| Error::BadPointer { ptr: 0, why: "published already" })
+        self.block.as_ref().ok_or(Error::BadPointer { ptr: 0, why: "published already" })
     }
 
     /// The pointer to it, for links from other objects.

@@ -1,7 +1,7 @@
 //! What allocation adds to the transactions that carry it.
 //!
 //! One operation is a pair of transactions, each a sealed record and its barrier: the first fills 128 bytes, the second does not. In the
-//! other side they also allocate and free a block: reserve, intent in the record, and the bits in batches of [`SETTLE`], as engines
+//! other side they also allocate and free a block: reserve, intent in the record, and the bits in batches of 16 pairs, as engines
 //! settle. The difference is the price of an allocation and a free; neither has a barrier of its own.
 
 use std::sync::Arc;
