@@ -94,8 +94,9 @@ mod tests {
         let rows = Limits { dirs, ..Limits::here(plan) }.measure().unwrap();
         assert!(rows.iter().all(|row| row.ops_per_s > 0.0 && row.rounds == 5));
         for row in rows.iter().filter(|row| row.domain.is_some()) {
-            // A flush of 16 random lines is 16 operations and one barrier; a commit pair is two, and a share of a settling.
-            assert!(row.barriers_per_op.is_some_and(|barriers| barriers > 0.0 && barriers <= 2.5), "{row:?}");
+            // A flush of 16 random lines is 16 operations and one barrier; a commit pair is two; and a tiny batch is rounded up to a
+            // whole number for each of up to four threads.
+            assert!(row.barriers_per_op.is_some_and(|barriers| barriers > 0.0 && barriers <= 8.0), "{row:?}");
         }
     }
 
