@@ -1,9 +1,9 @@
 # The commands of this repository. `make` alone lists them.
 #
-# `check` only reads; `fmt` and `fix` write. Everything but `test-vm`, `fuzz` and `crash-long` belongs to the gate.
+# `check` only reads; `fmt` and `fix` write. Everything but `demo`, `setup-peers`, `test-peers`, `test-vm`, `fuzz` and `crash-long` belongs to the gate.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check fmt fix fuzz test-vm crash-long
+.PHONY: help setup setup-peers test demo test-peers check fmt fix fuzz test-vm crash-long
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -16,6 +16,8 @@ KILLS ?= 50
 # For `make crash-long`: states per scenario, and the seed.
 BUDGET ?= 20000000
 SEED ?= 1
+# For `make demo`: further options, see `cairn help demo`.
+DEMO ?=
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -23,8 +25,15 @@ help: ## List the commands
 setup: ## Install what is missing from Debian (says what it does, runs again without harm)
 	@tools/setup.sh
 
+setup-peers: ## As setup, and what the benchmark's peers need (Debian's libpmemobj-dev)
+	@tools/setup.sh --peers
+
 test: setup ## Set-up, then all tests
 	$(CARGO) test --workspace
+
+demo: setup ## Kill a working process 20 times and lose nothing: a minute; DEMO='--trace FILE' runs operations of yours
+	@mkdir -p target
+	$(CARGO) run --release --package cairn -- demo --report target/demo.html $(DEMO)
 
 check: setup ## The gate, read-only: format, clippy, docs, arrows, licences, links, tests
 	$(CARGO) fmt --all --check
@@ -32,6 +41,10 @@ check: setup ## The gate, read-only: format, clippy, docs, arrows, licences, lin
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps
 	$(CARGO) xtask check
 	$(CARGO) test --workspace
+
+test-peers: setup-peers ## Clippy and tests of the peers and of the benchmark with them
+	$(CARGO) clippy --package peers --package bench --package cairn --features cairn/peers --all-targets -- -D warnings
+	PMEM_IS_PMEM_FORCE=1 $(CARGO) test --package peers --package bench --package cairn --features cairn/peers
 
 fmt: ## Format all sources
 	$(CARGO) fmt --all

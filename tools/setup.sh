@@ -2,7 +2,7 @@
 # Makes a Debian machine ready to build and test this repository.
 #
 # Run it as often as you like: it installs only what is missing, says so, and needs neither the network nor root when
-# everything is there.
+# everything is there. `--peers` also installs what the benchmark's peers need (cargo feature `peers`).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,6 +18,9 @@ command -v make >/dev/null || missing+=(make)
 command -v cc >/dev/null || missing+=(gcc)
 if ! echo '#include <stdlib.h>' | cc -E -x c - >/dev/null 2>&1; then
     missing+=(libc6-dev)
+fi
+if [[ ${1-} == --peers ]]; then
+    [[ -e /usr/include/libpmemobj.h ]] || missing+=(libpmemobj-dev)
 fi
 
 if ((${#missing[@]})); then

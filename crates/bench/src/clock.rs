@@ -14,3 +14,12 @@ pub fn time(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
     work()?;
     Ok(start.elapsed())
 }
+
+/// How long `work` takes, beside its result.
+#[expect(clippy::disallowed_methods, reason = "as above")]
+#[inline]
+pub fn timed<R>(work: impl FnOnce() -> R) -> (R, Duration) {
+    let start = Instant::now();
+    let result = work();
+    (result, start.elapsed())
+}

@@ -9,6 +9,13 @@ pub enum Error {
     /// The pool under test.
     #[error(transparent)]
     Pool(#[from] pmem::Error),
+    /// The engine under test.
+    #[error(transparent)]
+    Tx(#[from] tx::Error),
+    /// A peer.
+    #[cfg(feature = "peers")]
+    #[error(transparent)]
+    Peer(#[from] peers::Error),
     /// A file or directory of the benchmark itself.
     #[error("{path}: {op} failed: {source}", path = path.display())]
     Io {
@@ -19,6 +26,38 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// A line of a trace.
+    #[error("{path}:{line}: {why}", path = path.display())]
+    Trace {
+        /// The trace.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Parameters that do not go together.
+    #[error("{0}")]
+    Parameter(String),
+    /// A store that does not do what it was asked to.
+    #[error("{who}: {what}")]
+    Wrong {
+        /// Engine or peer.
+        who: String,
+        /// What it did not do.
+        what: String,
+    },
+    /// A plot.
+    #[error("{path}: drawing failed: {why}", path = path.display())]
+    Plot {
+        /// The file.
+        path: PathBuf,
+        /// The library's reason.
+        why: String,
+    },
+    /// A worker panicked, or there were too few threads.
+    #[error("a worker of the benchmark did not come back")]
+    Worker,
 }
 
 /// `Result` with this crate's [`Error`].

@@ -5,8 +5,17 @@
 //! the median and the spread of its rounds, and the costs that can be counted (barriers, lines, bytes) exactly.
 //! [`table()`] prints rows for people, [`write_json`] for programs.
 //!
-//! [`limits`] measures the machine itself: what a barrier, a flush, a copy, a checksum and an atomic cost here, which is
-//! what every engine is compared with.
+//! | module | what is in it |
+//! |---|---|
+//! | [`limits`] | the machine itself: what a barrier, a flush, a copy, a checksum and an atomic cost, which engines are compared with |
+//! | [`experiments`] | transactions: `tx-overwrite`, `tx-alloc`, `ycsb`, `dependent`, `worst-case` |
+//! | [`contest`], [`engines`] | who takes part in them, by name, and how each is set up |
+//! | [`target`] | what an experiment asks of engines and peers alike |
+//! | [`workload`] | YCSB, traces, distributions: for other programs too |
+//! | [`crew`], [`latency`], [`clock`] | threads, sampled latencies, time |
+//! | [`row`], [`table`](mod@table), [`plot`] | results |
+//!
+//! Peers are other systems (crate `peers`), in the build with the feature `peers`.
 //!
 //! ```
 //! use bench::{Plan, Row, Side, clock};
@@ -28,14 +37,27 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod contest;
+pub mod crew;
+pub mod engines;
 pub mod error;
+pub mod experiments;
+pub mod latency;
 pub mod limits;
 pub mod machine;
+#[cfg(feature = "peers")]
+pub mod peer;
+pub mod plot;
 pub mod rounds;
 pub mod row;
 pub mod table;
+pub mod target;
+pub mod watch;
+pub mod workload;
 
+pub use contest::Contest;
 pub use error::{Error, Result};
-pub use rounds::{Plan, Side, run};
+pub use rounds::{Batch, Plan, Side, run, run_watched};
 pub use row::{Row, Spread, write_json};
-pub use table::table;
+pub use table::{comparison, table};
+pub use watch::Watch;

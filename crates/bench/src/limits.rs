@@ -59,12 +59,14 @@ impl Limits {
         })?;
         let options = Options::new().size(media::AREA_BYTES).layout("bench-limits").domain(self.domain);
         let options = self.latency.map_or(options.clone(), |latency| options.latency(latency));
-        let pool = options.create(folder.path().join("limits.cairn"))?;
+        let create = |name| options.clone().create(folder.path().join(name));
+        let pool = create("limits.cairn")?;
         let sides = match pool.domain() {
             Domain::File => media::file_sides(&pool, dir)?,
             _ => {
                 let mut sides = media::memory_sides(&pool, dir)?;
-                sides.extend(alloc::sides(&pool, dir)?);
+                // A pool of its own: the directory of one is too small for the regions of all sides.
+                sides.extend(alloc::sides(&create("alloc.cairn")?, dir)?);
                 sides
             }
         };

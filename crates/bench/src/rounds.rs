@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use pmem::{Pool, Stats};
 
-use crate::{Result, Row, Spread, machine};
+use crate::latency::Latency;
+use crate::{Result, Row, Spread, Watch, machine};
 
 /// Fewest rounds whose median means anything.
 const ROUNDS_MIN: usize = 5;
@@ -33,9 +34,36 @@ impl Plan {
     pub fn quick() -> Self {
         Self { rounds: ROUNDS_MIN, batch_time: Duration::from_millis(1) }
     }
+
+    /// Rounds that are run.
+    #[must_use]
+    pub fn rounds(&self) -> usize {
+        self.rounds.max(ROUNDS_MIN)
+    }
 }
 
-type Work<'a> = Box<dyn FnMut(u64) -> Result<Duration> + 'a>;
+/// What came out of one side's share of a round.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Time of the operations, without set-up.
+    pub time: Duration,
+    /// How many they were, if not as many as asked for.
+    pub ops: Option<u64>,
+    /// Transactions given up and tried again.
+    pub aborts: u64,
+    /// Nanoseconds of single operations, of those that were sampled.
+    pub samples: Vec<u64>,
+    /// What they cost, if it is not what the pool counted meanwhile.
+    pub counts: Option<Stats>,
+}
+
+impl From<Duration> for Batch {
+    fn from(time: Duration) -> Self {
+        Self { time, ..Self::default() }
+    }
+}
+
+type Work<'a> = Box<dyn FnMut(u64) -> Result<Batch> + 'a>;
 
 /// One of the things that are compared.
 pub struct Side<'a> {
@@ -46,9 +74,15 @@ pub struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    /// `work(batch)` does `batch` operations (of all threads together) and returns their time without set-up.
-    pub fn new(row: Row, work: impl FnMut(u64) -> Result<Duration> + 'a) -> Self {
-        Self { row, op_bytes: None, pool: None, work: Box::new(work) }
+    /// `work(batch)` does `batch` operations (of all threads together) and returns their time without set-up, or a [`Batch`].
+    pub fn new<B: Into<Batch>>(row: Row, mut work: impl FnMut(u64) -> Result<B> + 'a) -> Self {
+        Self { row, op_bytes: None, pool: None, work: Box::new(move |batch| work(batch).map(Into::into)) }
+    }
+
+    /// Who it is.
+    #[must_use]
+    pub fn engine(&self) -> &str {
+        &self.row.engine
     }
 
     /// Bytes that one operation changes or reads, for the user.
@@ -71,17 +105,50 @@ impl<'a> Side<'a> {
 #[derive(Default)]
 struct Measured {
     batch: u64,
+    ops: u64,
     ns_per_op: Vec<f64>,
     time: Duration,
+    aborts: u64,
+    latency: Latency,
     counts: Stats,
+}
+
+impl Measured {
+    fn add(&mut self, batch: Batch, counted: Option<Stats>) {
+        let ops = batch.ops.unwrap_or(self.batch);
+        if ops == 0 {
+            return; // none of the kind that is timed came up: nothing was measured
+        }
+        if let Some(counts) = batch.counts.or(counted) {
+            self.counts = add(self.counts, counts);
+        }
+        self.ns_per_op.push(batch.time.as_nanos() as f64 / ops as f64);
+        self.ops += ops;
+        self.time += batch.time;
+        self.aborts += batch.aborts;
+        self.latency.add(&batch.samples);
+    }
 }
 
 /// Measures all sides, interleaved, and returns their rows in the same order.
 ///
 /// # Errors
 /// The first error of any side.
-pub fn run(plan: &Plan, mut sides: Vec<Side<'_>>) -> Result<Vec<Row>> {
-    let rounds = plan.rounds.max(ROUNDS_MIN);
+pub fn run(plan: &Plan, sides: Vec<Side<'_>>) -> Result<Vec<Row>> {
+    run_watched(plan, sides, None, &())
+}
+
+/// As [`run`]; tells `watch` of every round, and holds each side against the one at `baseline`, round by round.
+///
+/// # Errors
+/// As there.
+pub fn run_watched(
+    plan: &Plan,
+    mut sides: Vec<Side<'_>>,
+    baseline: Option<usize>,
+    watch: &dyn Watch,
+) -> Result<Vec<Row>> {
+    let rounds = plan.rounds();
     let mut measured = Vec::with_capacity(sides.len());
     for side in &mut sides {
         measured.push(Measured { batch: calibrate(plan.batch_time, &mut side.work)?, ..Measured::default() });
@@ -89,23 +156,35 @@ pub fn run(plan: &Plan, mut sides: Vec<Side<'_>>) -> Result<Vec<Row>> {
     for _ in 0..rounds {
         for (side, so_far) in sides.iter_mut().zip(&mut measured) {
             let before = side.pool.as_ref().map(Pool::stats);
-            let time = (side.work)(so_far.batch)?;
-            if let (Some(pool), Some(before)) = (&side.pool, before) {
-                so_far.counts = add(so_far.counts, pool.stats() - before);
-            }
-            so_far.ns_per_op.push(time.as_nanos() as f64 / so_far.batch as f64);
-            so_far.time += time;
+            let batch = (side.work)(so_far.batch)?;
+            let counted = side.pool.as_ref().zip(before).map(|(pool, before)| pool.stats() - before);
+            so_far.add(batch, counted);
         }
+        watch.step();
     }
     let machine = machine::describe();
-    Ok(sides.into_iter().zip(measured).map(|(side, measured)| finish(side, &measured, &machine)).collect())
+    let base = baseline.and_then(|at| Some((sides.get(at)?.row.engine.clone(), measured[at].ns_per_op.clone())));
+    let finished = sides.into_iter().zip(measured).map(|(side, measured)| {
+        let mut row = finish(side, &measured, &machine);
+        if let Some((name, base)) = &base {
+            let ratios: Vec<f64> = base.iter().zip(&measured.ns_per_op).map(|(b, own)| b / own.max(1e-3)).collect();
+            row.ratio = Spread::of(&ratios);
+            row.baseline = Some(name.clone());
+        }
+        row
+    });
+    Ok(finished.collect())
 }
 
-/// The batch that takes about `target`: doubled until it takes a quarter of it (which warms up too), then scaled.
+/// The batch that takes about `target`: doubled until it takes a quarter of it (which warms up too), then scaled. Taken is the shorter
+/// time of two: one that was interrupted would make the batch too small for all rounds.
 fn calibrate(target: Duration, work: &mut Work<'_>) -> Result<u64> {
     let mut batch = 1;
     loop {
-        let time = work(batch)?;
+        let mut time = work(batch)?.time;
+        if time * 4 >= target {
+            time = time.min(work(batch)?.time);
+        }
         if time * 4 >= target || batch >= BATCH_MAX {
             let scaled = batch as f64 * target.as_secs_f64() / time.as_secs_f64().max(1e-9);
             return Ok((scaled as u64).clamp(1, BATCH_MAX));
@@ -126,20 +205,24 @@ fn add(a: Stats, b: Stats) -> Stats {
 fn finish(side: Side<'_>, measured: &Measured, machine: &str) -> Row {
     let mut row = side.row;
     row.rounds = measured.ns_per_op.len();
-    row.ops = measured.batch * row.rounds as u64;
+    row.ops = measured.ops;
     row.seconds = measured.time.as_secs_f64();
     row.machine = machine.to_owned();
+    row.aborts = measured.aborts;
     row.ns_per_op = Spread::of(&measured.ns_per_op);
     row.ops_per_s = row.ns_per_op.map_or(0.0, |ns| 1e9 / ns.median.max(1e-3));
     row.bytes_per_s = side.op_bytes.map(|bytes| bytes as f64 * row.ops_per_s);
-    if side.pool.is_some() {
+    [row.p50_ns, row.p99_ns, row.p999_ns] = [0.5, 0.99, 0.999].map(|quantile| measured.latency.quantile(quantile));
+    if side.pool.is_some() && row.ops > 0 {
         let per_op = |count: u64| Some(count as f64 / row.ops as f64);
         row.barriers_per_op = per_op(measured.counts.drains);
         row.lines_per_op = per_op(measured.counts.flushed_lines);
         row.media_bytes_per_op = per_op(measured.counts.media_bytes());
         row.syncs_per_op = per_op(measured.counts.syncs);
-        row.write_amplification =
-            side.op_bytes.map(|bytes| measured.counts.media_bytes() as f64 / (row.ops * bytes) as f64);
+        row.write_amplification = side
+            .op_bytes
+            .filter(|bytes| *bytes > 0)
+            .map(|bytes| measured.counts.media_bytes() as f64 / (row.ops * bytes) as f64);
     }
     row
 }
@@ -175,6 +258,59 @@ mod tests {
         assert_eq!(rows[0].barriers_per_op, None, "nothing was counted");
     }
 
+    /// Each round's times are divided by each other: what slows a whole round down does not show.
+    #[test]
+    fn ratios_are_of_the_same_rounds() {
+        let log = RefCell::new(0_u64);
+        let side = |name, factor: u64| {
+            let log = &log;
+            Side::new(Row::new("test", name), move |batch| {
+                *log.borrow_mut() += 1;
+                // Every round is slower than the one before, for both alike.
+                let round = (*log.borrow()).div_ceil(2);
+                Ok(Batch {
+                    time: Duration::from_nanos(batch * factor * round),
+                    aborts: 2,
+                    samples: vec![factor],
+                    ..Batch::default()
+                })
+            })
+        };
+        let plan = Plan { rounds: 7, batch_time: Duration::from_nanos(1) };
+        let rows = run_watched(&plan, vec![side("slow", 300), side("fast", 100)], Some(0), &()).unwrap();
+        assert_eq!(rows[1].baseline.as_deref(), Some("slow"));
+        assert_eq!(rows[0].ratio, Some(Spread { median: 1.0, min: 1.0, max: 1.0 }));
+        assert_eq!(rows[1].ratio.map(|ratio| ratio.median.round()), Some(3.0));
+        assert_eq!((rows[1].aborts, rows[1].p50_ns, rows[1].p999_ns), (14, Some(100.0), Some(100.0)));
+    }
+
+    /// A side may time only some of its operations, and tell what those cost.
+    #[test]
+    fn a_side_that_counts_by_itself() {
+        let side = Side::new(Row::new("test", "some"), |batch| {
+            let counts = Some(Stats { drains: batch, ..Stats::default() });
+            Ok(Batch { time: Duration::from_nanos(batch), ops: Some(batch * 2), counts, ..Batch::default() })
+        });
+        let dir = tempfile::tempdir().unwrap();
+        let options = pmem::Options::new().size(1 << 20).domain(pmem::DomainChoice::Emulated);
+        let pool = options.create(dir.path().join("pool")).unwrap();
+        let rows = run(&Plan { rounds: 5, batch_time: Duration::from_nanos(100) }, vec![side.counted(&pool)]).unwrap();
+        assert_eq!((rows[0].ns_per_op.unwrap().median, rows[0].barriers_per_op), (0.5, Some(0.5)));
+    }
+
+    /// The first try of every size takes a millisecond longer: somebody else had the processor.
+    #[test]
+    fn an_interruption_does_not_make_batches_small() {
+        let mut last = 0;
+        let mut work: Work<'_> = Box::new(move |batch| {
+            let late = if batch == last { 0 } else { 1_000_000 };
+            last = batch;
+            Ok(Duration::from_nanos(100 * batch + late).into())
+        });
+        let batch = calibrate(Duration::from_millis(1), &mut work).unwrap();
+        assert_eq!(batch, 10_000);
+    }
+
     #[test]
     fn an_operation_that_costs_nothing_ends() {
         let rows = run(&Plan::quick(), vec![Side::new(Row::new("test", "free"), |_| Ok(Duration::ZERO))]).unwrap();
@@ -204,7 +340,7 @@ mod tests {
 
     #[test]
     fn an_error_of_a_side_ends_the_run() {
-        let failing = Side::new(Row::new("test", "bad"), |_| Err(pmem::Error::ReadOnly.into()));
+        let failing = Side::new(Row::new("test", "bad"), |_| Err::<Batch, _>(pmem::Error::ReadOnly.into()));
         assert!(run(&Plan::quick(), vec![failing]).is_err());
     }
 }

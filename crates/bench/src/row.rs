@@ -80,6 +80,12 @@ pub struct Row {
     pub bytes_per_s: Option<f64>,
     /// System calls that waited for the device per operation, counted.
     pub syncs_per_op: Option<f64>,
+    /// Engine or peer that `ratio` compares with.
+    pub baseline: Option<String>,
+    /// How many times as fast as the baseline: its time divided by this one's, round by round.
+    pub ratio: Option<Spread>,
+    /// Why there are no numbers.
+    pub missing: Option<String>,
 }
 
 impl Row {
@@ -109,7 +115,24 @@ impl Row {
             ns_per_op: None,
             bytes_per_s: None,
             syncs_per_op: None,
+            baseline: None,
+            ratio: None,
+            missing: None,
         }
+    }
+
+    /// Sets the structure.
+    #[must_use]
+    pub fn structure(mut self, name: &str) -> Self {
+        self.structure = Some(name.into());
+        self
+    }
+
+    /// A row without numbers, and why.
+    #[must_use]
+    pub fn missing(mut self, why: &str) -> Self {
+        self.missing = Some(why.into());
+        self
     }
 
     /// Adds a parameter.

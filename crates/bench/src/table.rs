@@ -1,7 +1,9 @@
 //! Rows for people.
 
+use std::collections::BTreeSet;
+
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{Cell, CellAlignment, Table};
+use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use serde_json::Value;
 
 use crate::{Row, Spread};
@@ -32,8 +34,101 @@ pub fn table(rows: &[Row]) -> Table {
     table
 }
 
-fn right(text: String) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
+/// Only the header is underlined: the lines of a group stand together.
+const GROUPS: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+/// One line per contestant, in groups of those that were measured together: how long, how many times as fast as the baseline with the
+/// spread of that, latencies of sampled operations, and at what counted cost. Above it what all rows have in common, below it why some
+/// have no numbers.
+#[must_use]
+pub fn comparison(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_style(GROUPS);
+    let baseline = rows.iter().find_map(|row| row.baseline.as_deref()).unwrap_or("-");
+    table.set_header(header(&format!("x {baseline}")));
+    let (common, varying) = split(rows);
+    let (mut last, mut notes) = (None, Vec::new());
+    for row in rows {
+        let group = group(row);
+        let first = last.as_ref() != Some(&group);
+        if first && last.is_some() {
+            table.add_row(vec![""]);
+        }
+        last = Some(group);
+        let shown = if first { words(row, &varying) } else { String::new() };
+        let mut cells = vec![Cell::new(shown), Cell::new(&row.engine)];
+        match &row.missing {
+            Some(why) => {
+                cells.push(right("missing"));
+                let note = format!("{} is missing: {why}", row.engine);
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
+            }
+            None => cells.extend(numbers(row)),
+        }
+        table.add_row(cells);
+    }
+    let head = rows.first().map_or_else(String::new, |row| format!("{}: {}", row.experiment, words(row, &common)));
+    [head, table.trim_fmt()].into_iter().chain(notes).collect::<Vec<_>>().join("\n")
+}
+
+fn header(ratio: &str) -> Vec<Cell> {
+    let numbers = [
+        "ns/op", "min..max", ratio, "min..max", "per s", "p50", "p99", "p99.9", "barriers", "lines", "bytes", "aborts",
+    ];
+    [Cell::new(""), Cell::new("")].into_iter().chain(numbers.map(right)).collect()
+}
+
+/// Parameters that are the same in all rows, and the others.
+fn split(rows: &[Row]) -> (Vec<String>, Vec<String>) {
+    let names: BTreeSet<&str> = rows.iter().flat_map(parameters).map(|(name, _)| name).collect();
+    let value = |row: &Row, name: &str| parameters(row).find(|(other, _)| *other == name).map(|(_, value)| value);
+    let same = |name: &&str| rows.windows(2).all(|pair| value(&pair[0], name) == value(&pair[1], name));
+    let (common, varying): (Vec<&str>, Vec<&str>) = names.into_iter().partition(same);
+    (common.into_iter().map(Into::into).collect(), varying.into_iter().map(Into::into).collect())
+}
+
+/// All that tells groups of an experiment apart.
+fn parameters(row: &Row) -> impl Iterator<Item = (&str, String)> {
+    let structure = row.structure.iter().map(|name| ("structure", name.clone()));
+    let params = row.params.iter().map(|(name, value)| (name.as_str(), plain(value)));
+    structure.chain(params).chain([("threads", row.threads.to_string())])
+}
+
+/// Those of its parameters, `name=value`.
+fn words(row: &Row, names: &[String]) -> String {
+    let chosen = parameters(row).filter(|(name, _)| names.iter().any(|other| other == name));
+    chosen.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+fn numbers(row: &Row) -> [Cell; 12] {
+    let or_none = |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(String::new, show);
+    [
+        row.ns_per_op.map_or_else(String::new, |ns| number(ns.median)),
+        row.ns_per_op.map_or_else(String::new, spread),
+        row.ratio.map_or_else(String::new, |ratio| format!("{:.2}", ratio.median)),
+        row.ratio.map_or_else(String::new, |ratio| format!("{:.2}..{:.2}{}", ratio.min, ratio.max, wide(ratio))),
+        scaled(row.ops_per_s),
+        or_none(row.p50_ns, number),
+        or_none(row.p99_ns, number),
+        or_none(row.p999_ns, number),
+        or_none(row.barriers_per_op, count),
+        or_none(row.lines_per_op, count),
+        or_none(row.media_bytes_per_op, |bytes| format!("{bytes:.0}")),
+        row.aborts.to_string(),
+    ]
+    .map(right)
+}
+
+/// What rows that were measured together have in common, `name=value`.
+#[must_use]
+pub fn group(row: &Row) -> String {
+    parameters(row).map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+fn right(text: impl Into<String>) -> Cell {
+    Cell::new(text.into()).set_alignment(CellAlignment::Right)
 }
 
 /// `engine structure name=value …`, the operation first.
@@ -55,8 +150,11 @@ fn plain(value: &Value) -> String {
 }
 
 fn spread(ns: Spread) -> String {
-    let mark = if ns.max > ns.min * WIDE { " wide" } else { "" };
-    format!("{}..{}{mark}", number(ns.min), number(ns.max))
+    format!("{}..{}{}", number(ns.min), number(ns.max), wide(ns))
+}
+
+fn wide(spread: Spread) -> &'static str {
+    if spread.max > spread.min * WIDE { " wide" } else { "" }
 }
 
 /// Bytes where the operation has a size, else operations.
@@ -106,5 +204,32 @@ mod tests {
         for part in ["persist bytes=64", "158", "150..310 wide", "404 MB", " 1 ", "1.50"] {
             assert!(line.contains(part), "{part:?} in {line:?}");
         }
+    }
+
+    #[test]
+    fn contestants_stand_together() {
+        let mut fast = Row::new("ycsb", "inplace").structure("btree").param("workload", "A").threads(2);
+        fast.ns_per_op = Some(Spread { median: 200.0, min: 190.0, max: 210.0 });
+        fast.ratio = Some(Spread { median: 2.5, min: 2.25, max: 4.0 });
+        fast.baseline = Some("pmemobj".into());
+        fast.p99_ns = Some(1234.0);
+        fast.aborts = 7;
+        let named = |name: &str| Row::new("ycsb", name).structure("btree").threads(2).param("keys", 7);
+        let rows = [
+            Row { params: named("").param("workload", "A").params, ..fast },
+            named("pmemobj").param("workload", "A").missing("no such luck"),
+            named("pmemobj").param("workload", "B").missing("no such luck"),
+        ];
+        let text = comparison(&rows);
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        assert_eq!(lines[0], "ycsb: structure=btree keys=7 threads=2");
+        assert!(lines[1].contains("x pmemobj"), "{text}");
+        for part in ["workload=A", "inplace", "200", "2.50", "2.25..4.00 wide", "1234", "7"] {
+            assert!(lines[3].contains(part), "{part} in {}", lines[3]);
+        }
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(lines[4]), ["pmemobj", "missing"], "the second row of a group does not repeat it");
+        assert_eq!((lines[5], words(lines[6])), ("", words("workload=B pmemobj missing")));
+        assert_eq!(lines[7..], ["pmemobj is missing: no such luck"], "once");
     }
 }

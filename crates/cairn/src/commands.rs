@@ -4,6 +4,7 @@ pub mod bench;
 pub mod check;
 pub mod crash;
 pub mod create;
+pub mod demo;
 pub mod info;
 
 use std::fs::File;

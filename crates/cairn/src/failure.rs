@@ -79,7 +79,11 @@ impl From<bench::Error> for Failure {
                 Self::new(what, next)
             }
             bench::Error::Io { op, path, source } => Self::file(op, &path, &source),
-            other => Self::new(other.to_string(), "see `cairn help bench`"),
+            other => {
+                let message = other.to_string();
+                let (what, next) = message.rsplit_once("; ").unwrap_or((&message, "see `cairn help bench`"));
+                Self::new(what, next)
+            }
         }
     }
 }

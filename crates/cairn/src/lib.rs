@@ -2,26 +2,44 @@
 //!
 //! What a program needs is re-exported here, by layer:
 //!
-//! * [`pmem`]: pools in persistent memory (or in an ordinary file), flush and drain, records that are whole or not there,
-//!   an allocator.
+//! * [`structures`]: a hash map and a B+tree of byte strings, on any engine.
+//! * [`heap`]: objects in persistent memory, changed in place under transactions.
+//! * [`tx`]: what transactions are, whatever engine runs them: `Engine`, `Transaction`, `Typed`, `Kv`.
+//! * [`pmem`]: below all of them, pools in persistent memory (or in an ordinary file), flush and drain, records that are whole or
+//!   not there, an allocator.
 //!
-//! The command `cairn`, in the same package, creates, shows and checks pools, measures what this machine can do, and runs
-//! the crash explorer on the structures of this library: `cairn help`.
+//! The command `cairn`, in the same package, creates, shows and checks pools, measures what this machine can do, explores crashes,
+//! and kills itself to show that nothing is lost: `cairn help`.
 //!
 //! ```
-//! use cairn::pmem::Options;
+//! use cairn::heap::{Heap, Options};
+//! use cairn::structures::{HashMap, HashMapOptions, Map};
+//! use cairn::tx::{self, Engine, Isolation::Serializable, Typed};
 //!
 //! # let dir = tempfile::tempdir()?;
 //! # let path = dir.path().join("shop.cairn");
-//! let pool = Options::new().size(1 << 20).layout("shop-1").create(&path)?;
-//! let mut counters = pool.add_region("counters", 4096)?.into_area()?;
-//! counters.publish(0, 7)?; // persistent when it returns
+//! let heap = Heap::create(&path, &Options::new().bytes(1 << 20))?;
+//! heap.transact(Serializable, |tx| -> tx::Result<()> {
+//!     let stock = HashMap::create(tx, &HashMapOptions::new())?;
+//!     stock.put(tx, b"apples", b"17")?;
+//!     tx.set_root(stock.root()) // where the next open begins
+//! })?; // durable when it returns
+//! heap.close()?;
+//!
+//! let heap = Heap::open(&path, &Options::new())?; // after a crash too
+//! heap.transact(Serializable, |tx| -> tx::Result<()> {
+//!     let stock = HashMap::open(tx, tx.root()?)?;
+//!     assert_eq!(stock.get(tx, b"apples")?, Some(&b"17"[..]));
+//!     Ok(())
+//! })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Longer ones are in the folder `examples`: a bank, a queue, an address book, and opening after a crash.
 
 #![forbid(unsafe_code)]
 
-pub use pmem;
+pub use {heap, pmem, structures, tx};
 
 /// The README's example, compiled and run with the documentation tests.
 #[cfg(doctest)]

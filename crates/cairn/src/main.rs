@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Args, Bench, Command};
+use crate::args::{Args, Command};
 
 fn main() -> ExitCode {
     // Usage errors leave here, with exit code 2.
@@ -25,8 +25,10 @@ fn main() -> ExitCode {
         Command::Create(args) => commands::create::run(args),
         Command::Info(args) => commands::info::run(args),
         Command::Check(args) => commands::check::run(args),
-        Command::Bench { experiment: Bench::Limits(args) } => commands::bench::limits(args),
+        Command::Bench { experiment } => commands::bench::run(experiment),
         Command::Crash(args) => commands::crash::run(args),
+        Command::Demo(args) => commands::demo::run(args),
+        Command::DemoWorker(args) => commands::demo::work(args),
     };
     outcome.unwrap_or_else(|failure| {
         eprintln!("{failure}");

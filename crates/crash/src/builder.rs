@@ -1,7 +1,6 @@
 //! The short way: an exploration made of three closures.
 
 use std::fmt::Debug;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::config::Config;
@@ -87,26 +86,23 @@ impl<A, W, C> Explore<A, W, C> {
         T: PartialEq + Debug + Send + 'static,
     {
         let Self { config, capacity, setup, workload, check } = self;
-        run(Closures { capacity, setup, workload, check, types: PhantomData }, &config)
+        let (setup, workload, check) = (Box::new(setup), Box::new(workload), Box::new(check));
+        run(Closures { capacity, setup, workload, check }, &config)
     }
 }
 
-struct Closures<A, W, C, E, T> {
+type Setup = dyn Fn(&Arc<Sim>) -> Result<(), Error> + Send + Sync;
+type Workload<E> = dyn Fn(&Arc<Sim>, &Ack<E>) -> Result<(), Error> + Send + Sync;
+type Check<E, T> = dyn Fn(&Arc<Sim>, &History<E>) -> Result<T, Violation> + Send + Sync;
+
+struct Closures<E, T> {
     capacity: u64,
-    setup: A,
-    workload: W,
-    check: C,
-    types: PhantomData<fn() -> (E, T)>,
+    setup: Box<Setup>,
+    workload: Box<Workload<E>>,
+    check: Box<Check<E, T>>,
 }
 
-impl<A, W, C, E, T> Scenario for Closures<A, W, C, E, T>
-where
-    A: Fn(&Arc<Sim>) -> Result<(), Error> + Send + Sync + 'static,
-    W: Fn(&Arc<Sim>, &Ack<E>) -> Result<(), Error> + Send + Sync + 'static,
-    C: Fn(&Arc<Sim>, &History<E>) -> Result<T, Violation> + Send + Sync + 'static,
-    E: Clone + Debug + Send + Sync + 'static,
-    T: PartialEq + Debug + Send + 'static,
-{
+impl<E: Clone + Debug + Send + Sync + 'static, T: PartialEq + Debug + Send + 'static> Scenario for Closures<E, T> {
     type Op = ();
     type Effect = E;
     type State = T;

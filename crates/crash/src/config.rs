@@ -135,6 +135,8 @@ pub struct Config {
     pub shrink: bool,
     /// A recovered pool, recovered again, must show the same state.
     pub stable: bool,
+    /// An image is not recovered again where the same bytes were recovered and held against the same promises before.
+    pub skip_known: bool,
     /// At each crash point the process is also killed while the power stays, and fails later.
     pub kills: bool,
     /// After so many seconds the exploration ends with the next crash point.
@@ -171,6 +173,7 @@ impl Config {
             stop_at_first: true,
             shrink: true,
             stable: true,
+            skip_known: true,
             kills: true,
             seconds: None,
             silence_ms: 10_000,
@@ -203,6 +206,9 @@ impl Config {
         shrink: bool,
         /// Whether a recovered pool must show the same state when recovered again.
         stable: bool,
+        /// Whether an image known from elsewhere is left out; it changes the speed alone, as long as a check follows from the image, the history
+        /// and its [`Witness`](crate::Witness).
+        skip_known: bool,
         /// Whether the process is killed too, at each crash point, with everything it stored still in the caches.
         kills: bool,
         /// How long a thread may be silent before a lock that the scheduler cannot see is suspected.

@@ -1,13 +1,13 @@
 //! How the open words of an image get their values, at the moment recovery first reads them.
 //!
 //! One run of recovery is a path in a tree: every read of an open word is a node with as many branches as the word has
-//! values. [`Policy::Script`] repeats a prefix of branches and takes the first branch after it; [`Decider::advance`]
+//! values. [`Policy::Script`] repeats a prefix of branches and takes the first branch after it; [`advance`]
 //! turns the branches taken into the next prefix, like an odometer, until the tree is exhausted. A word that recovery
 //! never reads is no node, so it does not multiply the states.
 
 use std::collections::BTreeMap;
 
-use crate::rng::Rng;
+use crate::image::mix_pair;
 
 /// The unit that stands for the length of the file.
 pub(crate) const LENGTH_UNIT: u32 = u32::MAX;
@@ -35,18 +35,40 @@ pub(crate) enum Policy {
     /// Only this group did not arrive.
     OneOld(u32),
     /// These branches, then the first one everywhere.
-    Script(Vec<u32>),
+    Script(Vec<Choice>),
     /// Any; in each image another share of places keeps its old value.
     Random(u64),
     /// By unit; what is not named arrived.
     Fixed(BTreeMap<u32, u32>),
 }
 
-#[derive(Debug)]
+impl Policy {
+    /// The branch taken where `at` gives the place; of a script, the first one.
+    pub(crate) fn choose(&self, at: Choice) -> Choice {
+        let newest_if = |arrived: bool| if arrived { at.newest } else { 0 };
+        let option = match self {
+            Policy::Old | Policy::Script(_) => 0,
+            Policy::New => at.newest,
+            Policy::OneNew(only) => newest_if(*only == at.group),
+            Policy::OneOld(only) => newest_if(*only != at.group),
+            Policy::Random(seed) => {
+                let keep_old = [1, 4, 8, 12, 15][(mix_pair(*seed, 0) % 5) as usize];
+                let bits = mix_pair(*seed, u64::from(at.unit) + 1);
+                match bits % 16 {
+                    low if low < keep_old => 0,
+                    _ if at.arity == 2 || bits & 16 == 0 => at.newest,
+                    _ => ((bits >> 32) % u64::from(at.arity)) as u32,
+                }
+            }
+            Policy::Fixed(map) => map.get(&at.unit).copied().unwrap_or(at.newest).min(at.arity - 1),
+        };
+        Choice { option, ..at }
+    }
+}
+
+#[derive(Debug, Default)]
 pub(crate) struct Decider {
     policy: Policy,
-    rng: Rng,
-    keep_old: u64,
     /// A second recovery runs: what the first did not read keeps its old value, and is no branch.
     frozen: bool,
     pub(crate) taken: Vec<Choice>,
@@ -54,25 +76,8 @@ pub(crate) struct Decider {
     pub(crate) diverged: bool,
 }
 
-impl Default for Decider {
-    fn default() -> Self {
-        Self {
-            policy: Policy::Old,
-            rng: Rng::seeded(0),
-            keep_old: 0,
-            frozen: false,
-            taken: Vec::new(),
-            diverged: false,
-        }
-    }
-}
-
 impl Decider {
     pub(crate) fn reset(&mut self, policy: Policy) {
-        if let Policy::Random(seed) = policy {
-            self.rng = Rng::seeded(seed);
-            self.keep_old = [1, 4, 8, 12, 15][self.rng.index(5)];
-        }
         self.policy = policy;
         self.taken.clear();
         self.frozen = false;
@@ -83,56 +88,31 @@ impl Decider {
         self.frozen = true;
     }
 
-    pub(crate) fn decide(&mut self, unit: u32, group: u32, arity: u32, newest: u32) -> u32 {
+    /// The option for an open place; `at` says where, and holds the first one.
+    pub(crate) fn decide(&mut self, at: Choice) -> u32 {
         if self.frozen {
             return 0;
         }
-        let option = match &self.policy {
-            Policy::Old => 0,
-            Policy::New => newest,
-            Policy::OneNew(only) => {
-                if *only == group {
-                    newest
-                } else {
-                    0
-                }
+        let mut choice = self.policy.choose(at);
+        if let Policy::Script(prefix) = &self.policy
+            && let Some(wanted) = prefix.get(self.taken.len())
+        {
+            if wanted.unit == at.unit && wanted.option < at.arity {
+                choice.option = wanted.option;
+            } else {
+                self.diverged = true;
             }
-            Policy::OneOld(only) => {
-                if *only == group {
-                    0
-                } else {
-                    newest
-                }
-            }
-            Policy::Script(prefix) => match prefix.get(self.taken.len()) {
-                Some(&option) if option < arity => option,
-                Some(_) => {
-                    self.diverged = true;
-                    0
-                }
-                None => 0,
-            },
-            Policy::Random(_) => {
-                if self.rng.chance(self.keep_old, 16) {
-                    0
-                } else if arity == 2 || self.rng.chance(1, 2) {
-                    newest
-                } else {
-                    self.rng.below(u64::from(arity)) as u32
-                }
-            }
-            Policy::Fixed(map) => map.get(&unit).copied().unwrap_or(newest).min(arity - 1),
-        };
-        self.taken.push(Choice { unit, group, option, arity, newest });
-        option
+        }
+        self.taken.push(choice);
+        choice.option
     }
 }
 
 /// The script of the path after this one; `None` when it was the last.
-pub(crate) fn advance(taken: &[Choice]) -> Option<Vec<u32>> {
+pub(crate) fn advance(taken: &[Choice]) -> Option<Vec<Choice>> {
     let last = taken.iter().rposition(|c| c.option + 1 < c.arity)?;
-    let mut next: Vec<u32> = taken[..=last].iter().map(|c| c.option).collect();
-    next[last] += 1;
+    let mut next = taken[..=last].to_vec();
+    next[last].option += 1;
     Some(next)
 }
 

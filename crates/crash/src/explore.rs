@@ -2,6 +2,7 @@
 
 mod finding;
 mod kill;
+mod known;
 mod leaf;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 use pmem::sim::Site;
 
 use crate::config::{Barrier, Config, Kind};
-use crate::image::{PlainMap, mix_pair};
+use crate::image::{Image, PlainMap, mix_pair};
 use crate::oracle::{Ack, History};
 use crate::report::{Coverage, INCOMPLETE_MAX, Report, VIOLATIONS_MAX};
 use crate::run::now;
@@ -21,6 +22,10 @@ use crate::scenario::Scenario;
 use crate::sim::{Hook, Sim, as_thread};
 use crate::violation::Violation;
 use crate::walk::Walk;
+use crate::witness::Witness;
+
+use known::{Known, Orders};
+use leaf::Recovered;
 
 /// What has been counted and seen so far, over all schedules.
 #[derive(Default)]
@@ -29,16 +34,36 @@ pub(crate) struct Tally {
     pub(crate) images: PlainMap<()>,
 }
 
+/// What a crash point weighs that leaves one image: recovery is crashed on that one too.
+const WEIGHT_LEAST: f64 = 4.0;
+/// One part in so many of a crash point's share is kept for the kill there.
+const KILL_PART: u64 = 4;
+
+/// How much of one workload is explored.
+#[derive(Clone, Default)]
+pub(crate) struct Limits {
+    /// Recoveries after which no further crash point is explored.
+    pub(crate) budget: u64,
+    /// The crash points that share it, each by how much it may leave: what one of them does not need is left to those behind it.
+    pub(crate) weights: Vec<f64>,
+    /// The time after which no further one is explored.
+    pub(crate) deadline: Option<Instant>,
+}
+
 /// Explores the crash points of one workload.
 pub(crate) struct Explorer<S: Scenario> {
     me: Weak<Self>,
     scenario: Arc<S>,
     config: Config,
     schedule: u64,
-    /// Recoveries after which no further crash point is explored.
-    budget: u64,
-    /// The time after which none is.
-    deadline: Option<Instant>,
+    limits: Limits,
+    /// The crash points of the program that were explored; with no budget, those that would have been, by how much they may leave.
+    admitted: Mutex<Vec<f64>>,
+    /// Recoveries after which the present crash point of the program is left.
+    allowance: AtomicU64,
+    /// Those kept back for the kill at its end.
+    reserve: AtomicU64,
+    known: Mutex<Known<S::State>>,
     /// Moves with every recovery.
     pub(crate) pulse: Arc<AtomicU64>,
     pub(crate) ack: Ack<S::Effect>,
@@ -77,6 +102,20 @@ struct Frame {
     child: Arc<Sim>,
 }
 
+/// A crash point while it is explored: what its images are made of, and what they are held against.
+struct Here<'a, S: Scenario> {
+    depth: usize,
+    number: u64,
+    /// The memory that is interrupted.
+    sim: &'a Sim,
+    /// What a power failure leaves of it.
+    image: &'a Image,
+    /// Where that is recovered.
+    child: &'a Arc<Sim>,
+    level: &'a mut Level<S::State>,
+    history: &'a History<S::Effect>,
+}
+
 /// Connects a memory to the explorer of its crash points.
 struct Port<S: Scenario> {
     explorer: Weak<Explorer<S>>,
@@ -96,8 +135,7 @@ impl<S: Scenario> Explorer<S> {
         scenario: &Arc<S>,
         config: &Config,
         schedule: u64,
-        budget: u64,
-        deadline: Option<Instant>,
+        limits: Limits,
         ops: Vec<(usize, S::Op)>,
         tally: &Arc<Mutex<Tally>>,
     ) -> Arc<Self> {
@@ -107,8 +145,11 @@ impl<S: Scenario> Explorer<S> {
             scenario: Arc::clone(scenario),
             config: config.clone(),
             schedule,
-            budget,
-            deadline,
+            limits,
+            admitted: Mutex::default(),
+            allowance: AtomicU64::new(0),
+            reserve: AtomicU64::new(0),
+            known: Mutex::new(Known::new(config.model)),
             pulse: Arc::default(),
             ack: Ack::default(),
             ops,
@@ -154,6 +195,11 @@ impl<S: Scenario> Explorer<S> {
         }
     }
 
+    /// By how much each crash point explored, or passed over for want of budget, may leave.
+    pub(crate) fn weights(&self) -> Vec<f64> {
+        self.admitted.lock().clone()
+    }
+
     /// The barriers reached so far.
     pub(crate) fn barriers(&self) -> Vec<Barrier> {
         self.sites.lock().iter().map(|((kind, _), site)| Barrier::new(*kind, site)).collect()
@@ -171,20 +217,25 @@ impl<S: Scenario> Explorer<S> {
         if passed_over || depth > self.config.depth || (depth > 1 && self.shallow.load(Relaxed)) {
             return;
         }
-        if depth == 1 && self.deadline.is_some_and(|deadline| now() >= deadline) {
+        if depth == 1 && self.limits.deadline.is_some_and(|deadline| now() >= deadline) {
             self.tally.lock().report.timed_out = true;
             self.stop.store(true, Relaxed);
             return;
         }
-        let key = mix_pair(sim.crash_key(), self.ack.version());
-        let Some((number, budget)) = self.admit(depth, key) else { return };
+        let key = mix_pair(sim.crash_key(), self.promises());
+        let Some((number, budget)) = self.admit(depth, key, sim) else { return };
         let scheduler = pmem::sync::set_scheduler(None);
         as_thread(0, || self.explore(depth, sim, (kind, site, number), budget, None));
         pmem::sync::set_scheduler(scheduler);
     }
 
+    /// Equal for checks that hold what they find against the same.
+    fn promises(&self) -> u64 {
+        mix_pair(self.ack.version(), Witness::key())
+    }
+
     /// Counts a crash point; its number and budget, unless it can show nothing new or the budget is spent.
-    fn admit(&self, depth: usize, key: u64) -> Option<(u64, u64)> {
+    fn admit(&self, depth: usize, key: u64, sim: &Sim) -> Option<(u64, u64)> {
         let mut visited = self.visited.lock();
         // Seen deeper down, it was explored with a smaller budget and fewer crashes of its recoveries.
         let repeat = visited.get(&key).is_some_and(|&seen| seen <= depth);
@@ -193,7 +244,8 @@ impl<S: Scenario> Explorer<S> {
         }
         drop(visited);
         let report = &mut self.tally.lock().report;
-        let left = self.budget.saturating_sub(report.recoveries);
+        let until = if depth == 1 { self.limits.budget } else { self.allowance.load(Relaxed) };
+        let left = until.saturating_sub(report.recoveries);
         let (points, repeats, unexplored, budget) = match depth {
             1 => (&mut report.points, &mut report.repeats, Some(&mut report.unexplored), self.config.point_budget),
             _ => (&mut report.nested, &mut report.nested_repeats, None, self.config.nested_budget),
@@ -203,9 +255,24 @@ impl<S: Scenario> Explorer<S> {
             *repeats += 1;
             return None;
         }
+        if depth == 1 {
+            // The root: what can be seen completely shall be, and large points are sampled in any case.
+            self.admitted.lock().push(sim.crash_width().min(self.config.point_budget as f64).sqrt() + WEIGHT_LEAST);
+        }
         if left == 0 {
             unexplored.into_iter().for_each(|u| *u += 1);
             return None;
+        }
+        if depth == 1 {
+            let at = self.admitted.lock().len() - 1;
+            let rest: f64 = self.limits.weights.iter().skip(at).sum();
+            let share = match self.limits.weights.get(at) {
+                Some(weight) => ((left as f64 * weight / rest).ceil() as u64).min(left),
+                None => left,
+            };
+            let reserve = if self.config.kills { share / KILL_PART } else { 0 };
+            self.allowance.store(report.recoveries + share - reserve, Relaxed);
+            self.reserve.store(reserve, Relaxed);
         }
         Some((*points, budget.min(left)))
     }
@@ -232,39 +299,69 @@ impl<S: Scenario> Explorer<S> {
         self.frames.lock().push(Frame { kind, site, number, killed: false, child: Arc::clone(&child) });
         level.child = Some(Arc::clone(&child));
 
+        let (image, history) = (&*image, &*history);
+        let mut here = Here { depth, number, sim, image, child: &child, level: &mut level, history };
         let mut walk = Walk::new(budget, mix_pair(self.config.seed, number));
-        let mut taken = Vec::new();
-        let mut clean = true;
-        while let Some(policy) = walk.next(&taken) {
-            if let Err(violation) = self.leaf(depth, &child, &mut level, policy, &history) {
-                let violation = self.minimise(depth, &child, &mut level, violation, &history);
-                self.locate(depth, violation);
-                clean = false;
-                break;
-            }
-            if self.nested_finding.lock().is_some() {
-                clean = false;
-                break;
-            }
-            taken.clear();
-            taken.extend_from_slice(&child.state.lock().decider.taken);
-        }
+        let clean = self.walk(&mut here, &mut walk);
         let nested = if depth == 1 { self.nested_finding.lock().take() } else { None };
         if let Some(nested) = nested {
-            self.report_simplest(sim, &image, &child, &mut level, nested, budget, number, &history);
+            self.report_simplest(&mut here, nested, budget);
         }
         if clean && depth == 1 && self.config.faults > 0 {
-            self.plant_faults(&child, sim, number, &history);
+            self.plant_faults(&here);
         }
-        level.expected = None;
+        here.level.expected = None;
         // A second kill right behind the first finds what the first one found.
         if clean && self.config.kills && !killed_before && !self.stopped() {
-            self.kill(depth, sim, &image, &child, &mut level, &history);
+            if depth == 1 {
+                self.allowance.fetch_add(self.reserve.load(Relaxed), Relaxed);
+            }
+            self.kill(&mut here);
         }
         self.frames.lock().pop();
         // A program that kept its memory open after its check could still store there: such a memory is not used again.
         level.child = (Arc::strong_count(&child) == 2).then_some(child);
         self.count_coverage(depth, &walk, kind, site);
+    }
+
+    /// Recovers the images of a crash point one by one; false when one shows a violation.
+    fn walk(&self, here: &mut Here<'_, S>, walk: &mut Walk) -> bool {
+        // Where recovery is crashed too, an image is more than its bytes: what it leaves open is open to the crashes behind it.
+        let place = if here.depth == self.config.depth { 0 } else { mix_pair(here.depth as u64, here.number) };
+        let context = mix_pair(self.promises(), place);
+        let mut orders = Orders::default();
+        let mut taken = Vec::new();
+        let before = self.tally.lock().report.recoveries;
+        loop {
+            let now = self.tally.lock().report.recoveries;
+            walk.afford(now - before, self.allowance.load(Relaxed).saturating_sub(now));
+            let Some(policy) = walk.next(&taken) else { return true };
+            let expected = here.level.expected.as_ref();
+            let known = self.config.skip_known
+                && self.known.lock().find(here.image, &policy, context, expected, &mut orders, &mut taken);
+            walk.note(known);
+            if known {
+                self.tally.lock().report.known += 1;
+                continue;
+            }
+            match self.leaf(here, policy) {
+                Err(violation) => {
+                    let violation = self.minimise(here, violation);
+                    self.locate(here.depth, violation);
+                    return false;
+                }
+                Ok(_) if self.nested_finding.lock().is_some() => return false,
+                Ok(Recovered { state, trace }) => {
+                    if let Some((trace, leaf)) = trace {
+                        let mut known = self.known.lock();
+                        known.insert(context, leaf, trace, state);
+                        orders.note(&known, trace, here.image);
+                    }
+                }
+            }
+            taken.clear();
+            taken.extend_from_slice(&here.child.state.lock().decider.taken);
+        }
     }
 
     fn new_child(&self, depth: usize) -> Arc<Sim> {

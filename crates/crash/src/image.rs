@@ -5,8 +5,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use crate::config::Model;
+use crate::decide::Choice;
 use crate::pending::{LINE_WORDS, Line};
-use crate::raw::PAGE_WORDS;
+use crate::raw::BLOCK_WORDS;
 
 /// More states of one line than this are not told apart (only the line model gets there, after many rewrites).
 const OPTIONS_MAX: usize = 1024;
@@ -53,10 +54,10 @@ pub(crate) struct Cached {
 #[derive(Debug, Default)]
 pub(crate) struct Image {
     /// The media, with open words at the value that is surely older than all their changes. Shared by the images that
-    /// crashes inside a recovery leave: they differ in few pages.
+    /// crashes inside a recovery leave: they differ in few blocks.
     pub(crate) base: Arc<Vec<u64>>,
     /// Pages that differ from the base, in order.
-    pub(crate) overlay: Vec<(u32, Box<[u64; PAGE_WORDS]>)>,
+    pub(crate) overlay: Vec<(u32, Box<[u64; BLOCK_WORDS]>)>,
     pub(crate) hash: u64,
     pub(crate) units: Vec<Unit>,
     pub(crate) values: Vec<u64>,
@@ -69,11 +70,11 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// Content of a page, if the memory has so many.
-    pub(crate) fn page(&self, page: usize) -> Option<&[u64]> {
-        match self.overlay.binary_search_by_key(&(page as u32), |(p, _)| *p) {
+    /// Content of a block, if the memory has so many.
+    pub(crate) fn block(&self, block: usize) -> Option<&[u64]> {
+        match self.overlay.binary_search_by_key(&(block as u32), |(p, _)| *p) {
             Ok(at) => Some(&self.overlay[at].1[..]),
-            Err(_) => self.base.get(page * PAGE_WORDS..(page + 1) * PAGE_WORDS),
+            Err(_) => self.base.get(block * BLOCK_WORDS..(block + 1) * BLOCK_WORDS),
         }
     }
 
@@ -81,8 +82,8 @@ impl Image {
     pub(crate) fn line(&self, index: u32) -> [u64; LINE_WORDS] {
         let first = index as usize * LINE_WORDS;
         let mut words = [0; LINE_WORDS];
-        if let Some(page) = self.page(first / PAGE_WORDS) {
-            words.copy_from_slice(&page[first % PAGE_WORDS..first % PAGE_WORDS + LINE_WORDS]);
+        if let Some(block) = self.block(first / BLOCK_WORDS) {
+            words.copy_from_slice(&block[first % BLOCK_WORDS..first % BLOCK_WORDS + LINE_WORDS]);
         }
         words
     }
@@ -96,6 +97,26 @@ impl Image {
     pub(crate) fn option(&self, unit: &Unit, option: u32) -> &[u64] {
         let start = unit.start as usize + option as usize * unit.width();
         &self.values[start..start + unit.width()]
+    }
+
+    /// A branch at this unit, with its first option.
+    pub(crate) fn choice(&self, unit: u32, group_bytes: u64) -> Choice {
+        let at = &self.units[unit as usize];
+        let first = u64::from(at.line) * LINE_WORDS as u64 + u64::from(at.mask.trailing_zeros());
+        let group = (first * 8 / group_bytes) as u32;
+        Choice { unit, group, option: 0, arity: at.arity, newest: at.newest }
+    }
+
+    /// What this branch changes in the hash of the image.
+    pub(crate) fn change(&self, choice: &Choice) -> u64 {
+        if choice.option == 0 {
+            return 0;
+        }
+        let unit = &self.units[choice.unit as usize];
+        let (old, new) = (self.option(unit, 0), self.option(unit, choice.option));
+        unit.words()
+            .zip(old.iter().zip(new))
+            .fold(0, |hash, (word, (&old, &new))| hash ^ mix(word, old) ^ mix(word, new))
     }
 
     /// Adds the open places of a line with changes; `media` is what the media has there.

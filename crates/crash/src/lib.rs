@@ -14,6 +14,7 @@
 //! | `run` | one workload from setup to its end, on threads under `schedule` |
 //! | `sim` | the memory ([`Sim`]); flushes and drains arrive here, `pending` keeps what the media may not have |
 //! | `explore` | a drain is a crash point: `image` says what it may leave, `walk` in which order that is recovered |
+//! | `explore::known` | the same bytes, judged against the same promises before: that image is left out |
 //! | `explore::kill` | the process is killed there instead, and the power fails behind its recovery |
 //! | `decide` | recovery reads an open word: it gets its value only now, so that unread words do not multiply the states |
 //! | `oracle` | what was promised by then: [`History`] |
@@ -83,6 +84,7 @@ mod shrink;
 mod sim;
 mod violation;
 mod walk;
+mod witness;
 
 pub use builder::{Explore, explore};
 pub use config::{Barrier, Config, FaultKind, Kind, Model};
@@ -94,3 +96,4 @@ pub use run::{run, run_failing_drains, run_shared};
 pub use scenario::{Error, Scenario};
 pub use sim::{Sim, as_thread};
 pub use violation::{CrashPoint, Lost, Violation};
+pub use witness::Witness;

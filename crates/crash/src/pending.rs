@@ -29,6 +29,17 @@ pub(crate) struct Line {
     pub(crate) changes: Vec<Change>,
 }
 
+impl Line {
+    /// How many contents the media may have of it, about.
+    pub(crate) fn width(&self, model: Model) -> f64 {
+        if matches!(model, Model::Lines) {
+            return 1.0 + self.changes.len() as f64;
+        }
+        let of_word = |word| 1 + self.changes.iter().filter(|c| c.word == word).count();
+        (0..LINE_WORDS as u8).map(|word| of_word(word) as f64).product()
+    }
+}
+
 /// All lines with changes. Lines keep their allocations when they become clean.
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -145,6 +156,10 @@ impl Pending {
                 change.lost |= matches!(model, Model::File { .. }) || change.threads & mask != 0;
             }
         }
+    }
+
+    pub(crate) fn any_lost(&self) -> bool {
+        self.lines().iter().any(|line| line.changes.iter().any(|change| change.lost))
     }
 
     /// Forgets the changes of the words from `first` on: they are cut off.

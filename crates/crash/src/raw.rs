@@ -13,10 +13,12 @@ use pmem::sim::{Medium, Site};
 
 use crate::sim::Sim;
 
-/// Words of one page of the model's bookkeeping.
-pub(crate) const PAGE_WORDS: usize = 512;
-/// Bytes of one page.
-pub(crate) const PAGE: usize = PAGE_WORDS * 8;
+/// Bytes of a page: how the memory is aligned, and what a sync that failed gives up as a whole.
+pub(crate) const PAGE: usize = 4096;
+/// Words of one block of the model's bookkeeping. Small, for recovery stores to few places; a few lines, for they are never split.
+pub(crate) const BLOCK_WORDS: usize = 32;
+/// Bytes of one block.
+pub(crate) const BLOCK: usize = BLOCK_WORDS * 8;
 
 /// Page-aligned zeroed memory, read and written word by word.
 pub(crate) struct Memory {
@@ -33,11 +35,12 @@ unsafe impl Sync for Memory {}
 impl Memory {
     pub(crate) fn new(pages: usize) -> Self {
         assert!(pages > 0, "a simulated memory has at least one page");
-        let layout = Self::layout(pages * PAGE_WORDS);
+        let words = pages * (PAGE / 8);
+        let layout = Self::layout(words);
         // SAFETY: the layout is not empty, asserted above.
         let raw = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(raw.cast::<u64>()) else { handle_alloc_error(layout) };
-        Self { base, words: pages * PAGE_WORDS }
+        Self { base, words }
     }
 
     fn layout(words: usize) -> Layout {
@@ -62,16 +65,26 @@ impl Memory {
         unsafe { self.base.add(word).write_volatile(value) }
     }
 
-    pub(crate) fn read_page(&self, page: usize, out: &mut [u64; PAGE_WORDS]) {
-        assert!((page + 1) * PAGE_WORDS <= self.words);
+    pub(crate) fn read_block(&self, block: usize, out: &mut [u64; BLOCK_WORDS]) {
+        assert!((block + 1) * BLOCK_WORDS <= self.words);
         // SAFETY: in bounds (asserted); `out` is a distinct borrowed array of the same size.
-        unsafe { self.base.add(page * PAGE_WORDS).as_ptr().copy_to_nonoverlapping(out.as_mut_ptr(), PAGE_WORDS) }
+        unsafe { self.base.add(block * BLOCK_WORDS).as_ptr().copy_to_nonoverlapping(out.as_mut_ptr(), BLOCK_WORDS) }
     }
 
-    pub(crate) fn write_page(&self, page: usize, from: &[u64]) {
-        assert!((page + 1) * PAGE_WORDS <= self.words && from.len() == PAGE_WORDS);
+    /// Whether the block has other words than these.
+    #[inline]
+    pub(crate) fn differs(&self, block: usize, from: &[u64]) -> bool {
+        assert!((block + 1) * BLOCK_WORDS <= self.words && from.len() == BLOCK_WORDS);
+        let first = block * BLOCK_WORDS;
+        // SAFETY: in bounds (asserted), aligned and initialised (allocated as zeroed words).
+        let word = |at| unsafe { self.base.add(first + at).read() };
+        from.iter().enumerate().fold(0, |sum, (at, &value)| sum | (word(at) ^ value)) != 0
+    }
+
+    pub(crate) fn write_block(&self, block: usize, from: &[u64]) {
+        assert!((block + 1) * BLOCK_WORDS <= self.words && from.len() == BLOCK_WORDS);
         // SAFETY: in bounds on both sides (asserted); `from` is a borrowed slice elsewhere.
-        unsafe { self.base.add(page * PAGE_WORDS).as_ptr().copy_from_nonoverlapping(from.as_ptr(), PAGE_WORDS) }
+        unsafe { self.base.add(block * BLOCK_WORDS).as_ptr().copy_from_nonoverlapping(from.as_ptr(), BLOCK_WORDS) }
     }
 }
 
@@ -85,7 +98,9 @@ impl Drop for Memory {
 // SAFETY: `memory` lives as long as the `Sim` and never moves; it is page aligned, zeroed, and has `capacity` bytes. The
 // model touches it only through raw pointers inside these methods, and between two pools.
 unsafe impl Medium for Sim {
+    /// A pool asks for it once, when it is opened.
     fn base(&self) -> NonNull<u8> {
+        self.forget_cached();
         self.memory().base()
     }
 

@@ -37,6 +37,9 @@ pub struct Report {
     pub states: u64,
     /// Recoveries run for that, the second ones for stability not counted.
     pub recoveries: u64,
+    /// Images that needed none: the same bytes were recovered before, and held against the same promises.
+    #[serde(default)]
+    pub known: u64,
     /// Second recoveries, run to see that they change nothing.
     pub stability: u64,
     /// Crash points inside recoveries.
@@ -95,6 +98,7 @@ impl Report {
             (&mut self.repeats, other.repeats),
             (&mut self.unexplored, other.unexplored),
             (&mut self.recoveries, other.recoveries),
+            (&mut self.known, other.known),
             (&mut self.stability, other.stability),
             (&mut self.nested, other.nested),
             (&mut self.nested_complete, other.nested_complete),
@@ -171,9 +175,10 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "  distinct states {}, recoveries {} and {} for stability, {} ms, {} states a minute",
+            "  distinct states {}, recoveries {} ({} known before) and {} for stability, {} ms, {} states a minute",
             self.states,
             self.recoveries,
+            self.known,
             self.stability,
             self.time_ms,
             self.states_per_minute()

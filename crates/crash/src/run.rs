@@ -1,14 +1,14 @@
 //! Runs a workload, on as many threads as it names, with the explorer behind its memory.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::config::{Config, Kind};
-use crate::explore::{Explorer, Tally};
+use crate::explore::{Explorer, Limits, Tally};
 use crate::image::mix_pair;
 use crate::quiet;
 use crate::report::Report;
@@ -112,10 +112,14 @@ fn explore_schedule<S: Scenario>(
 ) -> Explored {
     let seed = schedule_seed(config, schedule);
     let ops = scenario.ops(&mut Rng::seeded(seed));
-    let tally = Arc::new(Mutex::new(Tally::default()));
     let share = |n: u64| (u128::from(config.budget) * u128::from(n) / u128::from(config.schedules.max(1))) as u64;
-    let explorer =
-        Explorer::new(scenario, config, schedule, share(schedule + 1) - share(schedule), deadline, ops, &tally);
+    // A first run, which explores nothing, counts the crash points that shall have their share.
+    let nothing = Limits { deadline, ..Limits::default() };
+    let count = Explorer::new(scenario, config, schedule, nothing, ops.clone(), &Arc::default());
+    one(scenario, config, &count, seed);
+    let limits = Limits { budget: share(schedule + 1) - share(schedule), weights: count.weights(), deadline };
+    let tally = Arc::new(Mutex::new(Tally::default()));
+    let explorer = Explorer::new(scenario, config, schedule, limits, ops, &tally);
     one(scenario, config, &explorer, seed);
     let mut tally = std::mem::take(&mut *tally.lock());
     tally.report.schedules = 1;
@@ -204,11 +208,28 @@ fn steps<S: Scenario>(
     !failed.into_inner()
 }
 
+/// No thread ends, and gives back what `pmem` keeps for it, while another one still runs: when that happens is not drawn from the seed.
 fn spawn_all(threads: usize, work: &(impl Fn(usize) + Sync)) {
-    std::thread::scope(|scope| {
-        for me in 0..threads {
-            scope.spawn(move || as_thread(me, || work(me)));
+    struct Together<'a>(&'a Barrier);
+    impl Drop for Together<'_> {
+        fn drop(&mut self) {
+            self.0.wait();
         }
+    }
+    let all_done = Barrier::new(threads);
+    let run = |me| {
+        let _together = Together(&all_done);
+        as_thread(me, || work(me));
+    };
+    std::thread::scope(|scope| {
+        let run = &run;
+        let handles: Vec<_> = (0..threads).map(|me| scope.spawn(move || run(me))).collect();
+        // A scope alone does not wait for the destructors of what is local to its threads.
+        handles.into_iter().for_each(|handle| {
+            if let Err(panic) = handle.join() {
+                std::panic::resume_unwind(panic);
+            }
+        });
     });
 }
 
@@ -249,7 +270,8 @@ fn shrink<S: Scenario>(scenario: &Arc<S>, config: &Config, found: &mut Violation
         }
         let tally = Arc::new(Mutex::new(Tally::default()));
         let config = config.clone().stop_at_first(true);
-        let explorer = Explorer::new(scenario, &config, found.schedule, budget, Some(deadline), fewer.to_vec(), &tally);
+        let limits = Limits { budget, weights: Vec::new(), deadline: Some(deadline) };
+        let explorer = Explorer::new(scenario, &config, found.schedule, limits, fewer.to_vec(), &tally);
         one(scenario, &config, &explorer, seed);
         let again = tally.lock().report.violations.pop();
         let same_kind = |v: &Violation| v.trail.is_empty() == found.trail.is_empty();

@@ -58,7 +58,8 @@ pub trait Scenario: Send + Sync + 'static {
     /// As [`step`](Scenario::step).
     fn finish(&self, live: Self::Live) -> Result<(), Error>;
 
-    /// Opens what a crash left, recovers it, and holds it against the history. Must not change what it observes.
+    /// Opens what a crash left, recovers it, and holds it against the history. Must not change what it observes, and must not depend on
+    /// anything else: the same bytes are not judged twice. What it knows of the check around it, it keeps in a [`Witness`](crate::Witness).
     ///
     /// # Errors
     /// [`Violation::new`] for broken promises, [`Violation::detected`] for an error of recovery.

@@ -1,9 +1,10 @@
 //! The simulated medium: working memory, what the media has of it, and the events between.
 //!
 //! A `Sim` is the memory of a *program* (everything that is stored is tracked) or, inside an exploration, of a
-//! *recovery*: then it starts from an [`Image`], opens words when they are first read, and tracks the pages that recovery may store to.
+//! *recovery*: then it starts from an [`Image`], opens words when they are first read, and tracks the blocks that recovery may store to.
 //! The second is a full model too, so that recovery can be crashed as well.
 
+mod faults;
 mod recovery;
 mod snapshot;
 
@@ -21,7 +22,7 @@ use crate::config::{Barrier, Config, Kind, Model};
 use crate::decide::Decider;
 use crate::image::{Image, mix};
 use crate::pending::{LINE_WORDS, Pending};
-use crate::raw::{Memory, PAGE, PAGE_WORDS};
+use crate::raw::{BLOCK, BLOCK_WORDS, Memory, PAGE};
 
 const UNDECIDED: u64 = u64::MAX;
 const NO_LINE: u64 = u64::MAX;
@@ -66,11 +67,13 @@ pub struct Sim {
     /// One bit for each word whose value is still open.
     open: Vec<AtomicU64>,
     any_open: AtomicBool,
+    /// One bit for each word that recovery has read.
+    seen: Vec<AtomicU64>,
     granted: Vec<AtomicBool>,
     /// Set while accesses need a closer look: reads are recorded, or a line is poisoned.
     watched: AtomicBool,
     poisoned: AtomicU64,
-    /// The killed process left words in the cache that a failed sync had given up.
+    /// The cache has words that a failed sync gave up.
     any_given_up: AtomicBool,
     pub(crate) state: Mutex<State>,
     hook: Mutex<Option<Arc<dyn Hook>>>,
@@ -86,13 +89,13 @@ struct Plays {
     keep_old_lines: bool,
 }
 
-/// What the model knows. `shadow` and `media` hold only granted pages; elsewhere the memory is both.
+/// What the model knows. `shadow` and `media` hold only granted blocks; elsewhere the memory is both.
 pub(crate) struct State {
     interval: u32,
     shadow: Vec<u64>,
     media: Vec<u64>,
     media_hash: u64,
-    pages: Vec<u32>,
+    blocks: Vec<u32>,
     touched: Vec<u32>,
     is_touched: Vec<bool>,
     pending: Pending,
@@ -105,6 +108,8 @@ pub(crate) struct State {
     leaf_hash: u64,
     pub(crate) decider: Decider,
     pub(crate) reads: Vec<(u32, u32)>,
+    /// Ranges of words that recovery reads, both ends included, each when it has something new.
+    trace: Vec<(u32, u32)>,
 }
 
 impl Sim {
@@ -126,7 +131,7 @@ impl Sim {
 
     fn build(capacity: u64, model: Model, recovering: bool, muted: Vec<Barrier>, plays: Plays) -> Self {
         let pages = usize::try_from(capacity).map_or(1, |c| c.div_ceil(PAGE)).max(1);
-        let words = pages * PAGE_WORDS;
+        let (words, blocks) = (pages * PAGE / 8, pages * PAGE / BLOCK);
         Self {
             memory: Memory::new(pages),
             capacity: (pages * PAGE) as u64,
@@ -135,7 +140,8 @@ impl Sim {
             len: AtomicU64::new(0),
             open: (0..words.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             any_open: AtomicBool::new(false),
-            granted: (0..pages).map(|_| AtomicBool::new(false)).collect(),
+            seen: (0..words.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            granted: (0..blocks).map(|_| AtomicBool::new(false)).collect(),
             watched: AtomicBool::new(false),
             poisoned: AtomicU64::new(NO_LINE),
             any_given_up: AtomicBool::new(false),
@@ -144,9 +150,9 @@ impl Sim {
                 shadow: vec![0; words],
                 media: vec![0; words],
                 media_hash: 0,
-                pages: Vec::new(),
+                blocks: Vec::new(),
                 touched: Vec::new(),
-                is_touched: vec![false; pages],
+                is_touched: vec![false; blocks],
                 pending: Pending::new(words),
                 media_len: 0,
                 lens: Vec::new(),
@@ -157,6 +163,7 @@ impl Sim {
                 leaf_hash: 0,
                 decider: Decider::default(),
                 reads: Vec::new(),
+                trace: Vec::new(),
             }),
             hook: Mutex::new(None),
             muted,
@@ -252,6 +259,7 @@ impl Sim {
             self.watch(offset, end)?;
         }
         let (first, last) = (word_at(offset), word_at(end - 1));
+        self.trace_range(first, last);
         if self.any_open.load(Relaxed) {
             self.decide_range(first, last);
         }
@@ -259,9 +267,9 @@ impl Sim {
             if self.any_given_up.load(Relaxed) {
                 self.write_again(first, last);
             }
-            for page in first / PAGE_WORDS..=last / PAGE_WORDS {
-                if !self.granted[page].load(Relaxed) {
-                    self.grant(&mut self.state.lock(), page);
+            for block in first / BLOCK_WORDS..=last / BLOCK_WORDS {
+                if !self.granted[block].load(Relaxed) {
+                    self.grant(&mut self.state.lock(), block);
                 }
             }
         }
@@ -294,6 +302,7 @@ impl Sim {
             if self.plays.fail_drain == Some(state.drains) {
                 state.pending.fail(thread_mask(), self.model);
                 state.lens.clear();
+                self.any_given_up.store(state.pending.any_lost(), Relaxed);
                 return Err(io::Error::other("input/output error (EIO) played by the explorer: the sync failed"));
             }
         }
@@ -315,14 +324,15 @@ impl Sim {
                 format!("the simulated disk holds {limit} bytes, {len} were asked for"),
             ));
         }
-        if len < old && self.any_open.load(Relaxed) {
+        if len < old && self.recovering {
+            self.trace_range(word_at(len), word_at(old - 1));
             self.decide_range(word_at(len), word_at(old - 1));
         }
         let mut state = self.state.lock();
         if len < old {
             self.cut(&mut state, word_at(len), word_at(old));
         } else if !self.recovering {
-            (old as usize / PAGE..(len as usize).div_ceil(PAGE)).for_each(|page| self.grant(&mut state, page));
+            (old as usize / BLOCK..(len as usize).div_ceil(BLOCK)).for_each(|block| self.grant(&mut state, block));
         }
         self.len.store(len, Relaxed);
         if matches!(self.model, Model::File { .. }) {
@@ -344,16 +354,16 @@ impl Sim {
     }
 
     fn compare(&self, state: &mut State) {
-        let State { interval, shadow, pages, pending, .. } = state;
+        let State { interval, shadow, blocks, pending, .. } = state;
         *interval += 1;
-        let mut now = [0u64; PAGE_WORDS];
-        for &page in pages.iter() {
-            let first = page as usize * PAGE_WORDS;
-            let seen = &mut shadow[first..first + PAGE_WORDS];
-            self.memory.read_page(page as usize, &mut now);
-            if now[..] == *seen {
+        let mut now = [0u64; BLOCK_WORDS];
+        for &block in blocks.iter() {
+            let first = block as usize * BLOCK_WORDS;
+            let seen = &mut shadow[first..first + BLOCK_WORDS];
+            if !self.memory.differs(block as usize, seen) {
                 continue;
             }
+            self.memory.read_block(block as usize, &mut now);
             for (at, (seen, &value)) in seen.iter_mut().zip(&now).enumerate().filter(|(_, (s, n))| *s != *n) {
                 pending.push(first + at, value, *interval);
                 *seen = value;
@@ -378,8 +388,8 @@ impl Sim {
 
     /// Zeroes the words of a tail that is cut off. Mapped memory changes at once; a file only with its next sync.
     fn cut(&self, state: &mut State, from: usize, to: usize) {
-        for page in from / PAGE_WORDS..to.div_ceil(PAGE_WORDS) {
-            self.grant(state, page);
+        for block in from / BLOCK_WORDS..to.div_ceil(BLOCK_WORDS) {
+            self.grant(state, block);
         }
         let at_once = !matches!(self.model, Model::File { .. });
         for word in from..to {
@@ -395,18 +405,18 @@ impl Sim {
         }
     }
 
-    /// From here on stores to this page are tracked.
-    fn grant(&self, state: &mut State, page: usize) {
-        if self.granted[page].swap(true, Relaxed) {
+    /// From here on stores to this block are tracked.
+    fn grant(&self, state: &mut State, block: usize) {
+        if self.granted[block].swap(true, Relaxed) {
             return;
         }
-        let mut now = [0u64; PAGE_WORDS];
-        self.memory.read_page(page, &mut now);
-        let range = page * PAGE_WORDS..(page + 1) * PAGE_WORDS;
+        let mut now = [0u64; BLOCK_WORDS];
+        self.memory.read_block(block, &mut now);
+        let range = block * BLOCK_WORDS..(block + 1) * BLOCK_WORDS;
         state.shadow[range.clone()].copy_from_slice(&now);
         state.media[range].copy_from_slice(&now);
-        state.pages.push(page as u32);
-        state.mark_touched(page);
+        state.blocks.push(block as u32);
+        state.mark_touched(block);
     }
 
     fn is_muted(&self, kind: Kind, site: Site) -> bool {
@@ -435,57 +445,19 @@ impl Sim {
         self.settle(&mut state, u64::MAX);
         state.armed = true;
     }
-
-    /// A page of a file whose sync failed counts as clean. Storing to it makes it dirty, even if the value is the same.
-    #[cold]
-    fn write_again(&self, first: usize, last: usize) {
-        let pages = first / PAGE_WORDS..last / PAGE_WORDS + 1;
-        self.state.lock().pending.rewrite(pages.start * PAGE_WORDS..pages.end * PAGE_WORDS);
-    }
-
-    // ---- faults of the medium ----
-
-    #[cold]
-    fn watch(&self, offset: u64, end: u64) -> io::Result<()> {
-        let (first, last) = (offset / 64, (end - 1) / 64);
-        self.state.lock().reads.push((first as u32, last as u32));
-        let poisoned = self.poisoned.load(Relaxed);
-        if (first..=last).contains(&poisoned) {
-            return Err(io::Error::other(format!("the line at offset {} is poisoned", poisoned * 64)));
-        }
-        Ok(())
-    }
-
-    pub(crate) fn record_reads(&self) {
-        self.watched.store(true, Relaxed);
-    }
-
-    pub(crate) fn poison(&self, line: u32) {
-        self.watched.store(true, Relaxed);
-        self.poisoned.store(u64::from(line), Relaxed);
-    }
-
-    /// Gives a word another value, behind the program's back.
-    pub(crate) fn corrupt(&self, word: usize, value: u64) {
-        let mut state = self.state.lock();
-        state.mark_touched(word / PAGE_WORDS);
-        state.leaf_hash ^= mix(word, self.memory.load(word)) ^ mix(word, value);
-        state.media_hash ^= mix(word, self.memory.load(word)) ^ mix(word, value);
-        self.memory.store(word, value);
-    }
 }
 
 impl State {
-    fn mark_touched(&mut self, page: usize) {
-        if !self.is_touched[page] {
-            self.is_touched[page] = true;
-            self.touched.push(page as u32);
+    fn mark_touched(&mut self, block: usize) {
+        if !self.is_touched[block] {
+            self.is_touched[block] = true;
+            self.touched.push(block as u32);
         }
     }
 
-    fn forget_pages(&mut self, granted: &[AtomicBool]) {
-        for page in self.pages.drain(..) {
-            granted[page as usize].store(false, Relaxed);
+    fn forget_blocks(&mut self, granted: &[AtomicBool]) {
+        for block in self.blocks.drain(..) {
+            granted[block as usize].store(false, Relaxed);
         }
         self.pending.clear();
         self.interval = 0;

@@ -9,13 +9,23 @@ use crate::image::mix_pair;
 /// Groups that get corner cases of their own at most.
 const CORNERS_MAX: usize = 64;
 
+/// Known images one after the other that say to look elsewhere.
+const KNOWN_RUN: u64 = 64;
+/// For each image of the budget, so many may turn out to be known.
+const KNOWN_PER_IMAGE: u64 = 16;
+
 pub(crate) struct Walk {
+    budget_max: u64,
+    /// What is left of it, as far as the recoveries so far tell what one image costs with all crashes inside its recovery.
     budget: u64,
     used: u64,
+    known: u64,
+    /// Those at the end, one after the other.
+    known_last: u64,
     seed: u64,
     phase: Phase,
     corners: VecDeque<Policy>,
-    next_script: Option<Vec<u32>>,
+    next_script: Option<Vec<Choice>>,
     /// Every path was taken.
     pub(crate) complete: bool,
     /// Number of images, as far as the first path tells.
@@ -29,13 +39,18 @@ enum Phase {
     Corners,
     Odometer,
     Random,
+    /// The odometer again, where it was left.
+    Resumed,
 }
 
 impl Walk {
     pub(crate) fn new(budget: u64, seed: u64) -> Self {
         Self {
+            budget_max: budget,
             budget,
             used: 0,
+            known: 0,
+            known_last: 0,
             seed,
             phase: Phase::Start,
             corners: VecDeque::new(),
@@ -45,13 +60,31 @@ impl Walk {
         }
     }
 
+    /// Images recovered.
     pub(crate) fn used(&self) -> u64 {
         self.used
     }
 
+    /// Whether the image of the last policy was known: then it cost nothing.
+    pub(crate) fn note(&mut self, known: bool) {
+        self.used -= u64::from(known);
+        self.known += u64::from(known);
+        self.known_last = if known { self.known_last + 1 } else { 0 };
+    }
+
+    /// So many recoveries were `spent` here, those of crashes inside recoveries too, and `left` remain.
+    pub(crate) fn afford(&mut self, spent: u64, left: u64) {
+        let each = spent.checked_div(self.used).unwrap_or(1).max(1);
+        self.budget = self.budget_max.min(self.used + left.div_ceil(each));
+    }
+
     /// The next policy to recover with; `taken` is the path of the one before.
     pub(crate) fn next(&mut self, taken: &[Choice]) -> Option<Policy> {
-        if self.complete || self.used >= self.budget {
+        let worn_out = self.known / KNOWN_PER_IMAGE > self.budget;
+        if self.complete
+            || (self.used >= self.budget && !matches!(self.phase, Phase::Odometer | Phase::Resumed))
+            || worn_out
+        {
             return None;
         }
         let policy = match self.phase {
@@ -70,7 +103,12 @@ impl Walk {
             }
             Phase::Corners => self.corner_or_script(None),
             Phase::Odometer => self.corner_or_script(Some(taken)),
-            Phase::Random => Some(self.random()),
+            Phase::Random if self.known_last < KNOWN_RUN => Some(self.random()),
+            Phase::Random => {
+                self.phase = Phase::Resumed;
+                self.next_script.take().map(Policy::Script)
+            }
+            Phase::Resumed => self.corner_or_script(Some(taken)),
         };
         self.used += u64::from(policy.is_some());
         policy
@@ -83,14 +121,24 @@ impl Walk {
         if let Some(taken) = taken {
             self.next_script = advance(taken);
         }
-        self.phase = Phase::Odometer;
+        let by_chance = self.phase != Phase::Resumed;
+        if by_chance {
+            self.phase = Phase::Odometer;
+        }
         match self.next_script.take() {
             None => {
                 self.complete = true;
                 None
             }
-            Some(_) if self.of_about > self.budget as f64 && self.used >= self.budget / 2 => {
+            Some(_) if self.used >= self.budget => None,
+            Some(script)
+                if by_chance
+                    && self.of_about > self.budget as f64
+                    && (self.used >= self.budget / 2 || self.known_last >= KNOWN_RUN) =>
+            {
                 self.phase = Phase::Random;
+                self.known_last = 0;
+                self.next_script = Some(script);
                 Some(self.random())
             }
             Some(script) => Some(Policy::Script(script)),
@@ -98,7 +146,7 @@ impl Walk {
     }
 
     fn random(&mut self) -> Policy {
-        Policy::Random(mix_pair(self.seed, self.used))
+        Policy::Random(mix_pair(self.seed, self.used + self.known))
     }
 
     fn list_corners(&mut self, taken: &[Choice]) {

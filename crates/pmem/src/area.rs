@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
-use crate::mapping::{Mapping, Moment, Persisted};
+use crate::flush::{Moment, Persisted};
+use crate::mapping::Mapping;
 use crate::persist::Persist;
 use crate::pool::Inner;
 

@@ -74,7 +74,9 @@ pub enum Error {
         wanted: u64,
     },
     /// The region directory is full.
-    #[error("the pool already has {max} regions and extents, the most a header can name; use fewer, larger regions")]
+    #[error(
+        "the pool already has {max} regions and extents, the most a header can name; use fewer, larger regions, and grow them in larger steps"
+    )]
     DirectoryFull {
         /// Entries in the directory.
         max: usize,

@@ -53,16 +53,16 @@ pub(crate) struct Entry {
 }
 
 const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Header>() == 3264);
-/// Bytes of the two slots.
-pub(crate) const HEADER_BYTES: u64 = 2 * SLOT;
-const SLOT: u64 = RawCell::stride(size_of::<Header>() as u64);
-const _: () = assert!(SLOT == 3328);
+/// Where the copies of the header begin: a page each, so that no page takes both with it.
+pub(crate) const SLOTS: [u64; 2] = [0, PAGE];
+const _: () = assert!(RawCell::stride(size_of::<Header>() as u64) <= PAGE && PAGE == 4096);
 /// Where regions begin.
-pub(crate) const FIRST_REGION: u64 = HEADER_BYTES.next_multiple_of(PAGE);
+pub(crate) const FIRST_REGION: u64 = 2 * PAGE;
 
 /// The header is sealed under a key of its own: the pool's is inside.
 pub(crate) fn header_cell() -> RawCell {
-    RawCell::new(0, size_of::<Header>() as u64, SealKey::new(u64::from_le_bytes(MAGIC), 0))
+    let key = SealKey::new(u64::from_le_bytes(MAGIC), 0);
+    RawCell::new(SLOTS[0], size_of::<Header>() as u64, key).with_stride(SLOTS[1])
 }
 
 impl Header {

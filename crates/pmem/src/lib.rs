@@ -7,10 +7,11 @@
 //!
 //! | module | what it does with it |
 //! |---|---|
-//! | `open`, `pool`, `header` | a file becomes a [`Pool`]: locked, checked, mapped; its directory names regions |
+//! | `create`, `open`, `pool`, `header` | a file becomes a [`Pool`]: locked, checked, mapped |
+//! | `directory` | its regions: added, claimed, grown, cut |
 //! | `area` | a region's bytes have one owner, an [`Area`]: read through `&`, stored through `&mut` |
 //! | `persist`, `ptr` | what may be stored: [`Persist`] types, and [`PPtr`] for links |
-//! | `mapping`, `cpu` | flush starts a line's way to the media, drain waits for it; the [`Domain`] says how |
+//! | `mapping`, `length`, `flush`, `cpu` | flush starts a line's way to the media, drain waits for it; the [`Domain`] says how |
 //! | `sync_file` | in the file domain one sync serves all threads that wait |
 //! | `sealed`, `two_slot`, `ring` | records that prove they are whole, a cell that is replaced in one piece, a log |
 //! | `alloc` | blocks, reserved in DRAM and made persistent by intents in somebody's commit record |
@@ -47,11 +48,16 @@ extern crate self as pmem;
 mod alloc;
 mod area;
 mod cpu;
+mod create;
+mod directory;
 mod domain;
+mod engine;
 mod error;
+mod flush;
 mod fork;
 mod hash;
 mod header;
+mod length;
 mod mapping;
 mod objects;
 mod open;
@@ -71,16 +77,18 @@ mod two_slot;
 pub use alloc::{Allocator, Block, HeapOptions, HeapUsage, Intent};
 pub use area::{Area, Region};
 pub use cpu::{FlushWith, LINE, WORD, flush_with, lines};
+pub use directory::{RegionInfo, RegionKind};
 pub use domain::{Domain, DomainChoice, Latency};
+pub use engine::thread_number;
 pub use error::{Error, Result};
+pub use flush::{FlushSet, Moment, Persisted};
 pub use hash::{SealKey, crc32c};
 pub use header::{FORMAT_VERSION, LAYOUT_MAX, NAME_MAX, REGIONS_MAX};
-pub use mapping::{FlushSet, Moment, Persisted};
 pub use objects::{ACTIONS_MAX, Action, ObjectHeap, Objects, ObjectsOptions, Reserved, Session};
 pub use open::Options;
 pub use persist::{Layout, Persist, bytes_of, bytes_of_mut, from_bytes, view, view_mut, zeroed};
 pub use pmem_derive::Persist;
-pub use pool::{Pool, PoolInfo, RegionInfo, RegionKind};
+pub use pool::{Pool, PoolInfo};
 pub use ptr::{OFFSET_MAX, PPtr};
 pub use ring::{Appended, PAYLOAD_MAX, Position, RECORD_HEADER, RING_MIN, Ring};
 pub use ring_recovery::{Recovered, RingRecord, Tail};

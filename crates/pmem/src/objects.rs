@@ -14,11 +14,13 @@ use crate::Persist;
 use crate::alloc::{Allocator, Block, HeapOptions, HeapUsage, Intent};
 use crate::area::Area;
 use crate::cpu::LINE;
+use crate::directory::RegionKind;
 use crate::error::{Error, Result};
+use crate::flush::FlushSet;
 use crate::hash::SealKey;
-use crate::mapping::{FlushSet, Mapping};
+use crate::mapping::Mapping;
 use crate::persist::{bytes_of, from_bytes, view};
-use crate::pool::{Pool, RegionKind};
+use crate::pool::Pool;
 use crate::ptr::PPtr;
 use crate::ring::{Position, Ring};
 use crate::ring_recovery::{RingRecord, Tail};
@@ -286,14 +288,25 @@ impl Objects {
     pub fn reserve(&self, len: u64, align: u64) -> Result<Reserved<'_>> {
         let block = match self.heap.reserve(len, align) {
             Err(Error::HeapFull { .. }) => {
-                // Half as much again, so that the directory's extents last.
-                let more = (self.pool.size() / 2).max(2 * len);
-                self.heap.grow(more).or_else(|e| if more > 2 * len { self.heap.grow(2 * len) } else { Err(e) })?;
+                self.make_room(len)?;
                 self.heap.reserve(len, align)?
             }
             other => other?,
         };
         Ok(Reserved { objects: self, block: Some(block), len })
+    }
+
+    /// Grows the heap for a block of `len` bytes: by half of the pool, or what there is down to what the block needs. An extent is an entry
+    /// of the directory, and so there are never many: each makes the pool half as large again or takes half of what can still be had.
+    fn make_room(&self, len: u64) -> Result<()> {
+        let least = 2 * len;
+        let mut more = (self.pool.size() / 2).max(least);
+        loop {
+            match self.heap.grow(more) {
+                Err(Error::NoSpace { .. } | Error::Reserve { .. }) if more > least => more = (more / 2).max(least),
+                other => return other,
+            }
+        }
     }
 
     /// Takes a block and stores `value` in it.
@@ -312,10 +325,14 @@ impl Objects {
         Session { objects: self, log: self.log.lock() }
     }
 
-    /// Makes everything published independent of the ring, and gives the claims on the regions up: after this the pool can be closed.
+    /// Makes everything published independent of the ring, and gives the claims on the regions up: the pool can then be closed and opened
+    /// read-only.
+    ///
+    /// Without this, or after an error of it, [`Pool::close`] may succeed all the same, and loses nothing: what was acknowledged is in
+    /// the ring, durably, and [`open`](Self::open) carries it out again; a reservation is DRAM.
     ///
     /// # Errors
-    /// [`Error::InUse`] if a reservation was forgotten; those of a drain.
+    /// [`Error::InUse`] if a reservation was forgotten (everything else is done); those of a drain.
     pub fn close(mut self) -> Result<()> {
         if !self.pool.is_read_only() {
             let log = self.log.get_mut();
@@ -387,7 +404,8 @@ impl ObjectHeap<'_> {
         self.0.unsettled()
     }
 
-    /// As [`Allocator::grow`].
+    /// As [`Allocator::grow`]: in few, large steps, since each may take one of the pool's 48 directory entries. [`Objects::reserve`]
+    /// does so by itself.
     ///
     /// # Errors
     /// As there.
@@ -432,8 +450,8 @@ fn logged_intent(action: &Logged) -> Result<Intent> {
     }
 }
 
-/// A block taken from the heap and not yet published: the caller's alone. Dropping it gives it back; forgetting it keeps the pool from being
-/// closed cleanly.
+/// A block taken from the heap and not yet published: the caller's alone. Dropping it gives it back; forgetting it keeps it from others until
+/// the next open, and makes [`Objects::close`] say so.
 ///
 /// ```
 /// # fn main() -> pmem::Result<()> {

@@ -10,8 +10,8 @@
 
 use crate::area::Area;
 use crate::error::{Error, Result};
+use crate::flush::Moment;
 use crate::hash::crc32c;
-use crate::mapping::Moment;
 use crate::persist::{Persist, bytes_of, from_bytes};
 
 /// Bytes before the payload.

@@ -65,6 +65,15 @@ pub unsafe trait Medium: Send + Sync {
     /// A failed sync: what was not yet persistent may never be.
     fn drain(&self, site: Site) -> io::Result<()>;
 
+    /// Whole lines of zeros replace these bytes, which could not be read: after this they can, as after a `write` to the file. The
+    /// default leaves them unreadable.
+    ///
+    /// # Errors
+    /// They stay unreadable.
+    fn replace(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The words of this range have values that a crash may show, though nothing was flushed: lets a test name a
     /// moment between two events. The default does nothing.
     fn observe(&self, _offset: u64, _len: u64, _site: Site) {}

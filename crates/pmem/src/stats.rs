@@ -141,19 +141,47 @@ impl Drop for IdGuard {
 }
 
 thread_local! {
-    // Apart from the guard, so that reading it needs no check for destruction.
+    // Apart from the guard, so that reading it needs no check for destruction. MAX: not known, or another one each time.
     static ID: Cell<usize> = const { Cell::new(usize::MAX) };
     static GUARD: Cell<Option<IdGuard>> = const { Cell::new(None) };
+    /// The thread's own id, while it plays others.
+    static OWN: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// The calling thread's id: the smallest that no other live thread has.
 #[inline]
 pub(crate) fn thread_id() -> usize {
     let id = ID.get();
-    if id == usize::MAX { claim_id() } else { id }
+    if id == usize::MAX { find_id() } else { id }
+}
+
+/// From now on a scheduler says each time who the calling thread is, or no longer.
+pub(crate) fn play(others: bool) {
+    match (OWN.get(), others) {
+        (None, true) => OWN.set(Some(ID.replace(usize::MAX))),
+        (Some(id), false) => {
+            OWN.set(None);
+            ID.set(id);
+        }
+        _ => {}
+    }
 }
 
 #[cold]
+fn find_id() -> usize {
+    let Some(own) = OWN.get() else { return claim_id() };
+    if let Some(played) = crate::sync::played_thread() {
+        return played;
+    }
+    if own != usize::MAX {
+        return own;
+    }
+    let id = claim_id();
+    ID.set(usize::MAX);
+    OWN.set(Some(id));
+    id
+}
+
 fn claim_id() -> usize {
     let mut ids = IDS.lock();
     let id = match ids.free.pop() {
@@ -191,5 +219,54 @@ mod tests {
         }
         let sum = counters.sum();
         assert_eq!((sum.flushed_lines, sum.drains), (600_000, 300_000));
+    }
+
+    /// Plays the thread of that number; 0 is none in particular.
+    struct Plays(AtomicU64);
+
+    impl crate::sync::Scheduler for Plays {
+        fn switch(&self) {}
+
+        fn blocked(&self) {}
+
+        fn thread(&self) -> Option<usize> {
+            Some(self.0.load(Relaxed) as usize).filter(|&id| id != 0)
+        }
+    }
+
+    #[test]
+    fn a_scheduler_says_who_the_thread_is() {
+        use crate::sync::{PLAYED, set_scheduler};
+        let own = thread_id();
+        for _ in 0..2 {
+            let plays = std::sync::Arc::new(Plays(AtomicU64::new(PLAYED as u64)));
+            assert!(set_scheduler(Some(plays.clone())).is_none());
+            assert_eq!(thread_id(), PLAYED);
+            plays.0.store(PLAYED as u64 + 1, Relaxed);
+            assert_eq!(thread_id(), PLAYED + 1);
+            plays.0.store(0, Relaxed);
+            assert_eq!(thread_id(), own);
+            plays.0.store(PLAYED as u64 + 2, Relaxed);
+            assert_eq!(thread_id(), PLAYED + 2);
+            set_scheduler(None);
+            assert_eq!(thread_id(), own);
+        }
+        // One that plays nobody changes nothing.
+        set_scheduler(Some(std::sync::Arc::new(Plays(AtomicU64::new(0)))));
+        assert_eq!(thread_id(), own);
+        set_scheduler(None);
+        // Asked for the first time while it is played.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let plays = std::sync::Arc::new(Plays(AtomicU64::new(PLAYED as u64)));
+                set_scheduler(Some(plays.clone()));
+                plays.0.store(0, Relaxed);
+                let own = thread_id();
+                plays.0.store(PLAYED as u64 + 5, Relaxed);
+                assert_eq!(thread_id(), PLAYED + 5);
+                set_scheduler(None);
+                assert_eq!(thread_id(), own);
+            });
+        });
     }
 }

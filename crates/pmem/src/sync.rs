@@ -14,7 +14,16 @@ pub trait Scheduler: Send + Sync {
 
     /// The running thread cannot go on before another one has run (it waits for a lock).
     fn blocked(&self);
+
+    /// Who the running thread is, if one thread of the system plays several; `None` while it is itself. Asked when the scheduler is
+    /// set, too: one that says `None` then is not asked again. Numbers from [`PLAYED`] on do not meet those of real threads.
+    fn thread(&self) -> Option<usize> {
+        None
+    }
 }
+
+/// First number for threads that a [`Scheduler`] plays.
+pub const PLAYED: usize = 1 << 20;
 
 thread_local! {
     static ACTIVE: Cell<bool> = const { Cell::new(false) };
@@ -24,6 +33,7 @@ thread_local! {
 /// Puts the calling thread under a scheduler, or takes it out; returns what was there before.
 pub fn set_scheduler(scheduler: Option<Arc<dyn Scheduler>>) -> Option<Arc<dyn Scheduler>> {
     ACTIVE.set(scheduler.is_some());
+    crate::stats::play(scheduler.as_ref().is_some_and(|s| s.thread().is_some()));
     SCHEDULER.replace(scheduler)
 }
 
@@ -33,6 +43,23 @@ pub fn switch_point() {
     if ACTIVE.get() {
         with_scheduler(|s| s.switch());
     }
+}
+
+/// Hands the processor on, because this thread cannot go on before another has run. False, and nothing done, outside of a scheduler.
+#[inline]
+pub fn wait_point() -> bool {
+    let scheduled = ACTIVE.get();
+    if scheduled {
+        with_scheduler(|s| s.blocked());
+    }
+    scheduled
+}
+
+/// The number of the thread that the scheduler plays right now, if it plays several.
+pub(crate) fn played_thread() -> Option<usize> {
+    let mut thread = None;
+    with_scheduler(|s| thread = s.thread());
+    thread
 }
 
 #[cold]
@@ -85,6 +112,11 @@ impl<T> Mutex<T> {
             }
             with_scheduler(|s| s.blocked());
         }
+    }
+
+    /// What the lock guarded.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
     }
 
     /// What the lock guards, without locking: `&mut` proves that nobody else has it.

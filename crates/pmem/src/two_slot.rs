@@ -5,18 +5,22 @@
 //! cell:  | slot 0 | slot 1 |
 //! ```
 //!
+//! The value of a [`TwoSlot`] begins with a word that says of which type the rest is.
+//!
 //! Invariant: while a slot is written, the other one is whole on media and holds the newest acknowledged value. So the update
 //! goes to the older slot, a new one does not start before the last one is drained, and at open the newer whole slot wins.
 //! Cost of an update: its lines and one barrier; of a mirrored one, twice that.
 
 use std::marker::PhantomData;
 
+use crate::Persist;
 use crate::area::Area;
 use crate::cpu::LINE;
 use crate::error::{Error, Result};
+use crate::flush::Moment;
 use crate::hash::SealKey;
-use crate::mapping::{Mapping, Moment};
-use crate::persist::{Persist, bytes_of, from_bytes};
+use crate::mapping::Mapping;
+use crate::persist::{bytes_of, from_bytes};
 use crate::sim::here;
 
 /// What the two slots said at open.
@@ -51,6 +55,7 @@ pub enum Twin {
 pub(crate) struct RawCell {
     offset: u64,
     value_len: u64,
+    stride: u64,
     key: SealKey,
     sequence: u64,
     current: u64,
@@ -58,6 +63,8 @@ pub(crate) struct RawCell {
     /// The other slot holds a torn update. Its seal is erased before the slot is written again: else the new update, torn too,
     /// could supply just the words the old one lacks, and an update that was already seen not to have happened would come back.
     torn: bool,
+    /// The medium does not return the other slot: a store into the mapping could end the process.
+    unreadable: bool,
 }
 
 impl RawCell {
@@ -71,7 +78,29 @@ impl RawCell {
     }
 
     pub(crate) fn new(offset: u64, value_len: u64, key: SealKey) -> Self {
-        Self { offset, value_len, key, sequence: 0, current: 1, in_flight: None, torn: false }
+        let stride = Self::stride(value_len);
+        Self {
+            offset,
+            value_len,
+            stride,
+            key,
+            sequence: 0,
+            current: 1,
+            in_flight: None,
+            torn: false,
+            unreadable: false,
+        }
+    }
+
+    /// A cell whose slots lie further apart.
+    pub(crate) fn with_stride(self, stride: u64) -> Self {
+        assert!(stride >= self.stride && stride.is_multiple_of(LINE), "slots overlap");
+        Self { stride, ..self }
+    }
+
+    /// First byte of a slot.
+    fn slot_at(&self, slot: u64) -> u64 {
+        self.offset + slot * self.stride
     }
 
     /// Reads both slots and remembers the winner; returns its value and how the other one looked.
@@ -85,26 +114,21 @@ impl RawCell {
     ///
     /// A slot that the medium does not return is not whole.
     pub(crate) fn load(&mut self, mapping: &Mapping, what: &'static str) -> Result<(Vec<u8>, Twin)> {
-        let slots = [self.read(mapping, what, 0)?, self.read(mapping, what, 1)?];
-        let winner = match &slots {
-            [Slot::Whole(a, _), Slot::Whole(b, _)] => u64::from(b > a),
-            [Slot::Whole(..), _] => 0,
-            [_, Slot::Whole(..)] => 1,
-            [Slot::Broken(found, expected), _] | [_, Slot::Broken(found, expected)] => {
-                return Err(Error::Damaged { what, offset: self.offset, found: *found, expected: *expected });
-            }
-            [Slot::Unwritten, Slot::Unwritten] => {
-                return Err(Error::Damaged { what, offset: self.offset, found: 0, expected: 1 });
-            }
+        let slots = (self.read(mapping, what, 0)?, self.read(mapping, what, 1)?);
+        let damaged = |found, expected| Err(Error::Damaged { what, offset: self.offset, found, expected });
+        let (winner, sequence, value, other) = match slots {
+            (Slot::Whole(a, value), other) if !matches!(other, Slot::Whole(b, _) if b > a) => (0, a, value, other),
+            (other, Slot::Whole(b, value)) => (1, b, value, other),
+            (Slot::Unreadable(error), _) | (_, Slot::Unreadable(error)) => return Err(error),
+            (Slot::Broken(found, expected), _) | (_, Slot::Broken(found, expected)) => return damaged(found, expected),
+            _ => return damaged(0, 1),
         };
-        let [a, b] = slots;
-        let (won, other) = if winner == 0 { (a, b) } else { (b, a) };
-        let Slot::Whole(sequence, value) = won else { unreachable!("the winner is whole") };
+        self.unreadable = matches!(other, Slot::Unreadable(_));
         let twin = match other {
             Slot::Whole(s, v) if s == sequence => {
                 if v != value {
                     // Two different values under one sequence number were never written by us.
-                    return Err(Error::Damaged { what, offset: self.offset, found: s, expected: sequence + 1 });
+                    return damaged(s, sequence + 1);
                 }
                 Twin::Equal
             }
@@ -112,7 +136,7 @@ impl RawCell {
             // Every update but the first has the one before it in the other slot.
             Slot::Unwritten if sequence > 1 => Twin::Broken,
             Slot::Unwritten => Twin::Unwritten,
-            Slot::Broken(..) => Twin::Broken,
+            Slot::Broken(..) | Slot::Unreadable(_) => Twin::Broken,
         };
         (self.sequence, self.current) = (sequence, winner);
         self.torn = twin == Twin::Broken;
@@ -122,11 +146,10 @@ impl RawCell {
     }
 
     fn read(&self, mapping: &Mapping, what: &'static str, slot: u64) -> Result<Slot> {
-        let stride = Self::stride(self.value_len);
-        let at = self.offset + slot * stride;
+        let at = self.slot_at(slot);
         let used = Self::padded(self.value_len) + 16;
         let base = match mapping.probe(what, at, used).and_then(|()| mapping.access(at, used, false)) {
-            Err(Error::Unreadable { .. }) => return Ok(Slot::Broken(0, 1)),
+            Err(error @ Error::Unreadable { .. }) => return Ok(Slot::Unreadable(error)),
             other => other?,
         };
         // SAFETY: `access` checked the range; the cell's owner holds `&self`, so nobody writes it.
@@ -160,10 +183,12 @@ impl RawCell {
     }
 
     /// Makes what was read at open the truth with the caller's next drain: the winner, which a cache may have kept from the media, is
-    /// flushed again (by this thread, whoever wrote it), and a torn slot loses its seal.
+    /// flushed again (by this thread, whoever wrote it), a torn slot loses its seal, and one that cannot be read is replaced.
     fn settle(&mut self, mapping: &Mapping) -> Result<()> {
-        let at = self.offset + self.current * Self::stride(self.value_len);
-        mapping.flush(at, Self::padded(self.value_len) + 16, here())?;
+        mapping.flush(self.slot_at(self.current), Self::padded(self.value_len) + 16, here())?;
+        if std::mem::take(&mut self.unreadable) {
+            mapping.replace(self.slot_at(1 - self.current), self.stride)?;
+        }
         if std::mem::take(&mut self.torn) {
             self.erase_seal(mapping, 1 - self.current)?;
         }
@@ -172,7 +197,7 @@ impl RawCell {
     }
 
     fn erase_seal(&self, mapping: &Mapping, slot: u64) -> Result<()> {
-        let seal_at = self.offset + slot * Self::stride(self.value_len) + Self::padded(self.value_len) + 8;
+        let seal_at = self.slot_at(slot) + Self::padded(self.value_len) + 8;
         let seal = mapping.access(seal_at, 8, true)?;
         // SAFETY: in bounds and aligned, since cells start on a line; `&self` is borrowed from the only owner's `&mut`.
         unsafe { seal.cast::<u64>().write(0) };
@@ -187,7 +212,7 @@ impl RawCell {
         // Of its slot: an older value that the medium puts over the newer one is not taken for it.
         let seal = self.key.seal(&image[..padded + 8]) ^ slot;
         image[padded + 8..].copy_from_slice(&seal.to_le_bytes());
-        let at = self.offset + slot * Self::stride(self.value_len);
+        let at = self.slot_at(slot);
         let base = mapping.access(at, image.len() as u64, true)?;
         // SAFETY: in bounds; `&mut self` is the only owner of the cell; `image` is ours.
         unsafe { base.as_ptr().copy_from_nonoverlapping(image.as_ptr(), image.len()) };
@@ -225,6 +250,7 @@ enum Slot {
     Unwritten,
     /// The seal found, and the one that would fit.
     Broken(u64, u64),
+    Unreadable(Error),
 }
 
 fn word(bytes: &[u8]) -> u64 {
@@ -233,7 +259,47 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// A value that is replaced in one piece, whatever happens.
+/// The value of a typed cell. Packed: values of any alignment follow the word at once.
+#[repr(C, packed)]
+#[derive(Clone, Copy, Persist)]
+struct Typed<T> {
+    layout: u64,
+    value: T,
+}
+
+impl<T: Persist> Typed<T> {
+    const BYTES: u64 = size_of::<Self>() as u64;
+    /// 32 bits of the layout's hash, and above them the bytes of the value: so a cell can be read whatever type was expected.
+    const LAYOUT: u64 = {
+        assert!(size_of::<T>() < 1 << 32, "a two-slot cell holds less than 4 GiB");
+        let hash = T::LAYOUT.hash;
+        (hash ^ hash >> 32) & 0xffff_ffff | (size_of::<T>() as u64) << 32
+    };
+
+    fn new(value: &T) -> Self {
+        Self { layout: Self::LAYOUT, value: *value }
+    }
+}
+
+/// The error for a whole cell of another type, if there is one at the start of the area.
+fn another_type(area: &Area, expected: u64, name: &str) -> Option<Error> {
+    let layout = word(area.bytes(0, 8).ok()?);
+    let len = (layout >> 32) + 8;
+    if layout == expected || 2 * RawCell::stride(len) > area.len() {
+        return None;
+    }
+    let mut cell = RawCell::new(area.offset(), len, area.pool().seal_key(area.offset()));
+    let (value, _) = cell.load(area.mapping(), WHAT).ok()?;
+    (word(&value) == layout).then(|| Error::WrongLayout {
+        what: "type of a two-slot cell",
+        found: format!("{layout:016x}"),
+        expected: format!("{name} ({expected:016x})"),
+    })
+}
+
+const WHAT: &str = "two-slot cell";
+
+/// A value that is replaced in one piece, whatever happens. Its type is stored with it: opening it as another is refused.
 ///
 /// ```
 /// # fn main() -> pmem::Result<()> {
@@ -256,10 +322,10 @@ pub struct TwoSlot<T> {
 
 impl<T: Persist> TwoSlot<T> {
     /// Bytes the cell needs.
-    pub const SIZE: u64 = 2 * RawCell::stride(size_of::<T>() as u64);
+    pub const SIZE: u64 = 2 * RawCell::stride(Typed::<T>::BYTES);
 
     fn cell(area: &Area) -> Result<RawCell> {
-        const { T::LAYOUT };
+        const { Typed::<T>::LAYOUT };
         if !area.offset().is_multiple_of(LINE) {
             return Err(Error::Unaligned { offset: area.offset(), align: LINE });
         }
@@ -268,7 +334,7 @@ impl<T: Persist> TwoSlot<T> {
             return Err(Error::OutOfBounds { at: 0, end: Self::SIZE, len: area.len() });
         }
         let key = area.pool().seal_key(area.offset());
-        Ok(RawCell::new(area.offset(), size_of::<T>() as u64, key))
+        Ok(RawCell::new(area.offset(), Typed::<T>::BYTES, key))
     }
 
     /// Makes a cell holding `value` at the start of `area`. One barrier.
@@ -279,7 +345,7 @@ impl<T: Persist> TwoSlot<T> {
         let mut cell = Self::cell(&area)?;
         area.bytes_mut(0, Self::SIZE as usize)?.fill(0);
         area.flush(0, Self::SIZE)?;
-        cell.update(area.mapping(), bytes_of(value))?;
+        cell.update(area.mapping(), bytes_of(&Typed::new(value)))?;
         Ok(Self { area, cell, value: *value, of: PhantomData })
     }
 
@@ -287,7 +353,7 @@ impl<T: Persist> TwoSlot<T> {
     /// returns, even if only a cache had kept it: one barrier after a crash, unless both copies are equal.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if neither copy is whole.
+    /// [`Error::Damaged`] if neither copy is whole; [`Error::WrongLayout`] if the value is of another type.
     pub fn open(area: Area) -> Result<(Self, Twin)> {
         let (mut cell, twin) = Self::open_unsettled(area)?;
         let pool = cell.area.pool();
@@ -301,13 +367,19 @@ impl<T: Persist> TwoSlot<T> {
 
     /// As [`open`](Self::open), but what was read may not be persistent before the caller's drain behind [`settle`](Self::settle).
     pub(crate) fn open_unsettled(area: Area) -> Result<(Self, Twin)> {
-        let mut cell = Self::cell(&area)?;
-        let (bytes, twin) = cell.load(area.mapping(), "two-slot cell")?;
-        let value = from_bytes(&bytes).ok_or(Error::Damaged {
-            what: "two-slot cell",
-            offset: area.offset(),
-            found: bytes.len() as u64,
-            expected: size_of::<T>() as u64,
+        let expected = const { Typed::<T>::LAYOUT };
+        let loaded = Self::cell(&area).and_then(|mut cell| Ok((cell.load(area.mapping(), WHAT)?, cell)));
+        let ((bytes, twin), cell) = loaded.map_err(|e| match e {
+            Error::Damaged { .. } | Error::OutOfBounds { .. } => {
+                another_type(&area, expected, std::any::type_name::<T>()).unwrap_or(e)
+            }
+            other => other,
+        })?;
+        let value = from_bytes(&bytes).filter(|v: &Typed<T>| v.layout == expected).map(|v| v.value);
+        let value = value.ok_or_else(|| {
+            let offset = area.offset();
+            let damaged = Error::Damaged { what: WHAT, offset, found: word(&bytes), expected };
+            another_type(&area, expected, std::any::type_name::<T>()).unwrap_or(damaged)
         })?;
         Ok((Self { area, cell, value, of: PhantomData }, twin))
     }
@@ -322,7 +394,7 @@ impl<T: Persist> TwoSlot<T> {
     /// # Errors
     /// Those of a drain.
     pub fn update(&mut self, value: &T) -> Result<()> {
-        self.cell.update(self.area.mapping(), bytes_of(value))?;
+        self.cell.update(self.area.mapping(), bytes_of(&Typed::new(value)))?;
         self.value = *value;
         Ok(())
     }
@@ -332,7 +404,7 @@ impl<T: Persist> TwoSlot<T> {
     /// # Errors
     /// Those of a drain.
     pub fn update_mirrored(&mut self, value: &T) -> Result<()> {
-        self.cell.update_mirrored(self.area.mapping(), bytes_of(value))?;
+        self.cell.update_mirrored(self.area.mapping(), bytes_of(&Typed::new(value)))?;
         self.value = *value;
         Ok(())
     }
@@ -343,7 +415,7 @@ impl<T: Persist> TwoSlot<T> {
     /// # Errors
     /// Those of a flush.
     pub fn stage(&mut self, value: &T) -> Result<Moment> {
-        let moment = self.cell.stage(self.area.mapping(), bytes_of(value))?;
+        let moment = self.cell.stage(self.area.mapping(), bytes_of(&Typed::new(value)))?;
         self.value = *value;
         Ok(moment)
     }

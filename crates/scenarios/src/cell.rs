@@ -2,10 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
+use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation, Witness};
 use pmem::{Options, Pool, TwoSlot};
-
-use crate::witness::Witness;
 
 /// The number of the update, and a word that proves it. Small, so that every way to tear two updates on top of each other is explored.
 type Value = [u64; 2];

@@ -4,10 +4,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
+use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation, Witness};
 use pmem::{Options, Pool, Position, Ring, Tail};
-
-use crate::witness::Witness;
 
 const RING: u64 = 1 << 10;
 /// Records appended by the check itself, after it has looked, have numbers from here on.

@@ -8,19 +8,21 @@
 mod cell;
 pub mod damage;
 mod directory;
+pub mod heap;
 mod journal;
 mod objects;
 mod resize;
 mod sealed;
-mod witness;
 
 pub use cell::Cell;
 pub use directory::Directory;
+pub use heap::Cells;
 pub use journal::Journal;
 pub use objects::ObjectTable;
 pub use resize::Resize;
 pub use sealed::Sealed;
 
+use ::heap::Policy;
 use crash::{Config, MutationReport, Report};
 
 /// A built-in scenario, by name.
@@ -30,6 +32,7 @@ pub struct Named {
     /// What it holds recovery to.
     pub promise: &'static str,
     run: fn(&Config) -> Report,
+    run_failing_drains: fn(&Config, u64) -> Vec<Report>,
     mutate: fn(&Config) -> MutationReport,
 }
 
@@ -37,6 +40,11 @@ impl Named {
     /// Explores it.
     pub fn run(&self, config: &Config) -> Report {
         (self.run)(config)
+    }
+
+    /// Explores it once for each of its drains, which fails: at most `most` times.
+    pub fn run_failing_drains(&self, config: &Config, most: u64) -> Vec<Report> {
+        (self.run_failing_drains)(config, most)
     }
 
     /// Leaves each of its barriers out in turn.
@@ -51,6 +59,7 @@ macro_rules! named {
             name: $name,
             promise: $promise,
             run: |config| crash::run($scenario, config),
+            run_failing_drains: |config, most| crash::run_failing_drains($scenario, config, most),
             mutate: |config| crash::mutate($scenario, config),
         }),*]
     };
@@ -65,4 +74,9 @@ pub const ALL: &[Named] = named! {
     "resize", Resize, "what was stored before a growth or a shrink survives both, and so does what was stored after";
     "objects", ObjectTable::new(1), "every published object is there with its contents, and nothing else is allocated";
     "objects-2", ObjectTable::new(2), "the same with two threads";
+    "heap-inplace", Cells::new("heap-inplace", Policy::InPlace, 1), "acknowledged transactions are there, others whole or not at all, no block is lost or shared";
+    "heap-inplace-2", Cells::new("heap-inplace-2", Policy::InPlace, 2), "the same with two threads";
+    "heap-undo", Cells::new("heap-undo", Policy::Undo, 1), "the same, rolled back from old bytes in a log";
+    "heap-undo-2", Cells::new("heap-undo-2", Policy::Undo, 2), "the same with two threads";
+    "heap-none", Cells::new("heap-none", Policy::None, 1), "every word is as acknowledged, or of a transaction in doubt";
 };

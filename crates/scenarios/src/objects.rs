@@ -4,10 +4,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
+use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation, Witness};
 use pmem::{Action, HeapOptions, Objects, ObjectsOptions, Options, PPtr, Persist, Pool, Session};
-
-use crate::witness::Witness;
 
 const SLOTS: usize = 6;
 

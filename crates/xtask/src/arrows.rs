@@ -27,7 +27,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Tools: nothing above this line links them.
     ("crash", &["pmem"]),
     ("scenarios", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv", "chain", "crash"]),
-    ("bench", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv", "chain", "server"]),
+    ("peers", &[]),
+    ("bench", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv", "chain", "server", "peers"]),
+    ("demo", &["pmem", "tx", "heap", "eaw", "mvcc", "structures", "bench"]),
     ("xtask", &[]),
     // The facade and command.
     (
@@ -47,8 +49,11 @@ const LAYERS: &[(&str, &[&str])] = &[
             "crash",
             "scenarios",
             "bench",
+            "demo",
         ],
     ),
+    // Tests what a program with the facade alone can do.
+    ("cairn-user", &["cairn"]),
 ];
 
 /// What tests of any crate but those of [`BELOW_TESTS`] may link beside what the crate itself does.
@@ -132,6 +137,8 @@ mod tests {
             ("crash", "bench"),
             ("pmem", "build:bench"),
             ("server", "cairn"),
+            ("heap", "peers"),
+            ("cairn", "peers"),
         ] {
             let target = to.split_once(':').map_or(to, |(_, name)| name);
             let found = violations(vec![member(from, &[to]), member(target, &[])]);
@@ -159,8 +166,11 @@ mod tests {
             for target in *below {
                 let place = LAYERS.iter().position(|(layer, _)| layer == target);
                 assert!(place.is_some_and(|place| place < index), "{name} -> {target}");
-                let product = !["crash", "scenarios", "bench", "xtask", "cairn"].contains(name);
-                assert!(!(product && ["crash", "scenarios", "bench"].contains(target)), "{name} -> {target}");
+                let product = !["crash", "scenarios", "peers", "bench", "demo", "xtask", "cairn"].contains(name);
+                assert!(
+                    !(product && ["crash", "scenarios", "peers", "bench", "demo"].contains(target)),
+                    "{name} -> {target}"
+                );
             }
         }
     }

@@ -1,8 +1,9 @@
 //! What allocation adds to the transactions that carry it.
 //!
-//! One operation is a pair of transactions, each a sealed record and its barrier: the first fills 128 bytes, the second does not. In the
-//! other side they also allocate and free a block: reserve, intent in the record, and the bits in batches of 16 pairs, as engines
-//! settle. The difference is the price of an allocation and a free; neither has a barrier of its own.
+//! One operation is a pair of transactions, each a sealed record and its barrier: the first fills 128 bytes and puts a block into a table of
+//! 1000, the second takes another one out. Without allocation the block is the one that was taken out before; with it, it is reserved, and
+//! the other freed: intents are kept until 16 pairs are settled together, as engines do, bits are stored and flushed, blocks released.
+//! The difference is the price of an allocation and a free; neither has a barrier of its own.
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use crate::{Result, Side};
 const SETTLE: usize = 16;
 const BLOCK_BYTES: u64 = 128;
 const RING_BYTES: u64 = 1 << 20;
+const HEAP_BYTES: u64 = 2 << 20;
 /// Blocks that live at any time, per thread.
 const LIVE: usize = 1000;
 
@@ -24,14 +26,16 @@ const LIVE: usize = 1000;
 /// # Errors
 /// Those of the pool.
 pub fn sides(pool: &Pool, dir: &std::path::Path) -> Result<Vec<Side<'static>>> {
-    let heap = Arc::new(Allocator::create(pool, "alloc-pair", 16 << 20, HeapOptions::default())?);
     let mut sides = Vec::new();
     for threads in [1, 2, 4] {
-        for (op, with) in [("commit pair", None), ("commit pair with alloc+free", Some(&heap))] {
+        for (op, allocates) in [("commit pair", false), ("commit pair with alloc+free", true)] {
+            let side = format!("{}{threads}", if allocates { "a" } else { "b" });
+            // Of its own, so that the sides do not scatter each other's blocks.
+            let heap = Allocator::create(pool, &format!("heap-{side}"), HEAP_BYTES, HeapOptions::default())?;
+            let heap = Arc::new(heap);
             let mut carriers = Vec::new();
             for thread in 0..threads {
-                let name = format!("{}{threads}-{thread}", if with.is_some() { "a" } else { "b" });
-                carriers.push(Carrier::new(pool, &name, with.cloned())?);
+                carriers.push(Carrier::new(pool, &format!("{side}-{thread}"), &heap, allocates)?);
             }
             let work = move |batch: u64| {
                 let share = batch.div_ceil(threads as u64);
@@ -50,9 +54,12 @@ struct Carrier {
     ring: Ring,
     data: Area,
     at: u64,
-    heap: Option<Arc<Allocator>>,
+    heap: Arc<Allocator>,
+    allocates: bool,
     live: Vec<Block>,
-    oldest: usize,
+    /// Taken out last: the next to be put in, where nothing is allocated.
+    spare: Block,
+    random: u64,
     unsettled: Vec<Intent>,
     freed: Vec<Block>,
     /// Settled, not yet behind a barrier: records through here, and blocks that can be handed out again then.
@@ -62,66 +69,61 @@ struct Carrier {
 }
 
 impl Carrier {
-    fn new(pool: &Pool, name: &str, heap: Option<Arc<Allocator>>) -> Result<Self> {
+    fn new(pool: &Pool, name: &str, heap: &Arc<Allocator>, allocates: bool) -> Result<Self> {
         let ring = Ring::create(pool.add_region(&format!("ring-{name}"), RING_BYTES)?.into_area()?)?;
         let mut data = pool.add_region(&format!("data-{name}"), RING_BYTES)?.into_area()?;
         let _ = data.clear()?;
-        let (live, freed, unsettled) = (Vec::new(), Vec::new(), Vec::new());
         let mut carrier = Self {
             pool: pool.clone(),
             ring,
             data,
             at: 0,
-            heap,
-            live,
-            oldest: 0,
-            unsettled,
-            freed,
+            heap: Arc::clone(heap),
+            allocates,
+            live: Vec::new(),
+            spare: heap.reserve(BLOCK_BYTES, 8)?,
+            random: 1,
+            unsettled: Vec::new(),
+            freed: Vec::new(),
             settled: None,
             released: Vec::new(),
             lines: FlushSet::default(),
         };
-        if let Some(heap) = carrier.heap.clone() {
-            for _ in 0..LIVE {
-                let block = heap.reserve(BLOCK_BYTES, 8)?;
-                carrier.unsettled.push(Intent::alloc(&block));
-                carrier.live.push(block);
-            }
+        for _ in 0..LIVE {
+            let block = heap.reserve(BLOCK_BYTES, 8)?;
+            carrier.unsettled.push(Intent::alloc(&block));
+            carrier.live.push(block);
         }
         carrier.settle()?;
         Ok(carrier)
     }
 
-    fn reserve(&self) -> Result<Block> {
-        match &self.heap {
-            Some(heap) => Ok(heap.reserve(BLOCK_BYTES, 8)?),
-            None => Err(pmem::Error::HeapFull { bytes: BLOCK_BYTES }.into()),
-        }
-    }
-
     fn pair(&mut self) -> Result<()> {
+        let block = if self.allocates { self.heap.reserve(BLOCK_BYTES, 8)? } else { self.spare };
         self.at = (self.at + BLOCK_BYTES) % RING_BYTES;
         self.data.bytes_mut(self.at, BLOCK_BYTES as usize)?.fill(self.at as u8);
-        if self.heap.is_none() {
-            let _ = self.data.flush(self.at, BLOCK_BYTES)?;
-            self.commit(&[0; 16])?;
-            self.commit(&[0; 16])?;
+        let _ = self.data.flush(self.at, BLOCK_BYTES)?;
+        let intent = Intent::alloc(&block);
+        self.commit(&intent)?;
+        if self.allocates {
+            self.unsettled.push(intent);
+        }
+        // By chance: neighbours, taken together, are not freed together.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let victim = (self.random % LIVE as u64) as usize;
+        let old = std::mem::replace(&mut self.live[victim], block);
+        if self.allocates {
+            self.heap.begin_free(&old)?;
+        }
+        let intent = Intent::free(&old);
+        self.commit(&intent)?;
+        if !self.allocates {
+            self.spare = old;
             self.settled = Some(self.ring.durable());
             return Ok(());
         }
-        let block = self.reserve()?;
-        let intent = Intent::alloc(&block);
-        let _ = self.data.flush(self.at, BLOCK_BYTES)?;
-        self.commit(bytes_of(&intent))?;
-        self.unsettled.push(intent);
-        // Not the oldest block every time: its neighbours would go with it.
-        self.oldest = (self.oldest + 617) % LIVE;
-        let old = std::mem::replace(&mut self.live[self.oldest], block);
-        if let Some(heap) = &self.heap {
-            heap.begin_free(&old)?;
-        }
-        let intent = Intent::free(&old);
-        self.commit(bytes_of(&intent))?;
         self.unsettled.push(intent);
         self.freed.push(old);
         if self.freed.len() == SETTLE { self.settle() } else { Ok(()) }
@@ -129,9 +131,8 @@ impl Carrier {
 
     /// Carries the intents of the last pairs out; their lines go with the next commit's barrier.
     fn settle(&mut self) -> Result<()> {
-        let Some(heap) = &self.heap else { return Ok(()) };
         for intent in self.unsettled.drain(..) {
-            heap.apply(&intent, &mut self.lines)?;
+            self.heap.apply(&intent, &mut self.lines)?;
         }
         self.settled = Some(self.ring.durable());
         self.released.append(&mut self.freed);
@@ -139,15 +140,13 @@ impl Carrier {
     }
 
     /// A transaction's record and its barrier; behind it what was settled before may be forgotten.
-    fn commit(&mut self, intent: &[u8]) -> Result<()> {
-        self.ring.append(&[intent, &[7; 16]])?;
+    fn commit(&mut self, intent: &Intent) -> Result<()> {
+        self.ring.append(&[bytes_of(intent), &[7; 16]])?;
         self.pool.flush_set(&mut self.lines)?;
         self.ring.force()?;
         if let Some(settled) = self.settled.take() {
             self.ring.retire(settled);
-            if let Some(heap) = &self.heap {
-                self.released.drain(..).try_for_each(|block| heap.release(block))?;
-            }
+            self.released.drain(..).try_for_each(|block| self.heap.release(block))?;
         }
         Ok(())
     }

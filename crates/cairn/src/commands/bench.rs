@@ -1,16 +1,32 @@
 //! `cairn bench`.
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use bench::Plan;
+use bench::engines::{Structure, environment};
+use bench::experiments::{Alloc, Dependent, Overwrite, Set, WorstCase, YcsbRun};
 use bench::limits::Limits;
+use bench::workload::Trace;
+use bench::{Contest, Plan, Row, Watch};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Outcome, open_output};
-use crate::args;
+use crate::args::{self, Bench, Compare};
 use crate::failure::Failure;
 
-/// `cairn bench limits`.
-pub fn limits(args: &args::Limits) -> Outcome {
+pub fn run(experiment: &Bench) -> Outcome {
+    match experiment {
+        Bench::Limits(args) => limits(args),
+        Bench::TxOverwrite(args) => overwrite(args),
+        Bench::TxAlloc(args) => alloc(args),
+        Bench::Ycsb(args) => ycsb(args),
+        Bench::Dependent(args) => dependent(args),
+        Bench::WorstCase(args) => worst_case(args),
+    }
+}
+
+fn limits(args: &args::Limits) -> Outcome {
     let plan = if args.quick { Plan::quick() } else { Plan::full() };
     let mut limits = Limits::here(plan);
     if !args.dir.is_empty() {
@@ -29,4 +45,170 @@ pub fn limits(args: &args::Limits) -> Outcome {
         println!("{}", bench::table(&rows));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn overwrite(args: &args::Overwrite) -> Outcome {
+    let quick = args.compare.quick;
+    let mut what = Overwrite::default();
+    if quick {
+        (what.bytes, what.sets) = (vec![64, 1024], vec![Set::Hot]);
+    }
+    choose(&mut what.objects, &args.objects);
+    choose(&mut what.bytes, &args.bytes);
+    choose(&mut what.sets, &args.set);
+    compare(&args.compare, |contest, watch| what.measure(contest, watch))
+}
+
+fn alloc(args: &args::Alloc) -> Outcome {
+    let mut what = Alloc::default();
+    if args.compare.quick {
+        what.bytes = vec![128];
+    }
+    choose(&mut what.bytes, &args.bytes);
+    compare(&args.compare, |contest, watch| what.measure(contest, watch))
+}
+
+fn ycsb(args: &args::Ycsb) -> Outcome {
+    let mut what = YcsbRun {
+        key_bytes: args.key_bytes,
+        value_bytes: args.value_bytes,
+        distribution: args.distribution,
+        ..YcsbRun::default()
+    };
+    if args.compare.quick {
+        what.keys = QUICK_KEYS;
+    }
+    what.keys = args.keys.unwrap_or(what.keys);
+    if let Some(path) = &args.trace {
+        what.trace = Some((path.display().to_string(), Trace::read(path)?));
+        what.structures = vec![Structure::BTree];
+    }
+    choose(&mut what.workloads, &args.workload);
+    choose(&mut what.structures, &args.structure);
+    compare(&args.compare, |contest, watch| what.measure(contest, watch))
+}
+
+fn dependent(args: &args::Dependent) -> Outcome {
+    let mut what = Dependent::default();
+    if args.compare.quick {
+        what.keys = QUICK_KEYS;
+    }
+    what.keys = args.keys.unwrap_or(what.keys);
+    choose(&mut what.structures, &args.structure);
+    compare(&args.compare, |contest, watch| what.measure(contest, watch))
+}
+
+fn worst_case(args: &args::WorstCase) -> Outcome {
+    let mut what = WorstCase::default();
+    if args.compare.quick {
+        what.bytes = vec![64, 1024];
+    }
+    choose(&mut what.bytes, &args.bytes);
+    compare(&args.compare, |contest, watch| what.measure(contest, watch))
+}
+
+const QUICK_KEYS: u64 = 5_000;
+
+/// What was asked for instead of the default, if anything was.
+fn choose<T: Clone>(default: &mut Vec<T>, asked: &[T]) {
+    if !asked.is_empty() {
+        *default = asked.to_vec();
+    }
+}
+
+/// What all comparisons have in common: who, where, and what becomes of the rows.
+fn compare(args: &Compare, measure: impl FnOnce(&Contest, &dyn Watch) -> bench::Result<Vec<Row>>) -> Outcome {
+    let mut contest = Contest::here(if args.quick { Plan::quick() } else { Plan::full() });
+    contest.who = args.engine.iter().chain(&args.peer).copied().collect();
+    contest.threads.clone_from(&args.threads);
+    (contest.baseline, contest.seed) = (args.baseline, args.seed);
+    if let Some(dir) = &args.dir {
+        contest.dir.clone_from(dir);
+    }
+    contest.plan.rounds = args.rounds.unwrap_or(contest.plan.rounds);
+    contest.plan.batch_time = args.round_ms.map_or(contest.plan.batch_time, Duration::from_millis);
+    if let Some(stranger) = args.baseline.filter(|who| !contest.who.contains(who)) {
+        return Err(Failure::new(
+            format!("--baseline {stranger}: it does not take part"),
+            "name it with --engine or --peer too",
+        ));
+    }
+    restart_with_environment(&contest)?;
+
+    let mut json = open_output(args.json.as_deref())?;
+    let bar = Bar::new();
+    let rows = measure(&contest, &bar)?;
+    bar.0.finish_and_clear();
+    if let Some((path, out)) = &mut json {
+        bench::write_json(&rows, out).map_err(|error| Failure::file("write", path, &error))?;
+    }
+    let quiet = args.json.as_deref() == Some("-".as_ref());
+    if !quiet {
+        print(&rows);
+    }
+    if let Some(dir) = &args.plot {
+        for path in bench::plot::plot(&rows, dir)? {
+            if !quiet {
+                println!("{}", path.display());
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(rows: &[Row]) {
+    println!("{}", bench::comparison(rows));
+    let mut said: Vec<(&str, &str)> = Vec::new();
+    for row in rows {
+        let Some(domain) = row.domain.as_deref().filter(|_| row.missing.is_none()) else { continue };
+        if !said.contains(&(&row.engine, domain)) {
+            said.push((&row.engine, domain));
+        }
+    }
+    let said: Vec<String> = said.iter().map(|(engine, domain)| format!("{engine} {domain}")).collect();
+    println!("persistence domain: {}", said.join(", "));
+    if let Some(row) = rows.iter().find(|row| row.missing.is_none()) {
+        println!("machine: {}; {} rounds", row.machine, row.rounds);
+    }
+}
+
+/// Some peers read the environment before `main`, or once for all: begins again with what they need to flush cache lines where our pools do.
+fn restart_with_environment(contest: &Contest) -> Result<(), Failure> {
+    use std::os::unix::process::CommandExt as _;
+    for who in &contest.who {
+        if let Some((name, value)) = environment(*who, &contest.dir)? {
+            let own = std::env::current_exe().unwrap_or_else(|_| Path::new("/proc/self/exe").to_owned());
+            let error = std::process::Command::new(own).args(std::env::args_os().skip(1)).env(name, value).exec();
+            return Err(Failure::new(
+                format!("starting again failed: {error}"),
+                format!("set {name}={value} yourself"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Progress on the terminal, if there is one.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Self {
+        let bar = ProgressBar::new(0);
+        if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} rounds, {eta} left") {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+}
+
+impl Watch for Bar {
+    fn begin(&self, what: &str, steps: u64) {
+        self.0.set_message(what.to_owned());
+        self.0.set_length(steps);
+        self.0.tick();
+    }
+
+    fn step(&self) {
+        self.0.inc(1);
+    }
 }

@@ -1,4 +1,4 @@
-//! `cairn bench limits`.
+//! `cairn bench`.
 
 use std::fs;
 
@@ -43,4 +43,101 @@ fn a_directory_that_is_not_there() {
     let run = cairn(dir.path(), "bench limits --quick --json gone/rows.json");
     assert_eq!(run.code, 2, "{run:?}");
     assert!(run.failure().0.contains("gone/rows.json"), "{run:?}");
+}
+
+/// The rows of a run, and the run.
+fn rows_of(dir: &std::path::Path, line: &str) -> Vec<Value> {
+    let run = cairn(dir, &format!("{line} --json -"));
+    assert_eq!(run.code, 0, "{run:?}");
+    run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// In memory, if there is some: a barrier on a disk takes thousands of times as long as one of memory.
+fn temp_in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| temp())
+}
+
+#[test]
+fn engines_are_compared_in_every_experiment() {
+    let dir = temp_in_memory();
+    for (line, params) in [
+        ("tx-overwrite --objects 4 --bytes 64", vec!["objects", "bytes", "set"]),
+        ("tx-alloc", vec!["op", "bytes"]),
+        ("ycsb --workload a --keys 500", vec!["workload", "keys", "key_bytes", "value_bytes", "distribution"]),
+        ("dependent --keys 500", vec!["arrival", "writers", "op"]),
+        ("worst-case --bytes 64", vec!["bytes", "object"]),
+    ] {
+        let rows = rows_of(dir.path(), &format!("bench {line} --quick --dir . --engine none,inplace --threads 2"));
+        let name = line.split(' ').next().unwrap();
+        assert!(rows.len() >= 2 && rows.len().is_multiple_of(2), "{name}: {} rows", rows.len());
+        for pair in rows.chunks(2) {
+            assert_eq!((&pair[0]["engine"], &pair[1]["engine"]), (&Value::from("none"), &Value::from("inplace")));
+            for row in pair {
+                assert_eq!((&row["experiment"], &row["threads"]), (&Value::from(name), &Value::from(2)));
+                assert!(params.iter().all(|param| row["params"].get(param).is_some()), "{row}");
+                assert!(row["ops"].as_u64() > Some(0), "{row}");
+                // A pair of transactions has no latency of its own.
+                assert_eq!(row["p99_ns"].is_number(), row["params"]["op"] != "pair", "{row}");
+                assert!(row["barriers_per_op"].is_number() && row["baseline"] == "none", "{row}");
+                assert!(row["ratio"]["median"].as_f64() > Some(0.0), "{row}");
+            }
+        }
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the pools are gone");
+}
+
+#[test]
+fn tables_and_plots() {
+    let dir = temp_in_memory();
+    let run = cairn(dir.path(), "bench worst-case --quick --dir . --bytes 64 --threads 1 --plot plots");
+    assert_eq!(run.code, 0, "{run:?}");
+    for what in [
+        "x none",
+        "undo",
+        "inplace",
+        "worst-case: bytes=64 object=own threads=1",
+        "machine:",
+        "plots/worst-case-t1.svg",
+    ] {
+        assert!(run.out.contains(what), "{what}: {run:?}");
+    }
+    assert!(fs::read_to_string(dir.path().join("plots/worst-case-t1.svg")).unwrap().contains("inplace"));
+}
+
+/// In the table and in the rows: never silently.
+#[cfg(not(feature = "peers"))]
+#[test]
+fn a_peer_that_is_not_there_is_reported() {
+    let dir = temp();
+    let line = "bench tx-alloc --quick --dir . --engine reference --peer pmemobj --threads 1";
+    let run = cairn(dir.path(), line);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.out.contains("pmemobj is missing: not in this build: make setup-peers"), "{run:?}");
+    let rows = rows_of(dir.path(), line);
+    let missing: Vec<_> = rows.iter().filter(|row| row["engine"] == "pmemobj").collect();
+    assert!(missing.len() == 3 && missing.iter().all(|row| row["missing"].is_string() && row["ops"] == 0), "{rows:?}");
+}
+
+#[cfg(feature = "peers")]
+#[test]
+fn the_peer_takes_part() {
+    let dir = temp();
+    let line = "bench ycsb --quick --dir /dev/shm --keys 500 --engine none --peer pmemobj --threads 2";
+    let rows = rows_of(dir.path(), line);
+    assert_eq!(rows.len(), 24);
+    for row in rows.iter().filter(|row| row["missing"].is_null()) {
+        assert_eq!((&row["baseline"], &row["domain"]), (&Value::from("pmemobj"), &Value::from("emulated")), "{row}");
+    }
+}
+
+#[test]
+fn a_trace_is_replayed() {
+    let dir = temp_in_memory();
+    fs::write(dir.path().join("good"), "put a 100\nget a\nscan a 3 # all\ndelete a\n").unwrap();
+    fs::write(dir.path().join("bad"), "put a 100\nput b\n").unwrap();
+    let rows = rows_of(dir.path(), "bench ycsb --quick --dir . --trace good --threads 1 --engine undo");
+    assert_eq!((rows.len(), &rows[0]["params"]["trace"]), (1, &Value::from("good")));
+    let run = cairn(dir.path(), "bench ycsb --quick --dir . --trace bad");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.failure().0.contains("bad:2: how many bytes?"), "{run:?}");
 }

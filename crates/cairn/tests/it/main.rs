@@ -6,6 +6,8 @@ mod bench;
 mod check;
 mod crash;
 mod create;
+mod demo;
+mod examples;
 mod usage;
 
 use std::path::Path;

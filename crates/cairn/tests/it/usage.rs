@@ -5,7 +5,11 @@ use super::{cairn, temp};
 #[test]
 fn help_explains_itself() {
     let dir = temp();
-    for command in ["", "create", "info", "check", "bench limits", "crash"] {
+    let experiments =
+        ["limits", "tx-overwrite", "tx-alloc", "ycsb", "dependent", "worst-case"].map(|name| format!("bench {name}"));
+    for command in
+        ["", "create", "info", "check", "crash", "demo"].into_iter().chain(experiments.iter().map(String::as_str))
+    {
         let run = cairn(dir.path(), &format!("{command} --help"));
         assert_eq!(run.code, 0, "{run:?}");
         let wanted = if command.is_empty() { "Exit codes:" } else { "Examples:" };
@@ -27,7 +31,20 @@ fn wrong_usage_is_exit_code_2() {
         "create p --nvm-latency fast=1",
         "bench",
         "bench nonsense",
+        "bench ycsb --engine nonsense",
+        "bench ycsb --engine pmemobj",
+        "bench ycsb --peer undo",
+        "bench ycsb --threads 0",
+        "bench ycsb --workload G",
+        "bench ycsb --key-bytes 3 --quick",
+        "bench ycsb --trace t --workload A",
+        "bench tx-overwrite --engine undo --baseline none",
+        "bench tx-overwrite --bytes 0 --quick",
+        "bench tx-alloc --bytes 4 --quick",
         "crash --depth 0",
+        "demo --policy redo",
+        "demo --seconds 0",
+        "demo --keys 5 --trace t",
         "crash --budget 0",
         "crash --jobs 0",
         "crash --list --mutate",

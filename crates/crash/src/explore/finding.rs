@@ -1,16 +1,13 @@
 //! From an image that fails to a finding that can be understood: the fewest lost words, the fewest crashes, the place.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Explorer, Level};
+use super::{Explorer, Here};
 use crate::decide::Policy;
-use crate::image::{Image, mix_pair};
-use crate::oracle::History;
+use crate::image::mix_pair;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
-use crate::sim::Sim;
 use crate::violation::{CrashPoint, Violation, branches, lost_words, stack};
 use crate::walk::Walk;
 
@@ -18,16 +15,9 @@ use crate::walk::Walk;
 const MINIMISE_MAX: usize = 256;
 
 impl<S: Scenario> Explorer<S> {
-    /// Looks for an image with fewer lost words that shows a violation too, and leaves it in `child`.
-    pub(super) fn minimise(
-        &self,
-        depth: usize,
-        child: &Arc<Sim>,
-        level: &mut Level<S::State>,
-        found: Violation,
-        history: &History<S::Effect>,
-    ) -> Violation {
-        let choices = child.choices();
+    /// Looks for an image with fewer lost words that shows a violation too, and leaves it in `here.child`.
+    pub(super) fn minimise(&self, here: &mut Here<'_, S>, found: Violation) -> Violation {
+        let choices = here.child.choices();
         let mut kept: BTreeMap<u32, u32> =
             choices.iter().filter(|c| c.option != c.newest).map(|c| (c.unit, c.option)).collect();
         let was = self.shallow.swap(true, Relaxed);
@@ -35,16 +25,15 @@ impl<S: Scenario> Explorer<S> {
         for unit in kept.keys().copied().take(MINIMISE_MAX).collect::<Vec<_>>() {
             let mut fewer = kept.clone();
             fewer.remove(&unit);
-            level.stable.clear();
-            if let Err(again) = self.leaf(depth, child, level, Policy::Fixed(fewer.clone()), history) {
+            here.level.stable.clear();
+            if let Err(again) = self.leaf(here, Policy::Fixed(fewer.clone())) {
                 (kept, violation) = (fewer, again);
             }
         }
-        level.stable.clear();
-        if self.leaf(depth, child, level, Policy::Fixed(kept), history).is_ok() {
-            let script = choices.iter().map(|c| c.option).collect();
-            level.stable.clear();
-            violation = self.leaf(depth, child, level, Policy::Script(script), history).err().unwrap_or(found);
+        here.level.stable.clear();
+        if self.leaf(here, Policy::Fixed(kept)).is_ok() {
+            here.level.stable.clear();
+            violation = self.leaf(here, Policy::Script(choices)).err().unwrap_or(found);
         }
         self.shallow.store(was, Relaxed);
         violation
@@ -69,41 +58,31 @@ impl<S: Scenario> Explorer<S> {
     }
 
     /// One crash is understood more easily than two: reports one of this crash point alone, if there is any, else the nested one.
-    #[expect(clippy::too_many_arguments, reason = "what a crash point has, handed on once")]
-    pub(super) fn report_simplest(
-        &self,
-        sim: &Sim,
-        crash: &Image,
-        child: &Arc<Sim>,
-        level: &mut Level<S::State>,
-        nested: Violation,
-        budget: u64,
-        number: u64,
-        history: &History<S::Effect>,
-    ) {
+    pub(super) fn report_simplest(&self, here: &mut Here<'_, S>, nested: Violation, budget: u64) {
         let was = self.shallow.swap(true, Relaxed);
-        let mut walk = Walk::new(budget, mix_pair(self.config.seed, number));
+        let mut walk = Walk::new(budget, mix_pair(self.config.seed, here.number));
         let mut taken = Vec::new();
         let mut simple = None;
         while let Some(policy) = walk.next(&taken)
             && simple.is_none()
         {
-            simple = self.leaf(1, child, level, policy, history).err();
-            taken = child.choices();
+            simple = self.leaf(here, policy).err();
+            taken = here.child.choices();
         }
         self.shallow.store(was, Relaxed);
         match simple {
             Some(violation) => {
-                let violation = self.minimise(1, child, level, violation, history);
+                let violation = self.minimise(here, violation);
                 self.locate(1, violation);
             }
-            None => self.simplest_kill(sim, crash, child, level, nested, history),
+            None => self.simplest_kill(here, nested),
         }
     }
 
     /// Images on which everything arrived, or nothing that was not drained, and the medium has a fault where recovery reads. (The second
     /// tells whether what was acknowledged relies on one copy alone.)
-    pub(super) fn plant_faults(&self, child: &Arc<Sim>, program: &Sim, number: u64, history: &History<S::Effect>) {
+    pub(super) fn plant_faults(&self, here: &Here<'_, S>) {
+        let (child, history) = (here.child, here.history);
         let was = self.shallow.swap(true, Relaxed);
         child.reset(Policy::New);
         child.record_reads();
@@ -111,10 +90,10 @@ impl<S: Scenario> Explorer<S> {
             Ok(_) => std::mem::take(&mut child.state.lock().reads),
             Err(_) => Vec::new(),
         };
-        let mut rng = Rng::seeded(mix_pair(self.config.seed ^ 0xFA17, number));
+        let mut rng = Rng::seeded(mix_pair(self.config.seed ^ 0xFA17, here.number));
         for attempt in 0..if reads.is_empty() { 0 } else { self.config.faults } {
             child.reset(if attempt % 2 == 0 { Policy::New } else { Policy::Old });
-            let Some(fault) = crate::fault::plant(child, program, &reads, &self.config.fault_kinds, &mut rng) else {
+            let Some(fault) = crate::fault::plant(child, here.sim, &reads, &self.config.fault_kinds, &mut rng) else {
                 continue;
             };
             let result = self.recover(child, history);

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::leaf::{is_closed, same};
-use super::{Explorer, Level};
+use super::{Explorer, Here};
 use crate::config::Kind;
 use crate::decide::Policy;
-use crate::image::{Image, mix_pair};
-use crate::oracle::History;
+use crate::image::mix_pair;
 use crate::scenario::Scenario;
 use crate::sim::{Sim, as_thread};
 use crate::violation::Violation;
@@ -20,61 +19,45 @@ use crate::violation::Violation;
 const BEHIND_A_KILL: u64 = 0x6B69_6C6C;
 
 impl<S: Scenario> Explorer<S> {
-    /// Kills the process here; `crash` is what a power failure here leaves, and what `child` has mounted.
-    pub(super) fn kill(
-        &self,
-        depth: usize,
-        sim: &Sim,
-        crash: &Image,
-        child: &Arc<Sim>,
-        level: &mut Level<S::State>,
-        history: &History<S::Effect>,
-    ) {
-        let Some(image) = sim.kill_image(crash) else { return };
-        child.mount(Arc::new(image));
-        if let Some(frame) = self.frames.lock().last_mut() {
-            frame.killed = true;
+    /// Kills the process here.
+    pub(super) fn kill(&self, here: &mut Here<'_, S>) {
+        if !self.mount_killed(here) {
+            return;
         }
-        if let Err(violation) = self.recover_killed(depth, child, level, history) {
+        if let Err(violation) = self.recover_killed(here) {
             // It comes first: one crash is understood more easily than two.
             self.nested_finding.lock().take();
-            self.locate(depth, violation);
+            self.locate(here.depth, violation);
         }
-        let nested = if depth == 1 { self.nested_finding.lock().take() } else { None };
+        let nested = if here.depth == 1 { self.nested_finding.lock().take() } else { None };
         if let Some(nested) = nested {
-            self.report_simplest_kill(child, level, nested, history);
+            self.report_simplest_kill(here, nested);
         }
     }
 
     /// Reports what a kill of the program shows with one power failure right behind its recovery, if anything, else the nested finding.
-    pub(super) fn simplest_kill(
-        &self,
-        sim: &Sim,
-        crash: &Image,
-        child: &Arc<Sim>,
-        level: &mut Level<S::State>,
-        nested: Violation,
-        history: &History<S::Effect>,
-    ) {
-        let image = if self.config.kills { sim.kill_image(crash) } else { None };
-        let Some(image) = image else { return self.fail(nested) };
-        child.mount(Arc::new(image));
+    pub(super) fn simplest_kill(&self, here: &mut Here<'_, S>, nested: Violation) {
+        if self.config.kills && self.mount_killed(here) {
+            self.report_simplest_kill(here, nested);
+        } else {
+            self.fail(nested);
+        }
+    }
+
+    /// False where a kill leaves nothing that a power failure does not.
+    fn mount_killed(&self, here: &Here<'_, S>) -> bool {
+        let Some(image) = here.sim.kill_image(here.image) else { return false };
+        here.child.mount(Arc::new(image));
         if let Some(frame) = self.frames.lock().last_mut() {
             frame.killed = true;
         }
-        self.report_simplest_kill(child, level, nested, history);
+        true
     }
 
-    fn report_simplest_kill(
-        &self,
-        child: &Arc<Sim>,
-        level: &mut Level<S::State>,
-        nested: Violation,
-        history: &History<S::Effect>,
-    ) {
+    fn report_simplest_kill(&self, here: &mut Here<'_, S>, nested: Violation) {
         let was = self.shallow.swap(true, Relaxed);
-        level.stable.clear();
-        let result = self.recover_killed(1, child, level, history);
+        here.level.stable.clear();
+        let result = self.recover_killed(here);
         self.shallow.store(was, Relaxed);
         let simple = self.nested_finding.lock().take();
         match (result, simple) {
@@ -83,13 +66,8 @@ impl<S: Scenario> Explorer<S> {
         }
     }
 
-    fn recover_killed(
-        &self,
-        depth: usize,
-        child: &Arc<Sim>,
-        level: &mut Level<S::State>,
-        history: &History<S::Effect>,
-    ) -> Result<(), Violation> {
+    fn recover_killed(&self, here: &mut Here<'_, S>) -> Result<(), Violation> {
+        let (child, history) = (here.child, here.history);
         self.pulse.fetch_add(1, Relaxed);
         child.reset(Policy::Old);
         let mut tally = self.tally.lock();
@@ -109,12 +87,12 @@ impl<S: Scenario> Explorer<S> {
         }
         if media == memory {
             return match self.config.stable {
-                true => self.check_stable(child, level, state, (media, memory), history),
+                true => self.check_stable(here, &state, (media, memory)),
                 false => Ok(()),
             };
         }
-        if depth < self.config.depth {
-            self.power_fails(depth + 1, child, state);
+        if here.depth < self.config.depth {
+            self.power_fails(here.depth + 1, child, state);
             return Ok(());
         }
         if self.config.stable {
@@ -128,11 +106,11 @@ impl<S: Scenario> Explorer<S> {
 
     /// The power fails right behind the recovery of a killed process, which has shown `state`.
     fn power_fails(&self, depth: usize, child: &Arc<Sim>, state: S::State) {
-        let key = mix_pair(mix_pair(child.crash_key(), self.ack.version()), BEHIND_A_KILL);
+        let key = mix_pair(mix_pair(child.crash_key(), self.promises()), BEHIND_A_KILL);
         let admitted = match self.shallow.load(Relaxed) {
             // Once more, for a simpler finding: it was counted the first time.
             true => Some((self.tally.lock().report.nested, self.config.nested_budget)),
-            false => self.admit(depth, key),
+            false => self.admit(depth, key, child),
         };
         let Some((number, budget)) = admitted else { return };
         let expected = self.config.stable.then_some(state);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Explorer, Level};
+use super::{Explorer, Here};
 use crate::config::Kind;
 use crate::decide::Policy;
 use crate::oracle::History;
@@ -19,27 +19,29 @@ const STRAY_EVERY: u64 = 256;
 /// Who holds a recovery memory between two recoveries: its level, its frame, and who explores.
 const HOLDERS: usize = 3;
 
+/// An image that was recovered, checked, and recovered once more.
+pub(super) struct Recovered<T> {
+    pub(super) state: T,
+    /// By which it can be known again: what recovery read, and the hash of the image.
+    pub(super) trace: Option<(u32, u64)>,
+}
+
 impl<S: Scenario> Explorer<S> {
     /// Recovers one image, checks it, and recovers the result once more.
-    pub(super) fn leaf(
-        &self,
-        depth: usize,
-        child: &Arc<Sim>,
-        level: &mut Level<S::State>,
-        policy: Policy,
-        history: &History<S::Effect>,
-    ) -> Result<(), Violation> {
+    pub(super) fn leaf(&self, here: &mut Here<'_, S>, policy: Policy) -> Result<Recovered<S::State>, Violation> {
+        let (child, history) = (here.child, here.history);
         self.pulse.fetch_add(1, Relaxed);
         child.reset(policy);
         self.tally.lock().report.recoveries += 1;
         let state = self.recover(child, history).map_err(after_a_crash)?;
         is_closed(child)?;
-        if let Some(shown) = &level.expected {
+        if let Some(shown) = &here.level.expected {
             same(shown, &state, "a power failure")?;
         }
         let outcome = child.outcome();
+        let trace = child.trace(|trace, leaf| Some((self.known.lock().trace_id(trace)?, leaf))).flatten();
         if outcome.is_some_and(|(media, memory)| media != memory) {
-            self.point(depth + 1, child, Kind::End, None);
+            self.point(here.depth + 1, child, Kind::End, None);
         }
         let (leaf, diverged) = (child.leaf_hash(), child.state.lock().decider.diverged);
         let mut tally = self.tally.lock();
@@ -47,11 +49,11 @@ impl<S: Scenario> Explorer<S> {
         tally.report.diverged += u64::from(diverged);
         drop(tally);
         if let Some(outcome) = outcome.filter(|_| self.config.stable) {
-            self.check_stable(child, level, state, outcome, history)?;
+            self.check_stable(here, &state, outcome)?;
         }
-        level.since_stray += 1;
-        if level.since_stray >= STRAY_EVERY {
-            level.since_stray = 0;
+        here.level.since_stray += 1;
+        if here.level.since_stray >= STRAY_EVERY {
+            here.level.since_stray = 0;
             if let Some(offset) = child.stray_store() {
                 child.remount();
                 return Err(Violation::new(format!(
@@ -59,7 +61,7 @@ impl<S: Scenario> Explorer<S> {
                 )));
             }
         }
-        Ok(())
+        Ok(Recovered { state, trace: trace.filter(|_| !diverged) })
     }
 
     pub(super) fn recover(&self, child: &Arc<Sim>, history: &History<S::Effect>) -> Result<S::State, Violation> {
@@ -70,23 +72,21 @@ impl<S: Scenario> Explorer<S> {
     /// Recovering what a recovery left, with or without what it had not drained, must show the same state.
     pub(super) fn check_stable(
         &self,
-        child: &Arc<Sim>,
-        level: &mut Level<S::State>,
-        first: S::State,
+        here: &mut Here<'_, S>,
+        first: &S::State,
         (media, memory): (u64, u64),
-        history: &History<S::Effect>,
     ) -> Result<(), Violation> {
         // Both are images to be seen; where they differ, half of the leaves take the one, half the other.
         let all = media == memory || memory & 1 == 0;
         let key = if all { memory } else { media };
-        if let Some(known) = level.stable.get(&key) {
-            return same(&first, known, "another crash");
+        if let Some(known) = here.level.stable.get(&key) {
+            return same(first, known, "another crash");
         }
-        child.reboot(all);
-        let second = self.recover_again(child, history)?;
-        let result = same(&first, &second, "another crash");
-        if level.stable.len() < STABLE_MAX {
-            level.stable.insert(key, second);
+        here.child.reboot(all);
+        let second = self.recover_again(here.child, here.history)?;
+        let result = same(first, &second, "another crash");
+        if here.level.stable.len() < STABLE_MAX {
+            here.level.stable.insert(key, second);
         }
         result
     }

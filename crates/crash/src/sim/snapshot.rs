@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{Sim, State, UNDECIDED, word_at};
 use crate::image::{Cached, Image, Unit, mix_pair};
 use crate::pending::LINE_WORDS;
-use crate::raw::PAGE_WORDS;
+use crate::raw::BLOCK_WORDS;
 
 impl Sim {
     /// A hash of all that a crash now could leave.
@@ -23,21 +23,28 @@ impl Sim {
         key
     }
 
+    /// How many images a program's crash now could leave, were every word read.
+    pub(crate) fn crash_width(&self) -> f64 {
+        let state = self.state.lock();
+        let lens = 1.0 + state.lens.len() as f64;
+        state.pending.lines().iter().fold(lens, |width, line| width * line.width(self.model))
+    }
+
     /// All images that a crash now could leave.
     pub(crate) fn crash_image(&self) -> Image {
         let state = self.state.lock();
         let mut image = Image { hash: state.media_hash, ..Image::default() };
         if self.recovering {
             image.base = Arc::clone(&state.image.base);
-            let mut pages: Vec<u32> = state.image.overlay.iter().map(|(page, _)| *page).collect();
-            pages.extend(&state.touched);
-            pages.sort_unstable();
-            pages.dedup();
+            let mut blocks: Vec<u32> = state.image.overlay.iter().map(|(block, _)| *block).collect();
+            blocks.extend(&state.touched);
+            blocks.sort_unstable();
+            blocks.dedup();
             image.overlay =
-                pages.iter().map(|&page| (page, Box::new(self.media_page(&state, page as usize)))).collect();
+                blocks.iter().map(|&block| (block, Box::new(self.media_block(&state, block as usize)))).collect();
         } else {
-            let pages = 0..self.granted.len();
-            image.base = Arc::new(pages.flat_map(|page| self.media_page(&state, page)).collect());
+            let blocks = 0..self.granted.len();
+            image.base = Arc::new(blocks.flat_map(|block| self.media_block(&state, block)).collect());
         }
         for line in state.pending.lines() {
             let media = image.line(line.index);
@@ -96,13 +103,13 @@ impl Sim {
         }
     }
 
-    /// What the media surely has of a page.
-    pub(super) fn media_page(&self, state: &State, page: usize) -> [u64; PAGE_WORDS] {
-        let mut content = [0u64; PAGE_WORDS];
-        if self.granted[page].load(Relaxed) {
-            content.copy_from_slice(&state.media[page * PAGE_WORDS..(page + 1) * PAGE_WORDS]);
+    /// What the media surely has of a block.
+    pub(super) fn media_block(&self, state: &State, block: usize) -> [u64; BLOCK_WORDS] {
+        let mut content = [0u64; BLOCK_WORDS];
+        if self.granted[block].load(Relaxed) {
+            content.copy_from_slice(&state.media[block * BLOCK_WORDS..(block + 1) * BLOCK_WORDS]);
         } else {
-            self.memory.read_page(page, &mut content);
+            self.memory.read_block(block, &mut content);
         }
         content
     }

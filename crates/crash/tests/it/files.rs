@@ -1,6 +1,9 @@
 //! The file model: syncs that fail, disks that are full, sectors that tear.
 
-use crash::{Ack, Config, Error, Model, Sim, Violation, run};
+use std::sync::Arc;
+
+use crash::{Ack, Config, Error, Model, Sim, Violation, run, run_failing_drains};
+use pmem::{Options, Pool};
 
 use crate::tiny::{Bug, Tiny, config, found, log, observing, read, tiny};
 
@@ -111,7 +114,7 @@ fn a_lost_growth_is_found() {
 
 #[test]
 fn a_shrunk_file_may_come_back_long_but_its_tail_is_old_or_zero() {
-    let step = |sim: &std::sync::Arc<Sim>, _: u64, _: &_| -> Result<(), Error> {
+    let step = |sim: &Arc<Sim>, _: u64, _: &_| -> Result<(), Error> {
         sim.set_len(8192)?;
         sim.store(4096, 7)?;
         sim.flush(4096, 8);
@@ -122,7 +125,7 @@ fn a_shrunk_file_may_come_back_long_but_its_tail_is_old_or_zero() {
         Ok(sim.drain()?)
     };
     for model in [Model::Words, Model::File { sector: 4096 }] {
-        let check = |sim: &std::sync::Arc<Sim>, _: &_| {
+        let check = |sim: &Arc<Sim>, _: &_| {
             let tail = if sim.length() == 8192 { read(sim, 4096)? } else { 0 };
             if tail == 0 || tail == 7 { Ok(vec![sim.length(), tail]) } else { Err(Violation::new("garbage")) }
         };
@@ -149,4 +152,85 @@ fn sectors_tear_by_word() {
         )
     };
     found(&run(sector(), &file()), "torn sector");
+}
+
+/// A counter in a pool. A failed sync makes the program open the pool again; what it reads then it takes for durable.
+fn reopening() -> Tiny {
+    fn open(sim: &Arc<Sim>) -> pmem::Result<(Pool, pmem::Area)> {
+        let pool = Options::new().open_on(Arc::clone(sim) as _)?;
+        let area = pool.region("counter")?.into_area()?;
+        Ok((pool, area))
+    }
+    let step = |sim: &Arc<Sim>, _: u64, ack: &Ack<u64>| {
+        if sim.length() == 4096 {
+            let pool = Options::new().size(16 << 10).create_on(Arc::clone(sim) as _)?;
+            pool.add_region("counter", 4096)?;
+        }
+        let (_pool, mut area) = match open(sim) {
+            Err(_) => open(sim)?,
+            opened => opened?,
+        };
+        let seen = *area.get::<u64>(0)?;
+        ack.commit(ack.begin(seen));
+        area.put(0, &(seen + 1))?;
+        if area.persist(0, 8).is_err() {
+            drop((_pool, area));
+            let (_pool, area) = open(sim)?;
+            ack.commit(ack.begin(*area.get::<u64>(0)?));
+        }
+        Ok(())
+    };
+    let check = |sim: &Arc<Sim>, history: &crash::History<u64>| {
+        if history.acknowledged.is_empty() {
+            return Ok(vec![]);
+        }
+        let (_pool, area) = open(sim).map_err(Violation::detected)?;
+        let value = *area.get::<u64>(0).map_err(Violation::detected)?;
+        match history.acknowledged.last() {
+            Some(&last) if value < last => Err(Violation::new(format!("{last} is lost"))),
+            _ => Ok(vec![value]),
+        }
+    };
+    tiny([1, 2, 3], step, check)
+}
+
+#[test]
+fn a_pool_opened_after_a_failed_sync_reads_what_the_medium_has() {
+    for kills in [false, true] {
+        let scenario = Tiny { capacity: 64 << 10, ..reopening() };
+        let reports = run_failing_drains(scenario, &file().kills(kills).depth(2), 60);
+        assert!(reports.len() > 5, "{} drains", reports.len());
+        reports.iter().for_each(crash::Report::expect_clean);
+    }
+}
+
+/// The same right on the memory, where only the program can forget.
+#[test]
+fn who_trusts_the_cache_after_a_failed_sync_is_found() {
+    let reader = |forgets: bool| {
+        tiny(
+            [1, 2, 3],
+            move |sim, value, ack: &Ack<u64>| {
+                sim.store(0, value)?;
+                if sim.drain().is_err() && forgets {
+                    sim.forget_cached();
+                }
+                let seen = sim.load(0)?;
+                sim.store(8, seen)?;
+                sim.drain()?;
+                ack.commit(ack.begin(seen));
+                Ok(())
+            },
+            |sim, history| {
+                let value = read(sim, 0)?;
+                match history.acknowledged.last() {
+                    Some(&last) if value < last => Err(Violation::new(format!("{last} is lost"))),
+                    _ => Ok(vec![value]),
+                }
+            },
+        )
+    };
+    let config = file().kills(false);
+    found(&run(reader(false), &config.clone().fail_drain(3)), "2 is lost");
+    run(reader(true), &config.clone().fail_drain(3)).expect_clean();
 }

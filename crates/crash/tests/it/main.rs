@@ -6,6 +6,7 @@ mod counts;
 mod example;
 mod files;
 mod kill;
+mod known;
 mod mutation;
 mod threads;
 mod tiny;

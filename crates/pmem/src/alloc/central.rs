@@ -9,10 +9,12 @@ pub(crate) fn chunk_id(extent: usize, chunk: u32) -> ChunkId {
     (extent as u64) << 32 | u64::from(chunk)
 }
 
+#[inline]
 pub(crate) fn extent_of(id: ChunkId) -> usize {
     (id >> 32) as usize
 }
 
+#[inline]
 pub(crate) fn number_of(id: ChunkId) -> u32 {
     id as u32
 }

@@ -12,10 +12,23 @@ pub(crate) const ALIGN_MAX: u64 = 4096;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Class {
     pub(crate) size: u64,
+    /// 2^64 / `size`, rounded up; 0 where the only block begins the span.
+    reciprocal: u64,
     /// Chunks in a span.
     pub(crate) chunks: u32,
     /// Blocks in a span.
     pub(crate) blocks: u32,
+}
+
+impl Class {
+    /// Which block of a span holds its byte `within`.
+    ///
+    /// Multiplies where it would divide. Spans are at most 2^24 bytes and blocks 2^22: the rounding adds less than `within` / 2^64 < 2^-40
+    /// to the quotient, which is an integer or at least 1 / `size` below the next.
+    #[inline]
+    pub(crate) fn block_at(&self, within: u64) -> u64 {
+        ((u128::from(within) * u128::from(self.reciprocal)) >> 64) as u64
+    }
 }
 
 /// The classes for one chunk size.
@@ -38,7 +51,8 @@ impl Classes {
     fn span(size: u64, chunk_bytes: u64) -> Class {
         let fits = |k: &u64| k * chunk_bytes >= size && (k * chunk_bytes) % size <= k * chunk_bytes / 8;
         let chunks = (1..=16).find(fits).unwrap_or(16);
-        Class { size, chunks: chunks as u32, blocks: (chunks * chunk_bytes / size) as u32 }
+        let reciprocal = u64::MAX / size + 1;
+        Class { size, reciprocal, chunks: chunks as u32, blocks: (chunks * chunk_bytes / size) as u32 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -70,7 +84,7 @@ impl Classes {
     pub(crate) fn get(&self, class: u8, span: u32) -> Option<Class> {
         if class == HUGE {
             let size = u64::from(span) * self.chunk_bytes;
-            return (span > 0).then_some(Class { size, chunks: span, blocks: 1 });
+            return (span > 0).then_some(Class { size, reciprocal: 0, chunks: span, blocks: 1 });
         }
         self.table.get(class as usize).copied()
     }

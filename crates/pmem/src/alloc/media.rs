@@ -9,8 +9,9 @@
 //!
 //! A *chunk* is free, the head of a span of blocks of one size, or a later part of such a span. Its table word says which and carries
 //! a check of its own; it only means something while the span has live blocks. The *bitmap* of a head has a bit per
-//! block, each word of it twice: a block is live if its bit is set, and a pair that differs is damage (a crash may leave one too,
-//! but only for a block named in an unretired intent, which recovery applies again). This is the only persistent state.
+//! block, each word of it beside its [`code`](Geometry::code), which belongs to the place: a block is live if its bit is set, and a
+//! pair that does not fit is damage (a crash may leave one too, but only for a block named in an unretired intent, which recovery
+//! applies again). This is the only persistent state.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{
@@ -50,6 +51,7 @@ pub(crate) enum Word {
 }
 
 impl Geometry {
+    #[inline]
     pub(crate) fn bitmap_bytes(chunk_log2: u32) -> u64 {
         1 << (chunk_log2 - 6)
     }
@@ -107,6 +109,7 @@ impl Geometry {
         (((self.offset + len).saturating_sub(self.chunks_at) >> self.chunk_log2) as u32).min(self.chunks_max)
     }
 
+    #[inline]
     pub(crate) fn chunk_at(&self, chunk: u32) -> u64 {
         self.chunks_at + (u64::from(chunk) << self.chunk_log2)
     }
@@ -144,13 +147,14 @@ impl Geometry {
         self.table_at + u64::from(chunk) * 8
     }
 
-    /// Makes the table describe this span; stores only what differs. The caller flushes.
+    /// Makes the table describe this span, and its bitmap one that was used; stores only what differs. The caller flushes.
     pub(crate) fn write_span(
         &self,
         mapping: &Mapping,
         head: u32,
         class: u8,
         span: u32,
+        blocks: u32,
         lines: &mut FlushSet,
     ) -> Result<()> {
         for back in 0..span {
@@ -160,19 +164,50 @@ impl Geometry {
             if stored.load(Acquire) != value {
                 stored.store(value, Release);
             }
-            // Even if it was equal: the thread that stored it may not have flushed it.
-            lines.add(mapping, offset, 8);
         }
+        for index in (0..blocks).step_by(64) {
+            let at = self.pair_at(head, index);
+            // Fails if somebody was first.
+            let _ = self.pair(mapping, head, index, true)?[1].compare_exchange(0, self.code(at, 0), AcqRel, Acquire);
+        }
+        // Even what was equal: the thread that stored it may not have flushed it.
+        self.add_span(mapping, head, span, lines);
+        lines.add(mapping, self.pair_at(head, 0), u64::from(blocks.div_ceil(64)) * 16);
         Ok(())
+    }
+
+    /// The table words of a span are among the lines to be flushed.
+    #[inline]
+    pub(crate) fn add_span(&self, mapping: &Mapping, head: u32, span: u32, lines: &mut FlushSet) {
+        lines.add(mapping, self.table_at + u64::from(head) * 8, u64::from(span) * 8);
     }
 
     // ---- bitmaps ----------------------------------------------------------------------------------------------
 
+    #[inline]
     fn pair_at(&self, head: u32, index: u32) -> u64 {
         self.bitmaps_at + u64::from(head) * Self::bitmap_bytes(self.chunk_log2) + u64::from(index / 64) * 16
     }
 
-    /// Sets or clears a block's bit, in both copies. The caller flushes; doing it twice is harmless.
+    #[inline]
+    fn pair<'m>(&self, mapping: &'m Mapping, head: u32, index: u32, write: bool) -> Result<&'m [AtomicU64; 2]> {
+        words(mapping, self.pair_at(head, index), write)
+    }
+
+    /// What stands beside `bits` in the pair at `at`. One to one, so that a bit can be changed in either word whatever the other
+    /// holds: recovery relies on it. Zero stands beside the zero of a pair that was never used.
+    #[inline]
+    fn code(&self, at: u64, bits: u64) -> u64 {
+        (bits ^ self.salt ^ at).wrapping_mul(ODD).rotate_left(32)
+    }
+
+    /// The bits that `code` stands for.
+    fn decode(&self, at: u64, code: u64) -> u64 {
+        if code == 0 { 0 } else { code.rotate_left(32).wrapping_mul(ODD_INVERSE) ^ self.salt ^ at }
+    }
+
+    /// Sets or clears a block's bit, in both words. The caller flushes; doing it twice is harmless.
+    #[inline]
     pub(crate) fn write_bit(
         &self,
         mapping: &Mapping,
@@ -182,41 +217,77 @@ impl Geometry {
         lines: &mut FlushSet,
     ) -> Result<()> {
         let at = self.pair_at(head, index);
-        for offset in [at, at + 8] {
-            let word = atomic(mapping, offset, true)?;
-            // Atomic, because threads set bits of one word for blocks of their own.
-            if live {
-                word.fetch_or(1 << (index % 64), AcqRel);
-            } else {
-                word.fetch_and(!(1 << (index % 64)), AcqRel);
-            }
+        let [bits, code] = self.pair(mapping, head, index, true)?;
+        let bit = 1 << (index % 64);
+        let change = |bits| if live { bits | bit } else { bits & !bit };
+        // A guess at what the code says; with the value that the change returns, it would be a loop.
+        let before = bits.load(Acquire);
+        // Atomic, because threads set bits of one word for blocks of their own.
+        if live {
+            bits.fetch_or(bit, AcqRel);
+        } else {
+            bits.fetch_and(!bit, AcqRel);
+        }
+        // Each thread changes its bit alone, here too: a code that fell behind the flushed bits of others would be damage after a crash.
+        if code.compare_exchange(self.code(at, before), self.code(at, change(before)), AcqRel, Acquire).is_err() {
+            self.write_code(at, code, change);
         }
         lines.add(mapping, at, 16);
         Ok(())
     }
 
-    /// The 64 bits from block `index` on, a multiple of 64.
+    /// Another thread is between its two words, the pair was never used, or a crash came between the two.
+    #[cold]
+    fn write_code(&self, at: u64, code: &AtomicU64, change: impl Fn(u64) -> u64) {
+        let mut old = code.load(Acquire);
+        while let Err(now) = code.compare_exchange(old, self.code(at, change(self.decode(at, old))), AcqRel, Acquire) {
+            old = now;
+        }
+    }
+
+    /// True if the bit of block `index` is set. Reads one word: the pair was checked when the chunk was looked at, and another thread may
+    /// be between its two words.
+    #[inline]
+    pub(crate) fn bit(&self, mapping: &Mapping, head: u32, index: u32) -> Result<bool> {
+        Ok(self.pair(mapping, head, index, false)?[0].load(Acquire) & 1 << (index % 64) != 0)
+    }
+
+    /// The 64 bits from block `index` on, a multiple of 64, of a chunk that nobody changes meanwhile.
     ///
     /// # Errors
-    /// `Damaged` if the two copies differ or a bit behind the last block is set.
-    pub(crate) fn bits(&self, mapping: &Mapping, head: u32, index: u32, blocks: u32) -> Result<u64> {
+    /// `Damaged` if the two words do not fit, a bit behind the last block is set, or the pair is not `used` that should be.
+    pub(crate) fn bits(&self, mapping: &Mapping, head: u32, index: u32, blocks: u32, used: bool) -> Result<u64> {
         let at = self.pair_at(head, index);
-        let bits = atomic(mapping, at, false)?.load(Acquire);
-        let copy = atomic(mapping, at + 8, false)?.load(Acquire);
-        if bits != copy || bits & !mask(blocks - index) != 0 {
-            return Err(Error::Damaged { what: "allocation bitmap", offset: at, found: bits, expected: copy });
+        let [bits, code] = self.pair(mapping, head, index, false)?;
+        let (bits, code) = (bits.load(Acquire), code.load(Acquire));
+        let never = !used && bits == 0 && code == 0;
+        if (!never && code != self.code(at, bits)) || bits & !mask(blocks.saturating_sub(index)) != 0 {
+            return Err(Error::Damaged { what: "allocation bitmap", offset: at, found: bits, expected: code });
         }
         Ok(bits)
     }
 
-    /// True if any block of the span is live.
+    /// True if any block of the span is live, which was in use at some time.
     pub(crate) fn has_live(&self, mapping: &Mapping, head: u32, blocks: u32) -> Result<bool> {
         for index in (0..blocks).step_by(64) {
-            if self.bits(mapping, head, index, blocks)? != 0 {
+            if self.bits(mapping, head, index, blocks, true)? != 0 {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// An error if any bit of a chunk that holds nothing is set, or looks damaged.
+    pub(crate) fn check_clear(&self, mapping: &Mapping, number: u32) -> Result<()> {
+        for index in (0..self.blocks_max()).step_by(64) {
+            self.bits(mapping, number, index, 0, false)?;
+        }
+        Ok(())
+    }
+
+    /// Most blocks that a chunk's bitmap has bits for.
+    pub(crate) fn blocks_max(&self) -> u32 {
+        (1u32 << self.chunk_log2) / 16
     }
 
     /// Checks that a span found in the table lies inside the extent and its tail words agree.
@@ -244,22 +315,38 @@ impl Geometry {
     }
 }
 
+/// Spreads every bit, and its inverse.
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+const ODD_INVERSE: u64 = 0xf1de_83e1_9937_733d;
+const _: () = assert!(ODD.wrapping_mul(ODD_INVERSE) == 1);
+
 /// Tag of a tail's word: no class has it.
 const TAIL: u8 = 254;
 const _: () = assert!(TAIL != HUGE);
 
 /// The low `n` bits.
+#[inline]
 pub(crate) fn mask(n: u32) -> u64 {
     if n >= 64 { u64::MAX } else { (1 << n) - 1 }
 }
 
 /// A word of the mapping that several threads may change.
+#[inline]
 pub(crate) fn atomic(mapping: &Mapping, offset: u64, write: bool) -> Result<&AtomicU64> {
+    words::<1>(mapping, offset, write).map(|[word]| word)
+}
+
+/// Words of the mapping, one behind the other.
+#[inline]
+fn words<const N: usize>(mapping: &Mapping, offset: u64, write: bool) -> Result<&[AtomicU64; N]> {
     if !offset.is_multiple_of(8) {
         return Err(Error::Unaligned { offset, align: 8 });
     }
-    let word: NonNull<AtomicU64> = mapping.access(offset, 8, write)?.cast();
+    let words: NonNull<[AtomicU64; N]> = mapping.access(offset, 8 * N as u64, write)?.cast();
     // SAFETY: `access` checked the bounds, the alignment was just checked, and the allocator's metadata, which alone is read
     // and written through here, is never handed out as a plain reference.
-    Ok(unsafe { word.as_ref() })
+    Ok(unsafe { words.as_ref() })
 }
+
+#[cfg(test)]
+mod tests;

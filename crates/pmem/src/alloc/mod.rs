@@ -5,14 +5,34 @@
 //! barrier of its own, and an abort or a crash before the commit leaks nothing. A free goes the same way, and its block is handed out
 //! again when the engine *releases* it, once its record cannot come back.
 //!
-//! `classes` are the block sizes, `media` is what stands in the pool, `chunk` what is known of it in DRAM (looked up chunk by chunk at
-//! first use: opening reads nothing), `central` the free chunks and the spans with free blocks, `allocator` the whole.
+//! | module | |
+//! |---|---|
+//! | `allocator` | the heap: made, opened, its extents |
+//! | `reserve`, `cache` | blocks out of a thread's bins, spans, free chunks; and back |
+//! | `block`, `intents` | a block, its intents; applied, cancelled, released |
+//! | `resolve` | from a pointer to the live block it lies in |
+//! | `resize`, `inspect` | grow and trim; what is live |
+//! | `engine` | a word of DRAM per block, for locks |
+//! | `classes` | block sizes |
+//! | `media`, `look` | what stands in the pool; looked up chunk by chunk at first use: opening reads nothing |
+//! | `chunk`, `central` | what is known in DRAM of a chunk; free chunks and spans with free blocks |
 
 mod allocator;
+mod block;
+mod cache;
 mod central;
 mod chunk;
 mod classes;
+mod engine;
+mod inspect;
+mod intents;
+mod look;
 mod media;
+mod reserve;
+mod resize;
+mod resolve;
 
-pub use allocator::{Allocator, Block, HeapOptions, HeapUsage, Intent};
+pub use allocator::{Allocator, HeapOptions};
+pub use block::{Block, Intent};
+pub use inspect::HeapUsage;
 pub(crate) use media::atomic as word;

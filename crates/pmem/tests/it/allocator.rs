@@ -335,6 +335,32 @@ fn allocator_opens_heaps_alone() {
     Allocator::open(&pool, "heap").unwrap();
 }
 
+/// Each step of a heap that something follows may be an extent, and extents are entries of the directory: steps end, the heap does not.
+#[test]
+fn growing_by_small_steps_ends_with_the_directory() {
+    let (_ram, pool, heap) = on_ram(64 << 10, 4096);
+    pool.add_region("behind", 4096).unwrap();
+    let before = live(&heap).1.chunk_bytes;
+    let (mut steps, mut ended) = (0, Ok(()));
+    while steps < 10_000 && ended.is_ok() {
+        ended = heap.grow(4096);
+        steps += u64::from(ended.is_ok());
+    }
+    assert_eq!(live(&heap).1.chunk_bytes, before + steps * 4096);
+    if let Err(error) = ended {
+        let error = fails::<()>(Err(error), &["48 regions and extents", "grow them in larger steps"]);
+        assert!(matches!(error, Error::DirectoryFull { .. }));
+        assert!(steps >= 46, "the heap and the other region have an entry each: {steps}");
+    }
+    // What there is can be used to the last block.
+    let mut blocks = 0;
+    while let Ok(block) = heap.reserve(4096, 8) {
+        commit(&heap, Intent::alloc(&block));
+        blocks += 1;
+    }
+    assert_eq!(blocks, before / 4096 + steps);
+}
+
 /// Opening looks at nothing of the heap, however large it is; each first use looks at what it needs.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the time is printed, not judged")]

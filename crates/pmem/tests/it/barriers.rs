@@ -38,7 +38,7 @@ fn pool(size: u64) -> (tempfile::TempDir, PathBuf, Pool) {
 fn cost_of_pools_and_regions() {
     let (_dir, path, pool) = pool(MIB);
     // Zeroed, mirrored; then the generation, mirrored again.
-    assert_eq!(total("create a pool", &pool), (4, 104 + 4 * HEADER, 0, 0));
+    assert_eq!(total("create a pool", &pool), (4, 128 + 4 * HEADER, 0, 0));
     let (spent, mut region) = cost(&pool, "add_region", || pool.add_region("data", 4096));
     assert_eq!(spent, (2, 2 * HEADER, 0, 0));
     let (spent, ()) = cost(&pool, "grow_region in place, inside the file", || pool.grow_region(&mut region, 4096));

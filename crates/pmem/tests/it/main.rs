@@ -6,6 +6,7 @@ mod allocator;
 mod barriers;
 mod domain;
 mod file_domain;
+mod large;
 mod objects;
 mod persist;
 mod pool;

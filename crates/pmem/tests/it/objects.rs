@@ -199,3 +199,83 @@ fn read_only_objects_need_a_clean_close() {
     objects.close().unwrap();
     pool.close().unwrap();
 }
+
+/// The heap is last in the pool or not: what limits it is the space there is. Small steps where it is short would use the directory up.
+#[test]
+fn heap_grows_until_there_is_no_space() {
+    for behind in [false, true] {
+        let ram = Ram::new(16 << 20);
+        let pool = Options::new().size(64 << 10).create_on(ram.clone()).unwrap();
+        let objects = Objects::create(&pool, small()).unwrap();
+        if behind {
+            pool.add_region("behind", 4096).unwrap();
+        }
+        let mut reserved = Vec::new();
+        let error = loop {
+            match objects.reserve(1000, 8) {
+                Ok(block) => reserved.push(block),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::Reserve { .. }), "not the directory: {error}");
+        let entries = pool.info().regions.len();
+        println!("{} blocks of 1 KiB in 16 MiB, {entries} extents", reserved.len());
+        assert!(reserved.len() > 14 << 10, "{} blocks", reserved.len());
+        assert!(entries <= 40, "{entries}");
+    }
+}
+
+/// A pool may be closed without its objects, or after their close has failed: the ring has what was acknowledged.
+fn publish_then_close_the_pool_alone(sim: &std::sync::Arc<crash::Sim>, forget: bool) -> pmem::Result<u64> {
+    let pool = Options::new().open_on(sim.clone())?;
+    let objects = Objects::open(&pool)?;
+    for n in 1..=2u64 {
+        let block = objects.reserve_value(&n)?;
+        let root = block.ptr::<u64>();
+        objects.lock().publish(&mut [Action::Alloc(block), Action::root(root)])?;
+    }
+    if forget {
+        std::mem::forget(objects.reserve(16, 8)?);
+        fails(objects.close(), &["1 reserved blocks of heap", "still in use"]);
+    } else {
+        drop(objects);
+    }
+    pool.close()?;
+    Ok(2)
+}
+
+#[test]
+fn pool_closed_without_its_objects_loses_nothing() {
+    use crash::{Config, Violation, explore};
+    for forget in [false, true] {
+        let report = explore(Config::seeded(1).budget(20_000).depth(1))
+            .setup(|sim| {
+                let pool = Options::new().size(16 << 10).create_on(sim.clone())?;
+                let heap = HeapOptions::chunk_bytes(4096)?;
+                Objects::create(&pool, ObjectsOptions { heap_bytes: 12 << 10, log_bytes: 4 << 10, heap })?;
+                Ok(())
+            })
+            .workload(move |sim, ack| {
+                let ticket = ack.begin(2);
+                publish_then_close_the_pool_alone(sim, forget)?;
+                ack.commit(ticket);
+                Ok(())
+            })
+            .check(|sim, history| {
+                let pool = Options::new().open_on(sim.clone()).map_err(Violation::detected)?;
+                let objects = Objects::open(&pool).map_err(Violation::detected)?;
+                let session = objects.lock();
+                let root = session.root::<u64>().map_err(Violation::detected)?;
+                let found = if root.is_null() { 0 } else { *session.get(root).map_err(Violation::detected)? };
+                let usage = objects.heap().live_blocks(|_, _| Ok(())).map_err(Violation::detected)?;
+                let least = history.acknowledged.last().copied().unwrap_or(0);
+                if found < least || usage.live_blocks != found || objects.heap().unsettled() != 0 {
+                    return Err(Violation::new(format!("{found} found, {least} acknowledged, {usage:?}")));
+                }
+                Ok(found)
+            })
+            .run();
+        report.expect_clean();
+        println!("forget {forget}: {} states", report.states);
+    }
+}

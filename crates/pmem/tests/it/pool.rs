@@ -9,11 +9,11 @@ use pmem::{
     Domain, DomainChoice, Error, FORMAT_VERSION, LAYOUT_MAX, NAME_MAX, Options, PoolInfo, REGIONS_MAX, RegionKind,
 };
 
-use crate::support::{await_word, child, disk, emulated, fails, memory, role, succeed, synced};
+use crate::support::{Ram, await_word, child, disk, emulated, fails, memory, role, succeed, synced};
 
 const MIB: u64 = 1 << 20;
 /// Start of the second header copy.
-const SECOND: u64 = 3328;
+const SECOND: u64 = 4096;
 
 /// Runs a test in every domain there is on this machine.
 fn everywhere(test: impl Fn(&Path, &dyn Fn(u64) -> Options)) {
@@ -239,7 +239,7 @@ fn truncated_file_is_refused_wherever_it_was_cut() {
         }
     };
     (0..MIB).step_by(4096).for_each(cut_at);
-    [1, 7, 8, 12, 100, 3327, 3328, 3340, 6656, 8191, 8193, 12_345, 500_000, MIB - 1].into_iter().for_each(cut_at);
+    [1, 7, 8, 12, 100, 4095, 4096, 4108, 7376, 8191, 8193, 12_345, 500_000, MIB - 1].into_iter().for_each(cut_at);
     fs::write(&path, &whole).unwrap();
     assert_eq!(read_word(&path), 7);
     let message = Error::Truncated { path, found: 1, expected: 2 }.to_string();
@@ -631,6 +631,57 @@ fn one_damaged_header_copy_is_repaired_from_the_other() {
     assert!(pool.was_repaired());
     drop(pool);
     assert!(before == fs::read(&path).unwrap());
+}
+
+/// The copies are a page apart: what a medium loses is a page.
+#[test]
+fn lost_page_leaves_a_copy_of_the_header() {
+    everywhere(|dir, options| {
+        for lost in [0, SECOND] {
+            for bytes in [[0u8; 4096], [0xff; 4096], std::array::from_fn(|i| (i * 31) as u8)] {
+                let path = closed(dir);
+                poke(&path, lost, &bytes);
+                let pool = emulated(0).layout("shop").open_read_only(&path).unwrap();
+                assert!(pool.was_repaired() && pool.was_clean());
+                drop(pool);
+
+                let pool = options(0).layout("shop").engine("kv", [0; 64]).open(&path).unwrap();
+                let info = pool.info();
+                assert!(pool.was_repaired() && info.was_clean);
+                assert_eq!((info.generation, info.size, info.regions.len()), (2, MIB, 1));
+                assert_eq!(pool.engine_options(), [7; 64]);
+                drop(pool);
+                // Both are whole again: the other page may go.
+                assert!(!emulated(0).open(&path).unwrap().was_repaired());
+                poke(&path, SECOND - lost, &bytes);
+                assert_eq!(read_word(&path), 7);
+                assert_eq!(emulated(0).open(&path).unwrap().generation(), 5);
+                fs::remove_file(&path).unwrap();
+            }
+        }
+        let path = closed(dir);
+        poke(&path, 0, &[0; 8192]);
+        assert!(matches!(options(0).open(&path), Err(Error::NotAPool { .. })));
+        fs::remove_file(&path).unwrap();
+    });
+}
+
+#[test]
+fn unreadable_page_is_replaced_from_the_other_copy() {
+    let ram = Ram::new(MIB);
+    drop(Options::new().size(MIB / 2).layout("shop").create_on(ram.clone()).unwrap());
+    for (n, lost) in [0, SECOND, 0].into_iter().enumerate() {
+        ram.lose(lost);
+        let pool = Options::new().layout("shop").open_on(ram.clone()).unwrap();
+        assert!(pool.was_repaired());
+        assert_eq!(pool.generation(), 2 + n as u64);
+        drop(pool);
+    }
+    // Both, one after the other, with no open between.
+    ram.poke(SECOND, &[0; 4096]);
+    ram.lose(0);
+    let error = fails(Options::new().open_on(ram.clone()), &["unreadable", "at byte 0", "a lost page"]);
+    assert!(matches!(error, Error::Unreadable { .. }));
 }
 
 #[test]

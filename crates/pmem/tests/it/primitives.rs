@@ -81,7 +81,7 @@ proptest! {
 #[test]
 fn flipped_bit_in_a_cell_is_reported_or_harmless() {
     let size = TwoSlot::<Value>::SIZE;
-    for (mirrored, reported) in [(true, 2 * (72 + 16) * 8), (false, 2 * (72 + 16) * 8)] {
+    for (mirrored, reported) in [(true, 2 * (8 + 72 + 16) * 8), (false, 2 * (8 + 72 + 16) * 8)] {
         let (ram, area) = fresh(size);
         let mut cell = TwoSlot::create(area, &value(0)).unwrap();
         cell.update(&value(1)).unwrap();
@@ -104,7 +104,7 @@ fn flipped_bit_in_a_cell_is_reported_or_harmless() {
                 }
             }
         }
-        assert_eq!(broken, reported, "each bit of value, sequence and seal, in both slots");
+        assert_eq!(broken, reported, "each bit of type, value, sequence and seal, in both slots");
         // Both slots damaged: nothing is left to show.
         ram.restore(&image);
         ram.flip(FIRST + 3, 1);
@@ -126,10 +126,59 @@ fn cell_of_another_place_or_type_is_refused() {
     let (first, second) = reopened(&ram, 4096).split_at(size).unwrap();
     TwoSlot::<Value>::open(first).unwrap();
     assert!(matches!(TwoSlot::<Value>::open(second), Err(Error::Damaged { .. })), "a copy at another place");
-    let smaller = TwoSlot::<[u64; 2]>::open(reopened(&ram, 4096));
-    assert!(matches!(smaller, Err(Error::Damaged { .. })), "a type of another size");
     let short = reopened(&ram, size - 64);
     assert!(matches!(TwoSlot::<Value>::open(short), Err(Error::OutOfBounds { .. })));
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, pmem::Persist)]
+#[repr(C)]
+struct Pair {
+    a: u64,
+    b: u64,
+}
+
+/// A cell of a `[u64; 2]`, updated `updates` times, opened as a `T`.
+#[track_caller]
+fn refused_as<T: pmem::Persist + std::fmt::Debug>(updates: u64, damage: impl Fn(&Ram)) -> Error {
+    let (ram, area) = fresh(4096);
+    let mut cell = TwoSlot::create(area, &[0u64, 0]).unwrap();
+    (0..updates).for_each(|n| cell.update(&[n, n]).unwrap());
+    drop(cell);
+    damage(&ram);
+    TwoSlot::<T>::open(reopened(&ram, 4096)).unwrap_err()
+}
+
+#[test]
+fn cell_knows_its_type() {
+    let another = |error: Error| {
+        let error =
+            fails::<()>(Err(error), &["type of a two-slot cell is", "asked for was", "open it with the program"]);
+        assert!(matches!(error, Error::WrongLayout { what: "type of a two-slot cell", .. }));
+    };
+    for updates in 0..3 {
+        another(refused_as::<Pair>(updates, |_| ())); // of the same size
+        another(refused_as::<[f64; 2]>(updates, |_| ()));
+        another(refused_as::<u64>(updates, |_| ()));
+        another(refused_as::<()>(updates, |_| ()));
+        another(refused_as::<[u64; 400]>(updates, |_| ())); // larger than the area
+    }
+    // Of one whole slot too, whichever it is; the word of the type itself must be whole where it is found.
+    another(refused_as::<Pair>(2, |ram| ram.flip(FIRST + 64 + 9, 1)));
+    another(refused_as::<u64>(2, |ram| ram.flip(FIRST + 9, 1)));
+    // A damaged cell is not taken for one of another type.
+    let both = |ram: &Ram| [9, 64 + 9].into_iter().for_each(|at| ram.flip(FIRST + at, 1));
+    assert!(matches!(refused_as::<[u64; 2]>(2, both), Error::Damaged { .. }));
+    assert!(matches!(refused_as::<Pair>(2, both), Error::Damaged { .. }));
+    for bit in 0..64 {
+        let error = refused_as::<[u64; 2]>(0, |ram| ram.flip(FIRST + bit / 8, (bit % 8) as u32));
+        assert!(matches!(error, Error::Damaged { .. }), "bit {bit} of the word: {error}");
+    }
+    // Values of any alignment.
+    let (ram, area) = fresh(4096);
+    let mut cell = TwoSlot::create(area, &1u128).unwrap();
+    cell.update(&u128::MAX).unwrap();
+    drop(cell);
+    assert_eq!(TwoSlot::<u128>::open(reopened(&ram, 4096)).unwrap().0.get(), u128::MAX);
 }
 
 // ---- sealed records ----------------------------------------------------------------------------------------------

@@ -72,7 +72,11 @@ pub struct Ram {
     len: AtomicU64,
     /// Bytes of all accesses.
     accessed: AtomicU64,
+    /// A page that cannot be read until it is replaced, or none.
+    lost: AtomicU64,
 }
+
+const NONE: u64 = u64::MAX;
 
 // SAFETY: memory of the whole process; this type touches it in `peek` and `poke` only, which tests call while no pool is open.
 unsafe impl Send for Ram {}
@@ -88,7 +92,7 @@ impl Ram {
         let aligned = start.wrapping_add(start.align_offset(PAGE as usize));
         let base = NonNull::new(aligned).unwrap();
         let (len, accessed) = Default::default();
-        Arc::new(Self { base, capacity, len, accessed })
+        Arc::new(Self { base, capacity, len, accessed, lost: NONE.into() })
     }
 
     /// As [`new`](Self::new), of addresses only: memory comes with the first store to a page. Never given back.
@@ -101,7 +105,7 @@ impl Ram {
         };
         let base = NonNull::new(base.unwrap().cast()).unwrap();
         let (len, accessed) = Default::default();
-        Arc::new(Self { base, capacity, len, accessed })
+        Arc::new(Self { base, capacity, len, accessed, lost: NONE.into() })
     }
 
     /// What is stored at `at`. No pool is open.
@@ -123,6 +127,12 @@ impl Ram {
     pub fn flip(&self, at: u64, bit: u32) {
         let byte = self.peek(at, 1)[0];
         self.poke(at, &[byte ^ 1 << bit]);
+    }
+
+    /// From here on the page at `at` cannot be read, nor stored to.
+    pub fn lose(&self, at: u64) {
+        self.poke(at, &[0xee; PAGE as usize]);
+        self.lost.store(at, Relaxed);
     }
 
     /// All bytes. No pool is open.
@@ -165,8 +175,20 @@ unsafe impl Medium for Ram {
         Ok(())
     }
 
-    fn access(&self, _offset: u64, len: u64, _write: bool) -> io::Result<()> {
+    fn access(&self, offset: u64, len: u64, _write: bool) -> io::Result<()> {
         self.accessed.fetch_add(len, Relaxed);
+        let lost = self.lost.load(Relaxed);
+        if lost != NONE && offset < lost + PAGE && lost < offset + len {
+            return Err(io::Error::other("a lost page"));
+        }
+        Ok(())
+    }
+
+    fn replace(&self, offset: u64, len: u64) -> io::Result<()> {
+        if self.lost.load(Relaxed) == offset && len == PAGE {
+            self.lost.store(NONE, Relaxed);
+            self.poke(offset, &[0; PAGE as usize]);
+        }
         Ok(())
     }
 

@@ -398,13 +398,15 @@ impl Reference {
         self.region("objects.heap").start + (CHUNKS as usize * 8).next_multiple_of(64)
     }
 
-    /// Blocks in these ranges have a bitmap pair of which both words were changed.
+    /// Blocks in these ranges lost their chunk's table word and its whole bitmap, which is now that of a chunk never used.
     pub(crate) fn exempt_chunks(&self, bytes: &[u8]) -> Vec<std::ops::Range<u64>> {
         let chunks_at = self.region("objects.heap").start as u64 + 4096;
-        let differs = |at: usize| word(bytes, at) != word(&self.bytes, at);
-        let pairs = (0..CHUNKS * 4).filter(|n| [0, 8].iter().all(|w| differs(self.bitmaps() + *n as usize * 16 + w)));
+        let heap = self.region("objects.heap").start;
+        let zero = |at: usize| word(bytes, at) == 0;
+        let bitmap = |n: u64| (0..8).map(move |w| self.bitmaps() + n as usize * 64 + w * 8);
+        let erased = (0..CHUNKS).filter(|&n| zero(heap + n as usize * 8) && bitmap(n).all(zero));
         // A span's bitmap is its first chunk's; the longest has five.
-        pairs.map(|n| chunks_at + n / 4 * 4096..chunks_at + (n / 4 + 5) * 4096).collect()
+        erased.map(|n| chunks_at + n * 4096..chunks_at + (n + 5) * 4096).collect()
     }
 }
 

@@ -5,9 +5,11 @@ use pmem::{Pool, SealKey, crc32c};
 
 use super::{Range, put, word};
 
-/// Bytes of a header slot, and of the value in it.
-const HEADER_SLOT: usize = 3328;
+/// From one header slot to the other, and bytes of the value in one.
+const HEADER_SLOT: usize = 4096;
 const HEADER_VALUE: usize = 3264;
+/// Bytes in front of a typed cell's value.
+const TYPE: usize = 8;
 /// Bytes of a ring's mark cell and of a record's header.
 const MARK: usize = 128;
 const RECORD: usize = 32;
@@ -26,8 +28,8 @@ pub(crate) enum Seal {
     Sealed { at: usize, end: usize },
     /// The upper 24 bits of a chunk's table word.
     Chunk { at: usize, number: u64, salt: u64 },
-    /// The second word of a bitmap pair.
-    Pair { at: usize },
+    /// The second word of a bitmap pair that was used.
+    Pair { at: usize, id: u64 },
 }
 
 impl Seal {
@@ -62,7 +64,10 @@ impl Seal {
                     put(bytes, *at, low | splitmix(salt ^ number << 40 ^ low) << 40);
                 }
             }
-            Self::Pair { at } => put(bytes, at + 8, word(bytes, *at)),
+            Self::Pair { at, id } if (word(bytes, *at), word(bytes, at + 8)) != (0, 0) => {
+                let code = (word(bytes, *at) ^ id ^ *at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+                put(bytes, at + 8, code);
+            }
             _ => {} // cut off
         }
     }
@@ -76,7 +81,7 @@ impl Seal {
             Self::Outside { at, .. } => *at..at + 8,
             Self::Sealed { at, end } => *at..*end,
             Self::Chunk { at, .. } => *at..at + 8,
-            Self::Pair { at } => *at..at + 16,
+            Self::Pair { at, .. } => *at..at + 16,
         }
     }
 
@@ -90,11 +95,11 @@ impl Seal {
         Self::Slot { range: at..at + value + 16, number, key }
     }
 
-    /// The two slots of a cell for values of `value` bytes, a multiple of 8.
+    /// The two slots of a typed cell for values of `value` bytes, a multiple of 8.
     pub(crate) fn cell(pool: &Pool, at: usize, value: usize) -> [Self; 2] {
         let key = pool.seal_key(at as u64);
-        let stride = (value + 16).next_multiple_of(64);
-        [0, 1].map(|n| Self::slot(at + n * stride, value, n as u64, key.clone()))
+        let stride = (TYPE + value + 16).next_multiple_of(64);
+        [0, 1].map(|n| Self::slot(at + n * stride, TYPE + value, n as u64, key.clone()))
     }
 
     /// The root line.
@@ -127,7 +132,7 @@ impl Seal {
         let salt = pool.id() ^ at as u64;
         let pairs = at + (chunks * 8).next_multiple_of(64);
         let table = (0..chunks).map(|n| Self::Chunk { at: at + n * 8, number: n as u64, salt });
-        table.chain((0..chunks * 4).map(|n| Self::Pair { at: pairs + n * 16 })).collect()
+        table.chain((0..chunks * 4).map(|n| Self::Pair { at: pairs + n * 16, id: pool.id() })).collect()
     }
 }
 

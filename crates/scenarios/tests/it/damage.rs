@@ -68,9 +68,10 @@ fn found_before() {
     for reference in references() {
         let start = |name: &str| reference.region(name).start;
         let (ring, root, heap) = (start("ring"), start("objects"), start("objects.heap"));
-        let mark = |word, value| vec![Mutation::Word(ring + word, value), Mutation::Word(ring + 64 + word, value)];
+        let mark = |word, value| [8, 72].map(|at| Mutation::Word(ring + at + word, value)).to_vec();
+        let of_type = |at: usize| [0, 128].map(|slot| Mutation::Flip((start("cells") + slot + at) * 8)).to_vec();
         let empty_line = ring - 4096 + 256; // between two sealed records
-        let found: [(&str, Vec<Mutation>, bool, &str); 11] = [
+        let found: [(&str, Vec<Mutation>, bool, &str); 13] = [
             ("a root line of zeros passed for no root", vec![Mutation::ZeroLine(root)], false, "root pointer"),
             ("a lap behind the mark overflowed", mark(0, u64::MAX - 63), true, "ring mark"),
             ("a mark inside a line was an unaligned access", mark(0, 0x1001), true, "ring mark"),
@@ -78,6 +79,8 @@ fn found_before() {
             ("a sequence number that cannot be counted on", mark(16, u64::MAX - 1), true, "two-slot cell"),
             ("chunks without table words were free", vec![Mutation::CopyLine(heap, empty_line)], false, "chunk table"),
             ("a huge block lost its head's word", vec![Mutation::Flip((heap + 11 * 8) * 8)], false, "chunk table"),
+            ("a cell of another type", of_type(0), true, "WrongLayout"),
+            ("a cell of a longer type", of_type(4), true, "two-slot cell"),
             ("both slots hold the older value", copy_slot(start("cells"), 128), false, ""),
             ("the newer slot erased", erase(start("cells") + 128, 128), false, ""),
             ("the mark's newer slot erased", erase(ring + 64, 64), false, ""),
@@ -197,9 +200,9 @@ fn the_judge_objects_to_wrong_values() {
             records.step_by(64).filter(|a| *a + 64 < reference.region("ring").end).max_by_key(at).expect("records")
         };
         let wrong: [(&str, &[Mutation]); 7] = [
-            ("header", &[Mutation::Flip(40 * 8), Mutation::Flip((3328 + 40) * 8)]),
-            ("single cell", &[Mutation::Flip(cells * 8), Mutation::Flip((cells + 128) * 8)]),
-            ("mirrored cell", &[Mutation::Flip((cells + 256) * 8), Mutation::Flip((cells + 384) * 8)]),
+            ("header", &[Mutation::Flip(40 * 8), Mutation::Flip((4096 + 40) * 8)]),
+            ("single cell", &[Mutation::Flip((cells + 8) * 8), Mutation::Flip((cells + 136) * 8)]),
+            ("mirrored cell", &[Mutation::Flip((cells + 264) * 8), Mutation::Flip((cells + 392) * 8)]),
             ("sealed", &[Mutation::Flip((reference.region("sealed").start + 64 + 33) * 8)]),
             ("ring", &[Mutation::Flip((newest + 33) * 8)]),
             ("root", &[Mutation::Flip((log - 64) * 8 + 5)]),

@@ -1,6 +1,8 @@
 //! Explores every built-in scenario.
 
 mod damage;
+mod heap;
+mod heap_mutation;
 mod mutation;
 
 use crash::{Config, Model};
@@ -63,6 +65,21 @@ fn faults_of_the_medium() {
             println!("{} seed {seed}: {report}", named.name);
             assert!(report.violation().is_none(), "{}: {report}", named.name);
             assert!(report.faults_detected > 0, "{}: no fault was ever detected", named.name);
+        }
+    }
+}
+
+/// Each drain fails once. Whoever opens the pool again, in the same process or after a kill, takes only for durable what is.
+#[test]
+fn failing_drains() {
+    for named in scenarios::ALL {
+        for model in [Model::Words, Model::File { sector: 512 }] {
+            let config = Config::seeded(31).depth(1).budget(1_000).point_budget(20).model(model);
+            let reports = named.run_failing_drains(&config, 60);
+            assert!(reports.len() > 3, "{}: {} drains", named.name, reports.len());
+            for report in reports {
+                assert!(report.violation().is_none(), "{}: {report}", named.name);
+            }
         }
     }
 }

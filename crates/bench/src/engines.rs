@@ -1,0 +1,288 @@
+//! Who can take part: engines and peers by name, and how each is set up in a directory.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use heap::{Heap, Policy};
+use pmem::Pool;
+use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, KvMap};
+use tx::{Isolation, Reference};
+
+use crate::Result;
+#[cfg(feature = "peers")]
+use crate::peer::PeerStore;
+use crate::target::OnKv;
+
+/// One who takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contestant {
+    /// A heap with one of its policies.
+    Heap(Policy),
+    /// The engine in DRAM that tests compare with: nothing is durable.
+    Reference,
+    /// libpmemobj.
+    Pmemobj,
+}
+
+impl Contestant {
+    /// Engines of ours, as `--engine` names them.
+    pub const ENGINES: [Self; 4] =
+        [Self::Heap(Policy::None), Self::Heap(Policy::Undo), Self::Heap(Policy::InPlace), Self::Reference];
+    /// Peers, as `--peer` names them.
+    pub const PEERS: [Self; 1] = [Self::Pmemobj];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Heap(policy) => policy.name(),
+            Self::Reference => "reference",
+            Self::Pmemobj => "pmemobj",
+        }
+    }
+
+    /// True of other people's systems.
+    #[must_use]
+    pub fn is_peer(self) -> bool {
+        Self::PEERS.contains(&self)
+    }
+}
+
+impl fmt::Display for Contestant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Contestant {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = || Self::ENGINES.into_iter().chain(Self::PEERS);
+        let names = || all().map(Self::name).collect::<Vec<_>>().join(", ");
+        all().find(|who| who.name() == name).ok_or_else(|| format!("{name:?} is none of {}", names()))
+    }
+}
+
+/// How keys are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Structure {
+    /// Without order.
+    HashMap,
+    /// In order.
+    BTree,
+}
+
+impl Structure {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::HashMap, Self::BTree];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::HashMap => "hashmap",
+            Self::BTree => "btree",
+        }
+    }
+}
+
+impl fmt::Display for Structure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Structure {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|structure| structure.name() == name);
+        found.ok_or_else(|| format!("{name:?} is no structure: hashmap or btree"))
+    }
+}
+
+/// What is made before anything is measured, in bytes and numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Bytes of all blocks together.
+    pub bytes: u64,
+    /// Blocks.
+    pub blocks: u64,
+    /// Transactions at one time.
+    pub threads: usize,
+}
+
+/// A contestant, set up.
+pub enum Made {
+    /// A heap.
+    Heap(Heap),
+    /// The reference engine.
+    Reference(Reference),
+    /// libpmemobj.
+    #[cfg(feature = "peers")]
+    Pmemobj(peers::Pmemobj),
+}
+
+/// For what is neither objects nor logs.
+const SLACK: u64 = 32 << 20;
+
+impl Made {
+    /// Sets a contestant up in `dir`. `Ok(Err(why))` if it is not in this build.
+    ///
+    /// # Errors
+    /// Those of its pool.
+    pub fn new(who: Contestant, dir: &Path, room: Room) -> Result<Result<Self, String>> {
+        // Blocks are rounded up, by a quarter at most for all but the smallest, and have headers in the peer.
+        let bytes = room.bytes + room.bytes / 4 + 64 * room.blocks + SLACK;
+        let path = dir.join(who.name());
+        Ok(Ok(match who {
+            Contestant::Heap(policy) => {
+                let options = heap::Options::new().policy(policy).bytes(bytes).slots(room.threads.max(8) * 2);
+                Self::Heap(Heap::create(path, &options)?)
+            }
+            Contestant::Reference => Self::Reference(Reference::with_capacity(bytes)),
+            #[cfg(feature = "peers")]
+            Contestant::Pmemobj => Self::Pmemobj(peers::Pmemobj::create(&path, bytes as usize)?),
+            #[cfg(not(feature = "peers"))]
+            Contestant::Pmemobj => return Ok(Err(NOT_COMPILED.into())),
+        }))
+    }
+
+    /// The pool whose counters tell what operations cost; `None` where nobody counts.
+    #[must_use]
+    pub fn pool(&self) -> Option<&Pool> {
+        match self {
+            Self::Heap(heap) => Some(heap.pool()),
+            _ => None,
+        }
+    }
+
+    /// What it does to make data durable, in the words of our domains.
+    #[must_use]
+    pub fn domain(&self) -> Option<String> {
+        match self {
+            Self::Heap(heap) => Some(heap.pool().domain().to_string()),
+            Self::Reference(_) => None,
+            #[cfg(feature = "peers")]
+            Self::Pmemobj(peer) => {
+                let forced = std::env::var_os(peers::FORCE.0).is_some_and(|value| value == peers::FORCE.1);
+                let domain = match (peer.flushes(), forced) {
+                    (true, true) => pmem::Domain::Emulated,
+                    (true, false) => pmem::Domain::Pmem,
+                    (false, _) => pmem::Domain::File,
+                };
+                Some(domain.to_string())
+            }
+        }
+    }
+
+    /// Makes an empty structure in it.
+    ///
+    /// # Errors
+    /// No space.
+    pub fn store(&self, structure: Structure, keys: u64, key_bytes: usize) -> Result<AnyStore<'_>> {
+        Ok(match self {
+            Self::Heap(heap) => match structure {
+                Structure::HashMap => AnyStore::HeapHash(OnKv(KvMap::new(heap, hash(heap, keys)?))),
+                Structure::BTree => AnyStore::HeapTree(OnKv(KvMap::new(heap, tree(heap, key_bytes)?))),
+            },
+            Self::Reference(engine) => match structure {
+                Structure::HashMap => AnyStore::ReferenceHash(OnKv(KvMap::new(engine, hash(engine, keys)?))),
+                Structure::BTree => AnyStore::ReferenceTree(OnKv(KvMap::new(engine, tree(engine, key_bytes)?))),
+            },
+            #[cfg(feature = "peers")]
+            Self::Pmemobj(peer) => AnyStore::Pmemobj(match structure {
+                Structure::HashMap => PeerStore::hash(peer, keys)?,
+                Structure::BTree => PeerStore::tree(peer, key_bytes)?,
+            }),
+        })
+    }
+}
+
+#[cfg(not(feature = "peers"))]
+const NOT_COMPILED: &str = "not in this build: make setup-peers, then build with --features peers";
+
+fn hash<E: tx::Engine>(engine: &E, keys: u64) -> Result<HashMap> {
+    let options = HashMapOptions::new().capacity(keys);
+    Ok(engine.transact(Isolation::Serializable, |tx| HashMap::create(tx, &options))?)
+}
+
+fn tree<E: tx::Engine>(engine: &E, key_bytes: usize) -> Result<BTree> {
+    let options = BTreeOptions::new().key_max(key_bytes as u32);
+    Ok(engine.transact(Isolation::Serializable, |tx| BTree::create(tx, &options))?)
+}
+
+/// What must be in the environment before a process starts, so that this contestant makes data durable in `dir` as our pools do there:
+/// by flushing cache lines where they do. `None` if nothing is missing.
+///
+/// # Errors
+/// No pool can be made in `dir`.
+pub fn environment(who: Contestant, dir: &Path) -> Result<Option<(&'static str, &'static str)>> {
+    let needed = match who {
+        #[cfg(feature = "peers")]
+        Contestant::Pmemobj => Some(peers::FORCE),
+        _ => None,
+    };
+    let Some((name, value)) = needed.filter(|(name, _)| std::env::var_os(name).is_none()) else { return Ok(None) };
+    let folder = tempfile::tempdir_in(dir).map_err(|source| crate::Error::Io {
+        op: "make a temporary directory",
+        path: dir.to_owned(),
+        source,
+    })?;
+    let pool = pmem::Options::new().size(1 << 20).create(folder.path().join("probe"))?;
+    Ok((pool.domain() == pmem::Domain::Emulated).then_some((name, value)))
+}
+
+/// A structure in a contestant.
+pub enum AnyStore<'e> {
+    /// Hash map in a heap.
+    HeapHash(OnKv<KvMap<'e, Heap, HashMap>>),
+    /// B+tree in a heap.
+    HeapTree(OnKv<KvMap<'e, Heap, BTree>>),
+    /// Hash map in the reference engine.
+    ReferenceHash(OnKv<KvMap<'e, Reference, HashMap>>),
+    /// B+tree in the reference engine.
+    ReferenceTree(OnKv<KvMap<'e, Reference, BTree>>),
+    /// Either of them in libpmemobj.
+    #[cfg(feature = "peers")]
+    Pmemobj(PeerStore),
+}
+
+/// Runs an expression with `$target` bound to the contestant as a [`Target`](crate::target::Target).
+macro_rules! on_target {
+    ($made:expr, $target:ident => $body:expr) => {
+        match $made {
+            $crate::engines::Made::Heap(engine) => {
+                let $target = $crate::target::OnEngine(engine);
+                $body
+            }
+            $crate::engines::Made::Reference(engine) => {
+                let $target = $crate::target::OnEngine(engine);
+                $body
+            }
+            #[cfg(feature = "peers")]
+            $crate::engines::Made::Pmemobj(peer) => {
+                let $target = $crate::peer::OnPeer(peer);
+                $body
+            }
+        }
+    };
+}
+
+/// Runs an expression with `$store` bound to the store as a [`Store`](crate::target::Store).
+macro_rules! on_store {
+    ($any:expr, $store:ident => $body:expr) => {
+        match $any {
+            $crate::engines::AnyStore::HeapHash($store) => $body,
+            $crate::engines::AnyStore::HeapTree($store) => $body,
+            $crate::engines::AnyStore::ReferenceHash($store) => $body,
+            $crate::engines::AnyStore::ReferenceTree($store) => $body,
+            #[cfg(feature = "peers")]
+            $crate::engines::AnyStore::Pmemobj($store) => $body,
+        }
+    };
+}
+
+pub(crate) use {on_store, on_target};

@@ -1,0 +1,70 @@
+//! The examples do what they say.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+use super::temp;
+
+/// Cargo builds examples beside the tests of a package, but not for a single test binary.
+fn binary(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{name}.rs"));
+    let test = std::env::current_exe().unwrap();
+    let binary = test.parent().unwrap().parent().unwrap().join("examples").join(name);
+    let modified = |path: &Path| path.metadata().and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+    assert!(modified(&binary) >= modified(&source), "{name} is not built; next: cargo build -p cairn --examples");
+    binary
+}
+
+/// Runs an example on the pool `file` and returns what it printed.
+fn example(name: &str, file: &Path) -> String {
+    let output = Command::new(binary(name)).arg(file).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{name}: {text}\n{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+/// All of `wanted`, in this order.
+#[track_caller]
+fn says(text: &str, wanted: &[&str]) {
+    let mut rest = text;
+    for words in wanted {
+        let at = rest.find(words).unwrap_or_else(|| panic!("{words:?} is missing, or too early: {text}"));
+        rest = &rest[at + words.len()..];
+    }
+}
+
+#[test]
+fn bank() {
+    let dir = temp();
+    let file = dir.path().join("bank");
+    let first = example("bank", &file);
+    says(&first, &["8 accounts, 800 in all", "200 transfers", "account 1 has only", "800 in all"]);
+    says(&example("bank", &file), &["8 accounts, 800 in all", "200 transfers", "800 in all"]);
+}
+
+#[test]
+fn queue() {
+    let dir = temp();
+    let file = dir.path().join("queue");
+    says(&example("queue", &file), &["popped job 1\n", "popped job 2\n"]);
+    says(&example("queue", &file), &["popped job 3\n", "popped job 4\n"]);
+}
+
+#[test]
+fn address_book() {
+    let dir = temp();
+    let file = dir.path().join("book");
+    let once = ["London: Ada, Alan\n", "London: Ada, Alan, Grace\n", "New York: []\n", "sound, with 4 and 4 entries"];
+    says(&example("address_book", &file), &once);
+    // Grace is back in New York: the same again.
+    says(&example("address_book", &file), &once);
+}
+
+#[test]
+fn after_a_crash() {
+    let dir = temp();
+    let text = example("after_a_crash", &dir.path().join("scales"));
+    says(&text, &["killed in the middle\n", "clean: false\n", "Scales { left: 7, right: 7 }"]);
+    assert!(!text.contains("taken back: 0\n"), "{text}");
+}

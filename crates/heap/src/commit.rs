@@ -1,0 +1,334 @@
+//! How a transaction ends, by policy. The barriers are counted here, and in `docs/barriers.md`.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use pmem::{Appended, Block, Error as PoolError};
+use tx::{Error, Result};
+
+use crate::core::{Core, Counters};
+use crate::lock;
+use crate::log::{Log, Parts};
+use crate::options::Policy;
+use crate::raw::{self, Claim};
+use crate::record::{self, Bytes, COMMIT, END, SPILLED};
+use crate::sabotage::Step;
+use crate::state::Set;
+use crate::transaction::collect;
+
+/// Payloads over a quarter of the ring are kept in a block of the heap.
+const RING_SHARE: u64 = 4;
+
+impl Core {
+    /// Makes the transaction in `slot` durable, and gives its locks up.
+    #[inline]
+    pub(crate) fn commit(&self, slot: usize, set: &mut Set) -> Result<()> {
+        let counters = &self.counters[slot];
+        if set.writes.is_empty() && set.allocs + set.frees == 0 && set.undo.is_empty() && !set.rewrites {
+            for held in &set.held {
+                match held.write {
+                    true => lock::end_write(held.word.get()), // declared, not changed
+                    false => lock::end_read(held.word.get()),
+                }
+            }
+            Counters::add(&counters.read_only);
+            return Ok(());
+        }
+        record::coalesce(&mut set.writes);
+        collect(set);
+        match self.policy {
+            Policy::None => self.commit_none(slot, set)?,
+            Policy::Undo => self.commit_undo(slot, set)?,
+            Policy::InPlace => self.commit_in_place(slot, set)?,
+        }
+        Counters::add(&counters.commits);
+        Ok(())
+    }
+
+    /// Undoes the transaction in `slot`, and gives its locks up.
+    pub(crate) fn abort(&self, slot: usize, set: &mut Set) -> Result<()> {
+        forget_fresh(set);
+        let stays_pending = self.policy == Policy::Undo && !set.undo.is_empty();
+        let undone = match self.policy {
+            Policy::None if !set.writes.is_empty() => Err(Error::NoRollback),
+            Policy::None => Ok(()),
+            Policy::Undo => self.abort_undo(slot, set),
+            Policy::InPlace => self.abort_in_place(set),
+        };
+        match undone {
+            Ok(()) | Err(Error::NoRollback) => {}
+            failed => return failed,
+        }
+        if set.rewrites && !self.sabotage.skips(Step::AbortSettles) {
+            // The earlier records must not come up again once others may write their objects.
+            self.logs[slot].lock().settle(self)?;
+        }
+        for held in &set.held {
+            match held.write {
+                true if stays_pending && !held.fresh => {}
+                true => lock::end_write(held.word.get()),
+                false => lock::end_read(held.word.get()),
+            }
+            if held.fresh {
+                self.alloc.cancel(held.block)?;
+            }
+        }
+        undone
+    }
+
+    #[track_caller]
+    fn flush_writes(&self, writes: &[Bytes]) -> Result<()> {
+        for &(offset, len) in writes {
+            self.pool.flush(offset, len)?;
+        }
+        Ok(())
+    }
+
+    // ---- none: one barrier ------------------------------------------------------------------------------------------
+
+    fn commit_none(&self, slot: usize, set: &mut Set) -> Result<()> {
+        self.flush_writes(&set.writes)?;
+        if set.intents.is_empty() && set.freed.is_empty() {
+            self.pool.drain()?;
+        } else {
+            let mut log = self.logs[slot].lock();
+            for intent in &set.intents {
+                self.alloc.apply(intent, &mut log.lines)?;
+            }
+            self.pool.flush_set(&mut log.lines)?;
+            self.pool.drain()?;
+            drop(log);
+            self.out_of_use(&set.freed);
+        }
+        for held in &set.held {
+            match held.write {
+                true => lock::end_write(held.word.get()),
+                false => lock::end_read(held.word.get()),
+            }
+        }
+        for block in set.freed.drain(..) {
+            self.after_durable(self.alloc.release(block).map_err(Error::from));
+        }
+        Ok(())
+    }
+
+    // ---- in place: one barrier, two past the break-even of the seal -------------------------------------------------
+
+    #[inline]
+    fn commit_in_place(&self, slot: usize, set: &mut Set) -> Result<()> {
+        let bytes: u64 = set.writes.iter().map(|w| w.1).sum();
+        let sealed = bytes <= self.seal_max;
+        let mut log = self.logs[slot].lock();
+        if !sealed {
+            self.flush_writes(&set.writes)?;
+            if !self.sabotage.skips(Step::DataSeal) {
+                log.drain(self)?; // the data, before a record vouches for them unseen
+            }
+        }
+        let mut payload = std::mem::take(&mut log.scratch);
+        record::begin(&mut payload, COMMIT, &set.writes);
+        record::add_intents(&mut payload, set.intents.iter().copied());
+        let spill = self.spill_if_long(&mut log, &mut payload)?;
+        set.freed.extend(spill);
+        log.before_append();
+        let appended = match self.append_commit(&mut log, &payload, &set.writes, sealed) {
+            Err(Error::Pool(PoolError::RingFull { .. })) => {
+                log.settle(self).and_then(|()| self.append_commit(&mut log, &payload, &set.writes, sealed))
+            }
+            other => other,
+        };
+        log.scratch = payload;
+        let end = match appended {
+            Ok(appended) => appended.end,
+            Err(e) => {
+                if let Some(block) = spill {
+                    self.alloc.cancel(block)?;
+                }
+                return Err(e);
+            }
+        };
+        if sealed {
+            // As late as can be: an atomic read-modify-write, the lock's for one, would wait for flushed lines as the drain does.
+            self.flush_writes(&set.writes)?;
+        }
+        self.too_early(&mut log, set)?;
+        log.drain(self)?; // the one barrier
+        self.after_durable(log.after_append(self));
+        // Blocks that were freed go out of use while their locks are still ours.
+        self.out_of_use(&set.freed);
+        set.words.clear();
+        for held in &set.held {
+            match held.write {
+                true => {
+                    set.words.push(held.word);
+                    lock::set_pending(held.word.get(), slot);
+                }
+                false => lock::end_read(held.word.get()),
+            }
+        }
+        let (ranges, words, intents, frees) = (&*set.writes, &*set.words, &*set.intents, &*set.freed);
+        log.push(&Parts { end, ranges, words, intents, frees, sealed });
+        self.after_durable(log.copy_if_due(self));
+        self.counters[slot].pending.store(log.pending() as u64, Relaxed);
+        Ok(())
+    }
+
+    /// What must wait for the barrier, for tests in front of it.
+    #[inline]
+    fn too_early(&self, log: &mut Log, set: &Set) -> Result<()> {
+        if self.sabotage.skips(Step::CopyLate) {
+            set.writes.iter().try_for_each(|&(offset, len)| self.copy_to_backup(offset, len))?;
+        }
+        if self.sabotage.skips(Step::ApplyLate) {
+            set.intents.iter().try_for_each(|intent| self.alloc.apply(intent, &mut log.lines))?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn append_commit(&self, log: &mut Log, payload: &[u8], writes: &[Bytes], sealed: bool) -> Result<Appended> {
+        if !sealed {
+            return Ok(log.ring.append(&[payload])?);
+        }
+        let data = |&(offset, len): &Bytes| {
+            // the transaction is the writer of these bytes, and at its end.
+            raw::bytes(Claim::Writer, &self.pool, offset, len).unwrap_or_default() // was in bounds when it was written
+        };
+        Ok(match writes {
+            [one] => log.ring.append_sealing(&[payload], std::iter::once(data(one)))?,
+            many => log.ring.append_sealing(&[payload], many.iter().map(data))?,
+        })
+    }
+
+    #[inline]
+    fn spill_if_long(&self, log: &mut Log, payload: &mut Vec<u8>) -> Result<Option<Block>> {
+        if payload.len() as u64 <= log.ring.capacity() / RING_SHARE {
+            return Ok(None);
+        }
+        self.spill(log, payload).map(Some)
+    }
+
+    /// Moves a payload to a block of its own, persistently, and replaces it by its place and seal. One barrier.
+    #[cold]
+    fn spill(&self, log: &mut Log, payload: &mut Vec<u8>) -> Result<Block> {
+        let len = payload.len() as u64;
+        let block = match self.alloc.reserve(len, 64) {
+            Err(PoolError::HeapFull { .. }) => {
+                self.grow(2 * len)?;
+                self.alloc.reserve(len, 64)?
+            }
+            other => other?,
+        };
+        // reserved just now, and named nowhere.
+        raw::bytes_mut(Claim::Reserved, &self.pool, block.offset(), len)?.copy_from_slice(payload);
+        self.pool.flush(block.offset(), len)?;
+        log.drain(self)?;
+        let seal = self.pool.seal_key(block.offset()).seal(payload);
+        record::begin(payload, SPILLED, &[(block.offset(), len)]);
+        payload.extend_from_slice(&seal.to_le_bytes());
+        Ok(block)
+    }
+
+    fn abort_in_place(&self, set: &Set) -> Result<()> {
+        for &(offset, len) in &set.writes {
+            self.copy_from_backup(offset, len)?;
+        }
+        if !set.writes.is_empty() && !self.sabotage.skips(Step::AbortBarrier) {
+            self.pool.drain()?; // before the zone may count as quiet
+        }
+        Ok(())
+    }
+
+    // ---- undo: the old bytes have had a barrier; two more -----------------------------------------------------------
+
+    fn commit_undo(&self, slot: usize, set: &mut Set) -> Result<()> {
+        let mut log = self.logs[slot].lock();
+        self.flush_writes(&set.writes)?;
+        log.drain(self)?; // the new bytes, before the old ones are given up
+        self.end_undo(&mut log, set, true)?;
+        self.out_of_use(&set.freed);
+        set.undo.reset(self, &mut set.freed);
+        set.words.clear();
+        for held in &set.held {
+            match held.write {
+                // Until the record is retired, recovery carries its intents out again; and should it go bad, puts the old bytes back:
+                // nobody may change these blocks meanwhile.
+                true => {
+                    set.words.push(held.word);
+                    lock::set_pending(held.word.get(), slot);
+                }
+                false => lock::end_read(held.word.get()),
+            }
+        }
+        self.push_undo(slot, &mut log, set);
+        Ok(())
+    }
+
+    fn abort_undo(&self, slot: usize, set: &mut Set) -> Result<()> {
+        if set.undo.is_empty() {
+            return Ok(());
+        }
+        set.undo.restore(self)?;
+        let mut log = self.logs[slot].lock();
+        log.drain(self)?; // the old bytes are back before the log says so
+        set.intents.clear();
+        set.freed.clear();
+        self.end_undo(&mut log, set, false)?;
+        set.undo.reset(self, &mut set.freed);
+        set.words.clear();
+        for held in set.held.iter().filter(|h| h.write && !h.fresh) {
+            set.words.push(held.word);
+            lock::set_pending(held.word.get(), slot); // as behind a commit
+        }
+        self.push_undo(slot, &mut log, set);
+        Ok(())
+    }
+
+    /// The record that makes the old bytes before it void.
+    fn end_undo(&self, log: &mut Log, set: &mut Set, intents: bool) -> Result<()> {
+        let mut payload = std::mem::take(&mut log.scratch);
+        record::begin(&mut payload, END, &[]);
+        if intents {
+            record::add_intents(&mut payload, set.intents.iter().copied());
+        }
+        let spill = self.spill_if_long(log, &mut payload)?;
+        log.before_append();
+        let appended = match log.ring.append(&[&payload]) {
+            Err(PoolError::RingFull { .. }) => log.settle(self).and_then(|()| Ok(log.ring.append(&[&payload])?)),
+            other => other.map_err(Error::from),
+        };
+        log.scratch = payload;
+        if let (Err(_), Some(block)) = (&appended, spill) {
+            self.alloc.cancel(block)?;
+        }
+        appended?;
+        set.freed.extend(spill);
+        log.drain(self)?;
+        self.after_durable(log.after_append(self));
+        Ok(())
+    }
+
+    fn push_undo(&self, slot: usize, log: &mut Log, set: &Set) {
+        let end = log.ring.durable();
+        let (words, intents, frees) = (&*set.words, &*set.intents, &*set.freed);
+        log.push(&Parts { end, ranges: &[], words, intents, frees, sealed: false });
+        self.after_durable(log.copy_if_due(self));
+        self.counters[slot].pending.store(log.pending() as u64, Relaxed);
+    }
+
+    fn out_of_use(&self, freed: &[Block]) {
+        for block in freed {
+            self.after_durable(self.alloc.begin_free(block).map_err(Error::from));
+        }
+    }
+}
+
+/// Drops the writes to blocks that the transaction has allocated itself: nothing of them is to be restored.
+fn forget_fresh(set: &mut Set) {
+    let mut fresh: Vec<Bytes> =
+        set.held.iter().filter(|h| h.fresh).map(|h| (h.block.offset(), h.block.len())).collect();
+    fresh.sort_unstable();
+    set.writes.retain(|&(offset, _)| {
+        let before = fresh.partition_point(|f| f.0 <= offset);
+        before == 0 || offset >= fresh[before - 1].0 + fresh[before - 1].1
+    });
+}

@@ -1,0 +1,246 @@
+//! What the parts of a heap share.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use pmem::sync::Mutex;
+use pmem::{Allocator, Block, Error as PoolError, Pool, Region};
+use tx::{Error, Result, Slots};
+
+use crate::log::Log;
+use crate::options::Policy;
+use crate::raw::{self, Claim};
+use crate::sabotage::Sabotage;
+use crate::space::Space;
+use crate::state::TxState;
+use crate::zones::{Active, Zones};
+
+/// Names of the regions.
+pub(crate) const MAIN: &str = "heap";
+pub(crate) const BACKUP: &str = "heap.backup";
+pub(crate) const ZONES: &str = "heap.zones";
+pub(crate) const LOGS: &str = "heap.logs";
+pub(crate) const STATE: &str = "heap.state";
+
+pub(crate) struct Core {
+    pub(crate) policy: Policy,
+    pub(crate) pool: Pool,
+    pub(crate) alloc: Allocator,
+    /// The chunks of main, and their bytes on the backup.
+    pub(crate) main: Space,
+    pub(crate) backup: Space,
+    pub(crate) zones: Zones,
+    pub(crate) slots: Slots,
+    pub(crate) logs: Box<[Mutex<Log>]>,
+    pub(crate) active: Box<[Active]>,
+    pub(crate) states: raw::PerSlot<TxState>,
+    pub(crate) counters: Box<[Counters]>,
+    /// Held while the heap grows: the regions of backup and zone table, absent without a backup.
+    pub(crate) growing: Mutex<Option<(Region, Region)>>,
+    pub(crate) batch: usize,
+    pub(crate) seal_max: u64,
+    pub(crate) root: u64,
+    pub(crate) cleaned: AtomicU64,
+    /// The first error behind a durable commit.
+    pub(crate) trouble: Mutex<Option<Error>>,
+    /// Numbers for undo extents, unique in the life of the pool together with its generation.
+    pub(crate) extents: AtomicU64,
+    pub(crate) sabotage: Sabotage,
+}
+
+/// Counted per slot by its holder.
+#[repr(align(128))]
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) commits: AtomicU64,
+    pub(crate) read_only: AtomicU64,
+    pub(crate) aborts: AtomicU64,
+    pub(crate) conflicts: AtomicU64,
+    /// Entries in the log's queue, for the coordinator.
+    pub(crate) pending: AtomicU64,
+}
+
+impl Counters {
+    /// One more; only the slot's holder counts.
+    #[inline]
+    pub(crate) fn add(cell: &AtomicU64) {
+        cell.store(cell.load(Relaxed) + 1, Relaxed);
+    }
+}
+
+impl Core {
+    // ---- main and backup --------------------------------------------------------------------------------------------
+
+    /// Where a byte of main is in the line of all its chunks.
+    #[inline]
+    pub(crate) fn linear(&self, offset: u64) -> Result<u64> {
+        match self.main.linear(offset) {
+            Some(at) => Ok(at),
+            None => self.linear_after_growth(offset),
+        }
+    }
+
+    /// Another thread has grown main, and not told yet.
+    #[cold]
+    fn linear_after_growth(&self, offset: u64) -> Result<u64> {
+        let _growing = self.growing.lock();
+        self.main.update(self.alloc.spaces().into_iter());
+        self.main.linear(offset).ok_or(Error::Pool(PoolError::OutOfBounds {
+            at: offset,
+            end: offset,
+            len: self.main.len(),
+        }))
+    }
+
+    /// Calls `f` with (main, backup, length) for each piece of a range of main that is in one piece on the backup.
+    #[inline]
+    pub(crate) fn pieces(&self, offset: u64, len: u64, mut f: impl FnMut(u64, u64, u64) -> Result<()>) -> Result<()> {
+        let (mut from, mut at, mut left) = (offset, self.linear(offset)?, len);
+        while left > 0 {
+            let (to, rest) = self.backup.place(at).ok_or_else(|| self.backup_too_short(from))?;
+            let n = left.min(rest);
+            f(from, to, n)?;
+            (from, at, left) = (from + n, at + n, left - n);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn backup_too_short(&self, offset: u64) -> Error {
+        let why = format!("it ends at {} of {} bytes", self.backup.len(), self.main.len());
+        Error::Damaged { what: "backup", offset, why }
+    }
+
+    /// Makes the backup of a range as main is, persistent after the next drain. The range is locked: pending, or nobody else is there yet.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn copy_to_backup(&self, offset: u64, len: u64) -> Result<()> {
+        self.pieces(offset, len, |main, backup, n| {
+            // main and backup are different regions. Main does not change while it is pending; the backup of a range is
+            // used by whoever settles it alone, under the slot's log lock, and no range is pending in two slots.
+            raw::copy(Claim::Settling, &self.pool, main, backup, n)
+        })
+    }
+
+    /// Makes a range of main as the backup is. The caller is its writer.
+    #[track_caller]
+    pub(crate) fn copy_from_backup(&self, offset: u64, len: u64) -> Result<()> {
+        self.pieces(offset, len, |main, backup, n| {
+            // as in `copy_to_backup`; the caller is the only one to use this range of main.
+            raw::copy(Claim::Writer, &self.pool, backup, main, n)
+        })
+    }
+
+    // ---- space ------------------------------------------------------------------------------------------------------
+
+    /// Takes a block, out of a larger heap if it must.
+    #[inline]
+    pub(crate) fn reserve(&self, len: u64, align: u64) -> Result<Block> {
+        match self.alloc.reserve(len, align) {
+            Err(PoolError::HeapFull { .. }) => self.reserve_cold(len, align),
+            other => Ok(other?),
+        }
+    }
+
+    #[cold]
+    fn reserve_cold(&self, len: u64, align: u64) -> Result<Block> {
+        if len > pmem::OFFSET_MAX / 4 {
+            return Err(PoolError::HeapFull { bytes: len }.into()); // larger than any pool
+        }
+        self.settle_all(&mut |_| {})?; // what was freed may be handed out then
+        match self.alloc.reserve(len, align) {
+            Err(PoolError::HeapFull { .. }) => {}
+            other => return Ok(other?),
+        }
+        // Half as much again, so that the directory's extents last; at least what is asked for, at most what there is.
+        let more = (self.main.len() / 2).max(2 * len);
+        self.grow(more).or_else(|e| if more > 2 * len { self.grow(2 * len) } else { Err(e) })?;
+        Ok(self.alloc.reserve(len, align)?)
+    }
+
+    /// Makes main, and before it the backup, at least `bytes` larger.
+    pub(crate) fn grow(&self, bytes: u64) -> Result<()> {
+        let mut growing = self.growing.lock();
+        let unit = self.alloc.chunk_size().max(self.zones.bytes());
+        let bytes = bytes.next_multiple_of(self.alloc.chunk_size());
+        if let Some((backup, zones)) = growing.as_mut() {
+            // Main may become a few chunks larger than asked for: it is rounded to pages.
+            self.follow(backup, zones, self.main.len() + bytes + unit)?;
+        }
+        self.alloc.grow(bytes)?;
+        self.main.update(self.alloc.spaces().into_iter());
+        Ok(())
+    }
+
+    // ---- settling ---------------------------------------------------------------------------------------------------
+
+    /// Settles one slot, whoever has it.
+    pub(crate) fn settle_slot(&self, slot: usize, seen: &mut dyn FnMut(&Active)) -> Result<()> {
+        let mut log = self.logs[slot].lock();
+        log.settle(self)?;
+        self.counters[slot].pending.store(0, Relaxed);
+        seen(&self.active[slot]);
+        Ok(())
+    }
+
+    /// Settles all slots; shows what each is in while it cannot commit.
+    pub(crate) fn settle_all(&self, seen: &mut dyn FnMut(&Active)) -> Result<()> {
+        (0..self.slots.len()).try_for_each(|slot| self.settle_slot(slot, seen))
+    }
+
+    /// Cleans zones until recovery keeps its budget again. Called without locks.
+    #[cold]
+    pub(crate) fn clean_some(&self) -> Result<()> {
+        // An eighth at a time: settling every slot is shared by that many.
+        let most = (self.zones.dirty() / 8).max(1);
+        let cleaned = self.zones.clean(most, |seen| self.settle_all(seen), |_| Ok(None))?;
+        self.cleaned.fetch_add(cleaned as u64, Relaxed);
+        Ok(())
+    }
+
+    /// What goes wrong behind the point where a transaction is durable must not undo it: it is kept, and told when the heap is closed or
+    /// checked. What it left undone is tried again by whoever needs it.
+    #[inline]
+    pub(crate) fn after_durable(&self, outcome: Result<()>) {
+        if let Err(e) = outcome {
+            self.trouble.lock().get_or_insert(e);
+        }
+    }
+
+    /// The checksums of the backup's pages of a zone.
+    pub(crate) fn sums_of(&self, zone: u32) -> Result<Vec<u32>> {
+        let mut sums = Vec::new();
+        let start = u64::from(zone) * self.zones.bytes();
+        let end = (start + self.zones.bytes()).min(self.backup.len());
+        let mut at = start;
+        while at < end {
+            sums.push(self.zones.sum_of(&self.backup_bytes(at, (end - at).min(crate::zones::PAGE))?));
+            at += crate::zones::PAGE;
+        }
+        Ok(sums)
+    }
+
+    /// A copy of bytes of the backup's line. The zone is quiet.
+    pub(crate) fn backup_bytes(&self, at: u64, len: u64) -> Result<Vec<u8>> {
+        read_line(&self.pool, &self.backup, at, len)
+    }
+}
+
+/// A copy of bytes of a line that nobody changes.
+pub(crate) fn read_line(pool: &Pool, line: &Space, at: u64, len: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(len as usize);
+    let mut at = at;
+    let end = at + len;
+    while at < end {
+        let Some((offset, rest)) = line.place(at) else { break };
+        let n = rest.min(end - at);
+        // the caller sees to it that nobody writes: the zone is quiet, or the heap is being opened.
+        bytes.extend_from_slice(raw::bytes(Claim::Quiet, pool, offset, n)?);
+        at += n;
+    }
+    Ok(bytes)
+}
+
+/// The extents of a region.
+pub(crate) fn areas(region: &Region) -> impl Iterator<Item = std::ops::Range<u64>> {
+    region.areas().iter().map(|a| a.offset()..a.offset() + a.len())
+}

@@ -1,0 +1,453 @@
+//! A heap: made, opened, closed.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use pmem::sync::Mutex;
+use pmem::{Allocator, Domain, FlushSet, Intent, Persist, Pool, Region, Ring, Twin, TwoSlot};
+use tx::{Engine, Error, Isolation, Result, Slots};
+
+use crate::coordinator::Coordinator;
+use crate::core::{BACKUP, Core, Counters, LOGS, MAIN, STATE, ZONES, areas};
+use crate::log::Log;
+use crate::options::{Options, Policy};
+use crate::raw::{self, Claim, PerSlot};
+use crate::recovery::{self, Recovery};
+use crate::sabotage::Step;
+use crate::space::Space;
+use crate::state::TxState;
+use crate::stats::Stats;
+use crate::transaction::Tx;
+use crate::zones::{Active, Zones};
+
+/// What the heap says about itself, in a cell of the pool. Written last when a heap is made: without it there is none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Persist)]
+pub(crate) struct State {
+    pub(crate) policy: u64,
+    /// 1 if the backup follows main; under another policy it does not.
+    pub(crate) backup: u64,
+    pub(crate) slots: u64,
+    pub(crate) log_bytes: u64,
+    pub(crate) zone_bytes: u64,
+    /// Offset of the block that holds the root pointer.
+    pub(crate) root: u64,
+}
+
+/// A heap of objects, changed by transactions that are atomic and durable, as far as its [`Policy`] goes.
+///
+/// ```
+/// # fn main() -> tx::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("bank.cairn");
+/// use heap::{Heap, Options};
+/// use pmem::{PPtr, Persist};
+/// use tx::{Engine, Isolation, Typed};
+///
+/// #[derive(Clone, Copy, Persist)]
+/// #[repr(C)]
+/// struct Account { balance: i64, next: PPtr<Account> }
+///
+/// let heap = Heap::create(&path, &Options::new().bytes(1 << 20))?;
+/// heap.transact(Isolation::Serializable, |tx| -> tx::Result<_> {
+///     let second = tx.alloc(&Account { balance: 0, next: PPtr::NULL })?;
+///     let first = tx.alloc(&Account { balance: 100, next: second })?;
+///     tx.set_root(first)
+/// })?;
+/// heap.close()?;
+///
+/// let heap = Heap::open(&path, &Options::new())?; // after a crash too
+/// heap.transact(Isolation::Serializable, |tx| -> tx::Result<_> {
+///     let first = tx.root::<Account>()?;
+///     let second = tx.read(first)?.next;
+///     tx.write(first)?.balance -= 10;
+///     tx.write(second)?.balance += 10;
+///     Ok(())
+/// })?;
+/// # Ok(()) }
+/// ```
+pub struct Heap {
+    core: Arc<Core>,
+    cell: Mutex<TwoSlot<State>>,
+    coordinator: Option<Coordinator>,
+    recovery: Recovery,
+}
+
+impl std::fmt::Debug for Heap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Heap({}, {:?})", self.core.policy, self.core.pool)
+    }
+}
+
+/// What is found of a heap in a pool, or made there.
+struct Parts {
+    alloc: Allocator,
+    rings: Vec<Ring>,
+    backup: Option<(Region, Region)>,
+}
+
+impl Heap {
+    // ---- make -------------------------------------------------------------------------------------------------------
+
+    /// Makes a pool with an empty heap.
+    ///
+    /// # Errors
+    /// Those of [`pmem::Options::create`]; [`Error::Limit`].
+    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        options.check()?;
+        let pool = options.pool.clone().size(1 << 20).create(path)?;
+        Self::create_in(&pool, options)
+    }
+
+    /// Makes an empty heap in a pool that has none.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_in(pool: &Pool, options: &Options) -> Result<Self> {
+        options.check()?;
+        let policy = options.policy.unwrap_or_default();
+        let cell = pool.add_region(STATE, TwoSlot::<State>::SIZE)?.into_area()?;
+        let mut rings = Vec::with_capacity(options.slots);
+        let mut rest = pool.add_region(LOGS, options.slots as u64 * options.log_bytes)?.into_area()?;
+        for _ in 0..options.slots {
+            let (area, after) = rest.split_at(options.log_bytes)?;
+            rings.push(Ring::create(area)?);
+            rest = after;
+        }
+        let alloc = Allocator::create(pool, MAIN, options.bytes, options.blocks)?;
+        let root = make_root(pool, &alloc)?;
+        let mut state = State {
+            policy: policy.code(),
+            backup: 0,
+            slots: options.slots as u64,
+            log_bytes: options.log_bytes,
+            zone_bytes: options.zone_bytes,
+            root,
+        };
+        let backup = if policy == Policy::InPlace { Some(add_backup(pool, &alloc, &state)?) } else { None };
+        state.backup = backup.is_some().into();
+        let mut cell = TwoSlot::create(cell, &state)?;
+        cell.update_mirrored(&state)?;
+        let core = assemble(pool, options, policy, &state, Parts { alloc, rings, backup });
+        if policy == Policy::InPlace {
+            core.zones.clean_new(0)?;
+        }
+        Ok(Self::start(core, cell, options, Recovery::default()))
+    }
+
+    // ---- open -------------------------------------------------------------------------------------------------------
+
+    /// Opens the heap in the pool at `path`, and finishes what a crash interrupted. A policy other than the heap's is taken over once it
+    /// has recovered: in place then begins with a copy of everything.
+    ///
+    /// # Errors
+    /// Those of [`pmem::Options::open`]; [`Error::Damaged`].
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        let pool = options.pool.clone().open(path)?;
+        Self::open_in(&pool, options)
+    }
+
+    /// Opens the heap in a pool.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_in(pool: &Pool, options: &Options) -> Result<Self> {
+        let (mut cell, twin) = TwoSlot::<State>::open(pool.region(STATE)?.into_area()?)?;
+        let mut state = cell.get();
+        let stored = Policy::from_code(state.policy).filter(|_| state_is_sound(&state));
+        let stored = stored.ok_or_else(|| Error::Damaged {
+            what: "heap state",
+            offset: 0,
+            why: format!("no heap has {state:?}"),
+        })?;
+        if twin != Twin::Equal && !pool.is_read_only() {
+            cell.update_mirrored(&state)?; // an older copy would tell of another policy, or of no backup
+        }
+        let mut rest = pool.region(LOGS)?.into_area()?;
+        let (mut rings, mut found) = (Vec::new(), Vec::new());
+        for _ in 0..state.slots {
+            let (area, after) = rest.split_at(state.log_bytes)?;
+            let (ring, recovered) = Ring::open(area)?;
+            rings.push(ring);
+            found.push(recovered);
+            rest = after;
+        }
+        let alloc = Allocator::open(pool, MAIN)?;
+        let backup = match stored {
+            Policy::InPlace => Some((pool.region(BACKUP)?, pool.region(ZONES)?)),
+            _ => None,
+        };
+        let core = assemble(pool, options, stored, &state, Parts { alloc, rings, backup });
+        let recovery = recovery::run(&core, &found, state.backup != 0)?;
+        if stored == Policy::InPlace && state.backup == 0 {
+            // Opened under another policy since, or the copying was interrupted.
+            core.grow_backup()?;
+            rebuild(&core)?;
+            state.backup = 1;
+            cell.update_mirrored(&state)?;
+        }
+        let wanted = options.policy.unwrap_or(stored);
+        let core = if wanted == stored { core } else { switch(core, &mut cell, &mut state, wanted, options)? };
+        Ok(Self::start(core, cell, options, recovery))
+    }
+
+    fn start(core: Core, cell: TwoSlot<State>, options: &Options, recovery: Recovery) -> Self {
+        let core = Arc::new(core);
+        // A simulated pool has no time, and `none` nothing to settle.
+        let wanted = options.coordinator && core.policy != Policy::None && core.pool.domain() != Domain::Simulated;
+        let coordinator = wanted.then(|| Coordinator::start(&core));
+        Self { core, cell: Mutex::new(cell), coordinator, recovery }
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    // ---- look -------------------------------------------------------------------------------------------------------
+
+    /// The pool it is in.
+    pub fn pool(&self) -> &Pool {
+        &self.core.pool
+    }
+
+    /// How its transactions are rolled back.
+    pub fn policy(&self) -> Policy {
+        self.core.policy
+    }
+
+    /// What opening it had to do.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// Counts since it was opened.
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.core)
+    }
+
+    /// Calls `f` with the offset and size of every live block, the root's among them. Call it when no transaction runs.
+    ///
+    /// # Errors
+    /// Those of [`Allocator::live_blocks`].
+    pub fn live_blocks(&self, mut f: impl FnMut(u64, u64)) -> Result<pmem::HeapUsage> {
+        self.settle()?;
+        Ok(self.core.alloc.live_blocks(|offset, len| {
+            f(offset, len);
+            Ok(())
+        })?)
+    }
+
+    // ---- change -----------------------------------------------------------------------------------------------------
+
+    /// Settles everything that is pending: at most two barriers per slot that has something.
+    ///
+    /// # Errors
+    /// Those of a drain.
+    pub fn settle(&self) -> Result<()> {
+        self.core.settle_all(&mut |_| {})
+    }
+
+    /// Makes the heap at least `bytes` bytes larger while it is in use. It does so by itself when it is full.
+    ///
+    /// # Errors
+    /// [`pmem::Error::NoSpace`] and its like.
+    pub fn grow(&self, bytes: u64) -> Result<()> {
+        self.core.grow(bytes)
+    }
+
+    /// Compares main with the backup, zone by zone, and repairs the copy that is wrong.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where the two differ and nothing tells which is right.
+    pub fn scrub(&self) -> Result<crate::Scrubbed> {
+        crate::scrub::run(&self.core)
+    }
+
+    /// Settles everything, cleans all zones and closes the pool.
+    ///
+    /// # Errors
+    /// [`pmem::Error::InUse`] if a transaction was forgotten; what went wrong behind a commit.
+    pub fn close(self) -> Result<()> {
+        let Self { core, cell, coordinator, .. } = self;
+        drop(coordinator);
+        if let Some(slot) = (0..core.slots.len()).find(|slot| core.slots.holder(*slot).is_some()) {
+            return Err(pmem::Error::InUse { what: format!("the transaction in slot {slot}") }.into());
+        }
+        core.settle_all(&mut |_| {})?;
+        if core.policy == Policy::InPlace {
+            core.zones.clean(usize::MAX, |seen| core.settle_all(seen), |zone| core.sums_of(zone).map(Some))?;
+        }
+        if let Some(trouble) = core.trouble.lock().take() {
+            return Err(trouble);
+        }
+        drop(cell);
+        let core = Arc::into_inner(core).ok_or(pmem::Error::InUse { what: "the heap".into() })?;
+        let (pool, alloc) = core.into_last();
+        alloc.close()?;
+        Ok(pool.close()?)
+    }
+
+    /// The cell that says what the heap is, for tests that damage it.
+    #[doc(hidden)]
+    pub fn cell_is_current(&self) -> bool {
+        self.cell.lock().get().policy == self.core.policy.code()
+    }
+}
+
+impl Engine for Heap {
+    type Tx<'a> = Tx<'a>;
+
+    fn name(&self) -> &'static str {
+        self.core.policy.name()
+    }
+
+    fn strongest(&self) -> Isolation {
+        Isolation::Strict
+    }
+
+    #[inline]
+    fn begin(&self, isolation: Isolation) -> Result<Tx<'_>> {
+        Tx::begin(self, isolation)
+    }
+}
+
+fn state_is_sound(state: &State) -> bool {
+    let zones = state.zone_bytes.is_power_of_two() && state.zone_bytes >= 4096;
+    zones && (1..=crate::lock::SLOTS_MAX as u64).contains(&state.slots) && state.backup <= 1
+}
+
+/// The block that holds the root pointer, null at first. One barrier; a crash leaves it to nobody, with the rest of the heap.
+fn make_root(pool: &Pool, alloc: &Allocator) -> Result<u64> {
+    let block = alloc.reserve(size_of::<[u64; 2]>() as u64, 16)?;
+    // reserved just now, and named nowhere.
+    raw::bytes_mut(Claim::Reserved, pool, block.offset(), block.len())?.fill(0);
+    pool.flush(block.offset(), block.len())?;
+    let mut lines = FlushSet::default();
+    alloc.apply(&Intent::alloc(&block), &mut lines)?;
+    pool.flush_set(&mut lines)?;
+    pool.drain()?;
+    Ok(block.offset())
+}
+
+/// Regions for the backup and the zone table, large enough for main as it is.
+fn add_backup(pool: &Pool, alloc: &Allocator, state: &State) -> Result<(Region, Region)> {
+    let main: u64 = alloc.spaces().iter().map(|s| s.end - s.start).sum();
+    let backup = pool.add_region(BACKUP, main)?;
+    let zones = pool.add_region(ZONES, Zones::table_bytes(state.zone_bytes, backup.len()))?;
+    Ok((backup, zones))
+}
+
+fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &State, parts: Parts) -> Core {
+    let slots = state.slots as usize;
+    let (main, backup) = (Space::new(), Space::new());
+    main.update(parts.alloc.spaces().into_iter());
+    let zones = Zones::new(pool, state.zone_bytes, options.recovery_bytes, options.sabotage);
+    if let Some((copies, table)) = &parts.backup {
+        backup.update(areas(copies));
+        zones.table.update(areas(table));
+    }
+    Core {
+        policy,
+        pool: pool.clone(),
+        alloc: parts.alloc,
+        main,
+        backup,
+        zones,
+        slots: Slots::new(slots),
+        logs: parts.rings.into_iter().map(|ring| Mutex::new(Log::new(ring))).collect(),
+        active: (0..slots).map(|_| Active::default()).collect(),
+        states: PerSlot::new(slots, TxState::default),
+        counters: (0..slots).map(|_| Counters::default()).collect(),
+        growing: Mutex::new(parts.backup),
+        batch: options.batch,
+        seal_max: options.seal_max,
+        root: state.root,
+        cleaned: AtomicU64::new(0),
+        trouble: Mutex::new(None),
+        extents: AtomicU64::new(0),
+        sabotage: options.sabotage,
+    }
+}
+
+/// Copies all of main to the backup. Nobody else has the heap.
+fn rebuild(core: &Core) -> Result<()> {
+    if core.sabotage.skips(Step::Rebuild) {
+        return Ok(());
+    }
+    for space in core.alloc.spaces() {
+        core.copy_to_backup(space.start, space.end - space.start)?;
+    }
+    core.zones.clean_new(0) // its barrier is for the copies too
+}
+
+/// Goes over to another policy. Recovered: no record of the old one is left.
+fn switch(
+    mut core: Core,
+    cell: &mut TwoSlot<State>,
+    state: &mut State,
+    wanted: Policy,
+    options: &Options,
+) -> Result<Core> {
+    // From here on the backup does not follow main, or not yet.
+    (state.policy, state.backup) = (wanted.code(), 0);
+    if wanted == Policy::InPlace {
+        let pool = core.pool.clone();
+        let parts = match (pool.region(BACKUP), pool.region(ZONES)) {
+            (Ok(backup), Ok(zones)) => (backup, zones),
+            _ => add_backup(&pool, &core.alloc, state)?,
+        };
+        cell.update_mirrored(state)?;
+        core = reassemble(core, options, wanted, state, Some(parts));
+        core.grow_backup()?;
+        rebuild(&core)?;
+        state.backup = 1;
+        cell.update_mirrored(state)?;
+    } else {
+        cell.update_mirrored(state)?;
+        core = reassemble(core, options, wanted, state, None);
+    }
+    Ok(core)
+}
+
+fn reassemble(core: Core, options: &Options, policy: Policy, state: &State, backup: Option<(Region, Region)>) -> Core {
+    let pool = core.pool.clone();
+    let rings = core.logs.into_iter().map(|log| log.into_inner().ring).collect();
+    assemble(&pool, options, policy, state, Parts { alloc: core.alloc, rings, backup })
+}
+
+impl Core {
+    /// Makes the backup as large as main, if main grew under another policy.
+    fn grow_backup(&self) -> Result<()> {
+        let mut growing = self.growing.lock();
+        if let Some((backup, zones)) = growing.as_mut() {
+            self.follow(backup, zones, self.main.len())?;
+        }
+        Ok(())
+    }
+
+    /// Makes backup and zone table large enough for `bytes` bytes of main.
+    pub(crate) fn follow(&self, backup: &mut Region, zones: &mut Region, bytes: u64) -> Result<()> {
+        if bytes > backup.len() {
+            self.pool.grow_region(backup, bytes - backup.len())?;
+            self.backup.update(areas(backup));
+        }
+        let (old, wanted) = (self.zones.capacity(), self.backup.len().div_ceil(self.zones.bytes()));
+        if wanted > old {
+            let more = Zones::table_bytes(self.zones.bytes(), (wanted - old) * self.zones.bytes());
+            self.pool.grow_region(zones, more)?;
+            self.zones.table.update(areas(zones));
+            self.zones.clean_new(old)?;
+        }
+        Ok(())
+    }
+
+    /// What is closed last, everything else being dropped.
+    fn into_last(self) -> (Pool, Allocator) {
+        (self.pool, self.alloc)
+    }
+
+    pub(crate) fn commits(&self) -> u64 {
+        self.counters.iter().map(|c| c.commits.load(Relaxed)).sum()
+    }
+}

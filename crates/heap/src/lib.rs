@@ -1,0 +1,68 @@
+//! Objects in a pool, updated in place under transactions.
+//!
+//! One kind of heap, one lock map, one allocator; what differs is how an unfinished transaction is rolled back, the heap's [`Policy`]: not at all, from
+//! old bytes in a log (*undo*), or from a backup that follows the main copy (*in place*; Kamino-Tx, EuroSys 2017, §3, here with one
+//! barrier where the paper has three).
+//!
+//! # The way of a transaction
+//!
+//! | module | what it does with it |
+//! |---|---|
+//! | `heap`, `options` | [`Heap::create`], [`Heap::open`]; `begin` claims a slot |
+//! | `transaction`, `state` | resolves pointers, takes locks, hands references out, notes what is written |
+//! | `lock` | the lock word of a block |
+//! | `zones` | in place: marks the zone dirty before the first write into it |
+//! | `undo` | undo: keeps the old bytes before a write |
+//! | `commit`, `record` | makes it durable by a record in the slot's ring, or takes it back |
+//! | `log` | what is committed and not yet settled; settling |
+//! | `coordinator` | settles slots that have gone idle |
+//! | `recovery` | finishes or undoes what a crash left |
+//! | `scrub`, `stats` | repairs what went bad at rest; counts |
+//! | `sabotage` | for tests that must be seen to fail |
+//! | `core`, `space`, `raw` | what they share; main and backup as lines of bytes; the unsafe code |
+//!
+//! ```
+//! # fn main() -> tx::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! use heap::{Heap, Options, Policy};
+//! use tx::{Engine, Isolation, Typed};
+//!
+//! let heap = Heap::create(dir.path().join("counter"), &Options::new().bytes(1 << 20).policy(Policy::InPlace))?;
+//! let counter = heap.transact(Isolation::Strict, |tx| tx.alloc(&0u64))?;
+//! let before = heap.pool().stats();
+//! heap.transact(Isolation::Strict, |tx| -> tx::Result<()> { *tx.write(counter)? += 1; Ok(()) })?;
+//! # let _ = before;
+//! assert_eq!(heap.transact(Isolation::Strict, |tx| tx.read(counter).copied())?, 1);
+//! # Ok(()) }
+//! ```
+
+#![deny(unsafe_code)]
+
+mod commit;
+mod coordinator;
+mod core;
+mod heap;
+mod lock;
+mod log;
+mod options;
+#[allow(unsafe_code)]
+mod raw;
+mod record;
+mod recovery;
+mod sabotage;
+mod scrub;
+mod space;
+mod state;
+mod stats;
+mod transaction;
+mod undo;
+mod zones;
+
+pub use heap::Heap;
+pub use options::{Options, Policy};
+pub use recovery::Recovery;
+#[cfg(feature = "sabotage")]
+pub use sabotage::Step;
+pub use scrub::Scrubbed;
+pub use stats::Stats;
+pub use transaction::Tx;

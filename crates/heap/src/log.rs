@@ -1,0 +1,320 @@
+//! A slot's log: the ring its transactions commit in, and what has committed but is not settled.
+//!
+//! A committed transaction goes through the queue in order:
+//!
+//! ```text
+//! committed --copy--> copied --a drain--> stable --its end stands as retired in two durable records, or one and the mark--> gone
+//!            M to B, intents     backup and bitmaps       recovery will not look at it again: locks free, blocks released
+//!            carried out         are persistent
+//! ```
+//!
+//! None of the steps needs a barrier of its own: the drain is the next commit's, and the record of the commit after that carries the retirement. Only who
+//! cannot wait (a writer that meets the pending object, an idle slot's coordinator, cleaning) pays two.
+
+use std::collections::VecDeque;
+
+use pmem::{Block, Error as PoolError, FlushSet, Intent, Moment, Persisted, Position, Ring, thread_number};
+use tx::Result;
+
+use crate::core::Core;
+use crate::lock;
+use crate::options::Policy;
+use crate::raw::Word;
+use crate::record::{self, Bytes, RETIRED};
+use crate::sabotage::Step;
+
+/// A committed transaction, as counts of its elements in the queues.
+struct Committed {
+    end: Position,
+    ranges: usize,
+    words: usize,
+    intents: usize,
+    frees: usize,
+    /// Its record carries a seal over the data: should it come up again after its objects changed, the seal tells.
+    sealed: bool,
+}
+
+/// What a transaction leaves behind when it commits.
+pub(crate) struct Parts<'a> {
+    pub(crate) end: Position,
+    /// To be copied to the backup.
+    pub(crate) ranges: &'a [Bytes],
+    /// Locks that stay pending.
+    pub(crate) words: &'a [Word],
+    /// To be carried out.
+    pub(crate) intents: &'a [Intent],
+    /// Blocks out of use, to be handed out again.
+    pub(crate) frees: &'a [Block],
+    pub(crate) sealed: bool,
+}
+
+pub(crate) struct Log {
+    pub(crate) ring: Ring,
+    queue: VecDeque<Committed>,
+    /// Of the entries that are not stable.
+    ranges: VecDeque<Bytes>,
+    /// Of all entries; `None` where the slot itself writes again.
+    words: VecDeque<Option<Word>>,
+    /// Of the entries that are not copied.
+    intents: VecDeque<Intent>,
+    /// Of all entries.
+    frees: VecDeque<Block>,
+    /// The first entries, that many, are copied, stable, on their way to retirement, retired by one durable record:
+    /// announced <= retiring <= stable <= copied.
+    copied: usize,
+    stable: usize,
+    retiring: usize,
+    announced: usize,
+    copied_at: Option<Moment>,
+    copied_by: usize,
+    /// Lines of the intents carried out, flushed before the next drain.
+    pub(crate) lines: FlushSet,
+    /// Transactions settled so far.
+    pub(crate) settled: u64,
+    /// For building payloads.
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Log {
+    pub(crate) fn new(ring: Ring) -> Self {
+        Self {
+            ring,
+            queue: VecDeque::new(),
+            ranges: VecDeque::new(),
+            words: VecDeque::new(),
+            intents: VecDeque::new(),
+            frees: VecDeque::new(),
+            copied: 0,
+            stable: 0,
+            retiring: 0,
+            announced: 0,
+            copied_at: None,
+            copied_by: usize::MAX,
+            lines: FlushSet::default(),
+            settled: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Transactions that are not settled.
+    pub(crate) fn pending(&self) -> usize {
+        self.queue.len()
+    }
+
+    // ---- around a commit --------------------------------------------------------------------------------------------
+
+    /// Before a record is appended: it will say that all stable entries are retired.
+    #[inline]
+    pub(crate) fn before_append(&mut self) {
+        if let Some(last) = self.stable.checked_sub(1) {
+            self.ring.retire(self.queue[last].end);
+            self.retiring = self.stable;
+        }
+    }
+
+    /// The one drain of a commit, with everything else that waits for one.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn drain(&mut self, core: &Core) -> Result<()> {
+        core.pool.flush_set(&mut self.lines)?;
+        let persisted = core.pool.drain()?;
+        self.ring.forced(&persisted);
+        self.drained(&persisted);
+        self.unlock_early(core)
+    }
+
+    fn drained(&mut self, persisted: &Persisted) {
+        if self.copied_at.is_some_and(|moment| moment.is_covered_by(persisted)) {
+            self.copies_are_stable();
+        }
+    }
+
+    #[inline]
+    fn copies_are_stable(&mut self) {
+        let ranges: usize = self.queue.range(self.stable..self.copied).map(|c| c.ranges).sum();
+        self.ranges.drain(..ranges);
+        self.stable = self.copied;
+        self.copied_at = None;
+    }
+
+    /// What must wait for the retirement, for tests in front of it.
+    #[inline]
+    fn unlock_early(&mut self, core: &Core) -> Result<()> {
+        let release = core.sabotage.skips(Step::ReleaseLate);
+        if !release && !core.sabotage.skips(Step::UnlockLate) {
+            return Ok(());
+        }
+        let words: usize = self.queue.range(..self.stable).map(|c| c.words).sum();
+        self.words.range_mut(..words).filter_map(Option::take).for_each(|word| lock::end_pending(word.get()));
+        if release {
+            let frees: usize = self.queue.range(..self.stable).map(|c| c.frees).sum();
+            self.queue.range_mut(..self.stable).for_each(|c| c.frees = 0);
+            self.frees.drain(..frees).try_for_each(|block| core.alloc.release(block))?;
+        }
+        Ok(())
+    }
+
+    /// After the drain behind a record: what it retired, and one before it, is gone for good. One alone could go bad, and the locks given up
+    /// for it have let others change what the records that come up again then would change back.
+    #[inline]
+    pub(crate) fn after_append(&mut self, core: &Core) -> Result<()> {
+        let gone = if core.sabotage.skips(Step::RetireTwice) { self.retiring } else { self.announced };
+        self.announced = std::mem::take(&mut self.retiring).saturating_sub(gone);
+        (0..gone).try_for_each(|_| self.pop(core))
+    }
+
+    /// Takes note of a transaction that has just become durable.
+    #[inline]
+    pub(crate) fn push(&mut self, parts: &Parts<'_>) {
+        // One or two elements are the rule: `extend` would prepare for many.
+        parts.ranges.iter().for_each(|&range| self.ranges.push_back(range));
+        parts.words.iter().for_each(|&word| self.words.push_back(Some(word)));
+        parts.intents.iter().for_each(|&intent| self.intents.push_back(intent));
+        parts.frees.iter().for_each(|&block| self.frees.push_back(block));
+        self.queue.push_back(Committed {
+            end: parts.end,
+            ranges: parts.ranges.len(),
+            words: parts.words.len(),
+            intents: parts.intents.len(),
+            frees: parts.frees.len(),
+            sealed: parts.sealed,
+        });
+    }
+
+    /// Copies when enough has come together, while the bytes are in this thread's cache.
+    #[inline]
+    pub(crate) fn copy_if_due(&mut self, core: &Core) -> Result<()> {
+        if self.queue.len() - self.copied >= core.batch { self.copy(core) } else { Ok(()) }
+    }
+
+    fn pop(&mut self, core: &Core) -> Result<()> {
+        let Some(gone) = self.queue.pop_front() else { return Ok(()) };
+        self.copied -= 1;
+        self.stable -= 1;
+        for word in self.words.drain(..gone.words).flatten() {
+            lock::end_pending(word.get());
+        }
+        for block in self.frees.drain(..gone.frees) {
+            core.alloc.release(block)?;
+        }
+        self.settled += 1;
+        Ok(())
+    }
+
+    // ---- settling ---------------------------------------------------------------------------------------------------
+
+    /// Copies what was committed to the backup, and carries its intents out.
+    #[track_caller]
+    fn copy(&mut self, core: &Core) -> Result<()> {
+        let here = thread_number();
+        if self.copied > self.stable && self.copied_by != here {
+            // Another thread's copies: our drain does not cover them.
+            self.copied = self.stable;
+        }
+        let done: usize = self.queue.range(self.stable..self.copied).map(|c| c.ranges).sum();
+        if core.policy == Policy::InPlace {
+            for &(offset, len) in self.ranges.range(done..) {
+                core.copy_to_backup(offset, len)?;
+            }
+        }
+        for intent in self.intents.drain(..) {
+            core.alloc.apply(&intent, &mut self.lines)?;
+        }
+        for entry in self.queue.range_mut(self.copied..) {
+            entry.intents = 0;
+        }
+        self.copied = self.queue.len();
+        self.copied_at = Some(core.pool.moment());
+        self.copied_by = here;
+        if core.sabotage.skips(Step::RetireLate) {
+            self.copies_are_stable();
+        }
+        Ok(())
+    }
+
+    /// Makes every entry stable: at most one barrier.
+    #[track_caller]
+    fn stabilise(&mut self, core: &Core) -> Result<()> {
+        if self.stable < self.queue.len() {
+            self.copy(core)?;
+            self.drain(core)?;
+        }
+        Ok(())
+    }
+
+    /// Settles everything, and retires it persistently: at most two barriers. Then nothing of this slot is pending.
+    #[track_caller]
+    pub(crate) fn settle(&mut self, core: &Core) -> Result<()> {
+        self.stabilise(core)?;
+        self.before_append();
+        let gone = std::mem::take(&mut self.retiring);
+        if gone > 0 {
+            if !core.sabotage.skips(Step::SettleRetires) {
+                self.retire(core)?;
+            }
+            self.announced = 0;
+            (0..gone).try_for_each(|_| self.pop(core))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the retirement persistent in two places with one barrier: the ring's mark, and a record that says nothing else.
+    #[track_caller]
+    fn retire(&mut self, core: &Core) -> Result<()> {
+        if !core.sabotage.skips(Step::RetireTwice) {
+            record::begin(&mut self.scratch, RETIRED, &[]);
+            match self.ring.append(&[&self.scratch]) {
+                // Of an open transaction's old bytes. Then the mark is alone.
+                Ok(_) | Err(PoolError::RingFull { .. }) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        self.ring.reclaim()?;
+        Ok(self.ring.force()?) // if the mark had said it already
+    }
+
+    /// After recovery: nothing in the ring is needed any more.
+    #[track_caller]
+    pub(crate) fn retire_all(&mut self, core: &Core) -> Result<()> {
+        self.ring.retire(self.ring.head());
+        self.retire(core)
+    }
+
+    /// Lets the slot itself write an object again that it has pending: at most one barrier. True if it may go on, with the word still pending and
+    /// no entry that would end that; false if everything had to be settled.
+    ///
+    /// Should the earlier record come up at recovery, its seal decides: if the object is as it was, copying it changes nothing; if not, the
+    /// backup, which is stable, has it. The next record of this slot retires it. A record without a seal cannot be told, so it goes first.
+    #[track_caller]
+    pub(crate) fn rewrite(&mut self, core: &Core, word: Word) -> Result<bool> {
+        let Some(at) = self.words.iter().position(|w| *w == Some(word)) else { return Ok(false) };
+        let mut end = 0;
+        let sealed = self.queue.iter().find_map(|c| {
+            end += c.words;
+            (at < end).then_some(c.sealed)
+        });
+        match core.policy {
+            Policy::InPlace if core.sabotage.skips(Step::Stabilise) => {}
+            Policy::InPlace if sealed == Some(true) => self.stabilise(core)?,
+            Policy::InPlace => {
+                self.settle(core)?;
+                return Ok(false);
+            }
+            // Its record restores nothing; only its intents count, and they are of before.
+            Policy::Undo | Policy::None => {}
+        }
+        Ok(self.words[at].take().is_some())
+    }
+
+    /// Takes a word back that [`rewrite`](Self::rewrite) gave out and the slot could not use.
+    #[cold]
+    pub(crate) fn adopt(&mut self, word: Word) {
+        match self.queue.back_mut() {
+            Some(last) => {
+                last.words += 1;
+                self.words.push_back(Some(word));
+            }
+            None => lock::end_pending(word.get()), // all was settled meanwhile
+        }
+    }
+}

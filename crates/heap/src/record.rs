@@ -1,0 +1,115 @@
+//! What stands in a slot's log.
+//!
+//! ```text
+//! payload:  | kind u8, ranges u56 | ranges: (offset u64, length u64) ... | rest |
+//!
+//! kind        ranges                     rest                          with a seal over
+//! COMMIT      written                    intents, 16 bytes each        what they hold, if that is short
+//! SPILLED     one: the block that holds  seal of that payload, u64     as the payload's kind has
+//!             a longer payload
+//! UNDO        about to be changed        their old bytes
+//! EXTENT      one: a block that holds
+//!             further UNDO records
+//! END         none                       intents
+//! RETIRED     none                       none: its header tells what is retired
+//! ```
+
+use pmem::{Intent, bytes_of, from_bytes};
+
+pub(crate) const COMMIT: u8 = 1;
+pub(crate) const SPILLED: u8 = 2;
+pub(crate) const UNDO: u8 = 3;
+pub(crate) const EXTENT: u8 = 4;
+pub(crate) const END: u8 = 5;
+pub(crate) const RETIRED: u8 = 6;
+
+/// Bytes of the pool: offset and length.
+pub(crate) type Bytes = (u64, u64);
+
+/// Replaces `out` by a payload without its rest.
+pub(crate) fn begin(out: &mut Vec<u8>, kind: u8, ranges: &[Bytes]) {
+    out.clear();
+    out.extend_from_slice(&(u64::from(kind) | (ranges.len() as u64) << 8).to_le_bytes());
+    for (offset, len) in ranges {
+        out.extend_from_slice(&offset.to_le_bytes());
+        out.extend_from_slice(&len.to_le_bytes());
+    }
+}
+
+pub(crate) fn add_intents(out: &mut Vec<u8>, intents: impl Iterator<Item = Intent>) {
+    for intent in intents {
+        out.extend_from_slice(bytes_of(&intent));
+    }
+}
+
+/// A payload taken apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Payload<'a> {
+    pub(crate) kind: u8,
+    pub(crate) ranges: Vec<Bytes>,
+    pub(crate) rest: &'a [u8],
+}
+
+/// `None` if the bytes are no payload: written by nobody of us.
+pub(crate) fn decode(bytes: &[u8]) -> Option<Payload<'_>> {
+    let (head, tail) = bytes.split_first_chunk::<8>()?;
+    let head = u64::from_le_bytes(*head);
+    let count = usize::try_from(head >> 8).ok()?;
+    let (list, rest) = tail.split_at_checked(count.checked_mul(16)?)?;
+    let ranges = list.chunks_exact(16).filter_map(from_bytes::<[u64; 2]>).map(|[offset, len]| (offset, len)).collect();
+    let kind = head as u8;
+    (COMMIT..=RETIRED).contains(&kind).then_some(Payload { kind, ranges, rest })
+}
+
+/// The intents in a rest.
+pub(crate) fn intents(rest: &[u8]) -> Option<Vec<Intent>> {
+    rest.len().is_multiple_of(16).then(|| rest.chunks_exact(16).filter_map(from_bytes::<Intent>).collect())
+}
+
+/// Sorts ranges and joins those that touch or overlap. A few are the rule, in order more often than not.
+pub(crate) fn coalesce(ranges: &mut Vec<Bytes>) {
+    if ranges.len() < 2 {
+        return;
+    }
+    ranges.sort_unstable();
+    let mut last = 0;
+    for at in 1..ranges.len() {
+        let (offset, len) = ranges[at];
+        let end = ranges[last].0 + ranges[last].1;
+        if offset <= end {
+            ranges[last].1 = end.max(offset + len) - ranges[last].0;
+        } else {
+            last += 1;
+            ranges[last] = (offset, len);
+        }
+    }
+    ranges.truncate(last + 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payloads_come_back() {
+        let mut out = Vec::new();
+        begin(&mut out, UNDO, &[(64, 8), (128, 16)]);
+        out.extend_from_slice(b"old bytes");
+        let found = decode(&out).expect("whole");
+        assert_eq!(found, Payload { kind: UNDO, ranges: vec![(64, 8), (128, 16)], rest: b"old bytes" });
+        for len in 0..40 {
+            assert_eq!(decode(&out[..len]), None);
+        }
+        out[0] = 99;
+        assert_eq!(decode(&out), None);
+        out[1..8].fill(0xff); // more ranges than memory
+        assert_eq!(decode(&out), None);
+    }
+
+    #[test]
+    fn ranges_are_joined() {
+        let mut ranges = vec![(100, 10), (0, 4), (110, 5), (102, 2), (4, 4), (9, 1)];
+        coalesce(&mut ranges);
+        assert_eq!(ranges, [(0, 8), (9, 1), (100, 15)]);
+    }
+}

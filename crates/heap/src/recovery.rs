@@ -1,0 +1,327 @@
+//! What a crash left, finished or undone.
+//!
+//! In place:
+//!
+//! | an unretired record | action |
+//! |---|---|
+//! | whole, its data seal verifies over main, or it needs none | forward: main to media; then main to backup, intents carried out |
+//! | whole, its data seal does not verify | nothing: not all of it arrived, or it was settled before its slot wrote on; the backup is right |
+//! | not whole | the ring ends before it |
+//!
+//! Then, in this order, each behind a barrier: all records are retired; in every dirty zone main becomes what the backup is; the marks go. Retired first,
+//! so that no second recovery decides anew over bytes that the first has changed.
+//!
+//! Undo: after the last END of a ring the old bytes go back, last first; intents of every END are carried out; then everything is retired. Twice is
+//! harmless.
+
+use pmem::{Error as PoolError, Intent, Recovered, RingRecord, Tail};
+use tx::{Error, Result};
+
+use crate::core::Core;
+use crate::log::Log;
+use crate::options::Policy;
+use crate::raw::{self, Claim};
+use crate::record::{self, Bytes, COMMIT, END, EXTENT, RETIRED, SPILLED, UNDO};
+use crate::sabotage::Step;
+use crate::undo::read_extent;
+use crate::zones::{Mark, PAGE};
+
+/// What opening a heap had to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Records of transactions found.
+    pub records: u64,
+    /// Of these, transactions that were durable and finished.
+    pub finished: u64,
+    /// Transactions whose changes were taken back from kept old bytes.
+    pub undone: u64,
+    /// Zones compared with the backup.
+    pub zones: u64,
+    /// Bytes of main that were replaced.
+    pub restored_bytes: u64,
+    /// Places of records that are not whole at the end of a slot's log: never acknowledged, or the last acknowledged one, damaged since.
+    pub in_doubt: Vec<u64>,
+}
+
+impl Recovery {
+    /// True if the heap was as a clean close leaves it.
+    pub fn was_clean(&self) -> bool {
+        self.records == 0 && self.zones == 0 && self.in_doubt.is_empty()
+    }
+}
+
+const LINE: u64 = pmem::LINE;
+
+/// Finishes or undoes what the rings and marks tell of. `backup` says whether the backup follows main.
+pub(crate) fn run(core: &Core, found: &[Recovered], backup: bool) -> Result<Recovery> {
+    let mut recovery = Recovery::default();
+    for (slot, recovered) in found.iter().enumerate() {
+        recovery.records += unretired(core, slot, recovered)?;
+        if let Tail::InDoubt { offset } = recovered.tail {
+            recovery.in_doubt.push(offset);
+        }
+    }
+    if core.pool.is_read_only() && recovery.records > 0 {
+        return Err(PoolError::NeedsRecovery { path: core.pool.path().to_owned() }.into());
+    }
+    match core.policy {
+        Policy::None => {}
+        Policy::Undo => {
+            for (slot, recovered) in found.iter().enumerate() {
+                undo(core, &mut core.logs[slot].lock(), recovered, &mut recovery)?;
+            }
+        }
+        Policy::InPlace if backup => forward(core, found, &mut recovery)?,
+        Policy::InPlace => {} // the other policy has retired everything
+    }
+    for log in &core.logs {
+        core.pool.flush_set(&mut log.lock().lines)?;
+    }
+    if recovery.records > 0 {
+        core.pool.drain()?;
+    }
+    if core.sabotage.skips(Step::RetireFirst) && core.policy == Policy::InPlace && backup {
+        restore_zones(core, &mut recovery)?;
+    }
+    for (slot, recovered) in found.iter().enumerate() {
+        if unretired(core, slot, recovered)? > 0 {
+            core.logs[slot].lock().retire_all(core)?;
+        }
+    }
+    if core.policy == Policy::InPlace && backup {
+        restore_zones(core, &mut recovery)?;
+    }
+    Ok(recovery)
+}
+
+/// Records of the slot that stand for something.
+fn unretired(core: &Core, slot: usize, recovered: &Recovered) -> Result<u64> {
+    let log = core.logs[slot].lock();
+    let mut count = 0;
+    for found in &recovered.records {
+        count += u64::from(!is_retired(log.ring.payload(found)?));
+    }
+    Ok(count)
+}
+
+fn is_retired(payload: &[u8]) -> bool {
+    record::decode(payload).is_some_and(|r| r.kind == RETIRED)
+}
+
+fn damaged(offset: u64, why: impl Into<String>) -> Error {
+    Error::Damaged { what: "transaction record", offset, why: why.into() }
+}
+
+// ---- in place -------------------------------------------------------------------------------------------------------
+
+/// What a transaction that was durable has written and changed in the allocator.
+struct Durable {
+    slot: usize,
+    ranges: Vec<Bytes>,
+    intents: Vec<Intent>,
+}
+
+fn forward(core: &Core, found: &[Recovered], recovery: &mut Recovery) -> Result<()> {
+    let mut durable = Vec::new();
+    for (slot, recovered) in found.iter().enumerate() {
+        find_durable(core, slot, recovered, &mut durable)?;
+    }
+    recovery.finished += durable.len() as u64;
+    // What verified may stand in a cache only. It is on media before the backup follows: else a crash could leave a part of it in both.
+    for &(offset, len) in durable.iter().flat_map(|d| &d.ranges) {
+        core.pool.flush(offset, len)?;
+    }
+    if !durable.is_empty() && !core.sabotage.skips(Step::MainFirst) {
+        core.pool.drain()?;
+    }
+    for Durable { slot, ranges, intents } in &durable {
+        ranges.iter().try_for_each(|&(offset, len)| core.copy_to_backup(offset, len))?;
+        carry_out(core, &mut core.logs[*slot].lock(), intents)?;
+    }
+    Ok(())
+}
+
+fn find_durable(core: &Core, slot: usize, recovered: &Recovered, durable: &mut Vec<Durable>) -> Result<()> {
+    let log = core.logs[slot].lock();
+    for found in &recovered.records {
+        let place = found.position.get();
+        let payload = whole(core, log.ring.payload(found)?, place)?;
+        if is_retired(&payload) {
+            continue;
+        }
+        let record = record::decode(&payload).filter(|r| r.kind == COMMIT);
+        let record = record.ok_or_else(|| damaged(place, "it is of no heap with a backup"))?;
+        let intents = record::intents(record.rest).ok_or_else(|| damaged(place, "part of an intent"))?;
+        let ranges = record.ranges;
+        for &range in &ranges {
+            check_range(core, range, place)?;
+        }
+        if data_arrived(core, &log, found, &ranges)? {
+            durable.push(Durable { slot, ranges, intents });
+        }
+    }
+    Ok(())
+}
+
+fn carry_out(core: &Core, log: &mut Log, intents: &[Intent]) -> Result<()> {
+    if core.sabotage.skips(Step::RecoverIntents) {
+        return Ok(());
+    }
+    for intent in intents {
+        core.alloc.apply(intent, &mut log.lines)?;
+    }
+    Ok(())
+}
+
+/// A payload, fetched from the block it was moved to if it was long.
+fn whole(core: &Core, payload: &[u8], place: u64) -> Result<Vec<u8>> {
+    let outer = record::decode(payload).ok_or_else(|| damaged(place, "it is no transaction's"))?;
+    if outer.kind != SPILLED {
+        return Ok(payload.to_vec());
+    }
+    let &[block] = &outer.ranges[..] else { return Err(damaged(place, "the rest of it has no place")) };
+    check_range(core, block, place)?;
+    // nobody else has the heap during recovery; the bytes are copied before anything is written.
+    let spilled = raw::bytes(Claim::Recovery, &core.pool, block.0, block.1)?.to_vec();
+    if outer.rest != core.pool.seal_key(block.0).seal(&spilled).to_le_bytes() {
+        return Err(damaged(block.0, "the part of it that is among the objects does not verify"));
+    }
+    Ok(spilled)
+}
+
+/// Whether everything the record stands for is in main. A record without a data seal was written behind the data's own barrier.
+fn data_arrived(core: &Core, log: &Log, found: &RingRecord, ranges: &[Bytes]) -> Result<bool> {
+    let Some(seal) = found.outside.filter(|_| !core.sabotage.skips(Step::VerifySeal)) else { return Ok(true) };
+    let mut data = Vec::with_capacity(ranges.len());
+    for &(offset, len) in ranges {
+        // nobody else has the heap during recovery, and nothing is written while this lasts.
+        data.push(raw::bytes(Claim::Recovery, &core.pool, offset, len)?);
+    }
+    Ok(seal == log.ring.outside_seal(data.iter().copied()))
+}
+
+fn check_range(core: &Core, (offset, len): Bytes, place: u64) -> Result<()> {
+    let last = offset.checked_add(len.max(1) - 1);
+    let inside = |at| core.main.linear(at);
+    match (inside(offset), last.and_then(inside)) {
+        (Some(first), Some(last)) if last - first == len.max(1) - 1 => Ok(()),
+        _ => Err(damaged(place, format!("bytes {offset}..+{len} are not the heap's"))),
+    }
+}
+
+/// Makes main what the backup is, wherever they may differ. One barrier, none if no zone is dirty.
+fn restore_zones(core: &Core, recovery: &mut Recovery) -> Result<()> {
+    let mut dirty = Vec::new();
+    for zone in 0..core.main.len().div_ceil(core.zones.bytes()) {
+        let zone = zone as u32;
+        if core.zones.mark(zone)? == Mark::Dirty {
+            dirty.push(zone);
+        }
+    }
+    if dirty.is_empty() {
+        return Ok(());
+    }
+    if core.pool.is_read_only() {
+        return Err(PoolError::NeedsRecovery { path: core.pool.path().to_owned() }.into());
+    }
+    for &zone in &dirty {
+        let start = u64::from(zone) * core.zones.bytes();
+        let end = (start + core.zones.bytes()).min(core.main.len());
+        recovery.restored_bytes += restore(core, start, end)?;
+        recovery.zones += 1;
+    }
+    core.pool.drain()?;
+    for &zone in &dirty {
+        core.zones.set_mark(zone, Mark::Clean)?; // with the next barrier: until then it costs time at most
+    }
+    Ok(())
+}
+
+/// Restores these bytes of the line; returns how many differed, in whole lines.
+fn restore(core: &Core, start: u64, end: u64) -> Result<u64> {
+    let mut restored = 0;
+    let mut at = start;
+    while at < end {
+        let Some((main, rest)) = core.main.place(at) else { break };
+        let n = rest.min(end - at).min(PAGE - at % PAGE);
+        core.pieces(main, n, |main, backup, n| {
+            // What is equal may be so in a cache only, left there by a process that was killed while it took a transaction back.
+            if !core.sabotage.skips(Step::FlushEqual) {
+                core.pool.flush(main, n)?;
+            }
+            // nobody else has the heap during recovery; the slices end before anything is written.
+            let same = raw::bytes(Claim::Recovery, &core.pool, main, n)?
+                == raw::bytes(Claim::Recovery, &core.pool, backup, n)?;
+            if same {
+                return Ok(());
+            }
+            for from in (0..n).step_by(LINE as usize) {
+                let len = LINE.min(n - from);
+                // as above.
+                {
+                    if raw::bytes(Claim::Recovery, &core.pool, main + from, len)?
+                        != raw::bytes(Claim::Recovery, &core.pool, backup + from, len)?
+                    {
+                        raw::copy(Claim::Recovery, &core.pool, backup + from, main + from, len)?;
+                        restored += len;
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        at += n;
+    }
+    Ok(restored)
+}
+
+// ---- undo -----------------------------------------------------------------------------------------------------------
+
+fn undo(core: &Core, log: &mut Log, recovered: &Recovered, recovery: &mut Recovery) -> Result<()> {
+    // Old bytes of the transaction that has not ended, as they were kept.
+    let mut open: Vec<(Bytes, Vec<u8>)> = Vec::new();
+    for found in &recovered.records {
+        let place = found.position.get();
+        let payload = whole(core, log.ring.payload(found)?, place)?;
+        let record = record::decode(&payload).ok_or_else(|| damaged(place, "it is no transaction's"))?;
+        match record.kind {
+            UNDO => {
+                let mut rest = record.rest;
+                for range in record.ranges {
+                    check_range(core, range, place)?;
+                    let (old, after) = rest
+                        .split_at_checked(range.1 as usize)
+                        .ok_or_else(|| damaged(place, "old bytes are missing"))?;
+                    open.push((range, old.to_vec()));
+                    rest = after;
+                }
+            }
+            EXTENT => {
+                let (&[block], Ok(number)) = (&record.ranges[..], <[u8; 8]>::try_from(record.rest)) else {
+                    return Err(damaged(place, "an extent without a place"));
+                };
+                check_range(core, block, place)?;
+                for (range, from) in read_extent(core, block, u64::from_le_bytes(number))? {
+                    check_range(core, range, place)?;
+                    // nobody else has the heap during recovery; copied before anything is written.
+                    open.push((range, raw::bytes(Claim::Recovery, &core.pool, from, range.1)?.to_vec()));
+                }
+            }
+            END => {
+                recovery.finished += 1;
+                open.clear();
+                let intents = record::intents(record.rest).ok_or_else(|| damaged(place, "part of an intent"))?;
+                carry_out(core, log, &intents)?;
+            }
+            RETIRED => {}
+            kind => return Err(damaged(place, format!("kind {kind} in a heap with undo"))),
+        }
+    }
+    recovery.undone += u64::from(!open.is_empty());
+    for ((offset, len), old) in open.iter().rev() {
+        // nobody else has the heap during recovery.
+        raw::bytes_mut(Claim::Recovery, &core.pool, *offset, *len)?.copy_from_slice(old);
+        core.pool.flush(*offset, *len)?;
+        recovery.restored_bytes += len;
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! Ways to leave single steps of the protocol out, for tests that must be seen to fail. Compiled in by the feature `sabotage` alone.
+
+/// A step that a heap can be opened without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub))]
+pub enum Step {
+    /// The barrier behind a zone's mark.
+    ZoneBarrier,
+    /// Others see a zone marked only behind that barrier.
+    ZoneSeenLate,
+    /// Cleaning spares zones that a transaction is in.
+    ZoneActive,
+    /// The barrier behind an abort.
+    AbortBarrier,
+    /// Earlier records of rewritten objects go before an abort gives the objects up.
+    AbortSettles,
+    /// All of a new block counts as written.
+    WholeBlock,
+    /// A pending object is stable before its slot writes it again.
+    Stabilise,
+    /// Locks stay pending until the retirement is persistent.
+    UnlockLate,
+    /// Freed blocks stay out of use until then.
+    ReleaseLate,
+    /// Who settles a slot retires its records persistently.
+    SettleRetires,
+    /// Retirement is persistent in two places.
+    RetireTwice,
+    /// The backup follows behind the commit's barrier.
+    CopyLate,
+    /// Intents are carried out behind the commit's barrier.
+    ApplyLate,
+    /// Records are retired behind the barrier of what was copied.
+    RetireLate,
+    /// Without a barrier of its own, the data are under the record's seal.
+    DataSeal,
+    /// Recovery verifies that seal.
+    VerifySeal,
+    /// Recovery carries intents out.
+    RecoverIntents,
+    /// Recovery retires records before it changes main.
+    RetireFirst,
+    /// In recovery, main is on media before the backup follows.
+    MainFirst,
+    /// Recovery writes out what it finds equal.
+    FlushEqual,
+    /// A backup that did not follow is rebuilt.
+    Rebuild,
+}
+
+/// What is left out: nothing, and at no cost, without the feature.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sabotage(#[cfg(feature = "sabotage")] pub(crate) Option<Step>);
+
+impl Sabotage {
+    #[cfg(feature = "sabotage")]
+    #[inline]
+    pub(crate) fn skips(self, step: Step) -> bool {
+        self.0 == Some(step)
+    }
+
+    #[cfg(not(feature = "sabotage"))]
+    #[inline(always)]
+    pub(crate) const fn skips(self, _: Step) -> bool {
+        false
+    }
+}

@@ -1,0 +1,132 @@
+//! What a transaction knows of itself. Kept in its slot, so that its memory is used again by the next one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use pmem::{Block, Intent};
+use tx::Doom;
+
+use crate::raw::Word;
+use crate::record::Bytes;
+use crate::undo::UndoLog;
+
+#[derive(Default)]
+pub(crate) struct TxState {
+    /// Cheap to ask; the reason is in `doom`.
+    pub(crate) doomed: Cell<bool>,
+    pub(crate) doom: RefCell<Option<Doom>>,
+    pub(crate) set: RefCell<Set>,
+}
+
+/// Locks held, and what is to be committed.
+#[derive(Default)]
+pub(crate) struct Set {
+    pub(crate) held: Vec<Held>,
+    /// From word to place in `held`, once there are many.
+    index: HashMap<usize, u32, BuildHasherDefault<PointerHash>>,
+    /// What was handed out to be changed.
+    pub(crate) writes: Vec<Bytes>,
+    /// Blocks allocated and not freed again.
+    pub(crate) allocs: usize,
+    pub(crate) frees: usize,
+    /// Some object was pending in this very slot: see `Log::rewrite`.
+    pub(crate) rewrites: bool,
+    pub(crate) undo: UndoLog,
+    // For the commit, empty between commits.
+    pub(crate) words: Vec<Word>,
+    pub(crate) intents: Vec<Intent>,
+    pub(crate) freed: Vec<Block>,
+}
+
+/// A lock held.
+#[derive(Clone, Copy)]
+pub(crate) struct Held {
+    pub(crate) word: Word,
+    pub(crate) block: Block,
+    pub(crate) write: bool,
+    /// Allocated by this transaction.
+    pub(crate) fresh: bool,
+    /// Freed by this transaction.
+    pub(crate) freed: bool,
+    /// Pending in this slot when it was locked.
+    pub(crate) rewrite: bool,
+}
+
+/// More locks than this are looked up by hash.
+const FEW: usize = 12;
+
+impl Set {
+    #[inline]
+    pub(crate) fn find(&self, word: Word) -> Option<usize> {
+        if self.held.len() <= FEW {
+            return self.held.iter().rposition(|h| h.word == word);
+        }
+        self.index.get(&word.id()).map(|&at| at as usize)
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, held: Held) {
+        self.held.push(held);
+        if self.held.len() > FEW {
+            self.index_last();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn index_last(&mut self) {
+        let from = if self.held.len() == FEW + 1 { 0 } else { self.held.len() - 1 };
+        for at in from..self.held.len() {
+            self.index.insert(self.held[at].word.id(), at as u32);
+        }
+    }
+
+    /// Notes a range that is about to be changed. Repetitions among the last few are found here, the rest when it commits.
+    #[inline]
+    pub(crate) fn note_write(&mut self, offset: u64, len: u64) {
+        if len > 0 && !self.writes.iter().rev().take(4).any(|w| covers(*w, offset, len)) {
+            self.writes.push((offset, len));
+        }
+    }
+
+    /// Ready for the next transaction.
+    #[inline]
+    pub(crate) fn reset(&mut self) {
+        if self.held.len() > FEW {
+            self.index.clear();
+        }
+        self.held.clear();
+        self.writes.clear();
+        (self.allocs, self.frees, self.rewrites) = (0, 0, false);
+        if self.writes.capacity() > KEEP || self.held.capacity() > KEEP || self.index.capacity() > KEEP {
+            *self = Self::default(); // a huge transaction is no reason to keep its memory
+        }
+    }
+}
+
+/// Elements whose memory is kept between transactions.
+const KEEP: usize = 4096;
+
+#[inline]
+pub(crate) fn covers((at, bytes): Bytes, offset: u64, len: u64) -> bool {
+    at <= offset && offset + len <= at + bytes
+}
+
+/// Spreads addresses (Fibonacci hashing).
+#[derive(Default)]
+pub(crate) struct PointerHash(u64);
+
+impl Hasher for PointerHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|b| self.write_usize(usize::from(*b)));
+    }
+
+    fn write_usize(&mut self, n: usize) {
+        self.0 = (self.0.rotate_left(5) ^ n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}

@@ -1,0 +1,491 @@
+//! A transaction: locks as it goes (strict two-phase locking), changes main in place, and commits as its heap's policy says.
+
+use std::marker::PhantomData;
+
+use pmem::{Block, Error as PoolError, Intent, PPtr};
+use tx::{Doom, Error, Isolation, Range, Result, Transaction};
+
+use crate::Heap;
+use crate::core::{Core, Counters};
+use crate::lock::{self, State};
+use crate::options::Policy;
+use crate::raw::{self, Claim, Word};
+use crate::sabotage::Step;
+use crate::state::{Held, Set, TxState};
+
+/// Largest alignment of a block.
+const ALIGN_MAX: u64 = 4096;
+
+/// A transaction on the objects of a [`Heap`]. It is strict at every level that was asked for, since it holds its locks to the end.
+///
+/// Readers share an object, a writer has it alone; who meets a lock gets [`Error::Conflict`] at once, so there is no deadlock.
+///
+/// ```
+/// # fn main() -> tx::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// use heap::{Heap, Options};
+/// use tx::{Engine, Isolation, Transaction, Typed};
+///
+/// let heap = Heap::create(dir.path().join("p"), &Options::new().bytes(1 << 20))?;
+/// let mut tx = heap.begin(Isolation::Serializable)?;
+/// let object = tx.alloc(&7u64)?;
+/// *tx.write(object)? += 1;
+/// tx.set_root(object)?;
+/// tx.commit()?; // one barrier
+/// assert_eq!(*heap.begin(Isolation::Snapshot)?.read(object)?, 8);
+/// # Ok(()) }
+/// ```
+pub struct Tx<'h> {
+    pub(crate) core: &'h Core,
+    pub(crate) slot: usize,
+    /// The slot's, ours until we release it.
+    pub(crate) state: &'h TxState,
+    isolation: Isolation,
+    finished: bool,
+    /// Locks are the thread's affair: conflicts with itself are found by it.
+    stays: PhantomData<*const ()>,
+}
+
+impl std::fmt::Debug for Tx<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let set = self.state.set.borrow();
+        write!(f, "Tx(slot {}, {} locks, {} writes)", self.slot, set.held.len(), set.writes.len())
+    }
+}
+
+impl<'h> Tx<'h> {
+    #[inline]
+    pub(crate) fn begin(heap: &'h Heap, isolation: Isolation) -> Result<Self> {
+        let core = heap.core();
+        let slot = core.slots.claim(pmem::thread_number()).ok_or(Error::NoSlot { slots: core.slots.len() })?;
+        // this thread has just claimed the slot, and `Tx`, which is not `Send`, releases it when the reference goes.
+        let state = core.states.get(slot);
+        Ok(Self { core, slot, state, isolation, finished: false, stays: PhantomData })
+    }
+
+    // ---- errors -----------------------------------------------------------------------------------------------------
+
+    #[inline]
+    fn check(&self) -> Result<()> {
+        if self.state.doomed.get() { self.refuse_doomed() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn refuse_doomed(&self) -> Result<()> {
+        let first = self.state.doom.borrow().as_ref().map_or(String::new(), |d| d.first.clone());
+        Err(Error::Doomed { first })
+    }
+
+    /// Every error that is handed out dooms the transaction.
+    #[inline]
+    fn dooming<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(e) = &result {
+            self.doom_by(Doom::from(e));
+        }
+        result
+    }
+
+    #[cold]
+    fn doom_by(&self, doom: Doom) {
+        self.state.doomed.set(true);
+        if doom.conflict.is_some() {
+            Counters::add(&self.core.counters[self.slot].conflicts);
+        }
+        self.state.doom.borrow_mut().get_or_insert(doom);
+    }
+
+    // ---- locks ------------------------------------------------------------------------------------------------------
+
+    /// The live block in which the bytes lie, and its lock word.
+    #[inline]
+    fn resolve(&self, ptr: PPtr<u8>, len: u64) -> Result<(Block, Word)> {
+        let block = self.core.alloc.resolve(ptr, len)?;
+        Ok((block, Word::of(&self.core.alloc, &block)?))
+    }
+
+    #[inline]
+    fn lock_read(&self, set: &mut Set, block: Block, word: Word) -> Result<()> {
+        if let Some(at) = set.find(word) {
+            return if set.held[at].freed { Err(Error::Freed { offset: block.offset() }) } else { Ok(()) };
+        }
+        if let Err(state) = lock::try_read(word.get()) {
+            return Err(self.conflict(word, &block, state));
+        }
+        set.push(Held { word, block, write: false, fresh: false, freed: false, rewrite: false });
+        self.check_current(&block)
+    }
+
+    /// Whoever had the block before us may have freed it between our looking and our locking.
+    #[inline]
+    fn check_current(&self, block: &Block) -> Result<()> {
+        if self.core.alloc.is_current(block) { Ok(()) } else { Err(Error::Conflict { offset: block.offset() }) }
+    }
+
+    /// Makes this transaction the block's writer; returns its place among the locks held.
+    #[inline]
+    fn lock_write(&self, set: &mut Set, block: Block, word: Word) -> Result<usize> {
+        match set.find(word) {
+            None => match lock::try_write(word.get(), self.slot) {
+                Ok(()) => {
+                    set.push(Held { word, block, write: true, fresh: false, freed: false, rewrite: false });
+                    self.check_current(&block)?;
+                    Ok(set.held.len() - 1)
+                }
+                Err(state) => self.lock_write_cold(set, block, word, state),
+            },
+            Some(at) if set.held[at].freed => Err(Error::Freed { offset: block.offset() }),
+            Some(at) if set.held[at].write => Ok(at),
+            Some(_) => self.lock_write_cold(set, block, word, lock::load(word.get())),
+        }
+    }
+
+    /// Not simply free: read by us, or pending, or in use.
+    #[cold]
+    fn lock_write_cold(&self, set: &mut Set, block: Block, word: Word, mut seen: State) -> Result<usize> {
+        let read = set.find(word);
+        let ours = u32::from(read.is_some());
+        loop {
+            let mut rewrite = false;
+            let taken = match seen {
+                State::Shared(n) if n == ours => match ours {
+                    0 => lock::try_write(word.get(), self.slot),
+                    _ => lock::try_upgrade(word.get(), self.slot),
+                },
+                State::Pending(slot, n) if n == ours => {
+                    if slot == self.slot {
+                        rewrite = self.core.logs[slot].lock().rewrite(self.core, word)?;
+                    } else {
+                        self.core.settle_slot(slot, &mut |_| {})?;
+                    }
+                    match (rewrite, lock::load(word.get())) {
+                        (true, _) => lock::try_rewrite(word.get(), self.slot, ours),
+                        // Its slot is about to write it again, or has just committed once more: that one is first.
+                        (false, now @ State::Pending(..)) => return Err(self.conflict(word, &block, now)),
+                        (false, now) => Err(now),
+                    }
+                }
+                other => return Err(self.conflict(word, &block, other)),
+            };
+            match taken {
+                Ok(()) => {
+                    set.rewrites |= rewrite;
+                    if let Some(at) = read {
+                        set.held[at].write = true;
+                        set.held[at].rewrite = rewrite;
+                        return Ok(at);
+                    }
+                    set.push(Held { word, block, write: true, fresh: false, freed: false, rewrite });
+                    self.check_current(&block)?;
+                    return Ok(set.held.len() - 1);
+                }
+                Err(_) if rewrite => {
+                    // A reader came in between. The word is pending and no entry of the queue would end that.
+                    self.core.logs[self.slot].lock().adopt(word);
+                    return Err(self.conflict(word, &block, lock::load(word.get())));
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// The error for a lock in use, found out slowly: is it one of this very thread?
+    #[cold]
+    fn conflict(&self, word: Word, block: &Block, seen: State) -> Error {
+        let offset = block.offset();
+        let mine = |slot: &usize| *slot != self.slot && self.core.slots.holder(*slot) == Some(pmem::thread_number());
+        let own = match seen {
+            State::Writer(slot) => mine(&slot),
+            State::Shared(_) | State::Pending(..) => (0..self.core.slots.len()).filter(mine).any(|slot| {
+                // this thread holds the slot, by another transaction, which it is not just running a method of.
+                let state = self.core.states.get(slot);
+                state.set.try_borrow().is_ok_and(|set| set.find(word).is_some())
+            }),
+        };
+        if own { Error::OwnConflict { offset } } else { Error::Conflict { offset } }
+    }
+
+    // ---- changes ----------------------------------------------------------------------------------------------------
+
+    /// Locks the range and prepares for its change, all but the undo log.
+    #[inline]
+    fn prepare(&self, set: &mut Set, ptr: PPtr<u8>, len: u64) -> Result<usize> {
+        let (block, word) = self.resolve(ptr, len)?;
+        let at = self.lock_write(set, block, word)?;
+        if self.core.policy == Policy::InPlace {
+            let linear = self.core.linear(ptr.offset())?;
+            self.core.zones.enter(&self.core.active[self.slot], linear, len)?;
+        }
+        Ok(at)
+    }
+
+    #[inline]
+    fn write(&self, ptr: PPtr<u8>, len: u64) -> Result<()> {
+        let mut set = self.state.set.borrow_mut();
+        let set = &mut *set;
+        let at = self.prepare(set, ptr, len)?;
+        let offset = ptr.offset();
+        if self.core.policy == Policy::Undo && !set.held[at].fresh && len > 0 && !set.undo.has(offset, len) {
+            set.undo.keep(self.core, self.slot, &[(offset, len)])?;
+        }
+        set.note_write(offset, len);
+        Ok(())
+    }
+
+    fn intend_all(&self, ranges: &[Range]) -> Result<()> {
+        let mut set = self.state.set.borrow_mut();
+        let set = &mut *set;
+        let mut keep = Vec::new();
+        for range in ranges {
+            let at = self.prepare(set, range.at, range.len)?;
+            let bytes = (range.at.offset(), range.len);
+            if self.core.policy == Policy::Undo
+                && !set.held[at].fresh
+                && range.len > 0
+                && !set.undo.has(bytes.0, bytes.1)
+            {
+                keep.push(bytes);
+            }
+        }
+        if !keep.is_empty() {
+            set.undo.keep(self.core, self.slot, &keep)?;
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, len: u64, align: u64) -> Result<PPtr<u8>> {
+        let mut set = self.state.set.borrow_mut();
+        let set = &mut *set;
+        if !align.is_power_of_two() || align > ALIGN_MAX {
+            let what = "alignment of a block (a power of two)";
+            return Err(PoolError::Limit { what, found: align, min: 1, max: ALIGN_MAX }.into());
+        }
+        let block = self.core.reserve(len, align)?;
+        let (offset, bytes) = (block.offset(), block.len());
+        let word = match Word::of(&self.core.alloc, &block) {
+            Ok(word) if lock::try_write(word.get(), self.slot).is_ok() => word,
+            // Somebody made the pointer up, and looks at the block just now.
+            _ => {
+                self.core.alloc.cancel(block)?;
+                return Err(Error::Conflict { offset });
+            }
+        };
+        set.push(Held { word, block, write: true, fresh: true, freed: false, rewrite: false });
+        set.allocs += 1;
+        if self.core.policy == Policy::InPlace {
+            self.core.zones.enter(&self.core.active[self.slot], self.core.linear(offset)?, bytes)?;
+        }
+        // reserved, and locked, by this transaction; no reference into it was handed out yet.
+        raw::bytes_mut(Claim::Writer, &self.core.pool, offset, bytes)?.fill(0);
+        // All of it is written, padding too: the backup gets what main has.
+        if !self.core.sabotage.skips(Step::WholeBlock) {
+            set.writes.push((offset, bytes));
+        }
+        Ok(block.ptr(&self.core.pool))
+    }
+
+    fn free(&self, ptr: PPtr<u8>) -> Result<()> {
+        let mut set = self.state.set.borrow_mut();
+        let set = &mut *set;
+        let (block, word) = self.resolve(ptr, 0)?;
+        if block.offset() != ptr.offset() {
+            return Err(PoolError::BadPointer { ptr: ptr.raw(), why: "not the start of its block" }.into());
+        }
+        if block.offset() == self.core.root {
+            return Err(PoolError::BadPointer { ptr: ptr.raw(), why: "the root's own cell" }.into());
+        }
+        let at = self.lock_write(set, block, word)?;
+        set.held[at].freed = true;
+        if set.held[at].fresh {
+            set.allocs -= 1;
+        }
+        set.frees += 1;
+        Ok(())
+    }
+
+    // ---- the end ----------------------------------------------------------------------------------------------------
+
+    /// Gives everything up that the end of a transaction gives up; the locks are gone already.
+    #[inline]
+    fn finish(&mut self) {
+        self.finished = true;
+        self.core.active[self.slot].leave_all();
+        self.state.set.borrow_mut().reset();
+        if self.state.doomed.replace(false) {
+            *self.state.doom.borrow_mut() = None;
+        }
+        self.core.slots.release(self.slot);
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let outcome = {
+            let mut set = self.state.set.borrow_mut();
+            self.core.commit(self.slot, &mut set)
+        };
+        match outcome {
+            Ok(()) => {
+                self.finish();
+                if self.core.zones.over_budget() {
+                    self.core.after_durable(self.core.clean_some());
+                }
+                Ok(())
+            }
+            // After a failed drain nothing is known: the locks stay, and the pool refuses everything from now on.
+            Err(e @ Error::Pool(PoolError::Sync { .. } | PoolError::Poisoned)) => {
+                self.finished = true;
+                Err(e)
+            }
+            Err(e) => {
+                self.roll_back()?;
+                Err(e)
+            }
+        }
+    }
+
+    #[cold]
+    fn roll_back(&mut self) -> Result<()> {
+        let outcome = {
+            let mut set = self.state.set.borrow_mut();
+            self.core.abort(self.slot, &mut set)
+        };
+        Counters::add(&self.core.counters[self.slot].aborts);
+        match outcome {
+            Ok(()) | Err(Error::NoRollback) => self.finish(),
+            Err(_) => self.finished = true, // main may hold half of it: nobody gets at it
+        }
+        outcome
+    }
+}
+
+impl Transaction for Tx<'_> {
+    fn isolation(&self) -> Isolation {
+        self.isolation.max(Isolation::Strict)
+    }
+
+    #[inline]
+    fn bytes(&self, ptr: PPtr<u8>, len: u64) -> Result<&[u8]> {
+        self.check()?;
+        let locked = self.resolve(ptr, len).and_then(|(block, word)| {
+            let mut set = self.state.set.borrow_mut();
+            self.lock_read(&mut set, block, word)
+        });
+        self.dooming(locked)?;
+        // the bytes lie in one live block, whose lock this transaction holds to its end; it writes them through
+        // `&mut self` only, which the reference excludes.
+        self.dooming(raw::bytes(Claim::Reader, &self.core.pool, ptr.offset(), len))
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self, ptr: PPtr<u8>, len: u64) -> Result<&mut [u8]> {
+        self.check()?;
+        self.dooming(self.write(ptr, len))?;
+        // the bytes lie in one live block, of which this transaction is the writer to its end; `&mut self` excludes every
+        // other reference of its own.
+        self.dooming(raw::bytes_mut(Claim::Writer, &self.core.pool, ptr.offset(), len))
+    }
+
+    fn bytes_mut_many(&mut self, ranges: &[Range]) -> Result<Vec<&mut [u8]>> {
+        self.check()?;
+        self.dooming(self.distinct(ranges))?;
+        self.dooming(self.intend_all(ranges))?;
+        let mut out = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            self.state.set.borrow_mut().note_write(range.at.offset(), range.len);
+            // as in `bytes_mut`; the ranges lie in different blocks, as just checked.
+            out.push(self.dooming(raw::bytes_mut(Claim::Writer, &self.core.pool, range.at.offset(), range.len))?);
+        }
+        Ok(out)
+    }
+
+    fn intend(&mut self, ranges: &[Range]) -> Result<()> {
+        self.check()?;
+        self.dooming(self.intend_all(ranges))
+    }
+
+    fn alloc_bytes(&mut self, len: u64, align: u64) -> Result<PPtr<u8>> {
+        self.check()?;
+        self.dooming(self.allocate(len, align))
+    }
+
+    fn free_bytes(&mut self, ptr: PPtr<u8>) -> Result<()> {
+        self.check()?;
+        self.dooming(self.free(ptr))
+    }
+
+    fn room(&self, ptr: PPtr<u8>) -> Result<u64> {
+        self.check()?;
+        let room = self.resolve(ptr, 0).and_then(|(block, word)| {
+            self.lock_read(&mut self.state.set.borrow_mut(), block, word)?;
+            Ok(block.offset() + block.len() - ptr.offset())
+        });
+        self.dooming(room)
+    }
+
+    fn root_cell(&self) -> PPtr<[u64; 2]> {
+        PPtr::new(self.core.pool.tag(), self.core.root)
+    }
+
+    fn doom(&self) -> Option<Doom> {
+        if self.state.doomed.get() { self.state.doom.borrow().clone() } else { None }
+    }
+
+    fn set_doom(&self, doom: Doom) {
+        self.doom_by(doom);
+    }
+
+    #[inline]
+    fn commit(mut self) -> Result<()> {
+        if self.state.doomed.get() {
+            let refused = self.refuse_doomed();
+            self.roll_back()?;
+            return refused;
+        }
+        self.end()
+    }
+
+    fn abort(mut self) -> Result<()> {
+        self.roll_back()
+    }
+}
+
+impl Tx<'_> {
+    /// An error if two ranges lie in one block.
+    fn distinct(&self, ranges: &[Range]) -> Result<()> {
+        let mut starts = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            starts.push(self.core.alloc.resolve(range.at, range.len)?.offset());
+        }
+        starts.sort_unstable();
+        match starts.windows(2).find(|w| w[0] == w[1]) {
+            Some(same) => Err(Error::Overlap { offset: same[0] }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Tx<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Nobody to tell; what could not be undone stays locked, or is undone at the next open.
+            let _ = self.roll_back();
+        }
+    }
+}
+
+/// What the transaction allocated and freed, for its record.
+pub(crate) fn collect(set: &mut Set) {
+    set.intents.clear();
+    set.freed.clear();
+    if set.allocs + set.frees == 0 {
+        return;
+    }
+    for held in &set.held {
+        match (held.fresh, held.freed) {
+            (true, false) => set.intents.push(Intent::alloc(&held.block)),
+            (false, true) => set.intents.push(Intent::free(&held.block)),
+            _ => {}
+        }
+        if held.freed {
+            set.freed.push(held.block);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The old bytes of what a transaction changes: in the slot's ring while they are few, behind it in blocks of the heap.
+//!
+//! An *extent* is a free block that holds further records of the same transaction, each `| seal u64 | length u64 | payload |` to a line. The ring names the
+//! block and a number that no other extent ever had, which keys the seals: what stood in the block before cannot pass for a record.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use pmem::{Block, Error as PoolError, RECORD_HEADER, SealKey};
+use tx::{Error, Result};
+
+use crate::core::Core;
+use crate::log::Log;
+use crate::raw::{self, Claim};
+use crate::record::{self, Bytes, EXTENT, UNDO};
+use crate::state::covers;
+
+#[derive(Default)]
+pub(crate) struct UndoLog {
+    entries: Vec<(Bytes, Old)>,
+    /// Old bytes of small ranges.
+    dram: Vec<u8>,
+    extents: Vec<Extent>,
+}
+
+/// Where the old bytes are.
+#[derive(Clone, Copy)]
+enum Old {
+    Dram(usize),
+    Pool(u64),
+}
+
+struct Extent {
+    block: Block,
+    key: SealKey,
+    used: u64,
+}
+
+/// Header of a record in an extent.
+const HEADER: u64 = 16;
+const EXTENT_MIN: u64 = 64 << 10;
+
+impl UndoLog {
+    /// True if the old bytes of this range are kept. Looks at the last few entries: an entry too many only costs time.
+    #[inline]
+    pub(crate) fn has(&self, offset: u64, len: u64) -> bool {
+        self.entries.iter().rev().take(8).any(|(range, _)| covers(*range, offset, len))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Keeps the old bytes of these ranges, persistently: one barrier. The caller is their writer.
+    #[track_caller]
+    pub(crate) fn keep(&mut self, core: &Core, slot: usize, ranges: &[Bytes]) -> Result<()> {
+        let bytes: u64 = ranges.iter().map(|r| r.1).sum();
+        let needed = 8 + 16 * ranges.len() as u64 + bytes;
+        let mut log = core.logs[slot].lock();
+        if self.extents.is_empty() {
+            // The other half is for the records of extents, and for the end.
+            let fits = |log: &Log| log.ring.unretired() + RECORD_HEADER + needed <= log.ring.capacity() / 2;
+            if !fits(&log) {
+                log.settle(core)?; // earlier transactions' records make room
+            }
+            if fits(&log) {
+                return self.keep_in_ring(core, &mut log, ranges);
+            }
+        }
+        self.keep_in_extent(core, &mut log, ranges, needed)
+    }
+
+    fn keep_in_ring(&mut self, core: &Core, log: &mut Log, ranges: &[Bytes]) -> Result<()> {
+        let mut payload = std::mem::take(&mut log.scratch);
+        record::begin(&mut payload, UNDO, ranges);
+        for &(offset, len) in ranges {
+            // the caller is the writer of these bytes, and changes nothing while this runs.
+            payload.extend_from_slice(raw::bytes(Claim::Writer, &core.pool, offset, len)?);
+        }
+        log.before_append();
+        let appended = match log.ring.append(&[&payload]) {
+            Err(PoolError::RingFull { .. }) => log.settle(core).and_then(|()| Ok(log.ring.append(&[&payload])?)),
+            other => other.map_err(Error::from),
+        };
+        let old = 8 + 16 * ranges.len();
+        if appended.is_ok() {
+            let mut at = self.dram.len();
+            self.dram.extend_from_slice(&payload[old..]);
+            for &range in ranges {
+                self.entries.push((range, Old::Dram(at)));
+                at += range.1 as usize;
+            }
+        }
+        log.scratch = payload;
+        appended?;
+        log.drain(core)?; // the old bytes, before any of the new ones can reach the media
+        log.after_append(core)
+    }
+
+    #[cold]
+    fn keep_in_extent(&mut self, core: &Core, log: &mut Log, ranges: &[Bytes], needed: u64) -> Result<()> {
+        let space = (HEADER + needed).next_multiple_of(64);
+        let room = self.extents.last().map_or(0, |e| e.block.len() - e.used);
+        if room < space {
+            self.add_extent(core, log, space)?;
+        }
+        let Some(extent) = self.extents.last_mut() else { return Ok(()) }; // just made
+        let at = extent.block.offset() + extent.used;
+        // the block is reserved, by this transaction alone.
+        let out = raw::bytes_mut(Claim::Reserved, &core.pool, at, HEADER + needed)?;
+        let (header, payload) = out.split_at_mut(HEADER as usize);
+        let mut list = Vec::new();
+        record::begin(&mut list, UNDO, ranges);
+        payload[..list.len()].copy_from_slice(&list);
+        let mut to = list.len();
+        for &(offset, len) in ranges {
+            // as in `keep_in_ring`; the extent's block is another one.
+            let old = raw::bytes(Claim::Writer, &core.pool, offset, len)?;
+            payload[to..to + old.len()].copy_from_slice(old);
+            self.entries.push(((offset, len), Old::Pool(at + HEADER + to as u64)));
+            to += old.len();
+        }
+        header[..8].copy_from_slice(&extent.key.seal(payload).to_le_bytes());
+        header[8..].copy_from_slice(&needed.to_le_bytes());
+        extent.used += space;
+        core.pool.flush(at, HEADER + needed)?;
+        log.drain(core)?; // the ring's record of a new extent, too
+        log.after_append(core)
+    }
+
+    fn add_extent(&mut self, core: &Core, log: &mut Log, space: u64) -> Result<()> {
+        let last = self.extents.last().map_or(EXTENT_MIN / 2, |e| e.block.len());
+        let block = match core.alloc.reserve((2 * last).max(space), 64) {
+            Ok(block) => block,
+            Err(PoolError::HeapFull { .. }) => {
+                core.grow(2 * (2 * last).max(space))?;
+                core.alloc.reserve((2 * last).max(space), 64)?
+            }
+            Err(e) => return Err(e.into()),
+        };
+        let number = core.pool.generation() << 40 | core.extents.fetch_add(1, Relaxed);
+        let mut payload = Vec::new();
+        record::begin(&mut payload, EXTENT, &[(block.offset(), block.len())]);
+        payload.extend_from_slice(&number.to_le_bytes());
+        self.extents.push(Extent { block, key: core.pool.seal_key(number), used: 0 });
+        log.before_append();
+        match log.ring.append(&[&payload]) {
+            Err(PoolError::RingFull { .. }) => {
+                log.settle(core)?;
+                log.ring.append(&[&payload])?;
+            }
+            other => drop(other?),
+        }
+        Ok(())
+    }
+
+    /// Puts the old bytes back, the last kept first, and flushes them. The caller is their writer.
+    #[track_caller]
+    pub(crate) fn restore(&self, core: &Core) -> Result<()> {
+        for &((offset, len), old) in self.entries.iter().rev() {
+            match old {
+                Old::Dram(at) => {
+                    // the caller is the writer of these bytes.
+                    let main = raw::bytes_mut(Claim::Writer, &core.pool, offset, len)?;
+                    main.copy_from_slice(&self.dram[at..at + len as usize]);
+                    core.pool.flush(offset, len)?;
+                }
+                // the extent is ours; the caller is the writer of the range.
+                Old::Pool(at) => raw::copy(Claim::Writer, &core.pool, at, offset, len)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets everything; gives the blocks to who hands them out again when the records that name them are retired.
+    pub(crate) fn reset(&mut self, core: &Core, freed: &mut Vec<Block>) {
+        self.entries.clear();
+        self.dram.clear();
+        for extent in self.extents.drain(..) {
+            core.after_durable(core.alloc.begin_free(&extent.block).map_err(Error::from));
+            freed.push(extent.block);
+        }
+    }
+}
+
+/// The ranges and old bytes that an extent found at recovery holds, as places in the pool, in the order they were kept.
+pub(crate) fn read_extent(core: &Core, (offset, len): Bytes, number: u64) -> Result<Vec<(Bytes, u64)>> {
+    let key = core.pool.seal_key(number);
+    let mut found = Vec::new();
+    let mut at = offset;
+    while at + HEADER <= offset + len {
+        // nobody else has the heap during recovery.
+        let header = raw::bytes(Claim::Recovery, &core.pool, at, HEADER)?;
+        let word = |from: usize| header[from..from + 8].try_into().map_or(0, u64::from_le_bytes);
+        let (seal, bytes) = (word(0), word(8));
+        if bytes > offset + len - at - HEADER {
+            break;
+        }
+        // as above.
+        let payload = raw::bytes(Claim::Recovery, &core.pool, at + HEADER, bytes)?;
+        let Some(undo) = record::decode(payload).filter(|p| key.seal(payload) == seal && p.kind == UNDO) else { break };
+        let mut from = at + HEADER + bytes - undo.rest.len() as u64;
+        for range in undo.ranges {
+            found.push((range, from));
+            from += range.1;
+        }
+        at += (HEADER + bytes).next_multiple_of(64);
+    }
+    Ok(found)
+}

@@ -1,0 +1,380 @@
+//! Which parts of main may differ from the backup.
+//!
+//! ```text
+//! region "heap.zones", per zone:  | mark u64 | a u32 checksum for each 4096 bytes of the backup |
+//! ```
+//!
+//! A zone is *dirty* from before the first write into it until, quiet and settled, it is cleaned: recovery compares dirty zones only. The mark
+//! is a word that proves itself: anything but "clean, of this zone of this pool" is dirty, so a damaged mark costs time, never data. Checksums are
+//! of the backup's pages at the moment of cleaning; they tell scrubbing which of two copies is wrong.
+//!
+//! How a writer and a cleaner meet (both sequentially consistent, so one of them sees the other):
+//!
+//! ```text
+//! writer: active[zone] = yes;  state == Dirty ? go on : mark        cleaner: state = Cleaning;  active[zone] in any slot ? back to Dirty : clean
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+
+use pmem::sync::{Mutex, switch_point};
+use pmem::{Pool, SealKey};
+use tx::{Error, Result};
+
+use crate::raw::{self, Claim};
+use crate::sabotage::{Sabotage, Step};
+use crate::space::Space;
+
+/// Bytes that share a checksum.
+pub(crate) const PAGE: u64 = 4096;
+const LEAF: usize = 4096;
+const LEAVES: usize = 4096;
+
+const CLEAN: u8 = 0;
+const DIRTY: u8 = 1;
+const CLEANING: u8 = 2;
+
+/// What a zone's mark says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// Main and backup are equal, and the checksums are the backup's.
+    Summed,
+    /// Main and backup are equal.
+    Clean,
+    /// They may differ.
+    Dirty,
+}
+
+pub(crate) struct Zones {
+    pool: Pool,
+    key: SealKey,
+    zone_bytes: u64,
+    /// The table on media.
+    pub(crate) table: Space,
+    states: Box<[OnceLock<Box<[AtomicU8]>>]>,
+    /// Dirty zones, the one marked first in front. Its lock orders all changes of state.
+    dirty: Mutex<VecDeque<u32>>,
+    count: AtomicUsize,
+    max: usize,
+    sabotage: Sabotage,
+}
+
+/// The zones that a slot's transaction has entered.
+#[repr(align(128))]
+#[derive(Default)]
+pub(crate) struct Active {
+    zones: [AtomicU32; 8],
+    len: AtomicUsize,
+    all: AtomicBool,
+}
+
+impl Active {
+    #[inline]
+    fn enter(&self, zone: u32) -> bool {
+        let len = self.len.load(Relaxed); // ours alone
+        if self.zones[..len].iter().any(|z| z.load(Relaxed) == zone) || self.all.load(Relaxed) {
+            return false;
+        }
+        match self.zones.get(len) {
+            Some(cell) => {
+                cell.store(zone, Relaxed);
+                self.len.store(len + 1, SeqCst);
+            }
+            None => self.all.store(true, SeqCst),
+        }
+        true
+    }
+
+    fn contains(&self, zone: u32) -> bool {
+        let len = self.len.load(SeqCst);
+        self.all.load(SeqCst) || self.zones[..len].iter().any(|z| z.load(Relaxed) == zone)
+    }
+
+    #[inline]
+    pub(crate) fn leave_all(&self) {
+        if self.len.load(Relaxed) != 0 {
+            self.len.store(0, Release);
+        }
+        if self.all.load(Relaxed) {
+            self.all.store(false, Release);
+        }
+    }
+}
+
+impl Zones {
+    pub(crate) fn new(pool: &Pool, zone_bytes: u64, recovery_bytes: u64, sabotage: Sabotage) -> Self {
+        Self {
+            pool: pool.clone(),
+            key: pool.seal_key(zone_bytes),
+            zone_bytes,
+            table: Space::new(),
+            states: (0..LEAVES).map(|_| OnceLock::new()).collect(),
+            dirty: Mutex::new(VecDeque::new()),
+            count: AtomicUsize::new(0),
+            max: (recovery_bytes / zone_bytes).max(1) as usize,
+            sabotage,
+        }
+    }
+
+    /// Bytes of the table for a heap of `bytes` bytes.
+    pub(crate) fn table_bytes(zone_bytes: u64, bytes: u64) -> u64 {
+        bytes.div_ceil(zone_bytes) * Self::stride(zone_bytes)
+    }
+
+    fn stride(zone_bytes: u64) -> u64 {
+        8 + (zone_bytes / PAGE * 4).next_multiple_of(8)
+    }
+
+    /// Zones that the table has room for.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.table.entries(Self::stride(self.zone_bytes))
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.zone_bytes
+    }
+
+    /// Dirty zones.
+    pub(crate) fn dirty(&self) -> usize {
+        self.count.load(Relaxed)
+    }
+
+    /// True if recovery would take longer than its budget.
+    #[inline]
+    pub(crate) fn over_budget(&self) -> bool {
+        self.count.load(Relaxed) > self.max
+    }
+
+    #[inline]
+    fn state(&self, zone: u32) -> Result<&AtomicU8> {
+        let leaf = self.states.get(zone as usize / LEAF).ok_or_else(|| self.too_many(zone))?;
+        let leaf = leaf.get_or_init(|| (0..LEAF).map(|_| AtomicU8::new(CLEAN)).collect());
+        Ok(&leaf[zone as usize % LEAF])
+    }
+
+    #[cold]
+    fn too_many(&self, zone: u32) -> Error {
+        Error::Limit { what: "zones of a heap", found: zone.into(), max: (LEAF * LEAVES) as u64 }
+    }
+
+    // ---- marks on media -------------------------------------------------------------------------------------------
+
+    fn at(&self, zone: u32) -> Result<u64> {
+        self.table.entry(zone.into(), Self::stride(self.zone_bytes)).ok_or_else(|| Error::Limit {
+            what: "zones of this heap",
+            found: zone.into(),
+            max: self.capacity(),
+        })
+    }
+
+    fn word(&self, zone: u32, mark: Mark) -> u64 {
+        let kind: u64 = match mark {
+            Mark::Dirty => return 0,
+            Mark::Clean => 1,
+            Mark::Summed => 2,
+        };
+        self.key.seal(&[u64::from(zone).to_le_bytes(), kind.to_le_bytes()].concat()) | 1
+    }
+
+    /// What the media say.
+    pub(crate) fn mark(&self, zone: u32) -> Result<Mark> {
+        let at = self.at(zone)?;
+        // marks change under the lock of `dirty` only, which callers hold, or before anybody else has the heap.
+        let stored = raw::bytes(Claim::Marks, &self.pool, at, 8)?;
+        let stored = stored.try_into().map_or(0, u64::from_le_bytes);
+        let is = |mark| stored == self.word(zone, mark);
+        Ok(if is(Mark::Summed) {
+            Mark::Summed
+        } else if is(Mark::Clean) {
+            Mark::Clean
+        } else {
+            Mark::Dirty
+        })
+    }
+
+    /// Writes a mark and flushes it.
+    #[track_caller]
+    pub(crate) fn set_mark(&self, zone: u32, mark: Mark) -> Result<()> {
+        let at = self.at(zone)?;
+        // as in `mark`.
+        let stored = raw::bytes_mut(Claim::Marks, &self.pool, at, 8)?;
+        stored.copy_from_slice(&self.word(zone, mark).to_le_bytes());
+        self.pool.flush(at, 8)?;
+        Ok(())
+    }
+
+    /// The checksum kept for a page of the zone.
+    pub(crate) fn sum(&self, zone: u32, page: u64) -> Result<u32> {
+        let at = self.at(zone)? + 8 + page * 4;
+        // as in `mark`.
+        let stored = raw::bytes(Claim::Marks, &self.pool, at, 4)?;
+        Ok(stored.try_into().map_or(0, u32::from_le_bytes))
+    }
+
+    /// The checksum of a page with these bytes.
+    pub(crate) fn sum_of(&self, bytes: &[u8]) -> u32 {
+        self.key.seal(bytes) as u32
+    }
+
+    /// Keeps the checksums of a zone, and flushes them.
+    #[track_caller]
+    pub(crate) fn set_sums(&self, zone: u32, sums: &[u32]) -> Result<()> {
+        let (at, len) = (self.at(zone)? + 8, sums.len() as u64 * 4);
+        // as in `mark`.
+        let stored = raw::bytes_mut(Claim::Marks, &self.pool, at, len)?;
+        for (to, sum) in stored.chunks_exact_mut(4).zip(sums) {
+            to.copy_from_slice(&sum.to_le_bytes());
+        }
+        self.pool.flush(at, len)?;
+        Ok(())
+    }
+
+    // ---- writers ----------------------------------------------------------------------------------------------------
+
+    /// Notes that the slot's transaction writes into these bytes of the line; the zones are dirty, persistently, when this returns. One barrier
+    /// if any was not.
+    #[inline]
+    pub(crate) fn enter(&self, active: &Active, at: u64, len: u64) -> Result<()> {
+        let (first, last) = (at / self.zone_bytes, (at + len.max(1) - 1) / self.zone_bytes);
+        if first == last {
+            return self.enter_zone(active, first as u32);
+        }
+        self.enter_many(active, first as u32..=last as u32)
+    }
+
+    #[inline]
+    fn enter_zone(&self, active: &Active, zone: u32) -> Result<()> {
+        if active.enter(zone) || active.all.load(Relaxed) {
+            switch_point();
+            if self.state(zone)?.load(SeqCst) != DIRTY {
+                self.make_dirty(zone..=zone)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn enter_many(&self, active: &Active, zones: std::ops::RangeInclusive<u32>) -> Result<()> {
+        for zone in zones.clone() {
+            active.enter(zone);
+        }
+        for zone in zones.clone() {
+            if self.state(zone)?.load(SeqCst) != DIRTY {
+                return self.make_dirty(zones);
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn make_dirty(&self, zones: std::ops::RangeInclusive<u32>) -> Result<()> {
+        let mut dirty = self.dirty.lock(); // a cleaner, if any, is done when we have it
+        let before = dirty.len();
+        for zone in zones {
+            if self.state(zone)?.load(SeqCst) != DIRTY {
+                self.set_mark(zone, Mark::Dirty)?;
+                dirty.push_back(zone);
+            }
+        }
+        if dirty.len() == before {
+            return Ok(());
+        }
+        if self.sabotage.skips(Step::ZoneSeenLate) || self.sabotage.skips(Step::ZoneBarrier) {
+            for &zone in dirty.range(before..) {
+                self.state(zone)?.store(DIRTY, SeqCst);
+            }
+        }
+        if self.sabotage.skips(Step::ZoneBarrier) {
+            return Ok(());
+        }
+        if let Err(e) = self.pool.drain() {
+            dirty.truncate(before);
+            return Err(e.into());
+        }
+        for &zone in dirty.range(before..) {
+            self.state(zone)?.store(DIRTY, SeqCst); // only now: seen set before its barrier, another's write could outrun the mark
+        }
+        self.count.store(dirty.len(), Relaxed);
+        Ok(())
+    }
+
+    // ---- cleaning ---------------------------------------------------------------------------------------------------
+
+    /// Cleans zones that no transaction is in, oldest first, at most `most`. `settle` settles every slot, and while it keeps a slot from
+    /// committing shows what that slot is in. `sums` gives the checksums to keep, if any. One barrier beyond those of `settle` for checksums, none
+    /// if nothing was dirty.
+    pub(crate) fn clean(
+        &self,
+        most: usize,
+        settle: impl FnOnce(&mut dyn FnMut(&Active)) -> Result<()>,
+        mut sums: impl FnMut(u32) -> Result<Option<Vec<u32>>>,
+    ) -> Result<usize> {
+        let mut dirty = self.dirty.lock();
+        let candidates: Vec<u32> = dirty.iter().copied().take(most).collect();
+        if candidates.is_empty() {
+            return Ok(0);
+        }
+        for &zone in &candidates {
+            self.state(zone)?.store(CLEANING, SeqCst);
+        }
+        let mut quiet = candidates.clone();
+        // Whoever is in a candidate when its slot has just been settled entered it before it was Cleaning; whoever comes later waits for
+        // our lock.
+        let settled = settle(&mut |active| {
+            quiet.retain(|&zone| !active.contains(zone) || self.sabotage.skips(Step::ZoneActive));
+        });
+        let outcome = settled.and_then(|()| self.clean_marks(&quiet, &mut sums)).map(|()| quiet);
+        let quiet: &[u32] = outcome.as_deref().unwrap_or_default();
+        for &zone in &candidates {
+            let state = if quiet.contains(&zone) { CLEAN } else { DIRTY };
+            self.state(zone)?.store(state, SeqCst);
+        }
+        // What is still in use goes to the back: its turn comes again after the others'.
+        let busy: Vec<u32> = dirty.drain(..candidates.len()).filter(|zone| !quiet.contains(zone)).collect();
+        dirty.extend(busy);
+        self.count.store(dirty.len(), Relaxed);
+        outcome.map(|quiet| quiet.len())
+    }
+
+    fn clean_marks(&self, quiet: &[u32], sums: &mut impl FnMut(u32) -> Result<Option<Vec<u32>>>) -> Result<()> {
+        let mut marks = Vec::with_capacity(quiet.len());
+        for &zone in quiet {
+            let mark = match sums(zone)? {
+                Some(sums) => {
+                    self.set_sums(zone, &sums)?;
+                    Mark::Summed
+                }
+                None => Mark::Clean,
+            };
+            marks.push((zone, mark));
+        }
+        if marks.iter().any(|(_, mark)| *mark == Mark::Summed) {
+            self.pool.drain()?; // the checksums, before a mark vouches for them
+        }
+        for &(zone, mark) in &marks {
+            self.set_mark(zone, mark)?; // with this thread's next barrier: until then it costs time at most
+        }
+        Ok(())
+    }
+
+    /// Marks the zones from `first` on clean: nothing is in them yet. One barrier.
+    pub(crate) fn clean_new(&self, first: u64) -> Result<()> {
+        for zone in first..self.capacity() {
+            let zone = u32::try_from(zone).map_err(|_| self.too_many(u32::MAX))?;
+            self.set_mark(zone, Mark::Clean)?;
+        }
+        self.pool.drain()?;
+        Ok(())
+    }
+
+    /// Runs `f` while no zone changes its state, unless it is dirty: then false is passed.
+    pub(crate) fn with_state<R>(&self, zone: u32, f: impl FnOnce(bool) -> Result<R>) -> Result<R> {
+        let _dirty = self.dirty.lock();
+        let clean = self.state(zone)?.load(Acquire) == CLEAN;
+        f(clean)
+    }
+}

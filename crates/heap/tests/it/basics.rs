@@ -1,0 +1,174 @@
+//! Open, change, roll back, open again.
+
+use heap::{Heap, Options, Policy};
+use pmem::{DomainChoice, PPtr};
+use tx::{Engine, Isolation, Transaction, Typed};
+
+fn options(policy: Policy) -> Options {
+    Options::new().policy(policy).bytes(1 << 20).slots(4).pool(pmem::Options::new().domain(DomainChoice::Emulated))
+}
+
+fn reopen() -> Options {
+    Options::new().pool(pmem::Options::new().domain(DomainChoice::Emulated))
+}
+
+#[test]
+fn what_was_committed_is_there_after_a_close() {
+    for policy in Policy::ALL {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p");
+        let heap = Heap::create(&path, &options(policy)).unwrap();
+        heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+            let object = tx.alloc(&[1u64; 8])?;
+            tx.set_root(object)
+        })
+        .unwrap();
+        for i in 0..100 {
+            heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+                let object = tx.root::<[u64; 8]>()?;
+                tx.write(object)?[3] = i;
+                Ok(())
+            })
+            .unwrap();
+        }
+        heap.close().unwrap();
+        let heap = Heap::open(&path, &reopen()).unwrap();
+        assert_eq!(heap.policy(), policy);
+        assert!(heap.recovery().was_clean(), "{policy}: {:?}", heap.recovery());
+        let found =
+            heap.transact(Isolation::Strict, |tx| -> tx::Result<_> { Ok(*tx.read(tx.root::<[u64; 8]>()?)?) }).unwrap();
+        assert_eq!(found, [1, 1, 1, 99, 1, 1, 1, 1]);
+        heap.close().unwrap();
+    }
+}
+
+#[test]
+fn a_dropped_heap_recovers() {
+    for policy in [Policy::Undo, Policy::InPlace] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p");
+        let heap = Heap::create(&path, &options(policy)).unwrap();
+        let mut objects: Vec<PPtr<[u64; 16]>> = Vec::new();
+        for i in 0..50u64 {
+            let made = heap
+                .transact(Isolation::Strict, |tx| -> tx::Result<_> {
+                    let object = tx.alloc(&[i; 16])?;
+                    tx.set_root(object)?;
+                    if let Some(&old) = objects.get(i as usize / 2) {
+                        tx.write(old)?[0] += 1;
+                    }
+                    Ok(object)
+                })
+                .unwrap();
+            objects.push(made);
+        }
+        let state: Vec<[u64; 16]> = {
+            let tx = heap.begin(Isolation::Strict).unwrap();
+            objects.iter().map(|&o| *tx.read(o).unwrap()).collect()
+        };
+        // Begun, never committed.
+        let mut tx = heap.begin(Isolation::Strict).unwrap();
+        tx.write(objects[49]).unwrap()[5] = 77;
+        tx.free(objects[10]).unwrap();
+        tx.alloc(&[0u8; 3000]).unwrap();
+        std::mem::forget(tx);
+        drop(heap);
+        let heap = Heap::open(&path, &reopen()).unwrap();
+        assert!(!heap.recovery().was_clean());
+        let tx = heap.begin(Isolation::Strict).unwrap();
+        let found: Vec<[u64; 16]> = objects.iter().map(|&o| *tx.read(o).unwrap()).collect();
+        assert_eq!(found, state, "{policy}");
+        drop(tx);
+        let usage = heap.live_blocks(|_, _| {}).unwrap();
+        assert_eq!(usage.live_blocks, 51, "{policy}: objects and root");
+        heap.close().unwrap();
+    }
+}
+
+#[test]
+fn an_abort_leaves_no_trace() {
+    for policy in [Policy::Undo, Policy::InPlace] {
+        let dir = tempfile::tempdir().unwrap();
+        let heap = Heap::create(dir.path().join("p"), &options(policy)).unwrap();
+        let (a, b) = heap
+            .transact(Isolation::Strict, |tx| -> tx::Result<_> { Ok((tx.alloc(&[1u64; 100])?, tx.alloc(&2u64)?)) })
+            .unwrap();
+        for _ in 0..3 {
+            let mut tx = heap.begin(Isolation::Strict).unwrap();
+            tx.write(a).unwrap()[50] = 9;
+            tx.write(a).unwrap()[0] = 9;
+            tx.free(b).unwrap();
+            tx.alloc(&3u64).unwrap();
+            tx.abort().unwrap();
+            let tx = heap.begin(Isolation::Strict).unwrap();
+            assert_eq!((*tx.read(a).unwrap(), *tx.read(b).unwrap()), ([1; 100], 2), "{policy}");
+        }
+        assert_eq!(heap.live_blocks(|_, _| {}).unwrap().live_blocks, 3);
+        heap.close().unwrap();
+    }
+}
+
+#[test]
+fn transactions_of_any_size() {
+    for policy in Policy::ALL {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p");
+        let heap = Heap::create(&path, &options(policy)).unwrap();
+        let objects = heap
+            .transact(Isolation::Strict, |tx| -> tx::Result<_> {
+                (0..20_000u64).map(|i| tx.alloc(&[i; 8])).collect::<tx::Result<Vec<_>>>()
+            })
+            .unwrap();
+        for round in 1..4u64 {
+            // One by one, without declaring them: more old bytes than the ring holds.
+            heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+                for &o in &objects {
+                    tx.write(o)?[1] += round;
+                }
+                Ok(())
+            })
+            .unwrap();
+        }
+        if policy != Policy::None {
+            let mut tx = heap.begin(Isolation::Strict).unwrap();
+            for &o in &objects {
+                tx.write(o).unwrap()[1] = 0;
+            }
+            tx.abort().unwrap();
+        }
+        drop(heap);
+        let heap = Heap::open(&path, &reopen()).unwrap();
+        let tx = heap.begin(Isolation::Strict).unwrap();
+        for (i, &o) in objects.iter().enumerate() {
+            assert_eq!(tx.read(o).unwrap()[..2], [i as u64, i as u64 + 6], "{policy}");
+        }
+        drop(tx);
+        heap.close().unwrap();
+    }
+}
+
+#[test]
+fn another_policy_can_take_a_heap_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("p");
+    let heap = Heap::create(&path, &options(Policy::InPlace)).unwrap();
+    let object = heap.transact(Isolation::Strict, |tx| tx.alloc(&1u64)).unwrap();
+    drop(heap); // as a crash leaves it
+    for (n, policy) in [Policy::Undo, Policy::InPlace, Policy::None, Policy::InPlace].into_iter().enumerate() {
+        let heap = Heap::open(&path, &reopen().policy(policy)).unwrap();
+        assert_eq!(heap.policy(), policy);
+        heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+            *tx.write(object)? += 1;
+            Ok(())
+        })
+        .unwrap();
+        if policy != Policy::None {
+            let mut tx = heap.begin(Isolation::Strict).unwrap();
+            *tx.write(object).unwrap() = 0;
+            tx.abort().unwrap();
+        }
+        let found = heap.transact(Isolation::Strict, |tx| tx.read(object).copied()).unwrap();
+        assert_eq!(found, n as u64 + 2);
+        drop(heap);
+    }
+}

@@ -1,0 +1,6 @@
+//! The heap from outside.
+
+mod barriers;
+mod basics;
+mod conformance;
+mod kill;

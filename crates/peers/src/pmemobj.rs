@@ -1,0 +1,120 @@
+//! libpmemobj, behind safe handles: who holds one holds what it may touch.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::raw::{self, Handle, List, Map, Objects};
+
+/// On memory that is no DAX file system the library calls `msync` unless this is in the environment when the process first opens a
+/// pool. With it, it flushes cache lines, as Cairn's emulated domain does.
+pub const FORCE: (&str, &str) = ("PMEM_IS_PMEM_FORCE", "1");
+
+/// Lists in one pool.
+pub const LISTS_MAX: usize = 64;
+/// Longest key of a [`tree`](Pmemobj::tree).
+pub const KEY_MAX: usize = 64;
+
+/// What the library refused.
+#[derive(Debug)]
+pub struct Error {
+    errno: i32,
+    message: String,
+    path: Option<PathBuf>,
+}
+
+/// `Result` with this module's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    #[cold]
+    pub(crate) fn of(errno: i32) -> Self {
+        Self { errno, message: raw::message(), path: None }
+    }
+
+    pub(crate) fn at(self, path: &Path) -> Self {
+        Self { path: Some(path.to_owned()), ..self }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.path {
+            write!(f, "{}: ", path.display())?;
+        }
+        write!(f, "libpmemobj: {}", std::io::Error::from_raw_os_error(self.errno))?;
+        if self.message.is_empty() { Ok(()) } else { write!(f, " ({})", self.message) }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// An open pool. Clones share it; the last one closes it.
+#[derive(Clone)]
+pub struct Pmemobj {
+    handle: Arc<Handle>,
+    lists: Arc<AtomicUsize>,
+}
+
+impl Pmemobj {
+    /// A new pool of a fixed size.
+    ///
+    /// # Errors
+    /// The library's: no space, a file that is there.
+    pub fn create(path: &Path, bytes: usize) -> Result<Self> {
+        Ok(Self::of(Handle::create(path, bytes)?))
+    }
+
+    /// An existing pool; the library recovers it.
+    ///
+    /// # Errors
+    /// The library's: no such file, not a pool, in use.
+    pub fn open(path: &Path) -> Result<Self> {
+        Ok(Self::of(Handle::open(path)?))
+    }
+
+    fn of(handle: Arc<Handle>) -> Self {
+        Self { handle, lists: Arc::default() }
+    }
+
+    /// True if the library flushes cache lines here; else it calls `msync`, see [`FORCE`].
+    #[must_use]
+    pub fn flushes(&self) -> bool {
+        self.handle.flushes()
+    }
+
+    /// `count` new objects of `bytes` zeros each.
+    ///
+    /// # Errors
+    /// No space.
+    pub fn objects(&self, count: usize, bytes: usize) -> Result<Objects> {
+        Objects::make(&self.handle, count, bytes)
+    }
+
+    /// A list of its own: nobody else gets the same; `None` after [`LISTS_MAX`].
+    #[must_use]
+    pub fn list(&self) -> Option<List> {
+        let index = self.lists.fetch_add(1, Relaxed);
+        (index < LISTS_MAX).then(|| List::claimed(&self.handle, index))
+    }
+
+    /// The pool's hash map, made with at least that many buckets.
+    ///
+    /// # Errors
+    /// No space; there is one already.
+    pub fn hash(&self, buckets: u64) -> Result<Map> {
+        Map::make_hash(&self.handle, buckets.next_power_of_two())
+    }
+
+    /// The pool's tree, made for keys of that length, at most [`KEY_MAX`].
+    ///
+    /// # Errors
+    /// No space; there is one already; longer keys.
+    pub fn tree(&self, key_bytes: usize) -> Result<Map> {
+        Map::make_tree(&self.handle, key_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! Creating pools: under their name only when they are whole.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::RenameFlags;
+
+use crate::domain::DomainChoice;
+use crate::error::{Error, Result};
+use crate::header::{FIRST_REGION, Header, MAGIC, header_cell, name_bytes};
+use crate::length::extend;
+use crate::mapping::{Mapping, PAGE};
+use crate::open::{Options, device_len, io_error, lock};
+use crate::persist::bytes_of;
+use crate::pool::Pool;
+use crate::sim::{Medium, here};
+use crate::two_slot::RawCell;
+
+impl Options {
+    /// Makes a pool at `path`, which must not exist (or be a devdax device without a pool). The file appears under its name
+    /// only when it is whole; mode 0600.
+    ///
+    /// # Errors
+    /// [`Error::Io`] (`AlreadyExists` if there is one), [`Error::NoSpace`], [`Error::Limit`], [`Error::BadName`], [`Error::Domain`].
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        let path = path.as_ref();
+        let size = self.checked_size()?;
+        if fs::metadata(path).is_ok_and(|m| m.file_type().is_char_device()) {
+            return self.create_on_device(path);
+        }
+        if path.symlink_metadata().is_ok() {
+            return Err(io_error("create", path)(io::ErrorKind::AlreadyExists.into()));
+        }
+        let header = self.new_header(size, random()?, random()?)?;
+        let temporary = temporary_name(path, header.id);
+        let made = self.create_file(path, &temporary, header);
+        if made.is_err() {
+            let _ = fs::remove_file(&temporary); // the error that matters is the one returned
+        }
+        made
+    }
+
+    fn create_file(&self, path: &Path, temporary: &Path, header: Header) -> Result<Pool> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(temporary)
+            .map_err(io_error("create", path))?;
+        lock(&file, path, false)?;
+        let by_pages = match self.domain {
+            DomainChoice::Emulated => false,
+            DomainChoice::File => true,
+            _ => !is_memory(&file, path)?,
+        };
+        extend(&file, 0, header.size, by_pages).map_err(|e| match e.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                Error::NoSpace { path: path.to_owned(), wanted: header.size }
+            }
+            _ => io_error("allocate", path)(e),
+        })?;
+        let mapping = Mapping::file(
+            file.try_clone().map_err(io_error("dup", path))?,
+            path,
+            header.size,
+            &self.map_options(false),
+        )?;
+        let (header, cell) = write_first(&mapping, header)?;
+        file.sync_all().map_err(|source| Error::Sync { source })?;
+        rustix::fs::renameat_with(rustix::fs::CWD, temporary, rustix::fs::CWD, path, RenameFlags::NOREPLACE)
+            .map_err(|e| io_error("rename to its name", path)(e.into()))?;
+        // The name is persistent too before anybody relies on what is stored under it.
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(parent).and_then(|d| d.sync_all()).map_err(io_error("sync the directory of", path))?;
+        Pool::start(mapping, header, cell, false)
+    }
+
+    fn create_on_device(&self, path: &Path) -> Result<Pool> {
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(io_error("open", path))?;
+        lock(&file, path, false)?;
+        let size = device_len(&file, path)?;
+        let mapping = Mapping::file(file, path, size, &self.map_options(false))?;
+        let base = mapping.access(0, 8, false)?;
+        // SAFETY: 8 mapped bytes; nobody else has the device, says the lock.
+        let first = unsafe { *base.cast::<[u8; 8]>().as_ref() };
+        if first == MAGIC {
+            return Err(io_error("create (the device holds a pool)", path)(io::ErrorKind::AlreadyExists.into()));
+        }
+        // A new file is zero; a device holds whatever it held, and free space is promised to be zero.
+        let zeros = vec![0u8; 1 << 20];
+        for at in (0..size).step_by(zeros.len()) {
+            let len = (size - at).min(zeros.len() as u64) as usize;
+            mapping.copy_nt(at, &zeros[..len], here())?;
+        }
+        let header = self.new_header(size, random()?, random()?)?;
+        let (header, cell) = write_first(&mapping, header)?;
+        Pool::start(mapping, header, cell, false)
+    }
+
+    /// Makes a pool in a simulated medium, growing it to [`size`](Self::size). Its id and key are always the same, so that
+    /// one seed reproduces an exploration.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_on(&self, medium: Arc<dyn Medium>) -> Result<Pool> {
+        let size = self.checked_size()?;
+        let mapping = Mapping::simulated(medium);
+        mapping.grow(size, here())?;
+        let (header, cell) = write_first(&mapping, self.new_header(size, 0x5eed, 0x5eed)?)?;
+        Pool::start(mapping, header, cell, false)
+    }
+
+    fn checked_size(&self) -> Result<u64> {
+        let (min, max) = (FIRST_REGION, 1 << 47);
+        if self.size < min || self.size > max {
+            return Err(Error::Limit { what: "pool size in bytes", found: self.size, min, max });
+        }
+        Ok(self.size.next_multiple_of(PAGE))
+    }
+
+    fn new_header(&self, size: u64, id: u64, key: u64) -> Result<Header> {
+        let mut header = Header::new(id, key, size);
+        header.layout = name_bytes(self.layout.as_deref().unwrap_or(""))?;
+        header.engine = name_bytes(self.engine.as_deref().unwrap_or(""))?;
+        header.engine_options = self.engine_options;
+        Ok(header)
+    }
+}
+
+/// The first header, dirty, in both copies.
+fn write_first(mapping: &Mapping, header: Header) -> Result<(Header, RawCell)> {
+    let base = mapping.access(0, FIRST_REGION, true)?;
+    // SAFETY: in bounds, and the mapping is still ours alone. A device may hold anything.
+    unsafe { base.as_ptr().write_bytes(0, FIRST_REGION as usize) };
+    mapping.flush(0, FIRST_REGION, here())?;
+    let mut cell = header_cell();
+    cell.update_mirrored(mapping, bytes_of(&header))?;
+    Ok((header, cell))
+}
+
+fn is_memory(file: &File, path: &Path) -> Result<bool> {
+    let kind = rustix::fs::fstatfs(file).map_err(|e| io_error("statfs", path)(e.into()))?.f_type as i64;
+    Ok(crate::mapping::is_memory_fs(kind))
+}
+
+/// Nobody else's: two threads may create one path at once.
+fn temporary_name(path: &Path, id: u64) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".creating-{id:016x}"));
+    path.with_file_name(name)
+}
+
+fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    #[expect(clippy::disallowed_methods, reason = "the seam for identities and keys of new pools")]
+    getrandom::fill(&mut bytes).map_err(|e| Error::Io {
+        op: "getrandom",
+        path: PathBuf::new(),
+        source: io::Error::other(e.to_string()),
+    })?;
+    Ok(u64::from_le_bytes(bytes))
+}

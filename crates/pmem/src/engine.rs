@@ -1,0 +1,75 @@
+//! What engines build on that hand out references to objects themselves: addresses, flushes and copies by offset.
+//!
+//! Who may touch which bytes is then the engine's affair, in its one module with unsafe code; bounds, fork, read-only and the
+//! explorer are seen to here.
+
+use std::panic::Location;
+use std::ptr::NonNull;
+
+use crate::error::Result;
+use crate::pool::Pool;
+use crate::{FlushSet, Moment};
+
+/// A small number that no other live thread of this process has.
+///
+/// ```
+/// let here = pmem::thread_number();
+/// let there = std::thread::scope(|s| s.spawn(pmem::thread_number).join().unwrap());
+/// assert_ne!(here, there);
+/// ```
+#[inline]
+pub fn thread_number() -> usize {
+    crate::stats::thread_id()
+}
+
+impl Pool {
+    /// The address of `len` bytes at `offset`. They stay mapped there as long as the pool is open and nobody cuts its end off.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds), [`Error::Forked`](crate::Error::Forked); to write,
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly).
+    #[inline]
+    pub fn address(&self, offset: u64, len: u64, write: bool) -> Result<NonNull<u8>> {
+        self.inner.mapping.access(offset, len, write)
+    }
+
+    /// Starts the write-back of `len` bytes at `offset`: persistent after this thread's next drain.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
+    #[inline]
+    #[track_caller]
+    pub fn flush(&self, offset: u64, len: u64) -> Result<Moment> {
+        self.inner.mapping.flush(offset, len, Location::caller())?;
+        Ok(self.inner.mapping.moment())
+    }
+
+    /// Where this thread stands between its drains.
+    #[inline]
+    pub fn moment(&self) -> Moment {
+        self.inner.mapping.moment()
+    }
+
+    /// Adds the lines of a range to a set that is flushed later.
+    #[inline]
+    pub fn add_lines(&self, set: &mut FlushSet, offset: u64, len: u64) {
+        set.add(&self.inner.mapping, offset, len);
+    }
+
+    /// Copies `len` bytes from `from` to `to`, past the cache where that is faster, and flushes the rest: persistent after this thread's next
+    /// drain.
+    ///
+    /// # Errors
+    /// As [`address`](Self::address).
+    ///
+    /// # Safety
+    /// The ranges do not overlap. Nobody writes the bytes at `from`, and nobody reads or writes those at `to`, while this runs.
+    #[inline]
+    #[track_caller]
+    pub unsafe fn copy(&self, from: u64, to: u64, len: u64) -> Result<()> {
+        let source = self.inner.mapping.access(from, len, false)?;
+        // SAFETY: in bounds, as just checked; unchanged meanwhile, says the caller.
+        let source = unsafe { std::slice::from_raw_parts(source.as_ptr(), len as usize) };
+        self.inner.mapping.copy_nt(to, source, Location::caller())
+    }
+}

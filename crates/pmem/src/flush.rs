@@ -1,0 +1,264 @@
+//! From store to media: what waits to be flushed, flush and drain as the domain asks, and the proof that a drain took place.
+
+use std::io;
+use std::sync::atomic::Ordering::Acquire;
+use std::time::Instant;
+
+use rustix::fs::fdatasync;
+
+use crate::cpu;
+use crate::error::{Error, Result};
+use crate::mapping::{Backing, Mapping};
+use crate::sim::Site;
+use crate::stats::{THREADS, thread_id};
+
+/// Proof that a drain took place on this thread.
+///
+/// Made by nothing but a drain; what needs one (the [`Ring`](crate::Ring), an engine's commit) takes it by reference and checks
+/// that the drain came after the flush it stands for.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// let mut area = pool.add_region("r", 4096)?.into_area()?;
+/// area.put(0, &1u64)?;
+/// let flushed = area.flush(0, 8)?;
+/// let persisted = pool.drain()?;
+/// assert!(flushed.is_covered_by(&persisted));
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Persisted {
+    /// Address of the mapping: what another pool drained proves nothing here.
+    pool: usize,
+    pub(crate) thread: usize,
+    pub(crate) number: u64,
+}
+
+/// A moment of one thread between its drains: what it flushed up to here is persistent after its next one.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// let area = pool.add_region("r", 4096)?.into_area()?;
+/// let before = area.flush(0, 64)?;
+/// let persisted = pool.drain()?;
+/// let after = area.flush(64, 64)?;
+/// assert!(before.is_covered_by(&persisted) && !after.is_covered_by(&persisted));
+/// assert!(after.is_after(before));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    pool: usize,
+    thread: usize,
+    drains: u64,
+}
+
+impl Moment {
+    /// What another process or thread flushed, or did not: covered by no drain of ours.
+    pub(crate) const FOREIGN: Self = Self { pool: 0, thread: usize::MAX, drains: 0 };
+
+    /// True if the drain behind `persisted` covers what was flushed at this moment.
+    #[inline]
+    pub fn is_covered_by(&self, persisted: &Persisted) -> bool {
+        (self.pool, self.thread) == (persisted.pool, persisted.thread) && persisted.number > self.drains
+    }
+
+    /// True if this moment is of the same thread as `earlier`, with a drain in between.
+    #[inline]
+    pub fn is_after(&self, earlier: Moment) -> bool {
+        // Threads past the last row share a count, which others raise: then nothing is known.
+        (self.pool, self.thread) == (earlier.pool, earlier.thread)
+            && self.thread < THREADS - 1
+            && self.drains > earlier.drains
+    }
+}
+
+/// Lines that were stored to and are still to be flushed.
+///
+/// Lines are collected and flushed together, right before the drain that needs them: an atomic read-modify-write behind a flush waits for
+/// it as a barrier does (70 to 100 ns here), and a line stored to twice is written back once.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// # let heap = pmem::Allocator::create(&pool, "heap", 512 << 10, pmem::HeapOptions::default())?;
+/// use pmem::{FlushSet, Intent};
+/// let mut lines = FlushSet::default();
+/// for _ in 0..8 {
+///     heap.apply(&Intent::alloc(&heap.reserve(64, 8)?), &mut lines)?;
+/// }
+/// let before = pool.stats();
+/// pool.flush_set(&mut lines)?;
+/// assert_eq!((pool.stats() - before).flushed_lines, 2); // one of the table, one of the bitmap
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Default)]
+pub struct FlushSet {
+    /// Address of the mapping the lines are of, once there are any.
+    pool: usize,
+    lines: Vec<u64>,
+    /// Where in `lines` a line may stand, by its low bits: a guess that is checked.
+    places: [u16; PLACES],
+}
+
+const PLACES: usize = 32;
+
+impl FlushSet {
+    /// Adds the lines of a range of the pool.
+    ///
+    /// # Panics
+    /// If the set holds lines of another pool: a mistake of the engine that would leave them unflushed.
+    #[inline]
+    pub(crate) fn add(&mut self, mapping: &Mapping, offset: u64, len: u64) {
+        let pool = mapping.id();
+        assert!(self.lines.is_empty() || self.pool == pool, "a FlushSet holds lines of one pool");
+        self.pool = pool;
+        let mut line = offset / cpu::LINE;
+        while line * cpu::LINE < offset + len {
+            let place = &mut self.places[line as usize % PLACES];
+            if self.lines.get(usize::from(*place)) != Some(&line) {
+                *place = self.lines.len() as u16;
+                self.lines.push(line);
+            }
+            line += 1;
+        }
+    }
+
+    /// True if nothing waits to be flushed.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+}
+
+impl Mapping {
+    /// What tells this mapping from others in the process: its address.
+    #[inline]
+    fn id(&self) -> usize {
+        self.base.as_ptr() as usize
+    }
+
+    /// Where this thread stands between its drains.
+    #[inline]
+    pub(crate) fn moment(&self) -> Moment {
+        Moment { pool: self.id(), thread: thread_id(), drains: self.counters.drains_here() }
+    }
+
+    /// Starts the write-back of the lines of a range that was accessed before.
+    #[inline]
+    pub(crate) fn flush(&self, offset: u64, len: u64, site: Site) -> Result<()> {
+        self.fork.check()?;
+        let limit = self.len.load(Acquire);
+        if offset > limit || len > limit - offset {
+            return Err(Error::OutOfBounds { at: offset, end: offset.saturating_add(len), len: limit });
+        }
+        let lines = cpu::lines(offset, len);
+        self.counters.flushed(lines);
+        match &self.backing {
+            Backing::Flushed(with) => {
+                // SAFETY: the range is mapped, as just checked.
+                unsafe { cpu::flush(*with, self.base.as_ptr().add(offset as usize), len) };
+                self.imitate_lines(lines);
+            }
+            Backing::Fenced | Backing::Synced => {} // the fence or the sync covers every store before it
+            Backing::Simulated(medium) => medium.flush(offset, len, site),
+        }
+        Ok(())
+    }
+
+    /// Flushes and empties the set.
+    #[inline]
+    pub(crate) fn flush_set(&self, set: &mut FlushSet, site: Site) -> Result<()> {
+        assert!(set.is_empty() || set.pool == self.id(), "a FlushSet holds lines of one pool");
+        for line in set.lines.drain(..) {
+            self.flush(line * cpu::LINE, cpu::LINE, site)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until what this thread flushed is persistent.
+    #[inline]
+    pub(crate) fn drain(&self, site: Site) -> Result<Persisted> {
+        self.fork.check()?;
+        match &self.backing {
+            Backing::Flushed(_) | Backing::Fenced => {
+                cpu::drain();
+                if let Some(latency) = &self.latency {
+                    spin(latency.drain_ns);
+                }
+            }
+            Backing::Synced => self.sync()?,
+            Backing::Simulated(medium) => {
+                self.group.check()?;
+                if let Err(source) = medium.drain(site) {
+                    self.group.poison();
+                    return Err(Error::Sync { source });
+                }
+            }
+        }
+        Ok(Persisted { pool: self.id(), thread: thread_id(), number: self.counters.drained() })
+    }
+
+    /// Stores `data` at `offset` past the cache where that helps, and flushes the rest.
+    #[inline]
+    pub(crate) fn copy_nt(&self, offset: u64, data: &[u8], site: Site) -> Result<()> {
+        let len = data.len() as u64;
+        let to = self.access(offset, len, true)?.as_ptr();
+        match &self.backing {
+            Backing::Flushed(with) => {
+                // SAFETY: `access` checked the range; that nobody else uses it is the promise of our callers, who hold it
+                // exclusively (`Area`) or say so in an unsafe block of their own; `data` is no part of it for the same reason.
+                let streamed = unsafe { cpu::copy_nt(*with, to, data.as_ptr(), data.len()) } as u64;
+                let lines = cpu::lines(offset, len);
+                self.counters.streamed(streamed);
+                self.counters.flushed(lines - streamed / cpu::LINE);
+                self.imitate_lines(lines);
+                Ok(())
+            }
+            _ => {
+                // SAFETY: as above.
+                unsafe { to.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+                self.flush(offset, len, site)
+            }
+        }
+    }
+
+    #[inline]
+    fn imitate_lines(&self, lines: u64) {
+        if let Some(latency) = &self.latency {
+            spin(latency.lines_ns(lines));
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.group.check()?;
+        let Some(file) = &self.file else { return Ok(()) };
+        if crate::sabotage::drains_ignored() {
+            return Ok(());
+        }
+        self.group.wait(|| {
+            self.counters.synced();
+            fdatasync(file).map_err(io::Error::from)
+        })
+    }
+
+    pub(crate) fn observe(&self, offset: u64, len: u64, site: Site) {
+        if let Backing::Simulated(medium) = &self.backing {
+            medium.observe(offset, len, site);
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "imitates a slower medium in real time")]
+fn spin(ns: u64) {
+    if ns > 0 {
+        let start = Instant::now();
+        while (start.elapsed().as_nanos() as u64) < ns {
+            std::hint::spin_loop();
+        }
+    }
+}

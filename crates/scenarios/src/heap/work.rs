@@ -1,0 +1,214 @@
+//! Runs the operations of a workload against an open heap.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crash::{Ack, Error};
+use heap::{Heap, Policy, Tx};
+use pmem::PPtr;
+use tx::{Engine, Isolation, Range, Transaction};
+
+use super::op::{CELLS, Edit, End, NODE, Op};
+use super::{Live, Root};
+
+/// What a transaction promises: its number, and the value of each word it wrote, by cell and word.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Effect {
+    /// Grows in the order in which transactions lock what they share.
+    pub number: u64,
+    /// Cell, word, value.
+    pub words: Vec<(usize, usize, u64)>,
+}
+
+/// Bytes at the start of a node: its number and its length.
+pub(super) const NODE_HEADER: u64 = 16;
+/// Above the length of a node whose rest is zero.
+pub(super) const BARE_SHIFT: u32 = 32;
+
+/// The rest of a node.
+pub(super) fn fill(bytes: &mut [u8], number: u64) {
+    for (i, b) in bytes.iter_mut().enumerate() {
+        *b = (number as usize * 13 + i) as u8;
+    }
+}
+
+/// Where a word of a cell is; the pointer to the node stands before the words.
+pub(super) fn place(root: &Root, cell: usize, word: usize) -> PPtr<u8> {
+    let at = root.cells[cell];
+    PPtr::new(at.tag(), at.offset() + if word == NODE { 0 } else { 8 * (1 + word as u64) })
+}
+
+fn words(edit: &Edit) -> Vec<usize> {
+    match *edit {
+        Edit::Words(_, from, count, _) => (from..from + count).collect(),
+        Edit::Comb(cell) => (0..CELLS[cell]).step_by(2).collect(),
+        Edit::Node(..) | Edit::Bare(..) | Edit::Unlink(_) => vec![NODE],
+    }
+}
+
+/// The bytes that the edit writes, as few ranges as they make.
+fn ranges(root: &Root, edit: &Edit) -> Vec<Range> {
+    match *edit {
+        Edit::Words(cell, from, count, _) => vec![Range::new(place(root, cell, from), 8 * count as u64)],
+        _ => words(edit).into_iter().map(|w| Range::new(place(root, edit.cell(), w), 8)).collect(),
+    }
+}
+
+fn value(edit: &Edit, number: u64) -> u64 {
+    match edit {
+        Edit::Words(.., Some(value)) => *value,
+        Edit::Unlink(_) => 0,
+        _ => number,
+    }
+}
+
+fn effect<'a>(number: u64, edits: impl Iterator<Item = &'a Edit>) -> Effect {
+    let of = |edit: &'a Edit| words(edit).into_iter().map(move |word| (edit.cell(), word, value(edit, number)));
+    Effect { number, words: edits.flat_map(of).collect() }
+}
+
+fn conflict(error: &tx::Error) -> bool {
+    use tx::Error::{Conflict, NoSlot, OwnConflict};
+    matches!(error, Conflict { .. } | OwnConflict { .. } | NoSlot { .. })
+}
+
+/// Locks what the edits write, so that the transaction's number can be taken.
+fn lock(tx: &mut Tx<'_>, root: &Root, edits: &[Edit], declare: bool) -> tx::Result<()> {
+    let all: Vec<Range> = edits.iter().flat_map(|e| ranges(root, e)).collect();
+    if declare {
+        return tx.intend(&all);
+    }
+    // Readers who become writers later.
+    all.iter().try_for_each(|range| tx.bytes(range.at, range.len).map(|_| ()))
+}
+
+fn apply(tx: &mut Tx<'_>, root: &Root, edits: &[Edit], number: u64) -> tx::Result<()> {
+    for edit in edits {
+        let value = value(edit, number).to_le_bytes();
+        match *edit {
+            Edit::Words(..) | Edit::Comb(_) => {
+                for range in ranges(root, edit) {
+                    for word in tx.bytes_mut(range.at, range.len)?.chunks_exact_mut(8) {
+                        word.copy_from_slice(&value);
+                    }
+                }
+            }
+            Edit::Node(cell, _) | Edit::Bare(cell, _) | Edit::Unlink(cell) => {
+                let at = place(root, cell, NODE);
+                let old = tx.bytes(at, 8)?.try_into().map_or(0, u64::from_le_bytes);
+                let mut new = PPtr::<u8>::NULL;
+                if let Edit::Node(_, len) | Edit::Bare(_, len) = *edit {
+                    new = tx.alloc_bytes(len, 8)?;
+                    let bare = matches!(edit, Edit::Bare(..));
+                    let written = if bare { NODE_HEADER } else { len };
+                    let (header, rest) = tx.bytes_mut(new, written)?.split_at_mut(NODE_HEADER as usize);
+                    header[..8].copy_from_slice(&value);
+                    header[8..].copy_from_slice(&(len | u64::from(bare) << BARE_SHIFT).to_le_bytes());
+                    fill(rest, number);
+                }
+                tx.bytes_mut(at, 8)?.copy_from_slice(&new.raw().to_le_bytes());
+                if old != 0 {
+                    tx.free_bytes(PPtr::from_raw(old))?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn end(tx: Tx<'_>, how: End, ack: &Ack<Effect>, ticket: crash::Ticket) -> tx::Result<()> {
+    match how {
+        End::Commit => {
+            tx.commit()?;
+            ack.commit(ticket);
+        }
+        End::Abort => {
+            tx.abort()?;
+            ack.abort(ticket);
+        }
+    }
+    Ok(())
+}
+
+/// One attempt; `during` runs while the transaction is open.
+fn attempt(
+    (live, heap, ack): (&Live, &Heap, &Ack<Effect>),
+    (slot, declare, how): (usize, bool, End),
+    (first, after): (&[Edit], &[Edit]),
+    during: impl FnOnce() -> Result<(), Error>,
+) -> Result<(), Error> {
+    // Those before it are taken meanwhile.
+    let _taken: Vec<Tx<'_>> = (0..slot).map(|_| heap.begin(Isolation::Strict)).collect::<tx::Result<_>>()?;
+    let mut tx = heap.begin(Isolation::Strict)?;
+    lock(&mut tx, &live.root, first, declare)?;
+    let number = live.next.fetch_add(1, Relaxed);
+    let ticket = ack.begin(effect(number, first.iter().chain(after)));
+    let done = apply(&mut tx, &live.root, first, number).map_err(Error::from);
+    let done = done.and_then(|()| during()).and_then(|()| Ok(apply(&mut tx, &live.root, after, number)?));
+    live.sim.observe(); // what is taken back right away may have reached the media
+    match done {
+        Ok(()) => Ok(end(tx, how, ack, ticket)?),
+        Err(e) => {
+            tx.abort()?;
+            ack.abort(ticket);
+            Err(e)
+        }
+    }
+}
+
+fn again(left: &mut u32, outcome: Result<(), Error>) -> Result<bool, Error> {
+    match outcome {
+        Ok(()) => Ok(false),
+        Err(e) if e.downcast_ref::<tx::Error>().is_some_and(conflict) => {
+            pmem::sync::switch_point(); // the rollback has let others go on: nobody waits
+            *left -= 1;
+            Ok(*left > 0)
+        }
+        Err(e) if full(&e) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+fn full(error: &Error) -> bool {
+    use pmem::Error::{HeapFull, NoSpace, Reserve};
+    matches!(
+        error.downcast_ref::<tx::Error>(),
+        Some(tx::Error::Pool(HeapFull { .. } | NoSpace { .. } | Reserve { .. }))
+    )
+}
+
+pub(super) fn run(live: &Live, heap: &Heap, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
+    // Without rollback nothing is aborted, and a transaction that meets a conflict halfway has lost.
+    let ends = |how: End| if heap.policy() == Policy::None { End::Commit } else { how };
+    let mut left = 6;
+    match op {
+        Op::Change(slot, edits, declare, how) => {
+            let declare = *declare || heap.policy() == Policy::None;
+            while again(&mut left, attempt((live, heap, ack), (*slot, declare, ends(*how)), (edits, &[]), || Ok(())))? {
+            }
+        }
+        Op::Around(first, second, after, how) => {
+            let inner =
+                |edits: &Vec<Edit>| attempt((live, heap, ack), (0, false, End::Commit), (edits, &[]), || Ok(()));
+            let lenient = |edits| match inner(edits) {
+                Err(e) if e.downcast_ref::<tx::Error>().is_some_and(conflict) || full(&e) => Ok(()),
+                other => other,
+            };
+            let during = || second.iter().try_for_each(lenient);
+            let outcome = attempt((live, heap, ack), (0, true, ends(*how)), (first, after), during);
+            again(&mut 1, outcome)?;
+        }
+        Op::Settle => heap.settle()?,
+        Op::Scrub => {
+            heap.scrub()?;
+        }
+        Op::Grow => {
+            if let Err(e) = heap.grow(1).map_err(Error::from)
+                && !full(&e)
+            {
+                return Err(e);
+            }
+        }
+        Op::Restart(_) | Op::Close(_) => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,269 @@
+//! The heap, explored: at random, and by the histories that were counter-examples to earlier drafts of its protocol. For each step of the
+//! protocol that one of these shows, it is also shown that it fails without that step.
+
+use crash::{Config, Model};
+use heap::{Options, Policy, Step};
+use scenarios::heap::{CELLS, Cells, Edit, End, Op};
+
+// ---- at random ------------------------------------------------------------------------------------------------------
+
+fn clean(name: &str, config: Config) {
+    let named = scenarios::ALL.iter().find(|n| n.name == name).expect("built in");
+    let report = named.run(&config);
+    println!("{name}: {report}");
+    assert!(report.violation().is_none(), "{name}: {report}");
+}
+
+/// Few images a crash point, so that every one is reached; crashes in recovery, too.
+fn explore(name: &str) {
+    for seed in 1..7 {
+        clean(name, Config::seeded(seed).budget(4_000).point_budget(60).nested_budget(24));
+    }
+    clean(name, Config::seeded(7).budget(8_000).point_budget(600).depth(1));
+    clean(name, Config::seeded(8).budget(3_000).point_budget(60).nested_budget(24).model(Model::Lines));
+    clean(name, Config::seeded(9).budget(3_000).point_budget(60).nested_budget(24).model(Model::File { sector: 512 }));
+}
+
+macro_rules! explored {
+    ($($test:ident: $name:literal;)*) => {$(
+        #[test]
+        fn $test() {
+            explore($name);
+        }
+    )*};
+}
+
+explored! {
+    in_place: "heap-inplace";
+    in_place_with_two_threads: "heap-inplace-2";
+    undo: "heap-undo";
+    undo_with_two_threads: "heap-undo-2";
+    none: "heap-none";
+}
+
+// ---- by name --------------------------------------------------------------------------------------------------------
+
+/// Explores it as it is, and without the step: the first must be clean, the second must not.
+fn shows(cells: &Cells, without: fn(Options) -> Options, configs: &[Config]) {
+    let mut found = None;
+    for config in configs {
+        let report = crash::run(cells.clone(), config);
+        assert!(report.violation().is_none(), "{report}");
+        assert!(report.points > 0);
+        if found.is_none() {
+            let sabotaged = crash::run(cells.clone().adjust(without), &config.clone().shrink(false));
+            found = Some(sabotaged).filter(|r| r.violation().is_some());
+        }
+    }
+    let found = found.expect("left out, and nobody noticed");
+    let message = &found.violation().expect("found").message;
+    println!("{message}");
+    assert!(!message.contains("deadlock") && !message.contains("panicked"), "{found}");
+}
+
+fn shallow() -> [Config; 1] {
+    [Config::seeded(1).budget(12_000).point_budget(2_000).depth(1)]
+}
+
+fn deep() -> [Config; 1] {
+    [Config::seeded(1).budget(12_000).point_budget(200).nested_budget(60)]
+}
+
+fn schedules(many: u64) -> [Config; 1] {
+    [Config::seeded(1).budget(400 * many).point_budget(60).depth(1).schedules(many)]
+}
+
+fn cells(policy: Policy, ops: Vec<Op>) -> Cells {
+    Cells::script(policy, ops.into_iter().map(|op| (0, op)).collect()).batch(1)
+}
+
+fn w(cell: usize) -> Edit {
+    Edit::whole(cell)
+}
+
+/// Bytes that come back by chance.
+fn v(cell: usize, value: u64) -> Edit {
+    Edit::Words(cell, 0, CELLS[cell], Some(value))
+}
+
+const IN_PLACE: Policy = Policy::InPlace;
+
+/// The record of slot 0 is settled, and retired nowhere on media; slot 1 changes the object, then happens to write the old bytes again,
+/// and its transaction is torn.
+#[test]
+fn aba() {
+    let ops = vec![
+        Op::commit(vec![v(1, 1)]),
+        Op::commit(vec![w(3)]),
+        Op::commit_in(1, vec![v(1, 2)]),
+        Op::commit_in(1, vec![v(1, 1), w(0)]),
+    ];
+    shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::UnlockLate), &shallow());
+}
+
+/// The same behind an abort that took a rewritten object back.
+#[test]
+fn aba_behind_an_abort() {
+    let ops = vec![
+        Op::commit(vec![v(1, 1)]),
+        Op::abort(vec![w(1)]),
+        Op::commit_in(1, vec![v(1, 2)]),
+        Op::commit_in(1, vec![v(1, 1), w(0)]),
+    ];
+    shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::AbortSettles), &shallow());
+}
+
+/// A record without a data seal goes forward whatever main holds: it must be gone before anybody changes that.
+#[test]
+fn two_barriers_and_an_unretired_record() {
+    let others = vec![Op::commit(vec![w(1)]), Op::commit_in(1, vec![w(1), w(0)])];
+    let other = cells(IN_PLACE, others).seal_max(0);
+    shows(&other, |o| o.leave_out(Step::SettleRetires), &shallow());
+    let own = cells(IN_PLACE, vec![Op::commit(vec![w(1)]), Op::commit(vec![w(1), w(0)])]).seal_max(0);
+    shows(&own, |o| o.leave_out(Step::Stabilise), &shallow());
+}
+
+#[test]
+fn a_mark_before_its_barrier() {
+    let one = cells(IN_PLACE, vec![Op::commit(vec![w(3)])]);
+    shows(&one, |o| o.leave_out(Step::ZoneBarrier), &shallow());
+}
+
+/// Two threads write into one zone: the second must not see the first one's mark before it is on media.
+#[test]
+fn a_mark_seen_set_before_its_barrier() {
+    let ops = vec![(0, Op::commit(vec![w(1)])), (1, Op::commit(vec![w(2)]))];
+    let two = Cells::script(IN_PLACE, ops);
+    shows(&two, |o| o.leave_out(Step::ZoneSeenLate), &schedules(40));
+}
+
+/// A transaction is in a zone; another one makes cleaning due.
+#[test]
+fn a_mark_cleared_under_a_writer() {
+    let ops = vec![Op::Around(vec![w(1)], vec![vec![w(0)]], vec![], End::Commit)];
+    shows(&cells(IN_PLACE, ops).dirty_zones(1), |o| o.leave_out(Step::ZoneActive), &shallow());
+}
+
+/// One thread takes a transaction back, another one cleans the zone.
+#[test]
+fn an_abort_in_cache_when_its_zone_is_cleaned() {
+    let ops = vec![
+        (0, Op::commit(vec![w(0)])),
+        (1, Op::abort(vec![w(1)])),
+        (0, Op::commit(vec![w(0)])),
+        (0, Op::commit(vec![w(0)])),
+    ];
+    let two = Cells::script(IN_PLACE, ops).dirty_zones(1).batch(1);
+    shows(&two, |o| o.leave_out(Step::AbortBarrier), &schedules(60));
+}
+
+/// A block that was used before is used again, and its owner writes a part of it only.
+#[test]
+fn the_unwritten_rest_of_a_new_block() {
+    let ops = vec![
+        Op::commit(vec![Edit::Node(0, 116)]),
+        Op::commit(vec![Edit::Unlink(0)]),
+        Op::Settle,
+        Op::commit(vec![Edit::Bare(0, 116)]),
+    ];
+    shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::WholeBlock), &shallow());
+}
+
+/// A freed block is handed out again, by another slot, while the record that freed it can still come up.
+#[test]
+fn a_block_handed_out_before_its_free_is_retired() {
+    // The block's new owner goes on until its own record is retired.
+    let others = vec![vec![Edit::Node(3, 116)], vec![w(2)], vec![w(2)], vec![w(2)]];
+    let mut ops = vec![Op::commit(vec![Edit::Node(0, 116)]), Op::commit(vec![Edit::Unlink(0)])];
+    let undo = [ops.clone(), vec![Op::Around(vec![w(1)], others.clone(), vec![], End::Commit)]].concat();
+    shows(&cells(Policy::Undo, undo), |o| o.leave_out(Step::ReleaseLate), &shallow());
+    ops.push(Op::commit(vec![w(1)]));
+    ops.extend(others.into_iter().map(|edits| Op::commit_in(1, edits)));
+    shows(&cells(IN_PLACE, ops).dirty_zones(16), |o| o.leave_out(Step::ReleaseLate), &shallow());
+}
+
+/// The free list is rebuilt from a bitmap: blocks of unretired records are taken.
+#[test]
+fn a_block_reused_through_a_rebuilt_free_list() {
+    let ops = vec![Op::commit(vec![Edit::Node(0, 116)]), Op::Restart(None), Op::commit(vec![Edit::Node(3, 116)])];
+    for policy in [Policy::InPlace, Policy::Undo] {
+        shows(&cells(policy, ops.clone()), |o| o.leave_out(Step::RecoverIntents), &shallow());
+    }
+}
+
+#[test]
+fn a_policy_switch_with_a_stale_backup() {
+    let ops = vec![
+        Op::Restart(Some(Policy::Undo)),
+        Op::commit(vec![w(1)]),
+        Op::Restart(Some(IN_PLACE)),
+        Op::commit(vec![w(2), w(0)]),
+    ];
+    shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::Rebuild), &shallow());
+}
+
+/// A torn record, a whole one written behind it after recovery, and further crashes: the probes of the check write over the torn one.
+#[test]
+fn a_whole_record_behind_a_torn_one() {
+    for policy in [Policy::InPlace, Policy::Undo] {
+        let ops = vec![Op::commit(vec![w(1), w(4)]), Op::Restart(None), Op::commit(vec![w(1), w(3)])];
+        let report = crash::run(cells(policy, ops), &deep()[0]);
+        assert!(report.violation().is_none(), "{report}");
+    }
+}
+
+// ---- the other steps ------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_pending_object_is_stable_before_it_is_written_again() {
+    let ops = vec![Op::commit(vec![w(1)]), Op::commit(vec![w(1), w(0)])];
+    shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::Stabilise), &shallow());
+}
+
+#[test]
+fn the_backup_follows_behind_the_barrier() {
+    let ops = vec![Op::commit(vec![w(1), w(3)])];
+    shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::CopyLate), &shallow());
+}
+
+#[test]
+fn intents_are_carried_out_behind_the_barrier() {
+    let ops = vec![Op::commit(vec![Edit::Node(1, 116)])];
+    shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::ApplyLate), &shallow());
+}
+
+#[test]
+fn a_record_is_retired_behind_its_copies() {
+    // In one zone: the mark of another one has a barrier of its own.
+    let ops = vec![Op::commit(vec![w(1)]), Op::commit(vec![w(2)])];
+    shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::RetireLate), &shallow());
+}
+
+#[test]
+fn data_are_sealed_or_have_their_own_barrier() {
+    let unsealed = cells(IN_PLACE, vec![Op::commit(vec![w(1), w(3)])]).seal_max(0);
+    shows(&unsealed, |o| o.leave_out(Step::DataSeal), &shallow());
+    let sealed = cells(IN_PLACE, vec![Op::commit(vec![w(1), w(3)])]);
+    shows(&sealed, |o| o.leave_out(Step::VerifySeal), &shallow());
+}
+
+/// A long record lies among the objects, where restoring a zone would change it.
+#[test]
+fn records_are_retired_before_main_changes() {
+    let spilled = cells(IN_PLACE, vec![Op::commit(vec![Edit::Comb(5)])]).seal_max(4096);
+    shows(&spilled, |o| o.leave_out(Step::RetireFirst), &deep());
+}
+
+/// A process is killed: what its records vouch for is in a cache alone. The backup must not change before that is on media.
+#[test]
+fn main_is_on_media_before_recovery_changes_the_backup() {
+    let ops = vec![Op::commit(vec![w(3)])];
+    shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::MainFirst), &deep());
+}
+
+/// A process is killed while it takes a transaction back: main is right in a cache alone.
+#[test]
+fn recovery_writes_out_what_it_finds_equal() {
+    let ops = vec![Op::commit(vec![w(0)]), Op::abort(vec![w(1)]), Op::commit(vec![w(3)])];
+    shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::FlushEqual), &deep());
+}

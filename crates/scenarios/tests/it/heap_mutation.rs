@@ -1,0 +1,154 @@
+//! Each flush and each drain of `heap` is left out in turn, by source line; some workload must notice. What nobody misses must stand in
+//! `REDUNDANT` with a reason, and in `docs/barriers.md`.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crash::{Barrier, Config, Model};
+use heap::Policy;
+use scenarios::heap::{CELLS, Cells, Edit, End, Op};
+
+/// Source lines whose barrier no model here misses, and why they stay.
+const REDUNDANT: &[(&str, &str, &str)] = &[
+    ("recovery.rs", "set_mark(zone, Mark::Clean)", "a zone that stays dirty on media costs the next recovery time"),
+    ("zones.rs", "set_mark(zone, mark)", "the same"),
+    ("zones.rs", "set_mark(zone, Mark::Clean)", "the same"),
+    ("zones.rs", "set_sums(zone, &sums)", "checksums tell which copy is wrong where a medium went bad"),
+    ("zones.rs", "the checksums, before a mark vouches for them", "the same"),
+    ("scrub.rs", "", "the same"),
+];
+
+fn is_redundant(barrier: &Barrier, line: &str) -> bool {
+    REDUNDANT.iter().any(|(file, text, _)| barrier.file.ends_with(file) && line.contains(text))
+}
+
+/// A workload, and how it is explored.
+type Workload = (&'static str, Cells, Config);
+
+fn w(cell: usize) -> Edit {
+    Edit::whole(cell)
+}
+
+fn script(policy: Policy, ops: Vec<Op>) -> Cells {
+    Cells::script(policy, ops.into_iter().map(|op| (0, op)).collect()).batch(1)
+}
+
+fn threads(policy: Policy, ops: Vec<(usize, Op)>) -> Cells {
+    Cells::script(policy, ops).batch(1).dirty_zones(1)
+}
+
+/// From cheap to thorough.
+fn workloads() -> Vec<Workload> {
+    let shallow = |seed| Config::seeded(seed).depth(1).budget(4_000).point_budget(300);
+    let deep = |seed| Config::seeded(seed).depth(2).budget(5_000).point_budget(60).nested_budget(40);
+    let file = Model::File { sector: 512 };
+    let node = Edit::Node;
+    let comb = || Edit::Comb(CELLS.len() - 1);
+    let each = |policy| {
+        vec![
+            Op::commit(vec![w(1), w(4), node(0, 116)]),
+            Op::abort(vec![w(1), w(3)]),
+            Op::commit(vec![w(1), Edit::Unlink(0)]),
+            Op::commit_in(1, vec![w(1), node(3, 116)]),
+            Op::Close(Some(policy)),
+            Op::commit(vec![w(2)]),
+        ]
+    };
+    let long = vec![Op::commit(vec![comb()]), Op::abort(vec![comb(), w(4)]), Op::commit(vec![w(4), comb()])];
+    let undo_long = vec![
+        Op::Change(0, vec![comb(), w(4)], true, End::Commit),
+        Op::Change(0, vec![comb(), w(5)], true, End::Abort),
+        Op::commit(vec![w(5), w(5)]),
+    ];
+    let switch = vec![
+        Op::commit(vec![w(1)]),
+        Op::Restart(Some(Policy::Undo)),
+        Op::commit(vec![w(1), w(3)]),
+        Op::Restart(Some(Policy::InPlace)),
+        Op::commit(vec![w(2), w(0)]),
+    ];
+    let scrub = vec![Op::commit(vec![w(1)]), Op::Scrub, Op::commit(vec![w(2)]), Op::Scrub];
+    let grow = vec![Op::commit(vec![w(1)]), Op::Grow, Op::commit(vec![node(0, 5000), node(1, 5000), w(3)])];
+    let zone = vec![(0, Op::commit(vec![w(0)])), (1, Op::abort(vec![w(1)])), (0, Op::commit(vec![w(0)]))];
+    let mut all: Vec<Workload> = Vec::new();
+    let mut add = |name, cells: &Cells, configs: &[Config]| {
+        all.extend(configs.iter().map(|config| (name, cells.clone(), config.clone().shrink(false))));
+    };
+    for (name, policy) in [("in place", Policy::InPlace), ("undo", Policy::Undo)] {
+        add(name, &script(policy, each(policy)), &[shallow(1), shallow(2).model(file), deep(3), deep(4).model(file)]);
+    }
+    // Room is made while intents wait to be carried out.
+    let full = vec![
+        Op::commit(vec![node(0, 16)]),
+        Op::commit(vec![node(1, 16), Edit::Unlink(0)]),
+        Op::abort(vec![Edit::Unlink(1)]),
+    ];
+    add("undo, room", &script(Policy::Undo, full.clone()).batch(8), &[shallow(1), shallow(2).model(file)]);
+    let full = [full[..2].to_vec(), vec![Op::Change(0, vec![comb(), w(4)], true, End::Commit)]].concat();
+    add("undo, more room", &script(Policy::Undo, full).batch(8), &[shallow(1), shallow(2).model(file)]);
+    // Without atomicity a crash may leave half an allocation.
+    let none = script(Policy::None, vec![Op::commit(vec![w(1), w(4)]), Op::commit(vec![w(1)])]);
+    add("none", &none, &[shallow(1), shallow(2).model(file)]);
+    let unsealed = script(Policy::InPlace, each(Policy::InPlace)).seal_max(0);
+    add("in place, two barriers", &unsealed, &[shallow(1), deep(2)]);
+    add("in place, long", &script(Policy::InPlace, long.clone()).seal_max(4096), &[shallow(1), deep(2)]);
+    add("in place, long and unsealed", &script(Policy::InPlace, long).seal_max(0), &[shallow(1), deep(2)]);
+    add("undo, long", &script(Policy::Undo, undo_long), &[shallow(1), deep(2)]);
+    add("switch", &script(Policy::InPlace, switch), &[shallow(1), deep(2)]);
+    add("scrub", &script(Policy::InPlace, scrub), &[shallow(1), deep(2)]);
+    add("grow", &script(Policy::InPlace, grow), &[shallow(1), deep(2)]);
+    add("zone", &threads(Policy::InPlace, zone), &[shallow(1).schedules(40).budget(20_000).point_budget(60)]);
+    for (name, policy) in [("in place, at random", Policy::InPlace), ("undo, at random", Policy::Undo)] {
+        add(name, &Cells::new(name, policy, 1), &[deep(11), deep(12), deep(13)]);
+        add(name, &Cells::new(name, policy, 2), &[deep(14), deep(15)]);
+    }
+    all
+}
+
+fn source_line(barrier: &Barrier) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(&barrier.file);
+    let text = std::fs::read_to_string(path).expect("source");
+    text.lines().nth(barrier.line as usize - 1).expect("line").trim().to_owned()
+}
+
+fn killer(barrier: &Barrier, by: &[&Workload]) -> Option<String> {
+    by.iter().find_map(|(name, cells, config)| {
+        let report = crash::run(cells.clone(), &config.clone().mute(barrier.clone()));
+        let found = report.violation()?;
+        Some(format!("{name} (seed {}): {}", config.seed, found.message.chars().take(100).collect::<String>()))
+    })
+}
+
+#[test]
+fn every_barrier_of_the_heap_is_missed_when_it_is_gone() {
+    let workloads = workloads();
+    let mut reached: BTreeMap<Barrier, Vec<&Workload>> = BTreeMap::new();
+    for workload in &workloads {
+        let (name, cells, config) = workload;
+        let report = crash::run(cells.clone(), config);
+        assert!(report.violation().is_none(), "{name}: {report}");
+        for barrier in report.barriers.into_iter().filter(|b| b.file.contains("heap/src")) {
+            reached.entry(barrier).or_default().push(workload);
+        }
+    }
+    let missed_by_nobody = Mutex::new(Vec::new());
+    let next = AtomicUsize::new(0);
+    let barriers: Vec<_> = reached.iter().collect();
+    let work = || {
+        while let Some((barrier, by)) = barriers.get(next.fetch_add(1, Relaxed)) {
+            let line = source_line(barrier);
+            if is_redundant(barrier, &line) {
+                continue;
+            }
+            let killer = killer(barrier, by);
+            println!("{barrier}: {line}: {}", killer.as_deref().unwrap_or("NOBODY"));
+            if killer.is_none() {
+                missed_by_nobody.lock().expect("no panic").push(format!("{barrier}: {line}"));
+            }
+        }
+    };
+    std::thread::scope(|scope| [(); 2].map(|()| scope.spawn(work)).map(|t| t.join().expect("no panic")));
+    let missed_by_nobody = missed_by_nobody.into_inner().expect("no panic");
+    assert!(missed_by_nobody.is_empty(), "left out, and nobody noticed:\n{}", missed_by_nobody.join("\n"));
+}

@@ -1,0 +1,51 @@
+//! Maps in persistent memory, written against [`tx::Transaction`]: they run on every engine.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | `map` | [`Map`]: what the structures have in common; [`Report`] of `verify` |
+//! | `hash` | [`HashMap`]: grows in small steps; nothing that all transactions touch |
+//! | `btree` | [`BTree`]: sorted, scans both ways, loads in bulk |
+//! | `kv` | [`KvMap`]: either of them as a [`tx::Kv`] |
+//! | `media` | what comes from media is checked here first: damage is an error that names the place |
+//! | `testing` | checks against a plain model, for the tests of engines |
+//!
+//! ```
+//! use structures::{BTree, BTreeOptions, KvMap};
+//! use tx::{Engine, Isolation, Keys, Kv, KvTx, Reference};
+//!
+//! let engine = Reference::new();
+//! let tree = engine.transact(Isolation::Strict, |tx| BTree::create(tx, &BTreeOptions::new()))?;
+//! let books = KvMap::new(&engine, tree);
+//! books.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+//!     tx.put(b"1605", b"Don Quijote")?;
+//!     tx.put(b"1851", b"Moby-Dick")?;
+//!     tx.put(b"1922", b"Ulysses")?;
+//!     Ok(())
+//! })?;
+//! books.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+//!     let mut titles = Vec::new();
+//!     tx.scan(&Keys::from(b"18").reverse(), &mut |_, title| {
+//!         titles.push(title.to_vec());
+//!         std::ops::ControlFlow::Continue(())
+//!     })?;
+//!     assert_eq!(titles, [&b"Ulysses"[..], b"Moby-Dick"]);
+//!     Ok(())
+//! })?;
+//! # Ok::<(), tx::Error>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod btree;
+mod hash;
+mod kv;
+mod map;
+mod media;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use btree::{BTree, BTreeOptions, BTreeRoot};
+pub use hash::{HASH_KEY_MAX, HashMap, HashMapOptions, HashRoot};
+pub use kv::{KvMap, MapTx};
+pub use map::{Map, Report};
+pub use media::VALUE_MAX;

@@ -1,0 +1,110 @@
+//! Bytes that no structure wrote.
+
+use pmem::PPtr;
+use structures::testing::{Random, damage};
+use structures::{BTree, BTreeOptions, HashMap, Map};
+use tx::{Engine, Error, Isolation, Reference, Transaction, Typed};
+
+use crate::support::{map, small_map, small_tree, tree, with};
+
+fn fill(engine: &Reference, map: impl Map) {
+    let mut random = Random(1);
+    with(engine, |tx| (0..250).try_for_each(|_| map.put(tx, &random.key(), &random.bytes(60)).map(drop)));
+}
+
+#[test]
+fn a_damaged_tree_is_an_error() {
+    let engine = Reference::new();
+    // All values in their leaves, so that every block is a node.
+    let tree = tree(&engine, &BTreeOptions::new().key_max(300).inline_max(60));
+    fill(&engine, tree);
+    let noticed = damage(&engine, tree, 3, 400).unwrap();
+    assert!(noticed > 150, "{noticed}");
+}
+
+#[test]
+fn a_damaged_map_is_an_error() {
+    let engine = Reference::new();
+    let map = map(&engine, &small_map());
+    fill(&engine, map);
+    let noticed = damage(&engine, map, 3, 400).unwrap();
+    assert!(noticed > 150, "{noticed}");
+}
+
+#[test]
+fn a_damaged_chain_is_an_error() {
+    let engine = Reference::new();
+    let map = map(&engine, &small_map().fixed());
+    fill(&engine, map);
+    let noticed = damage(&engine, map, 3, 400).unwrap();
+    assert!(noticed > 150, "{noticed}");
+}
+
+/// Every word of a root block, set to every kind of nonsense: what opens must not do harm later.
+#[test]
+fn damaged_roots_do_not_open_or_do_no_harm() {
+    let engine = Reference::new();
+    let (map, tree) = (map(&engine, &small_map()), small_tree(&engine));
+    fill(&engine, map);
+    fill(&engine, tree);
+    let mut random = Random(9);
+    let mut refused = 0;
+    for round in 0..300 {
+        let tree_round = round % 2 == 0;
+        let (root, words): (PPtr<u8>, u64) = if tree_round { (tree.root().cast(), 4) } else { (map.root().cast(), 67) };
+        let at = PPtr::new(root.tag(), root.offset() + 8 * random.below(words));
+        let before = with(&engine, |tx| {
+            let word: &mut u64 = tx.write(at)?;
+            let before = *word;
+            *word = if random.below(2) == 0 { before ^ 1 << random.below(64) } else { random.number() };
+            Ok(before)
+        });
+        let mut tx = engine.begin(Isolation::Strict).unwrap();
+        let outcome = if tree_round {
+            BTree::open(&tx, tree.root()).and_then(|tree| use_it(&mut tx, tree))
+        } else {
+            HashMap::open(&tx, map.root()).and_then(|map| use_it(&mut tx, map))
+        };
+        refused += usize::from(outcome.is_err());
+        tx.abort().unwrap();
+        with(&engine, |tx| {
+            *tx.write(at)? = before;
+            Ok(())
+        });
+    }
+    assert!(refused > 150, "{refused}");
+}
+
+fn use_it(tx: &mut impl Transaction, map: impl Map) -> tx::Result<()> {
+    map.verify(tx)?;
+    map.put(tx, b"new", b"value")?;
+    map.delete(tx, b"user:1")?;
+    Ok(())
+}
+
+#[test]
+fn opening_something_else_is_refused() {
+    let engine = Reference::new();
+    let (map, tree) = (map(&engine, &small_map()), small_tree(&engine));
+    let tx = engine.begin(Isolation::Strict).unwrap();
+    let damaged = |e: Option<Error>| assert!(matches!(e, Some(Error::Damaged { .. })), "{e:?}");
+    damaged(HashMap::open(&tx, tree.root().cast()).err());
+    drop(tx);
+    let tx = engine.begin(Isolation::Strict).unwrap();
+    damaged(BTree::open(&tx, map.root().cast()).err());
+    drop(tx);
+    let tx = engine.begin(Isolation::Strict).unwrap();
+    damaged(BTree::open(&tx, PPtr::NULL).err());
+}
+
+/// An error in the middle of a change dooms the transaction, even if the caller ignores it.
+#[test]
+fn half_a_change_never_commits() {
+    let engine = Reference::new();
+    let tree = small_tree(&engine);
+    fill(&engine, tree);
+    let mut tx = engine.begin(Isolation::Strict).unwrap();
+    assert!(tree.put(&mut tx, &[0; 400], b"").is_err());
+    assert!(tx.doom().is_some());
+    assert!(matches!(tx.commit(), Err(Error::Doomed { .. })));
+}

@@ -1,0 +1,211 @@
+//! The same structures on the engines that are made for persistent memory.
+
+use std::collections::BTreeSet;
+
+use heap::{Heap, Options, Policy};
+use pmem::DomainChoice;
+use structures::testing::{Blocks, Features, against_model, concurrently, damage, ops};
+use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, KvMap, Map};
+use tx::{Engine, Error, Isolation, Keys, Kv, KvTx, Typed};
+
+use crate::growth::up_and_down;
+use crate::support::small_map;
+
+fn heap(policy: Policy) -> (tempfile::TempDir, Heap) {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new().policy(policy).bytes(16 << 20).slots(16).coordinator(false);
+    let options = options.pool(pmem::Options::new().domain(DomainChoice::Emulated));
+    let heap = Heap::create(dir.path().join("p"), &options).unwrap();
+    (dir, heap)
+}
+
+fn map(heap: &Heap, options: &HashMapOptions) -> HashMap {
+    heap.transact(Isolation::Strict, |tx| HashMap::create(tx, options)).unwrap()
+}
+
+fn tree(heap: &Heap, options: &BTreeOptions) -> BTree {
+    heap.transact(Isolation::Strict, |tx| BTree::create(tx, options)).unwrap()
+}
+
+fn small_tree(heap: &Heap) -> BTree {
+    tree(heap, &BTreeOptions::new().key_max(300).node_bytes(256, 256))
+}
+
+fn live(heap: &Heap) -> BTreeSet<u64> {
+    heap.settle().unwrap();
+    let mut live = BTreeSet::new();
+    heap.live_blocks(|offset, _| _ = live.insert(offset)).unwrap();
+    live
+}
+
+/// Runs a check, then: the heap has not one block more or less than the structure says.
+fn holds<M: Blocks>(heap: &Heap, make: impl FnOnce(&Heap) -> M, check: impl FnOnce(M)) {
+    let before = live(heap);
+    let map = make(heap);
+    check(map);
+    let blocks = heap.transact(Isolation::Strict, |tx| map.blocks(tx)).unwrap();
+    let now: BTreeSet<u64> = live(heap).difference(&before).copied().collect();
+    assert_eq!(now, blocks.into_iter().map(|block| block.offset()).collect());
+}
+
+#[test]
+fn models_hold_on_every_policy() {
+    for policy in Policy::ALL {
+        let (_dir, heap) = heap(policy);
+        for seed in 0..3 {
+            let ops = ops(seed, 600);
+            let aborts = policy != Policy::None;
+            let (tree, hash) = (Features { ordered: true, aborts }, Features { ordered: false, aborts });
+            holds(&heap, small_tree, |map| against_model(&heap, map, &ops, tree).unwrap());
+            holds(&heap, |heap| map(heap, &small_map()), |map| against_model(&heap, map, &ops, hash).unwrap());
+            let fixed = small_map().fixed();
+            holds(&heap, |heap| map(heap, &fixed), |map| against_model(&heap, map, &ops, hash).unwrap());
+        }
+        heap.close().unwrap();
+    }
+}
+
+#[test]
+fn growing_and_shrinking_leaves_nothing_behind() {
+    let (_dir, heap) = heap(Policy::Undo);
+    let nodes = BTreeOptions::new().key_max(16).node_bytes(256, 256);
+    holds(&heap, |heap| tree(heap, &nodes), |map| _ = up_and_down(&heap, map, 3000));
+    holds(&heap, |heap| map(heap, &small_map()), |map| _ = up_and_down(&heap, map, 3000));
+}
+
+#[test]
+fn sums_hold_on_every_policy() {
+    for policy in Policy::ALL {
+        let (_dir, heap) = heap(policy);
+        // Without rollback a conflict leaves half of a transaction behind.
+        let threads = if policy == Policy::None { 1 } else { 4 };
+        concurrently(&heap, small_tree(&heap), threads, 200).unwrap();
+        concurrently(&heap, tree(&heap, &BTreeOptions::new()), threads, 200).unwrap();
+        concurrently(&heap, map(&heap, &small_map()), threads, 200).unwrap();
+        concurrently(&heap, map(&heap, &HashMapOptions::new()), threads, 200).unwrap();
+    }
+}
+
+#[test]
+fn damage_on_media_is_an_error() {
+    for policy in [Policy::Undo, Policy::InPlace] {
+        let (_dir, heap) = heap(policy);
+        let (tree, map) = (small_tree(&heap), map(&heap, &small_map()));
+        heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+            for n in 0..200u32 {
+                tree.put(tx, format!("user:{n}").as_bytes(), b"12345678")?;
+                map.put(tx, format!("user:{n}").as_bytes(), b"12345678")?;
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert!(damage(&heap, tree, 5, 150).unwrap() > 50);
+        assert!(damage(&heap, map, 5, 150).unwrap() > 30);
+    }
+}
+
+#[test]
+fn what_was_put_is_there_after_a_reopen() {
+    for policy in Policy::ALL {
+        let (dir, heap) = heap(policy);
+        let (tree, map) = (small_tree(&heap), map(&heap, &small_map()));
+        heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+            let roots = tx.alloc(&[tree.root().raw(), map.root().raw()])?;
+            tx.set_root(roots)
+        })
+        .unwrap();
+        for n in 0..500u32 {
+            heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+                tree.put(tx, &n.to_be_bytes(), &vec![n as u8; n as usize])?;
+                map.put(tx, &n.to_be_bytes(), &vec![n as u8; n as usize])?;
+                Ok(())
+            })
+            .unwrap();
+        }
+        heap.close().unwrap();
+        let options = Options::new().pool(pmem::Options::new().domain(DomainChoice::Emulated));
+        let heap = Heap::open(dir.path().join("p"), &options).unwrap();
+        heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+            let [tree, map] = *tx.read(tx.root::<[u64; 2]>()?)?;
+            let tree = BTree::open(tx, pmem::PPtr::from_raw(tree))?;
+            let map = HashMap::open(tx, pmem::PPtr::from_raw(map))?;
+            assert_eq!((tree.verify(tx)?.entries, map.verify(tx)?.entries), (500, 500));
+            assert_eq!(map.get(tx, &77u32.to_be_bytes())?, Some(&[77; 77][..]));
+            assert_eq!(tree.get(tx, &77u32.to_be_bytes())?, Some(&[77; 77][..]));
+            Ok(())
+        })
+        .unwrap();
+    }
+}
+
+/// Barriers of `count` transactions, each with one `put` of a value of `len` bytes.
+fn barriers(heap: &Heap, map: impl Map, keys: std::ops::Range<u32>, len: usize) -> f64 {
+    let before = heap.pool().stats();
+    let count = keys.len() as f64;
+    for n in keys {
+        heap.transact(Isolation::Strict, |tx| map.put(tx, &n.to_be_bytes(), &vec![1; len])).unwrap();
+    }
+    (heap.pool().stats() - before).drains as f64 / count
+}
+
+#[test]
+fn an_overwrite_costs_what_the_policy_costs() {
+    for (policy, expected) in [(Policy::None, 1.0), (Policy::Undo, 3.0), (Policy::InPlace, 1.0)] {
+        let (_dir, heap) = heap(policy);
+        let (tree, map) = (tree(&heap, &BTreeOptions::new()), map(&heap, &HashMapOptions::new()));
+        for len in [100, 1000] {
+            barriers(&heap, tree, 0..500, len);
+            barriers(&heap, map, 0..500, len);
+            heap.settle().unwrap();
+            // Twice, so that zones are marked and the pipeline is full.
+            barriers(&heap, tree, 0..500, len);
+            assert_eq!(barriers(&heap, tree, 0..500, len), expected, "tree on {policy}, {len} bytes");
+            barriers(&heap, map, 0..500, len);
+            assert_eq!(barriers(&heap, map, 0..500, len), expected, "map on {policy}, {len} bytes");
+        }
+    }
+}
+
+/// A new pair changes one block in place: `undo` copies its old bytes once.
+#[test]
+fn an_insert_declares_its_changes_together() {
+    let (_dir, heap) = heap(Policy::Undo);
+    let (tree, map) = (tree(&heap, &BTreeOptions::new()), map(&heap, &HashMapOptions::new()));
+    barriers(&heap, tree, 0..100, 100);
+    barriers(&heap, map, 0..100, 100);
+    // A little more than three: splits.
+    let inserts = barriers(&heap, tree, 100..600, 100);
+    assert!((3.0..3.1).contains(&inserts), "{inserts}");
+    let inserts = barriers(&heap, map, 100..600, 100);
+    assert!((3.0..3.2).contains(&inserts), "{inserts}");
+}
+
+#[test]
+fn reads_cost_no_barrier() {
+    let (_dir, heap) = heap(Policy::InPlace);
+    let store = KvMap::new(&heap, tree(&heap, &BTreeOptions::new()));
+    store.transact(Isolation::Strict, |tx| tx.put(b"key", b"value")).unwrap();
+    heap.settle().unwrap();
+    let before = heap.pool().stats();
+    store
+        .transact(Isolation::Strict, |tx| -> tx::Result<()> {
+            assert_eq!(tx.get(b"key")?, Some(&b"value"[..]));
+            assert_eq!(tx.get(b"none")?, None);
+            tx.scan(&Keys::all(), &mut |_, _| std::ops::ControlFlow::Continue(()))
+        })
+        .unwrap();
+    assert_eq!((heap.pool().stats() - before).drains, 0);
+}
+
+#[test]
+fn an_error_of_the_structure_dooms_the_transaction() {
+    let (_dir, heap) = heap(Policy::InPlace);
+    let store = KvMap::new(&heap, map(&heap, &HashMapOptions::new()));
+    let mut tx = store.begin(Isolation::Strict).unwrap();
+    tx.put(b"key", b"value").unwrap();
+    let scan = tx.scan(&Keys::all(), &mut |_, _| std::ops::ControlFlow::Continue(()));
+    assert!(matches!(scan, Err(Error::Unordered)), "{scan:?}");
+    assert!(tx.doom().is_some());
+    assert!(matches!(tx.commit(), Err(Error::Doomed { .. })));
+    assert!(!store.transact(Isolation::Strict, |tx| Ok::<_, Error>(tx.get(b"key")?.is_some())).unwrap());
+}

@@ -1,0 +1,10 @@
+//! Integration tests of crate `structures`.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test, in helpers too")]
+
+mod damage;
+mod engines;
+mod growth;
+mod model;
+mod support;
+mod threads;

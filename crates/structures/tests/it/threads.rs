@@ -1,0 +1,22 @@
+//! Several threads at once.
+
+use structures::testing::concurrently;
+use structures::{BTreeOptions, HashMapOptions};
+use tx::Reference;
+
+use crate::support::{map, small_map, small_tree, tree};
+
+#[test]
+fn sums_hold_in_maps() {
+    let engine = Reference::new();
+    concurrently(&engine, map(&engine, &small_map()), 4, 150).unwrap();
+    concurrently(&engine, map(&engine, &HashMapOptions::new()), 4, 150).unwrap();
+    concurrently(&engine, map(&engine, &small_map().fixed()), 4, 150).unwrap();
+}
+
+#[test]
+fn sums_hold_in_trees() {
+    let engine = Reference::new();
+    concurrently(&engine, small_tree(&engine), 4, 150).unwrap();
+    concurrently(&engine, tree(&engine, &BTreeOptions::new()), 4, 150).unwrap();
+}

@@ -1,0 +1,103 @@
+//! Conflicts are run again, up to the caller's patience.
+
+use std::time::Duration;
+
+use crate::conformance::stage::join;
+use crate::conformance::support::{Rng, numbers, ok, set, value};
+use crate::conformance::{Check, Subject, plain_checks};
+use crate::{Doom, Engine, Error, Patience, Result, Transaction, Typed};
+
+pub(super) fn checks<S: Subject>(group: &'static str) -> Vec<Check<S>> {
+    plain_checks!(group, any attempts, any deadline, rollback counter, rollback transfers)
+}
+
+/// As if another one were always faster.
+fn beaten<X: Transaction>(tx: &X) -> Result<()> {
+    let e = Error::Conflict { offset: 4711 };
+    tx.set_doom(Doom::from(&e));
+    Err(e)
+}
+
+fn attempts<S: Subject>(s: &S) {
+    let engine = s.fresh();
+    for most in [1, 2, 9] {
+        let mut runs = 0;
+        let patience = Patience::default().attempts(most);
+        let result = engine.transact_with(engine.strongest(), patience, |tx| {
+            runs += 1;
+            beaten(tx)
+        });
+        match result {
+            Err(Error::GaveUp { attempts, offset }) => assert_eq!((attempts, runs, offset), (most, most, 4711)),
+            other => panic!("should have given up after {most}: {other:?}"),
+        }
+    }
+}
+
+fn deadline<S: Subject>(s: &S) {
+    let engine = s.fresh();
+    let patience = Patience::default().attempts(u32::MAX).deadline(Duration::from_millis(5));
+    let result = engine.transact_with(engine.strongest(), patience, |tx| beaten(tx));
+    assert!(matches!(result, Err(Error::GaveUp { .. })), "{result:?}");
+}
+
+/// No increment is lost, and all threads get on.
+fn counter<S: Subject>(s: &S) {
+    const THREADS: u64 = 4;
+    const ROUNDS: u64 = 150;
+    let engine = s.fresh();
+    for &level in s.levels() {
+        let number = numbers(&engine, 1)[0];
+        std::thread::scope(|scope| {
+            let threads = (0..THREADS).map(|_| {
+                scope.spawn(|| {
+                    for _ in 0..ROUNDS {
+                        ok(engine.transact(level, |tx| {
+                            let before = *tx.read(number)?;
+                            std::thread::yield_now();
+                            tx.write(number).map(|value| *value = before + 1)
+                        }));
+                    }
+                })
+            });
+            threads.collect::<Vec<_>>().into_iter().for_each(join);
+        });
+        assert_eq!(value(&engine, number), THREADS * ROUNDS, "at {level}");
+    }
+}
+
+/// The sum stays, for everybody at any time.
+fn transfers<S: Subject>(s: &S) {
+    const ACCOUNTS: usize = 6;
+    const ROUNDS: u64 = 150;
+    let engine = s.fresh();
+    for &level in s.levels() {
+        let accounts = numbers(&engine, ACCOUNTS);
+        set(&engine, &accounts, 100);
+        let sums = std::thread::scope(|scope| {
+            let threads = (0..3).map(|seed| {
+                let (engine, accounts) = (&engine, &accounts);
+                scope.spawn(move || {
+                    let mut rng = Rng::seeded(seed);
+                    let mut sums = Vec::new();
+                    for _ in 0..ROUNDS {
+                        let [from, to] = [(); 2].map(|()| accounts[rng.below(ACCOUNTS as u64) as usize]);
+                        ok(engine.transact(level, |tx| -> Result<()> {
+                            let moved = (*tx.read(from)?).min(10);
+                            *tx.write(from)? -= moved;
+                            std::thread::yield_now();
+                            *tx.write(to)? += moved;
+                            Ok(())
+                        }));
+                        sums.push(ok(engine.transact(level, |tx| -> Result<u64> {
+                            accounts.iter().map(|&account| tx.read(account).copied()).sum()
+                        })));
+                    }
+                    sums
+                })
+            });
+            threads.collect::<Vec<_>>().into_iter().flat_map(join).collect::<Vec<u64>>()
+        });
+        assert!(sums.iter().all(|&sum| sum == 100 * ACCOUNTS as u64), "at {level}: money came or went: {sums:?}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Who makes transactions, and runs them until they commit.
+
+use crate::backoff::{Backoff, Patience};
+use crate::{Doom, Error, Isolation, Result, Transaction};
+
+/// An engine for transactions on objects.
+pub trait Engine {
+    /// Its transactions.
+    type Tx<'a>: Transaction
+    where
+        Self: 'a;
+
+    /// Its name: `none`, `undo`, `inplace`, ...
+    fn name(&self) -> &'static str;
+
+    /// The strongest level it has; weaker ones may be served by stronger ones.
+    fn strongest(&self) -> Isolation;
+
+    /// Starts a transaction.
+    ///
+    /// # Errors
+    /// [`Error::NoSlot`]; [`Error::Isolation`] if the engine has no such level.
+    fn begin(&self, isolation: Isolation) -> Result<Self::Tx<'_>>;
+
+    /// Runs `f` in a transaction and commits it; conflicts are retried with [`Patience::default`]. An `Err` or a panic rolls back.
+    ///
+    /// # Errors
+    /// What `f` returns; those of a commit; [`Error::GaveUp`].
+    fn transact<R, E>(&self, isolation: Isolation, f: impl FnMut(&mut Self::Tx<'_>) -> Result<R, E>) -> Result<R, E>
+    where
+        E: From<Error>,
+    {
+        self.transact_with(isolation, Patience::default(), f)
+    }
+
+    /// As [`transact`](Self::transact), with patience of your own.
+    ///
+    /// # Errors
+    /// As there.
+    fn transact_with<R, E>(
+        &self,
+        isolation: Isolation,
+        patience: Patience,
+        mut f: impl FnMut(&mut Self::Tx<'_>) -> Result<R, E>,
+    ) -> Result<R, E>
+    where
+        E: From<Error>,
+    {
+        let mut backoff = Backoff::new(patience);
+        loop {
+            let offset = match self.attempt(isolation, &mut f) {
+                Attempt::Done(result) => return result,
+                Attempt::Conflict(offset) => offset,
+            };
+            if !backoff.wait() {
+                return Err(Error::GaveUp { attempts: backoff.attempts(), offset }.into());
+            }
+        }
+    }
+
+    /// One attempt of [`transact_with`](Self::transact_with).
+    #[doc(hidden)]
+    #[inline]
+    fn attempt<R, E>(
+        &self,
+        isolation: Isolation,
+        f: &mut impl FnMut(&mut Self::Tx<'_>) -> Result<R, E>,
+    ) -> Attempt<R, E>
+    where
+        E: From<Error>,
+    {
+        let conflict = |e: Error| match Doom::from(&e).conflict {
+            Some(offset) => Attempt::Conflict(offset),
+            None => Attempt::Done(Err(e.into())),
+        };
+        let mut tx = match self.begin(isolation) {
+            Ok(tx) => tx,
+            Err(e) => return conflict(e),
+        };
+        match f(&mut tx) {
+            Ok(value) => match tx.doom() {
+                None => match tx.commit() {
+                    Ok(()) => Attempt::Done(Ok(value)),
+                    Err(e) => conflict(e),
+                },
+                // An ignored conflict is one still.
+                Some(Doom { conflict: Some(offset), .. }) => Attempt::over(tx, Attempt::Conflict(offset)),
+                Some(Doom { first, .. }) => Attempt::over(tx, Attempt::Done(Err(Error::Doomed { first }.into()))),
+            },
+            Err(e) => match tx.doom() {
+                // Whatever the caller made of it: the cause was a conflict.
+                Some(Doom { conflict: Some(offset), .. }) => Attempt::over(tx, Attempt::Conflict(offset)),
+                _ => Attempt::over(tx, Attempt::Done(Err(e))),
+            },
+        }
+    }
+}
+
+/// How an attempt ended.
+#[doc(hidden)]
+pub enum Attempt<R, E> {
+    /// With a result.
+    Done(Result<R, E>),
+    /// With a conflict about this object.
+    Conflict(u64),
+}
+
+impl<R, E: From<Error>> Attempt<R, E> {
+    /// Aborts; an abort that fails is more than what led to it.
+    #[cold]
+    fn over(tx: impl Transaction, outcome: Self) -> Self {
+        match tx.abort() {
+            Ok(()) => outcome,
+            Err(e) => Self::Done(Err(e.into())),
+        }
+    }
+}

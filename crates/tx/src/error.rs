@@ -1,0 +1,140 @@
+//! What can go wrong in a transaction, grouped by what the caller can do about it.
+
+use crate::Isolation;
+
+/// Every error of a transaction. The message says what happened, where, and what to do next.
+///
+/// ```
+/// use tx::{Advice, Error};
+/// assert_eq!(Error::Conflict { offset: 4096 }.advice(), Advice::Retry);
+/// assert_eq!(Error::OwnConflict { offset: 4096 }.advice(), Advice::GiveUp);
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    // ---- run the transaction again ------------------------------------------------------------------------------
+    /// Another transaction uses the object, or has changed it.
+    #[error("conflict with another transaction about the object at byte {offset}; run the transaction again")]
+    Conflict {
+        /// The object's place in the pool, 0 if the conflict is about no single one.
+        offset: u64,
+    },
+    /// All slots are taken by other transactions.
+    #[error("all {slots} transaction slots are in use; finish some transactions, or open with more slots")]
+    NoSlot {
+        /// Slots there are.
+        slots: usize,
+    },
+
+    // ---- give up -------------------------------------------------------------------------------------------------
+    /// Conflicts went on for longer than the caller's patience.
+    #[error(
+        "gave up after {attempts} attempts that met conflicts (last at byte {offset}); use shorter transactions or more patience"
+    )]
+    GaveUp {
+        /// How often it was tried.
+        attempts: u32,
+        /// Place of the last conflict.
+        offset: u64,
+    },
+    /// The other transaction is one of the same thread: waiting for it would be for ever.
+    #[error(
+        "the object at byte {offset} is in use by another transaction of this thread; finish that one first, or use `nested`"
+    )]
+    OwnConflict {
+        /// The object's place in the pool.
+        offset: u64,
+    },
+    /// An earlier error of this transaction was ignored.
+    #[error("the transaction can only be aborted: an earlier error was ignored ({first})")]
+    Doomed {
+        /// That error's message.
+        first: String,
+    },
+    /// The caller wanted it so.
+    #[error("aborted: {reason}")]
+    Aborted {
+        /// The caller's reason.
+        reason: String,
+    },
+    /// The engine cannot give that level.
+    #[error("this engine gives no {wanted} transactions; the strongest is {offered}")]
+    Isolation {
+        /// Asked for.
+        wanted: Isolation,
+        /// Strongest there is.
+        offered: Isolation,
+    },
+    /// The engine cannot roll back.
+    #[error(
+        "engine `none` has no atomicity: changes that were begun cannot be undone; the pool may hold half of this transaction"
+    )]
+    NoRollback,
+    /// Ranges that are to be changed together lie in one object.
+    #[error("two of the ranges lie in the object at byte {offset}; take one range over both")]
+    Overlap {
+        /// The object's place in the pool.
+        offset: u64,
+    },
+    /// The object was freed earlier in this transaction.
+    #[error("the object at byte {offset} was freed by this transaction")]
+    Freed {
+        /// The object's place in the pool.
+        offset: u64,
+    },
+    /// A scan of a store that keeps its keys in no order.
+    #[error("this store keeps keys in no order and cannot scan; use a B+tree")]
+    Unordered,
+    /// A limit of the engine.
+    #[error("{what}: {found} is more than {max}")]
+    Limit {
+        /// Of what.
+        what: &'static str,
+        /// What was asked for.
+        found: u64,
+        /// The most there can be.
+        max: u64,
+    },
+    /// A structure's own bytes contradict each other.
+    #[error("damaged {what} at byte {offset}: {why}; run `cairn check`, then restore from a copy")]
+    Damaged {
+        /// Which part.
+        what: &'static str,
+        /// Its place in the pool.
+        offset: u64,
+        /// What is wrong.
+        why: String,
+    },
+
+    // ---- see there -------------------------------------------------------------------------------------------------
+    /// The pool's own error.
+    #[error(transparent)]
+    Pool(#[from] pmem::Error),
+}
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What to do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Abort and run the transaction again, after a pause.
+    Retry,
+    /// Free or add space, then run it again.
+    MakeSpace,
+    /// Running it again does not help.
+    GiveUp,
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn advice(&self) -> Advice {
+        match self {
+            Self::Conflict { .. } | Self::NoSlot { .. } => Advice::Retry,
+            Self::Pool(pmem::Error::NoSpace { .. } | pmem::Error::HeapFull { .. } | pmem::Error::Reserve { .. }) => {
+                Advice::MakeSpace
+            }
+            _ => Advice::GiveUp,
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! A transaction of the reference engine: copies of what it read and changed, compared with the newest versions at commit.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use elsa::FrozenBTreeMap;
+use pmem::PPtr;
+use pmem::sync::switch_point;
+
+use super::buffer::Buffer;
+use super::{Bug, Commit, Object, ROOT, Reference, State, Version};
+use crate::{Clock, Doom, Error, Isolation, Range, Result, Timestamp, Transaction};
+
+/// A transaction of [`Reference`].
+pub struct ReferenceTx<'e> {
+    engine: &'e Reference,
+    begin: Begin,
+    /// By first byte. Entries stay where they are while the transaction is borrowed.
+    locals: FrozenBTreeMap<u64, Box<Local>>,
+    doom: RefCell<Option<Doom>>,
+    /// For [`Bug::DirtyWrite`]: what was changed since it leaked last.
+    written: RefCell<Vec<u64>>,
+    not_send: PhantomData<*const ()>,
+}
+
+/// How it began. The thread is asked for here, not at a conflict: a number asked for later might be one that another thread had
+/// when it committed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begin {
+    pub(super) number: u64,
+    pub(super) moment: Timestamp,
+    pub(super) thread: usize,
+    pub(super) isolation: Isolation,
+}
+
+/// What the transaction knows of an object.
+#[derive(Debug)]
+struct Local {
+    data: Arc<Buffer>,
+    /// The version it read; `None` if it made the object.
+    seen: Option<Timestamp>,
+    change: Option<Change>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Written,
+    Freed,
+}
+
+/// Bytes inside of an object.
+struct Place {
+    start: u64,
+    at: usize,
+    len: usize,
+}
+
+impl<'e> ReferenceTx<'e> {
+    pub(super) fn new(engine: &'e Reference, begin: Begin) -> Self {
+        Self {
+            engine,
+            begin,
+            locals: FrozenBTreeMap::new(),
+            doom: RefCell::new(None),
+            written: RefCell::default(),
+            not_send: PhantomData,
+        }
+    }
+
+    /// Every error dooms.
+    fn note<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(e) = &result {
+            self.set_doom(Doom::from(e));
+        }
+        result
+    }
+
+    /// Finds the object and makes a local of it.
+    fn find(&self, ptr: PPtr<u8>, len: u64) -> Result<(Place, &Local)> {
+        let mut state = self.engine.state.lock();
+        self.leak(&mut state);
+        let (start, object) = state.locate(self.engine.tag, ptr, len)?;
+        let local = match self.locals.get(&start) {
+            Some(local) => local,
+            None => self.locals.insert(start, Box::new(self.see(start, object, ptr)?)),
+        };
+        if local.change == Some(Change::Freed) {
+            return Err(Error::Freed { offset: start });
+        }
+        Ok((Place { start, at: (ptr.offset() - start) as usize, len: len as usize }, local))
+    }
+
+    /// The version of the object that this transaction sees.
+    fn see(&self, start: u64, object: &Object, ptr: PPtr<u8>) -> Result<Local> {
+        let newest = self.engine.has(Bug::ReadCommitted) || self.engine.has(Bug::DirtyWrite);
+        let version = if newest { object.newest() } else { object.seen_at(self.begin.moment) };
+        match version {
+            Some(Version { at, data: Some(data), .. }) => {
+                Ok(Local { data: data.clone(), seen: Some(*at), change: None })
+            }
+            Some(Version { data: None, .. }) => {
+                Err(pmem::Error::BadPointer { ptr: ptr.raw(), why: "to a freed object" }.into())
+            }
+            // Made by a transaction that runs, or committed after this one began.
+            None => Err(self.conflict(start, object.newest().map_or(object.maker, |version| version.by))),
+        }
+    }
+
+    fn conflict(&self, offset: u64, with: usize) -> Error {
+        if with == self.begin.thread { Error::OwnConflict { offset } } else { Error::Conflict { offset } }
+    }
+
+    /// A local that [`find`](Self::find) has made.
+    fn local_mut(&mut self, start: u64) -> Result<&mut Local> {
+        self.locals.as_mut().get_mut(&start).map(|local| &mut **local).ok_or(Error::Freed { offset: start })
+    }
+
+    fn free_at(&mut self, ptr: PPtr<u8>) -> Result<()> {
+        let (place, _) = self.find(ptr, 0)?;
+        if place.at != 0 || place.start == ROOT {
+            let why = if place.at != 0 { "not to the first byte of its object" } else { "to the root cell" };
+            return Err(pmem::Error::BadPointer { ptr: ptr.raw(), why }.into());
+        }
+        self.local_mut(place.start)?.change = Some(Change::Freed);
+        Ok(())
+    }
+
+    /// Places in distinct objects, in order of these, each with its index among the ranges.
+    fn places(&self, ranges: &[Range]) -> Result<Vec<(Place, usize)>> {
+        let mut places = Vec::with_capacity(ranges.len());
+        for (index, range) in ranges.iter().enumerate() {
+            places.push((self.find(range.at, range.len)?.0, index));
+        }
+        places.sort_by_key(|(place, _)| place.start);
+        match places.array_windows().find(|[a, b]| a.0.start == b.0.start) {
+            Some([(twice, _), _]) => Err(Error::Overlap { offset: twice.start }),
+            None => Ok(places),
+        }
+    }
+
+    /// What this transaction relies on is still so.
+    fn validate(&self, state: &State, locals: &BTreeMap<u64, Box<Local>>) -> Result<()> {
+        let changes = locals.values().any(|local| local.change.is_some() || local.seen.is_none());
+        let skipped = |local: &Local| match local.change {
+            Some(_) => self.engine.has(Bug::LostUpdate) || self.engine.has(Bug::DirtyWrite),
+            None => self.begin.isolation == Isolation::Snapshot || self.engine.has(Bug::Unvalidated),
+        };
+        for (&start, local) in locals.iter().filter(|(_, local)| changes && !skipped(local)) {
+            let Some(seen) = local.seen else { continue };
+            match state.objects.get(&start).and_then(Object::newest) {
+                Some(newest) if newest.at == seen => {}
+                Some(newest) => return Err(self.conflict(start, newest.by)),
+                None => return Err(Error::Conflict { offset: start }),
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if let Some(doom) = self.doom() {
+            return Err(Error::Doomed { first: doom.first });
+        }
+        let engine = self.engine;
+        let mut state = engine.state.lock();
+        self.leak(&mut state);
+        let locals = std::mem::take(self.locals.as_mut());
+        if let Err(e) = self.validate(&state, &locals) {
+            *self.locals.as_mut() = locals;
+            return Err(e);
+        }
+        let before = engine.clock.now();
+        let (mut at, by) = (engine.clock.tick(), self.begin.thread);
+        for (start, local) in locals {
+            match (local.seen, local.change) {
+                (None, Some(Change::Freed)) => state.unreserve(start),
+                (_, Some(Change::Freed)) => state.install(start, Version { at, by, data: None }),
+                (None, _) | (_, Some(Change::Written)) => {
+                    state.install(start, Version { at, by, data: Some(local.data) });
+                }
+                (Some(_), None) => {}
+            }
+            if engine.has(Bug::TornCommit) {
+                drop(state);
+                switch_point();
+                std::thread::yield_now();
+                state = engine.state.lock();
+                at = engine.clock.tick();
+            }
+        }
+        state.last_commit = Commit { before, by };
+        Ok(())
+    }
+
+    /// [`Bug::DirtyWrite`].
+    fn leak(&self, state: &mut State) {
+        if self.engine.has(Bug::DirtyWrite) {
+            for start in self.written.take() {
+                if let Some(Local { data, change: Some(Change::Written), seen: Some(_) }) = self.locals.get(&start) {
+                    let at = self.engine.clock.tick();
+                    state.install(start, Version { at, by: usize::MAX, data: Some(Arc::new(Buffer::clone(data))) });
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for ReferenceTx<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ReferenceTx").field(&self.begin).finish()
+    }
+}
+
+impl Transaction for ReferenceTx<'_> {
+    fn isolation(&self) -> Isolation {
+        self.begin.isolation
+    }
+
+    fn bytes(&self, ptr: PPtr<u8>, len: u64) -> Result<&[u8]> {
+        let (place, local) = self.note(self.find(ptr, len))?;
+        Ok(&local.data.bytes()[place.at..][..place.len])
+    }
+
+    fn bytes_mut(&mut self, ptr: PPtr<u8>, len: u64) -> Result<&mut [u8]> {
+        let (place, _) = self.note(self.find(ptr, len))?;
+        self.written.get_mut().push(place.start);
+        let local = self.local_mut(place.start)?;
+        local.change = Some(Change::Written);
+        Ok(&mut Arc::make_mut(&mut local.data).bytes_mut()[place.at..][..place.len])
+    }
+
+    fn bytes_mut_many(&mut self, ranges: &[Range]) -> Result<Vec<&mut [u8]>> {
+        let places = self.note(self.places(ranges))?;
+        let mut locals = self.locals.as_mut().iter_mut();
+        let mut found = Vec::with_capacity(places.len());
+        for (place, index) in places {
+            if let Some((_, local)) = locals.find(|(start, _)| **start == place.start) {
+                local.change = Some(Change::Written);
+                self.written.get_mut().push(place.start);
+                found.push((index, &mut Arc::make_mut(&mut local.data).bytes_mut()[place.at..][..place.len]));
+            }
+        }
+        found.sort_by_key(|(index, _)| *index);
+        Ok(found.into_iter().map(|(_, bytes)| bytes).collect())
+    }
+
+    fn intend(&mut self, ranges: &[Range]) -> Result<()> {
+        let found = ranges.iter().try_for_each(|range| self.find(range.at, range.len).map(|_| ()));
+        self.note(found)
+    }
+
+    fn alloc_bytes(&mut self, len: u64, align: u64) -> Result<PPtr<u8>> {
+        let reserved = self.engine.state.lock().reserve(len, align, self.engine.capacity);
+        let (start, room) = self.note(reserved)?;
+        let data = Arc::new(Buffer::zeroed(start, room, align));
+        self.locals.insert(start, Box::new(Local { data, seen: None, change: None }));
+        Ok(PPtr::new(self.engine.tag, start))
+    }
+
+    fn free_bytes(&mut self, ptr: PPtr<u8>) -> Result<()> {
+        let freed = self.free_at(ptr);
+        self.note(freed)
+    }
+
+    fn room(&self, ptr: PPtr<u8>) -> Result<u64> {
+        let (place, local) = self.note(self.find(ptr, 0))?;
+        Ok((local.data.bytes().len() - place.at) as u64)
+    }
+
+    fn root_cell(&self) -> PPtr<[u64; 2]> {
+        PPtr::new(self.engine.tag, ROOT)
+    }
+
+    fn doom(&self) -> Option<Doom> {
+        self.doom.borrow().clone()
+    }
+
+    fn set_doom(&self, doom: Doom) {
+        self.doom.borrow_mut().get_or_insert(doom);
+    }
+
+    fn commit(mut self) -> Result<()> {
+        self.finish()
+    }
+
+    fn abort(self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for ReferenceTx<'_> {
+    /// Whatever is still local goes.
+    fn drop(&mut self) {
+        let mut state = self.engine.state.lock();
+        for (&start, local) in self.locals.as_mut().iter() {
+            if local.seen.is_none() {
+                state.unreserve(start);
+            }
+        }
+        state.active.remove(&self.begin.number);
+        if !self.engine.has(Bug::Stale) {
+            state.prune();
+        }
+    }
+}

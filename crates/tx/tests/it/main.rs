@@ -1,0 +1,7 @@
+//! The suite on the reference engine, and on engines that are broken on purpose.
+
+mod broken;
+mod explore;
+mod fault;
+mod reference;
+mod sabotage;

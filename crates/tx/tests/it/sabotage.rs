@@ -1,0 +1,269 @@
+//! Every check of the suite has been seen to fail: each fault below is noticed by the checks beside it, and no check is without one.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Once};
+
+use tx::conformance::{Concurrency, Subject, checks, run_group};
+use tx::{Bug, Isolation};
+
+use crate::broken::Broken;
+use crate::fault::Fault::{self, *};
+
+#[derive(Clone, Copy)]
+struct Sabotaged(Fault);
+
+impl Subject for Sabotaged {
+    type Engine = Broken;
+
+    fn fresh(&self) -> Broken {
+        Broken::new(self.0)
+    }
+
+    fn concurrency(&self) -> Concurrency {
+        if self.0 == Serial { Concurrency::Locks } else { Concurrency::Versions }
+    }
+
+    fn levels(&self) -> &'static [Isolation] {
+        if self.0 == Serial { &[Isolation::Strict] } else { &Isolation::ALL }
+    }
+
+    fn waits(&self) -> bool {
+        self.0 == Serial
+    }
+
+    fn atomic(&self) -> bool {
+        !matches!(self.0, NoRollback | NoRollbackUnsaid)
+    }
+}
+
+/// What is noticed, and where.
+const NOTICED: &[(Fault, &[&str])] = &[
+    (
+        Of(Bug::DirtyWrite),
+        &[
+            "isolation/g0",
+            "isolation/g1a",
+            "isolation/g1a_overwritten",
+            "isolation/g1b",
+            "isolation/g1c",
+            "isolation/observed_transaction_vanishes",
+            "visibility/not_before_the_commit",
+            "own/write_read",
+            "endings/forgotten",
+            "schedules/histories",
+        ],
+    ),
+    (
+        Of(Bug::ReadCommitted),
+        &[
+            "isolation/g_single",
+            "isolation/g_single_writing",
+            "atomicity/nobody_sees_half",
+            "random/snapshot",
+            "schedules/transfers",
+            "schedules/handoff",
+        ],
+    ),
+    (
+        Of(Bug::LostUpdate),
+        &[
+            "isolation/g0",
+            "isolation/lost_update",
+            "isolation/lost_update_later",
+            "alloc/free_against_write",
+            "own/write_write",
+            "own/free_write",
+            "retry/counter",
+            "retry/transfers",
+            "random/snapshot",
+            "schedules/counter",
+            "schedules/transfers",
+            "schedules/histories",
+        ],
+    ),
+    (Of(Bug::TornCommit), &["atomicity/nobody_sees_half", "schedules/transfers", "schedules/histories"]),
+    (
+        Of(Bug::Stale),
+        &[
+            "isolation/stale_read",
+            "isolation/stale_read_by_hearsay",
+            "isolation/one_after_the_other",
+            "random/strict",
+            "schedules/histories",
+        ],
+    ),
+    (
+        Of(Bug::Unvalidated),
+        &[
+            "isolation/write_skew",
+            "isolation/write_skew_of_three",
+            "isolation/read_only_anomaly",
+            "random/serializable",
+            "schedules/histories",
+        ],
+    ),
+    (
+        AbortCommits,
+        &[
+            "atomicity/nothing",
+            "endings/abort",
+            "endings/error_in_transact",
+            "nesting/ends_with_the_outer_one",
+            "errors/ignored_in_transact",
+            "errors/the_callers_own",
+            "errors/refusal",
+            "errors/conflict_in_disguise",
+            "intend/then_aborted",
+            "root/unset_by_an_abort",
+            "size/large_objects_roll_back",
+            "size/many_objects_roll_back",
+            "schedules/aborts",
+        ],
+    ),
+    (DropCommits, &["endings/dropped", "endings/panic_in_transact", "endings/panic_with_a_transaction"]),
+    (AllocsStay, &["atomicity/nothing", "alloc/alloc_then_abort", "alloc/space_comes_back_after_aborts"]),
+    (FreesStay, &["alloc/free_then_abort", "size/many_objects_roll_back"]),
+    (RootStays, &["atomicity/nothing", "root/unset_by_an_abort"]),
+    (
+        CommitForgetsLast,
+        &["atomicity/everything", "visibility/after_the_commit", "nesting/joins", "own/read_write", "own/apart"],
+    ),
+    (CommitForgetsLastOfMany, &["size/many_objects"]),
+    (CommitForgetsTail, &["size/large_objects"]),
+    (CommitForgetsRoot, &["root/set_and_found", "root/of_another_type"]),
+    (DoomedCommits, &["errors/every_error_dooms", "nesting/failure_dooms"]),
+    (DoomedSaysYes, &["errors/every_error_dooms", "alloc/freed_by_an_earlier_one", "errors/the_first_is_kept"]),
+    (DoomHidden, &["errors/every_error_dooms", "nesting/doomed_runs_nothing", "forged/unaligned"]),
+    (DoomReplaced, &["errors/the_first_is_kept"]),
+    (
+        SetDoomIgnored,
+        &[
+            "nesting/failure_dooms",
+            "nesting/failure_dooms_a_reader",
+            "nesting/doomed_runs_nothing",
+            "endings/panic_in_nested",
+            "errors/refusal",
+            "errors/conflict_in_disguise",
+            "forged/unaligned",
+        ],
+    ),
+    (DoomForgetsConflict, &["retry/attempts", "retry/deadline", "errors/conflict_in_disguise"]),
+    (OwnIsConflict, &["own/write_write", "own/free_write", "own/transact_in_transact"]),
+    (OneAtATime, &["own/apart"]),
+    (
+        NoOverlap,
+        &[
+            "isolation/different_objects",
+            "isolation/readers_share",
+            "isolation/readers_do_not_stop_writers",
+            "isolation/writers_do_not_stop_readers",
+            "own/apart",
+        ],
+    ),
+    (LevelTooLow, &["isolation/levels"]),
+    (SerializableIsSnapshot, &["isolation/write_skew", "isolation/read_only_anomaly", "random/serializable"]),
+    (SlotsLeak, &["endings/readers_end_anyhow", "endings/ending_often"]),
+    (LocksStay, &["endings/abort", "endings/dropped", "endings/panic_in_transact", "intend/then_aborted"]),
+    (OwnWritesHidden, &["visibility/own_changes", "nesting/joins"]),
+    (Smear, &["visibility/parts_of_objects", "intend/then_written"]),
+    (Rereads, &["isolation/fuzzy_read", "isolation/g_single"]),
+    (RereadsHalf, &["isolation/long_fork"]),
+    (AllocDirty, &["alloc/zeroed"]),
+    (AllocCrooked, &["alloc/aligned"]),
+    (AllocAbsurd, &["alloc/too_much", "errors/every_error_dooms"]),
+    (RoomLies, &["alloc/apart"]),
+    (
+        FreeIgnored,
+        &[
+            "alloc/freed_in_this_transaction",
+            "alloc/freed_by_an_earlier_one",
+            "alloc/alloc_and_free_together",
+            "alloc/space_comes_back",
+            "atomicity/everything",
+        ],
+    ),
+    (FreeAnything, &["forged/frees_of_what_is_none", "forged/null"]),
+    (TagIgnored, &["forged/of_another_pool"]),
+    (NullIsRoot, &["forged/null"]),
+    (EndIgnored, &["forged/over_the_end"]),
+    (InnerRefused, &["forged/inside_an_object", "visibility/parts_of_objects"]),
+    (StrayIsRoot, &["forged/metadata", "forged/at_random"]),
+    (ManyReversed, &["many/each_its_own", "many/of_any_length"]),
+    (ManyOverlap, &["many/overlap"]),
+    (IntendClears, &["intend/then_not"]),
+    (IntendUnchecked, &["intend/checked"]),
+    (NoRollbackUnsaid, &["atomicity/no_rollback_is_said"]),
+];
+
+/// Only unsafe code can change bytes behind a shared reference.
+const NEEDS_UNSAFE: &[&str] = &["visibility/what_was_handed_out_stays", "alloc/free_against_read"];
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Faults that show between real threads only do not show every time.
+fn notices(fault: Fault, name: &str) -> bool {
+    (0..30).any(|_| notices_now(fault, name))
+}
+
+/// True if the check panics. On a thread of its own, which says nothing about it.
+fn notices_now(fault: Fault, name: &str) -> bool {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let loud = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                loud(info);
+            }
+        }));
+    });
+    std::thread::scope(|scope| {
+        let run = || {
+            QUIET.set(true);
+            let subject = Arc::new(Sabotaged(fault));
+            let checks = checks::<Sabotaged>();
+            let check = checks.iter().find(|check| format!("{}/{}", check.group, check.name) == name);
+            check.map(|check| check.run(&subject)).is_some()
+        };
+        match scope.spawn(run).join() {
+            Ok(exists) => {
+                assert!(exists, "no check {name}");
+                false
+            }
+            Err(_) => true,
+        }
+    })
+}
+
+#[test]
+fn every_fault_is_noticed() {
+    let mut missed = Vec::new();
+    for &(fault, names) in NOTICED {
+        missed.extend(names.iter().filter(|name| !notices(fault, name)).map(|name| format!("{fault:?} by {name}")));
+    }
+    assert!(missed.is_empty(), "not noticed: {missed:#?}");
+}
+
+#[test]
+fn every_check_notices_something() {
+    let noticing: BTreeSet<&str> = NOTICED.iter().flat_map(|(_, names)| *names).chain(NEEDS_UNSAFE).copied().collect();
+    let blind: Vec<String> = checks::<Sabotaged>()
+        .iter()
+        .map(|check| format!("{}/{}", check.group, check.name))
+        .filter(|name| !noticing.contains(name.as_str()))
+        .collect();
+    assert!(blind.is_empty(), "never seen to fail: {blind:#?}");
+}
+
+/// Scripts do not hang when a step waits for another actor.
+#[test]
+fn an_engine_that_waits_passes() {
+    for group in ["isolation", "retry", "random"] {
+        run_group(Sabotaged(Serial), group);
+    }
+}
+
+// An engine without rollback passes what is asked of one.
+tx::conformance!(no_rollback, Sabotaged(NoRollback));
