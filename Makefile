@@ -1,9 +1,9 @@
 # The commands of this repository. `make` alone lists them.
 #
-# `check` only reads; `fmt` and `fix` write. Everything but `demo`, `setup-peers`, `test-peers`, `test-vm`, `fuzz` and `crash-long` belongs to the gate.
+# `check` only reads; `fmt` and `fix` write. Everything but `demo`, `setup-peers`, `test-peers`, `test-vm`, `fuzz`, `crash-long` and `kill-long` belongs to the gate.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers test demo test-peers check fmt fix fuzz test-vm crash-long
+.PHONY: help setup setup-peers test demo test-peers check fmt fix fuzz test-vm crash-long kill-long
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -61,3 +61,6 @@ test-vm: ## Kill a virtual machine KILLS=50 times while it writes (ext4 and DAX;
 
 crash-long: ## All built-in crash scenarios with a large budget: BUDGET=20000000 SEED=1
 	$(CARGO) run --release --package cairn -- crash --budget $(BUDGET) --seed $(SEED)
+
+kill-long: ## Kill a process with several threads 1000 times while it commits, on tmpfs and on disk
+	CAIRN_KILLS=1000 $(CARGO) test --release --package heap --test it kill:: -- --nocapture

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -20,15 +21,17 @@ pub(crate) struct Worker {
     policy: String,
 }
 
-/// The program that runs, whatever happened to its file since.
-const SELF: &str = "/proc/self/exe";
+/// The program that runs, whatever has become of its file since.
+fn program() -> PathBuf {
+    std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| "/proc/self/exe".into())
+}
 
 impl Worker {
     pub(crate) fn start(job: &Job) -> Result<Self> {
         let policy = job.policy.clone();
         let failed = |what: String| Error::Worker { policy: policy.clone(), what };
         let text = serde_json::to_string(job).map_err(|error| failed(error.to_string()))?;
-        let mut command = Command::new(SELF);
+        let mut command = Command::new(program());
         command.arg0("cairn").arg(WORKER).arg(text).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|error| failed(format!("does not start: {error}")))?;
         let orders = child.stdin.take();

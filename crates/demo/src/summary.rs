@@ -180,8 +180,8 @@ fn row(outcome: &Outcome) -> [String; 9] {
         ),
         micros(outcome.latency(|round| round.p99_ns)),
         format!("{:.2}", outcome.barriers()),
-        millis(median(recoveries.clone())),
-        millis(recoveries.into_iter().fold(0.0, f64::max)),
+        millis((!recoveries.is_empty()).then(|| median(recoveries.clone()))),
+        millis(recoveries.into_iter().reduce(f64::max)),
         outcome.kills.to_string(),
         grouped(outcome.acknowledged),
         grouped(outcome.lost),
@@ -197,8 +197,8 @@ fn micros(ns: f64) -> String {
     format!("{:.1} µs", ns / 1e3)
 }
 
-fn millis(ms: f64) -> String {
-    format!("{ms:.1} ms")
+fn millis(ms: Option<f64>) -> String {
+    ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1} ms"))
 }
 
 impl fmt::Display for Summary {

@@ -11,7 +11,7 @@
 //! EXTENT      one: a block that holds
 //!             further UNDO records
 //! END         none                       intents
-//! RETIRED     none                       none: its header tells what is retired
+//! RETIRED     none                       none: its header tells what is durable and what is retired
 //! ```
 
 use pmem::{Intent, bytes_of, from_bytes};

@@ -26,6 +26,8 @@ pub enum Step {
     SettleRetires,
     /// Retirement is persistent in two places.
     RetireTwice,
+    /// An end whose intents are carried out is not the last record.
+    Vouch,
     /// The backup follows behind the commit's barrier.
     CopyLate,
     /// Intents are carried out behind the commit's barrier.

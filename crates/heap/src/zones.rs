@@ -327,8 +327,11 @@ impl Zones {
         let settled = settle(&mut |active| {
             quiet.retain(|&zone| !active.contains(zone) || self.sabotage.skips(Step::ZoneActive));
         });
-        let outcome = settled.and_then(|()| self.clean_marks(&quiet, &mut sums)).map(|()| quiet);
-        let quiet: &[u32] = outcome.as_deref().unwrap_or_default();
+        if settled.is_err() {
+            quiet.clear();
+        }
+        let outcome = settled.and_then(|()| self.clean_marks(&quiet, &mut sums));
+        // Should that fail, some marks may be changed: then, too, whoever writes there marks anew.
         for &zone in &candidates {
             let state = if quiet.contains(&zone) { CLEAN } else { DIRTY };
             self.state(zone)?.store(state, SeqCst);
@@ -337,7 +340,7 @@ impl Zones {
         let busy: Vec<u32> = dirty.drain(..candidates.len()).filter(|zone| !quiet.contains(zone)).collect();
         dirty.extend(busy);
         self.count.store(dirty.len(), Relaxed);
-        outcome.map(|quiet| quiet.len())
+        outcome.map(|()| quiet.len())
     }
 
     fn clean_marks(&self, quiet: &[u32], sums: &mut impl FnMut(u32) -> Result<Option<Vec<u32>>>) -> Result<()> {

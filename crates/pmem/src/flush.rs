@@ -198,6 +198,8 @@ impl Mapping {
                     self.group.poison();
                     return Err(Error::Sync { source });
                 }
+                // One that failed meanwhile may have given up what this one was to write; with real files, syncs follow one another.
+                self.group.check()?;
             }
         }
         Ok(Persisted { pool: self.id(), thread: thread_id(), number: self.counters.drained() })

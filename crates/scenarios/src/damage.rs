@@ -18,9 +18,9 @@
 
 mod judge;
 mod mutation;
-mod reference;
-mod seals;
-mod steps;
+pub(crate) mod reference;
+pub(crate) mod seals;
+pub(crate) mod steps;
 mod use_on;
 mod walk;
 

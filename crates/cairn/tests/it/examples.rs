@@ -44,11 +44,11 @@ fn bank() {
 }
 
 #[test]
-fn queue() {
+fn job_queue() {
     let dir = temp();
     let file = dir.path().join("queue");
-    says(&example("queue", &file), &["popped job 1\n", "popped job 2\n"]);
-    says(&example("queue", &file), &["popped job 3\n", "popped job 4\n"]);
+    says(&example("job_queue", &file), &["popped job 1\n", "popped job 2\n"]);
+    says(&example("job_queue", &file), &["popped job 3\n", "popped job 4\n"]);
 }
 
 #[test]

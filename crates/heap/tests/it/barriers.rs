@@ -57,7 +57,10 @@ fn none_costs_one_and_undo_three() {
         undo.transact(Isolation::Strict, |tx| -> tx::Result<()> {
             let some: Vec<_> = (0..4).map(|k| objects[(i as usize + k * 20) % 100]).collect();
             tx.intend(&some.iter().map(|o| o.range()).collect::<Vec<_>>())?;
-            some.iter().try_for_each(|&o| Ok(tx.write(o)?[0] += 1))
+            some.iter().try_for_each(|&o| {
+                let _: () = tx.write(o)?[0] += 1;
+                Ok(())
+            })
         })
         .unwrap();
     });

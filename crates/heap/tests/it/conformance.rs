@@ -1,6 +1,8 @@
 //! The suite that every engine must pass.
-use heap::{Heap, Options, Policy};
+
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use heap::{Heap, Options, Policy};
 use tx::conformance::{Concurrency, Subject};
 
 struct OnHeap {
@@ -8,9 +10,11 @@ struct OnHeap {
     dir: tempfile::TempDir,
     n: AtomicUsize,
 }
+
 fn on(policy: Policy) -> OnHeap {
     OnHeap { policy, dir: tempfile::tempdir_in("/dev/shm").unwrap(), n: AtomicUsize::new(0) }
 }
+
 impl OnHeap {
     fn make(&self, options: Options) -> Heap {
         let path = self.dir.path().join(format!("h{}", self.n.fetch_add(1, SeqCst)));
@@ -19,27 +23,35 @@ impl OnHeap {
         heap
     }
 }
+
 impl Subject for OnHeap {
     type Engine = Heap;
+
     fn fresh(&self) -> Heap {
         self.make(Options::new().bytes(64 << 20))
     }
+
     fn fresh_scheduled(&self) -> Heap {
         self.make(sched())
     }
+
     fn concurrency(&self) -> Concurrency {
         Concurrency::Locks
     }
+
     fn atomic(&self) -> bool {
         self.policy != Policy::None
     }
+
     fn schedules(&self) -> usize {
         200
     }
 }
+
 fn sched() -> Options {
     Options::new().bytes(1 << 20).slots(4).log_bytes(1 << 16).zone_bytes(1 << 16).coordinator(false)
 }
+
 tx::conformance!(none, on(Policy::None));
 tx::conformance!(undo, on(Policy::Undo));
 tx::conformance!(inplace, on(Policy::InPlace));

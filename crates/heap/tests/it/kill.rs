@@ -63,7 +63,7 @@ fn one(heap: &Heap, root: &Root, next: &AtomicU64, rng: &mut u64) -> tx::Result<
     while chosen.len() < 1 + (random(&mut rng.clone()) % 3) as usize {
         chosen.insert((random(rng) % CELLS as u64) as usize);
     }
-    let (abort, node_of) = (random(rng) % 8 == 0, random(rng) % 3);
+    let (abort, node_of) = (random(rng).is_multiple_of(8), random(rng) % 3);
     let len = 24 + random(rng) % 400;
     let mut tx = heap.begin(Isolation::Strict)?;
     tx.intend(&chosen.iter().map(|&c| root.cells[c].range()).collect::<Vec<_>>())?;

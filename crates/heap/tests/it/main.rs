@@ -1,5 +1,7 @@
 //! The heap from outside.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test, in helpers too")]
+
 mod barriers;
 mod basics;
 mod conformance;

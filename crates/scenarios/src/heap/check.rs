@@ -13,15 +13,15 @@ use super::work::{BARE_SHIFT, Effect, NODE_HEADER, fill, place};
 use super::{Cells, Root, SLOTS, root_of};
 
 /// By cell and word. A node's number stands for the pointer.
-type Words = BTreeMap<(usize, usize), u64>;
+pub(super) type Words = BTreeMap<(usize, usize), u64>;
 
-struct Seen {
-    words: Words,
+pub(super) struct Seen {
+    pub(super) words: Words,
     /// Blocks in use: where, and their bytes at least.
-    reachable: Vec<(u64, u64)>,
+    pub(super) reachable: Vec<(u64, u64)>,
 }
 
-fn look(heap: &Heap, root: &Root) -> tx::Result<Result<Seen, Violation>> {
+pub(super) fn look(heap: &Heap, root: &Root) -> tx::Result<Result<Seen, Violation>> {
     let tx = heap.begin(Isolation::Strict)?;
     let mut seen = Seen { words: Words::new(), reachable: vec![(tx.root_cell().offset(), 16)] };
     seen.reachable.push((tx.root::<Root>()?.offset(), size_of::<Root>() as u64));
@@ -104,7 +104,7 @@ fn pieces(seen: &Words, history: &History<Effect>) -> Result<(), Violation> {
     Ok(())
 }
 
-fn no_leaks(heap: &Heap, mut reachable: Vec<(u64, u64)>) -> Result<(), Violation> {
+pub(super) fn no_leaks(heap: &Heap, mut reachable: Vec<(u64, u64)>) -> Result<(), Violation> {
     let mut live = Vec::new();
     heap.live_blocks(|offset, len| live.push((offset, len))).map_err(Violation::detected)?;
     live.sort_unstable();
@@ -117,7 +117,7 @@ fn no_leaks(heap: &Heap, mut reachable: Vec<(u64, u64)>) -> Result<(), Violation
 }
 
 /// One transaction in each slot.
-fn probe(heap: &Heap, root: &Root) -> tx::Result<[u64; SLOTS]> {
+pub(super) fn probe(heap: &Heap, root: &Root) -> tx::Result<[u64; SLOTS]> {
     let mut taken = Vec::new();
     let mut found = [0; SLOTS];
     for (at, found) in (0..).zip(&mut found) {

@@ -2,6 +2,7 @@
 //! reachable; a second recovery finds nothing to do; and every slot can go on.
 
 mod check;
+pub mod damage;
 mod op;
 mod work;
 
@@ -19,6 +20,8 @@ pub use work::Effect;
 /// Slots of the heap.
 const SLOTS: usize = 3;
 const ZONE: u64 = 4096;
+/// Chunks of a page at first.
+const CHUNKS: u64 = 8;
 
 /// Transactions over a few cells and their nodes.
 #[derive(Clone, Debug)]
@@ -81,7 +84,7 @@ impl Cells {
         let blocks = HeapOptions::chunk_bytes(4096)?;
         let options = Options::new()
             .blocks(blocks)
-            .bytes(blocks.region_bytes(8))
+            .bytes(blocks.region_bytes(CHUNKS))
             .slots(SLOTS)
             .log_bytes(2048)
             .zone_bytes(ZONE)

@@ -27,7 +27,7 @@ pub(super) const BARE_SHIFT: u32 = 32;
 /// The rest of a node.
 pub(super) fn fill(bytes: &mut [u8], number: u64) {
     for (i, b) in bytes.iter_mut().enumerate() {
-        *b = (number as usize * 13 + i) as u8;
+        *b = (number as usize).wrapping_mul(13).wrapping_add(i) as u8; // the number may be damaged
     }
 }
 

@@ -1,10 +1,10 @@
 //! Each flush and each drain of `heap` is left out in turn, by source line; some workload must notice. What nobody misses must stand in
 //! `REDUNDANT` with a reason, and in `docs/barriers.md`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use super::in_parallel;
 use crash::{Barrier, Config, Model};
 use heap::Policy;
 use scenarios::heap::{CELLS, Cells, Edit, End, Op};
@@ -90,6 +90,8 @@ fn workloads() -> Vec<Workload> {
     // Without atomicity a crash may leave half an allocation.
     let none = script(Policy::None, vec![Op::commit(vec![w(1), w(4)]), Op::commit(vec![w(1)])]);
     add("none", &none, &[shallow(1), shallow(2).model(file)]);
+    let killed = Config::seeded(1).budget(12_000).point_budget(200).nested_budget(60);
+    add("killed", &script(Policy::InPlace, vec![Op::commit(vec![w(3)])]), &[killed]);
     let unsealed = script(Policy::InPlace, each(Policy::InPlace)).seal_max(0);
     add("in place, two barriers", &unsealed, &[shallow(1), deep(2)]);
     add("in place, long", &script(Policy::InPlace, long.clone()).seal_max(4096), &[shallow(1), deep(2)]);
@@ -103,6 +105,7 @@ fn workloads() -> Vec<Workload> {
         add(name, &Cells::new(name, policy, 1), &[deep(11), deep(12), deep(13)]);
         add(name, &Cells::new(name, policy, 2), &[deep(14), deep(15)]);
     }
+    all.sort_by_key(|(_, _, config)| config.depth);
     all
 }
 
@@ -112,43 +115,38 @@ fn source_line(barrier: &Barrier) -> String {
     text.lines().nth(barrier.line as usize - 1).expect("line").trim().to_owned()
 }
 
-fn killer(barrier: &Barrier, by: &[&Workload]) -> Option<String> {
-    by.iter().find_map(|(name, cells, config)| {
-        let report = crash::run(cells.clone(), &config.clone().mute(barrier.clone()));
-        let found = report.violation()?;
-        Some(format!("{name} (seed {}): {}", config.seed, found.message.chars().take(100).collect::<String>()))
-    })
+fn killer(barrier: &Barrier, (name, cells, config): &Workload) -> Option<String> {
+    let report = crash::run(cells.clone(), &config.clone().mute(barrier.clone()));
+    let found = report.violation()?;
+    Some(format!("{name} (seed {}): {}", config.seed, found.message.chars().take(100).collect::<String>()))
 }
 
 #[test]
 fn every_barrier_of_the_heap_is_missed_when_it_is_gone() {
     let workloads = workloads();
-    let mut reached: BTreeMap<Barrier, Vec<&Workload>> = BTreeMap::new();
-    for workload in &workloads {
-        let (name, cells, config) = workload;
+    let reached: Mutex<BTreeMap<Barrier, BTreeSet<usize>>> = Mutex::default();
+    in_parallel(workloads.len(), |at| {
+        let (name, cells, config) = &workloads[at];
         let report = crash::run(cells.clone(), config);
         assert!(report.violation().is_none(), "{name}: {report}");
         for barrier in report.barriers.into_iter().filter(|b| b.file.contains("heap/src")) {
-            reached.entry(barrier).or_default().push(workload);
+            reached.lock().expect("no panic").entry(barrier).or_default().insert(at);
         }
-    }
+    });
     let missed_by_nobody = Mutex::new(Vec::new());
-    let next = AtomicUsize::new(0);
-    let barriers: Vec<_> = reached.iter().collect();
-    let work = || {
-        while let Some((barrier, by)) = barriers.get(next.fetch_add(1, Relaxed)) {
-            let line = source_line(barrier);
-            if is_redundant(barrier, &line) {
-                continue;
-            }
-            let killer = killer(barrier, by);
-            println!("{barrier}: {line}: {}", killer.as_deref().unwrap_or("NOBODY"));
-            if killer.is_none() {
-                missed_by_nobody.lock().expect("no panic").push(format!("{barrier}: {line}"));
-            }
+    let barriers: Vec<_> = reached.into_inner().expect("no panic").into_iter().collect();
+    in_parallel(barriers.len(), |at| {
+        let (barrier, by) = &barriers[at];
+        let line = source_line(barrier);
+        if is_redundant(barrier, &line) {
+            return;
         }
-    };
-    std::thread::scope(|scope| [(); 2].map(|()| scope.spawn(work)).map(|t| t.join().expect("no panic")));
+        let killer = by.iter().find_map(|&at| killer(barrier, &workloads[at]));
+        println!("{barrier}: {line}: {}", killer.as_deref().unwrap_or("NOBODY"));
+        if killer.is_none() {
+            missed_by_nobody.lock().expect("no panic").push(format!("{barrier}: {line}"));
+        }
+    });
     let missed_by_nobody = missed_by_nobody.into_inner().expect("no panic");
     assert!(missed_by_nobody.is_empty(), "left out, and nobody noticed:\n{}", missed_by_nobody.join("\n"));
 }

@@ -2,8 +2,11 @@
 
 mod damage;
 mod heap;
+mod heap_damage;
 mod heap_mutation;
 mod mutation;
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crash::{Config, Model};
 use scenarios::Named;
@@ -16,6 +19,19 @@ fn clean(named: &Named, config: &Config) {
     let report = named.run(config);
     println!("{} {:?} seed {}: {report}", named.name, config.model, config.seed);
     assert!(report.violation().is_none(), "{}: {report}", named.name);
+}
+
+/// Runs `f` for the numbers up to `end`, on two threads.
+fn in_parallel(end: usize, f: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let at = next.fetch_add(1, Relaxed)
+            && at < end
+        {
+            f(at);
+        }
+    };
+    std::thread::scope(|scope| [(); 2].map(|()| scope.spawn(work)).map(|thread| thread.join().expect("no panic")));
 }
 
 macro_rules! scenarios {
@@ -72,16 +88,15 @@ fn faults_of_the_medium() {
 /// Each drain fails once. Whoever opens the pool again, in the same process or after a kill, takes only for durable what is.
 #[test]
 fn failing_drains() {
-    for named in scenarios::ALL {
-        for model in [Model::Words, Model::File { sector: 512 }] {
-            let config = Config::seeded(31).depth(1).budget(1_000).point_budget(20).model(model);
-            let reports = named.run_failing_drains(&config, 60);
-            assert!(reports.len() > 3, "{}: {} drains", named.name, reports.len());
-            for report in reports {
-                assert!(report.violation().is_none(), "{}: {report}", named.name);
-            }
+    in_parallel(2 * scenarios::ALL.len(), |at| {
+        let (named, model) = (&scenarios::ALL[at / 2], [Model::Words, Model::File { sector: 512 }][at % 2]);
+        let config = Config::seeded(31).depth(1).budget(1_000).point_budget(20).model(model);
+        let reports = named.run_failing_drains(&config, 60);
+        assert!(reports.len() > 3, "{}: {} drains", named.name, reports.len());
+        for report in reports {
+            assert!(report.violation().is_none(), "{}: {report}", named.name);
         }
-    }
+    });
 }
 
 scenarios! {

@@ -45,7 +45,8 @@ fn source_line(barrier: &Barrier) -> String {
 #[test]
 fn every_barrier_is_missed_when_it_is_gone() {
     let mut reached: BTreeMap<Barrier, Vec<&Named>> = BTreeMap::new();
-    for named in scenarios::ALL {
+    // Those of `heap` have a test of their own.
+    for named in scenarios::ALL.iter().filter(|named| !named.name.starts_with("heap")) {
         for config in configs(named) {
             let report = named.run(&config);
             assert!(report.violation().is_none(), "{}: {report}", named.name);

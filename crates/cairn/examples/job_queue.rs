@@ -1,6 +1,6 @@
 //! A queue of jobs that outlives its process: what was pushed is popped once, by whichever run comes to it.
 //!
-//! `cargo run -p cairn --example queue [FILE]`; run it twice, the second begins where the first ended.
+//! `cargo run -p cairn --example job_queue [FILE]`; run it twice, the second begins where the first ended.
 
 use std::error::Error;
 use std::path::PathBuf;
