@@ -15,7 +15,8 @@ impl Allocator {
     /// before, else by a further extent. Two barriers for the directory, one for the file's length.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::Reserve`], [`Error::DirectoryFull`]: the heap is then as before.
+    /// [`Error::NoSpace`](crate::Error::NoSpace), [`Error::Reserve`](crate::Error::Reserve),
+    /// [`Error::DirectoryFull`](crate::Error::DirectoryFull): the heap is then as before.
     pub fn grow(&self, bytes: u64) -> Result<()> {
         let chunks = bytes.div_ceil(1 << self.chunk_log2).max(1);
         let claim = {

@@ -98,7 +98,7 @@ impl Reference {
             bytes,
             seals: Seal::header().into(),
             logs: 0..0,
-            guarded: Vec::from([0..8192]),
+            guarded: std::iter::once(0..8192).collect(),
             contents: Vec::new(),
             effects,
         };
