@@ -151,6 +151,7 @@ impl Core {
             self.flush_writes(&set.writes)?;
         }
         self.too_early(&mut log, set)?;
+        log.copy_if_due(self);
         log.drain(self)?; // the one barrier
         self.after_durable(log.after_append(self));
         // Blocks that were freed go out of use while their locks are still ours.
@@ -167,7 +168,6 @@ impl Core {
         }
         let (ranges, words, intents, frees) = (&*set.writes, &*set.words, &*set.intents, &*set.freed);
         log.push(&Parts { end, ranges, words, intents, frees, sealed });
-        self.after_durable(log.copy_if_due(self));
         self.counters[slot].pending.store(log.pending() as u64, Relaxed);
         Ok(())
     }
@@ -302,6 +302,7 @@ impl Core {
         }
         appended?;
         set.freed.extend(spill);
+        log.copy_if_due(self);
         log.drain(self)?;
         self.after_durable(log.after_append(self));
         Ok(())
@@ -311,7 +312,6 @@ impl Core {
         let end = log.ring.durable();
         let (words, intents, frees) = (&*set.words, &*set.intents, &*set.freed);
         log.push(&Parts { end, ranges: &[], words, intents, frees, sealed: false });
-        self.after_durable(log.copy_if_due(self));
         self.counters[slot].pending.store(log.pending() as u64, Relaxed);
     }
 

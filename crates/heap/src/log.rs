@@ -181,10 +181,15 @@ impl Log {
         });
     }
 
-    /// Copies when enough has come together, while the bytes are in this thread's cache.
+    /// Copies what was committed before when enough has come together, or the ring fills up, while the bytes are in this thread's cache. Called
+    /// right before a commit's drain, which then waits for both: an atomic read-modify-write in between would wait for the copies alone.
     #[inline]
-    pub(crate) fn copy_if_due(&mut self, core: &Core) -> Result<()> {
-        if self.queue.len() - self.copied >= core.batch { self.copy(core) } else { Ok(()) }
+    #[track_caller]
+    pub(crate) fn copy_if_due(&mut self, core: &Core) {
+        let waiting = self.queue.len() - self.copied;
+        if waiting >= core.batch || waiting > 0 && self.ring.unretired() > self.ring.capacity() / 4 {
+            core.after_durable(self.copy(core)); // of transactions that are
+        }
     }
 
     fn pop(&mut self, core: &Core) -> Result<()> {
@@ -211,6 +216,9 @@ impl Log {
             // Another thread's copies: our drain does not cover them.
             self.copied = self.stable;
         }
+        for intent in self.intents.drain(..) {
+            core.alloc.apply(&intent, &mut self.lines)?;
+        }
         let done: usize = self.queue.range(self.stable..self.copied).map(|c| c.ranges).sum();
         match core.policy {
             Policy::InPlace => {
@@ -220,9 +228,6 @@ impl Log {
             }
             Policy::Undo => self.vouch(core)?,
             Policy::None => {}
-        }
-        for intent in self.intents.drain(..) {
-            core.alloc.apply(&intent, &mut self.lines)?;
         }
         for entry in self.queue.range_mut(self.copied..) {
             entry.intents = 0;

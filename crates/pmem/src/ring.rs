@@ -305,7 +305,7 @@ impl Ring {
         self.append_kind(KIND_DATA, parts, None)
     }
 
-    /// Appends a record that also seals `outside`: bytes elsewhere that are flushed under the same barrier. Recovery gives the seal
+    /// Appends a record that also seals `outside`, run by run: bytes elsewhere that are flushed under the same barrier. Recovery gives the seal
     /// back, and the owner decides by it whether those bytes had all arrived.
     ///
     /// ```
@@ -325,18 +325,14 @@ impl Ring {
     /// # Errors
     /// As [`append`](Self::append).
     #[inline]
-    pub fn append_sealing<'a>(
-        &mut self,
-        parts: &[&[u8]],
-        outside: impl Iterator<Item = &'a [u8]> + Clone,
-    ) -> Result<Appended> {
-        let seal = self.key.seal_parts(outside);
+    pub fn append_sealing<'a>(&mut self, parts: &[&[u8]], outside: impl Iterator<Item = &'a [u8]>) -> Result<Appended> {
+        let seal = self.key.seal_each(outside);
         self.append_kind(KIND_OUTSIDE, parts, Some(seal))
     }
 
     /// Seal of bytes outside of the ring, to compare with what recovery found in a record.
-    pub fn outside_seal<'a>(&self, outside: impl Iterator<Item = &'a [u8]> + Clone) -> u64 {
-        self.key.seal_parts(outside)
+    pub fn outside_seal<'a>(&self, outside: impl Iterator<Item = &'a [u8]>) -> u64 {
+        self.key.seal_each(outside)
     }
 
     fn append_kind(&mut self, kind: u32, parts: &[&[u8]], outside: Option<u64>) -> Result<Appended> {

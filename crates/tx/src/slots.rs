@@ -2,11 +2,13 @@
 
 use std::sync::atomic::{
     AtomicU32,
-    Ordering::{AcqRel, Acquire, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-/// Which of a fixed number of slots are taken, and by which thread. A thread finds the slot it had last free, so that a slot's
-/// memory stays in one cache.
+/// Which of a fixed number of slots are taken, and by which thread. Where there are many, the first half are homes: only the thread of that
+/// number claims it, by a plain store, since an atomic read-modify-write would wait for the lines that the thread's last transaction flushed. The
+/// others are anybody's: of threads with higher numbers, and for a second transaction of one thread. A thread finds the slot it had last
+/// free, so that a slot's memory stays in one cache.
 ///
 /// ```
 /// use tx::Slots;
@@ -20,7 +22,14 @@ use std::sync::atomic::{
 /// assert_eq!(slots.claim(8), Some(a));
 /// ```
 #[derive(Debug)]
-pub struct Slots(Box<[Slot]>);
+pub struct Slots {
+    slots: Box<[Slot]>,
+    /// The first so many are homes.
+    homes: usize,
+}
+
+/// With fewer slots than this, a thread could miss one that stands empty.
+const MANY: usize = 32;
 
 /// 0, or the holder's number + 1; alone on its lines.
 #[repr(align(128))]
@@ -30,45 +39,52 @@ struct Slot(AtomicU32);
 impl Slots {
     /// `count` free slots.
     pub fn new(count: usize) -> Self {
-        Self((0..count).map(|_| Slot::default()).collect())
+        let homes = if count < MANY { 0 } else { count / 2 };
+        Self { slots: (0..count).map(|_| Slot::default()).collect(), homes }
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.slots.len()
     }
 
     /// True if there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.slots.is_empty()
     }
 
-    /// Takes a free slot for the thread of that number.
+    /// Takes a free slot for the calling thread, whose number this is: no other thread alive has the same.
     #[inline]
     pub fn claim(&self, thread: usize) -> Option<usize> {
-        // Threads have small numbers: the first guess is right, and costs no division.
-        let first = if thread < self.0.len() { thread } else { thread % self.0.len().max(1) };
-        if self.try_claim(first, thread) {
-            return Some(first);
+        if thread < self.homes {
+            let home = &self.slots[thread].0;
+            // Acquire: what a thread that had this number before left behind.
+            if home.load(Acquire) == 0 {
+                home.store(thread as u32 + 1, Relaxed); // nobody else stores here
+                return Some(thread);
+            }
         }
-        (first + 1..self.0.len()).chain(0..first).find(|&at| self.try_claim(at, thread))
+        self.claim_shared(thread)
     }
 
-    #[inline]
-    fn try_claim(&self, at: usize, thread: usize) -> bool {
-        self.0.get(at).is_some_and(|slot| {
+    fn claim_shared(&self, thread: usize) -> Option<usize> {
+        let shared = &self.slots[self.homes..];
+        let first = thread % shared.len().max(1);
+        let mut places = (first..shared.len()).chain(0..first);
+        let claim = |slot: &Slot| {
             slot.0.load(Acquire) == 0 && slot.0.compare_exchange(0, thread as u32 + 1, AcqRel, Acquire).is_ok()
-        })
+        };
+        places.find(|&at| claim(&shared[at])).map(|at| self.homes + at)
     }
 
     /// Gives a slot back.
     #[inline]
     pub fn release(&self, slot: usize) {
-        self.0[slot].0.store(0, Release);
+        self.slots[slot].0.store(0, Release);
     }
 
     /// The thread that has the slot.
     pub fn holder(&self, slot: usize) -> Option<usize> {
-        self.0.get(slot)?.0.load(Acquire).checked_sub(1).map(|t| t as usize)
+        self.slots.get(slot)?.0.load(Acquire).checked_sub(1).map(|t| t as usize)
     }
 }

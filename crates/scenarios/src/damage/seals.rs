@@ -48,7 +48,7 @@ impl Seal {
                 put(bytes, *at, key.seal(&bytes[at + 8..at + sealed]));
             }
             Self::Outside { at, blocks, key } if blocks.iter().all(|b| b.end <= len) => {
-                let seal = key.seal_parts(blocks.iter().map(|b| &bytes[b.clone()]));
+                let seal = key.seal_each(blocks.iter().map(|b| &bytes[b.clone()]));
                 put(bytes, *at, seal);
             }
             Self::Sealed { at, end } if *end <= len => {
