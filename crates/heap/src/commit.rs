@@ -10,7 +10,7 @@ use crate::lock;
 use crate::log::{Log, Parts};
 use crate::options::Policy;
 use crate::raw::{self, Claim};
-use crate::record::{self, Bytes, COMMIT, END, SPILLED};
+use crate::record::{self, Bytes, COMMIT, END, SPILLED, is_short};
 use crate::sabotage::Step;
 use crate::state::Set;
 use crate::transaction::collect;
@@ -52,7 +52,7 @@ impl Core {
             Policy::None if !set.writes.is_empty() => Err(Error::NoRollback),
             Policy::None => Ok(()),
             Policy::Undo => self.abort_undo(slot, set),
-            Policy::InPlace => self.abort_in_place(set),
+            Policy::InPlace => self.abort_in_place(slot, set),
         };
         match undone {
             Ok(()) | Err(Error::NoRollback) => {}
@@ -115,24 +115,31 @@ impl Core {
 
     #[inline]
     fn commit_in_place(&self, slot: usize, set: &mut Set) -> Result<()> {
-        let bytes: u64 = set.writes.iter().map(|w| w.1).sum();
-        let sealed = bytes <= self.seal_max;
+        let long: u64 = set.writes.iter().filter(|w| !is_short(w)).map(|w| w.1).sum();
+        let sealed = long <= self.seal_max;
         let mut log = self.logs[slot].lock();
         if !sealed {
-            self.flush_writes(&set.writes)?;
+            self.flush_long(&set.writes)?;
             if !self.sabotage.skips(Step::DataSeal) {
                 log.drain(self)?; // the data, before a record vouches for them unseen
             }
         }
         let mut payload = std::mem::take(&mut log.scratch);
         record::begin(&mut payload, COMMIT, &set.writes);
+        for range in set.writes.iter().filter(|w| is_short(w)) {
+            payload.extend_from_slice(self.written(range));
+        }
         record::add_intents(&mut payload, set.intents.iter().copied());
         let spill = self.spill_if_long(&mut log, &mut payload)?;
         set.freed.extend(spill);
+        if self.sabotage.skips(Step::RetireLate) {
+            log.copy_if_due(self);
+        }
         log.before_append();
-        let appended = match self.append_commit(&mut log, &payload, &set.writes, sealed) {
+        let seal = sealed && long > 0;
+        let appended = match self.append_commit(&mut log, &payload, &set.writes, seal) {
             Err(Error::Pool(PoolError::RingFull { .. })) => {
-                log.settle(self).and_then(|()| self.append_commit(&mut log, &payload, &set.writes, sealed))
+                log.settle(self).and_then(|()| self.append_commit(&mut log, &payload, &set.writes, seal))
             }
             other => other,
         };
@@ -146,9 +153,9 @@ impl Core {
                 return Err(e);
             }
         };
-        if sealed {
+        if seal {
             // As late as can be: an atomic read-modify-write, the lock's for one, would wait for flushed lines as the drain does.
-            self.flush_writes(&set.writes)?;
+            self.flush_long(&set.writes)?;
         }
         self.too_early(&mut log, set)?;
         log.copy_if_due(self);
@@ -160,16 +167,30 @@ impl Core {
         for held in &set.held {
             match held.write {
                 true => {
-                    set.words.push(held.word);
+                    set.words.push((held.word, is_carried(&set.writes, &held.block)));
                     lock::set_pending(held.word.get(), slot);
                 }
                 false => lock::end_read(held.word.get()),
             }
         }
         let (ranges, words, intents, frees) = (&*set.writes, &*set.words, &*set.intents, &*set.freed);
-        log.push(&Parts { end, ranges, words, intents, frees, sealed });
+        log.push(self, &Parts { end, ranges, words, intents, frees, sealed });
         self.counters[slot].pending.store(log.pending() as u64, Relaxed);
         Ok(())
+    }
+
+    fn flush_long(&self, writes: &[Bytes]) -> Result<()> {
+        for &(offset, len) in writes.iter().filter(|w| !is_short(w)) {
+            self.pool.flush(offset, len)?;
+        }
+        Ok(())
+    }
+
+    /// What the transaction has left in a range.
+    #[inline]
+    fn written(&self, &(offset, len): &Bytes) -> &[u8] {
+        // the transaction is the writer of these bytes, and at its end.
+        raw::bytes(Claim::Writer, &self.pool, offset, len).unwrap_or_default() // was in bounds when it was written
     }
 
     /// What must wait for the barrier, for tests in front of it.
@@ -185,17 +206,12 @@ impl Core {
     }
 
     #[inline]
-    fn append_commit(&self, log: &mut Log, payload: &[u8], writes: &[Bytes], sealed: bool) -> Result<Appended> {
-        if !sealed {
-            return Ok(log.ring.append(&[payload])?);
-        }
-        let data = |&(offset, len): &Bytes| {
-            // the transaction is the writer of these bytes, and at its end.
-            raw::bytes(Claim::Writer, &self.pool, offset, len).unwrap_or_default() // was in bounds when it was written
-        };
-        Ok(match writes {
-            [one] => log.ring.append_sealing(&[payload], std::iter::once(data(one)))?,
-            many => log.ring.append_sealing(&[payload], many.iter().map(data))?,
+    fn append_commit(&self, log: &mut Log, payload: &[u8], writes: &[Bytes], seal: bool) -> Result<Appended> {
+        Ok(match seal {
+            true => {
+                log.ring.append_sealing(&[payload], writes.iter().filter(|w| !is_short(w)).map(|w| self.written(w)))?
+            }
+            false => log.ring.append(&[payload])?,
         })
     }
 
@@ -228,7 +244,10 @@ impl Core {
         Ok(block)
     }
 
-    fn abort_in_place(&self, set: &Set) -> Result<()> {
+    fn abort_in_place(&self, slot: usize, set: &Set) -> Result<()> {
+        if set.rewrites && !self.sabotage.skips(Step::AbortCopies) {
+            self.logs[slot].lock().copy(self)?; // what earlier records carry of the same objects
+        }
         for &(offset, len) in &set.writes {
             self.copy_from_backup(offset, len)?;
         }
@@ -253,7 +272,7 @@ impl Core {
                 // Until the record is retired, recovery carries its intents out again; and should it go bad, puts the old bytes back:
                 // nobody may change these blocks meanwhile.
                 true => {
-                    set.words.push(held.word);
+                    set.words.push((held.word, true));
                     lock::set_pending(held.word.get(), slot);
                 }
                 false => lock::end_read(held.word.get()),
@@ -276,7 +295,7 @@ impl Core {
         set.undo.reset(self, &mut set.freed);
         set.words.clear();
         for held in set.held.iter().filter(|h| h.write && !h.fresh) {
-            set.words.push(held.word);
+            set.words.push((held.word, true));
             lock::set_pending(held.word.get(), slot); // as behind a commit
         }
         self.push_undo(slot, &mut log, set);
@@ -311,7 +330,7 @@ impl Core {
     fn push_undo(&self, slot: usize, log: &mut Log, set: &Set) {
         let end = log.ring.durable();
         let (words, intents, frees) = (&*set.words, &*set.intents, &*set.freed);
-        log.push(&Parts { end, ranges: &[], words, intents, frees, sealed: false });
+        log.push(self, &Parts { end, ranges: &[], words, intents, frees, sealed: false });
         self.counters[slot].pending.store(log.pending() as u64, Relaxed);
     }
 
@@ -320,6 +339,13 @@ impl Core {
             self.after_durable(self.alloc.begin_free(block).map_err(Error::from));
         }
     }
+}
+
+/// Whether the record carries all that was written to this block. The ranges are in order, and apart.
+#[inline]
+fn is_carried(writes: &[Bytes], block: &Block) -> bool {
+    let first = writes.partition_point(|w| w.0 + w.1 <= block.offset());
+    writes[first..].iter().take_while(|w| w.0 < block.offset() + block.len()).all(is_short)
 }
 
 /// Drops the writes to blocks that the transaction has allocated itself: nothing of them is to be restored.

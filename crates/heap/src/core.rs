@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pmem::sync::Mutex;
-use pmem::{Allocator, Block, Error as PoolError, Pool, Region};
+use pmem::{Allocator, Block, Error as PoolError, FlushSet, Pool, Region};
 use tx::{Error, Result, Slots};
 
 use crate::log::Log;
@@ -118,6 +118,19 @@ impl Core {
             // main and backup are different regions. Main does not change while it is pending; the backup of a range is
             // used by whoever settles it alone, under the slot's log lock, and no range is pending in two slots.
             raw::copy(Claim::Settling, &self.pool, main, backup, n)
+        })
+    }
+
+    /// Puts what a range of main held into the backup, and adds its lines. As for [`copy_to_backup`](Self::copy_to_backup).
+    pub(crate) fn put_in_backup(&self, offset: u64, image: &[u8], lines: &mut FlushSet) -> Result<()> {
+        let mut rest = image;
+        self.pieces(offset, image.len() as u64, |_, backup, n| {
+            let (now, after) = rest.split_at(n as usize);
+            // as in `copy_to_backup`.
+            raw::bytes_mut(Claim::Settling, &self.pool, backup, n)?.copy_from_slice(now);
+            self.pool.add_lines(lines, backup, n);
+            rest = after;
+            Ok(())
         })
     }
 

@@ -19,9 +19,24 @@ use tx::Result;
 use crate::core::Core;
 use crate::lock;
 use crate::options::Policy;
-use crate::raw::Word;
-use crate::record::{self, Bytes, RETIRED};
+use crate::raw::{self, Claim, Word};
+use crate::record::{self, Bytes, RETIRED, SHORT};
 use crate::sabotage::Step;
+
+/// A range written, and what a short one held when it was committed.
+#[derive(Clone, Copy)]
+struct Written {
+    range: Bytes,
+    image: [u8; SHORT as usize],
+}
+
+/// A lock that stays pending; `None` where the slot itself writes again.
+#[derive(Clone, Copy)]
+struct Pending {
+    word: Option<Word>,
+    /// Nothing of the object but short ranges is in a record that is not stable.
+    carried: bool,
+}
 
 /// A committed transaction, as counts of its elements in the queues.
 struct Committed {
@@ -39,8 +54,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) end: Position,
     /// To be copied to the backup.
     pub(crate) ranges: &'a [Bytes],
-    /// Locks that stay pending.
-    pub(crate) words: &'a [Word],
+    /// Locks that stay pending, and whether only short ranges of the object were written.
+    pub(crate) words: &'a [(Word, bool)],
     /// To be carried out.
     pub(crate) intents: &'a [Intent],
     /// Blocks out of use, to be handed out again.
@@ -52,9 +67,9 @@ pub(crate) struct Log {
     pub(crate) ring: Ring,
     queue: VecDeque<Committed>,
     /// Of the entries that are not stable.
-    ranges: VecDeque<Bytes>,
-    /// Of all entries; `None` where the slot itself writes again.
-    words: VecDeque<Option<Word>>,
+    ranges: VecDeque<Written>,
+    /// Of all entries.
+    words: VecDeque<Pending>,
     /// Of the entries that are not copied.
     intents: VecDeque<Intent>,
     /// Of all entries.
@@ -145,7 +160,7 @@ impl Log {
             return Ok(());
         }
         let words: usize = self.queue.range(..self.stable).map(|c| c.words).sum();
-        self.words.range_mut(..words).filter_map(Option::take).for_each(|word| lock::end_pending(word.get()));
+        self.words.range_mut(..words).filter_map(|p| p.word.take()).for_each(|word| lock::end_pending(word.get()));
         if release {
             let frees: usize = self.queue.range(..self.stable).map(|c| c.frees).sum();
             self.queue.range_mut(..self.stable).for_each(|c| c.frees = 0);
@@ -165,10 +180,18 @@ impl Log {
 
     /// Takes note of a transaction that has just become durable.
     #[inline]
-    pub(crate) fn push(&mut self, parts: &Parts<'_>) {
+    pub(crate) fn push(&mut self, core: &Core, parts: &Parts<'_>) {
         // One or two elements are the rule: `extend` would prepare for many.
-        parts.ranges.iter().for_each(|&range| self.ranges.push_back(range));
-        parts.words.iter().for_each(|&word| self.words.push_back(Some(word)));
+        for &range in parts.ranges {
+            let mut image = [0; SHORT as usize];
+            if record::is_short(&range) {
+                // pending, and the log lock keeps others from settling and then writing it.
+                let main = raw::bytes(Claim::Settling, &core.pool, range.0, range.1).unwrap_or_default(); // was in bounds before
+                image[..main.len()].copy_from_slice(main);
+            }
+            self.ranges.push_back(Written { range, image });
+        }
+        parts.words.iter().for_each(|&(word, carried)| self.words.push_back(Pending { word: Some(word), carried }));
         parts.intents.iter().for_each(|&intent| self.intents.push_back(intent));
         parts.frees.iter().for_each(|&block| self.frees.push_back(block));
         self.queue.push_back(Committed {
@@ -196,7 +219,7 @@ impl Log {
         let Some(gone) = self.queue.pop_front() else { return Ok(()) };
         self.copied -= 1;
         self.stable -= 1;
-        for word in self.words.drain(..gone.words).flatten() {
+        for word in self.words.drain(..gone.words).filter_map(|p| p.word) {
             lock::end_pending(word.get());
         }
         for block in self.frees.drain(..gone.frees) {
@@ -210,7 +233,7 @@ impl Log {
 
     /// Copies what was committed to the backup, and carries its intents out.
     #[track_caller]
-    fn copy(&mut self, core: &Core) -> Result<()> {
+    pub(crate) fn copy(&mut self, core: &Core) -> Result<()> {
         let here = thread_number();
         if self.copied > self.stable && self.copied_by != here {
             // Another thread's copies: our drain does not cover them.
@@ -220,14 +243,17 @@ impl Log {
             core.alloc.apply(&intent, &mut self.lines)?;
         }
         let done: usize = self.queue.range(self.stable..self.copied).map(|c| c.ranges).sum();
-        match core.policy {
-            Policy::InPlace => {
-                for &(offset, len) in self.ranges.range(done..) {
+        if core.policy == Policy::InPlace {
+            for &Written { range: (offset, len), image } in self.ranges.range(done..) {
+                if !record::is_short(&(offset, len)) || core.sabotage.skips(Step::CarriedImage) {
                     core.copy_to_backup(offset, len)?;
+                    continue;
+                }
+                core.put_in_backup(offset, &image[..len as usize], &mut self.lines)?;
+                if !core.sabotage.skips(Step::CarriedMain) {
+                    core.pool.add_lines(&mut self.lines, offset, len); // before its zone can be clean
                 }
             }
-            Policy::Undo => self.vouch(core)?,
-            Policy::None => {}
         }
         for entry in self.queue.range_mut(self.copied..) {
             entry.intents = 0;
@@ -237,15 +263,6 @@ impl Log {
         self.copied_by = here;
         if core.sabotage.skips(Step::RetireLate) {
             self.copies_are_stable();
-        }
-        Ok(())
-    }
-
-    /// Lets no end stand last in the ring when its intents are carried out. Should it go bad there, the old bytes would go back, to name
-    /// blocks that are free by then; with a record behind it that says that it had been durable, opening is an error.
-    fn vouch(&mut self, core: &Core) -> Result<()> {
-        if self.queue.back().is_some_and(|last| last.end == self.ring.head()) && !core.sabotage.skips(Step::Vouch) {
-            self.say_nothing()?;
         }
         Ok(())
     }
@@ -304,30 +321,37 @@ impl Log {
         self.retire(core)
     }
 
-    /// Lets the slot itself write an object again that it has pending: at most one barrier. True if it may go on, with the word still pending and
-    /// no entry that would end that; false if everything had to be settled.
+    /// Lets the slot itself write an object again that it has pending, or free it: at most one barrier. True if it may go on, with the word still
+    /// pending and no entry that would end that; false if everything had to be settled.
     ///
-    /// Should the earlier record come up at recovery, its seal decides: if the object is as it was, copying it changes nothing; if not, the
-    /// backup, which is stable, has it. The next record of this slot retires it. A record without a seal cannot be told, so it goes first.
+    /// Nothing is to be done if the record carries all that it wrote to the object: recovery does not look at the object for it. Nor to free
+    /// the object, whose bytes stay until both records are retired. Else the earlier record must be stable first. Should it come up at
+    /// recovery, its seal decides: if the object is as it was, copying it changes nothing; if not, the backup, which is stable, has it. The next record
+    /// of this slot retires it. A record without a seal cannot be told, so it goes first.
     #[track_caller]
-    pub(crate) fn rewrite(&mut self, core: &Core, word: Word) -> Result<bool> {
-        let Some(at) = self.words.iter().position(|w| *w == Some(word)) else { return Ok(false) };
-        let mut end = 0;
-        let sealed = self.queue.iter().find_map(|c| {
-            end += c.words;
-            (at < end).then_some(c.sealed)
-        });
-        match core.policy {
-            Policy::InPlace if core.sabotage.skips(Step::Stabilise) => {}
-            Policy::InPlace if sealed == Some(true) => self.stabilise(core)?,
-            Policy::InPlace => {
-                self.settle(core)?;
-                return Ok(false);
+    pub(crate) fn rewrite(&mut self, core: &Core, word: Word, to_free: bool) -> Result<bool> {
+        let Some(at) = self.words.iter().position(|p| p.word == Some(word)) else { return Ok(false) };
+        // Its record restores nothing under other policies; only its intents count, and they are of before.
+        if core.policy == Policy::InPlace
+            && !to_free
+            && !self.words[at].carried
+            && !core.sabotage.skips(Step::Stabilise)
+        {
+            let mut end = 0;
+            let entry = self.queue.iter().position(|c| {
+                end += c.words;
+                at < end
+            });
+            match entry.map(|entry| (entry < self.stable, self.queue[entry].sealed)) {
+                Some((true, true)) => {}
+                Some((false, true)) => self.stabilise(core)?,
+                _ => {
+                    self.settle(core)?;
+                    return Ok(false);
+                }
             }
-            // Its record restores nothing; only its intents count, and they are of before.
-            Policy::Undo | Policy::None => {}
         }
-        Ok(self.words[at].take().is_some())
+        Ok(self.words[at].word.take().is_some())
     }
 
     /// Takes a word back that [`rewrite`](Self::rewrite) gave out and the slot could not use.
@@ -336,7 +360,7 @@ impl Log {
         match self.queue.back_mut() {
             Some(last) => {
                 last.words += 1;
-                self.words.push_back(Some(word));
+                self.words.push_back(Pending { word: Some(word), carried: true }); // what stood against it is done
             }
             None => lock::end_pending(word.get()), // all was settled meanwhile
         }

@@ -100,7 +100,7 @@ impl Options {
             blocks: HeapOptions::default(),
             recovery_bytes: 1 << 30,
             batch: 16,
-            seal_max: 4096,
+            seal_max: 2048,
             coordinator: true,
             pool: pmem::Options::new().layout("heap"),
             sabotage: Sabotage::default(),

@@ -4,7 +4,8 @@
 //! payload:  | kind u8, ranges u56 | ranges: (offset u64, length u64) ... | rest |
 //!
 //! kind        ranges                     rest                          with a seal over
-//! COMMIT      written                    intents, 16 bytes each        what they hold, if that is short
+//! COMMIT      written                    what the short ones hold,     what the long ones hold, unless
+//!                                        then intents, 16 bytes each   that is much
 //! SPILLED     one: the block that holds  seal of that payload, u64     as the payload's kind has
 //!             a longer payload
 //! UNDO        about to be changed        their old bytes
@@ -13,6 +14,10 @@
 //! END         none                       intents
 //! RETIRED     none                       none: its header tells what is durable and what is retired
 //! ```
+
+//!
+//! A range is *short* up to 32 bytes. Its record carries its bytes: they need no flush of their own, and the slot may write the object again before
+//! the earlier bytes have reached the backup.
 
 use pmem::{Intent, bytes_of, from_bytes};
 
@@ -25,6 +30,20 @@ pub(crate) const RETIRED: u8 = 6;
 
 /// Bytes of the pool: offset and length.
 pub(crate) type Bytes = (u64, u64);
+
+/// Longest range whose bytes are in its record.
+pub(crate) const SHORT: u64 = 32;
+
+#[inline]
+pub(crate) fn is_short(range: &Bytes) -> bool {
+    range.1 <= SHORT
+}
+
+/// What the short ranges of a COMMIT hold, one behind the other, and the intents.
+pub(crate) fn split_carried<'a>(ranges: &[Bytes], rest: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let carried: u64 = ranges.iter().filter(|r| is_short(r)).map(|r| r.1).sum();
+    rest.split_at_checked(carried as usize)
+}
 
 /// Replaces `out` by a payload without its rest.
 pub(crate) fn begin(out: &mut Vec<u8>, kind: u8, ranges: &[Bytes]) {

@@ -4,7 +4,7 @@
 //!
 //! | an unretired record | action |
 //! |---|---|
-//! | whole, its data seal verifies over main, or it needs none | forward: main to media; then main to backup, intents carried out |
+//! | whole, its data seal verifies over main, or it needs none | forward: main to media; then main, and what the record carries, to backup; intents carried out |
 //! | whole, its data seal does not verify | nothing: not all of it arrived, or it was settled before its slot wrote on; the backup is right |
 //! | not whole | the ring ends before it |
 //!
@@ -21,7 +21,7 @@ use crate::core::Core;
 use crate::log::Log;
 use crate::options::Policy;
 use crate::raw::{self, Claim};
-use crate::record::{self, Bytes, COMMIT, END, EXTENT, RETIRED, SPILLED, UNDO};
+use crate::record::{self, Bytes, COMMIT, END, EXTENT, RETIRED, SPILLED, UNDO, is_short};
 use crate::sabotage::Step;
 use crate::undo::read_extent;
 use crate::zones::{Mark, PAGE};
@@ -118,6 +118,8 @@ fn damaged(offset: u64, why: impl Into<String>) -> Error {
 struct Durable {
     slot: usize,
     ranges: Vec<Bytes>,
+    /// What the short ranges held.
+    carried: Vec<u8>,
     intents: Vec<Intent>,
 }
 
@@ -128,15 +130,28 @@ fn forward(core: &Core, found: &[Recovered], recovery: &mut Recovery) -> Result<
     }
     recovery.finished += durable.len() as u64;
     // What verified may stand in a cache only. It is on media before the backup follows: else a crash could leave a part of it in both.
-    for &(offset, len) in durable.iter().flat_map(|d| &d.ranges) {
+    for &(offset, len) in durable.iter().flat_map(|d| &d.ranges).filter(|r| !is_short(r)) {
         core.pool.flush(offset, len)?;
     }
     if !durable.is_empty() && !core.sabotage.skips(Step::MainFirst) {
         core.pool.drain()?;
     }
-    for Durable { slot, ranges, intents } in &durable {
-        ranges.iter().try_for_each(|&(offset, len)| core.copy_to_backup(offset, len))?;
-        carry_out(core, &mut core.logs[*slot].lock(), intents)?;
+    for Durable { slot, ranges, carried, intents } in &durable {
+        let log = &mut core.logs[*slot].lock();
+        let mut carried = &carried[..];
+        for range in ranges {
+            if !is_short(range) {
+                core.copy_to_backup(range.0, range.1)?;
+                continue;
+            }
+            // To the backup alone: in main a later record of the slot may have verified over these bytes. The zone is dirty, main will follow.
+            let (image, rest) = carried.split_at(range.1 as usize);
+            if !core.sabotage.skips(Step::RecoverCarried) {
+                core.put_in_backup(range.0, image, &mut log.lines)?;
+            }
+            carried = rest;
+        }
+        carry_out(core, log, intents)?;
     }
     Ok(())
 }
@@ -151,13 +166,15 @@ fn find_durable(core: &Core, slot: usize, recovered: &Recovered, durable: &mut V
         }
         let record = record::decode(&payload).filter(|r| r.kind == COMMIT);
         let record = record.ok_or_else(|| damaged(place, "it is of no heap with a backup"))?;
-        let intents = record::intents(record.rest).ok_or_else(|| damaged(place, "part of an intent"))?;
         let ranges = record.ranges;
         for &range in &ranges {
             check_range(core, range, place)?;
         }
+        let (carried, intents) =
+            record::split_carried(&ranges, record.rest).ok_or_else(|| damaged(place, "bytes are missing"))?;
+        let intents = record::intents(intents).ok_or_else(|| damaged(place, "part of an intent"))?;
         if data_arrived(core, &log, found, &ranges)? {
-            durable.push(Durable { slot, ranges, intents });
+            durable.push(Durable { slot, ranges, carried: carried.to_vec(), intents });
         }
     }
     Ok(())
@@ -193,7 +210,7 @@ fn whole(core: &Core, payload: &[u8], place: u64) -> Result<Vec<u8>> {
 fn data_arrived(core: &Core, log: &Log, found: &RingRecord, ranges: &[Bytes]) -> Result<bool> {
     let Some(seal) = found.outside.filter(|_| !core.sabotage.skips(Step::VerifySeal)) else { return Ok(true) };
     let mut data = Vec::with_capacity(ranges.len());
-    for &(offset, len) in ranges {
+    for &(offset, len) in ranges.iter().filter(|r| !is_short(r)) {
         // nobody else has the heap during recovery, and nothing is written while this lasts.
         data.push(raw::bytes(Claim::Recovery, &core.pool, offset, len)?);
     }

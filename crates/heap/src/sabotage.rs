@@ -16,8 +16,16 @@ pub enum Step {
     AbortSettles,
     /// All of a new block counts as written.
     WholeBlock,
-    /// A pending object is stable before its slot writes it again.
+    /// A pending object is stable before its slot writes it again, unless the record carries what it holds.
     Stabilise,
+    /// What a record carries goes to the backup as it was then.
+    CarriedImage,
+    /// ... and to the media in main.
+    CarriedMain,
+    /// ... and goes there before an abort takes the object from the backup.
+    AbortCopies,
+    /// Recovery gives the backup what records carry.
+    RecoverCarried,
     /// Locks stay pending until the retirement is persistent.
     UnlockLate,
     /// Freed blocks stay out of use until then.
@@ -26,8 +34,6 @@ pub enum Step {
     SettleRetires,
     /// Retirement is persistent in two places.
     RetireTwice,
-    /// An end whose intents are carried out is not the last record.
-    Vouch,
     /// The backup follows behind the commit's barrier.
     CopyLate,
     /// Intents are carried out behind the commit's barrier.

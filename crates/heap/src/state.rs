@@ -34,7 +34,7 @@ pub(crate) struct Set {
     pub(crate) rewrites: bool,
     pub(crate) undo: UndoLog,
     // For the commit, empty between commits.
-    pub(crate) words: Vec<Word>,
+    pub(crate) words: Vec<(Word, bool)>,
     pub(crate) intents: Vec<Intent>,
     pub(crate) freed: Vec<Block>,
 }

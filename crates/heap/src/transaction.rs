@@ -123,7 +123,7 @@ impl<'h> Tx<'h> {
 
     /// Makes this transaction the block's writer; returns its place among the locks held.
     #[inline]
-    fn lock_write(&self, set: &mut Set, block: Block, word: Word) -> Result<usize> {
+    fn lock_write(&self, set: &mut Set, block: Block, word: Word, to_free: bool) -> Result<usize> {
         match set.find(word) {
             None => match lock::try_write(word.get(), self.slot) {
                 Ok(()) => {
@@ -131,17 +131,24 @@ impl<'h> Tx<'h> {
                     self.check_current(&block)?;
                     Ok(set.held.len() - 1)
                 }
-                Err(state) => self.lock_write_cold(set, block, word, state),
+                Err(state) => self.lock_write_cold(set, block, word, state, to_free),
             },
             Some(at) if set.held[at].freed => Err(Error::Freed { offset: block.offset() }),
             Some(at) if set.held[at].write => Ok(at),
-            Some(_) => self.lock_write_cold(set, block, word, lock::load(word.get())),
+            Some(_) => self.lock_write_cold(set, block, word, lock::load(word.get()), to_free),
         }
     }
 
     /// Not simply free: read by us, or pending, or in use.
     #[cold]
-    fn lock_write_cold(&self, set: &mut Set, block: Block, word: Word, mut seen: State) -> Result<usize> {
+    fn lock_write_cold(
+        &self,
+        set: &mut Set,
+        block: Block,
+        word: Word,
+        mut seen: State,
+        to_free: bool,
+    ) -> Result<usize> {
         let read = set.find(word);
         let ours = u32::from(read.is_some());
         loop {
@@ -153,7 +160,7 @@ impl<'h> Tx<'h> {
                 },
                 State::Pending(slot, n) if n == ours => {
                     if slot == self.slot {
-                        rewrite = self.core.logs[slot].lock().rewrite(self.core, word)?;
+                        rewrite = self.core.logs[slot].lock().rewrite(self.core, word, to_free)?;
                     } else {
                         self.core.settle_slot(slot, &mut |_| {})?;
                     }
@@ -210,7 +217,7 @@ impl<'h> Tx<'h> {
     #[inline]
     fn prepare(&self, set: &mut Set, ptr: PPtr<u8>, len: u64) -> Result<usize> {
         let (block, word) = self.resolve(ptr, len)?;
-        let at = self.lock_write(set, block, word)?;
+        let at = self.lock_write(set, block, word, false)?;
         if self.core.policy == Policy::InPlace {
             let linear = self.core.linear(ptr.offset())?;
             self.core.zones.enter(&self.core.active[self.slot], linear, len)?;
@@ -293,7 +300,7 @@ impl<'h> Tx<'h> {
         if block.offset() == self.core.root {
             return Err(PoolError::BadPointer { ptr: ptr.raw(), why: "the root's own cell" }.into());
         }
-        let at = self.lock_write(set, block, word)?;
+        let at = self.lock_write(set, block, word, true)?;
         set.held[at].freed = true;
         if set.held[at].fresh {
             set.allocs -= 1;

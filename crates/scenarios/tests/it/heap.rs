@@ -93,10 +93,10 @@ const IN_PLACE: Policy = Policy::InPlace;
 #[test]
 fn aba() {
     let ops = vec![
-        Op::commit(vec![v(1, 1)]),
-        Op::commit(vec![w(3)]),
-        Op::commit_in(1, vec![v(1, 2)]),
-        Op::commit_in(1, vec![v(1, 1), w(0)]),
+        Op::commit(vec![v(3, 1)]),
+        Op::commit(vec![w(1)]),
+        Op::commit_in(1, vec![v(3, 2)]),
+        Op::commit_in(1, vec![v(3, 1), w(0)]),
     ];
     shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::UnlockLate), &shallow());
 }
@@ -105,10 +105,10 @@ fn aba() {
 #[test]
 fn aba_behind_an_abort() {
     let ops = vec![
-        Op::commit(vec![v(1, 1)]),
-        Op::abort(vec![w(1)]),
-        Op::commit_in(1, vec![v(1, 2)]),
-        Op::commit_in(1, vec![v(1, 1), w(0)]),
+        Op::commit(vec![v(3, 1)]),
+        Op::abort(vec![w(3)]),
+        Op::commit_in(1, vec![v(3, 2)]),
+        Op::commit_in(1, vec![v(3, 1), w(0)]),
     ];
     shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::AbortSettles), &shallow());
 }
@@ -116,10 +116,10 @@ fn aba_behind_an_abort() {
 /// A record without a data seal goes forward whatever main holds: it must be gone before anybody changes that.
 #[test]
 fn two_barriers_and_an_unretired_record() {
-    let others = vec![Op::commit(vec![w(1)]), Op::commit_in(1, vec![w(1), w(0)])];
+    let others = vec![Op::commit(vec![w(3)]), Op::commit_in(1, vec![w(3), w(0)])];
     let other = cells(IN_PLACE, others).seal_max(0);
     shows(&other, |o| o.leave_out(Step::SettleRetires), &shallow());
-    let own = cells(IN_PLACE, vec![Op::commit(vec![w(1)]), Op::commit(vec![w(1), w(0)])]).seal_max(0);
+    let own = cells(IN_PLACE, vec![Op::commit(vec![w(3)]), Op::commit(vec![w(3), w(0)])]).seal_max(0);
     shows(&own, |o| o.leave_out(Step::Stabilise), &shallow());
 }
 
@@ -173,13 +173,13 @@ fn the_unwritten_rest_of_a_new_block() {
 #[test]
 fn a_block_handed_out_before_its_free_is_retired() {
     // The block's new owner goes on until its own record is retired.
-    let others = vec![vec![Edit::Node(3, 116)], vec![w(2)], vec![w(2)], vec![w(2)]];
-    let mut ops = vec![Op::commit(vec![Edit::Node(0, 116)]), Op::commit(vec![Edit::Unlink(0)])];
-    let undo = [ops.clone(), vec![Op::Around(vec![w(1)], others.clone(), vec![], End::Commit)]].concat();
-    shows(&cells(Policy::Undo, undo), |o| o.leave_out(Step::ReleaseLate), &shallow());
-    ops.push(Op::commit(vec![w(1)]));
-    ops.extend(others.into_iter().map(|edits| Op::commit_in(1, edits)));
-    shows(&cells(IN_PLACE, ops).dirty_zones(16), |o| o.leave_out(Step::ReleaseLate), &shallow());
+    let others = vec![vec![Edit::Node(3, 116)], vec![w(2)], vec![w(2)], vec![w(2)], vec![w(2)]];
+    let own = vec![vec![Edit::Node(0, 116)], vec![Edit::Unlink(0)], vec![w(1)]];
+    let ops = own.into_iter().map(Op::commit).chain(others.into_iter().map(|edits| Op::commit_in(1, edits)));
+    let ops: Vec<Op> = ops.collect();
+    for policy in [Policy::Undo, IN_PLACE] {
+        shows(&cells(policy, ops.clone()).dirty_zones(16), |o| o.leave_out(Step::ReleaseLate), &shallow());
+    }
 }
 
 /// The free list is rebuilt from a bitmap: blocks of unretired records are taken.
@@ -216,7 +216,7 @@ fn a_whole_record_behind_a_torn_one() {
 
 #[test]
 fn a_pending_object_is_stable_before_it_is_written_again() {
-    let ops = vec![Op::commit(vec![w(1)]), Op::commit(vec![w(1), w(0)])];
+    let ops = vec![Op::commit(vec![w(3)]), Op::commit(vec![w(3), w(0)])];
     shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::Stabilise), &shallow());
 }
 
@@ -235,7 +235,7 @@ fn intents_are_carried_out_behind_the_barrier() {
 #[test]
 fn a_record_is_retired_behind_its_copies() {
     // In one zone: the mark of another one has a barrier of its own.
-    let ops = vec![Op::commit(vec![w(1)]), Op::commit(vec![w(2)])];
+    let ops = vec![Op::commit(vec![w(1)]), Op::commit(vec![w(2)]), Op::commit(vec![w(2)])];
     shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::RetireLate), &shallow());
 }
 
@@ -250,7 +250,8 @@ fn data_are_sealed_or_have_their_own_barrier() {
 /// A long record lies among the objects, where restoring a zone would change it.
 #[test]
 fn records_are_retired_before_main_changes() {
-    let spilled = cells(IN_PLACE, vec![Op::commit(vec![Edit::Comb(5)])]).seal_max(4096);
+    let ops = vec![Op::commit(vec![Edit::Node(1, 1000)]), Op::commit(vec![Edit::Comb(5)])];
+    let spilled = cells(IN_PLACE, ops).seal_max(4096);
     shows(&spilled, |o| o.leave_out(Step::RetireFirst), &deep());
 }
 
@@ -266,4 +267,28 @@ fn main_is_on_media_before_recovery_changes_the_backup() {
 fn recovery_writes_out_what_it_finds_equal() {
     let ops = vec![Op::commit(vec![w(0)]), Op::abort(vec![w(1)]), Op::commit(vec![w(3)])];
     shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::FlushEqual), &deep());
+}
+
+/// The slot writes a short object again while the earlier record is not settled: only that record knows what the object held.
+#[test]
+fn what_a_record_carries_reaches_the_backup_from_there() {
+    let again = vec![Op::commit(vec![w(1)]), Op::commit(vec![w(1), w(0)])];
+    shows(&cells(IN_PLACE, again), |o| o.leave_out(Step::RecoverCarried), &shallow());
+    // Another slot wants what the same record wrote, and settles it.
+    let settled = vec![Op::commit(vec![w(1), w(0)]), Op::Around(vec![w(1)], vec![vec![w(0)]], vec![], End::Commit)];
+    shows(&cells(IN_PLACE, settled), |o| o.leave_out(Step::CarriedImage), &shallow());
+}
+
+/// Cleaned, a zone counts as equal to its backup.
+#[test]
+fn what_a_record_carries_reaches_main_before_its_zone_is_clean() {
+    let ops = vec![Op::commit(vec![w(1)]), Op::commit(vec![w(0)]), Op::commit(vec![w(0)])];
+    shows(&cells(IN_PLACE, ops).dirty_zones(1), |o| o.leave_out(Step::CarriedMain), &shallow());
+}
+
+/// The slot takes back a transaction that has written over what an earlier record carries.
+#[test]
+fn an_abort_goes_back_to_what_the_last_record_carries() {
+    let ops = vec![Op::commit(vec![w(1)]), Op::abort(vec![w(1)]), Op::commit(vec![w(0)])];
+    shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::AbortCopies), &shallow());
 }

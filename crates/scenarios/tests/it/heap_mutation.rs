@@ -78,6 +78,10 @@ fn workloads() -> Vec<Workload> {
     for (name, policy) in [("in place", Policy::InPlace), ("undo", Policy::Undo)] {
         add(name, &script(policy, each(policy)), &[shallow(1), shallow(2).model(file), deep(3), deep(4).model(file)]);
     }
+    // Copies, and what is carried out, ride on later commits.
+    let later = [vec![w(1), node(0, 116)], vec![w(2)], vec![w(2)], vec![w(2)]];
+    let later = script(Policy::InPlace, later.map(Op::commit).into());
+    add("in place, riding", &later, &[shallow(1), shallow(2).model(file)]);
     // Room is made while intents wait to be carried out.
     let full = vec![
         Op::commit(vec![node(0, 16)]),
