@@ -118,6 +118,9 @@ impl Core {
         let long: u64 = set.writes.iter().filter(|w| !is_short(w)).map(|w| w.1).sum();
         let sealed = long <= self.seal_max;
         let mut log = self.logs[slot].lock();
+        // Atomic operations first: behind a flush, each would wait for it as the drain does.
+        self.after_durable(log.release(self));
+        log.copy_if_due(self);
         if !sealed {
             self.flush_long(&set.writes)?;
             if !self.sabotage.skips(Step::DataSeal) {
@@ -132,9 +135,6 @@ impl Core {
         record::add_intents(&mut payload, set.intents.iter().copied());
         let spill = self.spill_if_long(&mut log, &mut payload)?;
         set.freed.extend(spill);
-        if self.sabotage.skips(Step::RetireLate) {
-            log.copy_if_due(self);
-        }
         log.before_append();
         let seal = sealed && long > 0;
         let appended = match self.append_commit(&mut log, &payload, &set.writes, seal) {
@@ -153,29 +153,27 @@ impl Core {
                 return Err(e);
             }
         };
-        if seal {
-            // As late as can be: an atomic read-modify-write, the lock's for one, would wait for flushed lines as the drain does.
-            self.flush_long(&set.writes)?;
-        }
         self.too_early(&mut log, set)?;
-        log.copy_if_due(self);
-        log.drain(self)?; // the one barrier
-        self.after_durable(log.after_append(self));
-        // Blocks that were freed go out of use while their locks are still ours.
+        // From here on only the drain can fail, and nothing here matters then. Behind it remain few and plain stores.
         self.out_of_use(&set.freed);
         set.words.clear();
-        for held in &set.held {
-            match held.write {
-                true => {
-                    set.words.push((held.word, is_carried(&set.writes, &held.block)));
-                    lock::set_pending(held.word.get(), slot);
-                }
-                false => lock::end_read(held.word.get()),
-            }
+        for held in set.held.iter().filter(|held| held.write) {
+            set.words.push((held.word, is_carried(&set.writes, &held.block)));
         }
         let (ranges, words, intents, frees) = (&*set.writes, &*set.words, &*set.intents, &*set.freed);
         log.push(self, &Parts { end, ranges, words, intents, frees, sealed });
         self.counters[slot].pending.store(log.pending() as u64, Relaxed);
+        if seal {
+            self.flush_long(&set.writes)?;
+        }
+        log.drain(self)?; // the one barrier
+        log.after_append(self);
+        for (word, _) in &set.words {
+            lock::set_pending(word.get(), slot);
+        }
+        for held in set.held.iter().filter(|held| !held.write) {
+            lock::end_read(held.word.get());
+        }
         Ok(())
     }
 
@@ -261,6 +259,8 @@ impl Core {
 
     fn commit_undo(&self, slot: usize, set: &mut Set) -> Result<()> {
         let mut log = self.logs[slot].lock();
+        self.after_durable(log.release(self));
+        log.copy_if_due(self);
         self.flush_writes(&set.writes)?;
         log.drain(self)?; // the new bytes, before the old ones are given up
         self.end_undo(&mut log, set, true)?;
@@ -321,9 +321,8 @@ impl Core {
         }
         appended?;
         set.freed.extend(spill);
-        log.copy_if_due(self);
         log.drain(self)?;
-        self.after_durable(log.after_append(self));
+        log.after_append(self);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use pmem::sync::Mutex;
+use pmem::sync::{Mutex, OwnMutex};
 use pmem::{Allocator, Block, Error as PoolError, FlushSet, Pool, Region};
 use tx::{Error, Result, Slots};
 
@@ -30,7 +30,7 @@ pub(crate) struct Core {
     pub(crate) backup: Space,
     pub(crate) zones: Zones,
     pub(crate) slots: Slots,
-    pub(crate) logs: Box<[Mutex<Log>]>,
+    pub(crate) logs: Box<[OwnMutex<Log>]>,
     pub(crate) active: Box<[Active]>,
     pub(crate) states: raw::PerSlot<TxState>,
     pub(crate) counters: Box<[Counters]>,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use pmem::sync::Mutex;
+use pmem::sync::{Mutex, OwnMutex};
 use pmem::{Allocator, Domain, FlushSet, Intent, Persist, Pool, Region, Ring, Twin, TwoSlot};
 use tx::{Engine, Error, Isolation, Result, Slots};
 
@@ -355,7 +355,7 @@ fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &State, parts
         backup,
         zones,
         slots: Slots::new(slots),
-        logs: parts.rings.into_iter().map(|ring| Mutex::new(Log::new(ring))).collect(),
+        logs: parts.rings.into_iter().map(|ring| OwnMutex::new(Log::new(ring))).collect(),
         active: (0..slots).map(|_| Active::default()).collect(),
         states: PerSlot::new(slots, TxState::default),
         counters: (0..slots).map(|_| Counters::default()).collect(),

@@ -74,12 +74,13 @@ pub(crate) struct Log {
     intents: VecDeque<Intent>,
     /// Of all entries.
     frees: VecDeque<Block>,
-    /// The first entries, that many, are copied, stable, on their way to retirement, retired by one durable record:
-    /// announced <= retiring <= stable <= copied.
+    /// The first entries, that many, are copied, stable, on their way to retirement, retired by one durable record, retired for good:
+    /// gone <= announced <= retiring <= stable <= copied.
     copied: usize,
     stable: usize,
     retiring: usize,
     announced: usize,
+    gone: usize,
     copied_at: Option<Moment>,
     copied_by: usize,
     /// Lines of the intents carried out, flushed before the next drain.
@@ -103,6 +104,7 @@ impl Log {
             stable: 0,
             retiring: 0,
             announced: 0,
+            gone: 0,
             copied_at: None,
             copied_by: usize::MAX,
             lines: FlushSet::default(),
@@ -172,21 +174,29 @@ impl Log {
     /// After the drain behind a record: what it retired, and one before it, is gone for good. One alone could go bad, and the locks given up
     /// for it have let others change what the records that come up again then would change back.
     #[inline]
-    pub(crate) fn after_append(&mut self, core: &Core) -> Result<()> {
-        let gone = if core.sabotage.skips(Step::RetireTwice) { self.retiring } else { self.announced };
-        self.announced = std::mem::take(&mut self.retiring).saturating_sub(gone);
+    pub(crate) fn after_append(&mut self, core: &Core) {
+        self.gone = if core.sabotage.skips(Step::RetireTwice) { self.retiring } else { self.announced };
+        self.announced = std::mem::take(&mut self.retiring);
+    }
+
+    /// Gives up what transactions that are gone still hold. The next transaction does that: right behind a drain, the atomic operations would wait
+    /// for it.
+    #[inline]
+    pub(crate) fn release(&mut self, core: &Core) -> Result<()> {
+        let gone = std::mem::take(&mut self.gone);
+        self.announced -= gone;
         (0..gone).try_for_each(|_| self.pop(core))
     }
 
-    /// Takes note of a transaction that has just become durable.
+    /// Takes note of a transaction that the next drain makes durable. Should it fail, nothing here matters any more.
     #[inline]
     pub(crate) fn push(&mut self, core: &Core, parts: &Parts<'_>) {
         // One or two elements are the rule: `extend` would prepare for many.
         for &range in parts.ranges {
             let mut image = [0; SHORT as usize];
             if record::is_short(&range) {
-                // pending, and the log lock keeps others from settling and then writing it.
-                let main = raw::bytes(Claim::Settling, &core.pool, range.0, range.1).unwrap_or_default(); // was in bounds before
+                // the transaction is the writer of these bytes, and at its end.
+                let main = raw::bytes(Claim::Writer, &core.pool, range.0, range.1).unwrap_or_default(); // was in bounds before
                 image[..main.len()].copy_from_slice(main);
             }
             self.ranges.push_back(Written { range, image });
@@ -298,7 +308,7 @@ impl Log {
             if !core.sabotage.skips(Step::SettleRetires) {
                 self.retire(core)?;
             }
-            self.announced = 0;
+            (self.announced, self.gone) = (0, 0);
             (0..gone).try_for_each(|_| self.pop(core))?;
         }
         Ok(())
@@ -330,6 +340,7 @@ impl Log {
     /// of this slot retires it. A record without a seal cannot be told, so it goes first.
     #[track_caller]
     pub(crate) fn rewrite(&mut self, core: &Core, word: Word, to_free: bool) -> Result<bool> {
+        self.release(core)?;
         let Some(at) = self.words.iter().position(|p| p.word == Some(word)) else { return Ok(false) };
         // Its record restores nothing under other policies; only its intents count, and they are of before.
         if core.policy == Policy::InPlace

@@ -93,7 +93,8 @@ impl UndoLog {
         log.scratch = payload;
         appended?;
         log.drain(core)?; // the old bytes, before any of the new ones can reach the media
-        log.after_append(core)
+        log.after_append(core);
+        Ok(())
     }
 
     #[cold]
@@ -124,7 +125,8 @@ impl UndoLog {
         extent.used += space;
         core.pool.flush(at, HEADER + needed)?;
         log.drain(core)?; // the ring's record of a new extent, too
-        log.after_append(core)
+        log.after_append(core);
+        Ok(())
     }
 
     fn add_extent(&mut self, core: &Core, log: &mut Log, space: u64) -> Result<()> {

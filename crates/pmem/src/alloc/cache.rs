@@ -1,14 +1,7 @@
 //! A thread's own stock of blocks.
 
-use std::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Relaxed, Release},
-};
-
-use parking_lot::lock_api;
-
 use crate::alloc::central::ChunkId;
-use crate::sync::{switch_point, wait_point};
+use crate::sync::OwnMutex;
 
 /// Where a thread takes blocks of one class from: a span that nobody else takes from.
 #[derive(Clone, Copy, Default)]
@@ -29,51 +22,7 @@ pub(super) struct Bin {
 /// empty all.
 #[repr(align(128))]
 #[derive(Default)]
-pub(super) struct Cache(pub(super) lock_api::Mutex<Flag, Vec<Bin>>);
-
-/// A lock of one atomic read-modify-write where others take two: who waits asks again, so release has nobody to wake.
-pub(super) struct Flag(AtomicBool);
-
-// SAFETY: the flag goes from false to true in one step, with `Acquire`, so one thread has the lock; only its holder stores false, with
-// `Release`.
-unsafe impl lock_api::RawMutex for Flag {
-    const INIT: Self = Self(AtomicBool::new(false));
-    type Guard = ();
-
-    #[inline]
-    fn lock(&self) {
-        switch_point();
-        if self.0.swap(true, Acquire) {
-            self.wait();
-        }
-    }
-
-    #[inline]
-    fn try_lock(&self) -> Option<()> {
-        switch_point();
-        (!self.0.swap(true, Acquire)).then_some(())
-    }
-
-    #[inline]
-    unsafe fn unlock(&self, (): ()) {
-        self.0.store(false, Release);
-    }
-
-    fn is_locked(&self) -> bool {
-        self.0.load(Relaxed)
-    }
-}
-
-impl Flag {
-    #[cold]
-    fn wait(&self) {
-        while self.0.load(Relaxed) || self.0.swap(true, Acquire) {
-            if !wait_point() {
-                std::thread::yield_now();
-            }
-        }
-    }
-}
+pub(super) struct Cache(pub(super) OwnMutex<Vec<Bin>>);
 
 #[cfg(test)]
 mod tests {
