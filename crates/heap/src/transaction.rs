@@ -427,6 +427,18 @@ impl Transaction for Tx<'_> {
         self.dooming(room)
     }
 
+    #[inline]
+    fn rest(&self, ptr: PPtr<u8>) -> Result<&[u8]> {
+        self.check()?;
+        let end = self.resolve(ptr, 0).and_then(|(block, word)| {
+            self.lock_read(&mut self.state.set.borrow_mut(), block, word)?;
+            Ok(block.offset() + block.len())
+        });
+        let end = self.dooming(end)?;
+        // as in `bytes`.
+        self.dooming(raw::bytes(Claim::Reader, &self.core.pool, ptr.offset(), end - ptr.offset()))
+    }
+
     fn root_cell(&self) -> PPtr<[u64; 2]> {
         PPtr::new(self.core.pool.tag(), self.core.root)
     }
