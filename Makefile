@@ -1,9 +1,9 @@
 # The commands of this repository. `make` alone lists them.
 #
-# `check` only reads; `fmt` and `fix` write. Everything but `demo`, `setup-peers`, `test-peers`, `test-vm`, `fuzz`, `crash-long` and `kill-long` belongs to the gate.
+# `check` only reads; `fmt` and `fix` write. Everything but `demo`, `setup-peers`, `test-peers`, `test-vm`, `fuzz`, `crash-long`, `kill-long`, `recovery-long` and `churn-long` belongs to the gate.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers test demo test-peers check fmt fix fuzz test-vm crash-long kill-long
+.PHONY: help setup setup-peers test demo test-peers check fmt fix fuzz test-vm crash-long kill-long recovery-long churn-long
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -16,6 +16,9 @@ KILLS ?= 50
 # For `make crash-long`: states per scenario, and the seed.
 BUDGET ?= 20000000
 SEED ?= 1
+# For `make recovery-long` and `make churn-long`.
+RECOVERY_BYTES ?= 1073741824
+CHURN_SECONDS ?= 600
 # For `make demo`: further options, see `cairn help demo`.
 DEMO ?=
 
@@ -64,3 +67,9 @@ crash-long: ## All built-in crash scenarios with a large budget: BUDGET=20000000
 
 kill-long: ## Kill a process with several threads 1000 times while it commits, on tmpfs and on disk
 	CAIRN_KILLS=1000 $(CARGO) test --release --package heap --test it kill:: -- --nocapture
+
+recovery-long: ## How long a heap of RECOVERY_BYTES (1 GiB) takes to recover, in memory and on disk
+	CAIRN_RECOVERY_BYTES=$(RECOVERY_BYTES) $(CARGO) test --release --package heap --test it recovery::how_long -- --nocapture
+
+churn-long: ## Objects come and go for CHURN_SECONDS (600): memory and pool must not grow
+	CAIRN_CHURN_SECONDS=$(CHURN_SECONDS) $(CARGO) test --release --package heap --test memory churning_for_long -- --nocapture

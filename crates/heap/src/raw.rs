@@ -7,7 +7,7 @@ use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
-use pmem::{Allocator, Block, Pool};
+use pmem::{Allocator, Block, PPtr, Pool};
 use tx::Result;
 
 /// A block's lock word. Kept only by what the heap owns, or borrows: it lives as long as the allocator.
@@ -21,6 +21,13 @@ impl Word {
     #[inline]
     pub(crate) fn of(alloc: &Allocator, block: &Block) -> Result<Self> {
         Ok(Self(NonNull::from(alloc.engine_word(block)?)))
+    }
+
+    /// The live block at a pointer, and its word.
+    #[inline]
+    pub(crate) fn resolve(alloc: &Allocator, ptr: PPtr<u8>, len: u64) -> Result<(Block, Self)> {
+        let (block, word) = alloc.resolve_word(ptr, len)?;
+        Ok((block, Self(NonNull::from(word))))
     }
 
     #[inline]

@@ -99,8 +99,7 @@ impl<'h> Tx<'h> {
     /// The live block in which the bytes lie, and its lock word.
     #[inline]
     fn resolve(&self, ptr: PPtr<u8>, len: u64) -> Result<(Block, Word)> {
-        let block = self.core.alloc.resolve(ptr, len)?;
-        Ok((block, Word::of(&self.core.alloc, &block)?))
+        Word::resolve(&self.core.alloc, ptr, len)
     }
 
     #[inline]

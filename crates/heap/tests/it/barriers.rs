@@ -1,61 +1,126 @@
-//! What a transaction costs, counted.
+//! What a transaction costs, counted over the whole process with settling included.
 
-use heap::{Heap, Options, Policy};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use heap::{Heap, Policy};
 use pmem::{DomainChoice, PPtr};
 use tx::{Engine, Isolation, ToRange, Transaction, Typed};
 
-type Object = [u64; 8];
+use crate::support::{Object, Rng, Zipfian, bump, bump_word, counted, memory, quiet, with_objects};
+
+/// Transactions of a run, each on one object of a line.
+const RUN: u64 = 10_000;
+const OBJECTS: usize = 1000;
+const SEED: u64 = 1;
+
+/// Of a whole run, and of settling what it leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cost {
+    barriers: u64,
+    flushed_lines: u64,
+    media_bytes: u64,
+}
+
+impl From<pmem::Stats> for Cost {
+    fn from(stats: pmem::Stats) -> Self {
+        Self { barriers: stats.drains, flushed_lines: stats.flushed_lines, media_bytes: stats.media_bytes() }
+    }
+}
+
+/// What a run costs: the one place with these numbers. First objects written whole, then a word of each, which the record carries.
+mod expected {
+    use super::{Cost, Pattern};
+
+    pub const NONE: [Cost; 2] = [cost(10_000, 10_000, 640_000); 2];
+    pub const UNDO: [Cost; 2] = [cost(30_002, 10_063, 2_565_056), cost(30_002, 10_042, 1_922_752)];
+
+    pub const fn in_place(pattern: Pattern) -> [Cost; 2] {
+        let word = cost(10_002, 20_022, 1_921_984);
+        match pattern {
+            Pattern::InTurn => [cost(10_002, 10_022, 1_921_984), word],
+            Pattern::Uniform => [cost(10_083, 10_021, 1_921_920), word],
+            Pattern::Zipfian => [cost(11_542, 10_021, 1_921_920), word],
+            Pattern::Single => [cost(20_001, 10_021, 1_921_920), word],
+        }
+    }
+
+    /// Beside three barriers for each when threads take turns with one object: the last one's settling, but the first one's.
+    pub const TURNS_MORE: u64 = 4;
+
+    const fn cost(barriers: u64, flushed_lines: u64, media_bytes: u64) -> Cost {
+        Cost { barriers, flushed_lines, media_bytes }
+    }
+}
+
+/// Which object is written.
+#[derive(Clone, Copy, Debug)]
+enum Pattern {
+    /// One after the other.
+    InTurn,
+    /// Any.
+    Uniform,
+    /// A few more often than the others.
+    Zipfian,
+    /// Always the same.
+    Single,
+}
+
+impl Pattern {
+    const ALL: [Self; 4] = [Self::InTurn, Self::Uniform, Self::Zipfian, Self::Single];
+}
 
 fn heap(policy: Policy, objects: usize) -> (tempfile::TempDir, Heap, Vec<PPtr<Object>>) {
-    let dir = tempfile::tempdir().unwrap();
-    let options = Options::new().policy(policy).bytes(4 << 20).slots(8).coordinator(false);
-    let options = options.pool(pmem::Options::new().domain(DomainChoice::Emulated));
-    let heap = Heap::create(dir.path().join("p"), &options).unwrap();
-    let made = heap
-        .transact(Isolation::Strict, |tx| (0..objects).map(|_| tx.alloc(&[0; 8])).collect::<tx::Result<Vec<_>>>())
-        .unwrap();
-    heap.settle().unwrap();
-    (dir, heap, made)
-}
-
-fn cost(heap: &Heap, transactions: u64, mut one: impl FnMut(u64)) -> f64 {
-    let before = heap.pool().stats();
-    (0..transactions).for_each(&mut one);
-    (heap.pool().stats() - before).drains as f64 / transactions as f64
-}
-
-fn bump(heap: &Heap, object: PPtr<Object>) {
-    heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
-        tx.write(object)?[0] += 1;
-        Ok(())
-    })
-    .unwrap();
-}
-
-#[test]
-fn independent_transactions_in_place_cost_one_barrier() {
-    let (_dir, heap, objects) = heap(Policy::InPlace, 1000);
+    let dir = memory();
+    let options = quiet(policy, DomainChoice::Emulated).bytes(4 << 20).slots(8);
+    let (heap, objects) = with_objects(&dir, &options, objects);
     objects.iter().for_each(|&o| bump(&heap, o)); // zones marked, pipeline full
-    let barriers = cost(&heap, 1000, |i| bump(&heap, objects[i as usize * 7 % 1000]));
-    assert_eq!(barriers, 1.0);
+    (dir, heap, objects)
+}
+
+/// What a run costs on a heap of its own, with objects written whole, and with a word of each.
+fn run(policy: Policy, pattern: Pattern) -> [Cost; 2] {
+    [bump, bump_word].map(|write| {
+        let (_dir, heap, objects) = heap(policy, OBJECTS);
+        let (mut rng, ranks) = (Rng(SEED), Zipfian::new(OBJECTS));
+        let next = |n| match pattern {
+            Pattern::InTurn => n as usize % OBJECTS,
+            Pattern::Uniform => rng.below(OBJECTS as u64) as usize,
+            Pattern::Zipfian => ranks.next(&mut rng),
+            Pattern::Single => 0,
+        };
+        counted(&heap, || (0..RUN).map(next).for_each(|at| write(&heap, objects[at]))).into()
+    })
 }
 
 #[test]
-fn the_same_object_again_and_again_costs_two() {
-    let (_dir, heap, objects) = heap(Policy::InPlace, 1);
-    bump(&heap, objects[0]);
-    assert_eq!(cost(&heap, 1000, |_| bump(&heap, objects[0])), 2.0);
+fn in_place_costs_one_barrier_or_two_and_no_more() {
+    for pattern in Pattern::ALL {
+        let [whole, word] = run(Policy::InPlace, pattern);
+        let most = match pattern {
+            Pattern::InTurn | Pattern::Uniform => RUN + RUN / 4,
+            Pattern::Zipfian | Pattern::Single => 2 * RUN + 8,
+        };
+        assert!(whole.barriers <= most && word.barriers <= RUN + RUN / 4, "{pattern:?}: {whole:?}, {word:?}");
+        assert_eq!([whole, word], expected::in_place(pattern), "{pattern:?}");
+    }
 }
 
 #[test]
-fn none_costs_one_and_undo_three() {
-    let (_dir, none, objects) = heap(Policy::None, 100);
-    assert_eq!(cost(&none, 100, |i| bump(&none, objects[i as usize])), 1.0);
+fn none_and_undo_cost_the_same_whatever_is_written() {
+    for pattern in Pattern::ALL {
+        assert_eq!(run(Policy::None, pattern), expected::NONE, "{pattern:?}");
+        assert_eq!(run(Policy::Undo, pattern), expected::UNDO, "{pattern:?}");
+    }
+}
+
+#[test]
+fn undo_costs_three_for_four_objects_declared_together() {
     let (_dir, undo, objects) = heap(Policy::Undo, 100);
-    assert_eq!(cost(&undo, 100, |i| bump(&undo, objects[i as usize])), 3.0);
-    let four = cost(&undo, 100, |i| {
+    let before = undo.pool().stats();
+    for n in 0..100 {
         undo.transact(Isolation::Strict, |tx| -> tx::Result<()> {
-            let some: Vec<_> = (0..4).map(|k| objects[(i as usize + k * 20) % 100]).collect();
+            let some: Vec<_> = (0..4).map(|k| objects[(n + k * 20) % 100]).collect();
             tx.intend(&some.iter().map(|o| o.range()).collect::<Vec<_>>())?;
             some.iter().try_for_each(|&o| {
                 let _: () = tx.write(o)?[0] += 1;
@@ -63,17 +128,72 @@ fn none_costs_one_and_undo_three() {
             })
         })
         .unwrap();
-    });
-    assert_eq!(four, 3.0);
+    }
+    assert_eq!((undo.pool().stats() - before).drains, 300);
+}
+
+/// Transactions and barriers of a run in place on one object by several threads; `wait` is called before the n-th, `done` behind it.
+fn several(threads: u64, wait: impl Fn(u64) + Sync, done: impl Fn() + Sync) -> (u64, u64) {
+    let (_dir, heap, made) = heap(Policy::InPlace, 1);
+    let (start, each) = (Barrier::new(threads as usize), RUN / threads);
+    let cost: Cost = counted(&heap, || {
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let (heap, start, wait, done, object) = (&heap, &start, &wait, &done, made[0]);
+                scope.spawn(move || {
+                    start.wait();
+                    for n in 0..each {
+                        wait(n * threads + thread);
+                        bump(heap, object);
+                        done();
+                    }
+                });
+            }
+        });
+    })
+    .into();
+    let tx = heap.begin(Isolation::Strict).unwrap();
+    assert_eq!(tx.read(made[0]).unwrap()[0], 1 + each * threads, "none was lost");
+    (each * threads, cost.barriers)
+}
+
+#[test]
+fn in_place_costs_three_at_most_where_threads_fight_for_an_object() {
+    for threads in 2..=4 {
+        let (transactions, barriers) = several(threads, |_| {}, || {});
+        println!("{threads} threads fighting for one object: {barriers} barriers for {transactions} transactions");
+        assert!((transactions..=3 * transactions + 2 * threads).contains(&barriers), "{barriers} for {transactions}");
+    }
+}
+
+/// The worst case of fighting.
+#[test]
+fn in_place_costs_three_where_each_time_another_thread_writes_the_object() {
+    for threads in 2..=4 {
+        let turn = AtomicU64::new(0);
+        let wait = |n| {
+            while turn.load(SeqCst) != n {
+                std::thread::yield_now();
+            }
+        };
+        let next = || {
+            turn.fetch_add(1, SeqCst);
+        };
+        let (transactions, barriers) = several(threads, wait, next);
+        assert_eq!(barriers, 3 * transactions + expected::TURNS_MORE, "{threads} threads");
+    }
 }
 
 #[test]
 fn reading_costs_none() {
     for policy in Policy::ALL {
         let (_dir, heap, objects) = heap(policy, 10);
-        let read = cost(&heap, 100, |i| {
-            heap.transact(Isolation::Strict, |tx| tx.read(objects[i as usize % 10]).copied()).unwrap();
+        heap.settle().unwrap();
+        let read = counted(&heap, || {
+            for n in 0..100 {
+                heap.transact(Isolation::Strict, |tx| tx.read(objects[n % 10]).copied()).unwrap();
+            }
         });
-        assert_eq!(read, 0.0);
+        assert_eq!(Cost::from(read), Cost { barriers: 0, flushed_lines: 0, media_bytes: 0 });
     }
 }

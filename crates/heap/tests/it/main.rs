@@ -5,4 +5,7 @@
 mod barriers;
 mod basics;
 mod conformance;
+mod disk;
 mod kill;
+mod recovery;
+mod support;

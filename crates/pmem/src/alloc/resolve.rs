@@ -1,5 +1,7 @@
 //! From a pointer to the one live block it lies in.
 
+use std::sync::atomic::AtomicU32;
+
 use crate::alloc::allocator::{Allocator, Extent};
 use crate::alloc::block::Block;
 use crate::alloc::central::{chunk_id, extent_of, number_of};
@@ -15,6 +17,22 @@ impl Allocator {
     /// [`Error::Damaged`] if the heap's own words about it are.
     #[inline]
     pub fn resolve<T: ?Sized>(&self, ptr: PPtr<T>, len: u64) -> Result<Block> {
+        Ok(self.resolve_in_chunk(ptr, len)?.0)
+    }
+
+    /// The block, as by [`resolve`](Self::resolve), and its [`engine_word`](Self::engine_word), on one way.
+    ///
+    /// # Errors
+    /// Those of [`resolve`](Self::resolve).
+    #[inline]
+    pub fn resolve_word<T: ?Sized>(&self, ptr: PPtr<T>, len: u64) -> Result<(Block, &AtomicU32)> {
+        let (block, chunk, blocks) = self.resolve_in_chunk(ptr, len)?;
+        Ok((block, chunk.engine_word(block.index, blocks)))
+    }
+
+    /// With the chunk, and the blocks of its span.
+    #[inline]
+    fn resolve_in_chunk<T: ?Sized>(&self, ptr: PPtr<T>, len: u64) -> Result<(Block, &Chunk, u32)> {
         let bad = |why| Error::BadPointer { ptr: ptr.raw(), why };
         if ptr.tag() != self.pool.tag() {
             return Err(bad(if ptr.is_null() { "null" } else { "of another pool" }));
@@ -59,7 +77,7 @@ impl Allocator {
                         return Err(bad("over the end of its block"));
                     }
                     if chunk.shape_word() == word {
-                        return Ok(block);
+                        return Ok((block, chunk, class_info.blocks));
                     }
                 }
             }
