@@ -342,7 +342,9 @@ fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &State, parts
     let slots = state.slots as usize;
     let (main, backup) = (Space::new(), Space::new());
     main.update(parts.alloc.spaces().into_iter());
-    let zones = Zones::new(pool, state.zone_bytes, options.recovery_bytes, options.sabotage);
+    let of_domain = if pool.domain() == Domain::File { 256 << 20 } else { 1 << 30 };
+    let budget = options.recovery_bytes.unwrap_or(of_domain);
+    let zones = Zones::new(pool, state.zone_bytes, budget, options.sabotage);
     if let Some((copies, table)) = &parts.backup {
         backup.update(areas(copies));
         zones.table.update(areas(table));

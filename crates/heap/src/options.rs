@@ -74,7 +74,8 @@ pub struct Options {
     pub(crate) log_bytes: u64,
     pub(crate) zone_bytes: u64,
     pub(crate) blocks: HeapOptions,
-    pub(crate) recovery_bytes: u64,
+    /// By default what the domain reads twice in well under a second.
+    pub(crate) recovery_bytes: Option<u64>,
     pub(crate) batch: usize,
     pub(crate) seal_max: u64,
     pub(crate) coordinator: bool,
@@ -98,7 +99,7 @@ impl Options {
             log_bytes: 64 << 10,
             zone_bytes: 1 << 20,
             blocks: HeapOptions::default(),
-            recovery_bytes: 1 << 30,
+            recovery_bytes: None,
             batch: 16,
             seal_max: 2048,
             coordinator: true,
@@ -143,11 +144,11 @@ impl Options {
         Self { blocks, ..self }
     }
 
-    /// Bytes that recovery may have to compare with the backup; 1 GiB by default, about a second. When more are dirty, quiet zones
+    /// Bytes that recovery may have to compare with the backup; by default 1 GiB, and 256 MiB in a file: under a second. When more are dirty, quiet zones
     /// are cleaned.
     #[must_use]
     pub fn recovery_budget(self, bytes: u64) -> Self {
-        Self { recovery_bytes: bytes, ..self }
+        Self { recovery_bytes: Some(bytes), ..self }
     }
 
     /// Transactions of a slot that are settled together.

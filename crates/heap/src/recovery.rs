@@ -241,7 +241,11 @@ fn restore_zones(core: &Core, recovery: &mut Recovery) -> Result<()> {
     if core.pool.is_read_only() {
         return Err(PoolError::NeedsRecovery { path: core.pool.path().to_owned() }.into());
     }
-    for &zone in &dirty {
+    dirty.iter().take(AHEAD).for_each(|&zone| will_need(core, zone));
+    for (n, &zone) in dirty.iter().enumerate() {
+        if let Some(&later) = dirty.get(n + AHEAD) {
+            will_need(core, later);
+        }
         let start = u64::from(zone) * core.zones.bytes();
         let end = (start + core.zones.bytes()).min(core.main.len());
         recovery.restored_bytes += restore(core, start, end)?;
@@ -252,6 +256,25 @@ fn restore_zones(core: &Core, recovery: &mut Recovery) -> Result<()> {
         core.zones.set_mark(zone, Mark::Clean)?; // with the next barrier: until then it costs time at most
     }
     Ok(())
+}
+
+/// Zones that a disk reads ahead.
+const AHEAD: usize = 4;
+
+fn will_need(core: &Core, zone: u32) {
+    let mut at = u64::from(zone) * core.zones.bytes();
+    let end = (at + core.zones.bytes()).min(core.main.len());
+    while at < end {
+        let Some((main, rest)) = core.main.place(at) else { break };
+        let n = rest.min(end - at);
+        core.pool.will_need(main, n);
+        // It is an error when the zone itself is restored.
+        let _ = core.pieces(main, n, |_, backup, n| {
+            core.pool.will_need(backup, n);
+            Ok(())
+        });
+        at += n;
+    }
 }
 
 /// Restores these bytes of the line; returns how many differed, in whole lines.

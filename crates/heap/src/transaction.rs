@@ -320,6 +320,9 @@ impl<'h> Tx<'h> {
             *self.state.doom.borrow_mut() = None;
         }
         self.core.slots.release(self.slot);
+        if self.core.zones.over_budget() {
+            self.core.after_durable(self.core.clean_some());
+        }
     }
 
     fn end(&mut self) -> Result<()> {
@@ -330,9 +333,6 @@ impl<'h> Tx<'h> {
         match outcome {
             Ok(()) => {
                 self.finish();
-                if self.core.zones.over_budget() {
-                    self.core.after_durable(self.core.clean_some());
-                }
                 Ok(())
             }
             // After a failed drain nothing is known: the locks stay, and the pool refuses everything from now on.

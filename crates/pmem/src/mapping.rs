@@ -205,6 +205,12 @@ impl Mapping {
         Ok(())
     }
 
+    /// Has the device begin to read these bytes, which are read page by page otherwise. Where that cannot be, reading takes its time.
+    pub(crate) fn will_need(&self, offset: u64, len: u64) {
+        let Some(file) = self.file.as_ref().filter(|_| self.domain == Domain::File) else { return };
+        let _ = fadvise(file, offset, std::num::NonZeroU64::new(len), FileAdvice::WillNeed);
+    }
+
     pub(crate) fn domain(&self) -> Domain {
         self.domain
     }

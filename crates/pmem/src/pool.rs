@@ -245,6 +245,20 @@ impl Pool {
         self.inner.mapping.flush_set(set, Location::caller())
     }
 
+    /// Tells a disk that these bytes will be read soon: it reads up to a few MiB ahead at its full speed, where each page on its own would wait
+    /// for the device. Other media need no such hint.
+    ///
+    /// ```
+    /// # fn main() -> pmem::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+    /// pool.will_need(0, pool.size());
+    /// # Ok(()) }
+    /// ```
+    pub fn will_need(&self, offset: u64, len: u64) {
+        self.inner.mapping.will_need(offset, len);
+    }
+
     // ---- end --------------------------------------------------------------------------------------------------
 
     /// Closes the pool cleanly. Without this it is recovered at the next open, which loses nothing and is fast, but a read-only

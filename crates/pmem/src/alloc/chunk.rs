@@ -41,13 +41,13 @@ pub(crate) struct Chunk {
     /// Two bits per block, 32 blocks to a word: *available* in the lower half, *live* in the upper. (1,0) free, (0,0) being freed, (0,1)
     /// reserved or live. Made at first use for the most blocks a chunk can have, then kept.
     bits: OnceLock<Box<[AtomicU64]>>,
-    /// The engine's words, for spans of up to 2^i blocks each. A chunk that is cut anew keeps the words it had: no one who still looks at
-    /// them loses the memory.
-    engine: [OnceLock<Box<[AtomicU32]>>; ENGINE_SIZES],
+    /// The engine's words: the first, and then, each made at first use, as many again as are before. A chunk that is cut anew keeps the words
+    /// it had: no one who still looks at them loses the memory.
+    engine: [OnceLock<Box<[AtomicU32]>>; ENGINE_LEVELS],
 }
 
 /// Spans have up to 2^16 blocks: 1 MiB chunks of 16-byte blocks.
-const ENGINE_SIZES: usize = 17;
+const ENGINE_LEVELS: usize = 17;
 
 /// Blocks to a word of DRAM bits.
 const PER_WORD: u32 = 32;
@@ -196,13 +196,14 @@ impl Chunk {
         word.is_some_and(|w| w.load(Acquire) & live_bit(index) != 0)
     }
 
-    /// The engine's word for a block of a span of `blocks` blocks.
+    /// The engine's word for a block.
     #[inline]
-    pub(crate) fn engine_word(&self, index: u32, blocks: u32) -> &AtomicU32 {
-        let size = blocks.max(index + 1).next_power_of_two();
-        let words = self.engine[size.trailing_zeros() as usize % ENGINE_SIZES]
-            .get_or_init(|| (0..size).map(|_| AtomicU32::new(0)).collect());
-        &words[(index % size) as usize]
+    pub(crate) fn engine_word(&self, index: u32) -> &AtomicU32 {
+        // 0 | 1 | 2 3 | 4 to 7 | ...
+        let level = (u32::BITS - index.leading_zeros()) as usize % ENGINE_LEVELS;
+        let first = 1 << level >> 1;
+        let words = self.engine[level].get_or_init(|| (0..first.max(1)).map(|_| AtomicU32::new(0)).collect());
+        &words[index as usize - first]
     }
 
     /// Sets or clears the live bit; returns what it was.

@@ -34,8 +34,7 @@ impl Allocator {
     #[inline]
     pub fn engine_word(&self, block: &Block) -> Result<&AtomicU32> {
         let chunk = self.extent(extent_of(block.chunk))?.chunk(number_of(block.chunk));
-        let blocks = self.classes.get(block.class, block.span).map_or(1, |c| c.blocks);
-        Ok(chunk.engine_word(block.index, blocks))
+        Ok(chunk.engine_word(block.index))
     }
 
     /// Where blocks can lie: the chunks of each extent, as bytes from the start of the pool. Extents are only added; the last one grows and shrinks.

@@ -26,13 +26,13 @@ impl Allocator {
     /// Those of [`resolve`](Self::resolve).
     #[inline]
     pub fn resolve_word<T: ?Sized>(&self, ptr: PPtr<T>, len: u64) -> Result<(Block, &AtomicU32)> {
-        let (block, chunk, blocks) = self.resolve_in_chunk(ptr, len)?;
-        Ok((block, chunk.engine_word(block.index, blocks)))
+        let (block, chunk) = self.resolve_in_chunk(ptr, len)?;
+        Ok((block, chunk.engine_word(block.index)))
     }
 
-    /// With the chunk, and the blocks of its span.
+    /// With its chunk.
     #[inline]
-    fn resolve_in_chunk<T: ?Sized>(&self, ptr: PPtr<T>, len: u64) -> Result<(Block, &Chunk, u32)> {
+    fn resolve_in_chunk<T: ?Sized>(&self, ptr: PPtr<T>, len: u64) -> Result<(Block, &Chunk)> {
         let bad = |why| Error::BadPointer { ptr: ptr.raw(), why };
         if ptr.tag() != self.pool.tag() {
             return Err(bad(if ptr.is_null() { "null" } else { "of another pool" }));
@@ -77,7 +77,7 @@ impl Allocator {
                         return Err(bad("over the end of its block"));
                     }
                     if chunk.shape_word() == word {
-                        return Ok((block, chunk, class_info.blocks));
+                        return Ok((block, chunk));
                     }
                 }
             }
