@@ -13,7 +13,9 @@ mod journal;
 mod objects;
 mod resize;
 mod sealed;
+pub mod structures;
 
+pub use self::structures::Pairs;
 pub use cell::Cell;
 pub use directory::Directory;
 pub use heap::Cells;
@@ -24,6 +26,8 @@ pub use sealed::Sealed;
 
 use ::heap::Policy;
 use crash::{Config, MutationReport, Report};
+
+use self::structures::{Hash, Tree};
 
 /// A built-in scenario, by name.
 pub struct Named {
@@ -79,4 +83,19 @@ pub const ALL: &[Named] = named! {
     "heap-undo", Cells::new("heap-undo", Policy::Undo, 1), "the same, rolled back from old bytes in a log";
     "heap-undo-2", Cells::new("heap-undo-2", Policy::Undo, 2), "the same with two threads";
     "heap-none", Cells::new("heap-none", Policy::None, 1), "every word is as acknowledged, or of a transaction in doubt";
+    "hash-inplace", Pairs::new("hash-inplace", Hash { grows: true }, Policy::InPlace, 1), "a hash map that grows: acknowledged changes of keys are there, others whole or not at all; it verifies, leaks nothing, goes on";
+    "hash-inplace-2", Pairs::new("hash-inplace-2", Hash { grows: true }, Policy::InPlace, 2), "the same with two threads";
+    "hash-undo", Pairs::new("hash-undo", Hash { grows: true }, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
+    "hash-undo-2", Pairs::new("hash-undo-2", Hash { grows: true }, Policy::Undo, 2), "the same with two threads";
+    "hash-none", Pairs::new("hash-none", Hash { grows: true }, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
+    "hash-fixed-inplace", Pairs::new("hash-fixed-inplace", Hash { grows: false }, Policy::InPlace, 1), "a hash map of chains: acknowledged changes of keys are there, others whole or not at all; it verifies, leaks nothing, goes on";
+    "hash-fixed-inplace-2", Pairs::new("hash-fixed-inplace-2", Hash { grows: false }, Policy::InPlace, 2), "the same with two threads";
+    "hash-fixed-undo", Pairs::new("hash-fixed-undo", Hash { grows: false }, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
+    "hash-fixed-undo-2", Pairs::new("hash-fixed-undo-2", Hash { grows: false }, Policy::Undo, 2), "the same with two threads";
+    "hash-fixed-none", Pairs::new("hash-fixed-none", Hash { grows: false }, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
+    "btree-inplace", Pairs::new("btree-inplace", Tree, Policy::InPlace, 1), "a B+tree: acknowledged changes of keys are there, others whole or not at all; it verifies, leaks nothing, goes on";
+    "btree-inplace-2", Pairs::new("btree-inplace-2", Tree, Policy::InPlace, 2), "the same with two threads";
+    "btree-undo", Pairs::new("btree-undo", Tree, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
+    "btree-undo-2", Pairs::new("btree-undo-2", Tree, Policy::Undo, 2), "the same with two threads";
+    "btree-none", Pairs::new("btree-none", Tree, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
 };

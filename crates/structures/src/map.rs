@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use pmem::PPtr;
 use tx::{Keys, Result, Transaction, Visit};
 
 /// What a walk over all of a structure found; nothing was wrong with it.
@@ -112,6 +113,26 @@ pub trait Map: Copy {
     /// # Errors
     /// [`tx::Error::Damaged`] names the first thing that is wrong.
     fn verify<X: Transaction + ?Sized>(&self, tx: &X) -> Result<Report>;
+
+    /// Its blocks, each once, the one it is opened by among them. Those of all structures together, and what else the program keeps,
+    /// are what the engine has allocated: whatever there is more is lost.
+    ///
+    /// ```
+    /// use structures::{HashMap, HashMapOptions, Map};
+    /// use tx::{Engine, Isolation, Reference};
+    ///
+    /// let engine = Reference::new();
+    /// engine.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+    ///     let map = HashMap::create(tx, &HashMapOptions::new())?;
+    ///     assert!(map.blocks(tx)?.contains(&map.root().cast()));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), tx::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    fn blocks<X: Transaction + ?Sized>(&self, tx: &X) -> Result<Vec<PPtr<u8>>>;
 
     /// Frees all blocks. Handles lead nowhere afterwards.
     ///

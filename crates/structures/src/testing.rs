@@ -16,7 +16,7 @@ use std::ops::{Bound, ControlFlow};
 use pmem::PPtr;
 use tx::{Engine, Error, Isolation, Keys, Result, Transaction};
 
-use crate::{BTree, HashMap, Map};
+use crate::Map;
 
 /// One step of a model test.
 #[derive(Clone, Debug)]
@@ -267,33 +267,12 @@ where
     same("pairs", report.entries, ACCOUNTS + threads * rounds.min(10))
 }
 
-/// The blocks of a structure, to be damaged.
-pub trait Blocks: Map {
-    /// All of them.
-    ///
-    /// # Errors
-    /// As [`Map::verify`].
-    fn blocks<X: Transaction + ?Sized>(&self, tx: &X) -> Result<Vec<PPtr<u8>>>;
-}
-
-impl Blocks for BTree {
-    fn blocks<X: Transaction + ?Sized>(&self, tx: &X) -> Result<Vec<PPtr<u8>>> {
-        self.all_blocks(tx)
-    }
-}
-
-impl Blocks for HashMap {
-    fn blocks<X: Transaction + ?Sized>(&self, tx: &X) -> Result<Vec<PPtr<u8>>> {
-        self.all_blocks(tx)
-    }
-}
-
 /// Damages a byte or a word of some block, then does everything with the structure: each operation succeeds or fails, and if `verify`
 /// finds nothing, all pairs it counts can be found. Each damage is undone. Returns how many `verify` found.
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub fn damage<E: Engine, M: Blocks>(engine: &E, map: M, seed: u64, rounds: usize) -> Result<usize, Failure> {
+pub fn damage<E: Engine, M: Map>(engine: &E, map: M, seed: u64, rounds: usize) -> Result<usize, Failure> {
     let mut random = Random(seed);
     let blocks = engine.transact(Isolation::Strict, |tx| map.blocks(tx))?;
     let mut noticed = 0;

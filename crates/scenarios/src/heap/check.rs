@@ -104,7 +104,7 @@ fn pieces(seen: &Words, history: &History<Effect>) -> Result<(), Violation> {
     Ok(())
 }
 
-pub(super) fn no_leaks(heap: &Heap, mut reachable: Vec<(u64, u64)>) -> Result<(), Violation> {
+pub(crate) fn no_leaks(heap: &Heap, mut reachable: Vec<(u64, u64)>) -> Result<(), Violation> {
     let mut live = Vec::new();
     heap.live_blocks(|offset, len| live.push((offset, len))).map_err(Violation::detected)?;
     live.sort_unstable();

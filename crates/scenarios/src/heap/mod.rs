@@ -14,6 +14,7 @@ use heap::{Heap, Options, Policy};
 use pmem::{HeapOptions, PPtr, Persist, Pool};
 use tx::{Engine, Isolation, Typed};
 
+pub(crate) use check::no_leaks;
 pub use op::{CELLS, Edit, End, NODE, Op};
 pub use work::Effect;
 

@@ -5,6 +5,7 @@ mod heap;
 mod heap_damage;
 mod heap_mutation;
 mod mutation;
+mod structures;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -85,11 +86,12 @@ fn faults_of_the_medium() {
     }
 }
 
-/// Each drain fails once. Whoever opens the pool again, in the same process or after a kill, takes only for durable what is.
+/// Each drain fails once; for structures see there. Whoever opens the pool again, in the same process or after a kill, takes only for durable what is.
 #[test]
 fn failing_drains() {
-    in_parallel(2 * scenarios::ALL.len(), |at| {
-        let (named, model) = (&scenarios::ALL[at / 2], [Model::Words, Model::File { sector: 512 }][at % 2]);
+    let all: Vec<_> = scenarios::ALL.iter().filter(|named| !structures::is_one(named)).collect();
+    in_parallel(2 * all.len(), |at| {
+        let (named, model) = (all[at / 2], [Model::Words, Model::File { sector: 512 }][at % 2]);
         let config = Config::seeded(31).depth(1).budget(1_000).point_budget(20).model(model);
         let reports = named.run_failing_drains(&config, 60);
         assert!(reports.len() > 3, "{}: {} drains", named.name, reports.len());

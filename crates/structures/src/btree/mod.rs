@@ -231,6 +231,10 @@ impl Map for BTree {
         self.check(tx)
     }
 
+    fn blocks<X: Transaction + ?Sized>(&self, tx: &X) -> Result<Vec<PPtr<u8>>> {
+        self.all_blocks(tx)
+    }
+
     fn destroy<X: Transaction + ?Sized>(self, tx: &mut X) -> Result<()> {
         change(tx, |tx| self.free_all(tx))
     }

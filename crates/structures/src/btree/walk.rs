@@ -69,7 +69,7 @@ impl BTree {
         self.all_blocks(tx)?.into_iter().try_for_each(|block| tx.free_bytes(block))
     }
 
-    pub(crate) fn all_blocks<X: Transaction + ?Sized>(&self, tx: &X) -> Result<Vec<PPtr<u8>>> {
+    pub(super) fn all_blocks<X: Transaction + ?Sized>(&self, tx: &X) -> Result<Vec<PPtr<u8>>> {
         Ok(self.walk(tx)?.seen.into_iter().map(PPtr::from_raw).collect())
     }
 

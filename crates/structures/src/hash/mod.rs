@@ -243,6 +243,10 @@ impl Map for HashMap {
         self.check(tx)
     }
 
+    fn blocks<X: Transaction + ?Sized>(&self, tx: &X) -> Result<Vec<PPtr<u8>>> {
+        self.all_blocks(tx)
+    }
+
     fn destroy<X: Transaction + ?Sized>(self, tx: &mut X) -> Result<()> {
         crate::media::change(tx, |tx| self.free_all(tx))
     }

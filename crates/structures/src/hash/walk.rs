@@ -167,7 +167,7 @@ impl HashMap {
         self.all_blocks(tx)?.into_iter().try_for_each(|block| tx.free_bytes(block))
     }
 
-    pub(crate) fn all_blocks<X: Transaction + ?Sized>(&self, tx: &X) -> Result<Vec<PPtr<u8>>> {
+    pub(super) fn all_blocks<X: Transaction + ?Sized>(&self, tx: &X) -> Result<Vec<PPtr<u8>>> {
         let mut blocks = BTreeSet::new();
         self.walk(tx, &mut |item| {
             blocks.insert(match item {

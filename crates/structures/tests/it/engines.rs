@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use heap::{Heap, Options, Policy};
 use pmem::DomainChoice;
-use structures::testing::{Blocks, Features, against_model, concurrently, damage, ops};
+use structures::testing::{Features, against_model, concurrently, damage, ops};
 use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, KvMap, Map};
 use tx::{Engine, Error, Isolation, Keys, Kv, KvTx, Typed};
 
@@ -39,7 +39,7 @@ fn live(heap: &Heap) -> BTreeSet<u64> {
 }
 
 /// Runs a check, then: the heap has not one block more or less than the structure says.
-fn holds<M: Blocks>(heap: &Heap, make: impl FnOnce(&Heap) -> M, check: impl FnOnce(M)) {
+fn holds<M: Map>(heap: &Heap, make: impl FnOnce(&Heap) -> M, check: impl FnOnce(M)) {
     let before = live(heap);
     let map = make(heap);
     check(map);

@@ -120,7 +120,6 @@ fn destroy_gives_everything_back() {
             tree.put(tx, &n.to_be_bytes(), &[0; 50])?;
             map.put(tx, &n.to_be_bytes(), &[0; 50])?;
         }
-        use structures::testing::Blocks;
         Ok([tree.blocks(tx)?, map.blocks(tx)?].concat())
     });
     with(&engine, |tx| {

@@ -1,0 +1,97 @@
+//! The structures, so small that everything happens within a few operations.
+
+use std::fmt::Debug;
+
+use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, Map};
+use tx::{Result, Transaction, Typed};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{KEYS, START};
+
+/// Of all keys of a tree.
+const BEGINNING: &str = "beginning that all of the keys have and";
+
+/// A structure, and how it is made.
+pub trait Kind: Copy + Debug + Send + Sync + 'static {
+    /// Its handle.
+    type Map: Map;
+
+    /// It scans.
+    const ORDERED: bool;
+
+    /// [`KEYS`] keys.
+    fn keys(self) -> Vec<Vec<u8>>;
+
+    /// Makes an empty one, the engine's root.
+    ///
+    /// # Errors
+    /// Those of the structure.
+    fn create<X: Transaction>(self, tx: &mut X) -> Result<()>;
+
+    /// The one at the engine's root.
+    ///
+    /// # Errors
+    /// Those of the structure.
+    fn open<X: Transaction>(self, tx: &X) -> Result<Self::Map>;
+}
+
+/// A B+tree of three levels: three records to a leaf, five children to an inner node.
+#[derive(Clone, Copy, Debug)]
+pub struct Tree;
+
+/// A hash map whose keys all begin in one bucket. One that grows splits it and doubles its directory; one that does not chains.
+#[derive(Clone, Copy, Debug)]
+pub struct Hash {
+    /// It grows.
+    pub grows: bool,
+}
+
+impl Kind for Tree {
+    type Map = BTree;
+    const ORDERED: bool = true;
+
+    /// Long and alike but for their ends, so that separators are long, too. Those that come later all come between the same two.
+    fn keys(self) -> Vec<Vec<u8>> {
+        let first = (0..START).map(|n| format!("{BEGINNING}{:02}", n * 5 % START));
+        let later = ('a'..).map(|letter| format!("{BEGINNING}05{letter}"));
+        first.chain(later).take(KEYS).map(String::into_bytes).collect()
+    }
+
+    fn create<X: Transaction>(self, tx: &mut X) -> Result<()> {
+        let options = BTreeOptions::new().key_max(48).inline_max(16).node_bytes(256, 256);
+        let root = BTree::create(tx, &options)?.root();
+        tx.set_root(root)
+    }
+
+    fn open<X: Transaction>(self, tx: &X) -> Result<BTree> {
+        BTree::open(tx, tx.root()?)
+    }
+}
+
+impl Kind for Hash {
+    type Map = HashMap;
+    const ORDERED: bool = false;
+
+    /// All share the bits of a page; those that are there at first, and some more, those of a small node too.
+    fn keys(self) -> Vec<Vec<u8>> {
+        let bits = |n: u64, count: u32| xxh3_64(key(n).as_slice()) >> (64 - count);
+        let close = (0..).filter(|&n| bits(n, 6) == bits(0, 6)).take(START + 5);
+        let others = (0..).filter(|&n| bits(n, 3) == bits(0, 3) && bits(n, 6) != bits(0, 6));
+        close.chain(others).take(KEYS).map(key).collect()
+    }
+
+    fn create<X: Transaction>(self, tx: &mut X) -> Result<()> {
+        let options = HashMapOptions::new().capacity(1);
+        let options = if self.grows { options } else { options.fixed() };
+        let root = HashMap::create(tx, &options)?.root();
+        tx.set_root(root)
+    }
+
+    fn open<X: Transaction>(self, tx: &X) -> Result<HashMap> {
+        HashMap::open(tx, tx.root()?)
+    }
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("key {n}").into_bytes()
+}

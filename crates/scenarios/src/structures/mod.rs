@@ -1,0 +1,165 @@
+//! Maps in a heap: every acknowledged transaction on their keys is there, every other one whole or not at all; the structure verifies; the
+//! allocator's blocks are exactly what it reaches; and it can go on. Under [`Policy::None`] less is promised, see [`Pairs`].
+//!
+//! Faults of the medium are not planted: objects carry no checksum at rest, so a value may be wrong and nobody knows.
+
+mod check;
+mod kind;
+mod work;
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
+use heap::{Heap, Options, Policy};
+use pmem::{HeapOptions, Pool};
+use tx::{Engine, Isolation};
+
+pub use kind::{Hash, Kind, Tree};
+pub use work::{Edit, Effect, LENS, Op};
+
+/// Keys a workload knows.
+pub const KEYS: usize = 24;
+/// Of these, the ones that are there at first: they fill a bucket, and a tree of two levels.
+pub const START: usize = 14;
+/// Number of the first transaction; below are those of the pairs that are there at first.
+const FIRST: u64 = 100;
+
+/// Bugs for tests of the check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// Each key in a transaction of its own, where all were promised together.
+    Piecewise,
+    /// A put over a key deletes it in a transaction of its own, first.
+    DeleteThenPut,
+    /// It is acknowledged before the commit.
+    EarlyAck,
+    /// A delete leaves a block behind.
+    Leak,
+}
+
+/// Transactions on the keys of one structure.
+///
+/// With [`Policy::None`], where a crash leaves half a transaction: while none is in doubt, everything acknowledged is there and intact;
+/// otherwise every operation comes back, with an error or without, and what `verify` passes can be walked and found.
+#[derive(Clone, Debug)]
+pub struct Pairs<K> {
+    name: &'static str,
+    kind: K,
+    policy: Policy,
+    threads: usize,
+    keys: Vec<Vec<u8>>,
+    script: Option<Vec<(usize, Op)>>,
+    bug: Option<Bug>,
+}
+
+impl<K: Kind> Pairs<K> {
+    /// A random workload for this many threads.
+    pub fn new(name: &'static str, kind: K, policy: Policy, threads: usize) -> Self {
+        Self { name, kind, policy, threads, keys: kind.keys(), script: None, bug: None }
+    }
+
+    /// Exactly these operations, each on its thread.
+    #[must_use]
+    pub fn script(self, ops: Vec<(usize, Op)>) -> Self {
+        Self { script: Some(ops), ..self }
+    }
+
+    /// With a bug.
+    #[must_use]
+    pub fn with(self, bug: Bug) -> Self {
+        Self { bug: Some(bug), ..self }
+    }
+
+    fn options(&self) -> Result<Options, Error> {
+        let blocks = HeapOptions::chunk_bytes(4096)?;
+        Ok(Options::new()
+            .policy(self.policy)
+            .blocks(blocks)
+            .bytes(blocks.region_bytes(16))
+            .slots(3)
+            .log_bytes(4096)
+            .zone_bytes(4096)
+            .recovery_budget(16 << 10)
+            .batch(2)
+            .coordinator(false))
+    }
+
+    fn open(&self, sim: &Arc<Sim>) -> Result<(Heap, Pool), Error> {
+        let pool = pmem::Options::new().open_on(sim.clone())?;
+        Ok((Heap::open_in(&pool, &self.options()?)?, pool))
+    }
+}
+
+/// The open heap and what its threads share.
+pub struct Live {
+    sim: Arc<Sim>,
+    open: Mutex<Option<(Arc<Heap>, Pool)>>,
+    /// What scans are held against.
+    book: Mutex<History<Effect>>,
+    next: AtomicU64,
+}
+
+impl<K: Kind> Scenario for Pairs<K> {
+    type Op = Op;
+    type Effect = Effect;
+    type State = Vec<u64>;
+    type Live = Live;
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn capacity(&self) -> u64 {
+        512 << 10
+    }
+
+    fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
+        let pool = pmem::Options::new().size(16 << 10).create_on(sim.clone())?;
+        let heap = Heap::create_in(&pool, &self.options()?)?;
+        drop(pool);
+        heap.transact(Isolation::Strict, |tx| self.kind.create(tx))?;
+        heap.transact(Isolation::Strict, |tx| work::fill_up(tx, self))?;
+        heap.close()?;
+        Ok(())
+    }
+
+    fn start(&self, sim: &Arc<Sim>) -> Result<Live, Error> {
+        let (heap, pool) = self.open(sim)?;
+        let open = Mutex::new(Some((Arc::new(heap), pool)));
+        let book = Mutex::new(History { acknowledged: Vec::new(), in_doubt: Vec::new() });
+        Ok(Live { sim: sim.clone(), open, book, next: FIRST.into() })
+    }
+
+    fn ops(&self, rng: &mut Rng) -> Vec<(usize, Op)> {
+        self.script.clone().unwrap_or_else(|| work::random(rng, self.policy, self.threads))
+    }
+
+    fn step(&self, live: &Live, _: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
+        let mut open = live.open.lock().map_err(|e| e.to_string())?;
+        if let Op::Restart = op {
+            *open = None;
+            let (heap, pool) = self.open(&live.sim)?;
+            *open = Some((Arc::new(heap), pool));
+            return Ok(());
+        }
+        let heap = Arc::clone(&open.as_ref().ok_or("closed")?.0);
+        drop(open);
+        work::run(self, live, &heap, op, ack)
+    }
+
+    fn finish(&self, live: Live) -> Result<(), Error> {
+        if let Some((heap, pool)) = live.open.into_inner().map_err(|e| e.to_string())? {
+            drop(pool);
+            Arc::into_inner(heap).ok_or("in use")?.close()?;
+        }
+        Ok(())
+    }
+
+    fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Vec<u64>, Violation> {
+        match self.policy {
+            Policy::None => check::half(self, sim, history),
+            _ => check::whole(self, sim, history),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What the workload does, and how it runs against an open heap.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crash::{Ack, Error, Rng, Ticket};
+use heap::{Heap, Policy, Tx};
+use structures::Map;
+use tx::{Engine, Isolation, Transaction};
+
+use super::{Bug, KEYS, Kind, Live, Pairs, START, check};
+use crate::heap::End;
+
+/// One change of a key, by its index.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Edit {
+    /// The key gets a value of this many bytes, eight at least: the transaction's number and a pattern.
+    Put(usize, usize),
+    /// The key goes.
+    Delete(usize),
+}
+
+impl Edit {
+    fn key(self) -> usize {
+        match self {
+            Edit::Put(key, _) | Edit::Delete(key) => key,
+        }
+    }
+}
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// A transaction.
+    Change(Vec<Edit>, End),
+    /// Looks at everything, and holds it against what is committed.
+    Scan,
+    /// Settles everything.
+    Settle,
+    /// Drops everything and opens again; with one thread only.
+    Restart,
+}
+
+/// What a transaction promises.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Effect {
+    /// Grows in the order in which transactions lock what they share.
+    pub number: u64,
+    /// The keys it changed, and the lengths of their values; none where it was deleted.
+    pub keys: Vec<(usize, Option<usize>)>,
+}
+
+/// By key: the number of the transaction that wrote the value, and its length.
+pub(super) type Seen = BTreeMap<usize, (u64, usize)>;
+
+/// What there is at first.
+pub(super) fn at_first() -> Seen {
+    (0..START).map(|key| (key, (1 + key as u64, LENS[key % LENS.len()]))).collect()
+}
+
+/// Lengths of values: in a leaf, in blocks, beginning on a line.
+pub const LENS: [usize; 6] = [8, 8, 16, 40, 136, 520];
+
+pub(super) fn value(number: u64, len: usize) -> Vec<u8> {
+    let rest = (8..len).map(|at| (number as usize).wrapping_mul(13).wrapping_add(at) as u8);
+    number.to_le_bytes().into_iter().chain(rest).collect()
+}
+
+/// The number and length of a value; none if no transaction writes it so.
+pub(super) fn parse(bytes: &[u8]) -> Option<(u64, usize)> {
+    let number = u64::from_le_bytes(*bytes.first_chunk()?);
+    (value(number, bytes.len()) == bytes).then_some((number, bytes.len()))
+}
+
+pub(super) fn fill_up<K: Kind>(tx: &mut Tx<'_>, pairs: &Pairs<K>) -> tx::Result<()> {
+    let map = pairs.kind.open(tx)?;
+    at_first()
+        .into_iter()
+        .try_for_each(|(key, (number, len))| map.put(tx, &pairs.keys[key], &value(number, len)).map(drop))
+}
+
+pub(super) fn random(rng: &mut Rng, policy: Policy, threads: usize) -> Vec<(usize, Op)> {
+    let aborts = policy != Policy::None;
+    // It grows, or it shrinks.
+    let deletes = [1, 1, 5][rng.index(3)];
+    let edits = |rng: &mut Rng, most: usize| {
+        let mut edits: Vec<Edit> = Vec::new();
+        for _ in 0..=rng.index(most) {
+            let delete = rng.below(6) < deletes;
+            let key = if delete { rng.index(KEYS) } else { KEYS - 1 - rng.index(KEYS).min(rng.index(KEYS)) };
+            if edits.iter().all(|e| e.key() != key) {
+                edits.push(if delete { Edit::Delete(key) } else { Edit::Put(key, LENS[rng.index(LENS.len())]) });
+            }
+        }
+        edits
+    };
+    let op = |rng: &mut Rng| {
+        let end = if aborts && rng.below(6) == 0 { End::Abort } else { End::Commit };
+        match rng.below(16) {
+            0..=10 => Op::Change(edits(rng, 3), end),
+            11 | 12 => Op::Change(edits(rng, 8), end),
+            13 => Op::Scan,
+            14 if threads == 1 => Op::Restart,
+            _ => Op::Settle,
+        }
+    };
+    (0..14).map(|_| (rng.index(threads), op(rng))).collect()
+}
+
+pub(super) fn run<K: Kind>(
+    pairs: &Pairs<K>,
+    live: &Live,
+    heap: &Heap,
+    op: &Op,
+    ack: &Ack<Effect>,
+) -> Result<(), Error> {
+    let again = |attempt: &dyn Fn() -> Result<(), Error>| {
+        for _ in 0..6 {
+            match attempt() {
+                Err(e) if e.downcast_ref::<tx::Error>().is_some_and(conflict) => pmem::sync::switch_point(),
+                other => return other,
+            }
+        }
+        Ok(()) // it did not come to it
+    };
+    match op {
+        Op::Change(edits, end) => again(&|| change(pairs, live, heap, (edits, *end), ack)),
+        Op::Scan => again(&|| scan(pairs, live, heap)),
+        Op::Settle => Ok(heap.settle()?),
+        Op::Restart => Ok(()),
+    }
+}
+
+fn conflict(error: &tx::Error) -> bool {
+    matches!(error, tx::Error::Conflict { .. } | tx::Error::NoSlot { .. })
+}
+
+/// One attempt. Every key is read before the number is drawn: from then on nobody else changes what it depends on.
+fn change<K: Kind>(
+    pairs: &Pairs<K>,
+    live: &Live,
+    heap: &Heap,
+    (edits, end): (&[Edit], End),
+    ack: &Ack<Effect>,
+) -> Result<(), Error> {
+    let mut tx = heap.begin(Isolation::Strict)?;
+    let map = pairs.kind.open(&tx)?;
+    let mut had = Vec::new();
+    for edit in edits {
+        had.push(map.contains(&tx, &pairs.keys[edit.key()])?);
+    }
+    let number = live.next.fetch_add(1, Relaxed);
+    let keys = edits.iter().map(|edit| match *edit {
+        Edit::Put(key, len) => (key, Some(len)),
+        Edit::Delete(key) => (key, None),
+    });
+    let effect = Effect { number, keys: keys.collect() };
+    live.book.lock().map_err(|e| e.to_string())?.in_doubt.push(effect.clone());
+    let ticket = ack.begin(effect);
+    if pairs.bug == Some(Bug::EarlyAck) {
+        ack.commit(ticket);
+    }
+    for (edit, had) in edits.iter().zip(had) {
+        if let Some(bug) = pairs.bug {
+            tx = break_apart(tx, heap, map, &pairs.keys[edit.key()], bug, had)?;
+        }
+        if let Err(e) = apply(&mut tx, pairs, map, *edit, number, had) {
+            live.sim.observe(); // what is taken back right away may have reached the media
+            tx.abort()?;
+            return over(live, ack, ticket, number, End::Abort).and(Err(e));
+        }
+    }
+    live.sim.observe();
+    match end {
+        End::Commit => tx.commit()?,
+        End::Abort => tx.abort()?,
+    }
+    over(live, ack, ticket, number, end)
+}
+
+fn over(live: &Live, ack: &Ack<Effect>, ticket: Ticket, number: u64, end: End) -> Result<(), Error> {
+    let mut book = live.book.lock().map_err(|e| e.to_string())?;
+    let at = book.in_doubt.iter().position(|e| e.number == number).ok_or("nobody began it")?;
+    let effect = book.in_doubt.remove(at);
+    match end {
+        End::Commit => {
+            book.acknowledged.push(effect);
+            ack.commit(ticket);
+        }
+        End::Abort => ack.abort(ticket),
+    }
+    Ok(())
+}
+
+fn apply<K: Kind>(
+    tx: &mut Tx<'_>,
+    pairs: &Pairs<K>,
+    map: K::Map,
+    edit: Edit,
+    number: u64,
+    had: bool,
+) -> Result<(), Error> {
+    let key = &pairs.keys[edit.key()];
+    let had_now = match edit {
+        Edit::Put(_, len) => map.put(tx, key, &value(number, len))?,
+        Edit::Delete(_) => map.delete(tx, key)?,
+    };
+    let right = had_now == had || pairs.bug.is_some();
+    if right { Ok(()) } else { Err(format!("{edit:?} says {had_now} where get said {had}").into()) }
+}
+
+/// Does what the bug does, before the next change.
+fn break_apart<'h>(
+    mut tx: Tx<'h>,
+    heap: &'h Heap,
+    map: impl Map,
+    key: &[u8],
+    bug: Bug,
+    had: bool,
+) -> Result<Tx<'h>, Error> {
+    match bug {
+        Bug::EarlyAck => {}
+        Bug::Leak if had => drop(tx.alloc_bytes(64, 8)?),
+        Bug::Leak => {}
+        Bug::DeleteThenPut if !had => {}
+        Bug::Piecewise | Bug::DeleteThenPut => {
+            if bug == Bug::DeleteThenPut {
+                map.delete(&mut tx, key)?;
+            }
+            tx.commit()?;
+            tx = heap.begin(Isolation::Strict)?;
+        }
+    }
+    Ok(tx)
+}
+
+/// Whoever looks, sees whole transactions: all that were committed, and of those that others have open what is committed already.
+fn scan<K: Kind>(pairs: &Pairs<K>, live: &Live, heap: &Heap) -> Result<(), Error> {
+    let tx = heap.begin(Isolation::Strict)?;
+    let (seen, _) = check::look(pairs, &tx)?.map_err(|violation| violation.message)?;
+    let history = live.book.lock().map_err(|e| e.to_string())?.clone();
+    check::as_promised(&seen, &history).map_err(|violation| format!("a scan: {}", violation.message))?;
+    tx.commit()?;
+    Ok(())
+}
