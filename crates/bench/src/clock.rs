@@ -15,6 +15,17 @@ pub fn time(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
+/// When `work` began and ended.
+///
+/// # Errors
+/// Those of `work`.
+#[expect(clippy::disallowed_methods, reason = "as above")]
+pub fn span(work: impl FnOnce() -> Result<()>) -> Result<(Instant, Instant)> {
+    let start = Instant::now();
+    work()?;
+    Ok((start, Instant::now()))
+}
+
 /// How long `work` takes, beside its result.
 #[expect(clippy::disallowed_methods, reason = "as above")]
 #[inline]

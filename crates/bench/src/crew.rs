@@ -43,8 +43,8 @@ impl<'env> Crew<'env> {
         self.threads.len()
     }
 
-    /// Lets all workers work at once, each on a thread of its own, always the same. Returns the longest time that one of them took; they
-    /// begin together.
+    /// Lets all workers work at once, each on a thread of its own, always the same. Returns the time from the first one's begin to the last one's
+    /// end: with more threads than cores, what one of them takes says nothing, for it may have had its core to itself.
     ///
     /// # Errors
     /// The first error of a worker; [`Error::Worker`] if one panicked, or there are more of them than threads.
@@ -59,20 +59,25 @@ impl<'env> Crew<'env> {
             let (send, waiting) = (send.clone(), waiting.clone());
             let job = move || {
                 start_together(&waiting);
-                let time = clock::time(|| worker.work());
-                let _ = send.send((at, worker, time));
+                let span = clock::span(|| worker.work());
+                let _ = send.send((at, worker, span));
             };
             thread.send(Box::new(job)).map_err(|_| Error::Worker)?;
         }
         drop(send);
         let mut back: Vec<_> = receive.into_iter().collect();
         back.sort_by_key(|(at, ..)| *at);
-        let mut longest = Ok(Duration::ZERO);
-        for (_, worker, time) in back {
+        let mut spans = Vec::with_capacity(count);
+        for (_, worker, span) in back {
             workers.push(worker);
-            longest = longest.and_then(|longest| Ok(longest.max(time?)));
+            spans.push(span);
         }
-        if workers.len() == count { longest } else { Err(Error::Worker) }
+        if workers.len() != count {
+            return Err(Error::Worker);
+        }
+        let spans = spans.into_iter().collect::<Result<Vec<_>>>()?;
+        let (start, end) = (spans.iter().map(|s| s.0).min(), spans.iter().map(|s| s.1).max());
+        Ok(start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start))
     }
 }
 
