@@ -16,7 +16,7 @@ fn clean(name: &str, config: Config) {
 
 /// Few images a crash point, so that every one is reached; crashes in recovery, too.
 fn explore(name: &str) {
-    for seed in 1..7 {
+    for seed in 1..5 {
         clean(name, Config::seeded(seed).budget(4_000).point_budget(60).nested_budget(24));
     }
     clean(name, Config::seeded(7).budget(8_000).point_budget(600).depth(1));

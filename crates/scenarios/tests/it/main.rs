@@ -46,7 +46,7 @@ macro_rules! scenarios {
 
             #[test]
             fn words() {
-                for seed in 1..4 {
+                for seed in 1..3 {
                     clean(named(), &config(seed));
                 }
             }
