@@ -47,6 +47,8 @@ struct Committed {
     frees: usize,
     /// Its record carries a seal over the data: should it come up again after its objects changed, the seal tells.
     sealed: bool,
+    /// Its record carries short ranges.
+    short: bool,
 }
 
 /// What a transaction leaves behind when it commits.
@@ -211,6 +213,7 @@ impl Log {
             intents: parts.intents.len(),
             frees: parts.frees.len(),
             sealed: parts.sealed,
+            short: parts.ranges.iter().any(record::is_short),
         });
     }
 
@@ -353,7 +356,9 @@ impl Log {
                 end += c.words;
                 at < end
             });
-            match entry.map(|entry| (entry < self.stable, self.queue[entry].sealed)) {
+            // A seal that fails says that the backup is right, and an unretired record before it that carries bytes would make it wrong.
+            let carries = self.queue.iter().any(|c| c.short);
+            match entry.map(|entry| (entry < self.stable, self.queue[entry].sealed && !carries)) {
                 Some((true, true)) => {}
                 Some((false, true)) => self.stabilise(core)?,
                 _ => {
