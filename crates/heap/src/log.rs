@@ -247,6 +247,9 @@ impl Log {
     /// Copies what was committed to the backup, and carries its intents out.
     #[track_caller]
     pub(crate) fn copy(&mut self, core: &Core) -> Result<()> {
+        if !core.sabotage.skips(Step::DoubtStays) {
+            core.pool.check_usable()?; // the last entry's own drain may have failed: then nobody knows whether it was committed
+        }
         let here = thread_number();
         if self.copied > self.stable && self.copied_by != here {
             // Another thread's copies: our drain does not cover them.

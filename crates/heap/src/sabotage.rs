@@ -34,6 +34,8 @@ pub enum Step {
     SettleRetires,
     /// Retirement is persistent in two places.
     RetireTwice,
+    /// Nobody settles what a failed drain left in doubt.
+    DoubtStays,
     /// The backup follows behind the commit's barrier.
     CopyLate,
     /// Intents are carried out behind the commit's barrier.

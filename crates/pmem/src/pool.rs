@@ -232,6 +232,15 @@ impl Pool {
         self.inner.mapping.drain(Location::caller())
     }
 
+    /// An error if nothing may be changed any more. Who writes for others, whose drain may have failed, asks first: what did not become
+    /// persistent must not be built upon.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] once a drain has failed, [`Error::Forked`], [`Error::ReadOnly`].
+    pub fn check_usable(&self) -> Result<()> {
+        self.inner.mapping.check_usable()
+    }
+
     /// Flushes the lines of the set, once each, and empties it. Best right before a drain.
     ///
     /// # Errors

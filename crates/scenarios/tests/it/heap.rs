@@ -290,6 +290,26 @@ fn an_abort_goes_back_to_what_the_last_record_carries() {
     shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::AbortCopies), &shallow());
 }
 
+/// The drain of a commit fails; another thread wants what the same slot committed before, and settles it.
+#[test]
+fn what_a_failed_drain_left_in_doubt_is_not_settled() {
+    let ops = vec![
+        (0, Op::commit(vec![w(0)])),
+        (0, Op::commit(vec![w(3)])),
+        (1, Op::commit(vec![w(1)])),
+        (1, Op::commit(vec![w(0)])),
+    ];
+    let two = Cells::script(IN_PLACE, ops);
+    let config =
+        Config::seeded(1).budget(1_500).point_budget(20).depth(1).schedules(12).model(Model::File { sector: 512 });
+    let explore = |cells: &Cells| crash::run_failing_drains(cells.clone(), &config.clone().shrink(false), 20);
+    for report in explore(&two) {
+        assert!(report.violation().is_none(), "{report}");
+    }
+    let sabotaged = explore(&two.clone().adjust(|o| o.leave_out(Step::DoubtStays)));
+    assert!(sabotaged.iter().any(|r| r.violation().is_some()), "left out, and nobody noticed");
+}
+
 /// The second record is settled, and does not verify once its long object is written again: the first one's bytes are older than the backup's.
 #[test]
 fn carried_bytes_before_a_record_that_does_not_verify() {
