@@ -120,7 +120,7 @@ impl Measured {
             return; // none of the kind that is timed came up: nothing was measured
         }
         if let Some(counts) = batch.counts.or(counted) {
-            self.counts = add(self.counts, counts);
+            self.counts += counts;
         }
         self.ns_per_op.push(batch.time.as_nanos() as f64 / ops as f64);
         self.ops += ops;
@@ -190,15 +190,6 @@ fn calibrate(target: Duration, work: &mut Work<'_>) -> Result<u64> {
             return Ok((scaled as u64).clamp(1, BATCH_MAX));
         }
         batch *= 2;
-    }
-}
-
-fn add(a: Stats, b: Stats) -> Stats {
-    Stats {
-        flushed_lines: a.flushed_lines + b.flushed_lines,
-        drains: a.drains + b.drains,
-        nt_bytes: a.nt_bytes + b.nt_bytes,
-        syncs: a.syncs + b.syncs,
     }
 }
 

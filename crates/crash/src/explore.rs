@@ -229,6 +229,14 @@ impl<S: Scenario> Explorer<S> {
         pmem::sync::set_scheduler(scheduler);
     }
 
+    /// Runs `f`, in which crash points inside recoveries are passed over.
+    fn shallowly<R>(&self, f: impl FnOnce() -> R) -> R {
+        let was = self.shallow.swap(true, Relaxed);
+        let result = f();
+        self.shallow.store(was, Relaxed);
+        result
+    }
+
     /// Equal for checks that hold what they find against the same.
     fn promises(&self) -> u64 {
         mix_pair(self.ack.version(), Witness::key())
@@ -308,7 +316,7 @@ impl<S: Scenario> Explorer<S> {
             self.report_simplest(&mut here, nested, budget);
         }
         if clean && depth == 1 && self.config.faults > 0 {
-            self.plant_faults(&here);
+            self.shallowly(|| self.plant_faults(&here));
         }
         here.level.expected = None;
         // A second kill right behind the first finds what the first one found.

@@ -9,6 +9,7 @@
 //! | module | what it does with it |
 //! |---|---|
 //! | `heap`, `options` | [`Heap::create`], [`Heap::open`]; `begin` claims a slot |
+//! | `assemble` | what a heap is put together from; a change of policy |
 //! | `transaction`, `state` | resolves pointers, takes locks, hands references out, notes what is written |
 //! | `lock` | the lock word of a block |
 //! | `zones` | in place: marks the zone dirty before the first write into it |
@@ -45,6 +46,7 @@
 
 #![deny(unsafe_code)]
 
+mod assemble;
 mod commit;
 mod coordinator;
 mod core;

@@ -123,7 +123,7 @@ int po_tree_create(struct po *p, size_t key_bytes)
 	return rc;
 }
 
-int po_tree_get(struct po *p, const void *key, size_t key_len, void *out, size_t room, size_t *len)
+static int tree_get(struct po *p, const void *key, size_t key_len, void *out, size_t room, size_t *len)
 {
 	struct tnode *leaf;
 	size_t i;
@@ -207,7 +207,7 @@ static int put(struct po *p, const void *key, const void *value, size_t len)
 	return rc;
 }
 
-int po_tree_put(struct po *p, const void *key, size_t key_len, const void *value, size_t len)
+static int tree_put(struct po *p, const void *key, size_t key_len, const void *value, size_t len)
 {
 	if (key_len != p->root->tree_key_bytes)
 		return EINVAL;
@@ -218,7 +218,7 @@ int po_tree_put(struct po *p, const void *key, size_t key_len, const void *value
 }
 
 /* Reads the value into `out`, which has room for `len`, then writes `value`: one critical section. */
-int po_tree_rmw(struct po *p, const void *key, size_t key_len, void *out, const void *value, size_t len)
+static int tree_rmw(struct po *p, const void *key, size_t key_len, void *out, const void *value, size_t len)
 {
 	struct tnode *leaf;
 	size_t i;
@@ -235,7 +235,7 @@ int po_tree_rmw(struct po *p, const void *key, size_t key_len, void *out, const 
 	return rc;
 }
 
-int po_tree_delete(struct po *p, const void *key, size_t key_len)
+static int tree_delete(struct po *p, const void *key, size_t key_len)
 {
 	struct tnode *leaf;
 	size_t i, key_bytes = p->root->tree_key_bytes;
@@ -261,6 +261,8 @@ int po_tree_delete(struct po *p, const void *key, size_t key_len)
 	pthread_rwlock_unlock(&p->tree_lock);
 	return rc;
 }
+
+const struct kind po_tree = {tree_get, tree_put, tree_rmw, tree_delete, true};
 
 /* Up to n values from `from` on, each copied to `out`; `found` is how many there were. */
 int po_tree_scan(struct po *p, const void *from, size_t key_len, size_t n, void *out, size_t room, size_t *found)

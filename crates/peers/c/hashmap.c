@@ -79,7 +79,7 @@ int po_hash_create(struct po *p, uint64_t buckets)
 	return rc;
 }
 
-int po_hash_get(struct po *p, const void *key, size_t key_len, void *out, size_t room, size_t *len)
+static int hash_get(struct po *p, const void *key, size_t key_len, void *out, size_t room, size_t *len)
 {
 	uint64_t bucket = bucket_of(p, key, key_len);
 	pthread_rwlock_t *lock = lock_of(p, bucket);
@@ -127,7 +127,7 @@ static int put(struct po *p, uint64_t *link, const void *key, size_t key_len, co
 	return rc;
 }
 
-int po_hash_put(struct po *p, const void *key, size_t key_len, const void *value, size_t len)
+static int hash_put(struct po *p, const void *key, size_t key_len, const void *value, size_t len)
 {
 	uint64_t bucket = bucket_of(p, key, key_len);
 	pthread_rwlock_t *lock = lock_of(p, bucket);
@@ -138,7 +138,7 @@ int po_hash_put(struct po *p, const void *key, size_t key_len, const void *value
 }
 
 /* Reads the value into `out`, which has room for `len`, then writes `value`: one critical section. */
-int po_hash_rmw(struct po *p, const void *key, size_t key_len, void *out, const void *value, size_t len)
+static int hash_rmw(struct po *p, const void *key, size_t key_len, void *out, const void *value, size_t len)
 {
 	uint64_t bucket = bucket_of(p, key, key_len);
 	pthread_rwlock_t *lock = lock_of(p, bucket);
@@ -154,7 +154,7 @@ int po_hash_rmw(struct po *p, const void *key, size_t key_len, void *out, const 
 	return rc;
 }
 
-int po_hash_delete(struct po *p, const void *key, size_t key_len)
+static int hash_delete(struct po *p, const void *key, size_t key_len)
 {
 	uint64_t bucket = bucket_of(p, key, key_len);
 	pthread_rwlock_t *lock = lock_of(p, bucket);
@@ -174,3 +174,5 @@ int po_hash_delete(struct po *p, const void *key, size_t key_len)
 	pthread_rwlock_unlock(lock);
 	return rc;
 }
+
+const struct kind po_hash = {hash_get, hash_put, hash_rmw, hash_delete, false};

@@ -4,6 +4,7 @@
 
 #include <libpmemobj.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -63,17 +64,19 @@ int po_overwrite(struct po *p, const uint64_t *objects, size_t n, const void *da
 int po_push(struct po *p, size_t list, const void *data, size_t bytes);
 int po_pop(struct po *p, size_t list);
 
-int po_hash_create(struct po *p, uint64_t buckets);
-int po_hash_get(struct po *p, const void *key, size_t key_len, void *out, size_t room, size_t *len);
-int po_hash_put(struct po *p, const void *key, size_t key_len, const void *value, size_t len);
-int po_hash_rmw(struct po *p, const void *key, size_t key_len, void *out, const void *value, size_t len);
-int po_hash_delete(struct po *p, const void *key, size_t key_len);
+/* One structure's functions. */
+struct kind {
+	int (*get)(struct po *p, const void *key, size_t key_len, void *out, size_t room, size_t *len);
+	int (*put)(struct po *p, const void *key, size_t key_len, const void *value, size_t len);
+	int (*rmw)(struct po *p, const void *key, size_t key_len, void *out, const void *value, size_t len);
+	int (*delete)(struct po *p, const void *key, size_t key_len);
+	bool ordered;
+};
 
+extern const struct kind po_hash, po_tree;
+
+int po_hash_create(struct po *p, uint64_t buckets);
 int po_tree_create(struct po *p, size_t key_bytes);
-int po_tree_get(struct po *p, const void *key, size_t key_len, void *out, size_t room, size_t *len);
-int po_tree_put(struct po *p, const void *key, size_t key_len, const void *value, size_t len);
-int po_tree_rmw(struct po *p, const void *key, size_t key_len, void *out, const void *value, size_t len);
-int po_tree_delete(struct po *p, const void *key, size_t key_len);
 int po_tree_scan(struct po *p, const void *from, size_t key_len, size_t n, void *out, size_t room, size_t *found);
 
 #endif

@@ -18,6 +18,17 @@ type Put = unsafe extern "C" fn(*mut Po, *const c_void, usize, *const c_void, us
 type Rmw = unsafe extern "C" fn(*mut Po, *const c_void, usize, *mut c_void, *const c_void, usize) -> c_int;
 type Delete = unsafe extern "C" fn(*mut Po, *const c_void, usize) -> c_int;
 
+/// One structure's functions: `struct kind` of peer.h.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Kind {
+    get: Get,
+    put: Put,
+    rmw: Rmw,
+    delete: Delete,
+    ordered: bool,
+}
+
 unsafe extern "C" {
     fn po_create(path: *const c_char, bytes: usize, out: *mut *mut Po) -> c_int;
     fn po_open(path: *const c_char, out: *mut *mut Po) -> c_int;
@@ -40,42 +51,9 @@ unsafe extern "C" {
         room: usize,
         found: *mut usize,
     ) -> c_int;
-    fn po_hash_get(
-        po: *mut Po,
-        key: *const c_void,
-        len: usize,
-        out: *mut c_void,
-        room: usize,
-        got: *mut usize,
-    ) -> c_int;
-    fn po_hash_put(po: *mut Po, key: *const c_void, key_len: usize, value: *const c_void, len: usize) -> c_int;
-    fn po_hash_rmw(
-        po: *mut Po,
-        key: *const c_void,
-        key_len: usize,
-        out: *mut c_void,
-        value: *const c_void,
-        len: usize,
-    ) -> c_int;
-    fn po_hash_delete(po: *mut Po, key: *const c_void, key_len: usize) -> c_int;
-    fn po_tree_get(
-        po: *mut Po,
-        key: *const c_void,
-        len: usize,
-        out: *mut c_void,
-        room: usize,
-        got: *mut usize,
-    ) -> c_int;
-    fn po_tree_put(po: *mut Po, key: *const c_void, key_len: usize, value: *const c_void, len: usize) -> c_int;
-    fn po_tree_rmw(
-        po: *mut Po,
-        key: *const c_void,
-        key_len: usize,
-        out: *mut c_void,
-        value: *const c_void,
-        len: usize,
-    ) -> c_int;
-    fn po_tree_delete(po: *mut Po, key: *const c_void, key_len: usize) -> c_int;
+    // Constant on the C side.
+    safe static po_hash: Kind;
+    safe static po_tree: Kind;
 }
 
 /// An open pool, without what is in it.
@@ -203,20 +181,6 @@ impl List {
 /// Bytes of a list node that are the link.
 const LINK: usize = 8;
 
-/// One structure's functions.
-#[derive(Clone, Copy)]
-pub struct Kind {
-    get: Get,
-    put: Put,
-    rmw: Rmw,
-    delete: Delete,
-    ordered: bool,
-}
-
-const HASH: Kind =
-    Kind { get: po_hash_get, put: po_hash_put, rmw: po_hash_rmw, delete: po_hash_delete, ordered: false };
-const TREE: Kind = Kind { get: po_tree_get, put: po_tree_put, rmw: po_tree_rmw, delete: po_tree_delete, ordered: true };
-
 /// Keys and values; may be used from all threads at once.
 #[derive(Clone)]
 pub struct Map {
@@ -229,13 +193,13 @@ impl Map {
     pub(crate) fn make_hash(handle: &Arc<Handle>, buckets: u64) -> Result<Self> {
         // SAFETY: the C side refuses a second one.
         check(unsafe { po_hash_create(handle.0.as_ptr(), buckets) })?;
-        Ok(Self { handle: handle.clone(), kind: HASH })
+        Ok(Self { handle: handle.clone(), kind: po_hash })
     }
 
     pub(crate) fn make_tree(handle: &Arc<Handle>, key_bytes: usize) -> Result<Self> {
         // SAFETY: the C side refuses a second one.
         check(unsafe { po_tree_create(handle.0.as_ptr(), key_bytes) })?;
-        Ok(Self { handle: handle.clone(), kind: TREE })
+        Ok(Self { handle: handle.clone(), kind: po_tree })
     }
 
     /// True if it can [`scan`](Self::scan).

@@ -65,6 +65,7 @@ mod persist;
 mod pool;
 mod ptr;
 mod ring;
+mod ring_record;
 mod ring_recovery;
 pub mod sabotage;
 mod sealed;
@@ -90,7 +91,8 @@ pub use persist::{Layout, Persist, bytes_of, bytes_of_mut, from_bytes, view, vie
 pub use pmem_derive::Persist;
 pub use pool::{Pool, PoolInfo};
 pub use ptr::{OFFSET_MAX, PPtr};
-pub use ring::{Appended, PAYLOAD_MAX, Position, RECORD_HEADER, RING_MIN, Ring};
+pub use ring::{RING_MIN, Ring};
+pub use ring_record::{Appended, PAYLOAD_MAX, Position, RECORD_HEADER};
 pub use ring_recovery::{Recovered, RingRecord, Tail};
 pub use sealed::SEALED_HEADER;
 pub use stats::Stats;

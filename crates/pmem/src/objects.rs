@@ -8,10 +8,16 @@
 //! All records are in one ring and applied in its order, under one lock. Engines with more ambition bring slots of their own, and use
 //! [`Allocator`] and [`Ring`] the same way.
 
+mod action;
+mod reserved;
+mod session;
+
 use std::sync::atomic::Ordering::Release;
 
+use action::{ALLOC, FREE, Logged, ROOT, SET, decode, logged_intent};
+
 use crate::Persist;
-use crate::alloc::{Allocator, Block, HeapOptions, HeapUsage, Intent};
+use crate::alloc::{Allocator, HeapOptions, HeapUsage};
 use crate::area::Area;
 use crate::cpu::LINE;
 use crate::directory::RegionKind;
@@ -19,70 +25,22 @@ use crate::error::{Error, Result};
 use crate::flush::FlushSet;
 use crate::hash::SealKey;
 use crate::mapping::Mapping;
-use crate::persist::{bytes_of, from_bytes, view};
+use crate::persist::bytes_of;
 use crate::pool::Pool;
-use crate::ptr::PPtr;
-use crate::ring::{Position, Ring};
+use crate::ring::Ring;
+use crate::ring_record::Position;
 use crate::ring_recovery::{RingRecord, Tail};
 use crate::sim::here;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
+
+pub use action::Action;
+pub use reserved::Reserved;
+pub use session::Session;
 
 const REGION: &str = "objects";
 const HEAP: &str = "objects.heap";
 /// Most actions in one publication.
 pub const ACTIONS_MAX: usize = 1024;
-
-/// One step of a publication.
-///
-/// ```
-/// # fn main() -> pmem::Result<()> {
-/// # use pmem::{Action, Objects, ObjectsOptions, PPtr};
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
-/// # let objects = Objects::create(&pool, ObjectsOptions { heap_bytes: 256 << 10, ..ObjectsOptions::default() })?;
-/// let node = objects.reserve_value(&[1u64, 2])?;
-/// let ptr: PPtr<[u64; 2]> = node.ptr();
-/// let mut session = objects.lock();
-/// session.publish(&mut [Action::Alloc(node), Action::root(ptr)])?;
-/// session.publish(&mut [Action::Set(ptr.cast(), 5)])?; // the first word
-/// assert_eq!(session.get(ptr)?, &[5, 2]);
-/// session.publish(&mut [Action::Free(ptr.cast()), Action::root(PPtr::<[u64; 2]>::NULL)])?;
-/// assert!(session.get(ptr).is_err());
-/// # Ok(()) }
-/// ```
-#[derive(Debug)]
-pub enum Action<'a> {
-    /// The reserved block becomes live, with its present contents.
-    Alloc(Reserved<'a>),
-    /// The block becomes free.
-    Free(PPtr<()>),
-    /// The word, inside a published block, gets this value.
-    Set(PPtr<u64>, u64),
-    /// The root becomes this object, whose type has this layout hash; see [`Action::root`].
-    Root(PPtr<()>, u64),
-}
-
-impl Action<'_> {
-    /// The root becomes the object at `ptr`.
-    pub fn root<T: Persist>(ptr: PPtr<T>) -> Self {
-        Self::Root(ptr.cast(), const { T::LAYOUT.hash })
-    }
-}
-
-/// An action as logged.
-#[repr(C)]
-#[derive(Clone, Copy, Persist)]
-struct Logged {
-    kind: u64,
-    a: u64,
-    b: u64,
-    c: u64,
-}
-
-const ALLOC: u64 = 1;
-const FREE: u64 = 2;
-const SET: u64 = 3;
-const ROOT: u64 = 4;
 
 /// The root as stored: one line, changed by publications only.
 #[repr(C)]
@@ -419,279 +377,5 @@ impl ObjectHeap<'_> {
     /// As there.
     pub fn trim(&self) -> Result<u64> {
         self.0.trim()
-    }
-}
-
-fn decode(payload: &[u8], offset: u64) -> Result<Vec<Logged>> {
-    let size = size_of::<Logged>();
-    let damaged = Error::Damaged {
-        what: "publication length",
-        offset,
-        found: payload.len() as u64,
-        expected: payload.len().next_multiple_of(size) as u64,
-    };
-    if !payload.len().is_multiple_of(size) {
-        return Err(damaged);
-    }
-    Ok(payload.chunks_exact(size).filter_map(from_bytes::<Logged>).collect())
-}
-
-fn logged(kind: u64, intent: &Intent, len: u64) -> Logged {
-    let bytes = bytes_of(intent);
-    let word = |at: usize| from_bytes::<u64>(&bytes[at..at + 8]).unwrap_or(0);
-    Logged { kind, a: word(0), b: word(8), c: len }
-}
-
-fn logged_intent(action: &Logged) -> Result<Intent> {
-    let intent = from_bytes::<Intent>(&bytes_of(action)[8..24]);
-    match intent {
-        Some(intent) if intent.is_alloc() == (action.kind == ALLOC) => Ok(intent),
-        _ => Err(Error::Damaged { what: "logged intent", offset: action.a, found: action.kind, expected: ALLOC }),
-    }
-}
-
-/// A block taken from the heap and not yet published: the caller's alone. Dropping it gives it back; forgetting it keeps it from others until
-/// the next open, and makes [`Objects::close`] say so.
-///
-/// ```
-/// # fn main() -> pmem::Result<()> {
-/// # use pmem::{Action, Objects, ObjectsOptions, PPtr};
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
-/// # let objects = Objects::create(&pool, ObjectsOptions { heap_bytes: 256 << 10, ..ObjectsOptions::default() })?;
-/// let mut text = objects.reserve(5, 1)?;
-/// text.bytes_mut()?.copy_from_slice(b"hello");
-/// let ptr = text.ptr::<u8>();
-/// assert!(objects.lock().bytes(ptr, 5).is_err()); // not published
-/// drop(text); // given back
-/// # Ok(()) }
-/// ```
-pub struct Reserved<'a> {
-    objects: &'a Objects,
-    block: Option<Block>,
-    len: u64,
-}
-
-impl Reserved<'_> {
-    fn block(&self) -> Result<&Block> {
-        self.block.as_ref().ok_or(Error::BadPointer { ptr: 0, why: "published already" })
-    }
-
-    /// The pointer to it, for links from other objects.
-    pub fn ptr<T: ?Sized>(&self) -> PPtr<T> {
-        self.block.map_or(PPtr::NULL, |b| b.ptr(&self.objects.pool))
-    }
-
-    /// Its bytes, to be filled: as many as were asked for.
-    ///
-    /// # Errors
-    /// [`Error::Forked`].
-    pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
-        let base = self.objects.mapping().access(self.block()?.offset(), self.len, true)?;
-        // SAFETY: in bounds. The block is reserved by this value alone, which `&mut self` borrows; a session hands out published
-        // blocks only, and this one is not until the reservation is consumed.
-        Ok(unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), self.len as usize) })
-    }
-}
-
-impl std::fmt::Debug for Reserved<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Reserved({:?}, {} bytes)", self.ptr::<()>(), self.len)
-    }
-}
-
-impl Drop for Reserved<'_> {
-    fn drop(&mut self) {
-        if let Some(block) = self.block.take() {
-            // Cannot fail for a block that is reserved; if it did, the block would stay taken until the next open.
-            let _ = self.objects.heap.cancel(block);
-        }
-    }
-}
-
-/// Exclusive access to the published objects.
-///
-/// ```
-/// # fn main() -> pmem::Result<()> {
-/// # use pmem::{Action, Objects, ObjectsOptions, PPtr};
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
-/// # let objects = Objects::create(&pool, ObjectsOptions { heap_bytes: 256 << 10, ..ObjectsOptions::default() })?;
-/// let text = objects.reserve_value(b"hello")?;
-/// let ptr = text.ptr::<[u8; 5]>();
-/// let mut session = objects.lock();
-/// session.publish(&mut [Action::Alloc(text), Action::root(ptr)])?;
-/// assert_eq!(session.bytes(ptr.cast(), 5)?, b"hello");
-/// assert_eq!(session.root::<[u8; 5]>()?, ptr);
-/// assert!(session.root::<u64>().is_err()); // of another type
-/// # Ok(()) }
-/// ```
-pub struct Session<'a> {
-    objects: &'a Objects,
-    log: MutexGuard<'a, Log>,
-}
-
-impl Session<'_> {
-    /// The published block in which `len` bytes at `ptr` lie.
-    #[inline]
-    fn published<T: ?Sized>(&self, ptr: PPtr<T>, len: u64) -> Result<Block> {
-        let block = self.objects.heap.resolve(ptr, len)?;
-        if !self.objects.heap.is_published(&block)? {
-            return Err(Error::BadPointer { ptr: ptr.raw(), why: "reserved, not published" });
-        }
-        Ok(block)
-    }
-
-    /// `len` bytes at `ptr`, inside one published block.
-    ///
-    /// # Errors
-    /// [`Error::BadPointer`] for anything else.
-    #[inline]
-    pub fn bytes(&self, ptr: PPtr<u8>, len: u64) -> Result<&[u8]> {
-        self.published(ptr, len)?;
-        let base = self.objects.mapping().access(ptr.offset(), len, false)?;
-        // SAFETY: in bounds of one published block. Those change by `publish` only, which needs `&mut` of the one session there is.
-        Ok(unsafe { std::slice::from_raw_parts(base.as_ptr(), len as usize) })
-    }
-
-    /// The object at `ptr`.
-    ///
-    /// # Errors
-    /// [`Error::BadPointer`] unless a whole `T` lies there in one published block; [`Error::Unaligned`].
-    #[inline]
-    pub fn get<T: Persist>(&self, ptr: PPtr<T>) -> Result<&T> {
-        const { T::LAYOUT };
-        let bytes = self.bytes(ptr.cast(), size_of::<T>() as u64)?;
-        view(bytes).ok_or_else(|| Error::Unaligned { offset: ptr.offset(), align: align_of::<T>() as u64 })
-    }
-
-    /// The root object, null if none was set.
-    ///
-    /// # Errors
-    /// [`Error::WrongLayout`] if it is of another type; [`Error::Damaged`].
-    pub fn root<T: Persist>(&self) -> Result<PPtr<T>> {
-        let root: Root = *self.log.root.get(0)?;
-        let check = self.log.root_key.seal(&bytes_of(&root)[..16]);
-        if root.check != check {
-            let offset = self.log.root.offset();
-            return Err(Error::Damaged { what: "root pointer", offset, found: root.check, expected: check });
-        }
-        if root.ptr == 0 && root.layout == 0 {
-            return Ok(PPtr::NULL);
-        }
-        if root.layout != const { T::LAYOUT.hash } {
-            return Err(Error::WrongLayout {
-                what: "root type",
-                found: format!("{:016x}", root.layout),
-                expected: format!("{} ({:016x})", std::any::type_name::<T>(), T::LAYOUT.hash),
-            });
-        }
-        Ok(PPtr::from_raw(root.ptr))
-    }
-
-    /// Carries these actions out as a whole, durably: one barrier. After an error nothing has changed, except after a failed
-    /// sync, when only the next open tells.
-    ///
-    /// # Errors
-    /// [`Error::BadPointer`], [`Error::DoubleFree`]; [`Error::Limit`] for too many actions; those of a drain.
-    pub fn publish(&mut self, actions: &mut [Action<'_>]) -> Result<()> {
-        if actions.len() > ACTIONS_MAX {
-            let (found, max) = (actions.len() as u64, ACTIONS_MAX as u64);
-            return Err(Error::Limit { what: "actions in a publication", found, min: 0, max });
-        }
-        let mut freed = Vec::new();
-        let prepared = self.prepare(actions, &mut freed).and_then(|()| self.append(actions));
-        let end = match prepared {
-            Ok(end) => end,
-            Err(e) => {
-                for block in &freed {
-                    self.objects.heap.cancel_free(block)?;
-                }
-                return Err(e);
-            }
-        };
-        self.objects.pool.flush_set(&mut self.log.lines)?;
-        let persisted = self.objects.pool.drain()?; // the one barrier
-        self.log.ring.forced(&persisted);
-        if let Some(applied) = self.log.applied.replace(end) {
-            self.log.ring.retire(applied); // flushed before this drain
-        }
-        let encoded = std::mem::take(&mut self.log.scratch);
-        for action in encoded.chunks_exact(size_of::<Logged>()).filter_map(from_bytes::<Logged>) {
-            self.objects.carry_out(&mut self.log, &action)?;
-        }
-        self.log.scratch = encoded;
-        for action in actions {
-            if let Action::Alloc(reserved) = action {
-                reserved.block = None; // published: dropping it gives nothing back
-            }
-        }
-        // In this ring's order a later record may reuse the block at once.
-        freed.into_iter().try_for_each(|block| self.objects.heap.release(block))
-    }
-
-    /// Checks every action and encodes it; takes freed blocks out of use.
-    fn prepare(&mut self, actions: &[Action<'_>], freed: &mut Vec<Block>) -> Result<()> {
-        let mut encoded = std::mem::take(&mut self.log.scratch);
-        encoded.clear();
-        for action in actions {
-            let logged = match action {
-                Action::Alloc(reserved) => {
-                    if !std::ptr::eq(reserved.objects, self.objects) {
-                        return Err(Error::BadPointer { ptr: reserved.ptr::<()>().raw(), why: "reserved elsewhere" });
-                    }
-                    logged(ALLOC, &Intent::alloc(reserved.block()?), reserved.len)
-                }
-                Action::Free(ptr) => {
-                    let block = self.published(*ptr, 0)?;
-                    if block.offset() != ptr.offset() {
-                        return Err(Error::BadPointer { ptr: ptr.raw(), why: "not the start of its block" });
-                    }
-                    self.objects.heap.begin_free(&block)?;
-                    freed.push(block);
-                    logged(FREE, &Intent::free(&block), 0)
-                }
-                Action::Set(ptr, value) => {
-                    self.published(*ptr, 8)?;
-                    if ptr.offset() % 8 != 0 {
-                        return Err(Error::Unaligned { offset: ptr.offset(), align: 8 });
-                    }
-                    Logged { kind: SET, a: ptr.offset(), b: *value, c: 0 }
-                }
-                Action::Root(ptr, layout) => Logged { kind: ROOT, a: ptr.raw(), b: *layout, c: 0 },
-            };
-            encoded.extend_from_slice(bytes_of(&logged));
-        }
-        self.log.scratch = encoded;
-        Ok(())
-    }
-
-    /// Flushes new blocks and the record; makes room in the ring if it must.
-    fn append(&mut self, actions: &[Action<'_>]) -> Result<Position> {
-        let (objects, log) = (self.objects, &mut *self.log);
-        let mut contents: Vec<&[u8]> = Vec::new();
-        for action in actions {
-            if let Action::Alloc(reserved) = action {
-                let (offset, len) = (reserved.block()?.offset(), reserved.len);
-                let base = objects.mapping().access(offset, len, false)?;
-                // SAFETY: in bounds; the reservation, borrowed here, is its only user.
-                contents.push(unsafe { std::slice::from_raw_parts(base.as_ptr(), len as usize) });
-                objects.mapping().flush(offset, len, here())?;
-            }
-        }
-        let append = |ring: &mut Ring| ring.append_sealing(&[&log.scratch], contents.iter().copied());
-        let appended = match append(&mut log.ring) {
-            Err(Error::RingFull { .. }) => {
-                objects.pool.flush_set(&mut log.lines)?;
-                let persisted = objects.pool.drain()?;
-                log.ring.forced(&persisted);
-                if let Some(applied) = log.applied.take() {
-                    log.ring.retire(applied);
-                }
-                append(&mut log.ring)?
-            }
-            other => other?,
-        };
-        Ok(appended.end)
     }
 }

@@ -24,39 +24,14 @@ use crate::cpu::LINE;
 use crate::error::{Error, Result};
 use crate::flush::{Moment, Persisted};
 use crate::hash::SealKey;
-use crate::persist::{bytes_of, from_bytes};
+use crate::persist::bytes_of;
+use crate::ring_record::{
+    Appended, KIND_DATA, KIND_OUTSIDE, KIND_SKIP, PAYLOAD_MAX, Position, RECORD_HEADER, RecordHeader, space,
+};
 use crate::ring_recovery::{Recovered, Tail, recover};
 use crate::sim::here;
 use crate::two_slot::TwoSlot;
 
-/// A place in the history of a ring: bytes since it was made.
-///
-/// ```
-/// # fn main() -> pmem::Result<()> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
-/// let mut ring = pmem::Ring::create(pool.add_region("ring", 4096)?.into_area()?)?;
-/// let appended = ring.append(&[b"debit"])?;
-/// assert_eq!((appended.position.get(), appended.end.get()), (0, 64));
-/// assert!(ring.durable() < appended.end);
-/// ring.force()?;
-/// assert_eq!(ring.durable(), appended.end);
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position(pub(crate) u64);
-
-impl Position {
-    /// The bytes.
-    pub fn get(self) -> u64 {
-        self.0
-    }
-}
-
-/// Bytes before a record's payload.
-pub const RECORD_HEADER: u64 = 32;
-/// Longest payload of a record.
-pub const PAYLOAD_MAX: u64 = (1 << 28) - 1 - 8;
 /// Smallest ring: room for the mark and a few lines.
 pub const RING_MIN: u64 = MARK_BYTES + 4 * LINE;
 const RING_MAX: u64 = 1 << 34;
@@ -70,59 +45,6 @@ pub(crate) struct Mark {
     /// Records from there on have at least this epoch. Without it a whole record behind a torn one would come back once the torn one's
     /// place was written again *and retired*: nothing before it would then tell that it does not belong there.
     pub(crate) epoch: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Persist)]
-pub(crate) struct RecordHeader {
-    pub(crate) seal: u64,
-    pub(crate) position: u64,
-    pub(crate) epoch: u32,
-    pub(crate) kind_len: u32,
-    pub(crate) durable_back: u32,
-    pub(crate) retired_back: u32,
-}
-
-const _: () = assert!(size_of::<RecordHeader>() as u64 == RECORD_HEADER);
-
-/// Payload only.
-pub(crate) const KIND_DATA: u32 = 1;
-/// The payload starts with a seal over ranges outside of the ring.
-pub(crate) const KIND_OUTSIDE: u32 = 2;
-/// Nothing up to the end of the lap.
-pub(crate) const KIND_SKIP: u32 = 3;
-
-impl RecordHeader {
-    pub(crate) fn kind(&self) -> u32 {
-        self.kind_len >> 28
-    }
-
-    /// Payload bytes, the outside seal included.
-    pub(crate) fn len(&self) -> u64 {
-        u64::from(self.kind_len & ((1 << 28) - 1))
-    }
-
-    /// Bytes the record takes in the ring.
-    pub(crate) fn space(&self, capacity: u64) -> u64 {
-        match self.kind() {
-            KIND_SKIP => capacity - self.position % capacity,
-            _ => space(self.len()),
-        }
-    }
-
-    /// Everything below was persistent when this was written.
-    pub(crate) fn durable(&self) -> u64 {
-        self.position.saturating_sub(u64::from(self.durable_back) * LINE)
-    }
-
-    /// Everything below was retired when this was written.
-    pub(crate) fn retired(&self) -> u64 {
-        self.position.saturating_sub(u64::from(self.retired_back) * LINE)
-    }
-}
-
-const fn space(len: u64) -> u64 {
-    (RECORD_HEADER + len).next_multiple_of(LINE)
 }
 
 /// A ring open for appending. One writer: `&mut self`.
@@ -159,30 +81,6 @@ pub struct Ring {
     /// When the last record was flushed.
     appended: Option<Moment>,
     scratch: Vec<u8>,
-}
-
-/// A record just appended: flushed, not yet forced.
-///
-/// ```
-/// # fn main() -> pmem::Result<()> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
-/// let mut ring = pmem::Ring::create(pool.add_region("ring", 4096)?.into_area()?)?;
-/// let appended = ring.append(&[b"debit"])?;
-/// let persisted = pool.drain()?; // for other things too
-/// assert!(appended.moment.is_covered_by(&persisted));
-/// ring.forced(&persisted);
-/// ring.retire(appended.end);
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct Appended {
-    /// Where it starts.
-    pub position: Position,
-    /// Where the next one starts: retire this to retire the record.
-    pub end: Position,
-    /// Persistent after a drain that covers this.
-    pub moment: Moment,
 }
 
 impl Ring {
@@ -503,10 +401,4 @@ impl Ring {
     pub fn payload(&self, record: &crate::RingRecord) -> Result<&[u8]> {
         self.area.bytes(record.payload_at, record.payload_len)
     }
-}
-
-/// Reads a header at `at`, whatever it holds.
-pub(crate) fn header_at(area: &Area, at: u64) -> Result<RecordHeader> {
-    let bytes = area.bytes(at, RECORD_HEADER as usize)?;
-    from_bytes(bytes).ok_or(Error::OutOfBounds { at, end: at + RECORD_HEADER, len: area.len() })
 }

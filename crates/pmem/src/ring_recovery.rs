@@ -4,7 +4,8 @@ use crate::area::Area;
 use crate::cpu::LINE;
 use crate::error::{Error, Result};
 use crate::hash::SealKey;
-use crate::ring::{KIND_DATA, KIND_OUTSIDE, KIND_SKIP, Mark, Position, RECORD_HEADER, RecordHeader, header_at};
+use crate::ring::Mark;
+use crate::ring_record::{KIND_DATA, KIND_OUTSIDE, KIND_SKIP, Position, RECORD_HEADER, RecordHeader, header_at};
 use crate::two_slot::Twin;
 
 /// A whole record found in a ring.

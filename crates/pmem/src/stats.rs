@@ -41,15 +41,27 @@ impl Stats {
     }
 }
 
+impl Stats {
+    fn with(self, other: Stats, f: impl Fn(u64, u64) -> u64) -> Stats {
+        Stats {
+            flushed_lines: f(self.flushed_lines, other.flushed_lines),
+            drains: f(self.drains, other.drains),
+            nt_bytes: f(self.nt_bytes, other.nt_bytes),
+            syncs: f(self.syncs, other.syncs),
+        }
+    }
+}
+
+impl std::ops::AddAssign for Stats {
+    fn add_assign(&mut self, other: Stats) {
+        *self = self.with(other, |a, b| a + b);
+    }
+}
+
 impl std::ops::Sub for Stats {
     type Output = Stats;
     fn sub(self, earlier: Stats) -> Stats {
-        Stats {
-            flushed_lines: self.flushed_lines - earlier.flushed_lines,
-            drains: self.drains - earlier.drains,
-            nt_bytes: self.nt_bytes - earlier.nt_bytes,
-            syncs: self.syncs - earlier.syncs,
-        }
+        self.with(earlier, |a, b| a - b)
     }
 }
 

@@ -126,7 +126,7 @@ fn phases<'c, 'env, S: Stack + 'env>(
                     if timed != Timed::Pair {
                         result.samples.extend(samples); // a pair has no latency of its own
                     }
-                    counts = sum(counts, stats() - before);
+                    counts += stats() - before;
                 }
             }
             left -= now;
@@ -136,15 +136,6 @@ fn phases<'c, 'env, S: Stack + 'env>(
         result.time = result.time.max(Duration::from_nanos(1));
         Ok(result)
     })
-}
-
-fn sum(a: Stats, b: Stats) -> Stats {
-    Stats {
-        flushed_lines: a.flushed_lines + b.flushed_lines,
-        drains: a.drains + b.drains,
-        nt_bytes: a.nt_bytes + b.nt_bytes,
-        syncs: a.syncs + b.syncs,
-    }
 }
 
 /// One thread.

@@ -1,7 +1,6 @@
 //! From an image that fails to a finding that can be understood: the fewest lost words, the fewest crashes, the place.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Explorer, Here};
 use crate::decide::Policy;
@@ -20,23 +19,23 @@ impl<S: Scenario> Explorer<S> {
         let choices = here.child.choices();
         let mut kept: BTreeMap<u32, u32> =
             choices.iter().filter(|c| c.option != c.newest).map(|c| (c.unit, c.option)).collect();
-        let was = self.shallow.swap(true, Relaxed);
-        let mut violation = found.clone();
-        for unit in kept.keys().copied().take(MINIMISE_MAX).collect::<Vec<_>>() {
-            let mut fewer = kept.clone();
-            fewer.remove(&unit);
-            here.level.stable.clear();
-            if let Err(again) = self.leaf(here, Policy::Fixed(fewer.clone())) {
-                (kept, violation) = (fewer, again);
+        self.shallowly(|| {
+            let mut violation = found.clone();
+            for unit in kept.keys().copied().take(MINIMISE_MAX).collect::<Vec<_>>() {
+                let mut fewer = kept.clone();
+                fewer.remove(&unit);
+                here.level.stable.clear();
+                if let Err(again) = self.leaf(here, Policy::Fixed(fewer.clone())) {
+                    (kept, violation) = (fewer, again);
+                }
             }
-        }
-        here.level.stable.clear();
-        if self.leaf(here, Policy::Fixed(kept)).is_ok() {
             here.level.stable.clear();
-            violation = self.leaf(here, Policy::Script(choices)).err().unwrap_or(found);
-        }
-        self.shallow.store(was, Relaxed);
-        violation
+            if self.leaf(here, Policy::Fixed(kept)).is_ok() {
+                here.level.stable.clear();
+                violation = self.leaf(here, Policy::Script(choices)).err().unwrap_or(found);
+            }
+            violation
+        })
     }
 
     /// Adds where the power failed, and takes the finding down.
@@ -59,17 +58,18 @@ impl<S: Scenario> Explorer<S> {
 
     /// One crash is understood more easily than two: reports one of this crash point alone, if there is any, else the nested one.
     pub(super) fn report_simplest(&self, here: &mut Here<'_, S>, nested: Violation, budget: u64) {
-        let was = self.shallow.swap(true, Relaxed);
         let mut walk = Walk::new(budget, mix_pair(self.config.seed, here.number));
         let mut taken = Vec::new();
-        let mut simple = None;
-        while let Some(policy) = walk.next(&taken)
-            && simple.is_none()
-        {
-            simple = self.leaf(here, policy).err();
-            taken = here.child.choices();
-        }
-        self.shallow.store(was, Relaxed);
+        let simple = self.shallowly(|| {
+            let mut simple = None;
+            while let Some(policy) = walk.next(&taken)
+                && simple.is_none()
+            {
+                simple = self.leaf(here, policy).err();
+                taken = here.child.choices();
+            }
+            simple
+        });
         match simple {
             Some(violation) => {
                 let violation = self.minimise(here, violation);
@@ -83,7 +83,6 @@ impl<S: Scenario> Explorer<S> {
     /// tells whether what was acknowledged relies on one copy alone.)
     pub(super) fn plant_faults(&self, here: &Here<'_, S>) {
         let (child, history) = (here.child, here.history);
-        let was = self.shallow.swap(true, Relaxed);
         child.reset(Policy::New);
         child.record_reads();
         let reads = match self.recover(child, history) {
@@ -108,6 +107,5 @@ impl<S: Scenario> Explorer<S> {
                 }
             }
         }
-        self.shallow.store(was, Relaxed);
     }
 }

@@ -55,10 +55,8 @@ impl<S: Scenario> Explorer<S> {
     }
 
     fn report_simplest_kill(&self, here: &mut Here<'_, S>, nested: Violation) {
-        let was = self.shallow.swap(true, Relaxed);
         here.level.stable.clear();
-        let result = self.recover_killed(here);
-        self.shallow.store(was, Relaxed);
+        let result = self.shallowly(|| self.recover_killed(here));
         let simple = self.nested_finding.lock().take();
         match (result, simple) {
             (Err(violation), _) => self.locate(1, violation),

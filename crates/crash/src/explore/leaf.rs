@@ -94,10 +94,7 @@ impl<S: Scenario> Explorer<S> {
     /// Recovers what a recovery left.
     pub(super) fn recover_again(&self, child: &Arc<Sim>, history: &History<S::Effect>) -> Result<S::State, Violation> {
         self.tally.lock().report.stability += 1;
-        let was = self.shallow.swap(true, Relaxed);
-        let second = self.recover(child, history);
-        self.shallow.store(was, Relaxed);
-        second.map_err(|mut violation| {
+        self.shallowly(|| self.recover(child, history)).map_err(|mut violation| {
             violation.message = format!("recovering a recovered pool again: {}", violation.message);
             violation
         })

@@ -1,0 +1,152 @@
+//! The parts of a heap: made, put together, and put together anew for another policy.
+
+use std::sync::atomic::AtomicU64;
+
+use pmem::sync::{Mutex, OwnMutex};
+use pmem::{Allocator, Domain, FlushSet, Intent, Pool, Region, Ring, TwoSlot};
+use tx::{Result, Slots};
+
+use crate::core::{BACKUP, Core, Counters, ZONES, areas};
+use crate::heap::State;
+use crate::log::Log;
+use crate::options::{Options, Policy};
+use crate::raw::{self, Claim, PerSlot};
+use crate::sabotage::Step;
+use crate::space::Space;
+use crate::state::TxState;
+use crate::zones::{Active, Zones};
+
+/// What is found of a heap in a pool, or made there.
+pub(crate) struct Parts {
+    pub(crate) alloc: Allocator,
+    pub(crate) rings: Vec<Ring>,
+    pub(crate) backup: Option<(Region, Region)>,
+}
+
+/// The block that holds the root pointer, null at first. One barrier; a crash leaves it to nobody, with the rest of the heap.
+pub(crate) fn make_root(pool: &Pool, alloc: &Allocator) -> Result<u64> {
+    let block = alloc.reserve(size_of::<[u64; 2]>() as u64, 16)?;
+    // reserved just now, and named nowhere.
+    raw::bytes_mut(Claim::Reserved, pool, block.offset(), block.len())?.fill(0);
+    pool.flush(block.offset(), block.len())?;
+    let mut lines = FlushSet::default();
+    alloc.apply(&Intent::alloc(&block), &mut lines)?;
+    pool.flush_set(&mut lines)?;
+    pool.drain()?;
+    Ok(block.offset())
+}
+
+/// Regions for the backup and the zone table, large enough for main as it is.
+pub(crate) fn add_backup(pool: &Pool, alloc: &Allocator, state: &State) -> Result<(Region, Region)> {
+    let main: u64 = alloc.spaces().iter().map(|s| s.end - s.start).sum();
+    let backup = pool.add_region(BACKUP, main)?;
+    let zones = pool.add_region(ZONES, Zones::table_bytes(state.zone_bytes, backup.len()))?;
+    Ok((backup, zones))
+}
+
+pub(crate) fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &State, parts: Parts) -> Core {
+    let slots = state.slots as usize;
+    let (main, backup) = (Space::new(), Space::new());
+    main.update(parts.alloc.spaces().into_iter());
+    let of_domain = if pool.domain() == Domain::File { 256 << 20 } else { 1 << 30 };
+    let budget = options.recovery_bytes.unwrap_or(of_domain);
+    let zones = Zones::new(pool, state.zone_bytes, budget, options.sabotage);
+    if let Some((copies, table)) = &parts.backup {
+        backup.update(areas(copies));
+        zones.table.update(areas(table));
+    }
+    Core {
+        policy,
+        pool: pool.clone(),
+        alloc: parts.alloc,
+        main,
+        backup,
+        zones,
+        slots: Slots::new(slots),
+        logs: parts.rings.into_iter().map(|ring| OwnMutex::new(Log::new(ring))).collect(),
+        active: (0..slots).map(|_| Active::default()).collect(),
+        states: PerSlot::new(slots, TxState::default),
+        counters: (0..slots).map(|_| Counters::default()).collect(),
+        growing: Mutex::new(parts.backup),
+        batch: options.batch,
+        seal_max: options.seal_max,
+        root: state.root,
+        cleaned: AtomicU64::new(0),
+        trouble: Mutex::new(None),
+        extents: AtomicU64::new(0),
+        sabotage: options.sabotage,
+    }
+}
+
+/// Copies all of main to the backup. Nobody else has the heap.
+pub(crate) fn rebuild(core: &Core) -> Result<()> {
+    if core.sabotage.skips(Step::Rebuild) {
+        return Ok(());
+    }
+    for space in core.alloc.spaces() {
+        core.copy_to_backup(space.start, space.end - space.start)?;
+    }
+    core.zones.clean_new(0) // its barrier is for the copies too
+}
+
+/// Goes over to another policy. Recovered: no record of the old one is left.
+pub(crate) fn switch(
+    mut core: Core,
+    cell: &mut TwoSlot<State>,
+    state: &mut State,
+    wanted: Policy,
+    options: &Options,
+) -> Result<Core> {
+    // From here on the backup does not follow main, or not yet.
+    (state.policy, state.backup) = (wanted.code(), 0);
+    if wanted == Policy::InPlace {
+        let pool = core.pool.clone();
+        let parts = match (pool.region(BACKUP), pool.region(ZONES)) {
+            (Ok(backup), Ok(zones)) => (backup, zones),
+            _ => add_backup(&pool, &core.alloc, state)?,
+        };
+        cell.update_mirrored(state)?;
+        core = reassemble(core, options, wanted, state, Some(parts));
+        core.grow_backup()?;
+        rebuild(&core)?;
+        state.backup = 1;
+        cell.update_mirrored(state)?;
+    } else {
+        cell.update_mirrored(state)?;
+        core = reassemble(core, options, wanted, state, None);
+    }
+    Ok(core)
+}
+
+fn reassemble(core: Core, options: &Options, policy: Policy, state: &State, backup: Option<(Region, Region)>) -> Core {
+    let pool = core.pool.clone();
+    let rings = core.logs.into_iter().map(|log| log.into_inner().ring).collect();
+    assemble(&pool, options, policy, state, Parts { alloc: core.alloc, rings, backup })
+}
+
+impl Core {
+    /// Makes the backup as large as main, if main grew under another policy.
+    pub(crate) fn grow_backup(&self) -> Result<()> {
+        let mut growing = self.growing.lock();
+        if let Some((backup, zones)) = growing.as_mut() {
+            self.follow(backup, zones, self.main.len())?;
+        }
+        Ok(())
+    }
+
+    /// Makes backup and zone table large enough for `bytes` bytes of main.
+    pub(crate) fn follow(&self, backup: &mut Region, zones: &mut Region, bytes: u64) -> Result<()> {
+        if bytes > backup.len() {
+            self.pool.grow_region(backup, bytes - backup.len())?;
+            self.backup.update(areas(backup));
+        }
+        let (old, wanted) = (self.zones.capacity(), self.backup.len().div_ceil(self.zones.bytes()));
+        if wanted > old {
+            let more = Zones::table_bytes(self.zones.bytes(), (wanted - old) * self.zones.bytes());
+            self.pool.grow_region(zones, more)?;
+            self.zones.table.update(areas(zones));
+            self.zones.clean_new(old)?;
+        }
+        Ok(())
+    }
+}
