@@ -80,7 +80,7 @@ impl Moment {
 /// Lines that were stored to and are still to be flushed.
 ///
 /// Lines are collected and flushed together, right before the drain that needs them: an atomic read-modify-write behind a flush waits for
-/// it as a barrier does (70 to 100 ns here), and a line stored to twice is written back once.
+/// it as a barrier does, and a line stored to twice is written back once.
 ///
 /// ```
 /// # fn main() -> pmem::Result<()> {

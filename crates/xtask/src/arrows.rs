@@ -75,7 +75,7 @@ fn check_package(package: &Package, members: &[&str]) -> Vec<Problem> {
         return vec![Problem::new(
             name,
             "has no place in the layers",
-            "give it one in LAYERS of crates/xtask/src/arrows.rs, and in the README's picture",
+            "give it one in LAYERS of crates/xtask/src/arrows.rs, and in the picture of ARCHITECTURE.md",
         )];
     };
     let inside = package.dependencies.iter().filter(|d| d.path.is_some() && members.contains(&d.name.as_str()));
