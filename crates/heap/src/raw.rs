@@ -7,7 +7,7 @@ use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
-use pmem::{Allocator, Block, PPtr, Pool};
+use pmem::{Allocator, Block, Found, Pool};
 use tx::Result;
 
 /// A block's lock word. Kept only by what the heap owns, or borrows: it lives as long as the allocator.
@@ -23,11 +23,9 @@ impl Word {
         Ok(Self(NonNull::from(alloc.engine_word(block)?)))
     }
 
-    /// The live block at a pointer, and its word.
     #[inline]
-    pub(crate) fn resolve(alloc: &Allocator, ptr: PPtr<u8>, len: u64) -> Result<(Block, Self)> {
-        let (block, word) = alloc.resolve_word(ptr, len)?;
-        Ok((block, Self(NonNull::from(word))))
+    pub(crate) fn at(found: &Found<'_>) -> Self {
+        Self(NonNull::from(found.word()))
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use pmem::{Block, Error as PoolError, Intent, PPtr};
+use pmem::{Block, Error as PoolError, Found, Intent, PPtr};
 use tx::{Doom, Error, Isolation, Range, Result, Transaction};
 
 use crate::Heap;
@@ -12,6 +12,9 @@ use crate::options::Policy;
 use crate::raw::{self, Claim, Word};
 use crate::sabotage::Step;
 use crate::state::{Held, Set, TxState};
+
+/// Lines of an object that are asked for ahead of its lock.
+const AHEAD: u64 = 2;
 
 /// Largest alignment of a block.
 const ALIGN_MAX: u64 = 4096;
@@ -96,14 +99,8 @@ impl<'h> Tx<'h> {
 
     // ---- locks ------------------------------------------------------------------------------------------------------
 
-    /// The live block in which the bytes lie, and its lock word.
-    #[inline]
-    fn resolve(&self, ptr: PPtr<u8>, len: u64) -> Result<(Block, Word)> {
-        Word::resolve(&self.core.alloc, ptr, len)
-    }
-
-    #[inline]
-    fn lock_read(&self, set: &mut Set, block: Block, word: Word) -> Result<()> {
+    fn lock_read(&self, set: &mut Set, found: &Found<'h>) -> Result<()> {
+        let (block, word) = (found.block(), Word::at(found));
         if let Some(at) = set.find(word) {
             return if set.held[at].freed { Err(Error::Freed { offset: block.offset() }) } else { Ok(()) };
         }
@@ -111,30 +108,52 @@ impl<'h> Tx<'h> {
             return Err(self.conflict(word, &block, state));
         }
         set.push(Held { word, block, write: false, fresh: false, freed: false, rewrite: false });
-        self.check_current(&block)
+        check_current(found)
     }
 
-    /// Whoever had the block before us may have freed it between our looking and our locking.
+    /// Makes this transaction the writer of the block in which the bytes lie, and returns its place among the locks held, if there is nothing
+    /// to say.
     #[inline]
-    fn check_current(&self, block: &Block) -> Result<()> {
-        if self.core.alloc.is_current(block) { Ok(()) } else { Err(Error::Conflict { offset: block.offset() }) }
+    fn claim_at_once(&self, set: &mut Set, ptr: PPtr<u8>, len: u64) -> Option<usize> {
+        self.core.pool.prefetch(ptr.offset(), AHEAD); // as in `share_at_once`
+        let found = self.core.alloc.find_known(ptr, len)?;
+        let (block, word) = (found.block(), Word::at(&found));
+        match set.find(word) {
+            Some(at) if set.held[at].freed => None,
+            Some(at) => {
+                if !set.held[at].write {
+                    lock::try_upgrade(word.get(), self.slot).ok()?;
+                    set.held[at].write = true;
+                }
+                Some(at)
+            }
+            None => {
+                lock::try_write(word.get(), self.slot).ok()?;
+                if !found.is_current() {
+                    lock::end_write(word.get());
+                    return None;
+                }
+                set.push(Held { word, block, write: true, fresh: false, freed: false, rewrite: false });
+                Some(set.held.len() - 1)
+            }
+        }
     }
 
-    /// Makes this transaction the block's writer; returns its place among the locks held.
-    #[inline]
-    fn lock_write(&self, set: &mut Set, block: Block, word: Word, to_free: bool) -> Result<usize> {
+    /// The same, whatever is in the way.
+    fn lock_write(&self, set: &mut Set, found: &Found<'h>, to_free: bool) -> Result<usize> {
+        let (block, word) = (found.block(), Word::at(found));
         match set.find(word) {
             None => match lock::try_write(word.get(), self.slot) {
                 Ok(()) => {
                     set.push(Held { word, block, write: true, fresh: false, freed: false, rewrite: false });
-                    self.check_current(&block)?;
+                    check_current(found)?;
                     Ok(set.held.len() - 1)
                 }
-                Err(state) => self.lock_write_cold(set, block, word, state, to_free),
+                Err(state) => self.lock_write_cold(set, found, state, to_free),
             },
             Some(at) if set.held[at].freed => Err(Error::Freed { offset: block.offset() }),
             Some(at) if set.held[at].write => Ok(at),
-            Some(_) => self.lock_write_cold(set, block, word, lock::load(word.get()), to_free),
+            Some(_) => self.lock_write_cold(set, found, lock::load(word.get()), to_free),
         }
     }
 
@@ -143,11 +162,11 @@ impl<'h> Tx<'h> {
     fn lock_write_cold(
         &self,
         set: &mut Set,
-        block: Block,
-        word: Word,
+        found: &Found<'h>,
         mut seen: State,
         to_free: bool,
     ) -> Result<usize> {
+        let (block, word) = (found.block(), Word::at(found));
         let read = set.find(word);
         let ours = u32::from(read.is_some());
         loop {
@@ -181,7 +200,7 @@ impl<'h> Tx<'h> {
                         return Ok(at);
                     }
                     set.push(Held { word, block, write: true, fresh: false, freed: false, rewrite });
-                    self.check_current(&block)?;
+                    check_current(found)?;
                     return Ok(set.held.len() - 1);
                 }
                 Err(_) if rewrite => {
@@ -210,13 +229,72 @@ impl<'h> Tx<'h> {
         if own { Error::OwnConflict { offset } } else { Error::Conflict { offset } }
     }
 
+    /// Makes this transaction a reader of the block in which the bytes lie, and returns where that ends, if there is nothing to say.
+    ///
+    /// This, and [`claim_at_once`](Self::claim_at_once), are the hot path. No error stands in the way of registers (`Allocator::find_known`).
+    #[inline]
+    fn share_at_once(&self, ptr: PPtr<u8>, len: u64) -> Option<u64> {
+        // The bytes come while their lock is looked for, and taken: no load passes that.
+        self.core.pool.prefetch(ptr.offset(), AHEAD);
+        let found = self.core.alloc.find_known(ptr, len)?;
+        let (block, word) = (found.block(), Word::at(&found));
+        let set = &mut *self.state.set.borrow_mut();
+        match set.find(word) {
+            Some(at) if set.held[at].freed => return None,
+            Some(_) => {}
+            None => {
+                lock::try_read(word.get()).ok()?;
+                if !found.is_current() {
+                    lock::end_read(word.get());
+                    return None;
+                }
+                set.push(Held { word, block, write: false, fresh: false, freed: false, rewrite: false });
+            }
+        }
+        Some(block.offset() + block.len())
+    }
+
+    fn share(&self, ptr: PPtr<u8>, len: u64) -> Result<u64> {
+        if let Some(end) = self.share_at_once(ptr, len) {
+            return Ok(end);
+        }
+        let found = self.core.alloc.find(ptr, len)?;
+        self.lock_read(&mut self.state.set.borrow_mut(), &found)?;
+        Ok(found.block().offset() + found.block().len())
+    }
+
+    /// The bytes, those behind them in the block too if all are asked for; if there is nothing to say.
+    #[inline]
+    fn look_at_once(&self, ptr: PPtr<u8>, len: u64, all: bool) -> Option<&[u8]> {
+        if self.state.doomed.get() {
+            return None;
+        }
+        let end = self.share_at_once(ptr, len)?;
+        let len = if all { end - ptr.offset() } else { len };
+        // the bytes lie in one live block, whose lock this transaction holds to its end; it writes them through
+        // `&mut self` only, which the reference excludes.
+        raw::bytes(Claim::Reader, &self.core.pool, ptr.offset(), len).ok()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&self, ptr: PPtr<u8>, len: u64, all: bool) -> Result<&[u8]> {
+        self.check()?;
+        let end = self.dooming(self.share(ptr, len))?;
+        let len = if all { end - ptr.offset() } else { len };
+        // as in `look_at_once`.
+        self.dooming(raw::bytes(Claim::Reader, &self.core.pool, ptr.offset(), len))
+    }
+
     // ---- changes ----------------------------------------------------------------------------------------------------
 
     /// Locks the range and prepares for its change, all but the undo log.
     #[inline]
     fn prepare(&self, set: &mut Set, ptr: PPtr<u8>, len: u64) -> Result<usize> {
-        let (block, word) = self.resolve(ptr, len)?;
-        let at = self.lock_write(set, block, word, false)?;
+        let at = match self.claim_at_once(set, ptr, len) {
+            Some(at) => at,
+            None => self.lock_write(set, &self.core.alloc.find(ptr, len)?, false)?,
+        };
         if self.core.policy == Policy::InPlace {
             let linear = self.core.linear(ptr.offset())?;
             self.core.zones.enter(&self.core.active[self.slot], linear, len)?;
@@ -233,8 +311,17 @@ impl<'h> Tx<'h> {
         if self.core.policy == Policy::Undo && !set.held[at].fresh && len > 0 && !set.undo.has(offset, len) {
             set.undo.keep(self.core, self.slot, &[(offset, len)])?;
         }
-        set.note_write(offset, len);
         Ok(())
+    }
+
+    /// Bytes of a block that this transaction is the writer of, noted as changed.
+    #[inline]
+    fn written<'t>(&self, ptr: PPtr<u8>, len: u64) -> Result<&'t mut [u8]> {
+        // the bytes lie in one live block, of which this transaction is the writer to its end; its callers' `&mut self`
+        // excludes every other reference of its own.
+        let bytes = raw::bytes_mut(Claim::Writer, &self.core.pool, ptr.offset(), len)?;
+        self.state.set.borrow_mut().note_write(ptr.offset(), len);
+        Ok(bytes)
     }
 
     fn intend_all(&self, ranges: &[Range]) -> Result<()> {
@@ -292,14 +379,15 @@ impl<'h> Tx<'h> {
     fn free(&self, ptr: PPtr<u8>) -> Result<()> {
         let mut set = self.state.set.borrow_mut();
         let set = &mut *set;
-        let (block, word) = self.resolve(ptr, 0)?;
+        let found = self.core.alloc.find(ptr, 0)?;
+        let block = found.block();
         if block.offset() != ptr.offset() {
             return Err(PoolError::BadPointer { ptr: ptr.raw(), why: "not the start of its block" }.into());
         }
         if block.offset() == self.core.root {
             return Err(PoolError::BadPointer { ptr: ptr.raw(), why: "the root's own cell" }.into());
         }
-        let at = self.lock_write(set, block, word, true)?;
+        let at = self.lock_write(set, &found, true)?;
         set.held[at].freed = true;
         if set.held[at].fresh {
             set.allocs -= 1;
@@ -369,24 +457,17 @@ impl Transaction for Tx<'_> {
 
     #[inline]
     fn bytes(&self, ptr: PPtr<u8>, len: u64) -> Result<&[u8]> {
-        self.check()?;
-        let locked = self.resolve(ptr, len).and_then(|(block, word)| {
-            let mut set = self.state.set.borrow_mut();
-            self.lock_read(&mut set, block, word)
-        });
-        self.dooming(locked)?;
-        // the bytes lie in one live block, whose lock this transaction holds to its end; it writes them through
-        // `&mut self` only, which the reference excludes.
-        self.dooming(raw::bytes(Claim::Reader, &self.core.pool, ptr.offset(), len))
+        match self.look_at_once(ptr, len, false) {
+            Some(bytes) => Ok(bytes),
+            None => self.look(ptr, len, false),
+        }
     }
 
     #[inline]
     fn bytes_mut(&mut self, ptr: PPtr<u8>, len: u64) -> Result<&mut [u8]> {
         self.check()?;
         self.dooming(self.write(ptr, len))?;
-        // the bytes lie in one live block, of which this transaction is the writer to its end; `&mut self` excludes every
-        // other reference of its own.
-        self.dooming(raw::bytes_mut(Claim::Writer, &self.core.pool, ptr.offset(), len))
+        self.dooming(self.written(ptr, len))
     }
 
     fn bytes_mut_many(&mut self, ranges: &[Range]) -> Result<Vec<&mut [u8]>> {
@@ -395,9 +476,7 @@ impl Transaction for Tx<'_> {
         self.dooming(self.intend_all(ranges))?;
         let mut out = Vec::with_capacity(ranges.len());
         for range in ranges {
-            self.state.set.borrow_mut().note_write(range.at.offset(), range.len);
-            // as in `bytes_mut`; the ranges lie in different blocks, as just checked.
-            out.push(self.dooming(raw::bytes_mut(Claim::Writer, &self.core.pool, range.at.offset(), range.len))?);
+            out.push(self.dooming(self.written(range.at, range.len))?); // in different blocks, as just checked
         }
         Ok(out)
     }
@@ -419,23 +498,15 @@ impl Transaction for Tx<'_> {
 
     fn room(&self, ptr: PPtr<u8>) -> Result<u64> {
         self.check()?;
-        let room = self.resolve(ptr, 0).and_then(|(block, word)| {
-            self.lock_read(&mut self.state.set.borrow_mut(), block, word)?;
-            Ok(block.offset() + block.len() - ptr.offset())
-        });
-        self.dooming(room)
+        Ok(self.dooming(self.share(ptr, 0))? - ptr.offset())
     }
 
     #[inline]
     fn rest(&self, ptr: PPtr<u8>) -> Result<&[u8]> {
-        self.check()?;
-        let end = self.resolve(ptr, 0).and_then(|(block, word)| {
-            self.lock_read(&mut self.state.set.borrow_mut(), block, word)?;
-            Ok(block.offset() + block.len())
-        });
-        let end = self.dooming(end)?;
-        // as in `bytes`.
-        self.dooming(raw::bytes(Claim::Reader, &self.core.pool, ptr.offset(), end - ptr.offset()))
+        match self.look_at_once(ptr, 0, true) {
+            Some(bytes) => Ok(bytes),
+            None => self.look(ptr, 0, true),
+        }
     }
 
     fn root_cell(&self) -> PPtr<[u64; 2]> {
@@ -487,6 +558,12 @@ impl Drop for Tx<'_> {
             let _ = self.roll_back();
         }
     }
+}
+
+/// Whoever had the block before us may have freed it between our looking and our locking.
+#[inline]
+fn check_current(found: &Found<'_>) -> Result<()> {
+    if found.is_current() { Ok(()) } else { Err(Error::Conflict { offset: found.block().offset() }) }
 }
 
 /// What the transaction allocated and freed, for its record.

@@ -122,6 +122,21 @@ unsafe fn flush_line(with: FlushWith, line: u64) {
     }
 }
 
+/// Asks for the line of an address, which may be anything.
+#[inline]
+pub(crate) fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, readonly, preserves_flags));
+    }
+}
+
 /// Waits until what this thread flushed, or stored without the cache, has left the processor.
 #[inline]
 pub(crate) fn drain() {

@@ -33,6 +33,13 @@ impl Pool {
         self.inner.mapping.access(offset, len, write)
     }
 
+    /// Asks the processor for this many lines from `offset` on, while something else is still to be done before they are used. A hint: any
+    /// offset will do.
+    #[inline]
+    pub fn prefetch(&self, offset: u64, lines: u64) {
+        self.inner.mapping.prefetch(offset, lines);
+    }
+
     /// Starts the write-back of `len` bytes at `offset`: persistent after this thread's next drain.
     ///
     /// # Errors

@@ -75,7 +75,7 @@ pub mod sync;
 mod sync_file;
 mod two_slot;
 
-pub use alloc::{Allocator, Block, HeapOptions, HeapUsage, Intent};
+pub use alloc::{Allocator, Block, Found, HeapOptions, HeapUsage, Intent};
 pub use area::{Area, Region};
 pub use cpu::{FlushWith, LINE, WORD, flush_with, lines};
 pub use directory::{RegionInfo, RegionKind};

@@ -268,6 +268,14 @@ impl Mapping {
         Ok(unsafe { self.base.add(offset as usize) })
     }
 
+    /// Asks for the first lines of a range that will be used soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, offset: u64, lines: u64) {
+        for line in 0..lines {
+            cpu::prefetch(self.base.as_ptr().wrapping_add((offset + line * cpu::LINE) as usize));
+        }
+    }
+
     /// Reads through the file, not the mapping, so that a damaged medium is an error and not a signal.
     pub(crate) fn probe(&self, what: &'static str, offset: u64, len: u64) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) }; // a model answers at each access

@@ -154,9 +154,12 @@ impl Ring {
     /// Without the latter, a later append at its place, torn too, could supply just the words it lacks.
     fn settle_end(&mut self, recovered: &Recovered) -> Result<()> {
         self.mark.settle()?;
-        for record in &recovered.records {
-            let (at, len) = (record.position.0 % self.capacity(), record.end.0 - record.position.0);
+        // All of it in at most two pieces, with the record that only fills the ring's end: what stands behind that is reached by it alone.
+        let (capacity, mut from) = (self.capacity(), recovered.retired.0);
+        while from < self.head {
+            let (at, len) = (from % capacity, (self.head - from).min(capacity - from % capacity));
             self.area.mapping().flush(self.area.offset() + at, len, here())?;
+            from += len;
         }
         if recovered.tail != Tail::Clean {
             let at = self.head % self.capacity();

@@ -12,7 +12,17 @@ const RING: u64 = 1 << 10;
 const PROBE: u64 = 1 << 32;
 
 /// Appends of all sizes, several to a force, with retiring, wrapping around and restarts.
-pub struct Journal;
+#[derive(Default)]
+pub struct Journal {
+    script: Option<Vec<Op>>,
+}
+
+impl Journal {
+    /// Exactly these operations.
+    pub fn script(ops: Vec<Op>) -> Self {
+        Self { script: Some(ops) }
+    }
+}
 
 /// One operation.
 #[derive(Clone, Debug)]
@@ -105,7 +115,8 @@ impl Scenario for Journal {
             6 => Op::Reclaim,
             _ => Op::Restart,
         };
-        (0..14).map(|_| (0, op(rng))).collect()
+        let random = || (0..14).map(|_| op(rng)).collect();
+        self.script.clone().unwrap_or_else(random).into_iter().map(|op| (0, op)).collect()
     }
 
     fn step(&self, live: &Live, _: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {

@@ -19,7 +19,7 @@ pub use self::structures::Pairs;
 pub use cell::Cell;
 pub use directory::Directory;
 pub use heap::Cells;
-pub use journal::Journal;
+pub use journal::{Journal, Op as JournalOp};
 pub use objects::ObjectTable;
 pub use resize::Resize;
 pub use sealed::Sealed;
@@ -73,7 +73,7 @@ macro_rules! named {
 pub const ALL: &[Named] = named! {
     "two-slot", Cell, "a cell shows its last acknowledged value, or the one being written";
     "sealed", Sealed, "a sealed record reads back whole or not at all";
-    "ring", Journal, "acknowledged records come back in order, retired ones do not, torn ones never";
+    "ring", Journal::default(), "acknowledged records come back in order, retired ones do not, torn ones never";
     "header", Directory, "regions that were added are there, generations only rise, a close is clean or not a close";
     "resize", Resize, "what was stored before a growth or a shrink survives both, and so does what was stored after";
     "objects", ObjectTable::new(1), "every published object is there with its contents, and nothing else is allocated";

@@ -9,6 +9,52 @@ use crate::alloc::chunk::{Chunk, Shape};
 use crate::error::{Error, Result};
 use crate::ptr::PPtr;
 
+/// A live block that a pointer leads into, and what the allocator keeps of it in DRAM. A block that is reserved counts as live.
+///
+/// ```
+/// # fn main() -> pmem::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+/// # let heap = pmem::Allocator::create(&pool, "heap", 512 << 10, pmem::HeapOptions::default())?;
+/// let block = heap.reserve(64, 8)?;
+/// let found = heap.find(block.ptr::<u8>(&pool), 64)?;
+/// assert_eq!((found.block(), found.is_current()), (block, true));
+/// heap.cancel(block)?;
+/// assert!(!found.is_current());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy)]
+pub struct Found<'a> {
+    block: Block,
+    chunk: &'a Chunk,
+}
+
+impl<'a> Found<'a> {
+    /// The block.
+    #[inline]
+    pub fn block(&self) -> Block {
+        self.block
+    }
+
+    /// Its [`engine_word`](Allocator::engine_word).
+    #[inline]
+    pub fn word(&self) -> &'a AtomicU32 {
+        self.chunk.engine_word(self.block.index)
+    }
+
+    /// True while the block is still live, and the same use of its chunk.
+    #[inline]
+    pub fn is_current(&self) -> bool {
+        self.chunk.shape_word() == self.block.shape && self.chunk.is_live(self.block.index)
+    }
+}
+
+impl std::fmt::Debug for Found<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.block.fmt(f)
+    }
+}
+
 impl Allocator {
     /// The live block in which `len` bytes at `ptr` lie. A block that is reserved counts as live.
     ///
@@ -17,22 +63,65 @@ impl Allocator {
     /// [`Error::Damaged`] if the heap's own words about it are.
     #[inline]
     pub fn resolve<T: ?Sized>(&self, ptr: PPtr<T>, len: u64) -> Result<Block> {
-        Ok(self.resolve_in_chunk(ptr, len)?.0)
+        Ok(self.find(ptr, len)?.block)
     }
 
-    /// The block, as by [`resolve`](Self::resolve), and its [`engine_word`](Self::engine_word), on one way.
+    /// The block, as by [`resolve`](Self::resolve), with its word.
     ///
     /// # Errors
     /// Those of [`resolve`](Self::resolve).
     #[inline]
-    pub fn resolve_word<T: ?Sized>(&self, ptr: PPtr<T>, len: u64) -> Result<(Block, &AtomicU32)> {
-        let (block, chunk) = self.resolve_in_chunk(ptr, len)?;
-        Ok((block, chunk.engine_word(block.index)))
+    pub fn find<T: ?Sized>(&self, ptr: PPtr<T>, len: u64) -> Result<Found<'_>> {
+        match self.find_known(ptr, len) {
+            Some(found) => Ok(found),
+            None => self.find_cold(ptr.cast(), len),
+        }
     }
 
-    /// With its chunk.
-    #[inline]
-    fn resolve_in_chunk<T: ?Sized>(&self, ptr: PPtr<T>, len: u64) -> Result<(Block, &Chunk)> {
+    /// What [`find`](Self::find) finds, if nothing is to be looked at for the first time and nothing is wrong; else ask that.
+    ///
+    /// Always inlined, and without an error: carried inside of one, what is found would go through memory more than once, in pieces that
+    /// no processor forwards from store to load. That took longer than the rest.
+    #[inline(always)]
+    pub fn find_known<T: ?Sized>(&self, ptr: PPtr<T>, len: u64) -> Option<Found<'_>> {
+        let offset = ptr.offset();
+        if ptr.tag() != self.pool.tag() {
+            return None;
+        }
+        let (index, extent, mut number) = self.locate(offset)?;
+        let mut chunk = extent.chunk(number);
+        let mut shape = chunk.shape_word();
+        while let Shape::Tail { back } = Chunk::decode(shape) {
+            number = number.checked_sub(back)?;
+            chunk = extent.chunk(number);
+            shape = chunk.shape_word();
+        }
+        let Shape::Head { class, span } = Chunk::decode(shape) else { return None };
+        let info = self.classes.get(class, span)?;
+        let start = extent.geometry.chunk_at(number);
+        let at = info.block_at(offset - start);
+        if at >= u64::from(info.blocks) {
+            return None;
+        }
+        let block = Block {
+            offset: start + at * info.size,
+            len: info.size,
+            chunk: chunk_id(index, number),
+            index: at as u32,
+            span,
+            class,
+            back: ((at * info.size) >> self.chunk_log2) as u16,
+            shape,
+        };
+        let found = Found { block, chunk };
+        (chunk.is_live(block.index) && len <= block.offset + block.len - offset && chunk.shape_word() == shape)
+            .then_some(found)
+    }
+
+    /// Looks at chunks for the first time, or says what is wrong.
+    #[cold]
+    #[inline(never)]
+    fn find_cold(&self, ptr: PPtr<u8>, len: u64) -> Result<Found<'_>> {
         let bad = |why| Error::BadPointer { ptr: ptr.raw(), why };
         if ptr.tag() != self.pool.tag() {
             return Err(bad(if ptr.is_null() { "null" } else { "of another pool" }));
@@ -41,8 +130,7 @@ impl Allocator {
         let (index, extent, mut number) = self.locate(offset).ok_or_else(|| bad("outside of the heap"))?;
         loop {
             let chunk = extent.chunk(number);
-            let word = chunk.shape_word();
-            match Chunk::decode(word) {
+            match chunk.shape() {
                 Shape::Unknown => {
                     let mut central = self.central.lock();
                     self.look_at(&mut central, index, extent, number)?;
@@ -54,31 +142,23 @@ impl Allocator {
                 Shape::Damaged => return Err(self.explain_damage(extent, number)),
                 Shape::Tail { back } => number -= back,
                 Shape::Head { class, span } => {
-                    let class_info = self.classes.get(class, span).ok_or_else(|| bad("of an unknown class"))?;
+                    let info = self.classes.get(class, span).ok_or_else(|| bad("of an unknown class"))?;
                     let start = extent.geometry.chunk_at(number);
-                    let at = class_info.block_at(offset - start);
-                    if at >= u64::from(class_info.blocks) {
+                    let at = info.block_at(offset - start);
+                    if at >= u64::from(info.blocks) {
                         return Err(bad("behind the last block of a chunk"));
                     }
-                    let block = Block {
-                        offset: start + at * class_info.size,
-                        len: class_info.size,
-                        chunk: chunk_id(index, number),
-                        index: at as u32,
-                        span,
-                        class,
-                        back: ((at * class_info.size) >> self.chunk_log2) as u16,
-                        shape: word,
-                    };
-                    if !chunk.is_live(block.index) {
+                    if !chunk.is_live(at as u32) {
                         return Err(bad("into a free block"));
                     }
-                    if len > block.offset + block.len - offset {
+                    if len > start + (at + 1) * info.size - offset {
                         return Err(bad("over the end of its block"));
                     }
-                    if chunk.shape_word() == word {
-                        return Ok((block, chunk));
+                    // Nothing is wrong now that all is looked at; or the chunk is being cut anew.
+                    if let Some(found) = self.find_known(ptr, len) {
+                        return Ok(found);
                     }
+                    number = self.locate(offset).ok_or_else(|| bad("outside of the heap"))?.2;
                 }
             }
         }

@@ -87,6 +87,18 @@ fn faults_of_the_medium() {
 }
 
 /// Each drain fails once; for structures see there. Whoever opens the pool again, in the same process or after a kill, takes only for durable what is.
+/// A writer is killed when it has just wrapped around: the record that fills the ring's end leads to the next, and is in a cache alone.
+#[test]
+fn a_ring_found_wrapped_around_in_a_cache() {
+    use scenarios::JournalOp::{Append, Reclaim, Retire};
+    // Twelve lines: three of them are left for a record of four.
+    let mut ops = vec![Append(vec![100]); 3];
+    ops.extend([Retire, Reclaim, Append(vec![180])]);
+    let report = crash::run(scenarios::Journal::script(ops), &Config::seeded(1).budget(20_000));
+    assert!(report.violation().is_none(), "{report}");
+    assert!(report.points > 0 && report.unexplored == 0, "{report}");
+}
+
 #[test]
 fn failing_drains() {
     let all: Vec<_> = scenarios::ALL.iter().filter(|named| !structures::is_one(named)).collect();
