@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use pmem::sync::{Mutex, OwnMutex};
-use pmem::{Allocator, Domain, FlushSet, Intent, Pool, Region, Ring, TwoSlot};
+use pmem::{Allocator, Domain, Error as PoolError, FlushSet, Intent, Pool, Region, Ring, TwoSlot};
 use tx::{Result, Slots};
 
 use crate::core::{BACKUP, Core, Counters, ZONES, areas};
@@ -36,11 +36,16 @@ pub(crate) fn make_root(pool: &Pool, alloc: &Allocator) -> Result<u64> {
     Ok(block.offset())
 }
 
-/// Regions for the backup and the zone table, large enough for main as it is.
+/// Regions for the backup and the zone table, large enough for main as it is, or to be made so by [`Core::grow_backup`]. What is there already
+/// is from another policy's time, or from a change of policy that did not come to its end.
 pub(crate) fn add_backup(pool: &Pool, alloc: &Allocator, state: &State) -> Result<(Region, Region)> {
     let main: u64 = alloc.spaces().iter().map(|s| s.end - s.start).sum();
-    let backup = pool.add_region(BACKUP, main)?;
-    let zones = pool.add_region(ZONES, Zones::table_bytes(state.zone_bytes, backup.len()))?;
+    let take = |name, bytes| match pool.region(name) {
+        Err(PoolError::NoRegion { .. }) => pool.add_region(name, bytes),
+        found => found,
+    };
+    let backup = take(BACKUP, main)?;
+    let zones = take(ZONES, Zones::table_bytes(state.zone_bytes, backup.len()))?;
     Ok((backup, zones))
 }
 
@@ -101,10 +106,7 @@ pub(crate) fn switch(
     (state.policy, state.backup) = (wanted.code(), 0);
     if wanted == Policy::InPlace {
         let pool = core.pool.clone();
-        let parts = match (pool.region(BACKUP), pool.region(ZONES)) {
-            (Ok(backup), Ok(zones)) => (backup, zones),
-            _ => add_backup(&pool, &core.alloc, state)?,
-        };
+        let parts = add_backup(&pool, &core.alloc, state)?;
         cell.update_mirrored(state)?;
         core = reassemble(core, options, wanted, state, Some(parts));
         core.grow_backup()?;

@@ -64,12 +64,10 @@ impl Core {
         }
         for held in &set.held {
             match held.write {
-                true if stays_pending && !held.fresh => {}
+                true if held.fresh => self.cancel_own(held.block)?,
+                true if stays_pending => {}
                 true => lock::end_write(held.word.get()),
                 false => lock::end_read(held.word.get()),
-            }
-            if held.fresh {
-                self.alloc.cancel(held.block)?;
             }
         }
         undone
@@ -97,7 +95,7 @@ impl Core {
             self.pool.flush_set(&mut log.lines)?;
             self.pool.drain()?;
             drop(log);
-            self.out_of_use(&set.freed);
+            self.out_of_use(&mut set.freed, None);
         }
         for held in &set.held {
             match held.write {
@@ -133,8 +131,7 @@ impl Core {
             payload.extend_from_slice(self.written(range));
         }
         record::add_intents(&mut payload, set.intents.iter().copied());
-        let spill = self.spill_if_long(&mut log, &mut payload)?;
-        set.freed.extend(spill);
+        let spill = self.spill_if_long(slot, &mut log, &mut payload)?;
         log.before_append();
         let seal = sealed && long > 0;
         let appended = match self.append_commit(&mut log, &payload, &set.writes, seal) {
@@ -148,14 +145,14 @@ impl Core {
             Ok(appended) => appended.end,
             Err(e) => {
                 if let Some(block) = spill {
-                    self.alloc.cancel(block)?;
+                    self.cancel_own(block)?;
                 }
                 return Err(e);
             }
         };
         self.too_early(&mut log, set)?;
         // From here on only the drain can fail, and nothing here matters then. Behind it remain few and plain stores.
-        self.out_of_use(&set.freed);
+        self.out_of_use(&mut set.freed, spill);
         set.words.clear();
         for held in set.held.iter().filter(|held| held.write) {
             set.words.push((held.word, is_carried(&set.writes, &held.block)));
@@ -214,25 +211,19 @@ impl Core {
     }
 
     #[inline]
-    fn spill_if_long(&self, log: &mut Log, payload: &mut Vec<u8>) -> Result<Option<Block>> {
+    fn spill_if_long(&self, slot: usize, log: &mut Log, payload: &mut Vec<u8>) -> Result<Option<Block>> {
         if payload.len() as u64 <= log.ring.capacity() / RING_SHARE {
             return Ok(None);
         }
-        self.spill(log, payload).map(Some)
+        self.spill(slot, log, payload).map(Some)
     }
 
     /// Moves a payload to a block of its own, persistently, and replaces it by its place and seal. One barrier.
     #[cold]
-    fn spill(&self, log: &mut Log, payload: &mut Vec<u8>) -> Result<Block> {
+    fn spill(&self, slot: usize, log: &mut Log, payload: &mut Vec<u8>) -> Result<Block> {
         let len = payload.len() as u64;
-        let block = match self.alloc.reserve(len, 64) {
-            Err(PoolError::HeapFull { .. }) => {
-                self.grow(2 * len)?;
-                self.alloc.reserve(len, 64)?
-            }
-            other => other?,
-        };
-        // reserved just now, and named nowhere.
+        let block = self.reserve_own(slot, len)?;
+        // reserved just now, locked, and named nowhere.
         raw::bytes_mut(Claim::Reserved, &self.pool, block.offset(), len)?.copy_from_slice(payload);
         self.pool.flush(block.offset(), len)?;
         log.drain(self)?;
@@ -263,8 +254,8 @@ impl Core {
         log.copy_if_due(self);
         self.flush_writes(&set.writes)?;
         log.drain(self)?; // the new bytes, before the old ones are given up
-        self.end_undo(&mut log, set, true)?;
-        self.out_of_use(&set.freed);
+        let spill = self.end_undo(slot, &mut log, set, true)?;
+        self.out_of_use(&mut set.freed, spill);
         set.undo.reset(self, &mut set.freed);
         set.words.clear();
         for held in &set.held {
@@ -291,7 +282,7 @@ impl Core {
         log.drain(self)?; // the old bytes are back before the log says so
         set.intents.clear();
         set.freed.clear();
-        self.end_undo(&mut log, set, false)?;
+        self.end_undo(slot, &mut log, set, false)?; // short: it names no blocks
         set.undo.reset(self, &mut set.freed);
         set.words.clear();
         for held in set.held.iter().filter(|h| h.write && !h.fresh) {
@@ -302,14 +293,14 @@ impl Core {
         Ok(())
     }
 
-    /// The record that makes the old bytes before it void.
-    fn end_undo(&self, log: &mut Log, set: &mut Set, intents: bool) -> Result<()> {
+    /// The record that makes the old bytes before it void. Returns the block it was moved to, if it was.
+    fn end_undo(&self, slot: usize, log: &mut Log, set: &Set, intents: bool) -> Result<Option<Block>> {
         let mut payload = std::mem::take(&mut log.scratch);
         record::begin(&mut payload, END, &[]);
         if intents {
             record::add_intents(&mut payload, set.intents.iter().copied());
         }
-        let spill = self.spill_if_long(log, &mut payload)?;
+        let spill = self.spill_if_long(slot, log, &mut payload)?;
         log.before_append();
         let appended = match log.ring.append(&[&payload]) {
             Err(PoolError::RingFull { .. }) => log.settle(self).and_then(|()| Ok(log.ring.append(&[&payload])?)),
@@ -317,13 +308,12 @@ impl Core {
         };
         log.scratch = payload;
         if let (Err(_), Some(block)) = (&appended, spill) {
-            self.alloc.cancel(block)?;
+            self.cancel_own(block)?;
         }
         appended?;
-        set.freed.extend(spill);
         log.drain(self)?;
         log.after_append(self);
-        Ok(())
+        Ok(spill)
     }
 
     fn push_undo(&self, slot: usize, log: &mut Log, set: &Set) {
@@ -333,9 +323,15 @@ impl Core {
         self.counters[slot].pending.store(log.pending() as u64, Relaxed);
     }
 
-    fn out_of_use(&self, freed: &[Block]) {
-        for block in freed {
+    /// None of these resolves from now on; nobody gets them before the record that tells of it is gone.
+    #[inline]
+    fn out_of_use(&self, freed: &mut Vec<Block>, own: Option<Block>) {
+        for block in &*freed {
             self.after_durable(self.alloc.begin_free(block).map_err(Error::from));
+        }
+        if let Some(block) = own {
+            self.after_durable(self.retire_own(&block));
+            freed.push(block);
         }
     }
 }

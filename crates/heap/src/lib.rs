@@ -14,6 +14,7 @@
 //! | `lock` | the lock word of a block |
 //! | `zones` | in place: marks the zone dirty before the first write into it |
 //! | `undo` | undo: keeps the old bytes before a write |
+//! | `own` | blocks for logs |
 //! | `commit`, `record` | makes it durable by a record in the slot's ring, or takes it back |
 //! | `log` | what is committed and not yet settled; settling |
 //! | `coordinator` | settles slots that have gone idle |
@@ -54,6 +55,7 @@ mod heap;
 mod lock;
 mod log;
 mod options;
+mod own;
 #[allow(unsafe_code)]
 mod raw;
 mod record;

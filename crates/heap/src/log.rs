@@ -255,8 +255,9 @@ impl Log {
             // Another thread's copies: our drain does not cover them.
             self.copied = self.stable;
         }
-        for intent in self.intents.drain(..) {
-            core.alloc.apply(&intent, &mut self.lines)?;
+        while let Some(intent) = self.intents.front() {
+            core.alloc.apply(intent, &mut self.lines)?;
+            self.intents.pop_front();
         }
         let done: usize = self.queue.range(self.stable..self.copied).map(|c| c.ranges).sum();
         if core.policy == Policy::InPlace {

@@ -319,6 +319,8 @@ fn restore(core: &Core, start: u64, end: u64) -> Result<u64> {
 fn undo(core: &Core, log: &mut Log, recovered: &Recovered, recovery: &mut Recovery) -> Result<()> {
     // Old bytes of the transaction that has not ended, as they were kept.
     let mut open: Vec<(Bytes, Vec<u8>)> = Vec::new();
+    // Behind those, as all of them were.
+    let mut extents: Vec<(Bytes, u64)> = Vec::new();
     for found in &recovered.records {
         let place = found.position.get();
         let payload = whole(core, log.ring.payload(found)?, place)?;
@@ -340,20 +342,24 @@ fn undo(core: &Core, log: &mut Log, recovered: &Recovered, recovery: &mut Recove
                     return Err(damaged(place, "an extent without a place"));
                 };
                 check_range(core, block, place)?;
-                for (range, from) in read_extent(core, block, u64::from_le_bytes(number))? {
-                    check_range(core, range, place)?;
-                    // nobody else has the heap during recovery; copied before anything is written.
-                    open.push((range, raw::bytes(Claim::Recovery, &core.pool, from, range.1)?.to_vec()));
-                }
+                extents.push((block, u64::from_le_bytes(number)));
             }
             END => {
                 recovery.finished += 1;
                 open.clear();
+                extents.clear();
                 let intents = record::intents(record.rest).ok_or_else(|| damaged(place, "part of an intent"))?;
                 carry_out(core, log, &intents)?;
             }
             RETIRED => {}
             kind => return Err(damaged(place, format!("kind {kind} in a heap with undo"))),
+        }
+    }
+    for (block, number) in extents {
+        for (range, from) in read_extent(core, block, number)? {
+            check_range(core, range, block.0)?;
+            // nobody else has the heap during recovery; copied before anything is written.
+            open.push((range, raw::bytes(Claim::Recovery, &core.pool, from, range.1)?.to_vec()));
         }
     }
     recovery.undone += u64::from(!open.is_empty());

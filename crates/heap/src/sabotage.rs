@@ -26,6 +26,8 @@ pub enum Step {
     AbortCopies,
     /// Recovery gives the backup what records carry.
     RecoverCarried,
+    /// Blocks of logs are locked.
+    OwnLocked,
     /// Locks stay pending until the retirement is persistent.
     UnlockLate,
     /// Freed blocks stay out of use until then.

@@ -159,13 +159,7 @@ impl<'h> Tx<'h> {
 
     /// Not simply free: read by us, or pending, or in use.
     #[cold]
-    fn lock_write_cold(
-        &self,
-        set: &mut Set,
-        found: &Found<'h>,
-        mut seen: State,
-        to_free: bool,
-    ) -> Result<usize> {
+    fn lock_write_cold(&self, set: &mut Set, found: &Found<'h>, mut seen: State, to_free: bool) -> Result<usize> {
         let (block, word) = (found.block(), Word::at(found));
         let read = set.find(word);
         let ours = u32::from(read.is_some());

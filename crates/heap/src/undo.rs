@@ -66,7 +66,7 @@ impl UndoLog {
                 return self.keep_in_ring(core, &mut log, ranges);
             }
         }
-        self.keep_in_extent(core, &mut log, ranges, needed)
+        self.keep_in_extent(core, slot, &mut log, ranges, needed)
     }
 
     fn keep_in_ring(&mut self, core: &Core, log: &mut Log, ranges: &[Bytes]) -> Result<()> {
@@ -98,15 +98,15 @@ impl UndoLog {
     }
 
     #[cold]
-    fn keep_in_extent(&mut self, core: &Core, log: &mut Log, ranges: &[Bytes], needed: u64) -> Result<()> {
+    fn keep_in_extent(&mut self, core: &Core, slot: usize, log: &mut Log, ranges: &[Bytes], needed: u64) -> Result<()> {
         let space = (HEADER + needed).next_multiple_of(64);
         let room = self.extents.last().map_or(0, |e| e.block.len() - e.used);
         if room < space {
-            self.add_extent(core, log, space)?;
+            self.add_extent(core, slot, log, space)?;
         }
         let Some(extent) = self.extents.last_mut() else { return Ok(()) }; // just made
         let at = extent.block.offset() + extent.used;
-        // the block is reserved, by this transaction alone.
+        // the block is reserved, and locked, by this transaction alone.
         let out = raw::bytes_mut(Claim::Reserved, &core.pool, at, HEADER + needed)?;
         let (header, payload) = out.split_at_mut(HEADER as usize);
         let mut list = Vec::new();
@@ -129,16 +129,9 @@ impl UndoLog {
         Ok(())
     }
 
-    fn add_extent(&mut self, core: &Core, log: &mut Log, space: u64) -> Result<()> {
+    fn add_extent(&mut self, core: &Core, slot: usize, log: &mut Log, space: u64) -> Result<()> {
         let last = self.extents.last().map_or(EXTENT_MIN / 2, |e| e.block.len());
-        let block = match core.alloc.reserve((2 * last).max(space), 64) {
-            Ok(block) => block,
-            Err(PoolError::HeapFull { .. }) => {
-                core.grow(2 * (2 * last).max(space))?;
-                core.alloc.reserve((2 * last).max(space), 64)?
-            }
-            Err(e) => return Err(e.into()),
-        };
+        let block = core.reserve_own(slot, (2 * last).max(space))?;
         let number = core.pool.generation() << 40 | core.extents.fetch_add(1, Relaxed);
         let mut payload = Vec::new();
         record::begin(&mut payload, EXTENT, &[(block.offset(), block.len())]);
@@ -178,7 +171,7 @@ impl UndoLog {
         self.entries.clear();
         self.dram.clear();
         for extent in self.extents.drain(..) {
-            core.after_durable(core.alloc.begin_free(&extent.block).map_err(Error::from));
+            core.after_durable(core.retire_own(&extent.block));
             freed.push(extent.block);
         }
     }
@@ -187,25 +180,50 @@ impl UndoLog {
 /// The ranges and old bytes that an extent found at recovery holds, as places in the pool, in the order they were kept.
 pub(crate) fn read_extent(core: &Core, (offset, len): Bytes, number: u64) -> Result<Vec<(Bytes, u64)>> {
     let key = core.pool.seal_key(number);
-    let mut found = Vec::new();
-    let mut at = offset;
-    while at + HEADER <= offset + len {
-        // nobody else has the heap during recovery.
-        let header = raw::bytes(Claim::Recovery, &core.pool, at, HEADER)?;
-        let word = |from: usize| header[from..from + 8].try_into().map_or(0, u64::from_le_bytes);
-        let (seal, bytes) = (word(0), word(8));
-        if bytes > offset + len - at - HEADER {
-            break;
+    let (mut found, mut at, end) = (Vec::new(), offset, offset + len);
+    while let Some((bytes, ranges)) = read_record(core, &key, at, end)? {
+        found.extend(ranges);
+        at += (HEADER + bytes).next_multiple_of(pmem::LINE);
+    }
+    // The last may be torn: then nothing that it was kept for was written. One with another behind it was whole once.
+    let torn = at;
+    while at + HEADER <= end {
+        if read_record(core, &key, at, end)?.is_some() {
+            return Err(Error::Damaged {
+                what: "old bytes of a transaction",
+                offset: torn,
+                why: format!("they do not verify, but those kept later, at {at}, do"),
+            });
         }
-        // as above.
-        let payload = raw::bytes(Claim::Recovery, &core.pool, at + HEADER, bytes)?;
-        let Some(undo) = record::decode(payload).filter(|p| key.seal(payload) == seal && p.kind == UNDO) else { break };
-        let mut from = at + HEADER + bytes - undo.rest.len() as u64;
-        for range in undo.ranges {
-            found.push((range, from));
-            from += range.1;
-        }
-        at += (HEADER + bytes).next_multiple_of(64);
+        at += pmem::LINE;
     }
     Ok(found)
+}
+
+/// A record found in an extent: its payload's length; ranges, and where their old bytes are.
+type Kept = (u64, Vec<(Bytes, u64)>);
+
+/// The record at a place in an extent that ends at `end`.
+fn read_record(core: &Core, key: &SealKey, at: u64, end: u64) -> Result<Option<Kept>> {
+    if at + HEADER > end {
+        return Ok(None);
+    }
+    // nobody else has the heap during recovery.
+    let header = raw::bytes(Claim::Recovery, &core.pool, at, HEADER)?;
+    let word = |from: usize| header[from..from + 8].try_into().map_or(0, u64::from_le_bytes);
+    let (seal, bytes) = (word(0), word(8));
+    if bytes > end - at - HEADER {
+        return Ok(None);
+    }
+    // as above.
+    let payload = raw::bytes(Claim::Recovery, &core.pool, at + HEADER, bytes)?;
+    let Some(undo) = record::decode(payload).filter(|p| p.kind == UNDO && key.seal(payload) == seal) else {
+        return Ok(None);
+    };
+    let mut from = at + HEADER + bytes - undo.rest.len() as u64;
+    let ranges = undo.ranges.into_iter().map(|range| {
+        from += range.1;
+        (range, from - range.1)
+    });
+    Ok(Some((bytes, ranges.collect())))
 }

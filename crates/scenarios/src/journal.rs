@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation, Witness};
-use pmem::{Options, Pool, Position, Ring, Tail};
+use pmem::{Area, Options, Pool, Position, Region, Ring, Tail};
 
 const RING: u64 = 1 << 10;
 /// Records appended by the check itself, after it has looked, have numbers from here on.
@@ -64,9 +64,14 @@ fn payload(n: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// Small, so that the ring wraps around often: a region is a page at least.
+fn area(region: Region) -> pmem::Result<Area> {
+    Ok(region.into_area()?.split_at(RING)?.0)
+}
+
 fn open(sim: &Arc<Sim>) -> pmem::Result<(Pool, Ring, pmem::Recovered)> {
     let pool = Options::new().open_on(sim.clone())?;
-    let (ring, found) = Ring::open(pool.region("ring")?.into_area()?)?;
+    let (ring, found) = Ring::open(area(pool.region("ring")?)?)?;
     Ok((pool, ring, found))
 }
 
@@ -96,9 +101,7 @@ impl Scenario for Journal {
 
     fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
         let pool = Options::new().size(16 << 10).create_on(sim.clone())?;
-        let area = pool.add_region("ring", RING)?.into_area()?;
-        // Small, so that it wraps around often.
-        Ring::create(area.split_at(RING)?.0)?;
+        Ring::create(area(pool.add_region("ring", RING)?)?)?;
         Ok(())
     }
 

@@ -33,7 +33,7 @@ mod resize;
 mod resolve;
 
 pub use allocator::{Allocator, HeapOptions};
-pub use resolve::Found;
 pub use block::{Block, Intent};
 pub use inspect::HeapUsage;
 pub(crate) use media::atomic as word;
+pub use resolve::Found;

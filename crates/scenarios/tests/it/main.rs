@@ -4,6 +4,7 @@ mod damage;
 mod heap;
 mod heap_damage;
 mod heap_mutation;
+mod heap_own;
 mod mutation;
 mod structures;
 
@@ -91,9 +92,9 @@ fn faults_of_the_medium() {
 #[test]
 fn a_ring_found_wrapped_around_in_a_cache() {
     use scenarios::JournalOp::{Append, Reclaim, Retire};
-    // Twelve lines: three of them are left for a record of four.
-    let mut ops = vec![Append(vec![100]); 3];
-    ops.extend([Retire, Reclaim, Append(vec![180])]);
+    // Fourteen lines: two of them are left for a record of three.
+    let mut ops = vec![Append(vec![100]); 4];
+    ops.extend([Retire, Reclaim, Append(vec![100])]);
     let report = crash::run(scenarios::Journal::script(ops), &Config::seeded(1).budget(20_000));
     assert!(report.violation().is_none(), "{report}");
     assert!(report.points > 0 && report.unexplored == 0, "{report}");
