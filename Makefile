@@ -1,9 +1,9 @@
 # The commands of this repository. `make` alone lists them.
 #
-# `check` only reads; `fmt` and `fix` write. Everything but `demo`, `setup-peers`, `test-peers`, `test-vm`, `fuzz`, `crash-long`, `kill-long`, `recovery-long` and `churn-long` belongs to the gate.
+# `check` only reads; `fmt` and `fix` write. Everything but `demo`, `setup-peers`, `test-peers`, `test-vm`, `fuzz`, `crash-long`, `kill-long`, `recovery-long`, `churn-long` and `object-long` belongs to the gate.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers test demo test-peers check fmt fix fuzz test-vm crash-long kill-long recovery-long churn-long
+.PHONY: help setup setup-peers test demo test-peers check fmt fix fuzz test-vm crash-long kill-long recovery-long churn-long object-long
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -16,9 +16,10 @@ KILLS ?= 50
 # For `make crash-long`: states per scenario, and the seed.
 BUDGET ?= 20000000
 SEED ?= 1
-# For `make recovery-long` and `make churn-long`.
+# For `make recovery-long`, `make churn-long` and `make object-long`.
 RECOVERY_BYTES ?= 1073741824
 CHURN_SECONDS ?= 600
+OBJECT_BYTES ?= 1073741824
 # For `make demo`: further options, see `cairn help demo`.
 DEMO ?=
 
@@ -59,7 +60,7 @@ fuzz: ## Fuzz one target: FUZZ_TARGET=open FUZZ_SECONDS=300 (needs cargo-fuzz)
 	@$(CARGO) fuzz --version >/dev/null 2>&1 || { echo 'error: cargo-fuzz is not installed'; echo 'next: cargo install --locked cargo-fuzz'; exit 1; }
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $(FUZZ_TARGET) -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -max_len=2048 -len_control=0
 
-test-vm: ## Kill a virtual machine KILLS=50 times while it writes (ext4 and DAX; installs QEMU)
+test-vm: ## Kill a virtual machine KILLS=50 times while it writes (records on ext4 and DAX, heaps on ext4; installs QEMU)
 	KILLS=$(KILLS) tools/vm/test.sh
 
 crash-long: ## All built-in crash scenarios with a large budget: BUDGET=20000000 SEED=1
@@ -71,5 +72,8 @@ kill-long: ## Kill a process with several threads 1000 times while it commits, o
 recovery-long: ## How long a heap of RECOVERY_BYTES (1 GiB) takes to recover, in memory and on disk
 	CAIRN_RECOVERY_BYTES=$(RECOVERY_BYTES) $(CARGO) test --release --package heap --test it recovery::how_long -- --nocapture
 
-churn-long: ## Objects come and go for CHURN_SECONDS (600): memory and pool must not grow
+churn-long: ## Objects come and go for CHURN_SECONDS (600) with each of two policies: memory and pool must not grow
 	CAIRN_CHURN_SECONDS=$(CHURN_SECONDS) $(CARGO) test --release --package heap --test memory churning_for_long -- --nocapture
+
+object-long: ## One object of OBJECT_BYTES (1 GiB): written, rolled back, overwritten, recovered
+	CAIRN_OBJECT_BYTES=$(OBJECT_BYTES) $(CARGO) test --release --package heap --test it large:: -- --nocapture

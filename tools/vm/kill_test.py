@@ -24,7 +24,7 @@ import disk_cache
 HERE = pathlib.Path(__file__).resolve().parent
 VM_DIR = pathlib.Path(os.environ.get("CAIRN_VM_DIR", "/var/tmp/cairn-vm"))
 BOOT_TIMEOUT_S = 120
-# What is counted and acknowledged: the records of two writers, and the pages the pool grew by.
+# What is counted and acknowledged: the records of two writers, and the pages the pool grew by; or the transactions of three writers.
 COUNTERS = 3
 # How the pool's directory comes about in the guest, and the persistence domain that must be detected there.
 MEDIA = {
@@ -155,7 +155,9 @@ class Test:
         self.medium = MEDIA[options.medium]
         self.rng = random.Random(options.seed)
         control = "-no-sync" * options.no_sync + "-no-barrier" * options.no_barrier
-        self.work = VM_DIR / f"kill-{options.medium}{control}"
+        heap = f"-{options.heap}" if options.heap else ""
+        self.name = options.medium + heap
+        self.work = VM_DIR / f"kill-{self.name}{control}"
         self.work.mkdir(parents=True, exist_ok=True)
         self.image = self.work / "image"
         self.image.unlink(missing_ok=True)
@@ -164,7 +166,8 @@ class Test:
         self.totals = Totals()
 
     def start(self, last: bool) -> Guest:
-        worker = ["/job/vm_worker", self.medium["directory"], "verify-and-write"]
+        job = f"/job/{pathlib.Path(self.options.worker).name}"
+        worker = [job, self.medium["directory"], self.options.heap or "verify-and-write"]
         worker += ["--need", ",".join(map(str, self.need)), "--domain", self.medium["domain"]]
         worker += ["--created"] if self.created else []
         worker += ["--no-sync"] if self.options.no_sync else []
@@ -228,7 +231,7 @@ class Test:
         self.totals.acks += boot.acks
         self.created |= boot.created
         self.need = [max(pair) for pair in zip(self.need, boot.acknowledged)]
-        print(f"{self.options.medium}: cut {self.totals.kills}: {boot.acks} acknowledged here, must now hold {self.need}", flush=True)
+        print(f"{self.name}: cut {self.totals.kills}: {boot.acks} acknowledged here, must now hold {self.need}", flush=True)
 
     def lose_disk_cache(self) -> None:
         """Makes the image what a disk that loses its cache would have kept."""
@@ -237,7 +240,7 @@ class Test:
         try:
             cached, lost = disk_cache.lose(self.before, self.work / "log", self.rng)
         except ValueError as unusable:
-            print(f"{self.options.medium}: the disk's cache is kept this time: {unusable}")
+            print(f"{self.name}: the disk's cache is kept this time: {unusable}")
             return
         self.before.replace(self.image)
         self.totals.cache_cuts += 1
@@ -268,6 +271,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("medium", choices=MEDIA)
     parser.add_argument("--worker", required=True, help="the static worker binary")
+    parser.add_argument("--heap", metavar="POLICY", help="the worker is that of the heap, with this policy")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
     parser.add_argument("--no-sync", action="store_true", help="the negative control: drains do nothing")
@@ -275,21 +279,21 @@ def main() -> int:
     options = parser.parse_args()
     # Being told to stop ends the guest too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
-    print(f"{options.medium}: {options.kills} cuts, seed {options.seed}", flush=True)
     test = Test(options)
+    print(f"{test.name}: {options.kills} cuts, seed {options.seed}", flush=True)
     try:
         test.run()
         status = 0
     except Lost as lost:
-        print(f"{options.medium}: after cut {test.totals.kills}: {lost}")
+        print(f"{test.name}: after cut {test.totals.kills}: {lost}")
         status = 1
     except Machinery as machinery:
-        print(f"{options.medium}: could not test: {machinery}")
+        print(f"{test.name}: could not test: {machinery}")
         return 2
     totals = test.totals
     boot_s = sorted(totals.boot_s)
     print(
-        f"{options.medium}: {'LOST DATA' if status else 'nothing acknowledged was lost'}: {totals.kills} cuts "
+        f"{test.name}: {'LOST DATA' if status else 'nothing acknowledged was lost'}: {totals.kills} cuts "
         f"({totals.kills_while_opening} before the first acknowledgement), {totals.acks} acknowledgements, "
         f"{totals.in_doubt_found} more found than acknowledged, {totals.torn} torn records; {totals.cache_cuts} cuts also lost "
         f"{totals.lost_sectors} of {totals.cached_sectors} sectors in the disk's cache; boot {boot_s[len(boot_s) // 2]:.1f} s (median)"

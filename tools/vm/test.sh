@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Power-cut tests in a virtual machine (`make test-vm`); not part of the gate. About ten minutes on two cores.
+# Power-cut tests in a virtual machine (`make test-vm`); not part of the gate. About twenty minutes on two cores.
 #
 #   KILLS=50 SEED=7 tools/vm/test.sh        cuts per medium (50), seed (random; printed)
 #
@@ -24,16 +24,21 @@ trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 
 # Static, since the guest has no libraries. --target keeps the flag from build scripts and macros.
 cd "$here/../.."
-say "building the worker"
-RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" \
-  cargo build --quiet --release --target $target -p pmem --features sabotage --example vm_worker
-worker=$(readlink -f "${CARGO_TARGET_DIR:-target}/$target/release/examples/vm_worker")
+say "building the workers"
+build() { # package feature example
+  RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" \
+    cargo build --quiet --release --target $target -p "$1" --features "$2" --example "$3"
+  readlink -f "${CARGO_TARGET_DIR:-target}/$target/release/examples/$3"
+}
+worker=$(build pmem sabotage vm_worker)
+heap_worker=$(build heap no-drains vm_heap_worker)
 
 scratch=$vm_dir/bytes
 rm -rf "$scratch"
 mkdir -p "$scratch"
 
 kill_test() { "$here/kill_test.py" --worker "$worker" --seed "$seed" "$@"; }
+heap_test() { kill_test disk --worker "$heap_worker" --heap "$@"; }
 
 must_lose() { # what arguments...
   say "control: $1: must lose data"
@@ -61,6 +66,7 @@ fi
 
 must_lose "drains without a sync" disk --kills 5 --no-sync
 must_lose "syncs that do not flush the disk's cache" disk --kills 20 --no-barrier
+must_lose "a heap whose drains do not sync" disk --worker "$heap_worker" --heap inplace --kills 5 --no-sync
 
 say "without DAX the same device is a file"
 kill_test nodax --kills 1
@@ -72,4 +78,12 @@ kill_test dax --kills "$kills" &
 dax=$!
 wait $disk || fail "disk"
 wait $dax || fail "persistent memory"
+
+say "$kills cuts for each policy of a heap on a disk"
+heap_test inplace --kills "$kills" &
+in_place=$!
+heap_test undo --kills "$kills" &
+undo=$!
+wait $in_place || fail "heap, in place"
+wait $undo || fail "heap, undo"
 say "passed"

@@ -24,7 +24,7 @@ pub struct Args {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done; for check: the pool is sound; for crash: no violation; for demo: nothing lost
-  1  for check, info and create: the pool is damaged; for crash: a violation was found; for demo: something
+  1  for check, scrub, info and create: the pool is damaged; for crash: a violation was found; for demo: something
      was lost
   2  wrong usage, or something could not be opened, made or written
 
@@ -39,6 +39,7 @@ pub enum Command {
     Create(Create),
     Info(Info),
     Check(Check),
+    Scrub(Scrub),
     /// Measure
     Bench {
         #[command(subcommand)]
@@ -123,9 +124,27 @@ pub struct Check {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Open for writing, which recovers header and objects; closed cleanly only if nothing is left for other programs to recover
+    /// Open for writing, which recovers header, objects and transactions; closed cleanly only if nothing is left for other programs to recover
     #[arg(long)]
     pub recover: bool,
+}
+
+/// Repair objects of a heap from their backup, or the backup from them
+///
+/// For a heap with policy inplace. Recovers it first if it was not closed cleanly; then compares every object with its backup, and repairs the copy
+/// that a kept checksum shows to be wrong.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Exit codes:
+  0  both copies are equal now
+  1  damaged: they differ, and nothing tells which is right
+  2  wrong usage, or the pool cannot be opened, or its heap has no backup
+
+Examples:
+  cairn check shop.cairn || cairn scrub shop.cairn")]
+pub struct Scrub {
+    /// The pool
+    pub path: PathBuf,
 }
 
 /// Explore what crashes leave of this library's own structures

@@ -6,6 +6,7 @@ pub mod crash;
 pub mod create;
 pub mod demo;
 pub mod info;
+pub mod scrub;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

@@ -38,6 +38,19 @@ impl Failure {
         Self { what, next, damaged: is_damage(error) }
     }
 
+    /// An error of the heap in the pool at `path`.
+    pub fn heap(path: &Path, error: &tx::Error) -> Self {
+        match error {
+            tx::Error::Pool(error) => Self::pool(path, error),
+            other => {
+                let message = other.to_string();
+                let (what, next) = message.rsplit_once("; ").unwrap_or((&message, "see `cairn help`"));
+                let damaged = matches!(other, tx::Error::Damaged { .. });
+                Self { what: format!("{}: {what}", path.display()), next: next.to_owned(), damaged }
+            }
+        }
+    }
+
     /// 1 for damage, else 2.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(if self.damaged { 1 } else { 2 })

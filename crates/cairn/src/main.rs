@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Command::Create(args) => commands::create::run(args),
         Command::Info(args) => commands::info::run(args),
         Command::Check(args) => commands::check::run(args),
+        Command::Scrub(args) => commands::scrub::run(args),
         Command::Bench { experiment } => commands::bench::run(experiment),
         Command::Crash(args) => commands::crash::run(args),
         Command::Demo(args) => commands::demo::run(args),

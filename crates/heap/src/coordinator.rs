@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use pmem::{Error as PoolError, Pool};
+
 use crate::core::Core;
 
 /// How often it looks.
@@ -15,6 +17,7 @@ const TICK: Duration = Duration::from_millis(20);
 pub(crate) struct Coordinator {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
+    pool: Pool,
 }
 
 #[derive(Default)]
@@ -37,7 +40,7 @@ impl Stop {
 impl Coordinator {
     #[expect(clippy::disallowed_methods, reason = "ends, and is waited for, when the heap is dropped")]
     pub(crate) fn start(core: &Arc<Core>) -> Self {
-        let stop = Arc::new(Stop::default());
+        let (stop, pool) = (Arc::new(Stop::default()), core.pool.clone());
         let (core, stopped) = (Arc::clone(core), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             let mut before: Vec<u64> = vec![0; core.slots.len()];
@@ -45,7 +48,7 @@ impl Coordinator {
                 look(&core, &mut before);
             }
         });
-        Self { stop, thread: Some(thread) }
+        Self { stop, thread: Some(thread), pool }
     }
 }
 
@@ -64,6 +67,11 @@ fn look(core: &Core, before: &mut [u64]) {
 
 impl Drop for Coordinator {
     fn drop(&mut self) {
+        if matches!(self.pool.check_usable(), Err(PoolError::Forked)) {
+            // The thread is the parent's: it cannot be waited for, and may have had the lock.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         *self.stop.stopped.lock() = true;
         self.stop.wake.notify_all();
         if let Some(thread) = self.thread.take() {

@@ -205,7 +205,7 @@ impl Core {
     pub(crate) fn clean_some(&self) -> Result<()> {
         // An eighth at a time: settling every slot is shared by that many.
         let most = (self.zones.dirty() / 8).max(1);
-        let cleaned = self.zones.clean(most, |seen| self.settle_all(seen), |_| Ok(None))?;
+        let cleaned = self.zones.clean_idle(most, &self.active, |seen| self.settle_all(seen))?;
         self.cleaned.fetch_add(cleaned as u64, Relaxed);
         Ok(())
     }

@@ -244,12 +244,21 @@ impl Heap {
         self.core.grow(bytes)
     }
 
-    /// Compares main with the backup, zone by zone, and repairs the copy that is wrong.
+    /// Compares main with the backup, zone by zone, and repairs the copy that is wrong. Beside running transactions it leaves alone, and counts,
+    /// what they are in; an object that is just looked at is in conflict with its writers. Nothing is looked at without a backup.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where the two differ and nothing tells which is right.
+    /// [`Error::Damaged`] where the two differ and nothing tells which is right, when everything else was looked at.
     pub fn scrub(&self) -> Result<crate::Scrubbed> {
-        crate::scrub::run(&self.core)
+        crate::scrub::run(&self.core, true)
+    }
+
+    /// What [`scrub`](Self::scrub) would repair. For a heap that is open for reading, too.
+    ///
+    /// # Errors
+    /// As [`scrub`](Self::scrub).
+    pub fn compare(&self) -> Result<crate::Scrubbed> {
+        crate::scrub::run(&self.core, false)
     }
 
     /// Settles everything, cleans all zones and closes the pool.

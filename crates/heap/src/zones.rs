@@ -17,7 +17,7 @@
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU32, AtomicUsize,
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
@@ -59,6 +59,8 @@ pub(crate) struct Zones {
     /// Dirty zones, the one marked first in front. Its lock orders all changes of state.
     dirty: Mutex<VecDeque<u32>>,
     count: AtomicUsize,
+    /// When all dirty zones were in use: slots such that one of these was in each of them, and how often each had left.
+    busy: Mutex<Vec<(usize, u64)>>,
     max: usize,
     sabotage: Sabotage,
 }
@@ -70,6 +72,8 @@ pub(crate) struct Active {
     zones: [AtomicU32; 8],
     len: AtomicUsize,
     all: AtomicBool,
+    /// How often it has left what it was in.
+    left: AtomicU64,
 }
 
 impl Active {
@@ -98,9 +102,10 @@ impl Active {
     pub(crate) fn leave_all(&self) {
         if self.len.load(Relaxed) != 0 {
             self.len.store(0, Release);
-        }
-        if self.all.load(Relaxed) {
-            self.all.store(false, Release);
+            if self.all.load(Relaxed) {
+                self.all.store(false, Release);
+            }
+            self.left.store(self.left.load(Relaxed) + 1, Release); // ours alone
         }
     }
 }
@@ -115,6 +120,7 @@ impl Zones {
             states: (0..LEAVES).map(|_| OnceLock::new()).collect(),
             dirty: Mutex::new(VecDeque::new()),
             count: AtomicUsize::new(0),
+            busy: Mutex::new(Vec::new()),
             max: (recovery_bytes / zone_bytes).max(1) as usize,
             sabotage,
         }
@@ -311,17 +317,87 @@ impl Zones {
         &self,
         most: usize,
         settle: impl FnOnce(&mut dyn FnMut(&Active)) -> Result<()>,
-        mut sums: impl FnMut(u32) -> Result<Option<Vec<u32>>>,
+        sums: impl FnMut(u32) -> Result<Option<Vec<u32>>>,
     ) -> Result<usize> {
         let mut dirty = self.dirty.lock();
         let candidates: Vec<u32> = dirty.iter().copied().take(most).collect();
+        self.clean_these(&mut dirty, &candidates, settle, sums)
+    }
+
+    /// As [`clean`](Self::clean), of zones that none of `active` seems to be in. If there is none, nothing is settled, nor looked for again
+    /// before one of those that stood in the way has left.
+    pub(crate) fn clean_idle(
+        &self,
+        most: usize,
+        active: &[Active],
+        settle: impl FnOnce(&mut dyn FnMut(&Active)) -> Result<()>,
+    ) -> Result<usize> {
+        let still_in = |&(slot, left): &(usize, u64)| active[slot].left.load(Acquire) == left;
+        let wait = {
+            let busy = self.busy.lock();
+            !busy.is_empty() && busy.iter().all(still_in)
+        };
+        if wait {
+            return Ok(0);
+        }
+        let mut dirty = self.dirty.lock();
+        // How often they had left is read first: who leaves while we look has left more often.
+        let left: Vec<u64> = active.iter().map(|a| a.left.load(Acquire)).collect();
+        let (mut idle, mut inside) = (Vec::new(), Vec::<usize>::new());
+        for &zone in dirty.iter() {
+            let is_in = |slot: &usize| active[*slot].contains(zone);
+            match inside.iter().copied().find(is_in).or_else(|| (0..active.len()).find(is_in)) {
+                Some(slot) if inside.contains(&slot) => {}
+                Some(slot) => inside.push(slot),
+                None => idle.push(zone),
+            }
+            if idle.len() == most {
+                break;
+            }
+        }
+        if idle.is_empty() {
+            *self.busy.lock() = inside.into_iter().map(|slot| (slot, left[slot])).collect();
+            return Ok(0);
+        }
+        self.clean_these(&mut dirty, &idle, settle, |_| Ok(None))
+    }
+
+    /// Runs `f` while the zone is clean and kept so, if it can be: not while a transaction is in it. Then `None`.
+    pub(crate) fn while_clean<R>(
+        &self,
+        zone: u32,
+        active: &[Active],
+        settle: impl FnOnce(&mut dyn FnMut(&Active)) -> Result<()>,
+        f: impl FnOnce() -> Result<R>,
+    ) -> Result<Option<R>> {
+        let mut dirty = self.dirty.lock();
+        if self.state(zone)?.load(Acquire) != CLEAN {
+            if active.iter().any(|a| a.contains(zone)) {
+                return Ok(None);
+            }
+            self.clean_these(&mut dirty, &[zone], settle, |_| Ok(None))?;
+        }
+        match self.state(zone)?.load(Acquire) {
+            CLEAN => f().map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Cleans those of the candidates, which are dirty, that nobody is in.
+    fn clean_these(
+        &self,
+        dirty: &mut VecDeque<u32>,
+        candidates: &[u32],
+        settle: impl FnOnce(&mut dyn FnMut(&Active)) -> Result<()>,
+        mut sums: impl FnMut(u32) -> Result<Option<Vec<u32>>>,
+    ) -> Result<usize> {
         if candidates.is_empty() {
             return Ok(0);
         }
-        for &zone in &candidates {
+        for &zone in candidates {
             self.state(zone)?.store(CLEANING, SeqCst);
         }
-        let mut quiet = candidates.clone();
+        let mut quiet = candidates.to_vec();
         // Whoever is in a candidate when its slot has just been settled entered it before it was Cleaning; whoever comes later waits for
         // our lock.
         let settled = settle(&mut |active| {
@@ -332,13 +408,11 @@ impl Zones {
         }
         let outcome = settled.and_then(|()| self.clean_marks(&quiet, &mut sums));
         // Should that fail, some marks may be changed: then, too, whoever writes there marks anew.
-        for &zone in &candidates {
+        for &zone in candidates {
             let state = if quiet.contains(&zone) { CLEAN } else { DIRTY };
             self.state(zone)?.store(state, SeqCst);
         }
-        // What is still in use goes to the back: its turn comes again after the others'.
-        let busy: Vec<u32> = dirty.drain(..candidates.len()).filter(|zone| !quiet.contains(zone)).collect();
-        dirty.extend(busy);
+        dirty.retain(|zone| !candidates.contains(zone) || !quiet.contains(zone));
         self.count.store(dirty.len(), Relaxed);
         outcome.map(|()| quiet.len())
     }
@@ -372,12 +446,5 @@ impl Zones {
         }
         self.pool.drain()?;
         Ok(())
-    }
-
-    /// Runs `f` while no zone changes its state, unless it is dirty: then false is passed.
-    pub(crate) fn with_state<R>(&self, zone: u32, f: impl FnOnce(bool) -> Result<R>) -> Result<R> {
-        let _dirty = self.dirty.lock();
-        let clean = self.state(zone)?.load(Acquire) == CLEAN;
-        f(clean)
     }
 }

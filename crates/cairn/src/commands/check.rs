@@ -1,8 +1,11 @@
 //! `cairn check`.
 
+mod transactions;
+
 use std::path::Path;
 use std::process::ExitCode;
 
+use heap::Heap;
 use pmem::{Allocator, HeapUsage, Objects, Options, Pool, PoolInfo, RegionInfo, RegionKind, Ring, Tail};
 use serde::Serialize;
 
@@ -66,12 +69,14 @@ fn look_at(path: &Path, pool: Pool) -> Result<CheckJson, Failure> {
     for overlap in overlaps(&info.regions) {
         report.finding(overlap);
     }
+    let heap = transactions::are_in(&info);
     let objects = info.regions.iter().any(|region| region.kind == RegionKind::Objects);
     for region in info.regions.iter().filter(|region| region.part == 0) {
         let label = format!("{} {:?}", kind_name(region.kind), region.name);
         let part_of_objects = objects && region.name == OBJECTS_HEAP;
         let found = read_all(&pool, &region.name).and_then(|()| match region.kind {
             _ if part_of_objects => Ok(None),
+            _ if heap && transactions::owns(&region.name) => Ok(Some("readable".to_owned())),
             RegionKind::Raw => Ok(Some("readable".to_owned())),
             RegionKind::Ring => look_into_ring(&pool, &region.name, &mut report.notes).map(Some),
             RegionKind::Heap => look_into_heap(&pool, &region.name).map(Some),
@@ -84,7 +89,12 @@ fn look_at(path: &Path, pool: Pool) -> Result<CheckJson, Failure> {
             Err(error) => report.finding(format!("{label}: {error}")),
         }
     }
-    end(path, pool, &info, &mut report)?;
+    // What cannot be read would end this process by a signal.
+    let heap = match heap && report.sound {
+        true => transactions::look_into(&pool, &mut report).map_err(|error| Failure::pool(path, &error))?,
+        false => None,
+    };
+    end(path, (pool, heap), &info, &mut report)?;
     Ok(report)
 }
 
@@ -93,14 +103,25 @@ const OBJECTS_HEAP: &str = "objects.heap";
 
 /// Closes the pool cleanly if all there was to recover has been recovered here. What other programs keep in it they recover
 /// themselves, and a clean close would tell them that there is nothing to do.
-fn end(path: &Path, pool: Pool, info: &PoolInfo, report: &mut CheckJson) -> Result<(), Failure> {
+fn end(
+    path: &Path,
+    (pool, heap): (Pool, Option<Heap>),
+    info: &PoolInfo,
+    report: &mut CheckJson,
+) -> Result<(), Failure> {
     if pool.is_read_only() {
         return Ok(());
     }
-    let ours = |region: &RegionInfo| region.kind == RegionKind::Objects || region.name == OBJECTS_HEAP;
+    let ours = |region: &RegionInfo| {
+        region.kind == RegionKind::Objects
+            || region.name == OBJECTS_HEAP
+            || heap.is_some() && transactions::owns(&region.name)
+    };
     let foreign = info.regions.iter().find(|region| !ours(region));
     if report.sound && (info.was_clean || foreign.is_none() && info.engine.is_empty()) {
-        return pool.close().map_err(|error| Failure::pool(path, &error));
+        let Some(heap) = heap else { return pool.close().map_err(|error| Failure::pool(path, &error)) };
+        drop(pool); // the heap's own handle is the last
+        return heap.close().map_err(|error| Failure::heap(path, &error));
     }
     if let Some(region) = foreign {
         let name = &region.name;

@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use heap::{Heap, Policy};
 use pmem::{Action, Allocator, HeapOptions, Objects, ObjectsOptions, RegionKind, Ring};
+
+use tx::{Engine, Isolation, Transaction, Typed};
 
 use super::{cairn, temp};
 
@@ -146,4 +149,96 @@ fn a_truncated_pool_is_found() {
     let run = cairn(dir.path(), "check p");
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.out.contains("truncated: 524288 bytes of 1048576"), "{run:?}");
+}
+
+/// A heap with one object of this many words, at the returned offset.
+fn heap(dir: &Path, policy: Policy) -> (Heap, u64) {
+    let options = heap::Options::new().policy(policy).bytes(1 << 20).slots(2).coordinator(false);
+    let heap = Heap::create(dir.join("p"), &options).unwrap();
+    let object = heap.transact(Isolation::Strict, |tx| tx.alloc(&[0x0123_4567_89ab_cdef_u64; 64])).unwrap();
+    (heap, object.offset())
+}
+
+#[test]
+fn a_heap_of_transactions_is_opened_as_one() {
+    for policy in Policy::ALL {
+        let dir = temp();
+        heap(dir.path(), policy).0.close().unwrap();
+        let run = cairn(dir.path(), "check p");
+        assert_eq!(run.code, 0, "{run:?}");
+        let says = format!("heap of transactions: {policy}, 2 live blocks");
+        assert!(run.out.contains(&says), "{run:?}");
+        assert_eq!(run.out.contains("compared with the backup"), policy == Policy::InPlace, "{run:?}");
+    }
+}
+
+/// A region whose bytes are not those of a heap: what a program would be told when it opens it.
+#[test]
+fn what_a_heap_would_refuse_is_damage() {
+    for region in ["heap.state", "heap.logs"] {
+        let dir = temp();
+        heap(dir.path(), Policy::InPlace).0.close().unwrap();
+        let path = dir.path().join("p");
+        let pool = pmem::Options::new().open_read_only(&path).unwrap();
+        let at = pool.info().regions.into_iter().find(|r| r.name == region).unwrap();
+        drop(pool);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[at.offset as usize..][..at.len as usize].fill(0x5a);
+        fs::write(&path, bytes).unwrap();
+        assert!(Heap::open_in(&pmem::Options::new().open_read_only(&path).unwrap(), &heap::Options::new()).is_err());
+        let run = cairn(dir.path(), "check p");
+        assert_eq!(run.code, 1, "{region}: {run:?}");
+        assert!(run.out.contains("damaged: heap of transactions: "), "{run:?}");
+    }
+}
+
+#[test]
+fn copies_that_differ_are_found_and_repaired() {
+    let dir = temp();
+    let (heap, at) = heap(dir.path(), Policy::InPlace);
+    heap.close().unwrap();
+    let path = dir.path().join("p");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[at as usize] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let run = cairn(dir.path(), "check p");
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.out.contains("heap of transactions: objects: 512 B differ"), "{run:?}");
+    let run = cairn(dir.path(), "scrub p");
+    assert!(run.code == 0 && run.out.contains("repaired: 512 B of objects, 0 B of their backup"), "{run:?}");
+    assert_eq!(cairn(dir.path(), "check p").code, 0);
+}
+
+#[test]
+fn a_heap_that_was_not_closed_is_recovered_on_demand_only() {
+    for policy in [Policy::Undo, Policy::InPlace] {
+        let dir = temp();
+        let (heap, _) = heap(dir.path(), policy);
+        let mut tx = heap.begin(Isolation::Strict).unwrap();
+        let object = tx.alloc(&[7_u64; 8]).unwrap();
+        tx.set_root(object).unwrap();
+        tx.commit().unwrap();
+        let mut tx = heap.begin(Isolation::Strict).unwrap();
+        tx.write(object).unwrap()[0] = 8;
+        std::mem::forget(tx);
+        drop(heap);
+        assert_eq!(cairn(dir.path(), "check p").code, 2);
+        let run = cairn(dir.path(), "check --recover p");
+        assert!(run.code == 0 && run.out.contains("note: recovered: "), "{run:?}");
+        let run = cairn(dir.path(), "check p");
+        assert!(run.code == 0 && run.out.contains("3 live blocks"), "closed cleanly by the recovery: {run:?}");
+        let heap = Heap::open(dir.path().join("p"), &heap::Options::new()).unwrap();
+        assert!(heap.recovery().was_clean());
+        let tx = heap.begin(Isolation::Strict).unwrap();
+        assert_eq!(*tx.read(object).unwrap(), [7; 8]);
+    }
+}
+
+#[test]
+fn a_heap_without_a_backup_is_not_scrubbed() {
+    let dir = temp();
+    heap(dir.path(), Policy::Undo).0.close().unwrap();
+    let run = cairn(dir.path(), "scrub p");
+    assert!(run.code == 2 && run.failure().0.contains("no second copy"), "{run:?}");
+    assert_eq!(cairn(dir.path(), "scrub nothing").code, 2);
 }

@@ -7,8 +7,9 @@ fn help_explains_itself() {
     let dir = temp();
     let experiments =
         ["limits", "tx-overwrite", "tx-alloc", "ycsb", "dependent", "worst-case"].map(|name| format!("bench {name}"));
-    for command in
-        ["", "create", "info", "check", "crash", "demo"].into_iter().chain(experiments.iter().map(String::as_str))
+    for command in ["", "create", "info", "check", "scrub", "crash", "demo"]
+        .into_iter()
+        .chain(experiments.iter().map(String::as_str))
     {
         let run = cairn(dir.path(), &format!("{command} --help"));
         assert_eq!(run.code, 0, "{run:?}");

@@ -2,6 +2,7 @@
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 use heap::{Heap, Policy};
 use pmem::{DomainChoice, PPtr};
@@ -13,6 +14,8 @@ use crate::support::{Object, Rng, Zipfian, bump, bump_word, counted, memory, qui
 const RUN: u64 = 10_000;
 const OBJECTS: usize = 1000;
 const SEED: u64 = 1;
+/// Of what the last ones left: what is copied is stable, and retired.
+const SETTLING: u64 = 2;
 
 /// Of a whole run, and of settling what it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,5 +198,105 @@ fn reading_costs_none() {
             }
         });
         assert_eq!(Cost::from(read), Cost { barriers: 0, flushed_lines: 0, media_bytes: 0 });
+    }
+}
+
+// ---- rarer ways -----------------------------------------------------------------------------------------------------
+
+/// Of this one call.
+fn drains(heap: &Heap, work: impl FnOnce()) -> u64 {
+    let before = heap.pool().stats();
+    work();
+    (heap.pool().stats() - before).drains
+}
+
+/// Past it the data have a barrier of their own.
+#[test]
+fn in_place_costs_two_past_the_break_even_of_the_seal() {
+    const LONGEST: u64 = 2048;
+    let dir = memory();
+    let options = quiet(Policy::InPlace, DomainChoice::Emulated).bytes(4 << 20).slots(8).seal_max(LONGEST);
+    let heap = Heap::create(dir.path().join("p"), &options).unwrap();
+    let objects: Vec<PPtr<u8>> =
+        heap.transact(Isolation::Strict, |tx| (0..100).map(|_| tx.alloc_bytes(4096, 64)).collect()).unwrap();
+    for (len, each) in [(LONGEST, 1), (LONGEST + 64, 2), (4096, 2)] {
+        heap.settle().unwrap();
+        let cost = counted(&heap, || {
+            for &object in &objects {
+                let fill = |tx: &mut heap::Tx<'_>| tx.bytes_mut(object, len).map(|bytes| bytes.fill(len as u8));
+                heap.transact(Isolation::Strict, fill).unwrap();
+            }
+        });
+        assert_eq!(cost.drains, each * 100 + SETTLING, "{len} bytes");
+    }
+}
+
+#[test]
+fn in_place_costs_one_more_for_the_first_change_in_a_clean_zone() {
+    const ZONE: u64 = 4096;
+    let dir = memory();
+    let options = quiet(Policy::InPlace, DomainChoice::Emulated).bytes(4 << 20).slots(8).zone_bytes(ZONE);
+    let (heap, mut objects) = with_objects(&dir, &options, 4096);
+    heap.close().unwrap(); // cleans all
+    let heap = Heap::open(dir.path().join("p"), &quiet(Policy::InPlace, DomainChoice::Emulated)).unwrap();
+    objects.sort_by_key(|o| o.offset());
+    let mut next = 0;
+    objects.retain(|o| {
+        let apart = o.offset() >= next;
+        next = if apart { o.offset() + ZONE } else { next };
+        apart
+    });
+    assert!((50..=64).contains(&objects.len()), "{} objects, each in a zone of its own", objects.len());
+    for each in [2, 1] {
+        let costs: Vec<u64> = objects.iter().map(|&o| drains(&heap, || bump(&heap, o))).collect();
+        assert!(costs.iter().all(|cost| *cost == each), "{each} for each: {costs:?}");
+        heap.settle().unwrap();
+    }
+}
+
+#[test]
+fn a_record_that_does_not_fit_a_quarter_of_the_ring_costs_one_more() {
+    let (_dir, heap, objects) = heap(Policy::InPlace, OBJECTS);
+    // Of 64 KiB: a range's place and length, and the word it carries, are 24 bytes.
+    for (words, each) in [(600, 1), (750, 2), (1000, 2)] {
+        let some = &objects[..words];
+        let bump_all = |tx: &mut heap::Tx<'_>| {
+            some.iter().try_for_each(|o| {
+                *tx.write(o.cast::<u64>())? += 1;
+                Ok(())
+            })
+        };
+        let costs: Vec<u64> = (0..10)
+            .map(|_| {
+                heap.settle().unwrap(); // else the ring is full now and then
+                drains(&heap, || heap.transact(Isolation::Strict, |tx| -> tx::Result<()> { bump_all(tx) }).unwrap())
+            })
+            .collect();
+        // The first one's block may lie in a clean zone.
+        assert!(costs[1..].iter().all(|cost| *cost == each), "{words} words, {each} for each: {costs:?}");
+    }
+}
+
+// ---- in the background ----------------------------------------------------------------------------------------------
+
+#[test]
+fn what_has_gone_idle_is_settled_by_the_coordinator() {
+    for (policy, commit) in [(Policy::InPlace, 1), (Policy::Undo, 3)] {
+        let dir = memory();
+        let options = quiet(policy, DomainChoice::Emulated).bytes(1 << 20).slots(8).coordinator(true);
+        let (heap, objects) = with_objects(&dir, &options, 10);
+        // The mark in the log was last written by this thread: whose drain is it behind?
+        for other_thread in [1, 0, 0] {
+            let before = (heap.pool().stats(), heap.stats());
+            bump(&heap, objects[0]);
+            let settled = (0..3000).any(|_| {
+                std::thread::sleep(Duration::from_millis(10));
+                heap.stats().pending == 0
+            });
+            assert!(settled, "{policy}: {:?}", heap.stats());
+            assert_eq!(heap.stats().settled - before.1.settled, 1, "{policy}");
+            assert_eq!((heap.pool().stats() - before.0).drains, commit + SETTLING + other_thread, "{policy}");
+        }
+        heap.close().unwrap();
     }
 }

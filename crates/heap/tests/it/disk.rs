@@ -91,32 +91,44 @@ fn dirtied() -> Option<u64> {
     io.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.parse().ok())
 }
 
+/// True if that count sees what this thread writes there: it does not for files in memory, and not every kernel has it.
+fn counts_dirtied(dir: &Path) -> bool {
+    let before = dirtied();
+    fs::write(dir.join("probe"), [1; PAGE as usize]).unwrap();
+    before.is_some_and(|before| dirtied() > Some(before))
+}
+
 /// A commit writes the page with the object and the page with the end of the log; each sixteenth, besides, what the sixteen before it have changed, to
 /// the backup.
 #[test]
 fn a_commit_in_place_writes_two_pages_and_its_share_of_the_backup() {
     const COMMITS: usize = 256;
     let (dir, heap, objects) = heap(Policy::InPlace);
-    let (Some(stat), Some(_)) = (statistics(dir.path()), dirtied()) else {
-        println!("skipped: no statistics of the device of {}, or of this thread", dir.path().display());
+    if !counts_dirtied(dir.path()) {
+        println!("skipped: no count of what is made dirty in {}", dir.path().display());
         return;
-    };
+    }
+    let stat = statistics(dir.path());
+    if stat.is_none() {
+        println!("no statistics of the device of {}: what it writes is not seen", dir.path().display());
+    }
+    let device = || stat.as_deref().map_or(0, written);
     // Objects beside each other, and each on a page of its own: each sixteenth commit makes one page of the backup dirty (or two), or sixteen.
     for (stride, pages_max) in [(1, 2.0 + 2.0 / 16.0), (67, 3.0)] {
         // Of the device: others write there too, so the least of several rounds is held to a bound, and a wide one.
         let mut least = f64::INFINITY;
         for round in 0..4 {
-            let before = (dirtied().unwrap(), written(&stat));
+            let before = (dirtied().unwrap(), device());
             (0..COMMITS).for_each(|n| bump(&heap, objects[(round * COMMITS + n) * stride % OBJECTS]));
             let each = |before: u64, after: u64| (after - before) as f64 / COMMITS as f64;
             let dirty = each(before.0, dirtied().unwrap());
             assert!((2.0 * PAGE..=pages_max * PAGE + 64.0).contains(&dirty), "{dirty:.0} bytes per commit made dirty");
-            least = least.min(each(before.1, written(&stat)));
+            least = least.min(each(before.1, device()));
             println!("{} bytes apart: {dirty:.0} bytes per commit made dirty, {least:.0} written", stride * 64);
             if least <= 1.25 * dirty {
                 break;
             }
         }
-        assert!((2.0 * PAGE..=DEVICE_MAX).contains(&least), "{least:.0} bytes per commit written");
+        assert!(stat.is_none() || (2.0 * PAGE..=DEVICE_MAX).contains(&least), "{least:.0} bytes per commit written");
     }
 }

@@ -6,6 +6,11 @@ mod barriers;
 mod basics;
 mod conformance;
 mod disk;
+mod fork;
 mod kill;
+mod large;
+#[allow(unsafe_code)]
+mod raw;
 mod recovery;
+mod scrub;
 mod support;

@@ -206,3 +206,32 @@ fn the_budget_holds_for_transactions_that_abort() {
         assert!(dirty <= 8, "{dirty} zones dirty");
     }
 }
+
+/// More zones than the budget allows are in use, by one that does not end: nobody else can do anything about that, nor should try again and again.
+#[test]
+fn a_long_transaction_does_not_make_others_pay_for_its_zones() {
+    let dir = memory();
+    let (heap, objects) =
+        full(&dir.path().join("p"), &options(64 << 20, DomainChoice::Emulated).recovery_budget(4 * ZONE));
+    let commits = || {
+        let before = heap.pool().stats();
+        for _ in 0..1000 {
+            heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+                tx.write(objects[0].cast::<[u64; 8]>())?[0] += 1;
+                Ok(())
+            })
+            .unwrap();
+        }
+        (heap.pool().stats() - before).drains
+    };
+    commits();
+    let alone = commits();
+    let mut long = heap.begin(Isolation::Strict).unwrap();
+    objects[16..].chunks(16).take(40).for_each(|zone| long.write(zone[0]).unwrap()[0] = 0);
+    let beside = commits();
+    assert!((alone - 10..=alone + 10).contains(&beside), "{alone} barriers alone, {beside} beside it");
+    // It goes, and with it what stood in the way: an eighth at a time.
+    long.abort().unwrap();
+    commits();
+    assert!(heap.stats().dirty_zones <= 4, "{}", heap.stats().dirty_zones);
+}

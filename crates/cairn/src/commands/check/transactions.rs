@@ -1,0 +1,69 @@
+//! What `cairn check` says of a heap of transactions.
+
+use heap::{Heap, Options, Policy, Scrubbed};
+use pmem::{Error as PoolError, Pool, PoolInfo};
+
+use super::{CheckJson, usage};
+use crate::size;
+
+/// What belongs to such a heap.
+pub fn owns(region: &str) -> bool {
+    ["heap", "heap.backup", "heap.zones", "heap.logs", "heap.state"].contains(&region)
+}
+
+/// True if there is one.
+pub fn are_in(info: &PoolInfo) -> bool {
+    info.regions.iter().any(|region| region.name == "heap.state")
+}
+
+/// Opens the heap as a program would, which recovers it if the pool is open for writing.
+///
+/// # Errors
+/// What is no damage: that it must be recovered.
+pub fn look_into(pool: &Pool, report: &mut CheckJson) -> Result<Option<Heap>, PoolError> {
+    let heap = match Heap::open_in(pool, &Options::new().coordinator(false)) {
+        Ok(heap) => heap,
+        Err(tx::Error::Pool(error @ PoolError::NeedsRecovery { .. })) => return Err(error),
+        Err(error) => {
+            report.finding(format!("heap of transactions: {error}"));
+            return Ok(None);
+        }
+    };
+    let found = heap.recovery();
+    for offset in &found.in_doubt {
+        report.notes.push(format!(
+            "the record at byte {offset} is not whole: it was never acknowledged, or it was the last one and is damaged"
+        ));
+    }
+    if !found.was_clean() {
+        let (finished, undone, zones) = (found.finished, found.undone, found.zones);
+        report.notes.push(format!(
+            "recovered: {finished} transactions finished, {undone} undone, {zones} dirty zones compared, {} of them replaced",
+            size::human(found.restored_bytes)
+        ));
+    }
+    let looked = heap.live_blocks(|_, _| {}).and_then(|used| Ok((used, heap.compare()?)));
+    match looked {
+        Ok((used, compared)) => {
+            report_copies(report, &compared);
+            let zones = match heap.policy() {
+                Policy::InPlace => format!("{} zones compared with the backup", compared.zones),
+                _ => "no backup".into(),
+            };
+            report.checked.push(format!("heap of transactions: {}, {}, {zones}", heap.policy(), usage(used)));
+        }
+        Err(error) => report.finding(format!("heap of transactions: {error}")),
+    }
+    Ok(Some(heap))
+}
+
+fn report_copies(report: &mut CheckJson, compared: &Scrubbed) {
+    let copies = [("objects", compared.main_repaired), ("their backup", compared.backup_repaired)];
+    for (which, bytes) in copies.into_iter().filter(|(_, bytes)| *bytes > 0) {
+        let bytes = size::human(bytes);
+        report.finding(format!("heap of transactions: {which}: {bytes} differ from the other copy, which is right; `cairn scrub` repairs them"));
+    }
+    if compared.busy > 0 {
+        report.notes.push(format!("{} zones were in use, and not compared", compared.busy));
+    }
+}

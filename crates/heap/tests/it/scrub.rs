@@ -1,0 +1,346 @@
+//! Scrubbing: one test per row of the table in `scrub.rs`, and one beside running transactions.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use heap::{Heap, Options, Policy, Scrubbed};
+use pmem::{Allocator, DomainChoice, PPtr};
+use tempfile::TempDir;
+use tx::{Engine, Error, Isolation, Transaction, Typed};
+
+use crate::support::{Object, Rng, memory, quiet};
+
+const ZONE: u64 = 64 << 10;
+const KEEP: usize = 600;
+
+fn options() -> Options {
+    quiet(Policy::InPlace, DomainChoice::Emulated).bytes(4 << 20).zone_bytes(ZONE).slots(8)
+}
+
+// ---- the rows of the table ------------------------------------------------------------------------------------------
+
+/// A heap's file with two pages of objects of a line each, closed, or left as a crash leaves it when the last one opened it.
+struct Closed {
+    dir: TempDir,
+    objects: Vec<PPtr<Object>>,
+    /// What is in the objects.
+    number: u64,
+    /// Where the chunks of main begin, and their bytes on the backup.
+    main: u64,
+    backup: u64,
+}
+
+/// One of the two copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copy {
+    Main,
+    Backup,
+}
+
+impl Closed {
+    fn new() -> Self {
+        let dir = memory();
+        let heap = Heap::create(dir.path().join("p"), &options()).unwrap();
+        let objects = heap
+            .transact(Isolation::Strict, |tx| (0..PAGES * 64).map(|_| tx.alloc(&[1; 8])).collect::<tx::Result<_>>())
+            .unwrap();
+        heap.close().unwrap();
+        let pool = pmem::Options::new().layout("heap").domain(DomainChoice::Emulated);
+        let pool = pool.open_read_only(dir.path().join("p")).unwrap();
+        let main = Allocator::open(&pool, "heap").unwrap().spaces()[0].start;
+        let backup = pool.region("heap.backup").unwrap().areas()[0].offset();
+        Self { dir, objects, number: 1, main, backup }
+    }
+
+    /// Every object is written since the last checksum, and the heap neither closed nor in need of recovery.
+    fn written_since() -> Self {
+        let mut this = Self::new();
+        let heap = this.open();
+        this.number = 2;
+        heap.transact(Isolation::Strict, |tx| {
+            this.objects.iter().try_for_each(|&o| -> tx::Result<()> {
+                *tx.write(o)? = [2; 8];
+                Ok(())
+            })
+        })
+        .unwrap();
+        heap.settle().unwrap();
+        drop(heap);
+        drop(this.open()); // clean now, and not summed
+        this
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("p")
+    }
+
+    fn open(&self) -> Heap {
+        Heap::open(self.path(), &options()).unwrap()
+    }
+
+    /// Where in the file an object is.
+    fn place(&self, copy: Copy, object: usize) -> u64 {
+        match copy {
+            Copy::Main => self.objects[object].offset(),
+            Copy::Backup => self.objects[object].offset() - self.main + self.backup,
+        }
+    }
+
+    /// Overwrites objects in the closed file.
+    fn damage(&self, copy: Copy, objects: Range<usize>) {
+        let file = File::options().write(true).open(self.path()).unwrap();
+        for object in objects {
+            file.write_all_at(&[0xee; 64], self.place(copy, object)).unwrap();
+        }
+    }
+
+    /// What scrubbing says, then what comparing and scrubbing again says must be nothing, and every object holds what it should.
+    #[track_caller]
+    fn scrub(&self, expected: (u64, u64)) {
+        let heap = self.open();
+        let counts = |s: &Scrubbed| (s.main_repaired, s.backup_repaired);
+        let compared = heap.compare().unwrap();
+        let scrubbed = heap.scrub().unwrap();
+        assert_eq!(counts(&scrubbed), expected);
+        assert_eq!((&compared, compared.busy), (&scrubbed, 0));
+        for found in [heap.scrub().unwrap(), heap.compare().unwrap()] {
+            assert_eq!((counts(&found), found.zones), ((0, 0), scrubbed.zones));
+        }
+        self.check(&heap);
+        heap.close().unwrap();
+        let heap = self.open();
+        assert_eq!(counts(&heap.scrub().unwrap()), (0, 0), "on media");
+        self.check(&heap);
+    }
+
+    #[track_caller]
+    fn check(&self, heap: &Heap) {
+        let tx = heap.begin(Isolation::Strict).unwrap();
+        assert!(self.objects.iter().all(|&o| *tx.read(o).unwrap() == [self.number; 8]));
+    }
+}
+
+/// Pages of objects.
+const PAGES: usize = 3;
+
+#[test]
+fn nothing_is_repaired_where_nothing_is_wrong() {
+    let closed = Closed::new();
+    let heap = closed.open();
+    heap.scrub().unwrap(); // zones that nobody has used so far get their checksums
+    let before = heap.pool().stats();
+    heap.scrub().unwrap();
+    assert_eq!((heap.pool().stats() - before).media_bytes(), 0, "nothing to be kept anew");
+    drop(heap);
+    closed.scrub((0, 0));
+}
+
+#[test]
+fn main_is_repaired_from_a_backup_that_is_as_kept() {
+    let closed = Closed::new();
+    closed.damage(Copy::Main, 70..73);
+    closed.scrub((3 * 64, 0));
+}
+
+#[test]
+fn the_backup_is_repaired_from_main_where_a_checksum_was_kept() {
+    let closed = Closed::new();
+    closed.damage(Copy::Backup, 70..72);
+    closed.scrub((0, 2 * 64));
+}
+
+#[test]
+fn both_are_repaired_in_different_pages() {
+    let closed = Closed::new();
+    closed.damage(Copy::Main, 3..4);
+    closed.damage(Copy::Backup, 140..141);
+    closed.scrub((64, 64));
+}
+
+#[test]
+fn nobody_can_tell_where_the_page_was_written_since() {
+    for copy in [Copy::Main, Copy::Backup] {
+        let closed = Closed::written_since();
+        closed.damage(copy, 70..71);
+        let heap = closed.open();
+        for _ in 0..2 {
+            for found in [heap.scrub(), heap.compare()] {
+                assert!(matches!(found, Err(Error::Damaged { what: "page", .. })), "{copy:?}: {found:?}");
+            }
+        }
+    }
+}
+
+/// What one page leaves open is no reason to leave another one damaged.
+#[test]
+fn pages_behind_an_unclear_one_are_repaired() {
+    let closed = Closed::new();
+    let heap = closed.open();
+    let far = heap.transact(Isolation::Strict, |tx| tx.alloc_bytes(3 * ZONE, 8)).unwrap();
+    heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+        tx.bytes_mut(far, 3 * ZONE)?.fill(7);
+        Ok(())
+    })
+    .unwrap();
+    heap.close().unwrap();
+    let heap = closed.open();
+    heap.transact(Isolation::Strict, |tx| {
+        closed.objects.iter().try_for_each(|&o| -> tx::Result<()> {
+            *tx.write(o)? = [1; 8];
+            Ok(())
+        })
+    })
+    .unwrap();
+    let before = heap.stats().dirty_zones;
+    assert!(before > 0);
+    heap.settle().unwrap();
+    drop(heap);
+    drop(closed.open());
+    closed.damage(Copy::Backup, 70..71);
+    let file = File::options().write(true).open(closed.path()).unwrap();
+    file.write_all_at(&[0xee; 64], far.offset() + 2 * ZONE).unwrap();
+    let heap = closed.open();
+    assert!(heap.scrub().is_err());
+    let tx = heap.begin(Isolation::Strict).unwrap();
+    assert!(tx.bytes(far, 3 * ZONE).unwrap().iter().all(|b| *b == 7));
+}
+
+#[test]
+fn checksums_are_kept_anew_where_the_page_was_written_since() {
+    let closed = Closed::written_since();
+    let heap = closed.open();
+    assert_eq!(heap.scrub().unwrap().busy, 0);
+    drop(heap); // not closed: what is known now, scrubbing has kept
+    closed.damage(Copy::Main, 0..1);
+    closed.damage(Copy::Backup, 70..71);
+    closed.scrub((64, 64));
+}
+
+#[test]
+fn what_a_transaction_is_in_is_left_alone_and_found_later() {
+    let closed = Closed::new();
+    closed.damage(Copy::Main, 70..71);
+    let heap = closed.open();
+    let mut tx = heap.begin(Isolation::Strict).unwrap();
+    tx.write(closed.objects[0]).unwrap()[0] = 1;
+    let found = heap.scrub().unwrap();
+    assert_eq!((found.main_repaired, found.busy), (0, 1));
+    tx.abort().unwrap();
+    // Who reads the damaged object keeps it from being repaired; who reads another one does not.
+    let tx = heap.begin(Isolation::Strict).unwrap();
+    assert_eq!(tx.read(closed.objects[70]).unwrap()[0], 0xeeee_eeee_eeee_eeee);
+    let found = heap.scrub().unwrap();
+    assert_eq!((found.main_repaired, found.busy), (0, 1));
+    tx.commit().unwrap();
+    let tx = heap.begin(Isolation::Strict).unwrap();
+    tx.read(closed.objects[71]).unwrap();
+    let found = heap.scrub().unwrap();
+    assert_eq!((found.main_repaired, found.busy), (64, 0));
+    drop(tx);
+    closed.check(&heap);
+    heap.close().unwrap();
+    closed.scrub((0, 0));
+}
+
+/// Of a heap open for reading, too.
+#[test]
+fn comparing_changes_nothing() {
+    let closed = Closed::new();
+    closed.damage(Copy::Main, 70..71);
+    let before = std::fs::read(closed.path()).unwrap();
+    let options = options();
+    let pool = pmem::Options::new().layout("heap").domain(DomainChoice::Emulated).open_read_only(closed.path());
+    let heap = Heap::open_in(&pool.unwrap(), &options).unwrap();
+    assert_eq!(heap.compare().unwrap().main_repaired, 64);
+    drop(heap);
+    assert!(before == std::fs::read(closed.path()).unwrap());
+    closed.scrub((64, 0));
+}
+
+#[test]
+fn other_policies_have_nothing_to_compare_with() {
+    for policy in [Policy::None, Policy::Undo] {
+        let dir = memory();
+        let heap = Heap::create(dir.path().join("p"), &options().policy(policy)).unwrap();
+        assert_eq!(heap.scrub().unwrap(), Scrubbed::default());
+    }
+}
+
+// ---- beside running transactions ------------------------------------------------------------------------------------
+
+/// One transaction: allocates and gives up or commits, frees, or writes so many objects that its record is kept among the blocks.
+fn step(heap: &Heap, rng: &mut Rng, kept: &[PPtr<Object>], mine: &mut Vec<PPtr<u8>>) -> tx::Result<()> {
+    let mut tx = heap.begin(Isolation::Strict)?;
+    match rng.below(16) {
+        0..8 if mine.len() < 20 => {
+            let len = 2000 + rng.below(20_000);
+            let object = tx.alloc_bytes(len, 8)?;
+            tx.bytes_mut(object, len)?.fill(rng.word() as u8);
+            if rng.below(3) == 0 {
+                return tx.abort();
+            }
+            tx.commit()?;
+            mine.push(object);
+        }
+        8..11 => {
+            let Some(&object) = mine.last() else { return Ok(()) };
+            tx.free_bytes(object)?;
+            tx.commit()?;
+            mine.pop();
+        }
+        _ => {
+            for &object in kept {
+                *tx.write(object.cast::<u64>())? += 1;
+            }
+            tx.commit()?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn beside_transactions_nothing_is_taken_for_damage() {
+    let dir = memory();
+    let heap = Heap::create(dir.path().join("p"), &options().log_bytes(4096).recovery_budget(ZONE)).unwrap();
+    let kept: Vec<PPtr<Object>> =
+        heap.transact(Isolation::Strict, |tx| (0..KEEP).map(|_| tx.alloc(&[0; 8])).collect::<tx::Result<_>>()).unwrap();
+    heap.scrub().unwrap();
+    let (stop, steps) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (mut looked_at, mut scrubs, mut repaired) = (0, 0, (0, 0));
+    let found = std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (heap, stop, steps, kept) = (&heap, &stop, &steps, &kept[thread * KEEP / 2..][..KEEP / 2]);
+            scope.spawn(move || {
+                let (mut rng, mut mine) = (Rng(thread as u64), Vec::new());
+                while !stop.load(SeqCst) {
+                    match step(heap, &mut rng, kept, &mut mine) {
+                        Ok(()) => drop(steps.fetch_add(1, SeqCst)),
+                        Err(Error::Conflict { .. }) => {} // with the other's made-up pointers none, with scrubbing a few
+                        Err(e) => {
+                            stop.store(true, SeqCst);
+                            panic!("{e}");
+                        }
+                    }
+                }
+            });
+        }
+        let mut found = Ok(());
+        while found.is_ok() && !stop.load(SeqCst) && repaired == (0, 0) && (steps.load(SeqCst) < 4000 || scrubs < 200) {
+            scrubs += 1;
+            found = heap.scrub().map(|scrubbed| {
+                looked_at += scrubbed.zones;
+                repaired = (scrubbed.main_repaired, scrubbed.backup_repaired);
+            });
+        }
+        stop.store(true, SeqCst);
+        found
+    });
+    println!("{scrubs} scrubs beside {} transactions, {looked_at} zones looked at", steps.load(SeqCst));
+    found.unwrap();
+    assert_eq!(repaired, (0, 0));
+    assert!(looked_at > 0);
+    heap.close().unwrap();
+}
