@@ -9,10 +9,10 @@ use pmem::Pool;
 use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, KvMap};
 use tx::{Isolation, Reference};
 
-use crate::Result;
 #[cfg(feature = "peers")]
 use crate::peer::PeerStore;
 use crate::target::OnKv;
+use crate::{Error, Result};
 
 /// One who takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,14 +21,16 @@ pub enum Contestant {
     Heap(Policy),
     /// The engine in DRAM that tests compare with: nothing is durable.
     Reference,
+    /// Nobody: bytes stored, flushed and waited for.
+    Bare,
     /// libpmemobj.
     Pmemobj,
 }
 
 impl Contestant {
     /// Engines of ours, as `--engine` names them.
-    pub const ENGINES: [Self; 4] =
-        [Self::Heap(Policy::None), Self::Heap(Policy::Undo), Self::Heap(Policy::InPlace), Self::Reference];
+    pub const ENGINES: [Self; 5] =
+        [Self::Heap(Policy::None), Self::Heap(Policy::Undo), Self::Heap(Policy::InPlace), Self::Reference, Self::Bare];
     /// Peers, as `--peer` names them.
     pub const PEERS: [Self; 1] = [Self::Pmemobj];
 
@@ -38,6 +40,7 @@ impl Contestant {
         match self {
             Self::Heap(policy) => policy.name(),
             Self::Reference => "reference",
+            Self::Bare => "bare",
             Self::Pmemobj => "pmemobj",
         }
     }
@@ -120,6 +123,8 @@ pub enum Made {
     Heap(Heap),
     /// The reference engine.
     Reference(Reference),
+    /// A pool without an engine.
+    Bare(Pool),
     /// libpmemobj.
     #[cfg(feature = "peers")]
     Pmemobj(peers::Pmemobj),
@@ -143,6 +148,7 @@ impl Made {
                 Self::Heap(Heap::create(path, &options)?)
             }
             Contestant::Reference => Self::Reference(Reference::with_capacity(bytes)),
+            Contestant::Bare => Self::Bare(pmem::Options::new().size(SLACK).create(path)?),
             #[cfg(feature = "peers")]
             Contestant::Pmemobj => Self::Pmemobj(peers::Pmemobj::create(&path, bytes as usize)?),
             #[cfg(not(feature = "peers"))]
@@ -155,6 +161,7 @@ impl Made {
     pub fn pool(&self) -> Option<&Pool> {
         match self {
             Self::Heap(heap) => Some(heap.pool()),
+            Self::Bare(pool) => Some(pool),
             _ => None,
         }
     }
@@ -164,6 +171,7 @@ impl Made {
     pub fn domain(&self) -> Option<String> {
         match self {
             Self::Heap(heap) => Some(heap.pool().domain().to_string()),
+            Self::Bare(pool) => Some(pool.domain().to_string()),
             Self::Reference(_) => None,
             #[cfg(feature = "peers")]
             Self::Pmemobj(peer) => {
@@ -192,6 +200,7 @@ impl Made {
                 Structure::HashMap => AnyStore::ReferenceHash(OnKv(KvMap::new(engine, hash(engine, keys)?))),
                 Structure::BTree => AnyStore::ReferenceTree(OnKv(KvMap::new(engine, tree(engine, key_bytes)?))),
             },
+            Self::Bare(_) => return Err(Error::Parameter("bare overwrites objects: it has no keys".into())),
             #[cfg(feature = "peers")]
             Self::Pmemobj(peer) => AnyStore::Pmemobj(match structure {
                 Structure::HashMap => PeerStore::hash(peer, keys)?,
@@ -260,6 +269,10 @@ macro_rules! on_target {
             }
             $crate::engines::Made::Reference(engine) => {
                 let $target = $crate::target::OnEngine(engine);
+                $body
+            }
+            $crate::engines::Made::Bare(pool) => {
+                let $target = $crate::bare::OnPool(pool);
                 $body
             }
             #[cfg(feature = "peers")]

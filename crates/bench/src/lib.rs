@@ -11,6 +11,7 @@
 //! | [`experiments`] | transactions: `tx-overwrite`, `tx-alloc`, `ycsb`, `dependent`, `worst-case` |
 //! | [`contest`], [`engines`] | who takes part in them, by name, and how each is set up |
 //! | [`target`] | what an experiment asks of engines and peers alike |
+//! | [`bare`] | what the machine asks for, in place of an engine: the limit in the same rounds |
 //! | [`workload`] | YCSB, traces, distributions: for other programs too |
 //! | [`crew`], [`latency`], [`clock`] | threads, sampled latencies, time |
 //! | [`row`], [`table`](mod@table), [`plot`] | results |
@@ -36,6 +37,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bare;
 pub mod clock;
 pub mod contest;
 pub mod crew;

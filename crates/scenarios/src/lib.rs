@@ -69,7 +69,8 @@ macro_rules! named {
     };
 }
 
-/// All built-in scenarios.
+/// All built-in scenarios. There is none with the policy `none` and two threads: a conflict halfway leaves half a transaction there, and
+/// nothing is promised that could be checked.
 pub const ALL: &[Named] = named! {
     "two-slot", Cell, "a cell shows its last acknowledged value, or the one being written";
     "sealed", Sealed, "a sealed record reads back whole or not at all";

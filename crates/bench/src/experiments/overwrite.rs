@@ -249,6 +249,18 @@ mod tests {
     }
 
     #[test]
+    fn the_limit_is_one_barrier_and_the_lines_written() {
+        let contest = tiny(&[Contestant::Bare], &[1, 2]);
+        let what = Overwrite { objects: vec![1, 4], bytes: vec![64, 1000], sets: vec![Set::Hot] };
+        let rows = what.measure(&contest, &()).unwrap();
+        assert_eq!(rows.len(), 8);
+        for row in rows {
+            let lines = row.params["objects"].as_u64().unwrap() * row.params["bytes"].as_u64().unwrap().div_ceil(64);
+            assert_eq!((row.barriers_per_op, row.lines_per_op), (Some(1.0), Some(lines as f64)), "{row:?}");
+        }
+    }
+
+    #[test]
     fn impossible_parameters_are_refused() {
         let contest = tiny(&[Contestant::Reference], &[1]);
         for (objects, bytes) in [(1, 0), (0, 64), (3000, 64)] {
