@@ -345,7 +345,7 @@ impl Zones {
         let left: Vec<u64> = active.iter().map(|a| a.left.load(Acquire)).collect();
         let (mut idle, mut inside) = (Vec::new(), Vec::<usize>::new());
         for &zone in dirty.iter() {
-            let is_in = |slot: &usize| active[*slot].contains(zone);
+            let is_in = |slot: &usize| active[*slot].contains(zone) && !self.sabotage.skips(Step::ZoneActive);
             match inside.iter().copied().find(is_in).or_else(|| (0..active.len()).find(is_in)) {
                 Some(slot) if inside.contains(&slot) => {}
                 Some(slot) => inside.push(slot),

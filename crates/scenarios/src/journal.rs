@@ -208,7 +208,8 @@ impl Scenario for Journal {
             let lost = Violation::new(format!("acknowledged through {last}, survived {survived:?}"));
             // What the very last force made durable and a torn append look alike; recovery must then say so.
             return Err(match found.tail {
-                Tail::InDoubt { .. } if end + 1 >= first_of_last && probes == 0 => {
+                // If nothing is left before them, all that was had been retired.
+                Tail::InDoubt { .. } if (survived.is_empty() || end + 1 >= first_of_last) && probes == 0 => {
                     Violation::detected("the records of the last force are in doubt")
                 }
                 _ => lost,

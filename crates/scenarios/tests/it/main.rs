@@ -87,7 +87,6 @@ fn faults_of_the_medium() {
     }
 }
 
-/// Each drain fails once; for structures see there. Whoever opens the pool again, in the same process or after a kill, takes only for durable what is.
 /// A writer is killed when it has just wrapped around: the record that fills the ring's end leads to the next, and is in a cache alone.
 #[test]
 fn a_ring_found_wrapped_around_in_a_cache() {
@@ -100,6 +99,7 @@ fn a_ring_found_wrapped_around_in_a_cache() {
     assert!(report.points > 0 && report.unexplored == 0, "{report}");
 }
 
+/// Each drain fails once; for structures see there. Whoever opens the pool again, in the same process or after a kill, takes only for durable what is.
 #[test]
 fn failing_drains() {
     let all: Vec<_> = scenarios::ALL.iter().filter(|named| !structures::is_one(named)).collect();
