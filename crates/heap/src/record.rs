@@ -9,8 +9,8 @@
 //! SPILLED     one: the block that holds  seal of that payload, u64     as the payload's kind has
 //!             a longer payload
 //! UNDO        about to be changed        their old bytes
-//! EXTENT      one: a block that holds
-//!             further UNDO records
+//! EXTENT      one: a block that holds    its number; bytes of records
+//!             further UNDO records       in the extent before; u64 each
 //! END         none                       intents
 //! RETIRED     none                       none: its header tells what is durable and what is retired
 //! ```

@@ -316,11 +316,23 @@ fn restore(core: &Core, start: u64, end: u64) -> Result<u64> {
 
 // ---- undo -----------------------------------------------------------------------------------------------------------
 
+/// A block with more old bytes, and how many of its bytes the extent behind it knows to be durable.
+struct Extent {
+    block: Bytes,
+    number: u64,
+    durable: u64,
+}
+
+fn two_words(bytes: &[u8]) -> Option<(u64, u64)> {
+    let (first, second) = bytes.split_first_chunk::<8>()?;
+    Some((u64::from_le_bytes(*first), u64::from_le_bytes(second.try_into().ok()?)))
+}
+
 fn undo(core: &Core, log: &mut Log, recovered: &Recovered, recovery: &mut Recovery) -> Result<()> {
     // Old bytes of the transaction that has not ended, as they were kept.
     let mut open: Vec<(Bytes, Vec<u8>)> = Vec::new();
     // Behind those, as all of them were.
-    let mut extents: Vec<(Bytes, u64)> = Vec::new();
+    let mut extents: Vec<Extent> = Vec::new();
     for found in &recovered.records {
         let place = found.position.get();
         let payload = whole(core, log.ring.payload(found)?, place)?;
@@ -338,11 +350,14 @@ fn undo(core: &Core, log: &mut Log, recovered: &Recovered, recovery: &mut Recove
                 }
             }
             EXTENT => {
-                let (&[block], Ok(number)) = (&record.ranges[..], <[u8; 8]>::try_from(record.rest)) else {
+                let (&[block], Some((number, before))) = (&record.ranges[..], two_words(record.rest)) else {
                     return Err(damaged(place, "an extent without a place"));
                 };
                 check_range(core, block, place)?;
-                extents.push((block, u64::from_le_bytes(number)));
+                if let Some(last) = extents.last_mut() {
+                    last.durable = before;
+                }
+                extents.push(Extent { block, number, durable: 0 });
             }
             END => {
                 recovery.finished += 1;
@@ -355,8 +370,8 @@ fn undo(core: &Core, log: &mut Log, recovered: &Recovered, recovery: &mut Recove
             kind => return Err(damaged(place, format!("kind {kind} in a heap with undo"))),
         }
     }
-    for (block, number) in extents {
-        for (range, from) in read_extent(core, block, number)? {
+    for Extent { block, number, durable } in extents {
+        for (range, from) in read_extent(core, block, number, durable)? {
             check_range(core, range, block.0)?;
             // nobody else has the heap during recovery; copied before anything is written.
             open.push((range, raw::bytes(Claim::Recovery, &core.pool, from, range.1)?.to_vec()));

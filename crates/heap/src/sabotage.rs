@@ -24,6 +24,8 @@ pub enum Step {
     CarriedMain,
     /// ... and goes there before an abort takes the object from the backup.
     AbortCopies,
+    /// Records that carry bytes are retired before a later one of the slot can come to fail its seal.
+    CarriedFirst,
     /// Recovery gives the backup what records carry.
     RecoverCarried,
     /// Blocks of logs are locked.

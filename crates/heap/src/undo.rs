@@ -136,6 +136,8 @@ impl UndoLog {
         let mut payload = Vec::new();
         record::begin(&mut payload, EXTENT, &[(block.offset(), block.len())]);
         payload.extend_from_slice(&number.to_le_bytes());
+        // All of the one before is durable: its last record is, before this transaction goes on.
+        payload.extend_from_slice(&self.extents.last().map_or(0, |e| e.used).to_le_bytes());
         self.extents.push(Extent { block, key: core.pool.seal_key(number), used: 0 });
         log.before_append();
         match log.ring.append(&[&payload]) {
@@ -177,25 +179,26 @@ impl UndoLog {
     }
 }
 
-/// The ranges and old bytes that an extent found at recovery holds, as places in the pool, in the order they were kept.
-pub(crate) fn read_extent(core: &Core, (offset, len): Bytes, number: u64) -> Result<Vec<(Bytes, u64)>> {
+/// The ranges and old bytes that an extent found at recovery holds, as places in the pool, in the order they were kept. `durable`: so many of its
+/// bytes are records that were durable.
+pub(crate) fn read_extent(core: &Core, (offset, len): Bytes, number: u64, durable: u64) -> Result<Vec<(Bytes, u64)>> {
     let key = core.pool.seal_key(number);
     let (mut found, mut at, end) = (Vec::new(), offset, offset + len);
     while let Some((bytes, ranges)) = read_record(core, &key, at, end)? {
         found.extend(ranges);
         at += (HEADER + bytes).next_multiple_of(pmem::LINE);
     }
-    // The last may be torn: then nothing that it was kept for was written. One with another behind it was whole once.
-    let torn = at;
-    while at + HEADER <= end {
-        if read_record(core, &key, at, end)?.is_some() {
-            return Err(Error::Damaged {
-                what: "old bytes of a transaction",
-                offset: torn,
-                why: format!("they do not verify, but those kept later, at {at}, do"),
-            });
+    let damaged = |why: String| Err(Error::Damaged { what: "old bytes of a transaction", offset: at, why });
+    if at - offset < durable {
+        return damaged(format!("they do not verify, and had been durable: a later extent says {durable} bytes"));
+    }
+    // The last of all may be torn: then nothing that it was kept for was written. One with another behind it was whole once.
+    let mut behind = at;
+    while behind + HEADER <= end {
+        if read_record(core, &key, behind, end)?.is_some() {
+            return damaged(format!("they do not verify, but those kept later, at {behind}, do"));
         }
-        at += pmem::LINE;
+        behind += pmem::LINE;
     }
     Ok(found)
 }

@@ -172,3 +172,23 @@ fn another_policy_can_take_a_heap_over() {
         drop(heap);
     }
 }
+
+/// Nothing was begun that could stay half done: the error is the pool's.
+#[test]
+fn a_heap_open_for_reading_says_so_whatever_its_policy() {
+    for policy in Policy::ALL {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p");
+        let heap = Heap::create(&path, &options(policy)).unwrap();
+        let object = heap.transact(Isolation::Strict, |tx| tx.alloc(&7u64)).unwrap();
+        heap.close().unwrap();
+        let pool = pmem::Options::new().domain(DomainChoice::Emulated).open_read_only(&path).unwrap();
+        let heap = Heap::open_in(&pool, &Options::new()).unwrap();
+        let mut tx = heap.begin(Isolation::Strict).unwrap();
+        assert_eq!(*tx.read(object).unwrap(), 7);
+        let error = tx.write(object).unwrap_err();
+        assert!(matches!(error, tx::Error::Pool(pmem::Error::ReadOnly)), "{policy}: {error}");
+        tx.abort().unwrap();
+        assert_eq!(*heap.begin(Isolation::Strict).unwrap().read(object).unwrap(), 7);
+    }
+}
