@@ -349,6 +349,32 @@ impl Region {
         &self.areas
     }
 
+    /// Takes the first `at` bytes of its first extent out of it: for a header that has an owner of its own while the rest can still grow.
+    ///
+    /// ```
+    /// # fn main() -> pmem::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+    /// let mut region = pool.add_region("journal", 8192)?;
+    /// let header = region.split_front(4096)?;
+    /// assert_eq!((header.len(), region.len()), (4096, 4096));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if that extent is shorter.
+    pub fn split_front(&mut self, at: u64) -> Result<Area> {
+        let Some(first) = self.areas.first_mut() else {
+            return Err(Error::OutOfBounds { at: 0, end: at, len: 0 });
+        };
+        first.place(0, at)?;
+        let front =
+            Area { pool: Arc::clone(&first.pool), claim: Arc::clone(&first.claim), offset: first.offset, len: at };
+        first.offset += at;
+        first.len -= at;
+        Ok(front)
+    }
+
     /// Its extents, to be owned one by one.
     pub fn into_areas(self) -> Vec<Area> {
         self.areas

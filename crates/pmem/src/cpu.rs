@@ -185,6 +185,57 @@ pub(crate) unsafe fn copy_nt(with: FlushWith, dst: *mut u8, src: *const u8, len:
     body
 }
 
+/// Stores `head` and `body`, one behind the other, and zeros up to the end of the last line, past the cache; returns how many bytes went that way. The
+/// rest, at most one partial line at the beginning, was stored ordinarily and flushed `with`. Persistent after the next [`drain`].
+///
+/// # Safety
+/// `dst` is writable up to the end of that line, overlaps neither, and nobody else accesses those bytes.
+#[inline]
+pub(crate) unsafe fn join_nt(with: FlushWith, dst: *mut u8, head: &[u8], body: &[u8]) -> usize {
+    const LINE_BYTES: usize = LINE as usize;
+    let (lead, total) = ((dst as usize).wrapping_neg() % LINE_BYTES, head.len() + body.len());
+    let mut line = [0u8; LINE_BYTES];
+    let mut at = 0;
+    if lead > 0 {
+        gather(&mut line[..lead], head, body, 0);
+        // SAFETY: `lead` bytes end with the line that dst is in.
+        unsafe {
+            dst.copy_from_nonoverlapping(line.as_ptr(), lead);
+            flush(with, dst, lead as u64);
+        }
+        at = lead;
+    }
+    let streamed_from = at;
+    while at < total {
+        // Lines that lie wholly in `body` leave from where they are.
+        let whole = if at >= head.len() { (total - at) & !(LINE_BYTES - 1) } else { 0 };
+        if whole > 0 {
+            // SAFETY: at + whole <= total; dst + at starts a line.
+            unsafe { stream_lines(with, dst.add(at), body.as_ptr().add(at - head.len()), whole) };
+            at += whole;
+        } else {
+            gather(&mut line, head, body, at);
+            // SAFETY: the last of these lines ends where the caller's promise does.
+            unsafe { stream_lines(with, dst.add(at), line.as_ptr(), LINE_BYTES) };
+            at += LINE_BYTES;
+        }
+    }
+    at - streamed_from
+}
+
+/// The bytes of `head` and `body`, joined, from `at` on, and zeros behind them.
+#[inline]
+fn gather(to: &mut [u8], head: &[u8], body: &[u8], at: usize) {
+    to.fill(0);
+    let from_head = head.len().saturating_sub(at).min(to.len());
+    if from_head > 0 {
+        to[..from_head].copy_from_slice(&head[at..at + from_head]);
+    }
+    let body_at = (at + from_head).saturating_sub(head.len()).min(body.len());
+    let from_body = (to.len() - from_head).min(body.len() - body_at);
+    to[from_head..from_head + from_body].copy_from_slice(&body[body_at..body_at + from_body]);
+}
+
 /// Whole lines, `dst` aligned to one.
 #[cfg(target_arch = "x86_64")]
 #[inline]
@@ -219,6 +270,28 @@ mod tests {
         assert_eq!(lines(0, 64), 1);
         assert_eq!(lines(63, 2), 2);
         assert_eq!(lines(65, 128), 3);
+    }
+
+    #[test]
+    fn join_nt_joins_every_alignment_and_length() {
+        let src: Vec<u8> = (0..400u32).map(|i| i as u8 | 1).collect();
+        for at in (0..64).step_by(8) {
+            for (head, body) in [(24, 0), (24, 1), (24, 39), (24, 40), (24, 41), (24, 300), (0, 64), (64, 64), (100, 7)]
+            {
+                let mut memory = vec![0xaau8; 1024];
+                let start = memory.as_ptr().align_offset(64) + at;
+                let end = (at + head + body).next_multiple_of(64) - at + start;
+                let (head, body) = (&src[..head], &src[head..head + body]);
+                // SAFETY: up to `end`, and the vectors are distinct.
+                let streamed = unsafe { join_nt(flush_with(), memory.as_mut_ptr().add(start), head, body) };
+                drain();
+                assert!(memory[..start].iter().chain(&memory[end..]).all(|&b| b == 0xaa));
+                let len = head.len() + body.len();
+                assert_eq!(memory[start..start + len], src[..len], "{at} {len}");
+                assert!(memory[start + len..end].iter().all(|&b| b == 0));
+                assert_eq!(streamed, end - start - at.wrapping_neg() % 64);
+            }
+        }
     }
 
     #[test]

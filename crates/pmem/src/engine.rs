@@ -79,4 +79,18 @@ impl Pool {
         let source = unsafe { std::slice::from_raw_parts(source.as_ptr(), len as usize) };
         self.inner.mapping.copy_nt(to, source, Location::caller())
     }
+
+    /// Stores `head` and `body` at `to`, one behind the other, and zeros up to the end of the last line, past the cache where that is faster, and flushes
+    /// the rest: persistent after this thread's next drain.
+    ///
+    /// # Errors
+    /// As [`address`](Self::address).
+    ///
+    /// # Safety
+    /// Nobody reads or writes the bytes at `to`, up to the end of the last line, while this runs; `head` and `body` are none of them.
+    #[inline]
+    #[track_caller]
+    pub unsafe fn store_joined(&self, to: u64, head: &[u8], body: &[u8]) -> Result<()> {
+        self.inner.mapping.join_nt(to, head, body, Location::caller())
+    }
 }

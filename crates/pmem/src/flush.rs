@@ -229,6 +229,34 @@ impl Mapping {
         }
     }
 
+    /// Stores `head` and `body`, one behind the other, and zeros up to the end of the last line, past the cache where that helps, and flushes
+    /// the rest.
+    #[inline]
+    pub(crate) fn join_nt(&self, offset: u64, head: &[u8], body: &[u8], site: Site) -> Result<()> {
+        let len = (head.len() + body.len()) as u64;
+        let end = (offset + len).next_multiple_of(cpu::LINE);
+        let to = self.access(offset, end - offset, true)?.as_ptr();
+        match &self.backing {
+            Backing::Flushed(with) => {
+                // SAFETY: as in `copy_nt`.
+                let streamed = unsafe { cpu::join_nt(*with, to, head, body) } as u64;
+                let lines = cpu::lines(offset, end - offset);
+                self.counters.streamed(streamed);
+                self.counters.flushed(lines - streamed / cpu::LINE);
+                self.imitate_lines(lines);
+                Ok(())
+            }
+            _ => {
+                // SAFETY: in bounds; as in `copy_nt`.
+                let to = unsafe { std::slice::from_raw_parts_mut(to, (end - offset) as usize) };
+                to[..head.len()].copy_from_slice(head);
+                to[head.len()..len as usize].copy_from_slice(body);
+                to[len as usize..].fill(0);
+                self.flush(offset, end - offset, site)
+            }
+        }
+    }
+
     #[inline]
     fn imitate_lines(&self, lines: u64) {
         if let Some(latency) = &self.latency {

@@ -4,6 +4,7 @@
 //! of the pool. It is not linear in its input as a CRC is, so values stored by a client cannot be chosen such that a torn
 //! state verifies.
 
+use twox_hash::XxHash3_64;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_secret};
 
 /// CRC-32C of the parts, one behind the other.
@@ -24,6 +25,9 @@ pub fn crc32c(parts: &[&[u8]]) -> u32 {
         }
     }
 }
+
+/// Up to here XXH3 uses no vectors.
+const SHORT_MAX: usize = 240;
 
 /// Length of the secret that a key expands to.
 const SECRET: usize = 192;
@@ -55,6 +59,12 @@ impl SealKey {
     /// Seal of one run of bytes.
     #[inline]
     pub fn seal(&self, bytes: &[u8]) -> u64 {
+        // The same function twice: the one is inlined for what is short, the other finds out what the processor has for what is long.
+        if bytes.len() > SHORT_MAX
+            && let Ok(seal) = XxHash3_64::oneshot_with_secret(&*self.0, bytes)
+        {
+            return seal;
+        }
         xxh3_64_with_secret(bytes, &*self.0)
     }
 

@@ -16,6 +16,7 @@
 //! | `sealed`, `two_slot`, `ring` | records that prove they are whole, a cell that is replaced in one piece, a log |
 //! | `alloc` | blocks, reserved in DRAM and made persistent by intents in somebody's commit record |
 //! | `objects` | all of it together: allocate, fill and publish with one barrier |
+//! | `observe` | another process looks on, through the file, while it is written |
 //! | `sim`, `sync` | where a crash explorer and its scheduler plug in |
 //!
 //! # Example
@@ -60,6 +61,7 @@ mod header;
 mod length;
 mod mapping;
 mod objects;
+mod observe;
 mod open;
 mod persist;
 mod pool;
@@ -86,6 +88,7 @@ pub use flush::{FlushSet, Moment, Persisted};
 pub use hash::{SealKey, crc32c};
 pub use header::{FORMAT_VERSION, LAYOUT_MAX, NAME_MAX, REGIONS_MAX};
 pub use objects::{ACTIONS_MAX, Action, ObjectHeap, Objects, ObjectsOptions, Reserved, Session};
+pub use observe::Observer;
 pub use open::Options;
 pub use persist::{Layout, Persist, bytes_of, bytes_of_mut, from_bytes, view, view_mut, zeroed};
 pub use pmem_derive::Persist;

@@ -205,7 +205,7 @@ fn check_name(what: &'static str, stored: &[u8], expected: Option<&str>) -> Resu
 }
 
 /// Tells what a file that holds no valid header is, before it is mapped: the most frequent mistakes deserve the clearest errors.
-fn explain_foreign(len: u64, path: &Path, read: impl Fn(&mut [u8], u64) -> io::Result<()>) -> Result<()> {
+pub(crate) fn explain_foreign(len: u64, path: &Path, read: impl Fn(&mut [u8], u64) -> io::Result<()>) -> Result<()> {
     let mut starts = [[0; 12]; 2];
     let mut unreadable = None;
     for (start, offset) in starts.iter_mut().zip(SLOTS) {

@@ -154,18 +154,38 @@ impl RawCell {
         };
         // SAFETY: `access` checked the range; the cell's owner holds `&self`, so nobody writes it.
         let bytes = unsafe { std::slice::from_raw_parts(base.as_ptr(), used as usize) };
-        let (sealed, seal) = bytes.split_at(used as usize - 8);
+        Ok(self.decode(slot, bytes))
+    }
+
+    /// What these bytes of a slot say.
+    fn decode(&self, slot: u64, bytes: &[u8]) -> Slot {
+        let (sealed, seal) = bytes.split_at(bytes.len() - 8);
         let found = word(seal);
         let sequence = word(&sealed[sealed.len() - 8..]);
         let expected = self.key.seal(sealed) ^ slot;
         // The bound leaves room to count on, whatever a forger sealed.
-        Ok(if found == expected && (1..1 << 63).contains(&sequence) {
+        if found == expected && (1..1 << 63).contains(&sequence) {
             Slot::Whole(sequence, sealed[..self.value_len as usize].to_vec())
         } else if bytes.iter().all(|&b| b == 0) {
             Slot::Unwritten
         } else {
             Slot::Broken(found, expected)
-        })
+        }
+    }
+
+    /// Bytes from the start of the cell to the end of its second slot.
+    pub(crate) fn len(&self) -> u64 {
+        self.stride + Self::padded(self.value_len) + 16
+    }
+
+    /// The newest whole value in a copy of the cell's [`len`](Self::len) bytes.
+    pub(crate) fn newest(&self, copy: &[u8]) -> Option<Vec<u8>> {
+        let used = (Self::padded(self.value_len) + 16) as usize;
+        let whole = [0, 1].map(|slot| match self.decode(slot, &copy[(slot * self.stride) as usize..][..used]) {
+            Slot::Whole(sequence, value) => Some((sequence, value)),
+            _ => None,
+        });
+        whole.into_iter().flatten().max_by_key(|found| found.0).map(|found| found.1)
     }
 
     /// Writes the value into the older slot and flushes it. Makes sure first that the last value staged is persistent.
@@ -424,6 +444,16 @@ impl<T: Persist> TwoSlot<T> {
     /// first update costs a barrier more.
     pub(crate) fn settle(&mut self) -> Result<()> {
         self.cell.settle(self.area.mapping())
+    }
+
+    /// The untyped cell at `offset`, for who reads it through the file.
+    pub(crate) fn untyped(offset: u64, key: SealKey) -> RawCell {
+        RawCell::new(offset, Typed::<T>::BYTES, key)
+    }
+
+    /// The value in that of the untyped cell, if it is of this type.
+    pub(crate) fn typed(bytes: &[u8]) -> Option<T> {
+        from_bytes::<Typed<T>>(bytes).filter(|v| v.layout == const { Typed::<T>::LAYOUT }).map(|v| v.value)
     }
 
     /// Gives the range back.

@@ -11,6 +11,7 @@ mod directory;
 pub mod heap;
 mod journal;
 mod objects;
+mod records;
 mod resize;
 mod sealed;
 pub mod structures;
@@ -21,6 +22,7 @@ pub use directory::Directory;
 pub use heap::Cells;
 pub use journal::{Journal, Op as JournalOp};
 pub use objects::ObjectTable;
+pub use records::{Op as LogOp, Records};
 pub use resize::Resize;
 pub use sealed::Sealed;
 
@@ -79,6 +81,10 @@ pub const ALL: &[Named] = named! {
     "resize", Resize, "what was stored before a growth or a shrink survives both, and so does what was stored after";
     "objects", ObjectTable::new(1), "every published object is there with its contents, and nothing else is allocated";
     "objects-2", ObjectTable::new(2), "the same with two threads";
+    "log", Records::new("log", 1, 1), "forced records come back in order, reclaimed ones do not, torn ones never";
+    "log-2", Records::new("log-2", 2, 1), "the same with two threads";
+    "log-freq", Records::new("log-freq", 1, 3), "the same, three records to a force: those that were not forced go from the end";
+    "log-freq-2", Records::new("log-freq-2", 2, 2), "the same with two threads";
     "heap-inplace", Cells::new("heap-inplace", Policy::InPlace, 1), "acknowledged transactions are there, others whole or not at all, no block is lost or shared";
     "heap-inplace-2", Cells::new("heap-inplace-2", Policy::InPlace, 2), "the same with two threads";
     "heap-undo", Cells::new("heap-undo", Policy::Undo, 1), "the same, rolled back from old bytes in a log";

@@ -56,8 +56,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("cairn-user", &["cairn"]),
 ];
 
-/// What tests of any crate but those of [`BELOW_TESTS`] may link beside what the crate itself does.
-const IN_TESTS: &[&str] = &["crash"];
+/// What tests of any crate but those of [`BELOW_TESTS`] may link beside what the crate itself does: the explorer; the player of schedules.
+const IN_TESTS: &[&str] = &["crash", "tx"];
 
 /// Crates whose tests get nothing extra: `crash` itself, what it is built from by macro, and tools without media.
 const BELOW_TESTS: &[&str] = &["pmem-derive", "crash", "xtask"];

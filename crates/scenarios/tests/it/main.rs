@@ -5,6 +5,7 @@ mod heap;
 mod heap_damage;
 mod heap_mutation;
 mod heap_own;
+mod log;
 mod mutation;
 mod structures;
 
@@ -76,7 +77,7 @@ macro_rules! scenarios {
 #[test]
 fn faults_of_the_medium() {
     let kinds = vec![crash::FaultKind::Flip, crash::FaultKind::Poison];
-    for named in scenarios::ALL.iter().filter(|n| ["sealed", "ring", "header"].contains(&n.name)) {
+    for named in scenarios::ALL.iter().filter(|n| ["sealed", "ring", "header", "log", "log-2"].contains(&n.name)) {
         for seed in 20..24 {
             let config = Config::seeded(seed).depth(1).budget(30_000).point_budget(50).faults(200);
             let report = named.run(&config.fault_kinds(kinds.clone()));
@@ -122,4 +123,8 @@ scenarios! {
     resize: "resize";
     objects: "objects";
     objects_2: "objects-2";
+    log_alone: "log";
+    log_2: "log-2";
+    log_freq: "log-freq";
+    log_freq_2: "log-freq-2";
 }

@@ -1,0 +1,309 @@
+//! What a log's handles share: reserve, complete, force.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::time::Duration;
+
+use pmem::sync::{OwnMutex, switch_point};
+use pmem::{Domain, Pool, SealKey, TwoSlot};
+
+use crate::Lsn;
+use crate::error::{Error, Result};
+use crate::options::{Options, REGION_KIND, WhenFull};
+use crate::raw::{self, Claim};
+use crate::record::{Header, Kind};
+use crate::recovery::{Recovered, recover};
+use crate::sabotage::{Sabotage, Step};
+use crate::space::{Geometry, NoPlace, Place, Space, split};
+use crate::superline::{SUPERLINE_BYTES, Superline};
+use crate::wait::{Wait, Waiting};
+use crate::window::{OwnLine, SLOTS, State, Window};
+
+pub(crate) struct Core {
+    pub(crate) pool: Pool,
+    pub(crate) key: SealKey,
+    pub(crate) epoch: u32,
+    pub(crate) options: Options,
+    pub(crate) window: Window,
+    space: OwnLine<OwnMutex<Space>>,
+    /// Through which record forces by the policy have leaders.
+    led: AtomicU64,
+    /// Records reserved and not durable, at most.
+    pub(crate) bound: u64,
+    /// A forced append goes past the cache, on lines of its own. In a file the sync takes all, and bytes count more than lines.
+    streams: bool,
+    read_only: bool,
+    pub(crate) waiting: Waiting,
+    pub(crate) sabotage: Sabotage,
+}
+
+impl Core {
+    // ---- made and opened --------------------------------------------------------------------------------------
+
+    pub(crate) fn create(pool: &Pool, name: &str, options: &Options) -> Result<Self> {
+        let (segment_bytes, segments) = options.geometry()?;
+        let len = SUPERLINE_BYTES + segment_bytes * segments;
+        let region = match pool.add_region_as(name, len, REGION_KIND, 0) {
+            Err(error @ pmem::Error::RegionExists { .. }) => {
+                // A crash may have come between the region and its superline.
+                let region = pool.region(name)?;
+                let fresh = region.kind() == REGION_KIND.code() && region.len() >= len;
+                if !fresh || region.areas()[0].bytes(0, SUPERLINE_BYTES as usize)?.iter().any(|&b| b != 0) {
+                    return Err(error.into());
+                }
+                region
+            }
+            other => other?,
+        };
+        let (area, region) = split(region)?;
+        let superline = Superline { epoch: 1, ..Superline::new(pool.generation(), segment_bytes, segments) };
+        let superline = Superline { closed: 0, head_epoch: 1, ..superline };
+        let offset = area.offset();
+        let mut cell = TwoSlot::create(area, &superline)?;
+        cell.update_mirrored(&superline)?;
+        let geometry = Geometry::new(segment_bytes, superline.circle(), &region);
+        let sabotage = sabotage(options);
+        let space = Space::new(pool, region, geometry, cell, 1, 0, [].into(), sabotage);
+        Ok(Self::assemble(pool, offset, options, space))
+    }
+
+    pub(crate) fn open(pool: &Pool, name: &str, options: &Options) -> Result<(Self, Recovered)> {
+        let region = pool.region(name)?;
+        let (kind, first) = (region.kind(), region.areas().first().map_or(0, pmem::Area::offset));
+        if kind != REGION_KIND.code() || region.areas()[0].len() <= SUPERLINE_BYTES {
+            let why = "the directory says it is something else";
+            return Err(Error::NotALog { region: name.to_owned(), offset: first, why });
+        }
+        let (area, region) = split(region)?;
+        if area.bytes(0, SUPERLINE_BYTES as usize)?.iter().all(|&b| b == 0) {
+            let why = "its superline was never written: making it was cut short, make it again";
+            return Err(Error::NotALog { region: name.to_owned(), offset: first, why });
+        }
+        let (cell, twin) = TwoSlot::<Superline>::open(area)?;
+        let superline = cell.get();
+        let room = region.areas().iter().map(|a| a.len() / superline.segment_bytes.max(1)).sum::<u64>();
+        superline.validate(first, name, room.saturating_mul(superline.segment_bytes))?;
+        let geometry = Geometry::new(superline.segment_bytes, superline.circle(), &region);
+        let sabotage = sabotage(options);
+        let (space, recovered) = recover(pool, region, geometry, cell, twin, key(pool, first, &superline), sabotage)?;
+        Ok((Self::assemble(pool, first, options, space), recovered))
+    }
+
+    fn assemble(pool: &Pool, offset: u64, options: &Options, space: Space) -> Self {
+        let forced = space.next_lsn - 1;
+        let file = pool.domain() == Domain::File;
+        let bound = if options.frequency == 1 { SLOTS } else { (options.frequency * options.threads).min(SLOTS) };
+        Self {
+            key: key(pool, offset, &space.superline),
+            epoch: space.superline.epoch,
+            window: Window::new(forced),
+            led: AtomicU64::new(forced),
+            bound,
+            streams: !file && options.frequency == 1,
+            read_only: pool.is_read_only(),
+            waiting: Waiting::new(file),
+            sabotage: space.sabotage,
+            options: options.clone(),
+            pool: pool.clone(),
+            space: OwnLine(OwnMutex::new(space)),
+        }
+    }
+
+    // ---- reserve ----------------------------------------------------------------------------------------------
+
+    #[inline]
+    pub(crate) fn reserve(&self, len: u64, to_line: bool) -> Result<Place> {
+        if self.read_only {
+            return Err(pmem::Error::ReadOnly.into());
+        }
+        let mut wait = Wait::new(&self.waiting);
+        loop {
+            let mut space = self.space();
+            let next = space.next_lsn;
+            if next > self.window.forced() + self.bound {
+                drop(space);
+                // Earlier records first; how many, bounds what a crash can take.
+                self.force_through(next - self.bound)?;
+                continue;
+            }
+            match space.place(len, to_line) {
+                Ok((place, needed)) => {
+                    self.window.reserve(place.lsn, place.offset, needed);
+                    return Ok(place);
+                }
+                Err(NoPlace::Failed(error)) => return Err(error),
+                Err(NoPlace::Full(error)) => {
+                    let cleaned = space.cleaned;
+                    drop(space);
+                    self.wait_for_room(&mut wait, cleaned, error)?;
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn wait_for_room(&self, wait: &mut Wait<'_>, cleaned: u64, full: Error) -> Result<()> {
+        let WhenFull::Wait(limit) = self.options.when_full else { return Err(full) };
+        self.pool.check_usable()?;
+        if self.space().cleaned == cleaned && wait.once(limit).is_err() {
+            return Err(full);
+        }
+        Ok(())
+    }
+
+    // ---- complete ---------------------------------------------------------------------------------------------
+
+    #[inline]
+    pub(crate) fn header(&self, lsn: u64, kind: Kind, len: u64, to_line: bool) -> Header {
+        let forced = if self.sabotage.skips(Step::HonestWatermark) { lsn - 1 } else { self.window.forced() };
+        // A record leaves the window when it is durable, so the distance is less than its size.
+        let forced_back = (lsn - 1 - forced.min(lsn - 1)) as u16;
+        Header { lsn, forced_back, epoch: self.epoch, kind, len: len as u32, to_line }
+    }
+
+    /// Puts the header before a payload that stands there, or is nobody's.
+    pub(crate) fn complete(&self, place: Place, kind: Kind, payload: &[u8], len: u64) -> Result<()> {
+        let seal = self.key.seal(if kind == Kind::Data { payload } else { &[] });
+        let header = self.header(place.lsn, kind, len, false).encode(&self.key, seal);
+        raw::bytes_mut(Claim::Reserved, &self.pool, place.offset, header.len() as u64)?.copy_from_slice(&header);
+        self.window.set(place.lsn, State::Complete);
+        Ok(())
+    }
+
+    /// Reserve, copy, complete and, by the policy, force.
+    #[inline]
+    pub(crate) fn append(&self, payload: &[u8]) -> Result<u64> {
+        let len = payload.len() as u64;
+        // Brings it into the cache, too. Longer ones sealed piece by piece, between the stores of the pieces, were measured no faster.
+        let seal = self.key.seal(payload);
+        if self.streams {
+            let place = self.reserve(len, true)?;
+            let header = self.header(place.lsn, Kind::Data, len, true).encode(&self.key, seal);
+            raw::store(Claim::Reserved, &self.pool, place.offset, &header, payload)?;
+            if !self.sabotage.skips(Step::ForceBarrier) {
+                self.pool.drain()?;
+            }
+            self.window.set(place.lsn, State::Persistent);
+            self.force_through(place.lsn)?;
+            return Ok(place.lsn);
+        }
+        let place = self.reserve(len, false)?;
+        let header = self.header(place.lsn, Kind::Data, len, false).encode(&self.key, seal);
+        let bytes = raw::bytes_mut(Claim::Reserved, &self.pool, place.offset, header.len() as u64 + len)?;
+        let (to_header, to_payload) = bytes.split_at_mut(header.len());
+        to_header.copy_from_slice(&header);
+        to_payload.copy_from_slice(payload);
+        self.window.set(place.lsn, State::Complete);
+        self.force(place.lsn)?;
+        Ok(place.lsn)
+    }
+
+    // ---- force ------------------------------------------------------------------------------------------------
+
+    /// By the policy: with a frequency of one, now; else whoever completes a record a frequency's worth behind those that have a leader leads the next.
+    #[inline]
+    pub(crate) fn force(&self, lsn: u64) -> Result<()> {
+        let every = self.options.frequency;
+        if every == 1 {
+            return self.force_through(lsn);
+        }
+        loop {
+            let led = self.led.load(Acquire).max(self.window.forced());
+            if lsn < led + every {
+                return Ok(());
+            }
+            switch_point();
+            let before = self.led.load(Relaxed);
+            if before <= led && self.led.compare_exchange(before, led + every, AcqRel, Relaxed).is_ok() {
+                self.force_through(led + every)?;
+            }
+        }
+    }
+
+    /// Everything through `lsn` is durable when this returns.
+    #[inline]
+    pub(crate) fn force_through(&self, lsn: u64) -> Result<()> {
+        let gaps = self.sabotage.skips(Step::InOrder).then_some(lsn);
+        if self.window.advance(gaps) >= lsn {
+            self.waiting.wake();
+            return Ok(());
+        }
+        self.force_within(lsn, self.options.patience)
+    }
+
+    /// Flushes what is complete up to `lsn` and beyond, and waits for what others reserved, or flush.
+    #[inline(never)]
+    pub(crate) fn force_within(&self, lsn: u64, patience: Duration) -> Result<()> {
+        let mut wait = Wait::new(&self.waiting);
+        loop {
+            let forced = self.window.advance(None);
+            if forced >= lsn {
+                self.waiting.wake();
+                return Ok(());
+            }
+            // Nobody but its holder can do anything about a reserved record, so nothing shared is touched while it is.
+            let next = self.window.state(forced + 1);
+            let claimed = if next == Some(State::Complete) { self.window.claim() } else { None };
+            let Some(claimed) = claimed else {
+                // Since the look at what is durable somebody may have gone on, with nobody left to wait for.
+                let now = self.window.state(forced + 1);
+                if self.window.forced() > forced || now == Some(State::Persistent) || now != next {
+                    continue;
+                }
+                match wait.once(patience) {
+                    Ok(()) => {}
+                    Err(_) if self.window.forced() > forced => wait = Wait::new(&self.waiting), // it goes on, if slowly
+                    Err(waited) => {
+                        self.pool.check_usable()?;
+                        return Err(Error::Stalled { lsn: Lsn(forced + 1), waited });
+                    }
+                }
+                if wait.is_long() {
+                    self.pool.check_usable()?;
+                }
+                continue;
+            };
+            if self.sabotage.skips(Step::MarkLate) {
+                self.window.persisted(&claimed);
+            }
+            for (offset, len) in self.window.ranges(&claimed) {
+                if !self.sabotage.skips(Step::FlushOthers) {
+                    self.pool.flush(offset, len)?;
+                }
+            }
+            if !self.sabotage.skips(Step::ForceBarrier) {
+                self.pool.drain()?;
+            }
+            self.window.persisted(&claimed);
+            wait = Wait::new(&self.waiting);
+        }
+    }
+
+    /// The log's one lock that is not of a moment's step.
+    #[inline]
+    pub(crate) fn space(&self) -> impl std::ops::DerefMut<Target = Space> + '_ {
+        self.space.0.lock()
+    }
+
+    pub(crate) fn into_space(self) -> (Pool, Space) {
+        (self.pool, self.space.0.into_inner())
+    }
+
+    /// The last record that was reserved.
+    pub(crate) fn last(&self) -> u64 {
+        self.space().next_lsn - 1
+    }
+}
+
+fn sabotage(_options: &Options) -> Sabotage {
+    #[cfg(feature = "sabotage")]
+    return Sabotage(_options.without);
+    #[cfg(not(feature = "sabotage"))]
+    Sabotage()
+}
+
+/// The log's own key: another log in its place, or a copy of a record elsewhere, has another.
+pub(crate) fn key(pool: &Pool, offset: u64, superline: &Superline) -> SealKey {
+    let secret = pool.seal_key(offset).seal(&superline.id.to_le_bytes());
+    SealKey::new(secret, superline.id)
+}

@@ -1,0 +1,385 @@
+//! The handle: what programs call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pmem::Pool;
+
+use crate::Lsn;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::iter::Iter;
+use crate::keeper::Keeper;
+use crate::raw::{Claim, bytes_mut};
+use crate::record::{Kind, RECORD_HEADER};
+use crate::space::Place;
+use crate::superline::Superline;
+
+/// An open log. Any number of threads use it at once, by reference.
+///
+/// ```
+/// # fn main() -> log::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let log = log::Options::new().bytes(1 << 20).create(dir.path().join("orders"))?;
+/// std::thread::scope(|threads| {
+///     for _ in 0..2 {
+///         threads.spawn(|| log.append(b"one barrier each, in order").unwrap());
+///     }
+/// });
+/// assert_eq!(log.forced().get(), 2);
+/// # Ok(()) }
+/// ```
+pub struct Log {
+    core: Arc<Core>,
+    keeper: Option<Keeper>,
+}
+
+/// What the log may lose in a crash just now, see [`Options::frequency`](crate::Options::frequency).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VulnerabilityWindow {
+    /// Records, at most, ever.
+    pub bound: u64,
+    /// Records reserved and not durable at this moment.
+    pub now: u64,
+}
+
+/// Counts of one log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// The oldest record not cleaned up, or the one to come.
+    pub head: Lsn,
+    /// The record to come.
+    pub next: Lsn,
+    /// Everything through here is durable.
+    pub forced: Lsn,
+    /// Bytes from the persistent head to the end, headers and gaps included.
+    pub live_bytes: u64,
+    /// Bytes in all segments.
+    pub capacity: u64,
+    /// Bytes in a segment.
+    pub segment_bytes: u64,
+    /// How often the log was grown.
+    pub growths: u64,
+    /// How often space was reclaimed since it was opened: two barriers each.
+    pub reclaims: u64,
+    /// Raised by every open.
+    pub epoch: u32,
+}
+
+impl Log {
+    pub(crate) fn new(core: Core) -> Self {
+        let core = Arc::new(core);
+        let keeper = Keeper::start(&core);
+        Self { core, keeper }
+    }
+
+    // ---- write ------------------------------------------------------------------------------------------------
+
+    /// Appends a record and [forces](Self::force) it by the policy: with the default, it is durable when this returns. One barrier.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::TooLong`], [`Error::Stalled`]; those of a drain.
+    #[inline]
+    pub fn append(&self, payload: &[u8]) -> Result<Lsn> {
+        self.core.append(payload).map(Lsn)
+    }
+
+    /// A place in the log for a record of `len` bytes: to be filled by any thread at leisure, and completed. Later records become durable only behind it.
+    ///
+    /// ```
+    /// # fn main() -> log::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let log = log::Options::new().bytes(1 << 20).create(dir.path().join("l"))?;
+    /// let mut record = log.reserve(6)?;
+    /// record.copy(0, b"cre");
+    /// record[3..].copy_from_slice(b"dit"); // it stands in the log already
+    /// let lsn = record.complete()?;
+    /// log.force(lsn)?; // one barrier, however many records
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::TooLong`]; [`Error::Stalled`] if too many records before it are not complete.
+    pub fn reserve(&self, len: usize) -> Result<Reservation<'_>> {
+        let place = self.core.reserve(len as u64, false)?;
+        let payload = bytes_mut(Claim::Reserved, &self.core.pool, place.offset + RECORD_HEADER, len as u64)?;
+        Ok(Reservation { core: &self.core, place, payload, complete: false })
+    }
+
+    /// Forces by the policy (Arcadia §4.4): durable through `lsn` when this returns with a frequency of one; else whenever so many records have gathered.
+    ///
+    /// # Errors
+    /// [`Error::Stalled`]; those of a drain; [`Error::Limit`] for a record that was never reserved.
+    #[inline]
+    pub fn force(&self, lsn: Lsn) -> Result<()> {
+        self.check(lsn)?;
+        self.core.force(lsn.0)
+    }
+
+    /// Everything through `lsn` is durable when this returns, whatever the policy. One barrier, if nobody else has one under way that covers it.
+    ///
+    /// # Errors
+    /// As [`force`](Self::force).
+    pub fn force_now(&self, lsn: Lsn) -> Result<()> {
+        self.check(lsn)?;
+        self.core.force_through(lsn.0)
+    }
+
+    #[inline]
+    fn check(&self, lsn: Lsn) -> Result<()> {
+        if lsn.0 <= self.core.window.forced() || self.core.window.state(lsn.0).is_some() {
+            return Ok(());
+        }
+        let last = self.core.last();
+        if lsn.0 <= last {
+            Ok(())
+        } else {
+            Err(Error::Limit { what: "record to force", found: lsn.0, min: 1, max: last })
+        }
+    }
+
+    // ---- what is durable --------------------------------------------------------------------------------------
+
+    /// Everything through here is durable.
+    pub fn forced(&self) -> Lsn {
+        Lsn(self.core.window.forced())
+    }
+
+    /// What a crash could take now, and at most.
+    pub fn vulnerability_window(&self) -> VulnerabilityWindow {
+        let last = self.core.last();
+        let bound = if self.core.options.frequency == 1 { 0 } else { self.core.bound };
+        VulnerabilityWindow { bound, now: last - self.core.window.forced().min(last) }
+    }
+
+    /// The durable records that are not cleaned up, oldest first.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter::new(&self.core, 0)
+    }
+
+    /// The durable records from `lsn` on.
+    pub fn iter_from(&self, lsn: Lsn) -> Iter<'_> {
+        Iter::new(&self.core, lsn.0)
+    }
+
+    // ---- space ------------------------------------------------------------------------------------------------
+
+    /// The record is not needed any more. Its space is used again once all before it is cleaned up too; until then, or until [`reclaim`](Self::reclaim) or
+    /// [`close`](Self::close), a crash brings it back. No barrier, nothing is written.
+    ///
+    /// # Errors
+    /// [`Error::NotForced`].
+    pub fn cleanup(&self, lsn: Lsn) -> Result<()> {
+        self.clean(lsn.0, lsn.0)
+    }
+
+    /// No record through `lsn` is needed any more: as [`cleanup`](Self::cleanup) of each.
+    ///
+    /// # Errors
+    /// [`Error::NotForced`].
+    pub fn cleanup_to(&self, lsn: Lsn) -> Result<()> {
+        self.clean(1, lsn.0)
+    }
+
+    fn clean(&self, from: u64, to: u64) -> Result<()> {
+        let forced = self.core.window.forced();
+        if to > forced {
+            return Err(Error::NotForced { lsn: Lsn(to), forced: Lsn(forced) });
+        }
+        if to > 0 {
+            self.core.space().clean(from.max(1), to);
+        }
+        Ok(())
+    }
+
+    /// Forces all there is, cleans it up, and makes that persistent: none of it ever comes back. Two barriers beyond the force.
+    ///
+    /// # Errors
+    /// As [`force`](Self::force).
+    pub fn cleanup_all(&self) -> Result<()> {
+        let last = self.core.last();
+        self.core.force_through(last)?;
+        self.clean(1, last)?;
+        self.reclaim()
+    }
+
+    /// Makes persistent what was cleaned up. Two barriers.
+    ///
+    /// # Errors
+    /// Those of a drain.
+    pub fn reclaim(&self) -> Result<()> {
+        let mut space = self.core.space();
+        let head = space.head_exact()?;
+        if head.1 != space.superline.head_position || head.0 != space.superline.head_lsn {
+            space.set_head(head)?;
+        }
+        Ok(())
+    }
+
+    /// Makes room for at least `by` more bytes, while others append and read. Returns the capacity. Two barriers, and those of the pool.
+    ///
+    /// # Errors
+    /// [`Error::GrownTooOften`]; those of [`Pool::grow_region`].
+    pub fn grow(&self, by: u64) -> Result<u64> {
+        self.core.space().grow(by)
+    }
+
+    // ---- the rest ---------------------------------------------------------------------------------------------
+
+    /// What the log's timekeeper does by itself every so often: says on media that all is durable, unless that stands there. Forces what is complete.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn idle(&self) -> Result<()> {
+        self.core.idle()
+    }
+
+    /// Counts.
+    pub fn stats(&self) -> Stats {
+        let space = self.core.space();
+        Stats {
+            head: Lsn(space.cleaned + 1),
+            next: Lsn(space.next_lsn),
+            forced: Lsn(self.core.window.forced()),
+            live_bytes: space.position - space.superline.head_position,
+            capacity: space.geometry.circle.segments() * space.geometry.segment_bytes,
+            segment_bytes: space.geometry.segment_bytes,
+            growths: space.superline.growth_count,
+            reclaims: space.reclaims,
+            epoch: self.core.epoch,
+        }
+    }
+
+    /// The pool it is in.
+    pub fn pool(&self) -> &Pool {
+        &self.core.pool
+    }
+
+    /// Forces all there is and says on media where the log ends: a later open then knows of any damage. Closes the pool too, if this was
+    /// its last handle.
+    ///
+    /// # Errors
+    /// [`Error::Unfinished`] if a reservation was forgotten; those of a drain. The log is then recovered at the next open.
+    pub fn close(mut self) -> Result<()> {
+        drop(self.keeper.take()); // waits for its thread, which has the core
+        let core = Arc::into_inner(self.core).ok_or(pmem::Error::InUse { what: "the log".into() })?;
+        core.close()
+    }
+}
+
+impl Core {
+    pub(crate) fn idle(&self) -> Result<()> {
+        let last = self.last();
+        self.force_through(last)?;
+        let forgotten = last + 1 - self.space().superline.head_lsn;
+        if forgotten == 0 {
+            return Ok(()); // nothing there that could be in doubt
+        }
+        let place = self.reserve(0, false)?;
+        self.complete(place, Kind::Watermark, &[], 0)?;
+        self.force_through(place.lsn)
+    }
+
+    fn close(self) -> Result<()> {
+        if self.pool.is_read_only() {
+            return Ok(());
+        }
+        let last = self.last();
+        match self.force_within(last, Duration::ZERO) {
+            Err(Error::Stalled { lsn, .. }) => return Err(Error::Unfinished { lsn }),
+            other => other?,
+        }
+        let (pool, mut space) = self.into_space();
+        let (head_lsn, head_position, head_epoch) = space.head_exact()?;
+        let superline = Superline {
+            head_lsn,
+            head_position,
+            head_epoch,
+            closed: 1,
+            tail_lsn: space.next_lsn,
+            tail_position: space.position,
+            ..space.superline
+        };
+        space.write(superline)?;
+        drop(space);
+        match pool.close() {
+            Ok(()) | Err(pmem::Error::InUse { .. }) => Ok(()), // others have the pool
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Log({}, {:?})", self.core.pool.path().display(), self.stats())
+    }
+}
+
+/// A place for one record, its holder's alone. Dropped without [`complete`](Self::complete), it becomes a skipped record; forgotten, it stalls all
+/// forces behind it, and the log does not close.
+pub struct Reservation<'a> {
+    core: &'a Core,
+    place: Place,
+    payload: &'a mut [u8],
+    complete: bool,
+}
+
+impl Reservation<'_> {
+    /// The record's number.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        Lsn(self.place.lsn)
+    }
+
+    /// Copies bytes into the record.
+    ///
+    /// # Panics
+    /// If they do not fit, as slices do.
+    pub fn copy(&mut self, at: usize, bytes: &[u8]) {
+        self.payload[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// The record is whole: sealed, and durable by the next force. No barrier.
+    ///
+    /// # Errors
+    /// [`pmem::Error::Forked`].
+    pub fn complete(mut self) -> Result<Lsn> {
+        self.finish(Kind::Data)?;
+        Ok(self.lsn())
+    }
+
+    fn finish(&mut self, kind: Kind) -> Result<()> {
+        self.complete = true;
+        self.core.complete(self.place, kind, self.payload, self.payload.len() as u64)
+    }
+}
+
+impl std::ops::Deref for Reservation<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.payload
+    }
+}
+
+impl std::ops::DerefMut for Reservation<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.payload
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if !self.complete
+            && let Err(error) = self.finish(Kind::Skipped)
+        {
+            // Only in a forked child, where nothing of the log works.
+            tracing::warn!(%error, lsn = self.place.lsn, "a reservation could not be given up");
+        }
+    }
+}
+
+impl std::fmt::Debug for Reservation<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reservation({}, {} bytes)", self.place.lsn, self.payload.len())
+    }
+}

@@ -1,0 +1,98 @@
+//! The thread that keeps a log's promises about time: no complete record waits longer than the policy allows, and a log that is idle says on media that all is durable.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pmem::{Domain, Pool};
+
+use crate::core::Core;
+
+pub(crate) struct Keeper {
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+    pool: Pool,
+}
+
+#[derive(Default)]
+struct Stop {
+    stopped: parking_lot::Mutex<bool>,
+    wake: parking_lot::Condvar,
+}
+
+impl Stop {
+    /// Waits for a tick; false when it is over.
+    fn tick(&self, tick: Duration) -> bool {
+        let mut stopped = self.stopped.lock();
+        if !*stopped {
+            self.wake.wait_for(&mut stopped, tick);
+        }
+        !*stopped
+    }
+}
+
+impl Keeper {
+    /// None where there is nothing to keep, or time does not pass.
+    #[expect(clippy::disallowed_methods, reason = "ends, and is waited for, when the log is closed or dropped")]
+    pub(crate) fn start(core: &Arc<Core>) -> Option<Self> {
+        let within = core.options.within.filter(|_| core.options.frequency > 1);
+        let tick = within.into_iter().chain(core.options.idle).min()?;
+        if core.pool.is_read_only() || core.pool.domain() == Domain::Simulated {
+            return None;
+        }
+        let stop = Arc::new(Stop::default());
+        let (core, stopped, pool) = (Arc::clone(core), Arc::clone(&stop), core.pool.clone());
+        let thread = std::thread::spawn(move || {
+            let mut look = Look { seen: 0, marked: 0, quiet: Duration::ZERO };
+            while stopped.tick(tick) {
+                look.once(&core, tick, within.is_some());
+            }
+        });
+        Some(Self { stop, thread: Some(thread), pool })
+    }
+}
+
+struct Look {
+    /// The last record at the last look.
+    seen: u64,
+    /// The last watermark record.
+    marked: u64,
+    quiet: Duration,
+}
+
+impl Look {
+    fn once(&mut self, core: &Core, tick: Duration, forces: bool) {
+        let last = core.last();
+        if forces && core.window.forced() < last {
+            // What is not complete is waited for by who forces it; an error is theirs to see, too.
+            let _ = core.force_within(last, Duration::ZERO);
+        }
+        self.quiet = if last == self.seen { self.quiet + tick } else { Duration::ZERO };
+        self.seen = last;
+        if core.options.idle.is_some_and(|idle| self.quiet >= idle)
+            && last != self.marked
+            && core.window.forced() == last
+        {
+            if core.idle().is_ok() {
+                self.marked = core.last();
+                self.seen = self.marked;
+            } else {
+                self.marked = last; // full, or failed: appending will tell
+            }
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if matches!(self.pool.check_usable(), Err(pmem::Error::Forked)) {
+            std::mem::forget(self.thread.take()); // it is the parent's
+            return;
+        }
+        *self.stop.stopped.lock() = true;
+        self.stop.wake.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // it has nothing to say
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A log of records that any number of threads append to at once, durable in order, with one barrier for a force (Arcadia, ICDE 2022).
+//!
+//! Only *reserve* and *force* synchronise; records are filled, sealed and completed in parallel. Each record proves by itself that it is whole and the next one, so
+//! the log's end is not kept on media: an append writes its record and nothing else.
+//!
+//! # The way of a record
+//!
+//! | module | what it does with it |
+//! |---|---|
+//! | `options`, `handle` | [`Options::create`], [`Options::open`]; [`Log::append`], [`Log::reserve`], [`Log::force`] |
+//! | `core` | reserve, complete, force, by the policy |
+//! | `space`, `circle` | gives it a place in a segment; reclaims, grows |
+//! | `record` | seals it |
+//! | `window`, `wait` | knows who is how far, who flushes what, and when all before it is durable |
+//! | `keeper` | forces what waited too long; marks an idle log |
+//! | `superline`, `recovery` | where a log begins; how it is read after a crash |
+//! | `iter`, `follower` | reads it: here, and in another process while it is written |
+//! | `sabotage`, `raw` | for tests that must be seen to fail; the unsafe code |
+//!
+//! # What it costs
+//!
+//! | | barriers | on media |
+//! |---|---|---|
+//! | append, each force a barrier | 1 | the record, 24 bytes of header, to the end of the line |
+//! | `n` records completed, one force | 1 | each record, 24 bytes of header, to the next word; to whole lines (pages of a file) at both ends |
+//! | cleanup | 0 | nothing |
+//! | space reclaimed, at most once for each segment | 2 | the superline, twice |
+//! | open | 3 | the superline, twice; after a crash the live part is written out |
+//!
+//! ```
+//! # fn main() -> log::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("orders.cairn");
+//! let log = log::Options::new().bytes(16 << 20).create(&path)?;
+//! let lsn = log.append(b"17 apples")?; // durable when it returns
+//! log.close()?;
+//!
+//! let (log, found) = log::Options::new().open(&path)?;
+//! assert_eq!(found.records, 1);
+//! let mut records = log.iter();
+//! while let Some(record) = records.next()? {
+//!     println!("{}: {}", record.lsn, String::from_utf8_lossy(record.payload));
+//! }
+//! drop(records);
+//! log.cleanup_to(lsn)?; // carried out, not needed any more
+//! # Ok(()) }
+//! ```
+
+#![deny(unsafe_code)]
+
+mod circle;
+mod core;
+mod error;
+mod follower;
+mod handle;
+#[cfg(test)]
+mod hostile;
+mod iter;
+mod keeper;
+mod lsn;
+mod options;
+#[allow(unsafe_code)]
+mod raw;
+mod record;
+mod recovery;
+mod sabotage;
+mod space;
+mod superline;
+mod wait;
+mod window;
+
+pub use error::{Error, Result};
+pub use follower::Follower;
+pub use handle::{Log, Reservation, Stats, VulnerabilityWindow};
+pub use iter::{Iter, Record};
+pub use lsn::Lsn;
+pub use options::{NAME, Options, REGION_KIND, WhenFull};
+pub use record::RECORD_HEADER;
+pub use recovery::{Recovered, Tail};
+#[cfg(feature = "sabotage")]
+pub use sabotage::Step;

@@ -1,0 +1,224 @@
+//! How a log is made and opened.
+
+use std::path::Path;
+use std::time::Duration;
+
+use pmem::{Pool, RegionKind};
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::superline::{SEGMENT_MAX, SEGMENT_MIN};
+use crate::{Log, Recovered};
+
+/// Region kind of a log in a pool's directory.
+pub const REGION_KIND: RegionKind = RegionKind::Other(16);
+/// The region of a log that has a pool of its own, and the pool's engine.
+pub const NAME: &str = "log";
+
+/// What happens to a reservation when the log is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// [`Error::Full`], at once.
+    Refuse,
+    /// It waits for a cleanup this long, then [`Error::Full`].
+    Wait(Duration),
+}
+
+/// How to make or open a log. What is not about its size can be different at every open.
+///
+/// ```
+/// # fn main() -> log::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// use std::time::Duration;
+/// let options = log::Options::new()
+///     .bytes(16 << 20)
+///     .frequency(8)                         // a barrier for eight records ...
+///     .within(Duration::from_millis(1));    // ... or after a millisecond
+/// let log = options.create(dir.path().join("orders"))?;
+/// log.append(b"one")?;
+/// log.close()?;
+/// let (log, found) = options.open(dir.path().join("orders"))?;
+/// assert_eq!((found.records, log.forced().get()), (1, 1));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) bytes: u64,
+    pub(crate) segment: Option<u64>,
+    pub(crate) frequency: u64,
+    pub(crate) threads: u64,
+    pub(crate) within: Option<Duration>,
+    pub(crate) idle: Option<Duration>,
+    pub(crate) when_full: WhenFull,
+    pub(crate) patience: Duration,
+    pub(crate) pool: pmem::Options,
+    #[cfg(feature = "sabotage")]
+    pub(crate) without: Option<crate::Step>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Options {
+    /// 64 MiB in segments of 1 MiB; every force is a barrier; a full log refuses.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            bytes: 64 << 20,
+            segment: None,
+            frequency: 1,
+            threads: 16,
+            within: None,
+            idle: Some(Duration::from_millis(100)),
+            when_full: WhenFull::Refuse,
+            patience: Duration::from_secs(10),
+            pool: pmem::Options::new(),
+            #[cfg(feature = "sabotage")]
+            without: None,
+        }
+    }
+
+    /// Bytes for records in a new log, headers included; rounded up to whole segments.
+    #[must_use]
+    pub fn bytes(self, bytes: u64) -> Self {
+        Self { bytes, ..self }
+    }
+
+    /// Bytes of a segment in a new log: no record is longer, and space is reclaimed by segments. A multiple of 64, 256 B to 256 MiB; by default an eighth of the log,
+    /// from 4 KiB to 1 MiB.
+    #[must_use]
+    pub fn segment(self, bytes: u64) -> Self {
+        Self { segment: Some(bytes), ..self }
+    }
+
+    /// The force policy (Arcadia §4.4): records become durable `every` at a time. With 1, the default, each force is durable when it returns. Else
+    /// [`Log::force`] returns at once unless `every` records have gathered, and up to `every` × [`threads`](Self::threads) of the last records may be lost by a crash.
+    #[must_use]
+    pub fn frequency(self, every: u32) -> Self {
+        Self { frequency: u64::from(every), ..self }
+    }
+
+    /// How many threads append, for the bound of the [force policy](Self::frequency); 16 by default. More may: they wait rather than exceed it. Who holds several
+    /// reservations at once counts as several.
+    #[must_use]
+    pub fn threads(self, threads: u32) -> Self {
+        Self { threads: u64::from(threads), ..self }
+    }
+
+    /// No complete record waits longer than about this for its force, whatever the frequency. Starts a thread.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Self {
+        Self { within: Some(limit), ..self }
+    }
+
+    /// After how long without an append a watermark record says on media that all before it is durable; 100 ms by default. Starts a thread, unless `None`. Until
+    /// then a crash leaves in doubt whether a last record that is not whole had been forced.
+    #[must_use]
+    pub fn idle(self, after: Option<Duration>) -> Self {
+        Self { idle: after, ..self }
+    }
+
+    /// What a full log does.
+    #[must_use]
+    pub fn when_full(self, when_full: WhenFull) -> Self {
+        Self { when_full, ..self }
+    }
+
+    /// How long a force waits for an earlier record that is not complete before it says [`Error::Stalled`]; 10 s by default.
+    #[must_use]
+    pub fn patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// How the pool is made and opened: domain, latency, address space.
+    #[must_use]
+    pub fn pool(self, pool: pmem::Options) -> Self {
+        Self { pool, ..self }
+    }
+
+    /// Leaves a step of the protocol out.
+    #[cfg(feature = "sabotage")]
+    #[must_use]
+    pub fn without(self, step: crate::Step) -> Self {
+        Self { without: Some(step), ..self }
+    }
+
+    /// Bytes of a segment, and how many there are.
+    pub(crate) fn geometry(&self) -> Result<(u64, u64)> {
+        let limit = |what, found, min, max| {
+            if (min..=max).contains(&found) { Ok(()) } else { Err(Error::Limit { what, found, min, max }) }
+        };
+        let segment = self.segment.unwrap_or((self.bytes / 8).clamp(4096, 1 << 20) / 4096 * 4096);
+        limit("bytes of a segment", segment, SEGMENT_MIN, SEGMENT_MAX)?;
+        if !segment.is_multiple_of(pmem::LINE) {
+            let (min, max) = (segment / pmem::LINE * pmem::LINE, segment.next_multiple_of(pmem::LINE));
+            return Err(Error::Limit { what: "bytes of a segment (a multiple of 64)", found: segment, min, max });
+        }
+        limit("bytes of the log", self.bytes, 2 * segment, 1 << 46)?;
+        Ok((segment, self.bytes.div_ceil(segment)))
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        for (what, found) in [("records to a force", self.frequency), ("threads", self.threads)] {
+            if !(1..=crate::window::SLOTS).contains(&found) {
+                return Err(Error::Limit { what, found, min: 1, max: crate::window::SLOTS });
+            }
+        }
+        Ok(())
+    }
+
+    // ---- a log in a pool of its own ---------------------------------------------------------------------------
+
+    /// Makes a pool with one log in it.
+    ///
+    /// # Errors
+    /// [`Error::Limit`]; those of [`pmem::Options::create`].
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<Log> {
+        let (segment, segments) = self.geometry()?;
+        let size = (segment * segments + crate::superline::SUPERLINE_BYTES + 16384).next_multiple_of(4096);
+        let pool = self.pool.clone().size(size).engine(NAME, [0; 64]).create(path)?;
+        self.create_in(&pool, NAME)
+    }
+
+    /// Opens the log in a pool of its own, and recovers it if it was not closed.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if a record that was durable cannot be read back; those of [`pmem::Options::open`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<(Log, Recovered)> {
+        let pool = self.pool.clone().engine(NAME, [0; 64]).open(path)?;
+        self.open_in(&pool, NAME)
+    }
+
+    /// Opens a log that was closed for reading only; several processes may at once. To read one that is being written, see [`Follower`](crate::Follower).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`pmem::Error::NeedsRecovery`] if it was not closed.
+    pub fn open_read_only(&self, path: impl AsRef<Path>) -> Result<(Log, Recovered)> {
+        let pool = self.pool.clone().engine(NAME, [0; 64]).open_read_only(path)?;
+        self.open_in(&pool, NAME)
+    }
+
+    // ---- a log among other things -----------------------------------------------------------------------------
+
+    /// Makes a log in a region of `pool`. Three barriers, and those of the region.
+    ///
+    /// # Errors
+    /// [`Error::Limit`]; [`pmem::Error::RegionExists`], unless a crash cut its making short.
+    pub fn create_in(&self, pool: &Pool, region: &str) -> Result<Log> {
+        self.check()?;
+        Ok(Log::new(Core::create(pool, region, self)?))
+    }
+
+    /// Opens the log in a region of `pool`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`Error::NotALog`], [`Error::NewerVersion`], [`Error::BadSuperline`].
+    pub fn open_in(&self, pool: &Pool, region: &str) -> Result<(Log, Recovered)> {
+        self.check()?;
+        let (core, recovered) = Core::open(pool, region, self)?;
+        Ok((Log::new(core), recovered))
+    }
+}

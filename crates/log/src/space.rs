@@ -1,0 +1,372 @@
+//! Where records go: the tail, the segments in use, the head. All of it under one lock, held for a few instructions unless a segment begins.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use pmem::{Pool, Region, TwoSlot};
+
+use crate::circle::Circle;
+use crate::error::{Error, Result};
+use crate::raw::{Claim, bytes};
+use crate::record::{Header, RECORD_HEADER, space};
+use crate::sabotage::{Sabotage, Step};
+use crate::superline::{GROWTHS_MAX, SUPERLINE_BYTES, Superline};
+
+/// A segment that records may stand in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Opened {
+    pub(crate) segment: u64,
+    /// The record at its start.
+    pub(crate) first_lsn: u64,
+    pub(crate) epoch: u32,
+}
+
+/// Where a log's segments are in the pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) segment_bytes: u64,
+    pub(crate) circle: Circle,
+    /// First byte and number of segments of each extent.
+    extents: Vec<(u64, u64)>,
+}
+
+impl Geometry {
+    pub(crate) fn new(segment_bytes: u64, circle: Circle, region: &Region) -> Self {
+        let extents = region.areas().iter().map(|a| (a.offset(), a.len() / segment_bytes)).collect();
+        Self { segment_bytes, circle, extents }
+    }
+
+    /// Segments that have room in the region.
+    pub(crate) fn room(&self) -> u64 {
+        self.extents.iter().map(|e| e.1).sum()
+    }
+
+    /// First byte of a logical segment, from the start of the pool.
+    pub(crate) fn offset(&self, segment: u64) -> u64 {
+        let mut place = self.circle.place(segment);
+        for &(offset, segments) in &self.extents {
+            if place < segments {
+                return offset + place * self.segment_bytes;
+            }
+            place -= segments;
+        }
+        unreachable!("the superline was validated against the region")
+    }
+
+    /// The place of a position.
+    pub(crate) fn locate(&self, position: u64) -> u64 {
+        self.offset(position / self.segment_bytes) + position % self.segment_bytes
+    }
+
+    /// Bytes from a position to the end of its segment.
+    pub(crate) fn rest(&self, position: u64) -> u64 {
+        self.segment_bytes - position % self.segment_bytes
+    }
+
+    /// The positions where the record behind `position` can start: there, if a header fits, or in the next segment.
+    pub(crate) fn candidates(&self, position: u64) -> impl Iterator<Item = u64> + use<> {
+        let here = (self.rest(position) >= RECORD_HEADER).then_some(position);
+        let next = (!position.is_multiple_of(self.segment_bytes)).then(|| position + self.rest(position));
+        here.into_iter().chain(next)
+    }
+
+    /// Longest payload.
+    pub(crate) fn payload_max(&self) -> u64 {
+        self.segment_bytes - RECORD_HEADER
+    }
+}
+
+/// A place for a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) lsn: u64,
+    pub(crate) offset: u64,
+}
+
+/// What every reservation changes, on one line with the lock; the rest behind a pointer.
+pub(crate) struct Space {
+    pub(crate) next_lsn: u64,
+    /// Where the next record goes, or the end of its segment.
+    pub(crate) position: u64,
+    /// The end of the segment that was opened last.
+    limit: u64,
+    /// Where `position` stands in the pool is `position + delta`.
+    delta: u64,
+    rest: Box<Rest>,
+}
+
+pub(crate) struct Rest {
+    pub(crate) pool: Pool,
+    pub(crate) region: Region,
+    pub(crate) geometry: Geometry,
+    pub(crate) cell: TwoSlot<Superline>,
+    /// What the cell holds.
+    pub(crate) superline: Superline,
+    pub(crate) opened: VecDeque<Opened>,
+    /// Segments that readers are in, and how many.
+    pins: BTreeMap<u64, usize>,
+    /// Everything through here is cleaned up; further on, by ranges.
+    pub(crate) cleaned: u64,
+    cleaned_ahead: BTreeMap<u64, u64>,
+    pub(crate) reclaims: u64,
+    pub(crate) sabotage: Sabotage,
+}
+
+impl std::ops::Deref for Space {
+    type Target = Rest;
+    fn deref(&self) -> &Rest {
+        &self.rest
+    }
+}
+
+impl std::ops::DerefMut for Space {
+    fn deref_mut(&mut self) -> &mut Rest {
+        &mut self.rest
+    }
+}
+
+/// Why there is no place.
+pub(crate) enum NoPlace {
+    /// A cleanup can change that.
+    Full(Error),
+    /// It cannot.
+    Failed(Error),
+}
+
+impl Space {
+    #[expect(clippy::too_many_arguments, reason = "the parts of one state, named at the one call")]
+    pub(crate) fn new(
+        pool: &Pool,
+        region: Region,
+        geometry: Geometry,
+        cell: TwoSlot<Superline>,
+        next_lsn: u64,
+        position: u64,
+        opened: VecDeque<Opened>,
+        sabotage: Sabotage,
+    ) -> Self {
+        let superline = cell.get();
+        let limit = opened.back().map_or(position, |o| (o.segment + 1) * geometry.segment_bytes);
+        let rest = Rest {
+            pool: pool.clone(),
+            region,
+            geometry,
+            cell,
+            superline,
+            opened,
+            pins: BTreeMap::new(),
+            cleaned: superline.head_lsn - 1,
+            cleaned_ahead: BTreeMap::new(),
+            reclaims: 0,
+            sabotage,
+        };
+        let mut space = Self { next_lsn, position, limit, delta: 0, rest: Box::new(rest) };
+        if let Some(last) = space.opened.back() {
+            space.delta = space.geometry.offset(last.segment).wrapping_sub(last.segment * space.geometry.segment_bytes);
+        }
+        space
+    }
+
+    /// A place for the next record.
+    #[inline]
+    pub(crate) fn place(&mut self, len: u64, to_line: bool) -> std::result::Result<(Place, u64), NoPlace> {
+        let mut needed = space(self.position, len, to_line);
+        if self.position + needed > self.limit {
+            self.open_segment(len)?;
+            needed = space(self.position, len, to_line);
+        }
+        let place = Place { lsn: self.next_lsn, offset: self.position.wrapping_add(self.delta) };
+        self.position += needed;
+        self.next_lsn += 1;
+        Ok((place, needed))
+    }
+
+    /// Goes on in the next segment, reclaiming what is cleaned up if its place is taken.
+    #[cold]
+    fn open_segment(&mut self, len: u64) -> std::result::Result<(), NoPlace> {
+        let bytes = self.geometry.segment_bytes;
+        let max = self.geometry.payload_max();
+        if len > max {
+            return Err(NoPlace::Failed(Error::TooLong { len, max }));
+        }
+        let segment = self.limit.div_ceil(bytes);
+        if let Some(taken) = self.geometry.circle.previous(segment)
+            && taken >= self.superline.head_position / bytes
+        {
+            let head = self.head_by_segment();
+            if head.1 / bytes <= taken {
+                return Err(NoPlace::Full(self.full()));
+            }
+            if !self.sabotage.skips(Step::HeadFirst) {
+                self.set_head(head).map_err(NoPlace::Failed)?;
+            }
+        }
+        self.position = segment * bytes;
+        self.limit = self.position + bytes;
+        self.delta = self.geometry.offset(segment).wrapping_sub(self.position);
+        let opened = Opened { segment, first_lsn: self.next_lsn, epoch: self.superline.epoch };
+        self.opened.push_back(opened);
+        Ok(())
+    }
+
+    pub(crate) fn full(&self) -> Error {
+        let (head, live) = (self.cleaned + 1, self.position - self.superline.head_position);
+        let capacity = self.geometry.circle.segments() * self.geometry.segment_bytes;
+        Error::Full { head: crate::Lsn(head), live, capacity }
+    }
+
+    // ---- the head ---------------------------------------------------------------------------------------------
+
+    /// Notes that records `from` to `to`, all of them durable, are not needed any more.
+    pub(crate) fn clean(&mut self, from: u64, to: u64) {
+        if from > self.cleaned + 1 {
+            let (mut from, mut to) = (from, to);
+            // One range for what touches.
+            while let Some((&start, &end)) = self.cleaned_ahead.range(..=to.saturating_add(1)).next_back() {
+                if end + 1 < from {
+                    break;
+                }
+                self.cleaned_ahead.remove(&start);
+                (from, to) = (from.min(start), to.max(end));
+            }
+            self.cleaned_ahead.insert(from, to);
+            return;
+        }
+        let rest = &mut *self.rest;
+        rest.cleaned = rest.cleaned.max(to);
+        while let Some(first) = rest.cleaned_ahead.first_entry() {
+            if *first.key() > rest.cleaned + 1 {
+                break;
+            }
+            rest.cleaned = rest.cleaned.max(first.remove());
+        }
+    }
+
+    /// The start of the segment with the oldest record that is needed: LSN, position, epoch. Reads nothing.
+    fn head_by_segment(&self) -> (u64, u64, u32) {
+        let bytes = self.geometry.segment_bytes;
+        let needed = self.cleaned + 1;
+        let pinned = self.pins.keys().next().copied().unwrap_or(u64::MAX);
+        let all = needed == self.next_lsn && pinned == u64::MAX;
+        if all {
+            return (self.next_lsn, self.position, self.superline.epoch);
+        }
+        let last = self.opened.iter().rfind(|o| o.first_lsn <= needed && o.segment <= pinned);
+        let present = (self.superline.head_lsn, self.superline.head_position, self.superline.head_epoch);
+        let start = last.map_or(present, |o| (o.first_lsn, o.segment * bytes, o.epoch));
+        if start.1 > present.1 { start } else { present }
+    }
+
+    /// The oldest record that is needed: LSN, position, epoch. Walks the headers of one segment.
+    pub(crate) fn head_exact(&self) -> Result<(u64, u64, u32)> {
+        let start = self.head_by_segment();
+        let (mut lsn, mut position, mut epoch) = start;
+        let end = self.position;
+        let pinned = self.pins.keys().next().copied().unwrap_or(u64::MAX);
+        while lsn <= self.cleaned && position < end && position / self.geometry.segment_bytes < pinned {
+            let mut next = None;
+            for at in self.geometry.candidates(position) {
+                let header = read_header(&self.pool, Claim::Kept, self.geometry.locate(at))?;
+                // A lower epoch: what a writer left behind a torn record, before this one's place was found to be elsewhere.
+                if let Some(header) = Header::decode(&header, lsn).filter(|h| h.lsn == lsn && h.epoch >= epoch) {
+                    next = Some((at + header.space(at), header.epoch));
+                    break;
+                }
+            }
+            // Damaged at rest: what stands before it is kept, and the next open will say.
+            let Some((behind, found)) = next.filter(|n| n.0 <= end) else { return Ok(start) };
+            (lsn, position, epoch) = (lsn + 1, behind, found);
+        }
+        if lsn == self.next_lsn {
+            epoch = self.superline.epoch;
+        }
+        Ok((lsn, position, epoch))
+    }
+
+    /// Persistently moves the head: two barriers.
+    pub(crate) fn set_head(&mut self, (lsn, position, epoch): (u64, u64, u32)) -> Result<()> {
+        let head = Superline { head_lsn: lsn, head_position: position, head_epoch: epoch, ..self.superline };
+        self.write(head)?;
+        self.reclaims += 1;
+        let first = position / self.geometry.segment_bytes;
+        while self.opened.front().is_some_and(|o| o.segment < first) {
+            self.opened.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Writes both copies of the superline.
+    pub(crate) fn write(&mut self, superline: Superline) -> Result<()> {
+        if self.sabotage.skips(Step::HeadTwice) {
+            self.cell.update(&superline)?;
+        } else {
+            self.cell.update_mirrored(&superline)?;
+        }
+        self.superline = superline;
+        Ok(())
+    }
+
+    /// Makes room for `by` more bytes, rounded up to segments: the pool's directory first, then the superline. Returns the new capacity.
+    pub(crate) fn grow(&mut self, by: u64) -> Result<u64> {
+        let bytes = self.geometry.segment_bytes;
+        let old = self.geometry.circle.segments();
+        let total = old + by.div_ceil(bytes).max(1);
+        // Behind what is in use, and behind any earlier growth: a crash may have taken the segments that were opened in between.
+        let last = self.geometry.circle.growths().last().map_or(0, |g| g.from);
+        let from = self.limit.div_ceil(bytes).max(last);
+        let same_place = last == from;
+        if self.superline.growth_count as usize >= GROWTHS_MAX && !same_place {
+            return Err(Error::GrownTooOften { max: GROWTHS_MAX });
+        }
+        let room = self.geometry.room();
+        if total > room {
+            let pool = self.pool.clone();
+            pool.grow_region(&mut self.region, ((total - room) * bytes).next_multiple_of(4096))?;
+        }
+        let mut circle = self.geometry.circle.clone();
+        circle.grow(from, total);
+        let mut superline = self.superline;
+        superline.set_circle(&circle);
+        if !self.sabotage.skips(Step::GrowFirst) {
+            self.write(superline)?;
+        }
+        self.geometry = Geometry::new(bytes, circle, &self.region);
+        Ok(total * bytes)
+    }
+
+    // ---- readers ----------------------------------------------------------------------------------------------
+
+    /// The segment stays until it is unpinned as often.
+    pub(crate) fn pin(&mut self, segment: u64) {
+        *self.pins.entry(segment).or_default() += 1;
+    }
+
+    pub(crate) fn unpin(&mut self, segment: u64) {
+        if let Some(count) = self.pins.get_mut(&segment) {
+            *count -= 1;
+            if *count == 0 {
+                self.pins.remove(&segment);
+            }
+        }
+    }
+
+    /// Where to start reading for a record, the start of its segment or the head: LSN, position, epoch.
+    pub(crate) fn start_for(&self, lsn: u64) -> (u64, u64, u32) {
+        let head = (self.superline.head_lsn, self.superline.head_position, self.superline.head_epoch);
+        let opened = self.opened.iter().rfind(|o| o.first_lsn <= lsn);
+        let start = opened.map_or(head, |o| (o.first_lsn, o.segment * self.geometry.segment_bytes, o.epoch));
+        if start.1 > head.1 { start } else { head }
+    }
+}
+
+/// The bytes of a header, whatever they are.
+pub(crate) fn read_header(pool: &Pool, claim: Claim, offset: u64) -> Result<[u8; RECORD_HEADER as usize]> {
+    let mut header = [0; RECORD_HEADER as usize];
+    header.copy_from_slice(bytes(claim, pool, offset, RECORD_HEADER)?);
+    Ok(header)
+}
+
+/// The whole region of a log, split: the superline's page, and the segments.
+pub(crate) fn split(mut region: Region) -> Result<(pmem::Area, Region)> {
+    let cell = region.split_front(SUPERLINE_BYTES)?;
+    Ok((cell, region))
+}

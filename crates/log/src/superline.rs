@@ -1,0 +1,119 @@
+//! The superline: what a log is, and where it begins (Arcadia §4.1). The end is found by reading.
+//!
+//! Both copies of its cell are written at each change, one behind the other: damage to one of them loses nothing.
+
+use pmem::{LINE, Persist};
+
+use crate::circle::{Circle, Growth};
+use crate::error::{Error, Result};
+
+/// Bytes before the first segment: a page, so that in a file records and superline never share one.
+pub(crate) const SUPERLINE_BYTES: u64 = 4096;
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cairnlog");
+pub(crate) const VERSION: u32 = 1;
+/// Most times a log is grown.
+pub(crate) const GROWTHS_MAX: usize = 15;
+pub(crate) const SEGMENT_MIN: u64 = 256;
+pub(crate) const SEGMENT_MAX: u64 = 1 << 28;
+const SEGMENTS_MAX: u64 = 1 << 32;
+/// Far from where adding a lap overflows; no log gets there by being written.
+const POSITION_MAX: u64 = 1 << 62;
+
+/// What the cell holds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Persist)]
+pub(crate) struct Superline {
+    pub(crate) magic: u64,
+    pub(crate) version: u32,
+    /// Of the records that this open appends; raised by every open.
+    pub(crate) epoch: u32,
+    /// Tells this log from any other that had the same place.
+    pub(crate) id: u64,
+    pub(crate) segment_bytes: u64,
+    /// The oldest record there is, or the one to come.
+    pub(crate) head_lsn: u64,
+    pub(crate) head_position: u64,
+    /// Records from the head on have at least this epoch.
+    pub(crate) head_epoch: u32,
+    /// 1 if the log was closed: then it ends exactly at the tail.
+    pub(crate) closed: u32,
+    pub(crate) tail_lsn: u64,
+    pub(crate) tail_position: u64,
+    pub(crate) growth_count: u64,
+    pub(crate) growths: [[u64; 2]; GROWTHS_MAX + 1],
+}
+
+impl Superline {
+    pub(crate) fn new(id: u64, segment_bytes: u64, segments: u64) -> Self {
+        let mut superline = Self {
+            magic: MAGIC,
+            version: VERSION,
+            epoch: 0,
+            id,
+            segment_bytes,
+            head_lsn: 1,
+            head_position: 0,
+            head_epoch: 0,
+            closed: 1,
+            tail_lsn: 1,
+            tail_position: 0,
+            growth_count: 0,
+            growths: [[0; 2]; GROWTHS_MAX + 1],
+        };
+        superline.set_circle(&Circle::new(segments));
+        superline
+    }
+
+    pub(crate) fn circle(&self) -> Circle {
+        let growths = self.growths[..=(self.growth_count as usize).min(GROWTHS_MAX)].iter();
+        Circle::from_growths(growths.map(|&[from, total]| Growth { from, total }).collect())
+    }
+
+    pub(crate) fn set_circle(&mut self, circle: &Circle) {
+        self.growth_count = circle.growths().len() as u64 - 1;
+        for (to, growth) in self.growths.iter_mut().zip(circle.growths()) {
+            *to = [growth.from, growth.total];
+        }
+    }
+
+    /// Checks what a seal cannot prove; `space` bytes for segments are there.
+    pub(crate) fn validate(&self, offset: u64, region: &str, space: u64) -> Result<()> {
+        if self.magic != MAGIC {
+            return Err(Error::NotALog { region: region.to_owned(), offset, why: "its superline has another magic" });
+        }
+        if self.version > VERSION {
+            return Err(Error::NewerVersion { found: self.version, supported: VERSION });
+        }
+        let must =
+            |good: bool, what, found| if good { Ok(()) } else { Err(Error::BadSuperline { offset, what, found }) };
+        let bytes = self.segment_bytes;
+        must((SEGMENT_MIN..=SEGMENT_MAX).contains(&bytes) && bytes.is_multiple_of(LINE), "segment bytes", bytes)?;
+        must(self.growth_count <= GROWTHS_MAX as u64, "growths", self.growth_count)?;
+        let growths = &self.growths[..=self.growth_count as usize];
+        must(growths[0][0] == 0, "first segment", growths[0][0])?;
+        for pair in growths.windows(2) {
+            must(pair[0][0] < pair[1][0] && pair[1][0] < POSITION_MAX / bytes, "growth", pair[1][0])?;
+            must(pair[0][1] < pair[1][1], "segments", pair[1][1])?;
+        }
+        let segments = growths[growths.len() - 1][1];
+        must(growths[0][1] >= 2 && segments <= SEGMENTS_MAX && segments <= space / bytes, "segments", segments)?;
+        must(
+            self.head_position < POSITION_MAX && self.head_position.is_multiple_of(8),
+            "head position",
+            self.head_position,
+        )?;
+        must((1..POSITION_MAX).contains(&self.head_lsn), "head LSN", self.head_lsn)?;
+        must(self.head_epoch <= self.epoch, "head epoch", self.head_epoch.into())?;
+        must(self.closed <= 1, "closed", self.closed.into())?;
+        if self.closed == 1 {
+            let live = self.tail_position.wrapping_sub(self.head_position);
+            must(
+                self.tail_position.is_multiple_of(8) && live <= segments * bytes,
+                "tail position",
+                self.tail_position,
+            )?;
+            must(self.tail_lsn >= self.head_lsn && self.tail_lsn < POSITION_MAX, "tail LSN", self.tail_lsn)?;
+        }
+        must(self.epoch < u32::MAX, "epoch", self.epoch.into())
+    }
+}

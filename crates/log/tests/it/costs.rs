@@ -1,0 +1,136 @@
+//! What each path costs, counted exactly.
+
+use log::{Log, Lsn, Options};
+use pmem::{DomainChoice, Stats};
+
+fn log(dir: &tempfile::TempDir, options: Options, domain: DomainChoice) -> Log {
+    let options = options.idle(None).pool(pmem::Options::new().domain(domain));
+    options.create(dir.path().join(format!("{:?}", std::thread::current().id()))).unwrap()
+}
+
+fn cost(log: &Log, work: impl FnOnce()) -> Stats {
+    let before = log.pool().stats();
+    work();
+    log.pool().stats() - before
+}
+
+#[test]
+fn an_append_is_one_barrier_and_its_own_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = log(&dir, Options::new().bytes(1 << 20), DomainChoice::Emulated);
+    for len in [0usize, 1, 40, 41, 64, 100, 1000, 1024, 4096, 40] {
+        let cost = cost(&log, || {
+            log.append(&vec![7; len]).unwrap();
+        });
+        let lines = (24 + len as u64).div_ceil(64);
+        assert_eq!((cost.drains, cost.media_bytes()), (1, lines * 64), "{len} bytes");
+        assert_eq!(cost.flushed_lines, 0, "all of it past the cache");
+    }
+}
+
+#[test]
+fn a_force_is_one_barrier_however_many_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = log(&dir, Options::new().bytes(1 << 20), DomainChoice::Emulated);
+    for records in [1u64, 2, 10, 100, 1000] {
+        let payload = 40 + records % 7;
+        let cost = cost(&log, || {
+            let mut last = Lsn::new(0);
+            for _ in 0..records {
+                let mut record = log.reserve(payload as usize).unwrap();
+                record.fill(3);
+                last = record.complete().unwrap();
+            }
+            log.force(last).unwrap();
+        });
+        assert_eq!(cost.drains, 1, "{records} records");
+        assert!(cost.media_bytes() <= records * (payload + 32) + 2 * 63 + 64, "{records}: {}", cost.media_bytes());
+    }
+}
+
+#[test]
+fn with_a_frequency_so_many_appends_share_a_barrier() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = log(&dir, Options::new().bytes(1 << 20).frequency(8), DomainChoice::Emulated);
+    let cost = cost(&log, || {
+        (0..800).for_each(|_| {
+            log.append(&[1; 104]).unwrap();
+        })
+    });
+    assert_eq!(cost.drains, 100);
+    // 128 bytes each, on whole lines by chance of the numbers.
+    assert_eq!(cost.media_bytes(), 800 * 128);
+}
+
+#[test]
+fn nothing_is_written_between_reclaims() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = log(&dir, Options::new().bytes(64 << 10).segment(4096), DomainChoice::Emulated);
+    let mut reclaims = 0;
+    for n in 0..2000u64 {
+        let cost = cost(&log, || {
+            let lsn = log.append(&[1; 104]).unwrap();
+            log.cleanup(lsn).unwrap();
+        });
+        let reclaimed = log.stats().reclaims - reclaims;
+        reclaims += reclaimed;
+        assert!(reclaimed <= 1);
+        assert_eq!(cost.drains, 1 + 2 * reclaimed, "append {n}");
+        assert!(reclaimed > 0 || cost.media_bytes() == 128);
+    }
+    assert_eq!(reclaims, (2000u64 * 128 / 4096 - 16).div_ceil(16), "all sixteen segments at a time");
+}
+
+#[test]
+fn in_a_file_a_record_costs_its_bytes_and_forces_share_syncs() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = log(&dir, Options::new().bytes(1 << 20), DomainChoice::File);
+    let one = cost(&log, || {
+        log.append(&[7; 100]).unwrap();
+    });
+    assert_eq!((one.drains, one.syncs), (1, 1));
+    let before = log.stats().live_bytes;
+    log.append(&[7; 104]).unwrap();
+    assert_eq!(log.stats().live_bytes - before, 128, "no rounding to lines");
+    let many = cost(&log, || {
+        let mut last = Lsn::new(0);
+        for _ in 0..50 {
+            last = log.reserve(10).unwrap().complete().unwrap();
+        }
+        log.force(last).unwrap();
+    });
+    assert_eq!((many.drains, many.syncs), (1, 1));
+    let threads = cost(&log, || {
+        std::thread::scope(|s| {
+            for _ in 0..16 {
+                s.spawn(|| {
+                    (0..20).for_each(|_| {
+                        log.append(&[7; 100]).unwrap();
+                    })
+                });
+            }
+        });
+    });
+    assert!(threads.syncs < 320 / 2, "{} syncs for 320 appends by 16 threads", threads.syncs);
+}
+
+#[test]
+fn opening_costs_three_barriers() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p")).unwrap();
+    let options = Options::new().bytes(64 << 10).idle(None);
+    let log = options.create_in(&pool, "l").unwrap();
+    log.append(b"x").unwrap();
+    drop(log);
+    let open = |expected: u64| {
+        let before = pool.stats();
+        let (log, _) = options.open_in(&pool, "l").unwrap();
+        assert_eq!((pool.stats() - before).drains, expected);
+        log
+    };
+    let log = open(3);
+    let before = pool.stats();
+    log.close().unwrap();
+    assert_eq!((pool.stats() - before).drains, 2, "a close");
+    drop(open(3));
+}

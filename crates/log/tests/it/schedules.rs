@@ -1,0 +1,87 @@
+//! Reserve, complete and force under schedules that `shuttle` plays.
+
+use std::sync::Arc;
+
+use log::{Log, Options};
+use tx::conformance::{explore, together};
+
+fn log(frequency: u32) -> (tempfile::TempDir, Arc<Log>) {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let options = Options::new().bytes(16 << 10).segment(1024).idle(None).frequency(frequency).threads(4);
+    let log = options.create(dir.path().join("l")).unwrap();
+    (dir, Arc::new(log))
+}
+
+/// Whatever the schedule: a force returns when all before it is durable, numbers have no gap, and nobody waits for ever.
+#[test]
+fn appends_and_reservations_together() {
+    explore(1, 400, || {
+        let (_dir, log) = log(1);
+        let appends = |thread: u8| {
+            let log = Arc::clone(&log);
+            Box::new(move || {
+                for n in 0..3 {
+                    let lsn = log.append(&[thread; 40]).unwrap();
+                    assert!(log.forced() >= lsn);
+                    let mut place = log.reserve(10 + n).unwrap();
+                    place.fill(thread);
+                    let lsn = place.complete().unwrap();
+                    log.force(lsn).unwrap();
+                    assert!(log.forced() >= lsn);
+                }
+            }) as Box<dyn FnOnce() + Send>
+        };
+        together(vec![appends(1), appends(2), appends(3)]);
+        assert_eq!(log.forced().get(), 18);
+        assert_eq!(crate::basics::records(&log).len(), 18);
+    });
+}
+
+/// The bound of the policy holds under every schedule, and leaders do not wait for each other for ever.
+#[test]
+fn leaders_of_a_frequency() {
+    explore(2, 400, || {
+        let (_dir, log) = log(2);
+        let appends = || {
+            let log = Arc::clone(&log);
+            Box::new(move || {
+                for _ in 0..6 {
+                    log.append(&[7; 20]).unwrap();
+                    let window = log.vulnerability_window();
+                    assert!(window.now <= window.bound, "{window:?}");
+                }
+            }) as Box<dyn FnOnce() + Send>
+        };
+        together(vec![appends(), appends(), appends()]);
+        assert!(log.forced().get() >= 17, "{}", log.forced());
+    });
+}
+
+/// Cleanup, reclaiming and growth beside appends.
+#[test]
+fn space_is_made_beside_appends() {
+    explore(3, 200, || {
+        let (_dir, log) = log(1);
+        let appends = {
+            let log = Arc::clone(&log);
+            Box::new(move || (0..12).for_each(|n| assert!(log.append(&[n; 900]).is_ok()))) as Box<dyn FnOnce() + Send>
+        };
+        let cleans = {
+            let log = Arc::clone(&log);
+            Box::new(move || {
+                for round in 0..6 {
+                    log.cleanup_to(log.forced()).unwrap();
+                    if round % 3 == 1 {
+                        log.grow(1024).unwrap();
+                        log.reclaim().unwrap();
+                    }
+                    pmem::sync::switch_point();
+                }
+            }) as Box<dyn FnOnce() + Send>
+        };
+        together(vec![appends, cleans]);
+        let all = crate::basics::records(&log);
+        assert!(all.windows(2).all(|w| w[0].0 + 1 == w[1].0));
+        assert!(all.iter().all(|(lsn, payload)| *payload == vec![*lsn as u8 - 1; 900]));
+    });
+}

@@ -1,0 +1,189 @@
+//! The log, explored; and for each step of its protocol it is shown that exploring fails without it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use super::in_parallel;
+use crash::{Barrier, Config, FaultKind, Model};
+use log::{Options, Step};
+use scenarios::{LogOp as Op, Records};
+
+fn alone(ops: Vec<Op>) -> Records {
+    Records::script(1, ops.into_iter().map(|op| (0, op)).collect())
+}
+
+fn shallow(seed: u64) -> Config {
+    Config::seeded(seed).depth(1).budget(8_000).point_budget(600)
+}
+
+fn deep(seed: u64) -> Config {
+    Config::seeded(seed).budget(12_000).point_budget(120).nested_budget(60)
+}
+
+fn file(config: Config) -> Config {
+    config.model(Model::File { sector: 512 })
+}
+
+fn faults(seed: u64) -> Config {
+    Config::seeded(seed)
+        .depth(1)
+        .budget(8_000)
+        .point_budget(40)
+        .faults(120)
+        .fault_kinds(vec![FaultKind::Flip, FaultKind::Poison])
+}
+
+/// A workload, and how it is explored.
+type Workload = (&'static str, Records, Config);
+
+/// From cheap to thorough.
+fn workloads() -> Vec<Workload> {
+    use Op::{Append, Batch, Clean, Close, Grow, Idle, Reclaim, Restart, Skip};
+    let mut all: Vec<Workload> = Vec::new();
+    let mut add = |name, records: &Records, configs: &[Config]| {
+        all.extend(configs.iter().map(|config| (name, records.clone(), config.clone().shrink(false))));
+    };
+    let few = alone(vec![Append(10), Append(40), Batch(vec![20, 30, 9]), Append(0)]);
+    add("few", &few, &[shallow(1), file(shallow(2)), deep(3), file(deep(4)), faults(5)]);
+    let laps = |last: Vec<Op>| {
+        let mut ops = vec![];
+        for _ in 0..4 {
+            ops.extend([Append(80), Append(60), Append(90), Clean]);
+        }
+        alone([ops, last].concat())
+    };
+    add(
+        "laps",
+        &laps(vec![Append(80), Batch(vec![30, 50])]),
+        &[shallow(1), file(shallow(2)), deep(3), faults(4), faults(5)],
+    );
+    add("reclaimed", &laps(vec![Reclaim, Append(10), Close, Append(20)]), &[shallow(1), deep(2), faults(3)]);
+    add(
+        "restarts",
+        &alone(vec![Append(10), Restart, Append(30), Restart, Batch(vec![10, 20, 30]), Close, Append(9)]),
+        &[shallow(1), file(shallow(2)), deep(3)],
+    );
+    add("closed", &alone(vec![Append(10), Close, Append(30)]), &[shallow(1), deep(2), faults(3)]);
+    add(
+        "torn",
+        &alone(vec![Append(10), Batch(vec![8, 8, 8, 8]), Batch(vec![8, 8, 8])]),
+        &[shallow(1), deep(2), deep(3), deep(4)],
+    );
+    // What torn records left, at the places of those to come.
+    let probes = alone(vec![Append(5), Batch(vec![0, 41, 0, 41])]);
+    add("probes", &probes, &[deep(1), Config::seeded(3).budget(20_000).point_budget(200).nested_budget(100)]);
+    // Right behind a reclaimed head nothing tells the epoch but the superline: the check puts a record of 64 bytes in the torn one's place.
+    add(
+        "floor",
+        &alone(vec![Batch(vec![32, 8])]),
+        &[deep(1), Config::seeded(3).budget(30_000).point_budget(400).nested_budget(100)],
+    );
+    add(
+        "grown",
+        &alone(vec![Append(90), Append(90), Append(90), Grow, Append(90), Append(90), Append(90), Append(90), Grow]),
+        &[shallow(1), deep(2)],
+    );
+    add("skipped", &alone(vec![Skip(20), Append(10), Skip(50), Idle, Append(3)]), &[shallow(1), deep(2), faults(3)]);
+    let two =
+        Records::script(1, vec![(0, Batch(vec![8, 40])), (1, Append(30)), (0, Append(10)), (1, Batch(vec![20, 20]))]);
+    add("two threads", &two, &[shallow(1).schedules(20).budget(30_000).point_budget(100), deep(2).schedules(4)]);
+    let freq = Records::script(3, (0..9).map(|n| (n % 2, Append(20))).collect());
+    add("frequency", &freq, &[shallow(1).schedules(20).budget(30_000).point_budget(100), file(shallow(2)), faults(3)]);
+    for seed in 11..13 {
+        add("random", &Records::new("log", 1, 1), &[deep(seed), faults(seed)]);
+        add("random, two threads", &Records::new("log-2", 2, 1), &[deep(seed)]);
+    }
+    all
+}
+
+#[test]
+fn histories_and_faults() {
+    let workloads = workloads();
+    let detected = Mutex::new(0);
+    in_parallel(workloads.len(), |at| {
+        let (name, records, config) = &workloads[at];
+        let report = crash::run(records.clone(), config);
+        assert!(report.violation().is_none(), "{name}: {report}");
+        assert!(report.points > 0, "{name}");
+        *detected.lock().expect("no panic") += report.faults_detected;
+    });
+    assert!(*detected.lock().expect("no panic") > 0, "no fault was ever detected");
+}
+
+fn finds(without: fn(Options) -> Options) -> Option<String> {
+    workloads().into_iter().find_map(|(name, records, config)| {
+        let report = crash::run(records.adjust(without), &config);
+        let message = &report.violation()?.message;
+        let real = !message.contains("deadlock") && !message.contains("panicked");
+        real.then(|| format!("{name}, seed {}: {message}", config.seed))
+    })
+}
+
+macro_rules! steps {
+    ($($step:ident,)*) => {
+        /// Each step, with what to leave it out.
+        const STEPS: &[(Step, fn(Options) -> Options)] = &[$((Step::$step, |options| options.without(Step::$step)),)*];
+    };
+}
+
+steps! {
+    InOrder, FlushOthers, ForceBarrier, MarkLate, HeadFirst, HeadTwice, RaiseEpoch, EpochFloor, EraseTorn, SettleRead, Watermark, HonestWatermark,
+    VerifySeal, GrowFirst, UncleanFirst,
+}
+
+#[test]
+fn each_step_is_missed_when_it_is_left_out() {
+    let missed = Mutex::new(Vec::new());
+    in_parallel(STEPS.len(), |at| {
+        let (step, without) = STEPS[at];
+        match finds(without) {
+            Some(message) => println!("{step:?}: {}", message.chars().take(160).collect::<String>()),
+            None => missed.lock().expect("no panic").push(step),
+        }
+    });
+    let missed = missed.into_inner().expect("no panic");
+    assert!(missed.is_empty(), "left out, and nobody noticed: {missed:?}");
+}
+
+/// Source lines whose barrier no model here misses, and why they stay.
+const REDUNDANT: &[(&str, &str, &str)] = &[];
+
+fn source_line(barrier: &Barrier) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(&barrier.file);
+    let text = std::fs::read_to_string(path).expect("source");
+    text.lines().nth(barrier.line as usize - 1).expect("line").trim().to_owned()
+}
+
+/// Each flush and each drain of `log` is left out in turn, by source line; some workload must notice.
+#[test]
+fn every_barrier_of_the_log_is_missed_when_it_is_gone() {
+    let workloads = workloads();
+    let reached: Mutex<BTreeMap<Barrier, BTreeSet<usize>>> = Mutex::default();
+    in_parallel(workloads.len(), |at| {
+        let (_, records, config) = &workloads[at];
+        for barrier in crash::run(records.clone(), config).barriers.into_iter().filter(|b| b.file.contains("log/src")) {
+            reached.lock().expect("no panic").entry(barrier).or_default().insert(at);
+        }
+    });
+    let missed_by_nobody = Mutex::new(Vec::new());
+    let barriers: Vec<_> = reached.into_inner().expect("no panic").into_iter().collect();
+    assert!(barriers.len() >= 5, "{barriers:?}");
+    in_parallel(barriers.len(), |at| {
+        let (barrier, by) = &barriers[at];
+        let line = source_line(barrier);
+        if REDUNDANT.iter().any(|(file, text, _)| barrier.file.ends_with(file) && line.contains(text)) {
+            return;
+        }
+        let killer = by.iter().find_map(|&at| {
+            let (name, records, config) = &workloads[at];
+            let report = crash::run(records.clone(), &config.clone().mute(barrier.clone()));
+            Some(format!("{name} (seed {}): {}", config.seed, report.violation()?.message))
+        });
+        println!("{barrier}: {line}: {}", killer.as_deref().unwrap_or("NOBODY"));
+        if killer.is_none() {
+            missed_by_nobody.lock().expect("no panic").push(format!("{barrier}: {line}"));
+        }
+    });
+    let missed_by_nobody = missed_by_nobody.into_inner().expect("no panic");
+    assert!(missed_by_nobody.is_empty(), "left out, and nobody noticed:\n{}", missed_by_nobody.join("\n"));
+}
