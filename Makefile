@@ -29,7 +29,7 @@ help: ## List the commands
 setup: ## Install what is missing from Debian (says what it does, runs again without harm)
 	@tools/setup.sh
 
-setup-peers: ## As setup, and what the benchmark's peers need (Debian's libpmemobj-dev)
+setup-peers: ## As setup, and what the benchmark's peers need (Debian's libpmemobj-dev and libpmemlog-dev)
 	@tools/setup.sh --peers
 
 test: setup ## Set-up, then all tests

@@ -21,6 +21,7 @@ if ! echo '#include <stdlib.h>' | cc -E -x c - >/dev/null 2>&1; then
 fi
 if [[ ${1-} == --peers ]]; then
     [[ -e /usr/include/libpmemobj.h ]] || missing+=(libpmemobj-dev)
+    [[ -e /usr/include/libpmemlog.h ]] || missing+=(libpmemlog-dev)
 fi
 
 if ((${#missing[@]})); then

@@ -34,3 +34,32 @@ pub fn timed<R>(work: impl FnOnce() -> R) -> (R, Duration) {
     let result = work();
     (result, start.elapsed())
 }
+
+/// Tells the times between laps.
+#[derive(Debug)]
+pub struct Stopwatch(Instant);
+
+#[expect(clippy::disallowed_methods, reason = "as above")]
+impl Stopwatch {
+    /// Runs from now on.
+    #[must_use]
+    #[inline]
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// How long ago the last lap ended.
+    #[inline]
+    pub fn lap(&mut self) -> Duration {
+        let now = Instant::now();
+        now - std::mem::replace(&mut self.0, now)
+    }
+
+    /// What one lap of nothing takes here, on average.
+    #[must_use]
+    pub fn cost() -> Duration {
+        const LAPS: u32 = 20_000;
+        let mut watch = Self::start();
+        (0..LAPS).map(|_| watch.lap()).sum::<Duration>() / LAPS
+    }
+}

@@ -43,16 +43,8 @@ impl Contest {
     /// All policies, in memory if there is some, by one and two threads.
     #[must_use]
     pub fn here(plan: Plan) -> Self {
-        let memory = Path::new("/dev/shm");
         let who = Contestant::ENGINES.into_iter().filter(|who| matches!(who, Contestant::Heap(_)));
-        Self {
-            dir: if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() },
-            who: who.collect(),
-            baseline: None,
-            threads: vec![1, 2],
-            plan,
-            seed: 1,
-        }
+        Self { dir: memory(), who: who.collect(), baseline: None, threads: vec![1, 2], plan, seed: 1 }
     }
 
     /// Tells `watch` how many rounds `groups` comparisons for each number of threads will take.
@@ -112,6 +104,12 @@ impl Contest {
 }
 
 const NONE: Contestant = Contestant::Heap(heap::Policy::None);
+
+/// A directory in memory, if there is one.
+pub(crate) fn memory() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
+}
 
 /// The work of each thread; together a little more than the batch if it does not divide.
 pub(crate) fn share(batch: u64, threads: usize) -> u64 {

@@ -174,15 +174,7 @@ impl Made {
             Self::Bare(pool) => Some(pool.domain().to_string()),
             Self::Reference(_) => None,
             #[cfg(feature = "peers")]
-            Self::Pmemobj(peer) => {
-                let forced = std::env::var_os(peers::FORCE.0).is_some_and(|value| value == peers::FORCE.1);
-                let domain = match (peer.flushes(), forced) {
-                    (true, true) => pmem::Domain::Emulated,
-                    (true, false) => pmem::Domain::Pmem,
-                    (false, _) => pmem::Domain::File,
-                };
-                Some(domain.to_string())
-            }
+            Self::Pmemobj(peer) => Some(domain_of_peer(peer.flushes()).to_string()),
         }
     }
 
@@ -210,8 +202,19 @@ impl Made {
     }
 }
 
+/// In the words of our domains, what a library does that flushes cache lines or not.
+#[cfg(feature = "peers")]
+pub(crate) fn domain_of_peer(flushes: bool) -> pmem::Domain {
+    let forced = std::env::var_os(peers::FORCE.0).is_some_and(|value| value == peers::FORCE.1);
+    match (flushes, forced) {
+        (true, true) => pmem::Domain::Emulated,
+        (true, false) => pmem::Domain::Pmem,
+        (false, _) => pmem::Domain::File,
+    }
+}
+
 #[cfg(not(feature = "peers"))]
-const NOT_COMPILED: &str = "not in this build: make setup-peers, then build with --features peers";
+pub(crate) const NOT_COMPILED: &str = "not in this build: make setup-peers, then build with --features peers";
 
 fn hash<E: tx::Engine>(engine: &E, keys: u64) -> Result<HashMap> {
     let options = HashMapOptions::new().capacity(keys);
@@ -229,19 +232,32 @@ fn tree<E: tx::Engine>(engine: &E, key_bytes: usize) -> Result<BTree> {
 /// # Errors
 /// No pool can be made in `dir`.
 pub fn environment(who: Contestant, dir: &Path) -> Result<Option<(&'static str, &'static str)>> {
-    let needed = match who {
+    match who {
         #[cfg(feature = "peers")]
-        Contestant::Pmemobj => Some(peers::FORCE),
-        _ => None,
-    };
-    let Some((name, value)) = needed.filter(|(name, _)| std::env::var_os(name).is_none()) else { return Ok(None) };
+        Contestant::Pmemobj => missing_in_environment(peers::FORCE, dir),
+        _ => {
+            let _ = dir;
+            Ok(None)
+        }
+    }
+}
+
+/// `needed`, if it is missing and our pools flush cache lines in `dir` though no library would by itself.
+#[cfg(feature = "peers")]
+pub(crate) fn missing_in_environment(
+    needed: (&'static str, &'static str),
+    dir: &Path,
+) -> Result<Option<(&'static str, &'static str)>> {
+    if std::env::var_os(needed.0).is_some() {
+        return Ok(None);
+    }
     let folder = tempfile::tempdir_in(dir).map_err(|source| crate::Error::Io {
         op: "make a temporary directory",
         path: dir.to_owned(),
         source,
     })?;
     let pool = pmem::Options::new().size(1 << 20).create(folder.path().join("probe"))?;
-    Ok((pool.domain() == pmem::Domain::Emulated).then_some((name, value)))
+    Ok((pool.domain() == pmem::Domain::Emulated).then_some(needed))
 }
 
 /// A structure in a contestant.

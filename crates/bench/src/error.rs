@@ -12,6 +12,9 @@ pub enum Error {
     /// The engine under test.
     #[error(transparent)]
     Tx(#[from] tx::Error),
+    /// The log under test.
+    #[error(transparent)]
+    Log(#[from] log::Error),
     /// A peer.
     #[cfg(feature = "peers")]
     #[error(transparent)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use crate::table::group;
+use crate::table::{OF_CONTESTANT, contestant, group};
 use crate::{Error, Result, Row};
 
 /// Bars of one picture; more are spread over several.
@@ -60,8 +60,9 @@ pub fn plot(rows: &[Row], dir: &Path) -> Result<Vec<PathBuf>> {
 fn engines(rows: &[&Row]) -> Vec<String> {
     let mut engines: Vec<String> = Vec::new();
     for row in rows {
-        if !engines.contains(&row.engine) {
-            engines.push(row.engine.clone());
+        let engine = contestant(row);
+        if !engines.contains(&engine) {
+            engines.push(engine);
         }
     }
     engines
@@ -69,7 +70,10 @@ fn engines(rows: &[&Row]) -> Vec<String> {
 
 /// In the order of the rows; parameters that are the same everywhere are not repeated in the labels.
 fn groups<'a>(rows: &[&'a Row]) -> Vec<Group<'a>> {
-    let varies = |name: &String| rows.iter().any(|row| row.params.get(name) != rows[0].params.get(name));
+    let varies = |name: &String| {
+        let differs = rows.iter().any(|row| row.params.get(name) != rows[0].params.get(name));
+        differs && !OF_CONTESTANT.contains(&name.as_str())
+    };
     let mut groups: Vec<(String, Group<'a>)> = Vec::new();
     for row in rows {
         let key = group(row);
@@ -105,7 +109,7 @@ fn draw(path: &Path, title: &str, groups: &[Group<'_>], engines: &[String]) -> R
     for (number, engine) in engines.iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
         let bars = groups.iter().enumerate().filter_map(|(at, group)| {
-            let row = group.rows.iter().find(|row| row.engine == *engine)?;
+            let row = group.rows.iter().find(|row| contestant(row) == *engine)?;
             let left = (at * (engines.len() + 1) + number) as f64 + 0.5;
             Some((left, *row))
         });

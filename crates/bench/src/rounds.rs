@@ -5,6 +5,7 @@ use std::time::Duration;
 use pmem::{Pool, Stats};
 
 use crate::latency::Latency;
+use crate::table::contestant;
 use crate::{Result, Row, Spread, Watch, machine};
 
 /// Fewest rounds whose median means anything.
@@ -12,6 +13,9 @@ const ROUNDS_MIN: usize = 5;
 
 /// Most operations in a batch: an operation that costs nothing must not run for ever.
 const BATCH_MAX: u64 = 1 << 28;
+
+/// The engine whose times are the limit of the others in its rounds.
+const LIMIT: &str = "bare";
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +37,13 @@ impl Plan {
     #[must_use]
     pub fn quick() -> Self {
         Self { rounds: ROUNDS_MIN, batch_time: Duration::from_millis(1) }
+    }
+
+    /// With so many threads: the more of them take turns on a core, the longer a batch must be for each to have its turns.
+    #[must_use]
+    pub fn by(self, threads: usize) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { batch_time: self.batch_time * threads.div_ceil(cores).max(1) as u32, ..self }
     }
 
     /// Rounds that are run.
@@ -110,7 +121,7 @@ struct Measured {
     time: Duration,
     aborts: u64,
     latency: Latency,
-    counts: Stats,
+    counts: Option<Stats>,
 }
 
 impl Measured {
@@ -120,7 +131,7 @@ impl Measured {
             return; // none of the kind that is timed came up: nothing was measured
         }
         if let Some(counts) = batch.counts.or(counted) {
-            self.counts += counts;
+            *self.counts.get_or_insert_default() += counts;
         }
         self.ns_per_op.push(batch.time.as_nanos() as f64 / ops as f64);
         self.ops += ops;
@@ -163,17 +174,24 @@ pub fn run_watched(
         watch.step();
     }
     let machine = machine::describe();
-    let base = baseline.and_then(|at| Some((sides.get(at)?.row.engine.clone(), measured[at].ns_per_op.clone())));
+    let base = baseline.and_then(|at| Some((contestant(&sides.get(at)?.row), measured[at].ns_per_op.clone())));
+    let limit = sides.iter().position(|side| side.row.engine == LIMIT).map(|at| measured[at].ns_per_op.clone());
     let finished = sides.into_iter().zip(measured).map(|(side, measured)| {
         let mut row = finish(side, &measured, &machine);
+        let own = &measured.ns_per_op;
         if let Some((name, base)) = &base {
-            let ratios: Vec<f64> = base.iter().zip(&measured.ns_per_op).map(|(b, own)| b / own.max(1e-3)).collect();
-            row.ratio = Spread::of(&ratios);
+            row.ratio = divided(base, own);
             row.baseline = Some(name.clone());
         }
+        row.of_limit = limit.as_ref().and_then(|limit| divided(own, limit));
         row
     });
     Ok(finished.collect())
+}
+
+/// Round by round.
+fn divided(times: &[f64], by: &[f64]) -> Option<Spread> {
+    Spread::of(&times.iter().zip(by).map(|(time, by)| time / by.max(1e-3)).collect::<Vec<_>>())
 }
 
 /// The batch that takes about `target`: doubled until it takes a quarter of it (which warms up too), then scaled. Taken is the shorter
@@ -204,16 +222,16 @@ fn finish(side: Side<'_>, measured: &Measured, machine: &str) -> Row {
     row.ops_per_s = row.ns_per_op.map_or(0.0, |ns| 1e9 / ns.median.max(1e-3));
     row.bytes_per_s = side.op_bytes.map(|bytes| bytes as f64 * row.ops_per_s);
     [row.p50_ns, row.p99_ns, row.p999_ns] = [0.5, 0.99, 0.999].map(|quantile| measured.latency.quantile(quantile));
-    if side.pool.is_some() && row.ops > 0 {
+    if let Some(counts) = measured.counts.filter(|_| row.ops > 0) {
         let per_op = |count: u64| Some(count as f64 / row.ops as f64);
-        row.barriers_per_op = per_op(measured.counts.drains);
-        row.lines_per_op = per_op(measured.counts.flushed_lines);
-        row.media_bytes_per_op = per_op(measured.counts.media_bytes());
-        row.syncs_per_op = per_op(measured.counts.syncs);
+        row.barriers_per_op = per_op(counts.drains);
+        row.lines_per_op = per_op(counts.flushed_lines);
+        row.media_bytes_per_op = per_op(counts.media_bytes());
+        row.syncs_per_op = per_op(counts.syncs);
         row.write_amplification = side
             .op_bytes
             .filter(|bytes| *bytes > 0)
-            .map(|bytes| measured.counts.media_bytes() as f64 / (row.ops * bytes) as f64);
+            .map(|bytes| counts.media_bytes() as f64 / (row.ops * bytes) as f64);
     }
     row
 }
@@ -272,7 +290,18 @@ mod tests {
         assert_eq!(rows[1].baseline.as_deref(), Some("slow"));
         assert_eq!(rows[0].ratio, Some(Spread { median: 1.0, min: 1.0, max: 1.0 }));
         assert_eq!(rows[1].ratio.map(|ratio| ratio.median.round()), Some(3.0));
+        assert_eq!(rows[1].of_limit, None);
         assert_eq!((rows[1].aborts, rows[1].p50_ns, rows[1].p999_ns), (14, Some(100.0), Some(100.0)));
+    }
+
+    /// Whoever takes part with it is held against the bare work.
+    #[test]
+    fn times_are_told_as_multiples_of_the_limit() {
+        let log = RefCell::new(Vec::new());
+        let plan = Plan { rounds: 5, batch_time: Duration::from_micros(1) };
+        let rows = run(&plan, vec![made_up("log", 150, &log), made_up("bare", 100, &log)]).unwrap();
+        assert_eq!(rows[0].of_limit, Some(Spread { median: 1.5, min: 1.5, max: 1.5 }));
+        assert_eq!((rows[1].of_limit.map(|one| one.median), rows[0].ratio), (Some(1.0), None));
     }
 
     /// A side may time only some of its operations, and tell what those cost.

@@ -86,6 +86,8 @@ pub struct Row {
     pub ratio: Option<Spread>,
     /// Why there are no numbers.
     pub missing: Option<String>,
+    /// How many times as long as `bare` it takes, where that takes part: its time divided by that one's, round by round.
+    pub of_limit: Option<Spread>,
 }
 
 impl Row {
@@ -118,6 +120,7 @@ impl Row {
             baseline: None,
             ratio: None,
             missing: None,
+            of_limit: None,
         }
     }
 

@@ -35,7 +35,7 @@ pub fn table(rows: &[Row]) -> Table {
 }
 
 /// Only the header is underlined: the lines of a group stand together.
-const GROUPS: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+pub(crate) const GROUPS: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// One line per contestant, in groups of those that were measured together: how long, how many times as fast as the baseline with the
 /// spread of that, latencies of sampled operations, and at what counted cost. Above it what all rows have in common, below it why some
@@ -45,7 +45,8 @@ pub fn comparison(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(GROUPS);
     let baseline = rows.iter().find_map(|row| row.baseline.as_deref()).unwrap_or("-");
-    table.set_header(header(&format!("x {baseline}")));
+    let limited = rows.iter().any(|row| row.of_limit.is_some());
+    table.set_header(header(&format!("x {baseline}"), limited));
     let (common, varying) = split(rows);
     let (mut last, mut notes) = (None, Vec::new());
     for row in rows {
@@ -56,7 +57,7 @@ pub fn comparison(rows: &[Row]) -> String {
         }
         last = Some(group);
         let shown = if first { words(row, &varying) } else { String::new() };
-        let mut cells = vec![Cell::new(shown), Cell::new(&row.engine)];
+        let mut cells = vec![Cell::new(shown), Cell::new(contestant(row))];
         match &row.missing {
             Some(why) => {
                 cells.push(right("missing"));
@@ -65,7 +66,7 @@ pub fn comparison(rows: &[Row]) -> String {
                     notes.push(note);
                 }
             }
-            None => cells.extend(numbers(row)),
+            None => cells.extend(numbers(row, limited)),
         }
         table.add_row(cells);
     }
@@ -73,19 +74,21 @@ pub fn comparison(rows: &[Row]) -> String {
     [head, table.trim_fmt()].into_iter().chain(notes).collect::<Vec<_>>().join("\n")
 }
 
-fn header(ratio: &str) -> Vec<Cell> {
-    let numbers = [
-        "ns/op", "min..max", ratio, "min..max", "per s", "p50", "p99", "p99.9", "barriers", "lines", "bytes", "aborts",
-    ];
-    [Cell::new(""), Cell::new("")].into_iter().chain(numbers.map(right)).collect()
+fn header(ratio: &str, limited: bool) -> Vec<Cell> {
+    let times = ["ns/op", "min..max", ratio, "min..max"];
+    let limit = limited.then_some("of bare");
+    let rest = ["per s", "p50", "p99", "p99.9", "barriers", "lines", "bytes", "aborts"];
+    let numbers = times.into_iter().chain(limit).chain(rest).map(right);
+    [Cell::new(""), Cell::new("")].into_iter().chain(numbers).collect()
 }
 
 /// Parameters that are the same in all rows, and the others.
 fn split(rows: &[Row]) -> (Vec<String>, Vec<String>) {
     let names: BTreeSet<&str> = rows.iter().flat_map(parameters).map(|(name, _)| name).collect();
+    let names = names.into_iter().filter(|name| !OF_CONTESTANT.contains(name));
     let value = |row: &Row, name: &str| parameters(row).find(|(other, _)| *other == name).map(|(_, value)| value);
     let same = |name: &&str| rows.windows(2).all(|pair| value(&pair[0], name) == value(&pair[1], name));
-    let (common, varying): (Vec<&str>, Vec<&str>) = names.into_iter().partition(same);
+    let (common, varying): (Vec<&str>, Vec<&str>) = names.partition(same);
     (common.into_iter().map(Into::into).collect(), varying.into_iter().map(Into::into).collect())
 }
 
@@ -102,13 +105,16 @@ fn words(row: &Row, names: &[String]) -> String {
     chosen.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-fn numbers(row: &Row) -> [Cell; 12] {
+fn numbers(row: &Row, limited: bool) -> Vec<Cell> {
     let or_none = |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(String::new, show);
-    [
+    let times = [
         row.ns_per_op.map_or_else(String::new, |ns| number(ns.median)),
         row.ns_per_op.map_or_else(String::new, spread),
         row.ratio.map_or_else(String::new, |ratio| format!("{:.2}", ratio.median)),
         row.ratio.map_or_else(String::new, |ratio| format!("{:.2}..{:.2}{}", ratio.min, ratio.max, wide(ratio))),
+    ];
+    let limit = limited.then(|| row.of_limit.map_or_else(String::new, |times| format!("{:.2}", times.median)));
+    let rest = [
         scaled(row.ops_per_s),
         or_none(row.p50_ns, number),
         or_none(row.p99_ns, number),
@@ -117,17 +123,36 @@ fn numbers(row: &Row) -> [Cell; 12] {
         or_none(row.lines_per_op, count),
         or_none(row.media_bytes_per_op, |bytes| format!("{bytes:.0}")),
         row.aborts.to_string(),
-    ]
-    .map(right)
+    ];
+    times.into_iter().chain(limit).chain(rest).map(right).collect()
+}
+
+/// Parameters that tell contestants apart which were measured together.
+pub(crate) const OF_CONTESTANT: [&str; 2] = ["policy", "window"];
+
+/// Who it is: the engine, its policy if that is not what all do, and what that leaves open.
+#[must_use]
+pub fn contestant(row: &Row) -> String {
+    let window = row.params.get("window").and_then(Value::as_u64).filter(|window| *window > 0);
+    let window = window.map(|window| format!("(window {window})"));
+    [Some(named(row)), window].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// As [`contestant`], without the window.
+#[must_use]
+pub fn named(row: &Row) -> String {
+    let policy = row.params.get("policy").map(plain).filter(|policy| row.engine == "log" || policy != "sync");
+    [Some(row.engine.clone()), policy].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// What rows that were measured together have in common, `name=value`.
 #[must_use]
 pub fn group(row: &Row) -> String {
-    parameters(row).map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+    let common = parameters(row).filter(|(name, _)| !OF_CONTESTANT.contains(name));
+    common.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-fn right(text: impl Into<String>) -> Cell {
+pub(crate) fn right(text: impl Into<String>) -> Cell {
     Cell::new(text.into()).set_alignment(CellAlignment::Right)
 }
 
@@ -165,7 +190,7 @@ fn speed(row: &Row) -> String {
     }
 }
 
-fn scaled(value: f64) -> String {
+pub(crate) fn scaled(value: f64) -> String {
     let (value, unit) = match value {
         v if v >= 1e9 => (v / 1e9, "G"),
         v if v >= 1e6 => (v / 1e6, "M"),
@@ -176,7 +201,7 @@ fn scaled(value: f64) -> String {
 }
 
 /// Three digits that mean something.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),
         v if v >= 10.0 => format!("{v:.1}"),
@@ -204,6 +229,22 @@ mod tests {
         for part in ["persist bytes=64", "158", "150..310 wide", "404 MB", " 1 ", "1.50"] {
             assert!(line.contains(part), "{part:?} in {line:?}");
         }
+    }
+
+    /// The policy says who it is; it is no case of its own.
+    #[test]
+    fn policies_are_contestants() {
+        let row = |engine: &str, policy: &str, window: u64| {
+            let row = Row::new("log-append", engine).param("bytes", 64).param("policy", policy);
+            Row { of_limit: Spread::of(&[1.75]), ..row.param("window", window) }
+        };
+        let rows = [row("bare", "sync", 0), row("log", "sync", 0), row("log", "freq:8", 16)];
+        assert_eq!(rows.each_ref().map(contestant), ["bare", "log sync", "log freq:8 (window 16)"]);
+        assert_eq!(rows.each_ref().map(named), ["bare", "log sync", "log freq:8"]);
+        let text = comparison(&rows);
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        assert_eq!((lines.len(), lines[0]), (6, "log-append: bytes=64 threads=1"));
+        assert!(lines[1].contains("of bare") && lines[5].contains("1.75"), "{text}");
     }
 
     #[test]

@@ -1,54 +1,16 @@
 //! libpmemobj, behind safe handles: who holds one holds what it may touch.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::raw::{self, Handle, List, Map, Objects};
-
-/// On memory that is no DAX file system the library calls `msync` unless this is in the environment when the process first opens a
-/// pool. With it, it flushes cache lines, as Cairn's emulated domain does.
-pub const FORCE: (&str, &str) = ("PMEM_IS_PMEM_FORCE", "1");
+use crate::Result;
+use crate::raw::pmemobj::{Handle, List, Map, Objects};
 
 /// Lists in one pool.
 pub const LISTS_MAX: usize = 64;
 /// Longest key of a [`tree`](Pmemobj::tree).
 pub const KEY_MAX: usize = 64;
-
-/// What the library refused.
-#[derive(Debug)]
-pub struct Error {
-    errno: i32,
-    message: String,
-    path: Option<PathBuf>,
-}
-
-/// `Result` with this module's [`Error`].
-pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-impl Error {
-    #[cold]
-    pub(crate) fn of(errno: i32) -> Self {
-        Self { errno, message: raw::message(), path: None }
-    }
-
-    pub(crate) fn at(self, path: &Path) -> Self {
-        Self { path: Some(path.to_owned()), ..self }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(path) = &self.path {
-            write!(f, "{}: ", path.display())?;
-        }
-        write!(f, "libpmemobj: {}", std::io::Error::from_raw_os_error(self.errno))?;
-        if self.message.is_empty() { Ok(()) } else { write!(f, " ({})", self.message) }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// An open pool. Clones share it; the last one closes it.
 #[derive(Clone)]

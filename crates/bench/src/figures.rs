@@ -1,0 +1,179 @@
+//! The figures of the papers, measured here: `cairn bench figures --paper NAME`.
+//!
+//! Each says what the paper claims beside what comes out; where this machine cannot show it, it says so.
+
+pub mod arcadia;
+
+use std::path::PathBuf;
+
+use comfy_table::{Cell, Table};
+
+use crate::table::{GROUPS, right};
+use crate::{Error, Plan, Result, Row, Watch};
+
+/// The experiment's name in rows and on the command line.
+pub const EXPERIMENT: &str = "figures";
+
+/// Papers whose figures are here.
+pub const PAPERS: [&str; 1] = ["arcadia"];
+
+/// Where to measure, and how much.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// Where logs and pools go.
+    pub dir: PathBuf,
+    /// How much to measure.
+    pub plan: Plan,
+    /// Fewer and smaller cases.
+    pub quick: bool,
+}
+
+impl Setting {
+    /// In memory, if there is some.
+    #[must_use]
+    pub fn here(quick: bool) -> Self {
+        let plan = if quick { Plan::quick() } else { Plan::full() };
+        Self { dir: crate::contest::memory(), plan, quick }
+    }
+
+    fn cases<T: Clone>(&self, full: &[T], quick: &[T]) -> Vec<T> {
+        if self.quick { quick } else { full }.to_vec()
+    }
+}
+
+/// One figure.
+pub struct Figure {
+    /// As the paper numbers it.
+    pub number: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// What the paper finds.
+    pub claim: &'static str,
+    measure: fn(&Setting, &dyn Watch) -> Result<Shown>,
+}
+
+/// What a figure shows here.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// For people.
+    pub text: String,
+    /// For programs; none if this machine cannot show it.
+    pub rows: Vec<Row>,
+}
+
+impl Figure {
+    /// Measures.
+    ///
+    /// # Errors
+    /// Those of who takes part.
+    pub fn measure(&self, setting: &Setting, watch: &dyn Watch) -> Result<Shown> {
+        (self.measure)(setting, watch)
+    }
+}
+
+/// The figures of a paper: all, the one of that number, or those whose numbers begin so (`5` is 5a, 5b …).
+///
+/// # Errors
+/// There is no such paper, or no such figure in it.
+pub fn chosen(paper: &str, number: Option<&str>) -> Result<Vec<&'static Figure>> {
+    let all = match paper {
+        "arcadia" => arcadia::FIGURES,
+        _ => {
+            return Err(Error::Parameter(format!(
+                "no figures of {paper:?} are here; choose from: {}",
+                PAPERS.join(", ")
+            )));
+        }
+    };
+    let Some(number) = number else { return Ok(all.iter().collect()) };
+    let is_part = |figure: &&Figure| {
+        let rest = figure.number.strip_prefix(number);
+        rest.is_some_and(|rest| rest.chars().all(char::is_alphabetic))
+    };
+    let found: Vec<_> = all.iter().filter(is_part).collect();
+    if number.is_empty() || found.is_empty() {
+        let numbers: Vec<_> = all.iter().map(|figure| figure.number).collect();
+        let there = numbers.join(", ");
+        return Err(Error::Parameter(format!("{paper} has no figure {number:?} here; choose from: {there}")));
+    }
+    Ok(found)
+}
+
+/// A row of that figure, still to be measured.
+fn row(paper: &str, number: &str) -> Row {
+    Row::new(EXPERIMENT, "").param("paper", paper).param("figure", number)
+}
+
+/// A table with a line and a column for each that comes up; those who are missing are named below.
+fn pivot(
+    rows: &[Row],
+    corner: &str,
+    line: impl Fn(&Row) -> String,
+    column: impl Fn(&Row) -> String,
+    cell: impl Fn(&Row) -> String,
+) -> String {
+    let (mut lines, mut columns, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+    for row in rows {
+        for (names, name) in [(&mut lines, line(row)), (&mut columns, column(row))] {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let note = row.missing.as_ref().map(|why| format!("{} is missing: {why}", row.engine));
+        notes.extend(note.filter(|note| !notes.contains(note)));
+    }
+    let mut table = plain_table();
+    table.set_header([Cell::new(corner)].into_iter().chain(columns.iter().map(right)));
+    for name in &lines {
+        let cells = columns.iter().map(|wanted| {
+            let row = rows.iter().find(|row| line(row) == *name && column(row) == *wanted);
+            right(row.filter(|row| row.missing.is_none()).map_or_else(String::new, &cell))
+        });
+        table.add_row([Cell::new(name)].into_iter().chain(cells));
+    }
+    [table.trim_fmt()].into_iter().chain(notes).collect::<Vec<_>>().join("\n")
+}
+
+fn plain_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(GROUPS);
+    table
+}
+
+/// A parameter, for a line or a column of its own.
+fn param(row: &Row, name: &str) -> String {
+    row.params
+        .get(name)
+        .map_or_else(String::new, |value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_chosen_by_number() {
+        let numbers = |asked| -> Vec<_> { chosen("arcadia", asked).unwrap().iter().map(|f| f.number).collect() };
+        assert_eq!(numbers(None), ["5a", "5b", "5c", "5d", "7a", "8a", "8b", "8c", "8d", "10"]);
+        assert_eq!(numbers(Some("5")), ["5a", "5b", "5c", "5d"]);
+        assert_eq!((numbers(Some("8d")), numbers(Some("10"))), (vec!["8d"], vec!["10"]));
+        for asked in ["", "1", "9", "5e", "a"] {
+            let error = chosen("arcadia", Some(asked)).err().unwrap().to_string();
+            assert!(error.contains("5a, 5b"), "{error}");
+        }
+        let error = chosen("kamino", None).err().unwrap().to_string();
+        assert!(error.contains("\"kamino\"") && error.ends_with("choose from: arcadia"), "{error}");
+    }
+
+    #[test]
+    fn a_pivot_has_a_cell_for_each_pair() {
+        let row = |engine: &str, bytes: u64| Row::new("figures", engine).param("bytes", bytes);
+        let rows = [row("log", 64), row("flex", 64).missing("gone"), row("log", 128)];
+        let text =
+            pivot(&rows, "bytes", |row| param(row, "bytes"), |row| row.engine.clone(), |row| param(row, "bytes"));
+        let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(words.contains(&vec!["bytes", "log", "flex"]), "{text}");
+        assert!(words.contains(&vec!["64", "64"]) && words.contains(&vec!["128", "128"]), "{text}");
+        assert_eq!(text.lines().last(), Some("flex is missing: gone"));
+    }
+}

@@ -1,0 +1,133 @@
+//! The crate `log`, and group commit on top of it.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use log::Log;
+use pmem::Stats;
+
+use super::{LogSide, Policy, Writer};
+use crate::Result;
+
+/// The longest frequency there is.
+const NEVER: u32 = 1024;
+/// Bytes of a segment: few of them in a log, and far more than a record.
+const SEGMENT: u64 = 1 << 20;
+/// Records that touch all pages of a new log: sixteen to a segment, headers and all.
+const FILL: usize = (64 << 10) - 64;
+
+/// The log under a policy.
+pub struct Ours {
+    log: Log,
+    policy: Policy,
+    /// Records completed, if the policy is group commit. What all threads write has a line of its own.
+    completed: Counter,
+}
+
+#[repr(align(128))]
+#[derive(Default)]
+struct Counter(AtomicU64);
+
+/// For a log with room for `bytes`, and so many threads.
+#[must_use]
+pub fn options(bytes: u64, policy: Policy, threads: usize) -> log::Options {
+    // One segment more: records do not cross them, so that each may end in a hole.
+    let options = log::Options::new().bytes(bytes.next_multiple_of(SEGMENT) + SEGMENT).segment(SEGMENT);
+    match policy {
+        Policy::Sync => options,
+        Policy::Frequency(every) => options.frequency(every).threads(threads as u32),
+        // The same way into the log as under frequency, whose own forces come too late to be any.
+        Policy::Group(_) => options.frequency(NEVER).threads(1),
+    }
+}
+
+impl Ours {
+    /// A new log.
+    ///
+    /// # Errors
+    /// Those of the log.
+    pub fn create(path: &Path, bytes: u64, policy: Policy, threads: usize) -> Result<Self> {
+        let log = options(bytes, policy, threads).create(path)?;
+        let made = Self { log, policy, completed: Counter::default() };
+        let fill = vec![0; FILL];
+        for _ in 0..bytes / (FILL as u64 + 64) {
+            made.unforced(&fill)?;
+        }
+        made.log.cleanup_all()?;
+        Ok(made)
+    }
+
+    /// The log itself.
+    #[must_use]
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Appends as the policy has it.
+    ///
+    /// # Errors
+    /// Those of the log.
+    #[inline]
+    pub fn append(&self, record: &[u8]) -> Result<()> {
+        let lsn = self.log.append(record)?;
+        if let Policy::Group(size) = self.policy { self.count(lsn, size) } else { Ok(()) }
+    }
+
+    /// Appends without a force.
+    #[inline]
+    pub(crate) fn unforced(&self, record: &[u8]) -> Result<log::Lsn> {
+        let mut reservation = self.log.reserve(record.len())?;
+        reservation.copy(0, record);
+        let lsn = reservation.lsn();
+        reservation.complete()?;
+        Ok(lsn)
+    }
+
+    /// Forces a record of [`unforced`](Self::unforced) as the policy has it.
+    ///
+    /// # Errors
+    /// Those of the log.
+    #[inline]
+    pub fn force(&self, lsn: log::Lsn) -> Result<()> {
+        match self.policy {
+            Policy::Sync | Policy::Frequency(_) => Ok(self.log.force(lsn)?),
+            Policy::Group(size) => self.count(lsn, size),
+        }
+    }
+
+    /// Group commit: whoever completes the last of a group forces all of it; the others go on meanwhile.
+    #[inline]
+    fn count(&self, lsn: log::Lsn, size: u32) -> Result<()> {
+        if (self.completed.0.fetch_add(1, Relaxed) + 1).is_multiple_of(size.into()) {
+            self.log.force_now(lsn)?;
+        }
+        Ok(())
+    }
+}
+
+impl LogSide for Ours {
+    fn writer(&self, _: usize) -> Result<Box<dyn Writer + '_>> {
+        Ok(Box::new(OurWriter(self)))
+    }
+
+    fn clean(&self) -> Result<()> {
+        Ok(self.log.cleanup_all()?)
+    }
+
+    fn stats(&self) -> Option<Stats> {
+        Some(self.log.pool().stats())
+    }
+
+    fn domain(&self) -> String {
+        self.log.pool().domain().to_string()
+    }
+}
+
+struct OurWriter<'e>(&'e Ours);
+
+impl Writer for OurWriter<'_> {
+    #[inline]
+    fn append(&mut self, record: &[u8]) -> Result<()> {
+        self.0.append(record)
+    }
+}
