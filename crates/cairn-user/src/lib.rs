@@ -38,4 +38,18 @@ mod tests {
         assert!(session.root::<Node<u64>>().is_err(), "another parameter is another type");
         Ok(())
     }
+
+    #[test]
+    fn a_log_is_written_and_followed_through_the_facade() -> cairn::log::Result<()> {
+        use cairn::log::{Follower, Lsn, Options};
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("orders");
+        let log = Options::new().bytes(1 << 20).create(&path)?;
+        let mut follower = Follower::open(&path)?;
+        let lsn = log.append(b"17 apples")?;
+        assert_eq!(log.forced(), lsn);
+        log.close()?;
+        assert_eq!(follower.next()?, Some((Lsn::new(1), b"17 apples".to_vec())));
+        Ok(())
+    }
 }

@@ -2,14 +2,16 @@
 
 mod bench;
 mod demo;
+mod log;
 
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use pmem::{DomainChoice, Latency};
 
-pub use self::bench::{Alloc, Bench, Compare, Dependent, Limits, Overwrite, WorstCase, Ycsb};
+pub use self::bench::{Alloc, Bench, Compare, Dependent, Figures, Limits, LogAppend, Overwrite, WorstCase, Ycsb};
 pub use self::demo::{Demo, DemoWorker};
+pub use self::log::{Append, Cat, CheckLog, CreateLog, Log, Show, StatsOfLog, Tail};
 use crate::size;
 
 /// Durable transactions at memory speed: make, show and check pools, measure, explore crashes,
@@ -24,8 +26,8 @@ pub struct Args {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done; for check: the pool is sound; for crash: no violation; for demo: nothing lost
-  1  for check, scrub, info and create: the pool is damaged; for crash: a violation was found; for demo: something
-     was lost
+  1  for check, scrub, info, create and log: the pool is damaged; for crash: a violation was found; for demo:
+     something was lost
   2  wrong usage, or something could not be opened, made or written
 
 Errors say what is wrong and where, then what to do next. RUST_LOG=info shows more.
@@ -44,6 +46,11 @@ pub enum Command {
     Bench {
         #[command(subcommand)]
         experiment: Bench,
+    },
+    /// Logs of records: make, append to, read, follow, check
+    Log {
+        #[command(subcommand)]
+        action: Log,
     },
     Crash(Crash),
     Demo(Demo),
@@ -211,7 +218,7 @@ mod tests {
         let nested = command.get_subcommands().flat_map(|c| std::iter::once(c).chain(c.get_subcommands()));
         for text in nested.filter_map(|c| c.get_after_help()) {
             for line in text.to_string().lines().filter_map(|line| line.strip_prefix("  cairn ")) {
-                let line = line.split(['|', '&']).next().unwrap_or(line);
+                let line = line.split(['|', '&', '>']).next().unwrap_or(line);
                 let words = std::iter::once("cairn").chain(line.split_whitespace());
                 let parsed = Args::try_parse_from(words);
                 assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());

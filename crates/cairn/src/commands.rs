@@ -6,6 +6,7 @@ pub mod crash;
 pub mod create;
 pub mod demo;
 pub mod info;
+pub mod log;
 pub mod scrub;
 
 use std::fs::File;

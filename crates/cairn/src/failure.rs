@@ -51,6 +51,29 @@ impl Failure {
         }
     }
 
+    /// An error of the log in the pool at `path`.
+    pub fn log(path: &Path, error: &log::Error) -> Self {
+        let file = path.display();
+        match error {
+            log::Error::Pool(pmem::Error::NeedsRecovery { .. }) => {
+                Self::new(format!("{file}: not closed cleanly"), format!("cairn log check --recover {file}"))
+            }
+            log::Error::Pool(error) => Self::pool(path, error),
+            other => {
+                let message = other.to_string();
+                let parts = message.rsplit_once("; ").or_else(|| message.rsplit_once(": "));
+                let (what, next) = parts.unwrap_or((&message, "see `cairn help log`"));
+                let damaged = matches!(other, log::Error::Lost { .. } | log::Error::BadSuperline { .. });
+                Self { what: format!("{file}: {what}"), next: next.to_owned(), damaged }
+            }
+        }
+    }
+
+    /// The same, and what was done before it came to that.
+    pub fn after(self, done: &str) -> Self {
+        Self { what: format!("{} ({done})", self.what), ..self }
+    }
+
     /// 1 for damage, else 2.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(if self.damaged { 1 } else { 2 })

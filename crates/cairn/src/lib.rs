@@ -4,6 +4,7 @@
 //!
 //! * [`structures`]: a hash map and a B+tree of byte strings, on any engine.
 //! * [`heap`]: objects in persistent memory, changed in place under transactions.
+//! * [`log`]: a log of records that any number of threads append to at once, with one barrier for a force.
 //! * [`tx`]: what transactions are, whatever engine runs them: `Engine`, `Transaction`, `Typed`, `Kv`.
 //! * [`pmem`]: below all of them, pools in persistent memory (or in an ordinary file), flush and drain, records that are whole or
 //!   not there, an allocator.
@@ -39,7 +40,7 @@
 
 #![forbid(unsafe_code)]
 
-pub use {heap, pmem, structures, tx};
+pub use {heap, log, pmem, structures, tx};
 
 /// The README's example, compiled and run with the documentation tests.
 #[cfg(doctest)]

@@ -1,5 +1,7 @@
 //! What can be measured.
 
+mod log;
+
 use std::path::PathBuf;
 
 use bench::engines::{Contestant, Structure};
@@ -7,6 +9,7 @@ use bench::experiments::Set;
 use bench::workload::{Distribution, Workload};
 use clap::{Args as ClapArgs, Subcommand};
 
+pub use self::log::{Figures, LogAppend};
 use super::Media;
 use crate::size;
 
@@ -18,6 +21,8 @@ pub enum Bench {
     Ycsb(Ycsb),
     Dependent(Dependent),
     WorstCase(WorstCase),
+    LogAppend(LogAppend),
+    Figures(Figures),
 }
 
 /// What this machine can do at best: barriers, flushes, copies, checksums, atomics
@@ -87,16 +92,16 @@ pub struct Compare {
 }
 
 fn engine(name: &str) -> Result<Contestant, String> {
-    one_of(name, &Contestant::ENGINES)
+    one_of(name, &Contestant::ENGINES, |who| who.name())
 }
 
 fn peer(name: &str) -> Result<Contestant, String> {
-    one_of(name, &Contestant::PEERS)
+    one_of(name, &Contestant::PEERS, |who| who.name())
 }
 
-fn one_of(name: &str, all: &[Contestant]) -> Result<Contestant, String> {
-    let names = || all.iter().map(|who| who.name()).collect::<Vec<_>>().join(", ");
-    all.iter().find(|who| who.name() == name).copied().ok_or_else(|| format!("choose from: {}", names()))
+fn one_of<T: Copy>(name: &str, all: &[T], name_of: impl Fn(&T) -> &'static str) -> Result<T, String> {
+    let names = || all.iter().map(&name_of).collect::<Vec<_>>().join(", ");
+    all.iter().find(|who| name_of(who) == name).copied().ok_or_else(|| format!("choose from: {}", names()))
 }
 
 fn threads(text: &str) -> Result<usize, String> {

@@ -1,5 +1,7 @@
 //! `cairn bench`.
 
+mod log;
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -23,6 +25,8 @@ pub fn run(experiment: &Bench) -> Outcome {
         Bench::Ycsb(args) => ycsb(args),
         Bench::Dependent(args) => dependent(args),
         Bench::WorstCase(args) => worst_case(args),
+        Bench::LogAppend(args) => log::append(args),
+        Bench::Figures(args) => log::figures(args),
     }
 }
 
@@ -133,20 +137,30 @@ fn compare(args: &Compare, measure: impl FnOnce(&Contest, &dyn Watch) -> bench::
             "name it with --engine or --peer too",
         ));
     }
-    restart_with_environment(&contest)?;
+    restart_with(contest.who.iter().map(|who| environment(*who, &contest.dir)))?;
 
-    let mut json = open_output(args.json.as_deref())?;
+    measured(args.json.as_deref(), args.plot.as_deref(), |watch| measure(&contest, watch))
+}
+
+/// Measures, and puts the rows where they are asked for.
+fn measured(
+    json: Option<&Path>,
+    plot: Option<&Path>,
+    measure: impl FnOnce(&dyn Watch) -> bench::Result<Vec<Row>>,
+) -> Outcome {
+    // A file that cannot be written is told before the measurement, not after.
+    let mut out = open_output(json)?;
     let bar = Bar::new();
-    let rows = measure(&contest, &bar)?;
+    let rows = measure(&bar)?;
     bar.0.finish_and_clear();
-    if let Some((path, out)) = &mut json {
+    if let Some((path, out)) = &mut out {
         bench::write_json(&rows, out).map_err(|error| Failure::file("write", path, &error))?;
     }
-    let quiet = args.json.as_deref() == Some("-".as_ref());
+    let quiet = json == Some("-".as_ref());
     if !quiet {
         print(&rows);
     }
-    if let Some(dir) = &args.plot {
+    if let Some(dir) = plot {
         for path in bench::plot::plot(&rows, dir)? {
             if !quiet {
                 println!("{}", path.display());
@@ -158,6 +172,11 @@ fn compare(args: &Compare, measure: impl FnOnce(&Contest, &dyn Watch) -> bench::
 
 fn print(rows: &[Row]) {
     println!("{}", bench::comparison(rows));
+    print_place(rows);
+}
+
+/// What the numbers are worth: how data was made durable, and by which machine.
+fn print_place(rows: &[Row]) {
     let mut said: Vec<(&str, &str)> = Vec::new();
     for row in rows {
         let Some(domain) = row.domain.as_deref().filter(|_| row.missing.is_none()) else { continue };
@@ -166,17 +185,22 @@ fn print(rows: &[Row]) {
         }
     }
     let said: Vec<String> = said.iter().map(|(engine, domain)| format!("{engine} {domain}")).collect();
-    println!("persistence domain: {}", said.join(", "));
+    if !said.is_empty() {
+        println!("persistence domain: {}", said.join(", "));
+    }
     if let Some(row) = rows.iter().find(|row| row.missing.is_none()) {
-        println!("machine: {}; {} rounds", row.machine, row.rounds);
+        let rounds = rows.iter().map(|row| row.rounds).max().unwrap_or(0);
+        println!("machine: {}; {rounds} rounds", row.machine);
     }
 }
 
 /// Some peers read the environment before `main`, or once for all: begins again with what they need to flush cache lines where our pools do.
-fn restart_with_environment(contest: &Contest) -> Result<(), Failure> {
+fn restart_with(
+    needed: impl Iterator<Item = bench::Result<Option<(&'static str, &'static str)>>>,
+) -> Result<(), Failure> {
     use std::os::unix::process::CommandExt as _;
-    for who in &contest.who {
-        if let Some((name, value)) = environment(*who, &contest.dir)? {
+    for needed in needed {
+        if let Some((name, value)) = needed? {
             let own = std::env::current_exe().unwrap_or_else(|_| Path::new("/proc/self/exe").to_owned());
             let error = std::process::Command::new(own).args(std::env::args_os().skip(1)).env(name, value).exec();
             return Err(Failure::new(

@@ -81,6 +81,7 @@ fn look_at(path: &Path, pool: Pool) -> Result<CheckJson, Failure> {
             RegionKind::Ring => look_into_ring(&pool, &region.name, &mut report.notes).map(Some),
             RegionKind::Heap => look_into_heap(&pool, &region.name).map(Some),
             RegionKind::Objects => look_into_objects(&pool, &mut report.notes).map(Some),
+            log::REGION_KIND => Ok(look_into_log(&pool, &region.name, &mut report)),
             _ => Ok(Some("readable; this build does not know its contents".to_owned())),
         });
         match found {
@@ -114,11 +115,12 @@ fn end(
     }
     let ours = |region: &RegionInfo| {
         region.kind == RegionKind::Objects
+            || region.kind == log::REGION_KIND
             || region.name == OBJECTS_HEAP
             || heap.is_some() && transactions::owns(&region.name)
     };
     let foreign = info.regions.iter().find(|region| !ours(region));
-    if report.sound && (info.was_clean || foreign.is_none() && info.engine.is_empty()) {
+    if report.sound && (info.was_clean || foreign.is_none() && ["", log::NAME].contains(&info.engine.as_str())) {
         let Some(heap) = heap else { return pool.close().map_err(|error| Failure::pool(path, &error)) };
         drop(pool); // the heap's own handle is the last
         return heap.close().map_err(|error| Failure::heap(path, &error));
@@ -152,6 +154,27 @@ fn look_into_objects(pool: &Pool, notes: &mut Vec<String>) -> pmem::Result<Strin
     let used = objects.heap().live_blocks(|_, _| Ok(()))?;
     objects.close()?;
     Ok(usage(used))
+}
+
+/// Reads every record; recovers the log and closes it if the pool is open for writing.
+fn look_into_log(pool: &Pool, name: &str, report: &mut CheckJson) -> Option<String> {
+    let looked = log::Options::new().idle(None).open_in(pool, name).and_then(|(log, found)| {
+        log.close()?;
+        Ok(found)
+    });
+    match looked {
+        Ok(found) => {
+            if let Some(doubt) = super::log::doubt(&found) {
+                report.notes.push(format!("{name:?}: {doubt}"));
+            }
+            let log::Recovered { records, bytes, head, next, .. } = found;
+            Some(format!("{records} records of {} bytes, numbers {head} to {next}, not included", bytes))
+        }
+        Err(error) => {
+            report.finding(format!("log {name:?}: {error}"));
+            None
+        }
+    }
 }
 
 fn usage(used: HeapUsage) -> String {

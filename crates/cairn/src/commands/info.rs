@@ -68,6 +68,7 @@ impl InfoJson {
 /// The kind as printed.
 pub fn kind_name(kind: RegionKind) -> String {
     match kind {
+        ::log::REGION_KIND => "log".into(),
         RegionKind::Other(code) => format!("other-{code}"),
         known => format!("{known:?}").to_lowercase(),
     }

@@ -141,3 +141,67 @@ fn a_trace_is_replayed() {
     assert_eq!(run.code, 2, "{run:?}");
     assert!(run.failure().0.contains("bad:2: how many bytes?"), "{run:?}");
 }
+
+#[test]
+fn logs_are_compared() {
+    let dir = temp_in_memory();
+    let line =
+        "bench log-append --quick --dir . --bytes 64 --threads 1,2 --policy sync,freq:8,group:16 --peer flex,pwrite";
+    let rows = rows_of(dir.path(), line);
+    let who: Vec<_> =
+        rows.iter().map(|row| (row["engine"].as_str().unwrap(), row["params"]["policy"].as_str().unwrap())).collect();
+    let once = [
+        ("bare", "sync"),
+        ("log", "sync"),
+        ("log", "freq:8"),
+        ("log", "group:16"),
+        ("flex", "sync"),
+        ("pwrite", "sync"),
+    ];
+    assert_eq!(who, [once, once].concat());
+    for row in &rows {
+        assert_eq!((&row["experiment"], &row["params"]["bytes"]), (&Value::from("log-append"), &Value::from(64)));
+        assert!(row["params"]["window"].is_u64() && row["p99_ns"].is_number() && row["baseline"] == "flex", "{row}");
+        assert!(row["of_limit"]["median"].as_f64() > Some(0.0), "{row}");
+        assert_eq!(row["barriers_per_op"].is_number(), row["engine"] != "pwrite", "{row}");
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the logs are gone");
+
+    let run = cairn(dir.path(), "bench log-append --quick --dir . --bytes 64 --threads 1 --policy freq:4 --plot plots");
+    assert_eq!(run.code, 0, "{run:?}");
+    for what in ["log-append: bytes=64 threads=1", "of bare", "log freq:4 (window 4)", "plots/log-append-t1.svg"] {
+        assert!(run.out.contains(what), "{what}: {run:?}");
+    }
+}
+
+#[test]
+fn wrong_policies_and_baselines_are_refused() {
+    let dir = temp();
+    for (line, what) in [
+        ("log-append --policy sometimes", "sync, freq:N, group:N"),
+        ("log-append --policy freq:0", "1 to 512"),
+        ("log-append --baseline group:9", "--baseline group:9: it does not take part"),
+        ("log-append --bytes 0 --quick --dir .", "0 bytes"),
+        ("figures --paper kamino", "choose from: arcadia"),
+        ("figures --paper arcadia --figure 6", "choose from: 5a, 5b"),
+    ] {
+        let run = cairn(dir.path(), &format!("bench {line}"));
+        assert_eq!(run.code, 2, "{line}: {run:?}");
+        assert!(run.err.contains(what), "{line}: {run:?}");
+    }
+}
+
+#[test]
+fn figures_of_a_paper() {
+    let dir = temp_in_memory();
+    let run = cairn(dir.path(), "bench figures --paper arcadia --figure 8 --quick --dir . --json rows.json");
+    assert_eq!(run.code, 0, "{run:?}");
+    for what in ["arcadia 8a: ", "arcadia 8b: ", "no hardware counters", "bound 32", "paper: group commit", "machine:"]
+    {
+        assert!(run.out.contains(what), "{what}: {run:?}");
+    }
+    let text = fs::read_to_string(dir.path().join("rows.json")).unwrap();
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(rows.iter().all(|row| row["experiment"] == "figures" && row["params"]["paper"] == "arcadia"));
+    assert!(["8a", "8c", "8d"].iter().all(|figure| rows.iter().any(|row| row["params"]["figure"] == *figure)));
+}

@@ -8,6 +8,7 @@ mod crash;
 mod create;
 mod demo;
 mod examples;
+mod log;
 mod usage;
 
 use std::path::Path;

@@ -7,9 +7,10 @@ fn help_explains_itself() {
     let dir = temp();
     let experiments =
         ["limits", "tx-overwrite", "tx-alloc", "ycsb", "dependent", "worst-case"].map(|name| format!("bench {name}"));
+    let logs = ["create", "append", "cat", "tail", "check", "stats"].map(|name| format!("log {name}"));
     for command in ["", "create", "info", "check", "scrub", "crash", "demo"]
         .into_iter()
-        .chain(experiments.iter().map(String::as_str))
+        .chain(experiments.iter().chain(&logs).map(String::as_str))
     {
         let run = cairn(dir.path(), &format!("{command} --help"));
         assert_eq!(run.code, 0, "{run:?}");
@@ -49,6 +50,19 @@ fn wrong_usage_is_exit_code_2() {
         "crash --budget 0",
         "crash --jobs 0",
         "crash --list --mutate",
+        "log",
+        "log create",
+        "log create l --bytes 64MB",
+        "log create l --bytes 1K --segment 1M",
+        "log create l --segment 100",
+        "log append nothing",
+        "log append l --frequency 0",
+        "log append l --within 0",
+        "log cat nothing",
+        "log cat l --from 0",
+        "log tail nothing",
+        "log check nothing",
+        "log stats nothing",
     ] {
         let run = cairn(dir.path(), line);
         assert_eq!(run.code, 2, "{line}: {run:?}");
