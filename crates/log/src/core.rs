@@ -5,17 +5,17 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::Duration;
 
 use pmem::sync::{OwnMutex, switch_point};
-use pmem::{Domain, Pool, SealKey, TwoSlot};
+use pmem::{Domain, LINE, Pool, SealKey, TwoSlot};
 
 use crate::Lsn;
 use crate::error::{Error, Result};
 use crate::options::{Options, REGION_KIND, WhenFull};
 use crate::raw::{self, Claim};
-use crate::record::{Header, Kind};
+use crate::record::{Header, Kind, RECORD_HEADER};
 use crate::recovery::{Recovered, recover};
 use crate::sabotage::{Sabotage, Step};
 use crate::space::{Geometry, NoPlace, Place, Space, split};
-use crate::superline::{SUPERLINE_BYTES, Superline};
+use crate::superline::{SEGMENT_MAX, SUPERLINE_BYTES, Superline};
 use crate::wait::{Wait, Waiting};
 use crate::window::{OwnLine, SLOTS, State, Window};
 
@@ -45,13 +45,11 @@ impl Core {
         let len = SUPERLINE_BYTES + segment_bytes * segments;
         let region = match pool.add_region_as(name, len, REGION_KIND, 0) {
             Err(error @ pmem::Error::RegionExists { .. }) => {
-                // A crash may have come between the region and its superline.
-                let region = pool.region(name)?;
-                let fresh = region.kind() == REGION_KIND.code() && region.len() >= len;
-                if !fresh || region.areas()[0].bytes(0, SUPERLINE_BYTES as usize)?.iter().any(|&b| b != 0) {
+                // A crash may have cut its making short.
+                if !is_unfinished(pool, name, len)? {
                     return Err(error.into());
                 }
-                region
+                pool.region(name)?
             }
             other => other?,
         };
@@ -75,11 +73,13 @@ impl Core {
             return Err(Error::NotALog { region: name.to_owned(), offset: first, why });
         }
         let (area, region) = split(region)?;
-        if area.bytes(0, SUPERLINE_BYTES as usize)?.iter().all(|&b| b == 0) {
-            let why = "its superline was never written: making it was cut short, make it again";
-            return Err(Error::NotALog { region: name.to_owned(), offset: first, why });
-        }
-        let (cell, twin) = TwoSlot::<Superline>::open(area)?;
+        let (cell, twin) = match TwoSlot::<Superline>::open(area) {
+            Err(pmem::Error::Damaged { .. }) if is_unfinished(pool, name, 0)? => {
+                let why = "its superline was never written: making it was cut short, make it again";
+                return Err(Error::NotALog { region: name.to_owned(), offset: first, why });
+            }
+            other => other?,
+        };
         let superline = cell.get();
         let room = region.areas().iter().map(|a| a.len() / superline.segment_bytes.max(1)).sum::<u64>();
         superline.validate(first, name, room.saturating_mul(superline.segment_bytes))?;
@@ -113,8 +113,17 @@ impl Core {
 
     #[inline]
     pub(crate) fn reserve(&self, len: u64, to_line: bool) -> Result<Place> {
+        self.reserve_or(len, to_line, self.options.when_full)
+    }
+
+    #[inline]
+    pub(crate) fn reserve_or(&self, len: u64, to_line: bool, when_full: WhenFull) -> Result<Place> {
         if self.read_only {
             return Err(pmem::Error::ReadOnly.into());
+        }
+        if len > SEGMENT_MAX {
+            // Where it would end need not be a number.
+            return Err(Error::TooLong { len, max: self.space().geometry.payload_max() });
         }
         let mut wait = Wait::new(&self.waiting);
         loop {
@@ -135,15 +144,15 @@ impl Core {
                 Err(NoPlace::Full(error)) => {
                     let cleaned = space.cleaned;
                     drop(space);
-                    self.wait_for_room(&mut wait, cleaned, error)?;
+                    self.wait_for_room(&mut wait, when_full, cleaned, error)?;
                 }
             }
         }
     }
 
     #[cold]
-    fn wait_for_room(&self, wait: &mut Wait<'_>, cleaned: u64, full: Error) -> Result<()> {
-        let WhenFull::Wait(limit) = self.options.when_full else { return Err(full) };
+    fn wait_for_room(&self, wait: &mut Wait<'_>, when_full: WhenFull, cleaned: u64, full: Error) -> Result<()> {
+        let WhenFull::Wait(limit) = when_full else { return Err(full) };
         self.pool.check_usable()?;
         if self.space().cleaned == cleaned && wait.once(limit).is_err() {
             return Err(full);
@@ -162,12 +171,13 @@ impl Core {
     }
 
     /// Puts the header before a payload that stands there, or is nobody's.
-    pub(crate) fn complete(&self, place: Place, kind: Kind, payload: &[u8], len: u64) -> Result<()> {
+    pub(crate) fn complete(&self, place: Place, kind: Kind, payload: &[u8], len: u64) -> Result<Header> {
         let seal = self.key.seal(if kind == Kind::Data { payload } else { &[] });
-        let header = self.header(place.lsn, kind, len, false).encode(&self.key, seal);
-        raw::bytes_mut(Claim::Reserved, &self.pool, place.offset, header.len() as u64)?.copy_from_slice(&header);
+        let header = self.header(place.lsn, kind, len, false);
+        raw::bytes_mut(Claim::Reserved, &self.pool, place.offset, RECORD_HEADER)?
+            .copy_from_slice(&header.encode(&self.key, seal));
         self.window.set(place.lsn, State::Complete);
-        Ok(())
+        Ok(header)
     }
 
     /// Reserve, copy, complete and, by the policy, force.
@@ -250,16 +260,15 @@ impl Core {
                 if self.window.forced() > forced || now == Some(State::Persistent) || now != next {
                     continue;
                 }
+                self.pool.check_usable()?; // or what is waited for may never come
                 match wait.once(patience) {
                     Ok(()) => {}
-                    Err(_) if self.window.forced() > forced => wait = Wait::new(&self.waiting), // it goes on, if slowly
                     Err(waited) => {
-                        self.pool.check_usable()?;
-                        return Err(Error::Stalled { lsn: Lsn(forced + 1), waited });
+                        if self.window.state(forced + 1) == Some(State::Reserved) {
+                            return Err(Error::Stalled { lsn: Lsn(forced + 1), waited });
+                        }
+                        wait = Wait::new(&self.waiting); // it goes on, if slowly: somebody's sync takes long
                     }
-                }
-                if wait.is_long() {
-                    self.pool.check_usable()?;
                 }
                 continue;
             };
@@ -293,6 +302,21 @@ impl Core {
     pub(crate) fn last(&self) -> u64 {
         self.space().next_lsn - 1
     }
+}
+
+/// True if this is the region of a log that was never made to the end: no superline verifies, and there never was a first record.
+fn is_unfinished(pool: &Pool, name: &str, len: u64) -> Result<bool> {
+    let region = pool.region(name)?;
+    if region.kind() != REGION_KIND.code() || region.len() < len || region.areas()[0].len() < SUPERLINE_BYTES + LINE {
+        return Ok(false);
+    }
+    let (cell, region) = split(region)?;
+    if !matches!(TwoSlot::<Superline>::open(cell), Err(pmem::Error::Damaged { .. })) {
+        return Ok(false);
+    }
+    let first = &region.areas()[0];
+    first.probe("segment of a log", 0, LINE)?;
+    Ok(first.bytes(0, LINE as usize)?.iter().all(|&b| b == 0))
 }
 
 fn sabotage(_options: &Options) -> Sabotage {

@@ -10,6 +10,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::iter::Iter;
 use crate::keeper::Keeper;
+use crate::options::WhenFull;
 use crate::raw::{Claim, bytes_mut};
 use crate::record::{Kind, RECORD_HEADER};
 use crate::space::Place;
@@ -209,7 +210,7 @@ impl Log {
     /// Those of a drain.
     pub fn reclaim(&self) -> Result<()> {
         let mut space = self.core.space();
-        let head = space.head_exact()?;
+        let head = space.head_exact(&self.core.key)?;
         if head.1 != space.superline.head_position || head.0 != space.superline.head_lsn {
             space.set_head(head)?;
         }
@@ -231,7 +232,7 @@ impl Log {
     /// # Errors
     /// As [`append`](Self::append).
     pub fn idle(&self) -> Result<()> {
-        self.core.idle()
+        self.core.mark(self.core.options.patience).map(|_| ())
     }
 
     /// Counts.
@@ -268,29 +269,31 @@ impl Log {
 }
 
 impl Core {
-    pub(crate) fn idle(&self) -> Result<()> {
+    /// Says on media that all is durable; returns the record that says so, if it does. A full log is not waited for.
+    pub(crate) fn mark(&self, patience: Duration) -> Result<Option<u64>> {
         let last = self.last();
-        self.force_through(last)?;
-        let forgotten = last + 1 - self.space().superline.head_lsn;
-        if forgotten == 0 {
-            return Ok(()); // nothing there that could be in doubt
+        self.force_within(last, patience)?;
+        if last + 1 == self.space().superline.head_lsn {
+            return Ok(None); // nothing there that could be in doubt
         }
-        let place = self.reserve(0, false)?;
-        self.complete(place, Kind::Watermark, &[], 0)?;
-        self.force_through(place.lsn)
+        let place = self.reserve_or(0, false, WhenFull::Refuse)?;
+        let before = self.complete(place, Kind::Watermark, &[], 0)?.forced();
+        self.force_within(place.lsn, patience)?;
+        // Somebody may have come in between.
+        Ok((before + 1 == place.lsn).then_some(place.lsn))
     }
 
     fn close(self) -> Result<()> {
         if self.pool.is_read_only() {
             return Ok(());
         }
-        let last = self.last();
+        let (last, key) = (self.last(), self.key.clone());
         match self.force_within(last, Duration::ZERO) {
             Err(Error::Stalled { lsn, .. }) => return Err(Error::Unfinished { lsn }),
             other => other?,
         }
         let (pool, mut space) = self.into_space();
-        let (head_lsn, head_position, head_epoch) = space.head_exact()?;
+        let (head_lsn, head_position, head_epoch) = space.head_exact(&key)?;
         let superline = Superline {
             head_lsn,
             head_position,
@@ -350,7 +353,7 @@ impl Reservation<'_> {
 
     fn finish(&mut self, kind: Kind) -> Result<()> {
         self.complete = true;
-        self.core.complete(self.place, kind, self.payload, self.payload.len() as u64)
+        self.core.complete(self.place, kind, self.payload, self.payload.len() as u64).map(|_| ())
     }
 }
 

@@ -87,7 +87,7 @@ impl<'a> Iter<'a> {
                 continue;
             };
             let payload = bytes(Claim::Kept, &self.core.pool, offset + RECORD_HEADER, u64::from(header.len))?;
-            if self.lsn < self.from || header.verifies(&self.core.key, &found, payload) {
+            if header.verifies(&self.core.key, &found, payload) {
                 (self.lsn, self.position, self.epoch) = (self.lsn + 1, at + header.space(at), header.epoch);
                 self.repin(segment);
                 return Ok(Some((header, offset)));
@@ -114,6 +114,9 @@ impl<'a> Iter<'a> {
 
 impl Drop for Iter<'_> {
     fn drop(&mut self) {
+        if matches!(self.core.pool.check_usable(), Err(pmem::Error::Forked)) {
+            return; // the lock is the parent's, and may be held there
+        }
         self.core.space().unpin(self.pinned);
     }
 }

@@ -73,11 +73,10 @@ impl Look {
             && last != self.marked
             && core.window.forced() == last
         {
-            if core.idle().is_ok() {
-                self.marked = core.last();
-                self.seen = self.marked;
-            } else {
-                self.marked = last; // full, or failed: appending will tell
+            match core.mark(Duration::ZERO) {
+                Ok(Some(marked)) => (self.marked, self.seen) = (marked, marked),
+                Ok(None) => {}                // somebody came in between, or nothing is there
+                Err(_) => self.marked = last, // full, or failed: appending will tell
             }
         }
     }

@@ -7,7 +7,7 @@ use pmem::{Pool, RegionKind};
 
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::superline::{SEGMENT_MAX, SEGMENT_MIN};
+use crate::superline::{SEGMENT_MAX, SEGMENT_MIN, SEGMENTS_MAX};
 use crate::{Log, Recovered};
 
 /// Region kind of a log in a pool's directory.
@@ -158,6 +158,7 @@ impl Options {
             return Err(Error::Limit { what: "bytes of a segment (a multiple of 64)", found: segment, min, max });
         }
         limit("bytes of the log", self.bytes, 2 * segment, 1 << 46)?;
+        limit("segments of the log", self.bytes.div_ceil(segment), 2, SEGMENTS_MAX)?;
         Ok((segment, self.bytes.div_ceil(segment)))
     }
 
@@ -177,6 +178,7 @@ impl Options {
     /// # Errors
     /// [`Error::Limit`]; those of [`pmem::Options::create`].
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Log> {
+        self.check()?;
         let (segment, segments) = self.geometry()?;
         let size = (segment * segments + crate::superline::SUPERLINE_BYTES + 16384).next_multiple_of(4096);
         let pool = self.pool.clone().size(size).engine(NAME, [0; 64]).create(path)?;

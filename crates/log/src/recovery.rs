@@ -23,6 +23,7 @@ use crate::record::{Header, Kind, RECORD_HEADER, follows, names, renamed};
 use crate::sabotage::{Sabotage, Step};
 use crate::space::{Geometry, Opened, Space, read_header};
 use crate::superline::Superline;
+use crate::window::SLOTS;
 
 /// How a log ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +81,12 @@ struct Reader<'a> {
     superline: Superline,
     sabotage: Sabotage,
     probed: BTreeSet<u64>,
+    /// Bytes of payloads verified in looking behind.
+    sealed: u64,
 }
+
+/// Bytes that looking behind the end verifies at most, or four segments.
+const SEALED_MAX: u64 = 64 << 20;
 
 /// The records from the head on.
 struct Walk {
@@ -102,13 +108,25 @@ pub(crate) fn recover(
     sabotage: Sabotage,
 ) -> Result<(Space, Recovered)> {
     let superline = cell.get();
-    let mut reader =
-        Reader { pool, region: &region, geometry: &geometry, key: &key, superline, sabotage, probed: BTreeSet::new() };
+    let mut reader = Reader {
+        pool,
+        region: &region,
+        geometry: &geometry,
+        key: &key,
+        superline,
+        sabotage,
+        probed: BTreeSet::new(),
+        sealed: 0,
+    };
     let walk = reader.walk()?;
     let tail = reader.tail(&walk)?;
     if !pool.is_read_only() {
         if superline.closed == 0 {
             reader.settle(&walk)?;
+            if twin != Twin::Equal {
+                // The superline's cell has drained already, and will not again before the new epoch shows: what a follower then takes for durable is.
+                pool.drain()?;
+            }
         }
         raise(&mut cell, &walk, sabotage)?;
     }
@@ -203,6 +221,7 @@ impl Reader<'_> {
         if !(epoch_min..=self.superline.epoch).contains(&header.epoch) {
             return Ok(None);
         }
+        self.sealed += u64::from(header.len);
         let Some(payload) = self.payload(at, &header)? else { return Ok(None) };
         let verifies = self.sabotage.skips(Step::VerifySeal) || header.verifies(self.key, &bytes_there, payload);
         Ok(verifies.then_some(header))
@@ -245,6 +264,7 @@ impl Reader<'_> {
                 lost(self.superline.tail_lsn - 1)
             };
         }
+        self.sealed = 0;
         let (through, stray) = self.look_behind(walk)?;
         if through >= walk.lsn && !self.sabotage.skips(Step::Watermark) {
             return lost(through);
@@ -258,14 +278,18 @@ impl Reader<'_> {
         let bytes = self.geometry.segment_bytes;
         let here = walk.position / bytes;
         let (mut through, mut stray) = (0, false);
-        for segment in here..=here + self.geometry.circle.segments() {
+        // No more records than these are on their way at once.
+        for segment in here..=here + self.geometry.circle.segments().min(SLOTS) {
             if !self.is_free(segment) {
                 continue;
             }
             if segment <= here + 1 {
                 self.probe(segment)?;
             } else {
-                self.probe_range(self.geometry.offset(segment), bytes.min(4096))?;
+                match self.probe_range(self.geometry.offset(segment), bytes.min(4096)) {
+                    Err(Error::Pool(pmem::Error::Unreadable { .. })) => continue, // nothing that was there is needed
+                    other => other?,
+                }
             }
             let start = walk.position.max(segment * bytes);
             // All of this segment and the next: what was lost can have stood at either's beginning. Of others all that have a record at theirs.
@@ -282,6 +306,9 @@ impl Reader<'_> {
                 }
                 if !whole_segment || through >= walk.lsn {
                     break;
+                }
+                if self.sealed > SEALED_MAX.max(4 * bytes) {
+                    return Ok((through, true)); // payloads that look like headers, one behind the other: a doubt, but not for ever
                 }
             }
         }

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use pmem::{Pool, Region, TwoSlot};
+use pmem::{Pool, Region, SealKey, TwoSlot};
 
 use crate::circle::Circle;
 use crate::error::{Error, Result};
 use crate::raw::{Claim, bytes};
 use crate::record::{Header, RECORD_HEADER, space};
 use crate::sabotage::{Sabotage, Step};
-use crate::superline::{GROWTHS_MAX, SUPERLINE_BYTES, Superline};
+use crate::superline::{GROWTHS_MAX, SEGMENTS_MAX, SUPERLINE_BYTES, Superline};
 
 /// A segment that records may stand in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,15 +189,18 @@ impl Space {
             return Err(NoPlace::Failed(Error::TooLong { len, max }));
         }
         let segment = self.limit.div_ceil(bytes);
-        if let Some(taken) = self.geometry.circle.previous(segment)
-            && taken >= self.superline.head_position / bytes
-        {
-            let head = self.head_by_segment();
-            if head.1 / bytes <= taken {
+        if let Some(taken) = self.geometry.circle.previous(segment) {
+            if self.pins.keys().next().is_some_and(|&pinned| pinned <= taken) {
                 return Err(NoPlace::Full(self.full()));
             }
-            if !self.sabotage.skips(Step::HeadFirst) {
-                self.set_head(head).map_err(NoPlace::Failed)?;
+            if taken >= self.superline.head_position / bytes {
+                let head = self.head_by_segment();
+                if head.1 / bytes <= taken {
+                    return Err(NoPlace::Full(self.full()));
+                }
+                if !self.sabotage.skips(Step::HeadFirst) {
+                    self.set_head(head).map_err(NoPlace::Failed)?;
+                }
             }
         }
         self.position = segment * bytes;
@@ -245,35 +248,37 @@ impl Space {
     fn head_by_segment(&self) -> (u64, u64, u32) {
         let bytes = self.geometry.segment_bytes;
         let needed = self.cleaned + 1;
-        let pinned = self.pins.keys().next().copied().unwrap_or(u64::MAX);
-        let all = needed == self.next_lsn && pinned == u64::MAX;
-        if all {
+        if needed == self.next_lsn {
             return (self.next_lsn, self.position, self.superline.epoch);
         }
-        let last = self.opened.iter().rfind(|o| o.first_lsn <= needed && o.segment <= pinned);
+        let last = self.opened.iter().rfind(|o| o.first_lsn <= needed);
         let present = (self.superline.head_lsn, self.superline.head_position, self.superline.head_epoch);
         let start = last.map_or(present, |o| (o.first_lsn, o.segment * bytes, o.epoch));
         if start.1 > present.1 { start } else { present }
     }
 
-    /// The oldest record that is needed: LSN, position, epoch. Walks the headers of one segment.
-    pub(crate) fn head_exact(&self) -> Result<(u64, u64, u32)> {
+    /// The oldest record that is needed: LSN, position, epoch. Reads the records before it in its segment.
+    pub(crate) fn head_exact(&self, key: &SealKey) -> Result<(u64, u64, u32)> {
         let start = self.head_by_segment();
         let (mut lsn, mut position, mut epoch) = start;
-        let end = self.position;
-        let pinned = self.pins.keys().next().copied().unwrap_or(u64::MAX);
-        while lsn <= self.cleaned && position < end && position / self.geometry.segment_bytes < pinned {
+        while lsn <= self.cleaned && position < self.position {
             let mut next = None;
             for at in self.geometry.candidates(position) {
-                let header = read_header(&self.pool, Claim::Kept, self.geometry.locate(at))?;
+                let found = read_header(&self.pool, Claim::Kept, self.geometry.locate(at))?;
                 // A lower epoch: what a writer left behind a torn record, before this one's place was found to be elsewhere.
-                if let Some(header) = Header::decode(&header, lsn).filter(|h| h.lsn == lsn && h.epoch >= epoch) {
+                let header = Header::decode(&found, lsn).filter(|h| h.lsn == lsn && h.epoch >= epoch);
+                let Some(header) = header.filter(|h| RECORD_HEADER + u64::from(h.len) <= self.geometry.rest(at)) else {
+                    continue;
+                };
+                let payload = self.geometry.locate(at) + RECORD_HEADER;
+                let payload = bytes(Claim::Kept, &self.pool, payload, u64::from(header.len))?;
+                if header.verifies(key, &found, payload) {
                     next = Some((at + header.space(at), header.epoch));
                     break;
                 }
             }
-            // Damaged at rest: what stands before it is kept, and the next open will say.
-            let Some((behind, found)) = next.filter(|n| n.0 <= end) else { return Ok(start) };
+            // Damaged at rest, though nobody needs it: it is kept, with all behind it, and the next open will say.
+            let Some((behind, found)) = next else { return Ok(start) };
             (lsn, position, epoch) = (lsn + 1, behind, found);
         }
         if lsn == self.next_lsn {
@@ -309,7 +314,11 @@ impl Space {
     pub(crate) fn grow(&mut self, by: u64) -> Result<u64> {
         let bytes = self.geometry.segment_bytes;
         let old = self.geometry.circle.segments();
-        let total = old + by.div_ceil(bytes).max(1);
+        let total = old.saturating_add(by.div_ceil(bytes).max(1));
+        if total > SEGMENTS_MAX {
+            let (what, max) = ("bytes to grow by", (SEGMENTS_MAX - old) * bytes);
+            return Err(Error::Limit { what, found: by, min: 0, max });
+        }
         // Behind what is in use, and behind any earlier growth: a crash may have taken the segments that were opened in between.
         let last = self.geometry.circle.growths().last().map_or(0, |g| g.from);
         let from = self.limit.div_ceil(bytes).max(last);

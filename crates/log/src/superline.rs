@@ -15,7 +15,7 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const GROWTHS_MAX: usize = 15;
 pub(crate) const SEGMENT_MIN: u64 = 256;
 pub(crate) const SEGMENT_MAX: u64 = 1 << 28;
-const SEGMENTS_MAX: u64 = 1 << 32;
+pub(crate) const SEGMENTS_MAX: u64 = 1 << 32;
 /// Far from where adding a lap overflows; no log gets there by being written.
 const POSITION_MAX: u64 = 1 << 62;
 

@@ -44,20 +44,13 @@ impl Waiting {
 pub(crate) struct Wait<'a> {
     waiting: &'a Waiting,
     tries: u32,
-    scheduled: bool,
     since: Option<Instant>,
 }
 
 impl<'a> Wait<'a> {
     #[inline]
     pub(crate) fn new(waiting: &'a Waiting) -> Self {
-        Self { waiting, tries: 0, scheduled: false, since: None }
-    }
-
-    /// True if it takes longer than what is waited for should: time to ask whether it can happen at all.
-    #[inline]
-    pub(crate) fn is_long(&self) -> bool {
-        self.tries > SPINS || self.scheduled
+        Self { waiting, tries: 0, since: None }
     }
 
     /// Waits a little; `Err` with the time waited once that is more than `limit`.
@@ -65,7 +58,6 @@ impl<'a> Wait<'a> {
     pub(crate) fn once(&mut self, limit: Duration) -> Result<(), Duration> {
         self.tries += 1;
         if wait_point() {
-            self.scheduled = true;
             return if self.tries < TRIES_MAX { Ok(()) } else { Err(limit) };
         }
         if self.tries <= SPINS {

@@ -184,3 +184,47 @@ fn a_closed_log_is_read_by_readers_that_change_nothing() {
     drop((a, b));
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
+
+/// Whoever is told of no room gives no answer that a place could be made of.
+#[test]
+fn lengths_that_are_no_lengths_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = small().create(dir.path().join("l")).unwrap();
+    for _ in 0..20 {
+        log.append(&[7; 300]).unwrap();
+    }
+    for len in [usize::MAX, 0usize.wrapping_sub(24), 0usize.wrapping_sub(1000), 1 << 40] {
+        assert!(matches!(log.reserve(len), Err(Error::TooLong { .. })), "{len}");
+    }
+    assert!(matches!(log.grow(u64::MAX), Err(Error::Limit { .. })));
+    assert_eq!(log.append(b"x").unwrap(), Lsn::new(21));
+    assert_eq!(records(&log).len(), 21);
+}
+
+/// The timekeeper waits for no room, so a full log closes.
+#[test]
+fn a_full_log_that_waits_can_be_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new().bytes(1024).segment(512).idle(Some(Duration::from_millis(1)));
+    let options = options.when_full(log::WhenFull::Wait(Duration::from_secs(3600)));
+    let log = options.create(dir.path().join("l")).unwrap();
+    (0..2).for_each(|_| assert!(log.append(&[1; 480]).is_ok()));
+    std::thread::sleep(Duration::from_millis(20));
+    log.close().unwrap();
+}
+
+/// What is cleaned up does not come back because somebody still reads.
+#[test]
+fn a_reader_keeps_its_bytes_and_not_the_head() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("l");
+    let log = small().create(&path).unwrap();
+    (0..10u8).for_each(|n| assert!(log.append(&[n; 1000]).is_ok()));
+    let mut iter = log.iter();
+    assert!(iter.next().unwrap().is_some());
+    log.cleanup_all().unwrap();
+    assert_eq!(iter.next().unwrap().unwrap().payload, [1; 1000]);
+    drop(iter);
+    drop(log);
+    assert_eq!(small().open(&path).unwrap().1.records, 0);
+}

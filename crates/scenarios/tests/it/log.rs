@@ -146,7 +146,8 @@ fn each_step_is_missed_when_it_is_left_out() {
 }
 
 /// Source lines whose barrier no model here misses, and why they stay.
-const REDUNDANT: &[(&str, &str, &str)] = &[];
+const REDUNDANT: &[(&str, &str, &str)] =
+    &[("recovery.rs", "pool.drain()?;", "for followers in other processes, which no model here has")];
 
 fn source_line(barrier: &Barrier) -> String {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(&barrier.file);
