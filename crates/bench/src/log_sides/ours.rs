@@ -1,7 +1,8 @@
 //! The crate `log`, and group commit on top of it.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use log::Log;
 use pmem::Stats;
@@ -22,6 +23,8 @@ pub struct Ours {
     policy: Policy,
     /// Records completed, if the policy is group commit. What all threads write has a line of its own.
     completed: Counter,
+    /// Those in groups that were forced.
+    forced: Counter,
 }
 
 #[repr(align(128))]
@@ -48,7 +51,7 @@ impl Ours {
     /// Those of the log.
     pub fn create(path: &Path, bytes: u64, policy: Policy, threads: usize) -> Result<Self> {
         let log = options(bytes, policy, threads).create(path)?;
-        let made = Self { log, policy, completed: Counter::default() };
+        let made = Self { log, policy, completed: Counter::default(), forced: Counter::default() };
         let fill = vec![0; FILL];
         for _ in 0..bytes / (FILL as u64 + 64) {
             made.unforced(&fill)?;
@@ -95,11 +98,20 @@ impl Ours {
         }
     }
 
-    /// Group commit: whoever completes the last of a group forces all of it; the others go on meanwhile.
+    /// Group commit: whoever completes the last of a group forces all of it. At most a group may be lost, and what threads are just completing: so
+    /// nobody returns from the next group before.
     #[inline]
     fn count(&self, lsn: log::Lsn, size: u32) -> Result<()> {
-        if (self.completed.0.fetch_add(1, Relaxed) + 1).is_multiple_of(size.into()) {
-            self.log.force_now(lsn)?;
+        let (count, size) = (self.completed.0.fetch_add(1, Relaxed) + 1, u64::from(size));
+        if count.is_multiple_of(size) {
+            let forced = self.log.force_now(lsn);
+            self.forced.0.fetch_max(count, Release); // even if it failed: nobody need wait for that
+            return Ok(forced?);
+        }
+        let mut tries = 0;
+        while count > self.forced.0.load(Acquire) + size {
+            tries += 1;
+            if tries < 100 { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
         Ok(())
     }
