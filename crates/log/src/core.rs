@@ -74,7 +74,11 @@ impl Core {
         }
         let (area, region) = split(region)?;
         let (cell, twin) = match TwoSlot::<Superline>::open(area) {
-            Err(pmem::Error::Damaged { .. }) if is_unfinished(pool, name, 0)? => {
+            Err(damaged @ pmem::Error::Damaged { .. }) => {
+                drop(region); // it is claimed again, to be looked at
+                if !is_unfinished(pool, name, 0)? {
+                    return Err(damaged.into());
+                }
                 let why = "its superline was never written: making it was cut short, make it again";
                 return Err(Error::NotALog { region: name.to_owned(), offset: first, why });
             }

@@ -25,7 +25,7 @@
 //! | `n` records completed, one force | 1 | each record, 24 bytes of header, to the next word; to whole lines (pages of a file) at both ends |
 //! | cleanup | 0 | nothing |
 //! | space reclaimed, at most once for each segment | 2 | the superline, twice |
-//! | open | 3 | the superline, twice; after a crash the live part is written out |
+//! | open (a barrier more if the superline's copies differ) | 3 | the superline, twice; after a crash the live part is written out |
 //!
 //! ```
 //! # fn main() -> log::Result<()> {

@@ -142,6 +142,8 @@ impl<T> Mutex<T> {
 /// ```
 pub type OwnMutex<T> = lock_api::Mutex<Flag, T>;
 
+/// Tries that only pause: most locks are held for less time than a system call takes.
+const SPINS: u32 = 64;
 /// Tries before a waiting thread sleeps, and how long it does.
 const PATIENT: u32 = 200;
 const NAP: Duration = Duration::from_micros(50);
@@ -187,9 +189,10 @@ impl Flag {
         while self.0.load(Relaxed) || self.0.swap(true, Acquire) {
             tries += 1;
             if !wait_point() {
-                match tries < PATIENT {
-                    true => std::thread::yield_now(),
-                    false => std::thread::sleep(NAP), // its holder waits for a disk
+                match tries {
+                    ..=SPINS => std::hint::spin_loop(),
+                    ..=PATIENT => std::thread::yield_now(),
+                    _ => std::thread::sleep(NAP), // its holder waits for a disk
                 }
             }
         }

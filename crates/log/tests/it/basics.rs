@@ -228,3 +228,30 @@ fn a_reader_keeps_its_bytes_and_not_the_head() {
     drop(log);
     assert_eq!(small().open(&path).unwrap().1.records, 0);
 }
+
+/// A crash while a log is made leaves a region that opening explains and making finishes; damage to both superlines is called damage.
+#[test]
+fn half_made_logs_are_told_from_damaged_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p")).unwrap();
+    for (name, words) in [("nothing", 0), ("a few words", 3)] {
+        let region = pool.add_region_as(name, 4096 + (64 << 10), log::REGION_KIND, 0).unwrap();
+        let mut area = region.into_area().unwrap();
+        (0..words).for_each(|n| area.put(n * 16, &7u64).unwrap());
+        drop(area);
+        let error = small().open_in(&pool, name).unwrap_err();
+        assert!(matches!(error, Error::NotALog { .. }), "{name}: {error}");
+        let log = small().create_in(&pool, name).unwrap();
+        log.append(b"x").unwrap();
+        drop(log);
+        assert_eq!(small().open_in(&pool, name).unwrap().1.records, 1, "{name}");
+    }
+    let mut area = pool.region("nothing").unwrap().into_area().unwrap();
+    area.bytes_mut(0, 4096).unwrap().iter_mut().for_each(|b| *b ^= 1);
+    drop(area);
+    let error = small().open_in(&pool, "nothing").unwrap_err();
+    assert!(matches!(error, Error::Pool(pmem::Error::Damaged { .. })), "{error}");
+    assert!(matches!(small().create_in(&pool, "nothing").unwrap_err(), Error::Pool(pmem::Error::RegionExists { .. })));
+    // Whatever was found, nobody keeps the region.
+    assert!(pool.region("nothing").is_ok());
+}

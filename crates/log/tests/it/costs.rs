@@ -119,7 +119,12 @@ fn opening_costs_three_barriers() {
     let dir = tempfile::tempdir().unwrap();
     let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p")).unwrap();
     let options = Options::new().bytes(64 << 10).idle(None);
+    let before = pool.stats();
+    drop(pool.add_region("like it", 4096 + (64 << 10)).unwrap());
+    let region = (pool.stats() - before).drains;
+    let before = pool.stats();
     let log = options.create_in(&pool, "l").unwrap();
+    assert_eq!((pool.stats() - before).drains, region + 3, "making one");
     log.append(b"x").unwrap();
     drop(log);
     let open = |expected: u64| {
