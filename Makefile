@@ -1,9 +1,9 @@
 # The commands of this repository. `make` alone lists them.
 #
-# `check` only reads; `fmt` and `fix` write. Everything but `demo`, `setup-peers`, `test-peers`, `test-vm`, `fuzz`, `crash-long`, `kill-long`, `recovery-long`, `churn-long` and `object-long` belongs to the gate.
+# `check` only reads; `fmt` and `fix` write. Everything but `demo`, `setup-peers`, `test-peers`, `test-vm`, `fuzz`, `crash-long`, `kill-long`, `recovery-long`, `churn-long`, `object-long` and `histories-long` belongs to the gate.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers test demo test-peers check fmt fix fuzz test-vm crash-long kill-long recovery-long churn-long object-long
+.PHONY: help setup setup-peers test demo test-peers check fmt fix fuzz test-vm crash-long kill-long recovery-long churn-long object-long histories-long
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -20,16 +20,18 @@ SEED ?= 1
 RECOVERY_BYTES ?= 1073741824
 CHURN_SECONDS ?= 600
 OBJECT_BYTES ?= 1073741824
+# For `make histories-long`: committed transactions, shared by four histories.
+TRANSACTIONS ?= 4000000
 # For `make demo`: further options, see `cairn help demo`.
 DEMO ?=
 
 help: ## List the commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 setup: ## Install what is missing from Debian (says what it does, runs again without harm)
 	@tools/setup.sh
 
-setup-peers: ## As setup, and what the benchmark's peers need (Debian's libpmemobj-dev and libpmemlog-dev)
+setup-peers: ## As setup, and what the benchmark's peers need (Debian's libpmemobj, libpmemlog, LMDB, RocksDB, Berkeley DB)
 	@tools/setup.sh --peers
 
 test: setup ## Set-up, then all tests
@@ -60,14 +62,15 @@ fuzz: ## Fuzz one target: FUZZ_TARGET=open FUZZ_SECONDS=300 (needs cargo-fuzz)
 	@$(CARGO) fuzz --version >/dev/null 2>&1 || { echo 'error: cargo-fuzz is not installed'; echo 'next: cargo install --locked cargo-fuzz'; exit 1; }
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $(FUZZ_TARGET) -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -max_len=2048 -len_control=0
 
-test-vm: ## Kill a virtual machine KILLS=50 times while it writes (records on ext4 and DAX, heaps on ext4; installs QEMU)
+test-vm: ## Kill a virtual machine KILLS=50 times while it writes (records and stores on ext4 and DAX, heaps on ext4; installs QEMU)
 	KILLS=$(KILLS) tools/vm/test.sh
 
 crash-long: ## All built-in crash scenarios with a large budget: BUDGET=20000000 SEED=1
 	$(CARGO) run --release --package cairn -- crash --budget $(BUDGET) --seed $(SEED)
 
-kill-long: ## Kill a process with several threads 1000 times while it commits, on tmpfs and on disk
+kill-long: ## Kill a process with several threads 1000 times while it commits to heaps, on tmpfs and on disk, and 500 times to a store
 	CAIRN_KILLS=1000 $(CARGO) test --release --package heap --test it kill:: -- --nocapture
+	CAIRN_KILLS=500 $(CARGO) test --release --package kv --test it as_many_kills -- --nocapture
 
 recovery-long: ## How long a heap of RECOVERY_BYTES (1 GiB) takes to recover, in memory and on disk
 	CAIRN_RECOVERY_BYTES=$(RECOVERY_BYTES) $(CARGO) test --release --package heap --test it recovery::how_long -- --nocapture
@@ -77,3 +80,6 @@ churn-long: ## Objects come and go for CHURN_SECONDS (600) with each of two poli
 
 object-long: ## One object of OBJECT_BYTES (1 GiB): written, rolled back, overwritten, recovered
 	CAIRN_OBJECT_BYTES=$(OBJECT_BYTES) $(CARGO) test --release --package heap --test it large:: -- --nocapture
+
+histories-long: ## Random transactions of 8 threads, checked for cycles and real time: TRANSACTIONS=4000000
+	CAIRN_TRANSACTIONS=$(TRANSACTIONS) $(CARGO) test --release --package kv --test it histories -- --nocapture

@@ -22,6 +22,9 @@ fi
 if [[ ${1-} == --peers ]]; then
     [[ -e /usr/include/libpmemobj.h ]] || missing+=(libpmemobj-dev)
     [[ -e /usr/include/libpmemlog.h ]] || missing+=(libpmemlog-dev)
+    [[ -e /usr/include/lmdb.h ]] || missing+=(liblmdb-dev)
+    [[ -e /usr/include/rocksdb/c.h ]] || missing+=(librocksdb-dev)
+    [[ -e /usr/include/db.h ]] || missing+=(libdb-dev)
 fi
 
 if ((${#missing[@]})); then

@@ -5,39 +5,50 @@ fn main() {
     #[cfg(feature = "pmemobj")]
     pmemobj();
     #[cfg(feature = "pmemlog")]
-    pmemlog();
+    link("libpmemlog.h", &["pmemlog", "pmem"]);
+    #[cfg(feature = "lmdb")]
+    link("lmdb.h", &["lmdb"]);
+    #[cfg(feature = "rocksdb")]
+    {
+        compile("cairn_peers_rocksdb", &["c/rocksdb.c"], &[]);
+        link("rocksdb/c.h", &["rocksdb"]);
+    }
+    #[cfg(feature = "bdb")]
+    {
+        compile("cairn_peers_bdb", &["c/bdb.c"], &[]);
+        link("db.h", &["db-5.3"]);
+    }
+    #[cfg(feature = "syncs")]
+    compile("cairn_peers_sync", &["c/sync.c"], &[]);
 }
 
-#[cfg(any(feature = "pmemobj", feature = "pmemlog"))]
-fn need(header: &str) {
+/// Says which package is missing before the linker does.
+#[allow(dead_code)] // not with every feature
+fn link(header: &str, libraries: &[&str]) {
     let found =
         ["/usr/include", "/usr/local/include"].iter().any(|dir| std::path::Path::new(dir).join(header).exists());
     if !found {
         println!("cargo:warning={header} was not found; next: make setup-peers");
     }
+    for library in libraries {
+        println!("cargo:rustc-link-lib={library}");
+    }
+}
+
+#[cfg(feature = "syncs")]
+fn compile(name: &str, files: &[&str], flags: &[&str]) {
+    let mut build = cc::Build::new();
+    build.files(files).include("c").opt_level(2).flag_if_supported("-std=gnu11").warnings_into_errors(false);
+    for flag in flags {
+        build.flag_if_supported(flag);
+    }
+    build.compile(name);
 }
 
 #[cfg(feature = "pmemobj")]
 fn pmemobj() {
-    need("libpmemobj.h");
-    cc::Build::new()
-        .files(["c/pool.c", "c/objects.c", "c/hashmap.c", "c/btree.c"])
-        .include("c")
-        .opt_level(2)
-        .flag_if_supported("-std=gnu11")
-        .warnings(true)
-        .warnings_into_errors(false)
-        // The transaction macros are made of setjmp, and leave values unused.
-        .flag_if_supported("-Wno-clobbered")
-        .flag_if_supported("-Wno-unused-value")
-        .compile("cairn_peers_pmemobj");
-    println!("cargo:rustc-link-lib=pmemobj");
-    println!("cargo:rustc-link-lib=pmem");
-}
-
-#[cfg(feature = "pmemlog")]
-fn pmemlog() {
-    need("libpmemlog.h");
-    println!("cargo:rustc-link-lib=pmemlog");
-    println!("cargo:rustc-link-lib=pmem");
+    // The transaction macros are made of setjmp, and leave values unused.
+    let flags = ["-Wno-clobbered", "-Wno-unused-value"];
+    compile("cairn_peers_pmemobj", &["c/pool.c", "c/objects.c", "c/hashmap.c", "c/btree.c"], &flags);
+    link("libpmemobj.h", &["pmemobj", "pmem"]);
 }

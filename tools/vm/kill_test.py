@@ -155,8 +155,8 @@ class Test:
         self.medium = MEDIA[options.medium]
         self.rng = random.Random(options.seed)
         control = "-no-sync" * options.no_sync + "-no-barrier" * options.no_barrier
-        heap = f"-{options.heap}" if options.heap else ""
-        self.name = options.medium + heap
+        worker = f"-{pathlib.Path(options.worker).stem}-{options.mode}" if options.mode else ""
+        self.name = options.medium + worker
         self.work = VM_DIR / f"kill-{self.name}{control}"
         self.work.mkdir(parents=True, exist_ok=True)
         self.image = self.work / "image"
@@ -167,7 +167,7 @@ class Test:
 
     def start(self, last: bool) -> Guest:
         job = f"/job/{pathlib.Path(self.options.worker).name}"
-        worker = [job, self.medium["directory"], self.options.heap or "verify-and-write"]
+        worker = [job, self.medium["directory"], self.options.mode or "verify-and-write"]
         worker += ["--need", ",".join(map(str, self.need)), "--domain", self.medium["domain"]]
         worker += ["--created"] if self.created else []
         worker += ["--no-sync"] if self.options.no_sync else []
@@ -271,7 +271,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("medium", choices=MEDIA)
     parser.add_argument("--worker", required=True, help="the static worker binary")
-    parser.add_argument("--heap", metavar="POLICY", help="the worker is that of the heap, with this policy")
+    parser.add_argument("--mode", help="what the worker is told to work with: the policy of a heap, for example")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
     parser.add_argument("--no-sync", action="store_true", help="the negative control: drains do nothing")

@@ -32,13 +32,15 @@ build() { # package feature example
 }
 worker=$(build pmem sabotage vm_worker)
 heap_worker=$(build heap no-drains vm_heap_worker)
+store_worker=$(build kv no-drains vm_store_worker)
 
 scratch=$vm_dir/bytes
 rm -rf "$scratch"
 mkdir -p "$scratch"
 
 kill_test() { "$here/kill_test.py" --worker "$worker" --seed "$seed" "$@"; }
-heap_test() { kill_test disk --worker "$heap_worker" --heap "$@"; }
+heap_test() { kill_test disk --worker "$heap_worker" --mode "$@"; }
+store_test() { kill_test "$@" --worker "$store_worker" --mode durable; }
 
 must_lose() { # what arguments...
   say "control: $1: must lose data"
@@ -66,7 +68,8 @@ fi
 
 must_lose "drains without a sync" disk --kills 5 --no-sync
 must_lose "syncs that do not flush the disk's cache" disk --kills 20 --no-barrier
-must_lose "a heap whose drains do not sync" disk --worker "$heap_worker" --heap inplace --kills 5 --no-sync
+must_lose "a heap whose drains do not sync" disk --worker "$heap_worker" --mode inplace --kills 5 --no-sync
+must_lose "a store whose drains do not sync" disk --worker "$store_worker" --mode durable --kills 5 --no-sync
 
 say "without DAX the same device is a file"
 kill_test nodax --kills 1
@@ -86,4 +89,12 @@ heap_test undo --kills "$kills" &
 undo=$!
 wait $in_place || fail "heap, in place"
 wait $undo || fail "heap, undo"
+
+say "$kills cuts for a store on a disk and on persistent memory"
+store_test disk --kills "$kills" &
+disk=$!
+store_test dax --kills "$kills" &
+dax=$!
+wait $disk || fail "store, disk"
+wait $dax || fail "store, persistent memory"
 say "passed"

@@ -15,6 +15,9 @@ pub enum Error {
     /// The log under test.
     #[error(transparent)]
     Log(#[from] log::Error),
+    /// The store under test.
+    #[error(transparent)]
+    Kv(#[from] kv::Error),
     /// A peer.
     #[cfg(feature = "peers")]
     #[error(transparent)]

@@ -2,8 +2,12 @@
 
 pub mod alloc;
 pub mod dependent;
+pub mod kv;
 pub mod log_append;
+pub mod midas;
+pub mod open;
 pub mod overwrite;
+pub mod space;
 pub mod worst_case;
 pub mod ycsb;
 
@@ -11,7 +15,11 @@ mod client;
 
 pub use alloc::Alloc;
 pub use dependent::Dependent;
+pub use kv::KvRun;
 pub use log_append::LogAppend;
+pub use midas::{Midas, Scenario};
+pub use open::KvOpen;
 pub use overwrite::{Overwrite, Set};
+pub use space::KvSpace;
 pub use worst_case::WorstCase;
 pub use ycsb::YcsbRun;

@@ -3,11 +3,16 @@
 //! Each says what the paper claims beside what comes out; where this machine cannot show it, it says so.
 
 pub mod arcadia;
+pub mod midas;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use comfy_table::{Cell, Table};
 
+use crate::plot::Lines;
 use crate::table::{GROUPS, right};
 use crate::{Error, Plan, Result, Row, Watch};
 
@@ -15,7 +20,7 @@ use crate::{Error, Plan, Result, Row, Watch};
 pub const EXPERIMENT: &str = "figures";
 
 /// Papers whose figures are here.
-pub const PAPERS: [&str; 1] = ["arcadia"];
+pub const PAPERS: [&str; 2] = ["arcadia", "midas"];
 
 /// Where to measure, and how much.
 #[derive(Clone, Debug)]
@@ -26,14 +31,30 @@ pub struct Setting {
     pub plan: Plan,
     /// Fewer and smaller cases.
     pub quick: bool,
+    /// What one figure has measured for another.
+    known: Known,
 }
+
+/// Rows, by what they are of; clones share them.
+type Known = Rc<RefCell<BTreeMap<String, Vec<Row>>>>;
 
 impl Setting {
     /// In memory, if there is some.
     #[must_use]
     pub fn here(quick: bool) -> Self {
         let plan = if quick { Plan::quick() } else { Plan::full() };
-        Self { dir: crate::contest::memory(), plan, quick }
+        Self { dir: crate::contest::memory(), plan, quick, known: Known::default() }
+    }
+
+    /// The rows of that name, measured at most once.
+    fn once(&self, name: &str, measure: impl FnOnce() -> Result<Vec<Row>>) -> Result<Vec<Row>> {
+        let known = self.known.borrow().get(name).cloned();
+        if let Some(rows) = known {
+            return Ok(rows);
+        }
+        let rows = measure()?;
+        self.known.borrow_mut().insert(name.to_owned(), rows.clone());
+        Ok(rows)
     }
 
     fn cases<T: Clone>(&self, full: &[T], quick: &[T]) -> Vec<T> {
@@ -59,6 +80,16 @@ pub struct Shown {
     pub text: String,
     /// For programs; none if this machine cannot show it.
     pub rows: Vec<Row>,
+    /// As a picture, if the rows alone do not make one.
+    pub lines: Option<Lines>,
+}
+
+impl Shown {
+    /// Text and rows.
+    #[must_use]
+    pub fn new(text: String, rows: Vec<Row>) -> Self {
+        Self { text, rows, lines: None }
+    }
 }
 
 impl Figure {
@@ -71,13 +102,14 @@ impl Figure {
     }
 }
 
-/// The figures of a paper: all, the one of that number, or those whose numbers begin so (`5` is 5a, 5b …).
+/// The figures of a paper: all, the one of that number, or those that are parts of it (`5` is 5a, 5b …, `6` is 6.3, 6.4 …).
 ///
 /// # Errors
 /// There is no such paper, or no such figure in it.
 pub fn chosen(paper: &str, number: Option<&str>) -> Result<Vec<&'static Figure>> {
     let all = match paper {
         "arcadia" => arcadia::FIGURES,
+        "midas" => midas::FIGURES,
         _ => {
             return Err(Error::Parameter(format!(
                 "no figures of {paper:?} are here; choose from: {}",
@@ -88,7 +120,7 @@ pub fn chosen(paper: &str, number: Option<&str>) -> Result<Vec<&'static Figure>>
     let Some(number) = number else { return Ok(all.iter().collect()) };
     let is_part = |figure: &&Figure| {
         let rest = figure.number.strip_prefix(number);
-        rest.is_some_and(|rest| rest.chars().all(char::is_alphabetic))
+        rest.is_some_and(|rest| rest.starts_with('.') || rest.chars().all(char::is_alphabetic))
     };
     let found: Vec<_> = all.iter().filter(is_part).collect();
     if number.is_empty() || found.is_empty() {
@@ -105,7 +137,7 @@ fn row(paper: &str, number: &str) -> Row {
 }
 
 /// A table with a line and a column for each that comes up; those who are missing are named below.
-fn pivot(
+pub(crate) fn pivot(
     rows: &[Row],
     corner: &str,
     line: impl Fn(&Row) -> String,
@@ -162,7 +194,10 @@ mod tests {
             assert!(error.contains("5a, 5b"), "{error}");
         }
         let error = chosen("kamino", None).err().unwrap().to_string();
-        assert!(error.contains("\"kamino\"") && error.ends_with("choose from: arcadia"), "{error}");
+        assert!(error.contains("\"kamino\"") && error.ends_with("choose from: arcadia, midas"), "{error}");
+        assert_eq!(chosen("midas", Some("6")).unwrap().len(), 16);
+        let one = chosen("midas", Some("6.1")).err().unwrap().to_string();
+        assert!(one.contains("6.10"), "{one}");
     }
 
     #[test]

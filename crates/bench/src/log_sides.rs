@@ -1,7 +1,7 @@
 //! Logs that are compared: ours under its policies, what others do, and the bytes alone.
 //!
 //! All are behind [`LogSide`]: each thread has a [`Writer`] that appends records; what is appended is durable when `append` returns, but for at
-//! most [`Appender::window`] records.
+//! most [`Policy::window`] records.
 
 mod bare;
 mod flex;

@@ -65,7 +65,8 @@ impl Stack for List {
     }
 }
 
-/// A map; the tree has keys of one length, to which shorter ones are filled up with zeros. That keeps their order.
+/// A map; clones share it. The tree has keys of one length, to which shorter ones are filled up with zeros. That keeps their order.
+#[derive(Clone)]
 pub struct PeerStore {
     map: Map,
     key_bytes: usize,
@@ -88,6 +89,29 @@ impl PeerStore {
         Ok(Self { map: peer.tree(key_bytes)?, key_bytes })
     }
 
+    /// What is there already; keys of a tree have that length.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn opened(peer: &Pmemobj, tree_key_bytes: Option<usize>) -> Result<Self> {
+        Ok(match tree_key_bytes {
+            None => Self { map: peer.opened_hash()?, key_bytes: 0 },
+            Some(key_bytes) => Self { map: peer.opened_tree()?, key_bytes },
+        })
+    }
+
+    /// Several operations as one; see [`Map::transact`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn transact<'s>(
+        &self,
+        steps: impl Iterator<Item = (&'s [u8], Option<&'s [u8]>)>,
+        out: &mut [u8],
+    ) -> Result<u64> {
+        Ok(self.map.transact(steps, out)? as u64)
+    }
+
     #[inline]
     fn key<'a>(&self, key: &'a [u8], buffer: &'a mut [u8; KEY_MAX]) -> &'a [u8] {
         if key.len() >= self.key_bytes {
@@ -100,29 +124,29 @@ impl PeerStore {
 
 impl Store for PeerStore {
     #[inline]
-    fn get(&self, key: &[u8], out: &mut [u8]) -> Result<Found> {
+    fn get(&mut self, key: &[u8], out: &mut [u8]) -> Result<Found> {
         let found = self.map.get(self.key(key, &mut [0; KEY_MAX]), out)?;
         Ok(pairs(found.is_some()))
     }
 
     #[inline]
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<Found> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Found> {
         self.map.put(self.key(key, &mut [0; KEY_MAX]), value)?;
         Ok(pairs(true))
     }
 
     #[inline]
-    fn read_modify_write(&self, key: &[u8], out: &mut [u8], value: &[u8]) -> Result<Found> {
+    fn read_modify_write(&mut self, key: &[u8], out: &mut [u8], value: &[u8]) -> Result<Found> {
         Ok(pairs(self.map.read_modify_write(self.key(key, &mut [0; KEY_MAX]), out, value)?))
     }
 
     #[inline]
-    fn delete(&self, key: &[u8]) -> Result<Found> {
+    fn delete(&mut self, key: &[u8]) -> Result<Found> {
         Ok(pairs(self.map.delete(self.key(key, &mut [0; KEY_MAX]))?))
     }
 
     #[inline]
-    fn scan(&self, from: &[u8], count: usize, out: &mut [u8]) -> Result<Found> {
+    fn scan(&mut self, from: &[u8], count: usize, out: &mut [u8]) -> Result<Found> {
         let found = self.map.scan(self.key(from, &mut [0; KEY_MAX]), count, out)?;
         Ok(Found { pairs: found as u64, aborts: 0 })
     }

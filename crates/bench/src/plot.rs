@@ -90,6 +90,66 @@ fn groups<'a>(rows: &[&'a Row]) -> Vec<Group<'a>> {
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
+/// Values over something, of several.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lines {
+    /// Above the picture.
+    pub title: String,
+    /// What is along it.
+    pub across: String,
+    /// From left to right.
+    pub lines: Vec<Line>,
+}
+
+/// Those of one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// Whose they are.
+    pub name: String,
+    /// Where, and how much.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Writes a picture into the file, whose directory is made if it is not there.
+///
+/// # Errors
+/// The directory or the file cannot be written.
+pub fn plot_lines(lines: &Lines, path: &Path) -> Result<()> {
+    if let Some(dir) = path.parent() {
+        let failed = |source| Error::Io { op: "make the directory", path: dir.to_owned(), source };
+        std::fs::create_dir_all(dir).map_err(failed)?;
+    }
+    draw_lines(path, lines).map_err(|error| Error::Plot { path: path.to_owned(), why: error.to_string() })
+}
+
+fn draw_lines(path: &Path, all: &Lines) -> Result<(), Failed> {
+    let root = SVGBackend::new(path, (640, 420)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let points = || all.lines.iter().flat_map(|line| &line.points);
+    let right = points().map(|point| point.0).fold(1.0, f64::max);
+    let top = points().map(|point| point.1).fold(0.0, f64::max);
+    let mut chart = ChartBuilder::on(&root)
+        .caption(&all.title, ("sans-serif", 18))
+        .margin(12)
+        .x_label_area_size(40)
+        .y_label_area_size(64)
+        .build_cartesian_2d(0.0..right * 1.05, 0.0..(top * 1.05).max(1e-6))?;
+    chart.configure_mesh().x_desc(&all.across).x_labels(right as usize + 1).y_labels(8).draw()?;
+    for (number, line) in all.lines.iter().enumerate() {
+        let colour = COLOURS[number % COLOURS.len()];
+        // Beyond the colours there are, circles are hollow.
+        let mark = if number < COLOURS.len() { colour.filled() } else { colour.stroke_width(1) };
+        chart
+            .draw_series([PathElement::new(line.points.clone(), colour.stroke_width(2))])?
+            .label(line.name.as_str())
+            .legend(move |(x, y)| Circle::new((x + 5, y), 4, mark));
+        chart.draw_series(line.points.iter().map(|point| Circle::new(*point, 4, mark)))?;
+    }
+    chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3)).draw()?;
+    root.present()?;
+    Ok(())
+}
+
 type Failed = Box<dyn std::error::Error>;
 
 fn draw(path: &Path, title: &str, groups: &[Group<'_>], engines: &[String]) -> Result<(), Failed> {
@@ -188,6 +248,18 @@ mod tests {
             assert!(svg.contains(word), "{word}: {svg}");
         }
         assert!(!svg.contains("pmemobj") && !svg.contains(">\n7\n<"), "what is the same everywhere is not repeated");
+    }
+
+    #[test]
+    fn lines_have_names_and_points() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plots/one.svg");
+        let line = |name: &str, points: &[(f64, f64)]| Line { name: name.into(), points: points.to_vec() };
+        let lines = vec![line("kv", &[(1.0, 10.0), (2.0, 19.0)]), line("lmdb", &[(1.0, 5.0), (2.0, 5.0)])];
+        plot_lines(&Lines { title: "S1: transactions/s".into(), across: "threads".into(), lines }, &path).unwrap();
+        let svg = std::fs::read_to_string(&path).unwrap();
+        assert!(["S1: transactions/s", "threads", "kv", "lmdb"].iter().all(|word| svg.contains(word)), "{svg}");
+        assert_eq!((svg.matches("<circle").count(), svg.matches("<polyline").count() >= 2), (6, true), "{svg}");
     }
 
     #[test]

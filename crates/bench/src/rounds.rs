@@ -66,6 +66,8 @@ pub struct Batch {
     pub samples: Vec<u64>,
     /// What they cost, if it is not what the pool counted meanwhile.
     pub counts: Option<Stats>,
+    /// How often the process waited for the device, where that is all that is known.
+    pub syncs: Option<u64>,
 }
 
 impl From<Duration> for Batch {
@@ -122,6 +124,7 @@ struct Measured {
     aborts: u64,
     latency: Latency,
     counts: Option<Stats>,
+    syncs: Option<u64>,
 }
 
 impl Measured {
@@ -132,6 +135,9 @@ impl Measured {
         }
         if let Some(counts) = batch.counts.or(counted) {
             *self.counts.get_or_insert_default() += counts;
+        }
+        if let Some(syncs) = batch.syncs {
+            *self.syncs.get_or_insert_default() += syncs;
         }
         self.ns_per_op.push(batch.time.as_nanos() as f64 / ops as f64);
         self.ops += ops;
@@ -218,10 +224,12 @@ fn finish(side: Side<'_>, measured: &Measured, machine: &str) -> Row {
     row.seconds = measured.time.as_secs_f64();
     row.machine = machine.to_owned();
     row.aborts = measured.aborts;
+    row.abort_rate = (row.ops > 0).then(|| row.aborts as f64 / (row.aborts + row.ops) as f64);
     row.ns_per_op = Spread::of(&measured.ns_per_op);
     row.ops_per_s = row.ns_per_op.map_or(0.0, |ns| 1e9 / ns.median.max(1e-3));
     row.bytes_per_s = side.op_bytes.map(|bytes| bytes as f64 * row.ops_per_s);
     [row.p50_ns, row.p99_ns, row.p999_ns] = [0.5, 0.99, 0.999].map(|quantile| measured.latency.quantile(quantile));
+    row.syncs_per_op = measured.syncs.filter(|_| row.ops > 0).map(|syncs| syncs as f64 / row.ops as f64);
     if let Some(counts) = measured.counts.filter(|_| row.ops > 0) {
         let per_op = |count: u64| Some(count as f64 / row.ops as f64);
         row.barriers_per_op = per_op(counts.drains);

@@ -88,6 +88,12 @@ pub struct Row {
     pub missing: Option<String>,
     /// How many times as long as `bare` it takes, where that takes part: its time divided by that one's, round by round.
     pub of_limit: Option<Spread>,
+    /// Attempts that were given up, of all attempts.
+    pub abort_rate: Option<f64>,
+    /// Bytes that the files take of the device.
+    pub file_bytes: Option<u64>,
+    /// The same, divided by the bytes of keys and values.
+    pub of_live: Option<f64>,
 }
 
 impl Row {
@@ -121,6 +127,9 @@ impl Row {
             ratio: None,
             missing: None,
             of_limit: None,
+            abort_rate: None,
+            file_bytes: None,
+            of_live: None,
         }
     }
 

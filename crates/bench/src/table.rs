@@ -45,8 +45,12 @@ pub fn comparison(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(GROUPS);
     let baseline = rows.iter().find_map(|row| row.baseline.as_deref()).unwrap_or("-");
-    let limited = rows.iter().any(|row| row.of_limit.is_some());
-    table.set_header(header(&format!("x {baseline}"), limited));
+    let shown = Columns {
+        limit: rows.iter().any(|row| row.of_limit.is_some()),
+        aborted: rows.iter().any(|row| row.aborts > 0),
+        syncs: rows.iter().any(|row| row.syncs_per_op.is_some_and(|syncs| syncs > 0.0)),
+    };
+    table.set_header(header(&format!("x {baseline}"), shown));
     let (common, varying) = split(rows);
     let (mut last, mut notes) = (None, Vec::new());
     for row in rows {
@@ -56,8 +60,8 @@ pub fn comparison(rows: &[Row]) -> String {
             table.add_row(vec![""]);
         }
         last = Some(group);
-        let shown = if first { words(row, &varying) } else { String::new() };
-        let mut cells = vec![Cell::new(shown), Cell::new(contestant(row))];
+        let case = if first { words(row, &varying) } else { String::new() };
+        let mut cells = vec![Cell::new(case), Cell::new(contestant(row))];
         match &row.missing {
             Some(why) => {
                 cells.push(right("missing"));
@@ -66,7 +70,7 @@ pub fn comparison(rows: &[Row]) -> String {
                     notes.push(note);
                 }
             }
-            None => cells.extend(numbers(row, limited)),
+            None => cells.extend(numbers(row, shown)),
         }
         table.add_row(cells);
     }
@@ -74,11 +78,20 @@ pub fn comparison(rows: &[Row]) -> String {
     [head, table.trim_fmt()].into_iter().chain(notes).collect::<Vec<_>>().join("\n")
 }
 
-fn header(ratio: &str, limited: bool) -> Vec<Cell> {
+/// Those that are not always there.
+#[derive(Clone, Copy)]
+struct Columns {
+    limit: bool,
+    aborted: bool,
+    syncs: bool,
+}
+
+fn header(ratio: &str, shown: Columns) -> Vec<Cell> {
     let times = ["ns/op", "min..max", ratio, "min..max"];
-    let limit = limited.then_some("of bare");
+    let limit = shown.limit.then_some("of bare");
     let rest = ["per s", "p50", "p99", "p99.9", "barriers", "lines", "bytes", "aborts"];
-    let numbers = times.into_iter().chain(limit).chain(rest).map(right);
+    let more = [shown.aborted.then_some("of all"), shown.syncs.then_some("syncs")].into_iter().flatten();
+    let numbers = times.into_iter().chain(limit).chain(rest).chain(more).map(right);
     [Cell::new(""), Cell::new("")].into_iter().chain(numbers).collect()
 }
 
@@ -105,7 +118,7 @@ fn words(row: &Row, names: &[String]) -> String {
     chosen.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-fn numbers(row: &Row, limited: bool) -> Vec<Cell> {
+fn numbers(row: &Row, shown: Columns) -> Vec<Cell> {
     let or_none = |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(String::new, show);
     let times = [
         row.ns_per_op.map_or_else(String::new, |ns| number(ns.median)),
@@ -113,7 +126,7 @@ fn numbers(row: &Row, limited: bool) -> Vec<Cell> {
         row.ratio.map_or_else(String::new, |ratio| format!("{:.2}", ratio.median)),
         row.ratio.map_or_else(String::new, |ratio| format!("{:.2}..{:.2}{}", ratio.min, ratio.max, wide(ratio))),
     ];
-    let limit = limited.then(|| row.of_limit.map_or_else(String::new, |times| format!("{:.2}", times.median)));
+    let limit = shown.limit.then(|| row.of_limit.map_or_else(String::new, |times| format!("{:.2}", times.median)));
     let rest = [
         scaled(row.ops_per_s),
         or_none(row.p50_ns, number),
@@ -124,13 +137,15 @@ fn numbers(row: &Row, limited: bool) -> Vec<Cell> {
         or_none(row.media_bytes_per_op, |bytes| format!("{bytes:.0}")),
         row.aborts.to_string(),
     ];
-    times.into_iter().chain(limit).chain(rest).map(right).collect()
+    let aborted = shown.aborted.then(|| or_none(row.abort_rate, |rate| format!("{:.1} %", rate * 100.0)));
+    let syncs = shown.syncs.then(|| or_none(row.syncs_per_op, count));
+    times.into_iter().chain(limit).chain(rest).chain(aborted).chain(syncs).map(right).collect()
 }
 
 /// Parameters that tell contestants apart which were measured together.
-pub(crate) const OF_CONTESTANT: [&str; 2] = ["policy", "window"];
+pub(crate) const OF_CONTESTANT: [&str; 3] = ["policy", "window", "isolation"];
 
-/// Who it is: the engine, its policy if that is not what all do, and what that leaves open.
+/// Who it is: the engine, its policy if that is not what all do, its isolation if there is a choice, and what that leaves open.
 #[must_use]
 pub fn contestant(row: &Row) -> String {
     let window = row.params.get("window").and_then(Value::as_u64).filter(|window| *window > 0);
@@ -142,7 +157,8 @@ pub fn contestant(row: &Row) -> String {
 #[must_use]
 pub fn named(row: &Row) -> String {
     let policy = row.params.get("policy").map(plain).filter(|policy| row.engine == "log" || policy != "sync");
-    [Some(row.engine.clone()), policy].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    let isolation = row.params.get("isolation").map(plain);
+    [Some(row.engine.clone()), policy, isolation].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// What rows that were measured together have in common, `name=value`.

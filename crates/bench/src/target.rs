@@ -65,37 +65,64 @@ pub struct Found {
     pub aborts: Aborts,
 }
 
-/// Keys and values. Each operation is a transaction of its own; values that are read are copied to `out`, cut to its length.
-pub trait Store: Sync {
+/// One thread's way to keys and values. Each operation is a transaction of its own; values that are read are copied to `out`, cut to its length.
+pub trait Store: Send {
     /// Reads the key's value.
     ///
     /// # Errors
     /// Those of the transaction, here and below.
-    fn get(&self, key: &[u8], out: &mut [u8]) -> Result<Found>;
+    fn get(&mut self, key: &[u8], out: &mut [u8]) -> Result<Found>;
 
     /// Sets the key's value.
     ///
     /// # Errors
     /// No space.
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<Found>;
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Found>;
 
     /// Reads the key's value, then sets it, if it is there.
     ///
     /// # Errors
     /// No space.
-    fn read_modify_write(&self, key: &[u8], out: &mut [u8], value: &[u8]) -> Result<Found>;
+    fn read_modify_write(&mut self, key: &[u8], out: &mut [u8], value: &[u8]) -> Result<Found>;
 
     /// Removes the key.
     ///
     /// # Errors
     /// Those of the transaction.
-    fn delete(&self, key: &[u8]) -> Result<Found>;
+    fn delete(&mut self, key: &[u8]) -> Result<Found>;
 
     /// Reads the values of up to `count` keys from this one on, one over the other.
     ///
     /// # Errors
     /// A store without order.
-    fn scan(&self, from: &[u8], count: usize, out: &mut [u8]) -> Result<Found>;
+    fn scan(&mut self, from: &[u8], count: usize, out: &mut [u8]) -> Result<Found>;
+}
+
+impl<S: Store + ?Sized> Store for Box<S> {
+    #[inline]
+    fn get(&mut self, key: &[u8], out: &mut [u8]) -> Result<Found> {
+        (**self).get(key, out)
+    }
+
+    #[inline]
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Found> {
+        (**self).put(key, value)
+    }
+
+    #[inline]
+    fn read_modify_write(&mut self, key: &[u8], out: &mut [u8], value: &[u8]) -> Result<Found> {
+        (**self).read_modify_write(key, out, value)
+    }
+
+    #[inline]
+    fn delete(&mut self, key: &[u8]) -> Result<Found> {
+        (**self).delete(key)
+    }
+
+    #[inline]
+    fn scan(&mut self, from: &[u8], count: usize, out: &mut [u8]) -> Result<Found> {
+        (**self).scan(from, count, out)
+    }
 }
 
 /// The objects of any engine.
@@ -205,6 +232,7 @@ impl<E: Engine + Sync> Stack for EngineStack<'_, E> {
 }
 
 /// Any store with transactions on keys.
+#[derive(Clone, Copy)]
 pub struct OnKv<K>(pub K);
 
 impl<K: Kv> OnKv<K> {
@@ -219,19 +247,19 @@ impl<K: Kv> OnKv<K> {
     }
 }
 
-impl<K: Kv + Sync> Store for OnKv<K> {
+impl<K: Kv + Send> Store for OnKv<K> {
     #[inline]
-    fn get(&self, key: &[u8], out: &mut [u8]) -> Result<Found> {
+    fn get(&mut self, key: &[u8], out: &mut [u8]) -> Result<Found> {
         self.run(|tx| Ok(copy(tx.get(key)?, out)))
     }
 
     #[inline]
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<Found> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Found> {
         self.run(|tx| tx.put(key, value).map(|_| 1))
     }
 
     #[inline]
-    fn read_modify_write(&self, key: &[u8], out: &mut [u8], value: &[u8]) -> Result<Found> {
+    fn read_modify_write(&mut self, key: &[u8], out: &mut [u8], value: &[u8]) -> Result<Found> {
         self.run(|tx| {
             let found = copy(tx.get(key)?, out);
             if found > 0 {
@@ -242,12 +270,12 @@ impl<K: Kv + Sync> Store for OnKv<K> {
     }
 
     #[inline]
-    fn delete(&self, key: &[u8]) -> Result<Found> {
+    fn delete(&mut self, key: &[u8]) -> Result<Found> {
         self.run(|tx| tx.delete(key).map(u64::from))
     }
 
     #[inline]
-    fn scan(&self, from: &[u8], count: usize, out: &mut [u8]) -> Result<Found> {
+    fn scan(&mut self, from: &[u8], count: usize, out: &mut [u8]) -> Result<Found> {
         use std::ops::ControlFlow::{Break, Continue};
         let keys = Keys::from(from);
         self.run(|tx| {
@@ -265,7 +293,7 @@ impl<K: Kv + Sync> Store for OnKv<K> {
 }
 
 #[inline]
-fn copy(value: Option<&[u8]>, out: &mut [u8]) -> u64 {
+pub(crate) fn copy(value: Option<&[u8]>, out: &mut [u8]) -> u64 {
     let Some(value) = value else { return 0 };
     let len = value.len().min(out.len());
     out[..len].copy_from_slice(&value[..len]);

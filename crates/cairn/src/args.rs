@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod kv;
 mod log;
 
 use std::path::PathBuf;
@@ -9,8 +10,15 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use pmem::{DomainChoice, Latency};
 
-pub use self::bench::{Alloc, Bench, Compare, Dependent, Figures, Limits, LogAppend, Overwrite, WorstCase, Ycsb};
+pub use self::bench::{
+    Alloc, Bench, Compare, CompareStores, Dependent, Figures, KvOpen, KvSpace, KvStores, Limits, LogAppend, Midas,
+    Output, Overwrite, Rounds, WorstCase, Ycsb,
+};
 pub use self::demo::{Demo, DemoWorker};
+pub use self::kv::{
+    Backup, CheckStore, CreateStore, Delete, Dump, Format, Get, Kv, Load, Put, Range, Restore, Scan, Shell, Source,
+    StatsOfStore,
+};
 pub use self::log::{Append, Cat, CheckLog, CreateLog, Log, Show, StatsOfLog, Tail};
 use crate::size;
 
@@ -26,7 +34,7 @@ pub struct Args {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done; for check: the pool is sound; for crash: no violation; for demo: nothing lost
-  1  for check, scrub, info, create and log: the pool is damaged; for crash: a violation was found; for demo:
+  1  for check, scrub, info, create, kv and log: the pool is damaged; for kv get: no value; for crash: a violation was found; for demo:
      something was lost
   2  wrong usage, or something could not be opened, made or written
 
@@ -46,6 +54,11 @@ pub enum Command {
     Bench {
         #[command(subcommand)]
         experiment: Bench,
+    },
+    /// Key-value stores: make, read, write, load, back up, a shell
+    Kv {
+        #[command(subcommand)]
+        action: Kv,
     },
     /// Logs of records: make, append to, read, follow, check
     Log {
@@ -218,7 +231,7 @@ mod tests {
         let nested = command.get_subcommands().flat_map(|c| std::iter::once(c).chain(c.get_subcommands()));
         for text in nested.filter_map(|c| c.get_after_help()) {
             for line in text.to_string().lines().filter_map(|line| line.strip_prefix("  cairn ")) {
-                let line = line.split(['|', '&', '>']).next().unwrap_or(line);
+                let line = line.split(['|', '&', '>', '<']).next().unwrap_or(line);
                 let words = std::iter::once("cairn").chain(line.split_whitespace());
                 let parsed = Args::try_parse_from(words);
                 assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());

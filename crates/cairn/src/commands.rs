@@ -6,6 +6,7 @@ pub mod crash;
 pub mod create;
 pub mod demo;
 pub mod info;
+pub mod kv;
 pub mod log;
 pub mod scrub;
 

@@ -69,6 +69,32 @@ impl Failure {
         }
     }
 
+    /// An error of the key-value store in the pool at `path`.
+    pub fn kv(path: &Path, error: &kv::Error) -> Self {
+        let file = path.display();
+        match error {
+            kv::Error::Pool(pmem::Error::NeedsRecovery { .. }) => {
+                Self::new(format!("{file}: not closed cleanly"), "repeat it with --recover, which recovers the store")
+            }
+            kv::Error::Pool(pmem::Error::Io { source, path: at, .. })
+                if at == path && source.kind() == io::ErrorKind::NotFound =>
+            {
+                Self::new(
+                    format!("{file}: no such file or directory"),
+                    "check the path; `cairn kv create` makes a store",
+                )
+            }
+            kv::Error::Pool(error) => Self::pool(path, error),
+            other => {
+                let message = other.to_string();
+                let (what, next) = message.split_once("; ").unwrap_or((&message, "see `cairn help kv`"));
+                let damaged = matches!(other, kv::Error::Damaged { .. } | kv::Error::Lost { .. });
+                let what = if what.contains(&file.to_string()) { what.to_owned() } else { format!("{file}: {what}") };
+                Self { what, next: next.to_owned(), damaged }
+            }
+        }
+    }
+
     /// The same, and what was done before it came to that.
     pub fn after(self, done: &str) -> Self {
         Self { what: format!("{} ({done})", self.what), ..self }

@@ -2,6 +2,7 @@
 //!
 //! What a program needs is re-exported here, by layer:
 //!
+//! * [`kv`]: a store of keys and values, with serializable transactions, typed tables, and one barrier for a commit.
 //! * [`structures`]: a hash map and a B+tree of byte strings, on any engine.
 //! * [`heap`]: objects in persistent memory, changed in place under transactions.
 //! * [`log`]: a log of records that any number of threads append to at once, with one barrier for a force.
@@ -36,11 +37,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Longer ones are in the folder `examples`: a bank, a queue, an address book, and opening after a crash.
+//! Longer ones are in the folder `examples`: a bank, twice, a queue, an address book, and opening after a crash.
 
 #![forbid(unsafe_code)]
 
-pub use {heap, log, pmem, structures, tx};
+pub use {heap, kv, log, pmem, structures, tx};
 
 /// The README's example, compiled and run with the documentation tests.
 #[cfg(doctest)]

@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Command::Check(args) => commands::check::run(args),
         Command::Scrub(args) => commands::scrub::run(args),
         Command::Bench { experiment } => commands::bench::run(experiment),
+        Command::Kv { action } => commands::kv::run(action),
         Command::Log { action } => commands::log::run(action),
         Command::Crash(args) => commands::crash::run(args),
         Command::Demo(args) => commands::demo::run(args),

@@ -29,7 +29,7 @@ pub(crate) fn measure<M: Keep>(job: &Job, input: &Input, values: &Values, mouth:
     let store = OnKv(KvMap::new(&heap, map));
     let ops = input.ops(job.threads, job.seed);
     with_crew(ops.len(), |crew| {
-        let clients = (0..).zip(ops).map(|(thread, ops)| Client::new(&store, input, values, thread, ops));
+        let clients = (0..).zip(ops).map(|(thread, ops)| Client::new(store, input, values, thread, ops));
         let mut clients: Vec<_> = clients.collect();
         let mut batch = BATCH_MIN;
         for line in std::io::stdin().lock().lines() {
@@ -57,7 +57,7 @@ const BATCH_MAX: usize = 50_000;
 /// How long a batch is meant to take.
 const BATCH_TIME: Duration = Duration::from_millis(20);
 
-fn round<'env, M: Keep>(
+fn round<'env, M: Keep + 'env>(
     crew: &Crew<'env>,
     heap: &Heap,
     clients: &mut Vec<Client<'env, M>>,
@@ -93,7 +93,7 @@ fn round<'env, M: Keep>(
 
 /// One thread.
 struct Client<'e, M> {
-    store: &'e OnKv<KvMap<'e, Heap, M>>,
+    store: OnKv<KvMap<'e, Heap, M>>,
     input: &'e Input,
     values: &'e Values,
     drawn: Ops,
@@ -110,7 +110,7 @@ struct Client<'e, M> {
 const VERSIONS: u64 = 1 << 40;
 
 impl<'e, M: Keep> Client<'e, M> {
-    fn new(store: &'e OnKv<KvMap<'e, Heap, M>>, input: &'e Input, values: &'e Values, thread: u64, drawn: Ops) -> Self {
+    fn new(store: OnKv<KvMap<'e, Heap, M>>, input: &'e Input, values: &'e Values, thread: u64, drawn: Ops) -> Self {
         Self {
             store,
             input,

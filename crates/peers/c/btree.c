@@ -108,6 +108,11 @@ static struct tvalue *find(struct po *p, const void *key, struct tnode **leaf, s
 	return po_at(p, (*leaf)->to[*i]);
 }
 
+int po_tree_there(const struct po *p)
+{
+	return p->root->tree == 0 ? ENOENT : 0;
+}
+
 int po_tree_create(struct po *p, size_t key_bytes)
 {
 	if (key_bytes == 0 || key_bytes > TREE_KEY_MAX || p->root->tree != 0)

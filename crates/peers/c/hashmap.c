@@ -3,6 +3,7 @@
 #include "peer.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ENTRY 2
@@ -79,6 +80,11 @@ int po_hash_create(struct po *p, uint64_t buckets)
 	return rc;
 }
 
+int po_hash_there(const struct po *p)
+{
+	return p->root->bucket_count == 0 ? ENOENT : 0;
+}
+
 static int hash_get(struct po *p, const void *key, size_t key_len, void *out, size_t room, size_t *len)
 {
 	uint64_t bucket = bucket_of(p, key, key_len);
@@ -98,29 +104,34 @@ static int hash_get(struct po *p, const void *key, size_t key_len, void *out, si
 	return rc;
 }
 
-/* In place if the length stays; else a new entry takes the old one's place. */
-static int put(struct po *p, uint64_t *link, const void *key, size_t key_len, const void *value, size_t len)
+/* In place if the length stays; else a new entry takes the old one's place. In a transaction. */
+static void put_within(struct po *p, uint64_t *link, const void *key, size_t key_len, const void *value, size_t len)
 {
 	struct entry *old = *link == 0 ? NULL : po_at(p, *link);
+	if (old != NULL && old->len == len) {
+		pmemobj_tx_add_range_direct(value_of(old), len);
+		memcpy(value_of(old), value, len);
+		return;
+	}
+	uint64_t made = pmemobj_tx_alloc(entry_bytes(key_len, len), ENTRY).off;
+	struct entry *e = po_at(p, made);
+	e->next = old == NULL ? 0 : old->next;
+	e->key_len = (uint32_t)key_len;
+	e->len = (uint32_t)len;
+	memcpy(e->bytes, key, key_len);
+	memcpy(value_of(e), value, len);
+	uint64_t freed = *link;
+	pmemobj_tx_add_range_direct(link, sizeof(*link));
+	*link = made;
+	if (old != NULL)
+		pmemobj_tx_free(po_oid(p, freed));
+}
+
+static int put(struct po *p, uint64_t *link, const void *key, size_t key_len, const void *value, size_t len)
+{
 	int rc = 0;
 	TX_BEGIN(p->pop) {
-		if (old != NULL && old->len == len) {
-			pmemobj_tx_add_range_direct(value_of(old), len);
-			memcpy(value_of(old), value, len);
-		} else {
-			uint64_t made = pmemobj_tx_alloc(entry_bytes(key_len, len), ENTRY).off;
-			struct entry *e = po_at(p, made);
-			e->next = old == NULL ? 0 : old->next;
-			e->key_len = (uint32_t)key_len;
-			e->len = (uint32_t)len;
-			memcpy(e->bytes, key, key_len);
-			memcpy(value_of(e), value, len);
-			uint64_t freed = *link;
-			pmemobj_tx_add_range_direct(link, sizeof(*link));
-			*link = made;
-			if (old != NULL)
-				pmemobj_tx_free(po_oid(p, freed));
-		}
+		put_within(p, link, key, key_len, value, len);
 	} TX_ONABORT {
 		rc = pmemobj_tx_errno();
 	} TX_END
@@ -172,6 +183,73 @@ static int hash_delete(struct po *p, const void *key, size_t key_len)
 		} TX_END
 	}
 	pthread_rwlock_unlock(lock);
+	return rc;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	uint32_t left = *(const uint32_t *)a, right = *(const uint32_t *)b;
+	return (left > right) - (left < right);
+}
+
+/* The stripes of all steps, each once, in order: twice the number, and one more if it is written. */
+static size_t stripes_of(struct po *p, const struct step *steps, size_t n, uint32_t *stripes)
+{
+	for (size_t i = 0; i < n; i++)
+		stripes[i] = (uint32_t)(bucket_of(p, steps[i].key, steps[i].key_len) % STRIPES) << 1 | (steps[i].value != NULL);
+	qsort(stripes, n, sizeof(*stripes), by_number);
+	size_t count = 0;
+	for (size_t i = 0; i < n; i++) {
+		/* The one that writes comes after the one that reads. */
+		if (count > 0 && stripes[count - 1] >> 1 == stripes[i] >> 1)
+			stripes[count - 1] = stripes[i];
+		else
+			stripes[count++] = stripes[i];
+	}
+	return count;
+}
+
+static void step(struct po *p, const struct step *s, void *out, size_t room, size_t *found)
+{
+	uint64_t *link = find(p, bucket_of(p, s->key, s->key_len), s->key, s->key_len);
+	if (s->value != NULL) {
+		put_within(p, link, s->key, s->key_len, s->value, s->len);
+	} else if (*link != 0) {
+		struct entry *e = po_at(p, *link);
+		memcpy(out, value_of(e), e->len < room ? e->len : room);
+		++*found;
+	}
+}
+
+int po_hash_transact(struct po *p, const struct step *steps, size_t n, void *out, size_t room, size_t *found)
+{
+	uint32_t stripes[STEPS_MAX];
+	if (n > STEPS_MAX)
+		return EINVAL;
+	size_t count = stripes_of(p, steps, n, stripes);
+	bool writes = false;
+	for (size_t i = 0; i < count; i++) {
+		pthread_rwlock_t *lock = &p->stripes[stripes[i] >> 1].lock;
+		writes |= stripes[i] & 1;
+		if (stripes[i] & 1)
+			pthread_rwlock_wrlock(lock);
+		else
+			pthread_rwlock_rdlock(lock);
+	}
+	int rc = 0;
+	if (writes) {
+		TX_BEGIN(p->pop) {
+			for (size_t i = 0; i < n; i++)
+				step(p, &steps[i], out, room, found);
+		} TX_ONABORT {
+			rc = pmemobj_tx_errno();
+		} TX_END
+	} else {
+		for (size_t i = 0; i < n; i++)
+			step(p, &steps[i], out, room, found);
+	}
+	while (count-- > 0)
+		pthread_rwlock_unlock(&p->stripes[stripes[count] >> 1].lock);
 	return rc;
 }
 

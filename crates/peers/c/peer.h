@@ -75,7 +75,23 @@ struct kind {
 
 extern const struct kind po_hash, po_tree;
 
+/* A part of a transaction: reads if `value` is null. */
+struct step {
+	const void *key;
+	size_t key_len;
+	const void *value;
+	size_t len;
+};
+
+/* Steps of a transaction. */
+#define STEPS_MAX 1024
+
 int po_hash_create(struct po *p, uint64_t buckets);
+/* All locks are known beforehand, and taken in their order: nobody waits in a circle. */
+int po_hash_transact(struct po *p, const struct step *steps, size_t n, void *out, size_t room, size_t *found);
+/* 0 or ENOENT. */
+int po_hash_there(const struct po *p);
+int po_tree_there(const struct po *p);
 int po_tree_create(struct po *p, size_t key_bytes);
 int po_tree_scan(struct po *p, const void *from, size_t key_len, size_t n, void *out, size_t room, size_t *found);
 

@@ -40,7 +40,7 @@ impl Pmemobj {
         Self { handle, lists: Arc::default() }
     }
 
-    /// True if the library flushes cache lines here; else it calls `msync`, see [`FORCE`].
+    /// True if the library flushes cache lines here; else it calls `msync`, see [`FORCE`](crate::FORCE).
     #[must_use]
     pub fn flushes(&self) -> bool {
         self.handle.flushes()
@@ -67,6 +67,22 @@ impl Pmemobj {
     /// No space; there is one already.
     pub fn hash(&self, buckets: u64) -> Result<Map> {
         Map::make_hash(&self.handle, buckets.next_power_of_two())
+    }
+
+    /// The pool's hash map, made before.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn opened_hash(&self) -> Result<Map> {
+        Map::opened_hash(&self.handle)
+    }
+
+    /// The pool's tree, made before.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn opened_tree(&self) -> Result<Map> {
+        Map::opened_tree(&self.handle)
     }
 
     /// The pool's tree, made for keys of that length, at most [`KEY_MAX`].

@@ -1,9 +1,18 @@
 //! What is not safe by itself: C functions, and the types that hold what each of them needs to be.
 
+#[cfg(feature = "bdb")]
+pub mod bdb;
+#[cfg(feature = "lmdb")]
+pub mod lmdb;
 #[cfg(feature = "pmemlog")]
 pub mod pmemlog;
 #[cfg(feature = "pmemobj")]
 pub mod pmemobj;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb;
+#[cfg(any(feature = "rocksdb", feature = "bdb"))]
+mod session;
+pub mod sync;
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -14,9 +23,11 @@ use crate::{Error, Result};
 // Linux, all architectures.
 #[cfg(feature = "pmemobj")]
 const ENOENT: c_int = 2;
+#[cfg(any(feature = "pmemobj", feature = "pmemlog"))]
 const EIO: c_int = 5;
 const EINVAL: c_int = 22;
 
+#[allow(dead_code)] // not with every feature
 fn c_path(library: &'static str, path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::of(library, EINVAL, String::new()).at(path))
 }
@@ -25,6 +36,7 @@ fn c_path(library: &'static str, path: &Path) -> Result<CString> {
 ///
 /// # Safety
 /// It is null or a string that stays while this runs.
+#[allow(dead_code)] // not with every feature
 unsafe fn text(string: *const c_char) -> String {
     if string.is_null() {
         return String::new();

@@ -349,6 +349,11 @@ impl Region {
         &self.areas
     }
 
+    /// Its extents in order, to be changed.
+    pub fn areas_mut(&mut self) -> &mut [Area] {
+        &mut self.areas
+    }
+
     /// Takes the first `at` bytes of its first extent out of it: for a header that has an owner of its own while the rest can still grow.
     ///
     /// ```

@@ -183,6 +183,35 @@ impl Pool {
         Ok(())
     }
 
+    /// Cuts `by` bytes off the end of a claimed region, and of the file, if its last extent is the last of the pool and longer than that; false, and nothing
+    /// done, otherwise. Nobody may hold an address behind the new end.
+    ///
+    /// ```
+    /// # fn main() -> pmem::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+    /// let mut region = pool.add_region("journal", 1 << 20)?;
+    /// assert!(pool.cut_region(&mut region, 1 << 19)?);
+    /// assert_eq!(region.len(), 1 << 19);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoRegion`] for a region of another pool; those of a drain.
+    pub fn cut_region(&self, region: &mut Region, by: u64) -> Result<bool> {
+        let Some(last) = region.areas.last_mut().filter(|last| Arc::ptr_eq(last.pool(), &self.inner)) else {
+            return Err(Error::NoRegion { name: region.name.clone() });
+        };
+        let Some(rest) = last.len().checked_sub(by).filter(|rest| *rest > 0 && rest.is_multiple_of(PAGE)) else {
+            return Ok(false);
+        };
+        let cut = self.inner.cut_extent(last.offset(), rest)?;
+        if cut {
+            last.resize(rest);
+        }
+        Ok(cut)
+    }
+
     /// A further extent of the region called `name`, under the claim that its other extents are held by.
     pub(crate) fn add_extent(
         &self,

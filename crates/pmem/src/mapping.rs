@@ -25,6 +25,8 @@ use crate::sync_file::GroupSync;
 
 /// Files are filled, grown and written back in units of this many bytes.
 pub(crate) const PAGE: u64 = 4096;
+/// Bytes of a large page: fsdax maps by one what begins at a multiple of it in file and memory alike.
+const HUGE: u64 = 2 << 20;
 
 pub(crate) enum Backing {
     Flushed(FlushWith),
@@ -68,23 +70,8 @@ impl Mapping {
     /// Maps `file`, whose present length is `len`, and decides its domain.
     pub(crate) fn file(file: File, path: &Path, len: u64, options: &MapOptions) -> Result<Self> {
         let fail = |op, source: rustix::io::Errno| Error::Io { op, path: path.to_owned(), source: source.into() };
-        let reserved = len.max(options.max_size).next_multiple_of(2 << 20);
-        // The whole range is reserved once, so that growth never moves what is mapped.
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
-        let base = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                reserved as usize,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        }
-        .map_err(|e| fail("mmap (reserving address space)", e))?;
-        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| Error::Io {
-            op: "mmap",
-            path: path.to_owned(),
-            source: io::ErrorKind::OutOfMemory.into(),
-        })?;
+        let reserved = len.max(options.max_size).next_multiple_of(HUGE);
+        let base = reserve(reserved).map_err(|e| fail("mmap (reserving address space)", e))?;
         let mut mapping = Self {
             base,
             reserved,
@@ -336,6 +323,29 @@ impl Drop for Mapping {
         if let Some(file) = self.file.as_ref().filter(|_| self.fork.check().is_ok()) {
             let _ = flock(file, FlockOperation::Unlock);
         }
+    }
+}
+
+/// Reserves addresses for as much as the pool may grow to, so that growth never moves what is mapped; they begin where a large page can.
+fn reserve(len: u64) -> rustix::io::Result<NonNull<u8>> {
+    let more = (len + HUGE) as usize;
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+    let start = unsafe {
+        mmap_anonymous(std::ptr::null_mut(), more, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
+    }?;
+    let start = start.cast::<u8>();
+    let head = start.align_offset(HUGE as usize);
+    // SAFETY: both ends lie in the mapping just made, which nobody else knows; what is kept is between them.
+    unsafe {
+        let base = start.add(head);
+        let tail = base.add(len as usize);
+        if head > 0 {
+            munmap(start.cast(), head)?;
+        }
+        if HUGE as usize > head {
+            munmap(tail.cast(), HUGE as usize - head)?;
+        }
+        NonNull::new(base).ok_or(rustix::io::Errno::NOMEM)
     }
 }
 

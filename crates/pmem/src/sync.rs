@@ -62,6 +62,12 @@ pub fn wait_point() -> bool {
     scheduled
 }
 
+/// Whether the calling thread runs under a scheduler.
+#[inline]
+pub fn is_scheduled() -> bool {
+    ACTIVE.get()
+}
+
 /// The number of the thread that the scheduler plays right now, if it plays several.
 pub(crate) fn played_thread() -> Option<usize> {
     let mut thread = None;
@@ -142,6 +148,9 @@ impl<T> Mutex<T> {
 /// ```
 pub type OwnMutex<T> = lock_api::Mutex<Flag, T>;
 
+/// Access to what an [`OwnMutex`] guards.
+pub type OwnMutexGuard<'a, T> = lock_api::MutexGuard<'a, Flag, T>;
+
 /// Tries that only pause: most locks are held for less time than a system call takes.
 const SPINS: u32 = 64;
 /// Tries before a waiting thread sleeps, and how long it does.
@@ -190,8 +199,8 @@ impl Flag {
             tries += 1;
             if !wait_point() {
                 match tries {
-                    ..=SPINS => std::hint::spin_loop(),
-                    ..=PATIENT => std::thread::yield_now(),
+                    0..SPINS => std::hint::spin_loop(),
+                    SPINS..PATIENT => std::thread::yield_now(),
                     _ => std::thread::sleep(NAP), // its holder waits for a disk
                 }
             }

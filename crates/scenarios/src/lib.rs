@@ -14,6 +14,7 @@ mod objects;
 mod records;
 mod resize;
 mod sealed;
+mod store;
 pub mod structures;
 
 pub use self::structures::Pairs;
@@ -25,6 +26,7 @@ pub use objects::ObjectTable;
 pub use records::{Op as LogOp, Records};
 pub use resize::Resize;
 pub use sealed::Sealed;
+pub use store::{Op as StoreOp, Stored};
 
 use ::heap::Policy;
 use crash::{Config, MutationReport, Report};
@@ -85,6 +87,11 @@ pub const ALL: &[Named] = named! {
     "log-2", Records::new("log-2", 2, 1), "the same with two threads";
     "log-freq", Records::new("log-freq", 1, 3), "the same, three records to a force: those that were not forced go from the end";
     "log-freq-2", Records::new("log-freq-2", 2, 2), "the same with two threads";
+    "kv", Stored::new("kv", 1), "acknowledged transactions on keys are there, others whole or not at all; what was deleted stays deleted; snapshots do not change";
+    "kv-2", Stored::new("kv-2", 2), "the same with two threads";
+    "kv-grouped", Stored::new("kv-grouped", 3).grouped(), "the same with three threads, in groups";
+    "kv-bounded", Stored::new("kv-bounded", 1).bounded(3), "the same, three commits at risk: what survives is a prefix";
+    "kv-bounded-2", Stored::new("kv-bounded-2", 2).bounded(3), "the same with two threads";
     "heap-inplace", Cells::new("heap-inplace", Policy::InPlace, 1), "acknowledged transactions are there, others whole or not at all, no block is lost or shared";
     "heap-inplace-2", Cells::new("heap-inplace-2", Policy::InPlace, 2), "the same with two threads";
     "heap-undo", Cells::new("heap-undo", Policy::Undo, 1), "the same, rolled back from old bytes in a log";

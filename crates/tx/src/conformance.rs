@@ -28,12 +28,15 @@ mod forged;
 pub mod history;
 mod intend;
 mod isolation;
+pub mod keys;
 mod many;
 mod nesting;
 mod own;
 mod random;
 mod retry;
 mod root;
+#[doc(hidden)]
+pub mod sabotage;
 mod schedules;
 mod shuttle;
 mod size;
@@ -113,34 +116,38 @@ pub struct Check<S> {
     pub group: &'static str,
     /// Its name in the group.
     pub name: &'static str,
-    rolls_back: bool,
     run: Run<S>,
 }
 
 type Run<S> = Box<dyn Fn(&Arc<S>)>;
 
-impl<S: Subject> Check<S> {
-    fn new(group: &'static str, name: &'static str, run: Box<dyn Fn(&S)>) -> Self {
-        Self { group, name, rolls_back: false, run: Box::new(move |subject| run(subject)) }
+impl<S> Check<S> {
+    fn shared(group: &'static str, name: &'static str, run: Run<S>) -> Self {
+        Self { group, name, run }
     }
 
-    fn shared(group: &'static str, name: &'static str, run: Run<S>) -> Self {
-        Self { group, name, rolls_back: true, run }
+    /// Runs it on fresh engines, or stores.
+    ///
+    /// # Panics
+    /// If they are wrong.
+    pub fn run(&self, subject: &Arc<S>) {
+        (self.run)(subject);
+    }
+}
+
+impl<S: Subject> Check<S> {
+    fn new(group: &'static str, name: &'static str, run: Box<dyn Fn(&S)>) -> Self {
+        Self::shared(group, name, Box::new(move |subject| run(subject)))
     }
 
     /// Only for engines that can.
     fn rolls_back(self) -> Self {
-        Self { rolls_back: true, ..self }
-    }
-
-    /// Runs it on fresh engines.
-    ///
-    /// # Panics
-    /// If the engine is wrong.
-    pub fn run(&self, subject: &Arc<S>) {
-        if subject.atomic() || !self.rolls_back {
-            (self.run)(subject);
-        }
+        let run = move |subject: &Arc<S>| {
+            if subject.atomic() {
+                (self.run)(subject);
+            }
+        };
+        Self { run: Box::new(run), ..self }
     }
 }
 
@@ -189,15 +196,19 @@ groups!(
 /// If the engine fails one, or there is no such group.
 pub fn run_group<S: Subject>(subject: S, group: &str) {
     assert!(GROUPS.contains(&group), "no group {group}");
+    run_checks(checks(), subject, group, "engine");
+}
+
+fn run_checks<S>(checks: Vec<Check<S>>, subject: S, group: &str, what: &str) {
     let subject = Arc::new(subject);
     let mut failed = Vec::new();
-    for check in checks().iter().filter(|check| check.group == group) {
+    for check in checks.iter().filter(|check| check.group == group) {
         println!("{group}: {}", check.name); // shown if it fails, before its message
         if catch_unwind(AssertUnwindSafe(|| check.run(&subject))).is_err() {
             failed.push(check.name);
         }
     }
-    assert!(failed.is_empty(), "{group}: the engine fails {failed:?}");
+    assert!(failed.is_empty(), "{group}: the {what} fails {failed:?}");
 }
 
 /// One test per group for a [`Subject`], in a module of that name.

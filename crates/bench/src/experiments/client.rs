@@ -10,7 +10,7 @@ use crate::{Error, Result};
 
 /// Does the operations it is given.
 pub(super) struct Client<'e, S, N> {
-    store: &'e S,
+    store: S,
     names: &'e N,
     values: &'e Values,
     /// What is to be done; stays.
@@ -24,7 +24,7 @@ pub(super) struct Client<'e, S, N> {
 }
 
 impl<'e, S: Store, N: Names> Client<'e, S, N> {
-    pub(super) fn new(store: &'e S, names: &'e N, values: &'e Values, sure: bool, seed: u64) -> Self {
+    pub(super) fn new(store: S, names: &'e N, values: &'e Values, sure: bool, seed: u64) -> Self {
         let out = vec![0; values.longest()];
         Self { store, names, values, ops: Vec::new(), sampler: Sampler::new(seed), aborts: 0, sure, out, number: seed }
     }
@@ -86,12 +86,17 @@ pub(super) fn loaded<'e>(
 ) -> Result<Vec<AnyStore<'e>>> {
     let load = |made: &'e Made| {
         let any = made.store(structure, ycsb.keys(), names.bytes())?;
-        on_store!(&any, store => {
+        on_store!(&any, store => own(store, 1).into_iter().try_for_each(|store| {
             let mut client = Client::new(store, names, values, true, 0);
             let mut buffer = names.buffer();
             ycsb.load().try_for_each(|op| client.one(op, &mut buffer).map(|_| ()))
-        })?;
+        }))?;
         Ok(any)
     };
     arena.made().map(load).collect()
+}
+
+/// One for each thread.
+pub(super) fn own<S: Clone>(store: &S, threads: usize) -> Vec<S> {
+    vec![store.clone(); threads]
 }

@@ -175,7 +175,7 @@ impl Dependent {
         Ok(rows)
     }
 
-    fn side<'c, 'env, S: Store, N: Names>(
+    fn side<'c, 'env, S: Store + Clone, N: Names>(
         &self,
         row: Row,
         crew: &'c Crew<'env>,
@@ -186,7 +186,7 @@ impl Dependent {
     ) -> Side<'c> {
         let (keys, bytes, threads) = (self.keys, self.value_bytes, crew.size());
         let thread = |thread| Thread {
-            client: Client::new(store, names, values, true, thread as u64),
+            client: Client::new(store.clone(), names, values, true, thread as u64),
             random: Random::new(thread as u64),
             inserts: case.writers.share(thread, threads),
             timed: case.timed,
@@ -211,7 +211,7 @@ impl Dependent {
             let aborts = workers.iter_mut().map(|worker| std::mem::take(&mut worker.client.aborts)).sum();
             let alone = workers.iter_mut().map(|worker| std::mem::take(&mut worker.time)).sum();
             let time = if case.timed == Timed::All { time } else { alone };
-            Ok(Batch { time, ops: Some(ops), aborts, samples, counts: None })
+            Ok(Batch { time, ops: Some(ops), aborts, samples, ..Batch::default() })
         })
     }
 }

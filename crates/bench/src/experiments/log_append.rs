@@ -243,7 +243,7 @@ fn appending<'c, 'env>(
             },
         )?;
         let samples = workers.iter_mut().flat_map(|worker| worker.sampler.take()).collect();
-        Ok(Batch { time, ops: Some(share * workers.len() as u64), aborts: 0, samples, counts })
+        Ok(Batch { time, ops: Some(share * workers.len() as u64), samples, counts, ..Batch::default() })
     }))
 }
 

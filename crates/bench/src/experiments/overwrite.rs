@@ -154,7 +154,7 @@ fn overwriting<'c, 'env, O: Objects + 'env>(
         let time = crew.run(&mut workers)?;
         let samples = workers.iter_mut().flat_map(|worker| worker.sampler.take()).collect();
         let aborts = workers.iter_mut().map(|worker| std::mem::take(&mut worker.aborts)).sum();
-        Ok(Batch { time, ops: Some(share * workers.len() as u64), aborts, samples, counts: None })
+        Ok(Batch { time, ops: Some(share * workers.len() as u64), aborts, samples, ..Batch::default() })
     })
 }
 

@@ -3,7 +3,7 @@
 use crate::contest::{Contest, share};
 use crate::crew::Crew;
 use crate::engines::{Contestant, Structure, on_store};
-use crate::experiments::client::{Client, loaded, room};
+use crate::experiments::client::{Client, loaded, own, room};
 use crate::target::Store;
 use crate::workload::{Distribution, Hashed, Names, Op, Stream, Trace, Values, Workload, Ycsb};
 use crate::{Batch, Error, Result, Row, Side, Watch};
@@ -106,7 +106,9 @@ impl YcsbRun {
             let row = self.row(structure, *threads, *workload);
             rows.extend(contest.compare(&arena, &row, watch, |at, _, crew, row| {
                 let streams = (contest.seed..).take(*threads).map(|seed| self.ycsb(*workload).stream(seed)).collect();
-                let work = on_store!(&stores[at], store => generated(crew, store, &names, &values, streams));
+                let work = on_store!(&stores[at], store => {
+                    generated(crew, own(store, *threads), &names, &values, streams)
+                });
                 Ok(Side::new(row, work))
             })?);
         }
@@ -156,7 +158,9 @@ impl YcsbRun {
         let stores = arena.made().map(|made| made.store(structure, trace.keys(), trace.longest_key()));
         let stores = stores.collect::<Result<Vec<_>>>()?;
         contest.compare(&arena, &row, watch, |at, _, crew, row| {
-            let work = on_store!(&stores[at], store => traced(crew, store, trace, &values, shares.clone()));
+            let work = on_store!(&stores[at], store => {
+                traced(crew, own(store, threads), trace, &values, shares.clone())
+            });
             Ok(Side::new(row, work))
         })
     }
@@ -170,17 +174,18 @@ fn inserts_max(contest: &Contest) -> u64 {
     contest.plan.batch_time.as_nanos() as u64 / 100 * rounds / 20 + 1000
 }
 
-type Work<'c> = Box<dyn FnMut(u64) -> Result<Batch> + 'c>;
+pub(super) type Work<'c> = Box<dyn FnMut(u64) -> Result<Batch> + 'c>;
 
-/// Operations are made up before the clock runs.
-fn generated<'c, 'env, S: Store, N: Names>(
+/// A store and a stream for each thread. Operations are made up before the clock runs.
+pub(super) fn generated<'c, 'env, S: Store + 'env, N: Names>(
     crew: &'c Crew<'env>,
-    store: &'env S,
+    stores: Vec<S>,
     names: &'env N,
     values: &'env Values,
     mut streams: Vec<Stream>,
 ) -> Work<'c> {
-    let mut clients: Vec<_> = (0..streams.len() as u64).map(|t| Client::new(store, names, values, true, t)).collect();
+    let client = |(store, t)| Client::new(store, names, values, true, t);
+    let mut clients: Vec<_> = stores.into_iter().zip(0..).map(client).collect();
     let mut known = streams.first().map_or(0, Stream::next_insert);
     Box::new(move |batch| {
         let share = share(batch, clients.len());
@@ -197,14 +202,15 @@ fn generated<'c, 'env, S: Store, N: Names>(
 }
 
 /// Each thread goes round its part of the trace.
-fn traced<'c, 'env, S: Store>(
+fn traced<'c, 'env, S: Store + 'env>(
     crew: &'c Crew<'env>,
-    store: &'env S,
+    stores: Vec<S>,
     trace: &'env Trace,
     values: &'env Values,
     shares: Vec<Vec<Op>>,
 ) -> Work<'c> {
-    let mut clients: Vec<_> = (0..shares.len() as u64).map(|t| Client::new(store, trace, values, false, t)).collect();
+    let client = |(store, t)| Client::new(store, trace, values, false, t);
+    let mut clients: Vec<_> = stores.into_iter().zip(0..).map(client).collect();
     let mut at = vec![0; shares.len()];
     Box::new(move |batch| {
         let share = share(batch, clients.len()) as usize;
@@ -218,7 +224,7 @@ fn traced<'c, 'env, S: Store>(
 }
 
 /// Lets all clients do what they have.
-pub(super) fn run_clients<'env, S: Store, N: Names>(
+pub(super) fn run_clients<'env, S: Store + 'env, N: Names>(
     crew: &Crew<'env>,
     clients: &mut Vec<Client<'env, S, N>>,
 ) -> Result<Batch> {
@@ -226,7 +232,7 @@ pub(super) fn run_clients<'env, S: Store, N: Names>(
     let ops = Some(clients.iter().map(|client| client.ops.len() as u64).sum());
     let samples = clients.iter_mut().flat_map(|client| client.sampler.take()).collect();
     let aborts = clients.iter_mut().map(|client| std::mem::take(&mut client.aborts)).sum();
-    Ok(Batch { time, ops, aborts, samples, counts: None })
+    Ok(Batch { time, ops, aborts, samples, ..Batch::default() })
 }
 
 #[cfg(test)]
@@ -270,22 +276,23 @@ mod tests {
     }
 
     /// A store that forgets.
+    #[derive(Clone)]
     struct Empty;
 
     impl Store for Empty {
-        fn get(&self, _: &[u8], _: &mut [u8]) -> Result<crate::target::Found> {
+        fn get(&mut self, _: &[u8], _: &mut [u8]) -> Result<crate::target::Found> {
             Ok(Default::default())
         }
-        fn put(&self, _: &[u8], _: &[u8]) -> Result<crate::target::Found> {
+        fn put(&mut self, _: &[u8], _: &[u8]) -> Result<crate::target::Found> {
             Ok(crate::target::Found { pairs: 1, aborts: 0 })
         }
-        fn read_modify_write(&self, key: &[u8], out: &mut [u8], _: &[u8]) -> Result<crate::target::Found> {
+        fn read_modify_write(&mut self, key: &[u8], out: &mut [u8], _: &[u8]) -> Result<crate::target::Found> {
             self.get(key, out)
         }
-        fn delete(&self, key: &[u8]) -> Result<crate::target::Found> {
+        fn delete(&mut self, key: &[u8]) -> Result<crate::target::Found> {
             self.get(key, &mut [])
         }
-        fn scan(&self, key: &[u8], _: usize, out: &mut [u8]) -> Result<crate::target::Found> {
+        fn scan(&mut self, key: &[u8], _: usize, out: &mut [u8]) -> Result<crate::target::Found> {
             self.get(key, out)
         }
     }
@@ -294,11 +301,11 @@ mod tests {
     #[test]
     fn a_store_that_loses_keys_is_found_out() {
         let (names, values) = (Hashed::new(24).unwrap(), Values::new(10, 1));
-        let (names, values, store) = (&names, &values, &Empty);
+        let (names, values) = (&names, &values);
         for workload in Workload::ALL {
             let ycsb = Ycsb::new(workload, 10);
             with_crew(1, |crew| {
-                let mut work = generated(crew, store, names, values, vec![ycsb.stream(1)]);
+                let mut work = generated(crew, vec![Empty], names, values, vec![ycsb.stream(1)]);
                 let error = work(100).unwrap_err().to_string();
                 assert!(error.contains("found nothing"), "{error}");
             });

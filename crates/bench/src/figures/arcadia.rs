@@ -91,7 +91,7 @@ const OURS: Appender = Appender::Log(Policy::Sync);
 fn misses(_: &Setting, _: &dyn Watch) -> Result<Shown> {
     let text = "not shown: no hardware counters are read here, and virtual machines rarely have any. What is counted instead: one shared \
                 word is written for each record under group commit, none for the policy alone under frequency; 8a has what that costs.";
-    Ok(Shown { text: text.into(), rows: Vec::new() })
+    Ok(Shown::new(text.into(), Vec::new()))
 }
 
 #[cfg(test)]

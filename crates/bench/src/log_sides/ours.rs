@@ -86,7 +86,7 @@ impl Ours {
         Ok(lsn)
     }
 
-    /// Forces a record of [`unforced`](Self::unforced) as the policy has it.
+    /// Forces a record of `unforced` as the policy has it.
     ///
     /// # Errors
     /// Those of the log.

@@ -20,13 +20,17 @@ pub enum Workload {
     E,
     /// Half reads, half read-modify-writes.
     F,
+    /// Updates; not one of YCSB's.
+    Put,
 }
 
 impl Workload {
-    /// All of them.
+    /// All of YCSB's.
     pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
+    /// All there are.
+    pub const WITH_PUT: [Self; 7] = [Self::Put, Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
 
-    /// Its letter.
+    /// Its letter, or its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -36,6 +40,7 @@ impl Workload {
             Self::D => "D",
             Self::E => "E",
             Self::F => "F",
+            Self::Put => "put",
         }
     }
 
@@ -57,6 +62,7 @@ impl Workload {
             Self::A | Self::F => 50,
             Self::B | Self::D | Self::E => 95,
             Self::C => 100,
+            Self::Put => 0,
         }
     }
 }
@@ -71,8 +77,8 @@ impl FromStr for Workload {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|workload| workload.name().eq_ignore_ascii_case(name));
-        found.ok_or_else(|| format!("{name:?} is no workload: A, B, C, D, E or F"))
+        let found = Self::WITH_PUT.into_iter().find(|workload| workload.name().eq_ignore_ascii_case(name));
+        found.ok_or_else(|| format!("{name:?} is no workload: A, B, C, D, E, F or put"))
     }
 }
 
@@ -130,10 +136,15 @@ pub struct Ycsb {
 const SCAN_MAX: u64 = 100;
 
 impl Ycsb {
-    /// On keys 0 to `keys`, at least one, with values of 1 KiB, in the workload's own distribution: latest for D, else zipfian.
+    /// On keys 0 to `keys`, at least one, with values of 1 KiB, in the workload's own distribution: latest for D, uniform
+    /// for put, else zipfian.
     #[must_use]
     pub fn new(workload: Workload, keys: u64) -> Self {
-        let distribution = if workload == Workload::D { Distribution::Latest } else { Distribution::Zipfian };
+        let distribution = match workload {
+            Workload::D => Distribution::Latest,
+            Workload::Put => Distribution::Uniform,
+            _ => Distribution::Zipfian,
+        };
         Self { workload, keys: keys.max(1), value_bytes: 1024, distribution }
     }
 
@@ -257,6 +268,7 @@ mod tests {
             (Workload::D, 0.95, "Insert"),
             (Workload::E, 0.0, "Insert"),
             (Workload::F, 0.5, "ReadModifyWrite"),
+            (Workload::Put, 0.0, "Update"),
         ] {
             let ops: Vec<Op> = Ycsb::new(workload, 100).stream(1).take(20_000).collect();
             let share = |name: &str| {

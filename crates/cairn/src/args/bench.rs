@@ -1,5 +1,6 @@
 //! What can be measured.
 
+mod kv;
 mod log;
 
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use bench::experiments::Set;
 use bench::workload::{Distribution, Workload};
 use clap::{Args as ClapArgs, Subcommand};
 
+pub use self::kv::{CompareStores, KvOpen, KvSpace, KvStores, Midas};
 pub use self::log::{Figures, LogAppend};
 use super::Media;
 use crate::size;
@@ -22,6 +24,10 @@ pub enum Bench {
     Dependent(Dependent),
     WorstCase(WorstCase),
     LogAppend(LogAppend),
+    Kv(KvStores),
+    Midas(Midas),
+    KvOpen(KvOpen),
+    KvSpace(KvSpace),
     Figures(Figures),
 }
 
@@ -71,6 +77,18 @@ pub struct Compare {
     /// Pools and the peers' files go into a temporary folder in there [default: /dev/shm, if there is one]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub rounds: Rounds,
+    /// The same seed asks for the same
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// What becomes of the rows, and how many there are.
+#[derive(Debug, ClapArgs)]
+pub struct Output {
     /// Write one JSON object per row to this file, - for standard output instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -80,15 +98,17 @@ pub struct Compare {
     /// Fewer and shorter rounds, fewer and smaller cases: an impression in seconds
     #[arg(long)]
     pub quick: bool,
+}
+
+/// How long is measured.
+#[derive(Debug, ClapArgs)]
+pub struct Rounds {
     /// Rounds, five at least [default: 15, or 5 if quick]
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
     /// Length of each side's share of a round [default: 10, or 1 if quick]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub round_ms: Option<u64>,
-    /// The same seed asks for the same
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    pub seed: u64,
 }
 
 fn engine(name: &str) -> Result<Contestant, String> {

@@ -1,7 +1,9 @@
 //! `cairn bench`.
 
+mod kv;
 mod log;
 
+use std::fmt::Display;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use bench::{Contest, Plan, Row, Watch};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Outcome, open_output};
-use crate::args::{self, Bench, Compare};
+use crate::args::{self, Bench, Compare, Output, Rounds};
 use crate::failure::Failure;
 
 pub fn run(experiment: &Bench) -> Outcome {
@@ -26,6 +28,10 @@ pub fn run(experiment: &Bench) -> Outcome {
         Bench::Dependent(args) => dependent(args),
         Bench::WorstCase(args) => worst_case(args),
         Bench::LogAppend(args) => log::append(args),
+        Bench::Kv(args) => kv::run(args),
+        Bench::Midas(args) => kv::midas(args),
+        Bench::KvOpen(args) => kv::open(args),
+        Bench::KvSpace(args) => kv::space(args),
         Bench::Figures(args) => log::figures(args),
     }
 }
@@ -52,7 +58,7 @@ fn limits(args: &args::Limits) -> Outcome {
 }
 
 fn overwrite(args: &args::Overwrite) -> Outcome {
-    let quick = args.compare.quick;
+    let quick = args.compare.output.quick;
     let mut what = Overwrite::default();
     if quick {
         (what.bytes, what.sets) = (vec![64, 1024], vec![Set::Hot]);
@@ -65,7 +71,7 @@ fn overwrite(args: &args::Overwrite) -> Outcome {
 
 fn alloc(args: &args::Alloc) -> Outcome {
     let mut what = Alloc::default();
-    if args.compare.quick {
+    if args.compare.output.quick {
         what.bytes = vec![128];
     }
     choose(&mut what.bytes, &args.bytes);
@@ -79,7 +85,7 @@ fn ycsb(args: &args::Ycsb) -> Outcome {
         distribution: args.distribution,
         ..YcsbRun::default()
     };
-    if args.compare.quick {
+    if args.compare.output.quick {
         what.keys = QUICK_KEYS;
     }
     what.keys = args.keys.unwrap_or(what.keys);
@@ -94,7 +100,7 @@ fn ycsb(args: &args::Ycsb) -> Outcome {
 
 fn dependent(args: &args::Dependent) -> Outcome {
     let mut what = Dependent::default();
-    if args.compare.quick {
+    if args.compare.output.quick {
         what.keys = QUICK_KEYS;
     }
     what.keys = args.keys.unwrap_or(what.keys);
@@ -104,7 +110,7 @@ fn dependent(args: &args::Dependent) -> Outcome {
 
 fn worst_case(args: &args::WorstCase) -> Outcome {
     let mut what = WorstCase::default();
-    if args.compare.quick {
+    if args.compare.output.quick {
         what.bytes = vec![64, 1024];
     }
     choose(&mut what.bytes, &args.bytes);
@@ -122,33 +128,44 @@ fn choose<T: Clone>(default: &mut Vec<T>, asked: &[T]) {
 
 /// What all comparisons have in common: who, where, and what becomes of the rows.
 fn compare(args: &Compare, measure: impl FnOnce(&Contest, &dyn Watch) -> bench::Result<Vec<Row>>) -> Outcome {
-    let mut contest = Contest::here(if args.quick { Plan::quick() } else { Plan::full() });
+    let mut contest = Contest::here(plan(&args.output, &args.rounds));
     contest.who = args.engine.iter().chain(&args.peer).copied().collect();
     contest.threads.clone_from(&args.threads);
     (contest.baseline, contest.seed) = (args.baseline, args.seed);
     if let Some(dir) = &args.dir {
         contest.dir.clone_from(dir);
     }
-    contest.plan.rounds = args.rounds.unwrap_or(contest.plan.rounds);
-    contest.plan.batch_time = args.round_ms.map_or(contest.plan.batch_time, Duration::from_millis);
-    if let Some(stranger) = args.baseline.filter(|who| !contest.who.contains(who)) {
-        return Err(Failure::new(
-            format!("--baseline {stranger}: it does not take part"),
-            "name it with --engine or --peer too",
-        ));
-    }
+    must_take_part(args.baseline, &contest.who, "--engine")?;
     restart_with(contest.who.iter().map(|who| environment(*who, &contest.dir)))?;
-
-    measured(args.json.as_deref(), args.plot.as_deref(), |watch| measure(&contest, watch))
+    measured(&args.output, |watch| measure(&contest, watch))
 }
 
-/// Measures, and puts the rows where they are asked for.
-fn measured(
-    json: Option<&Path>,
-    plot: Option<&Path>,
+fn plan(output: &Output, asked: &Rounds) -> Plan {
+    let mut plan = if output.quick { Plan::quick() } else { Plan::full() };
+    plan.rounds = asked.rounds.unwrap_or(plan.rounds);
+    plan.batch_time = asked.round_ms.map_or(plan.batch_time, Duration::from_millis);
+    plan
+}
+
+/// `ours` is the option that names those who are no peers.
+fn must_take_part<T: PartialEq + Display>(baseline: Option<T>, who: &[T], ours: &str) -> Result<(), Failure> {
+    match baseline {
+        Some(stranger) if !who.contains(&stranger) => Err(Failure::new(
+            format!("--baseline {stranger}: it does not take part"),
+            format!("name it with {ours} or --peer too"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Measures, and puts the rows where they are asked for; people get what `show` makes of them.
+fn measured_as(
+    show: impl FnOnce(&[Row]),
+    output: &Output,
     measure: impl FnOnce(&dyn Watch) -> bench::Result<Vec<Row>>,
 ) -> Outcome {
     // A file that cannot be written is told before the measurement, not after.
+    let json = output.json.as_deref();
     let mut out = open_output(json)?;
     let bar = Bar::new();
     let rows = measure(&bar)?;
@@ -158,9 +175,9 @@ fn measured(
     }
     let quiet = json == Some("-".as_ref());
     if !quiet {
-        print(&rows);
+        show(&rows);
     }
-    if let Some(dir) = plot {
+    if let Some(dir) = &output.plot {
         for path in bench::plot::plot(&rows, dir)? {
             if !quiet {
                 println!("{}", path.display());
@@ -168,6 +185,10 @@ fn measured(
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn measured(output: &Output, measure: impl FnOnce(&dyn Watch) -> bench::Result<Vec<Row>>) -> Outcome {
+    measured_as(print, output, measure)
 }
 
 fn print(rows: &[Row]) {

@@ -69,6 +69,7 @@ impl InfoJson {
 pub fn kind_name(kind: RegionKind) -> String {
     match kind {
         ::log::REGION_KIND => "log".into(),
+        kv::REGION_KIND => "kv".into(),
         RegionKind::Other(code) => format!("other-{code}"),
         known => format!("{known:?}").to_lowercase(),
     }

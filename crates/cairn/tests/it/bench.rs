@@ -205,3 +205,38 @@ fn figures_of_a_paper() {
     assert!(rows.iter().all(|row| row["experiment"] == "figures" && row["params"]["paper"] == "arcadia"));
     assert!(["8a", "8c", "8d"].iter().all(|figure| rows.iter().any(|row| row["params"]["figure"] == *figure)));
 }
+
+/// At each level they have; who has none is missing.
+#[test]
+fn stores_are_compared() {
+    let dir = temp_in_memory();
+    let rows = |line: &str| rows_of(dir.path(), &format!("bench {line} --quick --dir . --threads 1 --engine kv,btree"));
+    let kv = rows("kv --workload put,c --keys 300 --value-bytes 64");
+    let who: Vec<_> =
+        kv.iter().map(|row| (row["params"]["workload"].as_str().unwrap(), row["engine"].as_str().unwrap())).collect();
+    assert_eq!(who, [("put", "kv"), ("put", "btree"), ("C", "kv"), ("C", "btree")]);
+    assert!(kv.iter().all(|row| row["ops"].as_u64() > Some(0) && row["barriers_per_op"].is_number()), "{kv:?}");
+
+    let midas = rows("midas --scenario s1");
+    let who: Vec<_> = midas.iter().map(|row| (&row["engine"], &row["params"]["isolation"])).collect();
+    let both = ["serializable", "snapshot"].map(|level| (Value::from("kv"), Value::from(level)));
+    assert_eq!(who, [(&both[0].0, &both[0].1), (&both[1].0, &both[1].1), (&"btree".into(), &both[0].1)]);
+    assert!(midas.iter().all(|row| row["abort_rate"].as_f64() == Some(0.0)), "{midas:?}");
+
+    let open = rows("kv-open --keys 300");
+    assert!(open.len() == 2 && open.iter().all(|row| row["ops"] == 5), "{open:?}");
+    let space = rows("kv-space --keys 50 --overwrites 200 --looks 2");
+    assert!(space.len() == 4 && space.iter().all(|row| row["file_bytes"].as_u64() > Some(0)), "{space:?}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the stores are gone");
+}
+
+#[test]
+fn a_scenario_of_the_thesis() {
+    let dir = temp_in_memory();
+    let run = cairn(dir.path(), "bench figures --paper midas --figure 6.6 --quick --dir . --plot plots");
+    assert_eq!(run.code, 0, "{run:?}");
+    for what in ["midas 6.6: S1, aborted attempts", "kv serializable", "kv snapshot", "plots/midas-6.6.svg"] {
+        assert!(run.out.contains(what), "{what}: {run:?}");
+    }
+    assert!(fs::read_to_string(dir.path().join("plots/midas-6.6.svg")).unwrap().contains("kv snapshot"));
+}

@@ -15,7 +15,7 @@ fn names() -> Vec<String> {
 #[test]
 fn all_scenarios_are_sound() {
     let dir = temp();
-    let run = cairn(dir.path(), "crash --budget 20k --seed 3 --json reports.json");
+    let run = cairn(dir.path(), "crash --budget 10k --seed 3 --json reports.json");
     assert_eq!(run.code, 0, "{run:?}");
     let text = fs::read_to_string(dir.path().join("reports.json")).unwrap();
     let reports: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

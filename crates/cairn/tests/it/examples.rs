@@ -44,6 +44,18 @@ fn bank() {
 }
 
 #[test]
+fn kv_bank() {
+    let dir = temp();
+    let file = dir.path().join("bank");
+    says(&example("kv_bank", &file), &["transfers by 4 threads\n", "Ada has ", "Grace has ", "\n400 in all\n"]);
+    let again = example("kv_bank", &file);
+    says(&again, &["transfers by 4 threads\n", "\n400 in all\n"]);
+    let journals = again.lines().filter_map(|line| line.split_once("; ")?.1.strip_suffix(" in the journal"));
+    let journals: Vec<_> = journals.map(|line| line.split_once(" transfers, ").unwrap()).collect();
+    assert!(journals.len() == 4 && journals.iter().all(|(done, written)| done == written && *done != "0"), "{again}");
+}
+
+#[test]
 fn job_queue() {
     let dir = temp();
     let file = dir.path().join("queue");

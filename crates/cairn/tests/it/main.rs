@@ -8,6 +8,7 @@ mod crash;
 mod create;
 mod demo;
 mod examples;
+mod kv;
 mod log;
 mod usage;
 

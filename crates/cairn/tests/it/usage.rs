@@ -6,11 +6,14 @@ use super::{cairn, temp};
 fn help_explains_itself() {
     let dir = temp();
     let experiments =
-        ["limits", "tx-overwrite", "tx-alloc", "ycsb", "dependent", "worst-case"].map(|name| format!("bench {name}"));
+        ["limits", "tx-overwrite", "tx-alloc", "ycsb", "dependent", "worst-case", "kv", "midas", "kv-open", "kv-space"]
+            .map(|name| format!("bench {name}"));
     let logs = ["create", "append", "cat", "tail", "check", "stats"].map(|name| format!("log {name}"));
+    let stores = ["create", "get", "put", "delete", "scan", "load", "dump", "stats", "backup", "restore", "shell"]
+        .map(|name| format!("kv {name}"));
     for command in ["", "create", "info", "check", "scrub", "crash", "demo"]
         .into_iter()
-        .chain(experiments.iter().chain(&logs).map(String::as_str))
+        .chain(experiments.iter().chain(&logs).chain(&stores).map(String::as_str))
     {
         let run = cairn(dir.path(), &format!("{command} --help"));
         assert_eq!(run.code, 0, "{run:?}");
@@ -63,6 +66,23 @@ fn wrong_usage_is_exit_code_2() {
         "log tail nothing",
         "log check nothing",
         "log stats nothing",
+        "kv",
+        "kv create",
+        "kv create s --segment 5000",
+        "kv get s",
+        "kv get nothing key",
+        "kv get s 0 --format hex",
+        "kv put s key value --expires-in 0",
+        "kv put nothing key value",
+        "kv delete s",
+        "kv delete s key --prefix k",
+        "kv scan s --prefix a --from b",
+        "kv scan s --count --keys-only",
+        "kv scan s --format xml",
+        "kv load nothing",
+        "kv backup s",
+        "kv restore s",
+        "kv shell nothing",
     ] {
         let run = cairn(dir.path(), line);
         assert_eq!(run.code, 2, "{line}: {run:?}");

@@ -154,3 +154,40 @@ fn writers_are_alone() {
         });
     }
 }
+
+/// Money moves between accounts in both directions at once: none is lost, and nobody waits in a circle.
+#[test]
+fn several_steps_are_one() {
+    let dir = temp();
+    let path = dir.path().join("pool");
+    {
+        let pool = Pmemobj::create(&path, 32 << 20).unwrap();
+        let map = pool.hash(64).unwrap();
+        let pair = |a: &'static [u8], b: &'static [u8], value: &'static [u8]| [(a, Some(value)), (b, Some(value))];
+        map.transact(pair(b"a", b"b", b"start").into_iter(), &mut []).unwrap();
+        std::thread::scope(|scope| {
+            for steps in [pair(b"a", b"b", b"first"), pair(b"b", b"a", b"other")] {
+                let map = map.clone();
+                scope.spawn(move || {
+                    for _ in 0..500 {
+                        map.transact(steps.into_iter(), &mut []).unwrap();
+                    }
+                });
+            }
+            for _ in 0..500 {
+                let mut values = [[0; 5]; 2];
+                let steps = |key: &'static [u8]| [(key, None)].into_iter();
+                assert_eq!(map.transact(steps(b"a").chain(steps(b"b")), &mut values[0]).unwrap(), 2);
+                map.get(b"a", &mut values[1]).unwrap();
+                assert!(values.iter().all(|value| [b"start", b"first", b"other"].contains(&value)), "{values:?}");
+            }
+        });
+        let mut both = [[0; 5]; 2];
+        map.get(b"a", &mut both[0]).unwrap();
+        map.get(b"b", &mut both[1]).unwrap();
+        assert_eq!(both[0], both[1]);
+        assert!(pool.opened_tree().is_err());
+    }
+    let pool = Pmemobj::open(&path).unwrap();
+    assert!(pool.opened_hash().unwrap().get(b"a", &mut [0; 5]).unwrap().is_some());
+}

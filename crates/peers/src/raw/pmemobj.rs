@@ -29,6 +29,15 @@ struct Kind {
     ordered: bool,
 }
 
+/// `struct step` of peer.h.
+#[repr(C)]
+struct RawStep {
+    key: *const c_void,
+    key_len: usize,
+    value: *const c_void,
+    len: usize,
+}
+
 unsafe extern "C" {
     fn po_create(path: *const c_char, bytes: usize, out: *mut *mut Po) -> c_int;
     fn po_open(path: *const c_char, out: *mut *mut Po) -> c_int;
@@ -41,6 +50,16 @@ unsafe extern "C" {
     fn po_push(po: *mut Po, list: usize, data: *const c_void, bytes: usize) -> c_int;
     fn po_pop(po: *mut Po, list: usize) -> c_int;
     fn po_hash_create(po: *mut Po, buckets: u64) -> c_int;
+    fn po_hash_there(po: *const Po) -> c_int;
+    fn po_tree_there(po: *const Po) -> c_int;
+    fn po_hash_transact(
+        po: *mut Po,
+        steps: *const RawStep,
+        n: usize,
+        out: *mut c_void,
+        room: usize,
+        found: *mut usize,
+    ) -> c_int;
     fn po_tree_create(po: *mut Po, key_bytes: usize) -> c_int;
     fn po_tree_scan(
         po: *mut Po,
@@ -202,6 +221,18 @@ impl Map {
         Ok(Self { handle: handle.clone(), kind: po_tree })
     }
 
+    pub(crate) fn opened_hash(handle: &Arc<Handle>) -> Result<Self> {
+        // SAFETY: the handle is open.
+        check(unsafe { po_hash_there(handle.0.as_ptr()) })?;
+        Ok(Self { handle: handle.clone(), kind: po_hash })
+    }
+
+    pub(crate) fn opened_tree(handle: &Arc<Handle>) -> Result<Self> {
+        // SAFETY: the handle is open.
+        check(unsafe { po_tree_there(handle.0.as_ptr()) })?;
+        Ok(Self { handle: handle.clone(), kind: po_tree })
+    }
+
     /// True if it can [`scan`](Self::scan).
     #[must_use]
     pub fn is_ordered(&self) -> bool {
@@ -255,6 +286,34 @@ impl Map {
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
         // SAFETY: the structure is there; the length is that of the slice.
         found(unsafe { (self.kind.delete)(self.handle.0.as_ptr(), key.as_ptr().cast(), key.len()) })
+    }
+
+    /// Runs steps, keys with the values they get or `None` to read them, as one transaction: all locks are known, and taken in order
+    /// beforehand. Values that are read go to `out`, cut to its length, one over the other; returns how many there were.
+    ///
+    /// # Errors
+    /// No space; not a hash map; too many steps.
+    pub fn transact<'s>(
+        &self,
+        steps: impl Iterator<Item = (&'s [u8], Option<&'s [u8]>)>,
+        out: &mut [u8],
+    ) -> Result<usize> {
+        if self.kind.ordered {
+            return Err(refused(EINVAL));
+        }
+        let raw = |(key, value): (&[u8], Option<&[u8]>)| RawStep {
+            key: key.as_ptr().cast(),
+            key_len: key.len(),
+            value: value.map_or(ptr::null(), |value| value.as_ptr().cast()),
+            len: value.map_or(0, <[u8]>::len),
+        };
+        let steps: Vec<RawStep> = steps.map(raw).collect();
+        let (mut found, out_at) = (0, out.as_mut_ptr().cast());
+        // SAFETY: the map is there; what steps point at lives as long as `'s`; the C side copies no more to `out` than there is room for.
+        let rc = unsafe {
+            po_hash_transact(self.handle.0.as_ptr(), steps.as_ptr(), steps.len(), out_at, out.len(), &raw mut found)
+        };
+        check(rc).map(|()| found)
     }
 
     /// Copies up to `n` values from `from` on to `out`, one over the other, and returns how many there were.

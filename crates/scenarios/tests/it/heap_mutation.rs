@@ -1,16 +1,13 @@
 //! Each flush and each drain of `heap` is left out in turn, by source line; some workload must notice. What nobody misses must stand in
 //! `REDUNDANT` with a reason, and in `docs/barriers.md`.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
-
-use super::in_parallel;
-use crash::{Barrier, Config, Model};
+use super::missed;
+use crash::{Config, Model};
 use heap::Policy;
 use scenarios::heap::{CELLS, Cells, Edit, End, Op};
 
 /// Source lines whose barrier no model here misses, and why they stay.
-const REDUNDANT: &[(&str, &str, &str)] = &[
+const REDUNDANT: &[missed::Redundant] = &[
     ("recovery.rs", "set_mark(zone, Mark::Clean)", "a zone that stays dirty on media costs the next recovery time"),
     ("zones.rs", "set_mark(zone, mark)", "the same"),
     ("zones.rs", "set_mark(zone, Mark::Clean)", "the same"),
@@ -19,12 +16,7 @@ const REDUNDANT: &[(&str, &str, &str)] = &[
     ("scrub.rs", "", "the same"),
 ];
 
-fn is_redundant(barrier: &Barrier, line: &str) -> bool {
-    REDUNDANT.iter().any(|(file, text, _)| barrier.file.ends_with(file) && line.contains(text))
-}
-
-/// A workload, and how it is explored.
-type Workload = (&'static str, Cells, Config);
+type Workload = missed::Workload<Cells>;
 
 fn w(cell: usize) -> Edit {
     Edit::whole(cell)
@@ -113,44 +105,7 @@ fn workloads() -> Vec<Workload> {
     all
 }
 
-fn source_line(barrier: &Barrier) -> String {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(&barrier.file);
-    let text = std::fs::read_to_string(path).expect("source");
-    text.lines().nth(barrier.line as usize - 1).expect("line").trim().to_owned()
-}
-
-fn killer(barrier: &Barrier, (name, cells, config): &Workload) -> Option<String> {
-    let report = crash::run(cells.clone(), &config.clone().mute(barrier.clone()));
-    let found = report.violation()?;
-    Some(format!("{name} (seed {}): {}", config.seed, found.message.chars().take(100).collect::<String>()))
-}
-
 #[test]
 fn every_barrier_of_the_heap_is_missed_when_it_is_gone() {
-    let workloads = workloads();
-    let reached: Mutex<BTreeMap<Barrier, BTreeSet<usize>>> = Mutex::default();
-    in_parallel(workloads.len(), |at| {
-        let (name, cells, config) = &workloads[at];
-        let report = crash::run(cells.clone(), config);
-        assert!(report.violation().is_none(), "{name}: {report}");
-        for barrier in report.barriers.into_iter().filter(|b| b.file.contains("heap/src")) {
-            reached.lock().expect("no panic").entry(barrier).or_default().insert(at);
-        }
-    });
-    let missed_by_nobody = Mutex::new(Vec::new());
-    let barriers: Vec<_> = reached.into_inner().expect("no panic").into_iter().collect();
-    in_parallel(barriers.len(), |at| {
-        let (barrier, by) = &barriers[at];
-        let line = source_line(barrier);
-        if is_redundant(barrier, &line) {
-            return;
-        }
-        let killer = by.iter().find_map(|&at| killer(barrier, &workloads[at]));
-        println!("{barrier}: {line}: {}", killer.as_deref().unwrap_or("NOBODY"));
-        if killer.is_none() {
-            missed_by_nobody.lock().expect("no panic").push(format!("{barrier}: {line}"));
-        }
-    });
-    let missed_by_nobody = missed_by_nobody.into_inner().expect("no panic");
-    assert!(missed_by_nobody.is_empty(), "left out, and nobody noticed:\n{}", missed_by_nobody.join("\n"));
+    missed::each_barrier(&workloads(), "heap/src", REDUNDANT);
 }

@@ -1,10 +1,9 @@
 //! The log, explored; and for each step of its protocol it is shown that exploring fails without it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-use super::in_parallel;
-use crash::{Barrier, Config, FaultKind, Model};
+use super::{in_parallel, missed};
+use crash::{Config, FaultKind, Model};
 use log::{Options, Step};
 use scenarios::{LogOp as Op, Records};
 
@@ -33,8 +32,7 @@ fn faults(seed: u64) -> Config {
         .fault_kinds(vec![FaultKind::Flip, FaultKind::Poison])
 }
 
-/// A workload, and how it is explored.
-type Workload = (&'static str, Records, Config);
+type Workload = missed::Workload<Records>;
 
 /// From cheap to thorough.
 fn workloads() -> Vec<Workload> {
@@ -110,81 +108,22 @@ fn histories_and_faults() {
     assert!(*detected.lock().expect("no panic") > 0, "no fault was ever detected");
 }
 
-fn finds(without: fn(Options) -> Options) -> Option<String> {
-    workloads().into_iter().find_map(|(name, records, config)| {
-        let report = crash::run(records.adjust(without), &config);
-        let message = &report.violation()?.message;
-        let real = !message.contains("deadlock") && !message.contains("panicked");
-        real.then(|| format!("{name}, seed {}: {message}", config.seed))
-    })
-}
-
-macro_rules! steps {
-    ($($step:ident,)*) => {
-        /// Each step, with what to leave it out.
-        const STEPS: &[(Step, fn(Options) -> Options)] = &[$((Step::$step, |options| options.without(Step::$step)),)*];
-    };
-}
-
-steps! {
+missed::steps! {
     InOrder, FlushOthers, ForceBarrier, MarkLate, HeadFirst, HeadTwice, RaiseEpoch, EpochFloor, EraseTorn, SettleRead, Watermark, HonestWatermark,
     VerifySeal, GrowFirst, UncleanFirst,
 }
 
 #[test]
 fn each_step_is_missed_when_it_is_left_out() {
-    let missed = Mutex::new(Vec::new());
-    in_parallel(STEPS.len(), |at| {
-        let (step, without) = STEPS[at];
-        match finds(without) {
-            Some(message) => println!("{step:?}: {}", message.chars().take(160).collect::<String>()),
-            None => missed.lock().expect("no panic").push(step),
-        }
-    });
-    let missed = missed.into_inner().expect("no panic");
-    assert!(missed.is_empty(), "left out, and nobody noticed: {missed:?}");
+    missed::each_step(&workloads(), STEPS, Records::adjust, &["deadlock", "panicked"]);
 }
 
 /// Source lines whose barrier no model here misses, and why they stay.
-const REDUNDANT: &[(&str, &str, &str)] =
+const REDUNDANT: &[missed::Redundant] =
     &[("recovery.rs", "pool.drain()?;", "for followers in other processes, which no model here has")];
-
-fn source_line(barrier: &Barrier) -> String {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(&barrier.file);
-    let text = std::fs::read_to_string(path).expect("source");
-    text.lines().nth(barrier.line as usize - 1).expect("line").trim().to_owned()
-}
 
 /// Each flush and each drain of `log` is left out in turn, by source line; some workload must notice.
 #[test]
 fn every_barrier_of_the_log_is_missed_when_it_is_gone() {
-    let workloads = workloads();
-    let reached: Mutex<BTreeMap<Barrier, BTreeSet<usize>>> = Mutex::default();
-    in_parallel(workloads.len(), |at| {
-        let (_, records, config) = &workloads[at];
-        for barrier in crash::run(records.clone(), config).barriers.into_iter().filter(|b| b.file.contains("log/src")) {
-            reached.lock().expect("no panic").entry(barrier).or_default().insert(at);
-        }
-    });
-    let missed_by_nobody = Mutex::new(Vec::new());
-    let barriers: Vec<_> = reached.into_inner().expect("no panic").into_iter().collect();
-    assert!(barriers.len() >= 5, "{barriers:?}");
-    in_parallel(barriers.len(), |at| {
-        let (barrier, by) = &barriers[at];
-        let line = source_line(barrier);
-        if REDUNDANT.iter().any(|(file, text, _)| barrier.file.ends_with(file) && line.contains(text)) {
-            return;
-        }
-        let killer = by.iter().find_map(|&at| {
-            let (name, records, config) = &workloads[at];
-            let report = crash::run(records.clone(), &config.clone().mute(barrier.clone()));
-            Some(format!("{name} (seed {}): {}", config.seed, report.violation()?.message))
-        });
-        println!("{barrier}: {line}: {}", killer.as_deref().unwrap_or("NOBODY"));
-        if killer.is_none() {
-            missed_by_nobody.lock().expect("no panic").push(format!("{barrier}: {line}"));
-        }
-    });
-    let missed_by_nobody = missed_by_nobody.into_inner().expect("no panic");
-    assert!(missed_by_nobody.is_empty(), "left out, and nobody noticed:\n{}", missed_by_nobody.join("\n"));
+    missed::each_barrier(&workloads(), "log/src", REDUNDANT);
 }

@@ -5,7 +5,9 @@ mod heap;
 mod heap_damage;
 mod heap_mutation;
 mod heap_own;
+mod kv;
 mod log;
+mod missed;
 mod mutation;
 mod structures;
 

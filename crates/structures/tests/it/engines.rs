@@ -11,7 +11,7 @@ use tx::{Engine, Error, Isolation, Keys, Kv, KvTx, Typed};
 use crate::growth::up_and_down;
 use crate::support::small_map;
 
-fn heap(policy: Policy) -> (tempfile::TempDir, Heap) {
+pub fn heap(policy: Policy) -> (tempfile::TempDir, Heap) {
     let dir = tempfile::tempdir().unwrap();
     let options = Options::new().policy(policy).bytes(16 << 20).slots(16).coordinator(false);
     let options = options.pool(pmem::Options::new().domain(DomainChoice::Emulated));

@@ -5,6 +5,7 @@
 mod damage;
 mod engines;
 mod growth;
+mod keys;
 mod model;
 mod support;
 mod threads;

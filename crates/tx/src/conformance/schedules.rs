@@ -22,6 +22,7 @@ pub(super) fn checks<S: Subject>(group: &'static str) -> Vec<Check<S>> {
                 explore(1, subject.schedules(), move || scenario(&subject, round.fetch_add(1, Relaxed)));
             }),
         )
+        .rolls_back()
     };
     vec![
         check("counter", counter),

@@ -1,9 +1,6 @@
 //! Every check of the suite has been seen to fail: each fault below is noticed by the checks beside it, and no check is without one.
 
-use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::sync::{Arc, Once};
-
+use tx::conformance::sabotage::{Noticed, each_check_notices_something, each_fault_is_noticed};
 use tx::conformance::{Concurrency, Subject, checks, run_group};
 use tx::{Bug, Isolation};
 
@@ -38,7 +35,7 @@ impl Subject for Sabotaged {
 }
 
 /// What is noticed, and where.
-const NOTICED: &[(Fault, &[&str])] = &[
+const NOTICED: &[Noticed<Fault>] = &[
     (
         Of(Bug::DirtyWrite),
         &[
@@ -199,62 +196,14 @@ const NOTICED: &[(Fault, &[&str])] = &[
 /// Only unsafe code can change bytes behind a shared reference.
 const NEEDS_UNSAFE: &[&str] = &["visibility/what_was_handed_out_stays", "alloc/free_against_read"];
 
-thread_local! {
-    static QUIET: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Faults that show between real threads only do not show every time.
-fn notices(fault: Fault, name: &str) -> bool {
-    (0..30).any(|_| notices_now(fault, name))
-}
-
-/// True if the check panics. On a thread of its own, which says nothing about it.
-fn notices_now(fault: Fault, name: &str) -> bool {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let loud = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !QUIET.get() {
-                loud(info);
-            }
-        }));
-    });
-    std::thread::scope(|scope| {
-        let run = || {
-            QUIET.set(true);
-            let subject = Arc::new(Sabotaged(fault));
-            let checks = checks::<Sabotaged>();
-            let check = checks.iter().find(|check| format!("{}/{}", check.group, check.name) == name);
-            check.map(|check| check.run(&subject)).is_some()
-        };
-        match scope.spawn(run).join() {
-            Ok(exists) => {
-                assert!(exists, "no check {name}");
-                false
-            }
-            Err(_) => true,
-        }
-    })
-}
-
 #[test]
 fn every_fault_is_noticed() {
-    let mut missed = Vec::new();
-    for &(fault, names) in NOTICED {
-        missed.extend(names.iter().filter(|name| !notices(fault, name)).map(|name| format!("{fault:?} by {name}")));
-    }
-    assert!(missed.is_empty(), "not noticed: {missed:#?}");
+    each_fault_is_noticed(NOTICED, Sabotaged, checks);
 }
 
 #[test]
 fn every_check_notices_something() {
-    let noticing: BTreeSet<&str> = NOTICED.iter().flat_map(|(_, names)| *names).chain(NEEDS_UNSAFE).copied().collect();
-    let blind: Vec<String> = checks::<Sabotaged>()
-        .iter()
-        .map(|check| format!("{}/{}", check.group, check.name))
-        .filter(|name| !noticing.contains(name.as_str()))
-        .collect();
-    assert!(blind.is_empty(), "never seen to fail: {blind:#?}");
+    each_check_notices_something(NOTICED, NEEDS_UNSAFE, &checks::<Sabotaged>());
 }
 
 /// Scripts do not hang when a step waits for another actor.

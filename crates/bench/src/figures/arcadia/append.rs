@@ -29,14 +29,14 @@ pub(super) fn latency(setting: &Setting, watch: &dyn Watch) -> Result<Shown> {
     let what = LogAppend { bytes: sizes, threads: vec![1], ..setup(setting, "5a") };
     let rows = what.measure(watch)?;
     let table = pivot(&rows, "ns, bytes", |row| param(row, "bytes"), named, times_of_ours);
-    Ok(Shown { text: format!("{table}\nin brackets: how many times as long as log sync, in the same rounds"), rows })
+    Ok(Shown::new(format!("{table}\nin brackets: how many times as long as log sync, in the same rounds"), rows))
 }
 
 /// 5(c).
 pub(super) fn threads(setting: &Setting, watch: &dyn Watch) -> Result<Shown> {
     let what = LogAppend { bytes: vec![1024], threads: counts(setting), ..setup(setting, "5c") };
     let rows = what.measure(watch)?;
-    Ok(Shown { text: pivot(&rows, "records/s, threads", |row| row.threads.to_string(), named, rate), rows })
+    Ok(Shown::new(pivot(&rows, "records/s, threads", |row| row.threads.to_string(), named, rate), rows))
 }
 
 /// 5(d).
@@ -47,7 +47,7 @@ pub(super) fn tenants(setting: &Setting, watch: &dyn Watch) -> Result<Shown> {
     let rows = what.measure(watch)?;
     let cell = |row: &Row| row.bytes_per_s.map_or_else(String::new, |bytes| format!("{}B", scaled(bytes)));
     let table = pivot(&rows, "bytes/s, bytes", |row| param(row, "bytes"), named, cell);
-    Ok(Shown { text: format!("{table}\n{tenants} tenants"), rows })
+    Ok(Shown::new(format!("{table}\n{tenants} tenants"), rows))
 }
 
 /// 8(a).
@@ -58,7 +58,7 @@ pub(super) fn policies(setting: &Setting, watch: &dyn Watch) -> Result<Shown> {
     let rows = what.measure(watch)?;
     let rates = pivot(&rows, "records/s, threads", |row| row.threads.to_string(), named, rate);
     let windows = pivot(&rows, "window, threads", |row| row.threads.to_string(), named, |row| param(row, "window"));
-    Ok(Shown { text: format!("{rates}\n{windows}\nrecords of 64 bytes"), rows })
+    Ok(Shown::new(format!("{rates}\n{windows}\nrecords of 64 bytes"), rows))
 }
 
 /// More threads than cores take turns on them.

@@ -87,7 +87,7 @@ pub(super) fn breakdown(setting: &Setting, watch: &dyn Watch) -> Result<Shown> {
     }
     let mut rows = rounds(setting, watch, sides, count)?;
     rows.extend(missing);
-    Ok(Shown { text: text(&rows), rows })
+    Ok(Shown::new(text(&rows), rows))
 }
 
 fn our_parts(ours: &Ours, record: &[u8]) -> Result<Parts<4>> {

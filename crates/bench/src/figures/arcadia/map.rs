@@ -93,7 +93,7 @@ pub(super) fn map(setting: &Setting, watch: &dyn Watch) -> Result<Shown> {
     let text = format!(
         "{rates}\n{windows}\n{keys} keys, records of {RECORD} bytes; group commit with the window of frequency 8; Query Fresh is not here"
     );
-    Ok(Shown { text, rows })
+    Ok(Shown::new(text, rows))
 }
 
 /// The window of group commit is another for each number of threads; its column is one.

@@ -37,7 +37,7 @@ pub(super) fn recovery(setting: &Setting, watch: &dyn Watch) -> Result<Shown> {
         rows.extend(run_watched(&setting.plan, sides, Some(0), watch)?);
         rows.extend(missing);
     }
-    Ok(Shown { text: text(&rows), rows })
+    Ok(Shown::new(text(&rows), rows))
 }
 
 fn text(rows: &[Row]) -> String {

@@ -12,7 +12,7 @@ fn shown(number: &str) -> Shown {
 #[test]
 fn figures_of_appends() {
     for number in ["5a", "5c", "5d", "8a"] {
-        let Shown { text, rows } = shown(number);
+        let Shown { text, rows, .. } = shown(number);
         assert!(text.contains("log sync") && rows.len() >= 10, "{text}");
         for row in &rows {
             assert_eq!((&row.params["paper"], &row.params["figure"]), (&"arcadia".into(), &number.into()));
@@ -23,7 +23,7 @@ fn figures_of_appends() {
 
 #[test]
 fn parts_of_an_append() {
-    let Shown { text, rows } = shown("5b");
+    let Shown { text, rows, .. } = shown("5b");
     let parts = |who: &str| -> Vec<&str> {
         let of = rows.iter().filter(|row| row.engine == who && row.missing.is_none());
         of.map(|row| row.params["part"].as_str().unwrap()).collect()
@@ -37,7 +37,7 @@ fn parts_of_an_append() {
 /// Each side says itself how many records it found; fewer are an error.
 #[test]
 fn recovery_finds_all_records() {
-    let Shown { text, rows } = shown("7a");
+    let Shown { text, rows, .. } = shown("7a");
     assert_eq!(rows.len(), 8);
     assert!(text.contains("bare"), "{text}");
     assert!(rows.iter().all(|row| row.missing.is_some() || row.bytes_per_s > Some(0.0)));
@@ -46,7 +46,7 @@ fn recovery_finds_all_records() {
 #[test]
 fn windows_stay_below_their_bound() {
     for number in ["8c", "8d"] {
-        let Shown { text, rows } = shown(number);
+        let Shown { text, rows, .. } = shown(number);
         let [row] = &rows[..] else { panic!("one row: {text}") };
         assert!(row.params["largest"].as_u64() <= row.params["bound"].as_u64(), "{text}");
         assert_eq!(row.ops, 20_000);
@@ -55,7 +55,7 @@ fn windows_stay_below_their_bound() {
 
 #[test]
 fn the_map_is_measured_with_each_policy() {
-    let Shown { text, rows } = shown("10");
+    let Shown { text, rows, .. } = shown("10");
     assert_eq!(rows.len(), 12);
     assert!(["no log", "log sync", "log freq:8", "log group:8T"].iter().all(|who| text.contains(who)), "{text}");
     assert!(rows.iter().all(|row| row.ops > 0));
@@ -63,6 +63,6 @@ fn the_map_is_measured_with_each_policy() {
 
 #[test]
 fn what_cannot_be_counted_is_said() {
-    let Shown { text, rows } = shown("8b");
+    let Shown { text, rows, .. } = shown("8b");
     assert!(text.contains("no hardware counters") && rows.is_empty());
 }

@@ -51,7 +51,7 @@ pub(super) fn window(setting: &Setting, watch: &dyn Watch, number: &str, every: 
     let line = format!(
         "{threads} threads, {samples} samples, bound {bound}: half at most {p50}, 90 % {p90}, 99 % {p99}, 99.9 % {p999}, largest {largest}",
     );
-    Ok(Shown { text: format!("{line}\n{}", table(&sizes, bound)), rows: vec![row] })
+    Ok(Shown::new(format!("{line}\n{}", table(&sizes, bound)), vec![row]))
 }
 
 fn sampled<'env>(

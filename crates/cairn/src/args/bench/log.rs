@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bench::log_sides::{Appender, Policy};
 use clap::Args as ClapArgs;
 
-use super::{one_of, threads};
+use super::{Output, Rounds, one_of, threads};
 use crate::size;
 
 /// Append records to a log
@@ -24,6 +24,7 @@ Examples:
   cairn bench log-append --peer pmemlog,flex,pwrite --policy sync --threads 1,2
       against libpmemlog, in a build with --features peers
   cairn bench log-append --policy freq:8,group:16 --baseline group:16 --threads 2 --bytes 64")]
+#[command(mut_arg("quick", |quick| quick.help("Fewer and shorter rounds, fewer cases: an impression in seconds")))]
 pub struct LogAppend {
     /// Bytes of a record [default: 64,512,1024,4096, or 64,1024 if quick]
     #[arg(long, value_name = "N,M", value_delimiter = ',')]
@@ -46,21 +47,10 @@ pub struct LogAppend {
     /// Logs go into a temporary folder in there [default: /dev/shm, if there is one]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Write one JSON object per row to this file, - for standard output instead of the table
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Draw SVG files into this directory
-    #[arg(long, value_name = "DIR")]
-    pub plot: Option<PathBuf>,
-    /// Fewer and shorter rounds, fewer cases: an impression in seconds
-    #[arg(long)]
-    pub quick: bool,
-    /// Rounds, five at least [default: 15, or 5 if quick]
-    #[arg(long, value_name = "N")]
-    pub rounds: Option<usize>,
-    /// Length of each side's share of a round [default: 10, or 1 if quick]
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    pub round_ms: Option<u64>,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub rounds: Rounds,
 }
 
 fn other(name: &str) -> Result<Appender, String> {
@@ -75,11 +65,16 @@ fn other(name: &str) -> Result<Appender, String> {
 Papers:
   arcadia   5a latency, 5b its parts, 5c threads, 5d tenants, 7a recovery, 8a force policies,
             8b (not here) cache misses, 8c and 8d vulnerability window, 10 an ordered map with a log
+  midas     throughput, speed-up, efficiency and abort rate in scenario S1 (6.3 to 6.6), S2 (6.7 to 6.10),
+            S3 (6.11 to 6.14), S4 (6.15 to 6.18)
 
 Examples:
   cairn bench figures --paper arcadia --quick
   cairn bench figures --paper arcadia --figure 5a --json 5a.json
-  cairn bench figures --paper arcadia --figure 8")]
+  cairn bench figures --paper arcadia --figure 8
+  cairn bench figures --paper midas --plot plots
+      with other systems in a build with --features peers")]
+#[command(mut_arg("json", |json| json.help("Write one JSON object per row to this file, - for standard output instead of the tables")))]
 pub struct Figures {
     /// The paper
     #[arg(long, value_name = "NAME")]
@@ -87,13 +82,9 @@ pub struct Figures {
     /// This figure only; 5 is 5a, 5b and so on
     #[arg(long, value_name = "N")]
     pub figure: Option<String>,
-    /// Logs go into a temporary folder in there [default: /dev/shm, if there is one]
+    /// Logs and stores go into a temporary folder in there [default: /dev/shm, if there is one]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Write one JSON object per row to this file, - for standard output instead of the tables
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Fewer and shorter rounds, fewer and smaller cases: an impression in seconds
-    #[arg(long)]
-    pub quick: bool,
+    #[command(flatten)]
+    pub output: Output,
 }

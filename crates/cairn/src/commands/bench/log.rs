@@ -1,21 +1,22 @@
 //! `cairn bench log-append` and `cairn bench figures`.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
+use bench::Row;
 use bench::experiments::LogAppend;
-use bench::figures::{Setting, chosen};
+use bench::figures::{Setting, Shown, chosen};
 use bench::log_sides::Appender;
-use bench::{Plan, Row};
+use bench::plot::{plot, plot_lines};
 
-use super::{Bar, choose, measured, print_place, restart_with};
+use super::{Bar, choose, measured, must_take_part, plan, print_place, restart_with};
 use crate::args;
 use crate::commands::{Outcome, open_output};
 use crate::failure::Failure;
 
 pub fn append(args: &args::LogAppend) -> Outcome {
-    let mut what = LogAppend::here(if args.quick { Plan::quick() } else { Plan::full() });
-    if args.quick {
+    let mut what = LogAppend::here(plan(&args.output, &args.rounds));
+    if args.output.quick {
         (what.bytes, what.threads) = (vec![64, 1024], vec![1, 2]);
     }
     choose(&mut what.bytes, &args.bytes);
@@ -26,27 +27,33 @@ pub fn append(args: &args::LogAppend) -> Outcome {
     if let Some(dir) = &args.dir {
         what.dir.clone_from(dir);
     }
-    what.plan.rounds = args.rounds.unwrap_or(what.plan.rounds);
-    what.plan.batch_time = args.round_ms.map_or(what.plan.batch_time, Duration::from_millis);
-    if let Some(stranger) = args.baseline.filter(|who| !what.who.contains(who)) {
-        return Err(Failure::new(
-            format!("--baseline {stranger}: it does not take part"),
-            "name it with --policy or --peer too",
-        ));
-    }
+    must_take_part(args.baseline, &what.who, "--policy")?;
     restart_with(what.who.iter().map(|who| who.environment(&what.dir)))?;
-    measured(args.json.as_deref(), args.plot.as_deref(), |watch| what.measure(watch))
+    measured(&args.output, |watch| what.measure(watch))
+}
+
+/// Its lines, if it has some; else its rows as bars.
+fn plotted(number: &str, shown: &Shown, args: &args::Figures, dir: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let name = format!("{}-{number}", args.paper);
+    Ok(match &shown.lines {
+        Some(lines) => {
+            let path = dir.join(format!("{name}.svg"));
+            plot_lines(lines, &path)?;
+            vec![path]
+        }
+        None => plot(&shown.rows, &dir.join(name))?,
+    })
 }
 
 pub fn figures(args: &args::Figures) -> Outcome {
     let figures = chosen(&args.paper, args.figure.as_deref())?;
-    let mut setting = Setting::here(args.quick);
+    let mut setting = Setting::here(args.output.quick);
     if let Some(dir) = &args.dir {
         setting.dir.clone_from(dir);
     }
     restart_with(Appender::OTHERS.iter().map(|who| who.environment(&setting.dir)))?;
-    let quiet = args.json.as_deref() == Some("-".as_ref());
-    let mut json = open_output(args.json.as_deref())?;
+    let quiet = args.output.json.as_deref() == Some("-".as_ref());
+    let mut json = open_output(args.output.json.as_deref())?;
     let mut rows: Vec<Row> = Vec::new();
     for figure in figures {
         let bar = Bar::new();
@@ -56,7 +63,15 @@ pub fn figures(args: &args::Figures) -> Outcome {
             println!("{} {}: {}", args.paper, figure.number, figure.title);
             println!("paper: {}\n{}\n", figure.claim, shown.text);
         }
-        rows.extend(shown.rows);
+        if let Some(dir) = &args.output.plot {
+            for path in plotted(figure.number, &shown, args, dir)? {
+                if !quiet {
+                    println!("{}", path.display());
+                }
+            }
+        }
+        // Figures may share their rows.
+        rows.extend(shown.rows.into_iter().filter(|row| !rows.contains(row)).collect::<Vec<_>>());
     }
     if !quiet && !rows.is_empty() {
         print_place(&rows);

@@ -1,0 +1,248 @@
+//! Who is compared on keys and values, where and how long.
+
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+use tx::Isolation;
+
+use super::{Keeper, KvRoom, KvSide, Session, Step};
+use crate::contest::memory;
+use crate::crew::{Crew, with_crew};
+use crate::experiments::log_append::folder;
+use crate::workload::{Names, Values};
+use crate::{Batch, Plan, Result, Row, Side, Watch, run_watched};
+
+/// The part of an experiment that does not depend on which it is.
+#[derive(Clone, Debug)]
+pub struct Field {
+    /// Where stores go.
+    pub dir: PathBuf,
+    /// Who takes part, in the order of the rows.
+    pub who: Vec<Keeper>,
+    /// Whom the others are compared with; by default the first peer, else the first.
+    pub baseline: Option<Keeper>,
+    /// Numbers of threads, one after the other.
+    pub threads: Vec<usize>,
+    /// How much to measure.
+    pub plan: Plan,
+    /// The same seed does the same.
+    pub seed: u64,
+}
+
+/// Stores that are open. Their files go with them.
+pub(crate) struct Stand {
+    /// Declared before the folder, so that stores are closed before their files go.
+    pub(crate) open: Vec<(Keeper, Box<dyn KvSide>)>,
+    missing: Vec<(Keeper, String)>,
+    _folder: TempDir,
+}
+
+/// Most bytes that are put in one transaction while a store is filled.
+const LOAD_BYTES: usize = 64 << 10;
+
+/// Why a store is left out.
+const VOLATILE: &str = "it does not wait for the device at each commit, so that its times would say nothing";
+
+/// Whether each of some commits waits for the device, where nothing else makes them durable, as far as that can be counted.
+fn is_durable(side: &dyn KvSide) -> Result<bool> {
+    const COMMITS: u64 = 8;
+    const KEY: &[u8] = b"user of nobody else's"; // as long as names are, which some trees ask for
+    let Some(before) = peers::syncs().filter(|_| side.domain().is_some_and(|name| name == FILE)) else {
+        return Ok(true);
+    };
+    let mut session = side.session()?;
+    (0..COMMITS).try_for_each(|_| session.put(KEY, KEY).map(|_| ()))?;
+    let counted = peers::syncs().unwrap_or(before) - before;
+    session.delete(KEY)?;
+    Ok(counted >= COMMITS)
+}
+
+/// The domain in which commits wait for the device.
+const FILE: &str = "file";
+
+impl Field {
+    /// Ours, in memory if there is some, by one and two threads.
+    #[must_use]
+    pub fn here(plan: Plan) -> Self {
+        let who = Keeper::OURS.to_vec();
+        Self { dir: memory(), who, baseline: None, threads: vec![1, 2], plan, seed: 1 }
+    }
+
+    /// Opens all stores that `may`; the others are missing for the reason it gives.
+    pub(crate) fn stand(&self, room: KvRoom, may: impl Fn(Keeper) -> Result<(), String>) -> Result<Stand> {
+        let folder = folder(&self.dir)?;
+        let (mut open, mut missing) = (Vec::new(), Vec::new());
+        for who in self.who.iter().copied() {
+            if let Err(why) = may(who) {
+                missing.push((who, why));
+                continue;
+            }
+            match who.open(&folder.path().join(who.name()), room)? {
+                Ok(side) if who.is_peer() && !is_durable(&*side)? => missing.push((who, VOLATILE.into())),
+                Ok(side) => open.push((who, side)),
+                Err(why) => missing.push((who, why)),
+            }
+        }
+        Ok(Stand { open, missing, _folder: folder })
+    }
+
+    /// One comparison: measures what `work` makes of each store, once for each isolation that `takes_part` says (`None` if there is no choice);
+    /// who does not take part is missing, for the reason it gives. `row` is what rows begin as.
+    pub(crate) fn compare<'env>(
+        &self,
+        stand: &'env Stand,
+        row: &Row,
+        watch: &dyn Watch,
+        takes_part: impl Fn(Keeper) -> Result<Vec<Option<Isolation>>, String>,
+        work: impl for<'c> Fn(&'env dyn KvSide, &'c Crew<'env>, Option<Isolation>) -> Result<Work<'c>>,
+    ) -> Result<Vec<Row>> {
+        let named = |who: Keeper| Row { engine: who.name().into(), ..row.clone() };
+        let mut missing: Vec<_> = stand.missing.iter().map(|(who, why)| named(*who).missing(why)).collect();
+        let mut rows = with_crew(row.threads, |crew| {
+            let (mut sides, mut whose) = (Vec::new(), Vec::new());
+            for (who, side) in &stand.open {
+                let levels = match takes_part(*who) {
+                    Ok(levels) => levels,
+                    Err(why) => {
+                        missing.push(named(*who).missing(&why));
+                        continue;
+                    }
+                };
+                for level in levels {
+                    let row = Row { domain: side.domain(), ..named(*who) };
+                    let row = level.into_iter().fold(row, |row, level| row.param("isolation", level.name()));
+                    sides.push(Side::new(row, counted(&**side, work(&**side, crew, level)?)));
+                    whose.push(*who);
+                }
+            }
+            run_watched(&self.plan.by(row.threads), sides, self.baseline(&whose), watch)
+        })?;
+        rows.append(&mut missing);
+        Ok(rows)
+    }
+
+    /// Which of those the others are compared with.
+    fn baseline(&self, whose: &[Keeper]) -> Option<usize> {
+        match self.baseline {
+            Some(wanted) => whose.iter().position(|who| *who == wanted),
+            None => whose.iter().position(|who| who.is_peer()).or(Some(0)),
+        }
+    }
+}
+
+/// Does that many operations.
+pub(crate) type Work<'c> = Box<dyn FnMut(u64) -> Result<Batch> + 'c>;
+
+/// Counts what the work costs: our pools by themselves, of others the calls with which the process waits for the device. What others do
+/// in the background of a side's turn is counted, and timed, with it.
+fn counted<'c>(side: &'c dyn KvSide, mut work: Work<'c>) -> impl FnMut(u64) -> Result<Batch> + 'c {
+    move |ops| {
+        let (stats, syncs) = (side.stats(), peers::syncs());
+        let batch = work(ops)?;
+        let counts = side.stats().zip(stats).map(|(after, before)| after - before);
+        let syncs = peers::syncs().zip(syncs).map(|(after, before)| after - before).filter(|_| counts.is_none());
+        Ok(Batch { counts, syncs, ..batch })
+    }
+}
+
+impl Stand {
+    /// Fills all stores with keys 0 to `keys`.
+    pub(crate) fn load(&self, keys: u64, names: &impl Names, values: &Values, bytes: u32) -> Result<()> {
+        let name = |key| names.name(key, &mut names.buffer()).to_vec();
+        self.fill(|| (0..keys).map(|key| (name(key), values.get(key, bytes))))
+    }
+
+    /// Fills all stores with the same pairs.
+    pub(crate) fn fill<K: AsRef<[u8]>, V: AsRef<[u8]>, P: Iterator<Item = (K, V)>>(
+        &self,
+        pairs: impl Fn() -> P,
+    ) -> Result<()> {
+        self.open.iter().try_for_each(|(who, side)| fill(*who, &mut *side.session()?, pairs()))
+    }
+}
+
+/// In large transactions, where there are some.
+pub(crate) fn fill<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    who: Keeper,
+    session: &mut dyn Session,
+    pairs: impl Iterator<Item = (K, V)>,
+) -> Result<()> {
+    let Some(isolation) = who.levels().first().copied() else {
+        for (key, value) in pairs {
+            session.put(key.as_ref(), value.as_ref())?;
+        }
+        return Ok(());
+    };
+    let mut some: Vec<(K, V)> = Vec::new();
+    let mut bytes = 0;
+    let mut put = |some: &mut Vec<(K, V)>| -> Result<()> {
+        let steps: Vec<_> =
+            some.iter().map(|(key, value)| Step { key: key.as_ref(), put: Some(value.as_ref()) }).collect();
+        session.transaction(isolation, &steps, &mut [])?;
+        drop(steps);
+        some.clear();
+        Ok(())
+    };
+    for (key, value) in pairs {
+        bytes += key.as_ref().len() + value.as_ref().len();
+        some.push((key, value));
+        if bytes >= LOAD_BYTES {
+            put(&mut some)?;
+            bytes = 0;
+        }
+    }
+    if some.is_empty() { Ok(()) } else { put(&mut some) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{Found, Store};
+
+    /// Says that it is durable, and keeps nothing.
+    struct Liar;
+
+    impl KvSide for Liar {
+        fn session(&self) -> Result<Box<dyn Session + '_>> {
+            Ok(Box::new(Liar))
+        }
+        fn stats(&self) -> Option<pmem::Stats> {
+            None
+        }
+        fn domain(&self) -> Option<String> {
+            Some(pmem::Domain::File.to_string())
+        }
+    }
+
+    impl Session for Liar {
+        fn attempt(&mut self, _: Isolation, _: &[Step<'_>], _: &mut [u8]) -> Result<Option<u64>> {
+            Ok(Some(0))
+        }
+    }
+
+    impl Store for Liar {
+        fn get(&mut self, _: &[u8], _: &mut [u8]) -> Result<Found> {
+            Ok(Found::default())
+        }
+        fn put(&mut self, _: &[u8], _: &[u8]) -> Result<Found> {
+            Ok(Found::default())
+        }
+        fn read_modify_write(&mut self, _: &[u8], _: &mut [u8], _: &[u8]) -> Result<Found> {
+            Ok(Found::default())
+        }
+        fn delete(&mut self, _: &[u8]) -> Result<Found> {
+            Ok(Found::default())
+        }
+        fn scan(&mut self, _: &[u8], _: usize, _: &mut [u8]) -> Result<Found> {
+            Ok(Found::default())
+        }
+    }
+
+    /// Other tests sync too, which can hide it once, not always.
+    #[test]
+    fn who_does_not_sync_is_found_out() {
+        let counted = peers::syncs().is_some();
+        let durable = (0..1000).all(|_| is_durable(&Liar).unwrap());
+        assert_eq!(durable, !counted, "where nothing is counted, nothing is known");
+    }
+}

@@ -1,0 +1,194 @@
+//! The clock, and who is active: which versions and nodes somebody may still be reading.
+//!
+//! Everything a reader can reach is freed only when all who were pinned at the moment it was unlinked are gone. That moment is a reading of the clock,
+//! and a pin has one from its beginning: so the clock is the epoch of the store's reclamation, too.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+use pmem::sync::switch_point;
+
+use crate::error::{Error, Result};
+
+/// Alone on its line (two, for processors that fetch pairs).
+#[repr(align(128))]
+pub(crate) struct OwnLine<T>(pub(crate) T);
+
+impl<T> std::ops::Deref for OwnLine<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// The clock and the seats of transactions.
+pub(crate) struct Active {
+    /// The last commit timestamp given out.
+    clock: OwnLine<AtomicU64>,
+    seats: Box<[OwnLine<Seat>]>,
+}
+
+/// What others see of a transaction.
+pub(crate) struct Seat {
+    /// 0: free. Else a reading of the clock from before its snapshot, plus one.
+    began: AtomicU64,
+    /// When it was first tried, as a number; 0: it cannot be told to give way.
+    pub(crate) age: AtomicU64,
+    /// It must give way: see `locks`.
+    pub(crate) wounded: std::sync::atomic::AtomicBool,
+    /// Who began up to here on this seat is too old: see `Options::max_snapshot_age`. A later one began later.
+    pub(crate) expired: AtomicU64,
+}
+
+impl Active {
+    pub(crate) fn new(clock: u64, seats: usize) -> Self {
+        let seat = || Seat { began: 0.into(), age: 0.into(), wounded: false.into(), expired: 0.into() };
+        Self { clock: OwnLine(clock.into()), seats: (0..seats).map(|_| OwnLine(seat())).collect() }
+    }
+
+    /// The last commit timestamp given out.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.clock.load(SeqCst)
+    }
+
+    /// The next commit timestamp.
+    #[inline]
+    pub(crate) fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, SeqCst) + 1
+    }
+
+    /// Goes on above whatever was used before.
+    pub(crate) fn raise(&self, clock: u64) {
+        self.clock.fetch_max(clock, SeqCst);
+    }
+
+    /// Takes a seat: from now on nothing that can be reached is freed.
+    #[inline]
+    pub(crate) fn pin(&self) -> Result<Pin<'_>> {
+        let count = self.seats.len();
+        let home = pmem::thread_number() % count;
+        switch_point();
+        for seat in (home..count).chain(0..home) {
+            let began = &self.seats[seat].began;
+            if began.load(Relaxed) != 0 {
+                continue;
+            }
+            // Announced before the snapshot is taken, and not later than it: who looks for the oldest sees this one, or it begins after that look.
+            let announced = self.clock.load(Acquire) + 1;
+            if began.compare_exchange(0, announced, SeqCst, Relaxed).is_ok() {
+                switch_point();
+                return Ok(Pin { active: self, seat, snapshot: self.now() });
+            }
+        }
+        Err(Error::TooMany { max: count })
+    }
+
+    /// Whatever was unlinked before this reading of the clock is out of everybody's reach.
+    pub(crate) fn oldest(&self) -> u64 {
+        let now = self.now();
+        let began = self.seats.iter().map(|seat| seat.began.load(SeqCst)).filter(|began| *began != 0);
+        began.map(|began| began - 1).fold(now, u64::min)
+    }
+
+    /// The same, for who would be gone.
+    pub(crate) fn oldest_but(&self, own: Option<&Pin<'_>>) -> u64 {
+        let others = self.seats.iter().enumerate().filter(|(seat, _)| own.is_none_or(|own| own.seat != *seat));
+        let began = others.map(|(_, seat)| seat.began.load(SeqCst)).filter(|began| *began != 0);
+        began.map(|began| began - 1).fold(self.now(), u64::min)
+    }
+
+    /// How many are active, and the oldest one's snapshot.
+    pub(crate) fn census(&self) -> (usize, Option<u64>) {
+        let began = || self.seats.iter().map(|seat| seat.began.load(Relaxed)).filter(|began| *began != 0);
+        (began().count(), began().min().map(|began| began - 1))
+    }
+
+    #[inline]
+    pub(crate) fn seat(&self, seat: usize) -> &Seat {
+        &self.seats[seat]
+    }
+
+    /// Tells all that began before `limit` that they are too old.
+    pub(crate) fn expire(&self, limit: u64) -> usize {
+        let old = self.seats.iter().filter(|seat| (1..=limit).contains(&seat.began.load(Acquire)));
+        old.filter(|seat| seat.expired.fetch_max(limit, AcqRel) < limit).count()
+    }
+}
+
+/// A seat, taken. Its holder reads what was committed up to `snapshot`.
+pub(crate) struct Pin<'a> {
+    active: &'a Active,
+    pub(crate) seat: usize,
+    pub(crate) snapshot: u64,
+}
+
+impl Pin<'_> {
+    #[inline]
+    pub(crate) fn seat(&self) -> &Seat {
+        &self.active.seats[self.seat]
+    }
+
+    /// Whether it was told that it is too old.
+    #[inline]
+    pub(crate) fn is_expired(&self) -> bool {
+        let limit = self.seat().expired.load(Relaxed);
+        limit != 0 && self.seat().began.load(Relaxed) <= limit
+    }
+
+    /// Stands at an earlier reading of the clock than now. Nothing that was reached before may be used any more.
+    pub(crate) fn renew_at(&mut self, snapshot: u64) {
+        self.seat().began.store(snapshot + 1, SeqCst);
+        self.snapshot = snapshot;
+    }
+
+    /// Sees what is committed by now. Nothing that was reached before may be used any more, hence `&mut`.
+    pub(crate) fn renew(&mut self) {
+        self.seat().began.store(self.active.clock.load(Acquire) + 1, SeqCst);
+        self.snapshot = self.active.now();
+    }
+}
+
+impl Drop for Pin<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let seat = self.seat();
+        if seat.age.load(Relaxed) != 0 {
+            seat.age.store(0, Relaxed);
+        }
+        if seat.wounded.load(Relaxed) {
+            seat.wounded.store(false, Relaxed);
+        }
+        seat.began.store(0, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_is_not_younger_than_any_pin() {
+        let active = Active::new(5, 4);
+        let first = active.pin().unwrap();
+        assert_eq!((first.snapshot, active.oldest()), (5, 5));
+        active.tick();
+        let second = active.pin().unwrap();
+        assert_eq!((second.snapshot, active.oldest()), (6, 5));
+        drop(first);
+        assert_eq!(active.oldest(), 6);
+        active.tick();
+        drop(second);
+        assert_eq!(active.oldest(), 7);
+    }
+
+    #[test]
+    fn seats_are_limited() {
+        let active = Active::new(1, 2);
+        let pins = [active.pin().unwrap(), active.pin().unwrap()];
+        assert!(matches!(active.pin(), Err(Error::TooMany { max: 2 })));
+        drop(pins);
+        assert!(active.pin().is_ok());
+    }
+}

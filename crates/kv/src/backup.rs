@@ -1,0 +1,161 @@
+//! A copy of a snapshot, made beside everybody who writes; and the way back.
+//!
+//! A backup is a store of its own. It is written under a temporary name without a barrier, synced once, and renamed: under its name it is there as a whole, or not
+//! at all. Each record is held against its seal on the way, so that damage is told and not copied.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use pmem::DomainChoice;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::core::Core;
+use crate::error::Result;
+use crate::load::Loaded;
+use crate::media::Use;
+use crate::options::Options;
+use crate::record::{self, Record};
+use crate::store::{Snapshot, Store};
+use crate::{Timestamp, tx};
+
+/// What a backup has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Backup {
+    /// Everything committed up to here, in the store it was made of.
+    pub timestamp: Timestamp,
+    /// Pairs.
+    pub pairs: u64,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
+}
+
+impl Store {
+    /// Writes what is committed by now to a new store at `path`; nobody who writes meanwhile waits for it. Values keep their expiry times.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = kv::Store::open(dir.path().join("s"))?;
+    /// store.put(b"apples", b"17")?;
+    /// let backup = store.backup(dir.path().join("monday"))?;
+    /// assert_eq!(backup.pairs, 1);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Snapshot::backup`].
+    pub fn backup(&self, path: impl AsRef<Path>) -> Result<Backup> {
+        self.snapshot()?.backup(path, |_| ())
+    }
+}
+
+impl Snapshot<'_> {
+    /// Writes this snapshot to a new store at `path`, and tells `progress` after each mebibyte what is written. A process that is killed meanwhile leaves a file beside
+    /// it, `.NAME.copying-` and numbers, which nobody needs.
+    ///
+    /// # Errors
+    /// [`pmem::Error::Io`] (`AlreadyExists` if there is something at `path`), [`pmem::Error::NoSpace`]; [`Error::Damaged`](crate::Error::Damaged);
+    /// [`Error::Expired`](crate::Error::Expired) if the snapshot became too old meanwhile.
+    pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(Loaded)) -> Result<Backup> {
+        let loaded = write(&self.0, path.as_ref(), progress)?;
+        Ok(Backup { timestamp: self.timestamp(), pairs: loaded.pairs, bytes: loaded.bytes })
+    }
+}
+
+/// Makes a store at `path`, where nothing may be, from the backup at `backup`; tells `progress` after each mebibyte what is written. The backup is only read,
+/// each record is held against its seal, and the new store has its name when it is whole.
+///
+/// ```
+/// # fn main() -> kv::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let store = kv::Store::open(dir.path().join("s"))?;
+/// # store.put(b"apples", b"17")?;
+/// store.backup(dir.path().join("monday"))?;
+/// store.delete(b"apples")?;
+/// kv::restore(dir.path().join("monday"), dir.path().join("again"), |_| ())?;
+/// let again = kv::Store::open(dir.path().join("again"))?;
+/// assert_eq!(again.get(b"apples")?.as_deref(), Some(&b"17"[..]));
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// Those of [`Options::open_read_only`] and [`Snapshot::backup`].
+pub fn restore(backup: impl AsRef<Path>, path: impl AsRef<Path>, progress: impl FnMut(Loaded)) -> Result<Loaded> {
+    let store = Options::new().open_read_only(backup)?;
+    let loaded = write(&store.snapshot()?.0, path.as_ref(), progress)?;
+    store.close()?;
+    Ok(loaded)
+}
+
+fn write(snapshot: &tx::Transaction<'_>, path: &Path, progress: impl FnMut(Loaded)) -> Result<Loaded> {
+    if path.symlink_metadata().is_ok() {
+        return Err(failed("create", path, io::ErrorKind::AlreadyExists.into()));
+    }
+    let temporary = temporary_name(path, snapshot.core().pool.id());
+    let written = copy(snapshot, &temporary, progress).and_then(|loaded| {
+        publish(&temporary, path)?;
+        Ok(loaded)
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary); // the error that matters is the one returned
+    }
+    written
+}
+
+fn copy(snapshot: &tx::Transaction<'_>, path: &Path, mut progress: impl FnMut(Loaded)) -> Result<Loaded> {
+    let core = snapshot.core();
+    // One sync of the file makes all of it durable, so there is no barrier before.
+    let pool = pmem::Options::new().domain(DomainChoice::Emulated);
+    let options = Options::new().segment(core.options.segment).background(false).pool(pool);
+    let store = options.create(path)?;
+    let mut loader = store.loader();
+    let mut records = snapshot.records();
+    while let Some(record) = records.next()? {
+        snapshot.check()?;
+        verify(core, record)?;
+        if loader.put(record.key(), record.value(), record.expires())? {
+            progress(loader.loaded());
+        }
+    }
+    let loaded = loader.finish()?;
+    progress(loaded);
+    store.close()?;
+    Ok(loaded)
+}
+
+fn verify(core: &Core, record: Record<'_>) -> Result<()> {
+    let used = core.space.number(record.offset).map(|segment| core.space.used(segment));
+    let whole = match used {
+        Some(Use::Log { writer, sequence, .. }) => {
+            record.is_sealed(&core.key, record::place(record.offset, writer, sequence))
+        }
+        _ => false,
+    };
+    if whole { Ok(()) } else { Err(record::damaged(record.offset, "it does not match its seal")) }
+}
+
+/// The file gets its name, unless something has it, and both are durable.
+fn publish(temporary: &Path, path: &Path) -> Result<()> {
+    File::open(temporary).and_then(|file| file.sync_all()).map_err(|source| failed("sync", path, source))?;
+    renameat_with(CWD, temporary, CWD, path, RenameFlags::NOREPLACE)
+        .map_err(|error| failed("rename to its name", path, error.into()))?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|source| failed("sync the directory of", path, source))
+}
+
+/// One that nobody else uses: another process has another id, another thread another number.
+fn temporary_name(path: &Path, store: u64) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".copying-{store:016x}-{}-{}", std::process::id(), pmem::thread_number()));
+    path.with_file_name(name)
+}
+
+fn failed(op: &'static str, path: &Path, source: io::Error) -> crate::Error {
+    pmem::Error::Io { op, path: path.to_owned(), source }.into()
+}

@@ -1,0 +1,508 @@
+//! Commit: one barrier.
+//!
+//! 1. The writer says that it prepares, at each leaf it will change, and only then asks for its timestamp.
+//! 2. What was read is looked at again, as of that timestamp.
+//! 3. The records get the timestamp and their seals, go to the log, and are drained: **the one barrier**.
+//! 4. The index is led to the new versions; what they supersede waits until nobody can reach it.
+//!
+//! Two that validate each other's reads at once: each has announced itself before it has a timestamp, so the one with the larger timestamp sees the other
+//! and waits for its outcome. Waiting goes to smaller timestamps only.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::fence;
+
+use pmem::sync::{OwnMutex, OwnMutexGuard, switch_point};
+
+use crate::Step;
+use crate::active::Pin;
+use crate::core::Core;
+use crate::error::{Error, Key, Result, Rival};
+use crate::group::{self, Member, Written};
+use crate::index::Found;
+use crate::raw::{self, Claim};
+use crate::record::{self, Record, TOMBSTONE};
+use crate::scan::Scanner;
+use crate::space::Need;
+use crate::time::Now;
+use crate::word::Word;
+use crate::work::{Known, Read, Work};
+use crate::writer::{Dead, Log, Run, Tombstone};
+
+/// How often a change is tried in a store that is full, with a checkpoint each time.
+const TRIES: u32 = 8;
+
+/// How a transaction commits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms<'n> {
+    /// What was read must not have changed.
+    pub(crate) validate: bool,
+    /// Its time, for what expires.
+    pub(crate) now: &'n Now,
+}
+
+impl Core {
+    /// Commits; returns the timestamp. The caller has the locks of all that is written, and gives them back.
+    #[inline]
+    pub(crate) fn commit(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>) -> Result<u64> {
+        self.pool.check_usable()?;
+        work.compact();
+        if let Some(shared) = self.writers.grouped() {
+            return self.commit_grouped(pin, work, terms, shared);
+        }
+        if self.bound.is_on() {
+            self.admit()?;
+        }
+        let (number, mut log) = self.find_room(pin, work)?;
+        let writer = self.writers.get(number);
+        writer.prepare(pin);
+        self.announce(pin, work, 1 << number);
+        switch_point();
+        let ts = self.active.tick();
+        switch_point();
+        writer.prepared(ts);
+        let result = match self.validate(pin, work, number, ts, terms) {
+            Ok(()) => self.write(work, number, &mut log, ts).and_then(|()| {
+                let runs = std::mem::take(&mut work.runs);
+                let published = self.publish(pin, work, &runs, 0, &mut log);
+                work.runs = runs;
+                published
+            }),
+            Err(error) => {
+                self.turned_back();
+                Err(error)
+            }
+        };
+        writer.done();
+        self.retreat(work, 1 << number);
+        result?;
+        let written = log.tell(&self.space);
+        drop(log);
+        if let Some(bytes) = written {
+            self.account(bytes);
+        }
+        Ok(ts)
+    }
+
+    /// A log, with places in it for what is written.
+    #[inline]
+    fn find_room(&self, pin: &Pin<'_>, work: &mut Work) -> Result<(usize, OwnMutexGuard<'_, Log>)> {
+        let (number, mut log) = self.writers.claim();
+        match self.place(work, &mut log) {
+            Ok(()) => Ok((number, log)),
+            Err(error) => {
+                drop(log);
+                self.make_room(pin, work, error).inspect_err(|_| self.turned_back())
+            }
+        }
+    }
+
+    #[inline]
+    fn place(&self, work: &mut Work, log: &mut Log) -> Result<()> {
+        let need = if only_deletes(work) { Need::Urgent } else { Need::Data };
+        let records = work.writes.iter().map(|write| (write.at, write.len));
+        log.place(&self.space, records, need, &mut work.runs)
+    }
+
+    /// The store is full: others may have begun segments with room, and a checkpoint frees what nobody needs.
+    #[cold]
+    fn make_room(&self, pin: &Pin<'_>, work: &mut Work, error: Error) -> Result<(usize, OwnMutexGuard<'_, Log>)> {
+        let bytes: u64 = work.writes.iter().map(|write| write.len as u64).sum();
+        for (number, writer) in self.writers.all.iter().enumerate() {
+            if let Some(mut log) = writer.log.try_lock().filter(|log| log.has_room(bytes)) {
+                self.place(work, &mut log)?;
+                return Ok((number, log));
+            }
+        }
+        if !matches!(error, Error::Full { .. }) || self.is_cramped(Some(pin)) {
+            return Err(error);
+        }
+        self.checkpoint()?;
+        let (number, mut log) = self.writers.claim();
+        self.place(work, &mut log)?;
+        Ok((number, log))
+    }
+
+    /// Whether nobody has committed or gone since all was freed that could be.
+    fn is_cramped(&self, own: Option<&Pin<'_>>) -> bool {
+        *self.cramped.lock() == Some((self.active.now(), self.active.oldest_but(own)))
+    }
+
+    /// Tries again while the store is full: what one checkpoint has moved is free behind the next but one, unless somebody active could still reach it; so whoever
+    /// tries must not be.
+    #[cold]
+    pub(crate) fn full_again(&self, tries: &mut u32) -> bool {
+        *tries += 1;
+        if self.is_cramped(None) {
+            return false;
+        }
+        if *tries == TRIES {
+            *self.cramped.lock() = Some((self.active.now(), self.active.oldest_but(None)));
+        }
+        *tries < TRIES
+    }
+
+    /// Nothing of it is or will be in the log.
+    fn turned_back(&self) {
+        if self.bound.is_on() {
+            self.bound.give_up();
+        }
+    }
+
+    /// Tells readers of the leaves that are about to change.
+    #[inline]
+    fn announce(&self, pin: &Pin<'_>, work: &mut Work, bit: u64) {
+        if self.sabotage.skips(Step::Announce) {
+            return;
+        }
+        for at in 0..work.writes.len() {
+            loop {
+                let spot = work.writes[at].spot;
+                let leaf = self.index.leaf(spot);
+                leaf.pending.fetch_or(bit, SeqCst);
+                fence(SeqCst);
+                // A leaf that was split meanwhile has passed the bit on, or was split before: then the key is elsewhere.
+                if leaf.layout() == spot.layout {
+                    break;
+                }
+                let key = work.key(&work.writes[at]);
+                let spot = self.index.spot(pin, key);
+                work.writes[at].spot = spot;
+            }
+        }
+    }
+
+    /// No reader needs to wait any more. A bit that is left in a leaf that took keys over is harmless: its writer is asked, and says.
+    #[inline]
+    fn retreat(&self, work: &Work, bit: u64) {
+        for write in &work.writes {
+            let pending = &self.index.leaf(write.spot).pending;
+            if pending.load(Relaxed) & bit != 0 {
+                pending.fetch_and(!bit, SeqCst);
+            }
+        }
+    }
+
+    // ---- validation -------------------------------------------------------------------------------------------
+
+    #[inline]
+    fn validate(&self, pin: &Pin<'_>, work: &Work, own: usize, ts: u64, terms: Terms<'_>) -> Result<()> {
+        if !terms.validate || self.sabotage.skips(Step::Validate) {
+            return Ok(());
+        }
+        for read in &work.reads {
+            if !self.is_unchanged(read, own) {
+                self.validate_read(pin, work, read, own, ts)?;
+            }
+        }
+        self.validate_scans(pin, work, Some(own), ts, terms.now)
+    }
+
+    /// The quick look: the index has what it had, and nobody is about to change the leaf.
+    #[inline]
+    fn is_unchanged(&self, read: &Read, own: usize) -> bool {
+        let leaf = self.index.leaf(read.spot);
+        // A version that was old when it was read is not what the index leads to.
+        let newest = read.ts != 0 && read.record == read.word.offset();
+        newest && leaf.pending.load(SeqCst) & !(1 << own) == 0 && leaf.holds(read.spot.layout, read.slot, read.word)
+    }
+
+    #[cold]
+    fn validate_read(&self, pin: &Pin<'_>, work: &Work, read: &Read, own: usize, ts: u64) -> Result<()> {
+        let key = if read.record == 0 {
+            &work.missed[read.missed.start as usize..read.missed.end as usize]
+        } else {
+            Record::at(Claim::Pinned, &self.pool, read.record)?.key()
+        };
+        let seen = self.read(pin, key, read.hash, ts, Some(own))?;
+        let found = seen.record.map_or(0, |record| record.header.ts);
+        // A tombstone may have been dropped, or not yet been there to be seen: to be absent is all that counts, if nobody put something in between.
+        let same = found == read.ts || (read.ts == 0 && found <= pin.snapshot);
+        if same {
+            Ok(())
+        } else {
+            Err(Error::Conflict { key: Key(key.to_vec()), with: Rival::Committed(found.into()) })
+        }
+    }
+
+    /// Whether ranges, read again as of `ts`, are what they were.
+    pub(crate) fn validate_scans(
+        &self,
+        pin: &Pin<'_>,
+        work: &Work,
+        own: Option<usize>,
+        ts: u64,
+        now: &Now,
+    ) -> Result<()> {
+        if self.sabotage.skips(Step::ValidateScans) {
+            return Ok(());
+        }
+        for scan in &work.scans {
+            let mut expected = work.scanned[scan.found.start as usize..scan.found.end as usize].iter();
+            let mut scanner = Scanner::new(self, pin, ts, now, own, scan.range.clone());
+            loop {
+                let found = scanner.next()?;
+                let expected = expected.next();
+                if found.map(|record| record.header.ts) != expected.copied() {
+                    let key = found.map_or_else(Vec::new, |record| record.key().to_vec());
+                    let with = found.map_or(ts, |record| record.header.ts);
+                    return Err(Error::Conflict { key: Key(key), with: Rival::Committed(with.into()) });
+                }
+                if expected.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    // ---- the barrier ------------------------------------------------------------------------------------------
+
+    #[inline]
+    fn write(&self, work: &mut Work, number: usize, log: &mut Log, ts: u64) -> Result<()> {
+        let runs = std::mem::take(&mut work.runs);
+        let written = self.write_at(work, &runs, number, log, ts);
+        work.runs = runs;
+        written
+    }
+
+    #[inline]
+    fn write_at(&self, work: &mut Work, runs: &[Run], number: usize, log: &mut Log, ts: u64) -> Result<()> {
+        let order = if self.bound.is_on() { (self.bound.draw(), self.watermark()) } else { (0, 0) };
+        let known = Known { ts, generation: self.generation, link: Some(log.link), behind: 0, number: order };
+        let link = self.seal(work, runs, 0, number, &known);
+        if self.bound.is_on() {
+            log.number_drawn = order.0;
+            self.store_unforced(work, runs, log)?;
+            log.link = link;
+        } else {
+            self.drain_into(&work.image, runs, link, log)?;
+        }
+        self.advance(runs, work.image.len(), log);
+        Ok(())
+    }
+
+    /// Finishes the records of a transaction that will be in these runs of an image, from `base` on; returns what the next one in the log keeps of its first seal.
+    #[inline]
+    pub(crate) fn seal(&self, work: &mut Work, runs: &[Run], base: usize, number: usize, known: &Known) -> u16 {
+        let (mut run, mut link) = (0, None);
+        work.finish(known, |bytes, write| {
+            let at = base + write.at;
+            while at >= runs[run].image + runs[run].len {
+                run += 1;
+            }
+            let place = record::place(runs[run].offset + (at - runs[run].image) as u64, number, runs[run].sequence);
+            let covered = if self.sabotage.skips(Step::SealAll) { record::HEADER as usize } else { bytes.len() };
+            let seal = record::seal(&self.key, &bytes[..covered], place);
+            link.get_or_insert(record::link(seal));
+            seal
+        });
+        link.unwrap_or_default()
+    }
+
+    /// Writes the image and drains.
+    #[inline]
+    pub(crate) fn drain_into(&self, image: &[u8], runs: &[Run], link: u16, log: &mut Log) -> Result<()> {
+        // Whoever had the log before may have failed here: what he stored is in doubt, and stays as it is.
+        self.pool.check_usable()?;
+        for run in runs {
+            raw::store(Claim::Writer, &self.pool, run.offset, &image[run.image..run.image + run.len])?;
+        }
+        log.name_segments(&self.space)?;
+        if !self.sabotage.skips(Step::CommitBarrier) {
+            self.pool.drain().map_err(|source| Error::InDoubt { source })?;
+            log.unnamed.clear();
+        }
+        log.link = link;
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn advance(&self, runs: &[Run], bytes: usize, log: &mut Log) {
+        if let Some(last) = runs.last() {
+            log.advance(&self.space, *last, bytes as u64);
+        }
+    }
+
+    /// Leaves the records in the cache, for whoever forces.
+    fn store_unforced(&self, work: &Work, runs: &[Run], log: &mut Log) -> Result<()> {
+        for run in runs {
+            raw::copy(Claim::Writer, &self.pool, run.offset, &work.image[run.image..run.image + run.len])?;
+            log.unforced.push(*run);
+        }
+        Ok(())
+    }
+
+    // ---- visible ----------------------------------------------------------------------------------------------
+
+    /// Leads the index to the records, which are in these runs of an image, from `base` on.
+    #[inline]
+    fn publish(&self, pin: &Pin<'_>, work: &Work, runs: &[Run], base: usize, log: &mut Log) -> Result<()> {
+        let mut runs = runs.iter();
+        let mut run = *runs.next().unwrap_or_else(|| unreachable!("a transaction that writes has records"));
+        for write in &work.writes {
+            let at = base + write.at;
+            while at >= run.image + run.len {
+                run = *runs.next().unwrap_or_else(|| unreachable!("each record has a place"));
+            }
+            let header = work.header(write.at);
+            let tombstone = header.has(TOMBSTONE);
+            let word = Word::new(run.offset + (at - run.image) as u64, write.len as u64, write.hash, &header);
+            self.index.set(pin, work.key(write), write.hash, write.old, word, write.spot)?;
+            if word.expires() {
+                fence(SeqCst);
+                self.note_expiring();
+            }
+            self.space.add_live(run.segment, word.space());
+            switch_point();
+            let unlinked = self.active.now();
+            if self.sabotage.skips(Step::RetireBeforeFree) {
+                self.free_at_once(write.old);
+            } else if !write.old.is_none() {
+                log.dead.push(Dead { word: write.old, unlinked });
+            }
+            if tombstone && self.sabotage.skips(Step::KeepTombstones) {
+                self.index.remove(pin, work.key(write), write.hash, word)?;
+            } else if tombstone {
+                log.tombstones.push(Tombstone { key: work.key(write).into(), word, unlinked });
+            }
+        }
+        log.commits += 1;
+        Ok(())
+    }
+
+    // ---- groups -----------------------------------------------------------------------------------------------
+
+    fn commit_grouped(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>, shared: &OwnMutex<Log>) -> Result<u64> {
+        let first = self.commit_in_group(pin, work, terms, shared);
+        if !matches!(first, Err(Error::Full { .. })) || self.is_cramped(Some(pin)) {
+            return first;
+        }
+        self.checkpoint()?;
+        self.commit_in_group(pin, work, terms, shared)
+    }
+
+    /// As [`commit`](Self::commit), with the barrier, and the log, of a group.
+    fn commit_in_group(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>, shared: &OwnMutex<Log>) -> Result<u64> {
+        // Its own log is for what it supersedes. It is held until the index leads to all of this: whoever takes the mark of the shared log first, and then locks
+        // this one, finds in the index what is before the mark.
+        let (number, mut log) = self.writers.claim();
+        let writer = self.writers.get(number);
+        writer.prepare(pin);
+        self.announce(pin, work, 1 << number);
+        switch_point();
+        let joined = self.group.join(&self.active);
+        let ts = joined.ts;
+        switch_point();
+        writer.prepared(ts);
+        let mut told = None;
+        let result = self
+            .validate(pin, work, number, ts, terms)
+            .and_then(|()| joined.write(work, || told = self.lead(shared)))
+            .and_then(|written| self.publish(pin, work, &written.runs, written.base, &mut log));
+        writer.done();
+        self.retreat(work, 1 << number);
+        drop(log);
+        if let Some(bytes) = told {
+            self.account(bytes);
+        }
+        result.map(|()| ts)
+    }
+
+    /// Writes for all who are ready; returns bytes that are worth telling.
+    fn lead(&self, shared: &OwnMutex<Log>) -> Option<u64> {
+        let mut members = self.group.take();
+        let mut log = shared.lock();
+        let mut written = self.write_group(&mut members, &mut log);
+        if members.len() > 1 && !matches!(written, Ok(_) | Err(Error::InDoubt { .. })) {
+            // Nothing was stored: each gets its own answer.
+            self.group.put_back(members.split_off(1));
+            written = self.write_group(&mut members, &mut log);
+        }
+        let told = log.tell(&self.space);
+        drop(log);
+        self.group.pass_on();
+        let mut base = 0;
+        let (runs, mut reason) = match written {
+            Ok(runs) => (Some(runs), None),
+            Err(error) => (None, Some(error)),
+        };
+        for member in members {
+            let len = member.work.image.len();
+            member.end(match &runs {
+                Some(runs) => Ok(Written { runs: runs.clone(), base }),
+                None => Err(group::in_doubt(&mut reason)),
+            });
+            base += len;
+        }
+        told
+    }
+
+    fn write_group(&self, members: &mut [Member], log: &mut Log) -> Result<Arc<[Run]>> {
+        let need = if members.iter().all(|m| only_deletes(&m.work)) { Need::Urgent } else { Need::Data };
+        let bases = members.iter().scan(0, |end, member| {
+            let base = *end;
+            *end += member.work.image.len();
+            Some(base)
+        });
+        let bases: Vec<usize> = bases.collect();
+        let records = members.iter().zip(&bases);
+        let records = records.flat_map(|(m, base)| m.work.writes.iter().map(move |write| (base + write.at, write.len)));
+        let mut runs = Vec::new();
+        log.place(&self.space, records, need, &mut runs)?;
+        let mut behind: usize = members.iter().map(|member| member.work.writes.len()).sum();
+        let (mut joined, mut link) = (Vec::new(), log.link);
+        if members.len() > 1 {
+            joined.reserve_exact(members.iter().map(|member| member.work.image.len()).sum());
+        }
+        let alone = members.len() == 1;
+        for (at, (member, base)) in members.iter_mut().zip(&bases).enumerate() {
+            behind -= member.work.writes.len();
+            let before = (at == 0).then_some(log.link);
+            let known = Known { ts: member.ts, generation: self.generation, link: before, behind, number: (0, 0) };
+            let sealed = self.seal(&mut member.work, &runs, *base, 0, &known);
+            if at == 0 {
+                link = sealed;
+            }
+            if !alone {
+                joined.extend_from_slice(&member.work.image);
+            }
+        }
+        let image = if alone { &members[0].work.image } else { &joined };
+        self.drain_into(image, &runs, link, log)?;
+        self.advance(&runs, image.len(), log);
+        Ok(runs.into())
+    }
+
+    /// What must not be done.
+    #[cold]
+    fn free_at_once(&self, old: Word) {
+        let Some(number) = self.space.number(old.offset()).filter(|_| !old.is_none()) else { return };
+        self.space.sub_live(old);
+        if self.space.live(number) == 0
+            && !self.writers.all.iter().any(|w| w.log.try_lock().is_none_or(|l| l.segment() == Some(number)))
+        {
+            self.space.give_back(number);
+        }
+    }
+
+    /// Whether the newest version of `key` is one that this transaction may supersede, and which that is. The caller has the key's lock.
+    #[inline]
+    pub(crate) fn newest(&self, pin: &Pin<'_>, key: &[u8], hash: u64) -> Result<crate::core::Seen<'_>> {
+        loop {
+            let spot = self.index.spot(pin, key);
+            return Ok(match self.index.find_in(spot, key, hash, pin)? {
+                Found::Here(slot, word) => {
+                    let record = Record::at(Claim::Pinned, &self.pool, word.offset())?;
+                    crate::core::Seen { spot, slot, word, record: Some(record) }
+                }
+                Found::Absent => crate::core::Seen { spot, slot: 0, word: Word::NONE, record: None },
+                Found::Moved => continue,
+            });
+        }
+    }
+}
+
+fn only_deletes(work: &Work) -> bool {
+    work.writes.iter().all(|write| work.header(write.at).has(TOMBSTONE))
+}

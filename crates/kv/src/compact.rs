@@ -1,0 +1,241 @@
+//! Compaction: versions that are still needed move out of segments that hold little else.
+//!
+//! Versions move with their timestamps, some at a time as one transaction in some writer's log, under their keys' locks. For recovery each is one more record of that
+//! version: whichever it meets first will do.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering::Relaxed;
+
+use pmem::sync::{OwnMutex, OwnMutexGuard};
+
+use crate::active::Pin;
+use crate::core::Core;
+use crate::error::Result;
+use crate::locks::{Tried, stripe};
+use crate::media::{Use, WRITERS};
+use crate::raw::{self, Claim};
+use crate::record::{self, FIRST, GRAIN, MOVED, Record};
+use crate::settle::Settler;
+use crate::space::Need;
+use crate::word::Word;
+use crate::writer::{Dead, Log, Run, Tombstone};
+
+/// A segment with something in it.
+#[derive(Clone, Copy, Debug)]
+struct Full {
+    number: u32,
+    writer: usize,
+    sequence: u32,
+    live: u64,
+}
+
+impl Core {
+    /// Empties the sparsest segments, if the store takes far more space than it needs; and those far out, if its file does.
+    pub(crate) fn compact(&self, settler: &mut Settler) -> Result<()> {
+        let usage = self.space.usage();
+        let bytes = self.space.segment_bytes;
+        let taken = (usage.segments - usage.free - usage.nodes) * bytes;
+        // What is written between two checkpoints, and what writers have begun.
+        let has_begun = |log: &OwnMutex<Log>| log.try_lock().is_none_or(|log| log.segment().is_some());
+        let mut begun = self.writers.all.iter().filter(|writer| has_begun(&writer.log)).count() as u64;
+        if self.writers.grouped().is_some() {
+            begun = begun.min(2); // that of groups, and that of whoever makes checkpoints
+        }
+        let slack = self.settle_at.load(Relaxed) + begun * bytes;
+        // Where data were refused, any gain is welcome.
+        let short = self.space.take_short();
+        let (wanted, dense) = if short { (usage.live, bytes / 8 * 7) } else { (2 * usage.live + slack, bytes / 2) };
+        // What is written goes to the lowest free segments. So the end of the file becomes free, once what is there has moved.
+        let near = 2 * (usage.segments - usage.free) + slack / bytes;
+        settler.nodes.far = (usage.segments > near + near / 2).then_some(near as u32);
+        let pin = self.active.pin()?;
+        // As much as is written between two checkpoints, at most.
+        let mut left = self.options.settle;
+        if let Some(mut excess) = taken.checked_sub(wanted) {
+            let worthwhile = |full: &Full| full.live < dense && settler.alone.get(&full.number) != Some(&full.sequence);
+            let mut sparse: Vec<Full> = self.settled(settler).filter(worthwhile).collect();
+            sparse.sort_unstable_by_key(|full| full.live);
+            for full in sparse {
+                if excess == 0 || left == 0 {
+                    break;
+                }
+                self.empty(settler, &pin, full, true)?;
+                excess = excess.saturating_sub(bytes - full.live);
+                left = left.saturating_sub(full.live);
+            }
+        }
+        if let Some(far) = settler.nodes.far {
+            let moves = |full: &Full| {
+                full.number >= far && self.space.lowest(self.space.run(full.number) as u32).is_some_and(|to| to < far)
+            };
+            for full in self.settled(settler).filter(moves).collect::<Vec<_>>() {
+                if left == 0 {
+                    break;
+                }
+                self.empty(settler, &pin, full, false)?;
+                left = left.saturating_sub(full.live);
+            }
+        }
+        Ok(())
+    }
+
+    /// Segments that something is in, and that recovery does not read.
+    fn settled<'a>(&'a self, settler: &Settler) -> impl Iterator<Item = Full> + use<'a> {
+        let marks: Vec<u32> = (0..WRITERS).map(|writer| settler.mark(writer).sequence).collect();
+        (0..self.space.count()).filter_map(move |number| match self.space.used(number) {
+            Use::Log { writer, sequence, .. } if sequence < marks[writer] => {
+                let live = self.space.live(number);
+                (live > 0).then_some(Full { number, writer, sequence, live })
+            }
+            _ => None,
+        })
+    }
+
+    /// Moves what is needed out of a segment.
+    fn empty(&self, settler: &mut Settler, pin: &Pin<'_>, full: Full, to_gain: bool) -> Result<()> {
+        let Full { number, writer, sequence, .. } = full;
+        let mut batch = Vec::new();
+        let walked = self.walk(number, writer, sequence, |record| {
+            let hash = record::hash(record.key());
+            let Some(word) = self.index.find_at(pin, record.key(), hash, record.offset) else {
+                return ControlFlow::Continue(());
+            };
+            // Somebody who writes it now supersedes it anyway.
+            if self.locks.try_lock(stripe(hash), pin) == Tried::Taken {
+                batch.push((record, word, hash));
+            }
+            ControlFlow::Continue(())
+        });
+        // A long one that is alone would be so again.
+        let alone = batch.len() == 1 && batch.iter().all(|(record, ..)| record.space() > self.space.segment_bytes / 2);
+        if alone && to_gain {
+            settler.alone.insert(number, sequence);
+            batch.drain(..).for_each(|(.., hash)| self.locks.unlock(stripe(hash)));
+        }
+        let mut result = walked.map(|_| ());
+        for some in batch.chunks(256) {
+            result = result.and_then(|()| self.rewrite(settler, pin, some));
+            some.iter().for_each(|(_, _, hash)| self.locks.unlock(stripe(*hash)));
+        }
+        result
+    }
+
+    /// Visits the records of a segment, as far as they are whole.
+    pub(crate) fn walk<'a>(
+        &'a self,
+        number: u32,
+        writer: usize,
+        sequence: u32,
+        mut visit: impl FnMut(Record<'a>) -> ControlFlow<()>,
+    ) -> Result<u64> {
+        let base = self.space.offset(number);
+        let mut at = 0;
+        let mut skipped = 0;
+        let limit = self.space.run(number) * self.space.segment_bytes;
+        while at + record::HEADER <= self.space.segment_bytes {
+            let Some(record) = self.whole(Claim::Settling, base + at, limit - at, writer, sequence) else {
+                skipped += GRAIN;
+                at += GRAIN;
+                continue;
+            };
+            if visit(record).is_break() {
+                break;
+            }
+            at += record.space();
+        }
+        Ok(skipped)
+    }
+
+    /// The record at a place of a log in use with `room` bytes, if it is whole.
+    pub(crate) fn whole(
+        &self,
+        claim: Claim,
+        offset: u64,
+        room: u64,
+        writer: usize,
+        sequence: u32,
+    ) -> Option<Record<'_>> {
+        let head = raw::bytes(claim, &self.pool, offset, record::HEADER).ok()?;
+        let header = pmem::view::<record::Header>(head)?;
+        if header.seal == 0 || !header.is_sound() || header.len() > room {
+            return None;
+        }
+        let record = Record::at(claim, &self.pool, offset).ok()?;
+        record.is_sealed(&self.key, record::place(offset, writer, sequence)).then_some(record)
+    }
+
+    /// A log in which everything is durable: what is linked to that testifies to it.
+    fn claim_forced(&self) -> Result<(usize, OwnMutexGuard<'_, Log>)> {
+        loop {
+            self.force()?;
+            let (writer, log) = self.writers.claim();
+            if log.number_drawn <= self.bound.forced() {
+                return Ok((writer, log));
+            }
+        }
+    }
+
+    fn rewrite(&self, settler: &mut Settler, pin: &Pin<'_>, batch: &[(Record<'_>, Word, u64)]) -> Result<()> {
+        let mut image = Vec::new();
+        let mut places = Vec::new();
+        for (record, ..) in batch {
+            let at = image.len();
+            let first = if at == 0 { FIRST } else { 0 };
+            let flags = record.header.key_len_flags & record::TOMBSTONE | first | MOVED;
+            record::encode(&mut image, record.key(), record.value(), flags, record.expires());
+            places.push((at, image.len() - at));
+        }
+        let (writer, mut log) = self.claim_forced()?;
+        let mut runs: Vec<Run> = Vec::new();
+        log.place(&self.space, places.iter().copied(), Need::Move, &mut runs)?;
+        let mut link = log.link;
+        let mut words = Vec::with_capacity(batch.len());
+        let mut run = 0;
+        for ((record, _, hash), (at, _)) in batch.iter().zip(&places) {
+            while *at >= runs[run].image + runs[run].len {
+                run += 1;
+            }
+            let offset = runs[run].offset + (at - runs[run].image) as u64;
+            let bytes = &mut image[*at..];
+            let Some(mut header) = pmem::from_bytes::<record::Header>(&bytes[..record::HEADER as usize]) else {
+                continue;
+            };
+            (header.ts, header.prev) = (record.header.ts, record.header.prev);
+            (header.generation, header.rest) = (self.generation, (batch.len() - 1 - words.len()) as u32);
+            if header.has(FIRST) {
+                header.link = log.link;
+            }
+            bytes[..record::HEADER as usize].copy_from_slice(pmem::bytes_of(&header));
+            let len = header.len() as usize;
+            header.seal = record::seal(&self.key, &bytes[..len], record::place(offset, writer, runs[run].sequence));
+            bytes[..8].copy_from_slice(&header.seal.to_le_bytes());
+            if header.has(FIRST) {
+                link = record::link(header.seal);
+            }
+            let space = header.len().next_multiple_of(GRAIN);
+            words.push((Word::new(offset, space, *hash, &header), runs[run].segment));
+        }
+        for run in &runs {
+            raw::store(Claim::Writer, &self.pool, run.offset, &image[run.image..run.image + run.len])?;
+        }
+        log.name_segments(&self.space)?;
+        self.pool.drain()?;
+        log.unnamed.clear();
+        log.link = link;
+        if let Some(last) = runs.last() {
+            log.advance(&self.space, *last, image.len() as u64);
+        }
+        for ((record, old, hash), (new, segment)) in batch.iter().zip(words) {
+            if self.index.swap(pin, record.key(), *hash, *old, new)? {
+                self.space.add_live(segment, new.space());
+                let unlinked = self.active.now();
+                settler.unripe.push(Dead { word: *old, unlinked });
+                if new.is_tombstone() {
+                    settler.tombstones.push(Tombstone { key: record.key().into(), word: new, unlinked });
+                }
+            }
+        }
+        crate::stats::add(&self.counters.moved, batch.len() as u64);
+        Ok(())
+    }
+}

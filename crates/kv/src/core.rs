@@ -1,0 +1,150 @@
+//! What all handles of a store share, and how a key is read.
+
+use std::sync::Weak;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use pmem::{Pool, SealKey};
+
+use crate::active::{Active, OwnLine, Pin};
+use crate::error::Result;
+use crate::index::{Found, Index, Leaf, Spot};
+use crate::locks::Locks;
+use crate::options::Options;
+use crate::raw::Claim;
+use crate::record::Record;
+use crate::sabotage::Sabotage;
+use crate::settle::Settler;
+use crate::space::Space;
+use crate::wait::Wait;
+use crate::word::Word;
+use crate::writer::{State, Writers};
+
+pub(crate) struct Core {
+    /// Itself, as its handles share it.
+    pub(crate) this: Weak<Self>,
+    pub(crate) pool: Pool,
+    pub(crate) key: SealKey,
+    pub(crate) generation: u16,
+    pub(crate) options: Options,
+    pub(crate) active: Active,
+    pub(crate) locks: Locks,
+    pub(crate) index: Index,
+    pub(crate) writers: Writers,
+    pub(crate) group: crate::group::Group,
+    pub(crate) space: Space,
+    pub(crate) settler: pmem::sync::Mutex<Settler>,
+    pub(crate) bound: crate::bounded::Bound,
+    pub(crate) sabotage: Sabotage,
+    /// Bytes of records written since the store was opened, but for the last few of each log; and at the last checkpoint.
+    pub(crate) written: OwnLine<AtomicU64>,
+    pub(crate) settled: AtomicU64,
+    /// How many more are enough for the next one.
+    pub(crate) settle_at: AtomicU64,
+    /// The clock, and the oldest reader's, when nothing was left that could be freed.
+    pub(crate) cramped: pmem::sync::Mutex<Option<(u64, u64)>>,
+    /// Numbers transactions that wait, oldest first.
+    pub(crate) ages: OwnLine<AtomicU64>,
+    pub(crate) counters: crate::stats::Counters,
+    pub(crate) queue: crate::queue::Queue,
+    pub(crate) keeper: crate::keeper::Signal,
+    pub(crate) committers: crate::later::Committers,
+    /// The last checkpoint has left something to be freed by the next.
+    pub(crate) unfinished: AtomicBool,
+    /// Whether some key may expire: see `sweep`.
+    pub(crate) expiring: AtomicBool,
+}
+
+/// What a reader found about a key.
+pub(crate) struct Seen<'p> {
+    pub(crate) spot: Spot,
+    pub(crate) slot: u8,
+    /// The newest version.
+    pub(crate) word: Word,
+    /// The version of the reader's snapshot; a tombstone, too.
+    pub(crate) record: Option<Record<'p>>,
+}
+
+impl Core {
+    /// The version of `key` that was newest when the clock stood at `limit`. `own` is the writer that commits for the reader.
+    #[inline]
+    pub(crate) fn read<'p>(
+        &'p self,
+        pin: &'p Pin<'_>,
+        key: &[u8],
+        hash: u64,
+        limit: u64,
+        own: Option<usize>,
+    ) -> Result<Seen<'p>> {
+        loop {
+            let spot = self.index.spot(pin, key);
+            let leaf = self.index.leaf(spot);
+            self.await_pending(leaf, limit, own, Some(hash));
+            match self.index.find_in(spot, key, hash, pin)? {
+                Found::Here(slot, word) => {
+                    return Ok(Seen { spot, slot, word, record: self.version(word, limit)? });
+                }
+                Found::Absent => return Ok(Seen { spot, slot: 0, word: Word::NONE, record: None }),
+                Found::Moved => {}
+            }
+        }
+    }
+
+    /// The version that was newest when the clock stood at `limit`, from the newest one.
+    #[inline]
+    pub(crate) fn version(&self, newest: Word, limit: u64) -> Result<Option<Record<'_>>> {
+        let mut record = Record::at(Claim::Pinned, &self.pool, newest.offset())?;
+        // A version is kept as long as anybody is active whose snapshot is older than the next one; so where this goes on, there still is one.
+        while record.header.ts > limit {
+            if record.header.prev == 0 {
+                return Ok(None);
+            }
+            let older = Record::at(Claim::Pinned, &self.pool, record.header.prev)?;
+            // Older each time, so this ends, whatever the media say.
+            if older.header.ts >= record.header.ts || older.key() != record.key() {
+                return Err(crate::record::damaged(record.offset, "what it calls its last version is none"));
+            }
+            record = older;
+        }
+        Ok(Some(record))
+    }
+
+    /// Waits for those that may be about to publish versions in this leaf that a snapshot at `limit` must show: who has a smaller timestamp, or does not know it
+    /// yet. With `hash`, only for who writes such a key.
+    ///
+    /// A writer announces itself at the leaf and then asks for its timestamp, so one with a timestamp up to `limit` is seen here, or has published.
+    #[inline]
+    pub(crate) fn await_pending(&self, leaf: &Leaf, limit: u64, own: Option<usize>, hash: Option<u64>) {
+        let own = own.map_or(0, |own| 1 << own);
+        let pending = leaf.pending.load(SeqCst) & !own;
+        if pending != 0 {
+            self.await_writers(pending, limit, hash);
+        }
+    }
+
+    #[cold]
+    fn await_writers(&self, mut pending: u64, limit: u64, hash: Option<u64>) {
+        while pending != 0 {
+            let number = pending.trailing_zeros() as usize;
+            pending &= pending - 1;
+            let writer = self.writers.get(number);
+            let mut wait = Wait::new();
+            loop {
+                let state = writer.state();
+                let concerns = match state {
+                    State::Idle => false,
+                    State::Unknown => true,
+                    State::Preparing(ts) => ts <= limit && !self.sabotage.skips(crate::Step::AwaitPreparing),
+                };
+                // Whoever does not hold the key's lock does not write it, or has published it.
+                let mine = hash.is_none_or(|hash| {
+                    self.locks.owner(crate::locks::stripe(hash)).is_some_and(|seat| writer.is_of(seat))
+                });
+                if !concerns || !mine {
+                    break;
+                }
+                wait.again();
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! A store is made: two regions, and an empty checkpoint in the first.
+
+use pmem::{Area, Pool, Region, TwoSlot};
+
+use crate::active::Active;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::index::Index;
+use crate::locks::Locks;
+use crate::media::{Checkpoint, FORMAT, WRITERS};
+use crate::options::{NAME, Options, REGION_KIND};
+use crate::settle::Settler;
+use crate::space::Space;
+use crate::writer::Writers;
+
+/// Segments of a new store.
+pub(crate) const SEGMENTS: u64 = 8;
+/// Bytes for the checkpoint, before the table.
+pub(crate) const CELL_BYTES: u64 = 4096;
+/// Bytes of the first region in a new store. The table has room for 32 GiB if segments have their usual length: where it grows, the data get a
+/// further extent, and only the last one shrinks.
+pub(crate) fn table_bytes(segment: u64) -> u64 {
+    CELL_BYTES + (segment / 4).clamp(4096, 256 << 10)
+}
+
+/// Its name.
+pub(crate) const TABLE: &str = "kv.table";
+
+const _: () = assert!(TwoSlot::<Checkpoint>::SIZE <= CELL_BYTES);
+
+/// Makes a store in `pool`. The checkpoint comes last: without it there is no store.
+pub(crate) fn create(pool: &Pool, options: &Options) -> Result<Core> {
+    let table = region(pool, TABLE, table_bytes(options.segment))?;
+    let data = region(pool, NAME, SEGMENTS * options.segment)?;
+    let (cell, table) = split(table)?;
+    let empty = Checkpoint {
+        format: FORMAT,
+        root: 0,
+        segment_bytes: options.segment,
+        number: 1,
+        clock: 1,
+        commit_number: 0,
+        entries: 0,
+        marks: [0; WRITERS],
+        links: [0; WRITERS],
+    };
+    let mut cell = TwoSlot::create(cell, &empty)?;
+    cell.update_mirrored(&empty)?;
+    let space = Space::new(pool, options.segment, data, table)?;
+    space.set_free(|_| true);
+    Ok(assemble(pool, options, &empty, Index::new(pool), space, Settler::new(cell)))
+}
+
+/// The region of that name, new or left by a crash.
+fn region(pool: &Pool, name: &str, len: u64) -> Result<Region> {
+    match pool.add_region_as(name, len, REGION_KIND, 0) {
+        Err(pmem::Error::RegionExists { .. }) => {
+            let region = pool.region(name)?;
+            let exists = || Error::Pool(pmem::Error::RegionExists { name: name.to_owned() });
+            let first = region.areas().first().ok_or_else(exists)?;
+            // What a crash left of one that was being made holds nothing.
+            let empty = first.bytes(0, CELL_BYTES.min(first.len()) as usize)?.iter().all(|byte| *byte == 0);
+            if region.kind() == REGION_KIND.code() && empty { Ok(region) } else { Err(exists()) }
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Erases a checkpoint that was cut short.
+pub(crate) fn clear(pool: &Pool) -> Result<()> {
+    let (mut cell, _) = split(pool.region(TABLE)?)?;
+    cell.clear()?;
+    pool.drain()?;
+    Ok(())
+}
+
+/// The cell of the checkpoint, and the table behind it.
+pub(crate) fn split(mut table: Region) -> Result<(Area, Region)> {
+    let cell = table.split_front(CELL_BYTES)?;
+    Ok((cell, table))
+}
+
+pub(crate) fn assemble(
+    pool: &Pool,
+    options: &Options,
+    checkpoint: &Checkpoint,
+    index: Index,
+    space: Space,
+    settler: Settler,
+) -> Core {
+    let place = space.offset(0);
+    Core {
+        this: std::sync::Weak::new(),
+        pool: pool.clone(),
+        key: pool.seal_key(place),
+        generation: pool.generation() as u16,
+        options: options.clone(),
+        active: Active::new(checkpoint.clock, options.transactions),
+        locks: Locks::new(options.transactions),
+        index,
+        writers: Writers::new(checkpoint, pool.generation() as u16, options.groups(pool.domain())),
+        group: crate::group::Group::default(),
+        space,
+        settler: pmem::sync::Mutex::new(settler),
+        bound: crate::bounded::Bound::new(options.durability, checkpoint.commit_number),
+        sabotage: sabotage(options),
+        written: crate::active::OwnLine(0.into()),
+        settled: 0.into(),
+        settle_at: options.settle.min(crate::settle::LEAST).into(),
+        cramped: pmem::sync::Mutex::new(None),
+        ages: crate::active::OwnLine(1.into()),
+        counters: crate::stats::Counters::default(),
+        queue: crate::queue::Queue::new(),
+        keeper: crate::keeper::Signal::default(),
+        committers: crate::later::Committers::default(),
+        unfinished: false.into(),
+        // The first sweep finds out.
+        expiring: true.into(),
+    }
+}
+
+#[cfg(feature = "sabotage")]
+fn sabotage(options: &Options) -> crate::sabotage::Sabotage {
+    crate::sabotage::Sabotage(options.without)
+}
+
+#[cfg(not(feature = "sabotage"))]
+fn sabotage(_: &Options) -> crate::sabotage::Sabotage {
+    crate::sabotage::Sabotage::default()
+}

@@ -1,0 +1,246 @@
+//! What can go wrong, grouped by what the caller can do about it.
+
+use std::path::PathBuf;
+
+use crate::Timestamp;
+
+/// Every error of a store. The message says what happened, where, and what to do next.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    // ---- run the transaction again ------------------------------------------------------------------------------
+    /// Another transaction writes the key, or has written it since this one began.
+    #[error("conflict about key {key} with {with}; run the transaction again, or use `transact`, which does")]
+    Conflict {
+        /// The key.
+        key: Key,
+        /// Whom with.
+        with: Rival,
+    },
+    /// All seats for transactions are taken.
+    #[error("all {max} transactions are in use; finish some, or open with more (`Options::transactions`)")]
+    TooMany {
+        /// Seats there are.
+        max: usize,
+    },
+
+    // ---- give up ------------------------------------------------------------------------------------------------
+    /// Conflicts went on for longer than the caller's patience.
+    #[error(
+        "gave up after {attempts} attempts that met conflicts, the last about key {key}; does this thread hold it in another transaction?"
+    )]
+    GaveUp {
+        /// How often it was tried.
+        attempts: u32,
+        /// Key of the last conflict.
+        key: Key,
+    },
+    /// The snapshot was held for longer than [`Options::max_snapshot_age`](crate::Options::max_snapshot_age) while space was short.
+    #[error(
+        "the transaction began at {snapshot} and is too old: versions it may need were given up; begin a new one, and finish it sooner"
+    )]
+    Expired {
+        /// What it saw.
+        snapshot: Timestamp,
+    },
+    /// An earlier error of this transaction was ignored.
+    #[error("the transaction can only be aborted: an earlier error was ignored ({first})")]
+    Doomed {
+        /// That error's message.
+        first: String,
+    },
+    /// A limit of the store.
+    #[error("{what}: {found} is more than {max}")]
+    Limit {
+        /// Of what.
+        what: &'static str,
+        /// What was asked for.
+        found: u64,
+        /// The most there can be.
+        max: u64,
+    },
+    /// What an option must be.
+    #[error("{what} is {found}; it must be {wanted}")]
+    Option {
+        /// Which.
+        what: &'static str,
+        /// What was asked for.
+        found: u64,
+        /// What it must be.
+        wanted: &'static str,
+    },
+    /// What is stored in a table is not of its types.
+    #[error("table {table:?}, key {key}: {why}; use the types that the table was written with")]
+    Type {
+        /// The table.
+        table: String,
+        /// The key's bytes in it.
+        key: Key,
+        /// What is wrong.
+        why: crate::Unfit,
+    },
+    /// What a table cannot be called.
+    #[error("the name {name:?} of a table {why}; choose another one")]
+    TableName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The commit's barrier failed: whether it is durable shows when the store is opened again.
+    #[error("in doubt: the transaction may be durable or not, because {source}; open the store again to see")]
+    InDoubt {
+        /// The barrier's error.
+        source: pmem::Error,
+    },
+
+    // ---- make room ----------------------------------------------------------------------------------------------
+    /// The index would need more memory than it was given.
+    #[error(
+        "the index of {keys} keys takes {bytes} bytes of memory, the limit is {max}; delete keys, or raise `Options::index_memory`"
+    )]
+    IndexMemory {
+        /// Keys in it.
+        keys: u64,
+        /// Bytes it takes.
+        bytes: u64,
+        /// Bytes it may take.
+        max: u64,
+    },
+    /// There is no room for the records of the transaction.
+    #[error(
+        "the store is full: {wanted} bytes do not fit in {path}, {free} of {size} are free; deleting still works; free disk space, or raise `Options::max_size`"
+    )]
+    Full {
+        /// The store.
+        path: PathBuf,
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes free in it, in pieces that may be too small.
+        free: u64,
+        /// Its size.
+        size: u64,
+    },
+
+    // ---- repair -------------------------------------------------------------------------------------------------
+    /// The pool holds no store.
+    #[error("region {region:?} is no key-value store ({why}); open it with what made it, see `cairn info`")]
+    NotAStore {
+        /// Its name.
+        region: String,
+        /// What is not as it should be.
+        why: &'static str,
+    },
+    /// The store was made by a newer build.
+    #[error("the store has format {found}, this build reads {max}; use a newer build")]
+    NewerFormat {
+        /// Its format.
+        found: u32,
+        /// The newest this build knows.
+        max: u32,
+    },
+    /// A part of the store is damaged.
+    #[error("damaged {what} at byte {offset}: {why}; run `cairn kv check`, then restore from a backup or repair")]
+    Damaged {
+        /// Which part.
+        what: &'static str,
+        /// Where in the pool.
+        offset: u64,
+        /// What is wrong.
+        why: String,
+    },
+    /// Transactions that were durable cannot be read back.
+    #[error(
+        "committed transactions are lost: the record at byte {offset} of writer {writer} is damaged, and at byte {proof} a later one stands whole; restore from a backup, or `cairn kv check --repair` to go on without what follows {offset}"
+    )]
+    Lost {
+        /// The writer's number.
+        writer: usize,
+        /// Where the damaged record is.
+        offset: u64,
+        /// Where the later one is.
+        proof: u64,
+    },
+
+    /// Commits that were durable, by what later ones say, cannot be read back.
+    #[error(
+        "committed transactions are lost: commit {missing} is missing, and all through {durable} were durable; restore from a backup, or `cairn kv check --repair` to go on without them"
+    )]
+    LostCommits {
+        /// The first that is missing.
+        missing: u64,
+        /// The last that was durable.
+        durable: u64,
+    },
+
+    // ---- see there ----------------------------------------------------------------------------------------------
+    /// The pool's own error.
+    #[error(transparent)]
+    Pool(#[from] pmem::Error),
+}
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A key, as error messages show it: text if it is some, cut if it is long.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(pub Vec<u8>);
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const SHOWN: usize = 64;
+        let shown = &self.0[..self.0.len().min(SHOWN)];
+        write!(f, "\"{}\"", shown.escape_ascii())?;
+        if self.0.len() > SHOWN { write!(f, "... ({} bytes)", self.0.len()) } else { Ok(()) }
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+/// Whom a transaction is in conflict with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rival {
+    /// A transaction that is still running and has written the key.
+    Running,
+    /// One that has committed since.
+    Committed(Timestamp),
+    /// One that has waited for longer, and was given the key.
+    Older,
+}
+
+impl std::fmt::Display for Rival {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Running => f.write_str("a transaction that is still running"),
+            Self::Committed(at) => write!(f, "one committed at {at}"),
+            Self::Older => f.write_str("one that has waited for longer"),
+        }
+    }
+}
+
+impl Error {
+    /// Whether running the transaction again may succeed.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict { .. } | Self::TooMany { .. })
+    }
+}
+
+impl From<Error> for tx::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Conflict { .. } => Self::Conflict { offset: 0 },
+            Error::TooMany { max } => Self::NoSlot { slots: max },
+            Error::GaveUp { attempts, .. } => Self::GaveUp { attempts, offset: 0 },
+            Error::Doomed { first } => Self::Doomed { first },
+            Error::Limit { what, found, max } => Self::Limit { what, found, max },
+            Error::Damaged { what, offset, why } => Self::Damaged { what, offset, why },
+            Error::Full { path, wanted, .. } => Self::Pool(pmem::Error::NoSpace { path, wanted }),
+            Error::Pool(error) | Error::InDoubt { source: error } => Self::Pool(error),
+            other => Self::Aborted { reason: other.to_string() },
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The ordered index, in memory: two levels of immutable nodes over leaves.
+//!
+//! ```text
+//!   root        fences | chunks        replaced when a chunk splits
+//!     chunk     fences | leaves        replaced when a leaf splits
+//!       leaf    up to 64 versions      changed in place
+//! ```
+//!
+//! Readers take no lock. Who splits holds the one lock of the tree, about once in thirty inserts; whom it replaces may still be read, and is freed when nobody can
+//! be reading it any more. A reader with an old node finds out at the leaf, whose layout number its node has, or at the chunk, which knows where it ends.
+
+mod arena;
+mod chunk;
+pub(crate) mod fences;
+pub(crate) mod leaf;
+mod merge;
+mod split;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use pmem::Pool;
+use pmem::sync::wait_point;
+
+use crate::active::Pin;
+use crate::error::Result;
+use crate::raw::{Claim, Published, Retired};
+use crate::record::Record;
+use crate::word::Word;
+pub(crate) use arena::Arena;
+pub(crate) use chunk::{CHUNK_MAX, Chunk, Root};
+pub(crate) use leaf::{Found, Leaf, NO_NODE, SLOTS};
+
+/// The index.
+pub(crate) struct Index {
+    pub(crate) pool: Pool,
+    root: Published<Root>,
+    pub(crate) leaves: Arena,
+    /// Held to change root and chunks.
+    tree: pmem::sync::Mutex<Tree>,
+    /// Entries, tombstones included.
+    entries: AtomicU64,
+    /// Bytes of memory above the leaves.
+    memory: AtomicU64,
+    /// Leaves in the tree.
+    standing: AtomicU64,
+}
+
+/// What changes under the lock of the tree.
+#[derive(Default)]
+struct Tree {
+    /// Leaves that stand for nothing.
+    free: Vec<u32>,
+    /// Nodes on media of leaves that are gone, for the next checkpoint.
+    left: Vec<u32>,
+    /// Replaced, waiting until nobody reads them.
+    retired: Vec<Old>,
+}
+
+#[expect(dead_code, reason = "they are kept, and then dropped")]
+enum Old {
+    Chunk(Retired<Chunk>),
+    Root(Retired<Root>),
+}
+
+/// The leaf for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) leaf: u32,
+    pub(crate) layout: u32,
+}
+
+/// The leaf for a range of keys, and where that begins and ends.
+#[derive(Clone, Copy)]
+pub(crate) struct Stretch<'p> {
+    pub(crate) spot: Spot,
+    /// Nothing smaller is in it, unless this is empty.
+    pub(crate) from: &'p [u8],
+    /// Nothing that is not smaller is in it.
+    pub(crate) to: Option<&'p [u8]>,
+}
+
+impl Index {
+    /// An empty one.
+    pub(crate) fn new(pool: &Pool) -> Self {
+        let leaves = Arena::new();
+        let first = leaves.add();
+        let root = Root::new(vec![Arc::new(Published::new(Chunk::first(first)))], [&[][..]].into_iter());
+        Self {
+            pool: pool.clone(),
+            root: Published::new(root),
+            leaves,
+            tree: pmem::sync::Mutex::default(),
+            entries: 0.into(),
+            memory: 0.into(),
+            standing: 1.into(),
+        }
+    }
+
+    /// Entries, tombstones included.
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries.load(Relaxed)
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        // Of what was loaded the part above the leaves is an estimate.
+        self.memory.load(Relaxed).cast_signed().max(0).cast_unsigned() + self.leaves.bytes()
+    }
+
+    /// Leaves in the tree.
+    pub(crate) fn leaf_count(&self) -> u64 {
+        self.standing.load(Relaxed)
+    }
+
+    fn count_memory(&self, by: i64) {
+        self.memory.fetch_add(by as u64, Relaxed);
+    }
+
+    // ---- where ------------------------------------------------------------------------------------------------
+
+    /// The leaf for `key`.
+    #[inline]
+    pub(crate) fn spot(&self, pin: &Pin<'_>, key: &[u8]) -> Spot {
+        let chunk = self.chunk(pin, key);
+        chunk.spots[chunk.fences.find(key)]
+    }
+
+    /// The leaf for `key`, and what else is for it.
+    #[inline]
+    pub(crate) fn locate<'p>(&'p self, pin: &'p Pin<'_>, key: &[u8]) -> Stretch<'p> {
+        let chunk = self.chunk(pin, key);
+        chunk.stretch(chunk.fences.find(key))
+    }
+
+    /// The leaf with the last keys before `key`; before the end of all keys without one.
+    pub(crate) fn locate_before<'p>(&'p self, pin: &'p Pin<'_>, key: Option<&[u8]>) -> Stretch<'p> {
+        loop {
+            let root = self.root.get(pin);
+            let at = key.map_or(root.chunks.len() - 1, |key| root.fences.find_before(key));
+            let chunk = root.chunks[at].get(pin);
+            let fits = match (key, chunk.end.as_deref()) {
+                (_, None) => true,
+                (Some(key), Some(end)) => key <= end,
+                (None, Some(_)) => false,
+            };
+            if fits {
+                return chunk.stretch(key.map_or(chunk.fences.len() - 1, |key| chunk.fences.find_before(key)));
+            }
+            pause();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn leaf(&self, spot: Spot) -> &Leaf {
+        self.leaves.get(spot.leaf)
+    }
+
+    // ---- what -------------------------------------------------------------------------------------------------
+
+    /// Whether `word` is a version of `key`.
+    #[inline]
+    fn is_of(&self, word: Word, key: &[u8]) -> Result<bool> {
+        Ok(Record::at(Claim::Pinned, &self.pool, word.offset())?.key() == key)
+    }
+
+    /// The newest version of `key` in the leaf at `spot`.
+    #[inline]
+    pub(crate) fn find_in(&self, spot: Spot, key: &[u8], hash: u64, _pin: &Pin<'_>) -> Result<Found> {
+        self.leaf(spot).find(spot.layout, hash, |word| self.is_of(word, key))
+    }
+
+    /// The newest version of `key`, and its leaf.
+    #[inline]
+    pub(crate) fn find(&self, pin: &Pin<'_>, key: &[u8], hash: u64) -> Result<(Spot, Option<(u8, Word)>)> {
+        loop {
+            let spot = self.spot(pin, key);
+            match self.find_in(spot, key, hash, pin)? {
+                Found::Here(slot, word) => return Ok((spot, Some((slot, word)))),
+                Found::Absent => return Ok((spot, None)),
+                Found::Moved => pause(),
+            }
+        }
+    }
+
+    // ---- changes ----------------------------------------------------------------------------------------------
+
+    /// Makes `word` the version of `key` in place of `old`, if that is one; `at` is where its leaf was. Only who has the key's lock does this, and has seen `old`
+    /// since: no key needs to be compared.
+    #[inline]
+    pub(crate) fn set(&self, pin: &Pin<'_>, key: &[u8], hash: u64, old: Word, word: Word, at: Spot) -> Result<()> {
+        let mut spot = at;
+        loop {
+            if let Some(mut leaf) = self.leaf(spot).lock(spot.layout) {
+                let found = if old.is_none() {
+                    Found::Absent
+                } else {
+                    leaf.find(hash, |found| Ok::<_, crate::Error>(found == old))?
+                };
+                match found {
+                    Found::Here(slot, _) => {
+                        leaf.replace(slot, word);
+                        self.leaves.mark_dirty(spot.leaf);
+                        return Ok(());
+                    }
+                    _ if leaf.insert(word) => {
+                        self.leaves.mark_dirty(spot.leaf);
+                        self.entries.fetch_add(1, Relaxed);
+                        return Ok(());
+                    }
+                    _ => {}
+                }
+                drop(leaf);
+                self.split(pin, key)?;
+            }
+            spot = self.spot(pin, key);
+        }
+    }
+
+    /// Whether the version at `offset` is the newest of `key`, and its word. Only words are looked at.
+    pub(crate) fn find_at(&self, pin: &Pin<'_>, key: &[u8], hash: u64, offset: u64) -> Option<Word> {
+        loop {
+            let spot = self.spot(pin, key);
+            let found = self.leaf(spot).find(spot.layout, hash, |word| Ok::<_, crate::Error>(word.offset() == offset));
+            match found {
+                Ok(Found::Here(_, word)) => return Some(word),
+                Ok(Found::Moved) => pause(),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Puts `to` in place of `from`, if that is still the version of `key`.
+    pub(crate) fn swap(&self, pin: &Pin<'_>, key: &[u8], hash: u64, from: Word, to: Word) -> Result<bool> {
+        self.change(pin, key, hash, from, |leaf, slot| leaf.replace(slot, to))
+    }
+
+    /// Takes the version `word` of `key` away, if that is still it.
+    pub(crate) fn remove(&self, pin: &Pin<'_>, key: &[u8], hash: u64, word: Word) -> Result<bool> {
+        let gone = self.change(pin, key, hash, word, |leaf, slot| leaf.remove(slot))?;
+        if gone {
+            self.entries.fetch_sub(1, Relaxed);
+        }
+        Ok(gone)
+    }
+
+    /// Takes the version at `offset`, whose key cannot be read, out of the leaf for `key`.
+    pub(crate) fn forget(&self, pin: &Pin<'_>, key: &[u8], offset: u64) -> Option<Word> {
+        let spot = self.spot(pin, key);
+        let mut leaf = self.leaf(spot).lock(spot.layout)?;
+        let word = leaf.words().into_iter().find(|word| word.offset() == offset)?;
+        leaf.forget(word);
+        self.leaves.mark_dirty(spot.leaf);
+        self.entries.fetch_sub(1, Relaxed);
+        Some(word)
+    }
+
+    fn change(
+        &self,
+        pin: &Pin<'_>,
+        key: &[u8],
+        hash: u64,
+        from: Word,
+        change: impl Fn(&mut leaf::Locked<'_>, u8),
+    ) -> Result<bool> {
+        loop {
+            let spot = self.spot(pin, key);
+            let Some(mut leaf) = self.leaf(spot).lock(spot.layout) else {
+                pause();
+                continue;
+            };
+            let found = leaf.find(hash, |found| Ok::<_, crate::Error>(found == from))?;
+            if let Found::Here(slot, _) = found {
+                change(&mut leaf, slot);
+                self.leaves.mark_dirty(spot.leaf);
+                return Ok(true);
+            }
+            return Ok(false);
+        }
+    }
+
+    // ---- all of it, for the checkpoint ------------------------------------------------------------------------
+
+    /// The chunk for `key`.
+    #[inline]
+    pub(crate) fn chunk<'p>(&'p self, pin: &'p Pin<'_>, key: &[u8]) -> &'p Chunk {
+        loop {
+            let root = self.root.get(pin);
+            let chunk = root.chunks[root.fences.find(key)].get(pin);
+            if chunk.end.as_deref().is_none_or(|end| key < end) {
+                return chunk;
+            }
+            pause(); // it was split after we read the root
+        }
+    }
+
+    /// No node is replaced while `f` runs.
+    pub(crate) fn hold<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _tree = self.tree.lock();
+        f()
+    }
+
+    /// Puts a whole tree in place, before anybody uses it. `chunks` are leaves with the fences before them.
+    pub(crate) fn load(&mut self, chunks: Vec<Vec<(Vec<u8>, u32)>>, entries: u64) {
+        let mut fences = Vec::new();
+        let mut made = Vec::new();
+        for (at, chunk) in chunks.iter().enumerate() {
+            fences.push(chunk[0].0.clone());
+            let end = chunks.get(at + 1).map(|next| next[0].0.clone().into_boxed_slice());
+            let spots = chunk.iter().map(|(_, leaf)| Spot { leaf: *leaf, layout: self.leaves.get(*leaf).layout() });
+            made.push(Arc::new(Published::new(Chunk::new(chunk.iter().map(|(f, _)| &f[..]), spots, end))));
+        }
+        self.root = Published::new(Root::new(made, fences.iter().map(Vec::as_slice)));
+        *self.entries.get_mut() = entries;
+        let leaves: usize = chunks.iter().map(Vec::len).sum();
+        let fences: usize = chunks.iter().flatten().map(|(fence, _)| fence.len() + 20).sum();
+        *self.standing.get_mut() = leaves as u64;
+        *self.memory.get_mut() = fences as u64;
+    }
+
+    /// Nodes on media that no leaf has any more.
+    pub(crate) fn take_left(&self) -> Vec<u32> {
+        std::mem::take(&mut self.tree.lock().left)
+    }
+
+    /// Frees nodes that were replaced before the last call but one. The caller knows that nobody is pinned since.
+    pub(crate) fn take_retired(&self) -> Vec<impl Send + use<>> {
+        std::mem::take(&mut self.tree.lock().retired)
+    }
+}
+
+fn pause() {
+    if !wait_point() {
+        std::hint::spin_loop();
+    }
+}

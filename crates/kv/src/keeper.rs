@@ -1,0 +1,136 @@
+//! The thread that makes checkpoints, so that committers need not.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::core::Core;
+use crate::sweep::Sweep;
+
+/// How often it looks without being called.
+const TICK: Duration = Duration::from_millis(200);
+
+/// How the keeper is called.
+#[derive(Default)]
+pub(crate) struct Signal {
+    wanted: Mutex<bool>,
+    changed: Condvar,
+    stop: AtomicBool,
+    /// Whether there is one.
+    pub(crate) running: AtomicBool,
+}
+
+impl Signal {
+    pub(crate) fn call(&self) {
+        *self.wanted.lock() = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits to be called; true if that happened, and not only time passed.
+    fn wait(&self) -> bool {
+        let mut wanted = self.wanted.lock();
+        if !*wanted {
+            self.changed.wait_for(&mut wanted, TICK);
+        }
+        std::mem::take(&mut *wanted)
+    }
+}
+
+/// The thread, as long as the store is open.
+pub(crate) struct Keeper {
+    core: Arc<Core>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Starts it, unless the options say that committers do its work.
+    pub(crate) fn start(core: &Arc<Core>) -> Option<Self> {
+        if !core.options.background || core.pool.is_read_only() {
+            return None;
+        }
+        let kept = Arc::clone(core);
+        let run = move || {
+            let (mut idle, mut ages, mut sweep) = (Idle::default(), Ages::default(), Sweep::default());
+            while !kept.keeper.stop.load(Acquire) {
+                let called = kept.keeper.wait();
+                ages.look(&kept);
+                if let Err(error) = kept.sweep(&mut sweep) {
+                    tracing::debug!(%error, "sweeping is put off");
+                }
+                if called || idle.is_due(&kept) {
+                    kept.keep();
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("cairn-kv".into()).spawn(run).ok()?;
+        core.keeper.running.store(true, Release);
+        Some(Self { core: Arc::clone(core), thread: Some(thread) })
+    }
+}
+
+/// Tells transactions that are older than they may be. It knows their ages by readings of the clock, one a tick.
+#[derive(Default)]
+struct Ages {
+    readings: std::collections::VecDeque<(Instant, u64)>,
+}
+
+impl Ages {
+    #[expect(clippy::disallowed_methods, reason = "how old a snapshot is, is a matter of real time")]
+    fn look(&mut self, core: &Core) {
+        let Some(most) = core.options.max_snapshot_age else { return };
+        let now = Instant::now();
+        let mut limit = None;
+        while self.readings.front().is_some_and(|(at, _)| now.duration_since(*at) >= most) {
+            limit = self.readings.pop_front().map(|(_, reading)| reading);
+        }
+        if let Some(limit) = limit {
+            crate::stats::add(&core.counters.expired, core.active.expire(limit) as u64);
+        }
+        if self.readings.back().is_none_or(|(at, _)| now.duration_since(*at) >= TICK / 2) {
+            self.readings.push_back((now, core.active.now()));
+        }
+    }
+}
+
+/// Notices that nothing more comes: then what is there is settled, so that a restart has nothing to do, and space comes back.
+#[derive(Default)]
+struct Idle {
+    last: u64,
+    settled: u64,
+}
+
+impl Idle {
+    fn is_due(&mut self, core: &Core) -> bool {
+        let now = core.active.now();
+        let quiet = now == self.last && (now != self.settled || core.unfinished.load(Acquire));
+        self.last = now;
+        if quiet {
+            // The checkpoint itself moves the clock.
+            self.settled = now + 1;
+        }
+        quiet
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.core.keeper.stop.store(true, Release);
+        self.core.keeper.call();
+        if let Some(thread) = self.thread.take() {
+            // It panics only if a lock is broken; there is nobody to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Core {
+    fn keep(&self) {
+        if let Err(error) = self.checkpoint() {
+            tracing::warn!(%error, store = %self.pool.path().display(), "a checkpoint failed; commits go on as long as there is room");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A serializable key-value store: many writers, ordered keys, one barrier per commit, instant restart.
+//!
+//! It is the store of the Midas thesis (snapshot isolation, made serializable by validating what was read when a transaction commits; first updater wins; versions
+//! are their own log), with an ordered concurrent index, online garbage collection and scans, which the thesis leaves open.
+//!
+//! # The way of a transaction
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `store`, `retry`, `queue` | the handle; `transact` runs a transaction until it commits |
+//! | `tx`, `work` | reads a snapshot; keeps what it writes as records, in memory |
+//! | `active`, `time` | the clock, snapshots, and who is active |
+//! | `locks` | who writes which key |
+//! | `index` | from keys to their newest versions, in memory |
+//! | `scan` | ranges of it |
+//! | `commit`, `writer` | timestamp, validation, **one barrier**, publication |
+//! | `record`, `word`, `media` | what all of it looks like on media |
+//! | `settle`, `nodes` | checkpoints: the index on media follows |
+//! | `compact`, `space`, `reserve` | segments: freed, emptied, given back; what is kept for checkpoints |
+//! | `recovery`, `create` | open: the last checkpoint, then what the logs have behind it |
+//! | `table`, `load`, `backup` | typed keys and values; many pairs at once; a copy of a snapshot |
+//! | `keeper`, `sweep` | the thread that settles, and removes what has expired |
+//! | `later` | commits that are awaited |
+//! | `feed` | changes in the order of their commits |
+//!
+//! # Example
+//!
+//! ```
+//! # fn main() -> kv::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("shop.cairn");
+//! let store = kv::Store::open(&path)?; // creates, opens or recovers
+//! store.put(b"apples", b"17")?; // durable when it returns
+//! let left = store.transact(|tx| {
+//!     let apples: u32 = tx.get(b"apples")?.and_then(|v| std::str::from_utf8(v).ok()?.parse().ok()).unwrap_or(0);
+//!     tx.put(b"apples", (apples - 1).to_string().as_bytes())?;
+//!     Ok(apples - 1)
+//! })?;
+//! assert_eq!(left, 16);
+//! store.close()?;
+//! # Ok(()) }
+//! ```
+
+#![deny(unsafe_code)]
+
+mod active;
+mod backup;
+mod bounded;
+mod check;
+mod commit;
+mod compact;
+mod core;
+mod create;
+mod error;
+mod feed;
+mod group;
+mod index;
+mod keeper;
+mod later;
+mod load;
+mod locks;
+mod media;
+mod nodes;
+mod options;
+mod queue;
+#[allow(unsafe_code)]
+mod raw;
+mod record;
+mod recovery;
+mod reserve;
+mod retry;
+mod rows;
+mod sabotage;
+mod scan;
+mod settle;
+mod space;
+mod stats;
+mod store;
+mod sweep;
+mod table;
+mod time;
+mod traits;
+mod tx;
+mod wait;
+mod word;
+mod work;
+mod writer;
+
+pub use ::tx::{Isolation, Keys};
+pub use backup::{Backup, restore};
+pub use bounded::Durability;
+pub use check::{Checked, Problem};
+pub use error::{Error, Key, Result, Rival};
+pub use feed::{Changed, Changes};
+pub use later::Commit;
+pub use load::{Loaded, Loader};
+pub use options::{NAME, Opening, Options, Part, REGION_KIND};
+pub use record::{KEY_MAX, VALUE_MAX};
+#[cfg(feature = "sabotage")]
+pub use sabotage::Step;
+#[cfg(not(feature = "sabotage"))]
+use sabotage::Step;
+pub use stats::Stats;
+pub use store::{Batch, Snapshot, Store};
+#[cfg(feature = "serde")]
+pub use table::Json;
+pub use table::{
+    Entries, KeyCode, KeyRange, Plain, PrefixOf, Reader, TABLE_NAME_MAX, Table, TableOn, Unfit, ValueCode,
+};
+pub use time::Timestamp;
+pub use tx::{Pair, Scan, Transaction};

@@ -1,0 +1,188 @@
+//! What is on media besides records: the checkpoint, the table of segments, the nodes of the index.
+
+use pmem::{LINE, Persist, SealKey};
+
+use crate::record::place;
+use crate::word::Word;
+
+/// Writers, and logs: one commits at a time in each.
+pub(crate) const WRITERS: usize = 64;
+
+/// Of the bytes described here.
+pub(crate) const FORMAT: u32 = 1;
+
+/// Where the store stands: replaced as a whole, one copy after the other.
+#[derive(Clone, Copy, Debug, Persist)]
+#[repr(C)]
+pub(crate) struct Checkpoint {
+    pub(crate) format: u32,
+    /// Node that begins the list of chunks.
+    pub(crate) root: u32,
+    pub(crate) segment_bytes: u64,
+    /// Counts checkpoints.
+    pub(crate) number: u64,
+    /// Not smaller than any commit timestamp in what is settled.
+    pub(crate) clock: u64,
+    /// Commits through this number are durable and settled: see `bounded`.
+    pub(crate) commit_number: u64,
+    /// Keys in the index, tombstones included.
+    pub(crate) entries: u64,
+    /// For each writer: its records before this are in the index.
+    pub(crate) marks: [u64; WRITERS],
+    /// ... and the last transaction before it has this link.
+    pub(crate) links: [u16; WRITERS],
+}
+
+/// A place in a writer's log: segments are numbered, and counted in lines inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Mark {
+    pub(crate) sequence: u32,
+    pub(crate) at: u64,
+}
+
+impl Mark {
+    pub(crate) fn from_word(word: u64) -> Self {
+        Self { sequence: (word >> 32) as u32, at: (word & u64::from(u32::MAX)) * LINE }
+    }
+
+    pub(crate) fn to_word(self) -> u64 {
+        (u64::from(self.sequence) << 32) | (self.at / LINE)
+    }
+}
+
+/// What a segment is used for: a word of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Nothing, or something that the checkpoint no longer needs.
+    Free,
+    /// The `sequence`th segment of a writer's log; no record in it is older than the pool's generation (its lower half) when it was taken.
+    Log { writer: usize, sequence: u32, generation: u16 },
+    /// Goes on where the one before it ends.
+    More,
+    /// Nodes of the index.
+    Nodes,
+}
+
+impl Use {
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        let (writer, sequence) = ((word >> 2 & 0x3f) as usize, (word >> 32) as u32);
+        let generation = (word >> 16) as u16;
+        let used = match word & 3 {
+            0 => Self::Free,
+            1 => Self::Log { writer, sequence, generation },
+            2 => Self::More,
+            _ => Self::Nodes,
+        };
+        (used.to_word() == word).then_some(used)
+    }
+
+    pub(crate) fn to_word(self) -> u64 {
+        let word = match self {
+            Self::Free => return 0,
+            Self::Log { writer, sequence, generation } => {
+                1 | ((writer as u64) << 2) | (u64::from(generation) << 16) | (u64::from(sequence) << 32)
+            }
+            Self::More => 2,
+            Self::Nodes => 3,
+        };
+        word | u64::from(code(word)) << 8
+    }
+}
+
+/// Tells each single bit of a table's word that went bad, and of other damage all but one in 256.
+fn code(word: u64) -> u8 {
+    (0..).zip(word.to_le_bytes()).fold(0xa5, |code, (at, byte)| code ^ byte.rotate_left(at))
+}
+
+const _: () = assert!(WRITERS == 1 << 6);
+
+// ---- nodes -----------------------------------------------------------------------------------------------------
+
+/// Bytes of a node.
+pub(crate) const NODE: u64 = 640;
+/// Bytes of a fence that stand in its leaf's node; the rest follows in further nodes.
+pub(crate) const FENCE_INLINE: usize = 64;
+const BODY: usize = 512;
+
+pub(crate) const LEAF: u32 = 1;
+pub(crate) const CHUNK: u32 = 2;
+pub(crate) const ROOT: u32 = 3;
+
+/// A node: never changed once a checkpoint names it.
+#[derive(Clone, Copy, Debug, Persist)]
+#[repr(C)]
+pub(crate) struct Node {
+    /// Over everything behind it, what follows of the fence, and the place.
+    pub(crate) seal: u64,
+    /// The one it was written for.
+    pub(crate) checkpoint: u64,
+    pub(crate) kind: u32,
+    /// Of words in a leaf, of numbers of nodes elsewhere.
+    pub(crate) count: u32,
+    /// First key a leaf is for.
+    pub(crate) fence_len: u32,
+    /// The root goes on there, if not 0.
+    pub(crate) next: u32,
+    pub(crate) _reserved: [u64; 4],
+    pub(crate) fence: [u8; FENCE_INLINE],
+    pub(crate) body: [u8; BODY],
+}
+
+const _: () = assert!(size_of::<Node>() as u64 == NODE && NODE.is_multiple_of(LINE));
+
+/// Numbers of nodes in one node.
+pub(crate) const FANOUT: usize = BODY / 4;
+
+impl Node {
+    fn new(checkpoint: u64, kind: u32, count: usize) -> Self {
+        Self {
+            seal: 0,
+            checkpoint,
+            kind,
+            count: count as u32,
+            fence_len: 0,
+            next: 0,
+            _reserved: [0; 4],
+            fence: [0; FENCE_INLINE],
+            body: [0; BODY],
+        }
+    }
+
+    pub(crate) fn leaf(checkpoint: u64, fence: &[u8], words: &[Word]) -> Self {
+        let mut node = Self { fence_len: fence.len() as u32, ..Self::new(checkpoint, LEAF, words.len()) };
+        let inline = fence.len().min(FENCE_INLINE);
+        node.fence[..inline].copy_from_slice(&fence[..inline]);
+        for (place, word) in node.body.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.0.to_le_bytes());
+        }
+        node
+    }
+
+    pub(crate) fn list(checkpoint: u64, kind: u32, nodes: &[u32], next: u32) -> Self {
+        let mut node = Self { next, ..Self::new(checkpoint, kind, nodes.len()) };
+        for (place, number) in node.body.chunks_exact_mut(4).zip(nodes) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        node
+    }
+
+    /// Nodes it takes, with the rest of its fence.
+    pub(crate) fn span(fence_len: usize) -> u32 {
+        1 + fence_len.saturating_sub(FENCE_INLINE).div_ceil(NODE as usize) as u32
+    }
+
+    pub(crate) fn words(&self) -> impl Iterator<Item = Word> {
+        let words = self.body.chunks_exact(8).map(|b| Word(u64::from_le_bytes(b.try_into().unwrap_or_default())));
+        words.take(self.count as usize)
+    }
+
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
+        let numbers = self.body.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap_or_default()));
+        numbers.take(self.count as usize)
+    }
+
+    pub(crate) fn seal_at(&self, key: &SealKey, number: u32, rest_of_fence: &[u8]) -> u64 {
+        let own = &pmem::bytes_of(self)[8..];
+        key.seal_each([own, rest_of_fence].into_iter()) ^ place(u64::from(number), WRITERS, 0)
+    }
+}

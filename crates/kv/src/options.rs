@@ -1,0 +1,296 @@
+//! How a store is made and opened.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pmem::{Domain, Pool};
+
+use crate::bounded::Durability;
+use crate::error::{Error, Result};
+use crate::store::Store;
+
+/// Kind of the region with the records, in the directory of the pool.
+pub const REGION_KIND: pmem::RegionKind = pmem::RegionKind::Other(17);
+/// Name of a store in a pool of its own, and of the pool's engine.
+pub const NAME: &str = "kv";
+
+/// Options of a store.
+///
+/// ```
+/// # fn main() -> kv::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let store = kv::Options::new().create(dir.path().join("shop.cairn"))?;
+/// store.put(b"apples", b"17")?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) segment: u64,
+    pub(crate) settle: u64,
+    pub(crate) transactions: usize,
+    pub(crate) index_memory: u64,
+    pub(crate) max_snapshot_age: Option<Duration>,
+    pub(crate) background: bool,
+    pub(crate) durability: Durability,
+    /// None: as the domain has it.
+    pub(crate) group_commit: Option<bool>,
+    pub(crate) salvage: bool,
+    pub(crate) progress: Progress,
+    pub(crate) pool: pmem::Options,
+    #[cfg(feature = "sabotage")]
+    pub(crate) without: Option<crate::Step>,
+}
+
+/// How far the opening of a store has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Opening {
+    /// What is being read.
+    pub part: Part,
+    /// How much of it is done.
+    pub done: u64,
+    /// ... of how much.
+    pub of: u64,
+}
+
+/// What the opening of a store reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Part {
+    /// Keys in the index of the last checkpoint.
+    Index,
+    /// Segments of the logs behind it.
+    Logs,
+}
+
+/// Whom to tell.
+#[derive(Clone)]
+pub(crate) struct Progress(Option<Arc<dyn Fn(Opening) + Send + Sync>>);
+
+impl Progress {
+    pub(crate) fn tell(&self, part: Part, done: u64, of: u64) {
+        if let Some(tell) = &self.0 {
+            tell(Opening { part, done, of });
+        }
+    }
+}
+
+impl std::fmt::Debug for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "told" } else { "not told" })
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Options {
+    /// Segments of 1 MiB, a checkpoint every 32 MiB, up to 1024 transactions at once, no limit to the index.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            segment: 1 << 20,
+            settle: 32 << 20,
+            transactions: 1024,
+            index_memory: u64::MAX,
+            max_snapshot_age: None,
+            background: true,
+            durability: Durability::Durable,
+            group_commit: None,
+            salvage: false,
+            progress: Progress(None),
+            pool: pmem::Options::new(),
+            #[cfg(feature = "sabotage")]
+            without: None,
+        }
+    }
+
+    /// Bytes of a segment in a new store: space is taken and freed by segments. A multiple of 4096, from 4 KiB to 256 MiB.
+    #[must_use]
+    pub fn segment(self, bytes: u64) -> Self {
+        Self { segment: bytes, ..self }
+    }
+
+    /// After how many bytes of new records a checkpoint is made, at most: small stores are settled more often. More makes fewer writes and longer restarts.
+    #[must_use]
+    pub fn settle(self, bytes: u64) -> Self {
+        Self { settle: bytes, ..self }
+    }
+
+    /// How many transactions can run at once.
+    #[must_use]
+    pub fn transactions(self, most: usize) -> Self {
+        Self { transactions: most, ..self }
+    }
+
+    /// Bytes of memory that the index may take: new keys are refused beyond.
+    #[must_use]
+    pub fn index_memory(self, bytes: u64) -> Self {
+        Self { index_memory: bytes, ..self }
+    }
+
+    /// How old a transaction may become before it is told to end, for the sake of the versions that are kept for it: its next step is
+    /// [`Error::Expired`]; what it has read stays until it is dropped. Needs the [background](Self::background) thread, which looks five times a second.
+    #[must_use]
+    pub fn max_snapshot_age(self, age: Option<Duration>) -> Self {
+        Self { max_snapshot_age: age, ..self }
+    }
+
+    /// Whether a thread of the store makes the checkpoints; without, who commits does.
+    #[must_use]
+    pub fn background(self, yes: bool) -> Self {
+        Self { background: yes, ..self }
+    }
+
+    /// What a commit waits for.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use kv::{Durability, Options};
+    /// let store = Options::new().durability(Durability::Bounded(100)).create(dir.path().join("s"))?;
+    /// store.put(b"visits", b"1")?; // seen by all, and durable soon: a crash takes at most the last 100 commits
+    /// store.sync()?; // now it takes none
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn durability(self, durability: Durability) -> Self {
+        Self { durability, ..self }
+    }
+
+    /// Whether transactions that commit at the same time are written as one, to one log, with one barrier between them. Without, each thread has a log and barriers of its
+    /// own. By default they are on a file, where a barrier is a sync, and not in persistent memory, where it takes less time than waiting for others; for
+    /// [bounded](Durability::Bounded) commits, which wait for no barrier, never. Commits are made in order then: those behind a serializable transaction that has read a long
+    /// range wait until that is validated.
+    #[must_use]
+    pub fn group_commit(self, yes: bool) -> Self {
+        Self { group_commit: Some(yes), ..self }
+    }
+
+    pub(crate) fn groups(&self, domain: Domain) -> bool {
+        self.durability == Durability::Durable && self.group_commit.unwrap_or(domain == Domain::File)
+    }
+
+    /// Opens a store though something of it is lost, with what is left: on a copy, after everything else. Of a damaged log the part before the damage counts; a
+    /// damaged index is made anew of all records that are whole, and then keys may come back that were deleted.
+    #[must_use]
+    pub fn salvage(self, yes: bool) -> Self {
+        Self { salvage: yes, ..self }
+    }
+
+    /// Told how far the opening of a store has come: now and then, and once at the end of each part.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let options = kv::Options::new().progress(|opening| eprintln!("{:?}: {} of {}", opening.part, opening.done, opening.of));
+    /// let store = options.open_or_create(dir.path().join("shop.cairn"))?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn progress(self, tell: impl Fn(Opening) + Send + Sync + 'static) -> Self {
+        Self { progress: Progress(Some(Arc::new(tell))), ..self }
+    }
+
+    /// How the pool is made and opened: domain, latency, address space.
+    #[must_use]
+    pub fn pool(self, pool: pmem::Options) -> Self {
+        Self { pool, ..self }
+    }
+
+    /// Leaves a step of the protocol out.
+    #[cfg(feature = "sabotage")]
+    #[must_use]
+    pub fn without(self, step: crate::Step) -> Self {
+        Self { without: Some(step), ..self }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        if !(4096..=256 << 20).contains(&self.segment) || !self.segment.is_multiple_of(4096) {
+            let wanted = "a multiple of 4096 from 4 KiB to 256 MiB";
+            return Err(Error::Option { what: "the length of a segment", found: self.segment, wanted });
+        }
+        if !(1..=1 << 16).contains(&self.transactions) {
+            let found = self.transactions as u64;
+            return Err(Error::Option { what: "the number of transactions", found, wanted: "from 1 to 65536" });
+        }
+        if self.durability == Durability::Bounded(0) {
+            return Err(Error::Option { what: "the bound of durability", found: 0, wanted: "at least 1" });
+        }
+        Ok(())
+    }
+
+    // ---- a store in a pool of its own -------------------------------------------------------------------------
+
+    /// Makes a store.
+    ///
+    /// # Errors
+    /// Those of [`pmem::Options::create`].
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<Store> {
+        self.check()?;
+        let pool = self.pool.clone().size(self.least()).engine(NAME, [0; 64]).create(path)?;
+        self.create_in(&pool)
+    }
+
+    /// Opens a store, and recovers it if it was not closed.
+    ///
+    /// # Errors
+    /// [`Error::Lost`], [`Error::Damaged`]; those of [`pmem::Options::open`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
+        self.check()?;
+        let pool = self.pool.clone().engine(NAME, [0; 64]).open(path)?;
+        self.open_in(&pool)
+    }
+
+    /// Opens the store at `path`, or makes one there.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Store> {
+        match self.open(&path) {
+            Err(Error::Pool(pmem::Error::Io { source, .. })) if source.kind() == std::io::ErrorKind::NotFound => {
+                self.create(path)
+            }
+            other => other,
+        }
+    }
+
+    /// Opens a store that was closed, for reading only; several processes may at once.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`pmem::Error::NeedsRecovery`] if it was not closed.
+    pub fn open_read_only(&self, path: impl AsRef<Path>) -> Result<Store> {
+        self.check()?;
+        let pool = self.pool.clone().engine(NAME, [0; 64]).open_read_only(path)?;
+        self.open_in(&pool)
+    }
+
+    /// Bytes of the smallest pool for a store.
+    pub(crate) fn least(&self) -> u64 {
+        crate::create::SEGMENTS * self.segment + crate::create::table_bytes(self.segment) + 16384
+    }
+
+    // ---- on a pool that is there ------------------------------------------------------------------------------
+
+    /// Makes a store in a pool; one is all it can have.
+    ///
+    /// # Errors
+    /// [`pmem::Error::RegionExists`], unless a crash cut its making short.
+    pub fn create_in(&self, pool: &Pool) -> Result<Store> {
+        self.check()?;
+        Store::start(crate::create::create(pool, self)?)
+    }
+
+    /// Opens the store in a pool.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_in(&self, pool: &Pool) -> Result<Store> {
+        self.check()?;
+        Store::start(crate::recovery::open(pool, self)?)
+    }
+}

@@ -1,0 +1,138 @@
+//! All the unsafe code of the store: bytes of the pool by offset, and nodes of the index that others may still be reading.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use pmem::Pool;
+
+use crate::Timestamp;
+use crate::active::Pin;
+use crate::core::Core;
+use crate::error::Result;
+use crate::tx::Transaction;
+
+/// Why nobody changes the bytes asked for, or nobody else uses them. The contract of this module.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Claim {
+    /// A version that the index or a newer version led to while the reader was pinned: it is freed only after the pin is gone.
+    Pinned,
+    /// The rest of a segment that its writer alone fills.
+    Writer,
+    /// Nodes of the index that no durable checkpoint names, given out to the one checkpoint in progress.
+    Checkpoint,
+    /// Segments in use, which the holder of the settling lock alone could free.
+    Settling,
+    /// The store is being opened: nobody else has it.
+    Opening,
+    /// Of a transaction's own image, which changes through `&mut` of the transaction alone.
+    Own,
+}
+
+/// Bytes of the pool.
+/// By `_claim` nobody changes them while `'a` lasts.
+#[inline]
+pub(crate) fn bytes<'a>(_claim: Claim, pool: &Pool, offset: u64, len: u64) -> Result<&'a [u8]> {
+    let base = pool.address(offset, len, false)?;
+    // SAFETY: in bounds; the rest is what the claim promises.
+    Ok(unsafe { std::slice::from_raw_parts(base.as_ptr(), len as usize) })
+}
+
+/// The same bytes, for as long as their owner is borrowed, though they were reached through a guard that goes earlier.
+/// By `_claim` nobody changes them while `'a` lasts.
+#[inline]
+pub(crate) fn kept<'a, T>(_claim: Claim, _owner: &'a T, bytes: &[u8]) -> &'a [u8] {
+    // SAFETY: the owner keeps them, and the claim promises that they stay as they are as long as it is borrowed.
+    unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) }
+}
+
+/// Stores bytes through the cache, and flushes nothing.
+/// By `_claim` nobody else uses the place.
+pub(crate) fn copy(_claim: Claim, pool: &Pool, offset: u64, bytes: &[u8]) -> Result<()> {
+    let to = pool.address(offset, bytes.len() as u64, true)?;
+    // SAFETY: in bounds; the place is the caller's alone.
+    unsafe { std::slice::from_raw_parts_mut(to.as_ptr(), bytes.len()) }.copy_from_slice(bytes);
+    Ok(())
+}
+
+/// Stores bytes that begin on a line, and zeros to the end of the last one, past the cache where that is faster; persistent after this thread's
+/// next drain. By `_claim` nobody else uses the place.
+#[inline]
+#[track_caller]
+pub(crate) fn store(_claim: Claim, pool: &Pool, offset: u64, bytes: &[u8]) -> Result<()> {
+    // SAFETY: the place is the caller's alone, to the end of its last line; what is stored is on no medium yet.
+    unsafe { pool.store_joined(offset, bytes, &[])? };
+    Ok(())
+}
+
+/// A transaction with the store that it is of, so that it can end on another thread and after its caller.
+pub(crate) struct Held {
+    /// Goes first.
+    tx: Transaction<'static>,
+    core: Arc<Core>,
+}
+
+impl Held {
+    pub(crate) fn new(tx: Transaction<'_>, core: Arc<Core>) -> Self {
+        assert!(std::ptr::eq(tx.core(), Arc::as_ptr(&core)), "a transaction of another store");
+        // SAFETY: whatever it refers to is part of that core, which is not dropped before it: fields are dropped in their order.
+        let tx = unsafe { std::mem::transmute::<Transaction<'_>, Transaction<'static>>(tx) };
+        Self { tx, core }
+    }
+
+    /// Commits, and lets the store go.
+    pub(crate) fn commit(self) -> Result<Timestamp> {
+        let Self { tx, core } = self;
+        let result = tx.commit();
+        drop(core);
+        result
+    }
+}
+
+/// An immutable value that is replaced as a whole while others read it.
+pub(crate) struct Published<T>(AtomicPtr<T>);
+
+impl<T> Published<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(AtomicPtr::new(Box::into_raw(Box::new(value))))
+    }
+
+    /// The present value. It stays as long as the reader is pinned: see [`Retired`].
+    #[inline]
+    pub(crate) fn get<'p>(&self, _pin: &'p Pin<'_>) -> &'p T {
+        let value = self.0.load(Acquire);
+        // SAFETY: it came from a box. It is freed by `Drop` of `Retired`, which its holder defers until every pin that existed when it was replaced is
+        // gone, this one included; or by `Drop` of `Published`, which has no readers.
+        unsafe { &*value }
+    }
+
+    /// Puts another value in its place. One at a time: the caller has the lock of the tree.
+    pub(crate) fn replace(&self, value: T) -> Retired<T> {
+        Retired(self.0.swap(Box::into_raw(Box::new(value)), Release))
+    }
+}
+
+impl<T> Drop for Published<T> {
+    fn drop(&mut self) {
+        // SAFETY: from a box, and `&mut self` proves that nobody reads through it.
+        drop(unsafe { Box::from_raw(*self.0.get_mut()) });
+    }
+}
+
+// SAFETY: a pointer to a value that is shared by reference and freed by whoever drops it.
+unsafe impl<T: Send + Sync> Sync for Published<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Send for Published<T> {}
+
+/// A value that was replaced and may still be read. To be dropped only when all who were pinned then are gone: `reclaim` sees to it.
+pub(crate) struct Retired<T>(*mut T);
+
+impl<T> Drop for Retired<T> {
+    fn drop(&mut self) {
+        // SAFETY: from a box; the contract of this type says that nobody reads it any more.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
+
+// SAFETY: it is only dropped, as a box of `T` would be.
+unsafe impl<T: Send> Send for Retired<T> {}

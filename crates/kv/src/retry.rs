@@ -1,0 +1,153 @@
+//! Until it commits: the answer to contention.
+//!
+//! The first attempt is optimistic. One that met a conflict queues, and is tried again with locks on everything it reads and writes, in the order it comes to them, and waits
+//! for those it does not get: the winner first, then this one. By its age it tells younger ones to give way, so there is no circle, and no transaction is lost to
+//! retries. A thread that keeps meeting conflicts begins with locks.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tx::{Backoff, Isolation, Patience};
+
+use crate::core::Core;
+use crate::error::{Error, Key, Result};
+use crate::locks::stripe;
+use crate::record;
+use crate::store::Store;
+use crate::tx::{Manner, Transaction};
+
+thread_local! {
+    /// How often this thread's first attempts met conflicts lately, out of 1024.
+    static HEAT: Cell<u32> = const { Cell::new(0) };
+}
+
+/// From here on the first attempt takes locks, too.
+const HOT: u32 = 512;
+/// Attempts with locks that may fail before there are pauses: they can only because of ranges, or because somebody older came.
+const PROMPT: u32 = 8;
+
+impl Store {
+    /// Runs `f` in a serializable transaction until it commits. An `Err` of its own rolls back.
+    ///
+    /// # Errors
+    /// What `f` returns; those of [`Transaction::commit`] but conflicts; [`Error::GaveUp`].
+    pub fn transact<'s, R>(&'s self, f: impl FnMut(&mut Transaction<'s>) -> Result<R>) -> Result<R> {
+        self.transact_at(Isolation::Serializable, f)
+    }
+
+    /// As [`transact`](Self::transact), at another level, and with errors of the caller's own type.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn transact_at<'s, R, E>(
+        &'s self,
+        isolation: Isolation,
+        f: impl FnMut(&mut Transaction<'s>) -> Result<R, E>,
+    ) -> Result<R, E>
+    where
+        E: From<Error>,
+    {
+        self.retry(isolation, HEAT.get() > HOT, f)
+    }
+
+    pub(crate) fn retry<'s, R, E>(
+        &'s self,
+        isolation: Isolation,
+        locking: bool,
+        mut f: impl FnMut(&mut Transaction<'s>) -> Result<R, E>,
+    ) -> Result<R, E>
+    where
+        E: From<Error>,
+    {
+        let core: &'s Core = &self.core;
+        let hot = locking && HEAT.get() > HOT;
+        let mut manner = Manner { locking, age: if locking { core.ages.fetch_add(1, Relaxed) } else { 0 } };
+        let mut wanted: Vec<u32> = Vec::new();
+        let mut backoff = Backoff::new(Patience::default());
+        let (mut attempts, mut full) = (0, 0);
+        loop {
+            attempts += 1;
+            // Who met conflicts queues; a batch, which reads nothing, only behind one that it met.
+            let turn = (manner.locking && (hot || attempts > 1)).then(|| core.queue.enter()).flatten();
+            let key = match attempt(core, isolation, manner, &wanted, &mut f) {
+                Attempt::Done(result) => {
+                    cool(locking, attempts);
+                    return result;
+                }
+                Attempt::Conflict(key) => key,
+                Attempt::Full(error) if !core.full_again(&mut full) => return Err(error.into()),
+                Attempt::Full(_) => continue,
+                Attempt::TooMany(error) if !backoff.wait() => return Err(error.into()),
+                Attempt::TooMany(_) => continue,
+            };
+            drop(turn);
+            crate::stats::add(&core.counters.conflicts, 1);
+            HEAT.set(HEAT.get() + (1024 - HEAT.get()) / 8);
+            if manner.age == 0 {
+                manner = Manner { locking: true, age: core.ages.fetch_add(1, Relaxed) };
+            }
+            let lock = stripe(record::hash(&key));
+            if !key.is_empty() && !wanted.contains(&lock) {
+                wanted.push(lock);
+                wanted.sort_unstable();
+            }
+            if attempts > PROMPT && !backoff.wait() {
+                return Err(Error::GaveUp { attempts, key: Key(key) }.into());
+            }
+        }
+    }
+}
+
+enum Attempt<T> {
+    Done(T),
+    Conflict(Vec<u8>),
+    TooMany(Error),
+    /// The store had no room for it.
+    Full(Error),
+}
+
+fn attempt<'s, R, E: From<Error>>(
+    core: &'s Core,
+    isolation: Isolation,
+    manner: Manner,
+    wanted: &[u32],
+    f: &mut impl FnMut(&mut Transaction<'s>) -> Result<R, E>,
+) -> Attempt<Result<R, E>> {
+    let mut tx = match Transaction::begin(core, isolation, manner) {
+        Ok(tx) => tx,
+        Err(error @ Error::TooMany { .. }) => return Attempt::TooMany(error),
+        Err(error) => return Attempt::Done(Err(error.into())),
+    };
+    if !wanted.is_empty()
+        && let Err(error) = tx.lock_first(wanted)
+    {
+        return conflict_or(error);
+    }
+    let result = f(&mut tx);
+    if let Some(key) = tx.conflict() {
+        return Attempt::Conflict(key);
+    }
+    match result {
+        Err(error) => Attempt::Done(Err(error)),
+        Ok(value) => match tx.finish() {
+            Ok(_) => Attempt::Done(Ok(value)),
+            Err(error @ Error::Full { .. }) => Attempt::Full(error),
+            Err(error) => conflict_or(error),
+        },
+    }
+}
+
+fn conflict_or<R, E: From<Error>>(error: Error) -> Attempt<Result<R, E>> {
+    match error {
+        Error::Conflict { key, .. } => Attempt::Conflict(key.0),
+        other => Attempt::Done(Err(other.into())),
+    }
+}
+
+/// A success cools: a little if it took locks, so that now and then an attempt without them finds out.
+fn cool(locking: bool, attempts: u32) {
+    let heat = HEAT.get();
+    if heat > 0 && attempts == 1 {
+        HEAT.set(heat - if locking { heat / 256 + 1 } else { heat / 16 + 1 });
+    }
+}

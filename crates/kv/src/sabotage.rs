@@ -1,0 +1,75 @@
+//! Ways to leave single steps of the protocol out, for tests that must be seen to fail. Compiled in by the feature `sabotage` alone.
+
+/// A step that a store can be opened without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub, dead_code))]
+pub enum Step {
+    /// A writer announces itself at the leaves it will change, before it has a timestamp.
+    Announce,
+    /// A reader waits for who prepares with a smaller timestamp.
+    AwaitPreparing,
+    /// Reads are validated.
+    Validate,
+    /// Scans are validated.
+    ValidateScans,
+    /// The seal of a record covers its value.
+    SealAll,
+    /// Recovery verifies seals.
+    VerifySeal,
+    /// A transaction counts only if all of its records arrived.
+    WholeTransactions,
+    /// The barrier of a commit.
+    CommitBarrier,
+    /// The barrier before a checkpoint is named.
+    CheckpointBarrier,
+    /// A checkpoint's marks are taken before its leaves are read.
+    MarksFirst,
+    /// ... and that of the log of groups before those of who waits for a group.
+    GroupsMarkFirst,
+    /// Versions are freed only behind a checkpoint that does not lead to them.
+    RetireBeforeFree,
+    /// Versions are freed only when nobody can reach them.
+    AwaitReaders,
+    /// A tombstone stays in the index until everything older is settled and out of sight.
+    KeepTombstones,
+    /// The index is led to greater timestamps only.
+    GreaterOnly,
+    /// Recovery goes on with a clock above everything ever used.
+    RestoreClock,
+    /// What recovery read is written out before it counts.
+    SettleRead,
+    /// A record counts only if it is not older than what its segment was taken for.
+    Generations,
+    /// What a crash left of a segment that was just begun is taken out of the table before it has another use.
+    ClearLeftovers,
+    /// After a crash a writer begins a new segment.
+    FreshSegments,
+    /// A transaction counts only behind the one it was written behind.
+    Links,
+    /// Of bounded commits recovery keeps a prefix.
+    Prefix,
+    /// ... and erases what it does not keep.
+    EraseDropped,
+    /// A record names what was durable when it was written, not what was committed.
+    HonestWatermark,
+    /// Nodes that the durable checkpoint names are not overwritten.
+    CopyNodes,
+}
+
+/// What is left out: nothing, and at no cost, without the feature.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sabotage(#[cfg(feature = "sabotage")] pub(crate) Option<Step>);
+
+impl Sabotage {
+    #[cfg(feature = "sabotage")]
+    #[inline]
+    pub(crate) fn skips(self, step: Step) -> bool {
+        self.0 == Some(step)
+    }
+
+    #[cfg(not(feature = "sabotage"))]
+    #[inline(always)]
+    pub(crate) const fn skips(self, _: Step) -> bool {
+        false
+    }
+}

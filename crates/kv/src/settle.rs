@@ -1,0 +1,376 @@
+//! Settling: the index on media follows the one in memory, by checkpoints; then what nobody needs is freed.
+//!
+//! A checkpoint writes each leaf that has changed to a new node, the lists that lead there; a barrier; and names them in the cell, one copy after the
+//! other, with a barrier each. However many commits. What the old checkpoint named is not touched before that. It also names, for each writer, the mark up to which its log is in the
+//! leaves: recovery reads on from there.
+//!
+//! *Retire before free*: a version is freed when a durable checkpoint no longer leads to it but to its superseder, or has that before the marks, and nobody can reach it
+//! any more. A tombstone leaves the index only behind a durable checkpoint that has it: then the next one, the first without it, has marks behind everything older. Else
+//! a record of an older version, in another writer's log, would bring the key back.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use pmem::TwoSlot;
+
+use crate::Step;
+use crate::active::Pin;
+use crate::core::Core;
+use crate::error::Result;
+use crate::index::{Chunk, NO_NODE};
+use crate::media::{CHUNK, Checkpoint, FANOUT, FENCE_INLINE, Mark, Node, ROOT, Use, WRITERS};
+use crate::nodes::{self, Nodes};
+use crate::word::Word;
+use crate::writer::{Dead, Tombstone};
+
+/// Bytes of new records that are worth a checkpoint.
+pub(crate) const LEAST: u64 = 4 << 20;
+
+/// What checkpoints need to know of each other. Whoever holds it settles.
+pub(crate) struct Settler {
+    pub(crate) cell: TwoSlot<Checkpoint>,
+    pub(crate) nodes: Nodes,
+    /// The lists of the last checkpoint: by their first leaf, what is in them and where they are.
+    pub(crate) chunks: HashMap<u32, (Vec<u32>, u32)>,
+    pub(crate) roots: Vec<u32>,
+    /// Lengths of fences that do not stand in their node alone.
+    pub(crate) long: HashMap<u32, u32>,
+    /// Behind the marks of the durable checkpoint, to be freed when out of reach.
+    pub(crate) ripe: Vec<Dead>,
+    /// Not yet behind them.
+    pub(crate) unripe: Vec<Dead>,
+    pub(crate) tombstones: Vec<Tombstone>,
+    /// By a checkpoint that failed.
+    gathered: Gathered,
+    /// Segments, and what they were taken for, that hold one long record alone: to move it gains nothing.
+    pub(crate) alone: HashMap<u32, u32>,
+    /// Nodes of the index in memory, and when they were replaced.
+    pub(crate) retired: Vec<(u64, Box<dyn Send>)>,
+}
+
+/// What a checkpoint has gathered on its way.
+#[derive(Default)]
+struct Gathered {
+    marks: Vec<Mark>,
+    links: Vec<u16>,
+    dead: Vec<Dead>,
+    tombstones: Vec<Tombstone>,
+    /// Nodes that the last checkpoint named and this one does not.
+    left: Vec<u32>,
+    lists: Vec<u32>,
+    chunks: HashMap<u32, (Vec<u32>, u32)>,
+}
+
+impl Settler {
+    pub(crate) fn new(cell: TwoSlot<Checkpoint>) -> Self {
+        Self {
+            cell,
+            nodes: Nodes::default(),
+            chunks: HashMap::new(),
+            roots: Vec::new(),
+            long: HashMap::new(),
+            ripe: Vec::new(),
+            unripe: Vec::new(),
+            tombstones: Vec::new(),
+            gathered: Gathered::default(),
+            alone: HashMap::new(),
+            retired: Vec::new(),
+        }
+    }
+
+    /// The mark that recovery would begin at.
+    pub(crate) fn mark(&self, writer: usize) -> Mark {
+        Mark::from_word(self.cell.get().marks[writer])
+    }
+}
+
+impl Core {
+    /// So many bytes of records were written: enough of them, and it is time for a checkpoint.
+    #[cold]
+    pub(crate) fn account(&self, bytes: u64) {
+        self.note_leaves();
+        let written = self.written.fetch_add(bytes, Relaxed) + bytes;
+        let unsettled = written - self.settled.load(Acquire).min(written);
+        let enough = self.settle_at.load(Relaxed);
+        if unsettled < enough {
+            return;
+        }
+        // Behind a keeper that cannot keep up, committers help, or there would be no end to it.
+        let late = unsettled >= 3 * enough;
+        if self.keeper.running.load(Acquire) && !late {
+            self.keeper.call();
+        } else if let Err(error) = self.checkpoint() {
+            tracing::warn!(%error, "a checkpoint failed; commits go on as long as there is room");
+        }
+    }
+
+    /// Settles everything committed so far, and frees what nobody needs. Three barriers.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        let mut settler = self.settler.lock();
+        self.pool.check_usable()?;
+        self.space.ask_again();
+        // What a checkpoint that failed had gathered is for this one.
+        let mut gathered = std::mem::take(&mut settler.gathered);
+        gathered.left.append(&mut self.index.take_left());
+        if let Err(error) = self.settle(&mut settler, &mut gathered) {
+            let Gathered { dead, tombstones, left, chunks, .. } = gathered;
+            settler.gathered = Gathered { dead, tombstones, left, ..Gathered::default() };
+            settler.chunks.extend(chunks);
+            settler.nodes.far = None;
+            // The next one takes the nodes of this one as they are, and another thread may make it.
+            self.pool.drain()?;
+            return Err(error);
+        }
+        self.reclaim(&mut settler, gathered)
+    }
+
+    fn settle(&self, settler: &mut Settler, gathered: &mut Gathered) -> Result<()> {
+        let written = self.written.load(Acquire);
+        let pin = self.active.pin()?;
+        if !self.sabotage.skips(Step::MarksFirst) {
+            self.gather(settler, gathered);
+        }
+        let number = settler.cell.get().number + 1;
+        self.write_leaves(settler, &pin, number, gathered)?;
+        if self.sabotage.skips(Step::MarksFirst) {
+            self.gather(settler, gathered);
+        }
+        let root = self.write_roots(settler, number, gathered)?;
+        // What is in the leaves is durable before they are named.
+        self.force()?;
+        let commit_number = self.bound.forced();
+        if !self.sabotage.skips(Step::CheckpointBarrier) {
+            self.pool.drain()?;
+        }
+        let mut marks = [0; WRITERS];
+        let mut links = [0; WRITERS];
+        marks.iter_mut().zip(&gathered.marks).for_each(|(word, mark)| *word = mark.to_word());
+        links.iter_mut().zip(&gathered.links).for_each(|(place, link)| *place = *link);
+        let checkpoint = Checkpoint {
+            root,
+            number,
+            clock: if self.sabotage.skips(Step::RestoreClock) { 1 } else { self.active.now() },
+            commit_number,
+            entries: self.index.entries(),
+            marks,
+            links,
+            ..settler.cell.get()
+        };
+        // In both slots: one that goes bad must not bring the last checkpoint back, unnoticed.
+        settler.cell.update_mirrored(&checkpoint)?;
+        self.settled.store(written, std::sync::atomic::Ordering::Release);
+        crate::stats::add(&self.counters.checkpoints, 1);
+        settler.chunks = std::mem::take(&mut gathered.chunks);
+        for node in std::mem::take(&mut gathered.left) {
+            let count = settler.long.remove(&node).unwrap_or(1);
+            settler.nodes.free(&self.space, node, count);
+        }
+        Ok(())
+    }
+
+    /// Takes each writer's mark and what it superseded, while nobody commits through it. A commit holds its log until it is in the index, so whatever is before
+    /// the marks is in the leaves, which are read after this. The log of groups comes first: whoever has records in it by then holds his own until they are in the
+    /// index.
+    fn gather(&self, settler: &Settler, gathered: &mut Gathered) {
+        let late = usize::from(self.sabotage.skips(Step::GroupsMarkFirst));
+        gathered.marks = vec![Mark::from_word(0); WRITERS];
+        gathered.links = vec![0; WRITERS];
+        for number in (late..WRITERS).chain(0..late) {
+            let mut log = self.writers.get(number).log.lock();
+            // Nothing came since the last checkpoint: its thread may be gone.
+            let idle = log.segment().filter(|_| log.mark() == settler.mark(number));
+            if log.was_cut() && !self.sabotage.skips(Step::FreshSegments)
+                || idle.is_some_and(|segment| self.space.live(segment) == 0 || settler.nodes.is_far(segment))
+            {
+                log.end_segment();
+            }
+            (gathered.marks[number], gathered.links[number]) = (log.mark(), log.link);
+            gathered.dead.append(&mut log.dead);
+            gathered.tombstones.append(&mut log.tombstones);
+        }
+    }
+
+    // ---- what is written --------------------------------------------------------------------------------------
+
+    fn write_leaves(&self, settler: &mut Settler, pin: &Pin<'_>, number: u64, gathered: &mut Gathered) -> Result<()> {
+        let mut from: Option<Vec<u8>> = Some(Vec::new());
+        let mut words = Vec::new();
+        let per = nodes::per_segment(self.space.segment_bytes);
+        while let Some(key) = from.take() {
+            // No leaf is split while its chunk is looked at. Those that are split later have changed, and wait for the next checkpoint with all they have now.
+            from = self.index.hold(|| -> Result<Option<Vec<u8>>> {
+                let chunk = self.index.chunk(pin, &key);
+                let mut list = Vec::with_capacity(FANOUT);
+                for stretch in chunk.stretches() {
+                    let leaf = self.index.leaf(stretch.spot);
+                    let old = leaf.node.load(Relaxed);
+                    let dirty = self.index.leaves.take_dirty(stretch.spot.leaf);
+                    let mut node = old;
+                    if dirty || old == NO_NODE || settler.nodes.is_far(old / per) {
+                        leaf.words(stretch.spot.layout, &mut words);
+                        // What is not written now has changed still, whatever becomes of this checkpoint.
+                        let written = self.write_leaf(settler, number, stretch.from, &words, old);
+                        node = written.inspect_err(|_| self.index.leaves.mark_dirty(stretch.spot.leaf))?;
+                        leaf.node.store(node, Relaxed);
+                        if old != NO_NODE {
+                            gathered.left.push(old);
+                        }
+                    }
+                    list.push(node);
+                }
+                self.write_list(settler, number, list, gathered)?;
+                Ok(end(chunk))
+            })?;
+        }
+        // Lists of the last checkpoint that were not found again.
+        gathered.left.extend(settler.chunks.drain().map(|(_, (_, node))| node));
+        Ok(())
+    }
+
+    fn write_leaf(&self, settler: &mut Settler, number: u64, fence: &[u8], words: &[Word], old: u32) -> Result<u32> {
+        let span = Node::span(fence.len());
+        let place = if self.sabotage.skips(Step::CopyNodes) && old != NO_NODE {
+            old
+        } else {
+            settler.nodes.take(&self.space, span)?
+        };
+        if span > 1 {
+            settler.long.insert(place, span);
+        }
+        let mut node = Node::leaf(number, fence, words);
+        let rest = fence.get(FENCE_INLINE..).unwrap_or_default();
+        nodes::write(&self.pool, &self.key, &self.space, place, &mut node, rest)?;
+        Ok(place)
+    }
+
+    /// Writes the list of a chunk, unless it is as it was.
+    fn write_list(&self, settler: &mut Settler, number: u64, list: Vec<u32>, gathered: &mut Gathered) -> Result<()> {
+        let first = list.first().copied().unwrap_or(NO_NODE);
+        let per = nodes::per_segment(self.space.segment_bytes);
+        if let Some((was, node)) = settler.chunks.remove(&first) {
+            if was == list && !settler.nodes.is_far(node / per) {
+                gathered.lists.push(node);
+                gathered.chunks.insert(first, (list, node));
+                return Ok(());
+            }
+            gathered.left.push(node);
+        }
+        let place = settler.nodes.take(&self.space, 1)?;
+        let mut node = Node::list(number, CHUNK, &list, 0);
+        nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?;
+        gathered.lists.push(place);
+        gathered.chunks.insert(first, (list, place));
+        Ok(())
+    }
+
+    /// Writes the list of lists, from its end; returns where it begins.
+    fn write_roots(&self, settler: &mut Settler, number: u64, gathered: &mut Gathered) -> Result<u32> {
+        gathered.left.append(&mut settler.roots);
+        let mut next = 0;
+        for lists in gathered.lists.chunks(FANOUT).rev() {
+            let mut place = settler.nodes.take(&self.space, 1)?;
+            if place == 0 {
+                // Node 0 means that there is none: it stays taken.
+                place = settler.nodes.take(&self.space, 1)?;
+            }
+            let mut node = Node::list(number, ROOT, lists, next);
+            nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?;
+            settler.roots.push(place);
+            next = place;
+        }
+        Ok(next)
+    }
+
+    // ---- what is freed ----------------------------------------------------------------------------------------
+
+    fn reclaim(&self, settler: &mut Settler, gathered: Gathered) -> Result<()> {
+        // What was unlinked since the last checkpoint is now behind a durable one.
+        let mut unripe = std::mem::take(&mut settler.unripe);
+        settler.ripe.append(&mut unripe);
+        settler.ripe.extend(gathered.dead);
+        let retired = self.index.take_retired();
+        // Read behind them: whoever may still reach them is pinned by now.
+        let now = self.active.now();
+        settler.retired.extend(retired.into_iter().map(|old| (now, Box::new(old) as Box<dyn Send>)));
+        // Whoever begins from here on has a later snapshot than anything unlinked so far.
+        self.active.tick();
+        let oldest = if self.sabotage.skips(Step::AwaitReaders) { u64::MAX } else { self.active.oldest() };
+        settler.ripe.retain(|dead| {
+            let wait = dead.unlinked >= oldest;
+            if !wait {
+                self.space.sub_live(dead.word);
+            }
+            wait
+        });
+        settler.retired.retain(|(since, _)| *since >= oldest);
+        settler.tombstones.extend(gathered.tombstones);
+        self.drop_tombstones(settler, oldest)?;
+        settler.nodes.give_back(&self.space);
+        self.space.reserve.note_nodes(settler, self.space.segment_bytes);
+        self.note_leaves();
+        self.free_segments(settler);
+        // A small store is settled often: that costs it little, and what waits would be most of its file.
+        let enough = (2 * self.space.usage().live).max(LEAST);
+        self.settle_at.store(enough.min(self.options.settle), Relaxed);
+        let compacted = self.compact(settler);
+        self.unfinished.store(!settler.unripe.is_empty(), std::sync::atomic::Ordering::Release);
+        match compacted {
+            Ok(()) | Err(crate::Error::Full { .. }) => self.space.shrink(),
+            other => other,
+        }
+    }
+
+    /// Takes tombstones out of the index that the checkpoint has, and whose older versions are out of everybody's sight.
+    fn drop_tombstones(&self, settler: &mut Settler, oldest: u64) -> Result<()> {
+        let pin = self.active.pin()?;
+        let mut kept = Vec::new();
+        let mut thin = Vec::new();
+        for tombstone in std::mem::take(&mut settler.tombstones) {
+            if tombstone.unlinked >= oldest {
+                kept.push(tombstone);
+                continue;
+            }
+            // Under the key's lock: who is about to supersede it has seen it, and gives it up himself.
+            let hash = crate::record::hash(&tombstone.key);
+            let lock = crate::locks::stripe(hash);
+            if self.locks.try_lock(lock, &pin) != crate::locks::Tried::Taken {
+                kept.push(tombstone);
+                continue;
+            }
+            let removed = self.index.remove(&pin, &tombstone.key, hash, tombstone.word);
+            self.locks.unlock(lock);
+            if removed.unwrap_or(false) {
+                // The durable checkpoint still leads to it.
+                settler.unripe.push(Dead { word: tombstone.word, unlinked: self.active.now() });
+                thin.push(tombstone.key);
+            }
+        }
+        settler.tombstones = kept;
+        thin.sort_unstable();
+        let mut merged = false;
+        for key in thin.chunk_by(|a, b| a == b) {
+            merged |= self.index.merge(&pin, &key[0])?;
+        }
+        if merged {
+            self.index.merge_chunks(&pin);
+        }
+        Ok(())
+    }
+
+    /// Frees segments in which nothing is live and that are behind the marks.
+    fn free_segments(&self, settler: &Settler) {
+        for number in 0..self.space.count() {
+            let Use::Log { writer, sequence, .. } = self.space.used(number) else { continue };
+            if self.space.live(number) > 0 || sequence >= settler.mark(writer).sequence {
+                continue;
+            }
+            let run = self.space.run(number) as u32;
+            (number..number + run).for_each(|number| self.space.give_back(number));
+        }
+    }
+}
+
+/// Where the next chunk begins.
+fn end(chunk: &Chunk) -> Option<Vec<u8>> {
+    chunk.end.as_deref().map(<[u8]>::to_vec)
+}

@@ -1,0 +1,443 @@
+//! Segments: who uses which, how much of each is live, and where more come from.
+
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use pmem::{Area, Pool, Region, WORD};
+
+use crate::error::{Error, Result};
+use crate::media::Use;
+use crate::reserve::Reserve;
+use crate::rows::Rows;
+use crate::word::{REACH, Word};
+
+/// Bytes by which a store grows, at most, and at least in segments.
+const GROWTH_MAX: u64 = 1 << 30;
+const GROWTH_SEGMENTS: u64 = 4;
+/// Free segments that are not worth giving back.
+const SLACK: u32 = 4;
+/// Extents of a region, at most.
+const EXTENTS: usize = 48;
+
+/// All segments of a store.
+pub(crate) struct Space {
+    pool: Pool,
+    pub(crate) segment_bytes: u64,
+    /// First byte, first segment, number of segments; set once each, but for the last number.
+    extents: [OnceLock<Extent>; EXTENTS],
+    table: Rows<Segment>,
+    pub(crate) reserve: Reserve,
+    /// Somebody was refused since the last look.
+    short: AtomicBool,
+    state: pmem::sync::Mutex<State>,
+}
+
+struct Extent {
+    offset: u64,
+    first: u32,
+    count: AtomicU64,
+}
+
+#[derive(Default)]
+struct Segment {
+    /// The table's word.
+    used: AtomicU64,
+    /// Bytes of versions that are still needed, rounded as words are.
+    live: AtomicU64,
+}
+
+struct State {
+    data: Region,
+    /// A word for each segment.
+    table: Region,
+    count: u32,
+    free: BTreeSet<u32>,
+    /// The disk said no; until something is freed.
+    full: bool,
+}
+
+/// Where space stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) segments: u64,
+    pub(crate) free: u64,
+    pub(crate) nodes: u64,
+    pub(crate) live: u64,
+}
+
+/// Who asks for a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// For new data.
+    Data,
+    /// So that data can go.
+    Urgent,
+    /// For versions that are moved.
+    Move,
+    /// For a checkpoint.
+    Settle,
+}
+
+impl Space {
+    /// Takes the regions over; `words` are what the table says.
+    pub(crate) fn new(pool: &Pool, segment_bytes: u64, data: Region, table: Region) -> Result<Self> {
+        let state = State { data, table, count: 0, free: BTreeSet::new(), full: false };
+        let space = Self {
+            pool: pool.clone(),
+            segment_bytes,
+            extents: std::array::from_fn(|_| OnceLock::new()),
+            table: Rows::new(),
+            reserve: Reserve::default(),
+            short: false.into(),
+            state: pmem::sync::Mutex::new(state),
+        };
+        let mut state = space.state.lock();
+        space.note_extents(&mut state);
+        for number in 0..state.count {
+            let word = state.table_word(number)?;
+            let Some(used) = Use::from_word(word) else {
+                let why = format!("the table says {word:#x} about segment {number}");
+                return Err(Error::Damaged { what: "table of segments", offset: space.offset(number), why });
+            };
+            space.segment(number).used.store(used.to_word(), Relaxed);
+        }
+        drop(state);
+        Ok(space)
+    }
+
+    fn note_extents(&self, state: &mut State) {
+        let mut first = 0;
+        for (area, extent) in state.data.areas().iter().zip(&self.extents) {
+            let count = area.len() / self.segment_bytes;
+            let known = extent.get_or_init(|| Extent { offset: area.offset(), first, count: count.into() });
+            known.count.store(count, Release);
+            first += count as u32;
+        }
+        state.count = first;
+    }
+
+    #[inline]
+    fn segment(&self, number: u32) -> &Segment {
+        self.table.get(number)
+    }
+
+    fn extents(&self) -> impl Iterator<Item = &Extent> {
+        self.extents.iter().map_while(OnceLock::get)
+    }
+
+    /// First byte of a segment.
+    pub(crate) fn offset(&self, number: u32) -> u64 {
+        let extent = self.extents().take_while(|e| e.first <= number).last();
+        extent.map_or(0, |e| e.offset + u64::from(number - e.first) * self.segment_bytes)
+    }
+
+    /// The segment of a byte.
+    #[inline]
+    pub(crate) fn number(&self, offset: u64) -> Option<u32> {
+        let extent = self
+            .extents()
+            .find(|e| offset >= e.offset && offset < e.offset + e.count.load(Acquire) * self.segment_bytes)?;
+        Some(extent.first + ((offset - extent.offset) / self.segment_bytes) as u32)
+    }
+
+    pub(crate) fn used(&self, number: u32) -> Use {
+        Use::from_word(self.segment(number).used.load(Acquire)).unwrap_or(Use::Free)
+    }
+
+    /// How many segments the one use takes that begins here.
+    pub(crate) fn run(&self, first: u32) -> u64 {
+        let base = self.offset(first);
+        let goes_on = |n: &u32| {
+            self.used(*n) == Use::More && self.offset(*n) == base + u64::from(*n - first) * self.segment_bytes
+        };
+        1 + (first + 1..self.count()).take_while(goes_on).count() as u64
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.state.lock().count
+    }
+
+    // ---- live bytes -------------------------------------------------------------------------------------------
+
+    #[inline]
+    pub(crate) fn add_live(&self, number: u32, bytes: u64) {
+        self.segment(number).live.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn sub_live(&self, word: Word) {
+        if let Some(number) = self.number(word.offset()) {
+            let before = self.segment(number).live.fetch_sub(word.space(), Relaxed);
+            debug_assert!(before >= word.space(), "segment {number}: {before} live, {} freed", word.space());
+        }
+    }
+
+    pub(crate) fn live(&self, number: u32) -> u64 {
+        self.segment(number).live.load(Relaxed)
+    }
+
+    /// Forgets what is live.
+    pub(crate) fn clear_live(&self) {
+        (0..self.count()).for_each(|number| self.segment(number).live.store(0, Relaxed));
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let (count, free) = {
+            let state = self.state.lock();
+            (state.count, state.free.len() as u64)
+        };
+        let all = || 0..count;
+        Usage {
+            segments: u64::from(count),
+            free,
+            nodes: all().filter(|n| self.used(*n) == Use::Nodes).count() as u64,
+            live: all().map(|n| self.live(n)).sum(),
+        }
+    }
+
+    // ---- taken and given back ---------------------------------------------------------------------------------
+
+    /// `count` segments in a row for `what`. What the table says of them is not flushed: see [`Self::flush_words`].
+    pub(crate) fn take(&self, what: Use, count: u32, need: Need) -> Result<u32> {
+        let mut state = self.state.lock();
+        // Each leaves something to those behind it.
+        let kept = self.reserve.kept(need, count, state.count, self.segment_bytes);
+        let fits = |state: &State| {
+            state.free.len() >= count as usize + kept && state.find(count, self.segment_bytes).is_some()
+        };
+        if !fits(&state) {
+            let there = if state.find(count, self.segment_bytes).is_some() { state.free.len() } else { 0 };
+            let grown = self.grow(&mut state, (count as usize + kept).saturating_sub(there).max(1) as u32);
+            if !fits(&state) {
+                self.short.store(true, Relaxed);
+                grown?;
+                return Err(self.no_room(&state, u64::from(count)));
+            }
+        }
+        let Some(first) = state.find(count, self.segment_bytes).filter(|first| self.is_one_extent(*first, count))
+        else {
+            return Err(self.no_room(&state, u64::from(count)));
+        };
+        for number in first..first + count {
+            state.free.remove(&number);
+            self.name(&mut state, number, if number == first { what } else { Use::More })?;
+        }
+        // What an earlier, longer use has left must not be taken for a part of this one after a restart: it would stay taken.
+        let next = first + count;
+        if state.free.contains(&next) && state.table_word(next)? == Use::More.to_word() {
+            state.set_table_word(next, Use::Free.to_word())?;
+        }
+        Ok(first)
+    }
+
+    /// Says in the table what a segment is used for.
+    fn name(&self, state: &mut State, number: u32, what: Use) -> Result<()> {
+        self.segment(number).used.store(what.to_word(), Release);
+        state.set_table_word(number, what.to_word())
+    }
+
+    fn is_one_extent(&self, first: u32, count: u32) -> bool {
+        self.offset(first) + u64::from(count - 1) * self.segment_bytes == self.offset(first + count - 1)
+    }
+
+    /// Whether somebody was refused since the last call.
+    pub(crate) fn take_short(&self) -> bool {
+        self.short.swap(false, Relaxed)
+    }
+
+    /// Where so many segments in a row would be taken.
+    pub(crate) fn lowest(&self, count: u32) -> Option<u32> {
+        self.state.lock().find(count, self.segment_bytes)
+    }
+
+    /// Others may have freed space on the disk: the next who needs some asks again.
+    pub(crate) fn ask_again(&self) {
+        self.state.lock().full = false;
+    }
+
+    /// The caller proves that nobody needs what is in it: no reader, no checkpoint, no log.
+    pub(crate) fn give_back(&self, number: u32) {
+        let mut state = self.state.lock();
+        // The table keeps the old word: it is before its log's mark, or no node of it is named.
+        self.segment(number).used.store(Use::Free.to_word(), Release);
+        self.segment(number).live.store(0, Relaxed);
+        state.free.insert(number);
+        state.full = false;
+    }
+
+    fn no_room(&self, state: &State, segments: u64) -> Error {
+        Error::Full {
+            path: self.pool.path().to_owned(),
+            wanted: segments * self.segment_bytes,
+            free: state.free.len() as u64 * self.segment_bytes,
+            size: self.pool.size(),
+        }
+    }
+
+    /// More segments, at least `least`.
+    fn grow(&self, state: &mut State, least: u32) -> Result<()> {
+        if state.full {
+            return Err(self.no_room(state, u64::from(least)));
+        }
+        let least = u64::from(least);
+        let most = (u64::from(state.count) / 4).min(GROWTH_MAX / self.segment_bytes);
+        let mut wanted = least.max(GROWTH_SEGMENTS).max(most);
+        loop {
+            match self.grow_by(state, wanted) {
+                Ok(()) => return Ok(()),
+                Err(Error::Pool(pmem::Error::NoSpace { .. } | pmem::Error::Reserve { .. })) if wanted > least => {
+                    wanted = (wanted / 2).max(least);
+                }
+                Err(Error::Pool(pmem::Error::NoSpace { .. } | pmem::Error::Reserve { .. })) => {
+                    state.full = true;
+                    return Err(self.no_room(state, least));
+                }
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    fn grow_by(&self, state: &mut State, segments: u64) -> Result<()> {
+        let count = u64::from(state.count) + segments;
+        let max = Rows::<Segment>::MOST as u64;
+        if count > max {
+            return Err(Error::Limit { what: "segments of the store", found: count, max });
+        }
+        let room = state.table_len();
+        if count * 8 > room {
+            let more = (count * 8 - room).max(room);
+            let State { table, .. } = state;
+            self.pool.grow_region(table, more)?;
+        }
+        let State { data, .. } = state;
+        self.pool.grow_region(data, segments * self.segment_bytes)?;
+        let before = state.count;
+        self.note_extents(state);
+        let end = self.offset(state.count - 1) + self.segment_bytes;
+        if end > REACH {
+            return Err(Error::Limit { what: "bytes of the pool", found: end, max: REACH });
+        }
+        for number in before..state.count {
+            self.segment(number).used.store(0, Relaxed);
+            state.free.insert(number);
+        }
+        Ok(())
+    }
+
+    /// Gives free segments at the end back to the file system, if there are many: more than were used, and more than the next growth would bring.
+    pub(crate) fn shrink(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let count = state.count;
+        let used = count - state.free.len() as u32;
+        let last = state.data.areas().last().map_or(0, |area| area.len() / self.segment_bytes) as u32;
+        // One segment of the last extent stays: an extent that is gone could not be named again.
+        let most = (0..last.saturating_sub(1)).take_while(|n| state.free.contains(&(count - 1 - n))).count() as u32;
+        let keep = used + used / 4 + 4 * SLACK;
+        let by = most.min(count.saturating_sub(keep));
+        if by < (count / 4).max(4 * SLACK) {
+            return Ok(());
+        }
+        // Nobody finds a way there: no number of these leads anywhere before it is given out again.
+        let State { data, .. } = &mut *state;
+        if self.pool.cut_region(data, u64::from(by) * self.segment_bytes)? {
+            for number in count - by..count {
+                state.free.remove(&number);
+            }
+            self.note_extents(&mut state);
+        }
+        Ok(())
+    }
+
+    /// The table says from now on that nothing is in the segment, once it is flushed.
+    pub(crate) fn clear_word(&self, number: u32) -> Result<()> {
+        self.state.lock().set_table_word(number, Use::Free.to_word())
+    }
+
+    /// Flushes what the table says of segments in a row. Who drains flushes, whoever took them.
+    #[track_caller]
+    pub(crate) fn flush_words(&self, first: u32, count: u32) -> Result<()> {
+        let state = self.state.lock();
+        for number in first..first + count {
+            let (area, at) = state.table_place(number);
+            if let Some(area) = state.table.areas().get(area) {
+                area.flush(at, WORD)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Flushes the table: what recovery read of it may have been in a cache alone.
+    pub(crate) fn flush_table(&self) -> Result<()> {
+        let state = self.state.lock();
+        for area in state.table.areas() {
+            area.flush(0, area.len())?;
+        }
+        Ok(())
+    }
+
+    /// Called once the uses are known: whatever is not used can be taken.
+    pub(crate) fn set_free(&self, is_free: impl Fn(u32) -> bool) {
+        let mut state = self.state.lock();
+        for number in (0..state.count).filter(|number| is_free(*number)) {
+            self.segment(number).used.store(Use::Free.to_word(), Relaxed);
+            state.free.insert(number);
+        }
+    }
+}
+
+impl State {
+    /// The lowest `count` free ones in a row: low ones first, so that the end of the file becomes free.
+    fn find(&self, count: u32, segment_bytes: u64) -> Option<u32> {
+        let mut start = *self.free.first()?;
+        let mut last = None;
+        for &number in &self.free {
+            // No run goes from one extent to the next.
+            let border = self.data.areas().iter().scan(0, |end, area| {
+                *end += (area.len() / segment_bytes) as u32;
+                Some(*end)
+            });
+            if last.is_some_and(|last| number != last + 1) || border.into_iter().any(|first| first == number) {
+                start = number;
+            }
+            if number + 1 - start == count {
+                return Some(start);
+            }
+            last = Some(number);
+        }
+        None
+    }
+
+    fn table_len(&self) -> u64 {
+        self.table.areas().iter().map(Area::len).sum()
+    }
+
+    /// Extent of the table and place in it.
+    fn table_place(&self, number: u32) -> (usize, u64) {
+        let mut at = u64::from(number) * 8;
+        for (index, area) in self.table.areas().iter().enumerate() {
+            if at < area.len() {
+                return (index, at);
+            }
+            at -= area.len();
+        }
+        (self.table.areas().len(), at)
+    }
+
+    fn table_word(&self, number: u32) -> Result<u64> {
+        let (area, at) = self.table_place(number);
+        match self.table.areas().get(area) {
+            Some(area) => Ok(*area.get::<u64>(at)?),
+            None => Ok(0), // the data grew first
+        }
+    }
+
+    fn set_table_word(&mut self, number: u32, word: u64) -> Result<()> {
+        let (area, at) = self.table_place(number);
+        let Some(area) = self.table.areas_mut().get_mut(area) else {
+            return Err(Error::Limit { what: "segments in the table", found: u64::from(number), max: at / 8 });
+        };
+        area.put(at, &word)?;
+        Ok(())
+    }
+}

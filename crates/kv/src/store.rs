@@ -1,0 +1,416 @@
+//! The handle: what programs call.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use pmem::{Domain, Pool};
+use tx::Isolation;
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::keeper::Keeper;
+use crate::options::Options;
+use crate::scan::Range;
+use crate::stats::Stats;
+use crate::tx::{Manner, Scan, Transaction};
+use crate::{Timestamp, record};
+
+/// An open store. Any number of threads use it at once, by reference.
+///
+/// ```
+/// # fn main() -> kv::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let store = kv::Store::open(dir.path().join("shop.cairn"))?;
+/// store.put(b"apples", b"17")?;
+/// assert_eq!(store.get(b"apples")?.as_deref(), Some(&b"17"[..]));
+/// store.close()?;
+/// # Ok(()) }
+/// ```
+pub struct Store {
+    pub(crate) core: Arc<Core>,
+    keeper: Option<Keeper>,
+}
+
+impl Store {
+    /// Opens the store at `path` with the default options; makes one if there is none, recovers it if it was not closed.
+    ///
+    /// # Errors
+    /// As [`Options::open_or_create`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Options::new().open_or_create(path)
+    }
+
+    pub(crate) fn start(core: Core) -> Result<Self> {
+        core.note_leaves();
+        core.space.reserve.note_nodes(&core.settler.lock(), core.space.segment_bytes);
+        let core = Arc::new_cyclic(|this| Core { this: this.clone(), ..core });
+        let keeper = Keeper::start(&core);
+        Ok(Self { core, keeper })
+    }
+
+    // ---- transactions -----------------------------------------------------------------------------------------
+
+    /// Starts a transaction. [`Isolation::Serializable`] is strict here: it agrees with real time.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`].
+    #[inline]
+    pub fn begin(&self, isolation: Isolation) -> Result<Transaction<'_>> {
+        Transaction::begin(&self.core, isolation, Manner::default())
+    }
+
+    /// What is committed by now, to read at leisure. It is never in conflict with anybody.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = kv::Store::open(dir.path().join("s"))?;
+    /// store.put(b"apples", b"17")?;
+    /// let before = store.snapshot()?;
+    /// store.put(b"apples", b"16")?;
+    /// assert_eq!(before.get(b"apples")?, Some(&b"17"[..]));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TooMany`].
+    #[inline]
+    pub fn snapshot(&self) -> Result<Snapshot<'_>> {
+        Ok(Snapshot(self.begin(Isolation::Snapshot)?))
+    }
+
+    // ---- one operation, a transaction of its own --------------------------------------------------------------
+
+    /// The key's value, copied.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], [`Error::TooMany`].
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.view(key, |value| value.map(<[u8]>::to_vec))
+    }
+
+    /// Shows the key's value to `look`, where it is.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = kv::Store::open(dir.path().join("s"))?;
+    /// store.put(b"apples", b"17")?;
+    /// assert_eq!(store.view(b"apples", |value| value.map(<[u8]>::len))?, Some(2));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    #[inline]
+    pub fn view<R>(&self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        let pin = self.core.active.pin()?;
+        let seen = self.core.read(&pin, key, record::hash(key), pin.snapshot, None)?;
+        let now = crate::time::Now::default();
+        Ok(look(seen.record.filter(|record| record.is_live(&now)).map(|record| record.value())))
+    }
+
+    /// Sets the key's value; true if it had one. One barrier. It waits for who writes the key: in conflict only with a transaction that
+    /// holds the key for more than about ten seconds.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::Limit`], [`Error::InDoubt`].
+    #[inline]
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.alone(|tx| tx.put(key, value))
+    }
+
+    /// Sets the key's value, to be gone at a moment given in milliseconds of Unix time; true if it had one.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn put_until(&self, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
+        self.alone(|tx| tx.put_until(key, value, expires))
+    }
+
+    /// Removes the key; true if it had a value. One barrier, if it had.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    #[inline]
+    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.alone(|tx| tx.delete(key))
+    }
+
+    /// Sets the key's value to `new`, or removes it, if it is `expected`; true if it was. One barrier, if it was.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = kv::Store::open(dir.path().join("s"))?;
+    /// assert!(store.compare_and_set(b"leader", None, Some(b"a"))?);
+    /// assert!(!store.compare_and_set(b"leader", None, Some(b"b"))?);
+    /// assert!(store.compare_and_set(b"leader", Some(b"a"), None)?);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn compare_and_set(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+        self.alone(|tx| {
+            if tx.get(key)? != expected {
+                return Ok(false);
+            }
+            match new {
+                Some(value) => tx.put(key, value)?,
+                None => tx.delete(key)?,
+            };
+            Ok(true)
+        })
+    }
+
+    /// A transaction about one key: it waits for the key's lock, the only one it takes, and then nothing can come in between.
+    #[inline]
+    fn alone<R>(&self, f: impl Fn(&mut Transaction<'_>) -> Result<R>) -> Result<R> {
+        let once = || {
+            let manner = Manner { locking: true, age: 0 };
+            let mut tx = Transaction::begin(&self.core, Isolation::Serializable, manner)?;
+            let result = f(&mut tx)?;
+            tx.finish()?;
+            Ok(result)
+        };
+        let mut tries = 0;
+        loop {
+            match once() {
+                Err(Error::Full { .. }) if self.core.full_again(&mut tries) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Writes all of a batch, as a whole. One barrier.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn write(&self, batch: &Batch) -> Result<()> {
+        self.retry(Isolation::Serializable, true, |tx| {
+            for (key, value) in &batch.0 {
+                match value {
+                    Some((value, expires)) => match expires {
+                        Some(at) => tx.put_until(key, value, *at)?,
+                        None => tx.put(key, value)?,
+                    },
+                    None => tx.delete(key)?,
+                };
+            }
+            Ok(())
+        })
+    }
+
+    // ---- the whole --------------------------------------------------------------------------------------------
+
+    /// Makes a checkpoint now: a restart then has nothing to read, and what is not needed any more is freed. Three barriers.
+    ///
+    /// # Errors
+    /// Those of a drain; [`Error::Full`].
+    pub fn checkpoint(&self) -> Result<()> {
+        self.core.checkpoint()
+    }
+
+    /// Tells transactions that began before the present one, and all before it, that they are too old: each gets [`Error::Expired`] at its next step, and what was
+    /// kept for it is freed when it is dropped. Returns how many.
+    pub fn expire_before(&self, oldest: Timestamp) -> usize {
+        let count = self.core.active.expire(oldest.get());
+        crate::stats::add(&self.core.counters.expired, count as u64);
+        count
+    }
+
+    /// Makes every commit that has returned durable, if they are [bounded](crate::Durability). One barrier, if there are any.
+    ///
+    /// # Errors
+    /// [`Error::InDoubt`] if the barrier fails.
+    pub fn sync(&self) -> Result<()> {
+        self.core.force()
+    }
+
+    /// Commits that a crash would take now.
+    #[must_use]
+    pub fn at_risk(&self) -> u64 {
+        let bound = &self.core.bound;
+        bound.last().saturating_sub(bound.forced())
+    }
+
+    /// What survives when a commit has returned.
+    #[must_use]
+    pub fn effective_durability(&self) -> Domain {
+        self.core.pool.domain()
+    }
+
+    /// Counts.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let core = &self.core;
+        let usage = core.space.usage();
+        let (active, oldest) = core.active.census();
+        let commits = core.writers.all.iter().map(|writer| writer.log.lock().commits).sum();
+        Stats {
+            entries: core.index.entries(),
+            commits,
+            conflicts: core.counters.conflicts.load(Relaxed),
+            active,
+            oldest_snapshot: oldest.map(Timestamp::from),
+            now: core.active.now().into(),
+            index_bytes: core.index.memory(),
+            file_bytes: core.pool.size(),
+            live_bytes: usage.live,
+            segment_bytes: core.space.segment_bytes,
+            segments: usage.segments,
+            free_segments: usage.free,
+            index_segments: usage.nodes,
+            checkpoints: core.counters.checkpoints.load(Relaxed),
+            moved: core.counters.moved.load(Relaxed),
+            expired: core.counters.expired.load(Relaxed),
+            swept: core.counters.swept.load(Relaxed),
+            pool: core.pool.stats(),
+        }
+    }
+
+    /// The pool it is in.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.core.pool
+    }
+
+    /// Makes a checkpoint and closes the pool, if this was its last handle.
+    ///
+    /// # Errors
+    /// Those of a drain. The store is then recovered at the next open.
+    pub fn close(mut self) -> Result<()> {
+        drop(self.keeper.take()); // waits for its thread, which has the core
+        let core = Arc::into_inner(self.core).ok_or(pmem::Error::InUse { what: "the store".into() })?;
+        if core.pool.is_read_only() {
+            return Ok(());
+        }
+        core.checkpoint()?;
+        let pool = core.pool.clone();
+        drop(core);
+        match pool.close() {
+            Ok(()) | Err(pmem::Error::InUse { .. }) => Ok(()), // others have the pool
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Core {
+    /// A key may become the fence of a leaf, whose node must fit in a segment.
+    #[inline]
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
+        let max = (self.space.segment_bytes - crate::media::NODE) / crate::media::NODE * crate::media::NODE;
+        if key.len() as u64 <= max {
+            return Ok(());
+        }
+        Err(Error::Limit { what: "bytes of a key, in segments of this length", found: key.len() as u64, max })
+    }
+
+    /// A new key needs room in the index.
+    pub(crate) fn check_memory(&self) -> Result<()> {
+        let max = self.options.index_memory;
+        if max == u64::MAX {
+            return Ok(());
+        }
+        let bytes = self.index.memory();
+        if bytes <= max { Ok(()) } else { Err(Error::IndexMemory { keys: self.index.entries(), bytes, max }) }
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Store({}, {} keys)", self.core.pool.path().display(), self.core.index.entries())
+    }
+}
+
+/// A transaction that only reads.
+#[derive(Debug)]
+pub struct Snapshot<'s>(pub(crate) Transaction<'s>);
+
+impl Snapshot<'_> {
+    /// The key's value.
+    ///
+    /// # Errors
+    /// [`Error::Expired`]; [`Error::Damaged`].
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+        self.0.get(key)
+    }
+
+    /// Pairs of a range of keys, in order.
+    pub fn scan(&self, range: Range) -> Scan<'_> {
+        self.0.scan(range)
+    }
+
+    /// When the key expires, in milliseconds of Unix time; `None` if it has no value, or one that stays.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn expires(&self, key: &[u8]) -> Result<Option<u64>> {
+        self.0.expires(key)
+    }
+
+    /// Everything committed up to here is seen.
+    #[must_use]
+    pub fn timestamp(&self) -> Timestamp {
+        self.0.snapshot()
+    }
+}
+
+/// Changes to be made together: see [`Store::write`].
+///
+/// ```
+/// # fn main() -> kv::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let store = kv::Store::open(dir.path().join("s"))?;
+/// let mut batch = kv::Batch::new();
+/// batch.put(b"apples", b"17").put(b"pears", b"3").delete(b"plums");
+/// store.write(&batch)?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Batch(Vec<Change>);
+
+/// A key, and its value with its end, or none.
+type Change = (Vec<u8>, Option<(Vec<u8>, Option<u64>)>);
+
+impl Batch {
+    /// Of nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets a key's value.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
+        self.0.push((key.to_vec(), Some((value.to_vec(), None))));
+        self
+    }
+
+    /// Sets a key's value, to be gone at a moment given in milliseconds of Unix time.
+    pub fn put_until(&mut self, key: &[u8], value: &[u8], expires: u64) -> &mut Self {
+        self.0.push((key.to_vec(), Some((value.to_vec(), Some(expires)))));
+        self
+    }
+
+    /// Removes a key.
+    pub fn delete(&mut self, key: &[u8]) -> &mut Self {
+        self.0.push((key.to_vec(), None));
+        self
+    }
+
+    /// How many changes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True if there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,133 @@
+//! What has expired goes: nobody sees it any more, and it takes space.
+//!
+//! The index says which versions expire at all, so that only those are looked at. Each that has is deleted by a transaction like any other, which makes sure that it
+//! still is the newest.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::fence;
+
+use tx::Isolation;
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::raw::Claim;
+use crate::record::Record;
+use crate::store::Store;
+use crate::time::Now;
+use crate::tx::{Manner, Transaction};
+
+/// Leaves looked at in one go: a megabyte.
+const LEAVES: usize = 2048;
+/// Keys removed by one transaction.
+const KEYS: usize = 256;
+
+/// Where the sweeping of a store stands.
+#[derive(Default)]
+pub(crate) struct Sweep {
+    /// The first key of the next leaf, on the way through.
+    from: Option<Vec<u8>>,
+}
+
+impl Store {
+    /// Removes every key that has expired; returns how many. A store with a [background](crate::Options::background) thread does that by itself, some leaves at a
+    /// time, so that an expired key is gone after a second for each half a million keys or so. One barrier for 256 keys.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let store = kv::Options::new().background(false).create(dir.path().join("s"))?;
+    /// store.put_until(b"session", b"alice", 1)?; // the first millisecond of 1970
+    /// assert_eq!(store.get(b"session")?, None);
+    /// assert_eq!(store.sweep()?, 1);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn sweep(&self) -> Result<u64> {
+        let mut sweep = Sweep::default();
+        let mut removed = 0;
+        loop {
+            removed += self.core.sweep(&mut sweep)?;
+            if sweep.from.is_none() {
+                return Ok(removed);
+            }
+        }
+    }
+}
+
+impl Core {
+    /// There is something that will expire.
+    #[inline]
+    pub(crate) fn note_expiring(&self) {
+        if !self.expiring.load(Relaxed) {
+            self.expiring.store(true, Relaxed);
+        }
+    }
+
+    /// Looks at some leaves; `sweep.from` is none after the last. Returns how many keys went.
+    pub(crate) fn sweep(&self, sweep: &mut Sweep) -> Result<u64> {
+        let mut next = match sweep.from.take() {
+            Some(from) => from,
+            // Nothing that expires was there the last time, and nothing came.
+            None if !self.expiring.swap(false, SeqCst) => return Ok(0),
+            None => Vec::new(),
+        };
+        // Whoever does not see that it is not noted any more has published before this looks.
+        fence(SeqCst);
+        let now = Now::default();
+        let (mut expired, mut words) = (Vec::new(), Vec::new());
+        for _ in 0..LEAVES {
+            let pin = self.active.pin().inspect_err(|_| self.note_expiring())?;
+            let stretch = self.index.locate(&pin, &next);
+            if !self.index.leaf(stretch.spot).words(stretch.spot.layout, &mut words) {
+                continue; // it has just been split
+            }
+            for word in words.iter().filter(|word| word.expires()) {
+                self.note_expiring();
+                // What cannot be read is left to `check`, and must not keep others.
+                if let Ok(record) = Record::at(Claim::Pinned, &self.pool, word.offset())
+                    && !record.is_live(&now)
+                {
+                    expired.push(record.key().to_vec());
+                }
+            }
+            match stretch.to {
+                Some(to) => next = to.to_vec(),
+                None => return self.remove_expired(&expired),
+            }
+        }
+        sweep.from = Some(next);
+        self.remove_expired(&expired)
+    }
+
+    fn remove_expired(&self, keys: &[Vec<u8>]) -> Result<u64> {
+        let mut removed = 0;
+        // Somebody writes it, or it has gone bad.
+        let left_alone = |error: &Error| error.is_conflict() || matches!(error, Error::Damaged { .. });
+        for some in keys.chunks(KEYS) {
+            removed += match self.remove_unless_live(some) {
+                Err(error) if left_alone(&error) => some.chunks(1).try_fold(0, |sum, one| {
+                    let removed = self.remove_unless_live(one);
+                    removed.or_else(|error| if left_alone(&error) { Ok(0) } else { Err(error) }).map(|n| sum + n)
+                })?,
+                other => other?,
+            };
+        }
+        crate::stats::add(&self.counters.swept, removed);
+        Ok(removed)
+    }
+
+    /// First updater wins, so that what expired as of the snapshot is still the newest when it is deleted.
+    fn remove_unless_live(&self, keys: &[Vec<u8>]) -> Result<u64> {
+        let mut tx = Transaction::begin(self, Isolation::Snapshot, Manner::default())?;
+        for key in keys {
+            if tx.get(key)?.is_none() {
+                tx.delete(key)?;
+            }
+        }
+        let removed = tx.writes();
+        tx.finish()?;
+        Ok(removed as u64)
+    }
+}

@@ -1,0 +1,272 @@
+//! Values as bytes.
+
+use std::borrow::Cow;
+
+use pmem::Persist;
+
+/// Why bytes are not what was expected, or a value has no bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit(Cow<'static, str>);
+
+impl From<&'static str> for Unfit {
+    fn from(why: &'static str) -> Self {
+        Self(why.into())
+    }
+}
+
+impl From<String> for Unfit {
+    fn from(why: String) -> Self {
+        Self(why.into())
+    }
+}
+
+impl std::fmt::Display for Unfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A type whose values are stored in a [`Table`](super::Table): bytes, text, integers, `bool`, [`Plain`] structs, options of these; with the feature
+/// `serde`, `Json`.
+///
+/// A type of your own:
+///
+/// ```
+/// use kv::{Unfit, ValueCode};
+/// enum Colour { Red, Green }
+///
+/// impl ValueCode for Colour {
+///     type Value<'a> = Self;
+///     type Owned = Self;
+///     fn bytes<'a>(&'a self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+///         Ok(match self { Self::Red => b"red", Self::Green => b"green" })
+///     }
+///     fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
+///         match bytes {
+///             b"red" => Ok(Self::Red),
+///             b"green" => Ok(Self::Green),
+///             _ => Err("it is no colour".into()),
+///         }
+///     }
+///     fn owned(value: Self) -> Self { value }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the value of a table",
+    label = "not `ValueCode`",
+    note = "values are bytes, text, integers, bool, options of these; `Plain<T>` for structs with #[derive(Persist)], `Json<T>` for what serde knows",
+    note = "for a type of your own, write `impl kv::ValueCode`"
+)]
+pub trait ValueCode {
+    /// What reading gives: for bytes and text a reference to where they are.
+    type Value<'a>;
+    /// The same without a reference.
+    type Owned;
+
+    /// The value's bytes: part of itself, or put in `buffer`, which is empty.
+    ///
+    /// # Errors
+    /// Why it has none.
+    fn bytes<'a>(&'a self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit>;
+
+    /// The value with these bytes.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes.
+    fn decode(bytes: &[u8]) -> Result<Self::Value<'_>, Unfit>;
+
+    /// Copies what is a reference.
+    fn owned(value: Self::Value<'_>) -> Self::Owned;
+}
+
+impl ValueCode for [u8] {
+    type Value<'a> = &'a [u8];
+    type Owned = Vec<u8>;
+    fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        Ok(self)
+    }
+    fn decode(bytes: &[u8]) -> Result<&[u8], Unfit> {
+        Ok(bytes)
+    }
+    fn owned(value: &[u8]) -> Vec<u8> {
+        value.to_vec()
+    }
+}
+
+impl ValueCode for str {
+    type Value<'a> = &'a str;
+    type Owned = String;
+    fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        Ok(self.as_bytes())
+    }
+    fn decode(bytes: &[u8]) -> Result<&str, Unfit> {
+        std::str::from_utf8(bytes).map_err(|_| "the value is not UTF-8".into())
+    }
+    fn owned(value: &str) -> String {
+        value.to_owned()
+    }
+}
+
+/// What reading gives is the type itself.
+macro_rules! itself {
+    () => {
+        type Value<'a> = Self;
+        type Owned = Self;
+        fn owned(value: Self) -> Self {
+            value
+        }
+    };
+}
+
+impl ValueCode for Vec<u8> {
+    itself!();
+    fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        Ok(self)
+    }
+    fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
+        Ok(bytes.to_vec())
+    }
+}
+
+impl ValueCode for String {
+    itself!();
+    fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        Ok(self.as_bytes())
+    }
+    fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
+        <str as ValueCode>::decode(bytes).map(str::to_owned)
+    }
+}
+
+fn plain<T: Persist>(bytes: &[u8]) -> Result<T, Unfit> {
+    pmem::from_bytes(bytes).ok_or_else(|| format!("the value has {} bytes, not {}", bytes.len(), size_of::<T>()).into())
+}
+
+macro_rules! integers {
+    ($($t:ty),*) => {$(
+        impl ValueCode for $t {
+            itself!();
+            fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+                Ok(pmem::bytes_of(self))
+            }
+            fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
+                plain(bytes)
+            }
+        }
+    )*};
+}
+
+integers!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64, ());
+
+impl<const N: usize> ValueCode for [u8; N] {
+    itself!();
+    fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        Ok(self)
+    }
+    fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
+        plain(bytes)
+    }
+}
+
+impl ValueCode for bool {
+    itself!();
+    fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        Ok(if *self { &[1] } else { &[0] })
+    }
+    fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
+        match bytes {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            _ => Err("the value is no bool".into()),
+        }
+    }
+}
+
+impl<T: ValueCode> ValueCode for Option<T> {
+    type Value<'a> = Option<T::Value<'a>>;
+    type Owned = Option<T::Owned>;
+    fn bytes<'a>(&'a self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        let Some(value) = self else { return Ok(&[0]) };
+        let mut inner = Vec::new();
+        let inner = value.bytes(&mut inner)?;
+        buffer.push(1);
+        buffer.extend_from_slice(inner);
+        Ok(buffer)
+    }
+    fn decode(bytes: &[u8]) -> Result<Self::Value<'_>, Unfit> {
+        match bytes {
+            [0] => Ok(None),
+            [1, value @ ..] => T::decode(value).map(Some),
+            _ => Err("the value is no option".into()),
+        }
+    }
+    fn owned(value: Self::Value<'_>) -> Self::Owned {
+        value.map(T::owned)
+    }
+}
+
+/// A struct with `#[derive(Persist)]`, stored as its bytes.
+///
+/// ```
+/// # fn main() -> kv::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let store = kv::Store::open(dir.path().join("s"))?;
+/// use kv::Plain;
+/// use pmem::Persist;
+///
+/// #[derive(Clone, Copy, Persist)]
+/// #[repr(C)]
+/// struct Account { balance: i64, opened: u64 }
+///
+/// let accounts = store.table::<u64, Plain<Account>>("accounts")?;
+/// accounts.on(&store).put(&7, &Plain(Account { balance: 100, opened: 2026 }))?;
+/// assert_eq!(accounts.on(&store).get(&7)?.map(|account| account.balance), Some(100));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plain<T>(pub T);
+
+impl<T: Persist> ValueCode for Plain<T> {
+    type Value<'a> = T;
+    type Owned = T;
+    fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        Ok(pmem::bytes_of(&self.0))
+    }
+    fn decode(bytes: &[u8]) -> Result<T, Unfit> {
+        plain(bytes)
+    }
+    fn owned(value: T) -> T {
+        value
+    }
+}
+
+/// Whatever serde knows, stored as JSON.
+///
+/// ```
+/// # fn main() -> kv::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let store = kv::Store::open(dir.path().join("s"))?;
+/// let friends = store.table::<str, kv::Json<Vec<String>>>("friends")?;
+/// friends.on(&store).put("Ada", &kv::Json(vec!["Charles".into()]))?;
+/// assert_eq!(friends.on(&store).get("Ada")?, Some(vec!["Charles".into()]));
+/// # Ok(()) }
+/// ```
+#[cfg(feature = "serde")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Json<T>(pub T);
+
+#[cfg(feature = "serde")]
+impl<T: serde::Serialize + serde::de::DeserializeOwned> ValueCode for Json<T> {
+    type Value<'a> = T;
+    type Owned = T;
+    fn bytes<'a>(&'a self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        serde_json::to_writer(&mut *buffer, &self.0).map_err(|error| error.to_string())?;
+        Ok(buffer)
+    }
+    fn decode(bytes: &[u8]) -> Result<T, Unfit> {
+        Ok(serde_json::from_slice(bytes).map_err(|error| error.to_string())?)
+    }
+    fn owned(value: T) -> T {
+        value
+    }
+}

@@ -1,0 +1,595 @@
+//! Transactions.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering::Relaxed;
+
+use tx::Isolation;
+
+use crate::Timestamp;
+use crate::active::Pin;
+use crate::commit::Terms;
+use crate::core::Core;
+use crate::error::{Error, Key, Result, Rival};
+use crate::locks::{Tried, stripe};
+use crate::raw::Claim;
+use crate::record::{self, KEY_MAX, TOMBSTONE, VALUE_MAX};
+use crate::scan::{Range, Scanner};
+use crate::time::Now;
+use crate::work::{Read, Scanned, Work};
+
+thread_local! {
+    /// The lists of this thread's last transaction, to be used again: no allocation on the way of a small one.
+    static SPARE: Cell<Option<Work>> = const { Cell::new(None) };
+}
+
+/// How a transaction behaves towards others.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Manner {
+    /// Locks what it reads, too, and waits for locks.
+    pub(crate) locking: bool,
+    /// Its number among those that wait; 0: it never gives way, and so must not wait while it has a lock.
+    pub(crate) age: u64,
+}
+
+/// The first error, which was not the end of it.
+struct Doom {
+    message: String,
+    /// The key of a conflict.
+    conflict: Option<Vec<u8>>,
+}
+
+/// A transaction. Dropping it aborts; an error of a write dooms it.
+///
+/// ```
+/// # fn main() -> kv::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let store = kv::Options::new().create(dir.path().join("s"))?;
+/// use kv::Isolation;
+/// let mut tx = store.begin(Isolation::Serializable)?;
+/// assert_eq!(tx.get(b"apples")?, None);
+/// tx.put(b"apples", b"17")?;
+/// tx.commit()?;
+/// # Ok(()) }
+/// ```
+pub struct Transaction<'s> {
+    core: &'s Core,
+    pin: Pin<'s>,
+    level: Isolation,
+    manner: Manner,
+    now: Now,
+    /// Its image does not move while somebody reads from it: writes need `&mut self`.
+    work: RefCell<Work>,
+    doom: RefCell<Option<Doom>>,
+    /// The state that its ranges show, if it locks what it reads.
+    scanned_at: Cell<Option<u64>>,
+}
+
+impl<'s> Transaction<'s> {
+    pub(crate) fn begin(core: &'s Core, level: Isolation, manner: Manner) -> Result<Self> {
+        let pin = core.active.pin()?;
+        if manner.age != 0 {
+            pin.seat().age.store(manner.age, Relaxed);
+        }
+        let work = SPARE.take().unwrap_or_default();
+        Ok(Self {
+            core,
+            pin,
+            level,
+            manner,
+            now: Now::default(),
+            work: RefCell::new(work),
+            doom: RefCell::new(None),
+            scanned_at: Cell::new(None),
+        })
+    }
+
+    /// Locks keys before anything is read, oldest transaction first; what is read then cannot change.
+    pub(crate) fn lock_first(&mut self, stripes: &[u32]) -> Result<()> {
+        for stripe in stripes {
+            self.take_lock(*stripe, &[])?;
+        }
+        self.pin.renew();
+        Ok(())
+    }
+
+    /// The level it runs at.
+    #[must_use]
+    pub fn isolation(&self) -> Isolation {
+        self.level
+    }
+
+    /// Everything committed up to here is seen.
+    #[must_use]
+    pub fn snapshot(&self) -> Timestamp {
+        self.pin.snapshot.into()
+    }
+
+    // ---- read -------------------------------------------------------------------------------------------------
+
+    /// The key's value.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if this transaction must give way; [`Error::Expired`]; [`Error::Damaged`].
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+        self.check()?;
+        self.try_get(key).map_err(|error| self.fail(error))
+    }
+
+    #[inline]
+    fn try_get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+        let hash = record::hash(key);
+        {
+            let work = self.work.borrow();
+            if !work.writes.is_empty()
+                && let Some(at) = work.find(hash, key)
+            {
+                return Ok(self.own_value(&work, at));
+            }
+        }
+        if self.locks_reads() {
+            self.lock(hash, key)?;
+            let seen = self.core.newest(&self.pin, key, hash)?;
+            self.agrees(key, seen.record)?;
+            return Ok(seen.record.filter(|record| record.is_live(&self.now)).map(|record| record.value()));
+        }
+        let seen = self.core.read(&self.pin, key, hash, self.pin.snapshot, None)?;
+        let live = seen.record.filter(|record| record.is_live(&self.now));
+        if self.level > Isolation::Snapshot {
+            let mut work = self.work.borrow_mut();
+            let mut missed = 0..0;
+            let mut ts = seen.record.map_or(0, |record| record.header.ts);
+            if seen.record.is_none() {
+                let from = work.missed.len() as u32;
+                work.missed.extend_from_slice(key);
+                missed = from..work.missed.len() as u32;
+            }
+            if seen.record.is_some_and(|record| record.header.has(TOMBSTONE)) {
+                ts = 0;
+            }
+            let record = seen.record.map_or(0, |record| record.offset);
+            work.reads.push(Read { hash, spot: seen.spot, slot: seen.slot, word: seen.word, ts, record, missed });
+        }
+        Ok(live.map(|record| record.value()))
+    }
+
+    /// Whether it reads what is newest, under locks, instead of a snapshot.
+    fn locks_reads(&self) -> bool {
+        self.manner.locking && self.level > Isolation::Snapshot
+    }
+
+    /// What is locked stays as it is; a range does not. So whatever is locked after one was read must be older than that.
+    fn agrees(&self, key: &[u8], newest: Option<crate::record::Record<'_>>) -> Result<()> {
+        match (self.scanned_at.get(), newest) {
+            (Some(at), Some(record)) if record.header.ts > at => {
+                Err(Error::Conflict { key: Key(key.to_vec()), with: Rival::Committed(record.header.ts.into()) })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A value of this transaction's own; it stays where it is as long as `self` is borrowed.
+    fn own_value(&self, work: &Work, at: usize) -> Option<&[u8]> {
+        let value = work.value(&work.writes[at], &self.now)?;
+        Some(crate::raw::kept(Claim::Own, self, value))
+    }
+
+    /// Pairs of a range of keys, in order.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = kv::Options::new().create(dir.path().join("s"))?;
+    /// # for key in ["user:1", "user:2", "zebra"] { store.put(key.as_bytes(), b"")?; }
+    /// use kv::{Isolation, Keys};
+    /// let tx = store.begin(Isolation::Serializable)?;
+    /// for pair in tx.scan(Keys::prefix(b"user:").reverse()) {
+    ///     let (key, value) = pair?;
+    ///     println!("{}: {}", key.escape_ascii(), value.len());
+    /// }
+    /// assert_eq!(tx.scan(Keys::prefix(b"user:")).count(), 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn scan(&self, range: Range) -> Scan<'_> {
+        let work = self.work.borrow();
+        let mut own = if work.writes.is_empty() { Vec::new() } else { work.sorted(&range) };
+        if !range.reverse {
+            own.reverse();
+        }
+        drop(work);
+        let limit = if self.locks_reads() {
+            let at = self.scanned_at.get().unwrap_or_else(|| self.core.active.now());
+            self.scanned_at.set(Some(at));
+            at
+        } else {
+            self.pin.snapshot
+        };
+        let scanner = Scanner::new(self.core, &self.pin, limit, &self.now, None, range.clone());
+        let (waiting, expires, last) = (None, None, None);
+        Scan { tx: self, scanner, own, waiting, range, found: Vec::new(), last, expires, ended: false, begun: false }
+    }
+
+    /// All records of its snapshot, in order, with everything that is in them; for one that has written nothing.
+    pub(crate) fn records(&self) -> Scanner<'_> {
+        Scanner::new(self.core, &self.pin, self.pin.snapshot, &self.now, None, Range::all())
+    }
+
+    pub(crate) fn core(&self) -> &'s Core {
+        self.core
+    }
+
+    // ---- write ------------------------------------------------------------------------------------------------
+
+    /// Sets the key's value; true if it had one.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]; [`Error::Limit`].
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.write(key, Some((value, None)))
+    }
+
+    /// Sets the key's value, to be gone at a moment given in milliseconds of Unix time; true if it had one.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn put_until(&mut self, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
+        self.write(key, Some((value, Some(expires))))
+    }
+
+    /// Removes the key; true if it had a value.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        self.write(key, None)
+    }
+
+    /// Removes all keys of a range; returns how many had a value.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn delete_range(&mut self, range: Range) -> Result<u64> {
+        let keys = self.scan(range).map(|pair| Ok(pair?.0.to_vec())).collect::<Result<Vec<_>>>()?;
+        for key in &keys {
+            self.delete(key)?;
+        }
+        Ok(keys.len() as u64)
+    }
+
+    /// When the key expires, in milliseconds of Unix time; `None` if it has no value, or one that stays.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn expires(&self, key: &[u8]) -> Result<Option<u64>> {
+        if self.get(key)?.is_none() {
+            return Ok(None);
+        }
+        let hash = record::hash(key);
+        let work = self.work.borrow();
+        if let Some(at) = work.find(hash, key) {
+            return Ok(work.expires(&work.writes[at]));
+        }
+        let limit = if self.locks_reads() { u64::MAX } else { self.pin.snapshot };
+        let seen = self.core.read(&self.pin, key, hash, limit, None)?;
+        Ok(seen.record.and_then(|record| record.expires()))
+    }
+
+    fn write(&mut self, key: &[u8], value: Option<(&[u8], Option<u64>)>) -> Result<bool> {
+        self.check()?;
+        self.try_write(key, value).map_err(|error| self.fail(error))
+    }
+
+    /// An error dooms the transaction: ignoring it must not lead to half of what was meant.
+    #[cold]
+    fn fail(&self, error: Error) -> Error {
+        let conflict = match &error {
+            Error::Conflict { key, .. } => Some(key.0.clone()),
+            _ => None,
+        };
+        self.doom.borrow_mut().get_or_insert_with(|| Doom { message: error.to_string(), conflict });
+        error
+    }
+
+    fn try_write(&mut self, key: &[u8], value: Option<(&[u8], Option<u64>)>) -> Result<bool> {
+        check_len(key, value.map(|(value, _)| value))?;
+        self.core.check_key(key)?;
+        let hash = record::hash(key);
+        let numbered = self.core.bound.is_on();
+        let encode = |image: &mut Vec<u8>, first: bool| {
+            // The first record has the commit's number.
+            let flags = if numbered && first { record::NUMBERED } else { 0 };
+            match value {
+                Some((value, expires)) => record::encode(image, key, value, flags, expires),
+                None => record::encode(image, key, &[], flags | TOMBSTONE, None),
+            }
+        };
+        let work = self.work.get_mut();
+        if let Some(at) = work.find(hash, key) {
+            let had = work.value(&work.writes[at], &self.now).is_some();
+            work.rewrite(at, |image| encode(image, at == 0));
+            return Ok(had);
+        }
+        self.lock(hash, key)?;
+        let seen = self.core.newest(&self.pin, key, hash)?;
+        if self.locks_reads() {
+            self.agrees(key, seen.record)?;
+        }
+        let strict = !self.locks_reads();
+        if let Some(record) = seen.record.filter(|record| strict && record.header.ts > self.pin.snapshot) {
+            let with = Rival::Committed(record.header.ts.into());
+            return Err(Error::Conflict { key: Key(key.to_vec()), with });
+        }
+        let had = seen.record.is_some_and(|record| record.is_live(&self.now));
+        if seen.record.is_none() {
+            self.core.check_memory()?;
+        }
+        let (word, spot) = (seen.word, seen.spot);
+        let absent = seen.record.is_none_or(|record| record.header.has(TOMBSTONE));
+        if value.is_none() && absent {
+            // Nothing to delete; that there is nothing must still be so when this commits.
+            if self.level > Isolation::Snapshot && !self.manner.locking {
+                self.note_missed(hash, key, spot);
+            }
+            return Ok(false);
+        }
+        // The answer is something that was read; nobody can change it while we hold the lock.
+        let work = self.work.get_mut();
+        let first = work.writes.is_empty();
+        work.push(hash, word, spot, |image| encode(image, first));
+        Ok(had)
+    }
+
+    fn note_missed(&mut self, hash: u64, key: &[u8], spot: crate::index::Spot) {
+        let work = self.work.get_mut();
+        let from = work.missed.len() as u32;
+        work.missed.extend_from_slice(key);
+        let missed = from..work.missed.len() as u32;
+        work.reads.push(Read { hash, spot, slot: 0, word: crate::word::Word::NONE, ts: 0, record: 0, missed });
+    }
+
+    // ---- locks ------------------------------------------------------------------------------------------------
+
+    fn lock(&self, hash: u64, key: &[u8]) -> Result<()> {
+        self.take_lock(stripe(hash), key)
+    }
+
+    fn take_lock(&self, stripe: u32, key: &[u8]) -> Result<()> {
+        let core = self.core;
+        let waits = self.manner.locking;
+        let got = if waits {
+            core.locks.lock(stripe, &self.pin, &core.active)
+        } else {
+            Some(core.locks.try_lock(stripe, &self.pin))
+        };
+        match got {
+            Some(Tried::Taken) => {
+                self.work.borrow_mut().locks.push(stripe);
+                Ok(())
+            }
+            Some(Tried::Own) => Ok(()),
+            Some(Tried::Busy) => Err(Error::Conflict { key: Key(key.to_vec()), with: Rival::Running }),
+            None => Err(Error::Conflict { key: Key(key.to_vec()), with: Rival::Older }),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        let seat = self.pin.seat();
+        if self.pin.is_expired() {
+            return Err(Error::Expired { snapshot: self.pin.snapshot.into() });
+        }
+        if self.manner.age != 0 && seat.wounded.load(Relaxed) {
+            return Err(self.fail(Error::Conflict { key: Key(Vec::new()), with: Rival::Older }));
+        }
+        match &*self.doom.borrow() {
+            None => Ok(()),
+            Some(doom) => Err(Error::Doomed { first: doom.message.clone() }),
+        }
+    }
+
+    /// What dooms it, if anything does.
+    pub(crate) fn doom(&self) -> Option<tx::Doom> {
+        let doom = self.doom.borrow();
+        doom.as_ref().map(|doom| tx::Doom { first: doom.message.clone(), conflict: doom.conflict.as_ref().map(|_| 0) })
+    }
+
+    /// The key of a conflict that it had, empty if it was not about one.
+    pub(crate) fn conflict(&self) -> Option<Vec<u8>> {
+        let wounded = self.manner.age != 0 && self.pin.seat().wounded.load(Relaxed);
+        self.doom.borrow().as_ref().and_then(|doom| doom.conflict.clone()).or_else(|| wounded.then(Vec::new))
+    }
+
+    /// How many keys it writes.
+    pub(crate) fn writes(&self) -> usize {
+        self.work.borrow().writes.len()
+    }
+
+    // ---- end --------------------------------------------------------------------------------------------------
+
+    /// Makes all changes durable and visible, as a whole; returns when they were. One barrier; none if nothing was written.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]; [`Error::Full`]; [`Error::InDoubt`] if the barrier fails.
+    pub fn commit(mut self) -> Result<Timestamp> {
+        self.finish()
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<Timestamp> {
+        self.check()?;
+        let locks_reads = self.locks_reads();
+        let work = self.work.get_mut();
+        if work.writes.is_empty() {
+            if !locks_reads || work.scans.is_empty() {
+                // It saw one state, of its snapshot or of now: that is when it happened.
+                return Ok(self.pin.snapshot.into());
+            }
+            let at = self.core.active.now();
+            self.core.validate_scans(&self.pin, work, None, at, &self.now)?;
+            return Ok(at.into());
+        }
+        let terms = Terms { validate: self.level > Isolation::Snapshot, now: &self.now };
+        let ts = self.core.commit(&self.pin, work, terms)?;
+        Ok(ts.into())
+    }
+
+    /// Gives everything up.
+    pub fn abort(self) {}
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        let mut work = std::mem::take(self.work.get_mut());
+        for stripe in work.locks.drain(..) {
+            self.core.locks.unlock(stripe);
+        }
+        work.clear();
+        // What a huge one has taken is not kept.
+        if work.image.capacity() <= 1 << 20 {
+            SPARE.set(Some(work));
+        }
+    }
+}
+
+pub(crate) fn check_len(key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    let limit = |what, found: usize, max: usize| {
+        if found <= max { Ok(()) } else { Err(Error::Limit { what, found: found as u64, max: max as u64 }) }
+    };
+    limit("bytes of a key", key.len(), KEY_MAX)?;
+    limit("bytes of a value", value.map_or(0, <[u8]>::len), VALUE_MAX)
+}
+
+impl std::fmt::Debug for Transaction<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Transaction({}, began at {}, {} writes)",
+            self.level,
+            self.pin.snapshot,
+            self.work.borrow().writes.len()
+        )
+    }
+}
+
+/// A pair of a scan: key and value.
+pub type Pair<'t> = (&'t [u8], &'t [u8]);
+
+/// Pairs of a range, in order: see [`Transaction::scan`].
+pub struct Scan<'t> {
+    tx: &'t Transaction<'t>,
+    scanner: Scanner<'t>,
+    /// Own writes in the range, the next one last.
+    own: Vec<usize>,
+    /// A record that comes behind an own write.
+    waiting: Option<crate::record::Record<'t>>,
+    range: Range,
+    /// Timestamps of what was found, for validation.
+    found: Vec<u64>,
+    last: Option<Vec<u8>>,
+    /// Of the pair returned last.
+    expires: Option<u64>,
+    ended: bool,
+    begun: bool,
+}
+
+impl<'t> Iterator for Scan<'t> {
+    type Item = Result<Pair<'t>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        self.begun = true;
+        match self.step().map_err(|error| self.tx.fail(error)) {
+            Ok(Some(pair)) => {
+                if self.tx.level > Isolation::Snapshot {
+                    let last = self.last.get_or_insert_default();
+                    last.clear();
+                    last.extend_from_slice(pair.0);
+                }
+                Some(Ok(pair))
+            }
+            Ok(None) => {
+                self.ended = true;
+                None
+            }
+            Err(error) => {
+                self.ended = true;
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+impl<'t> Scan<'t> {
+    /// When the pair that was returned last expires, in milliseconds of Unix time.
+    #[must_use]
+    pub fn expires(&self) -> Option<u64> {
+        self.expires
+    }
+
+    fn step(&mut self) -> Result<Option<Pair<'t>>> {
+        self.tx.check()?;
+        loop {
+            if self.waiting.is_none() {
+                self.waiting = self.scanner.next()?;
+            }
+            let work = self.tx.work.borrow();
+            let own = self.own.last().map(|at| (*at, work.key(&work.writes[*at])));
+            let order = match (self.waiting, own) {
+                (None, None) => return Ok(None),
+                (Some(_), None) => std::cmp::Ordering::Less,
+                (None, Some(_)) => std::cmp::Ordering::Greater,
+                (Some(record), Some((_, key))) if self.range.reverse => key.cmp(record.key()),
+                (Some(record), Some((_, key))) => record.key().cmp(key),
+            };
+            if order.is_le() {
+                let Some(record) = self.waiting.take() else { continue };
+                self.found.push(record.header.ts);
+                if order.is_lt() {
+                    self.expires = record.expires();
+                    return Ok(Some((record.key(), record.value())));
+                }
+            }
+            // An own write, which stands for the record if there was one.
+            let Some((at, key)) = own else { continue };
+            self.own.pop();
+            if let Some(value) = self.tx.own_value(&work, at) {
+                self.expires = work.expires(&work.writes[at]);
+                return Ok(Some((crate::raw::kept(Claim::Own, self.tx, key), value)));
+            }
+        }
+    }
+
+    /// What was looked at, to be looked at again when the transaction commits.
+    fn record(&mut self) {
+        if self.tx.level == Isolation::Snapshot || !self.begun {
+            return;
+        }
+        let mut range = std::mem::replace(&mut self.range, Range::all());
+        if !self.ended {
+            let Some(last) = self.last.take() else { return };
+            if range.reverse {
+                range.from = std::ops::Bound::Included(last);
+            } else {
+                range.to = std::ops::Bound::Included(last);
+            }
+        }
+        let mut work = self.tx.work.borrow_mut();
+        let from = work.scanned.len() as u32;
+        work.scanned.append(&mut self.found);
+        let found = from..work.scanned.len() as u32;
+        work.scans.push(Scanned { range, found });
+    }
+}
+
+impl Drop for Scan<'_> {
+    fn drop(&mut self) {
+        self.record();
+    }
+}
+
+impl std::fmt::Debug for Scan<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Scan({:?})", self.range)
+    }
+}

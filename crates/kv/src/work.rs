@@ -1,0 +1,252 @@
+//! What a transaction has done so far: in memory, until it commits.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
+
+use crate::index::Spot;
+use crate::record::{self, HEADER, Header, TOMBSTONE};
+use crate::time::Now;
+use crate::word::Word;
+use crate::writer::Run;
+
+/// Writes that are looked through one by one; more have a table.
+const FEW: usize = 12;
+
+/// The lists of one transaction; kept by the thread for its next.
+#[derive(Default)]
+pub(crate) struct Work {
+    /// Records as they will be on media, one behind the other, but for timestamp and seal.
+    pub(crate) image: Vec<u8>,
+    pub(crate) writes: Vec<Write>,
+    /// Where in `writes` a hash is, if there are many.
+    table: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
+    /// Bytes of the image that a later write of the same key has replaced.
+    replaced: usize,
+    pub(crate) reads: Vec<Read>,
+    /// Keys that were looked for and not found.
+    pub(crate) missed: Vec<u8>,
+    pub(crate) scans: Vec<Scanned>,
+    /// Timestamps of what scans found.
+    pub(crate) scanned: Vec<u64>,
+    /// Locks held.
+    pub(crate) locks: Vec<u32>,
+    pub(crate) runs: Vec<Run>,
+}
+
+/// A key that is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    pub(crate) hash: u64,
+    /// Its record in the image.
+    pub(crate) at: usize,
+    pub(crate) len: usize,
+    /// The version it supersedes.
+    pub(crate) old: Word,
+    /// Where the index had that, or would have it.
+    pub(crate) spot: Spot,
+    /// Another write whose key has the same hash, plus one.
+    next: u32,
+}
+
+/// What is known of a transaction when it is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub(crate) ts: u64,
+    pub(crate) generation: u16,
+    /// What its first record keeps of the one before in the log; none if it goes to media behind another one, as a part of it.
+    pub(crate) link: Option<u16>,
+    /// Records that follow it as a part of it.
+    pub(crate) behind: usize,
+    /// Of the commit, and through which all were durable; if it has any.
+    pub(crate) number: (u64, u64),
+}
+
+/// A key that was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Read {
+    pub(crate) hash: u64,
+    pub(crate) spot: Spot,
+    pub(crate) slot: u8,
+    /// What the index had.
+    pub(crate) word: Word,
+    /// The version that was seen, or 0.
+    pub(crate) ts: u64,
+    /// The record seen, which has the key; if there is none, the key is in `missed`.
+    pub(crate) record: u64,
+    pub(crate) missed: Range<u32>,
+}
+
+/// A range that was read, as far as it was.
+#[derive(Clone, Debug)]
+pub(crate) struct Scanned {
+    pub(crate) range: crate::scan::Range,
+    /// What was found, in `scanned`.
+    pub(crate) found: Range<u32>,
+}
+
+impl Work {
+    pub(crate) fn clear(&mut self) {
+        self.image.clear();
+        self.writes.clear();
+        if !self.table.is_empty() {
+            self.table.clear();
+        }
+        self.replaced = 0;
+        self.reads.clear();
+        self.missed.clear();
+        self.scans.clear();
+        self.scanned.clear();
+    }
+
+    // ---- own writes -------------------------------------------------------------------------------------------
+
+    #[inline]
+    pub(crate) fn header(&self, at: usize) -> Header {
+        let bytes = self.image.get(at..at + HEADER as usize).unwrap_or_default();
+        pmem::from_bytes::<Header>(bytes).unwrap_or_else(|| Header::new(&[], &[], 0))
+    }
+
+    fn set_header(&mut self, at: usize, header: &Header) {
+        self.image[at..at + HEADER as usize].copy_from_slice(pmem::bytes_of(header));
+    }
+
+    #[inline]
+    pub(crate) fn key(&self, write: &Write) -> &[u8] {
+        let header = self.header(write.at);
+        let from = write.at + header.key_at() as usize;
+        &self.image[from..from + header.key_len() as usize]
+    }
+
+    /// What the key will be: `None` if this deletes it.
+    pub(crate) fn value(&self, write: &Write, now: &Now) -> Option<&[u8]> {
+        let header = self.header(write.at);
+        if header.has(TOMBSTONE) || self.expires(write).is_some_and(|at| at <= now.millis()) {
+            return None;
+        }
+        let end = write.at + header.len() as usize;
+        Some(&self.image[end - header.value_len as usize..end])
+    }
+
+    pub(crate) fn expires(&self, write: &Write) -> Option<u64> {
+        let at = write.at + HEADER as usize;
+        let has = self.header(write.at).has(record::EXPIRES);
+        has.then(|| u64::from_le_bytes(self.image[at..at + 8].try_into().unwrap_or_default()))
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
+        let is_it = |at: &usize| self.writes[*at].hash == hash && self.key(&self.writes[*at]) == key;
+        if self.writes.len() <= FEW {
+            return (0..self.writes.len()).find(is_it);
+        }
+        let mut at = *self.table.get(&hash)? as usize;
+        loop {
+            if is_it(&at) {
+                return Some(at);
+            }
+            at = (self.writes[at].next as usize).checked_sub(1)?;
+        }
+    }
+
+    /// A write of a key that was not written before.
+    pub(crate) fn push(&mut self, hash: u64, old: Word, spot: Spot, encode: impl FnOnce(&mut Vec<u8>)) {
+        let at = self.image.len();
+        encode(&mut self.image);
+        self.writes.push(Write { hash, at, len: self.image.len() - at, old, spot, next: 0 });
+        if self.writes.len() == FEW + 1 {
+            (0..self.writes.len()).for_each(|at| self.note(at));
+        } else if self.writes.len() > FEW {
+            self.note(self.writes.len() - 1);
+        }
+    }
+
+    fn note(&mut self, at: usize) {
+        let before = self.table.insert(self.writes[at].hash, at as u32);
+        self.writes[at].next = before.map_or(0, |before| before + 1);
+    }
+
+    /// Another value for a key that was written before.
+    pub(crate) fn rewrite(&mut self, at: usize, encode: impl FnOnce(&mut Vec<u8>)) {
+        let end = self.image.len();
+        encode(&mut self.image);
+        let len = self.image.len() - end;
+        let old = self.writes[at];
+        if old.len == len {
+            self.image.copy_within(end.., old.at);
+            self.image.truncate(end);
+        } else {
+            self.replaced += old.len;
+            self.writes[at] = Write { at: end, len, ..old };
+        }
+    }
+
+    /// Puts the records in the order of the writes, with nothing between them.
+    pub(crate) fn compact(&mut self) {
+        if self.replaced == 0 {
+            return;
+        }
+        let mut image = Vec::with_capacity(self.image.len() - self.replaced);
+        for write in &mut self.writes {
+            let at = image.len();
+            image.extend_from_slice(&self.image[write.at..write.at + write.len]);
+            write.at = at;
+        }
+        self.image = image;
+        self.replaced = 0;
+    }
+
+    /// Gives each record its timestamp, and what else is known only now; `seal` gets its bytes and which one it is.
+    #[inline]
+    pub(crate) fn finish(&mut self, known: &Known, mut seal: impl FnMut(&[u8], &Write) -> u64) {
+        let count = self.writes.len();
+        for at in 0..count {
+            let write = self.writes[at];
+            let mut header = self.header(write.at);
+            header.ts = known.ts;
+            header.prev = if write.old.is_none() { 0 } else { write.old.offset() };
+            header.generation = known.generation;
+            header.rest = (known.behind + count - 1 - at) as u32;
+            // It may have been finished before, at another place in another group.
+            header.key_len_flags &= !(record::FIRST | record::JOINED);
+            match known.link {
+                Some(link) if at == 0 => {
+                    header.key_len_flags |= record::FIRST;
+                    header.link = link;
+                    if header.has(record::NUMBERED) {
+                        let end = write.at + header.key_at() as usize;
+                        self.image[end - 16..end - 8].copy_from_slice(&known.number.0.to_le_bytes());
+                        self.image[end - 8..end].copy_from_slice(&known.number.1.to_le_bytes());
+                    }
+                }
+                Some(_) => {}
+                None => header.key_len_flags |= record::JOINED,
+            }
+            self.set_header(write.at, &header);
+            header.seal = seal(&self.image[write.at..write.at + header.len() as usize], &write);
+            self.set_header(write.at, &header);
+        }
+    }
+
+    /// The writes of keys in a range, in order of the keys.
+    pub(crate) fn sorted(&self, range: &crate::scan::Range) -> Vec<usize> {
+        let inside = |at: &usize| range.contains(self.key(&self.writes[*at]));
+        let mut found: Vec<usize> = (0..self.writes.len()).filter(inside).collect();
+        found.sort_unstable_by(|a, b| self.key(&self.writes[*a]).cmp(self.key(&self.writes[*b])));
+        found
+    }
+}
+
+/// What is hashed already.
+#[derive(Default)]
+pub(crate) struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, _: &[u8]) {}
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}

@@ -1,0 +1,310 @@
+//! Writers: each has a log of its own, in segments, and what it superseded.
+//!
+//! A log is a row of segments, in each of which records follow one another. A transaction begins on a line. What does not fit into the rest of a segment goes
+//! to the next one, so whoever reads a log looks there, too, where a record does not verify.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use pmem::LINE;
+use pmem::sync::OwnMutex;
+
+use crate::active::{OwnLine, Pin};
+use crate::error::{Error, Result};
+use crate::media::{Checkpoint, Mark, Use, WRITERS};
+use crate::record::GRAIN;
+use crate::space::{Need, Space};
+use crate::word::Word;
+
+pub(crate) struct Writer {
+    /// What its transaction is about to do, for readers.
+    state: AtomicU64,
+    /// Seat of its transaction, plus one.
+    owner: AtomicU32,
+    /// Held for the length of a commit.
+    pub(crate) log: OwnMutex<Log>,
+}
+
+/// Bytes written that are worth a counter that all share.
+const WORTH_TELLING: u64 = 64 << 10;
+
+/// Nobody commits.
+const IDLE: u64 = 0;
+/// Its commit has no timestamp yet.
+const UNKNOWN: u64 = 1;
+
+/// What a reader learns of a writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Idle,
+    Unknown,
+    Preparing(u64),
+}
+
+pub(crate) struct Log {
+    number: usize,
+    /// The lower half of the pool's.
+    generation: u16,
+    /// Where the segment is that it fills; 0 before the first.
+    base: u64,
+    segment: u32,
+    pub(crate) sequence: u32,
+    /// Where the next transaction goes, in the segment.
+    pub(crate) at: u64,
+    /// Bytes in it; none before the first.
+    limit: u64,
+    /// Of the last transaction in it.
+    pub(crate) link: u16,
+    /// The number of its last commit, if they have any.
+    pub(crate) number_drawn: u64,
+    /// Runs that are not flushed: see `bounded`.
+    pub(crate) unforced: Vec<Run>,
+    /// Segments begun, first and number, of which the table on media may not yet say so: whoever began them may have turned back, or be gone.
+    pub(crate) unnamed: Vec<(u32, u32)>,
+    /// Versions that nobody will need once they are out of reach.
+    pub(crate) dead: Vec<Dead>,
+    /// Tombstones.
+    pub(crate) tombstones: Vec<Tombstone>,
+    /// Bytes written that nobody was told of: see [`Core::account`](crate::core::Core::account).
+    pub(crate) untold: u64,
+    pub(crate) commits: u64,
+}
+
+/// A version that was superseded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dead {
+    pub(crate) word: Word,
+    /// A reading of the clock behind the moment when the index stopped leading to it.
+    pub(crate) unlinked: u64,
+}
+
+/// A version that says there is none.
+#[derive(Clone, Debug)]
+pub(crate) struct Tombstone {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) word: Word,
+    pub(crate) unlinked: u64,
+}
+
+/// A run of the image, and where it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) image: usize,
+    pub(crate) len: usize,
+    pub(crate) offset: u64,
+    pub(crate) sequence: u32,
+    pub(crate) segment: u32,
+}
+
+impl Log {
+    pub(crate) fn new(number: usize, mark: Mark, link: u16, generation: u16) -> Self {
+        Self {
+            number,
+            generation,
+            base: 0,
+            segment: 0,
+            sequence: mark.sequence,
+            at: 0,
+            limit: 0,
+            link,
+            number_drawn: 0,
+            unforced: Vec::new(),
+            unnamed: Vec::new(),
+            dead: Vec::new(),
+            tombstones: Vec::new(),
+            untold: 0,
+            commits: 0,
+        }
+    }
+
+    /// Recovery found the end here. What comes next goes to a new segment: behind the end there may be half of a record, for which a new one at its place, half
+    /// arrived, could supply just what it lacks.
+    pub(crate) fn stop(&mut self, end: Mark, link: u16) {
+        (self.sequence, self.at, self.link) = (end.sequence, end.at, link);
+    }
+
+    /// Goes on in this segment, of so many bytes: the store was closed.
+    pub(crate) fn resume(&mut self, space: &Space, segment: u32, limit: u64) {
+        (self.segment, self.base, self.limit) = (segment, space.offset(segment), limit);
+        self.at = self.behind(space, self.at);
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { sequence: self.sequence, at: self.at }
+    }
+
+    /// It will go on in another segment, if it has one, or had before a crash.
+    pub(crate) fn end_segment(&mut self) {
+        if self.limit > 0 || self.was_cut() {
+            (self.limit, self.at) = (0, 0);
+            // Before its mark from now on. The number is left out.
+            self.sequence = self.sequence.saturating_add(1);
+        }
+    }
+
+    /// It ends where recovery found its end, in the midst of a segment. Half of a record may stand there, also after the store was closed and opened again.
+    pub(crate) fn was_cut(&self) -> bool {
+        self.limit == 0 && self.at > 0
+    }
+
+    /// The segment it fills.
+    pub(crate) fn segment(&self) -> Option<u32> {
+        (self.limit > 0).then_some(self.segment)
+    }
+
+    /// Whether so many bytes fit in the segment it fills.
+    pub(crate) fn has_room(&self, len: u64) -> bool {
+        self.at + len <= self.limit
+    }
+
+    /// Bytes written, once they are worth telling.
+    #[inline]
+    pub(crate) fn tell(&mut self, space: &Space) -> Option<u64> {
+        (self.untold >= WORTH_TELLING.min(space.segment_bytes)).then(|| std::mem::take(&mut self.untold))
+    }
+
+    /// Finds places for the records of a transaction, given by their places and lengths in its image.
+    pub(crate) fn place(
+        &mut self,
+        space: &Space,
+        records: impl Iterator<Item = (usize, usize)>,
+        need: Need,
+        runs: &mut Vec<Run>,
+    ) -> Result<()> {
+        runs.clear();
+        let mut at = self.at;
+        for (image, len) in records {
+            debug_assert!((len as u64).is_multiple_of(GRAIN));
+            if at + len as u64 > self.limit {
+                self.begin_segment(space, len as u64, need)?;
+                at = 0;
+            }
+            let here = (self.base + at, self.segment);
+            // A segment may begin right behind the last one; its records are named after it.
+            let goes_on = |run: &Run| run.sequence == self.sequence && run.offset + run.len as u64 == here.0;
+            match runs.last_mut() {
+                Some(run) if goes_on(run) && run.image + run.len == image => run.len += len,
+                _ => runs.push(Run { image, len, offset: here.0, sequence: self.sequence, segment: here.1 }),
+            }
+            at = self.behind(space, at + len as u64);
+        }
+        Ok(())
+    }
+
+    /// Before a drain behind which records in these segments count.
+    #[inline]
+    pub(crate) fn name_segments(&self, space: &Space) -> Result<()> {
+        for &(first, count) in &self.unnamed {
+            space.flush_words(first, count)?;
+        }
+        Ok(())
+    }
+
+    /// The transaction is in the log.
+    pub(crate) fn advance(&mut self, space: &Space, last: Run, bytes: u64) {
+        self.untold += bytes;
+        self.at = self.behind(space, (last.offset + last.len as u64 - self.base).next_multiple_of(LINE));
+    }
+
+    /// Where the next record can go: nothing follows one that has segments of its own, so that each byte in use belongs to the segment it is counted in.
+    fn behind(&self, space: &Space, at: u64) -> u64 {
+        if self.limit > space.segment_bytes { self.limit } else { at.min(self.limit) }
+    }
+
+    #[cold]
+    fn begin_segment(&mut self, space: &Space, len: u64, need: Need) -> Result<()> {
+        let count = len.div_ceil(space.segment_bytes).max(1);
+        let max = u64::from(u32::MAX);
+        let none_left = Error::Limit { what: "segments of a log, ever", found: max + 1, max };
+        let sequence = self.sequence.checked_add(1).ok_or(none_left)?;
+        let segment =
+            space.take(Use::Log { writer: self.number, sequence, generation: self.generation }, count as u32, need)?;
+        self.unnamed.push((segment, count as u32));
+        self.segment = segment;
+        self.base = space.offset(segment);
+        self.limit = count * space.segment_bytes;
+        self.sequence = sequence;
+        self.at = 0;
+        Ok(())
+    }
+}
+
+/// All writers.
+pub(crate) struct Writers {
+    pub(crate) all: Box<[OwnLine<Writer>]>,
+    /// Those before write for groups.
+    first: usize,
+}
+
+impl Writers {
+    /// If `grouped`, the first one is for groups.
+    pub(crate) fn new(checkpoint: &Checkpoint, generation: u16, grouped: bool) -> Self {
+        let writer = |number: usize| {
+            let mark = Mark::from_word(checkpoint.marks[number]);
+            let log = OwnMutex::new(Log::new(number, mark, checkpoint.links[number], generation));
+            OwnLine(Writer { state: IDLE.into(), owner: 0.into(), log })
+        };
+        Self { all: (0..WRITERS).map(writer).collect(), first: usize::from(grouped) }
+    }
+
+    /// One that nobody uses: its own for each thread, as long as there are enough.
+    #[inline]
+    pub(crate) fn claim(&self) -> (usize, pmem::sync::OwnMutexGuard<'_, Log>) {
+        let home = self.first + pmem::thread_number() % (WRITERS - self.first);
+        if let Some(log) = self.all[home].log.try_lock() {
+            return (home, log);
+        }
+        for number in (home + 1..WRITERS).chain(self.first..home) {
+            if let Some(log) = self.all[number].log.try_lock() {
+                return (number, log);
+            }
+        }
+        (home, self.all[home].log.lock())
+    }
+
+    /// The log of groups, if there are any.
+    #[inline]
+    pub(crate) fn grouped(&self) -> Option<&OwnMutex<Log>> {
+        (self.first > 0).then(|| &self.all[0].log)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, number: usize) -> &Writer {
+        &self.all[number % WRITERS]
+    }
+}
+
+impl Writer {
+    /// From here on readers of its keys wait for its timestamp. Before it asks for one.
+    #[inline]
+    pub(crate) fn prepare(&self, pin: &Pin<'_>) {
+        self.owner.store(pin.seat as u32 + 1, Relaxed);
+        self.state.store(UNKNOWN, SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn prepared(&self, ts: u64) {
+        self.state.store(ts + UNKNOWN, Release);
+    }
+
+    /// Everything it was to publish is published, or never will be.
+    #[inline]
+    pub(crate) fn done(&self) {
+        self.state.store(IDLE, Release);
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> State {
+        match self.state.load(SeqCst) {
+            IDLE => State::Idle,
+            UNKNOWN => State::Unknown,
+            ts => State::Preparing(ts - UNKNOWN),
+        }
+    }
+
+    /// Whether the transaction on `seat` commits through it.
+    #[inline]
+    pub(crate) fn is_of(&self, seat: usize) -> bool {
+        self.owner.load(Acquire) as usize == seat + 1
+    }
+}

@@ -1,0 +1,190 @@
+//! Bytes go bad: nothing is lost in silence, and what can be saved is.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use kv::{Error, Keys, Options, Store};
+
+fn options() -> Options {
+    Options::new().segment(64 << 10).background(false)
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("key{n:04}").into_bytes()
+}
+
+fn value(n: u64) -> Vec<u8> {
+    format!("the value of {n}, which is found in the file by its text; {}", "x".repeat(n as usize % 300)).into_bytes()
+}
+
+/// Changes one byte of the value of each of these keys.
+fn damage(path: &Path, keys: &[u64]) {
+    let bytes = std::fs::read(path).unwrap();
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    for n in keys {
+        let text = value(*n);
+        let text = &text[..text.len().min(40)];
+        let at = bytes.windows(text.len()).position(|w| w == text).unwrap();
+        file.write_all_at(&[bytes[at + 5] ^ 1], at as u64 + 5).unwrap();
+    }
+}
+
+fn all(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let snapshot = store.snapshot().unwrap();
+    snapshot.scan(Keys::all()).map(|p| p.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap()).collect()
+}
+
+#[test]
+fn settled_values_that_went_bad_are_named_and_can_be_dropped() {
+    let dir = crate::memory();
+    let path = dir.path().join("store");
+    let store = options().create(&path).unwrap();
+    for n in 0..300 {
+        store.put(&key(n), &value(n)).unwrap();
+    }
+    assert!(store.check(|_| ()).unwrap().is_sound());
+    store.close().unwrap();
+    damage(&path, &[3, 250]);
+    let store = options().open(&path).unwrap();
+    let checked = store.check(|_| ()).unwrap();
+    assert_eq!((checked.keys, checked.count), (298, 2), "{checked:?}");
+    assert!(store.backup(dir.path().join("backup")).is_err());
+    assert_eq!(store.drop_damaged().unwrap().len(), 2);
+    assert!(store.check(|_| ()).unwrap().is_sound());
+    store.close().unwrap();
+    let store = options().open(&path).unwrap();
+    let right: BTreeMap<_, _> = (0..300).filter(|n| ![3, 250].contains(n)).map(|n| (key(n), value(n))).collect();
+    assert_eq!(all(&store), right);
+}
+
+#[test]
+fn a_damaged_record_in_a_log_that_goes_on_is_a_loss() {
+    let dir = crate::memory();
+    let path = dir.path().join("store");
+    let store = options().create(&path).unwrap();
+    for n in 0..50 {
+        store.put(&key(n), &value(n)).unwrap();
+    }
+    drop(store); // not settled
+    let whole = std::fs::read(&path).unwrap();
+    for (n, lost) in [(0, true), (20, true), (48, true), (49, false)] {
+        std::fs::write(&path, &whole).unwrap();
+        damage(&path, &[n]);
+        match options().open(&path) {
+            // Nobody can tell the last one from one that was on its way.
+            Ok(store) => assert!(!lost && all(&store).len() == 49, "{n}"),
+            Err(Error::Lost { .. }) => assert!(lost, "{n}"),
+            Err(error) => panic!("{n}: {error}"),
+        }
+        if lost {
+            std::fs::write(&path, &whole).unwrap();
+            damage(&path, &[n]);
+            let store = options().salvage(true).open(&path).unwrap();
+            let right: BTreeMap<_, _> = (0..n).map(|n| (key(n), value(n))).collect();
+            assert_eq!(all(&store), right, "what comes before the damage");
+            // From then on it is a store like any other.
+            store.put(b"new", b"1").unwrap();
+            drop(store);
+            let store = options().open(&path).unwrap();
+            assert_eq!(all(&store).len(), right.len() + 1);
+            store.close().unwrap();
+            assert_eq!(all(&options().open(&path).unwrap()).len(), right.len() + 1);
+        }
+    }
+}
+
+/// Every line of the index's segment, one after the other.
+#[test]
+fn a_damaged_index_is_told_and_made_anew() {
+    let dir = crate::memory();
+    let path = dir.path().join("store");
+    let store = options().create(&path).unwrap();
+    for n in 0..300 {
+        store.put(&key(n), &value(n)).unwrap();
+    }
+    store.close().unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    let right: BTreeMap<_, _> = (0..300).map(|n| (key(n), value(n))).collect();
+    let (mut told, mut harmless) = (0, 0);
+    for at in (0..whole.len().min(160 << 10)).step_by(64 * 3 + 8) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        match options().open(&path) {
+            Ok(store) => {
+                let checked = store.check(|_| ()).unwrap();
+                assert!(!checked.is_sound() || all(&store) == right, "byte {at}");
+                harmless += 1;
+            }
+            Err(Error::Damaged { what: "node of the index", .. }) => {
+                told += 1;
+                let store = options().salvage(true).open(&path).unwrap();
+                assert_eq!(all(&store), right, "byte {at}");
+            }
+            Err(_) => told += 1,
+        }
+    }
+    assert!(told > 3 && harmless > 3, "{told} told, {harmless} harmless");
+}
+
+fn region(store: &Store, name: &str) -> (u64, u64) {
+    let regions = store.pool().info().regions;
+    let found = regions.iter().find(|region| region.name == name && region.part == 0).unwrap();
+    (found.offset, found.len)
+}
+
+/// The checkpoint is there twice: else the one before would be taken, with what was deleted since.
+#[test]
+fn a_damaged_copy_of_the_checkpoint_is_no_loss() {
+    let dir = crate::memory();
+    let path = dir.path().join("store");
+    let store = options().create(&path).unwrap();
+    let (cell, _) = region(&store, "kv.table");
+    for n in 0..300 {
+        store.put(&key(n), &value(n)).unwrap();
+    }
+    store.checkpoint().unwrap();
+    for n in 0..100 {
+        store.delete(&key(n)).unwrap();
+    }
+    (0..3).for_each(|_| store.checkpoint().unwrap());
+    store.close().unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    // Value and sequence number of each: opening alone would not tell, as long as the logs still have what came since the older one.
+    let copy = |slot: u64| &whole[(cell + slot * 768) as usize..][..704];
+    assert_eq!(copy(0), copy(1));
+    for at in (cell..cell + 1600).step_by(8) {
+        let mut bytes = whole.clone();
+        bytes[at as usize] ^= 4;
+        std::fs::write(&path, &bytes).unwrap();
+        let store = options().open(&path).unwrap();
+        assert_eq!(all(&store).len(), 200, "byte {at}");
+        store.close().unwrap();
+        // The damaged copy is whole again.
+        assert_eq!(all(&options().open(&path).unwrap()).len(), 200, "byte {at}");
+    }
+}
+
+#[test]
+fn a_damaged_word_of_the_table_is_told() {
+    let dir = crate::memory();
+    let path = dir.path().join("store");
+    let store = options().create(&path).unwrap();
+    let table = region(&store, "kv.table").0 + 4096;
+    for n in 0..300 {
+        store.put(&key(n), &value(n)).unwrap();
+    }
+    drop(store);
+    let whole = std::fs::read(&path).unwrap();
+    let words = whole[table as usize..][..64].chunks_exact(8);
+    let used = words.filter(|word| **word != [0; 8]).count();
+    assert!(used > 1);
+    for bit in 0..used * 64 {
+        let mut bytes = whole.clone();
+        bytes[table as usize + bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&path, &bytes).unwrap();
+        let error = options().open(&path).unwrap_err();
+        assert!(matches!(error, Error::Damaged { what: "table of segments", .. }), "bit {bit}: {error}");
+    }
+}

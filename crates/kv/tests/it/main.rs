@@ -1,0 +1,24 @@
+//! What users see of a store.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod backup;
+mod costs;
+mod damage;
+mod feed;
+mod isolation;
+mod kill;
+mod later;
+mod model;
+mod orders;
+mod sabotage;
+mod space;
+mod sweep;
+mod tables;
+mod threads;
+
+/// A directory in memory, if there is one: syncs of a disk are not what most tests are about.
+fn memory() -> tempfile::TempDir {
+    let memory = std::path::Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}

@@ -1,0 +1,435 @@
+//! Steps of the protocol that crashes do not ask for are left out, and each time somebody notices: isolation first, then the order of a log.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use kv::{Batch, Error, Isolation, Keys, Options, Step, Store, Transaction};
+use pmem::sync::switch_point;
+use tx::conformance::keys::{Subject, checks};
+
+use crate::isolation::{Own, own, small};
+use crate::orders::each_order;
+
+// ---- the suite -------------------------------------------------------------------------------------------------
+
+/// The store as the suite knows it, without a step.
+struct Without(Option<Step>);
+
+impl Subject for Without {
+    type Store = Own;
+
+    fn fresh(&self) -> Own {
+        own(without(small(), self.0))
+    }
+
+    fn fresh_scheduled(&self) -> Own {
+        own(without(small().background(false), self.0))
+    }
+}
+
+fn without(options: Options, step: Option<Step>) -> Options {
+    step.into_iter().fold(options, Options::without)
+}
+
+fn passes(step: Option<Step>, group: &str, name: &str) -> bool {
+    let checks = checks();
+    let check = checks.iter().find(|check| (check.group, check.name) == (group, name)).unwrap();
+    catch_unwind(AssertUnwindSafe(|| check.run(&Arc::new(Without(step))))).is_ok()
+}
+
+/// Scripts, and schedules that are drawn from a seed: the same each time.
+#[test]
+fn the_suite_misses_each_step_of_isolation() {
+    let found_by: &[(Step, &[(&str, &str)])] = &[
+        (Step::Announce, &[("schedules", "two_validators"), ("schedules", "two_phantoms"), ("schedules", "random")]),
+        (
+            Step::AwaitPreparing,
+            &[("schedules", "two_validators"), ("schedules", "two_phantoms"), ("schedules", "random")],
+        ),
+        (Step::Validate, &[("hermitage", "g2_item"), ("hermitage", "g2"), ("predicates", "absent_keys")]),
+        (Step::ValidateScans, &[("hermitage", "g2"), ("predicates", "between"), ("predicates", "after_splits")]),
+    ];
+    for (step, checks) in found_by {
+        for (group, name) in *checks {
+            assert!(passes(None, group, name), "{group}: {name}");
+            assert!(!passes(Some(*step), group, name), "without {step:?} nobody noticed in {group}: {name}");
+        }
+    }
+}
+
+// ---- two validators --------------------------------------------------------------------------------------------
+
+/// How a transaction looks whether the other one's key is set.
+#[derive(Clone, Copy, Debug)]
+enum Look {
+    /// The key has a value that says no.
+    Get,
+    /// It was never there. All these keys make leaves split, too.
+    Miss,
+    /// A scan of its range.
+    Scan,
+}
+
+const LOOKS: [Look; 3] = [Look::Get, Look::Miss, Look::Scan];
+
+impl Look {
+    fn is_set(self, tx: &Transaction<'_>, key: &[u8]) -> kv::Result<bool> {
+        match self {
+            Self::Get | Self::Miss => Ok(tx.get(key)? == Some(b"1")),
+            Self::Scan => {
+                let end = [key, b"~"].concat();
+                let mut found = tx.scan(Keys::from(key).until(&end));
+                found.try_fold(false, |set, pair| Ok(set || pair?.1 == b"1"))
+            }
+        }
+    }
+
+    /// Two keys.
+    fn keys(self, round: usize) -> [Vec<u8>; 2] {
+        ["a", "z"].map(|name| match self {
+            Self::Miss => format!("{name}{:05}", round * 7919 % 65536).into_bytes(),
+            Self::Get | Self::Scan => name.into(),
+        })
+    }
+
+    /// The same, not set.
+    fn fresh_keys(self, store: &Store, round: usize) -> [Vec<u8>; 2] {
+        let keys = self.keys(round);
+        for key in &keys {
+            match self {
+                Self::Get => store.put(key, b"0").unwrap(),
+                Self::Miss => false,
+                Self::Scan => store.delete(key).unwrap(),
+            };
+        }
+        keys
+    }
+}
+
+/// Without checkpoints; the two keys in one leaf, or in leaves of their own.
+fn store(step: Option<Step>, far: bool) -> Own {
+    let own = own(without(Options::new().background(false), step));
+    for n in 0..if far { 500 } else { 1 } {
+        own.store.put(format!("m{n:03}").as_bytes(), b"").unwrap();
+    }
+    own
+}
+
+/// Sets its own key unless the other one is set.
+fn set_if_alone(tx: &mut Transaction<'_>, look: Look, [own, other]: [&[u8]; 2], meet: &dyn Fn()) -> kv::Result<()> {
+    let set = look.is_set(tx, other)?;
+    meet();
+    if !set {
+        tx.put(own, b"1")?;
+    }
+    Ok(())
+}
+
+/// Tries it once.
+fn once(store: &Store, f: impl FnOnce(&mut Transaction<'_>) -> kv::Result<()>) {
+    let attempt = || {
+        let mut tx = store.begin(Isolation::Serializable)?;
+        f(&mut tx)?;
+        tx.commit()
+    };
+    match attempt() {
+        Ok(_) | Err(Error::Conflict { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn one_is_set(store: &Store, keys: &[Vec<u8>]) -> bool {
+    keys.iter().filter(|key| store.get(key).unwrap().as_deref() == Some(b"1")).count() == 1
+}
+
+/// Each look, with the keys together and apart.
+fn cases() -> impl Iterator<Item = (Look, bool)> {
+    LOOKS.into_iter().flat_map(|look| [(look, false), (look, true)])
+}
+
+/// Runs two transactions in each order; returns how many it took until not exactly one key was set, `None` if that is never so.
+fn miss_each_other(
+    own: &Own,
+    look: Look,
+    run: impl Fn(&Store, &dyn Fn(&mut Transaction<'_>) -> kv::Result<()>) + Sync,
+) -> Option<usize> {
+    let (store, mut round, mut wrong) = (&own.store, 0, false);
+    let orders = each_order(PREEMPTIONS, |order| {
+        let keys = look.fresh_keys(store, round);
+        round += 1;
+        let thread = |own: usize| {
+            let (run, keys) = (&run, [&keys[own][..], &keys[1 - own]]);
+            move || run(store, &|tx| set_if_alone(tx, look, keys, &switch_point))
+        };
+        order.run([&thread(0), &thread(1)]);
+        wrong = !one_is_set(store, &keys);
+        !wrong
+    });
+    assert!(wrong || orders > 500, "{orders} orders");
+    wrong.then_some(orders)
+}
+
+const PREEMPTIONS: usize = 4;
+
+#[test]
+fn two_validators_do_not_both_miss_each_other() {
+    for (look, far) in cases() {
+        let found = |step| miss_each_other(&store(step, far), look, |store, f| once(store, f));
+        assert_eq!(found(None), None, "{look:?}");
+        for step in [Step::Announce, Step::AwaitPreparing, Step::Validate] {
+            assert!(found(Some(step)).is_some(), "{look:?} without {step:?}");
+        }
+        let by_scans = found(Some(Step::ValidateScans)).is_some();
+        assert_eq!(by_scans, matches!(look, Look::Scan), "{look:?}");
+    }
+}
+
+/// Who meets a conflict tries again with locks, and waits for them.
+#[test]
+fn two_who_insist_do_not_miss_each_other_either() {
+    for (look, far) in cases() {
+        let found = miss_each_other(&store(None, far), look, |store, f| store.transact(|tx| f(tx)).unwrap());
+        assert_eq!(found, None, "{look:?}");
+    }
+}
+
+/// Keys of a full leaf of the index.
+const LEAF: usize = 64;
+
+/// A leaf that is full splits while a transaction is about to commit to what moves: one order after the other, each on a store of its own.
+#[test]
+fn a_split_does_not_hide_who_prepares() {
+    for look in [Look::Get, Look::Scan] {
+        let orders = each_order(PREEMPTIONS - 1, |order| {
+            let own = own(Options::new().background(false).segment(16 << 10).transactions(16));
+            let store = &own.store;
+            let keys = look.keys(0);
+            let mut full = Batch::new();
+            for n in keys.len()..LEAF {
+                full.put(format!("m{n}").as_bytes(), b"");
+            }
+            keys.iter().fold(&mut full, |full, key| full.put(key, b"0"));
+            store.write(&full).unwrap();
+            let set_if_alone = |me: usize| {
+                once(store, |tx| set_if_alone(tx, look, [&keys[me], &keys[1 - me]], &|| ()));
+            };
+            let split = || {
+                store.put(b"m", b"").unwrap();
+                set_if_alone(0);
+            };
+            order.run([&|| set_if_alone(1), &split]);
+            assert!(one_is_set(store, &keys), "{look:?}");
+            true
+        });
+        assert!(orders > 500, "{orders} orders");
+    }
+}
+
+/// The same race on real processors, which stop at no switch point; returns how often not exactly one key was set.
+fn race(step: Option<Step>, look: Look, far: bool, rounds: usize) -> usize {
+    let own = store(step, far);
+    let (store, arrived) = (&own.store, &AtomicUsize::new(0));
+    // Three times a round both go on at the same moment.
+    let meet = |times: usize| {
+        arrived.fetch_add(1, SeqCst);
+        let mut tries = 0;
+        while arrived.load(SeqCst) < 2 * times {
+            tries += 1;
+            assert!(tries < 100_000_000, "the other one is gone");
+            if tries < 1000 { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+    };
+    let thread = |me: usize| {
+        move || {
+            let mut wrong = 0;
+            for round in 0..rounds {
+                if me == 0 {
+                    look.fresh_keys(store, round);
+                }
+                meet(3 * round + 1);
+                let keys = look.keys(round);
+                let (own, other) = (&keys[me], &keys[1 - me]);
+                once(store, |tx| set_if_alone(tx, look, [own, other], &|| meet(3 * round + 2)));
+                meet(3 * round + 3);
+                wrong += usize::from(me == 0 && !one_is_set(store, &keys));
+            }
+            wrong
+        }
+    };
+    std::thread::scope(|threads| {
+        threads.spawn(thread(1));
+        thread(0)()
+    })
+}
+
+#[test]
+fn two_validators_race() {
+    for (look, far) in cases() {
+        assert_eq!(race(None, look, far, 3000), 0, "{look:?}");
+        // Both have read before either commits, so this does not hang on luck.
+        assert_eq!(race(Some(Step::Validate), look, far, 100), 100, "{look:?}");
+    }
+}
+
+// ---- a reader ----------------------------------------------------------------------------------------------------
+
+/// One sets both keys, the other one looks at them, twice; returns whether what it saw was ever not one state.
+fn reader_sees_half(step: Option<Step>, level: Isolation, first: usize, look: Look, far: bool) -> bool {
+    let own = store(step, far);
+    let (store, mut round, mut half) = (&own.store, 0, false);
+    let orders = each_order(PREEMPTIONS, |order| {
+        let keys = &look.fresh_keys(store, round);
+        round += 1;
+        let write = || {
+            store.transact(|tx| keys.iter().try_for_each(|key| tx.put(key, b"1").map(drop))).unwrap();
+            true
+        };
+        let read = || {
+            let tx = store.begin(level).unwrap();
+            let seen = [first, 1 - first, 0, 1].map(|key| {
+                switch_point();
+                look.is_set(&tx, &keys[key]).unwrap()
+            });
+            seen == [seen[0]; 4]
+        };
+        let [_, one_state] = order.run([&write, &read]);
+        half = !one_state;
+        !half
+    });
+    assert!(half || orders > 500, "{orders} orders");
+    half
+}
+
+#[test]
+fn a_reader_does_not_skip_who_prepares() {
+    for (look, far) in cases() {
+        for (level, first) in [(Isolation::Snapshot, 0), (Isolation::Serializable, 1)] {
+            assert!(!reader_sees_half(None, level, first, look, far), "{level}: {look:?}");
+            for step in [Step::Announce, Step::AwaitPreparing] {
+                assert!(reader_sees_half(Some(step), level, first, look, far), "{level}: {look:?} without {step:?}");
+            }
+        }
+    }
+}
+
+// ---- the order of a log ------------------------------------------------------------------------------------------
+
+/// Of three transactions in a row the second goes bad. The third is whole, and it proves that the second was durable.
+#[test]
+fn a_log_without_links_forgets_in_silence() {
+    for bytes in [20, 2000] {
+        let dir = crate::memory();
+        let path = dir.path().join("store");
+        let options = || Options::new().segment(4096).background(false);
+        let store = options().create(&path).unwrap();
+        let value = |n: u8| vec![n; bytes];
+        for n in 1..=3 {
+            store.put(&[n], &value(n)).unwrap();
+        }
+        drop(store); // not settled
+        let mut image = std::fs::read(&path).unwrap();
+        let second = image.windows(bytes).position(|window| window == value(2)).unwrap();
+        image[second] ^= 1;
+        std::fs::write(&path, &image).unwrap();
+        assert!(matches!(options().open(&path), Err(Error::Lost { .. })));
+        let store = options().without(Step::Links).open(&path).unwrap();
+        let there = [1, 2, 3].map(|n| store.get(&[n]).unwrap().is_some());
+        assert_eq!(there, [true, false, true]);
+    }
+}
+
+// ---- what a crash leaves of a segment --------------------------------------------------------------------------
+
+/// A torn transaction that recovery did not show must not come back when the words it lacked are written again at its place, by whoever has the segment then.
+fn comes_back(step: Option<Step>) -> bool {
+    let dir = crate::memory();
+    let path = dir.path().join("store");
+    let options = || without(Options::new().segment(64 << 10).background(false), step);
+    drop({
+        let store = options().create(&path).unwrap();
+        store.put(b"before", b"1").unwrap();
+        store
+    });
+    // After a crash, in a segment of its own.
+    let store = options().open(&path).unwrap();
+    let value = b"in the file its text is found, and sixteen of these bytes have not arrived";
+    store.put(b"torn", value).unwrap();
+    drop(store);
+    let bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(value.len()).position(|window| window == value).unwrap() + 20;
+    let write = |bytes: &[u8]| {
+        std::os::unix::fs::FileExt::write_all_at(
+            &std::fs::File::options().write(true).open(&path).unwrap(),
+            bytes,
+            at as u64,
+        )
+    };
+    write(&[0; 16]).unwrap();
+    let store = options().open(&path).unwrap();
+    assert_eq!(store.get(b"torn").unwrap(), None);
+    assert!(store.get(b"before").unwrap().is_some());
+    drop(store);
+    // The same words, of another transaction that was torn, and whose segment the table does not name yet.
+    write(&bytes[at..at + 16]).unwrap();
+    let store = options().open(&path).unwrap();
+    store.get(b"torn").unwrap().is_some()
+}
+
+#[test]
+fn what_a_crash_left_of_a_segment_is_not_completed_by_another() {
+    assert!(!comes_back(None));
+    assert!(comes_back(Some(Step::ClearLeftovers)));
+}
+
+/// Whether a log goes on over a torn record once the store was closed and opened again: a part of that could pass for a part of the next.
+fn is_overwritten(step: Option<Step>) -> bool {
+    let dir = crate::memory();
+    let path = dir.path().join("store");
+    let options = || without(Options::new().segment(64 << 10).background(false), step);
+    let store = options().create(&path).unwrap();
+    store.put(b"before", b"1").unwrap();
+    let value = b"in the file its text is found";
+    store.put(b"torn", value).unwrap();
+    drop(store);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(value.len()).position(|window| window == value).unwrap();
+    bytes[at + 20] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    options().open(&path).unwrap().close().unwrap();
+    let store = options().open(&path).unwrap();
+    assert_eq!(store.get(b"torn").unwrap(), None);
+    store.put(b"next", &[7; 29]).unwrap();
+    std::fs::read(&path).unwrap()[at..at + 20] != value[..20]
+}
+
+#[test]
+fn a_log_does_not_go_on_over_a_torn_record_after_a_close_either() {
+    assert!(!is_overwritten(None));
+    assert!(is_overwritten(Some(Step::FreshSegments)));
+}
+
+// ---- groups ----------------------------------------------------------------------------------------------------
+
+/// A commit in a group beside a checkpoint, then the program stops: says in which order the commit is lost, if in any.
+fn lost_behind_a_mark(step: Option<Step>) -> Option<usize> {
+    let mut lost = false;
+    let orders = each_order(2, |order| {
+        let options = without(small().segment(4096).background(false).group_commit(true), step);
+        let dir = crate::memory();
+        let path = dir.path().join("store");
+        let store = options.create(&path).unwrap();
+        order.run([&|| store.checkpoint().unwrap(), &|| assert!(!store.put(b"key", b"value").unwrap())]);
+        drop(store);
+        lost = options.open(&path).unwrap().get(b"key").unwrap().is_none();
+        !lost
+    });
+    assert!(lost || orders > 500, "{orders} orders");
+    lost.then_some(orders)
+}
+
+#[test]
+fn no_mark_passes_who_waits_for_a_group() {
+    assert_eq!(lost_behind_a_mark(None), None);
+    assert!(lost_behind_a_mark(Some(Step::GroupsMarkFirst)).is_some());
+}

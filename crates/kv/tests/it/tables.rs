@@ -1,0 +1,281 @@
+//! Typed tables: the order of keys, round trips, ranges, and what is told when types do not fit.
+
+use std::fmt::Debug;
+
+use kv::{Error, Isolation, KeyCode, Keys, Plain, Store, Table, ValueCode};
+use proptest::prelude::*;
+
+fn store() -> (tempfile::TempDir, Store) {
+    let dir = crate::memory();
+    let store = Store::open(dir.path().join("store")).unwrap();
+    (dir, store)
+}
+
+// ---- keys ---------------------------------------------------------------------------------------------------------
+
+fn whole<K: KeyCode>(key: &K) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    key.encode_last(&mut bytes);
+    bytes
+}
+
+fn parted<K: KeyCode>(key: &K) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    key.encode(&mut bytes);
+    bytes
+}
+
+/// Order, round trips, and that what stands alone is never the beginning of another.
+fn holds<K: KeyCode<Owned = K> + Ord + Debug + Clone>(a: &K, b: &K) -> Result<(), TestCaseError> {
+    prop_assert_eq!(whole(a).cmp(&whole(b)), a.cmp(b), "{:?} {:?}", a, b);
+    prop_assert_eq!(parted(a).cmp(&parted(b)), a.cmp(b), "{:?} {:?}, with more behind", a, b);
+    prop_assert!(a == b || !parted(a).starts_with(&parted(b)), "{:?} begins as {:?}", a, b);
+    let bytes = whole(a);
+    let mut rest = &bytes[..];
+    prop_assert_eq!(&K::decode_last(&mut rest).unwrap(), a);
+    prop_assert!(rest.is_empty());
+    let mut bytes = parted(a);
+    bytes.push(7);
+    let mut rest = &bytes[..];
+    prop_assert_eq!(&K::decode(&mut rest).unwrap(), a);
+    prop_assert_eq!(rest, [7]);
+    Ok(())
+}
+
+/// Bytes and text near each other: with zeros, 255s, and common beginnings.
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(prop_oneof![Just(0), Just(1), Just(254), Just(255), any::<u8>()], 0..6)
+}
+
+fn text() -> impl Strategy<Value = String> {
+    let letter = prop_oneof![Just('\0'), Just('\u{1}'), Just('a'), Just('ÿ'), Just('\u{10ffff}')];
+    proptest::collection::vec(letter, 0..5).prop_map(|letters| letters.into_iter().collect())
+}
+
+macro_rules! pairs_hold {
+    ($($a:ident, $b:ident: $strategy:expr;)*) => {
+        proptest! {
+            #[test]
+            fn encoded_keys_sort_as_keys_do($($a in $strategy, $b in $strategy,)*) {
+                $(holds(&$a, &$b)?;)*
+            }
+        }
+    };
+}
+
+pairs_hold! {
+    a1, b1: any::<u8>();
+    a2, b2: any::<u32>();
+    a3, b3: any::<u128>();
+    a4, b4: any::<i8>();
+    a5, b5: any::<i64>();
+    a6, b6: any::<i128>();
+    a7, b7: any::<bool>();
+    a8, b8: bytes();
+    a9, b9: text();
+    a10, b10: any::<[u8; 3]>();
+    a11, b11: proptest::option::of(-2..2i16);
+}
+
+macro_rules! tuples_hold {
+    ($($a:ident, $b:ident: $strategy:expr;)*) => {
+        proptest! {
+            #[test]
+            fn encoded_tuples_sort_as_tuples_do($($a in $strategy, $b in $strategy,)*) {
+                $(holds(&$a, &$b)?;)*
+            }
+        }
+    };
+}
+
+tuples_hold! {
+    a1, b1: (text(), bytes());
+    a2, b2: (bytes(), -1..1i32, text());
+    a3, b3: (0..2u8, text(), proptest::option::of(text()), bytes());
+    a4, b4: (proptest::option::of(bytes()), (text(), any::<bool>()));
+    a5, b5: proptest::option::of((text(), 0..2u16));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_key_or_an_error(bytes in proptest::collection::vec(prop_oneof![3 => Just(0u8), 1 => any::<u8>()], 0..24)) {
+        type Deep = (String, Option<Vec<u8>>, bool, (u16, [u8; 2]));
+        let mut rest = &bytes[..];
+        if let Ok(key) = Deep::decode(&mut rest) {
+            // One key has one encoding, so that equal keys are equal bytes.
+            prop_assert_eq!(parted(&key), &bytes[..bytes.len() - rest.len()]);
+        }
+    }
+}
+
+// ---- values -------------------------------------------------------------------------------------------------------
+
+#[derive(Clone, Copy, Debug, PartialEq, pmem::Persist)]
+#[repr(C)]
+struct Account {
+    balance: i64,
+    opened: u32,
+    branch: u32,
+}
+
+fn returns<V: ValueCode<Owned = V> + PartialEq + Debug>(value: &V) {
+    let mut buffer = Vec::new();
+    let bytes = value.bytes(&mut buffer).unwrap();
+    assert_eq!(&V::owned(V::decode(bytes).unwrap()), value);
+}
+
+fn refuses<V: ValueCode>(bytes: &[u8]) -> bool {
+    V::decode(bytes).is_err()
+}
+
+#[test]
+fn values_come_back() {
+    returns(&7u8);
+    returns(&-7i128);
+    returns(&0.5f64);
+    returns(&());
+    returns(&true);
+    returns(&[1u8, 2, 3]);
+    returns(&b"any\0bytes\xff".to_vec());
+    returns(&"text ÿ".to_owned());
+    returns(&Some(5u16));
+    returns(&None::<Vec<u8>>);
+    returns(&Some(Some(Vec::new())).filter(|inner: &Option<Vec<u8>>| inner.is_some()));
+    assert!(refuses::<u32>(&[1, 2, 3]));
+    assert!(refuses::<bool>(&[2]));
+    assert!(refuses::<Option<u8>>(&[0, 1]));
+    assert!(refuses::<String>(&[0xff]));
+    assert!(refuses::<Plain<Account>>(&[0; 15]));
+}
+
+// ---- tables -------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_table_is_a_typed_view_of_the_store() {
+    let (_dir, store) = store();
+    let accounts: Table<u64, Plain<Account>> = store.table("accounts").unwrap();
+    let names: Table<str, u64> = store.table("accounts2").unwrap();
+    let account = |balance| Account { balance, opened: 2026, branch: 1 };
+    let total = store.transact(|tx| {
+        for n in [5, 300, 70_000] {
+            assert!(!accounts.put(tx, &n, &Plain(account(n as i64)))?);
+            names.put(tx, &format!("number {n}"), &n)?;
+        }
+        assert!(accounts.put(tx, &5, &Plain(account(6)))?, "it had a value, of this very transaction");
+        accounts.scan(tx).map(|entry| Ok(entry?.1.balance)).sum::<kv::Result<i64>>()
+    });
+    assert_eq!(total.unwrap(), 70_306);
+    let snapshot = store.snapshot().unwrap();
+    let keys: Vec<u64> = accounts.scan(&snapshot).map(|entry| entry.unwrap().0).collect();
+    assert_eq!(keys, [5, 300, 70_000]);
+    let keys: Vec<u64> = accounts.scan(&snapshot).reverse().map(|entry| entry.unwrap().0).collect();
+    assert_eq!(keys, [70_000, 300, 5]);
+    let of = |range: std::ops::RangeInclusive<u64>| accounts.range(&snapshot, range).count();
+    assert_eq!((of(0..=4), of(5..=300), of(6..=u64::MAX)), (0, 2, 2));
+    assert_eq!(accounts.range(&snapshot, ..300).count(), 1);
+    assert_eq!(accounts.range(&snapshot, 300..).count(), 2);
+    assert_eq!(accounts.range(&snapshot, ..).count(), 3);
+    assert_eq!(names.prefix(&snapshot, "number 3").count(), 1);
+    assert_eq!(names.prefix(&snapshot, "").count(), 3);
+    assert_eq!(names.range(&snapshot, "number 3".."number 6").count(), 2);
+    // The bytes are where the documentation says.
+    assert_eq!(snapshot.get(b"accounts2\0number 300").unwrap(), Some(&300u64.to_le_bytes()[..]));
+    assert_eq!(accounts.raw_key(&300), b"accounts\0\0\0\0\0\0\0\x01\x2c");
+    assert_eq!(snapshot.scan(Keys::all()).count(), 6);
+    drop(snapshot);
+    let deleted = store.transact(|tx| accounts.delete_range(tx, ..));
+    assert_eq!(deleted.unwrap(), 3, "of this table, and no other");
+    assert_eq!(names.on(&store).get("number 5").unwrap(), Some(5));
+    assert!(names.on(&store).delete("number 5").unwrap());
+    assert!(!names.on(&store).delete("number 5").unwrap());
+    assert_eq!(names.on(&store).get("number 5").unwrap(), None);
+}
+
+#[test]
+fn bytes_and_text_are_read_where_they_are() {
+    let (_dir, store) = store();
+    let notes: Table<(u32, String), str> = store.table("notes").unwrap();
+    notes.on(&store).put(&(1, "b".into()), "second").unwrap();
+    notes.on(&store).put(&(1, "a\0".into()), "first").unwrap();
+    notes.on(&store).put(&(2, String::new()), "third").unwrap();
+    let tx = store.begin(Isolation::Serializable).unwrap();
+    let second: &str = notes.get(&tx, &(1, "b".into())).unwrap().unwrap();
+    let found: Vec<((u32, String), &str)> = notes.prefix(&tx, &(1,)).map(Result::unwrap).collect();
+    assert_eq!(found, [((1, "a\0".into()), "first"), ((1, "b".into()), second)]);
+    assert_eq!(notes.on(&store).view(&(2, String::new()), |note| note.map(str::len)).unwrap(), Some(5));
+    let set: Table<(&str, u8), ()> = store.table("set").unwrap();
+    let name = "borrowed".to_owned();
+    assert!(!set.on(&store).put(&(&name, 1), &()).unwrap());
+    assert_eq!(set.scan(&store.snapshot().unwrap()).next().unwrap().unwrap(), ((name, 1), ()));
+}
+
+#[test]
+fn entries_expire() {
+    let (_dir, store) = store();
+    let sessions: Table<u32, str> = store.table("sessions").unwrap();
+    sessions.on(&store).put_until(&1, "gone", 1).unwrap();
+    sessions.on(&store).put_until(&2, "there", u64::MAX).unwrap();
+    assert_eq!(sessions.on(&store).get(&1).unwrap(), None);
+    assert_eq!(sessions.scan(&store.snapshot().unwrap()).count(), 1);
+    assert_eq!(store.snapshot().unwrap().expires(&sessions.raw_key(&2)).unwrap(), Some(u64::MAX));
+}
+
+#[test]
+fn what_does_not_fit_is_told() {
+    let (_dir, store) = store();
+    for name in ["", "a\0b", &"n".repeat(256)] {
+        assert!(matches!(store.table::<u8, u8>(name), Err(Error::TableName { .. })), "{name:?}");
+    }
+    assert_eq!(store.table::<u8, u8>(&"n".repeat(255)).unwrap().name().len(), 255);
+    store.table::<u32, u32>("t").unwrap().on(&store).put(&7, &1).unwrap();
+    let wrong_value = store.table::<u32, u64>("t").unwrap();
+    let error = wrong_value.on(&store).get(&7).unwrap_err();
+    assert!(error.to_string().contains("\"t\", key \"\\x00\\x00\\x00\\x07\": the value has 4 bytes, not 8"), "{error}");
+    let tx = store.begin(Isolation::Serializable).unwrap();
+    assert!(matches!(wrong_value.get(&tx, &7), Err(Error::Type { .. })));
+    for (short, error) in [(true, "the key is too long"), (false, "the key is too short")] {
+        let found = match short {
+            true => store.table::<u16, u32>("t").unwrap().scan(&tx).map(|entry| entry.map(|_| ())).next(),
+            false => store.table::<u64, u32>("t").unwrap().scan(&tx).map(|entry| entry.map(|_| ())).next(),
+        };
+        let found = found.unwrap().unwrap_err().to_string();
+        assert!(found.contains(error), "{found}");
+    }
+    assert!(tx.commit().is_ok(), "to be told that types do not fit dooms nothing");
+}
+
+#[test]
+fn conflicts_are_those_of_the_store() {
+    let (_dir, store) = store();
+    let counters: Table<str, u64> = store.table("counters").unwrap();
+    counters.on(&store).put("n", &0).unwrap();
+    std::thread::scope(|threads| {
+        for _ in 0..3 {
+            threads.spawn(|| {
+                for _ in 0..300 {
+                    let counted = store.transact(|tx| {
+                        let n = counters.get(tx, "n")?.unwrap_or_default();
+                        counters.put(tx, "n", &(n + 1))
+                    });
+                    assert!(counted.unwrap());
+                }
+            });
+        }
+    });
+    assert_eq!(counters.on(&store).get("n").unwrap(), Some(900));
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn json_values() {
+    use std::collections::BTreeMap;
+    let (_dir, store) = store();
+    let table = store.table::<u8, kv::Json<BTreeMap<String, Vec<u32>>>>("json").unwrap();
+    let value: BTreeMap<_, _> = [("a".to_owned(), vec![1, 2]), ("b".to_owned(), vec![])].into();
+    table.on(&store).put(&1, &kv::Json(value.clone())).unwrap();
+    assert_eq!(table.on(&store).get(&1).unwrap(), Some(value));
+    let other = store.table::<u8, kv::Json<Vec<u32>>>("json").unwrap();
+    assert!(other.on(&store).get(&1).unwrap_err().to_string().contains("invalid type: map"));
+    let unfit = store.table::<u8, kv::Json<BTreeMap<(u8, u8), u8>>>("json").unwrap();
+    assert!(matches!(unfit.on(&store).put(&2, &kv::Json([((1, 1), 1)].into())), Err(Error::Type { .. })));
+}

@@ -1,0 +1,52 @@
+//! Several threads at once.
+
+use kv::{Isolation, Keys, Options};
+
+#[test]
+fn money_is_neither_made_nor_lost() {
+    let dir = crate::memory();
+    let path = dir.path().join("store");
+    let store = Options::new().segment(64 << 10).settle(1 << 20).create(&path).unwrap();
+    const ACCOUNTS: u64 = 10;
+    let key = |n: u64| format!("account{n:03}").into_bytes();
+    for n in 0..ACCOUNTS {
+        store.put(&key(n), &100u64.to_le_bytes()).unwrap();
+    }
+    let read = |value: Option<&[u8]>| u64::from_le_bytes(value.unwrap().try_into().unwrap());
+    std::thread::scope(|threads| {
+        for thread in 0..4u64 {
+            let store = &store;
+            threads.spawn(move || {
+                let mut state = thread + 1;
+                for _ in 0..5000 {
+                    state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    let (from, to) = ((state >> 33) % ACCOUNTS, (state >> 40) % ACCOUNTS);
+                    store
+                        .transact(|tx| {
+                            let balance = read(tx.get(&key(from))?);
+                            if balance == 0 || from == to {
+                                return Ok(());
+                            }
+                            let other = read(tx.get(&key(to))?);
+                            tx.put(&key(from), &(balance - 1).to_le_bytes())?;
+                            tx.put(&key(to), &(other + 1).to_le_bytes())?;
+                            Ok(())
+                        })
+                        .unwrap();
+                }
+            });
+        }
+        let store = &store;
+        threads.spawn(move || {
+            for _ in 0..2000 {
+                let snapshot = store.snapshot().unwrap();
+                let sum: u64 = snapshot.scan(Keys::prefix(b"account")).map(|p| read(Some(p.unwrap().1))).sum();
+                assert_eq!(sum, 100 * ACCOUNTS);
+            }
+        });
+    });
+    drop(store);
+    let store = Options::new().open(&path).unwrap();
+    let tx = store.begin(Isolation::Snapshot).unwrap();
+    assert_eq!(tx.scan(Keys::all()).map(|p| read(Some(p.unwrap().1))).sum::<u64>(), 100 * ACCOUNTS);
+}

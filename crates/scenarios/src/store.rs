@@ -1,0 +1,509 @@
+//! The key-value store: acknowledged transactions are there, others whole or not at all; what was deleted stays deleted; a snapshot shows what it showed. After
+//! recovery the store goes on at once, so that what a torn transaction left meets new ones at its place.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use crash::{Ack, Error, History, Rng, Scenario, Sim, Ticket, Violation, Witness};
+use kv::{Durability, Isolation, Keys, Options, Snapshot, Store};
+use pmem::Pool;
+
+const SEGMENT: u64 = 4096;
+/// Written by the check itself, from here on.
+const PROBE: u64 = 1 << 32;
+/// ... under these keys.
+const PROBES: [u8; 2] = [200, 201];
+
+/// Transactions of all sizes, checkpoints, readers, restarts.
+#[derive(Clone)]
+pub struct Stored {
+    name: &'static str,
+    threads: usize,
+    /// Commits that may be at risk; 0: none.
+    bound: u32,
+    /// Whether transactions go to one log, in groups.
+    grouped: bool,
+    script: Option<Vec<(usize, Op)>>,
+    adjust: fn(Options) -> Options,
+}
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// A transaction: each key gets a value of that length, or goes.
+    Write(Vec<(u8, Option<usize>)>),
+    /// A checkpoint.
+    Settle,
+    /// A snapshot is held while these run; it must show to the end what it showed.
+    Hold(Vec<Op>),
+    /// A backup, and a store made of it: it has what a snapshot of that moment shows, whatever others do meanwhile.
+    Backup,
+    /// Drop everything and open again.
+    Restart,
+    /// Close, and open again.
+    Close,
+}
+
+/// The open store and what its threads share.
+pub struct Live {
+    sim: Arc<Sim>,
+    open: Mutex<Option<(Arc<Store>, Pool)>>,
+    next: AtomicU64,
+    alone: bool,
+    /// Committed, and not yet known to be durable.
+    waiting: Mutex<VecDeque<Ticket>>,
+    /// Numbers moments.
+    moments: AtomicU64,
+}
+
+/// What was promised.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Transaction n writes these: length of the value, or none.
+    Write(u64, Vec<(u8, Option<usize>)>),
+    /// Its place among those that committed.
+    At(u64, u64),
+    /// It began and returned then, if it may be at risk.
+    Returned(u64, u64, u64),
+}
+
+type Pair = (Vec<u8>, Vec<u8>);
+type State = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn key(n: u8) -> Vec<u8> {
+    // Some are the beginning of others.
+    if n.is_multiple_of(2) { vec![b'k', n / 2] } else { vec![b'k', n / 2, 0, n] }
+}
+
+/// A key of the transaction's own, which tells that it survived.
+fn marker(n: u64) -> Vec<u8> {
+    [b"marker", &n.to_be_bytes()[..]].concat()
+}
+
+fn value(n: u64, key: u8, len: usize) -> Vec<u8> {
+    let mut bytes = [&n.to_le_bytes()[..], &[key]].concat();
+    bytes.extend((0..len).map(|i| (n as usize * 37 + key as usize + i) as u8));
+    bytes
+}
+
+fn read(store: &Store, reverse: bool) -> Result<State, Violation> {
+    let snapshot = store.snapshot().map_err(Violation::detected)?;
+    let keys = if reverse { Keys::all().reverse() } else { Keys::all() };
+    let mut all = State::new();
+    for pair in snapshot.scan(keys) {
+        let (key, value) = pair.map_err(Violation::detected)?;
+        all.insert(key.to_vec(), value.to_vec());
+    }
+    for (key, value) in &all {
+        if snapshot.get(key).map_err(Violation::detected)? != Some(value) {
+            return Err(Violation::new(format!("{key:?} is found by a scan and not by a look-up")));
+        }
+    }
+    Ok(all)
+}
+
+fn full(error: &kv::Error) -> bool {
+    use pmem::Error::{NoSpace, Reserve};
+    matches!(error, kv::Error::Full { .. } | kv::Error::Pool(NoSpace { .. } | Reserve { .. }))
+}
+
+impl Live {
+    /// What is durable by now.
+    fn acknowledge(&self, store: &Store, ack: &Ack<Effect>) -> Result<(), Error> {
+        let mut waiting = self.waiting.lock().map_err(|e| e.to_string())?;
+        // They wait in the order of their return, which with several threads is not that of their numbers.
+        let least = if self.alone {
+            store.at_risk()
+        } else if store.at_risk() == 0 {
+            0
+        } else {
+            return Ok(());
+        };
+        while waiting.len() as u64 > least {
+            waiting.pop_front().into_iter().for_each(|ticket| ack.commit(ticket));
+        }
+        Ok(())
+    }
+}
+
+impl Stored {
+    /// A random workload.
+    pub fn new(name: &'static str, threads: usize) -> Self {
+        Self { name, threads, bound: 0, grouped: false, script: None, adjust: |options| options }
+    }
+
+    /// Commits return before their barrier: if one survives, so does every one that had returned before it began.
+    #[must_use]
+    pub fn bounded(self, bound: u32) -> Self {
+        Self { bound, ..self }
+    }
+
+    /// Those that commit at the same time are written as one.
+    #[must_use]
+    pub fn grouped(self) -> Self {
+        Self { grouped: true, ..self }
+    }
+
+    /// Exactly these operations, each on its thread.
+    pub fn script(ops: Vec<(usize, Op)>) -> Self {
+        Self { script: Some(ops), ..Self::new("kv-script", 2) }
+    }
+
+    /// Changes how the store is opened, in the program and at recovery.
+    #[must_use]
+    pub fn adjust(self, adjust: fn(Options) -> Options) -> Self {
+        Self { adjust, ..self }
+    }
+
+    fn options(&self) -> Options {
+        let durability = if self.bound == 0 { Durability::Durable } else { Durability::Bounded(self.bound) };
+        (self.adjust)(
+            Options::new()
+                .durability(durability)
+                .group_commit(self.grouped)
+                .segment(SEGMENT)
+                .settle(2 * SEGMENT)
+                .transactions(4)
+                .background(false),
+        )
+    }
+
+    fn open(&self, sim: &Arc<Sim>) -> kv::Result<(Store, Pool)> {
+        let pool = pmem::Options::new().open_on(sim.clone())?;
+        Ok((self.options().open_in(&pool)?, pool))
+    }
+
+    fn run(&self, live: &Live, store: &Store, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
+        match op {
+            Op::Write(writes) => {
+                let n = live.next.fetch_add(1, Relaxed);
+                let began = live.moments.fetch_add(1, Relaxed);
+                let ticket = ack.begin(Effect::Write(n, writes.clone()));
+                let mut tx = store.begin(Isolation::Serializable)?;
+                let mut all = || {
+                    writes.iter().try_for_each(|(at, len)| match len {
+                        Some(len) => tx.put(&key(*at), &value(n, *at, *len)).map(|_| ()),
+                        None => tx.delete(&key(*at)).map(|_| ()),
+                    })
+                };
+                let mut written = all();
+                if self.bound > 0 {
+                    written = written.and_then(|()| tx.put(&marker(n), &value(n, 0, 0)).map(|_| ()));
+                }
+                let committed = written.and_then(|()| tx.commit());
+                match committed {
+                    Ok(at) if self.bound > 0 => {
+                        let returned = live.moments.fetch_add(1, Relaxed);
+                        for effect in [Effect::At(n, at.get()), Effect::Returned(n, began, returned)] {
+                            let known = ack.begin(effect);
+                            ack.commit(known);
+                        }
+                        live.waiting.lock().map_err(|e| e.to_string())?.push_back(ticket);
+                        live.acknowledge(store, ack)?;
+                    }
+                    Ok(at) => {
+                        let order = ack.begin(Effect::At(n, at.get()));
+                        ack.commit(order);
+                        ack.commit(ticket);
+                    }
+                    Err(error) if full(&error) || error.is_conflict() => ack.abort(ticket),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Op::Settle => {
+                match store.checkpoint() {
+                    Err(error) if !full(&error) => return Err(error.into()),
+                    _ => {}
+                }
+                live.acknowledge(store, ack)?;
+            }
+            Op::Hold(ops) => {
+                let snapshot = store.snapshot()?;
+                let before = pairs(&snapshot)?;
+                for op in ops {
+                    self.run(live, store, op, ack)?;
+                }
+                if pairs(&snapshot)? != before {
+                    return Err("a snapshot has changed".into());
+                }
+            }
+            Op::Backup => {
+                let dir = tempfile::tempdir()?;
+                let (copy, again) = (dir.path().join("copy"), dir.path().join("again"));
+                let snapshot = store.snapshot()?;
+                snapshot.backup(&copy, |_| ())?;
+                kv::restore(&copy, &again, |_| ())?;
+                let restored = Options::new().background(false).open_read_only(&again)?;
+                if pairs(&restored.snapshot()?)? != pairs(&snapshot)? {
+                    return Err("a backup is something else than its snapshot".into());
+                }
+            }
+            Op::Restart | Op::Close => {}
+        }
+        Ok(())
+    }
+}
+
+fn pairs(snapshot: &Snapshot<'_>) -> Result<Vec<Pair>, Error> {
+    snapshot.scan(Keys::all()).map(|pair| Ok(pair.map(|(k, v)| (k.to_vec(), v.to_vec()))?)).collect()
+}
+
+impl Scenario for Stored {
+    type Op = Op;
+    type Effect = Effect;
+    type State = State;
+    type Live = Live;
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn capacity(&self) -> u64 {
+        512 << 10
+    }
+
+    fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
+        let pool = pmem::Options::new().size(64 << 10).create_on(sim.clone())?;
+        self.options().create_in(&pool)?.close()?;
+        pool.close()?;
+        Ok(())
+    }
+
+    fn start(&self, sim: &Arc<Sim>) -> Result<Live, Error> {
+        let (store, pool) = self.open(sim)?;
+        let alone = match &self.script {
+            Some(script) => script.iter().all(|(thread, _)| *thread == 0),
+            None => self.threads == 1,
+        };
+        Ok(Live {
+            sim: sim.clone(),
+            open: Mutex::new(Some((Arc::new(store), pool))),
+            next: 1.into(),
+            alone,
+            waiting: Mutex::default(),
+            moments: 1.into(),
+        })
+    }
+
+    fn ops(&self, rng: &mut Rng) -> Vec<(usize, Op)> {
+        if let Some(script) = &self.script {
+            return script.clone();
+        }
+        let alone = self.threads == 1;
+        let write = |rng: &mut Rng| {
+            let one = |rng: &mut Rng| {
+                let len = [0, 20, 100, 700, 1500, 5000][rng.below(6) as usize];
+                (rng.below(6) as u8, (rng.below(4) > 0).then_some(len))
+            };
+            let mut writes: Vec<(u8, Option<usize>)> = (0..=rng.below(3)).map(|_| one(rng)).collect();
+            writes.sort_unstable();
+            writes.dedup_by_key(|w| w.0);
+            Op::Write(writes)
+        };
+        let op = |rng: &mut Rng| match rng.below(if alone { 12 } else { 9 }) {
+            0..=6 => write(rng),
+            7 => Op::Settle,
+            8 => Op::Hold(vec![write(rng), Op::Settle, write(rng)]),
+            9 => Op::Restart,
+            10 => Op::Close,
+            _ => Op::Hold(vec![write(rng), write(rng), Op::Settle, Op::Settle, write(rng)]),
+        };
+        let count = if alone { 12 } else { 6 };
+        (0..count).map(|_| (rng.below(self.threads as u64) as usize, op(rng))).collect()
+    }
+
+    fn step(&self, live: &Live, _: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
+        let mut open = live.open.lock().map_err(|e| e.to_string())?;
+        if matches!(op, Op::Restart | Op::Close) {
+            let (store, pool) = open.take().ok_or("closed")?;
+            let store = Arc::into_inner(store).ok_or("in use")?;
+            if matches!(op, Op::Close) {
+                store.close()?;
+                pool.close()?;
+            } else {
+                drop((store, pool));
+            }
+            let (store, pool) = self.open(&live.sim)?;
+            // Nothing was lost: the program stopped, and the caches did not.
+            live.acknowledge(&store, ack)?;
+            *open = Some((Arc::new(store), pool));
+            return Ok(());
+        }
+        let store = Arc::clone(&open.as_ref().ok_or("closed")?.0);
+        drop(open);
+        self.run(live, &store, op, ack)
+    }
+
+    fn finish(&self, live: Live) -> Result<(), Error> {
+        if let Some((store, pool)) = live.open.into_inner().map_err(|e| e.to_string())? {
+            Arc::into_inner(store).ok_or("in use")?.close()?;
+            pool.close()?;
+        }
+        Ok(())
+    }
+
+    fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<State, Violation> {
+        let (mut store, mut pool) = self.open(sim).map_err(Violation::detected)?;
+        let all = read(&store, false)?;
+        if self.grouped {
+            // What a torn transaction left does not go by closing.
+            store.close().map_err(Violation::detected)?;
+            pool.close().map_err(Violation::detected)?;
+            (store, pool) = self.open(sim).map_err(Violation::detected)?;
+        }
+        let _pool = pool;
+        if read(&store, true)? != all {
+            return Err(Violation::new("backwards the store shows something else"));
+        }
+        // The check's own keys are others than the program's.
+        let (probes, shown): (State, State) = all.clone().into_iter().partition(|(_, value)| number(value) >= PROBE);
+        if self.bound > 0 {
+            held_back(&shown, history)?
+        } else {
+            held(&shown, history)?
+        };
+        if probes.keys().any(|probe| !PROBES.iter().any(|at| key(*at) == *probe)) {
+            return Err(Violation::new(format!("a key of the program has a value of the check: {probes:?}")));
+        }
+        let seen = shown
+            .iter()
+            .flat_map(|(k, v)| k.iter().chain(v))
+            .fold(0u64, |h, b| h.wrapping_mul(31).wrapping_add(u64::from(*b)));
+        let _witness = Witness::of(seen)?;
+        go_on(&store, &all)?;
+        Ok(shown)
+    }
+}
+
+fn number(value: &[u8]) -> u64 {
+    value.first_chunk::<8>().map_or(u64::MAX, |b| u64::from_le_bytes(*b))
+}
+
+/// The store takes what comes next, and settles.
+fn go_on(store: &Store, all: &State) -> Result<(), Violation> {
+    let mut right = all.clone();
+    let base =
+        PROBE + all.values().map(|v| number(v)).filter(|n| *n >= PROBE).map(|n| n - PROBE + 1).max().unwrap_or(0);
+    for (n, (at, len)) in (base..).zip([(PROBES[0], Some(700)), (PROBES[1], None), (PROBES[1], Some(20))]) {
+        let done = match len {
+            Some(len) => store.put(&key(at), &value(n, at, len)),
+            None => store.delete(&key(at)),
+        };
+        match done {
+            Err(error) if full(&error) => return Ok(()),
+            Err(error) => return Err(Violation::detected(error)),
+            Ok(had) => {
+                let before = match len {
+                    Some(len) => right.insert(key(at), value(n, at, len)),
+                    None => right.remove(&key(at)),
+                };
+                if had != before.is_some() {
+                    return Err(Violation::new(format!("key {at} was there: {had}, and should have been: {}", !had)));
+                }
+            }
+        }
+    }
+    for _ in 0..2 {
+        match store.checkpoint() {
+            Err(error) if full(&error) => return Ok(()),
+            Err(error) => return Err(Violation::detected(error)),
+            Ok(()) => {}
+        }
+    }
+    if read(store, false)? == right {
+        Ok(())
+    } else {
+        Err(Violation::new("after recovery the store does not keep what it is given"))
+    }
+}
+
+/// What was promised, against what is there.
+fn held(there: &State, history: &History<Effect>) -> Result<(), Violation> {
+    let mut places = BTreeMap::new();
+    for effect in history.acknowledged.iter().chain(&history.in_doubt) {
+        if let Effect::At(n, at) = effect {
+            places.insert(*n, *at);
+        }
+    }
+    let (mut done, mut doubt) = (Vec::new(), Vec::new());
+    for effect in history.acknowledged.iter().chain(&history.in_doubt) {
+        if let Effect::Write(n, writes) = effect {
+            match places.get(n) {
+                Some(at) => done.push((*at, *n, writes)),
+                None => doubt.push((u64::MAX, *n, writes)),
+            }
+        }
+    }
+    done.sort_unstable();
+    // What is in doubt came last, each whole or not at all, in some order.
+    let mut orders: Vec<Vec<usize>> = vec![vec![]];
+    for at in 0..doubt.len() {
+        let more: Vec<Vec<usize>> = orders
+            .iter()
+            .flat_map(|order| {
+                (0..=order.len()).map(move |place| {
+                    let mut order = order.clone();
+                    order.insert(place, at);
+                    order
+                })
+            })
+            .collect();
+        orders.extend(more);
+    }
+    let right = |order: &Vec<usize>| {
+        let mut state = State::new();
+        for (_, n, writes) in done.iter().chain(order.iter().map(|at| &doubt[*at])) {
+            for (at, len) in *writes {
+                match len {
+                    Some(len) => state.insert(key(*at), value(*n, *at, *len)),
+                    None => state.remove(&key(*at)),
+                };
+            }
+        }
+        state == *there
+    };
+    if orders.iter().any(right) {
+        return Ok(());
+    }
+    let show = |state: &State| state.iter().map(|(k, v)| (k.clone(), number(v), v.len())).collect::<Vec<_>>();
+    Err(Violation::new(format!("there are {:?}; done {done:?}, in doubt {doubt:?}", show(there))))
+}
+
+/// What was promised of commits that return before their barrier, against what is there.
+fn held_back(there: &State, history: &History<Effect>) -> Result<(), Violation> {
+    let (mut all, mut places, mut moments) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let known = history.acknowledged.iter().map(|effect| (true, effect));
+    for (durable, effect) in known.chain(history.in_doubt.iter().map(|effect| (false, effect))) {
+        match effect {
+            Effect::Write(n, writes) => drop(all.insert(*n, (durable, writes))),
+            Effect::At(n, at) => drop(places.insert(*n, *at)),
+            Effect::Returned(n, began, returned) => drop(moments.insert(*n, (*began, *returned))),
+        }
+    }
+    let survived = |n: &u64| there.contains_key(&marker(*n));
+    if let Some((n, _)) = all.iter().find(|(n, (durable, _))| *durable && !survived(n)) {
+        return Err(Violation::new(format!("transaction {n} was durable")));
+    }
+    for (n, (began, _)) in moments.iter().filter(|(n, _)| survived(n)) {
+        if let Some((gone, _)) = moments.iter().find(|(other, (_, returned))| returned < began && !survived(other)) {
+            return Err(Violation::new(format!(
+                "transaction {n} is there, and {gone}, which had returned before it began, is not"
+            )));
+        }
+    }
+    let mut order: Vec<(u64, u64)> =
+        all.keys().filter(|n| survived(n)).map(|n| (places.get(n).copied().unwrap_or(u64::MAX), *n)).collect();
+    order.sort_unstable();
+    let mut right = State::new();
+    for (_, n) in &order {
+        for (at, len) in all[n].1 {
+            match len {
+                Some(len) => right.insert(key(*at), value(*n, *at, *len)),
+                None => right.remove(&key(*at)),
+            };
+        }
+        right.insert(marker(*n), value(*n, 0, 0));
+    }
+    if right == *there { Ok(()) } else { Err(Violation::new(format!("of transactions {order:?} not all is there"))) }
+}
