@@ -5,7 +5,7 @@ use std::ops::Bound;
 use crate::active::Pin;
 use crate::core::Core;
 use crate::error::Result;
-use crate::index::Stretch;
+use crate::index::{Listed, Stretch, lower};
 use crate::record::Record;
 use crate::time::Now;
 use crate::word::Word;
@@ -21,18 +21,24 @@ pub(crate) struct Scanner<'p> {
     now: &'p Now,
     own: Option<usize>,
     range: Range,
-    place: Place,
-    words: Vec<Word>,
-    /// What is left of the present leaf, last first.
-    rows: Vec<Record<'p>>,
+    place: Place<'p>,
+    /// The present leaf, in order of keys.
+    leaf: Listed,
+    /// What is left of it.
+    left: std::ops::Range<usize>,
 }
 
+/// Records asked for ahead of their use.
+const AHEAD: usize = 12;
+
 /// Which leaf is next.
-enum Place {
+enum Place<'p> {
     /// That of this key.
     At(Vec<u8>),
     /// That of the keys before this one, or of the last ones.
     Before(Option<Vec<u8>>),
+    /// This one, if it still stands for these keys.
+    Here(Stretch<'p>),
     End,
 }
 
@@ -53,19 +59,56 @@ impl<'p> Scanner<'p> {
             (true, _, Bound::Excluded(key)) => Place::Before(Some(key.clone())),
             (true, _, Bound::Unbounded) => Place::Before(None),
         };
-        Self { core, pin, limit, now, own, range, place, words: Vec::new(), rows: Vec::new() }
+        Self { core, pin, limit, now, own, range, place, leaf: Listed::new(), left: 0..0 }
     }
 
     /// The next record.
     pub(crate) fn next(&mut self) -> Result<Option<Record<'p>>> {
         loop {
-            if let Some(record) = self.rows.pop() {
-                return Ok(Some(record));
+            while let Some(word) = self.next_word() {
+                let Some(record) = self.core.version(word, self.limit)? else { continue };
+                let (key, reverse) = (record.key(), self.range.reverse);
+                let (behind_from, before_to) = (self.is_behind_from(key), self.is_before_to(key));
+                if if reverse { !behind_from } else { !before_to } {
+                    self.left = 0..0;
+                    self.place = Place::End;
+                } else if behind_from && before_to && record.is_live(self.now) {
+                    return Ok(Some(record));
+                }
             }
             if matches!(self.place, Place::End) {
                 return Ok(None);
             }
             self.read_leaf()?;
+        }
+    }
+
+    /// The next version of the present leaf.
+    fn next_word(&mut self) -> Option<Word> {
+        let (at, ahead) = if self.range.reverse {
+            (self.left.next_back()?, self.left.end.checked_sub(AHEAD).filter(|at| *at >= self.left.start))
+        } else {
+            (self.left.next()?, Some(self.left.start + AHEAD - 1).filter(|at| *at < self.left.end))
+        };
+        if let Some(ahead) = ahead {
+            self.core.index.prefetch(self.leaf.slots[ahead].0);
+        }
+        Some(self.leaf.slots[at].0)
+    }
+
+    fn is_behind_from(&self, key: &[u8]) -> bool {
+        match &self.range.from {
+            Bound::Unbounded => true,
+            Bound::Included(from) => key >= from.as_slice(),
+            Bound::Excluded(from) => key > from.as_slice(),
+        }
+    }
+
+    fn is_before_to(&self, key: &[u8]) -> bool {
+        match &self.range.to {
+            Bound::Unbounded => true,
+            Bound::Included(to) => key <= to.as_slice(),
+            Bound::Excluded(to) => key < to.as_slice(),
         }
     }
 
@@ -75,47 +118,63 @@ impl<'p> Scanner<'p> {
             let stretch = match &self.place {
                 Place::At(key) => index.locate(self.pin, key),
                 Place::Before(key) => index.locate_before(self.pin, key.as_deref()),
+                Place::Here(stretch) => *stretch,
                 Place::End => return Ok(()),
             };
-            let leaf = index.leaf(stretch.spot);
-            self.core.await_pending(leaf, self.limit, self.own, None);
-            if leaf.words(stretch.spot.layout, &mut self.words) {
+            self.core.await_pending(index.leaf(stretch.spot), self.limit, self.own, None);
+            if index.in_order(self.pin, stretch.spot, &mut self.leaf)? {
                 break stretch;
             }
-        };
-        for word in &self.words {
-            let Some(record) = self.core.version(*word, self.limit)? else { continue };
-            if record.is_live(self.now) && self.range.contains(record.key()) {
-                self.rows.push(record);
+            if let Place::Here(stretch) = &self.place {
+                self.place = if self.range.reverse {
+                    Place::Before(stretch.to.map(<[u8]>::to_vec))
+                } else {
+                    Place::At(stretch.from.to_vec())
+                };
             }
+        };
+        let slots = &self.leaf.slots;
+        let key = |word: Word| index.key(self.pin, word);
+        self.left = 0..slots.len();
+        // A leaf may have more keys than were asked for: it is the first one, or has taken in others since.
+        match &self.place {
+            Place::At(from) if !self.range.reverse && stretch.from < from.as_slice() => {
+                self.left.start = lower(slots, |(word, _)| Ok(key(*word)? < from.as_slice()))?;
+            }
+            Place::At(to) if self.range.reverse => {
+                self.left.end = lower(slots, |(word, _)| Ok(key(*word)? <= to.as_slice()))?;
+            }
+            Place::Before(Some(to)) if stretch.to.is_none_or(|end| end > to.as_slice()) => {
+                self.left.end = lower(slots, |(word, _)| Ok(key(*word)? < to.as_slice()))?;
+            }
+            _ => {}
         }
-        if self.range.reverse {
-            self.rows.sort_unstable_by(|a, b| a.key().cmp(b.key()));
-        } else {
-            self.rows.sort_unstable_by(|a, b| b.key().cmp(a.key()));
-        }
+        let soon = self.left.len().min(AHEAD);
+        let soon = if self.range.reverse { self.left.end - soon } else { self.left.start }..;
+        slots[soon].iter().take(AHEAD).for_each(|(word, _)| index.prefetch(*word));
         self.place = self.next_place(stretch);
         Ok(())
     }
 
-    fn next_place(&self, stretch: Stretch<'p>) -> Place {
-        if self.range.reverse {
-            let more = match &self.range.from {
-                Bound::Unbounded => true,
-                Bound::Included(from) | Bound::Excluded(from) => stretch.from > from.as_slice(),
-            };
-            return if more && !stretch.from.is_empty() {
-                Place::Before(Some(stretch.from.to_vec()))
-            } else {
-                Place::End
-            };
-        }
-        let Some(to) = stretch.to else { return Place::End };
-        let more = match &self.range.to {
-            Bound::Unbounded => true,
-            Bound::Included(end) => to <= end.as_slice(),
-            Bound::Excluded(end) => to < end.as_slice(),
+    fn next_place(&self, stretch: Stretch<'p>) -> Place<'p> {
+        let more = if self.range.reverse {
+            !stretch.from.is_empty()
+                && match &self.range.from {
+                    Bound::Unbounded => true,
+                    Bound::Included(from) | Bound::Excluded(from) => stretch.from > from.as_slice(),
+                }
+        } else {
+            stretch.to.is_some_and(|to| self.is_before_to(to))
         };
-        if more { Place::At(to.to_vec()) } else { Place::End }
+        let next = stretch.neighbour(self.range.reverse);
+        match (more, next) {
+            (false, _) => Place::End,
+            (true, Some(next)) => {
+                self.core.index.prefetch_leaf(next.spot);
+                Place::Here(next)
+            }
+            (true, None) if self.range.reverse => Place::Before(Some(stretch.from.to_vec())),
+            (true, None) => stretch.to.map_or(Place::End, |to| Place::At(to.to_vec())),
+        }
     }
 }

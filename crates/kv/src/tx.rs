@@ -544,7 +544,9 @@ impl<'t> Scan<'t> {
             };
             if order.is_le() {
                 let Some(record) = self.waiting.take() else { continue };
-                self.found.push(record.header.ts);
+                if self.tx.level > Isolation::Snapshot {
+                    self.found.push(record.header.ts);
+                }
                 if order.is_lt() {
                     self.expires = record.expires();
                     return Ok(Some((record.key(), record.value())));

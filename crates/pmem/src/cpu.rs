@@ -122,9 +122,14 @@ unsafe fn flush_line(with: FlushWith, line: u64) {
     }
 }
 
-/// Asks for the line of an address, which may be anything.
+/// Asks the processor for the line of an address, while something else is still to be done before it is used. A hint: any address will do.
+///
+/// ```
+/// let table = vec![0_u64; 1 << 20];
+/// pmem::prefetch((&raw const table[12_345]).cast());
+/// ```
 #[inline]
-pub(crate) fn prefetch(at: *const u8) {
+pub fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint, which never faults.
     unsafe {

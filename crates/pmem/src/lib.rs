@@ -79,7 +79,7 @@ mod two_slot;
 
 pub use alloc::{Allocator, Block, Found, HeapOptions, HeapUsage, Intent};
 pub use area::{Area, Region};
-pub use cpu::{FlushWith, LINE, WORD, flush_with, lines};
+pub use cpu::{FlushWith, LINE, WORD, flush_with, lines, prefetch};
 pub use directory::{RegionInfo, RegionKind};
 pub use domain::{Domain, DomainChoice, Latency};
 pub use engine::thread_number;

@@ -43,7 +43,7 @@ impl Chunk {
     #[inline]
     pub(crate) fn stretch(&self, at: usize) -> Stretch<'_> {
         let to = if at + 1 < self.fences.len() { Some(self.fences.get(at + 1)) } else { self.end.as_deref() };
-        Stretch { spot: self.spots[at], from: self.fences.get(at), to }
+        Stretch { spot: self.spots[at], from: self.fences.get(at), to, chunk: self, at }
     }
 
     pub(crate) fn stretches(&self) -> impl Iterator<Item = Stretch<'_>> {

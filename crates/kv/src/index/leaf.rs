@@ -1,4 +1,7 @@
-//! Leaves: up to 64 versions, in no order, read without a lock.
+//! Leaves: up to 64 versions, each in any slot, read without a lock.
+//!
+//! Beside the slots stands a list of them in order of keys, for scans. Who inserts does not extend it, which would cost the reading of other keys; the next scan
+//! does. Replacing a version by one of the same key leaves it right.
 //!
 //! A leaf is a few words that change under a sequence lock: a reader that met a change looks again. Leaves are used anew but never freed, so a reader with an old
 //! idea of the tree meets a leaf, if not the right one; the layout number tells.
@@ -25,13 +28,19 @@ pub(crate) struct Leaf {
     layout: AtomicU32,
     /// Its node on media, for the checkpoint.
     pub(crate) node: AtomicU32,
-    _to_line: [u64; 4],
+    /// Slots whose place in `order` counts.
+    ordered: AtomicU64,
+    /// Entries of `order`.
+    listed: AtomicU32,
+    _to_line: [u32; 5],
+    /// Slots in order of keys, a byte each. Those that `ordered` has not, were given back since.
+    order: [AtomicU64; SLOTS / 8],
     /// Eight bits of each key's hash.
     fingerprints: [AtomicU64; SLOTS / 8],
     words: [AtomicU64; SLOTS],
 }
 
-const _: () = assert!(size_of::<Leaf>() == 640);
+const _: () = assert!(size_of::<Leaf>() == 704);
 
 /// What a search found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +59,10 @@ impl Default for Leaf {
             pending: 0.into(),
             layout: 0.into(),
             node: NO_NODE.into(),
-            _to_line: [0; 4],
+            ordered: 0.into(),
+            listed: 0.into(),
+            _to_line: [0; 5],
+            order: std::array::from_fn(|_| 0.into()),
             fingerprints: std::array::from_fn(|_| 0.into()),
             words: std::array::from_fn(|_| 0.into()),
         }
@@ -145,6 +157,52 @@ impl Leaf {
         }
     }
 
+    /// Asks for what `listed` reads.
+    pub(crate) fn prefetch(&self) {
+        let line = |at: *const u8| pmem::prefetch(at);
+        line((&raw const self.version).cast());
+        line((&raw const self.order).cast());
+        self.words
+            .iter()
+            .step_by(pmem::LINE as usize / size_of::<Word>())
+            .for_each(|word| line((&raw const *word).cast()));
+    }
+
+    /// All versions, those that are listed first, and which state of the leaf that was.
+    pub(crate) fn listed(&self, layout: u32, into: &mut Listed) -> bool {
+        let all = self.consistent(layout, |leaf| {
+            into.slots.clear();
+            let (used, ordered) = (leaf.used.load(Relaxed), leaf.ordered.load(Relaxed));
+            let entries = (leaf.listed.load(Relaxed) as usize).min(SLOTS);
+            for eight in 0..entries.div_ceil(8) {
+                let slots = leaf.order[eight].load(Relaxed).to_le_bytes();
+                let standing =
+                    slots.into_iter().take(entries - eight * 8).filter(|slot| ordered >> (slot % 64) & 1 == 1);
+                into.slots.extend(standing.map(|slot| (leaf.word(slot), slot)));
+            }
+            into.known = into.slots.len();
+            let mut rest = used & !ordered;
+            while rest != 0 {
+                let slot = rest.trailing_zeros() as u8;
+                into.slots.push((leaf.word(slot), slot));
+                rest &= rest - 1;
+            }
+            into.version = leaf.version.load(Relaxed);
+        });
+        all.is_some()
+    }
+
+    /// Keeps the order that `listed` was brought to, unless the leaf has changed since.
+    pub(crate) fn remember(&self, listed: &Listed) {
+        let version = listed.version;
+        if version % 2 == 1 || self.version.compare_exchange(version, version + 1, Acquire, Relaxed).is_err() {
+            return;
+        }
+        fence(Release); // as in `lock`
+        let locked = Locked { leaf: self, version };
+        locked.list(listed.slots.iter().map(|(_, slot)| *slot));
+    }
+
     /// Locks it for a change, if it has this layout.
     #[inline]
     pub(crate) fn lock(&self, layout: u32) -> Option<Locked<'_>> {
@@ -163,6 +221,20 @@ impl Leaf {
                 std::hint::spin_loop();
             }
         }
+    }
+}
+
+/// What [`Leaf::listed`] finds.
+pub(crate) struct Listed {
+    pub(crate) slots: Vec<(Word, u8)>,
+    /// Those up to here are in order of keys.
+    pub(crate) known: usize,
+    version: u64,
+}
+
+impl Listed {
+    pub(crate) fn new() -> Self {
+        Self { slots: Vec::with_capacity(SLOTS), known: 0, version: 0 }
     }
 }
 
@@ -210,6 +282,8 @@ impl Locked<'_> {
     pub(crate) fn remove(&mut self, slot: u8) {
         let used = self.leaf.used.load(Relaxed);
         self.leaf.used.store(used & !(1 << slot), Relaxed);
+        // Whoever gets the slot next belongs elsewhere.
+        self.leaf.ordered.store(self.leaf.ordered.load(Relaxed) & !(1 << slot), Relaxed);
         self.replace(slot, Word::NONE);
     }
 
@@ -233,9 +307,32 @@ impl Locked<'_> {
         slot.into_iter().for_each(|slot| self.remove(slot));
     }
 
+    /// Writes down which slots there are, in order of keys.
+    fn list(&self, slots: impl Iterator<Item = u8>) {
+        let (mut order, mut ordered, mut listed) = ([0; SLOTS], 0, 0);
+        for slot in slots {
+            order[listed] = slot;
+            ordered |= 1 << (slot % 64);
+            listed += 1;
+        }
+        for (to, eight) in self.leaf.order.iter().zip(order.chunks_exact(8)) {
+            to.store(eight.iter().rev().fold(0, |all, slot| all << 8 | u64::from(*slot)), Relaxed);
+        }
+        self.leaf.ordered.store(ordered, Relaxed);
+        self.leaf.listed.store(listed as u32, Relaxed);
+    }
+
+    /// As `fill`, with words in order of their keys.
+    pub(crate) fn fill_in_order(&mut self, words: impl ExactSizeIterator<Item = Word>) {
+        let len = words.len();
+        self.fill(words);
+        self.list(0..len as u8);
+    }
+
     /// Replaces all there is, for other keys than before.
     pub(crate) fn fill(&mut self, words: impl Iterator<Item = Word>) {
         self.leaf.used.store(0, Relaxed);
+        self.list([].into_iter());
         for word in words {
             self.insert(word);
         }
@@ -293,5 +390,54 @@ mod tests {
         assert_eq!(find(&leaf, 3), Found::Absent);
         assert_eq!(leaf.find(0, 0, |_| Ok::<_, ()>(true)), Ok(Found::Moved));
         assert!(leaf.lock(0).is_none());
+    }
+
+    /// What a scan would do: what is not listed comes where it belongs.
+    fn in_order(leaf: &Leaf) -> Vec<u64> {
+        let mut listed = Listed::new();
+        assert!(leaf.listed(leaf.layout(), &mut listed));
+        let known: Vec<u64> = listed.slots[..listed.known].iter().map(|(word, _)| word.offset() / 64).collect();
+        assert!(known.is_sorted(), "{known:?}");
+        listed.slots.sort_by_key(|(word, _)| word.offset());
+        leaf.remember(&listed);
+        listed.slots.iter().map(|(word, _)| word.offset() / 64).collect()
+    }
+
+    #[test]
+    fn the_order_holds_whatever_comes_and_goes() {
+        let (leaf, mut model, mut random) = (Leaf::default(), std::collections::BTreeSet::new(), 7_u64);
+        for round in 0..20_000 {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            let n = 1 + (random >> 40) % 1000;
+            let mut locked = leaf.lock(leaf.layout()).unwrap();
+            if random >> 33 & 1 == 0 && model.len() < SLOTS {
+                assert!(!model.insert(n) || locked.insert(word(n)));
+            } else if let Some(last) = model.range(..n).next_back().copied() {
+                model.remove(&last);
+                locked.forget(word(last));
+            }
+            if round % 500 == 0 {
+                model = model.into_iter().skip(20).collect();
+                locked.fill_in_order(model.iter().map(|n| word(*n)).collect::<Vec<_>>().into_iter());
+            }
+            drop(locked);
+            if random >> 50 & 3 == 0 {
+                assert!(in_order(&leaf).iter().eq(&model), "{round}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_order_of_what_has_changed_since_is_not_kept() {
+        let leaf = Leaf::default();
+        assert!((1..=3).all(|n| leaf.lock(0).unwrap().insert(word(n))));
+        let mut listed = Listed::new();
+        assert!(leaf.listed(0, &mut listed));
+        leaf.lock(0).unwrap().remove(1);
+        assert!(leaf.lock(0).unwrap().insert(word(9)));
+        leaf.remember(&listed);
+        assert!(leaf.listed(0, &mut listed));
+        assert_eq!(listed.known, 0);
+        assert_eq!(in_order(&leaf), [1, 3, 9]);
     }
 }

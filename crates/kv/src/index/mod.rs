@@ -30,7 +30,7 @@ use crate::record::Record;
 use crate::word::Word;
 pub(crate) use arena::Arena;
 pub(crate) use chunk::{CHUNK_MAX, Chunk, Root};
-pub(crate) use leaf::{Found, Leaf, NO_NODE, SLOTS};
+pub(crate) use leaf::{Found, Leaf, Listed, NO_NODE, SLOTS};
 
 /// The index.
 pub(crate) struct Index {
@@ -46,6 +46,9 @@ pub(crate) struct Index {
     /// Leaves in the tree.
     standing: AtomicU64,
 }
+
+/// Lines of a record that are asked for ahead of its use; of longer ones the processor fetches what follows by itself.
+const AHEAD_LINES: u64 = 4;
 
 /// What changes under the lock of the tree.
 #[derive(Default)]
@@ -79,6 +82,16 @@ pub(crate) struct Stretch<'p> {
     pub(crate) from: &'p [u8],
     /// Nothing that is not smaller is in it.
     pub(crate) to: Option<&'p [u8]>,
+    chunk: &'p Chunk,
+    at: usize,
+}
+
+impl<'p> Stretch<'p> {
+    /// The next leaf of its chunk, or the one before. As with any spot, the leaf tells if it stands for other keys by now.
+    pub(crate) fn neighbour(&self, before: bool) -> Option<Stretch<'p>> {
+        let at = if before { self.at.checked_sub(1)? } else { self.at + 1 };
+        (at < self.chunk.spots.len()).then(|| self.chunk.stretch(at))
+    }
 }
 
 impl Index {
@@ -182,6 +195,46 @@ impl Index {
                 Found::Moved => pause(),
             }
         }
+    }
+
+    /// The key that `word` is a version of.
+    #[inline]
+    pub(crate) fn key<'p>(&'p self, _pin: &'p Pin<'_>, word: Word) -> Result<&'p [u8]> {
+        Ok(Record::at(Claim::Pinned, &self.pool, word.offset())?.key())
+    }
+
+    /// Has a leaf read from memory, ahead of a scan.
+    #[inline]
+    pub(crate) fn prefetch_leaf(&self, spot: Spot) {
+        self.leaf(spot).prefetch();
+    }
+
+    /// Has the record of a version read from memory, ahead of its use.
+    #[inline]
+    pub(crate) fn prefetch(&self, word: Word) {
+        self.pool.prefetch(word.offset(), (word.space() / 64 + 1).min(AHEAD_LINES));
+    }
+
+    /// All versions of the leaf at `spot` in order of keys; false if it stands for other keys by now. What came since the last scan takes its place in the leaf's list.
+    pub(crate) fn in_order<'p>(&'p self, pin: &'p Pin<'_>, spot: Spot, into: &mut Listed) -> Result<bool> {
+        let leaf = self.leaf(spot);
+        if !leaf.listed(spot.layout, into) {
+            return Ok(false);
+        }
+        if into.known == into.slots.len() {
+            return Ok(true);
+        }
+        into.slots[into.known..].iter().for_each(|(word, _)| self.prefetch(*word));
+        while into.known < into.slots.len() {
+            let (word, slot) = into.slots[into.known];
+            let key = self.key(pin, word)?;
+            let at = lower(&into.slots[..into.known], |(word, _)| Ok(self.key(pin, *word)? < key))?;
+            into.slots.copy_within(at..into.known, at + 1);
+            into.slots[at] = (word, slot);
+            into.known += 1;
+        }
+        leaf.remember(into);
+        Ok(true)
     }
 
     // ---- changes ----------------------------------------------------------------------------------------------
@@ -328,6 +381,16 @@ impl Index {
     pub(crate) fn take_retired(&self) -> Vec<impl Send + use<>> {
         std::mem::take(&mut self.tree.lock().retired)
     }
+}
+
+/// How many of `all` come first of which `before` is true: all that are come before all that are not.
+pub(crate) fn lower<T>(all: &[T], mut before: impl FnMut(&T) -> Result<bool>) -> Result<usize> {
+    let (mut low, mut high) = (0, all.len());
+    while low < high {
+        let middle = low.midpoint(high);
+        if before(&all[middle])? { low = middle + 1 } else { high = middle }
+    }
+    Ok(low)
 }
 
 fn pause() {

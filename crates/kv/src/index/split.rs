@@ -46,8 +46,8 @@ impl Index {
         let layout = right_leaf.layout();
         // Writers that are about to commit to the left one may mean keys that are now here. Their bits are read behind the layout that sends them here.
         let mut right_locked = right_leaf.lock(layout).unwrap_or_else(|| unreachable!("a free leaf is nobody's"));
-        right_locked.fill(upper.iter().map(|(_, word)| *word));
-        left.fill(sorted.iter().map(|(_, word)| *word));
+        right_locked.fill_in_order(upper.iter().map(|(_, word)| *word));
+        left.fill_in_order(sorted.iter().map(|(_, word)| *word));
         // The layout is out before the bits are read: who has not seen it has set its bit.
         std::sync::atomic::fence(SeqCst);
         right_leaf.pending.store(self.leaf(spot).pending.load(SeqCst), SeqCst);

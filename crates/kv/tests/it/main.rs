@@ -12,6 +12,7 @@ mod later;
 mod model;
 mod orders;
 mod sabotage;
+mod scans;
 mod space;
 mod sweep;
 mod tables;

@@ -1,0 +1,112 @@
+//! Scans that go on while leaves under them split and merge; each way, from and to anywhere.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use kv::{Keys, Options, Store};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn key(n: u64) -> Vec<u8> {
+    format!("{n:06}").into_bytes()
+}
+
+/// Checkpoints come when they are asked for.
+fn store(dir: &tempfile::TempDir) -> Store {
+    Options::new().segment(64 << 10).background(false).create(dir.path().join("store")).unwrap()
+}
+
+fn settle(store: &Store) {
+    (0..4).for_each(|_| store.checkpoint().unwrap());
+}
+
+/// Reads `range`, and runs `meanwhile` when it has read `after` pairs.
+fn read(store: &Store, range: Keys, after: usize, meanwhile: impl FnOnce()) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let snapshot = store.snapshot().unwrap();
+    let mut scan = snapshot.scan(range);
+    let mut next = || scan.next().map(|pair| pair.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap());
+    let mut found: Vec<_> = std::iter::from_fn(&mut next).take(after).collect();
+    meanwhile();
+    found.extend(std::iter::from_fn(next));
+    found
+}
+
+fn expected(model: &Model, range: &Keys) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut all: Vec<_> =
+        model.iter().filter(|(key, _)| range.contains(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    if range.reverse {
+        all.reverse();
+    }
+    all
+}
+
+#[test]
+fn a_leaf_that_takes_in_others_is_not_read_twice() {
+    for (reverse, after) in [(false, 3), (false, 40), (true, 3), (true, 40)] {
+        let dir = crate::memory();
+        let store = store(&dir);
+        let mut model = Model::new();
+        for n in 0..3000 {
+            store.put(&key(n), b"").unwrap();
+        }
+        for n in (0..3000).filter(|n| n % 16 != 0) {
+            store.delete(&key(n)).unwrap();
+        }
+        (0..3000).step_by(16).for_each(|n| drop(model.insert(key(n), vec![])));
+        let range = Keys { reverse, ..Keys::all() };
+        let found = read(&store, range.clone(), after, || settle(&store));
+        assert_eq!(found, expected(&model, &range), "{reverse} {after}");
+    }
+}
+
+#[test]
+fn a_leaf_that_splits_is_read_to_its_end() {
+    for (reverse, after) in [(false, 3), (false, 40), (true, 3), (true, 40)] {
+        let dir = crate::memory();
+        let store = store(&dir);
+        let mut model = Model::new();
+        for n in (0..3000).step_by(16) {
+            store.put(&key(n), b"").unwrap();
+            model.insert(key(n), vec![]);
+        }
+        let range = Keys { reverse, ..Keys::all() };
+        let found = read(&store, range.clone(), after, || {
+            for n in 0..3000 {
+                store.put(&key(n), b"later").unwrap();
+            }
+        });
+        assert_eq!(found, expected(&model, &range), "{reverse} {after}");
+    }
+}
+
+#[test]
+fn ranges_end_where_they_should_whatever_came_and_went() {
+    let dir = crate::memory();
+    let store = store(&dir);
+    let (mut model, mut random) = (Model::new(), 3_u64);
+    let mut below = move |n: u64| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (random >> 33) % n
+    };
+    for round in 0..3000 {
+        for _ in 0..below(20) {
+            let key = key(below(1000));
+            if below(5) < 2 {
+                assert_eq!(store.delete(&key).unwrap(), model.remove(&key).is_some());
+            } else {
+                let value = below(1000).to_le_bytes().to_vec();
+                assert_eq!(store.put(&key, &value).unwrap(), model.insert(key, value).is_some());
+            }
+        }
+        let mut bound = || match below(5) {
+            0 => Bound::Unbounded,
+            1 | 2 => Bound::Included(key(below(1000))),
+            _ => Bound::Excluded(key(below(1000))),
+        };
+        let range = Keys { from: bound(), to: bound(), reverse: round % 2 == 0 };
+        assert_eq!(read(&store, range.clone(), 0, || ()), expected(&model, &range), "{range:?}");
+        if below(50) == 0 {
+            store.checkpoint().unwrap();
+        }
+    }
+}
