@@ -17,26 +17,39 @@ const TICK: Duration = Duration::from_millis(200);
 /// How the keeper is called.
 #[derive(Default)]
 pub(crate) struct Signal {
-    wanted: Mutex<bool>,
+    wanted: Mutex<Wanted>,
     changed: Condvar,
     stop: AtomicBool,
     /// Whether there is one.
     pub(crate) running: AtomicBool,
 }
 
+#[derive(Default)]
+struct Wanted {
+    checkpoint: bool,
+    look: bool,
+}
+
 impl Signal {
+    /// For a checkpoint.
     pub(crate) fn call(&self) {
-        *self.wanted.lock() = true;
+        self.wanted.lock().checkpoint = true;
         self.changed.notify_one();
     }
 
-    /// Waits to be called; true if that happened, and not only time passed.
+    /// For whatever else there is to do.
+    pub(crate) fn wake(&self) {
+        self.wanted.lock().look = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits to be called; true if that happened, and it was not only woken, or time passed.
     fn wait(&self) -> bool {
         let mut wanted = self.wanted.lock();
-        if !*wanted {
+        if !wanted.checkpoint && !wanted.look {
             self.changed.wait_for(&mut wanted, TICK);
         }
-        std::mem::take(&mut *wanted)
+        std::mem::take(&mut *wanted).checkpoint
     }
 }
 
@@ -57,6 +70,7 @@ impl Keeper {
             let (mut idle, mut ages, mut sweep) = (Idle::default(), Ages::default(), Sweep::default());
             while !kept.keeper.stop.load(Acquire) {
                 let called = kept.keeper.wait();
+                kept.space.populate();
                 ages.look(&kept);
                 if let Err(error) = kept.sweep(&mut sweep) {
                     tracing::debug!(%error, "sweeping is put off");

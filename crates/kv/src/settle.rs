@@ -89,6 +89,9 @@ impl Core {
     #[cold]
     pub(crate) fn account(&self, bytes: u64) {
         self.note_leaves();
+        if self.space.is_fresh() {
+            self.keeper.wake();
+        }
         let written = self.written.fetch_add(bytes, Relaxed) + bytes;
         let unsettled = written - self.settled.load(Acquire).min(written);
         let enough = self.settle_at.load(Relaxed);

@@ -31,6 +31,8 @@ pub(crate) struct Space {
     pub(crate) reserve: Reserve,
     /// Somebody was refused since the last look.
     short: AtomicBool,
+    /// Segments that were never used: the first one in the upper half, how many in the lower.
+    fresh: AtomicU64,
     state: pmem::sync::Mutex<State>,
 }
 
@@ -91,6 +93,7 @@ impl Space {
             table: Rows::new(),
             reserve: Reserve::default(),
             short: false.into(),
+            fresh: 0.into(),
             state: pmem::sync::Mutex::new(state),
         };
         let mut state = space.state.lock();
@@ -322,7 +325,23 @@ impl Space {
             self.segment(number).used.store(0, Relaxed);
             state.free.insert(number);
         }
+        self.fresh.store(u64::from(before) << 32 | segments, Relaxed);
         Ok(())
+    }
+
+    /// Whether there are segments that nobody has used.
+    #[inline]
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.fresh.load(Relaxed) != 0
+    }
+
+    /// Has memory ready for those segments, so that who takes them need not wait for the kernel.
+    pub(crate) fn populate(&self) {
+        let fresh = self.fresh.swap(0, Relaxed);
+        for number in (fresh >> 32) as u32..((fresh >> 32) + (fresh & 0xffff_ffff)) as u32 {
+            // Should it have been given back meanwhile, there is nothing to be had, and no harm.
+            self.pool.populate(self.offset(number), self.segment_bytes);
+        }
     }
 
     /// Gives free segments at the end back to the file system, if there are many: more than were used, and more than the next growth would bring.

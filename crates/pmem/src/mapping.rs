@@ -198,6 +198,18 @@ impl Mapping {
         let _ = fadvise(file, offset, std::num::NonZeroU64::new(len), FileAdvice::WillNeed);
     }
 
+    /// Has pages mapped for writing, and made if they are new. Where that cannot be, the first store to each does it.
+    pub(crate) fn populate(&self, offset: u64, len: u64) {
+        if self.file.is_none() || self.domain == Domain::File || self.access(offset, len, true).is_err() {
+            return;
+        }
+        let (start, end) = (offset - offset % PAGE, offset + len);
+        // SAFETY: inside the mapping, says `access`; no byte changes. Of what another thread cuts off meanwhile it says that it is not there.
+        let _ = unsafe {
+            madvise(self.base.as_ptr().add(start as usize).cast(), (end - start) as usize, Advice::LinuxPopulateWrite)
+        };
+    }
+
     pub(crate) fn domain(&self) -> Domain {
         self.domain
     }

@@ -76,7 +76,8 @@ impl KvRun {
         let names = Hashed::new(self.key_bytes)?;
         let values = Values::new(value_bytes as usize, field.seed);
         let stand = field.stand(room, |_| Ok(()))?;
-        stand.load(keys, &names, &values, value_bytes)?;
+        // Twice: who writes to new places has made his room by then, and who fills one file after the other has done so.
+        (0..2).try_for_each(|_| stand.load(keys, &names, &values, value_bytes))?;
         let mut rows = Vec::new();
         for (threads, workload) in runs.iter().copied() {
             let ycsb = Ycsb::new(workload, keys).value_bytes(value_bytes);

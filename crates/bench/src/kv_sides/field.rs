@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 use tx::Isolation;
 
+use super::files;
 use super::{Keeper, KvRoom, KvSide, Session, Step};
 use crate::contest::memory;
 use crate::crew::{Crew, with_crew};
@@ -71,6 +72,8 @@ impl Field {
     /// Opens all stores that `may`; the others are missing for the reason it gives.
     pub(crate) fn stand(&self, room: KvRoom, may: impl Fn(Keeper) -> Result<(), String>) -> Result<Stand> {
         let folder = folder(&self.dir)?;
+        let pair = 100 + room.key_bytes as u64 + u64::from(room.value_bytes);
+        files::use_memory(folder.path(), 4 * room.pairs * pair * self.who.len() as u64)?;
         let (mut open, mut missing) = (Vec::new(), Vec::new());
         for who in self.who.iter().copied() {
             if let Err(why) = may(who) {

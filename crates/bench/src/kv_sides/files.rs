@@ -32,6 +32,22 @@ pub(crate) fn as_killed(from: &Path, to: &Path) -> Result<()> {
     copied.map_err(|source| Error::Io { op: "copy the files", path: from.to_owned(), source })
 }
 
+/// Uses as much memory as files of `bytes` would, and gives it back, if `dir` is in memory: up to half of what is free there. A page that a virtual machine
+/// has never used is found by its host first, which can take ten times as long as all the rest of a write; stores that write to new places would
+/// pay for it, and those that overwrite would not.
+pub(crate) fn use_memory(dir: &Path, bytes: u64) -> Result<()> {
+    const TMPFS: i64 = 0x0102_1994;
+    const MIB: u64 = 1 << 20;
+    let failed = |source| Error::Io { op: "use memory in", path: dir.to_owned(), source };
+    if rustix::fs::statfs(dir).map_err(|errno| failed(errno.into()))?.f_type as i64 != TMPFS {
+        return Ok(());
+    }
+    let space = rustix::fs::statvfs(dir).map_err(|errno| failed(errno.into()))?;
+    let page = vec![1; MIB as usize];
+    let mut file = tempfile::tempfile_in(dir).map_err(failed)?;
+    (0..bytes.min(space.f_bavail * space.f_frsize / 2) / MIB).try_for_each(|_| file.write_all(&page)).map_err(failed)
+}
+
 type Visit<'a> = &'a mut dyn FnMut(&Path, &fs::Metadata) -> io::Result<()>;
 
 /// Directories before what is in them. What goes meanwhile is gone.

@@ -1,5 +1,6 @@
 //! Domains: what was asked for is what one gets, and what it survives is said.
 
+use std::path::Path;
 use std::time::Duration;
 
 use pmem::{Domain, DomainChoice, Latency, Options};
@@ -65,4 +66,30 @@ fn latency_model_waits() {
     let started = std::time::Instant::now();
     area.copy_nt(0, &[1; 256]).unwrap();
     assert!(started.elapsed() >= Duration::from_millis(4), "streamed lines too");
+}
+
+/// Bytes of a file's mapping that this process has in memory.
+fn resident(path: &Path) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let path = path.to_str().unwrap();
+    let lines = maps.lines().skip_while(|line| !line.ends_with(path));
+    let of = |line: &str| line.strip_prefix("Rss:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok();
+    lines.filter_map(of).next().unwrap() << 10
+}
+
+#[test]
+fn populated_pages_are_there_in_memory_and_left_alone_on_a_disk() {
+    const SIZE: u64 = 8 << 20;
+    let dir = memory();
+    for (choice, there) in [(DomainChoice::Emulated, true), (DomainChoice::File, false)] {
+        let path = dir.path().join(format!("{choice:?}"));
+        let pool = Options::new().domain(choice).size(SIZE).create(&path).unwrap();
+        let before = resident(&path);
+        pool.populate(SIZE / 2 + 5, SIZE / 4);
+        let more = resident(&path) - before;
+        assert_eq!((SIZE / 4..SIZE / 2).contains(&more), there, "{choice:?}: {more}");
+        // Any range will do.
+        pool.populate(SIZE - 1, 2);
+        pool.populate(u64::MAX, u64::MAX);
+    }
 }
