@@ -94,30 +94,37 @@ impl Core {
     /// Moves what is needed out of a segment.
     fn empty(&self, settler: &mut Settler, pin: &Pin<'_>, full: Full, to_gain: bool) -> Result<()> {
         let Full { number, writer, sequence, .. } = full;
-        let mut batch = Vec::new();
-        let walked = self.walk(number, writer, sequence, |record| {
-            let hash = record::hash(record.key());
-            let Some(word) = self.index.find_at(pin, record.key(), hash, record.offset) else {
-                return ControlFlow::Continue(());
-            };
-            // Somebody who writes it now supersedes it anyway.
-            if self.locks.try_lock(stripe(hash), pin) == Tried::Taken {
-                batch.push((record, word, hash));
+        let mut needed = Vec::new();
+        self.walk(number, writer, sequence, |record| {
+            if self.index.find_at(pin, record.key(), record::hash(record.key()), record.offset).is_some() {
+                needed.push(record);
             }
             ControlFlow::Continue(())
-        });
+        })?;
         // A long one that is alone would be so again.
-        let alone = batch.len() == 1 && batch.iter().all(|(record, ..)| record.space() > self.space.segment_bytes / 2);
-        if alone && to_gain {
+        if to_gain && needed.len() == 1 && needed[0].space() > self.space.segment_bytes / 2 {
             settler.alone.insert(number, sequence);
-            batch.drain(..).for_each(|(.., hash)| self.locks.unlock(stripe(hash)));
+            return Ok(());
         }
-        let mut result = walked.map(|_| ());
-        for some in batch.chunks(256) {
-            result = result.and_then(|()| self.rewrite(settler, pin, some));
-            some.iter().for_each(|(_, _, hash)| self.locks.unlock(stripe(*hash)));
+        for some in needed.chunks(256) {
+            let (mut held, mut batch) = (Vec::new(), Vec::new());
+            for record in some {
+                let hash = record::hash(record.key());
+                match self.locks.try_lock(stripe(hash), pin) {
+                    Tried::Taken => held.push(stripe(hash)),
+                    // Two keys may share a lock.
+                    Tried::Own => {}
+                    // Somebody who writes it now supersedes it anyway.
+                    Tried::Busy => continue,
+                }
+                let word = self.index.find_at(pin, record.key(), hash, record.offset);
+                batch.extend(word.map(|word| (*record, word, hash)));
+            }
+            let moved = if batch.is_empty() { Ok(()) } else { self.rewrite(settler, pin, &batch) };
+            held.into_iter().for_each(|stripe| self.locks.unlock(stripe));
+            moved?;
         }
-        result
+        Ok(())
     }
 
     /// Visits the records of a segment, as far as they are whole.

@@ -10,6 +10,7 @@ use crate::active::{Active, OwnLine, Pin};
 use crate::error::Result;
 use crate::index::{Found, Index, Leaf, Spot};
 use crate::locks::Locks;
+use crate::media::Use;
 use crate::options::Options;
 use crate::raw::Claim;
 use crate::record::Record;
@@ -106,7 +107,22 @@ impl Core {
             }
             record = older;
         }
+        if self.options.verify {
+            self.verify(record)?;
+        }
         Ok(Some(record))
+    }
+
+    /// That it is what was written there.
+    fn verify(&self, record: Record<'_>) -> Result<()> {
+        let segment = self.space.number(record.offset);
+        let sealed = match segment.map(|segment| self.space.used(segment)) {
+            Some(Use::Log { writer, sequence, .. }) => {
+                record.is_sealed(&self.key, crate::record::place(record.offset, writer, sequence))
+            }
+            _ => false,
+        };
+        if sealed { Ok(()) } else { Err(crate::record::damaged(record.offset, "it does not match its seal")) }
     }
 
     /// Waits for those that may be about to publish versions in this leaf that a snapshot at `limit` must show: who has a smaller timestamp, or does not know it

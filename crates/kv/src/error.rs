@@ -109,7 +109,7 @@ pub enum Error {
     },
     /// There is no room for the records of the transaction.
     #[error(
-        "the store is full: {wanted} bytes do not fit in {path}, {free} of {size} are free; deleting still works; free disk space, or raise `Options::max_size`"
+        "the store is full: {wanted} bytes do not fit in {path}, {free} of {size} are free, some of them kept for deleting, which still works; free disk space, or raise `max_size` of the pool's options"
     )]
     Full {
         /// The store.

@@ -36,6 +36,7 @@ pub struct Options {
     /// None: as the domain has it.
     pub(crate) group_commit: Option<bool>,
     pub(crate) salvage: bool,
+    pub(crate) verify: bool,
     pub(crate) progress: Progress,
     pub(crate) pool: pmem::Options,
     #[cfg(feature = "sabotage")]
@@ -102,6 +103,7 @@ impl Options {
             durability: Durability::Durable,
             group_commit: None,
             salvage: false,
+            verify: false,
             progress: Progress(None),
             pool: pmem::Options::new(),
             #[cfg(feature = "sabotage")]
@@ -180,6 +182,22 @@ impl Options {
     #[must_use]
     pub fn salvage(self, yes: bool) -> Self {
         Self { salvage: yes, ..self }
+    }
+
+    /// Whether each read holds what it returns against its seal: bytes that have gone bad are [`Error::Damaged`](crate::Error::Damaged) then, and never returned. It
+    /// costs about as much as copying the value. Without, [`Store::check`] and [`Store::backup`] find them.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let store = kv::Options::new().verify(true).open_or_create(dir.path().join("ledger"))?;
+    /// store.put(b"balance", b"100")?;
+    /// assert_eq!(store.get(b"balance")?.as_deref(), Some(&b"100"[..]));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn verify(self, yes: bool) -> Self {
+        Self { verify: yes, ..self }
     }
 
     /// Told how far the opening of a store has come: now and then, and once at the end of each part.

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use tx::{Backoff, Isolation, Patience};
 
@@ -25,6 +26,9 @@ thread_local! {
 const HOT: u32 = 512;
 /// Attempts with locks that may fail before there are pauses: they can only because of ranges, or because somebody older came.
 const PROMPT: u32 = 8;
+
+/// Conflicts for so long are none that end: the oldest transaction always gets through.
+const IN_VAIN: Duration = Duration::from_secs(20);
 
 impl Store {
     /// Runs `f` in a serializable transaction until it commits. An `Err` of its own rolls back.
@@ -65,6 +69,7 @@ impl Store {
         let mut wanted: Vec<u32> = Vec::new();
         let mut backoff = Backoff::new(Patience::default());
         let (mut attempts, mut full) = (0, 0);
+        let mut first_conflict = None;
         loop {
             attempts += 1;
             // Who met conflicts queues; a batch, which reads nothing, only behind one that it met.
@@ -91,7 +96,9 @@ impl Store {
                 wanted.push(lock);
                 wanted.sort_unstable();
             }
-            if attempts > PROMPT && !backoff.wait() {
+            // Who waits for himself, in another transaction of the same thread, would do so forever.
+            let in_vain = first_conflict.get_or_insert_with(crate::wait::now).elapsed() > IN_VAIN;
+            if in_vain || attempts > PROMPT && !backoff.wait() {
                 return Err(Error::GaveUp { attempts, key: Key(key) }.into());
             }
         }

@@ -102,7 +102,9 @@ impl Space {
             let word = state.table_word(number)?;
             let Some(used) = Use::from_word(word) else {
                 let why = format!("the table says {word:#x} about segment {number}");
-                return Err(Error::Damaged { what: "table of segments", offset: space.offset(number), why });
+                let (area, at) = state.table_place(number);
+                let offset = state.table.areas().get(area).map_or(0, |area| area.offset() + at);
+                return Err(Error::Damaged { what: "table of segments", offset, why });
             };
             space.segment(number).used.store(used.to_word(), Relaxed);
         }

@@ -264,14 +264,40 @@ impl<'s> Transaction<'s> {
         if self.get(key)?.is_none() {
             return Ok(None);
         }
-        let hash = record::hash(key);
         let work = self.work.borrow();
-        if let Some(at) = work.find(hash, key) {
+        if let Some(at) = work.find(record::hash(key), key) {
             return Ok(work.expires(&work.writes[at]));
         }
+        Ok(self.committed(key)?.and_then(|record| record.expires()))
+    }
+
+    /// When the key's value was committed; `None` if it has none, or one of this transaction's own. If it is the same in a later transaction, nobody has
+    /// set the key in between, to the same value neither.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = kv::Options::new().create(dir.path().join("store"))?;
+    /// store.put(b"stock", b"7")?;
+    /// let seen = store.begin(kv::Isolation::Snapshot)?.version(b"stock")?;
+    /// store.put(b"stock", b"7")?;
+    /// assert!(store.begin(kv::Isolation::Snapshot)?.version(b"stock")? > seen);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn version(&self, key: &[u8]) -> Result<Option<Timestamp>> {
+        if self.get(key)?.is_none() || self.work.borrow().find(record::hash(key), key).is_some() {
+            return Ok(None);
+        }
+        Ok(self.committed(key)?.map(|record| record.header.ts.into()))
+    }
+
+    /// What `get` finds if it is not this transaction's own.
+    fn committed(&self, key: &[u8]) -> Result<Option<crate::record::Record<'_>>> {
         let limit = if self.locks_reads() { u64::MAX } else { self.pin.snapshot };
-        let seen = self.core.read(&self.pin, key, hash, limit, None)?;
-        Ok(seen.record.and_then(|record| record.expires()))
+        Ok(self.core.read(&self.pin, key, record::hash(key), limit, None)?.record)
     }
 
     fn write(&mut self, key: &[u8], value: Option<(&[u8], Option<u64>)>) -> Result<bool> {

@@ -82,7 +82,7 @@ fn look_at(path: &Path, pool: Pool) -> Result<CheckJson, Failure> {
             RegionKind::Heap => look_into_heap(&pool, &region.name).map(Some),
             RegionKind::Objects => look_into_objects(&pool, &mut report.notes).map(Some),
             log::REGION_KIND => Ok(look_into_log(&pool, &region.name, &mut report)),
-            kv::REGION_KIND => Ok(Some("readable; `cairn kv` knows what is in it".into())),
+            kv::REGION_KIND => Ok(Some("readable; its keys and values are for `cairn kv check`".into())),
             _ => Ok(Some("readable; this build does not know its contents".to_owned())),
         });
         match found {

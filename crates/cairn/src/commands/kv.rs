@@ -70,7 +70,8 @@ fn write<R>(path: &Path, options: &Options, f: impl FnOnce(&Store) -> Result<R, 
 /// Opens a store for reading, or as it must be to recover it.
 fn read<R>(source: &args::Source, f: impl FnOnce(&Store) -> Result<R, Failure>) -> Result<R, Failure> {
     let path = &source.path;
-    let options = Options::new().background(false);
+    // What is printed is taken for good.
+    let options = Options::new().background(false).verify(true);
     if source.recover {
         return write(path, &options, f);
     }

@@ -309,7 +309,7 @@ fn a_script_ends_with_its_first_mistake() {
     let run = feed(dir, "kv shell s", b"begin\nput apples 0\nput new 1\nfrob\ncommit\n");
     assert_eq!(run.code, 2, "{run:?}");
     let run = feed(dir, "kv shell s", b"begin\nput apples 0\n");
-    assert!(run.code == 0 && run.err.contains("not committed"), "{run:?}");
+    assert!(run.code != 0 && run.err.contains("not committed"), "{run:?}");
     assert_eq!(ok(dir, "kv dump s"), FRUIT, "neither of them did anything");
 }
 
@@ -372,6 +372,11 @@ fn damage_is_found_and_repaired_beside_a_copy() {
     damage(dir.path(), "s", "pears");
     let run = cairn(dir.path(), "kv check s");
     assert!(run.code == 1 && run.out.contains("does not match its seal"), "{run:?}");
+    // What is bad is not printed either.
+    for command in ["kv dump s", "kv scan s"] {
+        let run = cairn(dir.path(), command);
+        assert!(run.code == 1 && run.err.contains("does not match its seal"), "{command}: {run:?}");
+    }
     let before = fs::read(dir.path().join("s")).unwrap();
     assert!(ok(dir.path(), "kv check s --dry-run").contains("a repair would leave 2 keys"));
     assert!(fs::read(dir.path().join("s")).unwrap() == before && !dir.path().join("s.dry-run").exists());
@@ -380,4 +385,24 @@ fn damage_is_found_and_repaired_beside_a_copy() {
     assert!(ok(dir.path(), "kv check s").ends_with("sound\n"));
     assert_eq!(ok(dir.path(), "kv dump s"), "apples\t17\nplums\t40\n");
     assert_eq!(cairn(dir.path(), "kv check s --repair").code, 2, "the copy is not overwritten");
+}
+
+#[test]
+fn a_repair_that_fails_leaves_all_as_it_was() {
+    let dir = temp();
+    fruit(dir.path());
+    let path = dir.path().join("s");
+    let info = ok(dir.path(), "info s --json");
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    let table = info["regions"].as_array().unwrap().iter().find(|region| region["name"] == "kv.table").unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    // The kind of a segment that is in use: this cannot be mended.
+    bytes[table["offset"].as_u64().unwrap() as usize + 4096] ^= 0x80;
+    fs::write(&path, &bytes).unwrap();
+    for how in ["--dry-run", "--repair", "--repair"] {
+        let run = cairn(dir.path(), &format!("kv check s {how}"));
+        assert!(run.code == 1 && run.err.contains("table of segments"), "{how}: {run:?}");
+        assert!(fs::read(&path).unwrap() == bytes, "{how}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "{how}");
+    }
 }

@@ -59,6 +59,35 @@ fn settled_values_that_went_bad_are_named_and_can_be_dropped() {
 }
 
 #[test]
+fn who_verifies_is_never_given_what_went_bad() {
+    let dir = crate::memory();
+    let path = dir.path().join("store");
+    let store = options().create(&path).unwrap();
+    (0..300).for_each(|n| assert!(!store.put(&key(n), &value(n)).unwrap()));
+    store.close().unwrap();
+    damage(&path, &[3, 250]);
+    for verify in [false, true] {
+        let store = options().verify(verify).open(&path).unwrap();
+        for n in 0..300 {
+            let (bad, read) = ([3, 250].contains(&n), store.get(&key(n)));
+            match (bad, verify) {
+                (true, true) => assert!(matches!(read, Err(Error::Damaged { .. })), "{n}: {read:?}"),
+                (true, false) => assert_ne!(read.unwrap(), Some(value(n))),
+                (false, _) => assert_eq!(read.unwrap(), Some(value(n))),
+            }
+        }
+        let snapshot = store.snapshot().unwrap();
+        assert_eq!(snapshot.scan(Keys::all()).any(|pair| pair.is_err()), verify);
+        // Long ones, and what is moved, are told apart from what went bad.
+        store.put(b"long", &vec![7; 200_000]).unwrap();
+        (0..4).for_each(|_| store.checkpoint().unwrap());
+        assert_eq!(store.get(b"long").unwrap().map(|value| value.len()), Some(200_000));
+        drop(snapshot);
+        store.close().unwrap();
+    }
+}
+
+#[test]
 fn a_damaged_record_in_a_log_that_goes_on_is_a_loss() {
     let dir = crate::memory();
     let path = dir.path().join("store");

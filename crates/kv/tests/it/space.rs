@@ -360,6 +360,23 @@ fn what_commits_at_the_same_time_stands_together() {
     panic!("each of many concurrent commits began a line");
 }
 
+/// Of a segment's thousands of keys some share a lock. If those stayed behind, no segment would become empty by what is moved out of it, and what was moved
+/// would fill the store for good.
+#[test]
+fn a_store_full_of_one_write_each_can_be_emptied() {
+    let dir = crate::memory();
+    let pool = pmem::Options::new().max_size(64 << 20);
+    let store = Options::new().background(false).pool(pool).create(dir.path().join("store")).unwrap();
+    let key = |n: u64| n.to_be_bytes();
+    let keys = (0..).find(|n| store.put(&key(*n), &[1; 100]).is_err()).unwrap();
+    // Each takes 160 bytes, and three quarters of the space can be had.
+    assert!(keys * 160 > 48 << 20, "{keys}");
+    for n in 0..keys {
+        assert!(store.delete(&key(n)).unwrap(), "{n} of {keys}");
+    }
+    assert_eq!(store.snapshot().unwrap().scan(Keys::all()).count(), 0);
+}
+
 /// Several fill it at once until each is refused, and each deletes what is his.
 #[test]
 fn a_store_filled_in_groups_deletes_and_fills_again() {

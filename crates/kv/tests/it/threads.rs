@@ -1,6 +1,6 @@
 //! Several threads at once.
 
-use kv::{Isolation, Keys, Options};
+use kv::{Error, Isolation, Keys, Options};
 
 #[test]
 fn money_is_neither_made_nor_lost() {
@@ -49,4 +49,19 @@ fn money_is_neither_made_nor_lost() {
     let store = Options::new().open(&path).unwrap();
     let tx = store.begin(Isolation::Snapshot).unwrap();
     assert_eq!(tx.scan(Keys::all()).map(|p| read(Some(p.unwrap().1))).sum::<u64>(), 100 * ACCOUNTS);
+}
+
+/// Each waits for the other, and nobody can know but by the time it takes.
+#[test]
+fn a_transaction_within_another_on_the_same_key_gives_up() {
+    let dir = crate::memory();
+    let store = kv::Store::open(dir.path().join("store")).unwrap();
+    let nested = store.transact(|outer| {
+        outer.put(b"key", b"1")?;
+        let within = store.transact(|inner| inner.put(b"key", b"2"));
+        assert!(matches!(within, Err(Error::GaveUp { .. })), "{within:?}");
+        Ok(())
+    });
+    nested.unwrap();
+    assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"1"[..]));
 }

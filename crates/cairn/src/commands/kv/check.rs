@@ -53,7 +53,12 @@ fn repair(args: &CheckStore) -> Outcome {
     if args.dry_run {
         let _ = std::fs::remove_file(&copy); // ours; what matters is the result
     }
-    let (dropped, checked) = result?;
+    let (dropped, checked) = result.inspect_err(|_| {
+        // Where it failed, all is as before, and no copy in the way of another attempt.
+        if !args.dry_run {
+            let _ = std::fs::rename(&copy, path);
+        }
+    })?;
     print(&dropped, dropped.len() as u64);
     let (keys, bytes) = (checked.keys, size::human(checked.bytes));
     if args.dry_run {

@@ -124,14 +124,17 @@ impl Session<'_> {
                 }
                 (Err(stop), _) => return Err(self.failure(stop).after(&format!("line {number}"))),
                 (Ok(_), Err(error)) => return Err(self.failure(error.into())),
-                (Ok(Next::Quit), Ok(())) => break,
+                (Ok(Next::Quit), Ok(())) => return Ok(ExitCode::SUCCESS),
                 (Ok(Next::More), Ok(())) => {}
             }
         }
-        if self.tx.take().is_some() {
-            eprintln!("note: the last transaction was not committed; it is aborted");
+        match self.tx.take() {
+            Some(_) => Err(Failure::new(
+                "the last transaction was not committed, and is aborted".to_owned(),
+                "end it with `commit`, or with `abort` or `quit` if that is meant",
+            )),
+            None => Ok(ExitCode::SUCCESS),
         }
-        Ok(ExitCode::SUCCESS)
     }
 
     fn failure(&self, stop: Stop) -> Failure {
