@@ -43,6 +43,10 @@ impl Signal {
         self.changed.notify_one();
     }
 
+    fn is_called(&self) -> bool {
+        self.wanted.lock().checkpoint || self.stop.load(Acquire)
+    }
+
     /// Waits to be called; true if that happened, and it was not only woken, or time passed.
     fn wait(&self) -> bool {
         let mut wanted = self.wanted.lock();
@@ -70,7 +74,6 @@ impl Keeper {
             let (mut idle, mut ages, mut sweep) = (Idle::default(), Ages::default(), Sweep::default());
             while !kept.keeper.stop.load(Acquire) {
                 let called = kept.keeper.wait();
-                kept.space.populate();
                 ages.look(&kept);
                 if let Err(error) = kept.sweep(&mut sweep) {
                     tracing::debug!(%error, "sweeping is put off");
@@ -78,6 +81,7 @@ impl Keeper {
                 if called || idle.is_due(&kept) {
                     kept.keep();
                 }
+                kept.space.populate(|| !kept.keeper.is_called());
             }
         };
         let thread = std::thread::Builder::new().name("cairn-kv".into()).spawn(run).ok()?;

@@ -337,12 +337,18 @@ impl Space {
         self.fresh.load(Relaxed) != 0
     }
 
-    /// Has memory ready for those segments, so that who takes them need not wait for the kernel.
-    pub(crate) fn populate(&self) {
+    /// Has memory ready for those segments, so that who takes them need not wait for the kernel; the rest of them another time once there is something else to do.
+    pub(crate) fn populate(&self, goes_on: impl Fn() -> bool) {
         let fresh = self.fresh.swap(0, Relaxed);
-        for number in (fresh >> 32) as u32..((fresh >> 32) + (fresh & 0xffff_ffff)) as u32 {
+        let (mut number, mut left) = ((fresh >> 32) as u32, fresh as u32);
+        while left > 0 && goes_on() {
             // Should it have been given back meanwhile, there is nothing to be had, and no harm.
             self.pool.populate(self.offset(number), self.segment_bytes);
+            (number, left) = (number + 1, left - 1);
+        }
+        if left > 0 {
+            // Unless there are newer ones.
+            let _ = self.fresh.compare_exchange(0, u64::from(number) << 32 | u64::from(left), Relaxed, Relaxed);
         }
     }
 
