@@ -85,6 +85,7 @@ impl Core {
                 Found::Here(slot, word) => {
                     return Ok(Seen { spot, slot, word, record: self.version(word, limit)? });
                 }
+                Found::Absent if self.options.verify && !self.verify_alike(spot, hash)? => {}
                 Found::Absent => return Ok(Seen { spot, slot: 0, word: Word::NONE, record: None }),
                 Found::Moved => {}
             }
@@ -94,27 +95,46 @@ impl Core {
     /// The version that was newest when the clock stood at `limit`, from the newest one.
     #[inline]
     pub(crate) fn version(&self, newest: Word, limit: u64) -> Result<Option<Record<'_>>> {
-        let mut record = Record::at(Claim::Pinned, &self.pool, newest.offset())?;
+        let mut record = self.record(newest.offset())?;
         // A version is kept as long as anybody is active whose snapshot is older than the next one; so where this goes on, there still is one.
         while record.header.ts > limit {
             if record.header.prev == 0 {
                 return Ok(None);
             }
-            let older = Record::at(Claim::Pinned, &self.pool, record.header.prev)?;
+            let older = self.record(record.header.prev)?;
             // Older each time, so this ends, whatever the media say.
             if older.header.ts >= record.header.ts || older.key() != record.key() {
                 return Err(crate::record::damaged(record.offset, "what it calls its last version is none"));
             }
             record = older;
         }
-        if self.options.verify {
-            self.verify(record)?;
-        }
         Ok(Some(record))
     }
 
+    /// The record at a place that the index or another record leads to; verified, if reads are to be.
+    #[inline]
+    pub(crate) fn record(&self, offset: u64) -> Result<Record<'_>> {
+        let record = Record::at(Claim::Pinned, &self.pool, offset)?;
+        if self.options.verify {
+            self.verify(record)?;
+        }
+        Ok(record)
+    }
+
+    /// That those in a leaf which might be of a key with this hash, and say that they are of another one, are right. False if the leaf stands for other keys by now.
+    #[cold]
+    pub(crate) fn verify_alike(&self, spot: Spot, hash: u64) -> Result<bool> {
+        let mut words = Vec::new();
+        if !self.index.leaf(spot).words(spot.layout, &mut words) {
+            return Ok(false);
+        }
+        let mut alike = words.into_iter().filter(|word| word.tag() == crate::word::tag(hash));
+        alike.try_for_each(|word| self.record(word.offset()).map(drop))?;
+        Ok(true)
+    }
+
     /// That it is what was written there.
-    fn verify(&self, record: Record<'_>) -> Result<()> {
+    pub(crate) fn verify(&self, record: Record<'_>) -> Result<()> {
         let segment = self.space.number(record.offset);
         let sealed = match segment.map(|segment| self.space.used(segment)) {
             Some(Use::Log { writer, sequence, .. }) => {

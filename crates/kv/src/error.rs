@@ -210,6 +210,8 @@ pub enum Rival {
     Committed(Timestamp),
     /// One that has waited for longer, and was given the key.
     Older,
+    /// One that has held the key for more than ten seconds; perhaps of the same thread.
+    Holder,
 }
 
 impl std::fmt::Display for Rival {
@@ -218,6 +220,7 @@ impl std::fmt::Display for Rival {
             Self::Running => f.write_str("a transaction that is still running"),
             Self::Committed(at) => write!(f, "one committed at {at}"),
             Self::Older => f.write_str("one that has waited for longer"),
+            Self::Holder => f.write_str("one that has held it for more than ten seconds"),
         }
     }
 }

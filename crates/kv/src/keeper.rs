@@ -47,13 +47,13 @@ impl Signal {
         self.wanted.lock().checkpoint || self.stop.load(Acquire)
     }
 
-    /// Waits to be called; true if that happened, and it was not only woken, or time passed.
-    fn wait(&self) -> bool {
+    /// Waits to be called, or woken, or until it is time to look.
+    fn wait(&self) -> Wanted {
         let mut wanted = self.wanted.lock();
         if !wanted.checkpoint && !wanted.look {
             self.changed.wait_for(&mut wanted, TICK);
         }
-        std::mem::take(&mut *wanted).checkpoint
+        std::mem::take(&mut *wanted)
     }
 }
 
@@ -73,12 +73,13 @@ impl Keeper {
         let run = move || {
             let (mut idle, mut ages, mut sweep) = (Idle::default(), Ages::default(), Sweep::default());
             while !kept.keeper.stop.load(Acquire) {
-                let called = kept.keeper.wait();
+                let Wanted { checkpoint, look } = kept.keeper.wait();
                 ages.look(&kept);
                 if let Err(error) = kept.sweep(&mut sweep) {
                     tracing::debug!(%error, "sweeping is put off");
                 }
-                if called || idle.is_due(&kept) {
+                // Who was just woken has not looked on for a while.
+                if checkpoint || !look && idle.is_due(&kept) {
                     kept.keep();
                 }
                 kept.space.populate(|| !kept.keeper.is_called());

@@ -19,6 +19,15 @@ const EACH: usize = 64;
 /// Seat of the writer plus one, or 0.
 pub(crate) struct Locks(Box<[AtomicU32]>);
 
+/// Why somebody does not wait any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Somebody older wants something that he has.
+    Wounded,
+    /// It took too long.
+    Patience,
+}
+
 /// What came of trying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tried {
@@ -68,16 +77,16 @@ impl Locks {
     ///
     /// Wound-wait (Rosenkrantz, Stearns, Lewis 1978): who is older tells the holder to give way, who is younger waits. So waiting goes from younger to
     /// older only, and there is no circle; the oldest transaction always gets through.
-    pub(crate) fn lock(&self, stripe: u32, pin: &Pin<'_>, active: &Active) -> Option<Tried> {
+    pub(crate) fn lock(&self, stripe: u32, pin: &Pin<'_>, active: &Active) -> Result<Tried, Stop> {
         let age = pin.seat().age.load(Relaxed);
         let mut wait = Wait::new();
         loop {
             match self.try_lock(stripe, pin) {
                 Tried::Busy => {}
-                got => return Some(got),
+                got => return Ok(got),
             }
             if age != 0 && pin.seat().wounded.load(Acquire) {
-                return None;
+                return Err(Stop::Wounded);
             }
             if let Some(holder) = self.owner(stripe) {
                 let seat = active.seat(holder);
@@ -88,7 +97,7 @@ impl Locks {
                 }
             }
             if !wait.again() {
-                return None;
+                return Err(Stop::Patience);
             }
         }
     }
@@ -118,9 +127,9 @@ mod tests {
                 std::thread::yield_now();
             }
             locks.unlock(7);
-            assert_eq!(waiting.join().unwrap(), Some(Tried::Taken));
+            assert_eq!(waiting.join().unwrap(), Ok(Tried::Taken));
         });
         // And the young one, wounded, does not wait.
-        assert_eq!(locks.lock(7, &young, &active), None);
+        assert_eq!(locks.lock(7, &young, &active), Err(Stop::Wounded));
     }
 }

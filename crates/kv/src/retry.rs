@@ -6,12 +6,11 @@
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use tx::{Backoff, Isolation, Patience};
 
 use crate::core::Core;
-use crate::error::{Error, Key, Result};
+use crate::error::{Error, Key, Result, Rival};
 use crate::locks::stripe;
 use crate::record;
 use crate::store::Store;
@@ -27,8 +26,8 @@ const HOT: u32 = 512;
 /// Attempts with locks that may fail before there are pauses: they can only because of ranges, or because somebody older came.
 const PROMPT: u32 = 8;
 
-/// Conflicts for so long are none that end: the oldest transaction always gets through.
-const IN_VAIN: Duration = Duration::from_secs(20);
+/// Attempts that wait for one holder until patience ends: he may be of the same thread, and then that would go on forever.
+const IN_VAIN: u32 = 2;
 
 impl Store {
     /// Runs `f` in a serializable transaction until it commits. An `Err` of its own rolls back.
@@ -69,7 +68,7 @@ impl Store {
         let mut wanted: Vec<u32> = Vec::new();
         let mut backoff = Backoff::new(Patience::default());
         let (mut attempts, mut full) = (0, 0);
-        let mut first_conflict = None;
+        let mut waited_in_vain = 0;
         loop {
             attempts += 1;
             // Who met conflicts queues; a batch, which reads nothing, only behind one that it met.
@@ -79,7 +78,10 @@ impl Store {
                     cool(locking, attempts);
                     return result;
                 }
-                Attempt::Conflict(key) => key,
+                Attempt::Conflict(key, in_vain) => {
+                    waited_in_vain += u32::from(in_vain);
+                    key
+                }
                 Attempt::Full(error) if !core.full_again(&mut full) => return Err(error.into()),
                 Attempt::Full(_) => continue,
                 Attempt::TooMany(error) if !backoff.wait() => return Err(error.into()),
@@ -96,9 +98,7 @@ impl Store {
                 wanted.push(lock);
                 wanted.sort_unstable();
             }
-            // Who waits for himself, in another transaction of the same thread, would do so forever.
-            let in_vain = first_conflict.get_or_insert_with(crate::wait::now).elapsed() > IN_VAIN;
-            if in_vain || attempts > PROMPT && !backoff.wait() {
+            if waited_in_vain == IN_VAIN || attempts > PROMPT && !backoff.wait() {
                 return Err(Error::GaveUp { attempts, key: Key(key) }.into());
             }
         }
@@ -107,7 +107,8 @@ impl Store {
 
 enum Attempt<T> {
     Done(T),
-    Conflict(Vec<u8>),
+    /// The key, and whether it was waited for until patience ended.
+    Conflict(Vec<u8>, bool),
     TooMany(Error),
     /// The store had no room for it.
     Full(Error),
@@ -131,8 +132,8 @@ fn attempt<'s, R, E: From<Error>>(
         return conflict_or(error);
     }
     let result = f(&mut tx);
-    if let Some(key) = tx.conflict() {
-        return Attempt::Conflict(key);
+    if let Some((key, in_vain)) = tx.conflict() {
+        return Attempt::Conflict(key, in_vain);
     }
     match result {
         Err(error) => Attempt::Done(Err(error)),
@@ -146,7 +147,7 @@ fn attempt<'s, R, E: From<Error>>(
 
 fn conflict_or<R, E: From<Error>>(error: Error) -> Attempt<Result<R, E>> {
     match error {
-        Error::Conflict { key, .. } => Attempt::Conflict(key.0),
+        Error::Conflict { key, with } => Attempt::Conflict(key.0, with == Rival::Holder),
         other => Attempt::Done(Err(other.into())),
     }
 }

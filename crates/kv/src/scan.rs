@@ -6,6 +6,7 @@ use crate::active::Pin;
 use crate::core::Core;
 use crate::error::Result;
 use crate::index::{Listed, Stretch, lower};
+use crate::raw::Claim;
 use crate::record::Record;
 use crate::time::Now;
 use crate::word::Word;
@@ -26,6 +27,10 @@ pub(crate) struct Scanner<'p> {
     leaf: Listed,
     /// What is left of it.
     left: std::ops::Range<usize>,
+    /// Which keys it is for.
+    stretch: Option<Stretch<'p>>,
+    /// All of a leaf is held against its seals before anything of it is believed.
+    verify: bool,
 }
 
 /// Records asked for ahead of their use.
@@ -59,7 +64,24 @@ impl<'p> Scanner<'p> {
             (true, _, Bound::Excluded(key)) => Place::Before(Some(key.clone())),
             (true, _, Bound::Unbounded) => Place::Before(None),
         };
-        Self { core, pin, limit, now, own, range, place, leaf: Listed::new(), left: 0..0 }
+        Self {
+            core,
+            pin,
+            limit,
+            now,
+            own,
+            range,
+            place,
+            leaf: Listed::new(),
+            left: 0..0,
+            stretch: None,
+            verify: core.options.verify,
+        }
+    }
+
+    /// Believes nothing that does not match its seal.
+    pub(crate) fn verified(self) -> Self {
+        Self { verify: true, ..self }
     }
 
     /// The next record.
@@ -69,6 +91,13 @@ impl<'p> Scanner<'p> {
                 let Some(record) = self.core.version(word, self.limit)? else { continue };
                 let (key, reverse) = (record.key(), self.range.reverse);
                 let (behind_from, before_to) = (self.is_behind_from(key), self.is_before_to(key));
+                // What has gone bad must not end a scan.
+                if !(behind_from && before_to) && self.stretch.is_some_and(|stretch| !stretch.has(key)) {
+                    return Err(crate::record::damaged(
+                        record.offset,
+                        "it is not of a key of the leaf that leads to it",
+                    ));
+                }
                 if if reverse { !behind_from } else { !before_to } {
                     self.left = 0..0;
                     self.place = Place::End;
@@ -134,6 +163,12 @@ impl<'p> Scanner<'p> {
             }
         };
         let slots = &self.leaf.slots;
+        if self.verify {
+            slots.iter().try_for_each(|(word, _)| {
+                let record = Record::at(Claim::Pinned, &self.core.pool, word.offset())?;
+                self.core.verify(record)
+            })?;
+        }
         let key = |word: Word| index.key(self.pin, word);
         self.left = 0..slots.len();
         // A leaf may have more keys than were asked for: it is the first one, or has taken in others since.
@@ -153,6 +188,7 @@ impl<'p> Scanner<'p> {
         let soon = if self.range.reverse { self.left.end - soon } else { self.left.start }..;
         slots[soon].iter().take(AHEAD).for_each(|(word, _)| index.prefetch(*word));
         self.place = self.next_place(stretch);
+        self.stretch = Some(stretch);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use crate::store::Store;
 use crate::time::Now;
 use crate::tx::{Manner, Transaction};
 
-/// Leaves looked at in one go: a megabyte.
+/// Leaves looked at in one go: a little more than a megabyte.
 const LEAVES: usize = 2048;
 /// Keys removed by one transaction.
 const KEYS: usize = 256;

@@ -10,7 +10,7 @@ use crate::active::Pin;
 use crate::commit::Terms;
 use crate::core::Core;
 use crate::error::{Error, Key, Result, Rival};
-use crate::locks::{Tried, stripe};
+use crate::locks::{Stop, Tried, stripe};
 use crate::raw::Claim;
 use crate::record::{self, KEY_MAX, TOMBSTONE, VALUE_MAX};
 use crate::scan::{Range, Scanner};
@@ -34,8 +34,8 @@ pub(crate) struct Manner {
 /// The first error, which was not the end of it.
 struct Doom {
     message: String,
-    /// The key of a conflict.
-    conflict: Option<Vec<u8>>,
+    /// The key of a conflict, and whether it was waited for as long as anybody waits.
+    conflict: Option<(Vec<u8>, bool)>,
 }
 
 /// A transaction. Dropping it aborts; an error of a write dooms it.
@@ -129,7 +129,7 @@ impl<'s> Transaction<'s> {
         }
         if self.locks_reads() {
             self.lock(hash, key)?;
-            let seen = self.core.newest(&self.pin, key, hash)?;
+            let seen = self.newest_sound(key, hash)?;
             self.agrees(key, seen.record)?;
             return Ok(seen.record.filter(|record| record.is_live(&self.now)).map(|record| record.value()));
         }
@@ -151,6 +151,19 @@ impl<'s> Transaction<'s> {
             work.reads.push(Read { hash, spot: seen.spot, slot: seen.slot, word: seen.word, ts, record, missed });
         }
         Ok(live.map(|record| record.value()))
+    }
+
+    /// What is newest, to be read: a writer may supersede what has gone bad.
+    fn newest_sound(&self, key: &[u8], hash: u64) -> Result<crate::core::Seen<'_>> {
+        loop {
+            let seen = self.core.newest(&self.pin, key, hash)?;
+            match seen.record {
+                _ if !self.core.options.verify => return Ok(seen),
+                Some(record) => return self.core.verify(record).map(|()| seen),
+                None if self.core.verify_alike(seen.spot, hash)? => return Ok(seen),
+                None => {}
+            }
+        }
     }
 
     /// Whether it reads what is newest, under locks, instead of a snapshot.
@@ -211,7 +224,7 @@ impl<'s> Transaction<'s> {
 
     /// All records of its snapshot, in order, with everything that is in them; for one that has written nothing.
     pub(crate) fn records(&self) -> Scanner<'_> {
-        Scanner::new(self.core, &self.pin, self.pin.snapshot, &self.now, None, Range::all())
+        Scanner::new(self.core, &self.pin, self.pin.snapshot, &self.now, None, Range::all()).verified()
     }
 
     pub(crate) fn core(&self) -> &'s Core {
@@ -309,7 +322,7 @@ impl<'s> Transaction<'s> {
     #[cold]
     fn fail(&self, error: Error) -> Error {
         let conflict = match &error {
-            Error::Conflict { key, .. } => Some(key.0.clone()),
+            Error::Conflict { key, with } => Some((key.0.clone(), *with == Rival::Holder)),
             _ => None,
         };
         self.doom.borrow_mut().get_or_insert_with(|| Doom { message: error.to_string(), conflict });
@@ -385,16 +398,18 @@ impl<'s> Transaction<'s> {
         let got = if waits {
             core.locks.lock(stripe, &self.pin, &core.active)
         } else {
-            Some(core.locks.try_lock(stripe, &self.pin))
+            Ok(core.locks.try_lock(stripe, &self.pin))
         };
+        let conflict = |with| Err(Error::Conflict { key: Key(key.to_vec()), with });
         match got {
-            Some(Tried::Taken) => {
+            Ok(Tried::Taken) => {
                 self.work.borrow_mut().locks.push(stripe);
                 Ok(())
             }
-            Some(Tried::Own) => Ok(()),
-            Some(Tried::Busy) => Err(Error::Conflict { key: Key(key.to_vec()), with: Rival::Running }),
-            None => Err(Error::Conflict { key: Key(key.to_vec()), with: Rival::Older }),
+            Ok(Tried::Own) => Ok(()),
+            Ok(Tried::Busy) => conflict(Rival::Running),
+            Err(Stop::Wounded) => conflict(Rival::Older),
+            Err(Stop::Patience) => conflict(Rival::Holder),
         }
     }
 
@@ -420,9 +435,13 @@ impl<'s> Transaction<'s> {
     }
 
     /// The key of a conflict that it had, empty if it was not about one.
-    pub(crate) fn conflict(&self) -> Option<Vec<u8>> {
+    pub(crate) fn conflict(&self) -> Option<(Vec<u8>, bool)> {
         let wounded = self.manner.age != 0 && self.pin.seat().wounded.load(Relaxed);
-        self.doom.borrow().as_ref().and_then(|doom| doom.conflict.clone()).or_else(|| wounded.then(Vec::new))
+        self.doom
+            .borrow()
+            .as_ref()
+            .and_then(|doom| doom.conflict.clone())
+            .or_else(|| wounded.then_some((Vec::new(), false)))
     }
 
     /// How many keys it writes.

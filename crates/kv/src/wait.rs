@@ -47,6 +47,6 @@ impl Wait {
 }
 
 #[expect(clippy::disallowed_methods, reason = "patience is a matter of real time")]
-pub(crate) fn now() -> Instant {
+fn now() -> Instant {
     Instant::now()
 }

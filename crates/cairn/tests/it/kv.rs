@@ -372,6 +372,14 @@ fn damage_is_found_and_repaired_beside_a_copy() {
     damage(dir.path(), "s", "pears");
     let run = cairn(dir.path(), "kv check s");
     assert!(run.code == 1 && run.out.contains("does not match its seal"), "{run:?}");
+    // Nor is it repaired under somebody's hands.
+    let open = kv::Options::new().open(dir.path().join("s")).unwrap();
+    for how in ["--dry-run", "--repair"] {
+        let run = cairn(dir.path(), &format!("kv check s {how}"));
+        assert!(run.code == 2 && run.err.contains("in use"), "{how}: {run:?}");
+    }
+    open.close().unwrap();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     // What is bad is not printed either.
     for command in ["kv dump s", "kv scan s"] {
         let run = cairn(dir.path(), command);

@@ -305,6 +305,8 @@ impl Locked<'_> {
         let used = self.leaf.used.load(Relaxed);
         let slot = (0..SLOTS as u8).find(|slot| used >> slot & 1 == 1 && self.leaf.word(*slot) == word);
         slot.into_iter().for_each(|slot| self.remove(slot));
+        // It has gone bad, and what was put in order beside it may stand wrong.
+        self.list([].into_iter());
     }
 
     /// Writes down which slots there are, in order of keys.

@@ -6,7 +6,7 @@
 //!       leaf    up to 64 versions      changed in place
 //! ```
 //!
-//! Readers take no lock. Who splits holds the one lock of the tree, about once in thirty inserts; whom it replaces may still be read, and is freed when nobody can
+//! Readers take no lock; a scan that has put a leaf in order writes that down if nobody has changed the leaf meanwhile. Who splits holds the one lock of the tree, about once in thirty inserts; whom it replaces may still be read, and is freed when nobody can
 //! be reading it any more. A reader with an old node finds out at the leaf, whose layout number its node has, or at the chunk, which knows where it ends.
 
 mod arena;
@@ -87,6 +87,10 @@ pub(crate) struct Stretch<'p> {
 }
 
 impl<'p> Stretch<'p> {
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        key >= self.from && self.to.is_none_or(|to| key < to)
+    }
+
     /// The next leaf of its chunk, or the one before. As with any spot, the leaf tells if it stands for other keys by now.
     pub(crate) fn neighbour(&self, before: bool) -> Option<Stretch<'p>> {
         let at = if before { self.at.checked_sub(1)? } else { self.at + 1 };

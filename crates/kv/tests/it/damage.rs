@@ -71,19 +71,66 @@ fn who_verifies_is_never_given_what_went_bad() {
         for n in 0..300 {
             let (bad, read) = ([3, 250].contains(&n), store.get(&key(n)));
             match (bad, verify) {
-                (true, true) => assert!(matches!(read, Err(Error::Damaged { .. })), "{n}: {read:?}"),
+                (true, true) => {
+                    assert!(matches!(read, Err(Error::Damaged { .. })), "{n}: {read:?}");
+                    let swapped = store.compare_and_set(&key(n), Some(b"other"), Some(b"new"));
+                    assert!(matches!(swapped, Err(Error::Damaged { .. })), "{n}: {swapped:?}");
+                }
                 (true, false) => assert_ne!(read.unwrap(), Some(value(n))),
                 (false, _) => assert_eq!(read.unwrap(), Some(value(n))),
             }
         }
         let snapshot = store.snapshot().unwrap();
         assert_eq!(snapshot.scan(Keys::all()).any(|pair| pair.is_err()), verify);
+        // A new value mends it.
+        if verify {
+            assert!(store.put(&key(3), &value(3)).unwrap());
+            assert_eq!(store.get(&key(3)).unwrap(), Some(value(3)));
+        }
         // Long ones, and what is moved, are told apart from what went bad.
         store.put(b"long", &vec![7; 200_000]).unwrap();
         (0..4).for_each(|_| store.checkpoint().unwrap());
         assert_eq!(store.get(b"long").unwrap().map(|value| value.len()), Some(200_000));
         drop(snapshot);
         store.close().unwrap();
+    }
+}
+
+/// Changes one byte of the key of record `n`: of the word in it that is `key(n)`, wherever a value follows.
+fn damage_key(path: &Path, n: u64, at: usize, xor: u8) {
+    let bytes = std::fs::read(path).unwrap();
+    let text = [key(n), value(n)[..20].to_vec()].concat();
+    let place = bytes.windows(text.len()).position(|w| w == text).unwrap() + at;
+    std::fs::File::options().write(true).open(path).unwrap().write_all_at(&[bytes[place] ^ xor], place as u64).unwrap();
+}
+
+#[test]
+fn a_key_that_went_bad_does_not_end_a_scan() {
+    let dir = crate::memory();
+    // The byte, what is changed in it, and the way of the scan that would meet the end of its range.
+    for (n, at, xor, reverse) in [(30, 0, 0x10, false), (290, 0, 0x08, true), (0, 0, 0x10, false)] {
+        for verify in [false, true] {
+            let path = dir.path().join(format!("store{n}{verify}"));
+            let store = options().create(&path).unwrap();
+            (0..300).for_each(|n| assert!(!store.put(&key(n), &value(n)).unwrap()));
+            store.close().unwrap();
+            damage_key(&path, n, at, xor);
+            let store = options().verify(verify).open(&path).unwrap();
+            let snapshot = store.snapshot().unwrap();
+            let range = Keys { reverse, ..Keys::prefix(b"key") };
+            let found: Vec<_> = snapshot.scan(range).collect();
+            assert!(found.iter().any(Result::is_err), "{n} {verify}: {} pairs and no error", found.len());
+            let read = store.get(&key(n));
+            assert!(if verify { read.is_err() } else { read.unwrap().is_none() }, "{n} {verify}");
+            drop(snapshot);
+            assert_eq!(store.drop_damaged().unwrap().len(), 1);
+            assert_eq!(all(&store).len(), 299);
+            // What is put where it stood takes its place in the order.
+            store.put(&key(n), b"again").unwrap();
+            assert_eq!(all(&store).len(), 300);
+            let snapshot = store.snapshot().unwrap();
+            assert!(snapshot.scan(Keys::all()).map(|pair| pair.unwrap().0.to_vec()).is_sorted());
+        }
     }
 }
 

@@ -369,8 +369,8 @@ fn a_store_full_of_one_write_each_can_be_emptied() {
     let store = Options::new().background(false).pool(pool).create(dir.path().join("store")).unwrap();
     let key = |n: u64| n.to_be_bytes();
     let keys = (0..).find(|n| store.put(&key(*n), &[1; 100]).is_err()).unwrap();
-    // Each takes 160 bytes, and three quarters of the space can be had.
-    assert!(keys * 160 > 48 << 20, "{keys}");
+    // Each takes 160 bytes; what begins a line is packed when space is short.
+    assert!(keys * 160 > 45 << 20, "{keys}");
     for n in 0..keys {
         assert!(store.delete(&key(n)).unwrap(), "{n} of {keys}");
     }

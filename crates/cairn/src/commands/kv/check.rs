@@ -1,9 +1,11 @@
 //! `cairn kv check`.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use kv::{Checked, Options, Problem};
+use rustix::fs::{FlockOperation, flock};
 
 use super::super::Outcome;
 use crate::args::CheckStore;
@@ -40,38 +42,54 @@ fn print(problems: &[Problem], count: u64) {
     }
 }
 
-/// On the store, after a copy of it was kept; or on the copy, which then goes.
+/// On a copy. If that becomes sound it takes the store's place, and the store is kept beside it.
 fn repair(args: &CheckStore) -> Outcome {
     let path = &args.source.path;
-    let copy = beside(path, if args.dry_run { "dry-run" } else { "before-repair" });
-    if copy.exists() {
+    let failed = |what: &'static str| move |error: std::io::Error| Failure::file(what, path, &error);
+    let real = path.canonicalize().map_err(failed("find"))?;
+    let before = beside(&real, "before-repair");
+    if before.exists() && !args.dry_run {
         let next = "move it away: it may be the only copy of what an earlier repair gave up";
-        return Err(Failure::new(format!("{}: is there already", copy.display()), next));
+        return Err(Failure::new(format!("{}: is there already", before.display()), next));
     }
-    std::fs::copy(path, &copy).map_err(|error| Failure::file("copy", path, &error))?;
-    let result = salvage(if args.dry_run { &copy } else { path });
-    if args.dry_run {
-        let _ = std::fs::remove_file(&copy); // ours; what matters is the result
+    // As long as this is held, nobody opens the store, and nobody has it open.
+    let store = File::options().read(true).write(!args.dry_run).open(&real).map_err(failed("open"))?;
+    if flock(&store, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Err(Failure::new(format!("{}: is in use", path.display()), "close it first"));
     }
-    let (dropped, checked) = result.inspect_err(|_| {
-        // Where it failed, all is as before, and no copy in the way of another attempt.
-        if !args.dry_run {
-            let _ = std::fs::rename(&copy, path);
-        }
-    })?;
-    print(&dropped, dropped.len() as u64);
+    let copy = Temporary(beside(&real, "repairing"));
+    std::fs::copy(&real, &copy.0).map_err(failed("copy"))?;
+    let (dropped, checked) = salvage(path, &copy.0)?;
     let (keys, bytes) = (checked.keys, size::human(checked.bytes));
     if args.dry_run {
+        print(&dropped, dropped.len() as u64);
         println!("{}: a repair would leave {keys} keys, {bytes}; nothing was changed", path.display());
-    } else {
-        println!("{}: {keys} keys, {bytes}; as it was before: {}", path.display(), copy.display());
+        return Ok(ExitCode::SUCCESS);
     }
+    let folder = real.parent().unwrap_or(Path::new("/"));
+    let sync = |path: &Path| File::open(path).and_then(|file| file.sync_all());
+    sync(&copy.0).map_err(failed("write"))?;
+    // There is a whole store under the name at any time.
+    std::fs::hard_link(&real, &before).or_else(|_| std::fs::rename(&real, &before)).map_err(failed("keep"))?;
+    std::fs::rename(&copy.0, &real).and_then(|()| sync(folder)).map_err(failed("replace"))?;
+    print(&dropped, dropped.len() as u64);
+    println!("{}: {keys} keys, {bytes}; as it was before: {}", path.display(), before.display());
     Ok(ExitCode::SUCCESS)
 }
 
-fn salvage(path: &Path) -> Result<(Vec<Problem>, Checked), Failure> {
+/// A file that goes unless it has got another name.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// `path` is what its errors are about.
+fn salvage(path: &Path, copy: &Path) -> Result<(Vec<Problem>, Checked), Failure> {
     let failed = |error: kv::Error| Failure::kv(path, &error);
-    let store = Options::new().background(false).salvage(true).open(path).map_err(failed)?;
+    let store = Options::new().background(false).salvage(true).open(copy).map_err(failed)?;
     let dropped = store.drop_damaged().map_err(failed)?;
     let checked = store.check(|_| ()).map_err(failed)?;
     store.close().map_err(failed)?;

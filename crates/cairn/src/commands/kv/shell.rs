@@ -35,7 +35,7 @@ const SHOWN: u64 = 1000;
 
 pub fn run(args: &Shell) -> Outcome {
     let path = &args.path;
-    super::write(path, &Options::new(), |store| {
+    super::write(path, &Options::new().verify(true), |store| {
         let mut session = Session { path, store, tx: None };
         if io::stdin().is_terminal() { session.talk() } else { session.script(&mut io::stdin().lock()) }
     })
