@@ -133,11 +133,21 @@ impl Mapping {
 
     /// Maps the file, with `MAP_SYNC` if the kernel can; says whether it could.
     fn map_first(&mut self, len: u64) -> Result<bool> {
-        if self.map_at(0, len, MapFlags::SHARED_VALIDATE | MapFlags::SYNC).is_ok() {
-            return Ok(true);
-        }
-        self.map_at(0, len, MapFlags::SHARED).map_err(|e| self.fail("mmap", e))?;
-        Ok(false)
+        let synchronous = len > 0 && self.can_sync();
+        let flags = if synchronous { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
+        self.map_at(0, len, flags).map_err(|e| self.fail("mmap", e))?;
+        Ok(synchronous)
+    }
+
+    /// Whether the kernel maps the file with `MAP_SYNC`. Asked for anywhere but in the range that is reserved: where a file system refuses, the kernel has
+    /// already given up what was mapped at a fixed address (Linux 6.18, ext4), and another thread could come to own a part of our range.
+    fn can_sync(&self) -> bool {
+        let Some(file) = &self.file else { return false };
+        let (len, flags) = (HUGE as usize, MapFlags::SHARED_VALIDATE | MapFlags::SYNC);
+        // SAFETY: a new mapping at an address of the kernel's choice, which nobody uses.
+        let probe = unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ, flags, file, 0) };
+        // SAFETY: just mapped, and nothing refers to it.
+        probe.is_ok_and(|at| unsafe { munmap(at, len) }.is_ok())
     }
 
     pub(crate) fn map_at(&self, offset: u64, len: u64, flags: MapFlags) -> rustix::io::Result<()> {

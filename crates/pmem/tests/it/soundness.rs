@@ -373,3 +373,28 @@ fn session_stays_on_its_thread() {
     // Does not compile if a session can be sent: both impls would apply.
     <Session<'static> as AmbiguousIfSend<_>>::ONLY
 }
+
+/// Nothing of a pool's range may be anybody's while it is opened: what another thread had mapped there would be replaced, or take the pool's pages along when it goes.
+#[test]
+fn opening_pools_takes_no_memory_from_other_threads() {
+    const SIZE: u64 = 16 << 20;
+    let (disk, memory) = (crate::support::disk(), memory());
+    let path = disk.path().join("pool");
+    drop(crate::support::synced(SIZE).create(&path).unwrap());
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for n in 0..2 {
+            let path = memory.path().join(n.to_string());
+            drop(emulated(1 << 20).max_size(1 << 20).create(&path).unwrap());
+            let stop = &stop;
+            threads.spawn(move || {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    Options::new().max_size(1 << 20).open(&path).unwrap();
+                }
+            });
+        }
+        let opened = (0..1000).try_for_each(|_| Options::new().open(&path).map(drop));
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        opened.unwrap();
+    });
+}
