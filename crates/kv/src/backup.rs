@@ -11,12 +11,9 @@ use std::path::{Path, PathBuf};
 use pmem::DomainChoice;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use crate::core::Core;
 use crate::error::Result;
 use crate::load::Loaded;
-use crate::media::Use;
 use crate::options::Options;
-use crate::record::{self, Record};
 use crate::store::{Snapshot, Store};
 use crate::{Timestamp, tx};
 
@@ -115,7 +112,7 @@ fn copy(snapshot: &tx::Transaction<'_>, path: &Path, mut progress: impl FnMut(Lo
     let mut records = snapshot.records();
     while let Some(record) = records.next()? {
         snapshot.check()?;
-        verify(core, record)?;
+        core.verify(record)?;
         if loader.put(record.key(), record.value(), record.expires())? {
             progress(loader.loaded());
         }
@@ -124,17 +121,6 @@ fn copy(snapshot: &tx::Transaction<'_>, path: &Path, mut progress: impl FnMut(Lo
     progress(loaded);
     store.close()?;
     Ok(loaded)
-}
-
-fn verify(core: &Core, record: Record<'_>) -> Result<()> {
-    let used = core.space.number(record.offset).map(|segment| core.space.used(segment));
-    let whole = match used {
-        Some(Use::Log { writer, sequence, .. }) => {
-            record.is_sealed(&core.key, record::place(record.offset, writer, sequence))
-        }
-        _ => false,
-    };
-    if whole { Ok(()) } else { Err(record::damaged(record.offset, "it does not match its seal")) }
 }
 
 /// The file gets its name, unless something has it, and both are durable.

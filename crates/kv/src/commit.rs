@@ -19,7 +19,6 @@ use crate::active::Pin;
 use crate::core::Core;
 use crate::error::{Error, Key, Result, Rival};
 use crate::group::{self, Member, Written};
-use crate::index::Found;
 use crate::raw::{self, Claim};
 use crate::record::{self, Record, TOMBSTONE};
 use crate::scan::Scanner;
@@ -489,17 +488,10 @@ impl Core {
     /// Whether the newest version of `key` is one that this transaction may supersede, and which that is. The caller has the key's lock.
     #[inline]
     pub(crate) fn newest(&self, pin: &Pin<'_>, key: &[u8], hash: u64) -> Result<crate::core::Seen<'_>> {
-        loop {
-            let spot = self.index.spot(pin, key);
-            return Ok(match self.index.find_in(spot, key, hash, pin)? {
-                Found::Here(slot, word) => {
-                    let record = Record::at(Claim::Pinned, &self.pool, word.offset())?;
-                    crate::core::Seen { spot, slot, word, record: Some(record) }
-                }
-                Found::Absent => crate::core::Seen { spot, slot: 0, word: Word::NONE, record: None },
-                Found::Moved => continue,
-            });
-        }
+        let (spot, found) = self.index.find(pin, key, hash)?;
+        let (slot, word) = found.unwrap_or((0, Word::NONE));
+        let record = found.map(|_| Record::at(Claim::Pinned, &self.pool, word.offset())).transpose()?;
+        Ok(crate::core::Seen { spot, slot, word, record })
     }
 }
 

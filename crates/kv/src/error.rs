@@ -35,9 +35,10 @@ pub enum Error {
         /// Key of the last conflict.
         key: Key,
     },
-    /// The snapshot was held for longer than [`Options::max_snapshot_age`](crate::Options::max_snapshot_age) while space was short.
+    /// The snapshot was held for longer than [`Options::max_snapshot_age`](crate::Options::max_snapshot_age), or
+    /// [`Store::expire_before`](crate::Store::expire_before) was told so. What it has shown stays until it is dropped.
     #[error(
-        "the transaction began at {snapshot} and is too old: versions it may need were given up; begin a new one, and finish it sooner"
+        "the transaction began at {snapshot} and was told that it is too old; begin a new one, and finish it sooner"
     )]
     Expired {
         /// What it saw.

@@ -137,6 +137,10 @@ impl Idle {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
+        if matches!(self.core.pool.check_usable(), Err(pmem::Error::Forked)) {
+            std::mem::forget(self.thread.take()); // it is the parent's
+            return;
+        }
         self.core.keeper.stop.store(true, Release);
         self.core.keeper.call();
         if let Some(thread) = self.thread.take() {

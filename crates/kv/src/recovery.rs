@@ -34,9 +34,11 @@ mod prefix;
 /// Opens the store in `pool`.
 pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
     let not = |why| Error::NotAStore { region: NAME.to_owned(), why };
-    let (table, data) = match (pool.region(TABLE), pool.region(NAME)) {
+    let regions = (pool.region(TABLE), pool.region(NAME));
+    let (table, data) = match regions {
         (Ok(table), Ok(data)) => (table, data),
         (Err(pmem::Error::NoRegion { .. }), _) | (_, Err(pmem::Error::NoRegion { .. })) => {
+            drop(regions); // one may be there, and is claimed again
             // The making of the pool came first, so a crash cut the making of the store short.
             return if pool.info().engine == NAME && !pool.is_read_only() {
                 crate::create::create(pool, options)

@@ -22,10 +22,14 @@ pub enum Step {
     CommitBarrier,
     /// The barrier before a checkpoint is named.
     CheckpointBarrier,
+    /// What a checkpoint's leaves lead to is durable before they are named, where commits return before their barrier.
+    ForceFirst,
     /// A checkpoint's marks are taken before its leaves are read.
     MarksFirst,
     /// ... and that of the log of groups before those of who waits for a group.
     GroupsMarkFirst,
+    /// A feed looks how far the log of groups has come behind those of who waits for a group.
+    FeedGroupsLast,
     /// Versions are freed only behind a checkpoint that does not lead to them.
     RetireBeforeFree,
     /// Versions are freed only when nobody can reach them.

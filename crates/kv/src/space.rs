@@ -83,7 +83,7 @@ pub(crate) enum Need {
 }
 
 impl Space {
-    /// Takes the regions over; `words` are what the table says.
+    /// Takes the regions over.
     pub(crate) fn new(pool: &Pool, segment_bytes: u64, data: Region, table: Region) -> Result<Self> {
         let state = State { data, table, count: 0, free: BTreeSet::new(), full: false };
         let space = Self {

@@ -315,7 +315,7 @@ impl Core {
         if max == u64::MAX {
             return Ok(());
         }
-        let bytes = self.index.memory();
+        let bytes = self.index.memory_in_use();
         if bytes <= max { Ok(()) } else { Err(Error::IndexMemory { keys: self.index.entries(), bytes, max }) }
     }
 }

@@ -137,13 +137,8 @@ impl<'s> Transaction<'s> {
         let live = seen.record.filter(|record| record.is_live(&self.now));
         if self.level > Isolation::Snapshot {
             let mut work = self.work.borrow_mut();
-            let mut missed = 0..0;
+            let missed = if seen.record.is_none() { work.miss(key) } else { 0..0 };
             let mut ts = seen.record.map_or(0, |record| record.header.ts);
-            if seen.record.is_none() {
-                let from = work.missed.len() as u32;
-                work.missed.extend_from_slice(key);
-                missed = from..work.missed.len() as u32;
-            }
             if seen.record.is_some_and(|record| record.header.has(TOMBSTONE)) {
                 ts = 0;
             }
@@ -359,7 +354,7 @@ impl<'s> Transaction<'s> {
             return Err(Error::Conflict { key: Key(key.to_vec()), with });
         }
         let had = seen.record.is_some_and(|record| record.is_live(&self.now));
-        if seen.record.is_none() {
+        if seen.record.is_none() && value.is_some() {
             self.core.check_memory()?;
         }
         let (word, spot) = (seen.word, seen.spot);
@@ -380,9 +375,7 @@ impl<'s> Transaction<'s> {
 
     fn note_missed(&mut self, hash: u64, key: &[u8], spot: crate::index::Spot) {
         let work = self.work.get_mut();
-        let from = work.missed.len() as u32;
-        work.missed.extend_from_slice(key);
-        let missed = from..work.missed.len() as u32;
+        let missed = work.miss(key);
         work.reads.push(Read { hash, spot, slot: 0, word: crate::word::Word::NONE, ts: 0, record: 0, missed });
     }
 
@@ -489,7 +482,7 @@ impl Drop for Transaction<'_> {
         }
         work.clear();
         // What a huge one has taken is not kept.
-        if work.image.capacity() <= 1 << 20 {
+        if work.capacity() <= 1 << 20 {
             SPARE.set(Some(work));
         }
     }

@@ -99,6 +99,25 @@ impl Work {
         self.scanned.clear();
     }
 
+    /// Bytes of memory its lists have.
+    pub(crate) fn capacity(&self) -> usize {
+        self.image.capacity()
+            + self.writes.capacity() * size_of::<Write>()
+            + self.table.capacity() * size_of::<(u64, u32)>()
+            + self.reads.capacity() * size_of::<Read>()
+            + self.missed.capacity()
+            + self.scans.capacity() * size_of::<Scanned>()
+            + self.scanned.capacity() * size_of::<u64>()
+            + self.locks.capacity() * size_of::<u32>()
+    }
+
+    /// Notes a key that was looked for; where it stands in `missed`.
+    pub(crate) fn miss(&mut self, key: &[u8]) -> Range<u32> {
+        let from = self.missed.len() as u32;
+        self.missed.extend_from_slice(key);
+        from..self.missed.len() as u32
+    }
+
     // ---- own writes -------------------------------------------------------------------------------------------
 
     #[inline]

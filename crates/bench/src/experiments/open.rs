@@ -68,7 +68,14 @@ impl KvOpen {
                     let mut random = Random::new(field.seed);
                     let row = Row { domain, ..row(who) };
                     let case = &case;
-                    sides.push((who, Side::new(row, move |_| case.open(who, random.below(keys)))));
+                    // Every other time one of those that were put last.
+                    let mut last = false;
+                    let key = move || {
+                        last = !last;
+                        random.below(if last { LAST.min(keys) } else { keys })
+                    };
+                    let mut key = key;
+                    sides.push((who, Side::new(row, move |_| case.open(who, key()))));
                 }
             }
         }
@@ -94,6 +101,11 @@ impl Case {
         self.names.name(key, &mut self.names.buffer()).to_vec()
     }
 
+    /// What a key has in the end; the last ones got another value than at first.
+    fn value(&self, key: u64) -> &[u8] {
+        self.values.get(if key < LAST { key + 1 } else { key }, self.room.value_bytes)
+    }
+
     /// Makes what is left of a store whose process was killed; tells its domain.
     fn kill(&self, who: Keeper) -> Result<Result<Option<String>, String>> {
         let (alive, killed) = (self.dirs.path().join("alive"), self.dirs.path().join(who.name()));
@@ -104,8 +116,8 @@ impl Case {
         let pair = |key| (self.name(key), self.values.get(key, self.room.value_bytes));
         let mut session = side.session()?;
         fill(who, &mut *session, (0..self.room.pairs).map(pair))?;
-        for (key, value) in (0..LAST.min(self.room.pairs)).map(pair) {
-            session.put(&key, value)?;
+        for key in 0..LAST.min(self.room.pairs) {
+            session.put(&self.name(key), self.value(key))?;
         }
         self.copy_at_rest(&*side, &alive, &killed)?;
         let domain = side.domain();
@@ -152,7 +164,7 @@ impl Case {
             Ok((side, found.pairs))
         });
         let (side, found) = opened?;
-        if found == 0 || out != self.values.get(key, self.room.value_bytes) {
+        if found == 0 || out != self.value(key) {
             return Err(Error::Wrong {
                 who: who.name().into(),
                 what: format!("key {key} is not what it was when the process was killed"),

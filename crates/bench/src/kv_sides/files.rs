@@ -11,8 +11,7 @@ use crate::{Error, Result};
 pub(crate) fn taken(dir: &Path) -> Result<u64> {
     const BLOCK: u64 = 512; // whatever the file system's own is
     let mut bytes = 0;
-    each(dir, &mut |path, metadata| {
-        let _ = path;
+    each(dir, &mut |_, metadata| {
         bytes += if metadata.is_file() { metadata.blocks() * BLOCK } else { 0 };
         Ok(())
     })

@@ -126,6 +126,11 @@ impl Index {
         self.memory.load(Relaxed).cast_signed().max(0).cast_unsigned() + self.leaves.bytes()
     }
 
+    /// The same without leaves that stand for nothing, which the next keys get.
+    pub(crate) fn memory_in_use(&self) -> u64 {
+        self.memory() - self.leaves.bytes() + self.leaf_count() * size_of::<Leaf>() as u64
+    }
+
     /// Leaves in the tree.
     pub(crate) fn leaf_count(&self) -> u64 {
         self.standing.load(Relaxed)
@@ -196,7 +201,7 @@ impl Index {
             match self.find_in(spot, key, hash, pin)? {
                 Found::Here(slot, word) => return Ok((spot, Some((slot, word)))),
                 Found::Absent => return Ok((spot, None)),
-                Found::Moved => pause(),
+                Found::Moved => {} // who moves leaves has them locked until the tree leads to where they are
             }
         }
     }
@@ -381,7 +386,7 @@ impl Index {
         std::mem::take(&mut self.tree.lock().left)
     }
 
-    /// Frees nodes that were replaced before the last call but one. The caller knows that nobody is pinned since.
+    /// Nodes that were replaced since the last call, to be dropped when nobody is pinned any more who was then.
     pub(crate) fn take_retired(&self) -> Vec<impl Send + use<>> {
         std::mem::take(&mut self.tree.lock().retired)
     }

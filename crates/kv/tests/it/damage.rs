@@ -96,6 +96,51 @@ fn who_verifies_is_never_given_what_went_bad() {
     }
 }
 
+/// Versions that a snapshot still shows go bad while the store is open: of none of them is something else shown.
+#[test]
+fn an_old_version_that_went_bad_is_told() {
+    for verify in [false, true] {
+        let dir = crate::memory();
+        let path = dir.path().join("store");
+        let store = options().verify(verify).create(&path).unwrap();
+        (0..3).for_each(|n| assert!(!store.put(&key(n), &value(n)).unwrap()));
+        // Each is doomed by its first error.
+        let [first, snapshot] = [(); 2].map(|()| store.snapshot().unwrap());
+        (0..3).for_each(|n| assert!(store.put(&key(n), b"newer").unwrap()));
+        damage_key(&path, 1, 6, 1); // another key stands there now
+        if verify {
+            damage(&path, &[2]);
+        }
+        assert_eq!(snapshot.get(&key(0)).unwrap(), Some(&value(0)[..]));
+        assert!(matches!(first.get(&key(1)), Err(Error::Damaged { .. })));
+        assert_eq!(snapshot.get(&key(2)).is_err(), verify);
+    }
+}
+
+/// Who has put a leaf in order, and then finds one of it bad, does not trust that order.
+#[test]
+fn what_stood_in_order_beside_what_went_bad_is_found() {
+    let dir = crate::memory();
+    let path = dir.path().join("store");
+    let store = options().create(&path).unwrap();
+    (0..60).for_each(|n| assert!(!store.put(&key(2 * n), &value(2 * n)).unwrap()));
+    assert_eq!(all(&store).len(), 60);
+    damage_key(&path, 60, 3, 0x08); // greater than all others, in the middle
+    // These are put in order by what they are compared with.
+    (20..40).for_each(|n| assert!(!store.put(&key(2 * n + 1), b"new").unwrap()));
+    let _ = store.snapshot().unwrap().scan(Keys::all()).count();
+    assert_eq!(store.drop_damaged().unwrap().len(), 1);
+    let found: Vec<_> = all(&store).into_keys().collect();
+    let right: Vec<_> = (0..120).filter(|n| *n != 60 && (n % 2 == 0 || (40..80).contains(n))).map(key).collect();
+    assert_eq!(found, right);
+    let snapshot = store.snapshot().unwrap();
+    assert!(snapshot.scan(Keys::all()).map(|pair| pair.unwrap().0.to_vec()).is_sorted());
+    for n in (0..120).filter(|n| *n != 60) {
+        let range = Keys::from(&key(n));
+        assert_eq!(snapshot.scan(range).count(), right.iter().filter(|k| **k >= key(n)).count(), "{n}");
+    }
+}
+
 /// Changes one byte of the key of record `n`: of the word in it that is `key(n)`, wherever a value follows.
 fn damage_key(path: &Path, n: u64, at: usize, xor: u8) {
     let bytes = std::fs::read(path).unwrap();
@@ -121,6 +166,12 @@ fn a_key_that_went_bad_does_not_end_a_scan() {
             let found: Vec<_> = snapshot.scan(range).collect();
             assert!(found.iter().any(Result::is_err), "{n} {verify}: {} pairs and no error", found.len());
             let read = store.get(&key(n));
+            let made = store.compare_and_set(&key(n), None, Some(b"new"));
+            if verify {
+                assert!(matches!(made, Err(Error::Damaged { .. })), "{n}: {made:?}");
+            } else {
+                assert!(made.unwrap() && store.delete(&key(n)).unwrap());
+            }
             assert!(if verify { read.is_err() } else { read.unwrap().is_none() }, "{n} {verify}");
             drop(snapshot);
             assert_eq!(store.drop_damaged().unwrap().len(), 1);

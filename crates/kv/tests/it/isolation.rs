@@ -98,6 +98,27 @@ impl Subject for Ordered {
     }
 }
 
+/// The same with commits that return before their barrier: what others see is the same.
+struct Bounded;
+
+impl Subject for Bounded {
+    type Store = Own;
+    const TELLS_ORDER: bool = true;
+
+    fn fresh(&self) -> Own {
+        own(small().durability(kv::Durability::Bounded(50)))
+    }
+
+    fn fresh_scheduled(&self) -> Own {
+        own(small().background(false).durability(kv::Durability::Bounded(2)))
+    }
+
+    fn commit(tx: Transaction<'_>) -> tx::Result<Option<u64>> {
+        Ok(Some(tx.commit()?.get()))
+    }
+}
+
 tx::conformance_keys!(stored, Stored);
 tx::conformance_keys!(ordered, Ordered);
 tx::conformance_keys!(grouped, Grouped);
+tx::conformance_keys!(bounded, Bounded);

@@ -85,8 +85,7 @@ fn right(thread: u64, rounds: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     state
 }
 
-fn killed(kills: usize, bound: u32) {
-    let dir = crate::memory();
+fn killed(dir: &tempfile::TempDir, kills: usize, bound: u32) {
     let path = dir.path().join("store");
     drop(options(bound).create(&path).unwrap());
     let mut total = 0;
@@ -133,18 +132,29 @@ fn killed(kills: usize, bound: u32) {
 
 #[test]
 fn nothing_acknowledged_is_lost() {
-    killed(12, 0);
+    killed(&crate::memory(), 12, 0);
 }
 
 #[test]
 fn no_more_is_lost_than_may_be_at_risk() {
-    killed(6, 20);
+    killed(&crate::memory(), 6, 20);
+}
+
+/// On a disk, where those who commit at the same time do so in groups.
+#[test]
+fn nothing_acknowledged_in_a_group_is_lost() {
+    killed(&disk(), 5, 0);
+}
+
+fn disk() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
 /// `make kill-long` runs many more.
 #[test]
 fn as_many_kills_as_are_asked_for() {
     if let Some(kills) = std::env::var("CAIRN_KILLS").ok().and_then(|kills| kills.parse().ok()) {
-        killed(kills, 0);
+        killed(&crate::memory(), kills, 0);
+        killed(&disk(), kills / 5, 0);
     }
 }

@@ -9,6 +9,7 @@ mod feed;
 mod isolation;
 mod kill;
 mod later;
+mod limits;
 mod model;
 mod orders;
 mod sabotage;

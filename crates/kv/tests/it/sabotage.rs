@@ -433,3 +433,31 @@ fn no_mark_passes_who_waits_for_a_group() {
     assert_eq!(lost_behind_a_mark(None), None);
     assert!(lost_behind_a_mark(Some(Step::GroupsMarkFirst)).is_some());
 }
+
+/// Commits in a group in every order beside one who looks at the feed; what was told in all, or none if it was all.
+fn lost_by_a_feed(step: Option<Step>) -> Option<usize> {
+    let mut lost = None;
+    each_order(PREEMPTIONS - 1, |order| {
+        let own = own(without(Options::new().background(false).group_commit(true), step));
+        let store = &own.store;
+        let changes = std::sync::Mutex::new(store.changes().unwrap());
+        let look = || {
+            let mut changes = changes.lock().unwrap();
+            std::iter::from_fn(|| changes.next().unwrap()).count()
+        };
+        let put = || {
+            store.put(b"key", b"").unwrap();
+            0
+        };
+        let told = order.run([&put, &look]).iter().sum::<usize>() + look();
+        lost = (told != 1).then_some(told);
+        lost.is_none()
+    });
+    lost
+}
+
+#[test]
+fn a_feed_tells_what_a_group_has_committed() {
+    assert_eq!(lost_by_a_feed(None), None);
+    assert!(lost_by_a_feed(Some(Step::FeedGroupsLast)).is_some());
+}

@@ -64,3 +64,14 @@ fn the_thread_of_the_store_sweeps() {
     }
     assert_eq!(store.snapshot().unwrap().scan(kv::Keys::all()).count(), 0);
 }
+
+/// Whether anything expires is known without reading all of it; the first that does is told by its commit.
+#[test]
+fn the_first_that_expires_is_noticed() {
+    let dir = crate::memory();
+    let store = Options::new().background(false).create(dir.path().join("store")).unwrap();
+    store.put(&key(1), b"stays").unwrap();
+    assert_eq!((store.sweep().unwrap(), store.sweep().unwrap()), (0, 0));
+    store.put_until(&key(2), b"goes", 1).unwrap();
+    assert_eq!(store.sweep().unwrap(), 1);
+}

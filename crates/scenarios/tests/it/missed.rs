@@ -47,6 +47,10 @@ pub fn each_step<S, Step, O>(
     });
 }
 
+/// Sources of which every line that drains must be reached. Not yet: `commit.rs`, `log.rs` and `assemble.rs` of the heap and `session.rs` of pmem's objects have one
+/// each that no workload reaches.
+const WHOLE: &[&str] = &["kv/src"];
+
 /// Leaves out each flush and each drain of `source` in turn, by source line; with all of them nothing may be missed.
 pub fn each_barrier<S: Scenario + Clone>(workloads: &[Workload<S>], source: &str, redundant: &[Redundant]) {
     each_barrier_of(workloads, |subject, config| crash::run(subject.clone(), config), source, redundant);
@@ -69,6 +73,9 @@ pub fn each_barrier_of<S: Sync>(
             reached.lock().expect("no panic").entry(barrier).or_default().insert(at);
         }
     });
+    let found = reached.lock().expect("no panic").keys().cloned().collect();
+    let unreached = if WHOLE.contains(&source) { drains(source, &found, redundant) } else { Vec::new() };
+    assert!(unreached.is_empty(), "no workload reaches:\n{}", unreached.join("\n"));
     let mut barriers: Vec<_> = reached.into_inner().expect("no panic").into_iter().collect();
     assert!(barriers.len() >= 5, "{barriers:?}");
     barriers.retain(|(barrier, _)| {
@@ -82,6 +89,32 @@ pub fn each_barrier_of<S: Sync>(
         });
         (format!("{barrier}: {}", source_line(barrier)), killer)
     });
+}
+
+/// Lines of `source` that drain a pool, and are neither reached nor redundant.
+fn drains(source: &str, reached: &BTreeSet<Barrier>, redundant: &[Redundant]) -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut folders = vec![root.join(source)];
+    let mut unreached = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).expect("source");
+            for (line, code) in (1..).zip(text.lines()) {
+                let is_one = code.contains("pool.drain()") && !code.trim_start().starts_with("//");
+                let known = reached.iter().any(|barrier| path.ends_with(&barrier.file[7..]) && barrier.line == line)
+                    || redundant.iter().any(|(file, part, _)| path.ends_with(file) && code.contains(part));
+                if is_one && !known {
+                    unreached.push(format!("{}:{line}: {}", path.display(), code.trim()));
+                }
+            }
+        }
+    }
+    unreached
 }
 
 /// `f` gives the name of what it leaves out, and who missed it.
