@@ -19,6 +19,14 @@ command -v cc >/dev/null || missing+=(gcc)
 if ! echo '#include <stdlib.h>' | cc -E -x c - >/dev/null 2>&1; then
     missing+=(libc6-dev)
 fi
+# What tests of the server start: the real servers to compare with, and the real clients.
+command -v redis-server >/dev/null || missing+=(redis-server)
+command -v redis-cli >/dev/null || missing+=(redis-tools)
+command -v memcached >/dev/null || missing+=(memcached)
+/usr/bin/python3 -c 'import redis' 2>/dev/null || missing+=(python3 python3-redis)
+/usr/bin/python3 -c 'import pymemcache' 2>/dev/null || missing+=(python3 python3-pymemcache)
+command -v chromium-headless-shell >/dev/null || missing+=(chromium-headless-shell)
+command -v go >/dev/null || missing+=(golang-go)
 if [[ ${1-} == --peers ]]; then
     [[ -e /usr/include/libpmemobj.h ]] || missing+=(libpmemobj-dev)
     [[ -e /usr/include/libpmemlog.h ]] || missing+=(libpmemlog-dev)
@@ -39,6 +47,7 @@ if ((${#missing[@]})); then
             "run as root: apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
     fi
     say "installing ${missing[*]}"
+    # Servers that Debian starts when it installs them stay as they are; the tests start their own.
     "${as_root[@]}" apt-get update -q
     DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}"
 fi
@@ -53,6 +62,13 @@ found=$(rustc --version | cut -d' ' -f2)
 oldest=$(printf '%s\n%s\n' "$wanted" "${found%%-*}" | sort -V | head -n1)
 [[ $oldest == "$wanted" ]] ||
     fail "Rust $found is older than $wanted, which Cargo.toml asks for" "rustup update stable"
+
+# 3. go-ycsb's client with its binding for Redis, for a test of the server.
+if [[ ! target/tools/ycsb -nt tools/ycsb/main.go || ! target/tools/ycsb -nt tools/ycsb/go.mod ]]; then
+    say "building target/tools/ycsb (go-ycsb)"
+    (cd tools/ycsb && go build -o ../../target/tools/ycsb .) ||
+        fail "go-ycsb cannot be built" "look at what go says above; it fetches modules from proxy.golang.org the first time"
+fi
 
 if ((${#missing[@]})); then
     say "done: installed ${missing[*]}; Rust $found"

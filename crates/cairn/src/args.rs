@@ -4,6 +4,8 @@ mod bench;
 mod demo;
 mod kv;
 mod log;
+mod serve;
+mod top;
 
 use std::path::PathBuf;
 
@@ -12,7 +14,7 @@ use pmem::{DomainChoice, Latency};
 
 pub use self::bench::{
     Alloc, Bench, Compare, CompareStores, Dependent, Figures, KvOpen, KvSpace, KvStores, Limits, LogAppend, Midas,
-    Output, Overwrite, Rounds, WorstCase, Ycsb,
+    Output, Overwrite, Rounds, ServedBench, WorstCase, Ycsb,
 };
 pub use self::demo::{Demo, DemoWorker};
 pub use self::kv::{
@@ -20,6 +22,8 @@ pub use self::kv::{
     StatsOfStore,
 };
 pub use self::log::{Append, Cat, CheckLog, CreateLog, Log, Show, StatsOfLog, Tail};
+pub use self::serve::{Asked, Engine, Serve};
+pub use self::top::Top;
 use crate::size;
 
 /// Durable transactions at memory speed: make, show and check pools, measure, explore crashes,
@@ -65,8 +69,11 @@ pub enum Command {
         #[command(subcommand)]
         action: Log,
     },
+    Serve(Serve),
+    Top(Top),
     Crash(Crash),
     Demo(Demo),
+    Man(Man),
     #[command(hide = true)]
     DemoWorker(DemoWorker),
 }
@@ -94,6 +101,17 @@ pub struct Create {
     pub layout: String,
     #[command(flatten)]
     pub media: Media,
+}
+
+/// Write the manual pages into a folder
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cairn man target/man
+      then: man -l target/man/cairn-serve.1")]
+pub struct Man {
+    /// The folder; made if there is none
+    pub dir: PathBuf,
 }
 
 /// What a pool lies on.

@@ -8,7 +8,10 @@ pub mod demo;
 pub mod info;
 pub mod kv;
 pub mod log;
+pub mod man;
 pub mod scrub;
+pub mod serve;
+pub mod top;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

@@ -95,6 +95,11 @@ impl Failure {
         }
     }
 
+    /// The same, because bytes on the medium have gone bad.
+    pub fn damaged(self) -> Self {
+        Self { damaged: true, ..self }
+    }
+
     /// The same, and what was done before it came to that.
     pub fn after(self, done: &str) -> Self {
         Self { what: format!("{} ({done})", self.what), ..self }

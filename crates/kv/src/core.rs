@@ -21,6 +21,9 @@ use crate::wait::Wait;
 use crate::word::Word;
 use crate::writer::{State, Writers};
 
+/// Keys that are prefetched at once.
+pub(crate) const AHEAD: usize = 32;
+
 pub(crate) struct Core {
     /// Itself, as its handles share it.
     pub(crate) this: Weak<Self>,
@@ -88,6 +91,25 @@ impl Core {
                 Found::Absent if self.options.verify && !self.verify_alike(spot, hash)? => {}
                 Found::Absent => return Ok(Seen { spot, slot: 0, word: Word::NONE, record: None }),
                 Found::Moved => {}
+            }
+        }
+    }
+
+    /// Asks for what keys need, step by step for all of them: where their leaves are, which slots, which records.
+    pub(crate) fn prefetch(&self, pin: &Pin<'_>, keys: &[&[u8]]) {
+        let mut spots = [(0, Spot { leaf: 0, layout: 0 }); AHEAD];
+        let all = keys.iter().zip(&mut spots);
+        for (key, found) in all {
+            let hash = crate::record::hash(key);
+            *found = (hash, self.index.spot(pin, key));
+            self.index.leaf(found.1).prefetch_head();
+            self.locks.prefetch(crate::locks::stripe(hash));
+        }
+        let spots = &spots[..keys.len().min(AHEAD)];
+        spots.iter().for_each(|(hash, spot)| self.index.leaf(*spot).prefetch_slot(*hash));
+        for (hash, spot) in spots {
+            if let Some(word) = self.index.leaf(*spot).likely(*hash) {
+                self.index.prefetch(word);
             }
         }
     }

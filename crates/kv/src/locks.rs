@@ -46,6 +46,12 @@ pub(crate) fn stripe(hash: u64) -> u32 {
 }
 
 impl Locks {
+    /// Asks for a lock that is about to be taken.
+    #[inline]
+    pub(crate) fn prefetch(&self, stripe: u32) {
+        pmem::prefetch((&raw const self.0[stripe as usize & (self.0.len() - 1)]).cast());
+    }
+
     pub(crate) fn new(transactions: usize) -> Self {
         let count = (transactions * EACH).next_power_of_two().min(STRIPES);
         Self((0..count).map(|_| AtomicU32::new(0)).collect())

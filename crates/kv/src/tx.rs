@@ -8,7 +8,7 @@ use tx::Isolation;
 use crate::Timestamp;
 use crate::active::Pin;
 use crate::commit::Terms;
-use crate::core::Core;
+use crate::core::{AHEAD, Core};
 use crate::error::{Error, Key, Result, Rival};
 use crate::locks::{Stop, Tried, stripe};
 use crate::raw::Claim;
@@ -158,6 +158,27 @@ impl<'s> Transaction<'s> {
                 None if self.core.verify_alike(seen.spot, hash)? => return Ok(seen),
                 None => {}
             }
+        }
+    }
+
+    /// Has what these keys need fetched from memory, for all at the same time: reads and writes of them wait less afterwards. For who knows several keys
+    /// beforehand; it sees nothing, and is in conflict with nobody.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = kv::Options::new().create(dir.path().join("s"))?;
+    /// let keys = [&b"apples"[..], b"pears"];
+    /// let tx = store.begin(kv::Isolation::Snapshot)?;
+    /// tx.prefetch(&keys);
+    /// let found = keys.iter().filter_map(|key| tx.get(key).transpose()).collect::<kv::Result<Vec<_>>>()?;
+    /// # assert!(found.is_empty());
+    /// # Ok(()) }
+    /// ```
+    pub fn prefetch(&self, keys: &[&[u8]]) {
+        // So many that what was fetched first is still there when the last is asked for.
+        for some in keys.chunks(AHEAD) {
+            self.core.prefetch(&self.pin, some);
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod kv;
 mod log;
+mod server;
 
 use std::path::PathBuf;
 
@@ -12,6 +13,7 @@ use clap::{Args as ClapArgs, Subcommand};
 
 pub use self::kv::{CompareStores, KvOpen, KvSpace, KvStores, Midas};
 pub use self::log::{Figures, LogAppend};
+pub use self::server::ServedBench;
 use super::Media;
 use crate::size;
 
@@ -28,6 +30,7 @@ pub enum Bench {
     Midas(Midas),
     KvOpen(KvOpen),
     KvSpace(KvSpace),
+    Server(ServedBench),
     Figures(Figures),
 }
 

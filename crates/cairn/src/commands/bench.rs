@@ -32,6 +32,7 @@ pub fn run(experiment: &Bench) -> Outcome {
         Bench::Midas(args) => kv::midas(args),
         Bench::KvOpen(args) => kv::open(args),
         Bench::KvSpace(args) => kv::space(args),
+        Bench::Server(args) => served(args),
         Bench::Figures(args) => log::figures(args),
     }
 }
@@ -55,6 +56,25 @@ fn limits(args: &args::Limits) -> Outcome {
         println!("{}", bench::table(&rows));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn served(args: &args::ServedBench) -> Outcome {
+    let mut what = bench::experiments::Served { idle: args.idle, value_bytes: args.value_bytes, ..Default::default() };
+    what.cairn = std::env::current_exe().map_err(|error| Failure::file("find", Path::new("cairn"), &error))?;
+    if let Some(dir) = &args.dir {
+        what.dir.clone_from(dir);
+    }
+    if args.output.quick {
+        (what.requests, what.keys) = (20_000, 1_000);
+    }
+    what.requests = args.requests.unwrap_or(what.requests);
+    what.keys = args.keys.unwrap_or(what.keys);
+    choose(&mut what.tests, &args.test);
+    choose(&mut what.connections, &args.connections);
+    choose(&mut what.pipeline, &args.pipeline);
+    choose(&mut what.threads, &args.threads);
+    let plan = plan(&args.output, &args.rounds);
+    measured_as(print, &args.output, |watch| what.measure(&plan, watch))
 }
 
 fn overwrite(args: &args::Overwrite) -> Outcome {

@@ -4,7 +4,7 @@ mod check;
 mod copy;
 mod format;
 mod load;
-mod opening;
+pub(super) mod opening;
 mod print;
 mod scan;
 mod shell;

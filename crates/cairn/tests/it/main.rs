@@ -10,6 +10,8 @@ mod demo;
 mod examples;
 mod kv;
 mod log;
+mod serve;
+mod top;
 mod usage;
 
 use std::path::Path;

@@ -90,3 +90,14 @@ fn wrong_usage_is_exit_code_2() {
     }
     assert_eq!(cairn(dir.path(), "--version").code, 0);
 }
+
+#[test]
+fn there_is_a_manual_page_for_each_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = crate::cairn(dir.path(), "man pages");
+    assert_eq!(run.code, 0, "{run:?}");
+    for (page, has) in [("cairn.1", "serve"), ("cairn-serve.1", "max\\-connections"), ("cairn-kv-put.1", "key")] {
+        let text = std::fs::read_to_string(dir.path().join("pages").join(page)).unwrap();
+        assert!(text.starts_with(".ie") && text.contains(".TH") && text.contains(has), "{page}: {text}");
+    }
+}

@@ -140,6 +140,37 @@ impl Leaf {
         Ok(Found::Absent)
     }
 
+    /// Asks for what a search looks at first.
+    #[inline]
+    pub(crate) fn prefetch_head(&self) {
+        pmem::prefetch((&raw const self.version).cast());
+        pmem::prefetch((&raw const self.fingerprints).cast());
+    }
+
+    /// Asks for the first word that a search may look at.
+    #[inline]
+    pub(crate) fn prefetch_slot(&self, hash: u64) {
+        if let Some(slot) = self.first_hit(hash) {
+            pmem::prefetch((&raw const self.words[slot % SLOTS]).cast());
+        }
+    }
+
+    /// The word that is probably the key's: nobody may rely on it.
+    #[inline]
+    pub(crate) fn likely(&self, hash: u64) -> Option<Word> {
+        let word = self.word(self.first_hit(hash)? as u8);
+        (!word.is_none() && word.tag() == crate::word::tag(hash)).then_some(word)
+    }
+
+    #[inline]
+    fn first_hit(&self, hash: u64) -> Option<usize> {
+        let wanted = u64::from(crate::word::fingerprint(hash)) * LOW;
+        self.fingerprints.iter().enumerate().find_map(|(eight, fingerprints)| {
+            let hits = zero_bytes(fingerprints.load(Relaxed) ^ wanted);
+            (hits != 0).then(|| eight * 8 + hits.trailing_zeros() as usize / 8)
+        })
+    }
+
     /// All versions.
     pub(crate) fn words(&self, layout: u32, into: &mut Vec<Word>) -> bool {
         let all = self.consistent(layout, |leaf| {

@@ -1,0 +1,56 @@
+//! Measurements of `cairn serve`.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+
+use super::{Output, Rounds, threads};
+use crate::size;
+
+/// `cairn serve` beside Redis with appendfsync always, as redis-benchmark sees them
+///
+/// Both keep their files in the same directory, and are asked in turn by the same client (Debian's redis-tools and redis-server, which `make setup` installs).
+/// Latencies are the client's, medians of the rounds. redis-volatile keeps nothing: it shows what the
+/// client can do at best.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cairn bench server --quick
+  cairn bench server --connections 50,500 --pipeline 1,16 --threads 1,2
+  cairn bench server --dir /var/tmp --test set --connections 50,500 --pipeline 1
+      on a disk
+  cairn bench server --idle 10000 --pipeline 1
+      while ten thousand others are connected and say nothing")]
+pub struct ServedBench {
+    /// Tests of redis-benchmark [default: set,get]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub test: Vec<String>,
+    /// Connections at a time [default: 50]
+    #[arg(long, value_name = "N,M", value_delimiter = ',')]
+    pub connections: Vec<usize>,
+    /// Requests that a connection sends before it waits [default: 1,16]
+    #[arg(long, value_name = "N,M", value_delimiter = ',')]
+    pub pipeline: Vec<usize>,
+    /// Threads that serve in cairn; Redis has one [default: 1]
+    #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = threads)]
+    pub threads: Vec<usize>,
+    /// Requests of a round; k and M are powers of 1000 [default: 200k, or 20k if quick]
+    #[arg(long, value_name = "N", value_parser = size::parse_count)]
+    pub requests: Option<u64>,
+    /// Different keys [default: 100k, or 1k if quick]
+    #[arg(long, value_name = "N", value_parser = size::parse_count)]
+    pub keys: Option<u64>,
+    /// Bytes of a value
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub value_bytes: usize,
+    /// Connections that are there besides, and say nothing
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub idle: usize,
+    /// Files go into a temporary folder in there [default: /dev/shm, if there is one]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub rounds: Rounds,
+}

@@ -1,0 +1,209 @@
+//! What a server is asked for.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use pmem::DomainChoice;
+use serde::Deserialize;
+
+use crate::size;
+
+/// Which store is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// The key-value store: many writers, one barrier for a commit, readers wait for nobody
+    Kv,
+    /// A B+tree of objects changed in place: no index in memory, opens at once; keys up to 2000 bytes
+    Heap,
+}
+
+impl Engine {
+    /// As the flag has it, and the pool.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kv => kv::NAME,
+            Self::Heap => server::tree::NAME,
+        }
+    }
+
+    /// The engine of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::value_variants().iter().copied().find(|engine| engine.name() == name)
+    }
+}
+
+/// Serve a store to clients of Redis and memcached
+///
+/// The store is made if there is none, and recovered if it was not closed; a damaged one is not served. Every write is durable when its reply is
+/// sent. SIGTERM and SIGINT end it without losing anything; so does a crash.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Everything can be given by flags, by the environment (CAIRN_REDIS, CAIRN_PASSWORD_FILE, ...), and in a file (--config), in this order. The file is TOML,
+with the names of the flags:
+
+  store = \"/var/lib/cairn/data.cairn\"
+  redis = [\"127.0.0.1:6379\"]
+  http = \"127.0.0.1:9121\"
+  max-connections = 20000
+
+Exit codes:
+  0  stopped as it was told to
+  1  the store is damaged: `cairn kv check` says how
+  2  wrong usage, or the store or an address cannot be used
+
+Examples:
+  cairn serve data.cairn
+      then: redis-cli set apples 17
+  cairn serve data.cairn --redis 127.0.0.1:6380 --memcached 127.0.0.1:11211 --http 127.0.0.1:9121
+      http://127.0.0.1:9121/ shows how it is doing, /metrics tells Prometheus
+  cairn serve data.cairn --redis 0.0.0.0:6379 --password-file secret.txt
+  cairn serve data.cairn --redis-tls 0.0.0.0:6380 --tls-certificate server.pem --tls-key server.key --password-file secret.txt
+  cairn serve data.cairn --engine heap
+      a store of another kind, if it is made now
+  cairn serve --config /etc/cairn.toml")]
+pub struct Serve {
+    #[command(flatten)]
+    pub asked: Asked,
+    /// Read what is not given here from this file
+    #[arg(long, value_name = "FILE", env = "CAIRN_CONFIG")]
+    pub config: Option<PathBuf>,
+}
+
+/// The same by flags, environment and file.
+#[derive(Clone, Debug, Default, ClapArgs, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Asked {
+    /// The store
+    #[arg(env = "CAIRN_STORE")]
+    pub store: Option<PathBuf>,
+    /// What the store is, if it is made now [default: kv]; one that is there says so itself
+    #[arg(long, value_enum, env = "CAIRN_ENGINE")]
+    pub engine: Option<Engine>,
+    /// Persistence domain: auto, pmem, emulated or file
+    #[arg(long, value_name = "DOMAIN", env = "CAIRN_DOMAIN")]
+    #[serde(deserialize_with = "parsed")]
+    pub domain: Option<DomainChoice>,
+    /// Where Redis' protocol is spoken; may be given several times [default: 127.0.0.1:6379]
+    #[arg(long, value_name = "ADDRESS", env = "CAIRN_REDIS", value_delimiter = ',')]
+    pub redis: Vec<SocketAddr>,
+    /// ... with TLS
+    #[arg(long, value_name = "ADDRESS", env = "CAIRN_REDIS_TLS", value_delimiter = ',')]
+    pub redis_tls: Vec<SocketAddr>,
+    /// ... at a socket in the file system
+    #[arg(long, value_name = "PATH", env = "CAIRN_UNIX")]
+    pub unix: Option<PathBuf>,
+    /// Where memcached's protocols are spoken: they know no passwords
+    #[arg(long, value_name = "ADDRESS", env = "CAIRN_MEMCACHED", value_delimiter = ',')]
+    pub memcached: Vec<SocketAddr>,
+    /// Where the status page, metrics and health are
+    #[arg(long, value_name = "ADDRESS", env = "CAIRN_HTTP")]
+    pub http: Option<SocketAddr>,
+    /// The server's certificate, and those up to the root, in PEM
+    #[arg(long, value_name = "FILE", env = "CAIRN_TLS_CERTIFICATE")]
+    pub tls_certificate: Option<PathBuf>,
+    /// Its private key, in PEM
+    #[arg(long, value_name = "FILE", env = "CAIRN_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
+    /// Who may sign clients' certificates, in PEM; they need none without
+    #[arg(long, value_name = "FILE", env = "CAIRN_TLS_CLIENTS")]
+    pub tls_clients: Option<PathBuf>,
+    /// The default user's password is in this file: a flag would be seen by everybody on the machine
+    #[arg(long, value_name = "FILE", env = "CAIRN_PASSWORD_FILE")]
+    pub password_file: Option<PathBuf>,
+    /// Serve other machines without a password
+    #[arg(long, env = "CAIRN_OPEN")]
+    pub open: bool,
+    /// Threads that serve [default: one per core]
+    #[arg(long, value_name = "N", env = "CAIRN_THREADS", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: Option<u16>,
+    /// Connections at one time [default: 10000]
+    #[arg(long, value_name = "N", env = "CAIRN_MAX_CONNECTIONS")]
+    pub max_connections: Option<usize>,
+    /// Seconds after which a silent connection is ended; 0 for never [default: 0]
+    #[arg(long, value_name = "SECONDS", env = "CAIRN_IDLE")]
+    pub idle: Option<u64>,
+    /// Bytes of an argument [default: 512M]
+    #[arg(long, value_name = "SIZE", env = "CAIRN_MAX_ARGUMENT", value_parser = size::parse)]
+    #[serde(deserialize_with = "bytes")]
+    pub max_argument: Option<u64>,
+    /// Bytes of a request [default: 1G]
+    #[arg(long, value_name = "SIZE", env = "CAIRN_MAX_REQUEST", value_parser = size::parse)]
+    #[serde(deserialize_with = "bytes")]
+    pub max_request: Option<u64>,
+    /// Bytes of memory for kv's index of keys; new keys are refused beyond [default: no limit]
+    #[arg(long, value_name = "SIZE", env = "CAIRN_MAX_MEMORY", value_parser = size::parse)]
+    #[serde(deserialize_with = "bytes")]
+    pub max_memory: Option<u64>,
+    /// Bytes the store may grow to; writes are refused beyond [default: no limit]
+    #[arg(long, value_name = "SIZE", env = "CAIRN_MAX_SIZE", value_parser = size::parse)]
+    #[serde(deserialize_with = "bytes")]
+    pub max_size: Option<u64>,
+}
+
+impl Asked {
+    /// What is not given is taken from `file`.
+    #[must_use]
+    pub fn or(self, file: Self) -> Self {
+        let list = |given: Vec<SocketAddr>, other| if given.is_empty() { other } else { given };
+        Self {
+            store: self.store.or(file.store),
+            engine: self.engine.or(file.engine),
+            domain: self.domain.or(file.domain),
+            redis: list(self.redis, file.redis),
+            redis_tls: list(self.redis_tls, file.redis_tls),
+            unix: self.unix.or(file.unix),
+            memcached: list(self.memcached, file.memcached),
+            http: self.http.or(file.http),
+            tls_certificate: self.tls_certificate.or(file.tls_certificate),
+            tls_key: self.tls_key.or(file.tls_key),
+            tls_clients: self.tls_clients.or(file.tls_clients),
+            password_file: self.password_file.or(file.password_file),
+            open: self.open || file.open,
+            threads: self.threads.or(file.threads),
+            max_connections: self.max_connections.or(file.max_connections),
+            idle: self.idle.or(file.idle),
+            max_argument: self.max_argument.or(file.max_argument),
+            max_request: self.max_request.or(file.max_request),
+            max_memory: self.max_memory.or(file.max_memory),
+            max_size: self.max_size.or(file.max_size),
+        }
+    }
+}
+
+fn parsed<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<DomainChoice>, D::Error> {
+    let text = String::deserialize(from)?;
+    text.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
+/// A number, or text with a unit.
+fn bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Number(u64),
+        Text(String),
+    }
+    match Either::deserialize(from)? {
+        Either::Number(bytes) => Ok(Some(bytes)),
+        Either::Text(text) => size::parse(&text).map(Some).map_err(serde::de::Error::custom),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_gives_what_flags_do_not() {
+        let file: Asked =
+            toml::from_str("store = 'a'\nredis = ['[::1]:1']\nmax-memory = '1G'\nmax-size = 5\ndomain = 'file'")
+                .unwrap();
+        let flags = Asked { redis: vec!["127.0.0.1:2".parse().unwrap()], ..Asked::default() };
+        let both = flags.or(file);
+        assert_eq!((both.store, both.max_memory, both.max_size), (Some("a".into()), Some(1 << 30), Some(5)));
+        assert_eq!(both.redis, ["127.0.0.1:2".parse().unwrap()]);
+        assert!(toml::from_str::<Asked>("stor = 'a'").is_err() && toml::from_str::<Asked>("max-size = 'x'").is_err());
+    }
+}

@@ -1,0 +1,176 @@
+//! `cairn serve`.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use kv::Options;
+use pmem::DomainChoice;
+use server::tree::{self, Tree};
+use server::{Config, Server, Settings, Tls};
+
+use super::Outcome;
+use super::kv::opening;
+use crate::args::{Asked, Engine, Serve};
+use crate::failure::Failure;
+
+pub fn run(args: &Serve) -> Outcome {
+    let asked = match &args.config {
+        Some(path) => args.asked.clone().or(read(path)?),
+        None => args.asked.clone(),
+    };
+    let path = asked.store.clone().ok_or_else(|| {
+        Failure::new("no store to serve was given", "cairn serve data.cairn: it is made if there is none")
+    })?;
+    let config = config(&asked)?;
+    let engine = open(&path, &asked)?;
+    let survives = engine.counts().survives;
+    let running = Server::start(config, engine).map_err(|error| failure(&path, &error))?;
+
+    for address in running.redis() {
+        eprintln!("cairn: redis at {address}");
+    }
+    for address in running.memcached() {
+        eprintln!("cairn: memcached at {address}");
+    }
+    if let Some(address) = running.http() {
+        eprintln!("cairn: status at http://{address}/");
+    }
+    eprintln!("cairn: serving {}; what was acknowledged survives {survives}", path.display());
+
+    wait(&running)?;
+    eprintln!("cairn: stopping");
+    running.stop();
+    running.join().map_err(|error| failure(&path, &error))?;
+    eprintln!("cairn: stopped, the store is closed");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Until a signal comes, or a client says `SHUTDOWN`.
+fn wait(running: &Server) -> Result<(), Failure> {
+    let (send, receive) = mpsc::channel();
+    ctrlc::set_handler(move || send.send(()).unwrap_or(()))
+        .map_err(|error| Failure::new(format!("signals cannot be waited for: {error}"), "see `cairn help serve`"))?;
+    while !running.is_stopping() && receive.recv_timeout(Duration::from_millis(100)).is_err() {}
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Asked, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| Failure::file("read", path, &error))?;
+    toml::from_str(&text).map_err(|error| {
+        Failure::new(format!("{}: {}", path.display(), error.to_string().trim_end()), "see `cairn help serve`")
+    })
+}
+
+fn open(path: &Path, asked: &Asked) -> Result<Box<dyn server::engine::Engine>, Failure> {
+    let mut pool = pmem::Options::new().domain(asked.domain.unwrap_or(DomainChoice::Auto));
+    if let Some(bytes) = asked.max_size {
+        pool = pool.max_size(bytes);
+    }
+    match engine(path, asked, &pool)? {
+        Engine::Kv => {
+            let mut options = Options::new().pool(pool);
+            if let Some(bytes) = asked.max_memory {
+                options = options.index_memory(bytes);
+            }
+            let store = opening::shown(options).open_or_create(path).map_err(|error| Failure::kv(path, &error))?;
+            Ok(Box::new(server::engine::Kv::new(store)))
+        }
+        Engine::Heap if asked.max_memory.is_some() => Err(Failure::new(
+            "--max-memory is for the index of keys in memory, and a store of engine heap has none",
+            "leave it out; --max-size bounds the file",
+        )),
+        Engine::Heap => {
+            let mut options = tree::Options::new().pool(pool);
+            if let Some(bytes) = asked.max_size {
+                // Objects, their backup, logs: and room to grow.
+                options = options.bytes((bytes / 4).clamp(1 << 20, 64 << 20));
+            }
+            let tree = Tree::open_or_create(path, &options).map_err(|error| failure(path, &error.into()))?;
+            Ok(Box::new(tree))
+        }
+    }
+}
+
+/// What the store is: what it says itself, if it is there.
+fn engine(path: &Path, asked: &Asked, pool: &pmem::Options) -> Result<Engine, Failure> {
+    let Some(found) = tree::engine_of(path, pool).map_err(|error| Failure::pool(path, &error))? else {
+        return Ok(asked.engine.unwrap_or(Engine::Kv));
+    };
+    let file = path.display();
+    match (Engine::named(&found), asked.engine) {
+        (None, _) => {
+            let what = if found.is_empty() { "no store".to_owned() } else { format!("a store of engine {found}") };
+            Err(Failure::new(
+                format!("{file}: holds {what}, which cannot be served"),
+                "name another file: a store is made if there is none",
+            ))
+        }
+        (Some(own), Some(asked)) if own != asked => Err(Failure::new(
+            format!("{file}: is a store of engine {}, and --engine {} was asked for", own.name(), asked.name()),
+            format!(
+                "leave --engine out to serve this one, or name another file to make one of engine {}",
+                asked.name()
+            ),
+        )),
+        (Some(own), _) => Ok(own),
+    }
+}
+
+fn config(asked: &Asked) -> Result<Config, Failure> {
+    let password = asked.password_file.as_deref().map(password).transpose()?;
+    let tls = match (&asked.tls_certificate, &asked.tls_key) {
+        (Some(certificate), Some(key)) => {
+            Some(Tls { certificate: certificate.clone(), key: key.clone(), clients: asked.tls_clients.clone() })
+        }
+        (None, None) => None,
+        _ => return Err(Failure::new("TLS needs both --tls-certificate and --tls-key", "give both, or none")),
+    };
+    let mut settings = Settings::default();
+    let size =
+        |bytes: Option<u64>, usual: usize| bytes.map_or(usual, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    settings.connections = asked.max_connections.unwrap_or(settings.connections);
+    settings.idle = asked.idle.map_or(settings.idle, Duration::from_secs);
+    settings.argument = size(asked.max_argument, settings.argument);
+    settings.request = size(asked.max_request, settings.request);
+    // Who asks for another way to listen alone does not get the usual one.
+    let usual = asked.redis_tls.is_empty() && asked.unix.is_none() && asked.memcached.is_empty();
+    let redis = if asked.redis.is_empty() && usual { Config::default().redis } else { asked.redis.clone() };
+    Ok(Config {
+        redis,
+        redis_tls: asked.redis_tls.clone(),
+        unix: asked.unix.clone(),
+        memcached: asked.memcached.clone(),
+        http: asked.http,
+        tls,
+        password,
+        open: asked.open,
+        threads: asked.threads.map_or(0, usize::from),
+        settings,
+    })
+}
+
+/// The first line of the file.
+fn password(path: &Path) -> Result<String, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| Failure::file("read", path, &error))?;
+    let first = text.lines().next().unwrap_or_default().to_owned();
+    if first.is_empty() {
+        return Err(Failure::new(format!("{}: its first line is empty", path.display()), "write the password there"));
+    }
+    Ok(first)
+}
+
+fn failure(path: &Path, error: &server::Error) -> Failure {
+    let text = error.to_string();
+    let (what, next) = text.split_once("; ").unwrap_or((&text, "see `cairn help serve`"));
+    let file = path.display().to_string();
+    let of_store =
+        || Failure::new(if what.contains(&file) { what.to_owned() } else { format!("{file}: {what}") }, next);
+    match error {
+        server::Error::Engine(server::engine::Error::Damaged(_)) => of_store().damaged(),
+        server::Error::Engine(_) => of_store(),
+        _ => Failure::new(what, next),
+    }
+}

@@ -1,0 +1,111 @@
+//! Waiting for an element: `BLPOP` and its like.
+//!
+//! The connection registers, tries, and sleeps only if there was nothing ([`waiters`](crate::waiters)). Meanwhile it goes on to read, so that it learns when
+//! its client has gone: nothing is taken out for who is not there to get it. Who waits longest is not served first: whoever looks first is.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::commands::Timeout;
+use crate::connection::{read, write};
+use crate::data::stored;
+use crate::job::{Job, Parts};
+use crate::thread::Thread;
+
+/// Bytes that are read while waiting.
+const AHEAD: usize = 1 << 20;
+const NOTHING: [&[u8]; 3] = [b"*-1\r\n", b"$-1\r\n", b"_\r\n"];
+
+/// Runs request `at` until it has found something, its time is over, or its client is gone.
+pub(crate) async fn wait(
+    mut parts: Parts,
+    at: usize,
+    timeout: Timeout,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    thread: &Thread,
+) -> Parts {
+    let args = parts.batch.arguments(at, &parts.input);
+    let text = if timeout == Timeout::First { args.get(1) } else { args.get(args.len() - 1) };
+    let patience = match seconds(text) {
+        Ok(patience) => patience,
+        Err(error) => {
+            parts.reply.error(error);
+            return parts;
+        }
+    };
+    let Some((_, command)) = parts.commands.get(at).copied().flatten() else { return parts };
+    let keys = command.keys(&args).into_iter().map(|key| stored(parts.session.db, key)).collect();
+    let client = parts.session.client.clone();
+    let waiting = thread.shared.waiters.register(keys);
+    let until = patience.map(|patience| tokio::time::Instant::now() + patience);
+    client.blocked.store(true, std::sync::atomic::Ordering::Relaxed);
+    loop {
+        let mark = parts.reply.len();
+        let job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
+        let found = !NOTHING.contains(&job.parts.reply.bytes().get(mark..).unwrap_or_default());
+        if found {
+            job.wake(); // it may have put something elsewhere; who found nothing would wake himself
+        }
+        parts = job.parts;
+        if found {
+            break;
+        }
+        parts.reply.truncate(mark);
+        // What is to be said about requests before this one is not to wait.
+        if write(stream, thread, &client, &mut parts.reply).await.is_err() {
+            parts.session.closing = true;
+            break;
+        }
+        tokio::select! {
+            () = waiting.changed() => {}
+            () = end(until) => {
+                parts.reply.null_array();
+                break;
+            }
+            came = read(stream, thread, &client, &mut parts.input), if parts.input.len() < AHEAD => {
+                if !matches!(came, Ok(1..)) {
+                    parts.session.closing = true;
+                    break;
+                }
+            }
+        }
+    }
+    client.blocked.store(false, std::sync::atomic::Ordering::Relaxed);
+    parts
+}
+
+async fn end(until: Option<tokio::time::Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// For ever if it is 0.
+fn seconds(text: &[u8]) -> Result<Option<Duration>, &'static str> {
+    let number =
+        std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok()).filter(|number| number.is_finite());
+    let number = number.ok_or("ERR timeout is not a float or out of range")?;
+    if number < 0.0 {
+        return Err("ERR timeout is negative");
+    }
+    let duration = Duration::try_from_secs_f64(number).map_err(|_| "ERR timeout is out of range")?;
+    if duration > Duration::from_secs(u32::MAX.into()) {
+        return Err("ERR timeout is out of range");
+    }
+    Ok((number > 0.0).then_some(duration))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read() {
+        assert_eq!((seconds(b"0"), seconds(b"0.5")), (Ok(None), Ok(Some(Duration::from_millis(500)))));
+        assert!(
+            seconds(b"-1").is_err() && seconds(b"x").is_err() && seconds(b"1e300").is_err() && seconds(b"nan").is_err()
+        );
+    }
+}

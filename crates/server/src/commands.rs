@@ -1,0 +1,304 @@
+//! Commands: what they are called, how many arguments they take, what they may touch, what runs them.
+
+mod algebra;
+mod bits;
+mod blocking;
+mod connection;
+mod decimal;
+mod hashes;
+mod keys;
+pub(crate) mod lists;
+mod names;
+mod ranges;
+mod server;
+mod sets;
+pub(crate) mod sorted;
+mod strings;
+mod transactions;
+
+use std::cell::Cell;
+use std::sync::LazyLock;
+
+pub(crate) use blocking::Timeout;
+
+use crate::engine::{self, Tx};
+use crate::reply::Reply;
+use crate::request::{Arguments, number};
+use crate::session::Session;
+use crate::shared::Shared;
+
+/// What a command on data has.
+pub(crate) struct Context<'c> {
+    pub(crate) tx: &'c mut dyn Tx,
+    pub(crate) reply: &'c mut Reply,
+    pub(crate) db: u8,
+    /// Milliseconds of Unix time.
+    pub(crate) now: u64,
+    pub(crate) shared: &'c Shared,
+    /// Looks at keys that were there, and at those that were not.
+    pub(crate) looks: Looks,
+}
+
+/// What `keyspace_hits` and `keyspace_misses` count, of commands that read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Looks {
+    hits: Cell<u64>,
+    misses: Cell<u64>,
+}
+
+impl Looks {
+    pub(crate) fn at(&self, there: bool) {
+        let which = if there { &self.hits } else { &self.misses };
+        which.set(which.get() + 1);
+    }
+
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.hits.get(), self.misses.get())
+    }
+}
+
+/// Why a command ends early.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// This is the answer. Nothing was written to the store before; what was written to the reply is taken back.
+    Error(String),
+    /// The transaction cannot go on.
+    Engine(engine::Error),
+}
+
+impl From<engine::Error> for Stop {
+    fn from(error: engine::Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<&str> for Stop {
+    fn from(text: &str) -> Self {
+        Self::Error(text.to_owned())
+    }
+}
+
+impl From<String> for Stop {
+    fn from(text: String) -> Self {
+        Self::Error(text)
+    }
+}
+
+pub(crate) type Outcome<T = ()> = Result<T, Stop>;
+
+pub(crate) const SYNTAX: &str = "ERR syntax error";
+pub(crate) const NOT_INT: &str = "ERR value is not an integer or out of range";
+pub(crate) const NOT_FLOAT: &str = "ERR value is not a valid float";
+pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+pub(crate) const NO_KEY: &str = "ERR no such key";
+
+/// A command.
+pub(crate) struct Command {
+    /// In small letters.
+    pub(crate) name: &'static str,
+    /// Arguments with the name; at least as many if negative.
+    pub(crate) arity: i32,
+    /// Of the constants of [`flag`].
+    pub(crate) flags: u32,
+    pub(crate) keys: KeysAt,
+    pub(crate) run: Run,
+}
+
+/// Which arguments are keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeysAt {
+    None,
+    /// The first, the last (from the end if negative), and the step between them.
+    Range(usize, i32, usize),
+    /// This argument says how many follow; the one before is a key, too, if it is not the command.
+    Counted(usize),
+}
+
+/// What runs a command.
+#[derive(Clone, Copy)]
+pub(crate) enum Run {
+    /// On data: in a transaction, alone or with others. It may be run again, so it must do nothing outside of its context.
+    Data(fn(&mut Context<'_>, &Arguments<'_>) -> Outcome),
+    /// On the connection or the server, at once. It may be run again if it stands between `MULTI` and `EXEC`.
+    Session(fn(&mut Session, &Arguments<'_>, &mut Reply) -> Outcome),
+    /// On data, until it finds something; between `MULTI` and `EXEC` once.
+    Block(fn(&mut Context<'_>, &Arguments<'_>) -> Outcome, Timeout),
+    /// By the connection itself: it needs what [`Session`] has not.
+    Connection(Special),
+}
+
+/// What the connection does itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Special {
+    Exec,
+    Watch,
+}
+
+/// What commands are like, as `COMMAND` and ACL categories say.
+pub(crate) mod flag {
+    pub(crate) const WRITE: u32 = 1 << 0;
+    pub(crate) const READ: u32 = 1 << 1;
+    pub(crate) const FAST: u32 = 1 << 2;
+    pub(crate) const ADMIN: u32 = 1 << 3;
+    pub(crate) const DANGEROUS: u32 = 1 << 4;
+    pub(crate) const KEYSPACE: u32 = 1 << 5;
+    pub(crate) const STRING: u32 = 1 << 6;
+    pub(crate) const HASH: u32 = 1 << 7;
+    pub(crate) const LIST: u32 = 1 << 8;
+    pub(crate) const SET: u32 = 1 << 9;
+    pub(crate) const SORTED: u32 = 1 << 10;
+    pub(crate) const CONNECTION: u32 = 1 << 11;
+    pub(crate) const TRANSACTION: u32 = 1 << 12;
+    pub(crate) const BITMAP: u32 = 1 << 13;
+    pub(crate) const BLOCKING: u32 = 1 << 14;
+    /// Of who has not said who he is, too.
+    pub(crate) const NO_AUTH: u32 = 1 << 15;
+    /// Not between `MULTI` and `EXEC`.
+    pub(crate) const NO_MULTI: u32 = 1 << 16;
+    /// At once, and not queued, between `MULTI` and `EXEC`.
+    pub(crate) const NOW: u32 = 1 << 17;
+
+    /// Names of ACL categories. `slow` is what is not `fast`.
+    pub(crate) const CATEGORIES: [(&str, u32); 15] = [
+        ("write", WRITE),
+        ("read", READ),
+        ("fast", FAST),
+        ("admin", ADMIN),
+        ("dangerous", DANGEROUS),
+        ("keyspace", KEYSPACE),
+        ("string", STRING),
+        ("hash", HASH),
+        ("list", LIST),
+        ("set", SET),
+        ("sortedset", SORTED),
+        ("connection", CONNECTION),
+        ("transaction", TRANSACTION),
+        ("bitmap", BITMAP),
+        ("blocking", BLOCKING),
+    ];
+}
+
+/// One key, the first argument.
+pub(crate) const ONE: KeysAt = KeysAt::Range(1, 1, 1);
+/// All arguments are keys.
+pub(crate) const MANY: KeysAt = KeysAt::Range(1, -1, 1);
+
+/// A command on data.
+pub(crate) const fn data(
+    name: &'static str,
+    arity: i32,
+    flags: u32,
+    keys: KeysAt,
+    run: fn(&mut Context<'_>, &Arguments<'_>) -> Outcome,
+) -> Command {
+    Command { name, arity, flags, keys, run: Run::Data(run) }
+}
+
+/// A command on the connection or the server.
+pub(crate) const fn session(
+    name: &'static str,
+    arity: i32,
+    flags: u32,
+    run: fn(&mut Session, &Arguments<'_>, &mut Reply) -> Outcome,
+) -> Command {
+    Command { name, arity, flags, keys: KeysAt::None, run: Run::Session(run) }
+}
+
+/// All commands, in order of names.
+pub(crate) static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
+    let groups = [
+        keys::COMMANDS,
+        strings::COMMANDS,
+        bits::COMMANDS,
+        blocking::COMMANDS,
+        hashes::COMMANDS,
+        lists::COMMANDS,
+        sets::COMMANDS,
+        sorted::COMMANDS,
+        ranges::COMMANDS,
+        algebra::COMMANDS,
+        connection::COMMANDS,
+        server::COMMANDS,
+        transactions::COMMANDS,
+    ];
+    let mut all: Vec<&'static Command> = groups.into_iter().flatten().collect();
+    all.sort_unstable_by_key(|command| command.name);
+    all
+});
+
+/// The command of that name, however it is written, and its number.
+pub(crate) fn find(name: &[u8]) -> Option<(usize, &'static Command)> {
+    let mut lower = [0; 20];
+    let lower = lower.get_mut(..name.len())?;
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    let at = COMMANDS.binary_search_by(|command| command.name.as_bytes().cmp(lower)).ok()?;
+    Some((at, COMMANDS[at]))
+}
+
+impl Command {
+    /// Whether it takes so many arguments, itself included.
+    pub(crate) fn takes(&self, arguments: usize) -> bool {
+        if self.arity < 0 { arguments >= self.arity.unsigned_abs() as usize } else { arguments == self.arity as usize }
+    }
+
+    pub(crate) fn is(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// The keys among its arguments.
+    pub(crate) fn keys<'b>(&self, args: &Arguments<'b>) -> Vec<&'b [u8]> {
+        match self.keys {
+            KeysAt::None => Vec::new(),
+            KeysAt::Range(first, last, step) => {
+                let end = if last < 0 {
+                    args.len().saturating_sub(last.unsigned_abs() as usize - 1)
+                } else {
+                    last as usize + 1
+                };
+                (first..end.min(args.len())).step_by(step).map(|at| args.get(at)).collect()
+            }
+            KeysAt::Counted(at) => {
+                let count = number(args.get(at)).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+                let before = (at > 1).then(|| args.get(at - 1));
+                before.into_iter().chain(args.from(at + 1).take(count)).collect()
+            }
+        }
+    }
+}
+
+/// Whether `word` is `name`, however it is written.
+pub(crate) fn is(word: &[u8], name: &str) -> bool {
+    word.eq_ignore_ascii_case(name.as_bytes())
+}
+
+pub(crate) fn int(text: &[u8]) -> Outcome<i64> {
+    number(text).ok_or_else(|| NOT_INT.into())
+}
+
+/// A number with a point, an exponent, or `inf`.
+pub(crate) fn float(text: &[u8]) -> Outcome<f64> {
+    let text = std::str::from_utf8(text).ok().filter(|text| !text.starts_with(char::is_whitespace));
+    text.and_then(|text| text.parse().ok()).filter(|number: &f64| !number.is_nan()).ok_or_else(|| NOT_FLOAT.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_found_by_name() {
+        assert!(COMMANDS.windows(2).all(|pair| pair[0].name < pair[1].name), "a name stands twice");
+        for command in COMMANDS.iter() {
+            assert_eq!(find(command.name.to_uppercase().as_bytes()).map(|found| found.1.name), Some(command.name));
+            assert!(!command.is(flag::WRITE) || !command.is(flag::READ), "{}", command.name);
+            assert_eq!(
+                matches!(command.run, Run::Data(_) | Run::Block(..)),
+                command.is(flag::WRITE | flag::READ),
+                "{}",
+                command.name
+            );
+        }
+        assert!(find(b"gets").is_none() && find(b"").is_none() && find(&[b'a'; 100]).is_none());
+    }
+}

@@ -1,0 +1,214 @@
+//! Bits of strings, counted from the highest of the first byte.
+
+use super::flag::{BITMAP, FAST, READ, WRITE};
+use super::{Command, Context, KeysAt, ONE, Outcome, SYNTAX, data, int, is};
+use crate::data::STRING_MAX;
+use crate::request::{Arguments, number};
+
+pub(super) const COMMANDS: &[Command] = &[
+    data("bitcount", -2, READ | BITMAP, ONE, bitcount),
+    data("bitop", -4, WRITE | BITMAP, KeysAt::Range(2, -1, 1), bitop),
+    data("bitpos", -3, READ | BITMAP, ONE, bitpos),
+    data("getbit", 3, READ | FAST | BITMAP, ONE, getbit),
+    data("setbit", 4, WRITE | BITMAP, ONE, setbit),
+];
+
+/// The byte a bit is in, and the bit alone in such a byte.
+fn bit(text: &[u8]) -> Outcome<(usize, u8)> {
+    let at = number(text).and_then(|at| usize::try_from(at).ok()).filter(|at| at / 8 < STRING_MAX);
+    let at = at.ok_or("ERR bit offset is not an integer or out of range")?;
+    Ok((at / 8, 0x80 >> (at % 8)))
+}
+
+fn getbit(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    let (at, mask) = bit(args.get(2))?;
+    let byte = c.string(args.get(1))?.and_then(|bytes| bytes.get(at)).copied().unwrap_or(0);
+    c.reply.int((byte & mask != 0).into());
+    Ok(())
+}
+
+fn setbit(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    let (at, mask) = bit(args.get(2))?;
+    let on = match args.get(3) {
+        b"0" => false,
+        b"1" => true,
+        _ => return Err("ERR bit is not an integer or out of range".into()),
+    };
+    let mut bytes = c.string(args.get(1))?.unwrap_or_default().to_vec();
+    let len = bytes.len().max(at + 1);
+    bytes.resize(len, 0);
+    let was = bytes[at] & mask != 0;
+    bytes[at] = if on { bytes[at] | mask } else { bytes[at] & !mask };
+    c.change_string(args.get(1), &bytes)?;
+    c.reply.int(was.into());
+    Ok(())
+}
+
+// ---- ranges ---------------------------------------------------------------------------------------------------
+
+/// Whether a range is of bits, not of bytes.
+fn in_bits(unit: &[u8]) -> Outcome<bool> {
+    match unit {
+        word if is(word, "BIT") => Ok(true),
+        word if is(word, "BYTE") => Ok(false),
+        _ => Err(SYNTAX.into()),
+    }
+}
+
+/// The bits from `from` to before `to` that two arguments, if there are two, and a unit mean.
+fn bits(args: &Arguments<'_>, at: usize, len: usize) -> Outcome<(u64, u64)> {
+    let from = if args.len() > at { int(args.get(at))? } else { 0 };
+    let to = if args.len() > at + 1 { int(args.get(at + 1))? } else { -1 };
+    let in_bits = args.len() > at + 2 && in_bits(args.get(at + 2))?;
+    let (unit, count) = if in_bits { (1, len as i64 * 8) } else { (8, len as i64) };
+    let place = |at: i64| if at < 0 { at.saturating_add(count).max(0) } else { at };
+    let (from, to) = (place(from), place(to).min(count - 1));
+    Ok(if from <= to { (from as u64 * unit, (to as u64 + 1) * unit) } else { (0, 0) })
+}
+
+/// The byte at `at` without its bits outside of `from..to`, which are `outside` instead.
+fn masked(bytes: &[u8], at: u64, from: u64, to: u64, outside: u8) -> u8 {
+    let start = 0xff >> from.saturating_sub(at * 8).min(8) as u32;
+    let end = !(0xff >> to.saturating_sub(at * 8).min(8) as u32);
+    let mask = (start & end) as u8;
+    bytes.get(at as usize).copied().unwrap_or(0) & mask | outside & !mask
+}
+
+fn bitcount(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    // What is not there has no bits, whichever are asked for.
+    let Some(bytes) = c.string(args.get(1))? else {
+        c.reply.int(0);
+        return Ok(());
+    };
+    if args.len() == 3 || args.len() > 5 {
+        return Err(SYNTAX.into());
+    }
+    // This comes before the unit is looked at.
+    if let (Some(from), Some(to)) = (number(args.get(2)), number(args.get(3)))
+        && from < 0
+        && to < 0
+        && from > to
+    {
+        c.reply.int(0);
+        return Ok(());
+    }
+    let (from, to) = bits(args, 2, bytes.len())?;
+    let (first, last) = (from / 8, to.div_ceil(8));
+    let count = if last <= first + 2 {
+        (first..last).map(|at| u64::from(masked(bytes, at, from, to, 0).count_ones())).sum()
+    } else {
+        let ends = [first, last - 1].map(|at| u64::from(masked(bytes, at, from, to, 0).count_ones()));
+        let between = bytes.get(first as usize + 1..last as usize - 1).unwrap_or_default();
+        ends[0] + ends[1] + ones(between)
+    };
+    c.reply.int(count as i64);
+    Ok(())
+}
+
+fn ones(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let words: u64 = words.iter().map(|word| u64::from(u64::from_ne_bytes(*word).count_ones())).sum();
+    words + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()
+}
+
+fn bitpos(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    let on = match int(args.get(2))? {
+        0 => false,
+        1 => true,
+        _ => return Err("ERR The bit argument must be 1 or 0.".into()),
+    };
+    let Some(bytes) = c.string(args.get(1))? else {
+        c.reply.int(if on { -1 } else { 0 });
+        return Ok(());
+    };
+    if args.len() > 6 {
+        return Err(SYNTAX.into());
+    }
+    if args.len() == 6 {
+        // This comes before the end is looked at.
+        int(args.get(3))?;
+        in_bits(args.get(5))?;
+    }
+    let (from, to) = bits(args, 3, bytes.len())?;
+    let found = position(bytes, from, to, on);
+    // A string goes on with zeros where no end was given.
+    let endless = !on && args.len() < 5 && from < to;
+    let answer = found.or_else(|| endless.then_some(bytes.len() as u64 * 8));
+    c.reply.int(answer.map_or(-1, |at| at as i64));
+    Ok(())
+}
+
+/// The first bit among `from..to` that is `on`.
+fn position(bytes: &[u8], from: u64, to: u64, on: bool) -> Option<u64> {
+    let skipped = if on { 0 } else { 0xff };
+    let (mut at, end) = (from / 8, to.div_ceil(8));
+    while at < end {
+        let byte = masked(bytes, at, from, to, skipped);
+        if byte != skipped {
+            return Some(at * 8 + u64::from((byte ^ skipped).leading_zeros()));
+        }
+        at += 1;
+        let rest = bytes.get(at as usize..end as usize).unwrap_or_default();
+        at += rest.iter().position(|byte| *byte != skipped).unwrap_or(rest.len()) as u64;
+    }
+    None
+}
+
+// ---- several strings ------------------------------------------------------------------------------------------
+
+fn bitop(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    let with: fn(u8, u8) -> u8 = match args.get(1) {
+        word if is(word, "AND") => |a, b| a & b,
+        word if is(word, "OR") => |a, b| a | b,
+        word if is(word, "XOR") => |a, b| a ^ b,
+        word if is(word, "NOT") && args.len() > 4 => {
+            return Err("ERR BITOP NOT must be called with a single source key.".into());
+        }
+        word if is(word, "NOT") => |a, _| !a,
+        _ => return Err(SYNTAX.into()),
+    };
+    let mut sources = Vec::new();
+    for key in args.from(3) {
+        sources.push(c.string(key)?.unwrap_or_default());
+    }
+    let len = sources.iter().map(|bytes| bytes.len()).max().unwrap_or(0);
+    let mut result = sources.first().copied().unwrap_or_default().to_vec();
+    // The shorter ones go on with zeros.
+    result.resize(len, 0);
+    if args.len() == 4 {
+        if is(args.get(1), "NOT") {
+            result.iter_mut().for_each(|byte| *byte = with(*byte, 0));
+        }
+    } else {
+        for other in sources.iter().skip(1) {
+            let padded = other.iter().copied().chain(std::iter::repeat(0));
+            result.iter_mut().zip(padded).for_each(|(byte, other)| *byte = with(*byte, other));
+        }
+    }
+    if result.is_empty() {
+        c.remove(args.get(2))?;
+    } else {
+        c.put_string(args.get(2), &result, None)?;
+    }
+    c.reply.int(len as i64);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_bit_is_found_wherever_it_is() {
+        let bytes = [0, 0x10, 0xff, 0, 0x01];
+        for on in [false, true] {
+            for from in 0..40 {
+                for to in from..=40 {
+                    let has = |at: &u64| (bytes[*at as usize / 8] & 0x80 >> (at % 8) != 0) == on;
+                    assert_eq!(position(&bytes, from, to, on), (from..to).find(has), "{on} {from} {to}");
+                }
+            }
+        }
+        assert_eq!((ones(&[0xff; 17]), ones(&[])), (17 * 8, 0));
+    }
+}

@@ -1,0 +1,113 @@
+//! Pops that wait until there is something. Here is what they do when there is, and what they say when there is not; [`blocking`](crate::blocking) waits.
+
+use super::flag::{BLOCKING, FAST, LIST, SORTED, WRITE};
+use super::names::{Popped, popped};
+use super::{Command, Context, KeysAt, Outcome, Run, SYNTAX, lists, sorted};
+use crate::request::Arguments;
+
+pub(super) const COMMANDS: &[Command] = &[
+    block("blmove", 6, LIST, KeysAt::Range(1, 2, 1), Timeout::Last, blmove),
+    block("blmpop", -5, LIST, KeysAt::Counted(2), Timeout::First, blmpop),
+    block("blpop", -3, LIST, KeysAt::Range(1, -2, 1), Timeout::Last, blpop),
+    block("brpop", -3, LIST, KeysAt::Range(1, -2, 1), Timeout::Last, brpop),
+    block("brpoplpush", 4, LIST, KeysAt::Range(1, 2, 1), Timeout::Last, brpoplpush),
+    block("bzmpop", -5, SORTED, KeysAt::Counted(2), Timeout::First, bzmpop),
+    block("bzpopmax", -3, SORTED | FAST, KeysAt::Range(1, -2, 1), Timeout::Last, bzpopmax),
+    block("bzpopmin", -3, SORTED | FAST, KeysAt::Range(1, -2, 1), Timeout::Last, bzpopmin),
+];
+
+/// Which argument says how long to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timeout {
+    First,
+    Last,
+}
+
+const fn block(
+    name: &'static str,
+    arity: i32,
+    of: u32,
+    keys: KeysAt,
+    timeout: Timeout,
+    run: fn(&mut Context<'_>, &Arguments<'_>) -> Outcome,
+) -> Command {
+    Command { name, arity, flags: WRITE | BLOCKING | of, keys, run: Run::Block(run, timeout) }
+}
+
+/// Keys of those that have them before the timeout.
+fn keys<'b>(args: &Arguments<'b>) -> impl Iterator<Item = &'b [u8]> + use<'b> {
+    args.from(1).take(args.len() - 2)
+}
+
+fn blpop(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    pop(c, args, lists::End::Left)
+}
+
+fn brpop(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    pop(c, args, lists::End::Right)
+}
+
+fn pop(c: &mut Context<'_>, args: &Arguments<'_>, end: lists::End) -> Outcome {
+    for key in keys(args) {
+        if let Some(value) = lists::pop(c, key, end, 1)?.pop() {
+            c.reply.array(2);
+            c.reply.bulk(key);
+            c.reply.bulk(&value);
+            return Ok(());
+        }
+    }
+    c.reply.null_array();
+    Ok(())
+}
+
+fn blmove(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    let ends = lists::End::of(args.get(3)).zip(lists::End::of(args.get(4)));
+    let (from, to) = ends.ok_or(SYNTAX)?;
+    let value = lists::transfer(c, (args.get(1), from), (args.get(2), to))?;
+    c.reply.maybe(value.as_deref());
+    Ok(())
+}
+
+fn brpoplpush(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    let value = lists::transfer(c, (args.get(1), lists::End::Right), (args.get(2), lists::End::Left))?;
+    c.reply.maybe(value.as_deref());
+    Ok(())
+}
+
+fn blmpop(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    let Popped { keys, end, count } = popped(args, 2, lists::End::of)?;
+    if !lists::pop_first(c, &keys, end, count)? {
+        c.reply.null_array();
+    }
+    Ok(())
+}
+
+fn bzpopmin(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    pop_sorted(c, args, sorted::End::Min)
+}
+
+fn bzpopmax(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    pop_sorted(c, args, sorted::End::Max)
+}
+
+fn pop_sorted(c: &mut Context<'_>, args: &Arguments<'_>, end: sorted::End) -> Outcome {
+    for key in keys(args) {
+        if let Some((member, score)) = sorted::pop(c, key, end, 1)?.pop() {
+            c.reply.array(3);
+            c.reply.bulk(key);
+            c.reply.bulk(&member);
+            c.reply.double(score);
+            return Ok(());
+        }
+    }
+    c.reply.null_array();
+    Ok(())
+}
+
+fn bzmpop(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    let Popped { keys, end, count } = popped(args, 2, sorted::End::of)?;
+    if !sorted::pop_first(c, &keys, end, count)? {
+        c.reply.null_array();
+    }
+    Ok(())
+}

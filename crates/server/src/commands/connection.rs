@@ -1,0 +1,240 @@
+//! Commands about the connection itself.
+
+use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST, NO_AUTH, NO_MULTI};
+use super::{Command, Outcome, SYNTAX, int, is, session};
+use crate::data::DATABASES;
+use crate::reply::Reply;
+use crate::request::Arguments;
+use crate::session::{Replies, Session};
+use crate::shared::now;
+
+pub(super) const COMMANDS: &[Command] = &[
+    session("auth", -2, FAST | CONNECTION | NO_AUTH | NO_MULTI, auth),
+    session("client", -2, CONNECTION, client),
+    session("echo", 2, FAST | CONNECTION, echo),
+    session("hello", -1, FAST | CONNECTION | NO_AUTH | NO_MULTI, hello),
+    session("ping", -1, FAST | CONNECTION, ping),
+    session("quit", -1, FAST | CONNECTION | NO_AUTH, quit),
+    session("reset", 1, FAST | CONNECTION | NO_AUTH, reset),
+    session("select", 2, FAST | CONNECTION, select),
+];
+
+/// What only administrators may do with `CLIENT`: the rest is about oneself.
+const OTHERS: u32 = ADMIN | DANGEROUS;
+
+fn ping(_: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    match args.len() {
+        1 => reply.simple("PONG"),
+        2 => reply.bulk(args.get(1)),
+        _ => return Err("ERR wrong number of arguments for 'ping' command".into()),
+    }
+    Ok(())
+}
+
+fn echo(_: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    reply.bulk(args.get(1));
+    Ok(())
+}
+
+fn quit(s: &mut Session, _: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    s.closing = true;
+    reply.ok();
+    Ok(())
+}
+
+fn reset(s: &mut Session, _: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    s.reset();
+    reply.three = false;
+    reply.simple("RESET");
+    Ok(())
+}
+
+fn select(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    let db = int(args.get(1)).map_err(|_| super::Stop::from("ERR invalid DB index"))?;
+    let db = u8::try_from(db).ok().filter(|db| *db < DATABASES);
+    s.db = db.ok_or("ERR DB index is out of range")?;
+    s.client.state.lock().db = s.db;
+    reply.ok();
+    Ok(())
+}
+
+fn auth(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    let (name, password) = match args.len() {
+        2 => (&b"default"[..], args.get(1)),
+        3 => (args.get(1), args.get(2)),
+        _ => return Err(SYNTAX.into()),
+    };
+    if args.len() == 2 && s.shared.users.whoever().is_some() {
+        return Err("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?".into());
+    }
+    enter(s, name, password)?;
+    reply.ok();
+    Ok(())
+}
+
+fn enter(s: &mut Session, name: &[u8], password: &[u8]) -> Outcome {
+    let user = std::str::from_utf8(name).ok().and_then(|name| s.shared.users.enter(name, password));
+    let Some(user) = user else {
+        s.recorder.denied.add(1);
+        tracing::warn!("{}: a wrong user name or password", s.client.addr);
+        return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
+    };
+    s.become_user(user);
+    Ok(())
+}
+
+fn hello(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    let mut three = reply.three;
+    if args.len() > 1 {
+        three = match int(args.get(1))
+            .map_err(|_| super::Stop::from("ERR Protocol version is not an integer or out of range"))?
+        {
+            2 => false,
+            3 => true,
+            _ => return Err("NOPROTO unsupported protocol version".into()),
+        };
+    }
+    let (mut at, mut name) = (2, None);
+    while at < args.len() {
+        match args.get(at) {
+            o if is(o, "AUTH") && at + 2 < args.len() => {
+                enter(s, args.get(at + 1), args.get(at + 2))?;
+                at += 3;
+            }
+            o if is(o, "SETNAME") && at + 1 < args.len() => {
+                name = Some(client_name(args.get(at + 1))?);
+                at += 2;
+            }
+            o => return Err(format!("ERR Syntax error in HELLO option '{}'", o.escape_ascii()).into()),
+        }
+    }
+    if s.user.is_none() {
+        return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time".into());
+    }
+    let mut state = s.client.state.lock();
+    state.three = three;
+    if let Some(name) = name {
+        state.name = name;
+    }
+    drop(state);
+    reply.three = three;
+    reply.map(7);
+    for (name, value) in [("server", "redis"), ("version", super::server::REDIS_VERSION)] {
+        reply.bulk(name.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"proto");
+    reply.int(if three { 3 } else { 2 });
+    reply.bulk(b"id");
+    reply.int(s.client.id as i64);
+    for (name, value) in [("mode", "standalone"), ("role", "master")] {
+        reply.bulk(name.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"modules");
+    reply.array(0);
+    Ok(())
+}
+
+fn client_name(text: &[u8]) -> Outcome<String> {
+    let fits = text.iter().all(|byte| (b'!'..=b'~').contains(byte));
+    let name = std::str::from_utf8(text).ok().filter(|_| fits);
+    Ok(name.ok_or("ERR Client names cannot contain spaces, newlines or special characters.")?.to_owned())
+}
+
+fn client(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    let what = args.get(1).to_ascii_lowercase();
+    let about_others = matches!(&what[..], b"list" | b"kill");
+    let admin = s
+        .user
+        .as_ref()
+        .is_some_and(|user| super::COMMANDS.iter().enumerate().all(|(at, c)| !c.is(OTHERS) || user.may_run(at)));
+    if about_others && !admin {
+        return Err("NOPERM this user has no permissions to run the 'client' command about other connections".into());
+    }
+    match (&what[..], args.len()) {
+        (b"id", 2) => reply.int(s.client.id as i64),
+        (b"getname", 2) => {
+            let name = s.client.state.lock().name.clone();
+            if name.is_empty() { reply.null() } else { reply.bulk(name.as_bytes()) }
+        }
+        (b"setname", 3) => {
+            let name = client_name(args.get(2))?;
+            s.client.state.lock().name = name;
+            reply.ok();
+        }
+        (b"setinfo", 4) => {
+            let value = client_name(args.get(3))?;
+            let mut state = s.client.state.lock();
+            match args.get(2) {
+                o if is(o, "LIB-NAME") => state.library = value,
+                o if is(o, "LIB-VER") => state.library_version = value,
+                _ => return Err("ERR Unrecognized option".into()),
+            }
+            reply.ok();
+        }
+        (b"info", 2) => reply.verbatim(&format!("{}\n", s.client.line(now()))),
+        (b"list", _) => {
+            let clients: Vec<_> = s.shared.clients.lock().values().filter_map(std::sync::Weak::upgrade).collect();
+            let now = now();
+            reply.verbatim(&clients.iter().map(|client| format!("{}\n", client.line(now))).collect::<String>());
+        }
+        (b"kill", _) => return kill(s, args, reply),
+        (b"reply", 3) => match args.get(2) {
+            o if is(o, "ON") => {
+                s.replies = Replies::On;
+                reply.ok();
+            }
+            o if is(o, "OFF") => s.replies = Replies::Off,
+            o if is(o, "SKIP") => s.replies = Replies::Skip,
+            _ => return Err(SYNTAX.into()),
+        },
+        (b"no-evict" | b"no-touch", 3) => reply.ok(),
+        (b"unpause", 2) => reply.ok(),
+        (b"trackinginfo" | b"getredir", 2) => reply.int(-1),
+        _ => {
+            let what = args.get(1).escape_ascii();
+            return Err(
+                format!("ERR unknown subcommand or wrong number of arguments for '{what}'. Try CLIENT HELP.").into()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn kill(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    let clients: Vec<_> = s.shared.clients.lock().values().filter_map(std::sync::Weak::upgrade).collect();
+    if args.len() == 3 {
+        let found = clients.iter().find(|client| client.addr.as_bytes() == args.get(2));
+        found.ok_or("ERR No such client")?.end();
+        reply.ok();
+        return Ok(());
+    }
+    if args.len().is_multiple_of(2) == (args.len() > 2) && args.len() < 4 {
+        return Err(SYNTAX.into());
+    }
+    let (mut id, mut addr, mut user, mut skip_me) = (None, None, None, true);
+    for at in (2..args.len()).step_by(2) {
+        let value = args.get(at + 1);
+        match args.get(at) {
+            o if is(o, "ID") => id = Some(int(value)?),
+            o if is(o, "ADDR") => addr = Some(value),
+            o if is(o, "USER") => user = Some(value),
+            o if is(o, "SKIPME") => skip_me = is(value, "yes"),
+            _ => return Err(SYNTAX.into()),
+        }
+    }
+    let mut count = 0;
+    for client in clients {
+        let fits = id.is_none_or(|id| id == client.id as i64)
+            && addr.is_none_or(|addr| addr == client.addr.as_bytes())
+            && user.is_none_or(|user| user == client.state.lock().user.as_bytes())
+            && !(skip_me && client.id == s.client.id);
+        if fits {
+            client.end();
+            count += 1;
+        }
+    }
+    reply.int(count);
+    Ok(())
+}

@@ -1,0 +1,395 @@
+//! Commands about the server.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::flag::{self, ADMIN, CONNECTION, DANGEROUS, FAST, NO_MULTI};
+use super::{COMMANDS as ALL, Command, KeysAt, Outcome, SYNTAX, int, is, session};
+use crate::config::Settings;
+use crate::reply::Reply;
+use crate::request::Arguments;
+use crate::session::Session;
+use crate::shared::{RandomSeed, now};
+use crate::users::User;
+
+/// The version whose commands these are.
+pub(super) const REDIS_VERSION: &str = "7.0.15";
+
+pub(super) const COMMANDS: &[Command] = &[
+    session("acl", -2, ADMIN | DANGEROUS | NO_MULTI, acl),
+    session("bgrewriteaof", 1, ADMIN | DANGEROUS, |_, _, reply| {
+        reply.simple("Background append only file rewriting started");
+        Ok(())
+    }),
+    session("bgsave", -1, ADMIN | DANGEROUS, |_, _, reply| {
+        reply.simple("Background saving started");
+        Ok(())
+    }),
+    session("command", -1, CONNECTION, command),
+    session("config", -2, ADMIN | DANGEROUS, config),
+    session("info", -1, DANGEROUS, info),
+    session("lastsave", 1, FAST | ADMIN | DANGEROUS, |_, _, reply| {
+        // All that was acknowledged is saved, at any time.
+        reply.int((now() / 1000) as i64);
+        Ok(())
+    }),
+    session("save", 1, ADMIN | DANGEROUS, |_, _, reply| {
+        reply.ok();
+        Ok(())
+    }),
+    session("shutdown", -1, ADMIN | DANGEROUS | NO_MULTI, shutdown),
+    session("time", 1, FAST, time),
+    session("wait", 3, flag::BLOCKING, wait),
+    session("waitaof", 4, flag::BLOCKING, wait_aof),
+];
+
+fn time(_: &mut Session, _: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    let now = now();
+    reply.array(2);
+    reply.bulk((now / 1000).to_string().as_bytes());
+    reply.bulk((now % 1000 * 1000).to_string().as_bytes());
+    Ok(())
+}
+
+/// Copies on other machines that have what was written: there are none yet.
+fn wait(_: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    int(args.get(1))?;
+    if int(args.get(2))? < 0 {
+        return Err("ERR timeout is negative".into());
+    }
+    reply.int(0);
+    Ok(())
+}
+
+/// What was acknowledged is durable here: there is nothing to wait for.
+fn wait_aof(_: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    if !matches!(int(args.get(1))?, 0 | 1) {
+        return Err("ERR value is out of range".into());
+    }
+    int(args.get(2))?;
+    if int(args.get(3))? < 0 {
+        return Err("ERR timeout is negative".into());
+    }
+    reply.array(2);
+    reply.int(1);
+    reply.int(0);
+    Ok(())
+}
+
+fn shutdown(s: &mut Session, _: &Arguments<'_>, _: &mut Reply) -> Outcome {
+    tracing::info!("{}: SHUTDOWN", s.client.addr);
+    s.closing = true;
+    s.shared.stop.send_replace(true);
+    Ok(())
+}
+
+// ---- COMMAND ------------------------------------------------------------------------------------------------------
+
+fn command(_: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    match args.get(1) {
+        _ if args.len() == 1 => {
+            reply.array(ALL.len());
+            ALL.iter().for_each(|command| describe(command, reply));
+        }
+        o if is(o, "COUNT") => reply.int(ALL.len() as i64),
+        o if is(o, "INFO") && args.len() == 2 => {
+            reply.array(ALL.len());
+            ALL.iter().for_each(|command| describe(command, reply));
+        }
+        o if is(o, "INFO") => {
+            reply.array(args.len() - 2);
+            for name in args.from(2) {
+                match super::find(name) {
+                    Some((_, command)) => describe(command, reply),
+                    None => reply.null_array(),
+                }
+            }
+        }
+        o if is(o, "LIST") => {
+            reply.array(ALL.len());
+            ALL.iter().for_each(|command| reply.bulk(command.name.as_bytes()));
+        }
+        o if is(o, "GETKEYS") && args.len() > 2 => {
+            let (_, command) = super::find(args.get(2)).ok_or("ERR Invalid command specified")?;
+            let inner = args.behind(2);
+            if !command.takes(inner.len()) {
+                return Err("ERR Invalid number of arguments specified for command".into());
+            }
+            let keys = command.keys(&inner);
+            if keys.is_empty() {
+                return Err("ERR The command has no key arguments".into());
+            }
+            reply.array(keys.len());
+            keys.iter().for_each(|key| reply.bulk(key));
+        }
+        o if is(o, "DOCS") => reply.map(0),
+        o => {
+            return Err(format!("ERR unknown subcommand '{}'. Try COMMAND HELP.", o.escape_ascii()).into());
+        }
+    }
+    Ok(())
+}
+
+fn describe(command: &Command, reply: &mut Reply) {
+    reply.array(10);
+    reply.bulk(command.name.as_bytes());
+    reply.int(command.arity.into());
+    let mut flags = Vec::new();
+    for (name, of) in [
+        ("write", flag::WRITE),
+        ("readonly", flag::READ),
+        ("fast", flag::FAST),
+        ("admin", flag::ADMIN),
+        ("blocking", flag::BLOCKING),
+        ("no_auth", flag::NO_AUTH),
+        ("no_multi", flag::NO_MULTI),
+    ] {
+        if command.is(of) {
+            flags.push(name);
+        }
+    }
+    if matches!(command.keys, KeysAt::Counted(_)) {
+        flags.push("movablekeys");
+    }
+    reply.array(flags.len());
+    flags.iter().for_each(|name| reply.simple(name));
+    let (first, last, step) = match command.keys {
+        KeysAt::None => (0, 0, 0),
+        KeysAt::Range(first, last, step) => (first as i64, last.into(), step as i64),
+        KeysAt::Counted(at) if at > 1 => (at as i64 - 1, at as i64 - 1, 1),
+        KeysAt::Counted(_) => (0, 0, 0),
+    };
+    [first, last, step].into_iter().for_each(|number| reply.int(number));
+    let categories: Vec<_> = flag::CATEGORIES.iter().filter(|category| command.is(category.1)).collect();
+    reply.array(categories.len() + 1);
+    categories.iter().for_each(|category| reply.simple(&format!("@{}", category.0)));
+    reply.simple(if command.is(flag::FAST) { "@fast" } else { "@slow" });
+    (0..3).for_each(|_| reply.array(0)); // tips, key specifications, subcommands
+}
+
+// ---- CONFIG -------------------------------------------------------------------------------------------------------
+
+/// Names and values as Redis has them; those that cannot be changed are what is true here.
+fn settings(s: &Session) -> Vec<(&'static str, String)> {
+    let now = s.shared.settings();
+    vec![
+        ("appendfsync", "always".to_owned()),
+        ("appendonly", "yes".to_owned()),
+        ("client-query-buffer-limit", now.request.to_string()),
+        ("databases", crate::data::DATABASES.to_string()),
+        ("maxclients", now.connections.to_string()),
+        ("maxmemory", "0".to_owned()),
+        ("maxmemory-policy", "noeviction".to_owned()),
+        ("proto-max-bulk-len", now.argument.to_string()),
+        ("save", String::new()),
+        ("timeout", now.idle.as_secs().to_string()),
+    ]
+}
+
+fn config(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    match args.get(1) {
+        o if is(o, "GET") && args.len() > 2 => {
+            let all = settings(s);
+            let fits =
+                |name: &str| args.from(2).any(|p| crate::glob::matches(&p.to_ascii_lowercase(), name.as_bytes()));
+            let found: Vec<_> = all.iter().filter(|(name, _)| fits(name)).collect();
+            reply.map(found.len());
+            for (name, value) in found {
+                reply.bulk(name.as_bytes());
+                reply.bulk(value.as_bytes());
+            }
+        }
+        o if is(o, "SET") && args.len() > 3 && args.len().is_multiple_of(2) => {
+            let mut changed = (*s.shared.settings()).clone();
+            for at in (2..args.len()).step_by(2) {
+                set(s, &mut changed, args.get(at), args.get(at + 1))?;
+            }
+            s.shared.change_settings(changed);
+            reply.ok();
+        }
+        o if is(o, "RESETSTAT") || is(o, "REWRITE") => reply.ok(),
+        o if is(o, "GET") || is(o, "SET") => {
+            let name = o.to_ascii_lowercase();
+            return Err(format!("ERR wrong number of arguments for 'config|{}' command", name.escape_ascii()).into());
+        }
+        o => return Err(format!("ERR unknown subcommand '{}'. Try CONFIG HELP.", o.escape_ascii()).into()),
+    }
+    Ok(())
+}
+
+fn set(s: &Session, changed: &mut Settings, name: &[u8], value: &[u8]) -> Outcome {
+    let shown = name.to_ascii_lowercase().escape_ascii().to_string();
+    let bad = |why: &str| format!("ERR CONFIG SET failed (possibly related to argument '{shown}') - {why}");
+    let number = || bytes(value).ok_or_else(|| bad("argument must be a memory value"));
+    match &name.to_ascii_lowercase()[..] {
+        b"maxclients" => changed.connections = number()?.max(1),
+        b"proto-max-bulk-len" => changed.argument = number()?.max(1 << 20),
+        b"client-query-buffer-limit" => changed.request = number()?.max(1 << 20),
+        b"timeout" => changed.idle = Duration::from_secs(number()? as u64),
+        b"requirepass" => {
+            s.shared.users.set_default_password(std::str::from_utf8(value).map_err(|_| bad("it is no text"))?);
+        }
+        // Nothing else would be durable, so nothing else is taken.
+        b"appendonly" if value == b"yes" => {}
+        b"appendfsync" if value == b"always" => {}
+        b"save" => {}
+        _ if settings(s).iter().any(|(known, _)| known.as_bytes() == name.to_ascii_lowercase()) => {
+            return Err(bad("can't set immutable config").into());
+        }
+        _ => return Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{shown}'").into()),
+    }
+    Ok(())
+}
+
+/// A number of bytes, with a unit.
+fn bytes(text: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(text).ok()?.to_ascii_lowercase();
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let unit = match &text[end..] {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    text[..end].parse::<usize>().ok()?.checked_mul(unit)
+}
+
+// ---- INFO -------------------------------------------------------------------------------------------------------
+
+fn info(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    let wanted = |section: &str| {
+        let all =
+            args.len() == 1 || args.from(1).any(|arg| ["all", "default", "everything"].iter().any(|all| is(arg, all)));
+        all || args.from(1).any(|arg| is(arg, section))
+    };
+    let mut text = String::new();
+    for (name, lines) in crate::info::sections(&s.shared) {
+        if wanted(name) {
+            let mut title = name.to_owned();
+            title[..1].make_ascii_uppercase();
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            write!(text, "# {title}\r\n").unwrap_or(());
+            lines.iter().for_each(|(key, value)| write!(text, "{key}:{value}\r\n").unwrap_or(()));
+        }
+    }
+    reply.verbatim(&text);
+    Ok(())
+}
+
+// ---- ACL --------------------------------------------------------------------------------------------------------
+
+fn acl(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    let text = |at: usize| String::from_utf8_lossy(args.get(at)).into_owned();
+    match (&args.get(1).to_ascii_lowercase()[..], args.len()) {
+        (b"whoami", 2) => reply.bulk(s.user.as_ref().map_or("default", |user| &user.name).as_bytes()),
+        (b"users", 2) => {
+            let all = s.shared.users.all();
+            reply.array(all.len());
+            all.iter().for_each(|user| reply.bulk(user.name.as_bytes()));
+        }
+        (b"list", 2) => {
+            let all = s.shared.users.all();
+            reply.array(all.len());
+            all.iter().for_each(|user| reply.bulk(format!("user {} {}", user.name, user.rules()).as_bytes()));
+        }
+        (b"getuser", 3) => match s.shared.users.get(&text(2)) {
+            Some(user) => get_user(&user, reply),
+            None => reply.null_array(),
+        },
+        (b"setuser", 3..) => set_user(s, &text(2), &mut (3..args.len()).map(text)).map(|()| reply.ok())?,
+        (b"deluser", 3..) => {
+            let mut gone = 0;
+            for name in (2..args.len()).map(text) {
+                if name == "default" {
+                    return Err("ERR The 'default' user cannot be removed".into());
+                }
+                gone += i64::from(s.shared.users.delete(&*s.shared.engine, &name)?);
+                end_connections(s, &name);
+            }
+            reply.int(gone);
+        }
+        (b"cat", 2) => {
+            reply.array(flag::CATEGORIES.len() + 1);
+            flag::CATEGORIES.iter().for_each(|category| reply.bulk(category.0.as_bytes()));
+            reply.bulk(b"slow");
+        }
+        (b"cat", 3) => {
+            let category = crate::users::Category::of(&text(2).to_ascii_lowercase());
+            let category = category.ok_or_else(|| format!("ERR Unknown category '{}'", args.get(2).escape_ascii()))?;
+            let found: Vec<_> = ALL.iter().filter(|command| category.has(command)).collect();
+            reply.array(found.len());
+            found.iter().for_each(|command| reply.bulk(command.name.as_bytes()));
+        }
+        (b"genpass", 2 | 3) => {
+            let bits = if args.len() == 3 { int(args.get(2))? } else { 256 };
+            let digits =
+                usize::try_from(bits).ok().filter(|bits| (1..=4096).contains(bits)).map(|bits| bits.div_ceil(4));
+            let digits = digits.ok_or("ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096")?;
+            let mut password = String::new();
+            while password.len() < digits {
+                let RandomSeed(a, b) = RandomSeed::draw();
+                write!(password, "{a:016x}{b:016x}").unwrap_or(());
+            }
+            reply.bulk(&password.as_bytes()[..digits]);
+        }
+        (b"save" | b"load", 2) => reply.ok(), // they are always saved
+        (b"log", _) => reply.array(0),
+        _ => {
+            let what = args.get(1).escape_ascii();
+            return Err(
+                format!("ERR unknown subcommand or wrong number of arguments for '{what}'. Try ACL HELP.").into()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn set_user(s: &Session, name: &str, rules: &mut dyn Iterator<Item = String>) -> Outcome {
+    if name.is_empty() || name.contains([' ', '\0']) {
+        return Err("ERR Usernames can't contain spaces or null characters".into());
+    }
+    let mut user = s.shared.users.get(name).map_or_else(|| User::new(name), |user| (*user).clone());
+    for rule in rules {
+        if rule.contains(' ') {
+            return Err(SYNTAX.into());
+        }
+        user.apply(&rule).map_err(|error| format!("ERR Error in ACL SETUSER modifier '{rule}': {error}"))?;
+    }
+    s.shared.users.set(&*s.shared.engine, user)?;
+    end_connections(s, name);
+    Ok(())
+}
+
+/// Who is in with rules that were changed must come in again.
+fn end_connections(s: &Session, name: &str) {
+    let clients: Vec<_> = s.shared.clients.lock().values().filter_map(std::sync::Weak::upgrade).collect();
+    clients
+        .iter()
+        .filter(|client| client.id != s.client.id && client.state.lock().user == name)
+        .for_each(|client| client.end());
+}
+
+fn get_user(user: &User, reply: &mut Reply) {
+    reply.map(6);
+    reply.bulk(b"flags");
+    let flags = [Some(if user.on { "on" } else { "off" }), user.no_password.then_some("nopass")];
+    let flags: Vec<_> = flags.into_iter().flatten().collect();
+    reply.array(flags.len());
+    flags.iter().for_each(|flag| reply.bulk(flag.as_bytes()));
+    reply.bulk(b"passwords");
+    let hashes = user.password_hashes();
+    reply.array(hashes.len());
+    hashes.iter().for_each(|hash| reply.bulk(hash.as_bytes()));
+    for (name, value) in [("commands", user.command_rules()), ("keys", user.patterns()), ("channels", String::new())] {
+        reply.bulk(name.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"selectors");
+    reply.array(0);
+}

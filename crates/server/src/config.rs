@@ -1,0 +1,88 @@
+//! What a server is to do.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where a server listens, and with how many threads it serves. What it serves is given beside it.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Addresses of Redis' protocol.
+    pub redis: Vec<SocketAddr>,
+    /// ... and of the same with TLS.
+    pub redis_tls: Vec<SocketAddr>,
+    /// A socket in the file system, for Redis' protocol.
+    pub unix: Option<PathBuf>,
+    /// Addresses of memcached's protocols. They know no passwords.
+    pub memcached: Vec<SocketAddr>,
+    /// The address of metrics, health and the status page.
+    pub http: Option<SocketAddr>,
+    /// What TLS needs.
+    pub tls: Option<Tls>,
+    /// The default user's password.
+    pub password: Option<String>,
+    /// Whether whoever reaches an address that is not this machine's own needs no password.
+    pub open: bool,
+    /// Threads that serve; 0 for one per core.
+    pub threads: usize,
+    /// What may be changed while it runs.
+    pub settings: Settings,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            redis: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6379)],
+            redis_tls: Vec::new(),
+            unix: None,
+            memcached: Vec::new(),
+            http: None,
+            tls: None,
+            password: None,
+            open: false,
+            threads: 0,
+            settings: Settings::default(),
+        }
+    }
+}
+
+/// Files in PEM.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// The server's certificate, and those up to the root.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Certificates of who may sign clients' certificates; clients need none if it is not given.
+    pub clients: Option<PathBuf>,
+}
+
+/// Limits. `CONFIG SET` changes them.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Connections at one time (`maxclients`).
+    pub connections: usize,
+    /// Bytes of an argument (`proto-max-bulk-len`).
+    pub argument: usize,
+    /// Bytes of a request (`client-query-buffer-limit`).
+    pub request: usize,
+    /// How long a connection may say nothing (`timeout`); for ever if it is 0.
+    pub idle: Duration,
+    /// How long one may take to say who it is, and how long to take its replies.
+    pub patience: Duration,
+    /// Bytes of memcached's items.
+    pub item: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            argument: 512 << 20,
+            request: 1 << 30,
+            idle: Duration::ZERO,
+            patience: Duration::from_secs(60),
+            item: 1 << 20,
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! A connection of Redis' protocol: reads requests, has them run, writes replies, in their order.
+//!
+//! Requests that have come together run together: those on data that follow each other are one transaction. While nothing is to be done a connection keeps no
+//! buffers: it reads into one of its thread's, and copies what came.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+
+use crate::commands::{self, Command, Run, Special, Stop, flag};
+use crate::data::stored;
+use crate::job::{Job, Parts, text};
+use crate::reply::Reply;
+use crate::request::{Arguments, Limits, Parser};
+use crate::session::{Client, Replies, Session, Watched};
+use crate::shared::now;
+use crate::thread::Thread;
+
+/// Requests that are looked at together.
+const BATCH: usize = 256;
+/// Bytes of their arguments, unless one has more.
+const BYTES: usize = 1 << 20;
+/// Bytes of replies that are gathered before they are written.
+const REPLY: usize = 64 << 10;
+/// Bytes of buffers that a connection may keep between requests.
+const KEPT: usize = 4 << 10;
+
+/// Serves `stream` until it ends, or is ended.
+pub(crate) async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, thread: Rc<Thread>, client: Arc<Client>) {
+    let session = Session::new(thread.shared.clone(), thread.recorder.clone(), client.clone());
+    let mut parts = Parts::new(session);
+    let mut parser = Parser::default();
+    loop {
+        match read(&mut stream, &thread, &client, &mut parts.input).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let began = thread.tick();
+        client.last_active.store(now(), Relaxed);
+        loop {
+            let (next, full) = turn(parts, &mut parser, &mut stream, &thread).await;
+            parts = next;
+            if !full || parts.session.closing {
+                break;
+            }
+        }
+        if write(&mut stream, &thread, &client, &mut parts.reply).await.is_err() {
+            return;
+        }
+        thread.recorder.replies.add(thread.tick() - began, 1);
+        if parts.session.closing {
+            drop(stream.shutdown().await);
+            return;
+        }
+        parts.shrink(parser.wanted(&parts.input));
+    }
+}
+
+impl Parts {
+    /// Gives memory back that is seldom needed, and makes room for what is certain to come.
+    fn shrink(&mut self, wanted: usize) {
+        if self.input.is_empty() && self.input.capacity() > KEPT {
+            self.input = Vec::new();
+        }
+        if self.input.capacity() - self.input.len() < wanted {
+            // What was announced need not come: room grows with what does.
+            self.input.reserve(wanted.min(self.input.len().max(KEPT)));
+        }
+        self.reply.clear();
+    }
+}
+
+/// Bytes that came; 0 at the end, or when the connection is to end.
+pub(crate) async fn read(
+    stream: &mut (impl AsyncRead + Unpin),
+    thread: &Thread,
+    client: &Client,
+    input: &mut Vec<u8>,
+) -> std::io::Result<usize> {
+    let count = std::future::poll_fn(|cx| {
+        if client.is_killed(cx) {
+            return Poll::Ready(Ok(0));
+        }
+        let mut scratch = thread.scratch.borrow_mut();
+        let mut buffer = tokio::io::ReadBuf::new(&mut scratch);
+        match Pin::new(&mut *stream).poll_read(cx, &mut buffer) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) => {
+                input.extend_from_slice(buffer.filled());
+                Poll::Ready(Ok(buffer.filled().len()))
+            }
+        }
+    })
+    .await?;
+    thread.recorder.read.add(count as u64);
+    Ok(count)
+}
+
+/// Writes all replies. Who does not take them is ended by the thread after a while, and asks for nothing in the meantime.
+pub(crate) async fn write(
+    stream: &mut (impl AsyncWrite + Unpin),
+    thread: &Thread,
+    client: &Client,
+    reply: &mut Reply,
+) -> std::io::Result<()> {
+    let mut written = 0;
+    let bytes = reply.bytes();
+    std::future::poll_fn(|cx| {
+        while written < bytes.len() {
+            match Pin::new(&mut *stream).poll_write(cx, &bytes[written..]) {
+                Poll::Pending => {
+                    if client.is_killed(cx) {
+                        return Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()));
+                    }
+                    client.writing_since.store(now(), Relaxed);
+                    return Poll::Pending;
+                }
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(count)) => written += count,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            }
+        }
+        Pin::new(&mut *stream).poll_flush(cx)
+    })
+    .await?;
+    client.writing_since.store(0, Relaxed);
+    thread.recorder.written.add(written as u64);
+    reply.clear();
+    Ok(())
+}
+
+/// Runs requests that are complete, and takes them off the input; true if there may be more.
+async fn turn(
+    mut parts: Parts,
+    parser: &mut Parser,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    thread: &Thread,
+) -> (Parts, bool) {
+    let (limits, most) = match &parts.session.user {
+        Some(_) => (thread.limits().0, BATCH),
+        // What he says may make him somebody, whose requests may be longer.
+        None => (Limits::STRANGER, 1),
+    };
+    let mut malformed = None;
+    parts.batch.clear();
+    parts.commands.clear();
+    while parts.batch.len() < most {
+        match parser.advance(&parts.input, &limits, &mut parts.batch) {
+            Ok(true) => {
+                let name = |at: usize| parts.batch.arguments(at, &parts.input).get(0);
+                let at = parts.commands.len();
+                // As a rule it is the same again.
+                let same = at > 0 && name(at) == name(at - 1);
+                parts.commands.push(if same { parts.commands[at - 1] } else { commands::find(name(at)) });
+            }
+            Ok(false) => break,
+            Err(error) => {
+                malformed = Some(error);
+                break;
+            }
+        }
+    }
+    let full = parts.batch.len() == most;
+    let mut at = 0;
+    while at < parts.batch.len() && !parts.session.closing {
+        (parts, at) = step(parts, at, stream, thread).await;
+        if parts.reply.len() > REPLY {
+            let client = parts.session.client.clone();
+            parts.session.closing |= write(stream, thread, &client, &mut parts.reply).await.is_err();
+        }
+    }
+    if let Some(malformed) = malformed {
+        thread.recorder.errors.add(1);
+        parts.reply.error(&format!("ERR {malformed}"));
+        parts.session.closing = true;
+    }
+    parts.input.drain(..parser.discard());
+    (parts, full)
+}
+
+/// Runs one request, or several as one transaction; returns the number of the next one.
+async fn step(
+    mut parts: Parts,
+    at: usize,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    thread: &Thread,
+) -> (Parts, usize) {
+    let to = together(&parts, at);
+    let recorder = &thread.recorder;
+    if to > at {
+        let job = thread.executor.run(Job::batch(parts, at..to)).await;
+        job.wake();
+        recorder.batches.add(1);
+        job.count();
+        return (job.parts, job.done);
+    }
+    let mark = parts.reply.len();
+    let before = parts.session.replies;
+    let next = alone(parts, at, stream, thread).await;
+    parts = next;
+    recorder.commands.add(1);
+    // Nothing is said to who wants to hear nothing, this time or always.
+    match (before, parts.session.replies) {
+        (_, Replies::Off) => parts.reply.truncate(mark),
+        (Replies::Skip, Replies::Skip) => {
+            parts.reply.truncate(mark);
+            parts.session.replies = Replies::On;
+        }
+        _ => {}
+    }
+    (parts, at + 1)
+}
+
+/// The end of the requests from `at` on that can be one transaction: on data, allowed, and not queued.
+fn together(parts: &Parts, at: usize) -> usize {
+    let session = &parts.session;
+    if session.multi.is_some() || session.replies != Replies::On {
+        return at;
+    }
+    let mut bytes = 0;
+    let mut to = at;
+    while let Some(Some((number, command))) = parts.commands.get(to).copied() {
+        let args = parts.batch.arguments(to, &parts.input);
+        if !matches!(command.run, Run::Data(_)) || refusal(session, number, command, &args).is_some() {
+            break;
+        }
+        bytes += args.from(0).map(<[u8]>::len).sum::<usize>();
+        if bytes > BYTES && to > at {
+            break;
+        }
+        to += 1;
+    }
+    to
+}
+
+/// Why a request is not even tried.
+fn refusal(session: &Session, number: usize, command: &Command, args: &Arguments<'_>) -> Option<String> {
+    if !command.takes(args.len()) {
+        return Some(format!("ERR wrong number of arguments for '{}' command", command.name));
+    }
+    let Some(user) = &session.user else {
+        return (!command.is(flag::NO_AUTH)).then(|| "NOAUTH Authentication required.".to_owned());
+    };
+    if !user.may_run(number) && !command.is(flag::NO_AUTH) {
+        return Some(format!("NOPERM this user has no permissions to run the '{}' command", command.name));
+    }
+    if !user.may_touch(command, args) {
+        return Some("NOPERM this user has no permissions to access one of the keys used as arguments".to_owned());
+    }
+    None
+}
+
+fn unknown(args: &Arguments<'_>) -> String {
+    let cut = |arg: &[u8]| arg.iter().take(128).copied().collect::<Vec<_>>().escape_ascii().to_string();
+    let mut shown = String::new();
+    for arg in args.from(1).take(20) {
+        shown += &format!("'{}' ", cut(arg));
+        if shown.len() > 128 {
+            break;
+        }
+    }
+    format!("ERR unknown command '{}', with args beginning with: {shown}", cut(args.get(0)))
+}
+
+/// Runs, queues or refuses one request.
+async fn alone(
+    mut parts: Parts,
+    at: usize,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    thread: &Thread,
+) -> Parts {
+    let args = parts.batch.arguments(at, &parts.input);
+    let found = parts.commands.get(at).copied().flatten();
+    let refused = match found {
+        // Who has not said who he is learns nothing of what there is.
+        None if parts.session.user.is_none() => Some("NOAUTH Authentication required.".to_owned()),
+        None => Some(unknown(&args)),
+        Some((number, command)) => refusal(&parts.session, number, command, &args),
+    };
+    let (Some((number, command)), None) = (found, refused.as_ref()) else {
+        thread.recorder.errors.add(1);
+        if let Some(queued) = &mut parts.session.multi {
+            queued.broken = true;
+        }
+        parts.reply.error(&refused.unwrap_or_default());
+        return parts;
+    };
+    thread.recorder.calls[number].add(1);
+    parts.session.client.last_command.store(number as u64, Relaxed);
+    if parts.session.multi.is_some() && !command.is(flag::NOW) {
+        return queue(parts, at, number, command);
+    }
+    match command.run {
+        Run::Data(_) => {
+            let job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
+            job.wake();
+            job.parts
+        }
+        Run::Session(run) => {
+            let mark = parts.reply.len();
+            let outcome = run(&mut parts.session, &args, &mut parts.reply);
+            answer(&mut parts.reply, mark, outcome, thread);
+            parts
+        }
+        Run::Connection(Special::Exec) => exec(parts, thread).await,
+        Run::Connection(Special::Watch) => watch(parts, at, thread),
+        Run::Block(_, timeout) => crate::blocking::wait(parts, at, timeout, stream, thread).await,
+    }
+}
+
+fn answer(reply: &mut Reply, mark: usize, outcome: Result<(), Stop>, thread: &Thread) {
+    let error = match outcome {
+        Ok(()) => return,
+        Err(Stop::Error(error)) => error,
+        Err(Stop::Engine(error)) => text(&error),
+    };
+    thread.recorder.errors.add(1);
+    reply.truncate(mark);
+    reply.error(&error);
+}
+
+fn queue(mut parts: Parts, at: usize, number: usize, command: &'static Command) -> Parts {
+    let most = parts.session.shared.settings().request;
+    let args = parts.batch.arguments(at, &parts.input);
+    let Some(queued) = &mut parts.session.multi else { return parts };
+    let fits =
+        queued.batch.copied() + args.from(0).map(<[u8]>::len).sum::<usize>() <= most && queued.batch.len() < 1 << 20;
+    if command.is(flag::NO_MULTI) || !fits {
+        queued.broken = true;
+        parts.reply.error(if fits {
+            "ERR Command not allowed inside a transaction"
+        } else {
+            "ERR the transaction is too large"
+        });
+        return parts;
+    }
+    queued.batch.push_copy(&args);
+    queued.commands.push(Some((number, command)));
+    parts.session.client.state.lock().queued = Some(queued.batch.len());
+    parts.reply.simple("QUEUED");
+    parts
+}
+
+async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
+    let Some(queued) = parts.session.multi.take() else {
+        parts.reply.error("ERR EXEC without MULTI");
+        return parts;
+    };
+    {
+        let mut state = parts.session.client.state.lock();
+        (state.queued, state.watched) = (None, 0);
+    }
+    if queued.broken {
+        parts.session.watched.clear();
+        parts.reply.error("EXECABORT Transaction discarded because of previous errors.");
+        return parts;
+    }
+    let Parts { session, reply, input, batch, commands } = parts;
+    let inner = Parts { session, reply, input: Vec::new(), batch: queued.batch, commands: queued.commands };
+    let job = thread.executor.run(Job::exec(inner)).await;
+    job.wake();
+    job.count();
+    Parts { input, batch, commands, ..job.parts }
+}
+
+fn watch(mut parts: Parts, at: usize, thread: &Thread) -> Parts {
+    if parts.session.multi.is_some() {
+        parts.reply.error("ERR WATCH inside MULTI is not allowed");
+        return parts;
+    }
+    let args = parts.batch.arguments(at, &parts.input);
+    let keys: Vec<Vec<u8>> = args.from(1).map(|key| stored(parts.session.db, key)).collect();
+    let mut versions = Vec::new();
+    let seen = thread.shared.engine.read(&mut |tx| {
+        versions = keys.iter().map(|key| tx.version(key)).collect::<Result<_, _>>()?;
+        Ok(())
+    });
+    let outcome = seen.map_err(Stop::Engine);
+    if outcome.is_ok() {
+        let watched = keys.into_iter().zip(versions).map(|(key, version)| Watched { key, version });
+        parts.session.watched.extend(watched);
+        parts.session.client.state.lock().watched = parts.session.watched.len();
+        parts.reply.ok();
+    }
+    let mark = parts.reply.len();
+    answer(&mut parts.reply, mark, outcome, thread);
+    parts
+}

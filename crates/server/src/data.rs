@@ -1,0 +1,456 @@
+//! How Redis' data lie in the store.
+//!
+//! ```text
+//!   key in the store                              value
+//!   db (0..16), key                               's', bytes                                   a string
+//!                                                 'f', flags (4), bytes                        a string with memcached's flags
+//!                                                 'm', marks (1), flags (4), bytes             the same, which is stale, or which somebody recaches
+//!                                                 'h' 'l' 'e' 'z', Head (32)                   a hash, list, set, sorted set
+//!   ELEMENTS, id (8), hash of field (8), field    value                                        of a hash
+//!   ELEMENTS, id (8), place (8)                   value                                        of a list: Head::first is the place of the first one
+//!   ELEMENTS, id (8), hash of member (8), member                                               of a set
+//!   ELEMENTS, id (8), 0, hash of member (8), member   score (8, order-preserving)              of a sorted set
+//!   ELEMENTS, id (8), 1, score (8), member                                                     the same, in order of scores
+//!   DUE, moment (8), id (8)                       db, key                                      a collection that was to expire then
+//!   GARBAGE, id (8)                                                                            elements nobody owns any more
+//!   META, name                                                                                 what the server keeps for itself
+//! ```
+//!
+//! Numbers are big-endian, so that their order is that of keys. An id is never used again: elements belong to whoever has it in its head, so a
+//! collection is renamed, or removed, by one record, and those of a removed one are swept later ([`reaper`](crate::reaper)). Every change of a collection
+//! writes its head, whose version is therefore the collection's: that is what `WATCH` compares.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use twox_hash::XxHash3_64;
+use tx::Keys;
+
+use crate::commands::{Context, Outcome, WRONG_TYPE};
+use crate::engine::Result;
+
+/// Databases: the first byte of a key in the store.
+pub const DATABASES: u8 = 16;
+/// First bytes of what is not a key of a client.
+pub(crate) const ELEMENTS: u8 = 0xf0;
+pub(crate) const DUE: u8 = 0xf1;
+pub(crate) const GARBAGE: u8 = 0xf2;
+pub(crate) const META: u8 = 0xf3;
+
+/// First bytes of strings.
+pub(crate) const STRING: u8 = b's';
+pub(crate) const FLAGGED: u8 = b'f';
+pub(crate) const MARKED: u8 = b'm';
+const FLAGS: usize = 4;
+
+/// Marks of memcached's: somebody has said that it is out of date; somebody was told to make it anew.
+pub(crate) const STALE: u8 = 1;
+pub(crate) const WON: u8 = 2;
+
+/// Bytes of a string: Redis' own limit.
+pub(crate) const STRING_MAX: usize = 512 << 20;
+/// Bytes of the longest beginning of an element's key.
+pub(crate) const ELEMENT_HEAD: usize = 1 + 8 + 1 + 8;
+/// Elements that are removed with their collection; of a longer one they are swept later.
+const AT_ONCE: u64 = 64;
+
+/// What a key has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    String,
+    Hash,
+    List,
+    Set,
+    Sorted,
+}
+
+impl Kind {
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 5] = [Self::String, Self::Hash, Self::List, Self::Set, Self::Sorted];
+
+    /// As `TYPE` says.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Hash => "hash",
+            Self::List => "list",
+            Self::Set => "set",
+            Self::Sorted => "zset",
+        }
+    }
+
+    fn tag(self) -> u8 {
+        match self {
+            Self::String => STRING,
+            Self::Hash => b'h',
+            Self::List => b'l',
+            Self::Set => b'e',
+            Self::Sorted => b'z',
+        }
+    }
+
+    /// Of a value in the store.
+    pub(crate) fn of(value: &[u8]) -> Self {
+        match value {
+            [b'h', ..] => Self::Hash,
+            [b'l', ..] => Self::List,
+            [b'e', ..] => Self::Set,
+            [b'z', ..] => Self::Sorted,
+            _ => Self::String,
+        }
+    }
+}
+
+/// The head of a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) kind: Kind,
+    pub(crate) id: u64,
+    /// Elements.
+    pub(crate) count: u64,
+    /// The place of a list's first element.
+    pub(crate) first: u64,
+    /// When it expires, 0 if it stays: the same as the store has for its key.
+    expires: u64,
+}
+
+/// The place where a list begins: in the middle, so it grows at both ends.
+const MIDDLE: u64 = 1 << 63;
+
+impl Head {
+    const BYTES: usize = 33;
+
+    pub(crate) fn new(kind: Kind, id: u64) -> Self {
+        Self { kind, id, count: 0, first: MIDDLE, expires: 0 }
+    }
+
+    /// None if the value is a string, or nothing this version knows.
+    pub(crate) fn read(value: &[u8]) -> Option<Self> {
+        let kind = Kind::of(value);
+        if kind == Kind::String || value.len() != Self::BYTES {
+            return None;
+        }
+        let number = |at: usize| value.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes);
+        Some(Self { kind, id: number(1)?, count: number(9)?, first: number(17)?, expires: number(25)? })
+    }
+
+    fn write(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [self.kind.tag(); Self::BYTES];
+        for (at, number) in [self.id, self.count, self.first, self.expires].into_iter().enumerate() {
+            bytes[1 + 8 * at..][..8].copy_from_slice(&number.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// The key in the store of what is in this collection under `parts`.
+    pub(crate) fn element(&self, parts: &[&[u8]]) -> Vec<u8> {
+        let mut key = Vec::with_capacity(ELEMENT_HEAD + parts.iter().map(|part| part.len()).sum::<usize>());
+        key.push(ELEMENTS);
+        key.extend_from_slice(&self.id.to_be_bytes());
+        parts.iter().for_each(|part| key.extend_from_slice(part));
+        key
+    }
+
+    /// All its elements whose keys go on with `parts`.
+    pub(crate) fn elements(&self, parts: &[&[u8]]) -> Keys {
+        Keys::prefix(&self.element(parts))
+    }
+}
+
+/// Where a field or member stands among the others: any order, the same for ever. Never 0, which is where a scan begins and what it ends with.
+pub(crate) fn place(name: &[u8]) -> [u8; 8] {
+    XxHash3_64::oneshot(name).max(1).to_be_bytes()
+}
+
+/// A key as it is in the store.
+pub(crate) fn stored(db: u8, key: &[u8]) -> Vec<u8> {
+    let mut stored = Vec::with_capacity(1 + key.len());
+    stored.push(db);
+    stored.extend_from_slice(key);
+    stored
+}
+
+/// All keys of a database that begin with `prefix`.
+pub(crate) fn all(db: u8, prefix: &[u8]) -> Keys {
+    Keys::prefix(&stored(db, prefix))
+}
+
+/// The bytes of a string; none if the value is something else.
+pub(crate) fn string(value: &[u8]) -> Option<&[u8]> {
+    match value {
+        [STRING, bytes @ ..] => Some(bytes),
+        [FLAGGED, rest @ ..] => rest.get(FLAGS..),
+        [MARKED, rest @ ..] => rest.get(1 + FLAGS..),
+        _ => None,
+    }
+}
+
+/// Memcached's flags of a string.
+pub(crate) fn flags(value: &[u8]) -> u32 {
+    match value {
+        [FLAGGED, a, b, c, d, ..] | [MARKED, _, a, b, c, d, ..] => u32::from_be_bytes([*a, *b, *c, *d]),
+        _ => 0,
+    }
+}
+
+/// Whether there is any collection, or what is left of one.
+pub(crate) fn any_collection(engine: &dyn crate::engine::Engine) -> Result<bool> {
+    let mut any = false;
+    engine.read(&mut |tx| {
+        tx.scan(Keys::prefix(&[ELEMENTS]), &mut |_, _| {
+            any = true;
+            ControlFlow::Break(())
+        })
+    })?;
+    Ok(any)
+}
+
+/// A string as memcached's clients see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Item<'v> {
+    pub(crate) flags: u32,
+    pub(crate) marks: u8,
+    pub(crate) bytes: &'v [u8],
+}
+
+impl<'v> Item<'v> {
+    /// None if the value is something else.
+    pub(crate) fn read(value: &'v [u8]) -> Option<Self> {
+        let marks = if let [MARKED, marks, ..] = value { *marks } else { 0 };
+        string(value).map(|bytes| Self { flags: flags(value), marks, bytes })
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let mut value = Vec::with_capacity(2 + FLAGS + self.bytes.len());
+        match (self.marks, self.flags) {
+            (0, 0) => value.push(STRING),
+            (0, _) => value.push(FLAGGED),
+            (marks, _) => value.extend_from_slice(&[MARKED, marks]),
+        }
+        if value[0] != STRING {
+            value.extend_from_slice(&self.flags.to_be_bytes());
+        }
+        value.extend_from_slice(self.bytes);
+        value
+    }
+}
+
+/// Ids of collections: a number that is drawn at each start from the store, and a count.
+#[derive(Debug)]
+pub(crate) struct Ids(AtomicU64);
+
+/// Collections that one start may make.
+const IDS: u64 = 1 << 40;
+
+impl Ids {
+    /// Draws the number of this start.
+    pub(crate) fn draw(engine: &dyn crate::engine::Engine) -> Result<Self> {
+        let key = [&[META], &b"start"[..]].concat();
+        let mut number = 0;
+        engine.write(&mut |tx| {
+            number = tx.get(&key)?.and_then(|value| value.try_into().ok()).map_or(0, u64::from_be_bytes) + 1;
+            tx.put(&key, &number.to_be_bytes(), None)
+        })?;
+        Ok(Self(AtomicU64::new(number.wrapping_mul(IDS))))
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Relaxed)
+    }
+}
+
+impl Context<'_> {
+    pub(crate) fn key(&self, key: &[u8]) -> Vec<u8> {
+        stored(self.db, key)
+    }
+
+    // ---- strings ------------------------------------------------------------------------------------------------
+
+    /// The string at a key.
+    pub(crate) fn string(&self, key: &[u8]) -> Outcome<Option<&[u8]>> {
+        let value = self.tx.get(&self.key(key))?;
+        self.looks.at(value.is_some());
+        match value {
+            None => Ok(None),
+            Some(value) => string(value).map(Some).ok_or_else(|| WRONG_TYPE.into()),
+        }
+    }
+
+    /// Sets a string, whatever the key has had.
+    pub(crate) fn put_string(&mut self, key: &[u8], bytes: &[u8], expires: Option<u64>) -> Outcome {
+        let key = self.key(key);
+        self.disown(&key)?;
+        let mut value = Vec::with_capacity(1 + bytes.len());
+        value.push(STRING);
+        value.extend_from_slice(bytes);
+        Ok(self.tx.put(&key, &value, expires)?)
+    }
+
+    /// The same, with what memcached keeps with it.
+    pub(crate) fn put_item(&mut self, key: &[u8], item: &Item<'_>, expires: Option<u64>) -> Outcome {
+        let key = self.key(key);
+        self.disown(&key)?;
+        Ok(self.tx.put(&key, &item.write(), expires)?)
+    }
+
+    /// Sets a string that was read before in this transaction: it keeps when it expires, and its flags.
+    pub(crate) fn change_string(&mut self, key: &[u8], bytes: &[u8]) -> Outcome {
+        let key = self.key(key);
+        let expires = self.tx.expires(&key)?;
+        let flags = self.tx.get(&key)?.map_or(0, flags);
+        Ok(self.tx.put(&key, &Item { flags, marks: 0, bytes }.write(), expires)?)
+    }
+
+    // ---- any value ----------------------------------------------------------------------------------------------
+
+    /// Removes a key with all that belongs to it; true if it was there.
+    pub(crate) fn remove(&mut self, key: &[u8]) -> Outcome<bool> {
+        self.remove_stored(&self.key(key))
+    }
+
+    /// The same, of a key as it is in the store.
+    pub(crate) fn remove_stored(&mut self, key: &[u8]) -> Outcome<bool> {
+        self.disown(key)?;
+        Ok(self.tx.delete(key)?)
+    }
+
+    /// Sets when a key that is there expires, `None` for never. `key` is as it is in the store.
+    pub(crate) fn set_expiry(&mut self, key: &[u8], expires: Option<u64>) -> Outcome {
+        let Some(value) = self.tx.get(key)? else { return Ok(()) };
+        let mut value = value.to_vec();
+        if let Some(head) = Head::read(&value) {
+            let head = Head { expires: expires.unwrap_or(0), ..head };
+            value = head.write().to_vec();
+            self.note_due(key, &head)?;
+        }
+        Ok(self.tx.put(key, &value, expires)?)
+    }
+
+    /// Moves a value to another key, both as they are in the store. What that one had is gone.
+    pub(crate) fn take_over(&mut self, from: &[u8], to: &[u8]) -> Outcome {
+        let Some(value) = self.tx.get(from)?.map(<[u8]>::to_vec) else { return Ok(()) };
+        let expires = self.tx.expires(from)?;
+        if from == to {
+            return Ok(());
+        }
+        self.disown(to)?;
+        if let Some(head) = Head::read(&value) {
+            self.note_due(to, &head)?;
+        }
+        self.tx.delete(from)?;
+        Ok(self.tx.put(to, &value, expires)?)
+    }
+
+    /// The same value at another key, both as they are in the store. What that one had is gone.
+    pub(crate) fn duplicate(&mut self, from: &[u8], to: &[u8]) -> Outcome {
+        let Some(mut value) = self.tx.get(from)?.map(<[u8]>::to_vec) else { return Ok(()) };
+        let expires = self.tx.expires(from)?;
+        self.disown(to)?;
+        if let Some(head) = Head::read(&value) {
+            let copy = Head { id: self.shared.ids.next(), ..head };
+            for (element, held) in self.pairs(head.elements(&[]))? {
+                self.tx.put(&copy.element(&[&element[9..]]), &held, None)?;
+            }
+            self.note_due(to, &copy)?;
+            value = copy.write().to_vec();
+        }
+        Ok(self.tx.put(to, &value, expires)?)
+    }
+
+    /// The elements of what a key has become nobody's. The caller sets or deletes the key.
+    fn disown(&mut self, key: &[u8]) -> Outcome {
+        // Whoever makes the first collection says so before it commits: who has not heard of it and writes the same key is in conflict with it.
+        if !self.shared.collections.load(SeqCst) {
+            return Ok(());
+        }
+        let Some(head) = self.tx.get(key)?.and_then(Head::read) else { return Ok(()) };
+        if head.count > AT_ONCE {
+            return Ok(self.tx.put(&[&[GARBAGE], &head.id.to_be_bytes()[..]].concat(), &[], None)?);
+        }
+        for (element, _) in self.pairs(head.elements(&[]))? {
+            self.tx.delete(&element)?;
+        }
+        Ok(())
+    }
+
+    fn note_due(&mut self, key: &[u8], head: &Head) -> Outcome {
+        if head.expires != 0 {
+            let due = [&[DUE], &head.expires.to_be_bytes()[..], &head.id.to_be_bytes()].concat();
+            self.tx.put(&due, key, None)?;
+        }
+        Ok(())
+    }
+
+    // ---- collections --------------------------------------------------------------------------------------------
+
+    /// The collection at a key. `WRONGTYPE` if it is of another kind.
+    pub(crate) fn head(&self, key: &[u8], kind: Kind) -> Outcome<Option<Head>> {
+        let value = self.tx.get(&self.key(key))?;
+        self.looks.at(value.is_some());
+        let Some(value) = value else { return Ok(None) };
+        match Head::read(value) {
+            Some(head) if head.kind == kind => Ok(Some(head)),
+            _ => Err(WRONG_TYPE.into()),
+        }
+    }
+
+    /// The same, or a new one, which is there once it is [saved](Self::save).
+    pub(crate) fn head_or_new(&self, key: &[u8], kind: Kind) -> Outcome<Head> {
+        Ok(self.head(key, kind)?.unwrap_or_else(|| self.new_head(kind)))
+    }
+
+    /// The head of a collection that is there once it is [saved](Self::save).
+    pub(crate) fn new_head(&self, kind: Kind) -> Head {
+        self.shared.collections.store(true, SeqCst);
+        Head::new(kind, self.shared.ids.next())
+    }
+
+    /// Writes the head after any change; one without elements is no more.
+    pub(crate) fn save(&mut self, key: &[u8], head: &Head) -> Outcome {
+        let key = self.key(key);
+        if head.count == 0 {
+            self.tx.delete(&key)?;
+            return Ok(());
+        }
+        Ok(self.tx.put(&key, &head.write(), Some(head.expires).filter(|at| *at != 0))?)
+    }
+
+    /// Copies of all pairs of a range.
+    pub(crate) fn pairs(&self, keys: Keys) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut pairs = Vec::new();
+        self.tx.scan(keys, &mut |key, value| {
+            pairs.push((key.to_vec(), value.to_vec()));
+            ControlFlow::Continue(())
+        })?;
+        Ok(pairs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_read_as_they_were_written() {
+        for kind in Kind::ALL.into_iter().skip(1) {
+            let head = Head { count: 3, first: 7, expires: u64::MAX, ..Head::new(kind, 5) };
+            assert_eq!(Head::read(&head.write()), Some(head));
+            assert_eq!(Kind::of(&head.write()), kind);
+        }
+        assert!(Head::read(b"h").is_none() && Head::read(&[b's'; Head::BYTES]).is_none() && Head::read(&[]).is_none());
+    }
+
+    #[test]
+    fn strings_have_flags_or_none() {
+        assert_eq!((string(b"sab"), flags(b"sab")), (Some(&b"ab"[..]), 0));
+        assert_eq!((string(b"f\0\0\x01\x02ab"), flags(b"f\0\0\x01\x02ab")), (Some(&b"ab"[..]), 258));
+        assert_eq!((string(b"f\0"), string(b"h"), string(b"")), (None, None, None));
+        for (flags, marks) in [(0, 0), (7, 0), (0, STALE), (u32::MAX, STALE | WON)] {
+            let item = Item { flags, marks, bytes: b"ab" };
+            assert_eq!(Item::read(&item.write()), Some(item));
+            assert_eq!(Kind::of(&item.write()), Kind::String);
+        }
+        assert!(Item::read(b"m\0\0\0\0").is_none() && Item::read(b"h").is_none());
+    }
+}

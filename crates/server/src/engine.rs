@@ -1,0 +1,318 @@
+//! What the server needs of a store: serializable transactions on ordered keys, whose values expire and have versions.
+//!
+//! Commands see [`Tx`] only, so the same ones run on [`kv`] and on a tree in a [`heap`](crate::tree).
+
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+
+pub use tx::Keys;
+
+/// Why a transaction failed. The texts are the engine's own, and say what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Somebody else came first: to be run again.
+    #[error("{0}")]
+    Conflict(String),
+    /// No room on the medium.
+    #[error("{0}")]
+    Full(String),
+    /// No memory for more keys.
+    #[error("{0}")]
+    Memory(String),
+    /// A key or value longer than the store takes.
+    #[error("{0}")]
+    Limit(String),
+    /// It may be durable or not: a barrier failed.
+    #[error("{0}")]
+    InDoubt(String),
+    /// Bytes on the medium have gone bad.
+    #[error("{0}")]
+    Damaged(String),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// `Result` with an engine's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Called with each pair of a scan; says whether to go on.
+pub type Visit<'v> = &'v mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
+
+/// What runs in a transaction; more than once if it meets a conflict.
+pub type Run<'r> = &'r mut dyn FnMut(&mut dyn Tx) -> Result<()>;
+
+/// A commit on its way; it comes to its end whether or not this is awaited.
+pub type Commit = Pin<Box<dyn Future<Output = Result<()>>>>;
+
+/// A transaction. After an error it can only end.
+pub trait Tx {
+    /// Has what these keys need fetched from memory: they are about to be used.
+    fn prefetch(&self, keys: &[&[u8]]) {
+        let _ = keys;
+    }
+
+    /// The value of a key that has not expired.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`], [`Error::Damaged`].
+    fn get(&self, key: &[u8]) -> Result<Option<&[u8]>>;
+
+    /// Sets a value, which is gone at a moment in milliseconds of Unix time, or stays.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`], [`Error::Limit`], [`Error::Full`], [`Error::Memory`].
+    fn put(&mut self, key: &[u8], value: &[u8], expires: Option<u64>) -> Result<()>;
+
+    /// Removes a key; true if it was there.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    fn delete(&mut self, key: &[u8]) -> Result<bool>;
+
+    /// When the key expires; none if it is not there, or stays.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    fn expires(&self, key: &[u8]) -> Result<Option<u64>>;
+
+    /// What is another one after each commit that set the key; none if it is not there, or was set by this transaction.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    fn version(&self, key: &[u8]) -> Result<Option<u64>>;
+
+    /// Pairs in order of keys.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    fn scan(&self, keys: Keys, visit: Visit<'_>) -> Result<()>;
+}
+
+/// Counts of a store, for `INFO` and metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Its name.
+    pub engine: &'static str,
+    /// What survives when a reply was sent.
+    pub survives: &'static str,
+    /// Pairs in the store; a collection has one for each element.
+    pub entries: u64,
+    /// Commits since it was opened.
+    pub commits: u64,
+    /// Attempts that met conflicts.
+    pub conflicts: u64,
+    /// Bytes of memory the index takes.
+    pub index_bytes: u64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Bytes of live records.
+    pub live_bytes: u64,
+    /// Barriers.
+    pub barriers: u64,
+    /// Bytes flushed to the medium.
+    pub flushed_bytes: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+}
+
+/// A store.
+pub trait Engine: Send + Sync + 'static {
+    /// Runs `run` on a state that was committed; it cannot meet conflicts, and must not write.
+    ///
+    /// # Errors
+    /// What `run` returns.
+    fn read(&self, run: Run<'_>) -> Result<()>;
+
+    /// Runs `run` until it commits; durable when it returns.
+    ///
+    /// # Errors
+    /// What `run` returns; those of the commit.
+    fn write(&self, run: Run<'_>) -> Result<()>;
+
+    /// Runs `run` once, and commits without keeping this thread waiting.
+    ///
+    /// # Errors
+    /// What `run` returns, [`Error::Conflict`] among it; those of the commit are awaited.
+    fn write_later(&self, run: Run<'_>) -> Result<Commit>;
+
+    /// Removes some of what expired before a moment in milliseconds of Unix time; true if there may be more. A store that does so by itself has nothing to do.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    fn sweep(&self, now: u64) -> Result<bool> {
+        let _ = now;
+        Ok(false)
+    }
+
+    /// Whether a barrier takes longer than to hand work to another thread.
+    fn is_slow(&self) -> bool;
+
+    /// Bytes of a key.
+    fn key_max(&self) -> usize;
+
+    /// Bytes of a value.
+    fn value_max(&self) -> usize;
+
+    /// An error if it takes no writes any more, whatever they are: until it is opened again.
+    ///
+    /// # Errors
+    /// [`Error::InDoubt`] once a barrier has failed.
+    fn healthy(&self) -> Result<()>;
+
+    /// How it is doing.
+    fn counts(&self) -> Counts;
+
+    /// Makes everything durable that is not, and closes it.
+    ///
+    /// # Errors
+    /// Those of a barrier.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+// ---- kv ---------------------------------------------------------------------------------------------------------
+
+impl From<kv::Error> for Error {
+    fn from(error: kv::Error) -> Self {
+        use kv::Error as E;
+        let text = error.to_string();
+        match error {
+            E::Conflict { .. } | E::TooMany { .. } | E::GaveUp { .. } => Self::Conflict(text),
+            E::Full { .. } => Self::Full(text),
+            E::IndexMemory { .. } => Self::Memory(text),
+            E::Limit { .. } => Self::Limit(text),
+            E::InDoubt { .. } => Self::InDoubt(text),
+            E::Damaged { .. } | E::Lost { .. } | E::LostCommits { .. } => Self::Damaged(text),
+            E::Pool(error) => error.into(),
+            _ => Self::Other(text),
+        }
+    }
+}
+
+impl From<pmem::Error> for Error {
+    fn from(error: pmem::Error) -> Self {
+        use pmem::Error as E;
+        let text = error.to_string();
+        match error {
+            E::NoSpace { .. } | E::HeapFull { .. } | E::Reserve { .. } | E::DirectoryFull { .. } => Self::Full(text),
+            E::Poisoned | E::Sync { .. } => Self::InDoubt(text),
+            E::Damaged { .. } | E::Truncated { .. } | E::Unreadable { .. } => Self::Damaged(text),
+            _ => Self::Other(text),
+        }
+    }
+}
+
+impl Tx for kv::Transaction<'_> {
+    fn prefetch(&self, keys: &[&[u8]]) {
+        kv::Transaction::prefetch(self, keys);
+    }
+
+    #[inline]
+    fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+        Ok(kv::Transaction::get(self, key)?)
+    }
+
+    #[inline]
+    fn put(&mut self, key: &[u8], value: &[u8], expires: Option<u64>) -> Result<()> {
+        match expires {
+            Some(at) => self.put_until(key, value, at)?,
+            None => kv::Transaction::put(self, key, value)?,
+        };
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        Ok(kv::Transaction::delete(self, key)?)
+    }
+
+    fn expires(&self, key: &[u8]) -> Result<Option<u64>> {
+        Ok(kv::Transaction::expires(self, key)?)
+    }
+
+    fn version(&self, key: &[u8]) -> Result<Option<u64>> {
+        Ok(kv::Transaction::version(self, key)?.map(kv::Timestamp::get))
+    }
+
+    fn scan(&self, keys: Keys, visit: Visit<'_>) -> Result<()> {
+        for pair in kv::Transaction::scan(self, keys) {
+            let (key, value) = pair?;
+            if visit(key, value).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A [`kv::Store`].
+#[derive(Debug)]
+pub struct Kv {
+    store: kv::Store,
+    slow: bool,
+}
+
+impl Kv {
+    /// The store, opened.
+    #[must_use]
+    pub fn new(store: kv::Store) -> Self {
+        let slow = store.effective_durability() == pmem::Domain::File;
+        Self { store, slow }
+    }
+}
+
+impl Engine for Kv {
+    fn read(&self, run: Run<'_>) -> Result<()> {
+        run(&mut self.store.begin(kv::Isolation::Snapshot)?)
+    }
+
+    fn write(&self, run: Run<'_>) -> Result<()> {
+        self.store.transact_at(kv::Isolation::Serializable, |tx| run(tx))
+    }
+
+    fn write_later(&self, run: Run<'_>) -> Result<Commit> {
+        let mut tx = self.store.begin(kv::Isolation::Serializable)?;
+        run(&mut tx)?;
+        let commit = tx.commit_async();
+        Ok(Box::pin(async move { Ok(commit.await.map(drop)?) }))
+    }
+
+    fn is_slow(&self) -> bool {
+        self.slow
+    }
+
+    fn key_max(&self) -> usize {
+        kv::KEY_MAX
+    }
+
+    fn value_max(&self) -> usize {
+        kv::VALUE_MAX
+    }
+
+    fn healthy(&self) -> Result<()> {
+        Ok(self.store.pool().check_usable()?)
+    }
+
+    fn counts(&self) -> Counts {
+        let stats = self.store.stats();
+        Counts {
+            engine: "kv",
+            survives: self.store.effective_durability().survives(),
+            entries: stats.entries,
+            commits: stats.commits,
+            conflicts: stats.conflicts,
+            index_bytes: stats.index_bytes,
+            file_bytes: stats.file_bytes,
+            live_bytes: stats.live_bytes,
+            barriers: stats.pool.drains,
+            flushed_bytes: stats.pool.media_bytes(),
+            checkpoints: stats.checkpoints,
+        }
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(self.store.close()?)
+    }
+}

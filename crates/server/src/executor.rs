@@ -1,0 +1,228 @@
+//! Transactions for connections: at once where a barrier is cheap, many as one where it is a sync.
+//!
+//! ```text
+//!   memory   a connection's batch is a transaction, committed on the thread that reads and writes its socket
+//!   file     batches of all connections of a thread, that are there when the one before is on its way, become one transaction; the store syncs off the thread
+//! ```
+//!
+//! A batch that only reads looks at a snapshot, and waits for nobody. One that fails is tried request by request, so each gets its own answer.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::engine::{Error, Result, Tx};
+use crate::metrics::{Recorder, Watch};
+use crate::shared::Shared;
+
+/// Batches that become one transaction.
+const MOST: usize = 512;
+/// Bytes of their requests.
+const BYTES: usize = 1 << 20;
+/// Transactions of a thread that are on their way at the same time: one is synced while the next one is run.
+const FLIGHTS: usize = 2;
+/// Attempts that meet conflicts, before it is left to the store, which queues.
+const ATTEMPTS: usize = 4;
+
+/// Requests of one connection.
+pub(crate) trait Work: Any + Send {
+    /// Runs them, from the first one again. May stop early, but not before the first.
+    fn attempt(&mut self, tx: &mut dyn Tx) -> Result<()>;
+
+    /// Whether any of them writes.
+    fn writes(&self) -> bool;
+
+    /// Whether it asks for versions, which what others have written in the same transaction has not.
+    fn is_alone(&self) -> bool;
+
+    /// Bytes of the requests.
+    fn bytes(&self) -> usize;
+
+    /// From now on it is the first request only; false if it was so before.
+    fn narrow(&mut self) -> bool;
+
+    /// The transaction failed: that is the answer.
+    fn fail(&mut self, error: &Error);
+}
+
+/// Runs work of the connections of a thread.
+pub(crate) struct Executor {
+    shared: Arc<Shared>,
+    recorder: Arc<Recorder>,
+    combiner: Option<Rc<Combiner>>,
+}
+
+impl Executor {
+    /// For this thread, which must run a `LocalSet`.
+    pub(crate) fn start(shared: Arc<Shared>, recorder: Arc<Recorder>) -> Self {
+        let combiner = shared.engine.is_slow().then(|| Combiner::start(&shared, &recorder));
+        Self { shared, recorder, combiner }
+    }
+
+    /// Runs `work` until it is durable; gives it back with its replies.
+    pub(crate) async fn run<W: Work>(&self, work: W) -> W {
+        match &self.combiner {
+            Some(combiner) if work.writes() => combiner.run(work).await,
+            _ => {
+                let mut work = work;
+                run_at_once(&self.shared, &self.recorder, &mut work);
+                work
+            }
+        }
+    }
+}
+
+/// Runs it on this thread.
+fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
+    loop {
+        let mut attempts = 0;
+        let writes = work.writes();
+        let mut attempt = |tx: &mut dyn Tx| {
+            attempts += 1;
+            work.attempt(tx)
+        };
+        let began = writes.then(Watch::start);
+        let result = if writes { shared.engine.write(&mut attempt) } else { shared.engine.read(&mut attempt) };
+        if let (Some(began), Ok(())) = (began, &result) {
+            recorder.commits.add(began.nanos(), 1);
+        }
+        recorder.transactions.add(1);
+        recorder.conflicts.add(u64::saturating_sub(attempts, 1));
+        match result {
+            Ok(()) => return,
+            Err(_) if work.narrow() => {}
+            Err(error) => return work.fail(&error),
+        }
+    }
+}
+
+/// Makes one transaction of the work of many connections.
+struct Combiner {
+    shared: Arc<Shared>,
+    recorder: Arc<Recorder>,
+    queue: RefCell<VecDeque<Waiting>>,
+    /// Something was queued.
+    queued: Notify,
+    /// A transaction ended: who met a conflict with it may try again.
+    ended: Notify,
+    flights: Cell<usize>,
+}
+
+struct Waiting {
+    work: Box<dyn Work>,
+    done: oneshot::Sender<Box<dyn Work>>,
+}
+
+impl Combiner {
+    fn start(shared: &Arc<Shared>, recorder: &Arc<Recorder>) -> Rc<Self> {
+        let this = Rc::new(Self {
+            shared: shared.clone(),
+            recorder: recorder.clone(),
+            queue: RefCell::default(),
+            queued: Notify::new(),
+            ended: Notify::new(),
+            flights: Cell::new(0),
+        });
+        for _ in 0..FLIGHTS {
+            tokio::task::spawn_local(this.clone().fly());
+        }
+        this
+    }
+
+    async fn run<W: Work>(&self, work: W) -> W {
+        let (done, result) = oneshot::channel();
+        self.queue.borrow_mut().push_back(Waiting { work: Box::new(work), done });
+        self.queued.notify_one();
+        let back: Box<dyn Any> = result.await.unwrap_or_else(|_| unreachable!("every work is given back"));
+        *back.downcast().unwrap_or_else(|_| unreachable!("it is what was given"))
+    }
+
+    /// Transaction after transaction, as long as the thread lives.
+    async fn fly(self: Rc<Self>) {
+        loop {
+            if self.queue.borrow().is_empty() {
+                self.queued.notified().await;
+            }
+            // Whoever is ready to run queues his work first.
+            tokio::task::yield_now().await;
+            let some = self.take();
+            if some.is_empty() {
+                continue;
+            }
+            if !self.queue.borrow().is_empty() {
+                self.queued.notify_one();
+            }
+            self.flights.set(self.flights.get() + 1);
+            self.commit(some).await;
+            self.flights.set(self.flights.get() - 1);
+            self.ended.notify_waiters();
+        }
+    }
+
+    fn take(&self) -> Vec<Waiting> {
+        let mut queue = self.queue.borrow_mut();
+        let (mut some, mut bytes) = (Vec::new(), 0);
+        while let Some(next) = queue.front() {
+            let alone = next.work.is_alone();
+            bytes += next.work.bytes();
+            if !some.is_empty() && (alone || some.len() == MOST || bytes > BYTES) {
+                break;
+            }
+            some.extend(queue.pop_front());
+            if alone {
+                break;
+            }
+        }
+        some
+    }
+
+    async fn commit(&self, mut some: Vec<Waiting>) {
+        let began = Watch::start();
+        for _ in 0..ATTEMPTS {
+            self.recorder.transactions.add(1);
+            // Made before the attempt, so that no end is overlooked.
+            let ended = self.ended.notified();
+            let result = match self
+                .shared
+                .engine
+                .write_later(&mut |tx| some.iter_mut().try_for_each(|one| one.work.attempt(tx)))
+            {
+                Ok(commit) => commit.await,
+                Err(error) => Err(error),
+            };
+            match result {
+                Ok(()) => {
+                    self.recorder.commits.add(began.nanos(), 1);
+                    some.into_iter().for_each(|one| drop(one.done.send(one.work)));
+                    return;
+                }
+                Err(Error::Conflict(_)) => {
+                    self.recorder.conflicts.add(1);
+                    if self.flights.get() > 1 {
+                        drop(tokio::time::timeout(Duration::from_millis(20), ended).await);
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        // One by one, and in the store's own queue of those who met conflicts; that keeps a thread waiting, so not this one.
+        for mut one in some {
+            let (shared, recorder) = (self.shared.clone(), self.recorder.clone());
+            let run = tokio::task::spawn_blocking(move || {
+                // Counters have one writer: this thread's are added there.
+                let own = Recorder::default();
+                run_at_once(&shared, &own, &mut *one.work);
+                drop(one.done.send(one.work));
+                own
+            });
+            if let Ok(own) = run.await {
+                recorder.merge(&own);
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What `INFO` says: the names are Redis', the values are true.
+
+use std::cell::LazyCell;
+use std::ops::{Bound, ControlFlow};
+
+use crate::data::{DATABASES, all};
+use crate::engine::Result;
+use crate::metrics::Summed;
+use crate::shared::{Shared, now};
+
+type Lines = Vec<(&'static str, String)>;
+type Owned = Vec<(String, String)>;
+
+/// Made when it is looked at: who asks for one section does not have the keys counted.
+type Section<'s> = LazyCell<Owned, Box<dyn FnOnce() -> Owned + 's>>;
+
+/// Sections in the order in which they are told.
+pub(crate) fn sections(shared: &Shared) -> Vec<(&'static str, Section<'_>)> {
+    fn owned<'s>(shared: &'s Shared, lines: fn(&Shared) -> Lines) -> Section<'s> {
+        section(move || lines(shared).into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+    fn section<'s>(lines: impl FnOnce() -> Owned + 's) -> Section<'s> {
+        LazyCell::new(Box::new(lines))
+    }
+    vec![
+        ("server", owned(shared, server)),
+        ("clients", owned(shared, clients)),
+        ("memory", owned(shared, memory)),
+        ("persistence", owned(shared, persistence)),
+        ("stats", owned(shared, stats)),
+        ("replication", owned(shared, |_| vec![("role", "master".to_owned()), ("connected_slaves", "0".to_owned())])),
+        ("commandstats", section(|| command_stats(shared))),
+        ("keyspace", section(|| keyspace(shared))),
+    ]
+}
+
+fn server(shared: &Shared) -> Lines {
+    let up = now().saturating_sub(shared.started) / 1000;
+    let port = shared.listens.lock().first().and_then(|at| at.rsplit(':').next().map(str::to_owned));
+    vec![
+        ("redis_version", "7.0.15".to_owned()),
+        ("redis_mode", "standalone".to_owned()),
+        ("cairn_version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("cairn_engine", shared.engine.counts().engine.to_owned()),
+        ("os", std::env::consts::OS.to_owned()),
+        ("arch_bits", usize::BITS.to_string()),
+        ("process_id", std::process::id().to_string()),
+        ("run_id", shared.run_id.clone()),
+        ("tcp_port", port.unwrap_or_else(|| "0".to_owned())),
+        ("uptime_in_seconds", up.to_string()),
+        ("uptime_in_days", (up / 86_400).to_string()),
+        ("io_threads", shared.recorders.len().to_string()),
+    ]
+}
+
+fn clients(shared: &Shared) -> Lines {
+    let totals = shared.totals();
+    vec![
+        ("connected_clients", totals.connected.to_string()),
+        ("blocked_clients", shared.waiters.len().to_string()),
+        ("maxclients", shared.settings().connections.to_string()),
+    ]
+}
+
+/// Bytes of memory this process has, by what the system says.
+pub(crate) fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}
+
+fn memory(shared: &Shared) -> Lines {
+    let counts = shared.engine.counts();
+    vec![
+        ("used_memory", counts.index_bytes.to_string()),
+        ("used_memory_rss", resident_bytes().to_string()),
+        ("used_memory_dataset", counts.live_bytes.to_string()),
+        ("maxmemory", "0".to_owned()),
+        ("maxmemory_policy", "noeviction".to_owned()),
+    ]
+}
+
+/// Nothing is pending at any time: what was acknowledged is durable.
+fn persistence(shared: &Shared) -> Lines {
+    let counts = shared.engine.counts();
+    let fine = || if shared.engine.healthy().is_ok() { "ok" } else { "err" }.to_owned();
+    vec![
+        ("loading", "0".to_owned()),
+        ("rdb_changes_since_last_save", "0".to_owned()),
+        ("rdb_bgsave_in_progress", "0".to_owned()),
+        ("rdb_last_save_time", (now() / 1000).to_string()),
+        ("rdb_last_bgsave_status", fine()),
+        ("aof_enabled", "1".to_owned()),
+        ("aof_rewrite_in_progress", "0".to_owned()),
+        ("aof_last_write_status", fine()),
+        ("aof_current_size", counts.file_bytes.to_string()),
+        ("cairn_survives", counts.survives.to_owned()),
+        ("cairn_unacknowledged_at_risk", "0".to_owned()),
+        ("cairn_barriers", counts.barriers.to_string()),
+        ("cairn_flushed_bytes", counts.flushed_bytes.to_string()),
+        ("cairn_checkpoints", counts.checkpoints.to_string()),
+    ]
+}
+
+fn stats(shared: &Shared) -> Lines {
+    let (totals, counts) = (shared.totals(), shared.engine.counts());
+    let refused = shared.refused.load(std::sync::atomic::Ordering::Relaxed);
+    vec![
+        ("total_connections_received", totals.connections.to_string()),
+        ("rejected_connections", refused.to_string()),
+        ("total_commands_processed", totals.commands.to_string()),
+        ("total_error_replies", totals.errors.to_string()),
+        ("total_net_input_bytes", totals.read.to_string()),
+        ("total_net_output_bytes", totals.written.to_string()),
+        ("acl_access_denied_auth", totals.denied.to_string()),
+        ("cairn_batches", totals.batches.to_string()),
+        ("cairn_transactions", totals.transactions.to_string()),
+        ("cairn_conflicts", (totals.conflicts + counts.conflicts).to_string()),
+        ("cairn_commits", counts.commits.to_string()),
+        ("cairn_reply_p50_usec", (totals.replies.quantile(0.5) / 1000).to_string()),
+        ("cairn_reply_p99_usec", (totals.replies.quantile(0.99) / 1000).to_string()),
+        ("cairn_commit_p50_usec", (totals.commits.quantile(0.5) / 1000).to_string()),
+        ("cairn_commit_p99_usec", (totals.commits.quantile(0.99) / 1000).to_string()),
+        ("cairn_reply_classes", classes(&totals.replies)),
+        ("cairn_commit_classes", classes(&totals.commits)),
+    ]
+}
+
+/// How many took up to 1 µs, 2 µs, 4 µs and so on: the differences of two moments are the latencies between them.
+fn classes(durations: &Summed) -> String {
+    let all: Vec<String> = durations.classes.iter().map(ToString::to_string).collect();
+    all.join(",")
+}
+
+fn command_stats(shared: &Shared) -> Vec<(String, String)> {
+    let calls = shared.totals().calls;
+    let used = crate::commands::COMMANDS.iter().zip(calls).filter(|(_, calls)| *calls > 0);
+    used.map(|(command, calls)| (format!("cmdstat_{}", command.name), format!("calls={calls}"))).collect()
+}
+
+/// Keys of each database, as of the last count; another one begins, off this thread, if that was a while ago. A small database is counted at once.
+fn keyspace(shared: &Shared) -> Owned {
+    let Some(shared) = shared.itself.upgrade() else { return Vec::new() };
+    let mut counted = shared.counted.lock();
+    if counted.at.is_none() {
+        counted.keys = (0..DATABASES).map(|db| count_some(&shared, db, None).map_or(0, |(keys, _)| keys)).collect();
+        counted.at = Some(0);
+    }
+    if !counted.counting && counted.at.is_some_and(|at| now().saturating_sub(at) > COUNT_AGAIN) {
+        counted.counting = true;
+        let shared = shared.clone();
+        tokio::task::spawn_blocking(move || {
+            let keys: Result<Vec<u64>> = (0..DATABASES).map(|db| count(&shared, db)).collect();
+            let mut counted = shared.counted.lock();
+            (counted.at, counted.counting) = (Some(now()), false);
+            counted.keys = keys.unwrap_or_else(|_| counted.keys.clone());
+        });
+    }
+    let used = counted.keys.iter().enumerate().filter(|(_, keys)| **keys > 0);
+    used.map(|(db, keys)| (format!("db{db}"), format!("keys={keys},expires=0,avg_ttl=0"))).collect()
+}
+
+/// What `keyspace` tells.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    keys: Vec<u64>,
+    /// When, in milliseconds of Unix time; 0 if only what was counted at once.
+    at: Option<u64>,
+    counting: bool,
+}
+
+/// Keys that are counted in one transaction: a long one would keep the store from forgetting old versions.
+const AT_ONCE: u64 = 1 << 14;
+/// Milliseconds between two counts.
+const COUNT_AGAIN: u64 = 10_000;
+
+/// Keys of a database, whose transactions together are no snapshot; fewer if the server stops meanwhile.
+pub(crate) fn count(shared: &Shared, db: u8) -> Result<u64> {
+    let (mut keys, mut last) = (0, None);
+    loop {
+        let (some, next) = count_some(shared, db, last)?;
+        keys += some;
+        if next.is_none() || *shared.stop.borrow() {
+            return Ok(keys);
+        }
+        last = next;
+    }
+}
+
+/// Some keys behind `last`, and the last of them if there may be more.
+fn count_some(shared: &Shared, db: u8, last: Option<Vec<u8>>) -> Result<(u64, Option<Vec<u8>>)> {
+    let mut range = all(db, &[]);
+    if let Some(last) = last {
+        range.from = Bound::Excluded(last);
+    }
+    let (mut some, mut last) = (0, None);
+    shared.engine.read(&mut |tx| {
+        (some, last) = (0, None);
+        tx.scan(range.clone(), &mut |key, _| {
+            some += 1;
+            if some < AT_ONCE {
+                return ControlFlow::Continue(());
+            }
+            last = Some(key.to_vec());
+            ControlFlow::Break(())
+        })
+    })?;
+    Ok((some, last))
+}

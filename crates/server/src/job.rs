@@ -1,0 +1,243 @@
+//! Requests of one connection that run in one transaction: a pipelined batch, or what stands between `MULTI` and `EXEC`.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::commands::{Command, Context, KeysAt, Looks, Outcome, Run, Stop, flag};
+use crate::engine::{self, Error, Tx};
+use crate::executor::Work;
+use crate::reply::Reply;
+use crate::request::{Arguments, Batch};
+use crate::session::{Session, Watched};
+use crate::shared::now;
+
+/// Bytes of replies from which on a batch stops, to be sent first.
+const REPLY: usize = 256 << 10;
+
+/// What a connection has, and lends to a job.
+pub(crate) struct Parts {
+    pub(crate) session: Session,
+    pub(crate) reply: Reply,
+    /// What the requests' arguments are found in.
+    pub(crate) input: Vec<u8>,
+    pub(crate) batch: Batch,
+    /// The command of each request, with its number; none if there is no such command.
+    pub(crate) commands: Vec<Option<(usize, &'static Command)>>,
+}
+
+impl Parts {
+    pub(crate) fn new(session: Session) -> Self {
+        let (reply, input, batch, commands) = (Reply::new(), Vec::new(), Batch::default(), Vec::new());
+        Self { session, reply, input, batch, commands }
+    }
+}
+
+/// Some of a connection's requests.
+pub(crate) struct Job {
+    pub(crate) parts: Parts,
+    /// The requests that are to be run, and behind the run those that are not yet.
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    /// Those behind the last that was run.
+    pub(crate) done: usize,
+    errors: u64,
+    exec: Option<Vec<Watched>>,
+    /// What was in the reply before, and which database was used.
+    base: usize,
+    db: u8,
+}
+
+impl Job {
+    /// Requests `from..to` of a batch.
+    pub(crate) fn batch(parts: Parts, requests: std::ops::Range<usize>) -> Self {
+        let (base, db) = (parts.reply.len(), parts.session.db);
+        let (from, to) = (requests.start, requests.end);
+        Self { parts, from, to, done: from, errors: 0, exec: None, base, db }
+    }
+
+    /// What was queued, if what was watched is as it was.
+    pub(crate) fn exec(mut parts: Parts) -> Self {
+        let watched = std::mem::take(&mut parts.session.watched);
+        let (base, db, to) = (parts.reply.len(), parts.session.db, parts.batch.len());
+        Self { parts, from: 0, to, done: 0, errors: 0, exec: Some(watched), base, db }
+    }
+
+    /// Runs one request, with an error of its own as its reply.
+    fn run_one(&mut self, tx: &mut dyn Tx, at: usize, now: u64) -> engine::Result<()> {
+        let Parts { session, reply, input, batch, commands } = &mut self.parts;
+        let mark = reply.len();
+        let Some((_, command)) = commands.get(at).copied().flatten() else { return Ok(()) };
+        let args = batch.arguments(at, input);
+        match run_command(command, &args, tx, session, reply, now) {
+            Ok(()) => Ok(()),
+            Err(Stop::Error(text)) => {
+                reply.truncate(mark);
+                reply.error(&text);
+                self.errors += 1;
+                Ok(())
+            }
+            Err(Stop::Engine(error)) => Err(error),
+        }
+    }
+
+    /// Of several requests the keys are known before the first is run.
+    fn prefetch(&self, tx: &dyn Tx) {
+        if self.to - self.from < 2 {
+            return;
+        }
+        let Parts { session, input, batch, commands, .. } = &self.parts;
+        let (mut stored, mut ends) = (Vec::with_capacity(1024), Vec::with_capacity(self.to - self.from));
+        for at in self.from..self.to {
+            // The first key is enough: most commands have no other.
+            if let Some((_, Command { keys: KeysAt::Range(first, ..), .. })) = commands.get(at).copied().flatten() {
+                let key = batch.arguments(at, input).get(*first);
+                if key.len() < 256 {
+                    stored.push(session.db);
+                    stored.extend_from_slice(key);
+                    ends.push(stored.len());
+                }
+            }
+        }
+        let mut from = 0;
+        let keys: Vec<&[u8]> = ends.iter().map(|end| &stored[std::mem::replace(&mut from, *end)..*end]).collect();
+        tx.prefetch(&keys);
+    }
+
+    /// Counts what was run.
+    pub(crate) fn count(&self) {
+        let session = &self.parts.session;
+        let recorder = &session.recorder;
+        recorder.commands.add((self.done - self.from) as u64);
+        recorder.errors.add(self.errors);
+        let mut last = None;
+        for (number, _) in self.parts.commands[self.from..self.done].iter().flatten() {
+            recorder.calls[*number].add(1);
+            last = Some(*number);
+        }
+        if let Some(last) = last {
+            session.client.last_command.store(last as u64, Relaxed);
+        }
+    }
+
+    /// Keys of lists and sorted sets that were written: somebody may wait for them.
+    pub(crate) fn wake(&self) {
+        let shared = &self.parts.session.shared;
+        if !shared.waiters.any() {
+            return;
+        }
+        for at in self.from..self.done {
+            let Some((_, command)) = self.parts.commands.get(at).copied().flatten() else { continue };
+            if command.is(flag::WRITE) && command.is(flag::LIST | flag::SORTED | flag::KEYSPACE) {
+                for key in command.keys(&self.parts.batch.arguments(at, &self.parts.input)) {
+                    shared.waiters.wake(&crate::data::stored(self.db, key));
+                }
+            }
+        }
+    }
+}
+
+fn run_command(
+    command: &Command,
+    args: &Arguments<'_>,
+    tx: &mut dyn Tx,
+    session: &mut Session,
+    reply: &mut Reply,
+    now: u64,
+) -> Outcome {
+    match command.run {
+        Run::Data(run) | Run::Block(run, _) => {
+            let mut context =
+                Context { tx, reply, db: session.db, now, shared: &session.shared, looks: Looks::default() };
+            run(&mut context, args)?;
+            if command.is(flag::READ) {
+                let (hits, misses) = context.looks.counts();
+                session.recorder.hits.add(hits);
+                session.recorder.misses.add(misses);
+            }
+            Ok(())
+        }
+        Run::Session(run) => run(session, args, reply),
+        Run::Connection(_) => Err(Stop::from("ERR Command not allowed inside a transaction")),
+    }
+}
+
+impl Work for Job {
+    fn attempt(&mut self, tx: &mut dyn Tx) -> engine::Result<()> {
+        self.parts.reply.truncate(self.base);
+        self.parts.session.db = self.db;
+        self.errors = 0;
+        let now = now();
+        if let Some(watched) = &self.exec {
+            for one in watched {
+                if tx.version(&one.key)? != one.version {
+                    self.parts.reply.null_array();
+                    self.done = self.to;
+                    return Ok(());
+                }
+            }
+            self.parts.reply.array(self.to);
+        }
+        self.prefetch(tx);
+        for at in self.from..self.to {
+            self.run_one(tx, at, now)?;
+            self.done = at + 1;
+            if self.exec.is_none() && self.parts.reply.len() - self.base > REPLY {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn writes(&self) -> bool {
+        // What was watched is looked at with the rest, or it could change in between.
+        let commands = &self.parts.commands[self.from..self.to];
+        self.exec.is_some() || commands.iter().flatten().any(|(_, command)| command.is(flag::WRITE))
+    }
+
+    fn is_alone(&self) -> bool {
+        self.exec.as_ref().is_some_and(|watched| !watched.is_empty())
+    }
+
+    fn bytes(&self) -> usize {
+        let args = |at| self.parts.batch.arguments(at, &self.parts.input).from(0);
+        (self.from..self.to).flat_map(args).map(<[u8]>::len).sum()
+    }
+
+    fn narrow(&mut self) -> bool {
+        let wide = self.exec.is_none() && self.to > self.from + 1;
+        if wide {
+            self.to = self.from + 1;
+        }
+        wide
+    }
+
+    fn fail(&mut self, error: &Error) {
+        self.parts.reply.truncate(self.base);
+        self.parts.session.db = self.db;
+        self.errors = 1;
+        self.parts.reply.error(&text(error));
+        self.done = self.to;
+    }
+}
+
+/// What Redis would say.
+pub(crate) fn text(error: &Error) -> String {
+    match error {
+        Error::Full(why) => {
+            tracing::error!("a write was refused: {why}");
+            "MISCONF Errors writing to the AOF file: No space left on device".to_owned()
+        }
+        Error::Memory(why) => {
+            tracing::error!("a write was refused: {why}");
+            "OOM command not allowed when used memory > 'maxmemory'.".to_owned()
+        }
+        Error::InDoubt(why) => {
+            tracing::error!("{why}");
+            format!("MISCONF Errors writing to the AOF file: {why}")
+        }
+        Error::Damaged(why) => {
+            tracing::error!("{why}");
+            format!("ERR {why}")
+        }
+        other => format!("ERR {other}"),
+    }
+}

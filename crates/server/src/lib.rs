@@ -1,0 +1,107 @@
+//! Redis' and memcached's protocols over a store in which every write is durable when its reply is sent.
+//!
+//! # The way of a request
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `config`, `server` | what the server is to do; listens, and hands connections to its threads |
+//! | `thread` | a thread that serves, and the connections it has |
+//! | `connection` | reads requests, has them run, writes replies, in their order |
+//! | `request`, `reply` | Redis' protocol, versions 2 and 3 |
+//! | `session`, `users` | who is connected, and what he may do |
+//! | `commands` | the commands, by what they are about |
+//! | `job`, `executor` | requests become a transaction: at once, or together with those of other connections |
+//! | `data` | how Redis' data lie in the store |
+//! | `engine`, `tree` | what is needed of a store; [`kv`] is one, a B+tree in a [`heap`] another |
+//! | `reaper`, `waiters`, `cursors` | what was removed as a whole; who waits for an element; where scans go on |
+//! | `metrics`, `info`, `http` | what it counts, and who is told |
+//!
+//! # Example
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! let store = kv::Store::open(dir.path().join("data.cairn"))?;
+//! let config = server::Config { redis: vec!["127.0.0.1:0".parse()?], ..server::Config::default() };
+//! let server = server::Server::start(config, Box::new(server::engine::Kv::new(store)))?;
+//!
+//! let mut client = std::net::TcpStream::connect(server.redis()[0])?;
+//! client.write_all(b"SET apples 17\r\n")?;
+//! let mut reply = [0; 5];
+//! client.read_exact(&mut reply)?;
+//! assert_eq!(&reply, b"+OK\r\n"); // durable now
+//!
+//! server.stop();
+//! server.join()?;
+//! # Ok(()) }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod blocking;
+mod commands;
+mod config;
+mod connection;
+mod cursors;
+mod data;
+pub mod engine;
+mod executor;
+mod glob;
+mod http;
+mod info;
+mod job;
+mod memcached;
+mod metrics;
+mod reaper;
+mod reply;
+mod request;
+mod server;
+mod session;
+mod shared;
+mod thread;
+mod tls;
+pub mod tree;
+mod users;
+mod waiters;
+
+/// What `make fuzz` calls.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    use crate::request::{Batch, Limits, Malformed, Parser};
+
+    /// Finds requests in `bytes`, which come `piece` by piece and all at once, and holds one against the other.
+    ///
+    /// # Panics
+    /// If they are not the same.
+    pub fn requests(bytes: &[u8], piece: usize) {
+        for limits in [Limits::STRANGER, Limits { arguments: 1 << 20, argument: 1 << 20, request: 4 << 20 }] {
+            assert_eq!(all(bytes, piece, &limits), all(bytes, bytes.len().max(1), &limits));
+        }
+    }
+
+    fn all(bytes: &[u8], piece: usize, limits: &Limits) -> (Vec<Vec<Vec<u8>>>, Option<Malformed>) {
+        let (mut parser, mut buffer, mut found) = (Parser::default(), Vec::new(), Vec::new());
+        for some in bytes.chunks(piece) {
+            buffer.extend_from_slice(some);
+            let mut batch = Batch::default();
+            let end = loop {
+                match parser.advance(&buffer, limits, &mut batch) {
+                    Ok(true) => {}
+                    Ok(false) => break None,
+                    Err(error) => break Some(error),
+                }
+            };
+            found.extend((0..batch.len()).map(|at| batch.arguments(at, &buffer).from(0).map(<[u8]>::to_vec).collect()));
+            if end.is_some() {
+                return (found, end);
+            }
+            buffer.drain(..parser.discard());
+        }
+        (found, None)
+    }
+}
+
+pub use config::{Config, Settings, Tls};
+pub use data::DATABASES;
+pub use server::{Error, Server};

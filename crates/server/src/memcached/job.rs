@@ -1,0 +1,228 @@
+//! Requests of one connection that run in one transaction.
+
+use std::sync::Arc;
+
+use super::Turn;
+use super::line::Verb;
+use super::meta::{is_pending, settle, settled};
+use super::request::{Batch, Request};
+use crate::commands::{Context, Stop};
+use crate::data::stored;
+use crate::engine::{self, Error, Tx};
+use crate::executor::Work;
+use crate::metrics::Recorder;
+use crate::reply::Reply;
+use crate::shared::{Shared, now};
+
+/// Bytes of replies from which on a batch stops, to be sent first.
+const REPLY: usize = 256 << 10;
+/// Bytes of requests that are one transaction, unless one has more.
+const BYTES: usize = 1 << 20;
+/// Keys that are fetched from memory together.
+const KEYS: usize = 256;
+
+/// What a connection has, and lends to a job.
+pub(super) struct Parts {
+    pub(super) shared: Arc<Shared>,
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) reply: Reply,
+    /// What the requests are found in.
+    pub(super) input: Vec<u8>,
+    pub(super) batch: Batch,
+}
+
+/// Some of a connection's requests.
+pub(super) struct Job {
+    pub(super) parts: Parts,
+    /// The requests that are to be run, and behind the run those that are not yet.
+    from: usize,
+    to: usize,
+    /// Those behind the last that was run.
+    pub(super) done: usize,
+    turn: Turn,
+    errors: u64,
+    /// A read has found that it must write.
+    found: bool,
+    /// ... so it is run as what writes.
+    forced: bool,
+    /// The answer of a write whose version is only to be had now.
+    settling: Option<Vec<u8>>,
+    /// What was in the reply before.
+    base: usize,
+}
+
+impl Job {
+    /// Requests of the batch from `from` on, as many as can be one transaction.
+    pub(super) fn new(parts: Parts, from: usize) -> Self {
+        let base = parts.reply.len();
+        let to = together(&parts, from);
+        Self {
+            parts,
+            from,
+            to,
+            done: from,
+            turn: Turn::default(),
+            errors: 0,
+            found: false,
+            forced: false,
+            settling: None,
+            base,
+        }
+    }
+
+    fn requests(&self) -> impl Iterator<Item = Request<'_>> {
+        (self.from..self.to).filter_map(|at| self.parts.batch.get(at, &self.parts.input))
+    }
+
+    /// Whether its answer lacks a version, which it is to be run for once more.
+    pub(super) fn is_unsettled(&mut self) -> bool {
+        let answer = &self.parts.reply.bytes()[self.base..];
+        // Such a request is alone.
+        let pending = self.requests().next().is_some_and(|one| one.tells_versions() && is_pending(&one, answer));
+        self.settling = pending.then(|| answer.to_vec());
+        pending
+    }
+
+    /// Of several keys all are known before the first is looked at.
+    fn prefetch(&self, tx: &dyn Tx) {
+        let keys: Vec<Vec<u8>> =
+            self.requests().flat_map(|one| one.keys()).take(KEYS).map(|key| stored(0, key)).collect();
+        if keys.len() > 1 {
+            tx.prefetch(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        }
+    }
+
+    /// Counts what was run.
+    pub(super) fn count(&self) {
+        let recorder = &self.parts.recorder;
+        let asked = self.requests().take(self.done - self.from).filter(|one| one.verb != Verb::Touches);
+        recorder.commands.add(asked.count() as u64);
+        recorder.batches.add(1);
+        recorder.errors.add(self.errors);
+        recorder.hits.add(self.turn.hits);
+        recorder.misses.add(self.turn.misses);
+    }
+
+    /// Runs one request, with an error of its own as its reply.
+    fn run_one(&mut self, tx: &mut dyn Tx, at: usize, now: u64) -> engine::Result<()> {
+        let Parts { shared, reply, input, batch, .. } = &mut self.parts;
+        let Some(request) = batch.get(at, input) else { return Ok(()) };
+        let mark = reply.len();
+        let mut context = Context { tx, reply, db: 0, now, shared, looks: crate::commands::Looks::default() };
+        let outcome = match &self.settling {
+            Some(answer) => settle(&mut context, &request, answer),
+            None => super::run(&mut context, &request, &mut self.turn),
+        };
+        match outcome {
+            Ok(()) => {}
+            Err(Stop::Error(text)) => {
+                reply.truncate(mark);
+                reply.raw(text.as_bytes());
+                reply.raw(b"\r\n");
+                self.errors += 1;
+            }
+            Err(Stop::Engine(error)) => return Err(error),
+        }
+        if matches!(request.verb, Verb::Refused(_) | Verb::TooLarge) {
+            self.errors += 1;
+        }
+        if request.quiet {
+            reply.truncate(mark);
+        }
+        Ok(())
+    }
+}
+
+/// The end of the requests from `from` on that can be one transaction. Who is told the version of an item reads it where nothing is written; if he writes
+/// it himself, nobody else's answer is to be written again.
+fn together(parts: &Parts, from: usize) -> usize {
+    let (mut writes, mut tells, mut bytes) = (false, false, 0);
+    let mut to = from;
+    while let Some(request) = parts.batch.get(to, &parts.input) {
+        writes |= request.writes();
+        tells |= request.tells_versions();
+        bytes += request.bytes();
+        if to > from && (writes && tells || bytes > BYTES) {
+            break;
+        }
+        to += 1;
+    }
+    to
+}
+
+impl Work for Job {
+    fn attempt(&mut self, tx: &mut dyn Tx) -> engine::Result<()> {
+        self.parts.reply.truncate(self.base);
+        if self.settling.is_none() {
+            self.errors = 0;
+            self.turn = Turn { writable: self.writes(), ..Turn::default() };
+        }
+        let now = now();
+        self.prefetch(tx);
+        for at in self.from..self.to {
+            match self.run_one(tx, at, now) {
+                // On its own, next time.
+                Err(Error::Conflict(_)) if !self.turn.writable && at > self.from => break,
+                Err(error) => {
+                    self.found = !self.turn.writable && matches!(error, Error::Conflict(_));
+                    return Err(error);
+                }
+                Ok(()) => {}
+            }
+            self.done = at + 1;
+            if self.parts.reply.len() - self.base > REPLY {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn writes(&self) -> bool {
+        self.settling.is_none() && (self.forced || self.requests().any(|one| one.writes()))
+    }
+
+    fn is_alone(&self) -> bool {
+        false
+    }
+
+    fn bytes(&self) -> usize {
+        self.requests().map(|one| one.bytes()).sum()
+    }
+
+    fn narrow(&mut self) -> bool {
+        let wide = self.to > self.from + 1;
+        self.to = self.to.min(self.from + 1);
+        let now_forced = self.found && !self.forced;
+        self.forced |= self.found;
+        wide || now_forced
+    }
+
+    fn fail(&mut self, error: &Error) {
+        let quiet = self.requests().next().is_some_and(|one| one.quiet);
+        self.parts.reply.truncate(self.base);
+        self.done = self.to;
+        let text = text(error);
+        // The write was done: only its version is not known.
+        if let Some(answer) = self.settling.take() {
+            return self.parts.reply.raw(&settled(&answer, 0));
+        }
+        self.errors = 1;
+        // A client that waits for no answer would take it for that of its next request.
+        if !quiet {
+            self.parts.reply.raw(text.as_bytes());
+        }
+    }
+}
+
+fn text(error: &Error) -> String {
+    match error {
+        Error::Full(why) | Error::Memory(why) => {
+            tracing::error!("a write was refused: {why}");
+            "SERVER_ERROR out of memory storing object\r\n".to_owned()
+        }
+        other => {
+            tracing::error!("{other}");
+            format!("SERVER_ERROR {}\r\n", other.to_string().replace(char::is_control, " "))
+        }
+    }
+}

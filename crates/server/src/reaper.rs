@@ -1,0 +1,88 @@
+//! Removes elements that nobody owns any more: of collections that were removed as a whole, and of those that have expired. Has the store do the same with
+//! what has expired, if it does not by itself.
+//!
+//! Everything it needs stands in the store ([`data`](crate::data)), so a crash delays it, and loses nothing.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tx::Keys;
+
+use crate::data::{DUE, ELEMENTS, GARBAGE, Head};
+use crate::engine::{Result, Tx};
+use crate::shared::{Shared, now};
+
+/// Elements that one transaction removes.
+const AT_ONCE: usize = 256;
+/// Between two looks, if there is nothing to do.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Looks after it as long as the server runs.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        let worker = shared.clone();
+        let worked = tokio::task::spawn_blocking(move || step(&worker, now())).await;
+        match worked {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => tokio::time::sleep(PAUSE).await,
+            Ok(Err(error)) => {
+                tracing::warn!("elements of removed collections stay for now: {error}");
+                tokio::time::sleep(PAUSE * 20).await;
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// Removes some; false if there are none.
+pub(crate) fn step(shared: &Shared, now: u64) -> Result<bool> {
+    let mut worked = false;
+    shared.engine.write(&mut |tx| {
+        worked = false;
+        if let Some((garbage, _)) = first(tx, Keys::prefix(&[GARBAGE]))? {
+            worked = true;
+            return sweep(tx, garbage.get(1..9), &garbage);
+        }
+        let until = [&[DUE], &now.to_be_bytes()[..]].concat();
+        if let Some((due, owner)) = first(tx, Keys::prefix(&[DUE]).until(&until))? {
+            worked = true;
+            let id = due.get(9..17);
+            let head = tx.get(&owner)?.and_then(Head::read);
+            // Who was told to stay, or to go later, has another note or none.
+            if head.is_some_and(|head| Some(&head.id.to_be_bytes()[..]) == id) {
+                return tx.delete(&due).map(drop);
+            }
+            return sweep(tx, id, &due);
+        }
+        Ok(())
+    })?;
+    Ok(shared.engine.sweep(now)? || worked)
+}
+
+/// Removes some elements of an id, and the note about them when there are no more.
+fn sweep(tx: &mut dyn Tx, id: Option<&[u8]>, note: &[u8]) -> Result<()> {
+    let mut keys = Vec::new();
+    if let Some(id) = id {
+        tx.scan(Keys::prefix(&[&[ELEMENTS], id].concat()), &mut |key, _| {
+            keys.push(key.to_vec());
+            if keys.len() < AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+    }
+    for key in &keys {
+        tx.delete(key)?;
+    }
+    if keys.len() < AT_ONCE {
+        tx.delete(note)?;
+    }
+    Ok(())
+}
+
+fn first(tx: &dyn Tx, keys: Keys) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let mut found = None;
+    tx.scan(keys, &mut |key, value| {
+        found = Some((key.to_vec(), value.to_vec()));
+        ControlFlow::Break(())
+    })?;
+    Ok(found)
+}

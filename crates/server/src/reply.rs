@@ -1,0 +1,233 @@
+//! Replies of Redis' protocol, of version 2 or 3.
+
+/// Where replies are written.
+#[derive(Debug)]
+pub struct Reply {
+    bytes: Vec<u8>,
+    /// Version 3, which has more types.
+    pub three: bool,
+}
+
+impl Reply {
+    /// Nothing yet, for version 2.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { bytes: Vec::new(), three: false }
+    }
+
+    /// What was written.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Bytes written.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Takes back all behind the first `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        self.bytes.truncate(len);
+    }
+
+    /// Forgets what was written, and gives memory back that is seldom needed.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(64 << 10);
+    }
+
+    fn line(&mut self, kind: u8, text: &[u8]) {
+        self.bytes.push(kind);
+        // A line cannot have one within.
+        self.bytes.extend(text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    fn head(&mut self, kind: u8, number: i64) {
+        let mut digits = [0; 20];
+        let mut at = digits.len();
+        let mut rest = number.unsigned_abs();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        self.bytes.push(kind);
+        if number < 0 {
+            self.bytes.push(b'-');
+        }
+        self.bytes.extend_from_slice(&digits[at..]);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Bytes as they are: another protocol's.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// A word.
+    pub fn simple(&mut self, text: &str) {
+        self.line(b'+', text.as_bytes());
+    }
+
+    /// `OK`.
+    pub fn ok(&mut self) {
+        self.bytes.extend_from_slice(b"+OK\r\n");
+    }
+
+    /// An error, which begins with its code.
+    pub fn error(&mut self, text: &str) {
+        self.line(b'-', text.as_bytes());
+    }
+
+    /// A number.
+    pub fn int(&mut self, number: i64) {
+        self.head(b':', number);
+    }
+
+    /// Bytes.
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.head(b'$', bytes.len() as i64);
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Text for people.
+    pub fn verbatim(&mut self, text: &str) {
+        if !self.three {
+            return self.bulk(text.as_bytes());
+        }
+        self.head(b'=', text.len() as i64 + 4);
+        self.bytes.extend_from_slice(b"txt:");
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Nothing, where bytes might be.
+    pub fn null(&mut self) {
+        self.bytes.extend_from_slice(if self.three { b"_\r\n" } else { b"$-1\r\n" });
+    }
+
+    /// Nothing, where an array might be.
+    pub fn null_array(&mut self) {
+        self.bytes.extend_from_slice(if self.three { b"_\r\n" } else { b"*-1\r\n" });
+    }
+
+    /// Bytes, or nothing.
+    pub fn maybe(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.bulk(bytes),
+            None => self.null(),
+        }
+    }
+
+    /// So many follow.
+    pub fn array(&mut self, len: usize) {
+        self.head(b'*', len as i64);
+    }
+
+    /// So many pairs follow; for version 2 twice as many values.
+    pub fn map(&mut self, pairs: usize) {
+        if self.three { self.head(b'%', pairs as i64) } else { self.array(2 * pairs) }
+    }
+
+    /// So many members follow, in no order.
+    pub fn set(&mut self, len: usize) {
+        self.head(if self.three { b'~' } else { b'*' }, len as i64);
+    }
+
+    /// A number with a point, perhaps.
+    pub fn double(&mut self, number: f64) {
+        let text = double(number);
+        if self.three { self.line(b',', text.as_bytes()) } else { self.bulk(text.as_bytes()) }
+    }
+
+    /// The same, or nothing.
+    pub fn maybe_double(&mut self, number: Option<f64>) {
+        match number {
+            Some(number) => self.double(number),
+            None => self.null(),
+        }
+    }
+}
+
+/// As Redis has written numbers since 7.2: in the fewest digits that mean this one and no other.
+pub(crate) fn double(number: f64) -> String {
+    /// Whole numbers up to here are written as such.
+    const WHOLE: f64 = (1_u64 << 52) as f64;
+    if number.abs() < WHOLE && number.fract() == 0.0 || !number.is_finite() {
+        return number.to_string();
+    }
+    let text = format!("{number:e}");
+    let Some((digits, exponent)) = text.split_once('e') else { return text };
+    let count = digits.bytes().filter(u8::is_ascii_digit).count() as i32;
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let last = exponent - (count - 1);
+    let plain = if last < 0 { last > -7 || exponent.abs() < 4 } else { exponent.abs() < count + 7 };
+    let plus = if exponent < 0 { "" } else { "+" };
+    if plain { number.to_string() } else { format!("{digits}e{plus}{exponent}") }
+}
+
+impl Default for Reply {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_as_the_protocol_has_them() {
+        let mut two = Reply::new();
+        for number in [0, 7, -1, i64::MAX, i64::MIN] {
+            two.int(number);
+        }
+        assert_eq!(two.bytes(), b":0\r\n:7\r\n:-1\r\n:9223372036854775807\r\n:-9223372036854775808\r\n");
+        two.clear();
+        two.error("ERR a\r\nb");
+        two.map(1);
+        two.bulk(b"\r\n");
+        two.null();
+        assert_eq!(two.bytes(), b"-ERR a  b\r\n*2\r\n$2\r\n\r\n\r\n$-1\r\n");
+        let mut three = Reply { three: true, ..Reply::new() };
+        three.map(1);
+        three.verbatim("a");
+        three.null_array();
+        assert_eq!(three.bytes(), b"%1\r\n=5\r\ntxt:a\r\n_\r\n");
+        for reply in [&mut two, &mut three] {
+            reply.clear();
+            reply.set(1);
+            reply.double(1.5);
+        }
+        assert_eq!((two.bytes(), three.bytes()), (&b"*1\r\n$3\r\n1.5\r\n"[..], &b"~1\r\n,1.5\r\n"[..]));
+    }
+
+    #[test]
+    fn doubles_are_short_and_mean_the_same() {
+        for (number, text) in [
+            (3.0, "3"),
+            (-0.0, "-0"),
+            (3.1, "3.1"),
+            (-2.5e-3, "-0.0025"),
+            (1e-7, "1e-7"),
+            (1e15, "1000000000000000"),
+            (1e20, "1e+20"),
+            (1.5e300, "1.5e+300"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+            (0.1 + 0.2, "0.30000000000000004"),
+            (9_007_199_254_740_993.0, "9007199254740992"),
+            (f64::MAX, "1.7976931348623157e+308"),
+        ] {
+            assert_eq!(double(number), text);
+            assert_eq!(text.parse(), Ok(number));
+        }
+    }
+}

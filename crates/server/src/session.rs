@@ -1,0 +1,180 @@
+//! One connection of Redis' protocol, without its socket: who it is, which database it uses, what it has queued.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::task::{Context, Waker};
+
+use parking_lot::Mutex;
+
+use crate::commands::{COMMANDS, Command};
+use crate::metrics::Recorder;
+use crate::request::Batch;
+use crate::shared::Shared;
+use crate::users::User;
+
+/// What a connection has.
+pub(crate) struct Session {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) client: Arc<Client>,
+    pub(crate) db: u8,
+    /// None if it has not said who it is, and must.
+    pub(crate) user: Option<Arc<User>>,
+    pub(crate) multi: Option<Queued>,
+    pub(crate) watched: Vec<Watched>,
+    /// The connection ends when its replies are written.
+    pub(crate) closing: bool,
+    pub(crate) replies: Replies,
+}
+
+/// What `CLIENT REPLY` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replies {
+    On,
+    Off,
+    /// Not to the next request.
+    Skip,
+}
+
+/// Between `MULTI` and `EXEC`.
+#[derive(Default)]
+pub(crate) struct Queued {
+    pub(crate) batch: Batch,
+    pub(crate) commands: Vec<Option<(usize, &'static Command)>>,
+    /// One was refused: so is `EXEC`.
+    pub(crate) broken: bool,
+}
+
+/// A key, and the version it had when it was watched.
+pub(crate) struct Watched {
+    /// As it is in the store.
+    pub(crate) key: Vec<u8>,
+    pub(crate) version: Option<u64>,
+}
+
+impl Session {
+    pub(crate) fn new(shared: Arc<Shared>, recorder: Arc<Recorder>, client: Arc<Client>) -> Self {
+        let user = shared.users.whoever();
+        client.known.store(user.is_some(), Relaxed);
+        let replies = Replies::On;
+        Self { shared, recorder, client, db: 0, user, multi: None, watched: Vec::new(), closing: false, replies }
+    }
+
+    /// Who it says it is from now on.
+    pub(crate) fn become_user(&mut self, user: Arc<User>) {
+        self.client.state.lock().user = user.name.clone();
+        self.client.known.store(true, Relaxed);
+        self.user = Some(user);
+    }
+
+    /// As it was when the connection began.
+    pub(crate) fn reset(&mut self) {
+        self.db = 0;
+        self.multi = None;
+        self.watched.clear();
+        self.replies = Replies::On;
+        self.user = self.shared.users.whoever();
+        let mut state = self.client.state.lock();
+        *state = State { user: "default".to_owned(), ..State::default() };
+    }
+}
+
+/// What others may know of a connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) id: u64,
+    pub(crate) addr: String,
+    pub(crate) laddr: String,
+    /// When it came, in milliseconds of Unix time.
+    pub(crate) since: u64,
+    pub(crate) last_active: AtomicU64,
+    /// The number of its last command.
+    pub(crate) last_command: AtomicU64,
+    pub(crate) state: Mutex<State>,
+    /// It has said who it is, or need not.
+    pub(crate) known: AtomicBool,
+    /// It waits for others, as it has asked for.
+    pub(crate) blocked: AtomicBool,
+    /// When a reply did not go out at once; 0 if all have.
+    pub(crate) writing_since: AtomicU64,
+    /// Somebody wants it to end.
+    killed: AtomicBool,
+    /// Wakes the connection's task.
+    waker: Mutex<Option<Waker>>,
+    waker_kept: AtomicBool,
+}
+
+/// What seldom changes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    pub(crate) name: String,
+    pub(crate) user: String,
+    pub(crate) db: u8,
+    pub(crate) three: bool,
+    pub(crate) queued: Option<usize>,
+    pub(crate) watched: usize,
+    pub(crate) library: String,
+    pub(crate) library_version: String,
+}
+
+impl Client {
+    pub(crate) fn new(id: u64, addr: String, laddr: String, now: u64) -> Arc<Self> {
+        let state = State { user: "default".to_owned(), ..State::default() };
+        Arc::new(Self {
+            id,
+            addr,
+            laddr,
+            since: now,
+            last_active: now.into(),
+            last_command: u64::MAX.into(),
+            state: Mutex::new(state),
+            known: false.into(),
+            blocked: false.into(),
+            writing_since: 0.into(),
+            killed: false.into(),
+            waker: Mutex::default(),
+            waker_kept: false.into(),
+        })
+    }
+
+    pub(crate) fn end(&self) {
+        self.killed.store(true, SeqCst);
+        if let Some(waker) = &*self.waker.lock() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Whether it is to end. If not, its task is woken when it is: a task has one waker, which is kept the first time.
+    pub(crate) fn is_killed(&self, cx: &Context<'_>) -> bool {
+        if !self.waker_kept.load(Relaxed) {
+            *self.waker.lock() = Some(cx.waker().clone());
+            self.waker_kept.store(true, Relaxed);
+        }
+        self.killed.load(SeqCst)
+    }
+
+    /// A line of `CLIENT LIST`.
+    pub(crate) fn line(&self, now: u64) -> String {
+        let state = self.state.lock().clone();
+        let last = usize::try_from(self.last_command.load(Relaxed)).ok().and_then(|at| COMMANDS.get(at));
+        let idle = now.saturating_sub(self.last_active.load(Relaxed)) / 1000;
+        format!(
+            "id={} addr={} laddr={} fd=0 name={} age={} idle={idle} flags={} db={} sub=0 psub=0 ssub=0 multi={} watch={} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
+            self.id,
+            self.addr,
+            self.laddr,
+            state.name,
+            now.saturating_sub(self.since) / 1000,
+            if state.queued.is_some() { "x" } else { "N" },
+            state.db,
+            state.queued.map_or(-1, |count| count as i64),
+            state.watched,
+            last.map_or("NULL", |command| command.name),
+            state.user,
+            if state.three { 3 } else { 2 },
+            state.library,
+            state.library_version,
+        )
+    }
+}

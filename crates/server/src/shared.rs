@@ -1,0 +1,134 @@
+//! What all connections have in common.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::config::Settings;
+use crate::cursors::Cursors;
+use crate::data::{Ids, any_collection};
+use crate::engine::{self, Engine};
+use crate::metrics::{Recorder, Totals};
+use crate::session::Client;
+use crate::users::Users;
+use crate::waiters::Waiters;
+
+/// What a server has, while it runs.
+pub(crate) struct Shared {
+    pub(crate) engine: Box<dyn Engine>,
+    /// What `CONFIG SET` may change.
+    pub(crate) settings: RwLock<Arc<Settings>>,
+    /// Raised with each change of the settings, so that threads see it without counting references to them.
+    pub(crate) settings_number: AtomicU64,
+    pub(crate) cursors: Cursors,
+    pub(crate) ids: Ids,
+    /// There may be collections: only then must be looked whether a key that is overwritten is one.
+    pub(crate) collections: AtomicBool,
+    pub(crate) users: Users,
+    pub(crate) waiters: Waiters,
+    /// Who is connected: for `CLIENT LIST` and its like, touched when somebody comes or goes.
+    pub(crate) clients: Mutex<BTreeMap<u64, Weak<Client>>>,
+    /// One for each thread that serves.
+    pub(crate) recorders: Vec<Arc<Recorder>>,
+    /// When it was started, in milliseconds of Unix time.
+    pub(crate) started: u64,
+    /// The ports and files it listens on, as people would write them.
+    pub(crate) listens: Mutex<Vec<String>>,
+    /// Keys of each database, for `INFO`.
+    pub(crate) counted: Mutex<crate::info::Counted>,
+    /// Itself, as it is shared.
+    pub(crate) itself: Weak<Self>,
+    /// Connections refused because there were too many.
+    pub(crate) refused: AtomicU64,
+    pub(crate) stop: tokio::sync::watch::Sender<bool>,
+    /// Forty hexadecimal digits, others at each start.
+    pub(crate) run_id: String,
+    random: AtomicU64,
+    next_client: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn start(
+        engine: Box<dyn Engine>,
+        settings: Settings,
+        users: Users,
+        threads: usize,
+    ) -> engine::Result<Arc<Self>> {
+        let ids = Ids::draw(&*engine)?;
+        let collections = any_collection(&*engine)?.into();
+        let seed = RandomSeed::draw();
+        Ok(Arc::new_cyclic(|itself| Self {
+            engine,
+            settings: RwLock::new(Arc::new(settings)),
+            settings_number: AtomicU64::new(1),
+            cursors: Cursors::default(),
+            ids,
+            collections,
+            users,
+            waiters: Waiters::default(),
+            clients: Mutex::default(),
+            recorders: (0..threads).map(|_| Arc::default()).collect(),
+            started: now(),
+            listens: Mutex::default(),
+            counted: Mutex::default(),
+            itself: itself.clone(),
+            refused: AtomicU64::new(0),
+            stop: tokio::sync::watch::Sender::new(false),
+            run_id: format!("{:016x}{:016x}{:08x}", seed.0, seed.1, seed.0 as u32 ^ 0x5a5a_5a5a),
+            random: AtomicU64::new(seed.1),
+            next_client: AtomicU64::new(1),
+        }))
+    }
+
+    /// The settings of this moment.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        self.settings.read().clone()
+    }
+
+    pub(crate) fn change_settings(&self, changed: Settings) {
+        *self.settings.write() = changed.into();
+        self.settings_number.fetch_add(1, Relaxed);
+    }
+
+    /// Any number: for who takes a random element, not for secrets.
+    pub(crate) fn random(&self) -> u64 {
+        // SplitMix64.
+        let mut z = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn client_id(&self) -> u64 {
+        self.next_client.fetch_add(1, Relaxed)
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        Totals::of(&self.recorders)
+    }
+}
+
+/// Sixteen bytes of the system's.
+pub(crate) struct RandomSeed(pub(crate) u64, pub(crate) u64);
+
+impl RandomSeed {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a server's names and passwords must differ from those of other runs"
+    )]
+    pub(crate) fn draw() -> Self {
+        let draw = || getrandom::u64().unwrap_or_else(|_| now());
+        Self(draw(), draw())
+    }
+}
+
+/// Milliseconds of Unix time.
+#[expect(clippy::disallowed_methods, reason = "the server's clock: commands get what it says as an argument")]
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    since.as_millis() as u64
+}

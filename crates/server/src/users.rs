@@ -1,0 +1,363 @@
+//! Users, as Redis' ACL has them: what they may do, to which keys. Kept in the store, as the rules that make them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::commands::{COMMANDS, Command, flag};
+use crate::data::META;
+use crate::engine::{self, Engine, Keys};
+use crate::glob;
+use crate::request::Arguments;
+
+type Hash = [u8; 32];
+
+/// Who may do what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) on: bool,
+    pub(crate) no_password: bool,
+    /// SHA-256.
+    passwords: Vec<Hash>,
+    /// By the number of the command.
+    commands: Vec<bool>,
+    /// The rules about commands, as they were given.
+    rules: Vec<String>,
+    keys: Vec<Pattern>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pattern {
+    glob: Vec<u8>,
+    read: bool,
+    write: bool,
+}
+
+/// A rule that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct BadRule(pub(crate) &'static str);
+
+pub(crate) fn hash(password: &[u8]) -> Hash {
+    Sha256::digest(password).into()
+}
+
+fn hex(hash: &Hash) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Hash> {
+    let mut hash = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..][..2], 16).ok()?;
+    }
+    Some(hash)
+}
+
+impl User {
+    /// May nothing yet, and cannot say who he is.
+    pub(crate) fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            on: false,
+            no_password: false,
+            passwords: Vec::new(),
+            commands: vec![false; COMMANDS.len()],
+            rules: vec!["-@all".to_owned()],
+            keys: Vec::new(),
+        }
+    }
+
+    /// May everything, and needs no password.
+    fn anybody() -> Self {
+        let mut user = Self::new("default");
+        for rule in ["on", "nopass", "allkeys", "allcommands"] {
+            user.apply(rule).unwrap_or_else(|_| unreachable!("these are rules"));
+        }
+        user
+    }
+
+    pub(crate) fn knows(&self, password: &[u8]) -> bool {
+        let hash = hash(password);
+        // All are looked at, however early one fits.
+        let fits = self.passwords.iter().fold(0, |fits, known| fits | known.ct_eq(&hash).unwrap_u8());
+        self.no_password || fits == 1
+    }
+
+    /// One rule, as `ACL SETUSER` takes them.
+    pub(crate) fn apply(&mut self, rule: &str) -> Result<(), BadRule> {
+        match rule.as_bytes() {
+            b"on" => self.on = true,
+            b"off" => self.on = false,
+            b"nopass" => {
+                self.no_password = true;
+                self.passwords.clear();
+            }
+            b"resetpass" => {
+                self.no_password = false;
+                self.passwords.clear();
+            }
+            b"allkeys" => return self.apply("~*"),
+            b"resetkeys" => self.keys.clear(),
+            b"allcommands" => return self.apply("+@all"),
+            b"nocommands" => return self.apply("-@all"),
+            b"allchannels" | b"resetchannels" | b"sanitize-payload" | b"skip-sanitize-payload" | b"clearselectors" => {}
+            b"reset" => *self = Self::new(&self.name),
+            [b'>', password @ ..] => self.add_password(hash(password)),
+            [b'#', ..] => {
+                self.add_password(unhex(&rule[1..]).ok_or(BadRule("the password hash is not 64 hexadecimal digits"))?)
+            }
+            [b'<', password @ ..] => self.passwords.retain(|known| *known != hash(password)),
+            [b'!', ..] => {
+                let gone = unhex(&rule[1..]).ok_or(BadRule("the password hash is not 64 hexadecimal digits"))?;
+                self.passwords.retain(|known| *known != gone);
+            }
+            [b'~', glob @ ..] => self.keys.push(Pattern { glob: glob.to_vec(), read: true, write: true }),
+            [b'%', ..] => {
+                let (which, glob) = rule[1..].split_once('~').ok_or(BadRule("Syntax error"))?;
+                let which = which.to_ascii_uppercase();
+                let (read, write) = (which.contains('R'), which.contains('W'));
+                if !matches!(&which[..], "R" | "W" | "RW" | "WR") {
+                    return Err(BadRule("Syntax error"));
+                }
+                self.keys.push(Pattern { glob: glob.as_bytes().to_vec(), read, write });
+            }
+            [b'&', ..] => {}
+            [sign @ (b'+' | b'-'), ..] => self.apply_command(*sign == b'+', rule)?,
+            _ => return Err(BadRule("Syntax error")),
+        }
+        Ok(())
+    }
+
+    fn add_password(&mut self, hash: Hash) {
+        self.no_password = false;
+        if !self.passwords.contains(&hash) {
+            self.passwords.push(hash);
+        }
+    }
+
+    fn apply_command(&mut self, yes: bool, rule: &str) -> Result<(), BadRule> {
+        let what = rule[1..].to_ascii_lowercase();
+        if let Some(name) = what.strip_prefix('@') {
+            let category = Category::of(name).ok_or(BadRule("Unknown command or category name in ACL"))?;
+            for (may, command) in self.commands.iter_mut().zip(COMMANDS.iter()) {
+                if category.has(command) {
+                    *may = yes;
+                }
+            }
+            if category == Category::All {
+                self.rules.clear();
+            }
+        } else {
+            // Of a command with subcommands all, or none.
+            let name = what.split('|').next().unwrap_or(&what);
+            let (at, _) =
+                crate::commands::find(name.as_bytes()).ok_or(BadRule("Unknown command or category name in ACL"))?;
+            self.commands[at] = yes;
+        }
+        let kept = format!("{}{what}", if yes { '+' } else { '-' });
+        self.rules.retain(|rule| rule[1..] != kept[1..]);
+        self.rules.push(kept);
+        Ok(())
+    }
+
+    pub(crate) fn may_run(&self, number: usize) -> bool {
+        self.commands.get(number).is_some_and(|may| *may)
+    }
+
+    pub(crate) fn may_touch(&self, command: &Command, args: &Arguments<'_>) -> bool {
+        if self.keys.iter().any(|pattern| pattern.glob == b"*" && pattern.read && pattern.write) {
+            return true;
+        }
+        let writes = command.is(flag::WRITE);
+        let fits =
+            |key: &[u8]| self.keys.iter().any(|p| if writes { p.write } else { p.read } && glob::matches(&p.glob, key));
+        command.keys(args).into_iter().all(fits)
+    }
+
+    /// The rules that make this user.
+    pub(crate) fn rules(&self) -> String {
+        let mut rules = vec![if self.on { "on" } else { "off" }.to_owned()];
+        if self.no_password {
+            rules.push("nopass".to_owned());
+        }
+        rules.push("sanitize-payload".to_owned());
+        rules.extend(self.passwords.iter().map(|hash| format!("#{}", hex(hash))));
+        rules.extend(self.patterns().split(' ').filter(|pattern| !pattern.is_empty()).map(str::to_owned));
+        rules.push("resetchannels".to_owned());
+        rules.extend(self.rules.iter().cloned());
+        rules.join(" ")
+    }
+
+    pub(crate) fn patterns(&self) -> String {
+        let one = |pattern: &Pattern| {
+            let glob = String::from_utf8_lossy(&pattern.glob);
+            match (pattern.read, pattern.write) {
+                (true, true) => format!("~{glob}"),
+                (true, false) => format!("%R~{glob}"),
+                _ => format!("%W~{glob}"),
+            }
+        };
+        self.keys.iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+
+    pub(crate) fn command_rules(&self) -> String {
+        self.rules.join(" ")
+    }
+
+    pub(crate) fn password_hashes(&self) -> Vec<String> {
+        self.passwords.iter().map(hex).collect()
+    }
+}
+
+/// The commands of an ACL category.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Category {
+    All,
+    Slow,
+    Flag(u32),
+}
+
+impl Category {
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        match name {
+            "all" => Some(Self::All),
+            "slow" => Some(Self::Slow),
+            name => flag::CATEGORIES.iter().find(|category| category.0 == name).map(|category| Self::Flag(category.1)),
+        }
+    }
+
+    pub(crate) fn has(self, command: &Command) -> bool {
+        match self {
+            Self::All => true,
+            Self::Slow => !command.is(flag::FAST),
+            Self::Flag(flag) => command.is(flag),
+        }
+    }
+}
+
+/// All users.
+pub(crate) struct Users(RwLock<BTreeMap<String, Arc<User>>>);
+
+fn key_of(name: &str) -> Vec<u8> {
+    [&[META], &b"user/"[..], name.as_bytes()].concat()
+}
+
+impl Users {
+    /// Those in the store; `password` is what the default user must know from now on, if it is given.
+    pub(crate) fn load(engine: &dyn Engine, password: Option<&str>) -> engine::Result<Self> {
+        let mut users = BTreeMap::from([("default".to_owned(), Arc::new(User::anybody()))]);
+        let mut bad = None;
+        engine.read(&mut |tx| {
+            tx.scan(Keys::prefix(&key_of("")), &mut |key, rules| {
+                let name = String::from_utf8_lossy(&key[key_of("").len()..]).into_owned();
+                let mut user = User::new(&name);
+                let rules = String::from_utf8_lossy(rules);
+                // The first rule that this version does not know makes the user one who may do less, so he may not come in.
+                if let Err(error) = rules.split(' ').try_for_each(|rule| user.apply(rule)) {
+                    bad =
+                        Some(format!("the rules of user {name} in the store: {error}; set them anew with ACL SETUSER"));
+                    user.on = false;
+                }
+                users.insert(name, Arc::new(user));
+                std::ops::ControlFlow::Continue(())
+            })
+        })?;
+        if let Some(bad) = bad {
+            tracing::warn!("{bad}");
+        }
+        let this = Self(RwLock::new(users));
+        if let Some(password) = password {
+            this.set_default_password(password);
+        }
+        Ok(this)
+    }
+
+    /// `requirepass`: an empty one takes it away. Not kept in the store: it comes from the configuration.
+    pub(crate) fn set_default_password(&self, password: &str) {
+        let mut users = self.0.write();
+        let mut user = users.get("default").map_or_else(User::anybody, |user| (**user).clone());
+        let rules = if password.is_empty() {
+            vec!["nopass".to_owned()]
+        } else {
+            vec!["resetpass".to_owned(), format!(">{password}")]
+        };
+        for rule in rules {
+            user.apply(&rule).unwrap_or_else(|_| unreachable!("these are rules"));
+        }
+        users.insert("default".to_owned(), Arc::new(user));
+    }
+
+    /// Who one is before he has said so; none if he must.
+    pub(crate) fn whoever(&self) -> Option<Arc<User>> {
+        self.0.read().get("default").filter(|user| user.on && user.no_password).cloned()
+    }
+
+    /// The user, if that is his password.
+    pub(crate) fn enter(&self, name: &str, password: &[u8]) -> Option<Arc<User>> {
+        let user = self.get(name).unwrap_or_else(|| Arc::new(User::new(name)));
+        (user.knows(password) && user.on).then_some(user)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<User>> {
+        self.0.read().get(name).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<User>> {
+        self.0.read().values().cloned().collect()
+    }
+
+    /// Durable when it returns.
+    pub(crate) fn set(&self, engine: &dyn Engine, user: User) -> engine::Result<()> {
+        let mut users = self.0.write();
+        engine.write(&mut |tx| tx.put(&key_of(&user.name), user.rules().as_bytes(), None))?;
+        users.insert(user.name.clone(), Arc::new(user));
+        Ok(())
+    }
+
+    /// Durable when it returns; true if there was one.
+    pub(crate) fn delete(&self, engine: &dyn Engine, name: &str) -> engine::Result<bool> {
+        let mut users = self.0.write();
+        engine.write(&mut |tx| tx.delete(&key_of(name)).map(drop))?;
+        Ok(users.remove(name).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(rules: &str) -> User {
+        let mut user = User::new("ada");
+        rules.split(' ').for_each(|rule| user.apply(rule).unwrap());
+        user
+    }
+
+    fn may(user: &User, name: &str) -> bool {
+        user.may_run(crate::commands::find(name.as_bytes()).unwrap().0)
+    }
+
+    #[test]
+    fn rules_make_the_user_they_say() {
+        let reader = user("on >secret ~app:* %R~log:* +@read -keys +ping");
+        assert!(reader.knows(b"secret") && !reader.knows(b"Secret") && !reader.knows(b""));
+        assert!(may(&reader, "get") && may(&reader, "PING") && !may(&reader, "set") && !may(&reader, "keys"));
+        let again = user(&reader.rules());
+        assert_eq!(again, reader);
+        assert!(user("on nopass +@all ~*").knows(b"anything"));
+    }
+
+    #[test]
+    fn what_is_no_rule_is_refused() {
+        for rule in ["", "x", "+nothing", "+@nothing", "#12", "%Q~a", "%R"] {
+            assert!(User::new("ada").apply(rule).is_err(), "{rule}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Who waits for an element gets it once, and nobody who is gone does.
+
+use std::time::Duration;
+
+use pmem::DomainChoice;
+
+use crate::support::{Reply, Running};
+
+#[test]
+fn each_element_goes_to_one_who_waits() {
+    for domain in [DomainChoice::Emulated, DomainChoice::File] {
+        let running = Running::start(domain);
+        let mut got: Vec<i64> = std::thread::scope(|scope| {
+            let waiting: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let (mut client, mut got) = (running.client(), Vec::new());
+                        loop {
+                            match client.say("BLPOP queue other 0") {
+                                Reply::Array(pair) => match &pair[1] {
+                                    Reply::Bulk(text) if text == b"end" => return got,
+                                    Reply::Bulk(text) => {
+                                        got.push(String::from_utf8_lossy(text).parse::<i64>().unwrap())
+                                    }
+                                    other => panic!("{other:?}"),
+                                },
+                                other => panic!("{other:?}"),
+                            }
+                        }
+                    })
+                })
+                .collect();
+            let mut client = running.client();
+            for number in 0..200 {
+                let list = if number % 3 == 0 { "other" } else { "queue" };
+                client.say(&format!("RPUSH {list} {number}"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            (0..4).for_each(|_| drop(client.say("RPUSH queue end")));
+            waiting.into_iter().flat_map(|waiting| waiting.join().unwrap()).collect()
+        });
+        got.sort_unstable();
+        assert_eq!(got, (0..200).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn nothing_goes_to_who_has_left() {
+    let running = Running::start(DomainChoice::Emulated);
+    let mut gone = running.client();
+    gone.send(b"BLPOP list 0\r\n");
+    std::thread::sleep(Duration::from_millis(50));
+    drop(gone);
+    std::thread::sleep(Duration::from_millis(50));
+    let mut client = running.client();
+    client.say("RPUSH list a");
+    assert_eq!(client.say("LLEN list"), Reply::Int(1));
+}
+
+#[test]
+fn waiting_ends_in_time_and_errors_come_at_once() {
+    let running = Running::start(DomainChoice::Emulated);
+    let mut client = running.client();
+    assert_eq!(client.say("BLPOP none 0.05"), Reply::Null);
+    assert_eq!(client.say("BZPOPMIN none 0.05"), Reply::Null);
+    assert_eq!(client.say("BLMOVE none to LEFT RIGHT 0.05"), Reply::Null);
+    assert!(client.say("BLPOP none -1").error().starts_with("ERR timeout is negative"));
+    assert!(client.say("BLPOP none x").error().starts_with("ERR timeout is not a float"));
+    client.say("SET text 1");
+    assert!(client.say("BLPOP text 0").error().starts_with("WRONGTYPE"));
+    client.say("ZADD z 1 a");
+    assert_eq!(client.say("BZPOPMAX none z 0"), Reply::Array(["z", "a", "1"].map(Reply::text).to_vec()));
+    // Within a transaction nobody waits.
+    client.say("MULTI");
+    client.say("BLPOP none 0");
+    assert_eq!(client.say("EXEC"), Reply::Array(vec![Reply::Null]));
+    // Requests behind one that waits are answered behind it.
+    client.send(b"BLPOP later 0\r\nPING\r\n");
+    std::thread::sleep(Duration::from_millis(20));
+    running.client().say("LPUSH later x");
+    assert_eq!(client.reply(), Reply::Array(["later", "x"].map(Reply::text).to_vec()));
+    assert_eq!(client.reply(), Reply::Simple("PONG".to_owned()));
+}

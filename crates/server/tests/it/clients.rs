@@ -1,0 +1,153 @@
+//! Clients that others have written, as they are.
+
+use std::path::Path;
+use std::process::Command;
+
+use pmem::DomainChoice;
+use redis::Commands;
+
+use crate::support::{Running, run};
+
+const DOMAINS: [DomainChoice; 2] = [DomainChoice::Emulated, DomainChoice::File];
+
+#[test]
+fn redis_cli_is_content() {
+    for domain in DOMAINS {
+        let running = Running::start(domain);
+        let cli = |words: &str| {
+            let out = run(Command::new("redis-cli").args(["-p", &running.port()]).args(words.split(' ')));
+            out.trim_end().to_owned()
+        };
+        assert_eq!(cli("set apples 17"), "OK");
+        assert_eq!(cli("incrby apples 3"), "20");
+        assert!(cli("-3 hello").contains("proto 3"));
+        assert_eq!(cli("rpush list a b c"), "3");
+        assert_eq!(cli("lrange list 0 -1"), "a\nb\nc");
+        assert_eq!(cli("--scan --pattern ap*"), "apples");
+        assert!(cli("info server").contains("redis_version:7."));
+        assert!(cli("--bigkeys").contains("Biggest   list found '\"list\"' has 3 items"));
+        assert!(cli("nonsense").contains("ERR unknown command 'nonsense'"));
+    }
+}
+
+#[test]
+fn redis_benchmark_runs_through() {
+    for domain in DOMAINS {
+        let running = Running::start(domain);
+        for pipeline in ["1", "16"] {
+            let tests = "ping,set,get,incr,lpush,rpush,lpop,rpop,sadd,hset,spop,zadd,zpopmin,lrange_100,mset";
+            let mut command = Command::new("redis-benchmark");
+            command.args([
+                "-p",
+                &running.port(),
+                "-q",
+                "-n",
+                "500",
+                "-c",
+                "20",
+                "-r",
+                "100",
+                "-P",
+                pipeline,
+                "-t",
+                tests,
+            ]);
+            let out = run(&mut command);
+            assert!(!out.contains("Error") && out.contains("ZPOPMIN"), "{out}");
+        }
+    }
+}
+
+const PYTHON: &str = r#"
+import sys, redis
+for protocol in (2,):
+    r = redis.Redis(port=int(sys.argv[1]), decode_responses=True)
+    r.flushall()
+    assert r.ping() and r.set("a", 1) and r.incr("a") == 2 and r.get("a") == "2"
+    assert r.set("a", 5, nx=True) is None and r.set("b", "x", ex=100) and 0 < r.ttl("b") <= 100
+    assert r.hset("h", mapping={"x": 1, "y": 2}) == 2 and r.hgetall("h") == {"x": "1", "y": "2"}
+    assert r.rpush("l", 1, 2, 3) == 3 and r.lrange("l", 0, -1) == ["1", "2", "3"] and r.blpop("l", 1) == ("l", "1")
+    assert r.sadd("s", 1, 2) == 2 and r.smembers("s") == {"1", "2"}
+    assert r.zadd("z", {"p": 1.5, "q": 2}) == 2 and r.zrange("z", 0, -1, withscores=True) == [("p", 1.5), ("q", 2.0)]
+    with r.pipeline(transaction=True) as p:
+        p.set("t", 1).incr("t").hlen("h")
+        assert p.execute() == [True, 2, 2]
+    def double(p):
+        value = int(p.get("t"))
+        p.multi()
+        p.set("t", value * 2)
+    assert r.transaction(double, "t") == [True] and r.get("t") == "4"
+    with r.pipeline() as p:
+        p.watch("t")
+        r.set("t", 9)
+        p.multi()
+        p.set("t", 0)
+        try:
+            p.execute()
+            raise SystemExit("WATCH was not heeded")
+        except redis.WatchError:
+            pass
+    assert sorted(r.scan_iter(count=2)) == ["a", "b", "h", "l", "s", "t", "z"]
+    assert r.info()["redis_version"].startswith("7.") and r.config_get("appendfsync") == {"appendfsync": "always"}
+    assert r.dbsize() == 7 and r.type("z") == "zset" and r.client_id() > 0
+    lock = r.lock("lock", timeout=5)
+    try:
+        lock.acquire(); r.delete("lock")
+    except redis.exceptions.ResponseError:
+        pass  # releasing needs a script
+print("fine")
+"#;
+
+#[test]
+fn redis_py_is_content() {
+    for domain in DOMAINS {
+        let running = Running::start(domain);
+        let out = run(Command::new("/usr/bin/python3").args(["-c", PYTHON, &running.port()]));
+        assert_eq!(out.trim(), "fine");
+    }
+}
+
+#[test]
+fn redis_rs_is_content() {
+    for protocol in ["", "?protocol=resp3"] {
+        let running = Running::start(DomainChoice::Emulated);
+        let client = redis::Client::open(format!("redis://{}/1{protocol}", running.address())).unwrap();
+        let mut c = client.get_connection().unwrap();
+        let () = c.set("a", 41).unwrap();
+        let (a, missing): (i64, Option<i64>) = redis::pipe().incr("a", 1).get("missing").query(&mut c).unwrap();
+        assert_eq!((a, missing), (42, None));
+        let () = c.hset_multiple("h", &[("x", 1), ("y", 2)]).unwrap();
+        let all: std::collections::BTreeMap<String, i64> = c.hgetall("h").unwrap();
+        assert_eq!(all.into_iter().collect::<Vec<_>>(), [("x".to_owned(), 1), ("y".to_owned(), 2)]);
+        let () = c.zadd("z", "m", 1.5).unwrap();
+        assert_eq!(c.zscore::<_, _, Option<f64>>("z", "m").unwrap(), Some(1.5));
+        let both: (i64, i64) = redis::transaction(&mut c, &["a"], |c, pipe| {
+            let a: i64 = c.get("a")?;
+            pipe.set("a", a * 2).ignore().get("a").llen("none").query(c)
+        })
+        .unwrap();
+        assert_eq!(both, (84, 0));
+        let mut keys: Vec<String> = c.scan().unwrap().map(|key| key.unwrap()).collect();
+        keys.sort();
+        assert_eq!(keys, ["a", "h", "z"]);
+    }
+}
+
+#[test]
+fn go_ycsb_runs_through() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let ycsb = std::env::var_os("CAIRN_YCSB").map_or_else(|| root.join("target/tools/ycsb"), Into::into);
+    let running = Running::start(DomainChoice::File);
+    let address = format!("redis.addr={}", running.address());
+    for datatype in ["hash", "string", "json"].iter().take(2) {
+        for phase in ["load", "run"] {
+            let mut command = Command::new(&ycsb);
+            command.args([phase, &address, &format!("redis.datatype={datatype}"), &format!("table={datatype}")]);
+            command.args(
+                "recordcount=500 operationcount=2000 threadcount=8 readproportion=0.5 updateproportion=0.5".split(' '),
+            );
+            let out = run(&mut command);
+            assert!(out.contains("TOTAL") && !out.contains("ERROR"), "{out}");
+        }
+    }
+}

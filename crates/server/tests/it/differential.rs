@@ -1,0 +1,516 @@
+//! The same random commands to a real Redis and to this server: the replies must be the same, byte for byte but for the order of what has none, what is
+//! drawn at random, and how numbers with a point are written.
+//!
+//! `CAIRN_SEED` runs one seed, `CAIRN_ROUNDS` that many rounds of each.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use server::{Config, Server};
+
+use crate::support::Store;
+
+/// A real Redis, killed at the end.
+struct Redis(Child);
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Redis {
+    fn start(dir: &Path) -> Option<Self> {
+        let socket = dir.join("redis.sock");
+        let mut command = Command::new("redis-server");
+        command
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+            .arg(&socket)
+            .arg("--dir")
+            .arg(dir);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
+        let redis = Self(child);
+        for _ in 0..500 {
+            if UnixStream::connect(&socket).is_ok() {
+                return Some(redis);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("redis-server does not answer");
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Value {
+    Line(char, String),
+    Bulk(Vec<u8>),
+    Many(char, Vec<Value>),
+    /// In place of what need not be the same.
+    Any,
+}
+
+struct Client(BufReader<UnixStream>);
+
+impl Client {
+    fn new(socket: &Path, version: u8) -> Self {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut client = Self(BufReader::new(stream));
+        client.send(&[request("HELLO"), vec![version.to_string().into_bytes()]].concat());
+        client.receive();
+        client
+    }
+
+    fn send(&mut self, request: &[Vec<u8>]) {
+        self.0.get_mut().write_all(&encoded(request)).unwrap();
+    }
+
+    fn ask(&mut self, text: &str) -> Value {
+        self.send(&request(text));
+        self.receive()
+    }
+
+    fn receive(&mut self) -> Value {
+        let mut line = Vec::new();
+        self.0.read_until(b'\n', &mut line).unwrap();
+        assert!(line.ends_with(b"\r\n"), "the connection ended: {}", line.escape_ascii());
+        let kind = line[0] as char;
+        let text = String::from_utf8_lossy(&line[1..line.len() - 2]).into_owned();
+        let len = text.parse::<i64>().unwrap_or(-1);
+        match kind {
+            '_' => Value::Line(kind, text),
+            '$' | '*' if len < 0 => Value::Line(kind, text),
+            '$' | '=' => {
+                let mut bytes = vec![0; len as usize + 2];
+                self.0.read_exact(&mut bytes).unwrap();
+                bytes.truncate(len as usize);
+                Value::Bulk(bytes)
+            }
+            '*' | '~' => Value::Many(kind, (0..len).map(|_| self.receive()).collect()),
+            '%' => Value::Many(kind, (0..2 * len).map(|_| self.receive()).collect()),
+            _ => Value::Line(kind, text),
+        }
+    }
+}
+
+fn request(text: &str) -> Vec<Vec<u8>> {
+    text.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+}
+
+fn encoded(request: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", request.len()).into_bytes();
+    for argument in request {
+        bytes.extend(format!("${}\r\n", argument.len()).bytes());
+        bytes.extend(argument);
+        bytes.extend(b"\r\n");
+    }
+    bytes
+}
+
+fn shown(request: &[Vec<u8>]) -> String {
+    request.iter().map(|word| format!("'{}' ", word.escape_ascii())).collect()
+}
+
+// ---- random commands ------------------------------------------------------------------------------------------
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+
+    /// One of those between strokes.
+    fn one<'t>(&mut self, of: &'t str) -> &'t str {
+        let count = of.split('|').count() as u64;
+        of.split('|').nth(self.below(count) as usize).unwrap()
+    }
+}
+
+/// What commands look like: `%` and a letter is a random argument, `[]` may be left out, `{}` comes once or more, `|` stands between words one of which
+/// is taken. A semicolon or the end of a line ends one.
+const COMMANDS: &str = "\
+DEL %k; UNLINK %k %k; EXISTS {%k}; TYPE %k; RENAME %h %h; RENAME %l %l; RENAME %s %k; RENAMENX %z %z; RENAMENX %t %t
+COPY %k %k; COPY %h %h [REPLACE]; COPY %l %l [REPLACE]; COPY %z %z [REPLACE]; COPY %s %s [REPLACE]; TOUCH %k
+EXPIREAT %k 99999999999 [NX|XX|GT|LT]; PEXPIREAT %k 99999999999999 [NX|XX|GT|LT]; EXPIRETIME %k; PEXPIRETIME %k
+PERSIST %k; TTL %k; PTTL %k; EXPIRE %k 0|x|9223372036854775807|x|-1; DBSIZE
+KEYS *|?0|[hl]*|[^h]?|[z-a]1
+SET %t %v; SET %t %v [NX|XX] [GET] [KEEPTTL]; SET %k %v [NX|XX] [GET]; SET %t %i; GET %t; GETSET %t %v; GETDEL %t; APPEND %t %v; STRLEN %t
+GETEX %t [PERSIST]; INCR %t; DECR %t; INCRBY %t %i; DECRBY %t %i; SET %n 0|10|3.25|-1e2; GET %n
+INCRBYFLOAT %n 0.5|0.1|-3|1e3|x|inf|; INCRBYFLOAT %k x|; MGET {%t}
+MSET {%t %v}; MSETNX {%t %v}; SETNX %t %v; SETRANGE %t 0|3|20|-1|x %v; GETRANGE %t %i %i; SUBSTR %t %i %i
+SETBIT %t %o 0|1|2|x; GETBIT %t %o; BITCOUNT %t; BITCOUNT %t %i %i; BITCOUNT %t %i %i BIT|BYTE|bit|x
+BITPOS %t 0|1|2; BITPOS %t 0|1 %i; BITPOS %t 0|1 %i %i [BIT|BYTE|x]; BITOP AND|OR|XOR|NOT|x %t {%t}; BITOP NOT %t %t
+BITOP OR %k %t %t
+HSET %h {%f %v}; HSET %h {%f %v}; HSET %h %f; HMSET %h {%f %v}; HSETNX %h %f %v; HGET %h %f; HMGET %h {%f}
+HGETALL %h; HDEL %h {%f}; HEXISTS %h %f; HLEN %h; HKEYS %h; HVALS %h; HSTRLEN %h %f; HINCRBY %h %f %i; HSET %h %f %i
+HINCRBYFLOAT %h p|q 0.5|1.25|-3|0.1|3.3|1e3|x|inf|nan|; HINCRBYFLOAT %h %f x|; HGET %h p|q; HMSET %h p|q 1|2.5|v
+HRANDFIELD %h; HRANDFIELD %h %c [WITHVALUES|x]
+LPUSH %l {%v}; RPUSH %l {%v}; RPUSH %l {%v}; LPUSHX %l {%v}; RPUSHX %l {%v}; LPOP %l; RPOP %l; LPOP %l %c
+RPOP %l %c; LLEN %l; LINDEX %l %i; LRANGE %l %i %i; LRANGE %l 0 -1; LSET %l %i %v; LINSERT %l BEFORE|AFTER|x %v %v
+LREM %l %c %v; LTRIM %l %i %i; LTRIM %l 1|0|2 -1|-2|-3
+LPOS %l %v [RANK 1|-1|2|-2|0|x|100|-100] [COUNT %c] [MAXLEN %c]
+LMOVE %l %l LEFT|RIGHT|x LEFT|RIGHT; RPOPLPUSH %l %l; LMPOP 1 %l LEFT|RIGHT [COUNT %c]
+LMPOP 2 %l %l LEFT|RIGHT|x [COUNT %c]; LMPOP %i %l LEFT
+SADD %s {%f}; SADD %s {%f}; SADD %s {%f}; SREM %s {%f}; SMEMBERS %s; SISMEMBER %s %f; SMISMEMBER %s {%f}; SCARD %s
+SPOP %s; SPOP %s %c; SRANDMEMBER %s; SRANDMEMBER %s %c; SMOVE %s %s %f; SINTER {%s}; SUNION {%s}; SDIFF {%s}
+SINTERCARD 1 %s [LIMIT %c]; SINTERCARD 2 %s %s [LIMIT %c]; SINTERCARD %i %s; SINTERSTORE %s {%s}
+SUNIONSTORE %s {%s}; SDIFFSTORE %s {%s}; SUNIONSTORE %k %s %s
+ZADD %z {%d %f}; ZADD %z {%d %f}; ZADD %z {%d %f}; ZADD %z [NX|XX] [GT|LT] [CH] [INCR] {%d %f}; ZADD %z INCR %d %f
+ZREM %z {%f}; ZSCORE %z %f; ZMSCORE %z {%f}; ZINCRBY %z %d %f; ZCARD %z; ZCOUNT %z %m %m; ZRANK %z %f
+ZREVRANK %z %f; ZRANGE %z %i %i [REV] [WITHSCORES]; ZRANGE %z 0 -1 WITHSCORES
+ZRANGE %z %m %m BYSCORE [REV] [LIMIT %i %i] [WITHSCORES]; ZRANGE %z %i %i [BYLEX] [LIMIT %i %i] [WITHSCORES]
+ZREVRANGE %z %i %i [WITHSCORES]; ZRANGEBYSCORE %z %m %m [WITHSCORES] [LIMIT %i %i]
+ZREVRANGEBYSCORE %z %m %m [WITHSCORES] [LIMIT %i %i]; ZREMRANGEBYRANK %z %i %i; ZREMRANGEBYSCORE %z %m %m
+ZPOPMIN %z; ZPOPMAX %z; ZPOPMIN %z %c; ZPOPMAX %z %c; ZMPOP 1 %z MIN|MAX|x [COUNT %c]
+ZMPOP 2 %z %z MIN|MAX [COUNT %c]; ZMPOP %i %z MIN; ZRANDMEMBER %z; ZRANDMEMBER %z %c [WITHSCORES|x]
+ZRANGESTORE %z %z %i %i [REV]; ZRANGESTORE %z %z %m %m BYSCORE [REV] [LIMIT %i %i]; ZUNION 1 %z [WITHSCORES]
+ZUNION 2 %z %z [WEIGHTS 2|0|inf|x -1] [AGGREGATE SUM|MIN|MAX|x] [WITHSCORES]
+ZINTER 2 %z %z|s0 [WEIGHTS 2|0|inf -1] [AGGREGATE SUM|MIN|MAX] [WITHSCORES]
+ZDIFF 2 %z %z|s0 [WITHSCORES] [WEIGHTS 1 2]; ZUNIONSTORE %z 2 %z %s [WEIGHTS 2 3] [AGGREGATE SUM|MIN|MAX]
+ZINTERSTORE %z 2 %z %z [WEIGHTS 2 3] [AGGREGATE SUM|MIN|MAX]; ZDIFFSTORE %z 2 %z %z; ZUNIONSTORE %k 1 %z
+ZINTERCARD 2 %z %z [LIMIT %c]; ZINTERCARD 1 %z|s0 [LIMIT %c]; ZUNION %i %z %z; ZINTERSTORE %z %i %z
+ZADD %y {0 %f}; ZADD %y {0 %f}; ZREM %y {%f}; ZLEXCOUNT %y %x %x; ZRANGE %y %x %x BYLEX [REV] [LIMIT %i %i]
+ZRANGEBYLEX %y %x %x [LIMIT %i %i]; ZREVRANGEBYLEX %y %x %x [LIMIT %i %i]; ZREMRANGEBYLEX %y %x %x; ZLEXCOUNT %y - +
+ZRANGESTORE y0 %y %x %x BYLEX [REV] [LIMIT %i %i]; ZRANGE %y %i %i; ZRANGEBYLEX %y %x %x WITHSCORES";
+
+/// What brings something, and comes more often.
+const FILLING: &str =
+    "HSET %h {%f %v}|RPUSH %l {%v}|LPUSH %l {%v}|SADD %s {%f}|ZADD %z {%d %f}|ZADD %y {0 %f}|SET %t %v|MSET {%t %v}";
+const USUAL: &str = "0|0|1|1|2|3|5|-1|-1|-2|-3|-5|100";
+/// Whole numbers, most of them small; some that are none.
+const INDEXES: &str = "0|0|1|2|3|5|-1|-1|-2|-3|7|-7|100|-100|9223372036854775807|-9223372036854775808|9223372036854775808|x|1.5||+1|007| 1";
+/// The same, without those that mean more than a test has time for.
+const COUNTS: &str = "0|1|1|2|3|5|100|-1|-2|-5|-100|-9223372036854775808|x|1.5|";
+const OFFSETS: &str = "0|1|7|8|20|77|-1|x|4294967296|99999999999999999999";
+const USUAL_SCORES: &str = "0|-0|1|1|2|3|-1|1.5|3.1|-2.25";
+const SCORES: &str = "0|-0|1|1|2|3|-1|1.5|3.1|-2.25|inf|-inf|+inf|1e20|1e-7|1e5|nan|x||1e400";
+const USUAL_BOUNDS: &str = "0|1|2|3|(1|(0|-1|1.5|inf|-inf|+inf|(3|(-1";
+const BOUNDS: &str = "0|1|2|3|(1|(0|-1|1.5|inf|-inf|+inf|(inf|(-inf|(1.5|x|(x|nan|1e20";
+
+struct Maker {
+    patterns: Vec<&'static str>,
+    random: Random,
+    /// How many members and fields there are.
+    names: u64,
+    /// How often something comes once more, of ten.
+    again: u64,
+}
+
+impl Maker {
+    fn key(&mut self, kind: char) -> String {
+        let kind = match kind {
+            'k' => ['h', 'l', 's', 'z', 't'][self.random.below(5) as usize],
+            'y' | 'n' => return format!("{kind}{}", self.random.below(2)),
+            _ if self.random.below(100) == 0 => return self.key('k'),
+            kind => kind,
+        };
+        format!("{kind}{}", self.random.below(3))
+    }
+
+    fn argument(&mut self, kind: char) -> String {
+        match kind {
+            'f' => match self.random.below(30) {
+                0 => String::new(),
+                1 => "\0\r\n".to_owned(),
+                n if n < 10 => self.random.below(self.names).to_string(),
+                _ => format!("m{}", self.random.below(self.names)),
+            },
+            'v' => match self.random.below(10) {
+                0 => self.random.one(INDEXES).to_owned(),
+                1 => "long ".repeat(30),
+                _ => format!("v{}", self.random.below(5)),
+            },
+            'i' | 'c' if self.random.below(4) > 0 => self.random.one(USUAL).to_owned(),
+            'i' => self.random.one(INDEXES).to_owned(),
+            'c' => self.random.one(COUNTS).to_owned(),
+            'o' => self.random.one(OFFSETS).to_owned(),
+            'd' => {
+                let any = self.random.below(4) == 0;
+                self.random.one(if any { SCORES } else { USUAL_SCORES }).to_owned()
+            }
+            'm' => {
+                let any = self.random.below(4) == 0;
+                self.random.one(if any { BOUNDS } else { USUAL_BOUNDS }).to_owned()
+            }
+            'x' => {
+                let name = self.argument('f');
+                let sign = self.random.one("[|(|-|+|[|(");
+                match sign {
+                    "[" | "(" if self.random.below(20) > 0 => format!("{sign}{name}"),
+                    "[" => name,
+                    sign => sign.to_owned(),
+                }
+            }
+            key => self.key(key),
+        }
+    }
+
+    fn fill(&mut self, pattern: &[&str], into: &mut Vec<Vec<u8>>) {
+        let mut at = 0;
+        while at < pattern.len() {
+            let word = pattern[at];
+            at += 1;
+            if let Some(first) = word.strip_prefix(['[', '{']) {
+                let end = pattern[at - 1..].iter().position(|word| word.ends_with([']', '}'])).unwrap() + at - 1;
+                let mut inner = vec![first];
+                inner.extend(&pattern[at..=end]);
+                at = end + 1;
+                let inner = inner.join(" ");
+                let inner: Vec<&str> = inner.trim_end_matches([']', '}']).split(' ').collect();
+                let optional = word.starts_with('[');
+                if optional && self.random.below(2) == 0 {
+                    continue;
+                }
+                self.fill(&inner, into);
+                while !optional && self.random.below(10) < self.again {
+                    self.fill(&inner, into);
+                }
+                continue;
+            }
+            let word = self.random.one(word);
+            match word.strip_prefix('%') {
+                Some(kind) => into.push(self.argument(kind.chars().next().unwrap()).into_bytes()),
+                None => into.push(word.as_bytes().to_vec()),
+            }
+        }
+    }
+
+    fn command(&mut self) -> Vec<Vec<u8>> {
+        let pattern = match self.random.below(10_000) {
+            n if n < 20 => "FLUSHALL",
+            n if n < 4000 => self.random.one(FILLING),
+            _ => self.patterns[self.random.below(self.patterns.len() as u64) as usize],
+        };
+        let mut command = Vec::new();
+        self.fill(&pattern.split(' ').collect::<Vec<_>>(), &mut command);
+        match self.random.below(100) {
+            0 => drop(command.pop()),
+            // The seventh version's last ones have an option here.
+            1 if pattern.contains("RANK %z %f") => {}
+            1 => command.push(self.argument('v').into_bytes()),
+            2 => command[0].make_ascii_lowercase(),
+            _ => {}
+        }
+        if command.is_empty() { request("PING") } else { command }
+    }
+}
+
+// ---- comparing ------------------------------------------------------------------------------------------------
+
+/// Numbers with a point as the doubles they mean. A real Redis keeps the sign of a zero in large sorted sets only.
+fn numbers(value: Value) -> Value {
+    let number = |text: &str| {
+        let wanted = text.contains(['.', 'e']) && !text.starts_with(' ');
+        text.parse::<f64>().ok().filter(|_| wanted || text == "-0").map(|number| format!("{}", number + 0.0))
+    };
+    match value {
+        Value::Bulk(bytes) => match std::str::from_utf8(&bytes).ok().and_then(number) {
+            Some(text) => Value::Bulk(text.into_bytes()),
+            None => Value::Bulk(bytes),
+        },
+        Value::Line(',', text) => Value::Line(',', number(&text).unwrap_or(text)),
+        Value::Many(kind, values) => Value::Many(kind, values.into_iter().map(numbers).collect()),
+        other => other,
+    }
+}
+
+/// What need not be the same is taken out of a reply.
+fn normal(request: &[Vec<u8>], value: Value) -> Value {
+    let name = String::from_utf8_lossy(&request[0]).to_ascii_lowercase();
+    match (name.as_str(), numbers(value)) {
+        ("smembers" | "sinter" | "sunion" | "sdiff" | "hkeys" | "hvals" | "keys", Value::Many(kind, mut values)) => {
+            values.sort();
+            Value::Many(kind, values)
+        }
+        ("hgetall", Value::Many(kind, values)) => {
+            let mut pairs: Vec<_> = values.chunks(2).map(<[_]>::to_vec).collect();
+            pairs.sort();
+            Value::Many(kind, pairs.concat())
+        }
+        ("spop" | "srandmember" | "hrandfield" | "zrandmember" | "randomkey", value) => shape(value),
+        // A second may begin between the two.
+        ("ttl" | "pttl", Value::Line(':', text)) if !text.starts_with('-') => Value::Any,
+        (_, value) => value,
+    }
+}
+
+fn shape(value: Value) -> Value {
+    match value {
+        Value::Many(kind, values) => Value::Many(kind, values.into_iter().map(shape).collect()),
+        Value::Bulk(_) | Value::Line(',', _) => Value::Any,
+        other => other,
+    }
+}
+
+fn leaves(value: &Value, into: &mut BTreeSet<Value>) {
+    match value {
+        Value::Many(_, values) => values.iter().for_each(|value| leaves(value, into)),
+        Value::Bulk(_) | Value::Line(',', _) => drop(into.insert(value.clone())),
+        _ => {}
+    }
+}
+
+/// All elements by cursor; a real Redis may tell of one twice.
+fn scanned(client: &mut Client, command: &str, key: &str, options: &str) -> BTreeSet<Vec<Value>> {
+    let (mut found, mut cursor) = (BTreeSet::new(), "0".to_owned());
+    for _ in 0..10_000 {
+        let text =
+            [command, key, &cursor].iter().filter(|word| !word.is_empty()).copied().collect::<Vec<_>>().join(" ");
+        let reply = client.ask(&format!("{text}{options}"));
+        let Value::Many('*', parts) = &reply else { panic!("{text}{options}: {reply:?}") };
+        let [Value::Bulk(next), Value::Many('*', values)] = &parts[..] else { panic!("{text}{options}: {reply:?}") };
+        let wide = if matches!(command, "HSCAN" | "ZSCAN") { 2 } else { 1 };
+        found.extend(values.chunks(wide).map(|values| values.iter().cloned().map(numbers).collect::<Vec<_>>()));
+        cursor = String::from_utf8(next.clone()).unwrap();
+        if cursor == "0" {
+            return found;
+        }
+    }
+    panic!("{command} has no end");
+}
+
+struct Pair {
+    theirs: Client,
+    ours: Client,
+}
+
+impl Pair {
+    /// Sends all requests to both, and compares the replies.
+    fn round(&mut self, requests: &[Vec<Vec<u8>>], what: &str) {
+        for client in [&mut self.theirs, &mut self.ours] {
+            let bytes: Vec<u8> = requests.iter().flat_map(|request| encoded(request)).collect();
+            client.0.get_mut().write_all(&bytes).unwrap();
+        }
+        let mut listed = BTreeSet::new();
+        for (at, request) in requests.iter().enumerate() {
+            let (theirs, ours) = (self.theirs.receive(), self.ours.receive());
+            let mut drawn = BTreeSet::new();
+            leaves(&ours, &mut drawn);
+            let before = requests[..at].iter().map(|request| shown(request) + "\n").collect::<String>();
+            let (expected, found) = (normal(request, theirs.clone()), normal(request, ours.clone()));
+            assert!(expected == found, "{what}\n{before}{}\nRedis: {theirs:?}\nours:  {ours:?}", shown(request));
+            match request[0].to_ascii_lowercase().as_slice() {
+                b"spop" | b"srandmember" | b"hrandfield" | b"zrandmember" if request.len() > 1 => {
+                    assert!(drawn.is_subset(&listed), "{what}\n{}: {ours:?} of {listed:?}", shown(request));
+                }
+                _ => listed = drawn,
+            }
+        }
+    }
+
+    fn scan(&mut self, random: &mut Random, what: &str) {
+        for (command, key) in [("HSCAN", "h0"), ("SSCAN", "s0"), ("ZSCAN", "z0"), ("SCAN", "")] {
+            let options = random.one("| COUNT 1| COUNT 3| MATCH m*| COUNT 100 MATCH *1*");
+            let kind = self.theirs.ask(&format!("TYPE {key}"));
+            let right = ["hash", "set", "zset", "none"].map(|kind| Value::Line('+', kind.to_owned()));
+            let expected = match command {
+                "HSCAN" => [&right[0], &right[3]],
+                "SSCAN" => [&right[1], &right[3]],
+                _ => [&right[2], &right[3]],
+            };
+            if !key.is_empty() && !expected.contains(&&kind) {
+                continue;
+            }
+            let theirs = scanned(&mut self.theirs, command, key, options);
+            assert_eq!(scanned(&mut self.ours, command, key, options), theirs, "{what}: {command} {key}{options}");
+        }
+    }
+}
+
+fn run(store: Store, seed: u64, rounds: u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(_redis) = Redis::start(dir.path()) else {
+        eprintln!("redis-server is not installed: nothing was compared");
+        return;
+    };
+    let socket = dir.path().join("ours.sock");
+    let config = Config { redis: Vec::new(), unix: Some(socket.clone()), threads: 1, ..Config::default() };
+    let server = Server::start(config, store.open(dir.path().join("data.cairn"), pmem::Options::new())).unwrap();
+    let theirs = dir.path().join("redis.sock");
+    let mut pairs =
+        [2, 3].map(|version| Pair { theirs: Client::new(&theirs, version), ours: Client::new(&socket, version) });
+    let (names, again) = if seed.is_multiple_of(3) { (100, 9) } else { (8, 4) };
+    let patterns = COMMANDS.split([';', '\n']).map(str::trim).filter(|pattern| !pattern.is_empty()).collect();
+    let mut maker = Maker { patterns, random: Random(seed), names, again };
+    for round in 0..rounds {
+        let mut requests = Vec::new();
+        while requests.len() < 50 {
+            let command = maker.command();
+            let Some(key) = command.get(1).cloned() else {
+                requests.push(command);
+                continue;
+            };
+            let list = match command[0].to_ascii_lowercase().as_slice() {
+                b"spop" | b"srandmember" => request("SMEMBERS"),
+                b"hrandfield" => request("HGETALL"),
+                b"zrandmember" => request("ZRANGE x 0 -1 WITHSCORES"),
+                _ => Vec::new(),
+            };
+            if let Some(name) = list.first() {
+                requests.push(
+                    [std::slice::from_ref(name), std::slice::from_ref(&key), list.get(2..).unwrap_or_default()]
+                        .concat(),
+                );
+            }
+            let pops = command[0].eq_ignore_ascii_case(b"spop");
+            requests.push(command);
+            if pops {
+                // They have popped different ones.
+                requests.push(vec![b"SCARD".to_vec(), key.clone()]);
+                requests.push(vec![b"DEL".to_vec(), key]);
+            }
+        }
+        let what = format!("{store:?}, CAIRN_SEED={seed}, round {round}");
+        let pair = &mut pairs[(round % 2) as usize];
+        pair.round(&requests, &what);
+        pair.scan(&mut maker.random, &what);
+    }
+    server.stop();
+    server.join().unwrap();
+}
+
+fn rounds() -> u64 {
+    std::env::var("CAIRN_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(60)
+}
+
+fn seeds(store: Store, among: std::ops::Range<u64>) {
+    match std::env::var("CAIRN_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => {
+            if among.contains(&(seed % 6)) {
+                run(store, seed, rounds());
+            }
+        }
+        None => among.for_each(|seed| run(store, seed, rounds())),
+    }
+}
+
+#[test]
+fn replies_are_those_of_redis() {
+    seeds(Store::Kv, 0..3);
+}
+
+#[test]
+fn replies_are_those_of_redis_still() {
+    seeds(Store::Kv, 3..6);
+}
+
+#[test]
+fn replies_of_a_tree_are_those_of_redis() {
+    seeds(Store::Tree, 0..3);
+}
+
+#[test]
+fn replies_of_a_tree_are_those_of_redis_still() {
+    seeds(Store::Tree, 3..6);
+}

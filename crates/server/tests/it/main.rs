@@ -1,0 +1,14 @@
+//! Tests of the server over its sockets.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not know for tests")]
+
+mod blocking;
+mod clients;
+mod collections;
+mod differential;
+mod engines;
+mod http;
+mod limits;
+mod memcached;
+mod support;
+mod transactions;

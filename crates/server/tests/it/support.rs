@@ -1,0 +1,239 @@
+//! A server for one test, and a client that speaks Redis' protocol byte by byte.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use pmem::DomainChoice;
+use server::engine::{Engine, Kv};
+use server::tree::{self, Tree};
+use server::{Config, Server};
+
+/// Nothing here takes longer.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Engines that a server runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    Kv,
+    Tree,
+}
+
+impl Store {
+    pub const ALL: [Self; 2] = [Self::Kv, Self::Tree];
+
+    /// Opens the store, or makes one.
+    pub fn open(self, path: impl AsRef<Path>, pool: pmem::Options) -> Box<dyn Engine> {
+        match self {
+            Self::Kv => Box::new(Kv::new(kv::Options::new().pool(pool).open_or_create(path).unwrap())),
+            Self::Tree => {
+                let options = tree::Options::new().bytes(8 << 20).pool(pool);
+                Box::new(Tree::open_or_create(path, &options).unwrap())
+            }
+        }
+    }
+}
+
+/// A server, and the directory with its store.
+pub struct Running {
+    server: Option<Server>,
+    _dir: tempfile::TempDir,
+}
+
+impl Running {
+    pub fn start(domain: DomainChoice) -> Self {
+        Self::with(domain, |config| config, |options| options)
+    }
+
+    pub fn with(
+        domain: DomainChoice,
+        config: impl FnOnce(Config) -> Config,
+        options: impl FnOnce(kv::Options) -> kv::Options,
+    ) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = pmem::Options::new().domain(domain);
+        let store = options(kv::Options::new().pool(pool)).create(dir.path().join("store")).unwrap();
+        Self::serve(dir, config, Box::new(Kv::new(store)))
+    }
+
+    /// On a B+tree in a heap.
+    pub fn tree() -> Self {
+        Self::on(Store::Tree, DomainChoice::Emulated)
+    }
+
+    pub fn on(store: Store, domain: DomainChoice) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = store.open(dir.path().join("store"), pmem::Options::new().domain(domain));
+        Self::serve(dir, |config| config, engine)
+    }
+
+    fn serve(dir: tempfile::TempDir, config: impl FnOnce(Config) -> Config, engine: Box<dyn Engine>) -> Self {
+        let usual = Config { redis: vec!["127.0.0.1:0".parse().unwrap()], threads: 2, ..Config::default() };
+        let server = Server::start(config(usual), engine).unwrap();
+        Self { server: Some(server), _dir: dir }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.server.as_ref().unwrap().redis()[0]
+    }
+
+    pub fn port(&self) -> String {
+        self.address().port().to_string()
+    }
+
+    pub fn client(&self) -> Client {
+        Client::to(self.address())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stop();
+            if !std::thread::panicking() {
+                server.join().unwrap();
+            }
+        }
+    }
+}
+
+/// A connection.
+pub struct Client(pub BufReader<TcpStream>);
+
+/// What comes back.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    Simple(String),
+    Error(String),
+    Int(i64),
+    Bulk(Vec<u8>),
+    Null,
+    Array(Vec<Reply>),
+}
+
+impl Client {
+    pub fn to(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).unwrap();
+    }
+
+    /// One request, and its reply.
+    pub fn ask(&mut self, words: &[&str]) -> Reply {
+        self.send(&request(words));
+        self.reply()
+    }
+
+    /// An inline request of words without spaces.
+    pub fn say(&mut self, line: &str) -> Reply {
+        self.ask(&line.split(' ').collect::<Vec<_>>())
+    }
+
+    pub fn reply(&mut self) -> Reply {
+        self.try_reply().unwrap_or_else(|| panic!("the connection ended"))
+    }
+
+    /// None when the connection has ended.
+    pub fn try_reply(&mut self) -> Option<Reply> {
+        let mut line = String::new();
+        if self.0.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let text = line.trim_end();
+        let number = || text[1..].parse::<i64>().unwrap();
+        Some(match text.as_bytes()[0] {
+            b'+' => Reply::Simple(text[1..].to_owned()),
+            b'-' => Reply::Error(text[1..].to_owned()),
+            b':' => Reply::Int(number()),
+            b'$' | b'=' if number() < 0 => Reply::Null,
+            b'$' | b'=' => {
+                let mut bytes = vec![0; number() as usize + 2];
+                self.0.read_exact(&mut bytes).ok()?;
+                bytes.truncate(bytes.len() - 2);
+                Reply::Bulk(bytes)
+            }
+            b'*' if number() < 0 => Reply::Null,
+            b'*' | b'~' => Reply::Array((0..number()).map(|_| self.try_reply()).collect::<Option<_>>()?),
+            b'%' => Reply::Array((0..2 * number()).map(|_| self.try_reply()).collect::<Option<_>>()?),
+            b'_' => Reply::Null,
+            other => panic!("{}: {line:?}", other.escape_ascii()),
+        })
+    }
+
+    /// Whether the other side has closed.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.0.fill_buf(), Ok([]) | Err(_))
+    }
+}
+
+impl Reply {
+    pub fn ok() -> Self {
+        Self::Simple("OK".to_owned())
+    }
+
+    pub fn text(text: &str) -> Self {
+        Self::Bulk(text.as_bytes().to_vec())
+    }
+
+    #[track_caller]
+    pub fn error(&self) -> &str {
+        match self {
+            Self::Error(text) => text,
+            other => panic!("no error: {other:?}"),
+        }
+    }
+}
+
+pub fn request(words: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
+    }
+    bytes
+}
+
+/// Runs a program to its end, which must come in time and be a success; returns what it said.
+#[track_caller]
+pub fn run(command: &mut Command) -> String {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.as_mut().unwrap_or_else(|error| panic!("{command:?}: {error}; run `make setup`"));
+    let mut out = child.stdout.take().unwrap();
+    let mut err = child.stderr.take().unwrap();
+    let both = std::thread::scope(|scope| {
+        let reader = |from: &mut dyn Read| {
+            let mut text = Vec::new();
+            from.read_to_end(&mut text).unwrap();
+            String::from_utf8_lossy(&text).into_owned()
+        };
+        let out = scope.spawn(move || reader(&mut out));
+        let err = scope.spawn(move || reader(&mut err));
+        let status = in_time(&mut child);
+        (status, out.join().unwrap(), err.join().unwrap())
+    });
+    let (status, out, err) = both;
+    assert!(status.is_some_and(|status| status.success()), "{command:?}: {status:?}\n{out}\n{err}");
+    out
+}
+
+#[expect(clippy::disallowed_methods, reason = "a program that does not end is a failure")]
+fn in_time(child: &mut &mut std::process::Child) -> Option<std::process::ExitStatus> {
+    let end = Instant::now() + 2 * PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        if Instant::now() > end {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
