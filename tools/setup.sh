@@ -66,6 +66,7 @@ oldest=$(printf '%s\n%s\n' "$wanted" "${found%%-*}" | sort -V | head -n1)
 # 3. go-ycsb's client with its binding for Redis, for a test of the server.
 if [[ ! target/tools/ycsb -nt tools/ycsb/main.go || ! target/tools/ycsb -nt tools/ycsb/go.mod ]]; then
     say "building target/tools/ycsb (go-ycsb)"
+    mkdir -p target/tools
     (cd tools/ycsb && go build -o ../../target/tools/ycsb .) ||
         fail "go-ycsb cannot be built" "look at what go says above; it fetches modules from proxy.golang.org the first time"
 fi
