@@ -13,7 +13,7 @@ use crate::data::stored;
 use crate::job::{Job, Parts};
 use crate::thread::Thread;
 
-/// Bytes that are read while waiting.
+/// Bytes that may be sent while one waits.
 const AHEAD: usize = 1 << 20;
 const NOTHING: [&[u8]; 3] = [b"*-1\r\n", b"$-1\r\n", b"_\r\n"];
 
@@ -39,6 +39,7 @@ pub(crate) async fn wait(
     let client = parts.session.client.clone();
     let waiting = thread.shared.waiters.register(keys);
     let until = patience.map(|patience| tokio::time::Instant::now() + patience);
+    let before = parts.input.len();
     client.blocked.store(true, std::sync::atomic::Ordering::Relaxed);
     loop {
         let mark = parts.reply.len();
@@ -63,8 +64,9 @@ pub(crate) async fn wait(
                 parts.reply.null_array();
                 break;
             }
-            came = read(stream, thread, &client, &mut parts.input), if parts.input.len() < AHEAD => {
-                if !matches!(came, Ok(1..)) {
+            came = read(stream, thread, &client, &mut parts.input) => {
+                // Who sends on and on while he waits is not worth the memory.
+                if !matches!(came, Ok(1..)) || parts.input.len() > before + AHEAD {
                     parts.session.closing = true;
                     break;
                 }

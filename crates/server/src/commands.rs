@@ -39,17 +39,37 @@ pub(crate) struct Context<'c> {
     pub(crate) looks: Looks,
 }
 
-/// What `keyspace_hits` and `keyspace_misses` count, of commands that read.
+/// What an attempt has done so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Looks {
     hits: Cell<u64>,
     misses: Cell<u64>,
+    written: Cell<u64>,
+    /// Bytes of strings it may write; 0 for no limit.
+    most: u64,
 }
 
 impl Looks {
+    pub(crate) fn new(most: u64) -> Self {
+        Self { most, ..Self::default() }
+    }
+
+    /// A key was there, or was not: what `keyspace_hits` and `keyspace_misses` count.
     pub(crate) fn at(&self, there: bool) {
         let which = if there { &self.hits } else { &self.misses };
         which.set(which.get() + 1);
+    }
+
+    /// So many bytes are about to be written: a short request may write a long string.
+    pub(crate) fn write(&self, bytes: usize) -> engine::Result<()> {
+        self.written.set(self.written.get() + bytes as u64);
+        if self.most > 0 && self.written.get() > self.most {
+            return Err(engine::Error::Limit(format!(
+                "the transaction writes more than {} bytes; write less at once",
+                self.most
+            )));
+        }
+        Ok(())
     }
 
     pub(crate) fn counts(&self) -> (u64, u64) {
@@ -110,8 +130,10 @@ pub(crate) enum KeysAt {
     None,
     /// The first, the last (from the end if negative), and the step between them.
     Range(usize, i32, usize),
-    /// This argument says how many follow; the one before is a key, too, if it is not the command.
+    /// This argument says how many follow.
     Counted(usize),
+    /// The same, and the argument before is one, too.
+    Stored(usize),
 }
 
 /// What runs a command.
@@ -258,9 +280,9 @@ impl Command {
                 };
                 (first..end.min(args.len())).step_by(step).map(|at| args.get(at)).collect()
             }
-            KeysAt::Counted(at) => {
+            KeysAt::Counted(at) | KeysAt::Stored(at) => {
                 let count = number(args.get(at)).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
-                let before = (at > 1).then(|| args.get(at - 1));
+                let before = matches!(self.keys, KeysAt::Stored(_)).then(|| args.get(at - 1));
                 before.into_iter().chain(args.from(at + 1).take(count)).collect()
             }
         }

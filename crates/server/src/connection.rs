@@ -16,7 +16,7 @@ use crate::data::stored;
 use crate::job::{Job, Parts, text};
 use crate::reply::Reply;
 use crate::request::{Arguments, Limits, Parser};
-use crate::session::{Client, Replies, Session, Watched};
+use crate::session::{Client, Replies, Session};
 use crate::shared::now;
 use crate::thread::Thread;
 
@@ -26,6 +26,8 @@ const BATCH: usize = 256;
 const BYTES: usize = 1 << 20;
 /// Bytes of replies that are gathered before they are written.
 const REPLY: usize = 64 << 10;
+/// Keys that a connection may watch.
+const WATCHED: usize = 100_000;
 /// Bytes of buffers that a connection may keep between requests.
 const KEPT: usize = 4 << 10;
 
@@ -141,6 +143,7 @@ async fn turn(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     thread: &Thread,
 ) -> (Parts, bool) {
+    parts.session.renew();
     let (limits, most) = match &parts.session.user {
         Some(_) => (thread.limits().0, BATCH),
         // What he says may make him somebody, whose requests may be longer.
@@ -166,6 +169,7 @@ async fn turn(
         }
     }
     let full = parts.batch.len() == most;
+    let seen = parts.input.len();
     let mut at = 0;
     while at < parts.batch.len() && !parts.session.closing {
         (parts, at) = step(parts, at, stream, thread).await;
@@ -179,8 +183,10 @@ async fn turn(
         parts.reply.error(&format!("ERR {malformed}"));
         parts.session.closing = true;
     }
+    // Who waited for an element went on to read.
+    let more = full || parts.input.len() > seen;
     parts.input.drain(..parser.discard());
-    (parts, full)
+    (parts, more)
 }
 
 /// Runs one request, or several as one transaction; returns the number of the next one.
@@ -199,10 +205,11 @@ async fn step(
         job.count();
         return (job.parts, job.done);
     }
-    let mark = parts.reply.len();
+    let (mark, written) = (parts.reply.len(), parts.reply.written());
     let before = parts.session.replies;
-    let next = alone(parts, at, stream, thread).await;
-    parts = next;
+    parts = alone(parts, at, stream, thread).await;
+    // Who waited for an element has sent what was there before.
+    let mark = if parts.reply.written() == written { mark } else { 0 };
     recorder.commands.add(1);
     // Nothing is said to who wants to hear nothing, this time or always.
     match (before, parts.session.replies) {
@@ -243,6 +250,11 @@ fn refusal(session: &Session, number: usize, command: &Command, args: &Arguments
     if !command.takes(args.len()) {
         return Some(format!("ERR wrong number of arguments for '{}' command", command.name));
     }
+    let longest = session.shared.engine.key_max() - 1;
+    if args.from(1).any(|arg| arg.len() > longest) && command.keys(args).iter().any(|key| key.len() > longest) {
+        // Told before anybody else's requests are run with it.
+        return Some(format!("ERR the key is longer than {longest} bytes, the most that this store takes"));
+    }
     let Some(user) = &session.user else {
         return (!command.is(flag::NO_AUTH)).then(|| "NOAUTH Authentication required.".to_owned());
     };
@@ -278,6 +290,12 @@ async fn alone(
     let found = parts.commands.get(at).copied().flatten();
     let refused = match found {
         // Who has not said who he is learns nothing of what there is.
+        // A browser that was sent here by a page: what follows is not a person's.
+        None if [&b"POST"[..], b"Host:"].iter().any(|word| args.get(0).eq_ignore_ascii_case(word)) => {
+            tracing::warn!("{}: possible attack by HTTP; the connection is ended", parts.session.client.addr);
+            parts.session.closing = true;
+            return parts;
+        }
         None if parts.session.user.is_none() => Some("NOAUTH Authentication required.".to_owned()),
         None => Some(unknown(&args)),
         Some((number, command)) => refusal(&parts.session, number, command, &args),
@@ -328,8 +346,8 @@ fn queue(mut parts: Parts, at: usize, number: usize, command: &'static Command) 
     let most = parts.session.shared.settings().request;
     let args = parts.batch.arguments(at, &parts.input);
     let Some(queued) = &mut parts.session.multi else { return parts };
-    let fits =
-        queued.batch.copied() + args.from(0).map(<[u8]>::len).sum::<usize>() <= most && queued.batch.len() < 1 << 20;
+    let fits = queued.batch.copied() + args.from(0).map(|arg| arg.len() + 64).sum::<usize>() <= most
+        && queued.batch.len() < 1 << 20;
     if command.is(flag::NO_MULTI) || !fits {
         queued.broken = true;
         parts.reply.error(if fits {
@@ -380,10 +398,16 @@ fn watch(mut parts: Parts, at: usize, thread: &Thread) -> Parts {
         versions = keys.iter().map(|key| tx.version(key)).collect::<Result<_, _>>()?;
         Ok(())
     });
-    let outcome = seen.map_err(Stop::Engine);
+    let mut outcome = seen.map_err(Stop::Engine);
+    let watched = &mut parts.session.watched;
+    if watched.len() + keys.len() > WATCHED {
+        outcome = Err(Stop::Error(format!("ERR more than {WATCHED} keys are watched")));
+    }
     if outcome.is_ok() {
-        let watched = keys.into_iter().zip(versions).map(|(key, version)| Watched { key, version });
-        parts.session.watched.extend(watched);
+        // What was watched before must be as it was then.
+        for (key, version) in keys.into_iter().zip(versions) {
+            watched.entry(key).or_insert(version);
+        }
         parts.session.client.state.lock().watched = parts.session.watched.len();
         parts.reply.ok();
     }

@@ -21,6 +21,11 @@ struct Kept {
 }
 
 impl Cursors {
+    /// Numbers begin anywhere: one that another run of the server gave is not taken for one of this.
+    pub(crate) fn new(random: u64) -> Self {
+        Self(Mutex::new(Kept { first: random >> 16, ..Kept::default() }))
+    }
+
     /// A number for a key, never 0.
     pub(crate) fn keep(&self, key: &[u8]) -> u64 {
         let mut kept = self.0.lock().unwrap_or_else(|broken| broken.into_inner());

@@ -28,7 +28,7 @@ use twox_hash::XxHash3_64;
 use tx::Keys;
 
 use crate::commands::{Context, Outcome, WRONG_TYPE};
-use crate::engine::Result;
+use crate::engine::{Error, Result};
 
 /// Databases: the first byte of a key in the store.
 pub const DATABASES: u8 = 16;
@@ -279,12 +279,19 @@ impl Context<'_> {
 
     /// Sets a string, whatever the key has had.
     pub(crate) fn put_string(&mut self, key: &[u8], bytes: &[u8], expires: Option<u64>) -> Outcome {
+        self.looks.write(bytes.len())?;
         let key = self.key(key);
+        let plain = !self.shared.collections.load(SeqCst);
         self.disown(&key)?;
         let mut value = Vec::with_capacity(1 + bytes.len());
         value.push(STRING);
         value.extend_from_slice(bytes);
-        Ok(self.tx.put(&key, &value, expires)?)
+        self.tx.put(&key, &value, expires)?;
+        // Nobody had said that there are collections; the first may have been made, and here, in between.
+        if plain && self.shared.collections.load(SeqCst) {
+            return Err(Error::Again.into());
+        }
+        Ok(())
     }
 
     /// The same, with what memcached keeps with it.
@@ -296,6 +303,7 @@ impl Context<'_> {
 
     /// Sets a string that was read before in this transaction: it keeps when it expires, and its flags.
     pub(crate) fn change_string(&mut self, key: &[u8], bytes: &[u8]) -> Outcome {
+        self.looks.write(bytes.len())?;
         let key = self.key(key);
         let expires = self.tx.expires(&key)?;
         let flags = self.tx.get(&key)?.map_or(0, flags);
@@ -346,10 +354,12 @@ impl Context<'_> {
     pub(crate) fn duplicate(&mut self, from: &[u8], to: &[u8]) -> Outcome {
         let Some(mut value) = self.tx.get(from)?.map(<[u8]>::to_vec) else { return Ok(()) };
         let expires = self.tx.expires(from)?;
+        self.looks.write(value.len())?;
         self.disown(to)?;
         if let Some(head) = Head::read(&value) {
             let copy = Head { id: self.shared.ids.next(), ..head };
             for (element, held) in self.pairs(head.elements(&[]))? {
+                self.looks.write(held.len())?;
                 self.tx.put(&copy.element(&[&element[9..]]), &held, None)?;
             }
             self.note_due(to, &copy)?;
@@ -360,18 +370,23 @@ impl Context<'_> {
 
     /// The elements of what a key has become nobody's. The caller sets or deletes the key.
     fn disown(&mut self, key: &[u8]) -> Outcome {
-        // Whoever makes the first collection says so before it commits: who has not heard of it and writes the same key is in conflict with it.
+        // Whoever makes the first collection says so before it commits. Who overwrites a key looks before and after.
         if !self.shared.collections.load(SeqCst) {
             return Ok(());
         }
         let Some(head) = self.tx.get(key)?.and_then(Head::read) else { return Ok(()) };
         if head.count > AT_ONCE {
-            return Ok(self.tx.put(&[&[GARBAGE], &head.id.to_be_bytes()[..]].concat(), &[], None)?);
+            return self.abandon(&head);
         }
         for (element, _) in self.pairs(head.elements(&[]))? {
             self.tx.delete(&element)?;
         }
         Ok(())
+    }
+
+    /// The elements of a head that goes are for the reaper.
+    pub(crate) fn abandon(&mut self, head: &Head) -> Outcome {
+        Ok(self.tx.put(&[&[GARBAGE], &head.id.to_be_bytes()[..]].concat(), &[], None)?)
     }
 
     fn note_due(&mut self, key: &[u8], head: &Head) -> Outcome {

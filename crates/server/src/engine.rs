@@ -15,6 +15,9 @@ pub enum Error {
     /// Somebody else came first: to be run again.
     #[error("{0}")]
     Conflict(String),
+    /// To be run again, as it is.
+    #[error("it is to be run again")]
+    Again,
     /// No room on the medium.
     #[error("{0}")]
     Full(String),

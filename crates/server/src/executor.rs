@@ -10,6 +10,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,6 +78,14 @@ impl Executor {
     }
 }
 
+/// A bug in a command is that request's answer, and not the end of those who wait with it.
+fn attempt_safely(work: &mut dyn Work, tx: &mut dyn Tx) -> Result<()> {
+    std::panic::catch_unwind(AssertUnwindSafe(|| work.attempt(tx))).unwrap_or_else(|_| {
+        tracing::error!("a command has panicked, which is a bug; its transaction is given up");
+        Err(Error::Other("internal error: see the server's log".to_owned()))
+    })
+}
+
 /// Runs it on this thread.
 fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
     loop {
@@ -84,7 +93,7 @@ fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
         let writes = work.writes();
         let mut attempt = |tx: &mut dyn Tx| {
             attempts += 1;
-            work.attempt(tx)
+            attempt_safely(work, tx)
         };
         let began = writes.then(Watch::start);
         let result = if writes { shared.engine.write(&mut attempt) } else { shared.engine.read(&mut attempt) };
@@ -95,6 +104,7 @@ fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
         recorder.conflicts.add(u64::saturating_sub(attempts, 1));
         match result {
             Ok(()) => return,
+            Err(Error::Again) => {}
             Err(_) if work.narrow() => {}
             Err(error) => return work.fail(&error),
         }
@@ -190,7 +200,7 @@ impl Combiner {
             let result = match self
                 .shared
                 .engine
-                .write_later(&mut |tx| some.iter_mut().try_for_each(|one| one.work.attempt(tx)))
+                .write_later(&mut |tx| some.iter_mut().try_for_each(|one| attempt_safely(&mut *one.work, tx)))
             {
                 Ok(commit) => commit.await,
                 Err(error) => Err(error),
@@ -201,7 +211,7 @@ impl Combiner {
                     some.into_iter().for_each(|one| drop(one.done.send(one.work)));
                     return;
                 }
-                Err(Error::Conflict(_)) => {
+                Err(Error::Conflict(_) | Error::Again) => {
                     self.recorder.conflicts.add(1);
                     if self.flights.get() > 1 {
                         drop(tokio::time::timeout(Duration::from_millis(20), ended).await);

@@ -1,17 +1,25 @@
 //! Requests of one connection that run in one transaction: a pipelined batch, or what stands between `MULTI` and `EXEC`.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::commands::{Command, Context, KeysAt, Looks, Outcome, Run, Stop, flag};
+use crate::data::DATABASES;
 use crate::engine::{self, Error, Tx};
 use crate::executor::Work;
 use crate::reply::Reply;
-use crate::request::{Arguments, Batch};
-use crate::session::{Session, Watched};
+use crate::request::{Arguments, Batch, number};
+use crate::session::Session;
 use crate::shared::now;
 
 /// Bytes of replies from which on a batch stops, to be sent first.
 const REPLY: usize = 256 << 10;
+
+/// Bytes of a reply, or of those to a transaction, at most.
+const REPLY_MAX: usize = 1 << 30;
+/// Bytes of strings that the requests of a batch write, at most, before each is run alone; and those that one may write, or a transaction.
+const WRITTEN: u64 = 16 << 20;
+const WRITTEN_MAX: u64 = 1 << 30;
 
 /// What a connection has, and lends to a job.
 pub(crate) struct Parts {
@@ -40,7 +48,9 @@ pub(crate) struct Job {
     /// Those behind the last that was run.
     pub(crate) done: usize,
     errors: u64,
-    exec: Option<Vec<Watched>>,
+    /// Keys that commands which read have found, and have not.
+    looks: (u64, u64),
+    exec: Option<BTreeMap<Vec<u8>, Option<u64>>>,
     /// What was in the reply before, and which database was used.
     base: usize,
     db: u8,
@@ -51,23 +61,26 @@ impl Job {
     pub(crate) fn batch(parts: Parts, requests: std::ops::Range<usize>) -> Self {
         let (base, db) = (parts.reply.len(), parts.session.db);
         let (from, to) = (requests.start, requests.end);
-        Self { parts, from, to, done: from, errors: 0, exec: None, base, db }
+        Self { parts, from, to, done: from, errors: 0, looks: (0, 0), exec: None, base, db }
     }
 
     /// What was queued, if what was watched is as it was.
     pub(crate) fn exec(mut parts: Parts) -> Self {
         let watched = std::mem::take(&mut parts.session.watched);
         let (base, db, to) = (parts.reply.len(), parts.session.db, parts.batch.len());
-        Self { parts, from: 0, to, done: 0, errors: 0, exec: Some(watched), base, db }
+        Self { parts, from: 0, to, done: 0, errors: 0, looks: (0, 0), exec: Some(watched), base, db }
     }
 
     /// Runs one request, with an error of its own as its reply.
-    fn run_one(&mut self, tx: &mut dyn Tx, at: usize, now: u64) -> engine::Result<()> {
+    fn run_one(&mut self, tx: &mut dyn Tx, at: usize, now: u64, looks: &mut Looks) -> engine::Result<()> {
         let Parts { session, reply, input, batch, commands } = &mut self.parts;
         let mark = reply.len();
         let Some((_, command)) = commands.get(at).copied().flatten() else { return Ok(()) };
         let args = batch.arguments(at, input);
-        match run_command(command, &args, tx, session, reply, now) {
+        match run_command(command, &args, tx, session, reply, now, looks) {
+            Ok(()) if reply.len() - self.base > REPLY_MAX => {
+                Err(Error::Limit(format!("the reply has more than {REPLY_MAX} bytes; ask for less at once")))
+            }
             Ok(()) => Ok(()),
             Err(Stop::Error(text)) => {
                 reply.truncate(mark);
@@ -108,6 +121,10 @@ impl Job {
         let recorder = &session.recorder;
         recorder.commands.add((self.done - self.from) as u64);
         recorder.errors.add(self.errors);
+        if !self.writes() {
+            recorder.hits.add(self.looks.0);
+            recorder.misses.add(self.looks.1);
+        }
         let mut last = None;
         for (number, _) in self.parts.commands[self.from..self.done].iter().flatten() {
             recorder.calls[*number].add(1);
@@ -124,12 +141,20 @@ impl Job {
         if !shared.waiters.any() {
             return;
         }
+        let mut db = self.db;
         for at in self.from..self.done {
             let Some((_, command)) = self.parts.commands.get(at).copied().flatten() else { continue };
-            if command.is(flag::WRITE) && command.is(flag::LIST | flag::SORTED | flag::KEYSPACE) {
-                for key in command.keys(&self.parts.batch.arguments(at, &self.parts.input)) {
-                    shared.waiters.wake(&crate::data::stored(self.db, key));
-                }
+            let args = self.parts.batch.arguments(at, &self.parts.input);
+            if command.name == "select" {
+                db = number(args.get(1)).and_then(|db| u8::try_from(db).ok()).unwrap_or(db);
+            }
+            if !command.is(flag::WRITE) || !command.is(flag::LIST | flag::SORTED | flag::KEYSPACE) {
+                continue;
+            }
+            // These may have put it into any database.
+            let dbs = if matches!(command.name, "move" | "copy") { 0..DATABASES } else { db..db + 1 };
+            for key in command.keys(&args) {
+                dbs.clone().for_each(|db| shared.waiters.wake(&crate::data::stored(db, key)));
             }
         }
     }
@@ -142,18 +167,15 @@ fn run_command(
     session: &mut Session,
     reply: &mut Reply,
     now: u64,
+    looks: &mut Looks,
 ) -> Outcome {
     match command.run {
         Run::Data(run) | Run::Block(run, _) => {
-            let mut context =
-                Context { tx, reply, db: session.db, now, shared: &session.shared, looks: Looks::default() };
-            run(&mut context, args)?;
-            if command.is(flag::READ) {
-                let (hits, misses) = context.looks.counts();
-                session.recorder.hits.add(hits);
-                session.recorder.misses.add(misses);
-            }
-            Ok(())
+            let own = std::mem::take(looks);
+            let mut context = Context { tx, reply, db: session.db, now, shared: &session.shared, looks: own };
+            let outcome = run(&mut context, args);
+            *looks = context.looks;
+            outcome
         }
         Run::Session(run) => run(session, args, reply),
         Run::Connection(_) => Err(Stop::from("ERR Command not allowed inside a transaction")),
@@ -167,8 +189,8 @@ impl Work for Job {
         self.errors = 0;
         let now = now();
         if let Some(watched) = &self.exec {
-            for one in watched {
-                if tx.version(&one.key)? != one.version {
+            for (key, version) in watched {
+                if tx.version(key)? != *version {
                     self.parts.reply.null_array();
                     self.done = self.to;
                     return Ok(());
@@ -177,8 +199,11 @@ impl Work for Job {
             self.parts.reply.array(self.to);
         }
         self.prefetch(tx);
+        let alone = self.exec.is_some() || self.to == self.from + 1;
+        let mut looks = Looks::new(if alone { WRITTEN_MAX } else { WRITTEN });
         for at in self.from..self.to {
-            self.run_one(tx, at, now)?;
+            self.run_one(tx, at, now, &mut looks)?;
+            self.looks = looks.counts();
             self.done = at + 1;
             if self.exec.is_none() && self.parts.reply.len() - self.base > REPLY {
                 break;

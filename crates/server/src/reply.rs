@@ -1,18 +1,22 @@
 //! Replies of Redis' protocol, of version 2 or 3.
 
+/// Bytes from which on nothing more is added.
+const MOST: usize = 1 << 30;
+
 /// Where replies are written.
 #[derive(Debug)]
 pub struct Reply {
     bytes: Vec<u8>,
     /// Version 3, which has more types.
     pub three: bool,
+    written: u64,
 }
 
 impl Reply {
     /// Nothing yet, for version 2.
     #[must_use]
     pub fn new() -> Self {
-        Self { bytes: Vec::new(), three: false }
+        Self { bytes: Vec::new(), three: false, written: 0 }
     }
 
     /// What was written.
@@ -32,8 +36,15 @@ impl Reply {
         self.bytes.truncate(len);
     }
 
+    /// Another number after each time that all was sent.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
     /// Forgets what was written, and gives memory back that is seldom needed.
     pub fn clear(&mut self) {
+        self.written += 1;
         self.bytes.clear();
         self.bytes.shrink_to(64 << 10);
     }
@@ -92,6 +103,10 @@ impl Reply {
 
     /// Bytes.
     pub fn bulk(&mut self, bytes: &[u8]) {
+        // Far too much already: whoever runs the command sees that, and answers something else.
+        if self.bytes.len() > MOST {
+            return;
+        }
         self.head(b'$', bytes.len() as i64);
         self.bytes.extend_from_slice(bytes);
         self.bytes.extend_from_slice(b"\r\n");

@@ -105,6 +105,9 @@ impl Parser {
                             return Ok(false);
                         };
                         let (bytes, arguments) = unquote(line).ok_or(Malformed::Quotes)?;
+                        if stranger && (bytes.len() > limits.argument || arguments.len() > limits.arguments) {
+                            return Err(Malformed::StrangersArgument);
+                        }
                         (self.at, self.start) = (next, next);
                         if arguments.is_empty() {
                             continue;

@@ -85,6 +85,8 @@ impl Server {
             None if config.redis_tls.is_empty() => None,
             None => return Err(Error::Tls("no certificate was given; say --tls-certificate and --tls-key".to_owned())),
         };
+        let mut config = config;
+        config.settings.connections = files_for(config.settings.connections);
         let threads = match config.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             count => count,
@@ -212,6 +214,25 @@ impl Drop for Server {
     }
 }
 
+/// Has the system allow as many files as so many connections need; fewer connections if it does not.
+fn files_for(connections: usize) -> usize {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    /// For the store, listeners, and whatever else.
+    const OTHERS: u64 = 64;
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = connections as u64 + OTHERS;
+    if limit.current.is_some_and(|now| now < wanted) {
+        limit.current = Some(limit.maximum.map_or(wanted, |most| most.min(wanted)));
+        setrlimit(Resource::Nofile, limit).unwrap_or(()); // what there is then is looked at
+    }
+    let Some(there) = getrlimit(Resource::Nofile).current.filter(|now| *now < wanted) else { return connections };
+    let fewer = there.saturating_sub(OTHERS).max(1) as usize;
+    tracing::warn!(
+        "the system allows {there} files: {fewer} connections at a time, not {connections}; raise the limit (ulimit -n)"
+    );
+    fewer
+}
+
 fn refuse_open(config: &Config, anybody: bool) -> Result<(), Error> {
     let public = |address: &&SocketAddr| !address.ip().is_loopback();
     // Memcached's protocols know no passwords.
@@ -232,8 +253,13 @@ fn listen(address: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), Er
 
 fn listen_unix(path: &Path) -> Result<std::os::unix::net::UnixListener, Error> {
     let failed = |source| Error::Listen { what: path.display().to_string(), source };
-    // One that nobody listens on any more is left by a crash.
-    if path.exists() && std::os::unix::net::UnixStream::connect(path).is_err() {
+    // A socket that nobody listens on any more is left by a crash. Anything else is somebody's.
+    use std::os::unix::fs::FileTypeExt;
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket());
+    if is_socket
+        && let Err(error) = std::os::unix::net::UnixStream::connect(path)
+        && error.kind() == io::ErrorKind::ConnectionRefused
+    {
         std::fs::remove_file(path).map_err(failed)?;
     }
     let listener = std::os::unix::net::UnixListener::bind(path).map_err(failed)?;

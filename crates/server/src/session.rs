@@ -1,5 +1,6 @@
 //! One connection of Redis' protocol, without its socket: who it is, which database it uses, what it has queued.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -21,8 +22,11 @@ pub(crate) struct Session {
     pub(crate) db: u8,
     /// None if it has not said who it is, and must.
     pub(crate) user: Option<Arc<User>>,
+    /// The number of the users of whom that is one.
+    users: u64,
     pub(crate) multi: Option<Queued>,
-    pub(crate) watched: Vec<Watched>,
+    /// Keys as they are in the store, and the versions they had.
+    pub(crate) watched: BTreeMap<Vec<u8>, Option<u64>>,
     /// The connection ends when its replies are written.
     pub(crate) closing: bool,
     pub(crate) replies: Replies,
@@ -46,19 +50,24 @@ pub(crate) struct Queued {
     pub(crate) broken: bool,
 }
 
-/// A key, and the version it had when it was watched.
-pub(crate) struct Watched {
-    /// As it is in the store.
-    pub(crate) key: Vec<u8>,
-    pub(crate) version: Option<u64>,
-}
-
 impl Session {
     pub(crate) fn new(shared: Arc<Shared>, recorder: Arc<Recorder>, client: Arc<Client>) -> Self {
+        let users = shared.users.number();
         let user = shared.users.whoever();
         client.known.store(user.is_some(), Relaxed);
         let replies = Replies::On;
-        Self { shared, recorder, client, db: 0, user, multi: None, watched: Vec::new(), closing: false, replies }
+        Self {
+            shared,
+            recorder,
+            client,
+            db: 0,
+            user,
+            users,
+            multi: None,
+            watched: BTreeMap::new(),
+            closing: false,
+            replies,
+        }
     }
 
     /// Who it says it is from now on.
@@ -68,6 +77,19 @@ impl Session {
         self.user = Some(user);
     }
 
+    /// Takes the rules that hold now, if users have changed; whoever is none any more is out.
+    pub(crate) fn renew(&mut self) {
+        let number = self.shared.users.number();
+        if number == self.users {
+            return;
+        }
+        self.users = number;
+        if let Some(user) = &self.user {
+            self.user = self.shared.users.get(&user.name).filter(|user| user.on);
+            self.closing |= self.user.is_none();
+        }
+    }
+
     /// As it was when the connection began.
     pub(crate) fn reset(&mut self) {
         self.db = 0;
@@ -75,6 +97,7 @@ impl Session {
         self.watched.clear();
         self.replies = Replies::On;
         self.user = self.shared.users.whoever();
+        self.client.known.store(self.user.is_some(), Relaxed);
         let mut state = self.client.state.lock();
         *state = State { user: "default".to_owned(), ..State::default() };
     }

@@ -65,7 +65,7 @@ impl Shared {
             engine,
             settings: RwLock::new(Arc::new(settings)),
             settings_number: AtomicU64::new(1),
-            cursors: Cursors::default(),
+            cursors: Cursors::new(seed.0),
             ids,
             collections,
             users,

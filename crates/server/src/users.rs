@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
 
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
@@ -156,10 +158,13 @@ impl User {
                 self.rules.clear();
             }
         } else {
-            // Of a command with subcommands all, or none.
+            // Of a command with subcommands all may be allowed, or none.
+            if yes && what.contains('|') {
+                return Err(BadRule("Allowing single subcommands is not supported; allow the command, or none of it"));
+            }
             let name = what.split('|').next().unwrap_or(&what);
-            let (at, _) =
-                crate::commands::find(name.as_bytes()).ok_or(BadRule("Unknown command or category name in ACL"))?;
+            let unknown = BadRule("Unknown command or category name in ACL");
+            let (at, _) = crate::commands::find(name.as_bytes()).ok_or(unknown)?;
             self.commands[at] = yes;
         }
         let kept = format!("{}{what}", if yes { '+' } else { '-' });
@@ -176,9 +181,13 @@ impl User {
         if self.keys.iter().any(|pattern| pattern.glob == b"*" && pattern.read && pattern.write) {
             return true;
         }
+        // Most commands that write tell something of what was there, or read other keys.
         let writes = command.is(flag::WRITE);
-        let fits =
-            |key: &[u8]| self.keys.iter().any(|p| if writes { p.write } else { p.read } && glob::matches(&p.glob, key));
+        let reads = !writes || !tells_nothing(command, args);
+        let fits = |key: &[u8]| {
+            let may = |p: &Pattern| (p.write || !writes) && (p.read || !reads) && glob::matches(&p.glob, key);
+            self.keys.iter().any(may)
+        };
         command.keys(args).into_iter().all(fits)
     }
 
@@ -217,6 +226,34 @@ impl User {
     }
 }
 
+/// Whether a command that writes lets nobody know what was there.
+fn tells_nothing(command: &Command, args: &Arguments<'_>) -> bool {
+    const BLIND: [&str; 20] = [
+        "del",
+        "expire",
+        "expireat",
+        "hdel",
+        "hmset",
+        "hset",
+        "lpush",
+        "mset",
+        "msetnx",
+        "persist",
+        "pexpire",
+        "pexpireat",
+        "psetex",
+        "rpush",
+        "sadd",
+        "set",
+        "setex",
+        "setnx",
+        "srem",
+        "unlink",
+    ];
+    BLIND.contains(&command.name)
+        && !(command.name == "set" && args.from(3).any(|arg| arg.eq_ignore_ascii_case(b"GET")))
+}
+
 /// The commands of an ACL category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Category {
@@ -244,7 +281,11 @@ impl Category {
 }
 
 /// All users.
-pub(crate) struct Users(RwLock<BTreeMap<String, Arc<User>>>);
+pub(crate) struct Users {
+    all: RwLock<BTreeMap<String, Arc<User>>>,
+    /// Raised with each change: who is in with rules of before takes the new ones.
+    number: AtomicU64,
+}
 
 fn key_of(name: &str) -> Vec<u8> {
     [&[META], &b"user/"[..], name.as_bytes()].concat()
@@ -273,7 +314,7 @@ impl Users {
         if let Some(bad) = bad {
             tracing::warn!("{bad}");
         }
-        let this = Self(RwLock::new(users));
+        let this = Self { all: RwLock::new(users), number: AtomicU64::new(1) };
         if let Some(password) = password {
             this.set_default_password(password);
         }
@@ -282,7 +323,7 @@ impl Users {
 
     /// `requirepass`: an empty one takes it away. Not kept in the store: it comes from the configuration.
     pub(crate) fn set_default_password(&self, password: &str) {
-        let mut users = self.0.write();
+        let mut users = self.all.write();
         let mut user = users.get("default").map_or_else(User::anybody, |user| (**user).clone());
         let rules = if password.is_empty() {
             vec!["nopass".to_owned()]
@@ -293,11 +334,17 @@ impl Users {
             user.apply(&rule).unwrap_or_else(|_| unreachable!("these are rules"));
         }
         users.insert("default".to_owned(), Arc::new(user));
+        self.number.fetch_add(1, SeqCst);
+    }
+
+    /// Another one after each change.
+    pub(crate) fn number(&self) -> u64 {
+        self.number.load(SeqCst)
     }
 
     /// Who one is before he has said so; none if he must.
     pub(crate) fn whoever(&self) -> Option<Arc<User>> {
-        self.0.read().get("default").filter(|user| user.on && user.no_password).cloned()
+        self.all.read().get("default").filter(|user| user.on && user.no_password).cloned()
     }
 
     /// The user, if that is his password.
@@ -307,26 +354,29 @@ impl Users {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<User>> {
-        self.0.read().get(name).cloned()
+        self.all.read().get(name).cloned()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<User>> {
-        self.0.read().values().cloned().collect()
+        self.all.read().values().cloned().collect()
     }
 
     /// Durable when it returns.
     pub(crate) fn set(&self, engine: &dyn Engine, user: User) -> engine::Result<()> {
-        let mut users = self.0.write();
+        let mut users = self.all.write();
         engine.write(&mut |tx| tx.put(&key_of(&user.name), user.rules().as_bytes(), None))?;
         users.insert(user.name.clone(), Arc::new(user));
+        self.number.fetch_add(1, SeqCst);
         Ok(())
     }
 
     /// Durable when it returns; true if there was one.
     pub(crate) fn delete(&self, engine: &dyn Engine, name: &str) -> engine::Result<bool> {
-        let mut users = self.0.write();
+        let mut users = self.all.write();
         engine.write(&mut |tx| tx.delete(&key_of(name)).map(drop))?;
-        Ok(users.remove(name).is_some())
+        let gone = users.remove(name).is_some();
+        self.number.fetch_add(1, SeqCst);
+        Ok(gone)
     }
 }
 
@@ -356,7 +406,7 @@ mod tests {
 
     #[test]
     fn what_is_no_rule_is_refused() {
-        for rule in ["", "x", "+nothing", "+@nothing", "#12", "%Q~a", "%R"] {
+        for rule in ["", "x", "+acl|whoami", "+nothing", "+@nothing", "#12", "%Q~a", "%R"] {
             assert!(User::new("ada").apply(rule).is_err(), "{rule}");
         }
     }

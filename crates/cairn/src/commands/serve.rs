@@ -59,8 +59,10 @@ fn wait(running: &Server) -> Result<(), Failure> {
 
 fn read(path: &Path) -> Result<Asked, Failure> {
     let text = fs::read_to_string(path).map_err(|error| Failure::file("read", path, &error))?;
-    toml::from_str(&text).map_err(|error| {
-        Failure::new(format!("{}: {}", path.display(), error.to_string().trim_end()), "see `cairn help serve`")
+    toml::from_str(&text).map_err(|error: toml::de::Error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = 1 + before.matches('\n').count();
+        Failure::new(format!("{}: line {line}: {}", path.display(), error.message()), "see `cairn help serve`")
     })
 }
 

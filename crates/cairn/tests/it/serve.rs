@@ -147,12 +147,12 @@ fn check(served: &Served, all: &[Told]) {
     }
 }
 
-fn killed(domain: &str, rounds: u64) {
+fn killed(engine: &str, domain: &str, rounds: u64) {
     let dir = tempfile::tempdir().unwrap();
     let (mut all, mut next): (Vec<Told>, Vec<u64>) = ((0..4).map(|_| Told::default()).collect(), vec![0; 4]);
     let mut acknowledged = 0;
     for round in 0..rounds {
-        let mut served = Served::start(dir.path(), &["--domain", domain]);
+        let mut served = Served::start(dir.path(), &["--engine", engine, "--domain", domain]);
         check(&served, &all);
         // What was on its way is settled by now.
         let mut connection = served.connect();
@@ -176,17 +176,19 @@ fn killed(domain: &str, rounds: u64) {
         served.child.wait().unwrap();
         acknowledged = next.iter().sum();
     }
-    let served = Served::start(dir.path(), &["--domain", domain]);
+    let served = Served::start(dir.path(), &["--engine", engine, "--domain", domain]);
     check(&served, &all);
-    println!("{domain}: {rounds} kills, {acknowledged} writes, nothing lost");
+    println!("{engine}, {domain}: {rounds} kills, {acknowledged} writes, nothing lost");
 }
 
 /// `CAIRN_KILLS` sets how often.
 #[test]
 fn nothing_acknowledged_is_lost_by_kills() {
     let rounds = std::env::var("CAIRN_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
-    killed("emulated", rounds);
-    killed("file", rounds);
+    for engine in ["kv", "heap"] {
+        killed(engine, "emulated", rounds);
+        killed(engine, "file", rounds);
+    }
 }
 
 #[test]
@@ -225,7 +227,7 @@ fn what_cannot_be_served_is_refused() {
     refused("serve data.cairn --config bad.toml", 2, "stor", "cairn help serve");
 
     let held = Served::start(dir.path(), &[]);
-    refused("serve data.cairn --redis 127.0.0.1:0", 2, "in use", "");
+    refused("serve data.cairn --redis 127.0.0.1:0", 2, "open in process", "");
     refused(&format!("serve other.cairn --redis {}", held.address), 2, &held.address, "choose another one");
     drop(held);
 
@@ -234,13 +236,50 @@ fn what_cannot_be_served_is_refused() {
     let sound = std::fs::read(&path).unwrap();
     std::fs::write(&path, &sound[..sound.len() / 2]).unwrap();
     refused("serve data.cairn --redis 127.0.0.1:0", 1, "data.cairn", "");
+    // All that says where things are.
     let mut bytes = sound.clone();
-    bytes[..4096].fill(0xa5);
+    let len = bytes.len().min(1 << 20);
+    bytes[..len].fill(0xa5);
     std::fs::write(&path, &bytes).unwrap();
-    let run = cairn(dir.path(), "serve data.cairn --redis 127.0.0.1:0");
-    assert!(run.code != 0 && !run.failure().1.is_empty(), "{run:?}");
+    refused("serve data.cairn --redis 127.0.0.1:0", 2, "not a pool", "");
     std::fs::write(&path, &sound).unwrap();
     drop(Served::start(dir.path(), &[]));
+}
+
+#[test]
+fn a_store_says_itself_what_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::start(dir.path(), &["--engine", "heap"]);
+    assert_eq!(served.connect().ask("SET a 1").unwrap(), "+OK");
+    drop(served);
+    let mut served = Served::start(dir.path(), &[]);
+    assert_eq!(served.connect().ask("GET a").unwrap(), "1");
+    assert_eq!(served.signal("-TERM"), Some(0));
+    let info = cairn(dir.path(), "info data.cairn --json");
+    assert_eq!((info.code, info.json()["engine"].as_str()), (0, Some("heap")));
+    assert_eq!(cairn(dir.path(), "check data.cairn").code, 0);
+    assert_eq!(cairn(dir.path(), "kv create other.cairn").code, 0);
+    assert_eq!(cairn(dir.path(), "create pool.cairn --size 1M").code, 0);
+    for (line, what, next) in [
+        (
+            "serve data.cairn --engine kv",
+            "is a store of engine heap, and --engine kv was asked for",
+            "leave --engine out",
+        ),
+        ("serve data.cairn --max-memory 1G", "--max-memory", "leave it out"),
+        ("kv get data.cairn a", "\"heap\"", ""),
+        (
+            "serve other.cairn --engine heap",
+            "is a store of engine kv, and --engine heap was asked for",
+            "leave --engine out",
+        ),
+        ("serve pool.cairn", "holds no store", "name another file"),
+    ] {
+        let run = cairn(dir.path(), line);
+        assert_eq!(run.code, 2, "{line}: {run:?}");
+        let (said, advice) = run.failure();
+        assert!(said.contains(what) && advice.contains(next), "{line}: {run:?}");
+    }
 }
 
 #[test]

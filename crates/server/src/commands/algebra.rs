@@ -13,7 +13,7 @@ use crate::data::{Head, Kind};
 use crate::request::Arguments;
 
 const KEYS: KeysAt = KeysAt::Counted(1);
-const STORED: KeysAt = KeysAt::Counted(2);
+const STORED: KeysAt = KeysAt::Stored(2);
 
 pub(super) const COMMANDS: &[Command] = &[
     data("zdiff", -3, READ | SORTED, KEYS, zdiff),

@@ -1,6 +1,6 @@
 //! Commands about the connection itself.
 
-use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST, NO_AUTH, NO_MULTI};
+use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST, NO_AUTH, NO_MULTI, NOW};
 use super::{Command, Outcome, SYNTAX, int, is, session};
 use crate::data::DATABASES;
 use crate::reply::Reply;
@@ -14,8 +14,8 @@ pub(super) const COMMANDS: &[Command] = &[
     session("echo", 2, FAST | CONNECTION, echo),
     session("hello", -1, FAST | CONNECTION | NO_AUTH | NO_MULTI, hello),
     session("ping", -1, FAST | CONNECTION, ping),
-    session("quit", -1, FAST | CONNECTION | NO_AUTH, quit),
-    session("reset", 1, FAST | CONNECTION | NO_AUTH, reset),
+    session("quit", -1, FAST | CONNECTION | NO_AUTH | NOW, quit),
+    session("reset", 1, FAST | CONNECTION | NO_AUTH | NOW, reset),
     session("select", 2, FAST | CONNECTION, select),
 ];
 
@@ -210,7 +210,7 @@ fn kill(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
         reply.ok();
         return Ok(());
     }
-    if args.len().is_multiple_of(2) == (args.len() > 2) && args.len() < 4 {
+    if args.len() < 4 || !args.len().is_multiple_of(2) {
         return Err(SYNTAX.into());
     }
     let (mut id, mut addr, mut user, mut skip_me) = (None, None, None, true);

@@ -30,7 +30,7 @@ fn exact(text: &[u8]) -> Option<i128> {
     let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
     let part = part.trim_end_matches('0');
     let whole = whole.trim_start_matches('0');
-    let exponent: i32 = exponent.parse().ok().filter(|exponent: &i32| exponent.abs() < 100)?;
+    let exponent: i32 = exponent.parse().ok().filter(|exponent: &i32| (-99..100).contains(exponent))?;
     if whole.len() + part.len() > DIGITS as usize {
         return None;
     }

@@ -6,7 +6,7 @@ use tx::Keys;
 
 use super::flag::{DANGEROUS, FAST, KEYSPACE, READ, WRITE};
 use super::{Command, Context, KeysAt, MANY, NO_KEY, ONE, Outcome, SYNTAX, Stop, data, int, is};
-use crate::data::{DATABASES, Kind, all, stored};
+use crate::data::{DATABASES, Head, Kind, all, stored};
 use crate::glob;
 use crate::request::Arguments;
 
@@ -257,12 +257,16 @@ fn flush(c: &mut Context<'_>, args: &Arguments<'_>, dbs: &[u8]) -> Outcome {
     }
     for db in dbs {
         let mut keys = Vec::new();
-        c.tx.scan(all(*db, &[]), &mut |key, _| {
-            keys.push(key.to_vec());
+        c.tx.scan(all(*db, &[]), &mut |key, value| {
+            keys.push((key.to_vec(), Head::read(value)));
             ControlFlow::Continue(())
         })?;
-        for key in keys {
-            c.remove_stored(&key)?;
+        for (key, head) in keys {
+            // Elements are swept later, of short collections too: to find them one by one would take a scan for each.
+            if let Some(head) = head {
+                c.abandon(&head)?;
+            }
+            c.tx.delete(&key)?;
         }
     }
     c.reply.ok();

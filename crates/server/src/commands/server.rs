@@ -148,7 +148,7 @@ fn describe(command: &Command, reply: &mut Reply) {
             flags.push(name);
         }
     }
-    if matches!(command.keys, KeysAt::Counted(_)) {
+    if matches!(command.keys, KeysAt::Counted(_) | KeysAt::Stored(_)) {
         flags.push("movablekeys");
     }
     reply.array(flags.len());
@@ -156,7 +156,7 @@ fn describe(command: &Command, reply: &mut Reply) {
     let (first, last, step) = match command.keys {
         KeysAt::None => (0, 0, 0),
         KeysAt::Range(first, last, step) => (first as i64, last.into(), step as i64),
-        KeysAt::Counted(at) if at > 1 => (at as i64 - 1, at as i64 - 1, 1),
+        KeysAt::Stored(at) => (at as i64 - 1, at as i64 - 1, 1),
         KeysAt::Counted(_) => (0, 0, 0),
     };
     [first, last, step].into_iter().for_each(|number| reply.int(number));

@@ -81,3 +81,43 @@ fn waiting_ends_in_time_and_errors_come_at_once() {
     assert_eq!(client.reply(), Reply::Array(["later", "x"].map(Reply::text).to_vec()));
     assert_eq!(client.reply(), Reply::Simple("PONG".to_owned()));
 }
+
+#[test]
+fn requests_that_come_meanwhile_are_answered_afterwards() {
+    let running = Running::start(DomainChoice::Emulated);
+    let (mut client, mut other) = (running.client(), running.client());
+    client.send(b"BLPOP list 0\r\n");
+    std::thread::sleep(Duration::from_millis(50));
+    client.send(b"PING\r\n");
+    std::thread::sleep(Duration::from_millis(50));
+    other.say("LPUSH list x");
+    assert_eq!(client.reply(), Reply::Array(["list", "x"].map(Reply::text).to_vec()));
+    assert_eq!(client.reply(), Reply::Simple("PONG".to_owned()));
+    // What is not to be answered is not, and what was said before is whole.
+    client.send(b"GET none\r\nCLIENT REPLY SKIP\r\nBLPOP list 0\r\n");
+    std::thread::sleep(Duration::from_millis(50));
+    other.say("LPUSH list y");
+    assert_eq!(client.reply(), Reply::Null);
+    assert_eq!(client.say("PING"), Reply::Simple("PONG".to_owned()));
+}
+
+#[test]
+fn whatever_puts_an_element_there_wakes() {
+    let running = Running::start(DomainChoice::Emulated);
+    let (mut client, mut other) = (running.client(), running.client());
+    client.say("SELECT 1");
+    for lines in [
+        &["MULTI", "SELECT 1", "LPUSH list x", "EXEC", "SELECT 0"][..],
+        &["LPUSH list x", "MOVE list 1"],
+        &["LPUSH from x", "COPY from list DB 1 REPLACE"],
+        &["SELECT 1", "LPUSH from x", "RENAME from list", "SELECT 0"],
+        &["SELECT 1", "LPUSH from x", "LMOVE from list LEFT LEFT", "SELECT 0"],
+    ] {
+        client.send(b"BLPOP list 20\r\n");
+        std::thread::sleep(Duration::from_millis(30));
+        for line in lines {
+            assert!(!matches!(other.say(line), Reply::Error(_)), "{line}");
+        }
+        assert_eq!(client.reply(), Reply::Array(["list", "x"].map(Reply::text).to_vec()), "{lines:?}");
+    }
+}

@@ -214,6 +214,79 @@ fn users_do_what_they_may() {
     assert!(running.client().say("AUTH ada lovelace").error().starts_with("WRONGPASS"));
 }
 
+#[test]
+fn rights_are_no_wider_than_they_say() {
+    let running = Running::start(DomainChoice::Emulated);
+    let mut admin = running.client();
+    assert!(admin.say("ACL SETUSER bob on >p +acl|whoami").error().contains("subcommand"));
+    assert_eq!(admin.say("ACL SETUSER bob on >p +@all -@dangerous %W~drop:* %R~look:*"), Reply::ok());
+    admin.say("SET drop:1 secret");
+    let mut bob = running.client();
+    bob.say("AUTH bob p");
+    assert_eq!(bob.say("SET drop:2 x"), Reply::ok());
+    for line in [
+        "GET drop:1",
+        "GETEX drop:1",
+        "SET drop:1 x GET",
+        "GETDEL drop:1",
+        "RENAME drop:1 drop:3",
+        "APPEND drop:1 x",
+        "SET look:1 x",
+    ] {
+        assert!(bob.say(line).error().starts_with("NOPERM"), "{line}");
+    }
+    assert_eq!(bob.say("GET look:1"), Reply::Null);
+    // A timeout is no key, and a key is one.
+    admin.say("ACL SETUSER eve on >p +@all ~list:*");
+    let mut eve = running.client();
+    eve.say("AUTH eve p");
+    assert_eq!(eve.say("BLMPOP 0.01 1 list:a LEFT"), Reply::Null);
+    assert!(eve.say("ZUNIONSTORE other 1 list:a").error().starts_with("NOPERM"));
+    // Who takes rights away from himself has not got them any more.
+    eve.say("ACL SETUSER eve -get");
+    assert!(eve.say("GET list:a").error().starts_with("NOPERM"));
+}
+
+#[test]
+fn connections_end_only_if_they_are_meant() {
+    let running = Running::start(DomainChoice::Emulated);
+    let (mut one, mut other) = (running.client(), running.client());
+    assert_eq!(other.say("PING"), Reply::Simple("PONG".to_owned()));
+    assert!(one.say("CLIENT KILL").error().starts_with("ERR"));
+    assert_eq!(other.say("PING"), Reply::Simple("PONG".to_owned()));
+    one.say("MULTI");
+    assert_eq!(one.say("RESET"), Reply::Simple("RESET".to_owned()));
+    assert_eq!(one.say("SET a 1"), Reply::ok());
+    // A page in a browser is nobody.
+    let mut page = running.client();
+    page.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 14\r\n\r\nSET pwned 1\r\n");
+    assert!(page.has_ended());
+    assert_eq!(one.say("EXISTS pwned"), Reply::Int(0));
+}
+
+#[test]
+fn nobodys_file_becomes_a_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("precious");
+    std::fs::write(&path, "data").unwrap();
+    let start = |name: &str| {
+        let store = kv::Store::open(dir.path().join(name)).unwrap();
+        let config = Config { redis: Vec::new(), unix: Some(path.clone()), ..Config::default() };
+        server::Server::start(config, Box::new(server::engine::Kv::new(store)))
+    };
+    assert!(matches!(start("a"), Err(server::Error::Listen { .. })));
+    assert_eq!(std::fs::read(&path).unwrap(), b"data");
+    std::fs::remove_file(&path).unwrap();
+    let first = start("b").unwrap();
+    assert!(start("c").is_err(), "it took the socket of one that runs");
+    first.stop();
+    first.join().unwrap();
+    // One that is left over is nobody's.
+    let again = start("d").unwrap();
+    again.stop();
+    again.join().unwrap();
+}
+
 fn pieces() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         Just("GET"),

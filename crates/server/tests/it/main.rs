@@ -5,6 +5,7 @@
 mod blocking;
 mod clients;
 mod collections;
+mod costs;
 mod differential;
 mod engines;
 mod http;
