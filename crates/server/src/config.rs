@@ -23,7 +23,7 @@ pub struct Config {
     pub password: Option<String>,
     /// Whether whoever reaches an address that is not this machine's own needs no password.
     pub open: bool,
-    /// Threads that serve; 0 for one per core.
+    /// Threads that serve; 0 for one for every two processors.
     pub threads: usize,
     /// What may be changed while it runs.
     pub settings: Settings,

@@ -136,11 +136,11 @@ pub trait Engine: Send + Sync + 'static {
     /// What `run` returns; those of the commit.
     fn write(&self, run: Run<'_>) -> Result<()>;
 
-    /// Runs `run` once, and commits without keeping this thread waiting.
+    /// Runs `run` once, and commits: `here`, waiting for the barrier, or without keeping this thread waiting.
     ///
     /// # Errors
     /// What `run` returns, [`Error::Conflict`] among it; those of the commit are awaited.
-    fn write_later(&self, run: Run<'_>) -> Result<Commit>;
+    fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit>;
 
     /// Removes some of what expired before a moment in milliseconds of Unix time; true if there may be more. A store that does so by itself has nothing to do.
     ///
@@ -275,9 +275,13 @@ impl Engine for Kv {
         self.store.transact_at(kv::Isolation::Serializable, |tx| run(tx))
     }
 
-    fn write_later(&self, run: Run<'_>) -> Result<Commit> {
+    fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
         let mut tx = self.store.begin(kv::Isolation::Serializable)?;
         run(&mut tx)?;
+        if here {
+            tx.commit()?;
+            return Ok(Box::pin(std::future::ready(Ok(()))));
+        }
         let commit = tx.commit_async();
         Ok(Box::pin(async move { Ok(commit.await.map(drop)?) }))
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   memory   a connection's batch is a transaction, committed on the thread that reads and writes its socket
-//!   file     batches of all connections of a thread, that are there when the one before is on its way, become one transaction; the store syncs off the thread
+//!   file     batches of all connections of a thread, that are there when the one before is durable, become one transaction; the store syncs it, off the thread if that takes long
 //! ```
 //!
 //! A batch that only reads looks at a snapshot, and waits for nobody. One that fails is tried request by request, so each gets its own answer.
@@ -13,7 +13,6 @@ use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
@@ -25,8 +24,9 @@ use crate::shared::Shared;
 const MOST: usize = 512;
 /// Bytes of their requests.
 const BYTES: usize = 1 << 20;
-/// Transactions of a thread that are on their way at the same time: one is synced while the next one is run.
-const FLIGHTS: usize = 2;
+/// Up to here a sync takes less than two hops to another thread and back, and what these cost whoever else wants a processor: then this thread waits for it. In
+/// nanoseconds.
+const SHORT: u64 = 500_000;
 /// Attempts that meet conflicts, before it is left to the store, which queues.
 const ATTEMPTS: usize = 4;
 
@@ -118,9 +118,8 @@ struct Combiner {
     queue: RefCell<VecDeque<Waiting>>,
     /// Something was queued.
     queued: Notify,
-    /// A transaction ended: who met a conflict with it may try again.
-    ended: Notify,
-    flights: Cell<usize>,
+    /// How long commits took lately, in nanoseconds.
+    lately: Cell<u64>,
 }
 
 struct Waiting {
@@ -135,12 +134,9 @@ impl Combiner {
             recorder: recorder.clone(),
             queue: RefCell::default(),
             queued: Notify::new(),
-            ended: Notify::new(),
-            flights: Cell::new(0),
+            lately: Cell::new(0),
         });
-        for _ in 0..FLIGHTS {
-            tokio::task::spawn_local(this.clone().fly());
-        }
+        tokio::task::spawn_local(this.clone().fly());
         this
     }
 
@@ -164,13 +160,7 @@ impl Combiner {
             if some.is_empty() {
                 continue;
             }
-            if !self.queue.borrow().is_empty() {
-                self.queued.notify_one();
-            }
-            self.flights.set(self.flights.get() + 1);
             self.commit(some).await;
-            self.flights.set(self.flights.get() - 1);
-            self.ended.notify_waiters();
         }
     }
 
@@ -192,31 +182,23 @@ impl Combiner {
     }
 
     async fn commit(&self, mut some: Vec<Waiting>) {
-        let began = Watch::start();
         for _ in 0..ATTEMPTS {
             self.recorder.transactions.add(1);
-            // Made before the attempt, so that no end is overlooked.
-            let ended = self.ended.notified();
-            let result = match self
-                .shared
-                .engine
-                .write_later(&mut |tx| some.iter_mut().try_for_each(|one| attempt_safely(&mut *one.work, tx)))
-            {
+            let began = Watch::start();
+            let run = &mut |tx: &mut dyn Tx| some.iter_mut().try_for_each(|one| attempt_safely(&mut *one.work, tx));
+            let result = match self.shared.engine.write_once(run, self.lately.get() < SHORT) {
                 Ok(commit) => commit.await,
                 Err(error) => Err(error),
             };
             match result {
                 Ok(()) => {
-                    self.recorder.commits.add(began.nanos(), 1);
+                    let took = began.nanos();
+                    self.recorder.commits.add(took, 1);
+                    self.lately.set(self.lately.get() / 8 * 7 + took / 8);
                     some.into_iter().for_each(|one| drop(one.done.send(one.work)));
                     return;
                 }
-                Err(Error::Conflict(_) | Error::Again) => {
-                    self.recorder.conflicts.add(1);
-                    if self.flights.get() > 1 {
-                        drop(tokio::time::timeout(Duration::from_millis(20), ended).await);
-                    }
-                }
+                Err(Error::Conflict(_) | Error::Again) => self.recorder.conflicts.add(1),
                 Err(_) => break,
             }
         }

@@ -88,7 +88,8 @@ impl Server {
         let mut config = config;
         config.settings.connections = files_for(config.settings.connections);
         let threads = match config.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            // Clients of a busy server want processors, too, and the store some of one.
+            0 => std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)),
             count => count,
         };
         let shared = Shared::start(engine, config.settings.clone(), users, threads)?;

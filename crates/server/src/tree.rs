@@ -14,7 +14,7 @@
 //! until it is alone, and then meets none; others go on while its barrier is waited for. So nobody tries for ever, and threads without one of the heap's
 //! slots get theirs.
 //!
-//! A commit waits for its barrier on its own thread ([`write_later`](Engine::write_later) returns what is done): a transaction of a heap cannot go to another one.
+//! A commit waits for its barrier on its own thread ([`write_once`](Engine::write_once) returns what is done): a transaction of a heap cannot go to another one.
 //! In a file the executor makes one transaction, and one sync, of what all connections of a thread have sent while that thread waited for the last one.
 
 mod sweep;
@@ -279,7 +279,7 @@ impl Engine for Tree {
         self.transact(true, &mut |tx| run(tx))
     }
 
-    fn write_later(&self, run: Run<'_>) -> Result<Commit> {
+    fn write_once(&self, run: Run<'_>, _: bool) -> Result<Commit> {
         self.attempt(false, true, &mut |tx| run(tx))?;
         Ok(Box::pin(std::future::ready(Ok(()))))
     }

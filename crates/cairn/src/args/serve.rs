@@ -115,7 +115,7 @@ pub struct Asked {
     /// Serve other machines without a password
     #[arg(long, env = "CAIRN_OPEN")]
     pub open: bool,
-    /// Threads that serve [default: one per core]
+    /// Threads that serve [default: one for every two processors]
     #[arg(long, value_name = "N", env = "CAIRN_THREADS", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
     /// Connections at one time [default: 10000]

@@ -81,7 +81,7 @@ fn count(tx: &mut dyn Tx, key: &[u8]) -> Result<()> {
 
 /// Awaits the commit.
 fn later(engine: &dyn Engine, mut run: impl FnMut(&mut dyn Tx) -> Result<()>) -> Result<()> {
-    let commit = engine.write_later(&mut |tx| run(tx))?;
+    let commit = engine.write_once(&mut |tx| run(tx), false)?;
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(commit)
 }
 

@@ -27,8 +27,8 @@ impl Engine for Frail {
     fn write(&self, run: Run<'_>) -> Result<()> {
         self.kv.write(run)
     }
-    fn write_later(&self, run: Run<'_>) -> Result<Commit> {
-        self.kv.write_later(run)
+    fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
+        self.kv.write_once(run, here)
     }
     fn is_slow(&self) -> bool {
         self.kv.is_slow()
