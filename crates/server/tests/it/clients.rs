@@ -1,6 +1,6 @@
 //! Clients that others have written, as they are.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pmem::DomainChoice;
@@ -150,4 +150,71 @@ fn go_ycsb_runs_through() {
             assert!(out.contains("TOTAL") && !out.contains("ERROR"), "{out}");
         }
     }
+}
+
+/// A certificate, signed by another one or its own root, and its key.
+fn certificate(dir: &Path, name: &str, root: Option<&(PathBuf, PathBuf)>) -> (PathBuf, PathBuf) {
+    let (certificate, key) = (dir.join(format!("{name}.pem")), dir.join(format!("{name}.key")));
+    let mut openssl = Command::new("openssl");
+    openssl.args(
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost".split(' '),
+    );
+    if let Some((root, root_key)) = root {
+        openssl
+            .arg("-CA")
+            .arg(root)
+            .arg("-CAkey")
+            .arg(root_key)
+            .args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+    }
+    openssl
+        .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout"])
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate);
+    run(&mut openssl);
+    (certificate, key)
+}
+
+#[test]
+fn tls_is_spoken_to_who_may() {
+    let dir = tempfile::tempdir().unwrap();
+    let roots = ["root", "other-root"].map(|name| self::certificate(dir.path(), name, None));
+    let (certificate, key) = self::certificate(dir.path(), "own", Some(&roots[0]));
+    let (others, others_key) = self::certificate(dir.path(), "other", Some(&roots[1]));
+    for clients in [None, Some(roots[0].0.clone())] {
+        let tls = server::Tls { certificate: certificate.clone(), key: key.clone(), clients: clients.clone() };
+        let secret = |config: server::Config| server::Config {
+            redis: Vec::new(),
+            redis_tls: vec!["127.0.0.1:0".parse().unwrap()],
+            tls: Some(tls),
+            ..config
+        };
+        let running = Running::with(DomainChoice::Emulated, secret, |options| options);
+        let cli = |with: &[&Path], tls: bool| {
+            let mut command = Command::new("redis-cli");
+            command.args(["-h", "127.0.0.1", "-p", &running.port()]);
+            if tls {
+                command.arg("--tls").arg("--cacert").arg(&roots[0].0);
+            }
+            if let [certificate, key] = with {
+                command.arg("--cert").arg(certificate).arg("--key").arg(key);
+            }
+            let output = command.args(["set", "apples", "17"]).output().unwrap();
+            String::from_utf8_lossy(&output.stdout).trim() == "OK"
+        };
+        assert!(cli(&[&certificate, &key], true));
+        assert_eq!(cli(&[], true), clients.is_none(), "without a certificate");
+        assert_eq!(cli(&[&others, &others_key], true), clients.is_none(), "with one that nobody knows");
+        assert!(!cli(&[], false), "in plain text");
+    }
+    let wrong = server::Tls { certificate: others, key, clients: None };
+    let store = kv::Store::open(dir.path().join("store")).unwrap();
+    let config = server::Config {
+        redis_tls: vec!["127.0.0.1:0".parse().unwrap()],
+        tls: Some(wrong),
+        ..server::Config::default()
+    };
+    let refused = server::Server::start(config, Box::new(server::engine::Kv::new(store)));
+    assert!(matches!(refused, Err(server::Error::Tls(_))), "a key that does not fit");
 }
