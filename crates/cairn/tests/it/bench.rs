@@ -240,3 +240,16 @@ fn a_scenario_of_the_thesis() {
     }
     assert!(fs::read_to_string(dir.path().join("plots/midas-6.6.svg")).unwrap().contains("kv snapshot"));
 }
+
+#[test]
+fn the_server_is_held_against_redis() {
+    let dir = temp_in_memory();
+    let rows = rows_of(dir.path(), "bench server --quick --requests 2k --keys 200 --test set --pipeline 4 --dir .");
+    let who: Vec<&str> = rows.iter().map(|row| row["engine"].as_str().unwrap()).collect();
+    assert_eq!(who, ["redis", "redis-volatile", "cairn"]);
+    for row in &rows {
+        assert!(row["ops_per_s"].as_f64().unwrap() > 0.0 && row["p99_ns"].as_f64().unwrap() > 0.0, "{row}");
+        assert_eq!((&row["baseline"], &row["params"]["pipeline"]), (&Value::from("redis"), &Value::from(4)), "{row}");
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "files are left");
+}
