@@ -59,6 +59,13 @@ impl Parser {
         }
         let Some((line, next)) = self.line(buffer)? else { return Ok(false) };
         let words = &buffer[line.clone()];
+        // A browser that was sent here by a page: what follows is not a person's.
+        if [&b"POST "[..], b"Host:"]
+            .iter()
+            .any(|page| words.get(..5).is_some_and(|begin| begin.eq_ignore_ascii_case(page)))
+        {
+            return Err(End::Quit);
+        }
         match parse(words, item_max) {
             Parsed::Quit => return Err(End::Quit),
             Parsed::Plain(verb, quiet) => batch.push(Found { verb, quiet, line, data: 0..0 }),

@@ -669,3 +669,14 @@ print("as expected")
     }
     assert!(out.contains("as expected"), "{out}{error}");
 }
+
+#[test]
+fn a_page_in_a_browser_is_nobody() {
+    let ours = Ours::start(DomainChoice::Emulated);
+    let mut page = ours.connect();
+    page.0.write_all(b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\nset pwned 0 0 1\r\n1\r\n").unwrap();
+    let mut said = Vec::new();
+    page.0.read_to_end(&mut said).unwrap();
+    assert!(said.is_empty(), "{}", said.escape_ascii());
+    ours.connect().says("get pwned", "END");
+}
