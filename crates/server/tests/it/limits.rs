@@ -85,8 +85,10 @@ fn what_is_too_large_is_refused_and_the_rest_goes_on() {
     }
     let mut client = running.client();
     let part = "x".repeat(900_000);
-    client.send(&request(&["MSET", "a", &part, "b", &part, "c", &part]));
-    assert!(client.reply().error().contains("too large"));
+    // The connection ends while the rest is on its way: the system may drop the error then, or refuse the rest.
+    let _ = client.0.get_mut().write_all(&request(&["MSET", "a", &part, "b", &part, "c", &part]));
+    assert!(client.try_reply().is_none_or(|reply| reply.error().contains("too large")));
+    assert_eq!(other.say("EXISTS a"), Reply::Int(0));
     // A key that the store does not take is the request's own error.
     assert!(other.ask(&["SET", &"k".repeat(70_000), "1"]).error().starts_with("ERR"));
     assert_eq!(other.say("SET k 1"), Reply::ok());
@@ -144,7 +146,7 @@ fn too_many_connections_are_told_so() {
     let again = (0..100).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
         let mut client = running.client();
-        client.send(&request(&["PING"]));
+        let _ = client.0.get_mut().write_all(&request(&["PING"])); // it may be refused by now
         matches!(client.try_reply(), Some(Reply::Simple(_)))
     });
     assert!(again);
