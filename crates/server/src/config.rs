@@ -70,6 +70,8 @@ pub struct Settings {
     pub idle: Duration,
     /// How long one may take to say who it is, and how long to take its replies.
     pub patience: Duration,
+    /// Bytes of memory that the store was opened to use for its index, to be told (`maxmemory`); 0 for no limit.
+    pub memory: u64,
     /// Bytes of memcached's items.
     pub item: usize,
 }
@@ -82,6 +84,7 @@ impl Default for Settings {
             request: 1 << 30,
             idle: Duration::ZERO,
             patience: Duration::from_secs(60),
+            memory: 0,
             item: 1 << 20,
         }
     }

@@ -58,22 +58,21 @@ pub(crate) async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, threa
             drop(stream.shutdown().await);
             return;
         }
-        parts.shrink(parser.wanted(&parts.input));
+        let wanted = parser.wanted(&parts.input);
+        rest(&mut parts.input, &mut parts.reply, wanted);
     }
 }
 
-impl Parts {
-    /// Gives memory back that is seldom needed, and makes room for what is certain to come.
-    fn shrink(&mut self, wanted: usize) {
-        if self.input.is_empty() && self.input.capacity() > KEPT {
-            self.input = Vec::new();
-        }
-        if self.input.capacity() - self.input.len() < wanted {
-            // What was announced need not come: room grows with what does.
-            self.input.reserve(wanted.min(self.input.len().max(KEPT)));
-        }
-        self.reply.clear();
+/// Between requests: gives memory back that is seldom needed, and makes room for `wanted` bytes that are announced.
+pub(crate) fn rest(input: &mut Vec<u8>, reply: &mut Reply, wanted: usize) {
+    if input.is_empty() && input.capacity() > KEPT {
+        *input = Vec::new();
     }
+    if input.capacity() - input.len() < wanted {
+        // What was announced need not come: room grows with what does.
+        input.reserve(wanted.min(input.len().max(KEPT)));
+    }
+    reply.clear();
 }
 
 /// Bytes that came; 0 at the end, or when the connection is to end.

@@ -75,7 +75,7 @@ fn memory(shared: &Shared) -> Lines {
         ("used_memory", counts.index_bytes.to_string()),
         ("used_memory_rss", resident_bytes().to_string()),
         ("used_memory_dataset", counts.live_bytes.to_string()),
-        ("maxmemory", "0".to_owned()),
+        ("maxmemory", shared.settings().memory.to_string()),
         ("maxmemory_policy", "noeviction".to_owned()),
     ]
 }

@@ -138,8 +138,6 @@ counters! {
     conflicts,
     /// Passwords that were wrong.
     denied,
-    /// Keys and elements that the reaper removed.
-    reaped,
 }
 
 /// A counter with one writer.

@@ -5,6 +5,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tx::Keys;
@@ -37,12 +38,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// Removes some; false if there are none.
 pub(crate) fn step(shared: &Shared, now: u64) -> Result<bool> {
-    let mut worked = false;
+    let (mut worked, mut gone) = (false, 0);
     shared.engine.write(&mut |tx| {
-        worked = false;
+        (worked, gone) = (false, 0);
         if let Some((garbage, _)) = first(tx, Keys::prefix(&[GARBAGE]))? {
             worked = true;
-            return sweep(tx, garbage.get(1..9), &garbage);
+            gone = sweep(tx, garbage.get(1..9), &garbage)?;
+            return Ok(());
         }
         let until = [&[DUE], &now.to_be_bytes()[..]].concat();
         if let Some((due, owner)) = first(tx, Keys::prefix(&[DUE]).until(&until))? {
@@ -53,15 +55,16 @@ pub(crate) fn step(shared: &Shared, now: u64) -> Result<bool> {
             if head.is_some_and(|head| Some(&head.id.to_be_bytes()[..]) == id) {
                 return tx.delete(&due).map(drop);
             }
-            return sweep(tx, id, &due);
+            gone = sweep(tx, id, &due)?;
         }
         Ok(())
     })?;
+    shared.reaped.fetch_add(gone as u64, Relaxed);
     Ok(shared.engine.sweep(now)? || worked)
 }
 
-/// Removes some elements of an id, and the note about them when there are no more.
-fn sweep(tx: &mut dyn Tx, id: Option<&[u8]>, note: &[u8]) -> Result<()> {
+/// Removes some elements of an id, and tells how many; and the note about them when there are no more.
+fn sweep(tx: &mut dyn Tx, id: Option<&[u8]>, note: &[u8]) -> Result<usize> {
     let mut keys = Vec::new();
     if let Some(id) = id {
         tx.scan(Keys::prefix(&[&[ELEMENTS], id].concat()), &mut |key, _| {
@@ -75,7 +78,7 @@ fn sweep(tx: &mut dyn Tx, id: Option<&[u8]>, note: &[u8]) -> Result<()> {
     if keys.len() < AT_ONCE {
         tx.delete(note)?;
     }
-    Ok(())
+    Ok(keys.len())
 }
 
 fn first(tx: &dyn Tx, keys: Keys) -> Result<Option<(Vec<u8>, Vec<u8>)>> {

@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) counted: Mutex<crate::info::Counted>,
     /// Itself, as it is shared.
     pub(crate) itself: Weak<Self>,
+    /// Elements that the reaper has removed.
+    pub(crate) reaped: AtomicU64,
     /// Connections refused because there were too many.
     pub(crate) refused: AtomicU64,
     pub(crate) stop: tokio::sync::watch::Sender<bool>,
@@ -76,6 +78,7 @@ impl Shared {
             listens: Mutex::default(),
             counted: Mutex::default(),
             itself: itself.clone(),
+            reaped: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             stop: tokio::sync::watch::Sender::new(false),
             run_id: format!("{:016x}{:016x}{:08x}", seed.0, seed.1, seed.0 as u32 ^ 0x5a5a_5a5a),

@@ -135,6 +135,7 @@ fn config(asked: &Asked) -> Result<Config, Failure> {
         |bytes: Option<u64>, usual: usize| bytes.map_or(usual, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     settings.connections = asked.max_connections.unwrap_or(settings.connections);
     settings.idle = asked.idle.map_or(settings.idle, Duration::from_secs);
+    settings.memory = asked.max_memory.unwrap_or(0);
     settings.argument = size(asked.max_argument, settings.argument);
     settings.request = size(asked.max_request, settings.request);
     // Who asks for another way to listen alone does not get the usual one.
@@ -155,7 +156,7 @@ fn config(asked: &Asked) -> Result<Config, Failure> {
 }
 
 /// The first line of the file.
-fn password(path: &Path) -> Result<String, Failure> {
+pub(super) fn password(path: &Path) -> Result<String, Failure> {
     let text = fs::read_to_string(path).map_err(|error| Failure::file("read", path, &error))?;
     let first = text.lines().next().unwrap_or_default().to_owned();
     if first.is_empty() {

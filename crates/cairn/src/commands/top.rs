@@ -5,7 +5,6 @@ mod look;
 mod screen;
 
 use std::io::{self, IsTerminal};
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,6 +16,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use self::client::{Client, Refused};
 use self::look::{Info, Look};
 use self::screen::Screen;
+use super::serve::password;
 use super::{Outcome, print_json};
 use crate::args::Top;
 use crate::failure::Failure;
@@ -47,15 +47,6 @@ pub fn run(args: &Top) -> Outcome {
     ratatui::restore();
     outcome.map_err(|error| Failure::new(format!("the terminal: {error}"), "use --once or --json"))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The first line of the file.
-fn password(path: &Path) -> Result<String, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::file("read", path, &error))?;
-    match text.lines().next() {
-        Some(first) if !first.is_empty() => Ok(first.to_owned()),
-        _ => Err(Failure::new(format!("{}: its first line is empty", path.display()), "write the password there")),
-    }
 }
 
 fn failure(address: &str, refused: Refused) -> Failure {

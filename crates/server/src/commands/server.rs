@@ -178,7 +178,7 @@ fn settings(s: &Session) -> Vec<(&'static str, String)> {
         ("client-query-buffer-limit", now.request.to_string()),
         ("databases", crate::data::DATABASES.to_string()),
         ("maxclients", now.connections.to_string()),
-        ("maxmemory", "0".to_owned()),
+        ("maxmemory", now.memory.to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
         ("proto-max-bulk-len", now.argument.to_string()),
         ("save", String::new()),

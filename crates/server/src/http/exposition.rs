@@ -64,7 +64,7 @@ pub(super) fn text(shared: &Shared, keys: Option<&Counted>) -> String {
     let mut text = Text::default();
     server(&mut text, shared, &counts);
     clients(&mut text, shared, &totals);
-    work(&mut text, &totals);
+    work(&mut text, shared, &totals);
     store(&mut text, &counts);
     keyspace(&mut text, keys);
     text.histogram(
@@ -120,7 +120,7 @@ fn clients(text: &mut Text, shared: &Shared, totals: &Totals) {
     text.counter("redis_net_output_bytes_total", "Bytes written to connections", totals.written);
 }
 
-fn work(text: &mut Text, totals: &Totals) {
+fn work(text: &mut Text, shared: &Shared, totals: &Totals) {
     text.counter("redis_commands_processed_total", "Commands run", totals.commands);
     text.family("redis_commands_total", "counter", "Calls of each command");
     for (command, calls) in COMMANDS.iter().zip(&totals.calls).filter(|(_, calls)| **calls > 0) {
@@ -132,7 +132,7 @@ fn work(text: &mut Text, totals: &Totals) {
     text.counter("cairn_batches_total", "Requests that had come together and were run together", totals.batches);
     text.counter("cairn_transactions_total", "Transactions these became", totals.transactions);
     text.counter("cairn_attempts_conflicted_total", "Attempts at them that met a conflict", totals.conflicts);
-    text.counter("cairn_reaped_total", "Elements of removed collections that were swept", totals.reaped);
+    text.counter("cairn_reaped_total", "Elements of removed collections that were swept", shared.reaped.load(Relaxed));
 }
 
 fn store(text: &mut Text, counts: &Counts) {

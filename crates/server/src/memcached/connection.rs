@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::job::{Job, Parts};
 use super::request::{Batch, End, Parser};
-use crate::connection::{read, write};
+use crate::connection::{read, rest, write};
 use crate::reply::Reply;
 use crate::session::Client;
 use crate::shared::now;
@@ -18,8 +18,6 @@ use crate::thread::Thread;
 const BATCH: usize = 256;
 /// Bytes of replies that are gathered before they are written.
 const REPLY: usize = 64 << 10;
-/// Bytes of buffers that a connection may keep between requests.
-const KEPT: usize = 4 << 10;
 
 /// Serves `stream` until it ends, or is ended.
 pub(crate) async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, thread: Rc<Thread>, client: Arc<Client>) {
@@ -57,21 +55,8 @@ pub(crate) async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, threa
             drop(stream.shutdown().await);
             return;
         }
-        parts.shrink(parser.wanted(&parts.input));
-    }
-}
-
-impl Parts {
-    /// Gives memory back that is seldom needed, and makes room for what is certain to come.
-    fn shrink(&mut self, wanted: usize) {
-        if self.input.is_empty() && self.input.capacity() > KEPT {
-            self.input = Vec::new();
-        }
-        if self.input.capacity() - self.input.len() < wanted {
-            // What was announced need not come: room grows with what does.
-            self.input.reserve(wanted.min(self.input.len().max(KEPT)));
-        }
-        self.reply.clear();
+        let wanted = parser.wanted(&parts.input);
+        rest(&mut parts.input, &mut parts.reply, wanted);
     }
 }
 

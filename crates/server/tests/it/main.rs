@@ -11,5 +11,6 @@ mod engines;
 mod http;
 mod limits;
 mod memcached;
+mod reaper;
 mod support;
 mod transactions;

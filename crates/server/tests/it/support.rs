@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use pmem::DomainChoice;
-use server::engine::{Engine, Kv};
+use server::engine::{Commit, Counts, Engine, Kv, Result, Run};
 use server::tree::{self, Tree};
 use server::{Config, Server};
 
@@ -19,6 +19,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub enum Store {
     Kv,
     Tree,
+    /// As `Kv`, on a device so slow that its syncs are left to another thread.
+    Slow,
 }
 
 impl Store {
@@ -28,11 +30,45 @@ impl Store {
     pub fn open(self, path: impl AsRef<Path>, pool: pmem::Options) -> Box<dyn Engine> {
         match self {
             Self::Kv => Box::new(Kv::new(kv::Options::new().pool(pool).open_or_create(path).unwrap())),
+            Self::Slow => Box::new(Slow(Kv::new(kv::Options::new().pool(pool).open_or_create(path).unwrap()))),
             Self::Tree => {
                 let options = tree::Options::new().bytes(8 << 20).pool(pool);
                 Box::new(Tree::open_or_create(path, &options).unwrap())
             }
         }
+    }
+}
+
+/// See [`Store::Slow`].
+struct Slow(Kv);
+
+impl Engine for Slow {
+    fn read(&self, run: Run<'_>) -> Result<()> {
+        self.0.read(run)
+    }
+    fn write(&self, run: Run<'_>) -> Result<()> {
+        self.0.write(run)
+    }
+    fn write_once(&self, run: Run<'_>, _: bool) -> Result<Commit> {
+        self.0.write_once(run, false)
+    }
+    fn is_slow(&self) -> bool {
+        self.0.is_slow()
+    }
+    fn key_max(&self) -> usize {
+        self.0.key_max()
+    }
+    fn value_max(&self) -> usize {
+        self.0.value_max()
+    }
+    fn healthy(&self) -> Result<()> {
+        self.0.healthy()
+    }
+    fn counts(&self) -> Counts {
+        self.0.counts()
+    }
+    fn close(self: Box<Self>) -> Result<()> {
+        Box::new(self.0).close()
     }
 }
 
