@@ -13,11 +13,13 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use crate::commands::{self, Command, Run, Special, Stop, flag};
 use crate::data::stored;
+use crate::engine;
 use crate::job::{Job, Parts, text};
 use crate::reply::Reply;
 use crate::request::{Arguments, Limits, Parser};
+use crate::sabotage::Step;
 use crate::session::{Client, Replies, Session};
-use crate::shared::now;
+use crate::shared::{Shared, now};
 use crate::thread::Thread;
 
 /// Requests that are looked at together.
@@ -378,11 +380,37 @@ async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
         return parts;
     }
     let Parts { session, reply, input, batch, commands } = parts;
-    let inner = Parts { session, reply, input: Vec::new(), batch: queued.batch, commands: queued.commands };
+    let mut inner = Parts { session, reply, input: Vec::new(), batch: queued.batch, commands: queued.commands };
+    let shared = &thread.shared;
+    if shared.sabotage.skips(Step::OneTransaction) {
+        inner.reply.array(inner.batch.len());
+        for at in 0..inner.batch.len() {
+            inner = thread.executor.run(Job::batch(inner, at..at + 1)).await.parts;
+        }
+        return Parts { input, batch, commands, ..inner };
+    }
+    if shared.sabotage.skips(Step::WatchedInside) {
+        let watched = std::mem::take(&mut inner.session.watched);
+        let keys: Vec<Vec<u8>> = watched.keys().cloned().collect();
+        if versions(shared, &keys).is_ok_and(|now| !now.iter().eq(watched.values())) {
+            inner.reply.null_array();
+            return Parts { input, batch, commands, ..inner };
+        }
+    }
     let job = thread.executor.run(Job::exec(inner)).await;
     job.wake();
     job.count();
     Parts { input, batch, commands, ..job.parts }
+}
+
+/// What keys, as they are in the store, have at this moment.
+fn versions(shared: &Shared, keys: &[Vec<u8>]) -> engine::Result<Vec<Option<u64>>> {
+    let mut versions = Vec::new();
+    shared.engine.read(&mut |tx| {
+        versions = keys.iter().map(|key| tx.version(key)).collect::<Result<_, _>>()?;
+        Ok(())
+    })?;
+    Ok(versions)
 }
 
 fn watch(mut parts: Parts, at: usize, thread: &Thread) -> Parts {
@@ -392,24 +420,23 @@ fn watch(mut parts: Parts, at: usize, thread: &Thread) -> Parts {
     }
     let args = parts.batch.arguments(at, &parts.input);
     let keys: Vec<Vec<u8>> = args.from(1).map(|key| stored(parts.session.db, key)).collect();
-    let mut versions = Vec::new();
-    let seen = thread.shared.engine.read(&mut |tx| {
-        versions = keys.iter().map(|key| tx.version(key)).collect::<Result<_, _>>()?;
-        Ok(())
-    });
-    let mut outcome = seen.map_err(Stop::Engine);
+    let seen = versions(&thread.shared, &keys);
     let watched = &mut parts.session.watched;
-    if watched.len() + keys.len() > WATCHED {
-        outcome = Err(Stop::Error(format!("ERR more than {WATCHED} keys are watched")));
-    }
-    if outcome.is_ok() {
-        // What was watched before must be as it was then.
-        for (key, version) in keys.into_iter().zip(versions) {
-            watched.entry(key).or_insert(version);
+    let outcome = match seen {
+        _ if watched.len() + keys.len() > WATCHED => {
+            Err(Stop::Error(format!("ERR more than {WATCHED} keys are watched")))
         }
-        parts.session.client.state.lock().watched = parts.session.watched.len();
-        parts.reply.ok();
-    }
+        Err(error) => Err(Stop::Engine(error)),
+        Ok(versions) => {
+            // What was watched before must be as it was then.
+            for (key, version) in keys.into_iter().zip(versions) {
+                watched.entry(key).or_insert(version);
+            }
+            parts.session.client.state.lock().watched = parts.session.watched.len();
+            parts.reply.ok();
+            Ok(())
+        }
+    };
     let mark = parts.reply.len();
     answer(&mut parts.reply, mark, outcome, thread);
     parts

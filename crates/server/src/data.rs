@@ -28,7 +28,8 @@ use twox_hash::XxHash3_64;
 use tx::Keys;
 
 use crate::commands::{Context, Outcome, WRONG_TYPE};
-use crate::engine::{Error, Result};
+use crate::engine::{self, Error, Result, Tx};
+use crate::sabotage::{Sabotage, Step};
 
 /// Databases: the first byte of a key in the store.
 pub const DATABASES: u8 = 16;
@@ -195,7 +196,7 @@ pub(crate) fn flags(value: &[u8]) -> u32 {
 }
 
 /// Whether there is any collection, or what is left of one.
-pub(crate) fn any_collection(engine: &dyn crate::engine::Engine) -> Result<bool> {
+pub(crate) fn any_collection(engine: &dyn engine::Engine) -> Result<bool> {
     let mut any = false;
     engine.read(&mut |tx| {
         tx.scan(Keys::prefix(&[ELEMENTS]), &mut |_, _| {
@@ -245,13 +246,14 @@ const IDS: u64 = 1 << 40;
 
 impl Ids {
     /// Draws the number of this start.
-    pub(crate) fn draw(engine: &dyn crate::engine::Engine) -> Result<Self> {
+    pub(crate) fn draw(engine: &dyn engine::Engine, sabotage: Sabotage) -> Result<Self> {
         let key = [&[META], &b"start"[..]].concat();
         let mut number = 0;
         engine.write(&mut |tx| {
             number = tx.get(&key)?.and_then(|value| value.try_into().ok()).map_or(0, u64::from_be_bytes) + 1;
             tx.put(&key, &number.to_be_bytes(), None)
         })?;
+        let number = if sabotage.skips(Step::FreshIds) { 1 } else { number };
         Ok(Self(AtomicU64::new(number.wrapping_mul(IDS))))
     }
 
@@ -281,24 +283,16 @@ impl Context<'_> {
     pub(crate) fn put_string(&mut self, key: &[u8], bytes: &[u8], expires: Option<u64>) -> Outcome {
         self.looks.write(bytes.len())?;
         let key = self.key(key);
-        let plain = !self.shared.collections.load(SeqCst);
-        self.disown(&key)?;
         let mut value = Vec::with_capacity(1 + bytes.len());
         value.push(STRING);
         value.extend_from_slice(bytes);
-        self.tx.put(&key, &value, expires)?;
-        // Nobody had said that there are collections; the first may have been made, and here, in between.
-        if plain && self.shared.collections.load(SeqCst) {
-            return Err(Error::Again.into());
-        }
-        Ok(())
+        self.overwrite(&key, |tx| tx.put(&key, &value, expires))
     }
 
     /// The same, with what memcached keeps with it.
     pub(crate) fn put_item(&mut self, key: &[u8], item: &Item<'_>, expires: Option<u64>) -> Outcome {
         let key = self.key(key);
-        self.disown(&key)?;
-        Ok(self.tx.put(&key, &item.write(), expires)?)
+        self.overwrite(&key, |tx| tx.put(&key, &item.write(), expires))
     }
 
     /// Sets a string that was read before in this transaction: it keeps when it expires, and its flags.
@@ -319,8 +313,7 @@ impl Context<'_> {
 
     /// The same, of a key as it is in the store.
     pub(crate) fn remove_stored(&mut self, key: &[u8]) -> Outcome<bool> {
-        self.disown(key)?;
-        Ok(self.tx.delete(key)?)
+        self.overwrite(key, |tx| tx.delete(key))
     }
 
     /// Sets when a key that is there expires, `None` for never. `key` is as it is in the store.
@@ -342,12 +335,11 @@ impl Context<'_> {
         if from == to {
             return Ok(());
         }
-        self.disown(to)?;
-        if let Some(head) = Head::read(&value) {
+        if let Some(head) = Head::read(&value).filter(|_| !self.shared.sabotage.skips(Step::NoteMoves)) {
             self.note_due(to, &head)?;
         }
         self.tx.delete(from)?;
-        Ok(self.tx.put(to, &value, expires)?)
+        self.overwrite(to, |tx| tx.put(to, &value, expires))
     }
 
     /// The same value at another key, both as they are in the store. What that one had is gone.
@@ -355,7 +347,6 @@ impl Context<'_> {
         let Some(mut value) = self.tx.get(from)?.map(<[u8]>::to_vec) else { return Ok(()) };
         let expires = self.tx.expires(from)?;
         self.looks.write(value.len())?;
-        self.disown(to)?;
         if let Some(head) = Head::read(&value) {
             let copy = Head { id: self.shared.ids.next(), ..head };
             for (element, held) in self.pairs(head.elements(&[]))? {
@@ -365,7 +356,20 @@ impl Context<'_> {
             self.note_due(to, &copy)?;
             value = copy.write().to_vec();
         }
-        Ok(self.tx.put(to, &value, expires)?)
+        self.overwrite(to, |tx| tx.put(to, &value, expires))
+    }
+
+    /// Sets or deletes a key, as it is in the store, by `change`, whatever it has had.
+    fn overwrite<T>(&mut self, key: &[u8], change: impl FnOnce(&mut dyn Tx) -> Result<T>) -> Outcome<T> {
+        let plain = !self.shared.collections.load(SeqCst);
+        self.disown(key)?;
+        let done = change(&mut *self.tx)?;
+        // Nobody had said that there are collections; the first may have been made, and here, in between. From now on the key is held, or whoever comes in
+        // between is a conflict.
+        if plain && self.shared.collections.load(SeqCst) && !self.shared.sabotage.skips(Step::LookAgain) {
+            return Err(Error::Again.into());
+        }
+        Ok(done)
     }
 
     /// The elements of what a key has become nobody's. The caller sets or deletes the key.
@@ -386,6 +390,9 @@ impl Context<'_> {
 
     /// The elements of a head that goes are for the reaper.
     pub(crate) fn abandon(&mut self, head: &Head) -> Outcome {
+        if self.shared.sabotage.skips(Step::Abandoned) {
+            return Ok(());
+        }
         Ok(self.tx.put(&[&[GARBAGE], &head.id.to_be_bytes()[..]].concat(), &[], None)?)
     }
 

@@ -18,6 +18,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::engine::{Error, Result, Tx};
 use crate::metrics::{Recorder, Watch};
+use crate::sabotage::Step;
 use crate::shared::Shared;
 
 /// Batches that become one transaction.
@@ -79,10 +80,15 @@ impl Executor {
 }
 
 /// A bug in a command is that request's answer, and not the end of those who wait with it.
-fn attempt_safely(work: &mut dyn Work, tx: &mut dyn Tx) -> Result<()> {
+fn attempt_safely(shared: &Shared, work: &mut dyn Work, tx: &mut dyn Tx) -> Result<()> {
     std::panic::catch_unwind(AssertUnwindSafe(|| work.attempt(tx))).unwrap_or_else(|_| {
         tracing::error!("a command has panicked, which is a bug; its transaction is given up");
-        Err(Error::Other("internal error: see the server's log".to_owned()))
+        let error = Error::Other("internal error: see the server's log".to_owned());
+        if shared.sabotage.skips(Step::PanicGivesUp) {
+            work.fail(&error);
+            return Ok(());
+        }
+        Err(error)
     })
 }
 
@@ -93,7 +99,7 @@ fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
         let writes = work.writes();
         let mut attempt = |tx: &mut dyn Tx| {
             attempts += 1;
-            attempt_safely(work, tx)
+            attempt_safely(shared, work, tx)
         };
         let began = writes.then(Watch::start);
         let result = if writes { shared.engine.write(&mut attempt) } else { shared.engine.read(&mut attempt) };
@@ -106,6 +112,7 @@ fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
             Ok(()) => return,
             Err(Error::Again) => {}
             Err(_) if work.narrow() => {}
+            Err(_) if shared.sabotage.skips(Step::FailureTold) => return,
             Err(error) => return work.fail(&error),
         }
     }
@@ -182,11 +189,18 @@ impl Combiner {
     }
 
     async fn commit(&self, mut some: Vec<Waiting>) {
+        let early = self.shared.sabotage.skips(Step::DurableFirst);
         for _ in 0..ATTEMPTS {
             self.recorder.transactions.add(1);
             let began = Watch::start();
-            let run = &mut |tx: &mut dyn Tx| some.iter_mut().try_for_each(|one| attempt_safely(&mut *one.work, tx));
-            let result = match self.shared.engine.write_once(run, self.lately.get() < SHORT) {
+            let run = &mut |tx: &mut dyn Tx| {
+                some.iter_mut().try_for_each(|one| attempt_safely(&self.shared, &mut *one.work, tx))
+            };
+            let result = match self.shared.engine.write_once(run, self.lately.get() < SHORT && !early) {
+                Ok(commit) if early => {
+                    some.into_iter().for_each(|one| drop(one.done.send(one.work)));
+                    return drop(commit.await);
+                }
                 Ok(commit) => commit.await,
                 Err(error) => Err(error),
             };

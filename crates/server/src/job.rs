@@ -9,6 +9,7 @@ use crate::engine::{self, Error, Tx};
 use crate::executor::Work;
 use crate::reply::Reply;
 use crate::request::{Arguments, Batch, number};
+use crate::sabotage::Step;
 use crate::session::Session;
 use crate::shared::now;
 
@@ -138,7 +139,7 @@ impl Job {
     /// Keys of lists and sorted sets that were written: somebody may wait for them.
     pub(crate) fn wake(&self) {
         let shared = &self.parts.session.shared;
-        if !shared.waiters.any() {
+        if !shared.waiters.any() || shared.sabotage.skips(Step::Woken) {
             return;
         }
         let mut db = self.db;
@@ -188,8 +189,9 @@ impl Work for Job {
         self.parts.session.db = self.db;
         self.errors = 0;
         let now = now();
+        let sabotage = self.parts.session.shared.sabotage;
         if let Some(watched) = &self.exec {
-            for (key, version) in watched {
+            for (key, version) in watched.iter().filter(|_| !sabotage.skips(Step::Watched)) {
                 if tx.version(key)? != *version {
                     self.parts.reply.null_array();
                     self.done = self.to;
@@ -202,7 +204,8 @@ impl Work for Job {
         let alone = self.exec.is_some() || self.to == self.from + 1;
         let mut looks = Looks::new(if alone { WRITTEN_MAX } else { WRITTEN });
         for at in self.from..self.to {
-            self.run_one(tx, at, now, &mut looks)?;
+            let turn = if sabotage.skips(Step::InOrder) { self.from + self.to - 1 - at } else { at };
+            self.run_one(tx, turn, now, &mut looks)?;
             self.looks = looks.counts();
             self.done = at + 1;
             if self.exec.is_none() && self.parts.reply.len() - self.base > REPLY {

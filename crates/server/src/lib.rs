@@ -56,6 +56,7 @@ mod metrics;
 mod reaper;
 mod reply;
 mod request;
+mod sabotage;
 mod server;
 mod session;
 mod shared;
@@ -104,4 +105,6 @@ pub mod fuzzing {
 
 pub use config::{Config, Settings, Tls};
 pub use data::DATABASES;
+#[cfg(feature = "sabotage")]
+pub use sabotage::Step;
 pub use server::{Error, Server};

@@ -12,6 +12,7 @@ use tx::Keys;
 
 use crate::data::{DUE, ELEMENTS, GARBAGE, Head};
 use crate::engine::{Result, Tx};
+use crate::sabotage::Step;
 use crate::shared::{Shared, now};
 
 /// Elements that one transaction removes.
@@ -52,7 +53,8 @@ pub(crate) fn step(shared: &Shared, now: u64) -> Result<bool> {
             let id = due.get(9..17);
             let head = tx.get(&owner)?.and_then(Head::read);
             // Who was told to stay, or to go later, has another note or none.
-            if head.is_some_and(|head| Some(&head.id.to_be_bytes()[..]) == id) {
+            let owned = head.is_some_and(|head| Some(&head.id.to_be_bytes()[..]) == id);
+            if owned && !shared.sabotage.skips(Step::OwnerSpared) {
                 return tx.delete(&due).map(drop);
             }
             gone = sweep(tx, id, &due)?;

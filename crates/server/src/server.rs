@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::config::Config;
 use crate::engine::{self, Engine};
+use crate::sabotage::Sabotage;
 use crate::session::Client;
 use crate::shared::{Shared, now};
 use crate::thread::{Accepted, Protocol, Socket};
@@ -71,6 +72,19 @@ impl Server {
     /// # Errors
     /// [`Error::Listen`], [`Error::Open`], [`Error::Tls`]; those of the store.
     pub fn start(config: Config, engine: Box<dyn Engine>) -> Result<Self, Error> {
+        Self::begin(config, engine, Sabotage::default())
+    }
+
+    /// As [`start`](Self::start), and leaves a step out.
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(feature = "sabotage")]
+    pub fn start_without(step: crate::Step, config: Config, engine: Box<dyn Engine>) -> Result<Self, Error> {
+        Self::begin(config, engine, Sabotage(Some(step)))
+    }
+
+    fn begin(config: Config, engine: Box<dyn Engine>, sabotage: Sabotage) -> Result<Self, Error> {
         let users = Users::load(&*engine, config.password.as_deref())?;
         if config.redis.is_empty()
             && config.redis_tls.is_empty()
@@ -92,7 +106,7 @@ impl Server {
             0 => std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)),
             count => count,
         };
-        let shared = Shared::start(engine, config.settings.clone(), users, threads)?;
+        let shared = Shared::start(engine, config.settings.clone(), users, threads, sabotage)?;
         let mut listeners = Vec::new();
         let mut bound = |addresses: &[SocketAddr], protocol: &Protocol| -> Result<Vec<SocketAddr>, Error> {
             let mut found = Vec::new();

@@ -13,6 +13,7 @@ use crate::cursors::Cursors;
 use crate::data::{Ids, any_collection};
 use crate::engine::{self, Engine};
 use crate::metrics::{Recorder, Totals};
+use crate::sabotage::Sabotage;
 use crate::session::Client;
 use crate::users::Users;
 use crate::waiters::Waiters;
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) reaped: AtomicU64,
     /// Connections refused because there were too many.
     pub(crate) refused: AtomicU64,
+    pub(crate) sabotage: Sabotage,
     pub(crate) stop: tokio::sync::watch::Sender<bool>,
     /// Forty hexadecimal digits, others at each start.
     pub(crate) run_id: String,
@@ -59,8 +61,9 @@ impl Shared {
         settings: Settings,
         users: Users,
         threads: usize,
+        sabotage: Sabotage,
     ) -> engine::Result<Arc<Self>> {
-        let ids = Ids::draw(&*engine)?;
+        let ids = Ids::draw(&*engine, sabotage)?;
         let collections = any_collection(&*engine)?.into();
         let seed = RandomSeed::draw();
         Ok(Arc::new_cyclic(|itself| Self {
@@ -80,6 +83,7 @@ impl Shared {
             itself: itself.clone(),
             reaped: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            sabotage,
             stop: tokio::sync::watch::Sender::new(false),
             run_id: format!("{:016x}{:016x}{:08x}", seed.0, seed.1, seed.0 as u32 ^ 0x5a5a_5a5a),
             random: AtomicU64::new(seed.1),

@@ -4,19 +4,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use pmem::DomainChoice;
-use server::{Config, Server};
+use server::{Server, Step};
 
-use crate::support::{Client, Reply, Store, request};
+use crate::support::{Client, Reply, Store, request, start, usual};
 
 /// First bytes of what is no client's key in the store, and how many there are: docs/format.md.
 const ELEMENTS: u8 = 0xf0;
 const DUE: u8 = 0xf1;
 const GARBAGE: u8 = 0xf2;
 
-fn serve(path: &Path) -> (Server, Client) {
-    let config = Config { redis: vec!["127.0.0.1:0".parse().unwrap()], ..Config::default() };
+fn serve(path: &Path, step: Option<Step>) -> (Server, Client) {
     let engine = Store::Kv.open(path, pmem::Options::new().domain(DomainChoice::Emulated));
-    let server = Server::start(config, engine).unwrap();
+    let server = start(step, usual(), engine);
     let client = Client::to(server.redis()[0]);
     (server, client)
 }
@@ -47,6 +46,12 @@ fn fill(client: &mut Client, name: &str, count: usize) {
 
 #[test]
 fn what_nobody_owns_goes_and_what_somebody_does_stays() {
+    what_nobody_owns_goes(None, 60);
+}
+
+/// Without a step, if one is named; the reaper has so many times half a second.
+pub fn what_nobody_owns_goes(step: Option<Step>, times: usize) {
+    let serve = |path: &Path| serve(path, step);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let (server, mut client) = serve(&path);
@@ -80,7 +85,7 @@ fn what_nobody_owns_goes_and_what_somebody_does_stays() {
     stop(server);
     // Three of a hash, list or set, two of a sorted set for each element: what stays has 5, 5 and 100.
     let wanted = (5 + 5 + 100) * 5;
-    let swept = (0..60).any(|_| {
+    let swept = (0..times).any(|_| {
         let (server, _client) = serve(&path);
         std::thread::sleep(Duration::from_millis(600));
         stop(server);
@@ -105,7 +110,7 @@ fn what_nobody_owns_goes_and_what_somebody_does_stays() {
     assert_eq!(client.say("FLUSHALL"), Reply::ok());
     std::thread::sleep(Duration::from_millis(600));
     stop(server);
-    let swept = (0..60).any(|_| {
+    let swept = (0..times).any(|_| {
         let (server, _client) = serve(&path);
         std::thread::sleep(Duration::from_millis(600));
         stop(server);

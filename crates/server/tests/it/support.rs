@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use pmem::DomainChoice;
-use server::engine::{Commit, Counts, Engine, Kv, Result, Run};
+use server::engine::{Commit, Counts, Engine, Keys, Kv, Result, Run, Tx, Visit};
 use server::tree::{self, Tree};
-use server::{Config, Server};
+use server::{Config, Server, Step};
 
 /// Nothing here takes longer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,6 +72,70 @@ impl Engine for Slow {
     }
 }
 
+/// What is called with each key, as it is in the store, that is about to be set or removed.
+pub type Before = Box<dyn Fn(&[u8]) + Send + Sync>;
+
+/// A store in whose writes somebody may interfere.
+pub struct Watched(pub Box<dyn Engine>, pub Before);
+
+impl Engine for Watched {
+    fn read(&self, run: Run<'_>) -> Result<()> {
+        self.0.read(run)
+    }
+    fn write(&self, run: Run<'_>) -> Result<()> {
+        self.0.write(&mut |tx| run(&mut WatchedTx(tx, &self.1)))
+    }
+    fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
+        self.0.write_once(&mut |tx| run(&mut WatchedTx(tx, &self.1)), here)
+    }
+    fn sweep(&self, now: u64) -> Result<bool> {
+        self.0.sweep(now)
+    }
+    fn is_slow(&self) -> bool {
+        self.0.is_slow()
+    }
+    fn key_max(&self) -> usize {
+        self.0.key_max()
+    }
+    fn value_max(&self) -> usize {
+        self.0.value_max()
+    }
+    fn healthy(&self) -> Result<()> {
+        self.0.healthy()
+    }
+    fn counts(&self) -> Counts {
+        self.0.counts()
+    }
+    fn close(self: Box<Self>) -> Result<()> {
+        self.0.close()
+    }
+}
+
+struct WatchedTx<'t>(&'t mut dyn Tx, &'t Before);
+
+impl Tx for WatchedTx<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+        self.0.get(key)
+    }
+    fn put(&mut self, key: &[u8], value: &[u8], expires: Option<u64>) -> Result<()> {
+        self.1(key);
+        self.0.put(key, value, expires)
+    }
+    fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        self.1(key);
+        self.0.delete(key)
+    }
+    fn expires(&self, key: &[u8]) -> Result<Option<u64>> {
+        self.0.expires(key)
+    }
+    fn version(&self, key: &[u8]) -> Result<Option<u64>> {
+        self.0.version(key)
+    }
+    fn scan(&self, keys: Keys, visit: Visit<'_>) -> Result<()> {
+        self.0.scan(keys, visit)
+    }
+}
+
 /// A server, and the directory with its store.
 pub struct Running {
     server: Option<Server>,
@@ -105,10 +169,15 @@ impl Running {
         Self::serve(dir, |config| config, engine)
     }
 
+    /// The same, without a step, if one is named.
+    pub fn without(step: Option<Step>, store: Store, domain: DomainChoice) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = store.open(dir.path().join("store"), pmem::Options::new().domain(domain));
+        Self { server: Some(start(step, usual(), engine)), _dir: dir }
+    }
+
     fn serve(dir: tempfile::TempDir, config: impl FnOnce(Config) -> Config, engine: Box<dyn Engine>) -> Self {
-        let usual = Config { redis: vec!["127.0.0.1:0".parse().unwrap()], threads: 2, ..Config::default() };
-        let server = Server::start(config(usual), engine).unwrap();
-        Self { server: Some(server), _dir: dir }
+        Self { server: Some(start(None, config(usual()), engine)), _dir: dir }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -133,6 +202,20 @@ impl Drop for Running {
             }
         }
     }
+}
+
+/// Two threads, and any port.
+pub fn usual() -> Config {
+    Config { redis: vec!["127.0.0.1:0".parse().unwrap()], threads: 2, ..Config::default() }
+}
+
+/// Without a step, if one is named.
+pub fn start(step: Option<Step>, config: Config, engine: Box<dyn Engine>) -> Server {
+    match step {
+        Some(step) => Server::start_without(step, config, engine),
+        None => Server::start(config, engine),
+    }
+    .unwrap()
 }
 
 /// A connection.

@@ -100,14 +100,13 @@ fn one(client: &mut Client, clock: &Clock, seed: &mut u64, watches: bool) -> Rec
     Record { name: format!("t{begin}"), begin, end: clock.tick(), committed, events }
 }
 
-fn history(store: Store, domain: DomainChoice, seed: u64, rounds: usize, watches: bool) -> History {
-    let running = Running::on(store, domain);
+pub fn history(running: &Running, seed: u64, rounds: usize, watches: bool) -> History {
     let clock = Clock(1.into());
     let mut all = History::default();
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|number| {
-                let (running, clock) = (&running, &clock);
+                let clock = &clock;
                 scope.spawn(move || {
                     let (mut client, mut seed) = (running.client(), seed << 8 | number);
                     (0..rounds).map(|_| one(&mut client, clock, &mut seed, watches)).collect::<Vec<_>>()
@@ -138,7 +137,7 @@ fn strictly_serializable(store: Store) {
     let both = [(DomainChoice::Emulated, 1500), (DomainChoice::File, 400)];
     for (domain, rounds) in both.into_iter().skip(usize::from(store == Store::Slow)) {
         for seed in 1..=3 {
-            let all = history(store, domain, seed, rounds, true);
+            let all = history(&Running::on(store, domain), seed, rounds, true);
             let aborted = all.transactions.iter().filter(|one| !one.committed).count();
             assert!(aborted > 0, "nobody met anybody");
             let found = all.check(Isolation::Strict);
@@ -151,7 +150,7 @@ fn strictly_serializable(store: Store) {
 #[test]
 fn what_was_not_watched_is_found_out() {
     for store in Store::ALL {
-        let history = |seed| history(store, DomainChoice::Emulated, seed, 500, false);
+        let history = |seed| history(&Running::on(store, DomainChoice::Emulated), seed, 500, false);
         assert!((1..=20).any(|seed| history(seed).check(Isolation::Strict).is_err()), "{store:?}");
     }
 }
@@ -161,33 +160,35 @@ fn pipelines_keep_their_order() {
     let domains = [DomainChoice::Emulated, DomainChoice::File];
     let all = Store::ALL.into_iter().flat_map(|store| domains.map(|domain| (store, domain)));
     for (store, domain) in all.chain([(Store::Slow, DomainChoice::File)]) {
-        let running = Running::on(store, domain);
-        std::thread::scope(|scope| {
-            for number in 0..8 {
-                let running = &running;
-                scope.spawn(move || {
-                    let mut client = running.client();
-                    let own = format!("own{number}");
-                    for round in 0..20 {
-                        let mut bytes = Vec::new();
-                        for _ in 0..50 {
-                            bytes.extend(crate::support::request(&["INCR", &own]));
-                            bytes.extend(crate::support::request(&["INCR", "all"]));
-                            bytes.extend(crate::support::request(&["GET", &own]));
-                        }
-                        client.send(&bytes);
-                        for at in 1..=50 {
-                            let now = round * 50 + at;
-                            assert_eq!(client.reply(), Reply::Int(now));
-                            assert!(matches!(client.reply(), Reply::Int(_)));
-                            assert_eq!(client.reply(), Reply::text(&now.to_string()));
-                        }
-                    }
-                });
-            }
-        });
-        assert_eq!(running.client().say("GET all"), Reply::text("8000"));
+        in_order(&Running::on(store, domain));
     }
+}
+
+pub fn in_order(running: &Running) {
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            scope.spawn(move || {
+                let mut client = running.client();
+                let own = format!("own{number}");
+                for round in 0..20 {
+                    let mut bytes = Vec::new();
+                    for _ in 0..50 {
+                        bytes.extend(crate::support::request(&["INCR", &own]));
+                        bytes.extend(crate::support::request(&["INCR", "all"]));
+                        bytes.extend(crate::support::request(&["GET", &own]));
+                    }
+                    client.send(&bytes);
+                    for at in 1..=50 {
+                        let now = round * 50 + at;
+                        assert_eq!(client.reply(), Reply::Int(now));
+                        assert!(matches!(client.reply(), Reply::Int(_)));
+                        assert_eq!(client.reply(), Reply::text(&now.to_string()));
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(running.client().say("GET all"), Reply::text("8000"));
 }
 
 #[test]
@@ -196,7 +197,7 @@ fn what_is_watched_is_the_whole_value() {
     watched_as_a_whole(&Running::tree());
 }
 
-fn watched_as_a_whole(running: &Running) {
+pub fn watched_as_a_whole(running: &Running) {
     let (mut one, mut other) = (running.client(), running.client());
     for (make, change) in [
         ("SET k 1", "SET k 1"),

@@ -1,0 +1,71 @@
+//! Ways to leave single steps of the server out, for tests that must be seen to fail. Compiled in by the feature `sabotage` alone.
+
+/// A step that a server can be started without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub))]
+pub enum Step {
+    /// A reply waits until its transaction is durable.
+    DurableFirst,
+    /// Who wrote in a transaction that failed is told so.
+    FailureTold,
+    /// Requests of a batch run in the order they came in.
+    InOrder,
+    /// What stands between `MULTI` and `EXEC` is one transaction.
+    OneTransaction,
+    /// `EXEC` looks whether what was watched has changed.
+    Watched,
+    /// ... in the transaction that it commits, not before.
+    WatchedInside,
+    /// What a command did before it panicked is given up.
+    PanicGivesUp,
+    /// Who overwrites a key looks once more, behind it, whether the first collection was made in between.
+    LookAgain,
+    /// Elements of a long collection that is removed are left to the reaper.
+    Abandoned,
+    /// The note about a collection that expires goes with it to its new key.
+    NoteMoves,
+    /// The reaper spares elements that have an owner.
+    OwnerSpared,
+    /// Each start draws ids of its own.
+    FreshIds,
+    /// Who puts an element somewhere wakes those who wait for it.
+    Woken,
+}
+
+impl Step {
+    /// All of them.
+    #[cfg(feature = "sabotage")]
+    pub const ALL: [Self; 13] = [
+        Self::DurableFirst,
+        Self::FailureTold,
+        Self::InOrder,
+        Self::OneTransaction,
+        Self::Watched,
+        Self::WatchedInside,
+        Self::PanicGivesUp,
+        Self::LookAgain,
+        Self::Abandoned,
+        Self::NoteMoves,
+        Self::OwnerSpared,
+        Self::FreshIds,
+        Self::Woken,
+    ];
+}
+
+/// What is left out: nothing, and at no cost, without the feature.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sabotage(#[cfg(feature = "sabotage")] pub(crate) Option<Step>);
+
+impl Sabotage {
+    #[cfg(feature = "sabotage")]
+    #[inline]
+    pub(crate) fn skips(self, step: Step) -> bool {
+        self.0 == Some(step)
+    }
+
+    #[cfg(not(feature = "sabotage"))]
+    #[inline(always)]
+    pub(crate) const fn skips(self, _: Step) -> bool {
+        false
+    }
+}

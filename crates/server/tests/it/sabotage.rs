@@ -1,0 +1,111 @@
+//! Steps of the server are left out, and each time one of the checks notices.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pmem::DomainChoice;
+use server::Step;
+use tx::Isolation;
+
+use crate::support::{Reply, Running, Store};
+use crate::{first, kill, panics, reaper, transactions};
+
+const DOMAINS: [DomainChoice; 2] = [DomainChoice::Emulated, DomainChoice::File];
+
+fn fails(check: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(check)).is_err()
+}
+
+/// Whether histories of so many seeds are strictly serializable.
+fn is_serializable(step: Option<Step>, domain: DomainChoice, seeds: u64) -> bool {
+    (1..=seeds).all(|seed| {
+        let running = Running::without(step, Store::Kv, domain);
+        transactions::history(&running, seed, 400, true).check(Isolation::Strict).is_ok()
+    })
+}
+
+#[test]
+fn histories_show_transactions_that_are_none() {
+    for step in [Step::OneTransaction, Step::Watched] {
+        for domain in DOMAINS {
+            assert!(!is_serializable(Some(step), domain, 20), "without {step:?} nobody noticed, {domain:?}");
+        }
+    }
+    // In between is time only where batches wait for a sync.
+    let step = Step::WatchedInside;
+    assert!(!is_serializable(Some(step), DomainChoice::File, 20), "without {step:?} nobody noticed");
+}
+
+#[test]
+fn scripts_show_what_is_not_watched_and_not_in_order() {
+    for domain in DOMAINS {
+        let running = |step| Running::without(Some(step), Store::Kv, domain);
+        assert!(fails(|| transactions::watched_as_a_whole(&running(Step::Watched))), "{domain:?}");
+        assert!(fails(|| transactions::in_order(&running(Step::InOrder))), "{domain:?}");
+    }
+}
+
+#[test]
+fn panics_show_what_is_not_given_up() {
+    for domain in DOMAINS {
+        let half = || panics::ends_nothing_else(Some(Step::PanicGivesUp), Store::Kv, domain);
+        assert!(fails(half), "{domain:?}");
+    }
+}
+
+#[test]
+fn elements_show_a_collection_that_was_overlooked() {
+    for what in first::BLIND {
+        assert!(first::made_in_between(Some(Step::LookAgain), Store::Tree, what) > 0, "{what}");
+    }
+}
+
+#[test]
+fn elements_show_what_the_reaper_forgets_and_whom_it_robs() {
+    std::thread::scope(|scope| {
+        for step in [Step::Abandoned, Step::NoteMoves, Step::OwnerSpared] {
+            let check = move || assert!(fails(|| reaper::what_nobody_owns_goes(Some(step), 8)), "without {step:?}");
+            scope.spawn(check);
+        }
+    });
+}
+
+#[test]
+fn waiters_show_who_is_not_woken() {
+    let woken = |step| {
+        let running = Running::without(step, Store::Kv, DomainChoice::Emulated);
+        let (mut one, mut other) = (running.client(), running.client());
+        one.send(b"BLPOP list 1\r\n");
+        // It waits.
+        while !matches!(other.say("INFO clients"), Reply::Bulk(text) if String::from_utf8_lossy(&text).contains("blocked_clients:1"))
+        {
+        }
+        other.say("RPUSH list a");
+        one.reply() != Reply::Null
+    };
+    assert!(woken(None) && !woken(Some(Step::Woken)));
+}
+
+#[test]
+fn kills_show_ids_that_were_used_before() {
+    let killed = || assert!(kill::killed(Some(Step::FreshIds), "emulated", 4) > 0);
+    assert!(fails(killed));
+}
+
+#[test]
+fn calls_show_replies_before_the_sync() {
+    assert!(fails(|| kill::synced(Some(Step::DurableFirst))));
+}
+
+#[test]
+fn failed_syncs_show_who_is_not_told() {
+    assert!(fails(|| kill::synced(Some(Step::FailureTold))));
+}
+
+/// Each of them is found by a test above.
+#[test]
+fn no_step_is_left_out() {
+    let found = include_str!("sabotage.rs");
+    for step in Step::ALL {
+        assert!(found.contains(&format!("Step::{step:?}")), "{step:?}");
+    }
+}
