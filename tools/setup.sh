@@ -27,6 +27,7 @@ command -v memcached >/dev/null || missing+=(memcached)
 /usr/bin/python3 -c 'import pymemcache' 2>/dev/null || missing+=(python3 python3-pymemcache)
 command -v chromium-headless-shell >/dev/null || missing+=(chromium-headless-shell)
 command -v openssl >/dev/null || missing+=(openssl)
+command -v strace >/dev/null || missing+=(strace)
 command -v go >/dev/null || missing+=(golang-go)
 if [[ ${1-} == --peers ]]; then
     [[ -e /usr/include/libpmemobj.h ]] || missing+=(libpmemobj-dev)

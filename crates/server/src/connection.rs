@@ -199,11 +199,13 @@ async fn step(
 ) -> (Parts, usize) {
     let to = together(&parts, at);
     let recorder = &thread.recorder;
+    let began = thread.tick();
     if to > at {
         let job = thread.executor.run(Job::batch(parts, at..to)).await;
         job.wake();
         recorder.batches.add(1);
         job.count();
+        note_slow(&job.parts, at..job.done, thread, began);
         return (job.parts, job.done);
     }
     let (mark, written) = (parts.reply.len(), parts.reply.written());
@@ -212,6 +214,7 @@ async fn step(
     // Who waited for an element has sent what was there before.
     let mark = if parts.reply.written() == written { mark } else { 0 };
     recorder.commands.add(1);
+    note_slow(&parts, at..at + 1, thread, began);
     // Nothing is said to who wants to hear nothing, this time or always.
     match (before, parts.session.replies) {
         (_, Replies::Off) => parts.reply.truncate(mark),
@@ -222,6 +225,26 @@ async fn step(
         _ => {}
     }
     (parts, at + 1)
+}
+
+/// Keeps requests that took long, together, in the log of those. What waits for others is not slow.
+fn note_slow(parts: &Parts, requests: std::ops::Range<usize>, thread: &Thread, began: u64) {
+    let (log, took) = (&thread.shared.slow, thread.tick() - began);
+    if !log.is_slow(took) {
+        return;
+    }
+    for at in requests {
+        let Some((_, command)) = parts.commands.get(at).copied().flatten() else { continue };
+        let args = parts.batch.arguments(at, &parts.input);
+        let secret = match command.name {
+            "acl" | "auth" | "hello" => true,
+            "config" => args.from(1).any(|arg| arg.eq_ignore_ascii_case(b"requirepass")),
+            _ => false,
+        };
+        if !matches!(command.run, Run::Block(..)) {
+            log.push(took, &args, secret, &parts.session.client);
+        }
+    }
 }
 
 /// The end of the requests from `at` on that can be one transaction: on data, allowed, and not queued.

@@ -92,6 +92,11 @@ fn attempt_safely(shared: &Shared, work: &mut dyn Work, tx: &mut dyn Tx) -> Resu
     })
 }
 
+/// Once a barrier has failed, transactions fail for reasons that follow from it, as conflicts with one that never ends. That is what is to be told.
+fn reason(shared: &Shared, error: Error) -> Error {
+    shared.engine.healthy().err().unwrap_or(error)
+}
+
 /// Runs it on this thread.
 fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
     loop {
@@ -113,7 +118,7 @@ fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
             Err(Error::Again) => {}
             Err(_) if work.narrow() => {}
             Err(_) if shared.sabotage.skips(Step::FailureTold) => return,
-            Err(error) => return work.fail(&error),
+            Err(error) => return work.fail(&reason(shared, error)),
         }
     }
 }

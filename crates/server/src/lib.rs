@@ -14,7 +14,7 @@
 //! | `data` | how Redis' data lie in the store |
 //! | `engine`, `tree` | what is needed of a store; [`kv`] is one, a B+tree in a [`heap`] another |
 //! | `reaper`, `waiters`, `cursors` | what was removed as a whole; who waits for an element; where scans go on |
-//! | `metrics`, `info`, `http` | what it counts, and who is told |
+//! | `metrics`, `info`, `slowlog`, `http` | what it counts, and who is told |
 //!
 //! # Example
 //!
@@ -60,6 +60,7 @@ mod sabotage;
 mod server;
 mod session;
 mod shared;
+mod slowlog;
 mod thread;
 mod tls;
 pub mod tree;

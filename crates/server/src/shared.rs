@@ -15,6 +15,7 @@ use crate::engine::{self, Engine};
 use crate::metrics::{Recorder, Totals};
 use crate::sabotage::Sabotage;
 use crate::session::Client;
+use crate::slowlog::SlowLog;
 use crate::users::Users;
 use crate::waiters::Waiters;
 
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) reaped: AtomicU64,
     /// Connections refused because there were too many.
     pub(crate) refused: AtomicU64,
+    pub(crate) slow: SlowLog,
     pub(crate) sabotage: Sabotage,
     pub(crate) stop: tokio::sync::watch::Sender<bool>,
     /// Forty hexadecimal digits, others at each start.
@@ -83,6 +85,7 @@ impl Shared {
             itself: itself.clone(),
             reaped: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            slow: SlowLog::default(),
             sabotage,
             stop: tokio::sync::watch::Sender::new(false),
             run_id: format!("{:016x}{:016x}{:08x}", seed.0, seed.1, seed.0 as u32 ^ 0x5a5a_5a5a),

@@ -1,6 +1,8 @@
-//! `server`: `cairn serve` beside Redis with `appendfsync always`, as `redis-benchmark` sees them.
+//! `server`: `cairn serve` beside Redis with `appendfsync always`, as `redis-benchmark` sees them, or beside memcached, as a client of our own does.
 //!
 //! Both are processes of their own with their files in the same directory, and the same client asks both in turn. Throughput and latencies are the client's.
+
+mod memcached;
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
+use self::memcached::{Load, Test};
 use crate::experiments::log_append::folder;
 use crate::{Batch, Error, Plan, Result, Row, Side, Watch, run_watched};
 
@@ -23,13 +26,15 @@ pub struct Served {
     pub cairn: PathBuf,
     /// Where both keep their files.
     pub dir: PathBuf,
-    /// Names of tests of `redis-benchmark`.
+    /// Speak memcached's protocol, beside memcached.
+    pub memcached: bool,
+    /// Names of tests of `redis-benchmark`; of memcached's protocol, `set`, `get`, `mix`.
     pub tests: Vec<String>,
     /// Connections at a time.
     pub connections: Vec<usize>,
     /// Requests that a connection sends before it waits.
     pub pipeline: Vec<usize>,
-    /// Threads that serve in `cairn`; Redis has one.
+    /// Threads that serve in `cairn`, and in memcached; Redis has one.
     pub threads: Vec<usize>,
     /// Requests of a round.
     pub requests: u64,
@@ -39,6 +44,8 @@ pub struct Served {
     pub value_bytes: usize,
     /// Connections that are there besides, and say nothing.
     pub idle: usize,
+    /// Threads of the client of memcached's protocol; `redis-benchmark` has one.
+    pub clients: usize,
 }
 
 impl Default for Served {
@@ -47,6 +54,7 @@ impl Default for Served {
         Self {
             cairn: PathBuf::from("cairn"),
             dir: PathBuf::from(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "." }),
+            memcached: false,
             tests: words(&["set", "get"]),
             connections: vec![50],
             pipeline: vec![1, 16],
@@ -55,6 +63,7 @@ impl Default for Served {
             keys: 100_000,
             value_bytes: 100,
             idle: 0,
+            clients: 1,
         }
     }
 }
@@ -74,6 +83,30 @@ impl Drop for Process {
     }
 }
 
+impl Process {
+    /// It is given back when it answers.
+    fn awaited(self, who: &str, ask: &[u8], expected: &[u8]) -> Result<Self> {
+        for _ in 0..200 {
+            if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
+                let mut answer = vec![0; expected.len()];
+                if stream.write_all(ask).and_then(|()| stream.read_exact(&mut answer)).is_ok() && answer == expected {
+                    return Ok(self);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err(Error::Wrong { who: who.into(), what: "it does not answer".into() })
+    }
+
+    /// Others are connected, too, and say nothing.
+    fn beside(&mut self, idle: usize) -> Result<()> {
+        for _ in 0..idle {
+            self.idle.push(TcpStream::connect(("127.0.0.1", self.port)).map_err(failed("a connection"))?);
+        }
+        Ok(())
+    }
+}
+
 fn failed(what: &str) -> impl Fn(std::io::Error) -> Error {
     move |source| Error::Io { op: "run", path: what.into(), source }
 }
@@ -90,7 +123,11 @@ impl Served {
         for pipeline in self.pipeline.iter().copied() {
             for connections in self.connections.iter().copied() {
                 for test in &self.tests {
-                    rows.extend(self.compare(plan, test, connections, pipeline, watch)?);
+                    rows.extend(if self.memcached {
+                        self.compare_memcached(plan, test, connections, pipeline, watch)?
+                    } else {
+                        self.compare(plan, test, connections, pipeline, watch)?
+                    });
                 }
             }
         }
@@ -116,12 +153,8 @@ impl Served {
                 "cairn" => self.cairn(&at, threads)?,
                 name => redis(&at, name == "redis")?,
             };
-            for _ in 0..self.idle {
-                process.idle.push(TcpStream::connect(("127.0.0.1", process.port)).map_err(failed("a connection"))?);
-            }
-            let row = Row { threads, ..Row::new(EXPERIMENT, name) };
-            let row = row.param("test", test).param("connections", connections).param("pipeline", pipeline);
-            let row = row.param("value_bytes", self.value_bytes).param("keys", self.keys).param("idle", self.idle);
+            process.beside(self.idle)?;
+            let row = self.row(name, threads, test, connections, pipeline);
             // Every key is there before it is measured.
             self.ask(&process, "set", 50, 16, 4 * self.keys)?;
             let seen: Rc<RefCell<Vec<(f64, f64)>>> = Rc::default();
@@ -146,9 +179,56 @@ impl Served {
         Ok(rows)
     }
 
+    /// All sides have the same client, and each number of threads.
+    fn compare_memcached(
+        &self,
+        plan: &Plan,
+        test: &str,
+        connections: usize,
+        pipeline: usize,
+        watch: &dyn Watch,
+    ) -> Result<Vec<Row>> {
+        let asked = Test::named(test)?;
+        let (requests, keys, value_bytes, threads) = (self.requests, self.keys, self.value_bytes, self.clients);
+        let load = Load { connections, pipeline, requests, keys, value_bytes, threads, seed: 0 };
+        let dir = folder(&self.dir)?;
+        let mut sides = Vec::new();
+        for threads in self.threads.iter().copied() {
+            for name in ["memcached", "cairn-memcached"] {
+                let at = dir.path().join(format!("{name}-{threads}"));
+                std::fs::create_dir_all(&at).map_err(failed(&at.to_string_lossy()))?;
+                let mut process = if name == "memcached" {
+                    memcached(threads, connections + self.idle)?
+                } else {
+                    self.cairn(&at, threads)?
+                };
+                process.beside(self.idle)?;
+                memcached::fill(process.port, &load)?;
+                let row = self.row(name, threads, test, connections, pipeline).param("clients", self.clients);
+                let mut round = 0;
+                sides.push(Side::new(row, move |_| {
+                    round += 1;
+                    let server = &process; // all of it: it ends with this
+                    let answered = memcached::run(server.port, asked, &Load { seed: round, ..load })?;
+                    let ops = Some(answered.requests);
+                    Ok(Batch { time: answered.time, ops, samples: answered.waits, ..Batch::default() })
+                }));
+            }
+        }
+        let plan = Plan { batch_time: Duration::from_nanos(1), ..*plan };
+        run_watched(&plan, sides, Some(0), watch)
+    }
+
+    fn row(&self, name: &str, threads: usize, test: &str, connections: usize, pipeline: usize) -> Row {
+        let row = Row { threads, ..Row::new(EXPERIMENT, name) };
+        let row = row.param("test", test).param("connections", connections).param("pipeline", pipeline);
+        row.param("value_bytes", self.value_bytes).param("keys", self.keys).param("idle", self.idle)
+    }
+
     fn cairn(&self, dir: &Path, threads: usize) -> Result<Process> {
         let mut child = Command::new(&self.cairn)
-            .args(["serve", "data.cairn", "--redis", "127.0.0.1:0", "--threads", &threads.to_string()])
+            .args(["serve", "data.cairn", "--threads", &threads.to_string()])
+            .args([if self.memcached { "--memcached" } else { "--redis" }, "127.0.0.1:0"])
             .args(["--max-connections", "100000"])
             .current_dir(dir)
             .stderr(Stdio::piped())
@@ -162,7 +242,8 @@ impl Served {
                 return Err(Error::Wrong { who: "cairn serve".into(), what: all });
             }
             all.push_str(&line);
-            if let Some(at) = line.trim_end().strip_prefix("cairn: redis at 127.0.0.1:") {
+            let at = ["redis", "memcached"].map(|protocol| format!("cairn: {protocol} at 127.0.0.1:"));
+            if let Some(at) = at.iter().find_map(|at| line.trim_end().strip_prefix(at)) {
                 port = at.parse().unwrap_or(0);
             }
         }
@@ -221,17 +302,19 @@ fn redis(dir: &Path, durable: bool) -> Result<Process> {
         .stdout(Stdio::null())
         .spawn()
         .map_err(&said)?;
-    let process = Process { child, port, idle: Vec::new() };
-    for _ in 0..200 {
-        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
-            let mut answer = [0; 7];
-            if stream.write_all(b"PING\r\n").and_then(|()| stream.read_exact(&mut answer)).is_ok()
-                && &answer == b"+PONG\r\n"
-            {
-                return Ok(process);
-            }
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Err(Error::Wrong { who: "redis-server".into(), what: "it does not answer".into() })
+    Process { child, port, idle: Vec::new() }.awaited("redis-server", b"PING\r\n", b"+PONG\r\n")
+}
+
+/// It keeps nothing on any medium. With room for all keys, so it evicts none; it does not start if the system allows fewer connections than it is told.
+fn memcached(threads: usize, connections: usize) -> Result<Process> {
+    let said = failed("memcached; `make setup` installs it");
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).map_err(&said)?.port();
+    let child = Command::new("memcached")
+        .args(["-l", "127.0.0.1", "-p", &port.to_string(), "-U", "0", "-t", &threads.to_string()])
+        .args(["-m", "4096", "-c", &(connections + 64).to_string(), "-u", "root"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(&said)?;
+    Process { child, port, idle: Vec::new() }.awaited("memcached", b"mn\r\n", b"MN\r\n")
 }

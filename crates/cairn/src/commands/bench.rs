@@ -69,6 +69,7 @@ fn served(args: &args::ServedBench) -> Outcome {
     }
     what.requests = args.requests.unwrap_or(what.requests);
     what.keys = args.keys.unwrap_or(what.keys);
+    (what.memcached, what.clients) = (args.memcached, args.clients);
     choose(&mut what.tests, &args.test);
     choose(&mut what.connections, &args.connections);
     choose(&mut what.pipeline, &args.pipeline);

@@ -242,6 +242,26 @@ fn a_scenario_of_the_thesis() {
 }
 
 #[test]
+fn the_server_is_held_against_memcached() {
+    let dir = temp_in_memory();
+    let line = "bench server --memcached --quick --requests 2k --keys 200 --test set,mix --pipeline 1,7 --connections 5 --clients 2 --dir .";
+    let rows = rows_of(dir.path(), line);
+    let who: Vec<&str> = rows.iter().map(|row| row["engine"].as_str().unwrap()).collect();
+    assert_eq!(who, ["memcached", "cairn-memcached"].repeat(4));
+    for row in &rows {
+        assert!(row["ops_per_s"].as_f64().unwrap() > 0.0 && row["p99_ns"].as_f64().unwrap() > 0.0, "{row}");
+        assert_eq!(
+            (&row["baseline"], &row["params"]["clients"]),
+            (&Value::from("memcached"), &Value::from(2)),
+            "{row}"
+        );
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "files are left");
+    let run = cairn(dir.path(), "bench server --memcached --quick --test lpush --dir .");
+    assert!(run.code != 0 && run.failure().0.contains("lpush"), "{run:?}");
+}
+
+#[test]
 fn the_server_is_held_against_redis() {
     let dir = temp_in_memory();
     let rows = rows_of(dir.path(), "bench server --quick --requests 2k --keys 200 --test set --pipeline 4 --dir .");

@@ -13,6 +13,8 @@ mod log;
 mod serve;
 mod top;
 mod usage;
+#[path = "../../../server/tests/it/witness.rs"]
+mod witness;
 
 use std::path::Path;
 use std::process::{Command, Output};

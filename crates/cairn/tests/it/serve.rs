@@ -1,183 +1,31 @@
 //! `cairn serve` as an operator meets it: it starts, is killed, stopped, refused.
 
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
 use crate::cairn;
+use crate::witness::{self, Served, check_strace, traced};
 
-/// A server in a process of its own, killed when it is dropped.
-struct Served {
-    child: Child,
-    address: String,
-    /// What it says later is little, and must have somewhere to go.
-    _said: BufReader<ChildStderr>,
+fn start(dir: &Path, more: &[&str]) -> Served {
+    start_as(Command::new(env!("CARGO_BIN_EXE_cairn")), dir, more)
 }
 
-impl Served {
-    fn start(dir: &Path, more: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_cairn"))
-            .args(["serve", "data.cairn", "--redis", "127.0.0.1:0"])
-            .args(more)
-            .current_dir(dir)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        let mut address = String::new();
-        while !line.contains("serving") {
-            line.clear();
-            assert!(said.read_line(&mut line).unwrap() > 0, "it ended before it served");
-            if let Some(at) = line.trim_end().strip_prefix("cairn: redis at ") {
-                address = at.to_owned();
-            }
-        }
-        Self { child, address, _said: said }
-    }
-
-    fn connect(&self) -> Connection {
-        let stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Connection(BufReader::new(stream))
-    }
-
-    fn signal(&mut self, name: &str) -> Option<i32> {
-        let kill = Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
-        assert!(kill.success());
-        self.child.wait().unwrap().code()
-    }
+fn start_as(mut command: Command, dir: &Path, more: &[&str]) -> Served {
+    let listen = ["serve", "data.cairn", "--redis", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    Served::start(command.args(listen).args(more).current_dir(dir))
 }
 
-impl Drop for Served {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-struct Connection(BufReader<TcpStream>);
-
-impl Connection {
-    /// The first line of the reply, and what stands in the second if there is one.
-    fn ask(&mut self, line: &str) -> std::io::Result<String> {
-        self.0.get_mut().write_all(format!("{line}\r\n").as_bytes())?;
-        self.reply()
-    }
-
-    fn reply(&mut self) -> std::io::Result<String> {
-        let mut line = String::new();
-        if self.0.read_line(&mut line)? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        let line = line.trim_end().to_owned();
-        match line.as_bytes() {
-            [b'$', b'-', ..] => Ok("nil".to_owned()),
-            [b'$', ..] => {
-                let mut text = String::new();
-                self.0.read_line(&mut text)?;
-                Ok(text.trim_end().to_owned())
-            }
-            _ => Ok(line),
-        }
-    }
-}
-
-/// What one client was told: of each key the last number that was acknowledged, and the one that was on its way.
-#[derive(Default)]
-struct Told {
-    done: BTreeMap<String, u64>,
-    on_its_way: Option<(String, u64)>,
-}
-
-/// Writes until the server is gone: single commands, transactions, pipelines.
-fn write(served: &Served, client: u64, told: &mut Told, next: &mut u64) {
-    let Ok(stream) = TcpStream::connect(&served.address) else { return };
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let mut connection = Connection(BufReader::new(stream));
-    loop {
-        *next += 1;
-        let number = *next;
-        let key = format!("c{client}:k{}", number % 17);
-        told.on_its_way = Some((key.clone(), number));
-        let said = match number % 4 {
-            0 => {
-                let twin = format!("{key}:twin");
-                let bytes = format!("MULTI\r\nSET {key} {number}\r\nSET {twin} {number}\r\nEXEC\r\n");
-                let sent = connection.0.get_mut().write_all(bytes.as_bytes());
-                sent.and_then(|()| (0..6).try_fold(String::new(), |_, _| connection.reply()))
-            }
-            1 => connection
-                .ask(&format!("HSET h{key} at {number}"))
-                .and_then(|_| connection.ask(&format!("SET {key} {number}"))),
-            _ => connection.ask(&format!("SET {key} {number}")),
-        };
-        match said {
-            Ok(said) => assert_eq!(said, "+OK"),
-            Err(_) => return,
-        }
-        told.done.insert(key, number);
-        told.on_its_way = None;
-    }
-}
-
-fn check(served: &Served, all: &[Told]) {
-    let mut connection = served.connect();
-    for told in all {
-        for (key, number) in &told.done {
-            let found = connection.ask(&format!("GET {key}")).unwrap();
-            let possible =
-                [Some(*number), told.on_its_way.as_ref().filter(|(on, _)| on == key).map(|(_, number)| *number)];
-            assert!(
-                possible.iter().flatten().any(|number| found == number.to_string()),
-                "{key}: {number} was acknowledged, {found} is there"
-            );
-        }
-        // Transactions are there as a whole, or not at all: a twin is never newer than its key.
-        for key in told.done.keys() {
-            let twin = connection.ask(&format!("GET {key}:twin")).unwrap();
-            let there = connection.ask(&format!("GET {key}")).unwrap();
-            let number = |text: &str| text.parse::<u64>().unwrap_or(0);
-            assert!(number(&twin) <= number(&there), "{key}: {there}, and its twin {twin}");
-        }
-    }
+/// The exit code of a server that is sent a signal.
+fn signalled(served: &mut Served, name: &str) -> Option<i32> {
+    let kill = Command::new("kill").args([name, &served.child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    served.child.wait().unwrap().code()
 }
 
 fn killed(engine: &str, domain: &str, rounds: u64) {
     let dir = tempfile::tempdir().unwrap();
-    let (mut all, mut next): (Vec<Told>, Vec<u64>) = ((0..4).map(|_| Told::default()).collect(), vec![0; 4]);
-    let mut acknowledged = 0;
-    for round in 0..rounds {
-        let mut served = Served::start(dir.path(), &["--engine", engine, "--domain", domain]);
-        check(&served, &all);
-        // What was on its way is settled by now.
-        let mut connection = served.connect();
-        for told in &mut all {
-            if let Some((key, _)) = told.on_its_way.take() {
-                let found = connection.ask(&format!("GET {key}")).unwrap();
-                if let Ok(found) = found.parse() {
-                    told.done.insert(key, found);
-                }
-            }
-        }
-        std::thread::scope(|scope| {
-            for ((told, next), client) in all.iter_mut().zip(&mut next).zip(0..) {
-                let served = &served;
-                scope.spawn(move || write(served, client, told, next));
-            }
-            std::thread::sleep(Duration::from_millis(20 + round * 37 % 150));
-            let id = served.child.id().to_string();
-            assert!(Command::new("kill").args(["-9", &id]).status().unwrap().success());
-        });
-        served.child.wait().unwrap();
-        acknowledged = next.iter().sum();
-    }
-    let served = Served::start(dir.path(), &["--engine", engine, "--domain", domain]);
-    check(&served, &all);
+    let more = ["--engine", engine, "--domain", domain];
+    let acknowledged = witness::killed(&|| start(dir.path(), &more), rounds);
     println!("{engine}, {domain}: {rounds} kills, {acknowledged} writes, nothing lost");
 }
 
@@ -192,18 +40,106 @@ fn nothing_acknowledged_is_lost_by_kills() {
 }
 
 #[test]
+fn nothing_is_acknowledged_before_its_sync_or_after_a_failed_one() {
+    check_strace();
+    for engine in ["kv", "heap"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (program, log) = (Path::new(env!("CARGO_BIN_EXE_cairn")), dir.path().join("log"));
+        let start = |fails| {
+            let command = if fails { traced(program, &log) } else { Command::new(program) };
+            start_as(command, dir.path(), &["--engine", engine, "--domain", "file"])
+        };
+        witness::synced(&start, &log, engine == "kv");
+    }
+}
+
+/// A file system on a file that has more blocks than there is room for: syncs fail when it is used up. Prints `mounted`, serves, and does it again with more room
+/// when the first server has ended; what the page cache had is gone by then.
+const DEVICE: &str = r#"
+set -e
+mount -t tmpfs -o size=24M none "$1"
+truncate -s 256M "$1/device"
+mkfs.ext4 -q -J size=4 -E nodiscard "$1/device"
+mkdir "$1/disk"
+mount -o loop "$1/device" "$1/disk"
+echo mounted >&2
+cd "$1/disk"
+"$2" serve data.cairn --redis 127.0.0.1:0 --http 127.0.0.1:0 --domain file || true
+cd /
+umount "$1/disk"
+mount -o remount,size=400M "$1"
+e2fsck -fy "$1/device" >&2 || test $? -lt 4
+mount -o loop "$1/device" "$1/disk"
+echo again >&2
+cd "$1/disk"
+exec "$2" serve data.cairn --redis 127.0.0.1:0 --http 127.0.0.1:0 --domain file
+"#;
+
+/// Four clients write until their device fails. Then the server is told to end, another one begins on what the device has kept, and must have it all.
+fn writes_until_it_fails(served: &mut Served) {
+    let mut all = witness::Told::clients(3);
+    std::thread::scope(|scope| {
+        for told in &mut all {
+            let served = &*served;
+            scope.spawn(move || {
+                let refused = witness::write(served, told).unwrap_or_else(|| panic!("the server is gone"));
+                assert!(refused.starts_with("-MISCONF"), "{refused}");
+            });
+        }
+        // This uses up the room.
+        let (mut connection, value) = (served.connect(), "x".repeat(100_000));
+        let refused = (0..10_000).find(|number| connection.ask(&format!("SET fill{number} {value}")).unwrap() != "+OK");
+        assert!(refused.is_some(), "it is never full");
+    });
+    let mut connection = served.connect();
+    assert!(connection.ask("SET other 1").unwrap().starts_with("-MISCONF"));
+    assert_eq!((connection.ask("GET other").unwrap().as_str(), served.health()), ("nil", 503));
+    assert!(connection.ask("SHUTDOWN").is_err());
+    drop(connection);
+    for word in ["again", "serving"] {
+        served.await_word(word).unwrap_or_else(|said| panic!("it ended before {word}: {said}"));
+    }
+    let acknowledged: u64 = all.iter().map(|told| told.last).sum();
+    witness::check(served, &mut all);
+    assert_eq!((served.health(), served.connect().ask("SET other 1").unwrap().as_str()), (200, "+OK"));
+    println!("{acknowledged} writes acknowledged before the device failed, nothing lost");
+}
+
+/// A real one: what was not synced is lost, and none of it was acknowledged.
+#[test]
+fn a_device_that_fails_takes_nothing_that_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new("unshare");
+    // Whoever kills it kills all of them, and the mounts are gone with them.
+    command
+        .args(["-m", "-p", "--fork", "--kill-child", "sh", "-c", DEVICE, "sh"])
+        .arg(dir.path())
+        .arg(env!("CARGO_BIN_EXE_cairn"))
+        .stdin(Stdio::null());
+    let mut served = Served::spawn(&mut command);
+    if served.await_word("mounted").is_err() {
+        println!("skipped: cannot mount a file system here");
+        return;
+    }
+    served.await_word("serving").unwrap_or_else(|said| panic!("it ended before it served: {said}"));
+    writes_until_it_fails(&mut served);
+    drop(served);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the mount is gone with the server");
+}
+
+#[test]
 fn it_stops_without_losing_anything() {
     let dir = tempfile::tempdir().unwrap();
     for signal in ["-TERM", "-INT"] {
-        let mut served = Served::start(dir.path(), &[]);
+        let mut served = start(dir.path(), &[]);
         let mut connection = served.connect();
         assert_eq!(connection.ask("SET a 1").unwrap(), "+OK");
-        assert_eq!(served.signal(signal), Some(0));
+        assert_eq!(signalled(&mut served, signal), Some(0));
         assert!(connection.ask("GET a").is_err());
         let info = cairn(dir.path(), "info data.cairn --json");
         assert_eq!(info.code, 0, "not closed cleanly: {info:?}");
     }
-    let mut served = Served::start(dir.path(), &[]);
+    let mut served = start(dir.path(), &[]);
     let mut connection = served.connect();
     assert_eq!(connection.ask("GET a").unwrap(), "1");
     assert!(connection.ask("SHUTDOWN").is_err());
@@ -226,7 +162,7 @@ fn what_cannot_be_served_is_refused() {
     std::fs::write(dir.path().join("bad.toml"), "stor = 'x'").unwrap();
     refused("serve data.cairn --config bad.toml", 2, "stor", "cairn help serve");
 
-    let held = Served::start(dir.path(), &[]);
+    let held = start(dir.path(), &[]);
     refused("serve data.cairn --redis 127.0.0.1:0", 2, "open in process", "");
     refused(&format!("serve other.cairn --redis {}", held.address), 2, &held.address, "choose another one");
     drop(held);
@@ -243,18 +179,18 @@ fn what_cannot_be_served_is_refused() {
     std::fs::write(&path, &bytes).unwrap();
     refused("serve data.cairn --redis 127.0.0.1:0", 2, "not a pool", "");
     std::fs::write(&path, &sound).unwrap();
-    drop(Served::start(dir.path(), &[]));
+    drop(start(dir.path(), &[]));
 }
 
 #[test]
 fn a_store_says_itself_what_it_is() {
     let dir = tempfile::tempdir().unwrap();
-    let served = Served::start(dir.path(), &["--engine", "heap"]);
+    let served = start(dir.path(), &["--engine", "heap"]);
     assert_eq!(served.connect().ask("SET a 1").unwrap(), "+OK");
     drop(served);
-    let mut served = Served::start(dir.path(), &[]);
+    let mut served = start(dir.path(), &[]);
     assert_eq!(served.connect().ask("GET a").unwrap(), "1");
-    assert_eq!(served.signal("-TERM"), Some(0));
+    assert_eq!(signalled(&mut served, "-TERM"), Some(0));
     let info = cairn(dir.path(), "info data.cairn --json");
     assert_eq!((info.code, info.json()["engine"].as_str()), (0, Some("heap")));
     assert_eq!(cairn(dir.path(), "check data.cairn").code, 0);
@@ -287,7 +223,7 @@ fn a_file_and_the_environment_say_what_flags_do_not() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("c.toml"), "max-connections = 77\nidle = 5\nmax-memory = '1G'\n").unwrap();
     std::fs::write(dir.path().join("secret"), "open sesame\n").unwrap();
-    let served = Served::start(dir.path(), &["--config", "c.toml", "--idle", "9", "--password-file", "secret"]);
+    let served = start(dir.path(), &["--config", "c.toml", "--idle", "9", "--password-file", "secret"]);
     let mut connection = served.connect();
     assert!(connection.ask("PING").unwrap().starts_with("-NOAUTH"));
     assert_eq!(connection.ask("AUTH 'open sesame'").unwrap(), "+OK");

@@ -1,6 +1,7 @@
 //! Commands about the server.
 
 use std::fmt::Write as _;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::flag::{self, ADMIN, CONNECTION, DANGEROUS, FAST, NO_MULTI};
@@ -10,6 +11,7 @@ use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Session;
 use crate::shared::{RandomSeed, now};
+use crate::slowlog::LEN_MAX;
 use crate::users::User;
 
 /// The version whose commands these are.
@@ -38,6 +40,7 @@ pub(super) const COMMANDS: &[Command] = &[
         Ok(())
     }),
     session("shutdown", -1, ADMIN | DANGEROUS | NO_MULTI, shutdown),
+    session("slowlog", -2, ADMIN | DANGEROUS, slow_log),
     session("time", 1, FAST, time),
     session("wait", 3, flag::BLOCKING, wait),
     session("waitaof", 4, flag::BLOCKING, wait_aof),
@@ -182,6 +185,8 @@ fn settings(s: &Session) -> Vec<(&'static str, String)> {
         ("maxmemory-policy", "noeviction".to_owned()),
         ("proto-max-bulk-len", now.argument.to_string()),
         ("save", String::new()),
+        ("slowlog-log-slower-than", s.shared.slow.threshold.load(Relaxed).to_string()),
+        ("slowlog-max-len", s.shared.slow.len_max.load(Relaxed).to_string()),
         ("timeout", now.idle.as_secs().to_string()),
     ]
 }
@@ -226,6 +231,16 @@ fn set(s: &Session, changed: &mut Settings, name: &[u8], value: &[u8]) -> Outcom
         b"proto-max-bulk-len" => changed.argument = number()?.max(1 << 20),
         b"client-query-buffer-limit" => changed.request = number()?.max(1 << 20),
         b"timeout" => changed.idle = Duration::from_secs(number()? as u64),
+        b"slowlog-log-slower-than" => {
+            let micros = crate::request::number(value).filter(|micros| *micros >= -1);
+            let micros = micros.ok_or_else(|| bad("argument must be between -1 and 9223372036854775807 inclusive"))?;
+            s.shared.slow.threshold.store(micros, Relaxed);
+        }
+        b"slowlog-max-len" => {
+            let len = crate::request::number(value).and_then(|len| u64::try_from(len).ok());
+            let len = len.ok_or_else(|| bad("argument must be between 0 and 9223372036854775807 inclusive"))?;
+            s.shared.slow.len_max.store(len.min(LEN_MAX), Relaxed);
+        }
         b"requirepass" => {
             s.shared.users.set_default_password(std::str::from_utf8(value).map_err(|_| bad("it is no text"))?);
         }
@@ -256,6 +271,41 @@ fn bytes(text: &[u8]) -> Option<usize> {
         _ => return None,
     };
     text[..end].parse::<usize>().ok()?.checked_mul(unit)
+}
+
+// ---- SLOWLOG ------------------------------------------------------------------------------------------------------
+
+fn slow_log(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    let log = &s.shared.slow;
+    match (&args.get(1).to_ascii_lowercase()[..], args.len()) {
+        (b"get", 2 | 3) => {
+            let count = if args.len() == 3 { crate::request::number(args.get(2)) } else { Some(10) };
+            let count = count.filter(|count| *count >= -1);
+            let count = count.ok_or("ERR count should be greater than or equal to -1")?;
+            let found = log.newest(usize::try_from(count).unwrap_or(usize::MAX));
+            reply.array(found.len());
+            for slow in found {
+                reply.array(6);
+                [slow.id, slow.at, slow.micros].into_iter().for_each(|number| reply.int(number as i64));
+                reply.array(slow.arguments.len());
+                slow.arguments.iter().for_each(|argument| reply.bulk(argument));
+                reply.bulk(slow.addr.as_bytes());
+                reply.bulk(slow.name.as_bytes());
+            }
+        }
+        (b"len", 2) => reply.int(log.len() as i64),
+        (b"reset", 2) => {
+            log.reset();
+            reply.ok();
+        }
+        _ => {
+            let what = args.get(1).escape_ascii();
+            return Err(
+                format!("ERR unknown subcommand or wrong number of arguments for '{what}'. Try SLOWLOG HELP.").into()
+            );
+        }
+    }
+    Ok(())
 }
 
 // ---- INFO -------------------------------------------------------------------------------------------------------

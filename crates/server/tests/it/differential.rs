@@ -511,3 +511,66 @@ fn replies_of_a_tree_are_those_of_redis() {
 fn replies_of_a_tree_are_those_of_redis_still() {
     seeds(Store::Tree, 3..6);
 }
+
+// ---- slow requests ----------------------------------------------------------------------------------------------
+
+/// Arguments and the client's name of each entry; ids must be in order.
+fn slow(client: &mut Client, ask: &str) -> Vec<(Value, Value)> {
+    let Value::Many(_, all) = client.ask(ask) else { panic!("{ask}: no array") };
+    let mut last = i64::MAX;
+    all.into_iter()
+        .map(|entry| {
+            let Value::Many(_, parts) = entry else { panic!("{ask}: no entry") };
+            let [Value::Line(':', id), Value::Line(':', _), Value::Line(':', _), args, Value::Bulk(_), name] =
+                &parts[..]
+            else {
+                panic!("{ask}: {parts:?}")
+            };
+            let id = id.parse().unwrap();
+            assert!(id < last, "{id} behind {last}");
+            last = id;
+            (args.clone(), name.clone())
+        })
+        .collect()
+}
+
+#[test]
+fn slow_requests_are_remembered_as_redis_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let _redis = Redis::start(dir.path()).expect("redis-server does not start; `make setup` installs it");
+    let socket = dir.path().join("cairn.sock");
+    let config = Config { redis: Vec::new(), unix: Some(socket.clone()), ..Config::default() };
+    let server = Server::start(config, Store::Kv.open(dir.path().join("store"), pmem::Options::new())).unwrap();
+    let mut both = [Client::new(&dir.path().join("redis.sock"), 2), Client::new(&socket, 2)];
+    let mut same = |requests: &[Vec<Vec<u8>>]| {
+        for request in requests {
+            let [theirs, ours] = both.each_mut().map(|client| {
+                client.send(request);
+                client.receive()
+            });
+            assert_eq!(ours, theirs, "{}", shown(request));
+        }
+        let [theirs, ours] = both.each_mut().map(|client| slow(client, "SLOWLOG GET -1"));
+        assert_eq!(ours, theirs);
+    };
+    let words = |lines: &[&str]| lines.iter().map(|line| request(line)).collect::<Vec<_>>();
+    same(&words(&["CONFIG GET slowlog-log-slower-than", "CONFIG GET slowlog-max-len", "SLOWLOG LEN", "SET a 1"]));
+    let many: Vec<Vec<u8>> = std::iter::once(b"DEL".to_vec()).chain((0..40).map(|n| vec![b'a' + n % 20])).collect();
+    let just = many[..32].to_vec();
+    let long = vec![b"SET".to_vec(), b"long".to_vec(), vec![b'x'; 200]];
+    same(&words(&[
+        "CLIENT SETNAME me",
+        "CONFIG SET slowlog-log-slower-than 0",
+        "SET a 1",
+        "GET a",
+        "LPUSH a 1",
+        "PING",
+    ]));
+    same(&[many, just, long, vec![b"SET".to_vec(), b"edge".to_vec(), vec![b'x'; 128]]]);
+    same(&words(&["SLOWLOG LEN", "CONFIG SET slowlog-max-len 3", "SET a 1", "SET a 2", "SLOWLOG LEN"]));
+    same(&words(&["SLOWLOG GET x", "SLOWLOG GET -2", "CONFIG SET slowlog-log-slower-than -1", "SLOWLOG RESET"]));
+    same(&words(&["SET a 1", "SLOWLOG LEN", "CONFIG GET slowlog*", "CONFIG SET slowlog-log-slower-than -2"]));
+    drop(both);
+    server.stop();
+    server.join().unwrap();
+}

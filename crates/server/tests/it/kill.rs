@@ -54,7 +54,7 @@ pub fn synced(step: Option<Step>) {
         let command = if fails { traced(&program, &log) } else { Command::new(&program) };
         serve(command, step, "file", &path)
     };
-    witness::synced(&start, &log);
+    witness::synced(&start, &log, true);
 }
 
 /// With all its steps it passes what finds the lack of one. `crates/cairn` does the same with the command, and longer.

@@ -7,11 +7,14 @@ use clap::Args as ClapArgs;
 use super::{Output, Rounds, threads};
 use crate::size;
 
-/// `cairn serve` beside Redis with appendfsync always, as redis-benchmark sees them
+/// `cairn serve` beside Redis with appendfsync always, as redis-benchmark sees them, or beside memcached
 ///
 /// Both keep their files in the same directory, and are asked in turn by the same client (Debian's redis-tools and redis-server, which `make setup` installs).
 /// Latencies are the client's, medians of the rounds. redis-volatile keeps nothing: it shows what the
 /// client can do at best.
+///
+/// With --memcached, cairn is asked in memcached's protocol beside memcached, which keeps nothing either, by a client of this program's: each connection sends its requests,
+/// and waits for all answers. Latencies are those of all rounds.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -19,10 +22,18 @@ Examples:
   cairn bench server --connections 50,500 --pipeline 1,16 --threads 1,2
   cairn bench server --dir /var/tmp --test set --connections 50,500 --pipeline 1
       on a disk
+  cairn bench server --memcached --test set,get,mix --threads 1,2
+      beside memcached
   cairn bench server --idle 10000 --pipeline 1
       while ten thousand others are connected and say nothing")]
 pub struct ServedBench {
-    /// Tests of redis-benchmark [default: set,get]
+    /// Speak memcached's protocol, beside memcached
+    #[arg(long)]
+    pub memcached: bool,
+    /// Threads of the client of memcached's protocol
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = threads, requires = "memcached")]
+    pub clients: usize,
+    /// Tests of redis-benchmark; of memcached's protocol: set, get, mix (one set in ten) [default: set,get]
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub test: Vec<String>,
     /// Connections at a time [default: 50]
@@ -31,7 +42,7 @@ pub struct ServedBench {
     /// Requests that a connection sends before it waits [default: 1,16]
     #[arg(long, value_name = "N,M", value_delimiter = ',')]
     pub pipeline: Vec<usize>,
-    /// Threads that serve in cairn; Redis has one [default: 1]
+    /// Threads that serve in cairn and in memcached; Redis has one [default: 1]
     #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = threads)]
     pub threads: Vec<usize>,
     /// Requests of a round; k and M are powers of 1000 [default: 200k, or 20k if quick]
