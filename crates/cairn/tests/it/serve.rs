@@ -72,7 +72,9 @@ e2fsck -fy "$1/device" >&2 || test $? -lt 4
 mount -o loop "$1/device" "$1/disk"
 echo again >&2
 cd "$1/disk"
-exec "$2" serve data.cairn --redis 127.0.0.1:0 --http 127.0.0.1:0 --domain file
+"$2" serve data.cairn --redis 127.0.0.1:0 --http 127.0.0.1:0 --domain file
+cd /
+umount "$1/disk"
 "#;
 
 /// Four clients write until their device fails. Then the server is told to end, another one begins on what the device has kept, and must have it all.
@@ -123,6 +125,9 @@ fn a_device_that_fails_takes_nothing_that_was_acknowledged() {
     }
     served.await_word("serving").unwrap_or_else(|said| panic!("it ended before it served: {said}"));
     writes_until_it_fails(&mut served);
+    // What is left mounted keeps its loop device.
+    assert!(served.connect().ask("SHUTDOWN").is_err());
+    assert!(served.child.wait().unwrap().success());
     drop(served);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the mount is gone with the server");
 }
