@@ -19,6 +19,8 @@ use crate::{Error, Result};
 pub enum Contestant {
     /// A heap with one of its policies.
     Heap(Policy),
+    /// A heap with a partial backup of so many tenths of what is stored.
+    Partial(u8),
     /// The engine in DRAM that tests compare with: nothing is durable.
     Reference,
     /// Nobody: bytes stored, flushed and waited for.
@@ -29,8 +31,23 @@ pub enum Contestant {
 
 impl Contestant {
     /// Engines of ours, as `--engine` names them.
-    pub const ENGINES: [Self; 5] =
-        [Self::Heap(Policy::None), Self::Heap(Policy::Undo), Self::Heap(Policy::InPlace), Self::Reference, Self::Bare];
+    pub const ENGINES: [Self; 15] = [
+        Self::Heap(Policy::None),
+        Self::Heap(Policy::Undo),
+        Self::Heap(Policy::InPlace),
+        Self::Partial(1),
+        Self::Partial(2),
+        Self::Partial(3),
+        Self::Partial(4),
+        Self::Partial(5),
+        Self::Partial(6),
+        Self::Partial(7),
+        Self::Partial(8),
+        Self::Partial(9),
+        Self::Partial(10),
+        Self::Reference,
+        Self::Bare,
+    ];
     /// Peers, as `--peer` names them.
     pub const PEERS: [Self; 1] = [Self::Pmemobj];
 
@@ -39,6 +56,7 @@ impl Contestant {
     pub fn name(self) -> &'static str {
         match self {
             Self::Heap(policy) => policy.name(),
+            Self::Partial(tenths) => PARTIAL[usize::from(tenths.clamp(1, 10)) - 1],
             Self::Reference => "reference",
             Self::Bare => "bare",
             Self::Pmemobj => "pmemobj",
@@ -51,6 +69,20 @@ impl Contestant {
         Self::PEERS.contains(&self)
     }
 }
+
+/// By tenths, from one on.
+const PARTIAL: [&str; 10] = [
+    "partial-0.1",
+    "partial-0.2",
+    "partial-0.3",
+    "partial-0.4",
+    "partial-0.5",
+    "partial-0.6",
+    "partial-0.7",
+    "partial-0.8",
+    "partial-0.9",
+    "partial-1.0",
+];
 
 impl fmt::Display for Contestant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,6 +178,12 @@ impl Made {
             Contestant::Heap(policy) => {
                 let options = heap::Options::new().policy(policy).bytes(bytes).slots(room.threads.max(8) * 2);
                 Self::Heap(Heap::create(path, &options)?)
+            }
+            Contestant::Partial(tenths) => {
+                // Of what is stored: the room around it, which nobody writes, would make the share larger than it says.
+                let alpha = f64::from(tenths) / 10.0 * room.bytes as f64 / bytes as f64;
+                let options = heap::Options::new().policy(Policy::InPlacePartial).alpha(alpha).bytes(bytes);
+                Self::Heap(Heap::create(path, &options.slots(room.threads.max(8) * 2))?)
             }
             Contestant::Reference => Self::Reference(Reference::with_capacity(bytes)),
             Contestant::Bare => Self::Bare(pmem::Options::new().size(SLACK).create(path)?),

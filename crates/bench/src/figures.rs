@@ -3,6 +3,7 @@
 //! Each says what the paper claims beside what comes out; where this machine cannot show it, it says so.
 
 pub mod arcadia;
+pub mod kamino;
 pub mod midas;
 
 use std::cell::RefCell;
@@ -20,7 +21,7 @@ use crate::{Error, Plan, Result, Row, Watch};
 pub const EXPERIMENT: &str = "figures";
 
 /// Papers whose figures are here.
-pub const PAPERS: [&str; 2] = ["arcadia", "midas"];
+pub const PAPERS: [&str; 3] = ["arcadia", "kamino", "midas"];
 
 /// Where to measure, and how much.
 #[derive(Clone, Debug)]
@@ -109,6 +110,7 @@ impl Figure {
 pub fn chosen(paper: &str, number: Option<&str>) -> Result<Vec<&'static Figure>> {
     let all = match paper {
         "arcadia" => arcadia::FIGURES,
+        "kamino" => kamino::FIGURES,
         "midas" => midas::FIGURES,
         _ => {
             return Err(Error::Parameter(format!(
@@ -193,8 +195,8 @@ mod tests {
             let error = chosen("arcadia", Some(asked)).err().unwrap().to_string();
             assert!(error.contains("5a, 5b"), "{error}");
         }
-        let error = chosen("kamino", None).err().unwrap().to_string();
-        assert!(error.contains("\"kamino\"") && error.ends_with("choose from: arcadia, midas"), "{error}");
+        let error = chosen("mars", None).err().unwrap().to_string();
+        assert!(error.contains("\"mars\"") && error.ends_with("choose from: arcadia, kamino, midas"), "{error}");
         assert_eq!(chosen("midas", Some("6")).unwrap().len(), 16);
         let one = chosen("midas", Some("6.1")).err().unwrap().to_string();
         assert!(one.contains("6.10"), "{one}");

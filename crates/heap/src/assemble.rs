@@ -6,10 +6,12 @@ use pmem::sync::{Mutex, OwnMutex};
 use pmem::{Allocator, Domain, Error as PoolError, FlushSet, Intent, Pool, Region, Ring, TwoSlot};
 use tx::{Result, Slots};
 
-use crate::core::{BACKUP, Core, Counters, ZONES, areas};
+use crate::copies::Copies;
+use crate::core::{BACKUP, Core, Counters, Follower, ZONES, areas};
 use crate::heap::State;
 use crate::log::Log;
 use crate::options::{Options, Policy};
+use crate::partial;
 use crate::raw::{self, Claim, PerSlot};
 use crate::sabotage::Step;
 use crate::space::Space;
@@ -20,7 +22,7 @@ use crate::zones::{Active, Zones};
 pub(crate) struct Parts {
     pub(crate) alloc: Allocator,
     pub(crate) rings: Vec<Ring>,
-    pub(crate) backup: Option<(Region, Region)>,
+    pub(crate) backup: Follower,
 }
 
 /// The block that holds the root pointer, null at first. One barrier; a crash leaves it to nobody, with the rest of the heap.
@@ -55,18 +57,29 @@ pub(crate) fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &S
     main.update(parts.alloc.spaces().into_iter());
     let of_domain = if pool.domain() == Domain::File { 256 << 20 } else { 1 << 30 };
     let budget = options.recovery_bytes.unwrap_or(of_domain);
-    let zones = Zones::new(pool, state.zone_bytes, budget, options.sabotage);
-    if let Some((copies, table)) = &parts.backup {
-        backup.update(areas(copies));
-        zones.table.update(areas(table));
+    let zones = Zones::new(pool, state.zone_bytes, budget, options.intents, options.sabotage);
+    let mut copies = None;
+    match &parts.backup {
+        Follower::Nothing => {}
+        Follower::Backup(region, table) => {
+            backup.update(areas(region));
+            zones.table.update(areas(table));
+        }
+        Follower::Copies(region, cell) => {
+            let line = Space::new();
+            line.update(areas(region));
+            copies = Some(Copies::new(pool, cell.get().epoch, line, options.sabotage));
+        }
     }
     Core {
         policy,
+        intents: options.intents,
         pool: pool.clone(),
         alloc: parts.alloc,
         main,
         backup,
         zones,
+        copies,
         slots: Slots::new(slots),
         logs: parts.rings.into_iter().map(|ring| OwnMutex::new(Log::new(ring))).collect(),
         active: (0..slots).map(|_| Active::default()).collect(),
@@ -104,23 +117,32 @@ pub(crate) fn switch(
 ) -> Result<Core> {
     // From here on the backup does not follow main, or not yet.
     (state.policy, state.backup) = (wanted.code(), 0);
-    if wanted == Policy::InPlace {
-        let pool = core.pool.clone();
-        let parts = add_backup(&pool, &core.alloc, state)?;
-        cell.update_mirrored(state)?;
-        core = reassemble(core, options, wanted, state, Some(parts));
-        core.grow_backup()?;
-        rebuild(&core)?;
-        state.backup = 1;
-        cell.update_mirrored(state)?;
-    } else {
-        cell.update_mirrored(state)?;
-        core = reassemble(core, options, wanted, state, None);
+    let pool = core.pool.clone();
+    match wanted {
+        Policy::InPlace => {
+            let (backup, zones) = add_backup(&pool, &core.alloc, state)?;
+            cell.update_mirrored(state)?;
+            core = reassemble(core, options, wanted, state, Follower::Backup(backup, zones));
+            core.grow_backup()?;
+            rebuild(&core)?;
+            state.backup = 1;
+            cell.update_mirrored(state)?;
+        }
+        Policy::InPlacePartial => {
+            let (region, copies) = partial::regions(&pool, options.share().unwrap_or(partial::SHARE))?;
+            core = reassemble(core, options, wanted, state, Follower::Copies(region, copies));
+            core.begin_copies(options)?; // before the policy is told: copies of an earlier time are void
+            cell.update_mirrored(state)?;
+        }
+        Policy::None | Policy::Undo => {
+            cell.update_mirrored(state)?;
+            core = reassemble(core, options, wanted, state, Follower::Nothing);
+        }
     }
     Ok(core)
 }
 
-fn reassemble(core: Core, options: &Options, policy: Policy, state: &State, backup: Option<(Region, Region)>) -> Core {
+fn reassemble(core: Core, options: &Options, policy: Policy, state: &State, backup: Follower) -> Core {
     let pool = core.pool.clone();
     let rings = core.logs.into_iter().map(|log| log.into_inner().ring).collect();
     assemble(&pool, options, policy, state, Parts { alloc: core.alloc, rings, backup })
@@ -130,7 +152,7 @@ impl Core {
     /// Makes the backup as large as main, if main grew under another policy.
     pub(crate) fn grow_backup(&self) -> Result<()> {
         let mut growing = self.growing.lock();
-        if let Some((backup, zones)) = growing.as_mut() {
+        if let Follower::Backup(backup, zones) = &mut *growing {
             self.follow(backup, zones, self.main.len())?;
         }
         Ok(())

@@ -8,7 +8,7 @@ use tx::{Error, Result};
 use crate::core::{Core, Counters};
 use crate::lock;
 use crate::log::{Log, Parts};
-use crate::options::Policy;
+use crate::options::{Intents, Policy};
 use crate::raw::{self, Claim};
 use crate::record::{self, Bytes, COMMIT, END, SPILLED, is_short};
 use crate::sabotage::Step;
@@ -24,6 +24,7 @@ impl Core {
     pub(crate) fn commit(&self, slot: usize, set: &mut Set) -> Result<()> {
         let counters = &self.counters[slot];
         if set.writes.is_empty() && set.allocs + set.frees == 0 && set.undo.is_empty() && !set.rewrites {
+            self.make_sure(set)?;
             for held in &set.held {
                 match held.write {
                     true => lock::end_write(held.word.get()), // declared, not changed
@@ -38,7 +39,7 @@ impl Core {
         match self.policy {
             Policy::None => self.commit_none(slot, set)?,
             Policy::Undo => self.commit_undo(slot, set)?,
-            Policy::InPlace => self.commit_in_place(slot, set)?,
+            Policy::InPlace | Policy::InPlacePartial => self.commit_in_place(slot, set)?,
         }
         Counters::add(&counters.commits);
         Ok(())
@@ -52,7 +53,7 @@ impl Core {
             Policy::None if !set.writes.is_empty() => Err(Error::NoRollback),
             Policy::None => Ok(()),
             Policy::Undo => self.abort_undo(slot, set),
-            Policy::InPlace => self.abort_in_place(slot, set),
+            Policy::InPlace | Policy::InPlacePartial => self.abort_in_place(slot, set),
         };
         match undone {
             Ok(()) | Err(Error::NoRollback) => {}
@@ -153,12 +154,14 @@ impl Core {
         self.too_early(&mut log, set)?;
         // From here on only the drain can fail, and nothing here matters then. Behind it remain few and plain stores.
         self.out_of_use(&mut set.freed, spill);
+        set.order_copies();
         set.words.clear();
         for held in set.held.iter().filter(|held| held.write) {
             set.words.push((held.word, is_carried(&set.writes, &held.block)));
         }
-        let (ranges, words, intents, frees) = (&*set.writes, &*set.words, &*set.intents, &*set.freed);
-        log.push(self, &Parts { end, ranges, words, intents, frees, sealed });
+        let (ranges, copies) = (&*set.writes, &*set.copies);
+        let (words, intents, frees) = (&*set.words, &*set.intents, &*set.freed);
+        log.push(self, &Parts { end, ranges, copies, words, intents, frees, sealed });
         self.counters[slot].pending.store(log.pending() as u64, Relaxed);
         if seal {
             self.flush_long(&set.writes)?;
@@ -233,15 +236,34 @@ impl Core {
         Ok(block)
     }
 
-    fn abort_in_place(&self, slot: usize, set: &Set) -> Result<()> {
+    /// Copies that were made for this transaction are sure on media before anybody else has their objects.
+    #[inline]
+    fn make_sure(&self, set: &Set) -> Result<()> {
+        if set.unsure && !self.sabotage.skips(Step::SureLate) {
+            self.pool.drain()?;
+        }
+        Ok(())
+    }
+
+    fn abort_in_place(&self, slot: usize, set: &mut Set) -> Result<()> {
         if set.rewrites && !self.sabotage.skips(Step::AbortCopies) {
             self.logs[slot].lock().copy(self)?; // what earlier records carry of the same objects
         }
-        for &(offset, len) in &set.writes {
-            self.copy_from_backup(offset, len)?;
+        if self.copies.is_some() {
+            self.copy_back(set)?;
+        } else {
+            for &(offset, len) in &set.writes {
+                self.copy_from_backup(offset, len)?;
+            }
         }
-        if !set.writes.is_empty() && !self.sabotage.skips(Step::AbortBarrier) {
-            self.pool.drain()?; // before the zone may count as quiet
+        if set.writes.is_empty() {
+            return self.make_sure(set);
+        }
+        if !self.sabotage.skips(Step::AbortBarrier) {
+            self.pool.drain()?; // before the zone may count as quiet, or a copy be given up
+        }
+        if self.intents == Intents::Objects {
+            self.intents_are_void(slot);
         }
         Ok(())
     }
@@ -319,7 +341,7 @@ impl Core {
     fn push_undo(&self, slot: usize, log: &mut Log, set: &Set) {
         let end = log.ring.durable();
         let (words, intents, frees) = (&*set.words, &*set.intents, &*set.freed);
-        log.push(self, &Parts { end, ranges: &[], words, intents, frees, sealed: false });
+        log.push(self, &Parts { end, ranges: &[], copies: &[], words, intents, frees, sealed: false });
         self.counters[slot].pending.store(log.pending() as u64, Relaxed);
     }
 

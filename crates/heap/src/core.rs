@@ -3,11 +3,13 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pmem::sync::{Mutex, OwnMutex};
-use pmem::{Allocator, Block, Error as PoolError, FlushSet, Pool, Region};
+use pmem::{Allocator, Block, Error as PoolError, FlushSet, Pool, Region, TwoSlot};
 use tx::{Error, Result, Slots};
 
+use crate::copies::Copies;
 use crate::log::Log;
-use crate::options::Policy;
+use crate::options::{Intents, Policy};
+use crate::partial::CopiesState;
 use crate::raw::{self, Claim};
 use crate::sabotage::Sabotage;
 use crate::space::Space;
@@ -20,22 +22,27 @@ pub(crate) const BACKUP: &str = "heap.backup";
 pub(crate) const ZONES: &str = "heap.zones";
 pub(crate) const LOGS: &str = "heap.logs";
 pub(crate) const STATE: &str = "heap.state";
+pub(crate) const COPIES: &str = "heap.copies";
+pub(crate) const COPIES_STATE: &str = "heap.copies.state";
 
 pub(crate) struct Core {
     pub(crate) policy: Policy,
+    pub(crate) intents: Intents,
     pub(crate) pool: Pool,
     pub(crate) alloc: Allocator,
     /// The chunks of main, and their bytes on the backup.
     pub(crate) main: Space,
     pub(crate) backup: Space,
     pub(crate) zones: Zones,
+    /// Of a partial backup.
+    pub(crate) copies: Option<Copies>,
     pub(crate) slots: Slots,
     pub(crate) logs: Box<[OwnMutex<Log>]>,
     pub(crate) active: Box<[Active]>,
     pub(crate) states: raw::PerSlot<TxState>,
     pub(crate) counters: Box<[Counters]>,
-    /// Held while the heap grows: the regions of backup and zone table, absent without a backup.
-    pub(crate) growing: Mutex<Option<(Region, Region)>>,
+    /// Held while the heap grows: what grows with main.
+    pub(crate) growing: Mutex<Follower>,
     pub(crate) batch: usize,
     pub(crate) seal_max: u64,
     pub(crate) root: u64,
@@ -47,6 +54,15 @@ pub(crate) struct Core {
     pub(crate) sabotage: Sabotage,
 }
 
+/// The regions that grow with main.
+pub(crate) enum Follower {
+    Nothing,
+    /// Backup and zone table.
+    Backup(Region, Region),
+    /// Copies, and the cell that tells of them.
+    Copies(Region, TwoSlot<CopiesState>),
+}
+
 /// Counted per slot by its holder.
 #[repr(align(128))]
 #[derive(Default)]
@@ -55,6 +71,8 @@ pub(crate) struct Counters {
     pub(crate) read_only: AtomicU64,
     pub(crate) aborts: AtomicU64,
     pub(crate) conflicts: AtomicU64,
+    /// Times that copies had to be made.
+    pub(crate) misses: AtomicU64,
     /// Entries in the log's queue, for the coordinator.
     pub(crate) pending: AtomicU64,
 }
@@ -66,6 +84,9 @@ impl Counters {
         cell.store(cell.load(Relaxed) + 1, Relaxed);
     }
 }
+
+/// The heap grows by this part of it at least.
+const LEAST_STEP: u64 = 16;
 
 impl Core {
     // ---- main and backup --------------------------------------------------------------------------------------------
@@ -164,10 +185,24 @@ impl Core {
             Err(PoolError::HeapFull { .. }) => {}
             other => return Ok(other?),
         }
-        // Half as much again, so that the directory's extents last; at least what is asked for, at most what there is.
-        let more = (self.main.len() / 2).max(2 * len);
-        self.grow(more).or_else(|e| if more > 2 * len { self.grow(2 * len) } else { Err(e) })?;
+        self.grow_for(len)?;
         Ok(self.alloc.reserve(len, align)?)
+    }
+
+    /// Makes room for a block: twice as much as there is, so that the directory's extents last; less if there is less, but no steps so small that
+    /// they would use them up.
+    #[cold]
+    pub(crate) fn grow_for(&self, len: u64) -> Result<()> {
+        let least = (2 * len).max(self.main.len() / LEAST_STEP);
+        let mut more = self.main.len().max(least);
+        loop {
+            match self.grow(more) {
+                Err(Error::Pool(PoolError::NoSpace { .. } | PoolError::Reserve { .. })) if more > least => {
+                    more = (more / 2).max(least);
+                }
+                other => return other,
+            }
+        }
     }
 
     /// Makes main, and before it the backup, at least `bytes` larger.
@@ -175,12 +210,15 @@ impl Core {
         let mut growing = self.growing.lock();
         let unit = self.alloc.chunk_size().max(self.zones.bytes());
         let bytes = bytes.next_multiple_of(self.alloc.chunk_size());
-        if let Some((backup, zones)) = growing.as_mut() {
+        if let Follower::Backup(backup, zones) = &mut *growing {
             // Main may become a few chunks larger than asked for: it is rounded to pages.
             self.follow(backup, zones, self.main.len() + bytes + unit)?;
         }
         self.alloc.grow(bytes)?;
         self.main.update(self.alloc.spaces().into_iter());
+        if let Follower::Copies(region, cell) = &mut *growing {
+            self.follow_by_share(region, &cell.get())?;
+        }
         Ok(())
     }
 

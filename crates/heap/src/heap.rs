@@ -10,8 +10,9 @@ use tx::{Engine, Error, Isolation, Result};
 
 use crate::assemble::{Parts, add_backup, assemble, make_root, rebuild, switch};
 use crate::coordinator::Coordinator;
-use crate::core::{BACKUP, Core, LOGS, MAIN, STATE, ZONES};
+use crate::core::{BACKUP, COPIES, COPIES_STATE, Core, Follower, LOGS, MAIN, STATE, ZONES};
 use crate::options::{Options, Policy};
+use crate::partial;
 use crate::recovery::{self, Recovery};
 use crate::stats::Stats;
 use crate::transaction::Tx;
@@ -113,11 +114,22 @@ impl Heap {
             zone_bytes: options.zone_bytes,
             root,
         };
-        let backup = if policy == Policy::InPlace { Some(add_backup(pool, &alloc, &state)?) } else { None };
-        state.backup = backup.is_some().into();
+        let backup = match policy {
+            Policy::InPlace => {
+                let (backup, zones) = add_backup(pool, &alloc, &state)?;
+                Follower::Backup(backup, zones)
+            }
+            Policy::InPlacePartial => {
+                let (region, cell) = partial::regions(pool, options.share().unwrap_or(partial::SHARE))?;
+                Follower::Copies(region, cell)
+            }
+            Policy::None | Policy::Undo => Follower::Nothing,
+        };
+        state.backup = (policy == Policy::InPlace).into();
         let mut cell = TwoSlot::create(cell, &state)?;
         cell.update_mirrored(&state)?;
-        let core = assemble(pool, options, policy, &state, Parts { alloc, rings, backup });
+        let mut core = assemble(pool, options, policy, &state, Parts { alloc, rings, backup });
+        core.begin_copies(options)?;
         if policy == Policy::InPlace {
             core.zones.clean_new(0)?;
         }
@@ -163,10 +175,14 @@ impl Heap {
         }
         let alloc = Allocator::open(pool, MAIN)?;
         let backup = match stored {
-            Policy::InPlace => Some((pool.region(BACKUP)?, pool.region(ZONES)?)),
-            _ => None,
+            Policy::InPlace => Follower::Backup(pool.region(BACKUP)?, pool.region(ZONES)?),
+            Policy::InPlacePartial => {
+                let (cell, _) = TwoSlot::open(pool.region(COPIES_STATE)?.into_area()?)?;
+                Follower::Copies(pool.region(COPIES)?, cell)
+            }
+            Policy::None | Policy::Undo => Follower::Nothing,
         };
-        let core = assemble(pool, options, stored, &state, Parts { alloc, rings, backup });
+        let mut core = assemble(pool, options, stored, &state, Parts { alloc, rings, backup });
         let recovery = recovery::run(&core, &found, state.backup != 0)?;
         if stored == Policy::InPlace && state.backup == 0 {
             // Opened under another policy since, or the copying was interrupted.
@@ -176,7 +192,14 @@ impl Heap {
             cell.update_mirrored(&state)?;
         }
         let wanted = options.policy.unwrap_or(stored);
-        let core = if wanted == stored { core } else { switch(core, &mut cell, &mut state, wanted, options)? };
+        let core = match wanted == stored {
+            true if pool.is_read_only() => core,
+            true => {
+                core.begin_copies(options)?;
+                core
+            }
+            false => switch(core, &mut cell, &mut state, wanted, options)?,
+        };
         Ok(Self::start(core, cell, options, recovery))
     }
 
@@ -275,6 +298,7 @@ impl Heap {
         if core.policy == Policy::InPlace {
             core.zones.clean(usize::MAX, |seen| core.settle_all(seen), |zone| core.sums_of(zone).map(Some))?;
         }
+        core.end_copies()?;
         if let Some(trouble) = core.trouble.lock().take() {
             return Err(trouble);
         }

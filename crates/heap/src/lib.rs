@@ -2,7 +2,7 @@
 //!
 //! One kind of heap, one lock map, one allocator; what differs is how an unfinished transaction is rolled back, the heap's [`Policy`]: not at all, from
 //! old bytes in a log (*undo*), or from a backup that follows the main copy (*in place*; Kamino-Tx, EuroSys 2017, §3, here with one
-//! barrier where the paper has three).
+//! barrier where the paper has three), of all of it or of the objects written lately (*partial*; §4).
 //!
 //! # The way of a transaction
 //!
@@ -13,6 +13,8 @@
 //! | `transaction`, `state` | resolves pointers, takes locks, hands references out, notes what is written |
 //! | `lock` | the lock word of a block |
 //! | `zones` | in place: marks the zone dirty before the first write into it |
+//! | `copies`, `arena`, `partial` | in place with a partial backup: makes copies before the first write; where they are; opening and recovery |
+//! | `intents` | in place, if it is to be so: says in the log what is about to be written |
 //! | `undo` | undo: keeps the old bytes before a write |
 //! | `own` | blocks for logs |
 //! | `commit`, `record` | makes it durable by a record in the slot's ring, or takes it back |
@@ -47,15 +49,19 @@
 
 #![deny(unsafe_code)]
 
+mod arena;
 mod assemble;
 mod commit;
 mod coordinator;
+mod copies;
 mod core;
 mod heap;
+mod intents;
 mod lock;
 mod log;
 mod options;
 mod own;
+mod partial;
 #[allow(unsafe_code)]
 mod raw;
 mod record;
@@ -70,7 +76,7 @@ mod undo;
 mod zones;
 
 pub use heap::Heap;
-pub use options::{Options, Policy};
+pub use options::{Intents, Options, Policy};
 pub use recovery::Recovery;
 #[cfg(feature = "sabotage")]
 pub use sabotage::Step;

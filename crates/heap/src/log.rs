@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use pmem::{Block, Error as PoolError, FlushSet, Intent, Moment, Persisted, Position, Ring, thread_number};
 use tx::Result;
 
+use crate::copies::{Copied, join};
 use crate::core::Core;
 use crate::lock;
 use crate::options::Policy;
@@ -42,6 +43,7 @@ struct Pending {
 struct Committed {
     end: Position,
     ranges: usize,
+    copies: usize,
     words: usize,
     intents: usize,
     frees: usize,
@@ -56,6 +58,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) end: Position,
     /// To be copied to the backup.
     pub(crate) ranges: &'a [Bytes],
+    /// Their copies, of a partial backup; both in order.
+    pub(crate) copies: &'a [Copied],
     /// Locks that stay pending, and whether only short ranges of the object were written.
     pub(crate) words: &'a [(Word, bool)],
     /// To be carried out.
@@ -70,6 +74,7 @@ pub(crate) struct Log {
     queue: VecDeque<Committed>,
     /// Of the entries that are not stable.
     ranges: VecDeque<Written>,
+    copies: VecDeque<Copied>,
     /// Of all entries.
     words: VecDeque<Pending>,
     /// Of the entries that are not copied.
@@ -99,6 +104,7 @@ impl Log {
             ring,
             queue: VecDeque::new(),
             ranges: VecDeque::new(),
+            copies: VecDeque::new(),
             words: VecDeque::new(),
             intents: VecDeque::new(),
             frees: VecDeque::new(),
@@ -150,10 +156,17 @@ impl Log {
 
     #[inline]
     fn copies_are_stable(&mut self) {
-        let ranges: usize = self.queue.range(self.stable..self.copied).map(|c| c.ranges).sum();
+        let (ranges, copies) = self.to_copy(self.stable..self.copied);
         self.ranges.drain(..ranges);
+        self.copies.drain(..copies);
         self.stable = self.copied;
         self.copied_at = None;
+    }
+
+    /// Ranges and copies of these entries.
+    #[inline]
+    fn to_copy(&self, entries: std::ops::Range<usize>) -> (usize, usize) {
+        self.queue.range(entries).fold((0, 0), |(ranges, copies), c| (ranges + c.ranges, copies + c.copies))
     }
 
     /// What must wait for the retirement, for tests in front of it.
@@ -203,12 +216,14 @@ impl Log {
             }
             self.ranges.push_back(Written { range, image });
         }
+        parts.copies.iter().for_each(|&copy| self.copies.push_back(copy));
         parts.words.iter().for_each(|&(word, carried)| self.words.push_back(Pending { word: Some(word), carried }));
         parts.intents.iter().for_each(|&intent| self.intents.push_back(intent));
         parts.frees.iter().for_each(|&block| self.frees.push_back(block));
         self.queue.push_back(Committed {
             end: parts.end,
             ranges: parts.ranges.len(),
+            copies: parts.copies.len(),
             words: parts.words.len(),
             intents: parts.intents.len(),
             frees: parts.frees.len(),
@@ -236,6 +251,9 @@ impl Log {
             lock::end_pending(word.get());
         }
         for block in self.frees.drain(..gone.frees) {
+            if let Some(copies) = &core.copies {
+                copies.forget_block(&block);
+            }
             core.alloc.release(block)?;
         }
         self.settled += 1;
@@ -259,8 +277,11 @@ impl Log {
             core.alloc.apply(intent, &mut self.lines)?;
             self.intents.pop_front();
         }
-        let done: usize = self.queue.range(self.stable..self.copied).map(|c| c.ranges).sum();
+        if core.copies.is_some() {
+            self.copy_to_copies(core)?;
+        }
         if core.policy == Policy::InPlace {
+            let (done, _) = self.to_copy(self.stable..self.copied);
             for &Written { range: (offset, len), image } in self.ranges.range(done..) {
                 if !record::is_short(&(offset, len)) || core.sabotage.skips(Step::CarriedImage) {
                     core.copy_to_backup(offset, len)?;
@@ -282,6 +303,34 @@ impl Log {
             self.copies_are_stable();
         }
         Ok(())
+    }
+
+    /// The same for a partial backup: what has a copy. The rest is new.
+    fn copy_to_copies(&mut self, core: &Core) -> Result<()> {
+        let Some(copies) = &core.copies else { return Ok(()) };
+        let (mut range, mut copy) = self.to_copy(self.stable..self.copied);
+        for entry in self.queue.range(self.copied..) {
+            let written = self.ranges.range(range..range + entry.ranges);
+            for &Written { range: (offset, len), .. } in written.clone().filter(|w| record::is_short(&w.range)) {
+                core.pool.add_lines(&mut self.lines, offset, len); // before its copy can be given up
+            }
+            let copied = self.copies.range(copy..copy + entry.copies).copied();
+            join(written.map(|w| (w.range, w)), copied, |w, main, backup, n| {
+                if !record::is_short(&w.range) || core.sabotage.skips(Step::CarriedImage) {
+                    // the object is pending, and its copy ours: see `Claim::Settling`.
+                    return raw::copy(Claim::Settling, &core.pool, main, backup, n);
+                }
+                let from = (main - w.range.0) as usize;
+                // as above.
+                raw::bytes_mut(Claim::Settling, &core.pool, backup, n)?
+                    .copy_from_slice(&w.image[from..from + n as usize]);
+                core.pool.add_lines(&mut self.lines, backup, n);
+                Ok(())
+            })?;
+            (range, copy) = (range + entry.ranges, copy + entry.copies);
+        }
+        let freed: usize = self.queue.range(..self.copied).map(|c| c.frees).sum();
+        self.frees.range(freed..).try_for_each(|block| copies.give_up(block, &mut self.lines))
     }
 
     /// Appends a record that says what every record says: what is durable, and what is retired.
@@ -350,7 +399,7 @@ impl Log {
         self.release(core)?;
         let Some(at) = self.words.iter().position(|p| p.word == Some(word)) else { return Ok(false) };
         // Its record restores nothing under other policies; only its intents count, and they are of before.
-        if core.policy == Policy::InPlace
+        if matches!(core.policy, Policy::InPlace | Policy::InPlacePartial)
             && !to_free
             && !self.words[at].carried
             && !core.sabotage.skips(Step::Stabilise)

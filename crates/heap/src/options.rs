@@ -16,11 +16,13 @@ pub enum Policy {
     /// From a backup that follows the main copy: one barrier, twice the memory (Kamino-Tx §3).
     #[default]
     InPlace,
+    /// From copies of the objects that were written lately, a share of the heap: one barrier, two for an object without a copy (Kamino-Tx §4).
+    InPlacePartial,
 }
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::None, Self::Undo, Self::InPlace];
+    pub const ALL: [Self; 4] = [Self::None, Self::Undo, Self::InPlace, Self::InPlacePartial];
 
     /// Its name, as on the command line and in the pool.
     pub fn name(self) -> &'static str {
@@ -28,6 +30,7 @@ impl Policy {
             Self::None => "none",
             Self::Undo => "undo",
             Self::InPlace => "inplace",
+            Self::InPlacePartial => "inplace-partial",
         }
     }
 
@@ -36,6 +39,7 @@ impl Policy {
             Self::None => 1,
             Self::Undo => 2,
             Self::InPlace => 3,
+            Self::InPlacePartial => 4,
         }
     }
 
@@ -49,7 +53,7 @@ impl std::str::FromStr for Policy {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|p| p.name() == name);
-        found.ok_or_else(|| format!("{name:?} is no policy: none, undo or inplace"))
+        found.ok_or_else(|| format!("{name:?} is no policy: none, undo, inplace or inplace-partial"))
     }
 }
 
@@ -57,6 +61,17 @@ impl std::fmt::Display for Policy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// What recovery of a heap with a full backup goes by: what was open when the program ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Intents {
+    /// Zones are marked when they are written to after a time without writes: no barrier where that is often. Recovery compares them whole.
+    #[default]
+    Zones,
+    /// Each transaction says in its log which ranges it is about to change (Kamino-Tx §3): a barrier more, one for ranges that are declared together. Recovery
+    /// compares the zones of what was open alone.
+    Objects,
 }
 
 /// How a heap is made and opened. Sizes matter at create only; the rest at every open.
@@ -73,6 +88,8 @@ pub struct Options {
     pub(crate) slots: usize,
     pub(crate) log_bytes: u64,
     pub(crate) zone_bytes: u64,
+    pub(crate) alpha: Option<f64>,
+    pub(crate) intents: Intents,
     pub(crate) blocks: HeapOptions,
     /// By default what the domain reads twice in well under a second.
     pub(crate) recovery_bytes: Option<u64>,
@@ -98,6 +115,8 @@ impl Options {
             slots: 64,
             log_bytes: 64 << 10,
             zone_bytes: 1 << 20,
+            alpha: None,
+            intents: Intents::default(),
             blocks: HeapOptions::default(),
             recovery_bytes: None,
             batch: 16,
@@ -136,6 +155,19 @@ impl Options {
     #[must_use]
     pub fn zone_bytes(self, zone_bytes: u64) -> Self {
         Self { zone_bytes, ..self }
+    }
+
+    /// Size of a partial backup (the paper's α) as a share of the bytes for objects: over 0, at most 1. By default a half for a new heap, and as it
+    /// was for an old one; at open it may be changed. No transaction can change more existing objects than fit.
+    #[must_use]
+    pub fn alpha(self, alpha: f64) -> Self {
+        Self { alpha: Some(alpha), ..self }
+    }
+
+    /// How recovery knows what was open, in place with a full backup. For this opening: either finds what the other has left.
+    #[must_use]
+    pub fn intents(self, intents: Intents) -> Self {
+        Self { intents, ..self }
     }
 
     /// How blocks are laid out.
@@ -194,9 +226,22 @@ impl Options {
         if self.log_bytes < LOG_MIN || !self.log_bytes.is_multiple_of(64) || self.log_bytes > 1 << 30 {
             return limit("bytes per log (2048 at least, a multiple of 64)", self.log_bytes, 1 << 30);
         }
+        if let Some(alpha) = self.alpha
+            && !(alpha > 0.0 && alpha <= 1.0)
+        {
+            return limit("millionths of the heap for copies (1 at least)", (alpha * 1e6) as u64, MILLION);
+        }
         Ok(())
     }
+
+    /// The share of a partial backup in millionths, if it is told.
+    pub(crate) fn share(&self) -> Option<u64> {
+        self.alpha.map(|alpha| ((alpha * MILLION as f64).round() as u64).clamp(1, MILLION))
+    }
 }
+
+/// A share of all.
+pub(crate) const MILLION: u64 = 1_000_000;
 
 /// Smallest log: a few records and their mark.
 const LOG_MIN: u64 = 2048;

@@ -63,6 +63,9 @@ pub(crate) enum Claim {
     Recovery,
     /// The zone is clean and kept so, and live blocks in it are not written.
     Quiet,
+    /// A copy (`copies`): its first words under the arena's lock; the rest by the writer of its object, by who settles it, or by who has found, under
+    /// the lock of its shard, that it has no writer.
+    Copies,
     /// The zone table, under the lock of the zones, or while the heap is being opened.
     Marks,
 }

@@ -11,6 +11,7 @@
 //! UNDO        about to be changed        their old bytes
 //! EXTENT      one: a block that holds    its number; bytes of records
 //!             further UNDO records       in the extent before; u64 each
+//! INTENT      about to be changed        none
 //! END         none                       intents
 //! RETIRED     none                       none: its header tells what is durable and what is retired
 //! ```
@@ -27,6 +28,7 @@ pub(crate) const UNDO: u8 = 3;
 pub(crate) const EXTENT: u8 = 4;
 pub(crate) const END: u8 = 5;
 pub(crate) const RETIRED: u8 = 6;
+pub(crate) const INTENT: u8 = 7;
 
 /// Bytes of the pool: offset and length.
 pub(crate) type Bytes = (u64, u64);
@@ -77,7 +79,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Payload<'_>> {
     let (list, rest) = tail.split_at_checked(count.checked_mul(16)?)?;
     let ranges = list.chunks_exact(16).filter_map(from_bytes::<[u64; 2]>).map(|[offset, len]| (offset, len)).collect();
     let kind = head as u8;
-    (COMMIT..=RETIRED).contains(&kind).then_some(Payload { kind, ranges, rest })
+    (COMMIT..=INTENT).contains(&kind).then_some(Payload { kind, ranges, rest })
 }
 
 /// The intents in a rest.

@@ -20,8 +20,9 @@ use tx::{Error, Result};
 use crate::core::Core;
 use crate::log::Log;
 use crate::options::Policy;
+use crate::partial::{self, Left};
 use crate::raw::{self, Claim};
-use crate::record::{self, Bytes, COMMIT, END, EXTENT, RETIRED, SPILLED, UNDO, is_short};
+use crate::record::{self, Bytes, COMMIT, END, EXTENT, INTENT, RETIRED, SPILLED, UNDO, is_short};
 use crate::sabotage::Step;
 use crate::undo::read_extent;
 use crate::zones::{Mark, PAGE};
@@ -37,16 +38,24 @@ pub struct Recovery {
     pub undone: u64,
     /// Zones compared with the backup.
     pub zones: u64,
+    /// Objects, or segments of them, compared with their copies.
+    pub copies: u64,
     /// Bytes of main that were replaced.
     pub restored_bytes: u64,
     /// Places of records that are not whole at the end of a slot's log: never acknowledged, or the last acknowledged one, damaged since.
     pub in_doubt: Vec<u64>,
+    /// Places of copies that are not whole: they were being made, or they are damaged and their objects could not be taken back.
+    pub copies_in_doubt: Vec<u64>,
 }
 
 impl Recovery {
     /// True if the heap was as a clean close leaves it.
     pub fn was_clean(&self) -> bool {
-        self.records == 0 && self.zones == 0 && self.in_doubt.is_empty()
+        self.records == 0
+            && self.zones == 0
+            && self.copies == 0
+            && self.in_doubt.is_empty()
+            && self.copies_in_doubt.is_empty()
     }
 }
 
@@ -64,6 +73,8 @@ pub(crate) fn run(core: &Core, found: &[Recovered], backup: bool) -> Result<Reco
     if core.pool.is_read_only() && recovery.records > 0 {
         return Err(PoolError::NeedsRecovery { path: core.pool.path().to_owned() }.into());
     }
+    let left = partial::find(core, &mut recovery)?;
+    let mut open = Vec::new();
     match core.policy {
         Policy::None => {}
         Policy::Undo => {
@@ -71,8 +82,12 @@ pub(crate) fn run(core: &Core, found: &[Recovered], backup: bool) -> Result<Reco
                 undo(core, &mut core.logs[slot].lock(), recovered, &mut recovery)?;
             }
         }
-        Policy::InPlace if backup => forward(core, found, &mut recovery)?,
+        Policy::InPlace if backup => forward(core, found, None, &mut recovery, &mut open)?,
+        Policy::InPlacePartial => forward(core, found, Some(&left), &mut recovery, &mut open)?,
         Policy::InPlace => {} // the other policy has retired everything
+    }
+    if !core.sabotage.skips(Step::OpenMarked) && core.policy == Policy::InPlace && backup {
+        mark_zones(core, &open)?;
     }
     for log in &core.logs {
         core.pool.flush_set(&mut log.lock().lines)?;
@@ -91,6 +106,7 @@ pub(crate) fn run(core: &Core, found: &[Recovered], backup: bool) -> Result<Reco
     if core.policy == Policy::InPlace && backup {
         restore_zones(core, &mut recovery)?;
     }
+    left.restore(core, &mut recovery)?;
     Ok(recovery)
 }
 
@@ -123,13 +139,22 @@ struct Durable {
     intents: Vec<Intent>,
 }
 
-fn forward(core: &Core, found: &[Recovered], recovery: &mut Recovery) -> Result<()> {
+/// Carries out what is durable; notes what is open, or goes to the backup alone.
+fn forward(
+    core: &Core,
+    found: &[Recovered],
+    left: Option<&Left>,
+    recovery: &mut Recovery,
+    open: &mut Vec<Bytes>,
+) -> Result<()> {
     let mut durable = Vec::new();
     for (slot, recovered) in found.iter().enumerate() {
-        find_durable(core, slot, recovered, &mut durable)?;
+        find_durable(core, slot, recovered, &mut durable, open)?;
     }
+    open.extend(durable.iter().flat_map(|d| &d.ranges).filter(|r| is_short(r)));
     recovery.finished += durable.len() as u64;
-    // What verified may stand in a cache only. It is on media before the backup follows: else a crash could leave a part of it in both.
+    // What verified may stand in a cache only. It is on media before the backup follows: else a crash could leave a part of it in both. So is
+    // that copies are sure, before they change.
     for &(offset, len) in durable.iter().flat_map(|d| &d.ranges).filter(|r| !is_short(r)) {
         core.pool.flush(offset, len)?;
     }
@@ -138,13 +163,18 @@ fn forward(core: &Core, found: &[Recovered], recovery: &mut Recovery) -> Result<
     }
     for Durable { slot, ranges, carried, intents } in &durable {
         let log = &mut core.logs[*slot].lock();
+        if let Some(left) = left {
+            left.forward(core, ranges, carried)?;
+            carry_out(core, log, intents)?;
+            continue;
+        }
         let mut carried = &carried[..];
         for range in ranges {
             if !is_short(range) {
                 core.copy_to_backup(range.0, range.1)?;
                 continue;
             }
-            // To the backup alone: in main a later record of the slot may have verified over these bytes. The zone is dirty, main will follow.
+            // To the backup alone: in main a later record of the slot may have verified over these bytes. Main will follow.
             let (image, rest) = carried.split_at(range.1 as usize);
             if !core.sabotage.skips(Step::RecoverCarried) {
                 core.put_in_backup(range.0, image, &mut log.lines)?;
@@ -156,12 +186,24 @@ fn forward(core: &Core, found: &[Recovered], recovery: &mut Recovery) -> Result<
     Ok(())
 }
 
-fn find_durable(core: &Core, slot: usize, recovered: &Recovered, durable: &mut Vec<Durable>) -> Result<()> {
+fn find_durable(
+    core: &Core,
+    slot: usize,
+    recovered: &Recovered,
+    durable: &mut Vec<Durable>,
+    open: &mut Vec<Bytes>,
+) -> Result<()> {
     let log = core.logs[slot].lock();
+    let mut intents_of = Vec::new();
     for found in &recovered.records {
         let place = found.position.get();
         let payload = whole(core, log.ring.payload(found)?, place)?;
         if is_retired(&payload) {
+            continue;
+        }
+        if let Some(record) = record::decode(&payload).filter(|r| r.kind == INTENT) {
+            record.ranges.iter().try_for_each(|&range| check_range(core, range, place))?;
+            intents_of.extend(record.ranges);
             continue;
         }
         let record = record::decode(&payload).filter(|r| r.kind == COMMIT);
@@ -175,8 +217,10 @@ fn find_durable(core: &Core, slot: usize, recovered: &Recovered, durable: &mut V
         let intents = record::intents(intents).ok_or_else(|| damaged(place, "part of an intent"))?;
         if data_arrived(core, &log, found, &ranges)? {
             durable.push(Durable { slot, ranges, carried: carried.to_vec(), intents });
+            intents_of.clear();
         }
     }
+    open.append(&mut intents_of);
     Ok(())
 }
 
@@ -217,13 +261,26 @@ fn data_arrived(core: &Core, log: &Log, found: &RingRecord, ranges: &[Bytes]) ->
     Ok(seal == log.ring.outside_seal(data.iter().copied()))
 }
 
-fn check_range(core: &Core, (offset, len): Bytes, place: u64) -> Result<()> {
+pub(crate) fn check_range(core: &Core, (offset, len): Bytes, place: u64) -> Result<()> {
     let last = offset.checked_add(len.max(1) - 1);
     let inside = |at| core.main.linear(at);
     match (inside(offset), last.and_then(inside)) {
         (Some(first), Some(last)) if last - first == len.max(1) - 1 => Ok(()),
         _ => Err(damaged(place, format!("bytes {offset}..+{len} are not the heap's"))),
     }
+}
+
+/// Marks the zones of ranges that intents tell of, or that records carry, for when these records are gone: persistent after the next drain.
+fn mark_zones(core: &Core, ranges: &[Bytes]) -> Result<()> {
+    for &(offset, len) in ranges {
+        let start = core.linear(offset)?;
+        for zone in start / core.zones.bytes()..=(start + len.max(1) - 1) / core.zones.bytes() {
+            if core.zones.mark(zone as u32)? != Mark::Dirty {
+                core.zones.set_mark(zone as u32, Mark::Dirty)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Makes main what the backup is, wherever they may differ. One barrier, none if no zone is dirty.

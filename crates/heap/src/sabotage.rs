@@ -60,6 +60,26 @@ pub enum Step {
     FlushEqual,
     /// A backup that did not follow is rebuilt.
     Rebuild,
+    /// The barrier behind an intent.
+    IntentBarrier,
+    /// Recovery marks the zones of what is open, or carried, before the records that tell of it are retired.
+    OpenMarked,
+    /// The barrier behind a copy, before its object is written.
+    CopyBarrier,
+    /// Copies are sure on media when the transaction that made them is over.
+    SureLate,
+    /// The copies of objects that are pending stay.
+    PendingStays,
+    /// The space of a copy is used again behind the barrier that gave it up.
+    GivenUpFirst,
+    /// The copies of a freed object are given up.
+    FreedGivenUp,
+    /// A copy that is not whole does not count.
+    CopySeal,
+    /// What a record carries of an object without a copy goes to main.
+    CarriedNew,
+    /// Copies are void once another opening of the pool has begun.
+    Epoch,
 }
 
 /// What is left out: nothing, and at no cost, without the feature.

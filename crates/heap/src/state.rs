@@ -7,6 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use pmem::{Block, Intent};
 use tx::Doom;
 
+use crate::copies::Copied;
 use crate::raw::Word;
 use crate::record::Bytes;
 use crate::undo::UndoLog;
@@ -33,6 +34,10 @@ pub(crate) struct Set {
     /// Some object was pending in this very slot: see `Log::rewrite`.
     pub(crate) rewrites: bool,
     pub(crate) undo: UndoLog,
+    /// Copies of what is to be written (`copies`).
+    pub(crate) copies: Vec<Copied>,
+    /// A copy was made, or brought back, and this thread has had no barrier since it is sure.
+    pub(crate) unsure: bool,
     // For the commit, empty between commits.
     pub(crate) words: Vec<(Word, bool)>,
     pub(crate) intents: Vec<Intent>,
@@ -51,6 +56,35 @@ pub(crate) struct Held {
     pub(crate) freed: bool,
     /// Pending in this slot when it was locked.
     pub(crate) rewrite: bool,
+    /// All of it has a copy, which `Set::copies` names.
+    pub(crate) covered: bool,
+    /// Bytes of it whose old ones are kept, or of which an intent tells: those named last, and what touches them.
+    pub(crate) kept: Bytes,
+}
+
+impl Held {
+    /// A lock taken just now.
+    #[inline]
+    pub(crate) fn new(word: Word, block: Block, write: bool) -> Self {
+        Self { word, block, write, fresh: false, freed: false, rewrite: false, covered: false, kept: (0, 0) }
+    }
+}
+
+impl Held {
+    #[inline]
+    pub(crate) fn has_kept(&self, offset: u64, len: u64) -> bool {
+        covers(self.kept, offset, len)
+    }
+
+    /// Notes that a range is kept.
+    #[inline]
+    pub(crate) fn keep(&mut self, offset: u64, len: u64) {
+        let (start, end) = (self.kept.0, self.kept.0 + self.kept.1);
+        self.kept = match offset <= end && start <= offset + len && start < end {
+            true => (start.min(offset), end.max(offset + len) - start.min(offset)),
+            false => (offset, len),
+        };
+    }
 }
 
 /// More locks than this are looked up by hash.
@@ -90,6 +124,15 @@ impl Set {
         }
     }
 
+    /// Copies in the order of main, each once.
+    #[inline]
+    pub(crate) fn order_copies(&mut self) {
+        if self.copies.len() > 1 {
+            self.copies.sort_unstable_by_key(|copy| copy.offset);
+            self.copies.dedup();
+        }
+    }
+
     /// Ready for the next transaction.
     #[inline]
     pub(crate) fn reset(&mut self) {
@@ -98,8 +141,10 @@ impl Set {
         }
         self.held.clear();
         self.writes.clear();
-        (self.allocs, self.frees, self.rewrites) = (0, 0, false);
-        if self.writes.capacity() > KEEP || self.held.capacity() > KEEP || self.index.capacity() > KEEP {
+        self.copies.clear();
+        (self.allocs, self.frees, self.rewrites, self.unsure) = (0, 0, false, false);
+        let largest = self.writes.capacity().max(self.held.capacity()).max(self.copies.capacity());
+        if largest.max(self.index.capacity()) > KEEP {
             *self = Self::default(); // a huge transaction is no reason to keep its memory
         }
     }

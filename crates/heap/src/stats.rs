@@ -23,6 +23,10 @@ pub struct Stats {
     pub dirty_zones: u64,
     /// Zones cleaned to keep recovery's budget.
     pub cleaned_zones: u64,
+    /// Times that a transaction had to make copies first, of a partial backup.
+    pub misses: u64,
+    /// Copies given up for others.
+    pub evictions: u64,
     /// Bytes for objects.
     pub bytes: u64,
     /// Bytes of the backup.
@@ -41,8 +45,10 @@ impl Stats {
             pending: sum(|c| &c.pending),
             dirty_zones: core.zones.dirty() as u64,
             cleaned_zones: core.cleaned.load(Relaxed),
+            misses: sum(|c| &c.misses),
+            evictions: core.copies.as_ref().map_or(0, |c| c.arena.lock().given_up),
             bytes: core.main.len(),
-            backup_bytes: core.backup.len(),
+            backup_bytes: core.copies.as_ref().map_or(core.backup.len(), |c| c.arena.lock().limit()),
         }
     }
 }

@@ -8,8 +8,9 @@ use tx::{Doom, Error, Isolation, Range, Result, Transaction};
 use crate::Heap;
 use crate::core::{Core, Counters};
 use crate::lock::{self, State};
-use crate::options::Policy;
+use crate::options::{Intents, Policy};
 use crate::raw::{self, Claim, Word};
+use crate::record::Bytes;
 use crate::sabotage::Step;
 use crate::state::{Held, Set, TxState};
 
@@ -107,7 +108,7 @@ impl<'h> Tx<'h> {
         if let Err(state) = lock::try_read(word.get()) {
             return Err(self.conflict(word, &block, state));
         }
-        set.push(Held { word, block, write: false, fresh: false, freed: false, rewrite: false });
+        set.push(Held::new(word, block, false));
         check_current(found)
     }
 
@@ -133,7 +134,7 @@ impl<'h> Tx<'h> {
                     lock::end_write(word.get());
                     return None;
                 }
-                set.push(Held { word, block, write: true, fresh: false, freed: false, rewrite: false });
+                set.push(Held::new(word, block, true));
                 Some(set.held.len() - 1)
             }
         }
@@ -145,7 +146,7 @@ impl<'h> Tx<'h> {
         match set.find(word) {
             None => match lock::try_write(word.get(), self.slot) {
                 Ok(()) => {
-                    set.push(Held { word, block, write: true, fresh: false, freed: false, rewrite: false });
+                    set.push(Held::new(word, block, true));
                     check_current(found)?;
                     Ok(set.held.len() - 1)
                 }
@@ -193,7 +194,7 @@ impl<'h> Tx<'h> {
                         set.held[at].rewrite = rewrite;
                         return Ok(at);
                     }
-                    set.push(Held { word, block, write: true, fresh: false, freed: false, rewrite });
+                    set.push(Held { rewrite, ..Held::new(word, block, true) });
                     check_current(found)?;
                     return Ok(set.held.len() - 1);
                 }
@@ -242,7 +243,7 @@ impl<'h> Tx<'h> {
                     lock::end_read(word.get());
                     return None;
                 }
-                set.push(Held { word, block, write: false, fresh: false, freed: false, rewrite: false });
+                set.push(Held::new(word, block, false));
             }
         }
         Some(block.offset() + block.len())
@@ -282,7 +283,7 @@ impl<'h> Tx<'h> {
 
     // ---- changes ----------------------------------------------------------------------------------------------------
 
-    /// Locks the range and prepares for its change, all but the undo log.
+    /// Locks the range and prepares for its change, all but old bytes and copies, which ranges get together.
     #[inline]
     fn prepare(&self, set: &mut Set, ptr: PPtr<u8>, len: u64) -> Result<usize> {
         let at = match self.claim_at_once(set, ptr, len) {
@@ -302,10 +303,31 @@ impl<'h> Tx<'h> {
         let set = &mut *set;
         let at = self.prepare(set, ptr, len)?;
         let offset = ptr.offset();
-        if self.core.policy == Policy::Undo && !set.held[at].fresh && len > 0 && !set.undo.has(offset, len) {
-            set.undo.keep(self.core, self.slot, &[(offset, len)])?;
+        if set.held[at].fresh || len == 0 || set.held[at].covered {
+            return Ok(());
         }
+        match self.core.policy {
+            Policy::Undo | Policy::InPlace if !self.must_tell(set, at, (offset, len)) => return Ok(()),
+            Policy::Undo => set.undo.keep(self.core, self.slot, &[(offset, len)])?,
+            Policy::InPlace => self.core.declare(self.slot, &[(offset, len)])?,
+            Policy::InPlacePartial => return self.core.cover(self.slot, set, &[(at, (offset, len))]),
+            Policy::None => return Ok(()),
+        }
+        set.held[at].keep(offset, len);
         Ok(())
+    }
+
+    /// Whether old bytes are to be kept, or an intent to be told, and they are not yet. New objects need neither. Of the ranges of one object the last few
+    /// are known: one too many costs a barrier.
+    #[inline]
+    fn must_tell(&self, set: &Set, at: usize, (offset, len): Bytes) -> bool {
+        let held = &set.held[at];
+        let wanted = match self.core.policy {
+            Policy::Undo => !set.undo.has(offset, len),
+            Policy::InPlace => self.core.intents == Intents::Objects,
+            Policy::None | Policy::InPlacePartial => false,
+        };
+        wanted && !held.fresh && len > 0 && !held.has_kept(offset, len)
     }
 
     /// Bytes of a block that this transaction is the writer of, noted as changed.
@@ -321,20 +343,29 @@ impl<'h> Tx<'h> {
     fn intend_all(&self, ranges: &[Range]) -> Result<()> {
         let mut set = self.state.set.borrow_mut();
         let set = &mut *set;
-        let mut keep = Vec::new();
+        let (mut tell, mut cover) = (Vec::new(), Vec::new());
         for range in ranges {
             let at = self.prepare(set, range.at, range.len)?;
             let bytes = (range.at.offset(), range.len);
-            if self.core.policy == Policy::Undo
-                && !set.held[at].fresh
-                && range.len > 0
-                && !set.undo.has(bytes.0, bytes.1)
-            {
-                keep.push(bytes);
+            if self.core.policy == Policy::InPlacePartial && !set.held[at].covered {
+                cover.push((at, bytes));
+            } else if self.must_tell(set, at, bytes) {
+                tell.push((at, bytes));
             }
         }
-        if !keep.is_empty() {
-            set.undo.keep(self.core, self.slot, &keep)?;
+        if !cover.is_empty() {
+            self.core.cover(self.slot, set, &cover)?;
+        }
+        if tell.is_empty() {
+            return Ok(());
+        }
+        let all: Vec<Bytes> = tell.iter().map(|t| t.1).collect();
+        match self.core.policy {
+            Policy::Undo => set.undo.keep(self.core, self.slot, &all)?,
+            _ => self.core.declare(self.slot, &all)?,
+        }
+        for (at, (offset, len)) in tell {
+            set.held[at].keep(offset, len);
         }
         Ok(())
     }
@@ -356,7 +387,7 @@ impl<'h> Tx<'h> {
                 return Err(Error::Conflict { offset });
             }
         };
-        set.push(Held { word, block, write: true, fresh: true, freed: false, rewrite: false });
+        set.push(Held { fresh: true, ..Held::new(word, block, true) });
         set.allocs += 1;
         if self.core.policy == Policy::InPlace {
             self.core.zones.enter(&self.core.active[self.slot], self.core.linear(offset)?, bytes)?;

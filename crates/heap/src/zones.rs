@@ -25,6 +25,7 @@ use pmem::sync::{Mutex, switch_point};
 use pmem::{Pool, SealKey};
 use tx::{Error, Result};
 
+use crate::options::Intents;
 use crate::raw::{self, Claim};
 use crate::sabotage::{Sabotage, Step};
 use crate::space::Space;
@@ -62,6 +63,7 @@ pub(crate) struct Zones {
     /// When all dirty zones were in use: slots such that one of these was in each of them, and how often each had left.
     busy: Mutex<Vec<(usize, u64)>>,
     max: usize,
+    intents: Intents,
     sabotage: Sabotage,
 }
 
@@ -111,7 +113,7 @@ impl Active {
 }
 
 impl Zones {
-    pub(crate) fn new(pool: &Pool, zone_bytes: u64, recovery_bytes: u64, sabotage: Sabotage) -> Self {
+    pub(crate) fn new(pool: &Pool, zone_bytes: u64, recovery_bytes: u64, intents: Intents, sabotage: Sabotage) -> Self {
         Self {
             pool: pool.clone(),
             key: pool.seal_key(zone_bytes),
@@ -121,7 +123,11 @@ impl Zones {
             dirty: Mutex::new(VecDeque::new()),
             count: AtomicUsize::new(0),
             busy: Mutex::new(Vec::new()),
-            max: (recovery_bytes / zone_bytes).max(1) as usize,
+            max: match intents {
+                Intents::Zones => (recovery_bytes / zone_bytes).max(1) as usize,
+                Intents::Objects => usize::MAX, // recovery does not compare them
+            },
+            intents,
             sabotage,
         }
     }
@@ -242,7 +248,8 @@ impl Zones {
     // ---- writers ----------------------------------------------------------------------------------------------------
 
     /// Notes that the slot's transaction writes into these bytes of the line; the zones are dirty, persistently, when this returns. One barrier
-    /// if any was not.
+    /// if any was not. With intents of objects they are so for others in this process alone, and on media not summed behind the next barrier, which is
+    /// before anybody settles in them: none.
     #[inline]
     pub(crate) fn enter(&self, active: &Active, at: u64, len: u64) -> Result<()> {
         let (first, last) = (at / self.zone_bytes, (at + len.max(1) - 1) / self.zone_bytes);
@@ -282,11 +289,22 @@ impl Zones {
         let before = dirty.len();
         for zone in zones {
             if self.state(zone)?.load(SeqCst) != DIRTY {
-                self.set_mark(zone, Mark::Dirty)?;
+                match self.intents {
+                    Intents::Zones => self.set_mark(zone, Mark::Dirty)?,
+                    Intents::Objects if self.mark(zone)? == Mark::Summed => self.set_mark(zone, Mark::Clean)?,
+                    Intents::Objects => {}
+                }
                 dirty.push_back(zone);
             }
         }
         if dirty.len() == before {
+            return Ok(());
+        }
+        if self.intents == Intents::Objects {
+            for &zone in dirty.range(before..) {
+                self.state(zone)?.store(DIRTY, SeqCst);
+            }
+            self.count.store(dirty.len(), Relaxed);
             return Ok(());
         }
         if self.sabotage.skips(Step::ZoneSeenLate) || self.sabotage.skips(Step::ZoneBarrier) {
@@ -305,6 +323,16 @@ impl Zones {
             self.state(zone)?.store(DIRTY, SeqCst); // only now: seen set before its barrier, another's write could outrun the mark
         }
         self.count.store(dirty.len(), Relaxed);
+        Ok(())
+    }
+
+    /// Marks zones dirty on media, for recovery to compare them, though intents of objects are the rule. The caller drains.
+    #[cold]
+    pub(crate) fn mark_anyway(&self, at: u64, len: u64) -> Result<()> {
+        let _dirty = self.dirty.lock();
+        for zone in at / self.zone_bytes..=(at + len.max(1) - 1) / self.zone_bytes {
+            self.set_mark(zone as u32, Mark::Dirty)?;
+        }
         Ok(())
     }
 

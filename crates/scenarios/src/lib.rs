@@ -94,6 +94,10 @@ pub const ALL: &[Named] = named! {
     "kv-bounded-2", Stored::new("kv-bounded-2", 2).bounded(3), "the same with two threads";
     "heap-inplace", Cells::new("heap-inplace", Policy::InPlace, 1), "acknowledged transactions are there, others whole or not at all, no block is lost or shared";
     "heap-inplace-2", Cells::new("heap-inplace-2", Policy::InPlace, 2), "the same with two threads";
+    "heap-intents", Cells::new("heap-intents", Policy::InPlace, 1).intents(), "the same, with intents of objects in place of marks of zones";
+    "heap-intents-2", Cells::new("heap-intents-2", Policy::InPlace, 2).intents(), "the same with two threads";
+    "heap-partial", Cells::new("heap-partial", Policy::InPlacePartial, 1), "the same, with copies of a few objects only";
+    "heap-partial-2", Cells::new("heap-partial-2", Policy::InPlacePartial, 2), "the same with two threads";
     "heap-undo", Cells::new("heap-undo", Policy::Undo, 1), "the same, rolled back from old bytes in a log";
     "heap-undo-2", Cells::new("heap-undo-2", Policy::Undo, 2), "the same with two threads";
     "heap-none", Cells::new("heap-none", Policy::None, 1), "every word is as acknowledged, or of a transaction in doubt";

@@ -106,6 +106,17 @@ pub enum Error {
         why: String,
     },
 
+    /// A transaction changes more objects than a partial backup has room for.
+    #[error(
+        "{bytes} bytes of copies do not fit into the heap's partial backup of {room} bytes; use smaller transactions, or open it with a larger alpha"
+    )]
+    BackupFull {
+        /// Bytes that are needed for copies at once.
+        bytes: u64,
+        /// Bytes there are.
+        room: u64,
+    },
+
     // ---- see there -------------------------------------------------------------------------------------------------
     /// The pool's own error.
     #[error(transparent)]
@@ -131,7 +142,8 @@ impl Error {
     pub fn advice(&self) -> Advice {
         match self {
             Self::Conflict { .. } | Self::NoSlot { .. } => Advice::Retry,
-            Self::Pool(pmem::Error::NoSpace { .. } | pmem::Error::HeapFull { .. } | pmem::Error::Reserve { .. }) => {
+            Self::BackupFull { .. }
+            | Self::Pool(pmem::Error::NoSpace { .. } | pmem::Error::HeapFull { .. } | pmem::Error::Reserve { .. }) => {
                 Advice::MakeSpace
             }
             _ => Advice::GiveUp,

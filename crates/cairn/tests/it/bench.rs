@@ -182,7 +182,7 @@ fn wrong_policies_and_baselines_are_refused() {
         ("log-append --policy freq:0", "1 to 512"),
         ("log-append --baseline group:9", "--baseline group:9: it does not take part"),
         ("log-append --bytes 0 --quick --dir .", "0 bytes"),
-        ("figures --paper kamino", "choose from: arcadia"),
+        ("figures --paper mars", "choose from: arcadia, kamino"),
         ("figures --paper arcadia --figure 6", "choose from: 5a, 5b"),
     ] {
         let run = cairn(dir.path(), &format!("bench {line}"));

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use heap::{Heap, Policy};
+use heap::{Heap, Intents, Policy};
 use pmem::{DomainChoice, PPtr};
 use tx::{Engine, Isolation, ToRange, Transaction, Typed};
 
@@ -298,5 +298,56 @@ fn what_has_gone_idle_is_settled_by_the_coordinator() {
             assert_eq!((heap.pool().stats() - before.0).drains, commit + SETTLING + other_thread, "{policy}");
         }
         heap.close().unwrap();
+    }
+}
+
+#[test]
+fn intents_of_objects_cost_one_more_for_all_that_are_declared_together() {
+    let dir = memory();
+    let options = quiet(Policy::InPlace, DomainChoice::Emulated).bytes(4 << 20).slots(8).intents(Intents::Objects);
+    let (heap, objects) = with_objects(&dir, &options, 100);
+    let each = |tx: &mut heap::Tx<'_>| objects[..10].iter().try_for_each(|&o| tx.write(o).map(|words| words[0] += 1));
+    for _ in 0..3 {
+        heap.settle().unwrap();
+        assert_eq!(drains(&heap, || bump(&heap, objects[50])), 2, "the intent, and the commit");
+        heap.settle().unwrap();
+        assert_eq!(drains(&heap, || heap.transact(Isolation::Strict, each).unwrap()), 11);
+        heap.settle().unwrap();
+        let all: Vec<_> = objects[..10].iter().map(|o| o.range()).collect();
+        let declared = |tx: &mut heap::Tx<'_>| {
+            tx.intend(&all)?;
+            each(tx)
+        };
+        assert_eq!(drains(&heap, || heap.transact(Isolation::Strict, declared).unwrap()), 2);
+        let new = |tx: &mut heap::Tx<'_>| tx.alloc(&[1u64; 8]).map(drop);
+        assert_eq!(drains(&heap, || heap.transact(Isolation::Strict, new).unwrap()), 1, "a new object needs none");
+    }
+    heap.settle().unwrap();
+    let cost = counted(&heap, || (0..1000).for_each(|n| bump(&heap, objects[n % 100])));
+    assert_eq!(cost.drains, 2 * 1000 + SETTLING);
+}
+
+/// Intents of transactions that were taken back do not fill the log.
+#[test]
+fn intents_that_are_taken_back_make_room() {
+    let dir = memory();
+    let options = quiet(Policy::InPlace, DomainChoice::Emulated).bytes(4 << 20).slots(8).intents(Intents::Objects);
+    let (heap, objects) = with_objects(&dir, &options.log_bytes(2048), 100);
+    for n in 0..1000 {
+        let mut tx = heap.begin(Isolation::Strict).unwrap();
+        tx.write(objects[n % 100]).unwrap()[0] = 9;
+        assert_eq!(drains(&heap, || tx.abort().unwrap()), 1);
+    }
+    // More intents than half of the log: marks of zones tell the rest.
+    let all: Vec<_> = objects.iter().map(|o| o.range()).collect();
+    let mut tx = heap.begin(Isolation::Strict).unwrap();
+    tx.intend(&all).unwrap();
+    objects.iter().for_each(|&o| tx.write(o).unwrap().fill(7));
+    std::mem::forget(tx);
+    drop(heap); // as a crash leaves it
+    let heap = Heap::open(dir.path().join("p"), &quiet(Policy::InPlace, DomainChoice::Emulated)).unwrap();
+    assert!(heap.recovery().restored_bytes >= 6400, "{:?}", heap.recovery());
+    for &object in &objects {
+        assert_eq!(heap.transact(Isolation::Strict, |tx| tx.read(object).copied()).unwrap(), [0; 8]);
     }
 }

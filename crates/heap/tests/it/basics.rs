@@ -44,7 +44,7 @@ fn what_was_committed_is_there_after_a_close() {
 
 #[test]
 fn a_dropped_heap_recovers() {
-    for policy in [Policy::Undo, Policy::InPlace] {
+    for policy in [Policy::Undo, Policy::InPlace, Policy::InPlacePartial] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p");
         let heap = Heap::create(&path, &options(policy)).unwrap();
@@ -87,7 +87,7 @@ fn a_dropped_heap_recovers() {
 
 #[test]
 fn an_abort_leaves_no_trace() {
-    for policy in [Policy::Undo, Policy::InPlace] {
+    for policy in [Policy::Undo, Policy::InPlace, Policy::InPlacePartial] {
         let dir = tempfile::tempdir().unwrap();
         let heap = Heap::create(dir.path().join("p"), &options(policy)).unwrap();
         let (a, b) = heap
@@ -113,7 +113,7 @@ fn transactions_of_any_size() {
     for policy in Policy::ALL {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p");
-        let heap = Heap::create(&path, &options(policy)).unwrap();
+        let heap = Heap::create(&path, &options(policy).alpha(1.0)).unwrap();
         let objects = heap
             .transact(Isolation::Strict, |tx| -> tx::Result<_> {
                 (0..20_000u64).map(|i| tx.alloc(&[i; 8])).collect::<tx::Result<Vec<_>>>()
@@ -154,7 +154,19 @@ fn another_policy_can_take_a_heap_over() {
     let heap = Heap::create(&path, &options(Policy::InPlace)).unwrap();
     let object = heap.transact(Isolation::Strict, |tx| tx.alloc(&1u64)).unwrap();
     drop(heap); // as a crash leaves it
-    for (n, policy) in [Policy::Undo, Policy::InPlace, Policy::None, Policy::InPlace].into_iter().enumerate() {
+    for (n, policy) in [
+        Policy::Undo,
+        Policy::InPlace,
+        Policy::InPlacePartial,
+        Policy::None,
+        Policy::InPlace,
+        Policy::Undo,
+        Policy::InPlacePartial,
+        Policy::InPlacePartial,
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let heap = Heap::open(&path, &reopen().policy(policy)).unwrap();
         assert_eq!(heap.policy(), policy);
         heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {

@@ -2,23 +2,24 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use heap::{Heap, Options, Policy};
+use heap::{Heap, Intents, Options, Policy};
 use tx::conformance::{Concurrency, Subject};
 
 struct OnHeap {
     policy: Policy,
+    intents: Intents,
     dir: tempfile::TempDir,
     n: AtomicUsize,
 }
 
 fn on(policy: Policy) -> OnHeap {
-    OnHeap { policy, dir: tempfile::tempdir_in("/dev/shm").unwrap(), n: AtomicUsize::new(0) }
+    OnHeap { policy, intents: Intents::Zones, dir: tempfile::tempdir_in("/dev/shm").unwrap(), n: AtomicUsize::new(0) }
 }
 
 impl OnHeap {
     fn make(&self, options: Options) -> Heap {
         let path = self.dir.path().join(format!("h{}", self.n.fetch_add(1, SeqCst)));
-        let heap = Heap::create(&path, &options.policy(self.policy)).unwrap();
+        let heap = Heap::create(&path, &options.policy(self.policy).intents(self.intents)).unwrap();
         std::fs::remove_file(path).unwrap();
         heap
     }
@@ -55,3 +56,5 @@ fn sched() -> Options {
 tx::conformance!(none, on(Policy::None));
 tx::conformance!(undo, on(Policy::Undo));
 tx::conformance!(inplace, on(Policy::InPlace));
+tx::conformance!(inplace_partial, on(Policy::InPlacePartial));
+tx::conformance!(inplace_intents, OnHeap { intents: Intents::Objects, ..on(Policy::InPlace) });

@@ -37,7 +37,8 @@ struct Cell {
 fn options(policy: Policy, domain: DomainChoice) -> Options {
     let blocks = HeapOptions::chunk_bytes(4096).expect("a size");
     let options = Options::new().policy(policy).blocks(blocks).bytes(blocks.region_bytes(16)).slots(8);
-    let options = options.log_bytes(4096).zone_bytes(4096).recovery_budget(12 * 4096).batch(3).seal_max(200);
+    let options =
+        options.log_bytes(4096).zone_bytes(4096).recovery_budget(12 * 4096).batch(3).seal_max(200).alpha(0.05);
     options.pool(pmem::Options::new().domain(domain))
 }
 
@@ -262,13 +263,13 @@ fn kills(dir: &Path, policy: Policy, domain: &str, kills: u64) {
 
 /// Per policy and place.
 fn how_many() -> u64 {
-    std::env::var("CAIRN_KILLS").ok().and_then(|n| n.parse::<u64>().ok()).map_or(25, |n| n.div_ceil(4))
+    std::env::var("CAIRN_KILLS").ok().and_then(|n| n.parse::<u64>().ok()).map_or(20, |n| n.div_ceil(6))
 }
 
 #[test]
 fn on_tmpfs() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("tmpfs");
-    for policy in [Policy::InPlace, Policy::Undo] {
+    for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo] {
         kills(dir.path(), policy, "emulated", how_many());
     }
 }
@@ -276,7 +277,7 @@ fn on_tmpfs() {
 #[test]
 fn on_disk() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    for policy in [Policy::InPlace, Policy::Undo] {
+    for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo] {
         kills(dir.path(), policy, "file", how_many());
     }
 }

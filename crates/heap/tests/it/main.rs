@@ -9,6 +9,7 @@ mod disk;
 mod fork;
 mod kill;
 mod large;
+mod partial;
 #[allow(unsafe_code)]
 mod raw;
 mod recovery;

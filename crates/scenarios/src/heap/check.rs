@@ -157,7 +157,7 @@ pub(super) fn check(cells: &Cells, sim: &Arc<Sim>, history: &History<Effect>) ->
 
     let (heap, pool) = open()?;
     let again = heap.recovery();
-    if again.records + again.zones + again.undone > 0 {
+    if again.records + again.zones + again.copies + again.undone > 0 {
         return Err(Violation::new(format!("a second recovery found something to do: {again:?}")));
     }
     let made = probe(&heap, &root).map_err(Violation::detected)?;

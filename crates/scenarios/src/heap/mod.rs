@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
-use heap::{Heap, Options, Policy};
+use heap::{Heap, Intents, Options, Policy};
 use pmem::{HeapOptions, PPtr, Persist, Pool};
 use tx::{Engine, Isolation, Typed};
 
@@ -33,6 +33,8 @@ pub struct Cells {
     batch: usize,
     seal_max: u64,
     dirty_zones: u64,
+    copies: u64,
+    intents: Intents,
     script: Option<Vec<(usize, Op)>>,
     adjust: fn(Options) -> Options,
 }
@@ -49,7 +51,18 @@ pub(crate) struct Root {
 impl Cells {
     /// A random workload for this many threads.
     pub fn new(name: &'static str, policy: Policy, threads: usize) -> Self {
-        Self { name, policy, threads, batch: 2, seal_max: 256, dirty_zones: 3, script: None, adjust: |options| options }
+        Self {
+            name,
+            policy,
+            threads,
+            batch: 2,
+            seal_max: 256,
+            dirty_zones: 3,
+            copies: 1000,
+            intents: Intents::Zones,
+            script: None,
+            adjust: |options| options,
+        }
     }
 
     /// Exactly these operations, each on its thread.
@@ -81,6 +94,18 @@ impl Cells {
         Self { dirty_zones, ..self }
     }
 
+    /// Bytes for the copies of a partial backup.
+    #[must_use]
+    pub fn copies(self, copies: u64) -> Self {
+        Self { copies, ..self }
+    }
+
+    /// With intents of objects.
+    #[must_use]
+    pub fn intents(self) -> Self {
+        Self { intents: Intents::Objects, ..self }
+    }
+
     fn options(&self) -> Result<Options, Error> {
         let blocks = HeapOptions::chunk_bytes(4096)?;
         let options = Options::new()
@@ -89,6 +114,8 @@ impl Cells {
             .slots(SLOTS)
             .log_bytes(2048)
             .zone_bytes(ZONE)
+            .alpha(self.copies as f64 / (CHUNKS * 4096) as f64)
+            .intents(self.intents)
             .recovery_budget(self.dirty_zones * ZONE)
             .batch(self.batch)
             .seal_max(self.seal_max)

@@ -21,6 +21,8 @@ pub enum Edit {
     Node(usize, u64),
     /// The same, but its bytes behind the header are left as they come: zero.
     Bare(usize, u64),
+    /// The cell's node is written again, where it is; if there is none, there will be one.
+    Refill(usize),
     /// The cell's node is freed.
     Unlink(usize),
 }
@@ -33,6 +35,7 @@ impl Edit {
             | Edit::Comb(cell)
             | Edit::Node(cell, _)
             | Edit::Bare(cell, _)
+            | Edit::Refill(cell)
             | Edit::Unlink(cell) => cell,
         }
     }
@@ -59,6 +62,8 @@ pub enum Op {
     Change(usize, Vec<Edit>, bool, End),
     /// A transaction that changes, while it is open lets others change and commit, one after the other, changes more, and ends.
     Around(Vec<Edit>, Vec<Vec<Edit>>, Vec<Edit>, End),
+    /// Declares these changes, and commits without them.
+    Declare(Vec<Edit>),
     /// Settles everything.
     Settle,
     /// Compares main and backup.
@@ -100,6 +105,7 @@ pub(super) fn random(rng: &mut Rng, policy: Policy, threads: usize) -> Vec<(usiz
         let end = if atomic && rng.below(5) == 0 { End::Abort } else { End::Commit };
         let op = match rng.below(16) {
             0..=8 => Op::Change(slot, edits(rng, atomic, hot), rng.below(3) == 0, end),
+            9 if rng.below(4) == 0 => Op::Declare(vec![Edit::whole(hot)]),
             9 | 10 => Op::Change(slot, vec![Edit::whole(hot)], false, end),
             11 | 12 => {
                 let (first, second) = (edits(rng, atomic, hot), edits(rng, atomic, hot));
@@ -110,8 +116,8 @@ pub(super) fn random(rng: &mut Rng, policy: Policy, threads: usize) -> Vec<(usiz
             }
             13 => [Op::Settle, Op::Scrub][rng.index(2)].clone(),
             14 if threads == 1 && rng.below(2) == 0 => match rng.below(4) {
-                0 if atomic => Op::Restart(Some(Policy::ALL[rng.index(3)])),
-                1 if atomic => Op::Close(Some(Policy::ALL[rng.index(3)])),
+                0 if atomic => Op::Restart(Some(Policy::ALL[rng.index(Policy::ALL.len())])),
+                1 if atomic => Op::Close(Some(Policy::ALL[rng.index(Policy::ALL.len())])),
                 2 => Op::Close(None),
                 _ => Op::Restart(None),
             },
@@ -134,7 +140,7 @@ fn edits(rng: &mut Rng, nodes: bool, hot: usize) -> Vec<Edit> {
         edits.push(match rng.below(8) {
             0 if nodes => Edit::Bare(cell, 16 + [8, 100][rng.index(2)]),
             1 if nodes => Edit::Node(cell, 16 + [0, 8, 100, 700][rng.index(4)]),
-            2 if nodes => Edit::Unlink(cell),
+            2 if nodes => [Edit::Unlink(cell), Edit::Refill(cell)][rng.index(2)].clone(),
             3 => {
                 let from = rng.index(words);
                 // Few values: bytes come back by chance.

@@ -41,7 +41,7 @@ fn words(edit: &Edit) -> Vec<usize> {
     match *edit {
         Edit::Words(_, from, count, _) => (from..from + count).collect(),
         Edit::Comb(cell) => (0..CELLS[cell]).step_by(2).collect(),
-        Edit::Node(..) | Edit::Bare(..) | Edit::Unlink(_) => vec![NODE],
+        Edit::Node(..) | Edit::Bare(..) | Edit::Refill(_) | Edit::Unlink(_) => vec![NODE],
     }
 }
 
@@ -92,11 +92,20 @@ fn apply(tx: &mut Tx<'_>, root: &Root, edits: &[Edit], number: u64) -> tx::Resul
                     }
                 }
             }
-            Edit::Node(cell, _) | Edit::Bare(cell, _) | Edit::Unlink(cell) => {
+            Edit::Node(cell, _) | Edit::Bare(cell, _) | Edit::Refill(cell) | Edit::Unlink(cell) => {
                 let at = place(root, cell, NODE);
                 let old = tx.bytes(at, 8)?.try_into().map_or(0, u64::from_le_bytes);
+                if old != 0 && matches!(edit, Edit::Refill(_)) {
+                    refill(tx, PPtr::from_raw(old), number)?;
+                    continue;
+                }
                 let mut new = PPtr::<u8>::NULL;
-                if let Edit::Node(_, len) | Edit::Bare(_, len) = *edit {
+                let len = match *edit {
+                    Edit::Node(_, len) | Edit::Bare(_, len) => Some(len),
+                    Edit::Refill(_) => Some(NODE_HEADER + 8),
+                    _ => None,
+                };
+                if let Some(len) = len {
                     new = tx.alloc_bytes(len, 8)?;
                     let bare = matches!(edit, Edit::Bare(..));
                     let written = if bare { NODE_HEADER } else { len };
@@ -112,6 +121,16 @@ fn apply(tx: &mut Tx<'_>, root: &Root, edits: &[Edit], number: u64) -> tx::Resul
             }
         }
     }
+    Ok(())
+}
+
+fn refill(tx: &mut Tx<'_>, node: PPtr<u8>, number: u64) -> tx::Result<()> {
+    let word = tx.bytes(node, NODE_HEADER)?[8..].try_into().map_or(0, u64::from_le_bytes);
+    let len = word & ((1 << BARE_SHIFT) - 1);
+    let (header, rest) = tx.bytes_mut(node, len)?.split_at_mut(NODE_HEADER as usize);
+    header[..8].copy_from_slice(&number.to_le_bytes());
+    header[8..].copy_from_slice(&len.to_le_bytes());
+    fill(rest, number);
     Ok(())
 }
 
@@ -172,7 +191,7 @@ fn full(error: &Error) -> bool {
     use pmem::Error::{HeapFull, NoSpace, Reserve};
     matches!(
         error.downcast_ref::<tx::Error>(),
-        Some(tx::Error::Pool(HeapFull { .. } | NoSpace { .. } | Reserve { .. }))
+        Some(tx::Error::BackupFull { .. } | tx::Error::Pool(HeapFull { .. } | NoSpace { .. } | Reserve { .. }))
     )
 }
 
@@ -196,6 +215,15 @@ pub(super) fn run(live: &Live, heap: &Heap, op: &Op, ack: &Ack<Effect>) -> Resul
             let during = || second.iter().try_for_each(lenient);
             let outcome = attempt((live, heap, ack), (0, true, ends(*how)), (first, after), during);
             again(&mut 1, outcome)?;
+        }
+        Op::Declare(edits) => {
+            let all: Vec<Range> = edits.iter().flat_map(|e| ranges(&live.root, e)).collect();
+            let declare = || -> tx::Result<()> {
+                let mut tx = heap.begin(Isolation::Strict)?;
+                tx.intend(&all)?;
+                tx.commit()
+            };
+            while again(&mut left, declare().map_err(Error::from))? {}
         }
         Op::Settle => heap.settle()?,
         Op::Scrub => {

@@ -36,6 +36,10 @@ macro_rules! explored {
 explored! {
     in_place: "heap-inplace";
     in_place_with_two_threads: "heap-inplace-2";
+    intents: "heap-intents";
+    intents_with_two_threads: "heap-intents-2";
+    partial: "heap-partial";
+    partial_with_two_threads: "heap-partial-2";
     undo: "heap-undo";
     undo_with_two_threads: "heap-undo-2";
     none: "heap-none";
@@ -316,4 +320,83 @@ fn carried_bytes_before_a_record_that_does_not_verify() {
     let ops = vec![Op::commit(vec![w(1)]), Op::commit(vec![w(1), w(4)]), Op::commit(vec![w(4)])];
     let configs = [shallow(), deep()].concat();
     shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::CarriedFirst), &configs);
+}
+
+// ---- intents of objects ---------------------------------------------------------------------------------------------
+
+#[test]
+fn an_intent_is_on_media_before_its_object_is_written() {
+    let one = cells(IN_PLACE, vec![Op::commit(vec![w(3)])]).intents();
+    shows(&one, |o| o.leave_out(Step::IntentBarrier), &shallow());
+}
+
+#[test]
+fn what_is_open_is_marked_before_its_intent_is_retired() {
+    let ops = vec![Op::commit(vec![w(3)])];
+    shows(&cells(IN_PLACE, ops).intents(), |o| o.leave_out(Step::OpenMarked), &shallow());
+}
+
+// ---- a partial backup -----------------------------------------------------------------------------------------------
+
+const PARTIAL: Policy = Policy::InPlacePartial;
+
+#[test]
+fn a_copy_is_on_media_before_its_object_is_written() {
+    let one = cells(PARTIAL, vec![Op::commit(vec![w(3)])]);
+    shows(&one, |o| o.leave_out(Step::CopyBarrier), &shallow());
+}
+
+#[test]
+fn a_torn_copy_does_not_count() {
+    let one = cells(PARTIAL, vec![Op::commit(vec![w(3)])]);
+    shows(&one, |o| o.leave_out(Step::CopySeal), &shallow());
+}
+
+/// One thread makes the copy and writes nothing; another one writes, settles into the copy, and writes again.
+#[test]
+fn a_copy_is_sure_before_another_settles_into_it() {
+    let far = || Edit::Words(5, 40, 6, None); // not in the line of the copy's header
+    let ops = vec![(0, Op::Declare(vec![far()])), (1, Op::commit(vec![far()])), (1, Op::commit(vec![far(), w(0)]))];
+    let two = Cells::script(PARTIAL, ops).batch(1);
+    shows(&two, |o| o.leave_out(Step::SureLate), &schedules(60));
+}
+
+/// What is settled later would go to a place that is another object's by then.
+#[test]
+fn the_copy_of_a_pending_object_stays() {
+    let ops = vec![Op::commit_in(1, vec![w(3)]), Op::commit(vec![w(1)]), Op::Settle, Op::commit(vec![w(1), w(0)])];
+    shows(&cells(PARTIAL, ops).batch(8).copies(112), |o| o.leave_out(Step::PendingStays), &shallow());
+}
+
+#[test]
+fn the_space_of_a_copy_is_used_again_behind_a_barrier() {
+    let ops = vec![Op::commit(vec![w(3)]), Op::Settle, Op::commit(vec![w(1)]), Op::Settle];
+    shows(&cells(PARTIAL, ops).copies(112), |o| o.leave_out(Step::GivenUpFirst), &shallow());
+}
+
+/// The block is a new object's by then, which has no copy.
+#[test]
+fn the_copy_of_a_freed_object_is_given_up() {
+    let ops = vec![
+        Op::commit(vec![Edit::Node(0, 116)]),
+        Op::Settle,
+        Op::commit(vec![Edit::Refill(0)]),
+        Op::commit(vec![Edit::Unlink(0)]),
+        Op::Settle,
+        Op::commit(vec![Edit::Node(3, 116)]),
+        Op::Settle,
+    ];
+    shows(&cells(PARTIAL, ops), |o| o.leave_out(Step::FreedGivenUp), &shallow());
+}
+
+#[test]
+fn what_a_record_carries_of_a_new_object_goes_to_main() {
+    let ops = vec![Op::commit(vec![Edit::Node(0, 16)])];
+    shows(&cells(PARTIAL, ops), |o| o.leave_out(Step::CarriedNew), &shallow());
+}
+
+#[test]
+fn copies_of_an_earlier_opening_are_void() {
+    let ops = vec![Op::commit(vec![w(3)]), Op::Close(None), Op::commit(vec![w(1), w(0)]), Op::commit(vec![w(3)])];
+    shows(&cells(PARTIAL, ops), |o| o.leave_out(Step::Epoch), &deep());
 }

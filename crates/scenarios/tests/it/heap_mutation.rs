@@ -67,13 +67,35 @@ fn workloads() -> Vec<Workload> {
     let mut add = |name, cells: &Cells, configs: &[Config]| {
         all.extend(configs.iter().map(|config| (name, cells.clone(), config.clone().shrink(false))));
     };
-    for (name, policy) in [("in place", Policy::InPlace), ("undo", Policy::Undo)] {
+    let partial = ("partial", Policy::InPlacePartial);
+    for (name, policy) in [("in place", Policy::InPlace), ("undo", Policy::Undo), partial] {
         add(name, &script(policy, each(policy)), &[shallow(1), shallow(2).model(file), deep(3), deep(4).model(file)]);
     }
     // Copies, and what is carried out, ride on later commits.
     let later = [vec![w(1), node(0, 116)], vec![w(2)], vec![w(2)], vec![w(2)]];
     let later = script(Policy::InPlace, later.map(Op::commit).into());
+    let intents = script(Policy::InPlace, each(Policy::InPlace)).intents();
+    add("intents", &intents, &[shallow(1), deep(2)]);
     add("in place, riding", &later, &[shallow(1), shallow(2).model(file)]);
+    let later =
+        [vec![w(3), node(0, 116)], vec![Edit::Refill(0)], vec![Edit::Unlink(0)], vec![w(2)], vec![node(3, 116)]];
+    let later = script(Policy::InPlacePartial, later.map(Op::commit).into());
+    add("partial, riding", &later, &[shallow(1), shallow(2).model(file)]);
+    let turns = [vec![w(3)], vec![w(1)], vec![w(2)], vec![w(3), w(0)]].map(Op::commit);
+    add("partial, little room", &script(Policy::InPlacePartial, turns.into()).copies(144), &[shallow(1), deep(2)]);
+    let far = || Edit::Words(5, 40, 6, None); // not in the line of the copy's header
+    let declared =
+        vec![(0, Op::Declare(vec![far()])), (1, Op::commit(vec![far()])), (1, Op::commit(vec![far(), w(0)]))];
+    add(
+        "partial, declared",
+        &threads(Policy::InPlacePartial, declared),
+        &[shallow(1).schedules(60).budget(24_000).point_budget(60)],
+    );
+    // Crashes inside of recovery.
+    let both = script(Policy::InPlacePartial, vec![Op::Change(0, vec![w(0), far()], true, End::Commit)]);
+    let killed = Config::seeded(1).budget(12_000).point_budget(200).nested_budget(60);
+    let nested = Config::seeded(2).budget(20_000).point_budget(100).nested_budget(200);
+    add("partial, recovered", &both, &[killed.clone(), nested.clone().model(file), nested.model(Model::Lines)]);
     // Room is made while intents wait to be carried out.
     let full = vec![
         Op::commit(vec![node(0, 16)]),
@@ -86,7 +108,6 @@ fn workloads() -> Vec<Workload> {
     // Without atomicity a crash may leave half an allocation.
     let none = script(Policy::None, vec![Op::commit(vec![w(1), w(4)]), Op::commit(vec![w(1)])]);
     add("none", &none, &[shallow(1), shallow(2).model(file)]);
-    let killed = Config::seeded(1).budget(12_000).point_budget(200).nested_budget(60);
     add("killed", &script(Policy::InPlace, vec![Op::commit(vec![w(3)])]), &[killed]);
     let unsealed = script(Policy::InPlace, each(Policy::InPlace)).seal_max(0);
     add("in place, two barriers", &unsealed, &[shallow(1), deep(2)]);
@@ -97,7 +118,8 @@ fn workloads() -> Vec<Workload> {
     add("scrub", &script(Policy::InPlace, scrub), &[shallow(1), deep(2)]);
     add("grow", &script(Policy::InPlace, grow), &[shallow(1), deep(2)]);
     add("zone", &threads(Policy::InPlace, zone), &[shallow(1).schedules(40).budget(20_000).point_budget(60)]);
-    for (name, policy) in [("in place, at random", Policy::InPlace), ("undo, at random", Policy::Undo)] {
+    let partial = ("partial, at random", Policy::InPlacePartial);
+    for (name, policy) in [("in place, at random", Policy::InPlace), ("undo, at random", Policy::Undo), partial] {
         add(name, &Cells::new(name, policy, 1), &[deep(11), deep(12), deep(13)]);
         add(name, &Cells::new(name, policy, 2), &[deep(14), deep(15)]);
     }

@@ -8,7 +8,8 @@ use crate::size;
 
 /// What belongs to such a heap.
 pub fn owns(region: &str) -> bool {
-    ["heap", "heap.backup", "heap.zones", "heap.logs", "heap.state"].contains(&region)
+    ["heap", "heap.backup", "heap.zones", "heap.logs", "heap.state", "heap.copies", "heap.copies.state"]
+        .contains(&region)
 }
 
 /// True if there is one.
@@ -35,10 +36,15 @@ pub fn look_into(pool: &Pool, report: &mut CheckJson) -> Result<Option<Heap>, Po
             "the record at byte {offset} is not whole: it was never acknowledged, or it was the last one and is damaged"
         ));
     }
-    if !found.was_clean() {
-        let (finished, undone, zones) = (found.finished, found.undone, found.zones);
+    for offset in &found.copies_in_doubt {
         report.notes.push(format!(
-            "recovered: {finished} transactions finished, {undone} undone, {zones} dirty zones compared, {} of them replaced",
+            "the copy at byte {offset} is not whole: it was being made when the program ended, or it is damaged and its object may be half changed"
+        ));
+    }
+    if !found.was_clean() {
+        let (finished, undone, zones) = (found.finished, found.undone, found.zones + found.copies);
+        report.notes.push(format!(
+            "recovered: {finished} transactions finished, {undone} undone, {zones} dirty zones or copies compared, {} of them replaced",
             size::human(found.restored_bytes)
         ));
     }
@@ -48,6 +54,7 @@ pub fn look_into(pool: &Pool, report: &mut CheckJson) -> Result<Option<Heap>, Po
             report_copies(report, &compared);
             let zones = match heap.policy() {
                 Policy::InPlace => format!("{} zones compared with the backup", compared.zones),
+                Policy::InPlacePartial => "copies of what was written lately".into(),
                 _ => "no backup".into(),
             };
             report.checked.push(format!("heap of transactions: {}, {}, {zones}", heap.policy(), usage(used)));

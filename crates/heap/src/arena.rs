@@ -1,0 +1,180 @@
+//! Where copies are: a region that a hand goes round in (CLOCK). Ahead of it, copies; what it gives up behind it is used for new ones, in the same order, so
+//! pieces of any length come together again.
+//!
+//! Every place is the start of something that tells its length: a copy; or free, as | [`IDLE`] or [`LISTED`] u64 | length u64 |. Recovery does not
+//! believe that (`copies`).
+
+use std::collections::VecDeque;
+
+use pmem::sync::switch_point;
+use tx::{Error, Result};
+
+use crate::copies::{Copies, UNIT, Verdict};
+use crate::core::Core;
+use crate::raw::{self, Claim};
+use crate::record::Bytes;
+use crate::sabotage::Step;
+
+/// Free, for the hand to find. No object is at these offsets.
+const IDLE: u64 = 0;
+/// Free, and in the list or on its way there.
+const LISTED: u64 = 1;
+
+/// A piece that is free once what was flushed is durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    at: u64,
+    len: u64,
+    /// The object whose copy it was, if one was given up for it.
+    pub(crate) of: Option<u64>,
+}
+
+#[derive(Default)]
+pub(crate) struct Arena {
+    /// Free and known to be so on media, the oldest first.
+    free: VecDeque<Bytes>,
+    free_bytes: u64,
+    hand: u64,
+    /// Bytes of the line that are used.
+    limit: u64,
+    /// The last round met what another transaction writes.
+    in_use: bool,
+    pub(crate) given_up: u64,
+}
+
+impl Arena {
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    pub(crate) fn in_use(&self) -> bool {
+        self.in_use
+    }
+
+    /// Adds what is behind the limit up to the new one.
+    pub(crate) fn extend(&mut self, copies: &Copies, limit: u64) -> Result<()> {
+        let limit = limit.min(copies.line.len()) / UNIT * UNIT;
+        while self.limit < limit {
+            let (_, rest) = copies.line.place(self.limit).ok_or_else(|| copies.outside(self.limit))?;
+            let len = rest.min(limit - self.limit);
+            self.list(copies, self.limit, len)?;
+            self.limit += len;
+        }
+        Ok(())
+    }
+
+    /// A place for a copy of these bytes, which takes `space`.
+    pub(crate) fn take(&mut self, copies: &Copies, space: u64, (offset, len): Bytes) -> Result<Option<u64>> {
+        while let Some((at, room)) = self.free.front_mut() {
+            let (start, rest) = (*at, room.saturating_sub(space));
+            if *room >= space {
+                (*at, *room) = (start + space, rest);
+                self.free_bytes -= space;
+                if rest == 0 {
+                    self.free.pop_front();
+                } else {
+                    copies.store(start + space, [LISTED, rest])?;
+                }
+                copies.store(start, [offset, len])?; // so that the hand finds its way
+                return Ok(Some(start));
+            }
+            copies.store(start, [IDLE, *room])?; // the hand joins it with its neighbours
+            self.free_bytes -= *room;
+            self.free.pop_front();
+        }
+        Ok(None)
+    }
+
+    /// Moves the hand on, if less than `needed` and a little more is free, until as much is given up. The calling thread drains, and publishes it.
+    pub(crate) fn advance(&mut self, core: &Core, copies: &Copies, slot: usize, needed: u64) -> Result<Vec<Piece>> {
+        let spare = needed.max((self.limit / SPARE).min(SPARE_MAX));
+        let mut pieces = Vec::new();
+        self.in_use = false;
+        if self.free_bytes >= spare {
+            return Ok(pieces);
+        }
+        let (mut gained, mut passed) = (0, 0);
+        while gained < needed && passed < 2 * self.limit {
+            if self.hand >= self.limit {
+                self.hand = 0;
+            }
+            switch_point();
+            let at = self.hand;
+            let (place, rest) = copies.line.place(at).ok_or_else(|| copies.outside(at))?;
+            let rest = rest.min(self.limit - at);
+            let [what, len] = words(core, place)?;
+            let step = if what <= LISTED { len } else { Copies::space(len.min(rest)) };
+            if step == 0 || step > rest || !step.is_multiple_of(UNIT) {
+                let why = format!("{len} bytes of what is at {what} cannot be there");
+                return Err(Error::Damaged { what: "copy of an object", offset: place, why });
+            }
+            let verdict = match what {
+                IDLE => Verdict::Free,
+                LISTED => Verdict::Stays(false),
+                offset => copies.judge(core, slot, offset, at)?,
+            };
+            match verdict {
+                Verdict::Free => {
+                    copies.store(at, [LISTED, step])?; // nobody else's from now on
+                    pieces.push(Piece { at, len: step, of: None });
+                    gained += step;
+                }
+                Verdict::GivenUp => {
+                    self.given_up += 1;
+                    pieces.push(Piece { at, len: step, of: Some(what) });
+                    gained += step;
+                }
+                Verdict::Stays(in_use) => self.in_use |= in_use,
+            }
+            self.hand += step;
+            passed += step;
+        }
+        if core.sabotage.skips(Step::GivenUpFirst) {
+            self.publish(copies, &pieces)?;
+            pieces.clear();
+        }
+        Ok(pieces)
+    }
+
+    fn publish(&mut self, copies: &Copies, pieces: &[Piece]) -> Result<()> {
+        for piece in pieces {
+            if piece.of.is_none_or(|offset| copies.forget_left(offset, piece.at)) {
+                self.list(copies, piece.at, piece.len)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a free piece into the list, joined with the one before it.
+    fn list(&mut self, copies: &Copies, at: u64, len: u64) -> Result<()> {
+        self.free_bytes += len;
+        let place = copies.place(at)?;
+        if let Some((start, before)) = self.free.back_mut()
+            && *start + *before == at
+            && copies.line.place(*start).is_some_and(|(first, rest)| rest > *before && first + *before == place)
+        {
+            *before += len;
+            return copies.store(*start, [LISTED, *before]);
+        }
+        self.free.push_back((at, len));
+        copies.store(at, [LISTED, len])
+    }
+}
+
+/// Free space that is kept ahead of need, so that a copy has not to wait for a barrier of its own: a share of all, up to so much.
+const SPARE: u64 = 32;
+const SPARE_MAX: u64 = 1 << 20;
+
+impl Copies {
+    /// What was given up is free: a barrier has made it so on media.
+    pub(crate) fn publish(&self, pieces: &[Piece]) -> Result<()> {
+        if pieces.is_empty() { Ok(()) } else { self.arena.lock().publish(self, pieces) }
+    }
+}
+
+/// The first two words of what is at a place.
+fn words(core: &Core, place: u64) -> Result<[u64; 2]> {
+    // changed under the arena's lock alone, which the caller holds.
+    let bytes = raw::bytes(Claim::Copies, &core.pool, place, 16)?;
+    Ok(pmem::from_bytes(bytes).unwrap_or_default())
+}

@@ -1,0 +1,55 @@
+//! Intents of objects: what a transaction is about to change stands in its slot's ring, behind a barrier, before it does (Kamino-Tx §3).
+//!
+//! Recovery makes the zones of these ranges of main what the backup is, unless a COMMIT behind them counts. It may do so with ranges of a transaction that has ended, too:
+//! the backup holds what is committed, of whatever slot, once all records have gone forward. So nobody needs to take an intent back.
+
+use pmem::{Error as PoolError, RECORD_HEADER};
+use tx::Result;
+
+use crate::core::Core;
+use crate::log::Log;
+use crate::record::{self, Bytes, INTENT};
+use crate::sabotage::Step;
+
+impl Core {
+    /// Says that the slot's transaction is about to change these ranges. One barrier.
+    #[track_caller]
+    pub(crate) fn declare(&self, slot: usize, ranges: &[Bytes]) -> Result<()> {
+        let needed = RECORD_HEADER + 8 + 16 * ranges.len() as u64;
+        let mut log = self.logs[slot].lock();
+        let fits = |log: &Log| log.ring.unretired() + needed <= log.ring.capacity() / 2;
+        if !fits(&log) {
+            log.settle(self)?; // earlier transactions' records make room
+        }
+        let appended = fits(&log) && {
+            let mut payload = std::mem::take(&mut log.scratch);
+            record::begin(&mut payload, INTENT, ranges);
+            log.before_append();
+            let appended = log.ring.append(&[&payload]);
+            log.scratch = payload;
+            match appended {
+                Err(PoolError::RingFull { .. }) => false,
+                other => other.map(|_| true)?,
+            }
+        };
+        if !appended {
+            for &(offset, len) in ranges {
+                self.zones.mark_anyway(self.linear(offset)?, len)?;
+            }
+        }
+        if !self.sabotage.skips(Step::IntentBarrier) {
+            log.drain(self)?; // the intents, before anything of what they tell of can reach the media
+            log.after_append(self);
+        }
+        Ok(())
+    }
+
+    /// Behind an abort nothing in the ring is needed, if everything before is settled: it makes room for others' intents.
+    pub(crate) fn intents_are_void(&self, slot: usize) {
+        let mut log = self.logs[slot].lock();
+        if log.pending() == 0 {
+            let head = log.ring.head();
+            log.ring.retire(head);
+        }
+    }
+}
