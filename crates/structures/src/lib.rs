@@ -37,15 +37,21 @@
 #![forbid(unsafe_code)]
 
 mod btree;
+mod entry;
 mod hash;
 mod kv;
+mod list;
 mod map;
 mod media;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tree;
 
 pub use btree::{BTree, BTreeOptions, BTreeRoot};
+pub use entry::ENTRY_KEY_MAX;
 pub use hash::{HASH_KEY_MAX, HashMap, HashMapOptions, HashRoot};
 pub use kv::{KvMap, MapTx};
+pub use list::{ListRoot, SortedList};
 pub use map::{Map, Report};
 pub use media::VALUE_MAX;
+pub use tree::{SearchTree, SearchTreeOptions, TreeRoot};

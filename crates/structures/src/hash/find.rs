@@ -4,7 +4,8 @@ use pmem::PPtr;
 use tx::{Result, Transaction, Typed};
 
 use super::HashMap;
-use super::layout::{Bucket, Entry, HASH_BITS, NODE_LOG2_MAX, SLOTS, bits, prefix, tag_of};
+use super::layout::{Bucket, HASH_BITS, NODE_LOG2_MAX, SLOTS, bits, prefix, tag_of};
+use crate::entry::Entry;
 use crate::media::{Circle, Link, behind, damaged, held};
 
 /// Where a hash leads in the directory.
@@ -140,7 +141,7 @@ impl HashMap {
     #[inline]
     pub(super) fn entry<'t, X: Transaction + ?Sized>(&self, tx: &'t X, at: PPtr<u8>) -> Result<Entry<'t>> {
         let block = held("entry", at, tx.rest(at))?;
-        Entry::parse(block).ok_or_else(|| damaged("entry", at, "its lengths contradict each other or its block"))
+        Entry::parse(block, 0).ok_or_else(|| damaged("entry", at, "its lengths contradict each other or its block"))
     }
 }
 
