@@ -38,6 +38,7 @@
 
 mod btree;
 mod entry;
+mod graph;
 mod hash;
 mod kv;
 mod list;
@@ -49,6 +50,7 @@ mod tree;
 
 pub use btree::{BTree, BTreeOptions, BTreeRoot};
 pub use entry::ENTRY_KEY_MAX;
+pub use graph::{Direction, Graph, GraphOptions, GraphReport, GraphRoot};
 pub use hash::{HASH_KEY_MAX, HashMap, HashMapOptions, HashRoot};
 pub use kv::{KvMap, MapTx};
 pub use list::{ListRoot, SortedList};

@@ -61,6 +61,20 @@ impl HashMap {
         })
     }
 
+    /// A key's entry: the word that leads there, and its place. A graph's nodes are entries that others point to.
+    #[inline]
+    pub(crate) fn place<X: Transaction + ?Sized>(&self, tx: &X, key: &[u8]) -> Result<Option<(PPtr<u64>, PPtr<u8>)>> {
+        let hash = self.hash(key);
+        let spot = self.descend(tx, hash)?;
+        if spot.bucket.is_null() {
+            return Ok(None);
+        }
+        Ok(match self.search(tx, &spot, hash, key)? {
+            Found::Entry { slot, at, .. } => Some((slot, at)),
+            Found::Free(_) | Found::Full => None,
+        })
+    }
+
     #[inline]
     pub(super) fn descend<X: Transaction + ?Sized>(&self, tx: &X, hash: u64) -> Result<Spot> {
         let page = PPtr::<u64>::new(self.tag(), self.pages[bits(hash, 0, self.page_bits) as usize]);

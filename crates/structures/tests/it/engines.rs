@@ -31,7 +31,7 @@ fn small_tree(heap: &Heap) -> BTree {
     tree(heap, &BTreeOptions::new().key_max(300).node_bytes(256, 256))
 }
 
-fn live(heap: &Heap) -> BTreeSet<u64> {
+pub fn live(heap: &Heap) -> BTreeSet<u64> {
     heap.settle().unwrap();
     let mut live = BTreeSet::new();
     heap.live_blocks(|offset, _| _ = live.insert(offset)).unwrap();
