@@ -8,6 +8,7 @@
 mod cell;
 pub mod damage;
 mod directory;
+pub mod graph;
 pub mod heap;
 mod journal;
 mod objects;
@@ -20,6 +21,7 @@ pub mod structures;
 pub use self::structures::Pairs;
 pub use cell::Cell;
 pub use directory::Directory;
+pub use graph::Edges;
 pub use heap::Cells;
 pub use journal::{Journal, Op as JournalOp};
 pub use objects::ObjectTable;
@@ -127,4 +129,9 @@ pub const ALL: &[Named] = named! {
     "treap-undo", Pairs::new("treap-undo", Search { balanced: true }, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
     "treap-undo-2", Pairs::new("treap-undo-2", Search { balanced: true }, Policy::Undo, 2), "the same with two threads";
     "treap-none", Pairs::new("treap-none", Search { balanced: true }, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
+    "graph-inplace", Edges::new("graph-inplace", Policy::InPlace, 1), "a graph: acknowledged changes of nodes and edges are there, others whole or not at all; both ends of an edge agree; it leaks nothing, goes on";
+    "graph-inplace-2", Edges::new("graph-inplace-2", Policy::InPlace, 2), "the same with two threads";
+    "graph-undo", Edges::new("graph-undo", Policy::Undo, 1), "the same, rolled back from old bytes in a log";
+    "graph-undo-2", Edges::new("graph-undo-2", Policy::Undo, 2), "the same with two threads";
+    "graph-none", Edges::new("graph-none", Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
 };

@@ -33,7 +33,7 @@ fn all(kinds: &[&str]) -> Vec<&'static Named> {
 /// Few images a crash point, so that every one is reached; crashes in recovery, too.
 #[test]
 fn explored() {
-    let deep = |seed| Config::seeded(seed).budget(1_000).point_budget(8).nested_budget(4);
+    let deep = |seed| Config::seeded(seed).budget(1_100).point_budget(8).nested_budget(4);
     let configs = [
         deep(1),
         deep(2),
@@ -61,8 +61,8 @@ fn linked_nodes_explored() {
     let cases: Vec<_> =
         Policy::ALL.iter().flat_map(|&policy| (1..=threads(policy)).map(move |n| (policy, n))).collect();
     let configs = [
-        Config::seeded(1).budget(600).point_budget(6).nested_budget(3),
-        Config::seeded(2).budget(600).point_budget(6).nested_budget(3).model(FILE),
+        Config::seeded(1).budget(1_000).point_budget(5).nested_budget(2),
+        Config::seeded(2).budget(1_000).point_budget(5).nested_budget(2).model(FILE),
         Config::seeded(3).budget(1_000).point_budget(12).depth(1),
     ];
     in_parallel(3 * cases.len() * configs.len(), |at| {
