@@ -16,8 +16,8 @@ fn explored() {
     let cases: Vec<_> =
         Policy::ALL.iter().flat_map(|&policy| (1..=threads(policy)).map(move |n| (policy, n))).collect();
     let configs = [
-        Config::seeded(1).budget(1_000).point_budget(5).nested_budget(2),
-        Config::seeded(2).budget(1_000).point_budget(5).nested_budget(2).model(Model::File { sector: 512 }),
+        Config::seeded(1).budget(1_200).point_budget(5).nested_budget(2),
+        Config::seeded(2).budget(1_200).point_budget(5).nested_budget(2).model(Model::File { sector: 512 }),
         Config::seeded(3).budget(1_200).point_budget(12).depth(1),
     ];
     in_parallel(cases.len() * configs.len(), |at| {
