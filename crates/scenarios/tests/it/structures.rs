@@ -159,7 +159,7 @@ fn everything_happens() {
 
 /// Explores a script as it is, and with a bug: the first must be clean, the second say this.
 fn shows<K: Kind>(kind: K, ops: Vec<Op>, bug: Bug, message: &str) {
-    for policy in [Policy::Undo, Policy::InPlace] {
+    for policy in Policy::ALL.into_iter().filter(|&policy| policy != Policy::None) {
         let script = || Pairs::new("bug", kind, policy, 1).script(ops.iter().map(|op| (0, op.clone())).collect());
         let config = Config::seeded(1).budget(400).point_budget(40).depth(1);
         let report = crash::run(script(), &config);
