@@ -219,6 +219,19 @@ fn barriers_of_each(heap: &Heap, map: impl Map, count: u32) -> [BTreeSet<u64>; 5
     [run(&put(100)), run(&put(100)), run(&put(300)), run(&put(250)), run(&|tx, n| map.delete(tx, &key(n)))]
 }
 
+/// Barriers of 60 transactions: each deletes one of 30 pairs, or puts it again.
+fn barriers_of_coming_and_going(heap: &Heap, map: impl Map) -> u64 {
+    let before = heap.pool().stats();
+    let keys = || (0..60u32).step_by(2);
+    for n in keys() {
+        assert!(heap.transact(Isolation::Strict, |tx| map.delete(tx, &n.to_be_bytes())).unwrap());
+    }
+    for n in keys() {
+        assert!(!heap.transact(Isolation::Strict, |tx| map.put(tx, &n.to_be_bytes(), &[1; 100])).unwrap());
+    }
+    (heap.pool().stats() - before).drains
+}
+
 /// Whatever a change of a list or a search tree takes apart, its words are declared together.
 #[test]
 fn every_change_of_linked_nodes_declares_once() {
@@ -246,6 +259,22 @@ fn a_change_of_linked_nodes_costs_what_the_policy_costs() {
         assert_eq!(barriers(&heap, list, 0..60, 100), expected, "list on {policy}");
         assert_eq!(barriers(&heap, treap, 0..500, 100), expected, "treap on {policy}");
         assert_eq!(barriers(&heap, bst, 0..100, 100), expected, "unbalanced on {policy}");
+        for _ in 0..2 {
+            barriers_of_coming_and_going(&heap, list);
+            barriers_of_coming_and_going(&heap, treap);
+            barriers_of_coming_and_going(&heap, bst);
+        }
+        let all = if policy == Policy::Undo { 180 } else { 60 };
+        assert_eq!(barriers_of_coming_and_going(&heap, list), all, "list on {policy}");
+        assert_eq!(barriers_of_coming_and_going(&heap, bst), all, "unbalanced on {policy}");
+        // One of the keys is near the top: its coming takes so much apart that more than eight words change. In place, 18 times a node changes
+        // that came a few transactions ago, and is to be in the backup first.
+        let more = [(Policy::Undo, 1), (Policy::InPlace, 18)].into_iter().find(|(who, _)| *who == policy);
+        assert_eq!(
+            barriers_of_coming_and_going(&heap, treap),
+            all + more.map_or(0, |more| more.1),
+            "treap on {policy}"
+        );
     }
 }
 
