@@ -8,7 +8,7 @@
 //! | module | what is in it |
 //! |---|---|
 //! | [`limits`] | the machine itself: what a barrier, a flush, a copy, a checksum and an atomic cost, which engines are compared with |
-//! | [`experiments`] | transactions: `tx-overwrite`, `tx-alloc`, `ycsb`, `dependent`, `worst-case`; logs: `log-append`; keys and values: `kv`, `midas`, `kv-open`, `kv-space` |
+//! | [`experiments`] | transactions: `tx-overwrite`, `tx-alloc`, `ycsb`, `dependent`, `worst-case`, `structures`; logs: `log-append`; keys and values: `kv`, `midas`, `kv-open`, `kv-space` |
 //! | [`figures`] | the figures of the papers, measured here |
 //! | [`contest`], [`engines`] | who takes part in them, by name, and how each is set up |
 //! | [`target`] | what an experiment asks of engines and peers alike |

@@ -3,7 +3,7 @@
 //! What a program needs is re-exported here, by layer:
 //!
 //! * [`kv`]: a store of keys and values, with serializable transactions, typed tables, and one barrier for a commit.
-//! * [`structures`]: a hash map and a B+tree of byte strings, on any engine.
+//! * [`structures`]: maps of byte strings (hash map, B+tree, sorted list, search tree) and a directed graph, on any engine.
 //! * [`heap`]: objects in persistent memory, changed in place under transactions.
 //! * [`log`]: a log of records that any number of threads append to at once, with one barrier for a force.
 //! * [`tx`]: what transactions are, whatever engine runs them: `Engine`, `Transaction`, `Typed`, `Kv`.

@@ -8,6 +8,7 @@
 mod cell;
 pub mod damage;
 mod directory;
+pub mod graph;
 pub mod heap;
 mod journal;
 mod objects;
@@ -20,6 +21,7 @@ pub mod structures;
 pub use self::structures::Pairs;
 pub use cell::Cell;
 pub use directory::Directory;
+pub use graph::Edges;
 pub use heap::Cells;
 pub use journal::{Journal, Op as JournalOp};
 pub use objects::ObjectTable;
@@ -31,7 +33,7 @@ pub use store::{Op as StoreOp, Stored};
 use ::heap::Policy;
 use crash::{Config, MutationReport, Report};
 
-use self::structures::{Hash, Tree};
+use self::structures::{Hash, List, Search, Tree};
 
 /// A built-in scenario, by name.
 pub struct Named {
@@ -116,4 +118,24 @@ pub const ALL: &[Named] = named! {
     "btree-undo", Pairs::new("btree-undo", Tree, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
     "btree-undo-2", Pairs::new("btree-undo-2", Tree, Policy::Undo, 2), "the same with two threads";
     "btree-none", Pairs::new("btree-none", Tree, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
+    "list-inplace", Pairs::new("list-inplace", List, Policy::InPlace, 1), "a sorted list: acknowledged changes of keys are there, others whole or not at all; it verifies, leaks nothing, goes on";
+    "list-inplace-2", Pairs::new("list-inplace-2", List, Policy::InPlace, 2), "the same with two threads";
+    "list-undo", Pairs::new("list-undo", List, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
+    "list-undo-2", Pairs::new("list-undo-2", List, Policy::Undo, 2), "the same with two threads";
+    "list-none", Pairs::new("list-none", List, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
+    "bst-inplace", Pairs::new("bst-inplace", Search { balanced: false }, Policy::InPlace, 1), "an unbalanced search tree: acknowledged changes of keys are there, others whole or not at all; it verifies, leaks nothing, goes on";
+    "bst-inplace-2", Pairs::new("bst-inplace-2", Search { balanced: false }, Policy::InPlace, 2), "the same with two threads";
+    "bst-undo", Pairs::new("bst-undo", Search { balanced: false }, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
+    "bst-undo-2", Pairs::new("bst-undo-2", Search { balanced: false }, Policy::Undo, 2), "the same with two threads";
+    "bst-none", Pairs::new("bst-none", Search { balanced: false }, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
+    "treap-inplace", Pairs::new("treap-inplace", Search { balanced: true }, Policy::InPlace, 1), "a balanced search tree: acknowledged changes of keys are there, others whole or not at all; it verifies, leaks nothing, goes on";
+    "treap-inplace-2", Pairs::new("treap-inplace-2", Search { balanced: true }, Policy::InPlace, 2), "the same with two threads";
+    "treap-undo", Pairs::new("treap-undo", Search { balanced: true }, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
+    "treap-undo-2", Pairs::new("treap-undo-2", Search { balanced: true }, Policy::Undo, 2), "the same with two threads";
+    "treap-none", Pairs::new("treap-none", Search { balanced: true }, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
+    "graph-inplace", Edges::new("graph-inplace", Policy::InPlace, 1), "a graph: acknowledged changes of nodes and edges are there, others whole or not at all; both ends of an edge agree; it leaks nothing, goes on";
+    "graph-inplace-2", Edges::new("graph-inplace-2", Policy::InPlace, 2), "the same with two threads";
+    "graph-undo", Edges::new("graph-undo", Policy::Undo, 1), "the same, rolled back from old bytes in a log";
+    "graph-undo-2", Edges::new("graph-undo-2", Policy::Undo, 2), "the same with two threads";
+    "graph-none", Edges::new("graph-none", Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
 };

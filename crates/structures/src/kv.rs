@@ -1,10 +1,10 @@
-//! Either structure as a store of keys and values.
+//! A map as a store of keys and values.
 
 use tx::{Doom, Engine, Isolation, Keys, Kv, KvTx, Result, Transaction, Visit};
 
 use crate::Map;
 
-/// A [`HashMap`](crate::HashMap) or [`BTree`](crate::BTree) and the engine it lives in.
+/// A [`Map`], such as [`HashMap`](crate::HashMap) or [`BTree`](crate::BTree), and the engine it lives in.
 ///
 /// ```
 /// use structures::{HashMap, HashMapOptions, KvMap};

@@ -1,11 +1,15 @@
-//! Maps in persistent memory, written against [`tx::Transaction`]: they run on every engine.
+//! Maps and a graph in persistent memory, written against [`tx::Transaction`]: they run on every engine.
 //!
 //! | module | what is in it |
 //! |---|---|
-//! | `map` | [`Map`]: what the structures have in common; [`Report`] of `verify` |
+//! | `map` | [`Map`]: what the maps have in common; [`Report`] of `verify` |
 //! | `hash` | [`HashMap`]: grows in small steps; nothing that all transactions touch |
 //! | `btree` | [`BTree`]: sorted, scans both ways, loads in bulk |
-//! | `kv` | [`KvMap`]: either of them as a [`tx::Kv`] |
+//! | `list` | [`SortedList`]: a change is one word; for few keys |
+//! | `tree` | [`SearchTree`]: binary, as keys come or balanced |
+//! | `entry` | a key and its value in one block, with or without links before them |
+//! | `graph` | [`Graph`]: nodes, edges, breadth-first search, paths |
+//! | `kv` | [`KvMap`]: a map as a [`tx::Kv`] |
 //! | `media` | what comes from media is checked here first: damage is an error that names the place |
 //! | `testing` | checks against a plain model, for the tests of engines |
 //!
@@ -37,15 +41,23 @@
 #![forbid(unsafe_code)]
 
 mod btree;
+mod entry;
+mod graph;
 mod hash;
 mod kv;
+mod list;
 mod map;
 mod media;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tree;
 
 pub use btree::{BTree, BTreeOptions, BTreeRoot};
+pub use entry::ENTRY_KEY_MAX;
+pub use graph::{Direction, Graph, GraphOptions, GraphReport, GraphRoot};
 pub use hash::{HASH_KEY_MAX, HashMap, HashMapOptions, HashRoot};
 pub use kv::{KvMap, MapTx};
+pub use list::{ListRoot, SortedList};
 pub use map::{Map, Report};
 pub use media::VALUE_MAX;
+pub use tree::{SearchTree, SearchTreeOptions, TreeRoot};

@@ -1,4 +1,4 @@
-//! What both structures have in common.
+//! What the maps have in common.
 
 use std::ops::ControlFlow;
 
@@ -31,6 +31,15 @@ impl Report {
     /// ```
     pub fn overhead(&self) -> f64 {
         (self.block_bytes - self.key_bytes - self.value_bytes) as f64 / self.entries.max(1) as f64
+    }
+
+    /// Counts a pair that has a block of its own.
+    pub(crate) fn entry(&mut self, key: &[u8], value: &[u8], room: u64) {
+        self.entries += 1;
+        self.key_bytes += key.len() as u64;
+        self.value_bytes += value.len() as u64;
+        self.blocks += 1;
+        self.block_bytes += room;
     }
 }
 

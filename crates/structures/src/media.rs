@@ -1,7 +1,7 @@
 //! Words and pointers as they come from media: anything may stand there.
 
 use pmem::PPtr;
-use tx::{Doom, Error, Result, Transaction};
+use tx::{Doom, Error, Result, ToRange, Transaction, Typed};
 
 /// Longest value.
 pub const VALUE_MAX: u64 = 1 << 30;
@@ -83,6 +83,23 @@ pub(crate) fn limit(what: &'static str, found: usize, max: u64) -> Result<()> {
         found if found > max => Err(Error::Limit { what, found, max }),
         _ => Ok(()),
     }
+}
+
+/// Ranges that an engine which keeps old bytes finds again when they are written.
+const TOGETHER: usize = 8;
+
+/// Sets words, declared together.
+pub(crate) fn set_words<X: Transaction + ?Sized>(tx: &mut X, words: &[(PPtr<u64>, u64)]) -> Result<()> {
+    words.chunks(TOGETHER).try_for_each(|words| {
+        if words.len() > 1 {
+            let ranges: Vec<_> = words.iter().map(|(at, _)| at.range()).collect();
+            tx.intend(&ranges)?;
+        }
+        words.iter().try_for_each(|&(at, word)| {
+            *tx.write(at)? = word;
+            Ok(())
+        })
+    })
 }
 
 /// Notices a chain that runs in a circle (Brent).

@@ -10,6 +10,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod graph;
+
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 

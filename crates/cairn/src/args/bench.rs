@@ -7,7 +7,7 @@ mod server;
 use std::path::PathBuf;
 
 use bench::engines::{Contestant, Structure};
-use bench::experiments::Set;
+use bench::experiments::{Set, Shape};
 use bench::workload::{Distribution, Workload};
 use clap::{Args as ClapArgs, Subcommand};
 
@@ -25,6 +25,7 @@ pub enum Bench {
     Ycsb(Ycsb),
     Dependent(Dependent),
     WorstCase(WorstCase),
+    Structures(Structures),
     LogAppend(LogAppend),
     Kv(KvStores),
     Midas(Midas),
@@ -262,6 +263,38 @@ pub struct WorstCase {
     /// Bytes of the object [default: 64,256,1024,4096, or 64,1024 if quick]
     #[arg(long, value_name = "N,M", value_delimiter = ',')]
     pub bytes: Vec<usize>,
+    #[command(flatten)]
+    pub compare: Compare,
+}
+
+/// Every structure on every engine: half of the transactions ask, half change
+///
+/// Of a map a key is looked up, then one is removed if it is there, put if it is not: half of the keys are there at any time. Of the graph
+/// a path of up to six edges between two nodes is searched, then an edge comes or goes (MARS, section 5.3). Keys and nodes are drawn
+/// uniformly; nodes with many edges have got more of them.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cairn bench structures --quick
+  cairn bench structures --threads 1,2,4,8
+      all six, on all policies, in one table
+  cairn bench structures --structure treap,btree --keys 1M --value-bytes 1024")]
+pub struct Structures {
+    /// Structures: list, hashmap, bst (as keys come), treap (balanced), btree, graph [default: all]
+    #[arg(long, value_name = "S", value_delimiter = ',')]
+    pub structure: Vec<Shape>,
+    /// Keys that are there, of twice as many; of the graph nodes [default: 100k, or 5k if quick]
+    #[arg(long, value_name = "N", value_parser = size::parse_count)]
+    pub keys: Option<u64>,
+    /// The same of the list [default: 100]
+    #[arg(long, value_name = "N", value_parser = size::parse_count)]
+    pub list_keys: Option<u64>,
+    /// Bytes of a value
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub value_bytes: u32,
+    /// Edges of the graph that leave a node, on average
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub degree: u64,
     #[command(flatten)]
     pub compare: Compare,
 }

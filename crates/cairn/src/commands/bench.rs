@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bench::engines::{Structure, environment};
-use bench::experiments::{Alloc, Dependent, Overwrite, Set, WorstCase, YcsbRun};
+use bench::experiments::{Alloc, Dependent, Overwrite, Set, Structures, WorstCase, YcsbRun};
 use bench::limits::Limits;
 use bench::workload::Trace;
 use bench::{Contest, Plan, Row, Watch};
@@ -27,6 +27,7 @@ pub fn run(experiment: &Bench) -> Outcome {
         Bench::Ycsb(args) => ycsb(args),
         Bench::Dependent(args) => dependent(args),
         Bench::WorstCase(args) => worst_case(args),
+        Bench::Structures(args) => structures(args),
         Bench::LogAppend(args) => log::append(args),
         Bench::Kv(args) => kv::run(args),
         Bench::Midas(args) => kv::midas(args),
@@ -135,6 +136,17 @@ fn worst_case(args: &args::WorstCase) -> Outcome {
         what.bytes = vec![64, 1024];
     }
     choose(&mut what.bytes, &args.bytes);
+    compare(&args.compare, |contest, watch| what.measure(contest, watch))
+}
+
+fn structures(args: &args::Structures) -> Outcome {
+    let mut what = Structures { value_bytes: args.value_bytes, degree: args.degree, ..Structures::default() };
+    if args.compare.output.quick {
+        what.keys = QUICK_KEYS;
+    }
+    what.keys = args.keys.unwrap_or(what.keys);
+    what.list_keys = args.list_keys.unwrap_or(what.list_keys);
+    choose(&mut what.shapes, &args.structure);
     compare(&args.compare, |contest, watch| what.measure(contest, watch))
 }
 

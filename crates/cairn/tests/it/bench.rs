@@ -66,6 +66,8 @@ fn engines_are_compared_in_every_experiment() {
         ("ycsb --workload a --keys 500", vec!["workload", "keys", "key_bytes", "value_bytes", "distribution"]),
         ("dependent --keys 500", vec!["arrival", "writers", "op"]),
         ("worst-case --bytes 64", vec!["bytes", "object"]),
+        ("structures --structure list,treap --keys 200 --list-keys 20", vec!["keys", "value_bytes"]),
+        ("structures --structure graph --keys 200", vec!["keys", "degree"]),
     ] {
         let rows = rows_of(dir.path(), &format!("bench {line} --quick --dir . --engine none,inplace --threads 2"));
         let name = line.split(' ').next().unwrap();

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, Map};
+use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, Map, SearchTree, SearchTreeOptions, SortedList};
 use tx::{Result, Transaction, Typed};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -44,6 +44,17 @@ pub struct Tree;
 pub struct Hash {
     /// It grows.
     pub grows: bool,
+}
+
+/// A sorted list.
+#[derive(Clone, Copy, Debug)]
+pub struct List;
+
+/// A binary search tree. One that is balanced takes apart and joins trees; one that is not has nodes with two sides to delete.
+#[derive(Clone, Copy, Debug)]
+pub struct Search {
+    /// It is a treap.
+    pub balanced: bool,
 }
 
 impl Kind for Tree {
@@ -90,6 +101,49 @@ impl Kind for Hash {
     fn open<X: Transaction>(self, tx: &X) -> Result<HashMap> {
         HashMap::open(tx, tx.root()?)
     }
+}
+
+impl Kind for List {
+    type Map = SortedList;
+    const ORDERED: bool = true;
+
+    fn keys(self) -> Vec<Vec<u8>> {
+        scattered()
+    }
+
+    fn create<X: Transaction>(self, tx: &mut X) -> Result<()> {
+        let root = SortedList::create(tx)?.root();
+        tx.set_root(root)
+    }
+
+    fn open<X: Transaction>(self, tx: &X) -> Result<SortedList> {
+        SortedList::open(tx, tx.root()?)
+    }
+}
+
+impl Kind for Search {
+    type Map = SearchTree;
+    const ORDERED: bool = true;
+
+    fn keys(self) -> Vec<Vec<u8>> {
+        scattered()
+    }
+
+    fn create<X: Transaction>(self, tx: &mut X) -> Result<()> {
+        let options = SearchTreeOptions::new();
+        let options = if self.balanced { options } else { options.unbalanced() };
+        let root = SearchTree::create(tx, &options)?.root();
+        tx.set_root(root)
+    }
+
+    fn open<X: Transaction>(self, tx: &X) -> Result<SearchTree> {
+        SearchTree::open(tx, tx.root()?)
+    }
+}
+
+/// Neither in order nor against it.
+fn scattered() -> Vec<Vec<u8>> {
+    (0..KEYS as u64).map(|n| key(n * 7 % KEYS as u64 + 10)).collect()
 }
 
 fn key(n: u64) -> Vec<u8> {

@@ -15,7 +15,7 @@ use heap::{Heap, Options, Policy};
 use pmem::{HeapOptions, Pool};
 use tx::{Engine, Isolation};
 
-pub use kind::{Hash, Kind, Tree};
+pub use kind::{Hash, Kind, List, Search, Tree};
 pub use work::{Edit, Effect, LENS, Op};
 
 /// Keys a workload knows.

@@ -1,6 +1,7 @@
 //! Explores every built-in scenario.
 
 mod damage;
+mod graph;
 mod heap;
 mod heap_damage;
 mod heap_mutation;

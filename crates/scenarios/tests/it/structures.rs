@@ -6,7 +6,7 @@ use crash::{Config, Model, Rng, Scenario};
 use heap::Policy;
 use scenarios::Named;
 use scenarios::heap::End;
-use scenarios::structures::{Bug, Edit, Hash, Kind, LENS, Op, Pairs, START, Tree};
+use scenarios::structures::{Bug, Edit, Hash, Kind, LENS, List, Op, Pairs, START, Search, Tree};
 use structures::Map;
 use tx::{Engine, Isolation, Reference};
 
@@ -15,19 +15,25 @@ use super::in_parallel;
 const FILE: Model = Model::File { sector: 512 };
 const GROWING: Hash = Hash { grows: true };
 const FIXED: Hash = Hash { grows: false };
+const BST: Search = Search { balanced: false };
+const TREAP: Search = Search { balanced: true };
 
 pub fn is_one(named: &Named) -> bool {
-    named.name.starts_with("hash") || named.name.starts_with("btree")
+    FIRST.iter().chain(&LINKED).any(|kind| named.name.starts_with(kind))
 }
 
-fn all() -> Vec<&'static Named> {
-    scenarios::ALL.iter().filter(|named| is_one(named)).collect()
+/// Names begin so.
+const FIRST: [&str; 2] = ["hash", "btree"];
+const LINKED: [&str; 4] = ["list", "bst", "treap", "graph"];
+
+fn all(kinds: &[&str]) -> Vec<&'static Named> {
+    scenarios::ALL.iter().filter(|named| kinds.iter().any(|kind| named.name.starts_with(kind))).collect()
 }
 
 /// Few images a crash point, so that every one is reached; crashes in recovery, too.
 #[test]
 fn explored() {
-    let deep = |seed| Config::seeded(seed).budget(1_000).point_budget(8).nested_budget(4);
+    let deep = |seed| Config::seeded(seed).budget(1_100).point_budget(8).nested_budget(4);
     let configs = [
         deep(1),
         deep(2),
@@ -35,7 +41,7 @@ fn explored() {
         deep(4).model(FILE),
         Config::seeded(5).budget(2_000).point_budget(20).depth(1),
     ];
-    let all = all();
+    let all = all(&FIRST);
     assert_eq!(all.len(), 15);
     in_parallel(all.len() * configs.len(), |at| {
         let (named, config) = (all[at / configs.len()], &configs[at % configs.len()]);
@@ -48,10 +54,36 @@ fn explored() {
     });
 }
 
+/// What changes single words of few nodes needs fewer images: every policy there is, one thread and two.
+#[test]
+fn linked_nodes_explored() {
+    let threads = |policy| if policy == Policy::None { 1 } else { 2 };
+    let cases: Vec<_> =
+        Policy::ALL.iter().flat_map(|&policy| (1..=threads(policy)).map(move |n| (policy, n))).collect();
+    let configs = [
+        Config::seeded(1).budget(1_200).point_budget(5).nested_budget(2),
+        Config::seeded(2).budget(1_200).point_budget(5).nested_budget(2).model(FILE),
+        Config::seeded(3).budget(1_200).point_budget(12).depth(1),
+    ];
+    in_parallel(3 * cases.len() * configs.len(), |at| {
+        let (kind, at) = (at % 3, at / 3);
+        let ((policy, threads), config) = (cases[at / configs.len()], &configs[at % configs.len()]);
+        let report = match kind {
+            0 => crash::run(Pairs::new("list", List, policy, threads), config),
+            1 => crash::run(Pairs::new("bst", BST, policy, threads), config),
+            _ => crash::run(Pairs::new("treap", TREAP, policy, threads), config),
+        };
+        println!("{kind} {policy} {threads}: {report}");
+        assert!(report.violation().is_none(), "{kind} {policy} {threads}: {report}");
+        let most = if config.depth == 1 { 0 } else { report.points / 5 };
+        assert!(report.unexplored <= most && report.states > 100, "{kind} {policy} {threads}: {report}");
+    });
+}
+
 /// Some drains of each scenario, other ones of the next: whoever opens the pool again takes only for durable what is.
 #[test]
 fn failing_drains() {
-    let all = all();
+    let all = all(&[&FIRST[..], &LINKED].concat());
     in_parallel(all.len(), |at| {
         let models = [Model::Words, FILE].into_iter().cycle();
         for (drain, model) in (1 + at as u64 % 7..50).step_by(7).zip(models) {
@@ -127,7 +159,7 @@ fn everything_happens() {
 
 /// Explores a script as it is, and with a bug: the first must be clean, the second say this.
 fn shows<K: Kind>(kind: K, ops: Vec<Op>, bug: Bug, message: &str) {
-    for policy in [Policy::Undo, Policy::InPlace] {
+    for policy in Policy::ALL.into_iter().filter(|&policy| policy != Policy::None) {
         let script = || Pairs::new("bug", kind, policy, 1).script(ops.iter().map(|op| (0, op.clone())).collect());
         let config = Config::seeded(1).budget(400).point_budget(40).depth(1);
         let report = crash::run(script(), &config);
@@ -143,6 +175,9 @@ fn each(ops: &[Op], bug: Bug, message: &str) {
     shows(GROWING, ops.to_vec(), bug, message);
     shows(FIXED, ops.to_vec(), bug, message);
     shows(Tree, ops.to_vec(), bug, message);
+    shows(List, ops.to_vec(), bug, message);
+    shows(BST, ops.to_vec(), bug, message);
+    shows(TREAP, ops.to_vec(), bug, message);
 }
 
 fn commit(edits: &[Edit]) -> Op {

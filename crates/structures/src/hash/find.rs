@@ -4,7 +4,8 @@ use pmem::PPtr;
 use tx::{Result, Transaction, Typed};
 
 use super::HashMap;
-use super::layout::{Bucket, Entry, HASH_BITS, NODE_LOG2_MAX, SLOTS, bits, prefix, tag_of};
+use super::layout::{Bucket, HASH_BITS, NODE_LOG2_MAX, SLOTS, bits, prefix, tag_of};
+use crate::entry::Entry;
 use crate::media::{Circle, Link, behind, damaged, held};
 
 /// Where a hash leads in the directory.
@@ -56,6 +57,20 @@ impl HashMap {
         }
         Ok(match self.search(tx, &spot, hash, key)? {
             Found::Entry { entry, .. } => Some(entry.value),
+            Found::Free(_) | Found::Full => None,
+        })
+    }
+
+    /// A key's entry: the word that leads there, and its place. A graph's nodes are entries that others point to.
+    #[inline]
+    pub(crate) fn place<X: Transaction + ?Sized>(&self, tx: &X, key: &[u8]) -> Result<Option<(PPtr<u64>, PPtr<u8>)>> {
+        let hash = self.hash(key);
+        let spot = self.descend(tx, hash)?;
+        if spot.bucket.is_null() {
+            return Ok(None);
+        }
+        Ok(match self.search(tx, &spot, hash, key)? {
+            Found::Entry { slot, at, .. } => Some((slot, at)),
             Found::Free(_) | Found::Full => None,
         })
     }
@@ -140,7 +155,7 @@ impl HashMap {
     #[inline]
     pub(super) fn entry<'t, X: Transaction + ?Sized>(&self, tx: &'t X, at: PPtr<u8>) -> Result<Entry<'t>> {
         let block = held("entry", at, tx.rest(at))?;
-        Entry::parse(block).ok_or_else(|| damaged("entry", at, "its lengths contradict each other or its block"))
+        Entry::parse(block, 0).ok_or_else(|| damaged("entry", at, "its lengths contradict each other or its block"))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use pmem::{PPtr, Persist};
 
-use crate::media::{Link, word};
+use crate::media::Link;
 
 /// Directory pages of a map: as many as a handle keeps the pointers of.
 pub(super) const PAGES_MAX: usize = 64;
@@ -105,53 +105,6 @@ pub(super) fn tag_of(hash: u64, base: u32) -> u16 {
     bits(hash, window(base), TAG_BITS) as u16
 }
 
-/// Bytes before the key: its length, where the value begins, the value's length.
-pub(super) const ENTRY_HEADER: u64 = 16;
-/// Byte of the value's length.
-pub(super) const ENTRY_VALUE_LEN: u64 = 8;
-/// From this length on a value begins on a line.
-const LINE_FROM: u64 = 512;
-
-/// Where a value of `value` bytes begins behind a key, and the alignment its block needs for that.
-pub(super) fn value_at(key: usize, value: usize) -> (u64, u64) {
-    let align = if value as u64 >= LINE_FROM { pmem::LINE } else { 8 };
-    ((ENTRY_HEADER + key as u64).next_multiple_of(align), align)
-}
-
-/// An entry's block, taken apart.
-#[derive(Clone, Copy)]
-pub(super) struct Entry<'t> {
-    pub(super) key: &'t [u8],
-    pub(super) value: &'t [u8],
-    /// Byte of the value in the block.
-    pub(super) value_at: u64,
-    /// Bytes of the block.
-    pub(super) room: u64,
-}
-
-impl<'t> Entry<'t> {
-    /// `None` if the lengths contradict each other or the block.
-    #[inline]
-    pub(super) fn parse(block: &'t [u8]) -> Option<Self> {
-        let lens = word(block, 0)?;
-        let (key_len, value_at) = ((lens & 0xffff_ffff) as usize, (lens >> 32) as usize);
-        let value_len = usize::try_from(word(block, ENTRY_VALUE_LEN as usize)?).ok()?;
-        let key = block.get(ENTRY_HEADER as usize..)?.get(..key_len)?;
-        let value = block.get(value_at..)?.get(..value_len)?;
-        let apart = value_at >= ENTRY_HEADER as usize + key_len;
-        apart.then_some(Self { key, value, value_at: value_at as u64, room: block.len() as u64 })
-    }
-
-    /// Writes an entry into its new block.
-    pub(super) fn fill(block: &mut [u8], value_at: u64, key: &[u8], value: &[u8]) {
-        let lens = key.len() as u64 | value_at << 32;
-        block[..8].copy_from_slice(&lens.to_le_bytes());
-        block[8..16].copy_from_slice(&(value.len() as u64).to_le_bytes());
-        block[16..][..key.len()].copy_from_slice(key);
-        block[value_at as usize..][..value.len()].copy_from_slice(value);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,22 +116,5 @@ mod tests {
         assert_eq!((bits(hash, 0, 64), prefix(hash, 64), prefix(hash, 0)), (hash, hash, 0));
         assert_eq!(prefix(hash, 12), 0xfed0_0000_0000_0000);
         assert_eq!((tag_of(hash, 4), tag_of(hash, 48), tag_of(hash, 56)), (0xedcb, 0x3210, 0x3210));
-    }
-
-    #[test]
-    fn an_entry_that_contradicts_itself_is_none() {
-        let (at, _) = value_at(3, 5);
-        let mut block = vec![0; at as usize + 5];
-        Entry::fill(&mut block, at, b"key", b"value");
-        let entry = Entry::parse(&block).unwrap();
-        assert_eq!((entry.key, entry.value), (&b"key"[..], &b"value"[..]));
-        for (byte, bits) in [(0, 0xff), (3, 0x80), (4, 16), (7, 0x80), (8, 1), (15, 0x80)] {
-            let mut block = block.clone();
-            block[byte] |= bits;
-            block[byte] ^= if byte == 4 { 8 } else { 0 }; // the value inside the key
-            let parsed = Entry::parse(&block).map(|e| (e.key.to_vec(), e.value.to_vec()));
-            assert!(parsed.is_none() || byte == 8, "{byte}: {parsed:?}");
-        }
-        assert!(Entry::parse(&block[..15]).is_none() && Entry::parse(&[]).is_none());
     }
 }

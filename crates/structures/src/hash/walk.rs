@@ -154,6 +154,18 @@ impl HashMap {
         })
     }
 
+    /// Calls `meet` with the place of each entry.
+    pub(crate) fn places<X: Transaction + ?Sized>(
+        &self,
+        tx: &X,
+        mut meet: impl FnMut(PPtr<u8>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        self.walk(tx, &mut |item| match item {
+            Item::Slot(slot) => meet(slot.entry),
+            Item::Block { .. } => GO_ON,
+        })
+    }
+
     pub(super) fn count<X: Transaction + ?Sized>(&self, tx: &X) -> Result<u64> {
         let mut count = 0;
         self.walk(tx, &mut |item| {

@@ -2,10 +2,10 @@
 
 use pmem::PPtr;
 use structures::testing::{Random, damage};
-use structures::{BTree, BTreeOptions, HashMap, Map};
+use structures::{BTree, BTreeOptions, HashMap, Map, SearchTree, SortedList};
 use tx::{Engine, Error, Isolation, Reference, Transaction, Typed};
 
-use crate::support::{map, small_map, small_tree, tree, with};
+use crate::support::{bst, list, map, small_map, small_tree, treap, tree, with};
 
 fn fill(engine: &Reference, map: impl Map) {
     let mut random = Random(1);
@@ -40,6 +40,25 @@ fn a_damaged_chain_is_an_error() {
     assert!(noticed > 150, "{noticed}");
 }
 
+#[test]
+fn a_damaged_list_is_an_error() {
+    let engine = Reference::new();
+    let list = list(&engine);
+    fill(&engine, list);
+    let noticed = damage(&engine, list, 3, 400).unwrap();
+    assert!(noticed > 150, "{noticed}");
+}
+
+#[test]
+fn damaged_search_trees_are_errors() {
+    let engine = Reference::new();
+    for tree in [treap(&engine), bst(&engine)] {
+        fill(&engine, tree);
+        let noticed = damage(&engine, tree, 3, 400).unwrap();
+        assert!(noticed > 150, "{noticed}");
+    }
+}
+
 /// Every word of a root block, set to every kind of nonsense: what opens must not do harm later.
 #[test]
 fn damaged_roots_do_not_open_or_do_no_harm() {
@@ -49,9 +68,16 @@ fn damaged_roots_do_not_open_or_do_no_harm() {
     fill(&engine, tree);
     let mut random = Random(9);
     let mut refused = 0;
-    for round in 0..300 {
-        let tree_round = round % 2 == 0;
-        let (root, words): (PPtr<u8>, u64) = if tree_round { (tree.root().cast(), 4) } else { (map.root().cast(), 67) };
+    let (list, treap) = (list(&engine), treap(&engine));
+    fill(&engine, list);
+    fill(&engine, treap);
+    for round in 0..600 {
+        let (root, words): (PPtr<u8>, u64) = match round % 4 {
+            0 => (tree.root().cast(), 4),
+            1 => (map.root().cast(), 67),
+            2 => (list.root().cast(), 2),
+            _ => (treap.root().cast(), 4),
+        };
         let at = PPtr::new(root.tag(), root.offset() + 8 * random.below(words));
         let before = with(&engine, |tx| {
             let word: &mut u64 = tx.write(at)?;
@@ -60,10 +86,11 @@ fn damaged_roots_do_not_open_or_do_no_harm() {
             Ok(before)
         });
         let mut tx = engine.begin(Isolation::Strict).unwrap();
-        let outcome = if tree_round {
-            BTree::open(&tx, tree.root()).and_then(|tree| use_it(&mut tx, tree))
-        } else {
-            HashMap::open(&tx, map.root()).and_then(|map| use_it(&mut tx, map))
+        let outcome = match round % 4 {
+            0 => BTree::open(&tx, tree.root()).and_then(|tree| use_it(&mut tx, tree)),
+            1 => HashMap::open(&tx, map.root()).and_then(|map| use_it(&mut tx, map)),
+            2 => SortedList::open(&tx, list.root()).and_then(|list| use_it(&mut tx, list)),
+            _ => SearchTree::open(&tx, treap.root()).and_then(|treap| use_it(&mut tx, treap)),
         };
         refused += usize::from(outcome.is_err());
         tx.abort().unwrap();
@@ -72,7 +99,7 @@ fn damaged_roots_do_not_open_or_do_no_harm() {
             Ok(())
         });
     }
-    assert!(refused > 150, "{refused}");
+    assert!(refused > 350, "{refused}");
 }
 
 fn use_it(tx: &mut impl Transaction, map: impl Map) -> tx::Result<()> {
@@ -89,6 +116,13 @@ fn opening_something_else_is_refused() {
     let tx = engine.begin(Isolation::Strict).unwrap();
     let damaged = |e: Option<Error>| assert!(matches!(e, Some(Error::Damaged { .. })), "{e:?}");
     damaged(HashMap::open(&tx, tree.root().cast()).err());
+    drop(tx);
+    let (list, treap) = (list(&engine), treap(&engine));
+    let tx = engine.begin(Isolation::Strict).unwrap();
+    damaged(SortedList::open(&tx, treap.root().cast()).err());
+    drop(tx);
+    let tx = engine.begin(Isolation::Strict).unwrap();
+    damaged(SearchTree::open(&tx, list.root().cast()).err());
     drop(tx);
     let tx = engine.begin(Isolation::Strict).unwrap();
     damaged(BTree::open(&tx, map.root().cast()).err());

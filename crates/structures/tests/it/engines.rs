@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use heap::{Heap, Options, Policy};
 use pmem::DomainChoice;
-use structures::testing::{Features, against_model, concurrently, damage, ops};
-use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, KvMap, Map};
+use structures::testing::{Features, Random, against_model, concurrently, damage, ops};
+use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, KvMap, Map, SearchTree, SortedList};
 use tx::{Engine, Error, Isolation, Keys, Kv, KvTx, Typed};
 
 use crate::growth::up_and_down;
-use crate::support::small_map;
+use crate::support::{bst, list, small_map, treap};
 
 pub fn heap(policy: Policy) -> (tempfile::TempDir, Heap) {
     let dir = tempfile::tempdir().unwrap();
@@ -31,7 +31,7 @@ fn small_tree(heap: &Heap) -> BTree {
     tree(heap, &BTreeOptions::new().key_max(300).node_bytes(256, 256))
 }
 
-fn live(heap: &Heap) -> BTreeSet<u64> {
+pub fn live(heap: &Heap) -> BTreeSet<u64> {
     heap.settle().unwrap();
     let mut live = BTreeSet::new();
     heap.live_blocks(|offset, _| _ = live.insert(offset)).unwrap();
@@ -60,6 +60,9 @@ fn models_hold_on_every_policy() {
             holds(&heap, |heap| map(heap, &small_map()), |map| against_model(&heap, map, &ops, hash).unwrap());
             let fixed = small_map().fixed();
             holds(&heap, |heap| map(heap, &fixed), |map| against_model(&heap, map, &ops, hash).unwrap());
+            holds(&heap, list, |map| against_model(&heap, map, &ops, tree).unwrap());
+            holds(&heap, treap, |map| against_model(&heap, map, &ops, tree).unwrap());
+            holds(&heap, bst, |map| against_model(&heap, map, &ops, tree).unwrap());
         }
         heap.close().unwrap();
     }
@@ -71,6 +74,9 @@ fn growing_and_shrinking_leaves_nothing_behind() {
     let nodes = BTreeOptions::new().key_max(16).node_bytes(256, 256);
     holds(&heap, |heap| tree(heap, &nodes), |map| _ = up_and_down(&heap, map, 3000));
     holds(&heap, |heap| map(heap, &small_map()), |map| _ = up_and_down(&heap, map, 3000));
+    holds(&heap, treap, |map| _ = up_and_down(&heap, map, 2000));
+    holds(&heap, bst, |map| _ = up_and_down(&heap, map, 2000));
+    holds(&heap, list, |map| _ = up_and_down(&heap, map, 300));
 }
 
 #[test]
@@ -83,24 +89,32 @@ fn sums_hold_on_every_policy() {
         concurrently(&heap, tree(&heap, &BTreeOptions::new()), threads, 200).unwrap();
         concurrently(&heap, map(&heap, &small_map()), threads, 200).unwrap();
         concurrently(&heap, map(&heap, &HashMapOptions::new()), threads, 200).unwrap();
+        concurrently(&heap, list(&heap), threads, 60).unwrap();
+        concurrently(&heap, treap(&heap), threads, 200).unwrap();
+        concurrently(&heap, bst(&heap), threads, 200).unwrap();
     }
 }
 
 #[test]
 fn damage_on_media_is_an_error() {
-    for policy in [Policy::Undo, Policy::InPlace] {
+    for policy in Policy::ALL.into_iter().filter(|&policy| policy != Policy::None) {
         let (_dir, heap) = heap(policy);
         let (tree, map) = (small_tree(&heap), map(&heap, &small_map()));
+        let (list, treap) = (list(&heap), treap(&heap));
         heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
             for n in 0..200u32 {
                 tree.put(tx, format!("user:{n}").as_bytes(), b"12345678")?;
                 map.put(tx, format!("user:{n}").as_bytes(), b"12345678")?;
+                list.put(tx, format!("user:{n}").as_bytes(), b"12345678")?;
+                treap.put(tx, format!("user:{n}").as_bytes(), b"12345678")?;
             }
             Ok(())
         })
         .unwrap();
         assert!(damage(&heap, tree, 5, 150).unwrap() > 50);
         assert!(damage(&heap, map, 5, 150).unwrap() > 30);
+        assert!(damage(&heap, list, 5, 150).unwrap() > 50);
+        assert!(damage(&heap, treap, 5, 150).unwrap() > 50);
     }
 }
 
@@ -109,8 +123,10 @@ fn what_was_put_is_there_after_a_reopen() {
     for policy in Policy::ALL {
         let (dir, heap) = heap(policy);
         let (tree, map) = (small_tree(&heap), map(&heap, &small_map()));
+        let (list, treap) = (list(&heap), treap(&heap));
         heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
-            let roots = tx.alloc(&[tree.root().raw(), map.root().raw()])?;
+            let roots = [tree.root().raw(), map.root().raw(), list.root().raw(), treap.root().raw()];
+            let roots = tx.alloc(&roots)?;
             tx.set_root(roots)
         })
         .unwrap();
@@ -118,6 +134,8 @@ fn what_was_put_is_there_after_a_reopen() {
             heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
                 tree.put(tx, &n.to_be_bytes(), &vec![n as u8; n as usize])?;
                 map.put(tx, &n.to_be_bytes(), &vec![n as u8; n as usize])?;
+                list.put(tx, &n.to_be_bytes(), &vec![n as u8; n as usize])?;
+                treap.put(tx, &n.to_be_bytes(), &vec![n as u8; n as usize])?;
                 Ok(())
             })
             .unwrap();
@@ -126,10 +144,15 @@ fn what_was_put_is_there_after_a_reopen() {
         let options = Options::new().pool(pmem::Options::new().domain(DomainChoice::Emulated));
         let heap = Heap::open(dir.path().join("p"), &options).unwrap();
         heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
-            let [tree, map] = *tx.read(tx.root::<[u64; 2]>()?)?;
+            let [tree, map, list, treap] = *tx.read(tx.root::<[u64; 4]>()?)?;
             let tree = BTree::open(tx, pmem::PPtr::from_raw(tree))?;
             let map = HashMap::open(tx, pmem::PPtr::from_raw(map))?;
+            let list = SortedList::open(tx, pmem::PPtr::from_raw(list))?;
+            let treap = SearchTree::open(tx, pmem::PPtr::from_raw(treap))?;
             assert_eq!((tree.verify(tx)?.entries, map.verify(tx)?.entries), (500, 500));
+            assert_eq!((list.verify(tx)?.entries, treap.verify(tx)?.entries), (500, 500));
+            assert_eq!(list.get(tx, &77u32.to_be_bytes())?, Some(&[77; 77][..]));
+            assert_eq!(treap.get(tx, &77u32.to_be_bytes())?, Some(&[77; 77][..]));
             assert_eq!(map.get(tx, &77u32.to_be_bytes())?, Some(&[77; 77][..]));
             assert_eq!(tree.get(tx, &77u32.to_be_bytes())?, Some(&[77; 77][..]));
             Ok(())
@@ -178,6 +201,81 @@ fn an_insert_declares_its_changes_together() {
     assert!((3.0..3.1).contains(&inserts), "{inserts}");
     let inserts = barriers(&heap, map, 100..600, 100);
     assert!((3.0..3.2).contains(&inserts), "{inserts}");
+}
+
+/// Barriers of each of `count` transactions, by how many there were: puts of new keys, of as many bytes, of more, of fewer in the
+/// same place, deletes.
+fn barriers_of_each(heap: &Heap, map: impl Map, count: u32) -> [BTreeSet<u64>; 5] {
+    let key = |n: u32| Random(n.into()).number().to_be_bytes();
+    let run = |f: &dyn Fn(&mut heap::Tx<'_>, u32) -> tx::Result<bool>| {
+        let each = |n| {
+            let before = heap.pool().stats();
+            heap.transact(Isolation::Strict, |tx| f(tx, n)).unwrap();
+            (heap.pool().stats() - before).drains
+        };
+        (0..count).map(each).collect()
+    };
+    let put = |len: usize| move |tx: &mut heap::Tx<'_>, n| map.put(tx, &key(n), &vec![1; len]);
+    [run(&put(100)), run(&put(100)), run(&put(300)), run(&put(250)), run(&|tx, n| map.delete(tx, &key(n)))]
+}
+
+/// Barriers of 60 transactions: each deletes one of 30 pairs, or puts it again.
+fn barriers_of_coming_and_going(heap: &Heap, map: impl Map) -> u64 {
+    let before = heap.pool().stats();
+    let keys = || (0..60u32).step_by(2);
+    for n in keys() {
+        assert!(heap.transact(Isolation::Strict, |tx| map.delete(tx, &n.to_be_bytes())).unwrap());
+    }
+    for n in keys() {
+        assert!(!heap.transact(Isolation::Strict, |tx| map.put(tx, &n.to_be_bytes(), &[1; 100])).unwrap());
+    }
+    (heap.pool().stats() - before).drains
+}
+
+/// Whatever a change of a list or a search tree takes apart, its words are declared together.
+#[test]
+fn every_change_of_linked_nodes_declares_once() {
+    let (_dir, undo) = heap(Policy::Undo);
+    let three = BTreeSet::from([3]);
+    let exactly = [&three; 5];
+    for tree in [treap(&undo), bst(&undo)] {
+        assert_eq!(barriers_of_each(&undo, tree, 300).each_ref(), exactly);
+    }
+    assert_eq!(barriers_of_each(&undo, list(&undo), 100).each_ref(), exactly);
+}
+
+#[test]
+fn a_change_of_linked_nodes_costs_what_the_policy_costs() {
+    for policy in Policy::ALL {
+        let expected = if policy == Policy::Undo { 3.0 } else { 1.0 };
+        let (_dir, heap) = heap(policy);
+        let (list, treap, bst) = (list(&heap), treap(&heap), bst(&heap));
+        for _ in 0..2 {
+            // Overwrites, so that zones are marked and the pipeline is full.
+            barriers(&heap, list, 0..60, 100);
+            barriers(&heap, treap, 0..500, 100);
+            barriers(&heap, bst, 0..100, 100);
+        }
+        assert_eq!(barriers(&heap, list, 0..60, 100), expected, "list on {policy}");
+        assert_eq!(barriers(&heap, treap, 0..500, 100), expected, "treap on {policy}");
+        assert_eq!(barriers(&heap, bst, 0..100, 100), expected, "unbalanced on {policy}");
+        for _ in 0..2 {
+            barriers_of_coming_and_going(&heap, list);
+            barriers_of_coming_and_going(&heap, treap);
+            barriers_of_coming_and_going(&heap, bst);
+        }
+        let all = if policy == Policy::Undo { 180 } else { 60 };
+        assert_eq!(barriers_of_coming_and_going(&heap, list), all, "list on {policy}");
+        assert_eq!(barriers_of_coming_and_going(&heap, bst), all, "unbalanced on {policy}");
+        // One of the keys is near the top: its coming takes so much apart that more than eight words change. In place, 18 times a node changes
+        // that came a few transactions ago, and is to be in the backup first.
+        let more = [(Policy::Undo, 1), (Policy::InPlace, 18)].into_iter().find(|(who, _)| *who == policy);
+        assert_eq!(
+            barriers_of_coming_and_going(&heap, treap),
+            all + more.map_or(0, |more| more.1),
+            "treap on {policy}"
+        );
+    }
 }
 
 #[test]

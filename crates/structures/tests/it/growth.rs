@@ -6,7 +6,7 @@ use structures::testing::Random;
 use structures::{BTree, BTreeOptions, HashMapOptions, Map};
 use tx::{Engine, Error, Isolation, Keys, Reference, Typed};
 
-use crate::support::{map, small_map, small_tree, tree, with};
+use crate::support::{bst, list, map, small_map, small_tree, treap, tree, with};
 
 /// Puts and deletes `count` keys, some hundred to a transaction.
 pub fn up_and_down<E: Engine>(engine: &E, map: impl Map, count: u64) -> (structures::Report, structures::Report) {
@@ -49,6 +49,26 @@ fn a_map_grows_in_small_steps() {
     assert!(full.overhead() < 48.0, "{}", full.overhead());
     let (again, _) = up_and_down(&engine, map(&engine, &small_map()), 5000);
     assert_eq!(again.blocks, full.blocks);
+}
+
+#[test]
+fn search_trees_grow_and_shrink_to_nothing() {
+    let engine = Reference::new();
+    for (tree, depth) in [(treap(&engine), 40), (bst(&engine), 40)] {
+        let (full, empty) = up_and_down(&engine, tree, 3000);
+        assert!(full.depth < depth && full.blocks == 3001, "{full:?}");
+        assert_eq!((empty.entries, empty.blocks, empty.depth), (0, 1, 1), "{empty:?}");
+        // Two links and the entry's header.
+        assert!(full.overhead() <= 33.0, "{}", full.overhead());
+    }
+}
+
+#[test]
+fn a_list_grows_and_shrinks_to_nothing() {
+    let engine = Reference::new();
+    let (full, empty) = up_and_down(&engine, list(&engine), 600);
+    assert_eq!((full.blocks, full.depth), (601, 601));
+    assert_eq!((empty.entries, empty.blocks, empty.depth), (0, 1, 1), "{empty:?}");
 }
 
 #[test]
@@ -115,14 +135,19 @@ fn loading_keys_out_of_order_is_refused() {
 fn destroy_gives_everything_back() {
     let engine = Reference::new();
     let (tree, map) = (small_tree(&engine), map(&engine, &small_map()));
+    let (list, treap) = (list(&engine), treap(&engine));
     let blocks = with(&engine, |tx| {
         for n in 0..1000u32 {
             tree.put(tx, &n.to_be_bytes(), &[0; 50])?;
             map.put(tx, &n.to_be_bytes(), &[0; 50])?;
+            treap.put(tx, &n.to_be_bytes(), &[0; 50])?;
         }
-        Ok([tree.blocks(tx)?, map.blocks(tx)?].concat())
+        (0..200u32).rev().try_for_each(|n| list.put(tx, &n.to_be_bytes(), &[0; 50]).map(drop))?;
+        Ok([tree.blocks(tx)?, map.blocks(tx)?, list.blocks(tx)?, treap.blocks(tx)?].concat())
     });
     with(&engine, |tx| {
+        list.destroy(tx)?;
+        treap.destroy(tx)?;
         tree.destroy(tx)?;
         map.destroy(tx)
     });
@@ -152,6 +177,9 @@ fn values_stay_in_place_while_they_fit() {
     }
     check(&engine, tree);
     check(&engine, map);
+    check(&engine, list(&engine));
+    check(&engine, treap(&engine));
+    check(&engine, bst(&engine));
 }
 
 #[test]

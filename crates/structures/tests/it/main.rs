@@ -4,6 +4,7 @@
 
 mod damage;
 mod engines;
+mod graph;
 mod growth;
 mod keys;
 mod model;

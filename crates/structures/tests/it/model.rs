@@ -1,12 +1,12 @@
-//! Both structures against the standard library's maps.
+//! All maps against the standard library's maps.
 
 use proptest::prelude::*;
 use std::ops::Bound;
 use structures::testing::{Features, Op, against_model, ops};
-use structures::{BTreeOptions, HashMapOptions, Map};
+use structures::{BTreeOptions, HashMapOptions, Map, SearchTree, SearchTreeOptions};
 use tx::{Keys, Reference};
 
-use crate::support::{map, small_map, small_tree, tree};
+use crate::support::{bst, list, map, small_map, small_tree, treap, tree, with};
 
 const TREE: Features = Features { ordered: true, aborts: true };
 const MAP: Features = Features { ordered: false, aborts: true };
@@ -48,6 +48,25 @@ proptest! {
     }
 
     #[test]
+    fn list_is_a_btreemap(ops in prop::collection::vec(op(), 1..200)) {
+        let engine = Reference::new();
+        against_model(&engine, list(&engine), &ops, TREE).unwrap();
+    }
+
+    #[test]
+    fn treap_is_a_btreemap(ops in prop::collection::vec(op(), 1..200), seed: u64) {
+        let engine = Reference::new();
+        let treap = with(&engine, |tx| SearchTree::create(tx, &SearchTreeOptions::new().seed(seed)));
+        against_model(&engine, treap, &ops, TREE).unwrap();
+    }
+
+    #[test]
+    fn unbalanced_tree_is_a_btreemap(ops in prop::collection::vec(op(), 1..200)) {
+        let engine = Reference::new();
+        against_model(&engine, bst(&engine), &ops, TREE).unwrap();
+    }
+
+    #[test]
     fn growing_map_is_a_map(ops in prop::collection::vec(op(), 1..200), seed: u64) {
         let engine = Reference::new();
         against_model(&engine, map(&engine, &small_map().seed(seed)), &ops, MAP).unwrap();
@@ -69,6 +88,9 @@ fn long_runs_from_seeds() {
         against_model(&engine, map(&engine, &small_map()), &ops(seed, 1500), MAP).unwrap();
         against_model(&engine, map(&engine, &HashMapOptions::new()), &ops(seed, 1500), MAP).unwrap();
         against_model(&engine, map(&engine, &small_map().fixed()), &ops(seed, 1500), MAP).unwrap();
+        against_model(&engine, list(&engine), &ops(seed, 1500), TREE).unwrap();
+        against_model(&engine, treap(&engine), &ops(seed, 1500), TREE).unwrap();
+        against_model(&engine, bst(&engine), &ops(seed, 1500), TREE).unwrap();
     }
 }
 
@@ -92,6 +114,9 @@ fn limits_are_refused_before_anything_changes() {
     let begin = || tx::Engine::begin(&engine, tx::Isolation::Strict).unwrap();
     refuses(tree.put(&mut begin(), &[0; 301], b""));
     refuses(map.put(&mut begin(), &vec![0; (1 << 16) + 1], b""));
+    let long = vec![0; (1 << 16) + 1];
+    refuses(list(&engine).put(&mut begin(), &long, b""));
+    refuses(treap(&engine).put(&mut begin(), &long, b""));
     let mut tx = begin();
     assert!(!tree.put(&mut tx, &[0; 300], b"").unwrap());
     assert!(!map.put(&mut tx, &vec![0; 1 << 16], &vec![1; 1 << 20]).unwrap());

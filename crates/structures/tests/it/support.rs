@@ -1,6 +1,6 @@
 //! The structures under test, small enough that everything happens.
 
-use structures::{BTree, BTreeOptions, HashMap, HashMapOptions};
+use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, SearchTree, SearchTreeOptions, SortedList};
 use tx::{Engine, Isolation, Reference, Result};
 
 pub fn with<E: Engine, R>(engine: &E, f: impl FnMut(&mut E::Tx<'_>) -> Result<R>) -> R {
@@ -18,6 +18,20 @@ pub fn tree(engine: &Reference, options: &BTreeOptions) -> BTree {
 
 pub fn map(engine: &Reference, options: &HashMapOptions) -> HashMap {
     with(engine, |tx| HashMap::create(tx, options))
+}
+
+pub fn list<E: Engine>(engine: &E) -> SortedList {
+    with(engine, |tx| SortedList::create(tx))
+}
+
+/// Balanced.
+pub fn treap<E: Engine>(engine: &E) -> SearchTree {
+    with(engine, |tx| SearchTree::create(tx, &SearchTreeOptions::new()))
+}
+
+/// As keys come.
+pub fn bst<E: Engine>(engine: &E) -> SearchTree {
+    with(engine, |tx| SearchTree::create(tx, &SearchTreeOptions::new().unbalanced()))
 }
 
 /// A map with a single directory page.

@@ -4,7 +4,7 @@ use structures::testing::concurrently;
 use structures::{BTreeOptions, HashMapOptions};
 use tx::Reference;
 
-use crate::support::{map, small_map, small_tree, tree};
+use crate::support::{bst, list, map, small_map, small_tree, treap, tree};
 
 #[test]
 fn sums_hold_in_maps() {
@@ -19,4 +19,12 @@ fn sums_hold_in_trees() {
     let engine = Reference::new();
     concurrently(&engine, small_tree(&engine), 4, 150).unwrap();
     concurrently(&engine, tree(&engine, &BTreeOptions::new()), 4, 150).unwrap();
+}
+
+#[test]
+fn sums_hold_in_lists_and_search_trees() {
+    let engine = Reference::new();
+    concurrently(&engine, list(&engine), 4, 40).unwrap();
+    concurrently(&engine, treap(&engine), 4, 150).unwrap();
+    concurrently(&engine, bst(&engine), 4, 150).unwrap();
 }

@@ -1,0 +1,159 @@
+//! A graph in a heap: every acknowledged transaction on its nodes and edges is there, every other one whole or not at all; both ends of every edge
+//! agree; the allocator's blocks are exactly what it reaches; and it can go on. Under [`Policy::None`] less is promised, as for
+//! [`Pairs`](crate::Pairs).
+
+mod check;
+mod work;
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
+use heap::{Heap, Options, Policy};
+use pmem::{HeapOptions, Pool};
+use structures::testing::graph::Step;
+use structures::{Graph, GraphOptions};
+use tx::{Engine, Isolation, Typed};
+
+pub use work::{Effect, Op};
+
+/// Nodes that are there at first. The first one has an edge to the next [`Graph::PAGE_EDGES`]: one more needs a page.
+pub const NODES: u64 = Graph::PAGE_EDGES as u64 + 3;
+/// Nodes of an edge that checks themselves add and remove.
+const PROBE: [u64; 2] = [900, 901];
+
+/// Bugs for tests of the check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// Each step in a transaction of its own, where all were promised together.
+    Piecewise,
+    /// A node's edges go in a transaction of their own, before the node.
+    EdgesFirst,
+    /// It is acknowledged before the commit.
+    EarlyAck,
+    /// A step leaves a block behind.
+    Leak,
+}
+
+/// Transactions on one graph.
+#[derive(Clone, Debug)]
+pub struct Edges {
+    name: &'static str,
+    policy: Policy,
+    threads: usize,
+    script: Option<Vec<(usize, Op)>>,
+    bug: Option<Bug>,
+}
+
+impl Edges {
+    /// A random workload for this many threads.
+    pub fn new(name: &'static str, policy: Policy, threads: usize) -> Self {
+        Self { name, policy, threads, script: None, bug: None }
+    }
+
+    /// Exactly these operations.
+    #[must_use]
+    pub fn script(self, ops: Vec<Op>) -> Self {
+        Self { script: Some(ops.into_iter().map(|op| (0, op)).collect()), ..self }
+    }
+
+    /// With a bug.
+    #[must_use]
+    pub fn with(self, bug: Bug) -> Self {
+        Self { bug: Some(bug), ..self }
+    }
+
+    fn options(&self) -> Result<Options, Error> {
+        let blocks = HeapOptions::chunk_bytes(4096)?;
+        Ok(Options::new()
+            .policy(self.policy)
+            .blocks(blocks)
+            .bytes(blocks.region_bytes(16))
+            .slots(3)
+            .log_bytes(4096)
+            .zone_bytes(4096)
+            .recovery_budget(16 << 10)
+            .batch(2)
+            .coordinator(false))
+    }
+
+    fn open(&self, sim: &Arc<Sim>) -> Result<(Heap, Pool), Error> {
+        let pool = pmem::Options::new().open_on(sim.clone())?;
+        Ok((Heap::open_in(&pool, &self.options()?)?, pool))
+    }
+}
+
+/// The open heap and what its threads share.
+pub struct Live {
+    sim: Arc<Sim>,
+    open: Mutex<Option<(Arc<Heap>, Pool)>>,
+    next: AtomicU64,
+}
+
+impl Scenario for Edges {
+    type Op = Op;
+    type Effect = Effect;
+    type State = Vec<u64>;
+    type Live = Live;
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn capacity(&self) -> u64 {
+        512 << 10
+    }
+
+    fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
+        let pool = pmem::Options::new().size(16 << 10).create_on(sim.clone())?;
+        let heap = Heap::create_in(&pool, &self.options()?)?;
+        drop(pool);
+        let graph = heap.transact(Isolation::Strict, |tx| {
+            let graph = Graph::create(tx, &GraphOptions::new().capacity(1))?;
+            tx.set_root(graph.root()).map(|()| graph)
+        })?;
+        let steps: Vec<Step> = work::at_first().chain(PROBE.map(Step::AddNode)).collect();
+        for steps in steps.chunks(8) {
+            heap.transact(Isolation::Strict, |tx| work::run_all(tx, graph, steps))?;
+        }
+        heap.close()?;
+        Ok(())
+    }
+
+    fn start(&self, sim: &Arc<Sim>) -> Result<Live, Error> {
+        let (heap, pool) = self.open(sim)?;
+        Ok(Live { sim: sim.clone(), open: Mutex::new(Some((Arc::new(heap), pool))), next: 1.into() })
+    }
+
+    fn ops(&self, rng: &mut Rng) -> Vec<(usize, Op)> {
+        self.script.clone().unwrap_or_else(|| work::random(rng, self.policy, self.threads))
+    }
+
+    fn step(&self, live: &Live, _: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
+        let mut open = live.open.lock().map_err(|e| e.to_string())?;
+        if let Op::Restart = op {
+            *open = None;
+            let (heap, pool) = self.open(&live.sim)?;
+            *open = Some((Arc::new(heap), pool));
+            return Ok(());
+        }
+        let heap = Arc::clone(&open.as_ref().ok_or("closed")?.0);
+        drop(open);
+        work::run(self, live, &heap, op, ack)
+    }
+
+    fn finish(&self, live: Live) -> Result<(), Error> {
+        if let Some((heap, pool)) = live.open.into_inner().map_err(|e| e.to_string())? {
+            drop(pool);
+            Arc::into_inner(heap).ok_or("in use")?.close()?;
+        }
+        Ok(())
+    }
+
+    fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Vec<u64>, Violation> {
+        match self.policy {
+            Policy::None => check::half(self, sim, history),
+            _ => check::whole(self, sim, history),
+        }
+    }
+}
