@@ -9,6 +9,7 @@ pub mod open;
 pub mod overwrite;
 pub mod server;
 pub mod space;
+pub mod tpcc;
 pub mod worst_case;
 pub mod ycsb;
 
@@ -23,5 +24,6 @@ pub use open::KvOpen;
 pub use overwrite::{Overwrite, Set};
 pub use server::Served;
 pub use space::KvSpace;
+pub use tpcc::Tpcc;
 pub use worst_case::WorstCase;
 pub use ycsb::YcsbRun;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use bench::engines::{Contestant, Structure};
 use bench::experiments::Set;
+use bench::workload::tpcc::{Declare, Mix};
 use bench::workload::{Distribution, Workload};
 use clap::{Args as ClapArgs, Subcommand};
 
@@ -25,6 +26,7 @@ pub enum Bench {
     Ycsb(Ycsb),
     Dependent(Dependent),
     WorstCase(WorstCase),
+    Tpcc(Tpcc),
     LogAppend(LogAppend),
     Kv(KvStores),
     Midas(Midas),
@@ -262,6 +264,43 @@ pub struct WorstCase {
     /// Bytes of the object [default: 64,256,1024,4096, or 64,1024 if quick]
     #[arg(long, value_name = "N,M", value_delimiter = ',')]
     pub bytes: Vec<usize>,
+    #[command(flatten)]
+    pub compare: Compare,
+}
+
+/// TPC-C: orders, payments and deliveries of warehouses
+///
+/// The nine tables of the standard in hash maps, and in B+trees where there is an order; each of its five transactions is one of the engine: 45 % New-Order (one in a hundred is
+/// rolled back), 43 % Payment, 4 % each Order-Status, Delivery and Stock-Level. A thread is a terminal that never waits, with a warehouse of its
+/// own. When all rounds are over the consistency conditions of the standard are checked on all rows: a run that breaks one is an error.
+///
+/// Figures are ratios of engines, not tpmC: no screens, no thinking times.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cairn bench tpcc --quick
+  cairn bench tpcc --engine undo,inplace --baseline undo --threads 1,2,4,8
+      at the standard's size: 0.4 GB for each thread and engine
+  cairn bench tpcc --engine undo,inplace --baseline undo --mix new-order,payment --declare together,each")]
+pub struct Tpcc {
+    /// Transactions: standard (all five), new-order, payment
+    #[arg(long, value_name = "M", value_delimiter = ',', default_value = "standard")]
+    pub mix: Vec<Mix>,
+    /// Changes are declared together, before the first; or each when it comes, which costs undo a barrier every time
+    #[arg(long, value_name = "D", value_delimiter = ',', default_value = "together")]
+    pub declare: Vec<Declare>,
+    /// What tables are in that are only looked up by key: hashmap, btree [default: hashmap]
+    #[arg(long, value_name = "S", value_delimiter = ',')]
+    pub structure: Vec<Structure>,
+    /// Warehouses [default: one for each thread]
+    #[arg(long, value_name = "N", value_parser = size::parse_count)]
+    pub warehouses: Option<u64>,
+    /// Customers of each of the ten districts of a warehouse, and orders at first [default: 3000, or 60 if quick]
+    #[arg(long, value_name = "N", value_parser = size::parse_count)]
+    pub customers: Option<u64>,
+    /// Items, and stocks of a warehouse [default: 100k, or 1k if quick]
+    #[arg(long, value_name = "N", value_parser = size::parse_count)]
+    pub items: Option<u64>,
     #[command(flatten)]
     pub compare: Compare,
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bench::engines::{Structure, environment};
-use bench::experiments::{Alloc, Dependent, Overwrite, Set, WorstCase, YcsbRun};
+use bench::experiments::{Alloc, Dependent, Overwrite, Set, Tpcc, WorstCase, YcsbRun};
 use bench::limits::Limits;
 use bench::workload::Trace;
 use bench::{Contest, Plan, Row, Watch};
@@ -27,6 +27,7 @@ pub fn run(experiment: &Bench) -> Outcome {
         Bench::Ycsb(args) => ycsb(args),
         Bench::Dependent(args) => dependent(args),
         Bench::WorstCase(args) => worst_case(args),
+        Bench::Tpcc(args) => tpcc(args),
         Bench::LogAppend(args) => log::append(args),
         Bench::Kv(args) => kv::run(args),
         Bench::Midas(args) => kv::midas(args),
@@ -134,6 +135,24 @@ fn worst_case(args: &args::WorstCase) -> Outcome {
         what.bytes = vec![64, 1024];
     }
     choose(&mut what.bytes, &args.bytes);
+    compare(&args.compare, |contest, watch| what.measure(contest, watch))
+}
+
+fn tpcc(args: &args::Tpcc) -> Outcome {
+    let mut what = Tpcc { mixes: args.mix.clone(), declare: args.declare.clone(), ..Tpcc::default() };
+    if args.compare.output.quick {
+        (what.scale.customers, what.scale.items) = (60, 1_000);
+    }
+    choose(&mut what.structures, &args.structure);
+    let scale = &mut what.scale;
+    for (to, asked) in [
+        (&mut scale.warehouses, args.warehouses),
+        (&mut scale.customers, args.customers),
+        (&mut scale.items, args.items),
+    ] {
+        // More than there are numbers is refused by the experiment, or by the lack of space.
+        *to = asked.map_or(*to, |asked| u32::try_from(asked).unwrap_or(u32::MAX));
+    }
     compare(&args.compare, |contest, watch| what.measure(contest, watch))
 }
 

@@ -5,9 +5,20 @@ use super::{cairn, temp};
 #[test]
 fn help_explains_itself() {
     let dir = temp();
-    let experiments =
-        ["limits", "tx-overwrite", "tx-alloc", "ycsb", "dependent", "worst-case", "kv", "midas", "kv-open", "kv-space"]
-            .map(|name| format!("bench {name}"));
+    let experiments = [
+        "limits",
+        "tx-overwrite",
+        "tx-alloc",
+        "ycsb",
+        "dependent",
+        "worst-case",
+        "tpcc",
+        "kv",
+        "midas",
+        "kv-open",
+        "kv-space",
+    ]
+    .map(|name| format!("bench {name}"));
     let logs = ["create", "append", "cat", "tail", "check", "stats"].map(|name| format!("log {name}"));
     let stores = ["create", "get", "put", "delete", "scan", "load", "dump", "stats", "backup", "restore", "shell"]
         .map(|name| format!("kv {name}"));
