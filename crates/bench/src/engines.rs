@@ -19,6 +19,8 @@ use crate::{Error, Result};
 pub enum Contestant {
     /// A heap with one of its policies.
     Heap(Policy),
+    /// The store of keys and values.
+    Kv,
     /// The engine in DRAM that tests compare with: nothing is durable.
     Reference,
     /// Nobody: bytes stored, flushed and waited for.
@@ -29,8 +31,14 @@ pub enum Contestant {
 
 impl Contestant {
     /// Engines of ours, as `--engine` names them.
-    pub const ENGINES: [Self; 5] =
-        [Self::Heap(Policy::None), Self::Heap(Policy::Undo), Self::Heap(Policy::InPlace), Self::Reference, Self::Bare];
+    pub const ENGINES: [Self; 6] = [
+        Self::Heap(Policy::None),
+        Self::Heap(Policy::Undo),
+        Self::Heap(Policy::InPlace),
+        Self::Kv,
+        Self::Reference,
+        Self::Bare,
+    ];
     /// Peers, as `--peer` names them.
     pub const PEERS: [Self; 1] = [Self::Pmemobj];
 
@@ -39,6 +47,7 @@ impl Contestant {
     pub fn name(self) -> &'static str {
         match self {
             Self::Heap(policy) => policy.name(),
+            Self::Kv => "kv",
             Self::Reference => "reference",
             Self::Bare => "bare",
             Self::Pmemobj => "pmemobj",
@@ -121,6 +130,8 @@ pub struct Room {
 pub enum Made {
     /// A heap.
     Heap(Heap),
+    /// The store of keys and values.
+    Kv(kv::Store),
     /// The reference engine.
     Reference(Reference),
     /// A pool without an engine.
@@ -147,6 +158,7 @@ impl Made {
                 let options = heap::Options::new().policy(policy).bytes(bytes).slots(room.threads.max(8) * 2);
                 Self::Heap(Heap::create(path, &options)?)
             }
+            Contestant::Kv => Self::Kv(kv::Options::new().create(path)?),
             Contestant::Reference => Self::Reference(Reference::with_capacity(bytes)),
             Contestant::Bare => Self::Bare(pmem::Options::new().size(SLACK).create(path)?),
             #[cfg(feature = "peers")]
@@ -161,6 +173,7 @@ impl Made {
     pub fn pool(&self) -> Option<&Pool> {
         match self {
             Self::Heap(heap) => Some(heap.pool()),
+            Self::Kv(store) => Some(store.pool()),
             Self::Bare(pool) => Some(pool),
             _ => None,
         }
@@ -171,6 +184,7 @@ impl Made {
     pub fn domain(&self) -> Option<String> {
         match self {
             Self::Heap(heap) => Some(heap.pool().domain().to_string()),
+            Self::Kv(store) => Some(store.pool().domain().to_string()),
             Self::Bare(pool) => Some(pool.domain().to_string()),
             Self::Reference(_) => None,
             #[cfg(feature = "peers")]
@@ -192,6 +206,7 @@ impl Made {
                 Structure::HashMap => AnyStore::ReferenceHash(OnKv(KvMap::new(engine, hash(engine, keys)?))),
                 Structure::BTree => AnyStore::ReferenceTree(OnKv(KvMap::new(engine, tree(engine, key_bytes)?))),
             },
+            Self::Kv(_) => return Err(Error::Parameter(NO_OBJECTS.into())),
             Self::Bare(_) => return Err(Error::Parameter("bare overwrites objects: it has no keys".into())),
             #[cfg(feature = "peers")]
             Self::Pmemobj(peer) => AnyStore::Pmemobj(match structure {
@@ -212,6 +227,9 @@ pub(crate) fn domain_of_peer(flushes: bool) -> pmem::Domain {
         (false, _) => pmem::Domain::File,
     }
 }
+
+pub(crate) const NO_OBJECTS: &str =
+    "kv has a structure of its own and no objects: smallbank compares it, and the experiments kv and midas";
 
 #[cfg(not(feature = "peers"))]
 pub(crate) const NOT_COMPILED: &str = "not in this build: make setup-peers, then build with --features peers";
@@ -286,6 +304,9 @@ macro_rules! on_target {
             $crate::engines::Made::Reference(engine) => {
                 let $target = $crate::target::OnEngine(engine);
                 $body
+            }
+            $crate::engines::Made::Kv(_) => {
+                return Err($crate::Error::Parameter($crate::engines::NO_OBJECTS.into()));
             }
             $crate::engines::Made::Bare(pool) => {
                 let $target = $crate::bare::OnPool(pool);

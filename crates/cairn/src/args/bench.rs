@@ -27,6 +27,8 @@ pub enum Bench {
     Dependent(Dependent),
     WorstCase(WorstCase),
     Tpcc(Tpcc),
+    #[command(name = "smallbank")]
+    SmallBank(SmallBank),
     LogAppend(LogAppend),
     Kv(KvStores),
     Midas(Midas),
@@ -67,7 +69,7 @@ pub struct Limits {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Comparison")]
 pub struct Compare {
-    /// Engines: none (no atomicity, the upper bound), undo, inplace; bare (tx-overwrite alone: bytes stored, flushed and waited for, the limit); reference (in DRAM, for tests of the benchmark)
+    /// Engines: none (no atomicity, the upper bound), undo, inplace; kv (smallbank alone here); bare (tx-overwrite alone: bytes stored, flushed and waited for, the limit); reference (in DRAM, for tests of the benchmark)
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = engine, default_value = "none,undo,inplace")]
     pub engine: Vec<Contestant>,
     /// Other systems: pmemobj; one that is not in this build is reported as missing
@@ -301,6 +303,34 @@ pub struct Tpcc {
     /// Items, and stocks of a warehouse [default: 100k, or 1k if quick]
     #[arg(long, value_name = "N", value_parser = size::parse_count)]
     pub items: Option<u64>,
+    #[command(flatten)]
+    pub compare: Compare,
+}
+
+/// SmallBank: six procedures on savings and checking accounts
+///
+/// 25 % SendPayment, 15 % each Balance, DepositChecking, TransactSavings, Amalgamate and WriteCheck, each one transaction; those that would overdraw are
+/// refused. Accounts are objects to which the structure leads; in the store kv, which may stand beside them, keys and values. When all rounds are over, the money
+/// that there is must be what was there at first and was put in and taken out since.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cairn bench smallbank --quick
+  cairn bench smallbank --engine undo,inplace,kv --baseline undo --threads 1,2,4,8
+  cairn bench smallbank --engine undo,inplace,kv --baseline undo --threads 2 --hot 10 --hot-percent 90")]
+pub struct SmallBank {
+    /// Structures: hashmap, btree [default: both]
+    #[arg(long, value_name = "S", value_delimiter = ',')]
+    pub structure: Vec<Structure>,
+    /// Customers [default: 100k, or 1k if quick]
+    #[arg(long, value_name = "N", value_parser = size::parse_count)]
+    pub customers: Option<u64>,
+    /// Customers of the hotspot
+    #[arg(long, value_name = "N", value_parser = size::parse_count, default_value = "100")]
+    pub hot: u64,
+    /// Of 100 customers that are picked so many are of the hotspot
+    #[arg(long, value_name = "P", default_value_t = 25, value_parser = clap::value_parser!(u64).range(0..=100))]
+    pub hot_percent: u64,
     #[command(flatten)]
     pub compare: Compare,
 }

@@ -66,6 +66,7 @@ fn engines_are_compared_in_every_experiment() {
         ("ycsb --workload a --keys 500", vec!["workload", "keys", "key_bytes", "value_bytes", "distribution"]),
         ("dependent --keys 500", vec!["arrival", "writers", "op"]),
         ("worst-case --bytes 64", vec!["bytes", "object"]),
+        ("smallbank --customers 100", vec!["customers", "hot", "hot_percent"]),
         ("tpcc --customers 20 --items 50", vec!["mix", "declare", "warehouses", "customers", "items"]),
     ] {
         let rows = rows_of(dir.path(), &format!("bench {line} --quick --dir . --engine none,inplace --threads 2"));

@@ -13,6 +13,7 @@ fn help_explains_itself() {
         "dependent",
         "worst-case",
         "tpcc",
+        "smallbank",
         "kv",
         "midas",
         "kv-open",
