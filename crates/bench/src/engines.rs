@@ -21,6 +21,8 @@ pub enum Contestant {
     Heap(Policy),
     /// A heap with a partial backup of so many tenths of what is stored.
     Partial(u8),
+    /// The store of keys and values.
+    Kv,
     /// The engine in DRAM that tests compare with: nothing is durable.
     Reference,
     /// Nobody: bytes stored, flushed and waited for.
@@ -31,7 +33,7 @@ pub enum Contestant {
 
 impl Contestant {
     /// Engines of ours, as `--engine` names them.
-    pub const ENGINES: [Self; 15] = [
+    pub const ENGINES: [Self; 16] = [
         Self::Heap(Policy::None),
         Self::Heap(Policy::Undo),
         Self::Heap(Policy::InPlace),
@@ -45,6 +47,7 @@ impl Contestant {
         Self::Partial(8),
         Self::Partial(9),
         Self::Partial(10),
+        Self::Kv,
         Self::Reference,
         Self::Bare,
     ];
@@ -57,6 +60,7 @@ impl Contestant {
         match self {
             Self::Heap(policy) => policy.name(),
             Self::Partial(tenths) => PARTIAL[usize::from(tenths.clamp(1, 10)) - 1],
+            Self::Kv => "kv",
             Self::Reference => "reference",
             Self::Bare => "bare",
             Self::Pmemobj => "pmemobj",
@@ -153,6 +157,8 @@ pub struct Room {
 pub enum Made {
     /// A heap.
     Heap(Heap),
+    /// The store of keys and values.
+    Kv(kv::Store),
     /// The reference engine.
     Reference(Reference),
     /// A pool without an engine.
@@ -185,6 +191,7 @@ impl Made {
                 let options = heap::Options::new().policy(Policy::InPlacePartial).alpha(alpha).bytes(bytes);
                 Self::Heap(Heap::create(path, &options.slots(room.threads.max(8) * 2))?)
             }
+            Contestant::Kv => Self::Kv(kv::Options::new().create(path)?),
             Contestant::Reference => Self::Reference(Reference::with_capacity(bytes)),
             Contestant::Bare => Self::Bare(pmem::Options::new().size(SLACK).create(path)?),
             #[cfg(feature = "peers")]
@@ -199,6 +206,7 @@ impl Made {
     pub fn pool(&self) -> Option<&Pool> {
         match self {
             Self::Heap(heap) => Some(heap.pool()),
+            Self::Kv(store) => Some(store.pool()),
             Self::Bare(pool) => Some(pool),
             _ => None,
         }
@@ -209,6 +217,7 @@ impl Made {
     pub fn domain(&self) -> Option<String> {
         match self {
             Self::Heap(heap) => Some(heap.pool().domain().to_string()),
+            Self::Kv(store) => Some(store.pool().domain().to_string()),
             Self::Bare(pool) => Some(pool.domain().to_string()),
             Self::Reference(_) => None,
             #[cfg(feature = "peers")]
@@ -230,6 +239,7 @@ impl Made {
                 Structure::HashMap => AnyStore::ReferenceHash(OnKv(KvMap::new(engine, hash(engine, keys)?))),
                 Structure::BTree => AnyStore::ReferenceTree(OnKv(KvMap::new(engine, tree(engine, key_bytes)?))),
             },
+            Self::Kv(_) => return Err(Error::Parameter(NO_OBJECTS.into())),
             Self::Bare(_) => return Err(Error::Parameter("bare overwrites objects: it has no keys".into())),
             #[cfg(feature = "peers")]
             Self::Pmemobj(peer) => AnyStore::Pmemobj(match structure {
@@ -250,6 +260,9 @@ pub(crate) fn domain_of_peer(flushes: bool) -> pmem::Domain {
         (false, _) => pmem::Domain::File,
     }
 }
+
+pub(crate) const NO_OBJECTS: &str =
+    "kv has a structure of its own and no objects: smallbank compares it, and the experiments kv and midas";
 
 #[cfg(not(feature = "peers"))]
 pub(crate) const NOT_COMPILED: &str = "not in this build: make setup-peers, then build with --features peers";
@@ -324,6 +337,9 @@ macro_rules! on_target {
             $crate::engines::Made::Reference(engine) => {
                 let $target = $crate::target::OnEngine(engine);
                 $body
+            }
+            $crate::engines::Made::Kv(_) => {
+                return Err($crate::Error::Parameter($crate::engines::NO_OBJECTS.into()));
             }
             $crate::engines::Made::Bare(pool) => {
                 let $target = $crate::bare::OnPool(pool);

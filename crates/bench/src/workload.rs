@@ -1,4 +1,4 @@
-//! What stores are asked to do: YCSB (Cooper et al. 2010) A to F, and traces.
+//! What stores are asked to do: YCSB (Cooper et al. 2010) A to F, and traces. What engines are: [`tpcc`], [`smallbank`].
 //!
 //! A stream of [`Op`]s names keys by number; [`Names`] turns numbers into bytes, [`Values`] has something to store.
 //!
@@ -20,6 +20,8 @@
 mod distribution;
 mod names;
 mod random;
+pub mod smallbank;
+pub mod tpcc;
 mod trace;
 mod ycsb;
 

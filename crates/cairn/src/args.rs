@@ -14,7 +14,7 @@ use pmem::{DomainChoice, Latency};
 
 pub use self::bench::{
     Alloc, Bench, Compare, CompareStores, Dependent, Figures, KvOpen, KvSpace, KvStores, Limits, LogAppend, Midas,
-    Output, Overwrite, Rounds, ServedBench, Structures, WorstCase, Ycsb,
+    Output, Overwrite, Rounds, ServedBench, SmallBank, Structures, Tpcc, WorstCase, Ycsb,
 };
 pub use self::demo::{Demo, DemoWorker};
 pub use self::kv::{

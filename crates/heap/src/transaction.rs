@@ -320,7 +320,7 @@ impl<'h> Tx<'h> {
     /// Whether old bytes are to be kept, or an intent to be told, and they are not yet. New objects need neither. Of the ranges of one object the last few
     /// are known: one too many costs a barrier.
     #[inline]
-    fn must_tell(&self, set: &Set, at: usize, (offset, len): Bytes) -> bool {
+    fn must_tell(&self, set: &mut Set, at: usize, (offset, len): Bytes) -> bool {
         let held = &set.held[at];
         let wanted = match self.core.policy {
             Policy::Undo => !set.undo.has(offset, len),

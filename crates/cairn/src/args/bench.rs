@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use bench::engines::{Contestant, Structure};
 use bench::experiments::{Set, Shape};
+use bench::workload::tpcc::{Declare, Mix};
 use bench::workload::{Distribution, Workload};
 use clap::{Args as ClapArgs, Subcommand};
 
@@ -26,6 +27,9 @@ pub enum Bench {
     Dependent(Dependent),
     WorstCase(WorstCase),
     Structures(Structures),
+    Tpcc(Tpcc),
+    #[command(name = "smallbank")]
+    SmallBank(SmallBank),
     LogAppend(LogAppend),
     Kv(KvStores),
     Midas(Midas),
@@ -66,7 +70,7 @@ pub struct Limits {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Comparison")]
 pub struct Compare {
-    /// Engines: none (no atomicity, the upper bound), undo, inplace, partial-0.1 to partial-1.0 (in place with copies of a share of what is stored); bare (tx-overwrite alone: bytes stored, flushed and waited for, the limit); reference (in DRAM, for tests of the benchmark)
+    /// Engines: none (no atomicity, the upper bound), undo, inplace, partial-0.1 to partial-1.0 (in place with copies of a share of what is stored); kv (smallbank alone here); bare (tx-overwrite alone: bytes stored, flushed and waited for, the limit); reference (in DRAM, for tests of the benchmark)
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = engine, default_value = "none,undo,inplace")]
     pub engine: Vec<Contestant>,
     /// Other systems: pmemobj; one that is not in this build is reported as missing
@@ -295,6 +299,71 @@ pub struct Structures {
     /// Edges of the graph that leave a node, on average
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub degree: u64,
+    #[command(flatten)]
+    pub compare: Compare,
+}
+
+/// TPC-C: orders, payments and deliveries of warehouses
+///
+/// The nine tables of the standard in hash maps, and in B+trees where there is an order; each of its five transactions is one of the engine: 45 % New-Order (one in a hundred is
+/// rolled back), 43 % Payment, 4 % each Order-Status, Delivery and Stock-Level. A thread is a terminal that never waits, with a warehouse of its
+/// own. When all rounds are over the consistency conditions of the standard are checked on all rows: a run that breaks one is an error.
+///
+/// Figures are ratios of engines, not tpmC: no screens, no thinking times.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cairn bench tpcc --quick
+  cairn bench tpcc --engine undo,inplace --baseline undo --threads 1,2,4,8
+      at the standard's size: 0.4 GB for each thread and engine
+  cairn bench tpcc --engine undo,inplace --baseline undo --mix new-order,payment --declare together,each")]
+pub struct Tpcc {
+    /// Transactions: standard (all five), new-order, payment
+    #[arg(long, value_name = "M", value_delimiter = ',', default_value = "standard")]
+    pub mix: Vec<Mix>,
+    /// Changes are declared together, before the first; or each when it comes, which costs undo a barrier every time
+    #[arg(long, value_name = "D", value_delimiter = ',', default_value = "together")]
+    pub declare: Vec<Declare>,
+    /// What tables are in that are only looked up by key: hashmap, btree [default: hashmap]
+    #[arg(long, value_name = "S", value_delimiter = ',')]
+    pub structure: Vec<Structure>,
+    /// Warehouses [default: one for each thread]
+    #[arg(long, value_name = "N", value_parser = size::parse_count)]
+    pub warehouses: Option<u64>,
+    /// Customers of each of the ten districts of a warehouse, and orders at first [default: 3000, or 60 if quick]
+    #[arg(long, value_name = "N", value_parser = size::parse_count)]
+    pub customers: Option<u64>,
+    /// Items, and stocks of a warehouse [default: 100k, or 1k if quick]
+    #[arg(long, value_name = "N", value_parser = size::parse_count)]
+    pub items: Option<u64>,
+    #[command(flatten)]
+    pub compare: Compare,
+}
+
+/// SmallBank: six procedures on savings and checking accounts
+///
+/// 25 % SendPayment, 15 % each Balance, DepositChecking, TransactSavings, Amalgamate and WriteCheck, each one transaction; those that would overdraw are
+/// refused. Accounts are objects to which the structure leads; in the store kv, which may stand beside them, keys and values. When all rounds are over, the money
+/// that there is must be what was there at first and was put in and taken out since.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cairn bench smallbank --quick
+  cairn bench smallbank --engine undo,inplace,kv --baseline undo --threads 1,2,4,8
+  cairn bench smallbank --engine undo,inplace,kv --baseline undo --threads 2 --hot 10 --hot-percent 90")]
+pub struct SmallBank {
+    /// Structures: hashmap, btree [default: both]
+    #[arg(long, value_name = "S", value_delimiter = ',')]
+    pub structure: Vec<Structure>,
+    /// Customers [default: 100k, or 1k if quick]
+    #[arg(long, value_name = "N", value_parser = size::parse_count)]
+    pub customers: Option<u64>,
+    /// Customers of the hotspot
+    #[arg(long, value_name = "N", value_parser = size::parse_count, default_value = "100")]
+    pub hot: u64,
+    /// Of 100 customers that are picked so many are of the hotspot
+    #[arg(long, value_name = "P", default_value_t = 25, value_parser = clap::value_parser!(u64).range(0..=100))]
+    pub hot_percent: u64,
     #[command(flatten)]
     pub compare: Compare,
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bench::engines::{Structure, environment};
-use bench::experiments::{Alloc, Dependent, Overwrite, Set, Structures, WorstCase, YcsbRun};
+use bench::experiments::{Alloc, Dependent, Overwrite, Set, SmallBank, Structures, Tpcc, WorstCase, YcsbRun};
 use bench::limits::Limits;
 use bench::workload::Trace;
 use bench::{Contest, Plan, Row, Watch};
@@ -28,6 +28,8 @@ pub fn run(experiment: &Bench) -> Outcome {
         Bench::Dependent(args) => dependent(args),
         Bench::WorstCase(args) => worst_case(args),
         Bench::Structures(args) => structures(args),
+        Bench::Tpcc(args) => tpcc(args),
+        Bench::SmallBank(args) => smallbank(args),
         Bench::LogAppend(args) => log::append(args),
         Bench::Kv(args) => kv::run(args),
         Bench::Midas(args) => kv::midas(args),
@@ -147,6 +149,35 @@ fn structures(args: &args::Structures) -> Outcome {
     what.keys = args.keys.unwrap_or(what.keys);
     what.list_keys = args.list_keys.unwrap_or(what.list_keys);
     choose(&mut what.shapes, &args.structure);
+    compare(&args.compare, |contest, watch| what.measure(contest, watch))
+}
+
+fn tpcc(args: &args::Tpcc) -> Outcome {
+    let mut what = Tpcc { mixes: args.mix.clone(), declare: args.declare.clone(), ..Tpcc::default() };
+    if args.compare.output.quick {
+        (what.scale.customers, what.scale.items) = (60, 1_000);
+    }
+    choose(&mut what.structures, &args.structure);
+    let scale = &mut what.scale;
+    for (to, asked) in [
+        (&mut scale.warehouses, args.warehouses),
+        (&mut scale.customers, args.customers),
+        (&mut scale.items, args.items),
+    ] {
+        // More than there are numbers is refused by the experiment, or by the lack of space.
+        *to = asked.map_or(*to, |asked| u32::try_from(asked).unwrap_or(u32::MAX));
+    }
+    compare(&args.compare, |contest, watch| what.measure(contest, watch))
+}
+
+fn smallbank(args: &args::SmallBank) -> Outcome {
+    let mut what = SmallBank::default();
+    if args.compare.output.quick {
+        what.bank.customers = 1_000;
+    }
+    what.bank.customers = args.customers.unwrap_or(what.bank.customers);
+    (what.bank.hot, what.bank.hot_percent) = (args.hot, args.hot_percent);
+    choose(&mut what.structures, &args.structure);
     compare(&args.compare, |contest, watch| what.measure(contest, watch))
 }
 

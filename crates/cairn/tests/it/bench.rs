@@ -68,6 +68,8 @@ fn engines_are_compared_in_every_experiment() {
         ("worst-case --bytes 64", vec!["bytes", "object"]),
         ("structures --structure list,treap --keys 200 --list-keys 20", vec!["keys", "value_bytes"]),
         ("structures --structure graph --keys 200", vec!["keys", "degree"]),
+        ("smallbank --customers 100", vec!["customers", "hot", "hot_percent"]),
+        ("tpcc --customers 20 --items 50", vec!["mix", "declare", "warehouses", "customers", "items"]),
     ] {
         let rows = rows_of(dir.path(), &format!("bench {line} --quick --dir . --engine none,inplace --threads 2"));
         let name = line.split(' ').next().unwrap();

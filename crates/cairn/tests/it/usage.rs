@@ -13,6 +13,8 @@ fn help_explains_itself() {
         "dependent",
         "worst-case",
         "structures",
+        "tpcc",
+        "smallbank",
         "kv",
         "midas",
         "kv-open",

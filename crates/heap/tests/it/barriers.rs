@@ -135,6 +135,24 @@ fn undo_costs_three_for_four_objects_declared_together() {
     assert_eq!((undo.pool().stats() - before).drains, 300);
 }
 
+/// What is declared together is found again, however much it is, if it is changed in about that order.
+#[test]
+fn undo_costs_three_for_a_hundred_objects_declared_together() {
+    let (_dir, undo, objects) = heap(Policy::Undo, 100);
+    let before = undo.pool().stats();
+    undo.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+        tx.intend(&objects.iter().map(|o| o.range()).collect::<Vec<_>>())?;
+        for pair in objects.chunks(2) {
+            for &object in pair.iter().rev() {
+                tx.write(object)?[0] += 1;
+            }
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!((undo.pool().stats() - before).drains, 3);
+}
+
 /// Transactions and barriers of a run in place on one object by several threads; `wait` is called before the n-th, `done` behind it.
 fn several(threads: u64, wait: impl Fn(u64) + Sync, done: impl Fn() + Sync) -> (u64, u64) {
     let (_dir, heap, made) = heap(Policy::InPlace, 1);

@@ -1,7 +1,7 @@
 //! Delete: nodes that run empty are unlinked, nodes that are nearly empty are merged with a neighbour or get records from it.
 
 use pmem::PPtr;
-use tx::{Result, Transaction};
+use tx::{Range, Result, Transaction};
 
 use super::BTree;
 use super::image::{Image, Record, cost};
@@ -22,6 +22,20 @@ enum After {
 }
 
 impl BTree {
+    /// Adds what deleting the key changes in its leaf, if that stays full enough.
+    pub(super) fn declare_deletion<X: Transaction + ?Sized>(
+        &self,
+        tx: &X,
+        key: &[u8],
+        ranges: &mut Vec<Range>,
+    ) -> Result<()> {
+        let Leaf { step, node, found, .. } = self.path(tx, key)?;
+        if found && let Some(patch) = Patch::removal(&node, step.index).map_err(bad(step.at))? {
+            patch.declare(step.at, 0, ranges);
+        }
+        Ok(())
+    }
+
     pub(super) fn delete_key<X: Transaction + ?Sized>(&self, tx: &mut X, key: &[u8]) -> Result<bool> {
         let Leaf { mut path, mut step, node, found } = self.path(tx, key)?;
         if !found {

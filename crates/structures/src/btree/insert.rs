@@ -24,7 +24,7 @@ impl BTree {
             self.replace(tx, path, old, key, value)?;
             return Ok(true);
         }
-        match Patch::insertion(&node, step.index, key, self.tail_len(value)).map_err(bad(step.at))? {
+        match Patch::insertion(&node, step.index, key, self.tail_len(value.len())).map_err(bad(step.at))? {
             Some(patch) => {
                 let tail = self.tail(tx, value)?;
                 patch.apply(tx, step.at, key, &tail)?;
@@ -37,10 +37,26 @@ impl BTree {
         Ok(false)
     }
 
-    /// Bytes behind a key with this value.
-    fn tail_len(&self, value: &[u8]) -> usize {
-        let kept = value.len() <= self.shape.inline_max as usize;
-        VALUE_LEN + if kept { value.len() } else { size_of::<PPtr<u8>>() }
+    /// Adds what putting a new key with a value of that length changes in its leaf, if that has room.
+    pub(super) fn declare_insertion<X: Transaction + ?Sized>(
+        &self,
+        tx: &X,
+        key: &[u8],
+        value_len: usize,
+        ranges: &mut Vec<Range>,
+    ) -> Result<()> {
+        let Leaf { step, node, found, .. } = self.path(tx, key)?;
+        let tail = self.tail_len(value_len);
+        if !found && let Some(patch) = Patch::insertion(&node, step.index, key, tail).map_err(bad(step.at))? {
+            patch.declare(step.at, key.len() + tail, ranges);
+        }
+        Ok(())
+    }
+
+    /// Bytes behind a key with a value of that length.
+    fn tail_len(&self, value_len: usize) -> usize {
+        let kept = value_len <= self.shape.inline_max as usize;
+        VALUE_LEN + if kept { value_len } else { size_of::<PPtr<u8>>() }
     }
 
     /// What belongs to a key in its leaf; a long value gets its block.

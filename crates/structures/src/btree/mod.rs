@@ -31,7 +31,7 @@ mod walk;
 use std::ops::ControlFlow;
 
 use pmem::PPtr;
-use tx::{Error, Keys, Result, Transaction, Typed, Visit};
+use tx::{Error, Keys, Range, Result, Transaction, Typed, Visit};
 
 use image::Image;
 pub use layout::BTreeRoot;
@@ -184,6 +184,71 @@ impl BTree {
     /// Pointer to the block that the tree is opened by.
     pub fn root(&self) -> PPtr<BTreeRoot> {
         self.root
+    }
+
+    /// Adds to `ranges` what a [`put`](Map::put) of a new key, with a value of that length, would change now: to be declared together with
+    /// other changes ([`Transaction::intend`]), so that an engine prepares for all of them at once. A leaf that has to be split is left out, and
+    /// prepared for by `put` itself.
+    ///
+    /// ```
+    /// use structures::{BTree, BTreeOptions, Map};
+    /// use tx::{Engine, Isolation, Reference, ToRange, Transaction, Typed};
+    ///
+    /// let engine = Reference::new();
+    /// engine.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+    ///     let orders = BTree::create(tx, &BTreeOptions::new())?;
+    ///     orders.put(tx, b"1", b"")?;
+    ///     let next = tx.alloc(&2u64)?;
+    ///
+    ///     let mut ranges = vec![next.range()];
+    ///     orders.declare_put(tx, b"2", 0, &mut ranges)?;
+    ///     tx.intend(&ranges)?;
+    ///     *tx.write(next)? += 1;
+    ///     orders.put(tx, b"2", b"")?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), tx::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Map::get`].
+    pub fn declare_put<X: Transaction + ?Sized>(
+        &self,
+        tx: &X,
+        key: &[u8],
+        value_len: usize,
+        ranges: &mut Vec<Range>,
+    ) -> Result<()> {
+        self.declare_insertion(tx, key, value_len, ranges)
+    }
+
+    /// The same for a [`delete`](Map::delete).
+    ///
+    /// ```
+    /// use structures::{BTree, BTreeOptions, Map};
+    /// use tx::{Engine, Isolation, Reference, Transaction};
+    ///
+    /// let engine = Reference::new();
+    /// engine.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+    ///     let [new, old] = [BTree::create(tx, &BTreeOptions::new())?, BTree::create(tx, &BTreeOptions::new())?];
+    ///     (0..9u8).try_for_each(|key| new.put(tx, &[key], b"").map(drop))?;
+    ///     old.put(tx, &[9], b"")?;
+    ///
+    ///     let mut ranges = Vec::new();
+    ///     new.declare_delete(tx, &[3], &mut ranges)?;
+    ///     old.declare_put(tx, &[3], 0, &mut ranges)?;
+    ///     tx.intend(&ranges)?;
+    ///     assert!(new.delete(tx, &[3])?);
+    ///     old.put(tx, &[3], b"")?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), tx::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Map::get`].
+    pub fn declare_delete<X: Transaction + ?Sized>(&self, tx: &X, key: &[u8], ranges: &mut Vec<Range>) -> Result<()> {
+        self.declare_deletion(tx, key, ranges)
     }
 
     fn handle(ptr: PPtr<BTreeRoot>, root: &BTreeRoot) -> Self {

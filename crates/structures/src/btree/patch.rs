@@ -53,6 +53,25 @@ impl Patch {
         HEADER + SLOT * usize::from(self.header.count) + records.saturating_sub(self.header.garbage.into())
     }
 
+    /// What changes of the node at `at`: counts, slots, and a new record of that length.
+    fn ranges(&self, at: PPtr<u8>, record: usize) -> [Range; 3] {
+        let part = |from: usize, to: usize| Range::new(behind(at, from as u64), (to - from) as u64);
+        // All slots from the record's on, in the longer of both states.
+        let last = usize::from(self.header.count) + usize::from(!self.new);
+        let heap = usize::from(self.header.heap);
+        [
+            part(COUNTS.start, COUNTS.end),
+            part(HEADER + SLOT * self.index, HEADER + SLOT * last),
+            part(heap, heap + record),
+        ]
+    }
+
+    /// The same, to be declared ahead; nothing of a record that goes.
+    pub(super) fn declare(&self, at: PPtr<u8>, record: usize, ranges: &mut Vec<Range>) {
+        let all = self.ranges(at, record);
+        ranges.extend_from_slice(if self.new { &all } else { &all[..2] });
+    }
+
     /// Changes the node at `at`; `key` and `tail` are those of a new record.
     pub(super) fn apply<X: Transaction + ?Sized>(
         &self,
@@ -61,14 +80,7 @@ impl Patch {
         key: &[u8],
         tail: &[u8],
     ) -> Result<()> {
-        let part = |from: usize, to: usize| Range::new(behind(at, from as u64), (to - from) as u64);
-        let counts = part(COUNTS.start, COUNTS.end);
-        // All slots from the record's on, in the longer of both states.
-        let last = usize::from(self.header.count) + usize::from(!self.new);
-        let slots = part(HEADER + SLOT * self.index, HEADER + SLOT * last);
-        let heap = usize::from(self.header.heap);
-        let record = part(heap, heap + key.len() + tail.len());
-        let ranges = [counts, slots, record];
+        let ranges @ [counts, slots, record] = self.ranges(at, key.len() + tail.len());
         tx.intend(if self.new { &ranges } else { &ranges[..2] })?;
 
         let bytes = tx.bytes_mut(slots.at, slots.len)?;

@@ -6,7 +6,7 @@ use heap::{Heap, Options, Policy};
 use pmem::DomainChoice;
 use structures::testing::{Features, Random, against_model, concurrently, damage, ops};
 use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, KvMap, Map, SearchTree, SortedList};
-use tx::{Engine, Error, Isolation, Keys, Kv, KvTx, Typed};
+use tx::{Engine, Error, Isolation, Keys, Kv, KvTx, Transaction, Typed};
 
 use crate::growth::up_and_down;
 use crate::support::{bst, list, small_map, treap};
@@ -306,4 +306,45 @@ fn an_error_of_the_structure_dooms_the_transaction() {
     assert!(tx.doom().is_some());
     assert!(matches!(tx.commit(), Err(Error::Doomed { .. })));
     assert!(!store.transact(Isolation::Strict, |tx| Ok::<_, Error>(tx.get(b"key")?.is_some())).unwrap());
+}
+
+/// Changes of two trees that are declared together cost undo what one costs.
+#[test]
+fn changes_of_trees_are_declared_together() {
+    let (_dir, heap) = heap(Policy::Undo);
+    let [from, to] = [tree(&heap, &BTreeOptions::new()), tree(&heap, &BTreeOptions::new())];
+    let fill = |tx: &mut heap::Tx<'_>| -> tx::Result<()> {
+        to.put(tx, b"z", b"")?;
+        (0..100u8).try_for_each(|key| from.put(tx, &[key], b"a value").map(drop))
+    };
+    heap.transact(Isolation::Strict, fill).unwrap();
+    let moved = |key: u8, declare: bool| {
+        heap.settle().unwrap();
+        let before = heap.pool().stats();
+        heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+            let mut ranges = Vec::new();
+            if declare {
+                from.declare_delete(tx, &[key], &mut ranges)?;
+                to.declare_put(tx, &[key], 7, &mut ranges)?;
+                assert_eq!(ranges.len(), 2 + 3);
+            }
+            tx.intend(&ranges)?;
+            assert!(from.delete(tx, &[key])?);
+            assert!(!to.put(tx, &[key], b"a value")?);
+            Ok(())
+        })
+        .unwrap();
+        (heap.pool().stats() - before).drains
+    };
+    assert_eq!((moved(3, false), moved(4, true)), (4, 3));
+    heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+        // What there is no change of in one leaf is left out: a key that is there, one that is not.
+        let mut ranges = Vec::new();
+        to.declare_put(tx, &[4], 7, &mut ranges)?;
+        from.declare_delete(tx, &[4], &mut ranges)?;
+        assert!(ranges.is_empty());
+        assert_eq!((from.verify(tx)?.entries, to.verify(tx)?.entries), (98, 3));
+        Ok(())
+    })
+    .unwrap();
 }
