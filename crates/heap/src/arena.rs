@@ -63,11 +63,14 @@ impl Arena {
         Ok(())
     }
 
-    /// A place for a copy of these bytes, which takes `space`.
-    pub(crate) fn take(&mut self, copies: &Copies, space: u64, (offset, len): Bytes) -> Result<Option<u64>> {
+    /// A place for a copy of these bytes.
+    pub(crate) fn take(&mut self, copies: &Copies, (offset, len): Bytes) -> Result<Option<u64>> {
         while let Some((at, room)) = self.free.front_mut() {
-            let (start, rest) = (*at, room.saturating_sub(space));
+            let start = *at;
+            let pad = Copies::pad(start, len);
+            let space = pad + Copies::space(len);
             if *room >= space {
+                let rest = *room - space;
                 (*at, *room) = (start + space, rest);
                 self.free_bytes -= space;
                 if rest == 0 {
@@ -75,8 +78,11 @@ impl Arena {
                 } else {
                     copies.store(start + space, [LISTED, rest])?;
                 }
-                copies.store(start, [offset, len])?; // so that the hand finds its way
-                return Ok(Some(start));
+                if pad > 0 {
+                    copies.store(start, [IDLE, pad])?;
+                }
+                copies.store(start + pad, [offset, len])?; // so that the hand finds its way
+                return Ok(Some(start + pad));
             }
             copies.store(start, [IDLE, *room])?; // the hand joins it with its neighbours
             self.free_bytes -= *room;
@@ -108,6 +114,7 @@ impl Arena {
                 let why = format!("{len} bytes of what is at {what} cannot be there");
                 return Err(Error::Damaged { what: "copy of an object", offset: place, why });
             }
+            core.pool.prefetch(place + AHEAD * step, 1); // copies are often of one length, and cold
             let verdict = match what {
                 IDLE => Verdict::Free,
                 LISTED => Verdict::Stays(false),
@@ -161,6 +168,8 @@ impl Arena {
     }
 }
 
+/// Copies that are asked for ahead of the hand.
+const AHEAD: u64 = 4;
 /// Free space that is kept ahead of need, so that a copy has not to wait for a barrier of its own: a share of all, up to so much.
 const SPARE: u64 = 32;
 const SPARE_MAX: u64 = 1 << 20;

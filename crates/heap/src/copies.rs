@@ -3,7 +3,7 @@
 //! An object is written in place once it has a copy; who finds none makes one first, behind a barrier. Settling keeps the copy as main is. So at every
 //! moment each object that may differ from its last durable state has that state in a copy, and recovery puts copies back.
 //! A new object needs none: until its transaction is durable it is not there, and behind that main is all there is of it. Objects longer
-//! than [`SEGMENT`] are copied in segments.
+//! than [`WHOLE`] are copied in segments.
 //!
 //! ```text
 //! copy:  | offset in main u64 | length u64 | proof u64 | tag u64 | bytes |      in units of 16 bytes, anywhere in region "heap.copies"
@@ -34,7 +34,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pmem::sync::Mutex;
-use pmem::{Block, FlushSet, PPtr, Pool, SealKey};
+use pmem::{Block, FlushSet, LINE, PPtr, Pool, SealKey};
 use tx::{Error, Result};
 
 use crate::arena::{Arena, Piece};
@@ -46,12 +46,16 @@ use crate::sabotage::{Sabotage, Step};
 use crate::space::Space;
 use crate::state::{PointerHash, Set};
 
-/// Longest piece of an object that is copied by itself.
-pub(crate) const SEGMENT: u64 = 4096;
+/// Objects longer than [`WHOLE`] are copied piece by piece, as they are written: of a node with many records few are hot.
+const SEGMENT: u64 = 1024;
+/// Longest copy.
+pub(crate) const WHOLE: u64 = 2048;
 /// Bytes before those of a copy.
 pub(crate) const HEADER: u64 = 32;
 /// Copies begin and end at multiples of this.
 pub(crate) const UNIT: u64 = 16;
+/// Copies from this length on lie on lines of their own, but for half of one.
+const LONG: u64 = 256;
 const SHARDS: usize = 64;
 /// Rounds of giving copies up before everything is settled, and before it is an error.
 const ROUNDS: usize = 4;
@@ -121,7 +125,12 @@ impl Copies {
 
     /// Bytes of the region that a copy takes.
     pub(crate) fn space(len: u64) -> u64 {
-        (HEADER + len).next_multiple_of(UNIT)
+        (HEADER + len).next_multiple_of(if len < LONG { UNIT } else { LINE })
+    }
+
+    /// Bytes to leave free before a copy at `at`, so that a long one's bytes begin with a line: it is copied past the cache then.
+    pub(crate) fn pad(at: u64, len: u64) -> u64 {
+        if len < LONG { 0 } else { (LINE - (at + HEADER) % LINE) % LINE }
     }
 
     // ---- what stands in the region ----------------------------------------------------------------------------------
@@ -237,6 +246,10 @@ impl Copies {
         if *entry & LEAVING != 0 {
             return Ok(Verdict::Stays(false));
         }
+        if *entry & USED != 0 {
+            *entry &= !USED;
+            return Ok(Verdict::Stays(false));
+        }
         // One that does not resolve is being freed.
         let Ok(found) = core.alloc.find(PPtr::<u8>::new(self.pool.tag(), offset), 0) else {
             return Ok(Verdict::Stays(false));
@@ -245,10 +258,6 @@ impl Copies {
             State::Writer(other) => return Ok(Verdict::Stays(other != slot)),
             State::Pending(..) if !self.sabotage.skips(Step::PendingStays) => return Ok(Verdict::Stays(false)),
             State::Shared(_) | State::Pending(..) => {}
-        }
-        if *entry & USED != 0 {
-            *entry &= !USED;
-            return Ok(Verdict::Stays(false));
         }
         *entry |= LEAVING;
         let place = self.prove(at, 0)?;
@@ -288,8 +297,9 @@ const KEY: u64 = 0xc0 << 56;
 /// The pieces of a block in which bytes lie, as they are copied.
 pub(crate) fn segments(block: &Block, (offset, len): Bytes) -> impl Iterator<Item = Bytes> + use<> {
     let (start, end) = (block.offset(), block.offset() + block.len());
-    let first = start + (offset - start) / SEGMENT * SEGMENT;
-    (first..offset + len).step_by(SEGMENT as usize).map(move |at| (at, SEGMENT.min(end - at)))
+    let each = if block.len() <= WHOLE { block.len() } else { SEGMENT };
+    let first = start + (offset - start) / each * each;
+    (first..offset + len).step_by(each as usize).map(move |at| (at, each.min(end - at)))
 }
 
 /// Calls `f` with (range, main, copy, length) for each piece of the ranges that has a copy. Both come in order, and apart.
@@ -328,9 +338,9 @@ impl Core {
             if held.fresh || held.covered || range.1 == 0 {
                 continue;
             }
-            held.covered = held.block.len() <= SEGMENT;
+            held.covered = held.block.len() <= WHOLE;
             for (offset, len) in segments(&held.block, range) {
-                if set.copies.iter().rev().take(4).any(|c| c.offset == offset) || missing.contains(&(offset, len)) {
+                if set.copies.iter().rev().take(4).any(|c| c.offset == offset) {
                     continue;
                 }
                 match copies.find(offset) {
@@ -347,7 +357,11 @@ impl Core {
         }
         match missing.is_empty() && left.is_empty() {
             true => Ok(()),
-            false => self.make_copies(copies, slot, set, &missing, &left),
+            false => {
+                missing.sort_unstable();
+                missing.dedup(); // of ranges in one long object
+                self.make_copies(copies, slot, set, &missing, &left)
+            }
         }
     }
 
@@ -392,7 +406,7 @@ impl Core {
             let (given_up, in_use) = {
                 let mut arena = copies.arena.lock();
                 for &(offset, len) in &missing[places.len()..] {
-                    let Some(at) = arena.take(copies, Copies::space(len), (offset, len))? else { break };
+                    let Some(at) = arena.take(copies, (offset, len))? else { break };
                     copies.enlist(offset, at);
                     places.push(at);
                 }

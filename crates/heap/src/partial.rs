@@ -3,7 +3,7 @@
 use pmem::{Error as PoolError, Persist, Pool, Region, TwoSlot};
 use tx::{Error, Result};
 
-use crate::copies::{Copied, Copies, HEADER, SEGMENT, UNIT, join};
+use crate::copies::{Copied, Copies, HEADER, UNIT, WHOLE, join};
 use crate::core::{COPIES, COPIES_STATE, Core, Follower, areas};
 use crate::options::{MILLION, Options};
 use crate::raw::{self, Claim};
@@ -130,7 +130,7 @@ pub(crate) fn find(core: &Core, recovery: &mut Recovery) -> Result<Left> {
         }
         let [offset, len, proof, tag] = header(core, place)?;
         let copy = Copied { offset, len, at: place + HEADER };
-        let whole = len > 0 && len <= SEGMENT && Copies::space(len) <= rest && tag == copies.tag(at, offset, len);
+        let whole = len > 0 && len <= WHOLE && Copies::space(len) <= rest && tag == copies.tag(at, offset, len);
         if proof == 0 || !whole && proof != copies.sure(at) {
             at += UNIT;
             continue;
@@ -180,7 +180,7 @@ fn make_sure(core: &Core, copies: &Copies, unsure: &[(u64, Copied)]) -> Result<(
         let place = copy.at - HEADER + 16;
         // nobody else has the heap during recovery.
         raw::bytes_mut(Claim::Recovery, &core.pool, place, 8)?.copy_from_slice(&copies.sure(*at).to_le_bytes());
-        core.pool.flush(place, 8)?;
+        core.pool.flush(place, 8)?; // before the records are gone that tell of changes of it
     }
     Ok(())
 }
@@ -243,7 +243,7 @@ impl Left {
                 recovery.restored_bytes += len;
             }
         }
-        core.pool.drain()?;
+        core.pool.drain()?; // before the copies are void
         Ok(())
     }
 }

@@ -105,6 +105,7 @@ pub const ALL: &[Named] = named! {
     "heap-none", Cells::new("heap-none", Policy::None, 1), "every word is as acknowledged, or of a transaction in doubt";
     "hash-inplace", Pairs::new("hash-inplace", Hash { grows: true }, Policy::InPlace, 1), "a hash map that grows: acknowledged changes of keys are there, others whole or not at all; it verifies, leaks nothing, goes on";
     "hash-inplace-2", Pairs::new("hash-inplace-2", Hash { grows: true }, Policy::InPlace, 2), "the same with two threads";
+    "hash-partial", Pairs::new("hash-partial", Hash { grows: true }, Policy::InPlacePartial, 1), "the same, with copies of what was written lately";
     "hash-undo", Pairs::new("hash-undo", Hash { grows: true }, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
     "hash-undo-2", Pairs::new("hash-undo-2", Hash { grows: true }, Policy::Undo, 2), "the same with two threads";
     "hash-none", Pairs::new("hash-none", Hash { grows: true }, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
@@ -115,6 +116,7 @@ pub const ALL: &[Named] = named! {
     "hash-fixed-none", Pairs::new("hash-fixed-none", Hash { grows: false }, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
     "btree-inplace", Pairs::new("btree-inplace", Tree, Policy::InPlace, 1), "a B+tree: acknowledged changes of keys are there, others whole or not at all; it verifies, leaks nothing, goes on";
     "btree-inplace-2", Pairs::new("btree-inplace-2", Tree, Policy::InPlace, 2), "the same with two threads";
+    "btree-partial", Pairs::new("btree-partial", Tree, Policy::InPlacePartial, 1), "the same, with copies of what was written lately";
     "btree-undo", Pairs::new("btree-undo", Tree, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
     "btree-undo-2", Pairs::new("btree-undo-2", Tree, Policy::Undo, 2), "the same with two threads";
     "btree-none", Pairs::new("btree-none", Tree, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";

@@ -85,20 +85,15 @@ pub(crate) fn limit(what: &'static str, found: usize, max: u64) -> Result<()> {
     }
 }
 
-/// Ranges that an engine which keeps old bytes finds again when they are written.
-const TOGETHER: usize = 8;
-
 /// Sets words, declared together.
 pub(crate) fn set_words<X: Transaction + ?Sized>(tx: &mut X, words: &[(PPtr<u64>, u64)]) -> Result<()> {
-    words.chunks(TOGETHER).try_for_each(|words| {
-        if words.len() > 1 {
-            let ranges: Vec<_> = words.iter().map(|(at, _)| at.range()).collect();
-            tx.intend(&ranges)?;
-        }
-        words.iter().try_for_each(|&(at, word)| {
-            *tx.write(at)? = word;
-            Ok(())
-        })
+    if words.len() > 1 {
+        let ranges: Vec<_> = words.iter().map(|(at, _)| at.range()).collect();
+        tx.intend(&ranges)?;
+    }
+    words.iter().try_for_each(|&(at, word)| {
+        *tx.write(at)? = word;
+        Ok(())
     })
 }
 

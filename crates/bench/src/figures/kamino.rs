@@ -121,13 +121,8 @@ fn ycsb(
     threads: Vec<usize>,
 ) -> Result<Vec<Row>> {
     setting.once(&format!("{PAPER} {numbers}"), || {
-        let contest = Contest {
-            dir: setting.dir.clone(),
-            who,
-            baseline: Some(UNDO),
-            threads,
-            ..Contest::here(setting.plan.clone())
-        };
+        let contest =
+            Contest { dir: setting.dir.clone(), who, baseline: Some(UNDO), threads, ..Contest::here(setting.plan) };
         let run = YcsbRun {
             workloads: setting.cases(&WORKLOADS, &[Workload::A, Workload::B]),
             structures: vec![Structure::BTree],
@@ -198,9 +193,9 @@ mod tests {
         let engines = |at: usize| -> Vec<&str> { shown[at].rows.iter().map(|row| &*row.engine).collect() };
         assert!(engines(0).contains(&"inplace") && !engines(0).contains(&"partial-0.1"));
         assert!(shown[0].rows.iter().all(|row| row.threads == 2) && shown[1].rows.iter().all(|row| row.threads == 1));
-        for at in 2..6 {
+        for (at, figure) in shown.iter().enumerate().skip(2) {
             assert!(["undo", "inplace", "partial-0.1", "partial-0.5"].iter().all(|name| engines(at).contains(name)));
-            assert!(shown[at].text.contains("partial-0.5"), "{}", shown[at].text);
+            assert!(figure.text.contains("partial-0.5"), "{}", figure.text);
         }
         assert!(shown[5].text.contains("1.5") && shown[5].text.contains("barriers"), "{}", shown[5].text);
         assert_eq!(shown[3].rows[0].params["figure"], "14,15,16,T1");

@@ -4,7 +4,7 @@ use heap::{Heap, Options, Policy};
 use pmem::{DomainChoice, PPtr};
 use tx::{Engine, Error, Isolation, ToRange, Transaction, Typed};
 
-use crate::support::{Object, Rng, bump, counted, memory, quiet, with_objects};
+use crate::support::{Object, Rng, Zipfian, bump, counted, memory, quiet, with_objects};
 
 /// Bytes of the backup that the copy of an object takes.
 const COPY: u64 = 96;
@@ -165,7 +165,7 @@ fn a_transaction_that_changes_more_than_fits_is_refused_and_taken_back() {
     assert!(objects.iter().all(|&o| word(&heap, o) == 1));
     // Large objects are copied piece by piece, as they are written.
     let large = heap.transact(Isolation::Strict, |tx| tx.alloc_bytes(1 << 20, 64)).unwrap();
-    let piece = |tx: &mut heap::Tx<'_>| tx.bytes_mut(large, 8).map(|bytes| bytes.fill(1));
+    let piece = |tx: &mut heap::Tx<'_>| tx.bytes_mut(large, 4096).map(|bytes| bytes.fill(1));
     let error = heap.transact(Isolation::Strict, piece).unwrap_err();
     assert!(matches!(error, Error::BackupFull { .. }), "{error}");
     heap.close().unwrap();
@@ -297,4 +297,25 @@ fn a_crashed_heap_is_not_opened_for_reading() {
     Heap::open(&path, &options(1000)).unwrap().close().unwrap();
     let heap = Heap::open_in(&read_only().unwrap(), &Options::new()).unwrap();
     assert_eq!(word(&heap, objects[0]), 1);
+}
+
+/// Zipfian over twenty thousand objects: the copies are those of the hot ones.
+#[test]
+fn a_share_of_the_copies_serves_a_larger_share_of_the_writes() {
+    const OBJECTS: usize = 20_000;
+    let ranks = Zipfian::new(OBJECTS);
+    for (share, at_most) in [(0.1, 0.40), (0.5, 0.15)] {
+        let dir = memory();
+        let (heap, objects) = with_objects(&dir, &options((OBJECTS as f64 * share) as u64), OBJECTS);
+        let mut rng = Rng(7);
+        let mut write = |times: usize| {
+            let before = heap.stats().misses;
+            (0..times).for_each(|_| bump(&heap, objects[ranks.next(&mut rng)]));
+            (heap.stats().misses - before) as f64 / times as f64
+        };
+        write(100_000);
+        let missed = write(50_000);
+        println!("{share} of the copies: {missed:.3} of the writes miss");
+        assert!(missed < at_most, "{share}: {missed}");
+    }
 }

@@ -14,6 +14,16 @@ const REDUNDANT: &[missed::Redundant] = &[
     ("zones.rs", "set_sums(zone, &sums)", "checksums tell which copy is wrong where a medium went bad"),
     ("zones.rs", "the checksums, before a mark vouches for them", "the same"),
     ("scrub.rs", "", "the same"),
+    (
+        "partial.rs",
+        "before the records are gone that tell of changes of it",
+        "needed when a record that no barrier covered has arrived, and its copy's proof has not, and recovery is cut short behind the records' retirement: no workload gets there",
+    ),
+    (
+        "partial.rs",
+        "core.pool.drain()?; // before",
+        "the cell that voids the copies has a barrier before it changes, of its own accord",
+    ),
 ];
 
 type Workload = missed::Workload<Cells>;
@@ -76,6 +86,9 @@ fn workloads() -> Vec<Workload> {
     let later = script(Policy::InPlace, later.map(Op::commit).into());
     let intents = script(Policy::InPlace, each(Policy::InPlace)).intents();
     add("intents", &intents, &[shallow(1), deep(2)]);
+    let one = script(Policy::InPlace, vec![Op::commit(vec![w(3)])]).intents();
+    let nested = Config::seeded(2).budget(20_000).point_budget(100).nested_budget(200);
+    add("intents, recovered", &one, &[nested.clone().model(file), nested.clone().model(Model::Lines)]);
     add("in place, riding", &later, &[shallow(1), shallow(2).model(file)]);
     let later =
         [vec![w(3), node(0, 116)], vec![Edit::Refill(0)], vec![Edit::Unlink(0)], vec![w(2)], vec![node(3, 116)]];
@@ -94,7 +107,6 @@ fn workloads() -> Vec<Workload> {
     // Crashes inside of recovery.
     let both = script(Policy::InPlacePartial, vec![Op::Change(0, vec![w(0), far()], true, End::Commit)]);
     let killed = Config::seeded(1).budget(12_000).point_budget(200).nested_budget(60);
-    let nested = Config::seeded(2).budget(20_000).point_budget(100).nested_budget(200);
     add("partial, recovered", &both, &[killed.clone(), nested.clone().model(file), nested.model(Model::Lines)]);
     // Room is made while intents wait to be carried out.
     let full = vec![
