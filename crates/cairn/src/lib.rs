@@ -37,7 +37,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Longer ones are in the folder `examples`: a bank, twice, a queue, an address book, and opening after a crash.
+//! Longer ones are in the folder `examples`: a bank, twice, a queue, an address book, opening after a crash, and going from one
+//! version of persistent structs to the next.
 
 #![forbid(unsafe_code)]
 
@@ -47,3 +48,8 @@ pub use {heap, kv, log, pmem, structures, tx};
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The same for the page about layouts.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/evolution.md")]
+struct EvolutionPage;

@@ -47,6 +47,7 @@ mod clock;
 pub mod conformance;
 mod engine;
 mod error;
+mod evolve;
 mod isolation;
 mod kv;
 mod reference;
@@ -57,6 +58,7 @@ pub use backoff::{Backoff, Patience};
 pub use clock::{Clock, CounterClock, Timestamp};
 pub use engine::{Attempt, Engine};
 pub use error::{Advice, Error, Result};
+pub use evolve::{Batch, Evolving, evolve};
 pub use isolation::Isolation;
 pub use kv::{Keys, Kv, KvTx, Visit};
 #[doc(hidden)]

@@ -293,6 +293,29 @@ pub trait Typed: Transaction {
         Ok(PPtr::from_raw(raw))
     }
 
+    /// The hash of the root's layout ([`pmem::Layout`]), `None` if no root was set: which of several types [`root`](Self::root) will give.
+    ///
+    /// ```
+    /// # use tx::{Engine, Isolation::Serializable, Reference, Typed};
+    /// use pmem::Persist;
+    /// # let engine = Reference::new();
+    /// engine.transact(Serializable, |tx| -> tx::Result<()> {
+    ///     assert_eq!(tx.root_layout()?, None);
+    ///     let number = tx.alloc(&7u32)?;
+    ///     tx.set_root(number)?;
+    ///     assert_eq!(tx.root_layout()?, Some(u32::LAYOUT.hash));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), tx::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn root_layout(&self) -> Result<Option<u64>> {
+        let [raw, layout] = *self.read(self.root_cell())?;
+        Ok((raw != 0).then_some(layout))
+    }
+
     /// Makes `ptr` the root object: where the next open begins.
     ///
     /// # Errors
@@ -300,6 +323,30 @@ pub trait Typed: Transaction {
     fn set_root<T: Persist>(&mut self, ptr: PPtr<T>) -> Result<()> {
         *self.write(self.root_cell())? = [ptr.raw(), const { T::LAYOUT.hash }];
         Ok(())
+    }
+
+    /// Frees the object at `old`, and makes one of another type in its place, with the value that `f` makes of the old one. What points to it is the caller's to change.
+    ///
+    /// ```
+    /// # use tx::{Engine, Isolation::Serializable, Reference, Typed};
+    /// # let engine = Reference::new();
+    /// let number = engine.transact(Serializable, |tx| tx.alloc(&7u32))?;
+    /// let number = engine.transact(Serializable, |tx| tx.replace(number, |&old| u64::from(old)))?;
+    /// assert_eq!(engine.transact(Serializable, |tx| tx.read(number).copied())?, 7);
+    /// # Ok::<(), tx::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), [`alloc`](Self::alloc) and [`free`](Self::free).
+    fn replace<Old: Persist, New: Persist>(
+        &mut self,
+        old: PPtr<Old>,
+        f: impl FnOnce(&Old) -> New,
+    ) -> Result<PPtr<New>> {
+        let value = f(self.read(old)?);
+        let new = self.alloc(&value)?;
+        self.free(old)?;
+        Ok(new)
     }
 
     /// Runs `f` as part of this transaction. If it fails or panics, the whole transaction can only be aborted.

@@ -80,3 +80,21 @@ fn after_a_crash() {
     says(&text, &["killed in the middle\n", "clean: false\n", "Scales { left: 7, right: 7 }"]);
     assert!(!text.contains("taken back: 0\n"), "{text}");
 }
+
+#[test]
+fn evolution() {
+    let dir = temp();
+    let file = dir.path().join("customers");
+    // Killed in the first batch, and in a later one: each time the next run goes on behind the last batch that was committed.
+    for die in ["1", "5", "4"] {
+        let output = Command::new(binary("evolution")).arg(&file).arg(die).output().unwrap();
+        assert!(!output.status.success() && output.status.code().is_none(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.contains("goes on behind"), die == "4", "{text}");
+        assert!(!text.contains("version 2"), "{text}");
+    }
+    // 4 and 3 batches of 64 are there; 9 are left, then the end is found, and looked at.
+    let all = "1000 customers with 10000 in all\n1002 objects\n";
+    says(&example("evolution", &file), &["goes on behind customer 448\n", "version 2 after 10 transactions\n", all]);
+    says(&example("evolution", &file), &["version 2 after 0 transactions\n", all]);
+}

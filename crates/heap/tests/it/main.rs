@@ -6,6 +6,7 @@ mod barriers;
 mod basics;
 mod conformance;
 mod disk;
+mod evolution;
 mod fork;
 mod kill;
 mod large;
