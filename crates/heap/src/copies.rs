@@ -26,7 +26,7 @@
 //! | given up | the hand (`arena`), if the object is neither written nor pending; settling, if it was freed | main is durable, or free |
 //! | its space used again | | behind a barrier for the proof's 0, so a stale copy is never put back |
 //!
-//! The map from object to copy is in DRAM, in shards; the region tells recovery the same. Lock order: arena, then a shard. Who looks for a copy is
+//! The map from object to copy is in DRAM, in shards; the region tells recovery the same. Lock order: gate, arena, then a shard. Who looks for a copy is
 //! the object's writer already, and the hand looks at the object's lock under the shard's: so one of them sees the other.
 
 use std::collections::HashMap;
@@ -76,6 +76,8 @@ pub(crate) struct Copies {
     shards: Box<[Shard]>,
     pub(crate) arena: Mutex<Arena>,
     pub(crate) made: AtomicU64,
+    /// Shared by who makes copies; held alone, it keeps everybody from it. Before every other lock.
+    pub(crate) gate: parking_lot::RwLock<()>,
     sabotage: Sabotage,
 }
 
@@ -119,6 +121,7 @@ impl Copies {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             arena: Mutex::new(Arena::default()),
             made: AtomicU64::new(0),
+            gate: parking_lot::RwLock::new(()),
             sabotage,
         }
     }
@@ -372,6 +375,7 @@ impl Core {
         if self.pool.is_read_only() {
             return Err(pmem::Error::ReadOnly.into());
         }
+        let _gate = copies.gate.read();
         set.unsure = true; // until the next drain of this thread
         for &at in left {
             let place = copies.prove(at, copies.sure(at))?; // it is as main is

@@ -276,6 +276,22 @@ impl Heap {
         crate::scrub::run(&self.core, true)
     }
 
+    /// As [`scrub`](Self::scrub), and what could not be repaired, which is an error for each page, the first 64: for who wants to know of both.
+    ///
+    /// # Errors
+    /// Those of a drain.
+    pub fn scrub_all(&self) -> Result<(crate::Scrubbed, Vec<Error>)> {
+        crate::scrub::look(&self.core, true)
+    }
+
+    /// What [`scrub_all`](Self::scrub_all) would repair, and what not.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn compare_all(&self) -> Result<(crate::Scrubbed, Vec<Error>)> {
+        crate::scrub::look(&self.core, false)
+    }
+
     /// What [`scrub`](Self::scrub) would repair. For a heap that is open for reading, too.
     ///
     /// # Errors

@@ -33,9 +33,11 @@ impl Core {
             }
         };
         if !appended {
+            drop(log); // who cleans zones has their lock, and waits for ours
             for &(offset, len) in ranges {
                 self.zones.mark_anyway(self.linear(offset)?, len)?;
             }
+            log = self.logs[slot].lock();
         }
         if !self.sabotage.skips(Step::IntentBarrier) {
             log.drain(self)?; // the intents, before anything of what they tell of can reach the media

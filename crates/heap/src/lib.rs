@@ -21,6 +21,7 @@
 //! | `log` | what is committed and not yet settled; settling |
 //! | `coordinator` | settles slots that have gone idle |
 //! | `recovery` | finishes or undoes what a crash left |
+//! | `backup` | a copy beside running transactions |
 //! | `scrub`, `stats` | repairs what went bad at rest; counts |
 //! | `sabotage` | for tests that must be seen to fail |
 //! | `core`, `space`, `raw` | what they share; main and backup as lines of bytes; the unsafe code |
@@ -51,6 +52,7 @@
 
 mod arena;
 mod assemble;
+mod backup;
 mod commit;
 mod coordinator;
 mod copies;
@@ -75,6 +77,7 @@ mod transaction;
 mod undo;
 mod zones;
 
+pub use backup::Backup;
 pub use heap::Heap;
 pub use options::{Intents, Options, Policy};
 pub use recovery::Recovery;

@@ -78,6 +78,8 @@ pub enum Step {
     CopySeal,
     /// What a record carries of an object without a copy goes to main.
     CarriedNew,
+    /// The cut of a backup holds logs, marks and copies still.
+    CutHolds,
     /// Copies are void once another opening of the pool has begun.
     Epoch,
 }

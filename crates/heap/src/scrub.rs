@@ -45,14 +45,22 @@ impl Scrubbed {
     }
 }
 
+/// Pages that are told of.
+const UNCLEAR_MAX: usize = 64;
 /// No block is shorter.
 const BLOCK_MIN: u64 = 16;
 
-/// Repairs what it finds, if it is to; else says what it would repair.
+/// Repairs what it finds, if it is to; else says what it would repair. Fails if of some page nothing tells what is right.
 pub(crate) fn run(core: &Core, repair: bool) -> Result<Scrubbed> {
-    let mut scrub = Scrub { core, repair, found: Scrubbed::default(), unclear: None };
+    let (found, unclear) = look(core, repair)?;
+    unclear.into_iter().next().map_or(Ok(found), Err)
+}
+
+/// The same; and the pages of which nothing tells what is right, up to so many.
+pub(crate) fn look(core: &Core, repair: bool) -> Result<(Scrubbed, Vec<Error>)> {
+    let mut scrub = Scrub { core, repair, found: Scrubbed::default(), unclear: Vec::new() };
     if core.policy != Policy::InPlace {
-        return Ok(scrub.found);
+        return Ok((scrub.found, scrub.unclear));
     }
     for zone in 0..core.main.len().div_ceil(core.zones.bytes()) as u32 {
         let settle = |seen: &mut dyn FnMut(&_)| core.settle_all(seen);
@@ -60,18 +68,15 @@ pub(crate) fn run(core: &Core, repair: bool) -> Result<Scrubbed> {
         scrub.found.zones += u64::from(whole.is_some());
         scrub.found.busy += u64::from(whole != Some(true));
     }
-    match scrub.unclear {
-        Some(unclear) => Err(unclear),
-        None => Ok(scrub.found),
-    }
+    Ok((scrub.found, scrub.unclear))
 }
 
 struct Scrub<'a> {
     core: &'a Core,
     repair: bool,
     found: Scrubbed,
-    /// The first page of which nothing tells what is right. The others are looked at all the same.
-    unclear: Option<Error>,
+    /// The first pages of which nothing tells what is right. The others are looked at all the same.
+    unclear: Vec<Error>,
 }
 
 /// A page of the line, and what its backup holds.
@@ -104,7 +109,9 @@ impl Scrub<'_> {
                 Ok(all) => whole &= all,
                 Err(unclear @ Error::Damaged { what: "page", .. }) => {
                     clear = false;
-                    self.unclear.get_or_insert(unclear);
+                    if self.unclear.len() < UNCLEAR_MAX {
+                        self.unclear.push(unclear);
+                    }
                 }
                 Err(e) => return Err(e),
             }

@@ -336,6 +336,11 @@ impl Zones {
         Ok(())
     }
 
+    /// Keeps every mark as it is while it is held.
+    pub(crate) fn hold(&self) -> impl Drop + '_ {
+        self.dirty.lock()
+    }
+
     // ---- cleaning ---------------------------------------------------------------------------------------------------
 
     /// Cleans zones that no transaction is in, oldest first, at most `most`. `settle` settles every slot, and while it keeps a slot from

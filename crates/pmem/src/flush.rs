@@ -158,6 +158,7 @@ impl Mapping {
         }
         let lines = cpu::lines(offset, len);
         self.counters.flushed(lines);
+        self.written.note(offset, len); // first: behind a flush an atomic read-modify-write waits for it
         match &self.backing {
             Backing::Flushed(with) => {
                 // SAFETY: the range is mapped, as just checked.
@@ -215,6 +216,7 @@ impl Mapping {
                 // SAFETY: `access` checked the range; that nobody else uses it is the promise of our callers, who hold it
                 // exclusively (`Area`) or say so in an unsafe block of their own; `data` is no part of it for the same reason.
                 let streamed = unsafe { cpu::copy_nt(*with, to, data.as_ptr(), data.len()) } as u64;
+                self.written.note(offset, len);
                 let lines = cpu::lines(offset, len);
                 self.counters.streamed(streamed);
                 self.counters.flushed(lines - streamed / cpu::LINE);
@@ -240,6 +242,7 @@ impl Mapping {
             Backing::Flushed(with) => {
                 // SAFETY: as in `copy_nt`.
                 let streamed = unsafe { cpu::join_nt(*with, to, head, body) } as u64;
+                self.written.note(offset, end - offset);
                 let lines = cpu::lines(offset, end - offset);
                 self.counters.streamed(streamed);
                 self.counters.flushed(lines - streamed / cpu::LINE);

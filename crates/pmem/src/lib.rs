@@ -16,6 +16,7 @@
 //! | `sealed`, `two_slot`, `ring` | records that prove they are whole, a cell that is replaced in one piece, a log |
 //! | `alloc` | blocks, reserved in DRAM and made persistent by intents in somebody's commit record |
 //! | `objects` | all of it together: allocate, fill and publish with one barrier |
+//! | `image` | a copy of the file is made while it is written |
 //! | `observe` | another process looks on, through the file, while it is written |
 //! | `sim`, `sync` | where a crash explorer and its scheduler plug in |
 //!
@@ -58,6 +59,7 @@ mod flush;
 mod fork;
 mod hash;
 mod header;
+mod image;
 mod length;
 mod mapping;
 mod objects;
@@ -87,6 +89,7 @@ pub use error::{Error, Result};
 pub use flush::{FlushSet, Moment, Persisted};
 pub use hash::{SealKey, crc32c};
 pub use header::{FORMAT_VERSION, LAYOUT_MAX, NAME_MAX, REGIONS_MAX};
+pub use image::Image;
 pub use objects::{ACTIONS_MAX, Action, ObjectHeap, Objects, ObjectsOptions, Reserved, Session};
 pub use observe::Observer;
 pub use open::Options;

@@ -19,6 +19,7 @@ use crate::domain::{Domain, DomainChoice, Latency, is_eadr};
 use crate::error::{Error, Result};
 pub(crate) use crate::flush::FlushSet;
 use crate::fork::ForkGuard;
+use crate::image::Written;
 use crate::sim::Medium;
 use crate::stats::Counters;
 use crate::sync_file::GroupSync;
@@ -50,6 +51,7 @@ pub(crate) struct Mapping {
     pub(crate) group: GroupSync,
     pub(crate) fork: ForkGuard,
     pub(crate) resize: crate::sync::Mutex<()>,
+    pub(crate) written: Written,
 }
 
 // SAFETY: the mapping is memory of the whole process, not of a thread; `base` never changes. Who may touch which bytes is
@@ -86,6 +88,7 @@ impl Mapping {
             group: GroupSync::default(),
             fork: ForkGuard::new(),
             resize: crate::sync::Mutex::new(()),
+            written: Written::default(),
         };
         // From here on Drop unmaps.
         let synchronous = mapping.map_first(len)?;
@@ -124,6 +127,7 @@ impl Mapping {
             group: GroupSync::default(),
             fork: ForkGuard::new(),
             resize: crate::sync::Mutex::new(()),
+            written: Written::default(),
         }
     }
 
@@ -316,6 +320,7 @@ impl Mapping {
             (_, Some(file)) => file.write_all_at(&vec![0; len as usize], offset),
             _ => Ok(()),
         };
+        self.written.note(offset, len);
         replaced.map_err(|source| Error::Unreadable { what: "range", offset, len, source })
     }
 

@@ -53,8 +53,7 @@ fn step(tx: &mut Tx<'_>, at: &Evolving<v1::List, List>) -> tx::Result<Batch> {
         }
         let (after, first) = (tx.read(old)?.next, tx.read(at.new)?.first);
         tx.write(at.old)?.first = after;
-        let new =
-            tx.replace(old, |node| Node { value: node.value, squared: node.value * node.value, next: first })?;
+        let new = tx.replace(old, |node| Node { value: node.value, squared: node.value * node.value, next: first })?;
         tx.write(at.new)?.first = new;
     }
     Ok(Batch::More(BATCH))
@@ -89,7 +88,11 @@ fn check(heap: &Heap) {
     }
     assert_eq!(value, NODES);
     drop(tx);
-    assert_eq!(heap.live_blocks(|_, _| {}).unwrap().live_blocks, NODES + 2, "list, nodes and root: nothing is left over");
+    assert_eq!(
+        heap.live_blocks(|_, _| {}).unwrap().live_blocks,
+        NODES + 2,
+        "list, nodes and root: nothing is left over"
+    );
 }
 
 /// The process "dies" in each batch: what it has stored is there, and nobody takes it back.
@@ -117,7 +120,10 @@ fn a_crash_in_every_batch_is_gone_on_from() {
             std::fs::rename(dir.path().join("crashed"), dir.path().join("p")).unwrap();
         }
         let heap = Heap::open(dir.path().join("p"), &options(policy)).unwrap();
-        assert!(matches!(heap.begin(Isolation::Strict).unwrap().root::<List>(), Err(tx::Error::Pool(_))), "not there yet");
+        assert!(
+            matches!(heap.begin(Isolation::Strict).unwrap().root::<List>(), Err(tx::Error::Pool(_))),
+            "not there yet"
+        );
         assert_eq!(evolve(&heap, begin, step).unwrap(), 1, "{policy}: the end alone is left");
         check(&heap);
         assert_eq!(evolve(&heap, begin, step).unwrap(), 0, "{policy}");

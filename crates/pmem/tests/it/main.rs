@@ -6,6 +6,7 @@ mod allocator;
 mod barriers;
 mod domain;
 mod file_domain;
+mod image;
 mod large;
 mod objects;
 mod persist;

@@ -1,0 +1,132 @@
+//! A copy of the heap's pool, made beside running transactions.
+//!
+//! It is what a crash at one moment, the *cut*, would have left of the file, recovered: what was durable then is in it, what was open is taken back. The pool's file is
+//! copied while everybody goes on ([`pmem::Image`]), then what was flushed meanwhile, until little is left. For the rest, and for the cut, these are held, in this order,
+//! which is that in which others take them, too:
+//!
+//! | held | so that nobody |
+//! |---|---|
+//! | the gate of the copies | makes a copy of an object, or gives one up |
+//! | the zones | marks one dirty, or clean |
+//! | every slot's log | commits, settles, keeps old bytes, tells an intent |
+//! | the growing | grows heap, backup or logs |
+//! | the pool's header | adds or changes regions |
+//!
+//! A transaction may go on storing where it has stored before, and be rolled back and its objects be written by others: all of that is in objects whose last durable state is kept,
+//! by what is held, in old bytes, in the backup, or in a copy. So recovery puts it back. With policy `none` nothing is kept, and the copy holds what a crash leaves.
+//!
+//! Who calls it may have a transaction open: nobody waits for an object.
+
+use std::path::Path;
+
+use pmem::{DomainChoice, Image};
+use tx::{Error, Result};
+
+use crate::core::Core;
+use crate::heap::Heap;
+use crate::options::{Options, Policy};
+use crate::recovery::Recovery;
+use crate::sabotage::Step;
+
+/// What is left for the cut, in bytes: a few milliseconds.
+const LITTLE: u64 = 1 << 20;
+/// Passes over what is written meanwhile before the rest is for the cut.
+const PASSES_MAX: u64 = 16;
+
+/// A backup that was made, and verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Backup {
+    /// Bytes of the copy.
+    pub bytes: u64,
+    /// Bytes that were copied while nobody could commit.
+    pub cut_bytes: u64,
+    /// Times that something was copied, with the cut.
+    pub passes: u64,
+    /// What opening the copy had to do.
+    pub recovery: Recovery,
+    /// Live objects in it.
+    pub objects: u64,
+}
+
+impl Heap {
+    /// Writes a copy of the pool to `path`, where nothing may be, while transactions run: everything that was acknowledged before the call is in it, and of each later
+    /// transaction all or nothing. With [`Policy::None`] it is as after a crash, which leaves halves. Nobody waits but for the end, when about a mebibyte is
+    /// copied, and for a full `scrub`. `progress` is told how many of how many bytes are copied; a later pass is about fewer.
+    ///
+    /// The copy was opened, recovered, compared with its own backup and closed before it gets its name. It has the same identity as the pool, so that its pointers are the same. What else is in
+    /// the pool, beside the heap, is copied as it is read. A process that is killed meanwhile leaves a file beside it, `.NAME.copying-` and numbers, which nobody needs.
+    ///
+    /// ```
+    /// # fn main() -> tx::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use heap::{Heap, Options};
+    /// use tx::{Engine, Isolation::Serializable, Typed};
+    ///
+    /// let heap = Heap::create(dir.path().join("p"), &Options::new().bytes(1 << 20))?;
+    /// let number = heap.transact(Serializable, |tx| tx.alloc(&7u64))?;
+    /// let backup = heap.backup(dir.path().join("monday"), |_, _| ())?;
+    /// assert_eq!((backup.bytes, backup.objects), (heap.pool().size(), 2)); // and the root's cell
+    ///
+    /// let monday = Heap::open(dir.path().join("monday"), &Options::new())?;
+    /// assert_eq!(monday.transact(Serializable, |tx| tx.read(number).copied())?, 7);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`pmem::Error::Io`]: `AlreadyExists` if something is at `path`, `Unsupported` if the pool has no file: a device, or a simulated one. [`pmem::Error::NoSpace`] at `path`;
+    /// [`pmem::Error::InUse`] while another backup is made; [`Error::Damaged`] if the copy shows that bytes of the heap have gone bad. There is nothing at `path` then.
+    pub fn backup(&self, path: impl AsRef<Path>, mut progress: impl FnMut(u64, u64)) -> Result<Backup> {
+        let core = self.core();
+        let mut image = core.pool.image(path)?;
+        let (mut passes, mut before) = (1, image.pass(&mut progress)?);
+        loop {
+            let copied = image.pass(&mut progress)?;
+            passes += 1;
+            if copied <= LITTLE || copied > before / 2 || passes == PASSES_MAX {
+                break;
+            }
+            before = copied;
+        }
+        let cut_bytes = core.cut(&mut image)?;
+        let (recovery, objects, bytes) = verify(image.temporary())?;
+        image.publish()?;
+        Ok(Backup { bytes, cut_bytes, passes: passes + 1, recovery, objects })
+    }
+}
+
+impl Core {
+    fn cut(&self, image: &mut Image<'_>) -> Result<u64> {
+        if self.sabotage.skips(Step::CutHolds) {
+            return Ok(image.cut()?);
+        }
+        let _gate = self.copies.as_ref().map(|copies| copies.gate.write());
+        let _zones = self.zones.hold();
+        let _logs: Vec<_> = self.logs.iter().map(|log| log.lock()).collect();
+        let _growing = self.growing.lock();
+        Ok(image.cut()?)
+    }
+}
+
+/// Opens a copy as a program would, looks at it, and closes it.
+fn verify(path: &Path) -> Result<(Recovery, u64, u64)> {
+    // The sync before it is published makes all of it durable, so there is no barrier before.
+    let pool = pmem::Options::new().domain(DomainChoice::Emulated).open(path)?;
+    let bytes = pool.size();
+    let heap = Heap::open_in(&pool, &Options::new().coordinator(false))?;
+    drop(pool); // the heap's own handle is the last
+    let recovery = heap.recovery().clone();
+    let objects = heap.live_blocks(|_, _| {})?.live_blocks;
+    if heap.policy() == Policy::InPlace {
+        let found = heap.compare()?;
+        if found.main_repaired + found.backup_repaired > 0 {
+            let (main, backup) = (found.main_repaired, found.backup_repaired);
+            let why = format!(
+                "{main} bytes of objects and {backup} of their backup went bad at rest, and `cairn scrub` can repair them"
+            );
+            return Err(Error::Damaged { what: "heap", offset: 0, why });
+        }
+    }
+    heap.close()?;
+    Ok((recovery, objects, bytes))
+}

@@ -1,0 +1,354 @@
+//! Backups beside running transactions: each copy is a moment of the heap.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+
+use heap::{Heap, Intents, Options, Policy};
+use pmem::{DomainChoice, Error as PoolError, PPtr, Persist};
+use tempfile::TempDir;
+use tx::{Engine, Error, Isolation, ToRange, Transaction, Typed, field};
+
+use crate::support::{Rng, disk, memory, quiet};
+
+// ---- a bank ---------------------------------------------------------------------------------------------------------
+
+const ACCOUNTS: usize = 1000;
+const THREADS: usize = 2;
+
+#[derive(Clone, Copy, Persist)]
+#[repr(C)]
+struct Bank {
+    accounts: [PPtr<Account>; ACCOUNTS],
+    /// The last transaction of each clerk.
+    clerks: [PPtr<[u64; 8]>; THREADS],
+}
+
+#[derive(Clone, Copy, Persist)]
+#[repr(C)]
+struct Account {
+    balance: i64,
+    /// Of the last transfer, which made it.
+    receipt: PPtr<Receipt>,
+    /// All the balance: an account is long enough to be sealed, and to be torn.
+    copies: [i64; 30],
+}
+
+#[derive(Clone, Copy, Persist)]
+#[repr(C)]
+struct Receipt {
+    balance: i64,
+    account: u64,
+}
+
+fn bank(dir: &TempDir, options: &Options) -> Heap {
+    let heap = Heap::create(dir.path().join("p"), options).unwrap();
+    heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+        let mut bank = Bank { accounts: [PPtr::NULL; ACCOUNTS], clerks: [PPtr::NULL; THREADS] };
+        for (number, account) in bank.accounts.iter_mut().enumerate() {
+            let receipt = tx.alloc(&Receipt { balance: 100, account: number as u64 })?;
+            *account = tx.alloc(&Account { balance: 100, receipt, copies: [100; 30] })?;
+        }
+        for clerk in &mut bank.clerks {
+            *clerk = tx.alloc(&[0; 8])?;
+        }
+        let bank = tx.alloc(&bank)?;
+        tx.set_root(bank)
+    })
+    .unwrap();
+    heap
+}
+
+fn the_bank(heap: &Heap) -> Bank {
+    heap.transact(Isolation::Strict, |tx| tx.read(tx.root::<Bank>()?).copied()).unwrap()
+}
+
+/// Moves money; one in eight is taken back. The clerk's number is in the same transaction.
+fn transfer(heap: &Heap, bank: &Bank, clerk: usize, number: u64, rng: &mut Rng) -> tx::Result<bool> {
+    let mut draw = || (rng.word() % ACCOUNTS as u64) as usize;
+    let (from, to) = (draw(), draw());
+    if from == to {
+        return Ok(false);
+    }
+    let (sum, with_receipt, abort) = ((rng.word() % 7) as i64, rng.below(3) == 0, rng.below(8) == 0);
+    let mut tx = heap.begin(Isolation::Strict)?;
+    tx.intend(&[bank.accounts[from].range(), bank.accounts[to].range(), bank.clerks[clerk].range()])?;
+    for (at, sum) in [(from, -sum), (to, sum)] {
+        let account = tx.write(bank.accounts[at])?;
+        account.balance += sum;
+        account.copies = [account.balance; 30];
+        let (balance, old) = (account.balance, account.receipt);
+        if with_receipt {
+            tx.free(old)?;
+            let receipt = tx.alloc(&Receipt { balance, account: at as u64 })?;
+            tx.write(bank.accounts[at])?.receipt = receipt;
+        } else {
+            tx.write(old)?.balance = balance;
+        }
+    }
+    tx.write(bank.clerks[clerk])?[0] = number;
+    if abort {
+        return tx.abort().map(|()| false);
+    }
+    tx.commit().map(|()| true)
+}
+
+/// The last number of each clerk; or what is wrong.
+fn audit(path: &Path) -> Result<[u64; THREADS], String> {
+    let heap = Heap::open(path, &Options::new().coordinator(false)).map_err(|e| e.to_string())?;
+    if !heap.recovery().was_clean() {
+        return Err("not closed cleanly".into());
+    }
+    let live = heap.live_blocks(|_, _| {}).map_err(|e| e.to_string())?.live_blocks;
+    let wanted = (2 * ACCOUNTS + THREADS + 2) as u64;
+    if live != wanted {
+        return Err(format!("{live} objects of {wanted}"));
+    }
+    let bank = the_bank(&heap);
+    let tx = heap.begin(Isolation::Strict).unwrap();
+    let mut sum = 0;
+    for (number, &account) in bank.accounts.iter().enumerate() {
+        let Account { balance, receipt, copies } = *tx.read(account).map_err(|e| e.to_string())?;
+        let receipt = *tx.read(receipt).map_err(|e| e.to_string())?;
+        if copies != [balance; 30] || (receipt.balance, receipt.account) != (balance, number as u64) {
+            return Err(format!("account {number} is torn"));
+        }
+        sum += balance;
+    }
+    if sum != 100 * ACCOUNTS as i64 {
+        return Err(format!("{sum} in all"));
+    }
+    Ok(bank.clerks.map(|clerk| tx.read(clerk).unwrap()[0]))
+}
+
+/// Runs the clerks while `f` does; they tell what was acknowledged.
+fn while_busy<R>(heap: &Heap, f: impl FnOnce(&[AtomicU64; THREADS]) -> R) -> R {
+    let (bank, stop) = (the_bank(heap), AtomicBool::new(false));
+    let acknowledged = [const { AtomicU64::new(0) }; THREADS];
+    std::thread::scope(|scope| {
+        for clerk in 0..THREADS {
+            let (bank, stop, acknowledged) = (&bank, &stop, &acknowledged[clerk]);
+            scope.spawn(move || {
+                let mut rng = Rng(clerk as u64);
+                while !stop.load(Relaxed) {
+                    let number = acknowledged.load(Relaxed) + 1;
+                    match transfer(heap, bank, clerk, number, &mut rng) {
+                        Ok(true) => acknowledged.store(number, SeqCst),
+                        Ok(false) | Err(Error::Conflict { .. } | Error::NoSlot { .. }) => {}
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+            });
+        }
+        // A failed assertion must end the clerks, too.
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(&acknowledged)));
+        stop.store(true, SeqCst);
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn options(policy: Policy, domain: DomainChoice) -> Options {
+    let options = quiet(policy, domain).bytes(1 << 20).slots(4).log_bytes(8192).zone_bytes(16 << 10).batch(3);
+    options.recovery_budget(256 << 10).alpha(0.2).seal_max(1000).coordinator(true)
+}
+
+fn busy(dir: &TempDir, options: &Options, backups: usize) {
+    let heap = bank(dir, options);
+    let (mut cut, mut restored) = (0, 0);
+    while_busy(&heap, |acknowledged| {
+        for round in 0..backups {
+            while acknowledged.iter().any(|n| n.load(SeqCst) < 20 * (round as u64 + 1)) {
+                std::thread::yield_now();
+            }
+            let before: Vec<u64> = acknowledged.iter().map(|n| n.load(SeqCst)).collect();
+            let path = dir.path().join("copy");
+            let backup = heap.backup(&path, |_, _| ()).unwrap();
+            let found = audit(&path).unwrap_or_else(|why| panic!("{} {round}: {why}; {backup:?}", heap.policy()));
+            for (found, before) in found.iter().zip(&before) {
+                assert!(found >= before, "{found} in the copy, {before} acknowledged before it");
+            }
+            (cut, restored) = (cut + backup.cut_bytes, restored + backup.recovery.restored_bytes);
+            std::fs::remove_file(&path).unwrap();
+        }
+    });
+    println!("{}: {backups} backups, {cut} bytes at cuts, {restored} taken back", heap.policy());
+    assert!(cut > 0, "nobody was busy");
+    assert_eq!(dir.path().read_dir().unwrap().count(), 1, "nothing is left beside the pool");
+    heap.close().unwrap();
+}
+
+#[test]
+fn a_backup_beside_transfers_in_memory() {
+    for policy in [Policy::Undo, Policy::InPlace, Policy::InPlacePartial] {
+        busy(&memory(), &options(policy, DomainChoice::Emulated), 12);
+    }
+    busy(&memory(), &options(Policy::InPlace, DomainChoice::Emulated).intents(Intents::Objects), 12);
+}
+
+#[test]
+fn a_backup_beside_transfers_on_a_disk() {
+    for policy in [Policy::Undo, Policy::InPlace, Policy::InPlacePartial] {
+        busy(&disk(), &options(policy, DomainChoice::File), 4);
+    }
+}
+
+/// Without what is held at the cut, some copy is no moment of the heap.
+#[cfg(feature = "sabotage")]
+#[test]
+fn a_cut_that_holds_nothing_is_found() {
+    for policy in [Policy::Undo, Policy::InPlace, Policy::InPlacePartial] {
+        let dir = memory();
+        let heap = bank(&dir, &options(policy, DomainChoice::Emulated).leave_out(heap::Step::CutHolds));
+        let found = while_busy(&heap, |acknowledged| {
+            (0..200).find_map(|round| {
+                let path = dir.path().join("copy");
+                let before = acknowledged.iter().map(|n| n.load(SeqCst)).sum::<u64>();
+                while acknowledged.iter().map(|n| n.load(SeqCst)).sum::<u64>() < before + 20 {
+                    std::thread::yield_now();
+                }
+                let wrong = match heap.backup(&path, |_, _| ()) {
+                    Ok(_) => audit(&path).err(),
+                    Err(e) => Some(e.to_string()),
+                };
+                let _ = std::fs::remove_file(&path);
+                wrong.map(|why| (round, why))
+            })
+        });
+        println!("{policy}: {found:?}");
+        assert!(found.is_some(), "{policy}");
+    }
+}
+
+// ---- what else there is to a backup ---------------------------------------------------------------------------------
+
+#[test]
+fn policy_none_is_copied_as_a_crash_leaves_it() {
+    let dir = memory();
+    let heap = bank(&dir, &options(Policy::None, DomainChoice::Emulated));
+    let backup = heap.backup(dir.path().join("copy"), |_, _| ()).unwrap();
+    assert_eq!(audit(&dir.path().join("copy")), Ok([0, 0]));
+    assert_eq!((backup.cut_bytes, backup.recovery.restored_bytes), (0, 0));
+}
+
+/// The caller's own open transaction is taken back in the copy, and goes on.
+#[test]
+fn an_open_transaction_is_not_in_it() {
+    for policy in [Policy::Undo, Policy::InPlace, Policy::InPlacePartial] {
+        let dir = memory();
+        let heap = bank(&dir, &options(policy, DomainChoice::Emulated));
+        let bank = the_bank(&heap);
+        let mut tx = heap.begin(Isolation::Strict).unwrap();
+        *tx.write(field!(Account, balance).of(bank.accounts[3])).unwrap() = 7;
+        tx.alloc(&[1u64; 100]).unwrap();
+        heap.backup(dir.path().join("copy"), |_, _| ()).unwrap();
+        assert_eq!(audit(&dir.path().join("copy")), Ok([0, 0]), "{policy}");
+        assert_eq!(tx.read(bank.accounts[3]).unwrap().balance, 7);
+        tx.commit().unwrap();
+        heap.backup(dir.path().join("later"), |_, _| ()).unwrap();
+        let later = Heap::open(dir.path().join("later"), &Options::new()).unwrap();
+        assert_eq!(later.begin(Isolation::Strict).unwrap().read(bank.accounts[3]).unwrap().balance, 7, "{policy}");
+    }
+}
+
+#[test]
+fn the_heap_may_grow_meanwhile() {
+    for policy in Policy::ALL {
+        let dir = memory();
+        let heap = bank(&dir, &options(policy, DomainChoice::Emulated));
+        let before = heap.pool().size();
+        let mut grown = 0;
+        let backup = heap
+            .backup(dir.path().join("copy"), |copied, all| {
+                assert!(copied <= all);
+                if grown < 3 {
+                    grown += 1;
+                    heap.grow(1 << 20).unwrap();
+                    bump(&heap);
+                }
+            })
+            .unwrap();
+        assert!(backup.bytes == heap.pool().size() && backup.bytes >= before + (3 << 20), "{policy}: {backup:?}");
+        assert_eq!(audit(&dir.path().join("copy")), Ok([3, 0]), "{policy}");
+        bump(&heap);
+    }
+}
+
+fn bump(heap: &Heap) {
+    let clerk = the_bank(heap).clerks[0];
+    heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+        tx.write(clerk)?[0] += 1;
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn what_is_there_is_not_overwritten() {
+    let dir = memory();
+    let heap = bank(&dir, &options(Policy::InPlace, DomainChoice::Emulated));
+    let there = dir.path().join("there");
+    std::fs::write(&there, b"mine").unwrap();
+    let refused = heap.backup(&there, |_, _| ()).unwrap_err();
+    let kind = |e: &Error| match e {
+        Error::Pool(PoolError::Io { source, .. }) => source.kind(),
+        other => panic!("{other}"),
+    };
+    assert_eq!(kind(&refused), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(std::fs::read(&there).unwrap(), b"mine");
+    // Somebody takes the name meanwhile.
+    let taken = dir.path().join("taken");
+    let refused = heap.backup(&taken, |_, _| std::fs::write(&taken, b"mine").unwrap()).unwrap_err();
+    assert_eq!(kind(&refused), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(std::fs::read(&taken).unwrap(), b"mine");
+    assert_eq!(dir.path().read_dir().unwrap().count(), 3, "and nothing is left beside it");
+    // One after the other, not one inside the other.
+    let mut inner = None;
+    heap.backup(dir.path().join("outer"), |_, _| {
+        inner.get_or_insert_with(|| heap.backup(dir.path().join("inner"), |_, _| ()).map(drop));
+    })
+    .unwrap();
+    assert!(matches!(inner, Some(Err(Error::Pool(PoolError::InUse { .. })))), "{inner:?}");
+    heap.backup(dir.path().join("again"), |_, _| ()).unwrap();
+}
+
+/// Bytes that went bad are told, not handed on.
+#[test]
+fn damage_is_not_copied() {
+    use std::os::unix::fs::FileExt;
+    let dir = memory();
+    // All zones are cleaned at the close, which keeps checksums.
+    let heap = bank(&dir, &options(Policy::InPlace, DomainChoice::Emulated).recovery_budget(1 << 30));
+    let account = the_bank(&heap).accounts[5];
+    heap.close().unwrap();
+    let file = std::fs::File::options().write(true).open(dir.path().join("p")).unwrap();
+    file.write_all_at(&[0xee; 8], account.offset() + 64).unwrap();
+    let heap = Heap::open(dir.path().join("p"), &Options::new()).unwrap();
+    let refused = heap.backup(dir.path().join("copy"), |_, _| ()).unwrap_err();
+    assert!(refused.to_string().contains("went bad at rest"), "{refused}");
+    assert!(!dir.path().join("copy").exists());
+    heap.scrub().unwrap();
+    heap.backup(dir.path().join("copy"), |_, _| ()).unwrap();
+    assert_eq!(audit(&dir.path().join("copy")), Ok([0, 0]));
+}
+
+/// Nothing that is counted changes while a backup is being made.
+#[test]
+fn transactions_cost_the_same_meanwhile() {
+    for policy in Policy::ALL {
+        let dir = memory();
+        let heap = bank(&dir, &options(policy, DomainChoice::Emulated).coordinator(false));
+        let cost = || {
+            let before = heap.pool().stats();
+            bump(&heap);
+            heap.settle().unwrap();
+            let cost = heap.pool().stats() - before;
+            (cost.drains, cost.flushed_lines, cost.nt_bytes)
+        };
+        cost(); // makes copies, marks zones
+        let (alone, mut beside) = (cost(), None);
+        heap.backup(dir.path().join("copy"), |_, _| {
+            beside.get_or_insert_with(cost);
+        })
+        .unwrap();
+        assert_eq!(beside, Some(alone), "{policy}");
+    }
+}
