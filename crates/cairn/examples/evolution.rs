@@ -73,11 +73,8 @@ fn step<X: Typed>(tx: &mut X, at: &Evolving<v1::Customers, Customers>) -> tx::Re
     let mut moved = 0;
     while moved < BATCH && !old.first.is_null() {
         let next = tx.read(old.first)?.next;
-        new.first = tx.replace(old.first, |customer| Customer {
-            number: customer.number,
-            balance: BALANCE,
-            next: new.first,
-        })?;
+        new.first =
+            tx.replace(old.first, |customer| Customer { number: customer.number, balance: BALANCE, next: new.first })?;
         old.first = next;
         (old.count, new.count, moved) = (old.count - 1, new.count + 1, moved + 1);
     }

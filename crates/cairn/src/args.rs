@@ -18,8 +18,8 @@ pub use self::bench::{
 };
 pub use self::demo::{Demo, DemoWorker};
 pub use self::kv::{
-    Backup, CheckStore, CreateStore, Delete, Dump, Format, Get, Kv, Load, Put, Range, Restore, Scan, Shell, Source,
-    StatsOfStore,
+    Backup as BackupOfStore, CheckStore, CreateStore, Delete, Dump, Format, Get, Kv, Load, Put, Range, Restore, Scan,
+    Shell, Source, StatsOfStore,
 };
 pub use self::log::{Append, Cat, CheckLog, CreateLog, Log, Show, StatsOfLog, Tail};
 pub use self::serve::{Asked, Engine, Serve};
@@ -38,7 +38,7 @@ pub struct Args {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done; for check: the pool is sound; for crash: no violation; for demo: nothing lost
-  1  for check, scrub, info, create, kv and log: the pool is damaged; for kv get: no value; for crash: a violation was found; for demo:
+  1  for check, scrub, backup, info, create, kv and log: the pool is damaged; for kv get: no value; for crash: a violation was found; for demo:
      something was lost
   2  wrong usage, or something could not be opened, made or written
 
@@ -54,6 +54,7 @@ pub enum Command {
     Info(Info),
     Check(Check),
     Scrub(Scrub),
+    Backup(Backup),
     /// Measure
     Bench {
         #[command(subcommand)]
@@ -144,10 +145,13 @@ pub struct Info {
 /// Check a pool: header, regions, and what is inside the regions this build knows
 ///
 /// Reads only. A pool that was not closed cleanly is refused, because its recovery writes: give --recover to let it.
+///
+/// --repair recovers it, and makes right what another copy in the pool shows to be wrong: one of the header's two copies; of a heap with policy inplace each object, or its
+/// backup, as a kept checksum tells. Of heaps with other policies there is one copy of an object only.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
-  0  sound
+  0  sound, or all of it repaired
   1  damaged: each finding is printed
   2  wrong usage, or the pool cannot be opened (no such file, in use, not closed cleanly)
 
@@ -155,6 +159,8 @@ Examples:
   cairn check shop.cairn && cp shop.cairn backup/
   cairn check --recover shop.cairn
       after a crash: recover what this command can, then check
+  cairn check --dry-run shop.cairn
+  cairn check --repair shop.cairn
   cairn check shop.cairn --json | jq .findings")]
 pub struct Check {
     /// The pool
@@ -163,6 +169,39 @@ pub struct Check {
     #[arg(long)]
     pub json: bool,
     /// Open for writing, which recovers header, objects and transactions; closed cleanly only if nothing is left for other programs to recover
+    #[arg(long)]
+    pub recover: bool,
+    /// Recover it, and repair what another copy in the pool shows to be wrong
+    #[arg(long)]
+    pub repair: bool,
+    /// Say what --repair would repair, and change nothing
+    #[arg(long, conflicts_with_all = ["repair", "recover"])]
+    pub dry_run: bool,
+}
+
+/// Write a copy of a pool that is open nowhere
+///
+/// Of a heap of transactions the copy is opened, recovered and compared with its own backup before it gets its name; other pools are copied as they are. A program that
+/// has a heap open makes backups beside its transactions: `Heap::backup`. The copy is the pool, with the same identity: to restore it, copy it back.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Exit codes:
+  0  written, and verified
+  1  the pool is damaged: nothing is written
+  2  wrong usage, or a file cannot be opened or written, or there is one at TARGET
+
+Examples:
+  cairn backup shop.cairn backup/monday.cairn
+  cairn backup --recover shop.cairn backup/monday.cairn
+      after a crash: recovers it first
+  cairn kv backup shop.cairn backup/monday.cairn
+      a store of keys and values, which has a backup of its own kind")]
+pub struct Backup {
+    /// The pool
+    pub path: PathBuf,
+    /// Where to write it; nothing may be there
+    pub target: PathBuf,
+    /// Open the pool for writing, which recovers its heap
     #[arg(long)]
     pub recover: bool,
 }

@@ -1,6 +1,6 @@
 //! `cairn check`.
 
-mod transactions;
+pub(super) mod transactions;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,13 +25,25 @@ struct CheckJson {
     checked: Vec<String>,
     /// What is wrong.
     findings: Vec<String>,
+    /// What was wrong and is repaired, or with --dry-run would be.
+    repaired: Vec<String>,
     /// What is not wrong, but worth knowing.
     notes: Vec<String>,
 }
 
+/// What is done about what is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// It is told.
+    Not,
+    /// It is told whether it would be repaired.
+    Dry,
+    Yes,
+}
+
 impl CheckJson {
     fn new(pool: Option<InfoJson>) -> Self {
-        Self { sound: true, pool, checked: vec!["header".into()], findings: vec![], notes: vec![] }
+        Self { sound: true, pool, checked: vec!["header".into()], findings: vec![], repaired: vec![], notes: vec![] }
     }
 
     fn finding(&mut self, what: String) {
@@ -41,9 +53,15 @@ impl CheckJson {
 }
 
 pub fn run(args: &Check) -> Outcome {
-    let opened = if args.recover { Options::new().open(&args.path) } else { Options::new().open_read_only(&args.path) };
+    let repair = match (args.repair, args.dry_run) {
+        (true, _) => Repair::Yes,
+        (_, true) => Repair::Dry,
+        _ => Repair::Not,
+    };
+    let write = args.recover || args.repair;
+    let opened = if write { Options::new().open(&args.path) } else { Options::new().open_read_only(&args.path) };
     let report = match opened {
-        Ok(pool) => look_at(&args.path, pool)?,
+        Ok(pool) => look_at(&args.path, pool, repair)?,
         Err(error) if is_damage(&error) => {
             let mut report = CheckJson::new(None);
             report.finding(error.to_string());
@@ -60,11 +78,24 @@ pub fn run(args: &Check) -> Outcome {
 }
 
 /// The header was checked when the pool was opened.
-fn look_at(path: &Path, pool: Pool) -> Result<CheckJson, Failure> {
+fn look_at(path: &Path, pool: Pool, repair: Repair) -> Result<CheckJson, Failure> {
     let info = pool.info();
     let mut report = CheckJson::new(Some(InfoJson::new(&info)));
-    if pool.was_repaired() {
-        report.notes.push("one copy of the header was not whole; the other one was used".into());
+    match (pool.was_repaired(), repair) {
+        (false, _) => {}
+        (true, Repair::Not) => report.notes.push("one copy of the header was not whole; the other one was used".into()),
+        // Whoever opens for writing writes both.
+        (true, _) => report.repaired.push("header: one copy was not whole; made anew from the other one".into()),
+    }
+    if repair != Repair::Not && info.regions.iter().any(|region| region.kind == kv::REGION_KIND) {
+        let option = if repair == Repair::Yes { "repair" } else { "dry-run" };
+        if info.was_clean {
+            pool.close().map_err(|error| Failure::pool(path, &error))?; // as it was
+        }
+        return Err(Failure::new(
+            format!("{}: a store of keys and values", path.display()),
+            format!("cairn kv check --{option} {}", path.display()),
+        ));
     }
     for overlap in overlaps(&info.regions) {
         report.finding(overlap);
@@ -93,7 +124,7 @@ fn look_at(path: &Path, pool: Pool) -> Result<CheckJson, Failure> {
     }
     // What cannot be read would end this process by a signal.
     let heap = match heap && report.sound {
-        true => transactions::look_into(&pool, &mut report).map_err(|error| Failure::pool(path, &error))?,
+        true => transactions::look_into(&pool, repair, &mut report).map_err(|error| Failure::pool(path, &error))?,
         false => None,
     };
     end(path, (pool, heap), &info, &mut report)?;
@@ -207,10 +238,19 @@ fn print(args: &Check, report: &CheckJson) {
     for note in &report.notes {
         println!("note: {note}");
     }
+    for repaired in &report.repaired {
+        println!("{}: {repaired}", if args.dry_run { "would be repaired" } else { "repaired" });
+    }
     for checked in &report.checked {
         println!("checked: {checked}");
     }
-    println!("{}: {}", args.path.display(), if report.sound { "sound" } else { "damaged" });
+    let sound = match (report.sound, report.repaired.is_empty(), args.dry_run) {
+        (false, ..) => "damaged",
+        (true, true, _) => "sound",
+        (true, false, false) => "sound now",
+        (true, false, true) => "would be sound; nothing was changed",
+    };
+    println!("{}: {sound}", args.path.display());
     if !report.sound {
         println!("next: restore from a copy; keep this file until that worked");
     }

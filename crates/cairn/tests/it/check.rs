@@ -209,6 +209,107 @@ fn copies_that_differ_are_found_and_repaired() {
     assert_eq!(cairn(dir.path(), "check p").code, 0);
 }
 
+/// A heap that is closed, with a checksum for each page of its backup; one copy of its object is damaged.
+fn damaged_heap(dir: &Path, main: bool) {
+    let (heap, at) = heap(dir, Policy::InPlace);
+    heap.close().unwrap();
+    let path = dir.join("p");
+    let pool = pmem::Options::new().open_read_only(&path).unwrap();
+    let place = |name: &str| pool.region(name).unwrap().areas()[0].offset();
+    let chunks = Allocator::open(&pool, "heap").unwrap().spaces()[0].start;
+    let other = at - chunks + place("heap.backup");
+    drop(pool);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[if main { at } else { other } as usize] ^= 1;
+    fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn what_another_copy_tells_is_repaired() {
+    for (main, says) in [(true, "objects: 512 B"), (false, "their backup: 512 B")] {
+        let dir = temp();
+        damaged_heap(dir.path(), main);
+        let before = fs::read(dir.path().join("p")).unwrap();
+        assert_eq!(cairn(dir.path(), "check p").code, 1);
+        let run = cairn(dir.path(), "check p --dry-run");
+        let repaired = format!("repaired: heap of transactions: {says}, from the other copy");
+        assert!(run.code == 0 && run.out.contains(&format!("would be {repaired}")), "{run:?}");
+        assert!(run.out.contains("p: would be sound; nothing was changed"), "{run:?}");
+        assert!(before == fs::read(dir.path().join("p")).unwrap());
+        let run = cairn(dir.path(), "check p --repair");
+        assert!(run.code == 0 && run.out.contains(&repaired) && run.out.contains("p: sound now"), "{run:?}");
+        let json = cairn(dir.path(), "check p --repair --json").json();
+        assert!(json["sound"] == true && json["repaired"].as_array().unwrap().is_empty(), "{json}");
+        assert_eq!(cairn(dir.path(), "check p").code, 0, "closed cleanly, too");
+    }
+}
+
+#[test]
+fn what_nothing_tells_is_not_repaired() {
+    let dir = temp();
+    let (made, at) = heap(dir.path(), Policy::InPlace);
+    made.settle().unwrap();
+    drop(made);
+    let path = dir.path().join("p");
+    Heap::open(&path, &heap::Options::new()).unwrap().close().unwrap(); // recovered: no checksum was kept since
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[at as usize] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    for line in ["check p", "check p --dry-run", "check p --repair", "check p --recover"] {
+        let run = cairn(dir.path(), line);
+        assert_eq!(run.code, 1, "{line}: {run:?}");
+        assert!(
+            run.out.contains("neither is as the kept checksum says") && run.out.contains("next: restore"),
+            "{run:?}"
+        );
+    }
+    let dir = temp();
+    heap(dir.path(), Policy::Undo).0.close().unwrap();
+    let run = cairn(dir.path(), "check p --repair");
+    assert!(run.code == 0 && run.out.contains("policy undo: objects have no second copy"), "{run:?}");
+}
+
+#[test]
+fn a_copy_of_the_header_is_repaired() {
+    let dir = temp();
+    heap(dir.path(), Policy::InPlace).0.close().unwrap();
+    let path = dir.path().join("p");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let run = cairn(dir.path(), "check p --dry-run");
+    assert!(run.code == 0 && run.out.contains("would be repaired: header: "), "{run:?}");
+    let run = cairn(dir.path(), "check p");
+    assert!(run.code == 0 && run.out.contains("note: one copy of the header"), "{run:?}");
+    let run = cairn(dir.path(), "check p --repair");
+    assert!(run.code == 0 && run.out.contains("repaired: header: "), "{run:?}");
+    assert!(!cairn(dir.path(), "check p").out.contains("header was not whole"));
+}
+
+#[test]
+fn a_repair_recovers_first() {
+    let dir = temp();
+    let (heap, _) = heap(dir.path(), Policy::InPlace);
+    let mut tx = heap.begin(Isolation::Strict).unwrap();
+    tx.alloc(&[7_u64; 8]).unwrap();
+    std::mem::forget(tx);
+    drop(heap);
+    assert_eq!(cairn(dir.path(), "check p --dry-run").code, 2, "its recovery writes");
+    let run = cairn(dir.path(), "check p --repair");
+    assert!(run.code == 0 && run.out.contains("note: recovered: ") && run.out.contains("p: sound\n"), "{run:?}");
+    assert_eq!(cairn(dir.path(), "check p").code, 0);
+}
+
+#[test]
+fn stores_have_a_repair_of_their_own() {
+    let dir = temp();
+    kv::Options::new().background(false).create(dir.path().join("p")).unwrap().close().unwrap();
+    let run = cairn(dir.path(), "check p --repair");
+    assert!(run.code == 2 && run.failure().1 == "cairn kv check --repair p", "{run:?}");
+    let run = cairn(dir.path(), "check p --dry-run");
+    assert!(run.code == 2 && run.failure().1 == "cairn kv check --dry-run p", "{run:?}");
+}
+
 #[test]
 fn a_heap_that_was_not_closed_is_recovered_on_demand_only() {
     for policy in [Policy::Undo, Policy::InPlace] {

@@ -24,7 +24,7 @@ fn help_explains_itself() {
     let logs = ["create", "append", "cat", "tail", "check", "stats"].map(|name| format!("log {name}"));
     let stores = ["create", "get", "put", "delete", "scan", "load", "dump", "stats", "backup", "restore", "shell"]
         .map(|name| format!("kv {name}"));
-    for command in ["", "create", "info", "check", "scrub", "crash", "demo"]
+    for command in ["", "create", "info", "check", "scrub", "backup", "crash", "demo"]
         .into_iter()
         .chain(experiments.iter().chain(&logs).chain(&stores).map(String::as_str))
     {

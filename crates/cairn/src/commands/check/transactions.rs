@@ -3,7 +3,7 @@
 use heap::{Heap, Options, Policy, Scrubbed};
 use pmem::{Error as PoolError, Pool, PoolInfo};
 
-use super::{CheckJson, usage};
+use super::{CheckJson, Repair, usage};
 use crate::size;
 
 /// What belongs to such a heap.
@@ -17,11 +17,11 @@ pub fn are_in(info: &PoolInfo) -> bool {
     info.regions.iter().any(|region| region.name == "heap.state")
 }
 
-/// Opens the heap as a program would, which recovers it if the pool is open for writing.
+/// Opens the heap as a program would, which recovers it if the pool is open for writing; and repairs it, if it is to.
 ///
 /// # Errors
 /// What is no damage: that it must be recovered.
-pub fn look_into(pool: &Pool, report: &mut CheckJson) -> Result<Option<Heap>, PoolError> {
+pub(super) fn look_into(pool: &Pool, repair: Repair, report: &mut CheckJson) -> Result<Option<Heap>, PoolError> {
     let heap = match Heap::open_in(pool, &Options::new().coordinator(false)) {
         Ok(heap) => heap,
         Err(tx::Error::Pool(error @ PoolError::NeedsRecovery { .. })) => return Err(error),
@@ -48,10 +48,20 @@ pub fn look_into(pool: &Pool, report: &mut CheckJson) -> Result<Option<Heap>, Po
             size::human(found.restored_bytes)
         ));
     }
-    let looked = heap.live_blocks(|_, _| {}).and_then(|used| Ok((used, heap.compare()?)));
+    let looked = heap.live_blocks(|_, _| {}).and_then(|used| {
+        let compared = if repair == Repair::Yes { heap.scrub_all()? } else { heap.compare_all()? };
+        Ok((used, compared))
+    });
     match looked {
-        Ok((used, compared)) => {
-            report_copies(report, &compared);
+        Ok((used, (compared, unclear))) => {
+            report_copies(report, repair, &compared);
+            for page in unclear {
+                report.finding(format!("heap of transactions: {page}"));
+            }
+            if repair != Repair::Not && heap.policy() != Policy::InPlace {
+                let policy = heap.policy();
+                report.notes.push(format!("policy {policy}: objects have no second copy to be repaired from"));
+            }
             let zones = match heap.policy() {
                 Policy::InPlace => format!("{} zones compared with the backup", compared.zones),
                 Policy::InPlacePartial => "copies of what was written lately".into(),
@@ -64,11 +74,18 @@ pub fn look_into(pool: &Pool, report: &mut CheckJson) -> Result<Option<Heap>, Po
     Ok(Some(heap))
 }
 
-fn report_copies(report: &mut CheckJson, compared: &Scrubbed) {
+fn report_copies(report: &mut CheckJson, repair: Repair, compared: &Scrubbed) {
     let copies = [("objects", compared.main_repaired), ("their backup", compared.backup_repaired)];
     for (which, bytes) in copies.into_iter().filter(|(_, bytes)| *bytes > 0) {
-        let bytes = size::human(bytes);
-        report.finding(format!("heap of transactions: {which}: {bytes} differ from the other copy, which is right; `cairn scrub` repairs them"));
+        let what = format!("heap of transactions: {which}: {}", size::human(bytes));
+        match repair {
+            Repair::Not => {
+                report.finding(format!(
+                    "{what} differ from the other copy, which is right; `cairn check --repair` repairs them"
+                ));
+            }
+            Repair::Dry | Repair::Yes => report.repaired.push(format!("{what}, from the other copy")),
+        }
     }
     if compared.busy > 0 {
         report.notes.push(format!("{} zones were in use, and not compared", compared.busy));

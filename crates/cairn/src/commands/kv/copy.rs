@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use super::super::Outcome;
 use super::load::{progress, show};
-use crate::args::{Backup, Restore};
+use crate::args::{BackupOfStore, Restore};
 use crate::failure::Failure;
 use crate::size;
 
-pub fn backup(args: &Backup) -> Outcome {
+pub fn backup(args: &BackupOfStore) -> Outcome {
     let path = &args.source.path;
     let bar = progress(true, "written");
     let made = super::read(&args.source, |store| {

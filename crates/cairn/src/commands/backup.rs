@@ -1,0 +1,111 @@
+//! `cairn backup`.
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use heap::{Heap, Options};
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use pmem::Pool;
+
+use super::Outcome;
+use super::check::transactions;
+use crate::args::Backup;
+use crate::failure::Failure;
+use crate::size;
+
+pub fn run(args: &Backup) -> Outcome {
+    let path = &args.path;
+    let options = pmem::Options::new();
+    let opened = if args.recover { options.open(path) } else { options.open_read_only(path) };
+    let pool = opened.map_err(|error| failed(args, error))?;
+    let info = pool.info();
+    if info.regions.iter().any(|region| kv::REGION_KIND == region.kind) {
+        let (path, target) = (path.display(), args.target.display());
+        return Err(Failure::new(
+            format!("{path}: a store of keys and values"),
+            format!("cairn kv backup {path} {target}"),
+        ));
+    }
+    let bar = progress();
+    let shown = |copied, all| {
+        bar.set_length(all);
+        bar.set_position(copied);
+    };
+    let what = match transactions::are_in(&info) {
+        true => heap(args, pool, shown)?,
+        false => image(args, &pool, shown)?,
+    };
+    bar.finish_and_clear();
+    println!("{}: {what}", args.target.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Recovered, and held against its own backup.
+fn heap(args: &Backup, pool: Pool, progress: impl FnMut(u64, u64)) -> Result<String, Failure> {
+    let heap = Heap::open_in(&pool, &Options::new().coordinator(false)).map_err(|error| heap_failed(args, error))?;
+    drop(pool); // the heap's own handle is the last
+    let made = heap.backup(&args.target, progress);
+    let closed = match heap.pool().is_read_only() {
+        true => Ok(()),
+        false => heap.close(),
+    };
+    let made = made.map_err(|error| heap_failed(args, error))?;
+    closed.map_err(|error| heap_failed(args, error))?;
+    Ok(format!("{}, {} objects, checked", size::human(made.bytes), made.objects))
+}
+
+/// As it is: closed, so that nothing in it is to be recovered.
+fn image(args: &Backup, pool: &Pool, progress: impl FnMut(u64, u64)) -> Result<String, Failure> {
+    if !pool.is_read_only() {
+        let path = args.path.display();
+        return Err(Failure::new(
+            format!("{path}: there is no heap of transactions in it to be recovered"),
+            format!("close it in the program that owns it, or `cairn check --recover {path}`; then without --recover"),
+        ));
+    }
+    let copied = pool.image(&args.target).and_then(|mut image| {
+        image.pass(progress)?;
+        image.cut()?;
+        let copy = pmem::Options::new().open_read_only(image.temporary())?;
+        let bytes = copy.size();
+        drop(copy);
+        image.publish()?;
+        Ok(bytes)
+    });
+    let bytes = copied.map_err(|error| failed(args, error))?;
+    Ok(format!("{}, header and regions checked; `cairn check` looks into them", size::human(bytes)))
+}
+
+fn heap_failed(args: &Backup, error: tx::Error) -> Failure {
+    match error {
+        tx::Error::Pool(error) => failed(args, error),
+        other => Failure::heap(&args.path, &other),
+    }
+}
+
+/// The error may be about either file.
+fn failed(args: &Backup, error: pmem::Error) -> Failure {
+    match &error {
+        pmem::Error::NeedsRecovery { .. } => {
+            let (path, target) = (args.path.display(), args.target.display());
+            Failure::new(format!("{path}: not closed cleanly"), format!("cairn backup --recover {path} {target}"))
+        }
+        pmem::Error::Io { path, source, op } if *path == args.target => {
+            let next = match source.kind() {
+                io::ErrorKind::AlreadyExists => "choose another path, or remove what is there",
+                _ => "check the path and its permissions",
+            };
+            Failure::new(format!("{}: {op} failed: {source}", path.display()), next)
+        }
+        pmem::Error::NoSpace { path, wanted } if *path == args.target => Failure::new(
+            format!("{}: no space for the copy: {} more are needed", path.display(), size::human(*wanted)),
+            "free space there, or choose another place",
+        ),
+        _ => Failure::pool(&args.path, &error),
+    }
+}
+
+fn progress() -> ProgressBar {
+    let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    ProgressBar::with_draw_target(Some(0), target)
+}
