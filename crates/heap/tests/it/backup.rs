@@ -218,6 +218,62 @@ fn a_cut_that_holds_nothing_is_found() {
     }
 }
 
+/// Everybody who takes the locks of a cut, at once: cleaning and scrubbing, growth, intents that do not fit into their log, settling.
+#[test]
+fn backups_wait_for_nobody_for_ever() {
+    for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo] {
+        let dir = memory();
+        let options = options(policy, DomainChoice::Emulated).log_bytes(2048).recovery_budget(32 << 10).bytes(2 << 20);
+        let heap = bank(&dir, &options.intents(Intents::Objects));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let _stops = Stops(&stop); // a failed assertion, too
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    heap.scrub().unwrap();
+                    heap.settle().unwrap();
+                }
+            });
+            scope.spawn(|| {
+                let accounts = the_bank(&heap).accounts;
+                let many: Vec<_> = accounts.iter().step_by(10).map(|account| account.range()).collect();
+                while !stop.load(Relaxed) {
+                    let Ok(mut tx) = heap.begin(Isolation::Strict) else { continue };
+                    match tx.intend(&many) {
+                        Ok(()) | Err(Error::Conflict { .. } | Error::BackupFull { .. }) => tx.abort().unwrap(),
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+            });
+            while_busy(&heap, |acknowledged| {
+                for round in 0..10 {
+                    if round % 3 == 0 {
+                        heap.grow(64 << 10).unwrap();
+                    }
+                    let before = acknowledged[0].load(SeqCst);
+                    let path = dir.path().join("copy");
+                    heap.backup(&path, |_, _| ()).unwrap();
+                    let found = audit(&path).unwrap_or_else(|why| panic!("{policy} {round}: {why}"));
+                    assert!(found[0] >= before, "{policy}");
+                    std::fs::remove_file(&path).unwrap();
+                    while acknowledged[0].load(SeqCst) < before + 50 {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        });
+        heap.close().unwrap();
+    }
+}
+
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 // ---- what else there is to a backup ---------------------------------------------------------------------------------
 
 #[test]
