@@ -91,13 +91,20 @@ impl Arena {
         Ok(None)
     }
 
-    /// Moves the hand on, if less than `needed` and a little more is free, until as much is given up. The calling thread drains, and publishes it.
-    pub(crate) fn advance(&mut self, core: &Core, copies: &Copies, slot: usize, needed: u64) -> Result<Vec<Piece>> {
+    /// Moves the hand on, if less than `needed` and a little more is free, until as much is given up. The calling thread drains, and publishes it,
+    /// be there an error or not.
+    pub(crate) fn advance(
+        &mut self,
+        core: &Core,
+        copies: &Copies,
+        slot: usize,
+        needed: u64,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<()> {
         let spare = needed.max((self.limit / SPARE).min(SPARE_MAX));
-        let mut pieces = Vec::new();
         self.in_use = false;
         if self.free_bytes >= spare {
-            return Ok(pieces);
+            return Ok(());
         }
         let (mut gained, mut passed) = (0, 0);
         while gained < needed && passed < 2 * self.limit {
@@ -137,10 +144,10 @@ impl Arena {
             passed += step;
         }
         if core.sabotage.skips(Step::GivenUpFirst) {
-            self.publish(copies, &pieces)?;
+            self.publish(copies, pieces)?;
             pieces.clear();
         }
-        Ok(pieces)
+        Ok(())
     }
 
     fn publish(&mut self, copies: &Copies, pieces: &[Piece]) -> Result<()> {
@@ -161,6 +168,9 @@ impl Arena {
             && copies.line.place(*start).is_some_and(|(first, rest)| rest > *before && first + *before == place)
         {
             *before += len;
+            if self.hand == at {
+                self.hand = *start; // nothing begins at `at` any more
+            }
             return copies.store(*start, [LISTED, *before]);
         }
         self.free.push_back((at, len));

@@ -83,7 +83,7 @@ impl Heap {
         loop {
             let copied = image.pass(&mut progress)?;
             passes += 1;
-            if copied <= LITTLE || copied > before / 2 || passes == PASSES_MAX {
+            if copied <= LITTLE || copied >= before || passes == PASSES_MAX {
                 break;
             }
             before = copied;

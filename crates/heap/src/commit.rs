@@ -25,6 +25,9 @@ impl Core {
         let counters = &self.counters[slot];
         if set.writes.is_empty() && set.allocs + set.frees == 0 && set.undo.is_empty() && !set.rewrites {
             self.make_sure(set)?;
+            if self.intents == Intents::Objects && self.policy == Policy::InPlace {
+                self.intents_are_void(slot);
+            }
             for held in &set.held {
                 match held.write {
                     true => lock::end_write(held.word.get()), // declared, not changed
@@ -247,16 +250,17 @@ impl Core {
 
     fn abort_in_place(&self, slot: usize, set: &mut Set) -> Result<()> {
         if set.rewrites && !self.sabotage.skips(Step::AbortCopies) {
-            self.logs[slot].lock().copy(self)?; // what earlier records carry of the same objects
-        }
-        if self.copies.is_some() {
-            self.copy_back(set)?;
+            // Held while the backup is read: another thread would settle from the first record on once more.
+            let mut log = self.logs[slot].lock();
+            log.copy(self)?; // what earlier records carry of the same objects
+            self.take_back(set)?;
         } else {
-            for &(offset, len) in &set.writes {
-                self.copy_from_backup(offset, len)?;
-            }
+            self.take_back(set)?;
         }
         if set.writes.is_empty() {
+            if self.intents == Intents::Objects {
+                self.intents_are_void(slot);
+            }
             return self.make_sure(set);
         }
         if !self.sabotage.skips(Step::AbortBarrier) {
@@ -266,6 +270,14 @@ impl Core {
             self.intents_are_void(slot);
         }
         Ok(())
+    }
+
+    /// Main as the backup is, where the transaction has written.
+    fn take_back(&self, set: &mut Set) -> Result<()> {
+        if self.copies.is_some() {
+            return self.copy_back(set);
+        }
+        set.writes.iter().try_for_each(|&(offset, len)| self.copy_from_backup(offset, len))
     }
 
     // ---- undo: the old bytes have had a barrier; two more -----------------------------------------------------------
@@ -365,13 +377,28 @@ fn is_carried(writes: &[Bytes], block: &Block) -> bool {
     writes[first..].iter().take_while(|w| w.0 < block.offset() + block.len()).all(is_short)
 }
 
-/// Drops the writes to blocks that the transaction has allocated itself: nothing of them is to be restored.
+/// Drops the writes to blocks that the transaction has allocated itself: nothing of them is to be restored. A commit that failed may have joined them with
+/// writes to their neighbours.
 fn forget_fresh(set: &mut Set) {
     let mut fresh: Vec<Bytes> =
         set.held.iter().filter(|h| h.fresh).map(|h| (h.block.offset(), h.block.len())).collect();
+    if fresh.is_empty() {
+        return;
+    }
     fresh.sort_unstable();
-    set.writes.retain(|&(offset, _)| {
-        let before = fresh.partition_point(|f| f.0 <= offset);
-        before == 0 || offset >= fresh[before - 1].0 + fresh[before - 1].1
-    });
+    let mut rest = Vec::with_capacity(set.writes.len());
+    for &(offset, len) in &set.writes {
+        let (mut from, end) = (offset, offset + len);
+        let first = fresh.partition_point(|f| f.0 + f.1 <= from);
+        for &(start, bytes) in fresh[first..].iter().take_while(|f| f.0 < end) {
+            if from < start {
+                rest.push((from, start - from));
+            }
+            from = from.max(start + bytes);
+        }
+        if from < end {
+            rest.push((from, end - from));
+        }
+    }
+    set.writes = rest;
 }

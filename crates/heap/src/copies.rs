@@ -92,7 +92,16 @@ struct Shard(Mutex<Map>);
 const USED: u64 = 1;
 /// Given up, and not durably so: nobody uses its space.
 const LEAVING: u64 = 2;
+/// Brought back, and who gave it up has not noticed: it is not given up anew before.
+const BACK: u64 = 4;
 const FLAGS: u64 = UNIT - 1;
+
+/// Places taken for copies; and what was given up to have more, which is free behind the next drain.
+#[derive(Default)]
+struct Room {
+    places: Vec<u64>,
+    given_up: Vec<Piece>,
+}
 
 /// What the map says.
 enum Found {
@@ -210,7 +219,7 @@ impl Copies {
         match self.shard(offset).lock().get_mut(&(offset as usize)) {
             None => Found::Missing,
             Some(entry) if *entry & LEAVING != 0 => {
-                *entry = *entry & !FLAGS | USED;
+                *entry = *entry & !FLAGS | USED | BACK;
                 Found::Left(*entry & !FLAGS)
             }
             Some(entry) => {
@@ -232,11 +241,14 @@ impl Copies {
     /// Forgets a copy that was given up, behind the barrier for that. False if its object's writer has brought it back.
     pub(crate) fn forget_left(&self, offset: u64, at: u64) -> bool {
         let mut map = self.shard(offset).lock();
-        let left = map.get(&(offset as usize)) == Some(&(at | LEAVING));
-        if left {
-            map.remove(&(offset as usize));
+        match map.get_mut(&(offset as usize)) {
+            Some(entry) if *entry == at | LEAVING => map.remove(&(offset as usize)).is_some(),
+            Some(entry) if *entry & !FLAGS == at => {
+                *entry &= !BACK;
+                false
+            }
+            _ => false,
         }
-        left
     }
 
     /// What the hand, held by a transaction in `slot`, may do with a copy of bytes at `offset`.
@@ -246,7 +258,7 @@ impl Copies {
         let Some(entry) = map.get_mut(&(offset as usize)).filter(|entry| **entry & !FLAGS == at) else {
             return Ok(Verdict::Free);
         };
-        if *entry & LEAVING != 0 {
+        if *entry & (LEAVING | BACK) != 0 {
             return Ok(Verdict::Stays(false));
         }
         if *entry & USED != 0 {
@@ -381,63 +393,62 @@ impl Core {
             let place = copies.prove(at, copies.sure(at))?; // it is as main is
             self.pool.flush(place, 8)?;
         }
-        // Should that fail, what was brought back is sure with the barrier of the abort.
-        let (places, given_up) = self.room_for(copies, slot, missing)?;
-        let made: Result<()> = missing.iter().zip(&places).try_for_each(|(&range, &at)| {
-            let (offset, len) = range;
-            set.copies.push(Copied { offset, len, at: copies.write(at, range)? });
-            Ok(())
+        // Should anything fail, what was brought back is sure with the barrier of the abort.
+        let mut room = Room::default();
+        let made = self.room_for(copies, slot, missing, &mut room).and_then(|()| {
+            missing.iter().zip(&room.places).try_for_each(|(&range, &at)| {
+                let (offset, len) = range;
+                set.copies.push(Copied { offset, len, at: copies.write(at, range)? });
+                Ok(())
+            })
         });
-        if !self.sabotage.skips(Step::CopyBarrier) {
-            self.pool.drain()?; // the copies, before their objects are written
+        if made.is_err() {
+            // Nobody is to find copies that are not there.
+            missing.iter().zip(&room.places).for_each(|(m, _)| copies.forget(m.0));
         }
-        copies.publish(&given_up)?;
+        if !self.sabotage.skips(Step::CopyBarrier) {
+            self.pool.drain()?; // the copies, before their objects are written; what was given up, before its space is
+        }
+        copies.publish(&room.given_up)?;
         made?;
-        for &at in &places {
+        for &at in &room.places {
             let place = copies.prove(at, copies.sure(at))?;
             self.pool.flush(place, 8)?; // with the transaction's next barrier
         }
         Counters::add(&self.counters[slot].misses);
-        copies.made.fetch_add(places.len() as u64, Relaxed);
+        copies.made.fetch_add(room.places.len() as u64, Relaxed);
         Ok(())
     }
 
-    /// Places for copies, taken and noted in the map; and what was given up to have more, which is free behind the next drain.
-    fn room_for(&self, copies: &Copies, slot: usize, missing: &[Bytes]) -> Result<(Vec<u64>, Vec<Piece>)> {
-        let mut places = Vec::with_capacity(missing.len());
+    /// Takes places for copies, and notes them in the map.
+    fn room_for(&self, copies: &Copies, slot: usize, missing: &[Bytes], room: &mut Room) -> Result<()> {
         let needed: u64 = missing.iter().map(|m| Copies::space(m.1)).sum();
-        for round in 0.. {
-            let (given_up, in_use) = {
-                let mut arena = copies.arena.lock();
-                for &(offset, len) in &missing[places.len()..] {
-                    let Some(at) = arena.take(copies, (offset, len))? else { break };
-                    copies.enlist(offset, at);
-                    places.push(at);
+        for round in 0..=2 * ROUNDS {
+            if round > 0 {
+                if round == ROUNDS || room.given_up.is_empty() {
+                    self.settle_all(&mut |_| {})?;
                 }
-                match arena.advance(self, copies, slot, needed) {
-                    Ok(given_up) => (given_up, arena.in_use()),
-                    Err(e) => (Err(e)?, false),
+                if room.given_up.iter().any(|piece| piece.of.is_some()) {
+                    self.pool.drain()?;
                 }
-            };
-            if places.len() == missing.len() {
-                return Ok((places, given_up));
+                copies.publish(&std::mem::take(&mut room.given_up))?;
             }
-            if round == 2 * ROUNDS {
-                missing[..places.len()].iter().for_each(|m| copies.forget(m.0));
-                return Err(match in_use {
-                    true => Error::Conflict { offset: 0 },
-                    false => Error::BackupFull { bytes: needed, room: copies.arena.lock().limit() },
-                });
+            let mut arena = copies.arena.lock();
+            for &(offset, len) in &missing[room.places.len()..] {
+                let Some(at) = arena.take(copies, (offset, len))? else { break };
+                copies.enlist(offset, at);
+                room.places.push(at);
             }
-            if round == ROUNDS || given_up.is_empty() {
-                self.settle_all(&mut |_| {})?;
+            arena.advance(self, copies, slot, needed, &mut room.given_up)?;
+            if room.places.len() == missing.len() {
+                return Ok(());
             }
-            if given_up.iter().any(|piece| piece.of.is_some()) {
-                self.pool.drain()?;
-            }
-            copies.publish(&given_up)?;
         }
-        Ok((places, Vec::new()))
+        let arena = copies.arena.lock();
+        Err(match arena.in_use() {
+            true => Error::Conflict { offset: 0 },
+            false => Error::BackupFull { bytes: needed, room: arena.limit() },
+        })
     }
 
     /// Makes ranges of main as their copies are, and flushes them. The caller is their writer.

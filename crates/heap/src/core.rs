@@ -87,6 +87,8 @@ impl Counters {
 
 /// The heap grows by this part of it at least.
 const LEAST_STEP: u64 = 16;
+/// How often a block is looked for in a heap that others fill as it grows.
+const GROWTHS: usize = 8;
 
 impl Core {
     // ---- main and backup --------------------------------------------------------------------------------------------
@@ -181,22 +183,24 @@ impl Core {
             return Err(PoolError::HeapFull { bytes: len }.into()); // larger than any pool
         }
         self.settle_all(&mut |_| {})?; // what was freed may be handed out then
-        match self.alloc.reserve(len, align) {
-            Err(PoolError::HeapFull { .. }) => {}
-            other => return Ok(other?),
+        for _ in 0..GROWTHS {
+            let before = self.main.len();
+            match self.alloc.reserve(len, align) {
+                Err(PoolError::HeapFull { .. }) => self.grow_for(len, before)?,
+                other => return Ok(other?),
+            }
         }
-        self.grow_for(len)?;
         Ok(self.alloc.reserve(len, align)?)
     }
 
     /// Makes room for a block: twice as much as there is, so that the directory's extents last; less if there is less, but no steps so small that
-    /// they would use them up.
+    /// they would use them up. Nothing if it has grown since it had `before` bytes.
     #[cold]
-    pub(crate) fn grow_for(&self, len: u64) -> Result<()> {
+    pub(crate) fn grow_for(&self, len: u64, before: u64) -> Result<()> {
         let least = (2 * len).max(self.main.len() / LEAST_STEP);
         let mut more = self.main.len().max(least);
         loop {
-            match self.grow(more) {
+            match self.grow_from(more, Some(before)) {
                 Err(Error::Pool(PoolError::NoSpace { .. } | PoolError::Reserve { .. })) if more > least => {
                     more = (more / 2).max(least);
                 }
@@ -207,7 +211,14 @@ impl Core {
 
     /// Makes main, and before it the backup, at least `bytes` larger.
     pub(crate) fn grow(&self, bytes: u64) -> Result<()> {
+        self.grow_from(bytes, None)
+    }
+
+    fn grow_from(&self, bytes: u64, before: Option<u64>) -> Result<()> {
         let mut growing = self.growing.lock();
+        if before.is_some_and(|before| before != self.main.len()) {
+            return Ok(()); // another thread has met the same end
+        }
         let unit = self.alloc.chunk_size().max(self.zones.bytes());
         let bytes = bytes.next_multiple_of(self.alloc.chunk_size());
         if let Follower::Backup(backup, zones) = &mut *growing {

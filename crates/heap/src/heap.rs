@@ -11,7 +11,7 @@ use tx::{Engine, Error, Isolation, Result};
 use crate::assemble::{Parts, add_backup, assemble, make_root, rebuild, switch};
 use crate::coordinator::Coordinator;
 use crate::core::{BACKUP, COPIES, COPIES_STATE, Core, Follower, LOGS, MAIN, STATE, ZONES};
-use crate::options::{Options, Policy};
+use crate::options::{Intents, Options, Policy};
 use crate::partial;
 use crate::recovery::{self, Recovery};
 use crate::stats::Stats;
@@ -177,7 +177,7 @@ impl Heap {
         let backup = match stored {
             Policy::InPlace => Follower::Backup(pool.region(BACKUP)?, pool.region(ZONES)?),
             Policy::InPlacePartial => {
-                let (cell, _) = TwoSlot::open(pool.region(COPIES_STATE)?.into_area()?)?;
+                let cell = partial::open_state(pool.region(COPIES_STATE)?)?;
                 Follower::Copies(pool.region(COPIES)?, cell)
             }
             Policy::None | Policy::Undo => Follower::Nothing,
@@ -313,6 +313,12 @@ impl Heap {
         core.settle_all(&mut |_| {})?;
         if core.policy == Policy::InPlace {
             core.zones.clean(usize::MAX, |seen| core.settle_all(seen), |zone| core.sums_of(zone).map(Some))?;
+        }
+        for log in core.logs.iter().filter(|_| core.intents == Intents::Objects) {
+            let mut log = log.lock();
+            if log.ring.reclaimed() < log.ring.head() {
+                log.retire_all(&core)?; // intents of transactions that wrote nothing
+            }
         }
         core.end_copies()?;
         if let Some(trouble) = core.trouble.lock().take() {

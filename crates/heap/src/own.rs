@@ -17,7 +17,7 @@ impl Core {
     pub(crate) fn reserve_own(&self, slot: usize, bytes: u64) -> Result<Block> {
         let block = match self.alloc.reserve(bytes, pmem::LINE) {
             Err(PoolError::HeapFull { .. }) => {
-                self.grow_for(bytes)?;
+                self.grow_for(bytes, self.main.len())?;
                 self.alloc.reserve(bytes, pmem::LINE)?
             }
             other => other?,

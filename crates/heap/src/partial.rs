@@ -26,6 +26,10 @@ pub(crate) struct CopiesState {
 }
 
 impl CopiesState {
+    pub(crate) fn is_sound(&self) -> bool {
+        (1..=MILLION).contains(&self.share) && self.open <= 1 && self.epoch < 1 << 48
+    }
+
     fn bytes(&self, main: u64) -> u64 {
         (u128::from(main) * u128::from(self.share) / u128::from(MILLION)) as u64
     }
@@ -34,7 +38,7 @@ impl CopiesState {
 /// The regions of a partial backup: those of an earlier time, or new ones, to be made large enough by [`Core::begin_copies`].
 pub(crate) fn regions(pool: &Pool, share: u64) -> Result<(Region, TwoSlot<CopiesState>)> {
     let state = match pool.region(COPIES_STATE) {
-        Ok(region) => TwoSlot::open(region.into_area()?)?.0,
+        Ok(region) => open_state(region)?,
         Err(PoolError::NoRegion { .. }) => {
             let area = pool.add_region(COPIES_STATE, TwoSlot::<CopiesState>::SIZE)?.into_area()?;
             TwoSlot::create(area, &CopiesState { epoch: 0, share, open: 0 })?
@@ -48,6 +52,16 @@ pub(crate) fn regions(pool: &Pool, share: u64) -> Result<(Region, TwoSlot<Copies
     Ok((region, state))
 }
 
+/// What is there of a partial backup.
+pub(crate) fn open_state(region: Region) -> Result<TwoSlot<CopiesState>> {
+    let (cell, _) = TwoSlot::<CopiesState>::open(region.into_area()?)?;
+    let state = cell.get();
+    match state.is_sound() {
+        true => Ok(cell),
+        false => Err(Error::Damaged { what: "state of copies", offset: 0, why: format!("no copies have {state:?}") }),
+    }
+}
+
 /// By default half of the heap is copied.
 pub(crate) const SHARE: u64 = MILLION / 2;
 
@@ -58,8 +72,10 @@ impl Core {
         let before = cell.get();
         let epoch = before.epoch + u64::from(!self.sabotage.skips(Step::Epoch));
         let state = CopiesState { epoch, share: options.share().unwrap_or(before.share), open: 1 };
-        fit(&self.pool, region, state.bytes(self.main.len()))?;
+        // Larger before the old copies are void, smaller behind that: until then recovery may need them.
+        grow_to(&self.pool, region, state.bytes(self.main.len()))?;
         cell.update_mirrored(&state)?;
+        cut_to(&self.pool, region, state.bytes(self.main.len()))?;
         let line = Space::new();
         line.update(areas(region));
         let copies = Copies::new(&self.pool, state.epoch, line, self.sabotage);
@@ -72,15 +88,16 @@ impl Core {
     pub(crate) fn follow_by_share(&self, region: &mut Region, state: &CopiesState) -> Result<()> {
         let Some(copies) = &self.copies else { return Ok(()) };
         let wanted = state.bytes(self.main.len());
-        if wanted > region.len() {
-            self.pool.grow_region(region, (wanted - region.len()).next_multiple_of(PAGE))?;
-            copies.line.update(areas(region));
-        }
+        grow_to(&self.pool, region, wanted)?;
+        copies.line.update(areas(region));
         copies.arena.lock().extend(copies, wanted)
     }
 
     /// Main is as it should be, and all of it is durable: the next opening needs no copy.
     pub(crate) fn end_copies(&self) -> Result<()> {
+        if self.pool.is_read_only() {
+            return Ok(());
+        }
         if let Follower::Copies(_, cell) = &mut *self.growing.lock() {
             let state = cell.get();
             cell.update_mirrored(&CopiesState { open: 0, ..state })?;
@@ -89,13 +106,20 @@ impl Core {
     }
 }
 
-/// Makes a region at least so large, and gives back what it has more, if it is the last.
-fn fit(pool: &Pool, region: &mut Region, bytes: u64) -> Result<()> {
-    let bytes = bytes.max(1).next_multiple_of(PAGE);
-    if bytes > region.len() {
-        pool.grow_region(region, bytes - region.len())?;
-    } else if bytes < region.len() {
-        pool.cut_region(region, region.len() - bytes)?;
+/// Makes a region at least so large; if there is no space for that, the copies are fewer.
+fn grow_to(pool: &Pool, region: &mut Region, bytes: u64) -> Result<()> {
+    let more = bytes.next_multiple_of(PAGE).saturating_sub(region.len());
+    match if more > 0 { pool.grow_region(region, more) } else { Ok(()) } {
+        Ok(()) | Err(PoolError::NoSpace { .. } | PoolError::Reserve { .. } | PoolError::DirectoryFull { .. }) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Gives back what a region has more, if it is the last.
+fn cut_to(pool: &Pool, region: &mut Region, bytes: u64) -> Result<()> {
+    let less = region.len().saturating_sub(bytes.max(1).next_multiple_of(PAGE));
+    if less > 0 {
+        pool.cut_region(region, less)?;
     }
     Ok(())
 }
@@ -124,6 +148,10 @@ pub(crate) fn find(core: &Core, recovery: &mut Recovery) -> Result<Left> {
     }
     let (mut at, mut unsure) = (0, Vec::new());
     while let Some((place, rest)) = copies.line.place(at) {
+        if place % PAGE == 0 && rest >= PAGE && is_zero(core, place)? {
+            at += PAGE; // no copy begins here
+            continue;
+        }
         if rest < HEADER {
             at += rest;
             continue;
@@ -183,6 +211,11 @@ fn make_sure(core: &Core, copies: &Copies, unsure: &[(u64, Copied)]) -> Result<(
         core.pool.flush(place, 8)?; // before the records are gone that tell of changes of it
     }
     Ok(())
+}
+
+fn is_zero(core: &Core, place: u64) -> Result<bool> {
+    // nobody else has the heap during recovery.
+    Ok(raw::bytes(Claim::Recovery, &core.pool, place, PAGE)?.iter().all(|byte| *byte == 0))
 }
 
 fn header(core: &Core, place: u64) -> Result<[u64; 4]> {

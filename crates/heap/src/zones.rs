@@ -248,8 +248,7 @@ impl Zones {
     // ---- writers ----------------------------------------------------------------------------------------------------
 
     /// Notes that the slot's transaction writes into these bytes of the line; the zones are dirty, persistently, when this returns. One barrier
-    /// if any was not. With intents of objects they are so for others in this process alone, and on media not summed behind the next barrier, which is
-    /// before anybody settles in them: none.
+    /// if any was not. With intents of objects they are so for others in this process alone, and on media not summed: one barrier if they were.
     #[inline]
     pub(crate) fn enter(&self, active: &Active, at: u64, len: u64) -> Result<()> {
         let (first, last) = (at / self.zone_bytes, (at + len.max(1) - 1) / self.zone_bytes);
@@ -287,11 +286,15 @@ impl Zones {
     fn make_dirty(&self, zones: std::ops::RangeInclusive<u32>) -> Result<()> {
         let mut dirty = self.dirty.lock(); // a cleaner, if any, is done when we have it
         let before = dirty.len();
+        let mut summed = false;
         for zone in zones {
             if self.state(zone)?.load(SeqCst) != DIRTY {
                 match self.intents {
                     Intents::Zones => self.set_mark(zone, Mark::Dirty)?,
-                    Intents::Objects if self.mark(zone)? == Mark::Summed => self.set_mark(zone, Mark::Clean)?,
+                    Intents::Objects if self.mark(zone)? == Mark::Summed => {
+                        self.set_mark(zone, Mark::Clean)?;
+                        summed = true;
+                    }
                     Intents::Objects => {}
                 }
                 dirty.push_back(zone);
@@ -301,6 +304,10 @@ impl Zones {
             return Ok(());
         }
         if self.intents == Intents::Objects {
+            if summed && let Err(e) = self.pool.drain() {
+                dirty.truncate(before); // else another thread could settle there before the sums are void on media
+                return Err(e.into());
+            }
             for &zone in dirty.range(before..) {
                 self.state(zone)?.store(DIRTY, SeqCst);
             }

@@ -369,3 +369,38 @@ fn intents_that_are_taken_back_make_room() {
         assert_eq!(heap.transact(Isolation::Strict, |tx| tx.read(object).copied()).unwrap(), [0; 8]);
     }
 }
+
+#[test]
+fn intents_of_what_was_never_written_do_not_outlive_a_close() {
+    let dir = memory();
+    let options = quiet(Policy::InPlace, DomainChoice::Emulated).bytes(4 << 20).slots(8).intents(Intents::Objects);
+    let (heap, objects) = with_objects(&dir, &options.clone().log_bytes(2048), 100);
+    for n in 0..1000 {
+        let mut tx = heap.begin(Isolation::Strict).unwrap();
+        assert_eq!(drains(&heap, || tx.intend(&[objects[n % 100].range()]).unwrap()), 1, "in the log, not by zones");
+        if n % 2 == 0 { tx.abort() } else { tx.commit() }.unwrap();
+    }
+    heap.close().unwrap();
+    let pool = pmem::Options::new().domain(DomainChoice::Emulated).open_read_only(dir.path().join("p")).unwrap();
+    assert!(Heap::open_in(&pool, &options).unwrap().recovery().was_clean());
+}
+
+/// Several threads meet the end of the heap at the same time: it grows for one of them.
+#[test]
+fn a_heap_that_many_find_full_grows_once() {
+    for policy in Policy::ALL {
+        let dir = memory();
+        let heap = Heap::create(dir.path().join("p"), &quiet(policy, DomainChoice::Emulated).bytes(1 << 20)).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        heap.transact(Isolation::Strict, |tx| tx.alloc_bytes(2000, 16)).unwrap();
+                    }
+                });
+            }
+        });
+        let bytes = heap.stats().bytes;
+        assert!(bytes <= 24 << 20, "{policy}: {bytes} for 8 MiB");
+    }
+}

@@ -319,3 +319,95 @@ fn a_share_of_the_copies_serves_a_larger_share_of_the_writes() {
         assert!(missed < at_most, "{share}: {missed}");
     }
 }
+
+/// Objects of all lengths, transactions of one to many of them that commit, abort or do not fit, a hand that goes round again and again: every object is as
+/// the model says, also over crashes, and the room stays what it was.
+#[test]
+fn copies_of_all_lengths_in_little_room() {
+    const OBJECTS: usize = 60;
+    for seed in 0..12 {
+        let dir = memory();
+        let path = dir.path().join("p");
+        let options = quiet(Policy::InPlacePartial, DomainChoice::Emulated)
+            .bytes(1 << 20)
+            .slots(8)
+            .log_bytes(8192)
+            .batch(1 + seed as usize % 5)
+            .alpha([6000.0, 20_000.0, 9000.0][seed as usize % 3] / (1 << 20) as f64);
+        let mut heap = Heap::create(&path, &options).unwrap();
+        let mut rng = Rng(seed);
+        let lens: Vec<u64> =
+            (0..OBJECTS).map(|_| [16, 48, 100, 300, 700, 1500, 2040, 5000][rng.below(8) as usize]).collect();
+        let make =
+            |tx: &mut heap::Tx<'_>| lens.iter().map(|&len| tx.alloc_bytes(len, 16)).collect::<tx::Result<Vec<_>>>();
+        let objects = heap.transact(Isolation::Strict, make).unwrap();
+        let mut model: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len as usize]).collect();
+        let (mut full, mut done, mut evicted) = (0, 0, 0);
+        for step in 0..3000u64 {
+            let mut tx = heap.begin(Isolation::Strict).unwrap();
+            let mut after = model.clone();
+            let mut outcome = Ok(());
+            for _ in 0..1 + rng.below(1 + step % 7) {
+                let at = rng.below(OBJECTS as u64) as usize;
+                let from = rng.below(lens[at]);
+                let len = 1 + rng.below(lens[at] - from);
+                let value = rng.word() as u8;
+                match tx.bytes_mut(PPtr::new(objects[at].tag(), objects[at].offset() + from), len) {
+                    Ok(bytes) => bytes.fill(value),
+                    Err(e) => {
+                        outcome = Err(e);
+                        break;
+                    }
+                }
+                after[at][from as usize..(from + len) as usize].fill(value);
+            }
+            match outcome {
+                Ok(()) if rng.below(4) > 0 => {
+                    tx.commit().unwrap();
+                    model = after;
+                    done += 1;
+                }
+                Ok(()) => tx.abort().unwrap(),
+                Err(Error::BackupFull { .. }) => {
+                    drop(tx);
+                    full += 1;
+                }
+                Err(e) => panic!("{seed}, {step}: {e}"),
+            }
+            if step % 500 == 499 {
+                if step % 1000 == 999 {
+                    let mut open = heap.begin(Isolation::Strict).unwrap();
+                    let _ = open.bytes_mut(objects[0], lens[0]).map(|bytes| bytes.fill(255));
+                    std::mem::forget(open);
+                }
+                evicted += heap.stats().evictions;
+                drop(heap); // as a crash leaves it
+                heap = Heap::open(&path, &options).unwrap();
+            }
+            if step % 100 == 99 {
+                let tx = heap.begin(Isolation::Strict).unwrap();
+                for (at, &object) in objects.iter().enumerate() {
+                    assert!(tx.bytes(object, lens[at]).unwrap() == model[at], "seed {seed}, step {step}, object {at}");
+                }
+            }
+        }
+        assert!(done > 1000 && evicted > 50, "{done} committed, {full} did not fit, {evicted} given up");
+        // Each object by itself still fits, however often others did not.
+        for (at, &object) in objects.iter().enumerate().filter(|(at, _)| lens[*at] <= 2040) {
+            heap.transact(Isolation::Strict, |tx| tx.bytes_mut(object, lens[at]).map(|bytes| bytes.fill(1))).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_heap_that_was_open_for_reading_closes() {
+    for policy in Policy::ALL {
+        let dir = memory();
+        let path = dir.path().join("p");
+        Heap::create(&path, &quiet(policy, DomainChoice::Emulated).bytes(1 << 20)).unwrap().close().unwrap();
+        let pool = pmem::Options::new().domain(DomainChoice::Emulated).open_read_only(&path).unwrap();
+        let heap = Heap::open_in(&pool, &Options::new()).unwrap();
+        drop(pool);
+        heap.close().unwrap_or_else(|e| panic!("{policy}: {e}"));
+    }
+}

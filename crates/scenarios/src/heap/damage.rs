@@ -1,6 +1,6 @@
 //! Damaged heaps. A reference heap with records of several slots is built in memory; a change of its bytes must lead to an error, to the same
 //! contents, or to contents without the last transaction of a slot whose end recovery names as in doubt. Outside of this are the
-//! bytes of objects and of their backup, which carry no checksum while nobody scrubs: there, and where seals are made to fit, nothing
+//! bytes of objects and of their backup or copies, which carry no checksum while nobody scrubs: there, and where seals are made to fit, nothing
 //! may panic, and a heap that opens must be usable.
 
 use std::collections::BTreeSet;
@@ -18,6 +18,8 @@ use crate::damage::{Range, put, reference, word};
 const LOG_BYTES: usize = 2048;
 /// Bytes of the cell that says what the heap is.
 const STATE_VALUE: usize = 48;
+/// Of the cell that says what the copies of a partial backup are.
+const COPIES_VALUE: usize = 24;
 
 /// A heap of known contents.
 pub struct Reference {
@@ -27,7 +29,7 @@ pub struct Reference {
     logs: Range,
     /// Checksummed, or guarded otherwise.
     guarded: Vec<Range>,
-    /// Objects and backup.
+    /// Objects, and backup or copies.
     contents: Vec<Range>,
     /// What each transaction wrote, and its slot.
     effects: Vec<(usize, Effect)>,
@@ -126,7 +128,8 @@ impl Reference {
                     self.contents.push(chunks);
                     continue;
                 }
-                "heap.backup" => {
+                "heap.copies.state" => self.seals.extend(Seal::cell(pool, range.start, COPIES_VALUE)),
+                "heap.backup" | "heap.copies" => {
                     self.contents.push(range);
                     continue;
                 }

@@ -11,6 +11,7 @@ const REDUNDANT: &[missed::Redundant] = &[
     ("recovery.rs", "set_mark(zone, Mark::Clean)", "a zone that stays dirty on media costs the next recovery time"),
     ("zones.rs", "set_mark(zone, mark)", "the same"),
     ("zones.rs", "set_mark(zone, Mark::Clean)", "the same"),
+    ("zones.rs", "if summed", "the same"),
     ("zones.rs", "set_sums(zone, &sums)", "checksums tell which copy is wrong where a medium went bad"),
     ("zones.rs", "the checksums, before a mark vouches for them", "the same"),
     ("scrub.rs", "", "the same"),
