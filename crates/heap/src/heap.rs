@@ -314,6 +314,7 @@ impl Heap {
         if core.policy == Policy::InPlace {
             core.zones.clean(usize::MAX, |seen| core.settle_all(seen), |zone| core.sums_of(zone).map(Some))?;
         }
+        core.pool.check_usable()?;
         for log in core.logs.iter().filter(|_| core.intents == Intents::Objects) {
             let mut log = log.lock();
             if log.ring.reclaimed() < log.ring.head() {

@@ -50,8 +50,8 @@ impl Core {
     pub(crate) fn intents_are_void(&self, slot: usize) {
         let mut log = self.logs[slot].lock();
         if log.pending() == 0 {
-            let head = log.ring.head();
-            log.ring.retire(head);
+            let durable = log.ring.durable(); // all, if no drain has failed
+            log.ring.retire(durable);
         }
     }
 }
