@@ -439,7 +439,9 @@ impl Core {
                 copies.enlist(offset, at);
                 room.places.push(at);
             }
-            arena.advance(self, copies, slot, needed, &mut room.given_up)?;
+            // Where copies are of many lengths, so little may lie in pieces that are too short: then more.
+            let wanted = if round < ROUNDS { needed << round } else { arena.limit().max(needed) };
+            arena.advance(self, copies, slot, wanted, &mut room.given_up)?;
             if room.places.len() == missing.len() {
                 return Ok(());
             }

@@ -314,11 +314,13 @@ impl Heap {
         if core.policy == Policy::InPlace {
             core.zones.clean(usize::MAX, |seen| core.settle_all(seen), |zone| core.sums_of(zone).map(Some))?;
         }
-        core.pool.check_usable()?;
-        for log in core.logs.iter().filter(|_| core.intents == Intents::Objects) {
-            let mut log = log.lock();
-            if log.ring.reclaimed() < log.ring.head() {
-                log.retire_all(&core)?; // intents of transactions that wrote nothing
+        if core.intents == Intents::Objects && !core.pool.is_read_only() {
+            core.pool.check_usable()?;
+            for log in &core.logs {
+                let mut log = log.lock();
+                if log.ring.reclaimed() < log.ring.head() {
+                    log.retire_all(&core)?; // intents of transactions that wrote nothing
+                }
             }
         }
         core.end_copies()?;

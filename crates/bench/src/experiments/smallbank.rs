@@ -97,7 +97,7 @@ impl SmallBank {
 const UNABLE: &str = "SmallBank is written for our engines and kv";
 
 fn able(who: Contestant) -> bool {
-    matches!(who, Contestant::Heap(_) | Contestant::Reference | Contestant::Kv)
+    matches!(who, Contestant::Heap(_) | Contestant::Partial(_) | Contestant::Reference | Contestant::Kv)
 }
 
 fn open<'e>(made: &'e Made, structure: Structure, bank: &Bank) -> Result<Box<dyn Open + 'e>> {

@@ -100,7 +100,11 @@ impl Structures {
     /// # Errors
     /// Those of the contestants; [`Error::Parameter`] for one that has no transactions of ours.
     pub fn measure(&self, contest: &Contest, watch: &dyn Watch) -> Result<Vec<Row>> {
-        if let Some(who) = contest.who.iter().find(|who| !matches!(who, Contestant::Heap(_) | Contestant::Reference)) {
+        if let Some(who) = contest
+            .who
+            .iter()
+            .find(|who| !matches!(who, Contestant::Heap(_) | Contestant::Partial(_) | Contestant::Reference))
+        {
             return Err(Error::Parameter(format!("{who} does not run the structures of crate `structures`")));
         }
         contest.announce(EXPERIMENT, self.shapes.len(), watch);

@@ -64,8 +64,10 @@ impl Tpcc {
                 return Err(Error::Parameter(format!("TPC-C: {found} {what}; expected {least} to {most}")));
             }
         }
-        let (who, unable): (Vec<_>, Vec<_>) =
-            contest.who.iter().partition(|who| matches!(who, Contestant::Heap(_) | Contestant::Reference));
+        let (who, unable): (Vec<_>, Vec<_>) = contest
+            .who
+            .iter()
+            .partition(|who| matches!(who, Contestant::Heap(_) | Contestant::Partial(_) | Contestant::Reference));
         let plan = Plan { batch_time: contest.plan.batch_time * LONGER, ..contest.plan };
         let contest = &Contest { who, plan, ..contest.clone() };
         contest.announce(EXPERIMENT, self.structures.len() * self.mixes.len() * self.declare.len(), watch);
