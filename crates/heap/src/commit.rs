@@ -25,7 +25,7 @@ impl Core {
         let counters = &self.counters[slot];
         if set.writes.is_empty() && set.allocs + set.frees == 0 && set.undo.is_empty() && !set.rewrites {
             self.make_sure(set)?;
-            if self.intents == Intents::Objects && self.policy == Policy::InPlace {
+            if self.intents == Intents::Objects && set.held.iter().any(|held| held.kept.1 > 0) {
                 self.intents_are_void(slot);
             }
             for held in &set.held {
@@ -258,7 +258,7 @@ impl Core {
             self.take_back(set)?;
         }
         if set.writes.is_empty() {
-            if self.intents == Intents::Objects {
+            if self.intents == Intents::Objects && set.held.iter().any(|held| held.kept.1 > 0) {
                 self.intents_are_void(slot);
             }
             return self.make_sure(set);

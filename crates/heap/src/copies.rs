@@ -31,7 +31,6 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pmem::sync::Mutex;
 use pmem::{Block, FlushSet, LINE, PPtr, Pool, SealKey};
@@ -75,7 +74,6 @@ pub(crate) struct Copies {
     pub(crate) line: Space,
     shards: Box<[Shard]>,
     pub(crate) arena: Mutex<Arena>,
-    pub(crate) made: AtomicU64,
     /// Shared by who makes copies; held alone, it keeps everybody from it. Before every other lock.
     pub(crate) gate: parking_lot::RwLock<()>,
     sabotage: Sabotage,
@@ -129,7 +127,6 @@ impl Copies {
             line,
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             arena: Mutex::new(Arena::default()),
-            made: AtomicU64::new(0),
             gate: parking_lot::RwLock::new(()),
             sabotage,
         }
@@ -403,8 +400,12 @@ impl Core {
             })
         });
         if made.is_err() {
-            // Nobody is to find copies that are not there.
-            missing.iter().zip(&room.places).for_each(|(m, _)| copies.forget(m.0));
+            // Nobody is to find copies that are not there; nor recovery those that were made, once their objects have others.
+            for (m, &at) in missing.iter().zip(&room.places) {
+                copies.forget(m.0);
+                let place = copies.prove(at, 0)?;
+                self.pool.flush(place, 8)?;
+            }
         }
         if !self.sabotage.skips(Step::CopyBarrier) {
             self.pool.drain()?; // the copies, before their objects are written; what was given up, before its space is
@@ -416,7 +417,6 @@ impl Core {
             self.pool.flush(place, 8)?; // with the transaction's next barrier
         }
         Counters::add(&self.counters[slot].misses);
-        copies.made.fetch_add(room.places.len() as u64, Relaxed);
         Ok(())
     }
 

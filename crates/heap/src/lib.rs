@@ -29,7 +29,7 @@
 //! # What it costs in memory
 //!
 //! DRAM: a heap with 64 slots that was just made or opened 384 KiB; in use 768 KiB, for each MiB of main 8 KiB, and for each object of 64 bytes 5, most
-//! of it a lock that the place keeps when the object is freed. Objects that nobody has looked at since opening cost nothing. Transactions add nothing that
+//! of it a lock that the place keeps when the object is freed. A partial backup adds up to 48 for each copy. Objects that nobody has looked at since opening cost nothing. Transactions add nothing that
 //! stays. The pool: main; in place as much again for the backup, and 1 KiB for each MiB; 64 KiB of log per slot. All of it is asserted in
 //! `tests/memory`.
 //!

@@ -38,10 +38,15 @@ impl CopiesState {
 /// The regions of a partial backup: those of an earlier time, or new ones, to be made large enough by [`Core::begin_copies`].
 pub(crate) fn regions(pool: &Pool, share: u64) -> Result<(Region, TwoSlot<CopiesState>)> {
     let state = match pool.region(COPIES_STATE) {
-        Ok(region) => open_state(region)?,
+        // Not whole if it was being made when a change of policy was cut short: no policy that is in force needs it.
+        Ok(region) => match open_state(region) {
+            Err(Error::Damaged { .. } | Error::Pool(PoolError::Damaged { .. })) => {
+                make_state(pool, pool.region(COPIES_STATE)?, share)?
+            }
+            other => other?,
+        },
         Err(PoolError::NoRegion { .. }) => {
-            let area = pool.add_region(COPIES_STATE, TwoSlot::<CopiesState>::SIZE)?.into_area()?;
-            TwoSlot::create(area, &CopiesState { epoch: 0, share, open: 0 })?
+            make_state(pool, pool.add_region(COPIES_STATE, TwoSlot::<CopiesState>::SIZE)?, share)?
         }
         Err(e) => return Err(e.into()),
     };
@@ -50,6 +55,12 @@ pub(crate) fn regions(pool: &Pool, share: u64) -> Result<(Region, TwoSlot<Copies
         found => found?,
     };
     Ok((region, state))
+}
+
+fn make_state(pool: &Pool, region: Region, share: u64) -> Result<TwoSlot<CopiesState>> {
+    // Past every epoch there may have been: one for each opening.
+    let epoch = pool.generation() << 16;
+    Ok(TwoSlot::create(region.into_area()?, &CopiesState { epoch, share, open: 0 })?)
 }
 
 /// What is there of a partial backup.

@@ -262,6 +262,22 @@ fn no_alpha_out_of_bounds() {
     }
 }
 
+/// What a change of policy leaves that is cut short between a region and what stands in it.
+#[test]
+fn a_state_that_was_never_written_is_made_anew() {
+    let dir = memory();
+    let path = dir.path().join("p");
+    let (heap, objects) = with_objects(&dir, &quiet(Policy::InPlace, DomainChoice::Emulated).bytes(MAIN), 10);
+    heap.pool().add_region("heap.copies.state", 4096).unwrap();
+    heap.close().unwrap();
+    let heap = Heap::open(&path, &options(100)).unwrap();
+    assert_eq!(heap.policy(), Policy::InPlacePartial);
+    objects.iter().for_each(|&o| bump(&heap, o));
+    drop(heap); // as a crash leaves it
+    let heap = Heap::open(&path, &options(100)).unwrap();
+    assert!(heap.recovery().copies > 0 && objects.iter().all(|&o| word(&heap, o) == 1));
+}
+
 // ---- openings -------------------------------------------------------------------------------------------------------
 
 #[test]

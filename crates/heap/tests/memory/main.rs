@@ -64,6 +64,35 @@ fn dram_is_as_stated() {
     }
 }
 
+/// Of a copy in a partial backup, at most.
+const COPY: u64 = 48;
+
+#[test]
+fn copies_cost_as_stated() {
+    const OBJECTS: u64 = 100_000;
+    let _alone = alone();
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let heap = Heap::create(dir.path().join("p"), &options(Policy::InPlacePartial, 64 << 20)).unwrap();
+    let mut objects = Vec::new();
+    for _ in 0..OBJECTS / 1000 {
+        let made =
+            heap.transact(Isolation::Strict, |tx| (0..1000).map(|n| tx.alloc(&[n; 8])).collect::<tx::Result<Vec<_>>>());
+        objects.extend(made.unwrap());
+    }
+    heap.settle().unwrap();
+    let before = raw::allocated();
+    for some in objects.chunks(100) {
+        heap.transact(Isolation::Strict, |tx| some.iter().try_for_each(|&o| tx.write(o).map(|words| words[0] += 1)))
+            .unwrap();
+    }
+    heap.settle().unwrap();
+    let used = raw::allocated().saturating_sub(before);
+    println!("{OBJECTS} copies: {used} bytes");
+    assert_eq!((heap.stats().misses, heap.stats().evictions), (OBJECTS, 0));
+    assert!(used <= OBJECTS * COPY + POOL, "{used} bytes");
+    assert!(used >= OBJECTS * 16, "{used} bytes: the allocator has not seen the map");
+}
+
 /// Fills the heap's first `bytes` bytes with objects of `len` bytes, and frees them all.
 fn fill_and_free(heap: &Heap, bytes: u64, len: u64) {
     let mut objects = Vec::new();
