@@ -1,0 +1,155 @@
+//! Where a copy is: a key with a lease, put again if an outage of etcd has cost the lease.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::clock::Moment;
+use crate::etcd::{Claim, Etcd, Failure};
+use crate::holding::Holding;
+use crate::keeper::{Lease, give_back, keep};
+use crate::members::{Inner, Member, Members, value_of};
+use crate::tenure::{Tenure, Why};
+use crate::{Error, Result};
+
+/// Says where a copy is, until it is dropped.
+#[derive(Debug)]
+pub struct Announcement {
+    member: Member,
+    ttl: Duration,
+    status: Arc<Mutex<Status>>,
+    /// Dropped before what waits for the keeper.
+    _stop: oneshot::Sender<()>,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+enum Status {
+    Announced(Tenure),
+    Lapsed(String),
+    Replaced,
+}
+
+impl Announcement {
+    /// Who is announced.
+    #[must_use]
+    pub fn member(&self) -> &Member {
+        &self.member
+    }
+
+    /// Nothing if others can see it, as far as is known without asking.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`]: etcd has not answered for so long that the announcement has expired; it is made again as soon as etcd does.
+    /// [`Error::Replaced`]: another process has announced the same name; this announcement is over.
+    pub fn check(&self) -> Result<()> {
+        let why = match &*self.status.lock() {
+            Status::Announced(tenure) if tenure.is_held() => return Ok(()),
+            Status::Announced(_) => "no keep-alive was answered".to_owned(),
+            Status::Lapsed(why) => why.clone(),
+            Status::Replaced => return Err(Error::Replaced { name: self.member.name.clone() }),
+        };
+        let endpoints = self.inner.etcd.endpoints().join(", ");
+        Err(Error::Unreachable { doing: "announce", endpoints, waited: self.ttl, why })
+    }
+}
+
+/// What the task needs.
+struct Announcer {
+    etcd: Arc<Etcd>,
+    timeout: Duration,
+    key: String,
+    value: Vec<u8>,
+    ttl: Duration,
+}
+
+pub(crate) fn announce(members: &Members, member: &Member, ttl: Duration) -> Result<Announcement> {
+    let inner = members.0.clone();
+    let announcer = Announcer {
+        etcd: inner.etcd.clone(),
+        timeout: inner.timeout,
+        key: members.copy_key(&member.name),
+        value: value_of(member)?,
+        ttl,
+    };
+    let (announcer, lease) = inner.runtime.wait(move || async move {
+        let lease = announcer.lease().await?;
+        let (key, value, id) = (&announcer.key, &announcer.value, lease.id);
+        let put = async |within| announcer.etcd.put(key, value, id, within).await;
+        announcer.etcd.retrying("announce", announcer.timeout, put).await?;
+        Ok((announcer, lease))
+    })?;
+    let tenure = Tenure::new(0, lease.holding.held_until());
+    let status = Arc::new(Mutex::new(Status::Announced(tenure.clone())));
+    let (_stop, stopped) = oneshot::channel();
+    let shown = status.clone();
+    inner.runtime.spawn_to_finish(move || announcer.run(lease, tenure, shown, stopped));
+    Ok(Announcement { member: member.clone(), ttl, status, _stop, inner })
+}
+
+impl Announcer {
+    async fn lease(&self) -> Result<Lease> {
+        let asked = Moment::now();
+        let (etcd, ttl) = (&self.etcd, self.ttl);
+        let (id, ttl) = etcd.retrying("lease", self.timeout, async |within| etcd.grant(ttl, within).await).await?;
+        Ok(Lease { id, key: self.key.clone(), holding: Holding::new(asked, ttl) })
+    }
+
+    async fn run(
+        self,
+        mut lease: Lease,
+        mut tenure: Tenure,
+        status: Arc<Mutex<Status>>,
+        mut stop: oneshot::Receiver<()>,
+    ) {
+        while keep(&self.etcd, &mut lease, &tenure, &mut stop).await != Why::Resigned {
+            let again = tokio::select! {
+                biased;
+                _ = &mut stop => return drop(give_back(&self.etcd, lease.id, self.timeout).await),
+                again = self.again(lease.id, &status) => again,
+            };
+            let Some(found) = again else {
+                *status.lock() = Status::Replaced;
+                return;
+            };
+            lease = found;
+            tenure = Tenure::new(0, lease.holding.held_until());
+            *status.lock() = Status::Announced(tenure.clone());
+        }
+        if let Err(error) = give_back(&self.etcd, lease.id, self.timeout).await {
+            tracing::info!(%error, "an announcement was not taken back; it expires");
+        }
+    }
+
+    /// A new lease with the key; none if the key is another's by now.
+    async fn again(&self, mut old: i64, status: &Mutex<Status>) -> Option<Lease> {
+        loop {
+            match self.try_again(&mut old).await {
+                Ok(lease) => return lease,
+                Err(error) => *status.lock() = Status::Lapsed(error.to_string()),
+            }
+            tokio::time::sleep(self.etcd.share(self.timeout)).await;
+        }
+    }
+
+    /// `old` is a lease that may still hold the key: only when it is gone does a key that is there belong to another.
+    async fn try_again(&self, old: &mut i64) -> Result<Option<Lease>> {
+        give_back(&self.etcd, *old, self.timeout).await?;
+        let lease = self.lease().await?;
+        *old = lease.id;
+        match self.etcd.claim(&self.key, &self.value, lease.id, self.etcd.share(self.timeout)).await {
+            Ok(Claim::Won { .. }) => Ok(Some(lease)),
+            Ok(Claim::NotWon) => give_back(&self.etcd, lease.id, self.timeout).await.map(|()| None),
+            Err(Failure::Final(error)) => Err(error),
+            Err(Failure::Gone) => Err(self.unreachable("the lease has expired")),
+            Err(Failure::NoAnswer(why)) => Err(self.unreachable(&why)),
+        }
+    }
+
+    fn unreachable(&self, why: &str) -> Error {
+        let endpoints = self.etcd.endpoints().join(", ");
+        Error::Unreachable { doing: "announce", endpoints, waited: self.timeout, why: why.to_owned() }
+    }
+}

@@ -1,0 +1,365 @@
+//! Requests to etcd, one at a time: each goes to the member that answered last, and who does not answer is replaced by the next.
+//!
+//! A connection without an answer is thrown away with everything that waits in it: after a partition has healed, its next retransmission may be
+//! minutes away.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use etcd_client::{
+    Client, Compare, CompareOp, ConnectOptions, GetOptions, KeyValue, LeaseKeepAliveStream, LeaseKeeper, PutOptions,
+    ResponseHeader, Txn, TxnOp, TxnOpResponse, WatchOptions,
+};
+use parking_lot::Mutex;
+
+use crate::clock::Moment;
+use crate::{Error, Result};
+
+/// Longest pause before a request is repeated.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a single attempt came to nothing.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// No answer, or one that says nothing: whatever was asked for may have been done or not.
+    NoAnswer(String),
+    /// etcd knows no such lease.
+    Gone,
+    /// It is of no use to ask again.
+    Final(Error),
+}
+
+pub(crate) type Attempt<T> = std::result::Result<T, Failure>;
+
+/// What stands at a key.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+    pub(crate) created: u64,
+    pub(crate) lease: i64,
+}
+
+impl From<&KeyValue> for Entry {
+    fn from(found: &KeyValue) -> Self {
+        Self {
+            key: found.key().to_owned(),
+            value: found.value().to_owned(),
+            created: unsigned(found.create_revision()),
+            lease: found.lease(),
+        }
+    }
+}
+
+/// What a linearizable read found.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) revision: u64,
+    pub(crate) raft_term: u64,
+}
+
+/// What became of a compare-and-swap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Claim {
+    Won { created: u64 },
+    NotWon,
+}
+
+/// An open stream of keep-alives of one lease. Answers come in the order of requests, so it is used for nothing more after one that was not waited for.
+#[derive(Default)]
+pub(crate) struct Renewals(Option<(Route, LeaseKeeper, LeaseKeepAliveStream)>);
+
+#[derive(Debug)]
+pub(crate) struct Etcd {
+    endpoints: Vec<String>,
+    connect_within: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The member to ask.
+    current: usize,
+    client: Option<Client>,
+    /// How often another member, or another connection, was taken.
+    changes: u64,
+    cluster: Option<u64>,
+    /// The highest that any answer was given at.
+    revision: u64,
+}
+
+/// A connection, and which one.
+#[derive(Clone)]
+struct Route {
+    client: Client,
+    endpoint: String,
+    change: u64,
+    /// What was known before the request was sent.
+    revision: u64,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("current", &self.current).field("changes", &self.changes).finish_non_exhaustive()
+    }
+}
+
+impl Etcd {
+    pub(crate) fn new(endpoints: Vec<String>, connect_within: Duration) -> Self {
+        Self { endpoints, connect_within, state: Mutex::default() }
+    }
+
+    pub(crate) fn endpoints(&self) -> &[String] {
+        &self.endpoints
+    }
+
+    /// How long one attempt takes of so much time: each member is asked, and one of them again.
+    pub(crate) fn share(&self, patience: Duration) -> Duration {
+        patience / (self.endpoints.len() as u32 + 1)
+    }
+
+    /// Repeats `attempt` until it says something, at most so long.
+    pub(crate) async fn retrying<T>(
+        &self,
+        doing: &'static str,
+        patience: Duration,
+        attempt: impl AsyncFn(Duration) -> Attempt<T>,
+    ) -> Result<T> {
+        let end = Moment::now() + patience;
+        let share = self.share(patience);
+        let mut last = "not asked".to_owned();
+        loop {
+            let left = Moment::now().until(end);
+            if left.is_zero() {
+                let endpoints = self.endpoints.join(", ");
+                return Err(Error::Unreachable { doing, endpoints, waited: patience, why: last });
+            }
+            match attempt(left.min(share)).await {
+                Ok(answer) => return Ok(answer),
+                Err(Failure::Final(error)) => return Err(error),
+                Err(Failure::Gone) => "etcd knows no such lease".clone_into(&mut last),
+                Err(Failure::NoAnswer(why)) => last = why,
+            }
+            tokio::time::sleep(PAUSE.min(share / 4)).await;
+        }
+    }
+
+    /// Everything at the key, or below it.
+    pub(crate) async fn read(&self, key: &str, below: bool, within: Duration) -> Attempt<Found> {
+        let options = below.then(|| GetOptions::new().with_prefix());
+        let route = self.route("read", within).await?;
+        let answer = self.attempt("read", &route, within, async |mut client| client.get(key, options).await).await?;
+        let (revision, raft_term) = self.accept(&route, answer.header(), true)?;
+        Ok(Found { entries: answer.kvs().iter().map(Entry::from).collect(), revision, raft_term })
+    }
+
+    /// A lease, and how long etcd keeps it without a keep-alive.
+    pub(crate) async fn grant(&self, ttl: Duration, within: Duration) -> Attempt<(i64, Duration)> {
+        let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        let route = self.route("lease", within).await?;
+        let answer = self
+            .attempt("lease", &route, within, async |mut client| {
+                client.lease_grant(i64::try_from(seconds).unwrap_or(i64::MAX), None).await
+            })
+            .await?;
+        self.accept(&route, answer.header(), true)?;
+        Ok((answer.id(), Duration::from_secs(unsigned(answer.ttl()))))
+    }
+
+    /// The lease and all that is bound to it is gone when this returns.
+    pub(crate) async fn revoke(&self, lease: i64, within: Duration) -> Attempt<()> {
+        let route = self.route("give back", within).await?;
+        match self.attempt("give back", &route, within, async |mut client| client.lease_revoke(lease).await).await {
+            Ok(_) | Err(Failure::Gone) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    pub(crate) async fn put(&self, key: &str, value: &[u8], lease: i64, within: Duration) -> Attempt<()> {
+        let options = Some(PutOptions::new().with_lease(lease));
+        let route = self.route("announce", within).await?;
+        let answer =
+            self.attempt("announce", &route, within, async |mut client| client.put(key, value, options).await).await?;
+        self.accept(&route, answer.header(), true)?;
+        Ok(())
+    }
+
+    /// Puts the key if it is not there.
+    pub(crate) async fn claim(&self, key: &str, value: &[u8], lease: i64, within: Duration) -> Attempt<Claim> {
+        let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease)));
+        let vacant = Compare::create_revision(key, CompareOp::Equal, 0);
+        let transaction = Txn::new().when([vacant]).and_then([put]);
+        let route = self.route("claim", within).await?;
+        let answer = self.attempt("claim", &route, within, async |mut client| client.txn(transaction).await).await?;
+        let (revision, _) = self.accept(&route, answer.header(), true)?;
+        let put = answer.op_responses().iter().any(|response| matches!(response, TxnOpResponse::Put(_)));
+        Ok(if answer.succeeded() && put { Claim::Won { created: revision } } else { Claim::NotWon })
+    }
+
+    /// What etcd will wait from now on, and the raft term of what the member had applied before it renewed.
+    pub(crate) async fn renew(
+        &self,
+        renewals: &mut Renewals,
+        lease: i64,
+        within: Duration,
+    ) -> Attempt<(Duration, u64)> {
+        let (route, open) = match renewals.0.take() {
+            Some((route, keeper, answers)) => (route, Some((keeper, answers))),
+            None => (self.route("keep alive", within).await?, None),
+        };
+        let renew = async |mut client: Client| {
+            let (mut keeper, mut answers) = match open {
+                Some(open) => open,
+                // It renews once by itself, and throws that answer away.
+                None => client.lease_keep_alive(lease).await?,
+            };
+            keeper.keep_alive().await?;
+            let answer = answers.message().await?;
+            Ok((keeper, answers, answer))
+        };
+        let (keeper, answers, answer) = self.attempt("keep alive", &route, within, renew).await?;
+        let Some(answer) = answer else {
+            return Err(self.no_answer(&route, "the stream of keep-alives ended".to_owned()));
+        };
+        if answer.ttl() <= 0 {
+            return Err(Failure::Gone);
+        }
+        let (_, raft_term) = self.accept(&route, answer.header(), false)?;
+        renewals.0 = Some((route, keeper, answers));
+        Ok((Duration::from_secs(unsigned(answer.ttl())), raft_term))
+    }
+
+    /// Returns when the key changes after `revision`; also when so much time has passed, or nothing can be said.
+    pub(crate) async fn changed(&self, key: &str, revision: u64, within: Duration) {
+        let options = WatchOptions::new().with_start_revision(i64::try_from(revision).unwrap_or(i64::MAX - 1) + 1);
+        let watch = async {
+            let route = self.route("watch", within).await?;
+            self.attempt("watch", &route, Duration::MAX, async |mut client| {
+                let mut answers = client.watch(key, Some(options)).await?;
+                while let Some(answer) = answers.message().await? {
+                    if answer.canceled() || !answer.events().is_empty() {
+                        return Ok(());
+                    }
+                }
+                Ok(())
+            })
+            .await
+        };
+        match tokio::time::timeout(within, watch).await {
+            Ok(Ok(())) | Err(_) => {}
+            // Whoever waits reads next, and learns from that.
+            Ok(Err(_)) => tokio::time::sleep(PAUSE.min(within / 4)).await,
+        }
+    }
+
+    /// The connection to use.
+    async fn route(&self, doing: &'static str, within: Duration) -> Attempt<Route> {
+        let (endpoint, change) = {
+            let state = self.state.lock();
+            let endpoint = self.endpoints[state.current].clone();
+            let (change, revision) = (state.changes, state.revision);
+            if let Some(client) = state.client.clone() {
+                return Ok(Route { client, endpoint, change, revision });
+            }
+            (endpoint, change)
+        };
+        let options =
+            ConnectOptions::new().with_connect_timeout(self.connect_within.min(within)).with_require_leader(true);
+        // Nothing is sent before the first request.
+        let client = Client::connect([&endpoint], Some(options)).await.map_err(|error| {
+            Failure::Final(Error::Refused { endpoint: endpoint.clone(), doing, why: error.to_string() })
+        })?;
+        let mut state = self.state.lock();
+        if state.changes == change {
+            state.client = Some(client.clone());
+        }
+        Ok(Route { client, endpoint, change, revision: state.revision })
+    }
+
+    async fn attempt<T>(
+        &self,
+        doing: &'static str,
+        route: &Route,
+        within: Duration,
+        call: impl AsyncFnOnce(Client) -> std::result::Result<T, etcd_client::Error>,
+    ) -> Attempt<T> {
+        let call = pin!(call(route.client.clone()));
+        match tokio::time::timeout(within, call).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => match judge(&error) {
+                Verdict::Retry => Err(self.no_answer(route, error.to_string())),
+                Verdict::Gone => Err(Failure::Gone),
+                Verdict::Final => {
+                    let endpoint = route.endpoint.clone();
+                    Err(Failure::Final(Error::Refused { endpoint, doing, why: error.to_string() }))
+                }
+            },
+            Err(_) => Err(self.no_answer(route, format!("{} did not answer in {within:?}", route.endpoint))),
+        }
+    }
+
+    /// The next member is asked from now on, unless somebody else has already moved on.
+    fn no_answer(&self, route: &Route, why: String) -> Failure {
+        let mut state = self.state.lock();
+        if state.changes == route.change {
+            state.changes += 1;
+            state.client = None;
+            state.current = (state.current + 1) % self.endpoints.len();
+        }
+        tracing::debug!(endpoint = route.endpoint, why, "etcd did not answer");
+        Failure::NoAnswer(why)
+    }
+
+    /// Revision and raft term of an answer, if it is of the same cluster, with the same history. `ordered`: etcd gives it from no earlier a state than
+    /// any answer before the request.
+    fn accept(&self, route: &Route, header: Option<&ResponseHeader>, ordered: bool) -> Attempt<(u64, u64)> {
+        let Some(header) = header else {
+            return Err(self.no_answer(route, format!("{} answered without a header", route.endpoint)));
+        };
+        let (endpoint, found, revision) = (route.endpoint.clone(), header.cluster_id(), unsigned(header.revision()));
+        let mut state = self.state.lock();
+        let expected = *state.cluster.get_or_insert(found);
+        if found != expected {
+            return Err(Failure::Final(Error::OtherCluster { endpoint, found, expected }));
+        }
+        if ordered && revision < route.revision {
+            return Err(Failure::Final(Error::HistoryLost { endpoint, found: revision, known: route.revision }));
+        }
+        state.revision = state.revision.max(revision);
+        Ok((revision, header.raft_term()))
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Retry,
+    Gone,
+    Final,
+}
+
+/// What an error says about asking again.
+fn judge(error: &etcd_client::Error) -> Verdict {
+    // tonic's codes, by their numbers in gRPC: tonic itself is not linked.
+    const INVALID_ARGUMENT: i32 = 3;
+    const NOT_FOUND: i32 = 5;
+    const PERMISSION_DENIED: i32 = 7;
+    const UNIMPLEMENTED: i32 = 12;
+    const UNAUTHENTICATED: i32 = 16;
+    match error {
+        etcd_client::Error::GRpcStatus(status) => match status.code() as i32 {
+            NOT_FOUND => Verdict::Gone,
+            INVALID_ARGUMENT | PERMISSION_DENIED | UNIMPLEMENTED | UNAUTHENTICATED => Verdict::Final,
+            _ => Verdict::Retry,
+        },
+        // The client's own words when a stream of keep-alives is opened for a lease that is not there.
+        etcd_client::Error::LeaseKeepAliveError(why) if why == "lease not found" => Verdict::Gone,
+        etcd_client::Error::InvalidArgs(_) | etcd_client::Error::InvalidUri(_) => Verdict::Final,
+        _ => Verdict::Retry,
+    }
+}
+
+/// etcd's numbers are signed and not negative.
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}

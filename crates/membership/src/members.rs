@@ -1,0 +1,235 @@
+//! The way to everything: a prefix in etcd, and what stands below it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::etcd::{Entry, Etcd};
+use crate::runtime::Runtime;
+use crate::{Announcement, Error, LeaderWatch, Leadership, Result, announcement, campaign, watch};
+
+/// Longest name, address and prefix, in bytes.
+const TEXT_MAX: usize = 255;
+/// Least and most time to live of a lease: etcd counts in seconds, and a leader that is gone is missed for as long.
+const TTL: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+
+/// A process that keeps a copy of the log, may lead it, or both.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Member {
+    /// Who: no two processes have one name at a time.
+    pub name: String,
+    /// Where the others reach it; opaque here.
+    pub address: String,
+}
+
+impl Member {
+    /// ```
+    /// let member = membership::Member::new("b", "10.0.0.2:7000");
+    /// assert_eq!(member.address, "10.0.0.2:7000");
+    /// ```
+    pub fn new(name: impl Into<String>, address: impl Into<String>) -> Self {
+        Self { name: name.into(), address: address.into() }
+    }
+
+    fn check(&self) -> Result<()> {
+        text("the name of a member", &self.name, false)?;
+        text("the address of a member", &self.address, true)
+    }
+}
+
+/// Who leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// Name and address.
+    pub member: Member,
+    /// Its fencing number.
+    pub term: u64,
+}
+
+/// The members of one log. Cheap to clone; the connection ends with the last clone and what was made from it.
+#[derive(Clone, Debug)]
+pub struct Members(pub(crate) Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) etcd: Arc<Etcd>,
+    prefix: String,
+    /// Longest that a call waits for etcd.
+    pub(crate) timeout: Duration,
+    pub(crate) runtime: Runtime,
+}
+
+impl Members {
+    /// Speaks to the etcd whose members have these addresses (`http://host:port`, plain: reach them over a network that is trusted). All keys are below `prefix`. Calls that
+    /// say nothing else wait `timeout` at most; a third of the shortest time to live is a good one.
+    ///
+    /// # Errors
+    /// An argument makes no sense; etcd cannot be reached, or refuses.
+    pub fn connect(endpoints: &[impl AsRef<str>], prefix: &str, timeout: Duration) -> Result<Self> {
+        let endpoints: Vec<String> = endpoints.iter().map(|endpoint| endpoint.as_ref().to_owned()).collect();
+        if endpoints.is_empty() {
+            return Err(argument("the list of etcd's endpoints", String::new(), "one address of a member at least"));
+        }
+        if let Some(tls) = endpoints.iter().find(|endpoint| endpoint.starts_with("https:")) {
+            return Err(argument("an endpoint of etcd", tls.clone(), "http://host:port: TLS is not built in"));
+        }
+        let prefix = prefix.trim_end_matches('/');
+        text("the prefix of the keys", prefix, true)?;
+        if timeout.is_zero() {
+            return Err(argument("the longest wait for etcd", format!("{timeout:?}"), "more than nothing"));
+        }
+        let etcd = Arc::new(Etcd::new(endpoints, timeout));
+        let runtime = Runtime::start(timeout)?;
+        let members = Self(Arc::new(Inner { etcd, prefix: prefix.to_owned(), timeout, runtime }));
+        members.leader()?;
+        Ok(members)
+    }
+
+    /// Says where a copy is, until what is returned is dropped, or the process ends and `ttl` has passed (whole seconds, rounded up). An earlier
+    /// announcement of the same name is replaced.
+    ///
+    /// # Errors
+    /// An argument makes no sense; etcd cannot be reached, or refuses.
+    pub fn announce(&self, member: &Member, ttl: Duration) -> Result<Announcement> {
+        member.check()?;
+        check_ttl(ttl)?;
+        announcement::announce(self, member, ttl)
+    }
+
+    /// Every copy that is announced, by name.
+    ///
+    /// # Errors
+    /// etcd cannot be reached, or refuses; a key below the prefix is nobody's announcement.
+    pub fn copies(&self) -> Result<Vec<Member>> {
+        let (etcd, timeout, prefix) = (self.0.etcd.clone(), self.0.timeout, self.copy_key(""));
+        self.0.runtime.wait(move || async move {
+            let read = async |within| etcd.read(&prefix, true, within).await;
+            let found = etcd.retrying("read", timeout, read).await?;
+            found.entries.iter().map(parse).collect()
+        })
+    }
+
+    /// Stands for leadership until elected, at most for `patience`. The lease is kept for as long as the leadership is; when the process ends or is cut off,
+    /// another can be elected after `ttl` (whole seconds, rounded up).
+    ///
+    /// # Errors
+    /// An argument makes no sense; [`Error::NotElected`]; etcd cannot be reached in all that time, or refuses.
+    pub fn campaign(&self, member: &Member, ttl: Duration, patience: Duration) -> Result<Leadership> {
+        member.check()?;
+        check_ttl(ttl)?;
+        campaign::campaign(self, member, ttl, patience)
+    }
+
+    /// Who leads now. It may have lost its leadership by the time this returns.
+    ///
+    /// # Errors
+    /// etcd cannot be reached, or refuses; the leader's key holds something else.
+    pub fn leader(&self) -> Result<Option<Leader>> {
+        let (etcd, timeout, key) = (self.0.etcd.clone(), self.0.timeout, self.leader_key());
+        self.0.runtime.wait(move || async move {
+            let read = async |within| etcd.read(&key, false, within).await;
+            leader_in(&etcd.retrying("read", timeout, read).await?.entries)
+        })
+    }
+
+    /// Follows who leads.
+    #[must_use]
+    pub fn watch_leader(&self) -> LeaderWatch {
+        watch::start(self)
+    }
+
+    pub(crate) fn leader_key(&self) -> String {
+        format!("{}/leader", self.0.prefix)
+    }
+
+    pub(crate) fn copy_key(&self, name: &str) -> String {
+        format!("{}/copies/{name}", self.0.prefix)
+    }
+}
+
+pub(crate) fn value_of(member: &Member) -> Result<Vec<u8>> {
+    // Two strings have a representation; the error is for the type's sake.
+    serde_json::to_vec(member).map_err(|error| argument("a member", error.to_string(), "text"))
+}
+
+pub(crate) fn leader_in(entries: &[Entry]) -> Result<Option<Leader>> {
+    let leader = |entry: &Entry| Ok(Leader { member: parse(entry)?, term: entry.created });
+    entries.first().map(leader).transpose()
+}
+
+fn parse(entry: &Entry) -> Result<Member> {
+    let member = serde_json::from_slice::<Member>(&entry.value).map_err(|error| error.to_string());
+    let checked = member.and_then(|member| member.check().map(|()| member).map_err(|error| error.to_string()));
+    checked.map_err(|why| Error::ForeignValue { key: String::from_utf8_lossy(&entry.key).into_owned(), why })
+}
+
+fn check_ttl(ttl: Duration) -> Result<()> {
+    if TTL.contains(&ttl) {
+        return Ok(());
+    }
+    Err(argument("a lease's time to live", format!("{ttl:?}"), "from a second to an hour"))
+}
+
+fn text(what: &'static str, found: &str, path: bool) -> Result<()> {
+    let plain = found.chars().all(|c| !c.is_control() && !c.is_whitespace() && (path || c != '/'));
+    if plain && !found.is_empty() && found.len() <= TEXT_MAX {
+        return Ok(());
+    }
+    let must = if path {
+        "1 to 255 bytes without spaces and control characters"
+    } else {
+        "1 to 255 bytes without spaces, control characters and slashes"
+    };
+    Err(argument(what, found.to_owned(), must))
+}
+
+fn argument(what: &'static str, found: String, must: &'static str) -> Error {
+    Error::Argument { what, found, must }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(value: &str) -> Entry {
+        Entry { key: b"/p/copies/a".to_vec(), value: value.as_bytes().to_vec(), created: 1, lease: 2 }
+    }
+
+    #[test]
+    fn a_value_is_read_back() {
+        let member = Member::new("a", "h:1");
+        let value = String::from_utf8(value_of(&member).unwrap()).unwrap();
+        assert_eq!(value, r#"{"name":"a","address":"h:1"}"#);
+        assert_eq!(parse(&entry(&value)).unwrap(), member);
+    }
+
+    #[test]
+    fn a_newer_value_with_more_in_it_is_read() {
+        assert_eq!(parse(&entry(r#"{"name":"a","address":"h:1","zone":"x"}"#)).unwrap(), Member::new("a", "h:1"));
+    }
+
+    #[test]
+    fn foreign_values_are_refused() {
+        for value in ["", "h:1", "{}", r#"{"name":"a/b","address":"h:1"}"#, r#"{"name":"","address":"h:1"}"#, "[[[["] {
+            assert!(matches!(parse(&entry(value)), Err(Error::ForeignValue { .. })), "{value}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_checked_before_anything_is_sent() {
+        let none: [&str; 0] = [];
+        let wait = Duration::from_secs(1);
+        for found in [
+            Members::connect(&none, "/p", wait),
+            Members::connect(&["https://127.0.0.1:1"], "/p", wait),
+            Members::connect(&["http://127.0.0.1:1"], "/", wait),
+            Members::connect(&["http://127.0.0.1:1"], "/a b", wait),
+            Members::connect(&["http://127.0.0.1:1"], "/p", Duration::ZERO),
+        ] {
+            assert!(matches!(found, Err(Error::Argument { .. })), "{found:?}");
+        }
+        assert!(check_ttl(Duration::from_millis(999)).is_err());
+        assert!(check_ttl(Duration::from_secs(1)).is_ok());
+    }
+}

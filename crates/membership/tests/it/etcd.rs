@@ -1,0 +1,197 @@
+//! etcds of this test's own: on ports that were free, with data in a directory that goes with them.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use testnet::Net;
+
+use crate::eventually;
+
+pub struct Etcd {
+    dir: TempDir,
+    nodes: Vec<Node>,
+    /// Member `i` is on host `i`; without one, all are on this machine.
+    net: Option<Arc<Net>>,
+}
+
+struct Node {
+    client: SocketAddrV4,
+    peer: SocketAddrV4,
+    child: Option<Child>,
+}
+
+impl Etcd {
+    /// So many members, which have a leader when this returns.
+    pub fn start(members: usize) -> Self {
+        // Somebody else may take a port between the look and the start.
+        for _ in 0..5 {
+            let taken: Vec<_> = (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+            let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
+            let places = taken.iter().map(|listener| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port(listener))).collect();
+            drop(taken);
+            if let Some(etcd) = Self::try_start(None, places) {
+                return etcd;
+            }
+        }
+        panic!("etcd does not start; tools/setup.sh installs it");
+    }
+
+    /// So many, each on a host of its own.
+    pub fn start_on(net: &Arc<Net>, members: usize) -> Self {
+        let place = |index, port| SocketAddrV4::new(net.host(index).addr(), port);
+        let places = (0..members).flat_map(|index| [place(index, 2379), place(index, 2380)]).collect();
+        Self::try_start(Some(net.clone()), places).expect("etcd, which tools/setup.sh installs")
+    }
+
+    fn try_start(net: Option<Arc<Net>>, places: Vec<SocketAddrV4>) -> Option<Self> {
+        let nodes = places.chunks(2).map(|two| Node { client: two[0], peer: two[1], child: None }).collect();
+        let mut etcd = Self { dir: tempfile::tempdir().unwrap(), nodes, net };
+        (0..etcd.nodes.len()).for_each(|index| etcd.run(index));
+        etcd.is_up().then_some(etcd)
+    }
+
+    pub fn endpoints(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| format!("http://{}", node.client)).collect()
+    }
+
+    pub fn kill(&mut self, index: usize) {
+        let mut child = self.nodes[index].child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Stops it where it is; connections stay.
+    pub fn pause(&self, index: usize) {
+        signal(self.nodes[index].child.as_ref().unwrap(), Signal::STOP);
+    }
+
+    pub fn resume(&self, index: usize) {
+        signal(self.nodes[index].child.as_ref().unwrap(), Signal::CONT);
+    }
+
+    /// Starts one that was killed, and waits until all that run have a leader.
+    pub fn restart(&mut self, index: usize) {
+        self.run(index);
+        assert!(self.is_up(), "etcd {index} does not start again");
+    }
+
+    /// Has it forget everything.
+    pub fn wipe(&mut self, index: usize) {
+        std::fs::remove_dir_all(self.dir.path().join(format!("n{index}"))).unwrap();
+    }
+
+    /// Which member leads the others.
+    pub fn leader(&self) -> usize {
+        let leads = |index: &usize| {
+            let endpoint = &self.endpoints()[*index];
+            let status = self.on(*index, || ctl(endpoint, &["endpoint", "status", "-w", "fields"]));
+            let field =
+                |name: &str| status.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned)).unwrap();
+            field("\"MemberID\" : ") == field("\"Leader\" : ")
+        };
+        (0..self.nodes.len()).find(leads).unwrap()
+    }
+
+    /// As an operator would.
+    pub fn ctl(&self, arguments: &[&str]) -> String {
+        self.on(0, || ctl(&self.endpoints().join(","), arguments))
+    }
+
+    /// Does it where the member is.
+    fn on<T: Send>(&self, index: usize, what: impl FnOnce() -> T + Send) -> T {
+        match &self.net {
+            Some(net) => net.host(index).inside(what).unwrap(),
+            None => what(),
+        }
+    }
+
+    fn run(&mut self, index: usize) {
+        let url = |place: SocketAddrV4| format!("http://{place}");
+        let all: Vec<String> =
+            self.nodes.iter().enumerate().map(|(i, node)| format!("n{i}={}", url(node.peer))).collect();
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.dir.path().join(format!("n{index}.log")))
+            .unwrap();
+        let node = &self.nodes[index];
+        // It goes when the thread of the test does, however that ends; on a host it goes with that.
+        let mut command = Command::new(if self.net.is_some() { "etcd" } else { "setpriv" });
+        if self.net.is_none() {
+            command.args(["--pdeathsig", "KILL", "etcd"]);
+        }
+        // What is synced here survives nothing that the tests do.
+        command.args(["--unsafe-no-fsync", "--logger", "zap"]);
+        command.args(["--name", &format!("n{index}"), "--heartbeat-interval", "50", "--election-timeout", "500"]);
+        command.arg("--data-dir").arg(self.dir.path().join(format!("n{index}")));
+        for option in ["--listen-client-urls", "--advertise-client-urls"] {
+            command.args([option, &url(node.client)]);
+        }
+        for option in ["--listen-peer-urls", "--initial-advertise-peer-urls"] {
+            command.args([option, &url(node.peer)]);
+        }
+        command.args(["--initial-cluster", &all.join(",")]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = self.on(index, || command.spawn()).expect("etcd; tools/setup.sh installs it");
+        self.nodes[index].child = Some(child);
+    }
+
+    /// Whether all that run say that they have a leader; false as soon as one has ended.
+    fn is_up(&mut self) -> bool {
+        let mut up = false;
+        eventually("an etcd answers or ends", || {
+            let has_ended = |node: &mut Node| Some(node.child.as_mut()?.try_wait().unwrap().is_some());
+            let ended: Vec<Option<bool>> = self.nodes.iter_mut().map(has_ended).collect();
+            let answers = |index: usize| self.on(index, || is_healthy(self.nodes[index].client));
+            up = ended.iter().enumerate().all(|(index, ended)| ended.is_none_or(|ended| !ended && answers(index)));
+            up || ended.contains(&Some(true))
+        });
+        up
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        for index in 0..self.nodes.len() {
+            if self.nodes[index].child.is_some() {
+                self.kill(index);
+            }
+        }
+        if std::thread::panicking() {
+            for index in 0..self.nodes.len() {
+                let log = std::fs::read_to_string(self.dir.path().join(format!("n{index}.log"))).unwrap_or_default();
+                let lines: Vec<&str> = log.lines().filter(|line| !line.contains("\"info\"")).collect();
+                eprintln!("etcd {index}: {}", lines[lines.len().saturating_sub(5)..].join("\n"));
+            }
+        }
+    }
+}
+
+fn ctl(endpoints: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new("etcdctl");
+    command.env("ETCDCTL_API", "3").env("ETCDCTL_ENDPOINTS", endpoints).args(arguments);
+    let output = command.output().expect("etcdctl; tools/setup.sh installs it");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+fn is_healthy(place: SocketAddrV4) -> bool {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(place)?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.contains(r#""health":"true""#))
+}
