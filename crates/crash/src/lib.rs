@@ -23,6 +23,8 @@
 //! | `mutate` | is every barrier needed? |
 //! | `report` | what was covered: [`Report`] |
 //!
+//! Simulators of several machines have no use for all outcomes of one crash; [`Module`] plays one.
+//!
 //! # Example
 //!
 //! Two words that must change together, with a valid flag behind them. Without the first drain the flag may arrive before the words.
@@ -70,6 +72,7 @@ mod decide;
 mod explore;
 mod fault;
 mod image;
+mod module;
 mod mutate;
 mod oracle;
 mod pending;
@@ -88,6 +91,7 @@ mod witness;
 
 pub use builder::{Explore, explore};
 pub use config::{Barrier, Config, FaultKind, Kind, Model};
+pub use module::Module;
 pub use mutate::{MutationReport, mutate};
 pub use oracle::{Ack, History, Ticket};
 pub use report::{Coverage, Report};

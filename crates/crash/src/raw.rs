@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 
 use pmem::sim::{Medium, Site};
 
+use crate::module::Module;
 use crate::sim::Sim;
 
 /// Bytes of a page: how the memory is aligned, and what a sync that failed gives up as a whole.
@@ -131,5 +132,37 @@ unsafe impl Medium for Sim {
 
     fn observe(&self, _offset: u64, _len: u64, site: Site) {
         self.note(site);
+    }
+}
+
+// SAFETY: as for `Sim`; between two pools `Module` changes the memory, too, and says so.
+unsafe impl Medium for Module {
+    fn base(&self) -> NonNull<u8> {
+        self.memory().base()
+    }
+
+    fn capacity(&self) -> u64 {
+        self.capacity_bytes()
+    }
+
+    fn len(&self) -> u64 {
+        self.length()
+    }
+
+    fn set_len(&self, len: u64, _site: Site) -> io::Result<()> {
+        self.resize(len)
+    }
+
+    fn access(&self, _offset: u64, _len: u64, _write: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn flush(&self, offset: u64, len: u64, _site: Site) {
+        self.start_write_back(offset, len);
+    }
+
+    fn drain(&self, _site: Site) -> io::Result<()> {
+        self.finish_write_back();
+        Ok(())
     }
 }

@@ -116,11 +116,11 @@ fn explore_schedule<S: Scenario>(
     // A first run, which explores nothing, counts the crash points that shall have their share.
     let nothing = Limits { deadline, ..Limits::default() };
     let count = Explorer::new(scenario, config, schedule, nothing, ops.clone(), &Arc::default());
-    one(scenario, config, &count, seed);
+    as_thread(0, || one(scenario, config, &count, seed));
     let limits = Limits { budget: share(schedule + 1) - share(schedule), weights: count.weights(), deadline };
     let tally = Arc::new(Mutex::new(Tally::default()));
     let explorer = Explorer::new(scenario, config, schedule, limits, ops, &tally);
-    one(scenario, config, &explorer, seed);
+    as_thread(0, || one(scenario, config, &explorer, seed));
     let mut tally = std::mem::take(&mut *tally.lock());
     tally.report.schedules = 1;
     tally.report.barriers = explorer.barriers();
@@ -272,7 +272,7 @@ fn shrink<S: Scenario>(scenario: &Arc<S>, config: &Config, found: &mut Violation
         let config = config.clone().stop_at_first(true);
         let limits = Limits { budget, weights: Vec::new(), deadline: Some(deadline) };
         let explorer = Explorer::new(scenario, &config, found.schedule, limits, fewer.to_vec(), &tally);
-        one(scenario, &config, &explorer, seed);
+        as_thread(0, || one(scenario, &config, &explorer, seed));
         let again = tally.lock().report.violations.pop();
         let same_kind = |v: &Violation| v.trail.is_empty() == found.trail.is_empty();
         match again.filter(same_kind) {

@@ -37,7 +37,12 @@ thread_local! {
     static THREAD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Runs `f` as this thread of a workload: flushes and drains count for it. For tests that play several threads on one.
+/// Numbers that `pmem` knows threads of workloads by begin here: hardly ever does a process have so many of its own, and these have counts of their own still. The first
+/// thread's home is the first of two, three, five or six slots.
+const NUMBERS: usize = 30;
+
+/// Runs `f` as this thread of a workload: flushes and drains count for it, and what a program makes of its thread's number (its home among slots, say) does not depend on
+/// what else runs in this process. For tests that play several threads on one, too.
 pub fn as_thread<R>(thread: usize, f: impl FnOnce() -> R) -> R {
     struct Back(usize);
     impl Drop for Back {
@@ -46,7 +51,7 @@ pub fn as_thread<R>(thread: usize, f: impl FnOnce() -> R) -> R {
         }
     }
     let _back = Back(THREAD.replace(thread));
-    f()
+    pmem::sync::as_thread_number(NUMBERS + thread, f)
 }
 
 fn thread_mask() -> u64 {

@@ -12,10 +12,11 @@ use crate::error::{Error, Result};
 use crate::options::{Options, REGION_KIND, WhenFull};
 use crate::raw::{self, Claim};
 use crate::record::{Header, Kind, RECORD_HEADER};
-use crate::recovery::{Recovered, recover};
+use crate::recovery::{Reader, Recovered, Tail, recover};
+use crate::replicate::{At, Lead, Leading, Log as CopyOfLog};
 use crate::sabotage::{Sabotage, Step};
 use crate::space::{Geometry, NoPlace, Place, Space, split};
-use crate::superline::{SEGMENT_MAX, SUPERLINE_BYTES, Superline};
+use crate::superline::{COPY_VERSION, SEGMENT_MAX, SUPERLINE_BYTES, Superline};
 use crate::wait::{Wait, Waiting};
 use crate::window::{OwnLine, SLOTS, State, Window};
 
@@ -34,6 +35,8 @@ pub(crate) struct Core {
     streams: bool,
     read_only: bool,
     pub(crate) waiting: Waiting,
+    /// The log has other copies, and this is their leader.
+    pub(crate) leading: Option<Leading>,
     pub(crate) sabotage: Sabotage,
 }
 
@@ -87,10 +90,50 @@ impl Core {
         let superline = cell.get();
         let room = region.areas().iter().map(|a| a.len() / superline.segment_bytes.max(1)).sum::<u64>();
         superline.validate(first, name, room.saturating_mul(superline.segment_bytes))?;
+        if superline.version == COPY_VERSION {
+            return Err(Error::IsACopy { region: name.to_owned() });
+        }
         let geometry = Geometry::new(superline.segment_bytes, superline.circle(), &region);
         let sabotage = sabotage(options);
         let (space, recovered) = recover(pool, region, geometry, cell, twin, key(pool, first, &superline), sabotage)?;
         Ok((Self::assemble(pool, first, options, space), recovered))
+    }
+
+    /// The log that was taken over, by its new leader.
+    pub(crate) fn lead(
+        pool: &Pool,
+        image: CopyOfLog,
+        end: At,
+        lead: Lead,
+        options: &Options,
+    ) -> Result<(Self, Recovered)> {
+        let sabotage = sabotage(options);
+        let (region, geometry, cell, vow, key) = image.into_parts();
+        let superline = cell.get();
+        let offset = geometry.offset(0);
+        let walk = Reader::new(pool, &region, &geometry, &key, superline, sabotage).walk()?;
+        if (walk.lsn, walk.position) != (end.lsn, end.position) {
+            return Err(Error::Lost {
+                lsn: Lsn(walk.lsn),
+                offset: geometry.locate(walk.position),
+                through: Lsn(end.lsn - 1),
+            });
+        }
+        let recovered = Recovered {
+            records: walk.records,
+            bytes: walk.bytes,
+            head: Lsn(superline.head_lsn),
+            next: Lsn(walk.lsn),
+            tail: Tail::Clean,
+            was_closed: false,
+            superline_repaired: false,
+        };
+        let leading = Leading::new(lead, end, superline.head(), vow, &geometry, sabotage);
+        let mut space = Space::new(pool, region, geometry, cell, walk.lsn, walk.position, walk.opened, sabotage);
+        space.known_head = Some(superline.head_position);
+        let mut core = Self::assemble(pool, offset, options, space);
+        (core.key, core.leading, core.streams) = (key, Some(leading), false);
+        Ok((core, recovered))
     }
 
     fn assemble(pool: &Pool, offset: u64, options: &Options, space: Space) -> Self {
@@ -106,6 +149,7 @@ impl Core {
             streams: !file && options.frequency == 1,
             read_only: pool.is_read_only(),
             waiting: Waiting::new(file),
+            leading: None,
             sabotage: space.sabotage,
             options: options.clone(),
             pool: pool.clone(),
@@ -145,6 +189,11 @@ impl Core {
                     return Ok(place);
                 }
                 Err(NoPlace::Failed(error)) => return Err(error),
+                Err(NoPlace::Head(head)) => {
+                    let full = space.full();
+                    drop(space);
+                    self.spread_head(head, full)?;
+                }
                 Err(NoPlace::Full(error)) => {
                     let cleaned = space.cleaned;
                     drop(space);
@@ -152,6 +201,22 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Makes sure that every live copy knows where the log begins now.
+    #[cold]
+    fn spread_head(&self, head: At, full: Error) -> Result<()> {
+        let Some(leading) = &self.leading else { return Err(full) };
+        if !leading.all_know_head(head.position) {
+            leading.post_head(head);
+        }
+        if self.pool.domain() != Domain::Simulated {
+            leading.await_head(self, head.position)?;
+        } else if !leading.all_know_head(head.position) {
+            return Err(full); // time does not pass here
+        }
+        self.space().known_head = Some(head.position);
+        Ok(())
     }
 
     #[cold]
@@ -248,6 +313,11 @@ impl Core {
     /// Flushes what is complete up to `lsn` and beyond, and waits for what others reserved, or flush.
     #[inline(never)]
     pub(crate) fn force_within(&self, lsn: u64, patience: Duration) -> Result<()> {
+        if let Some(leading) = &self.leading {
+            leading.force(self, lsn, patience)?;
+            self.waiting.wake();
+            return Ok(());
+        }
         let mut wait = Wait::new(&self.waiting);
         loop {
             let forced = self.window.advance(None);
@@ -309,7 +379,7 @@ impl Core {
 }
 
 /// True if this is the region of a log that was never made to the end: no superline verifies, and there never was a first record.
-fn is_unfinished(pool: &Pool, name: &str, len: u64) -> Result<bool> {
+pub(crate) fn is_unfinished(pool: &Pool, name: &str, len: u64) -> Result<bool> {
     let region = pool.region(name)?;
     if region.kind() != REGION_KIND.code() || region.len() < len || region.areas()[0].len() < SUPERLINE_BYTES + LINE {
         return Ok(false);
@@ -323,10 +393,10 @@ fn is_unfinished(pool: &Pool, name: &str, len: u64) -> Result<bool> {
     Ok(first.bytes(0, LINE as usize)?.iter().all(|&b| b == 0))
 }
 
-fn sabotage(_options: &Options) -> Sabotage {
-    #[cfg(feature = "sabotage")]
+pub(crate) fn sabotage(_options: &Options) -> Sabotage {
+    #[cfg(any(test, feature = "sabotage"))]
     return Sabotage(_options.without);
-    #[cfg(not(feature = "sabotage"))]
+    #[cfg(not(any(test, feature = "sabotage")))]
     Sabotage()
 }
 

@@ -42,6 +42,51 @@ pub enum Error {
         head: Lsn,
     },
 
+    /// Too few copies of a replicated log could be reached, or read, to know what was acknowledged.
+    #[error(
+        "the log's copies do not make a quorum: {why} ({found} reached{}); bring more of them up, then try again",
+        missing_ids(missing)
+    )]
+    QuorumUnavailable {
+        /// What was missing.
+        why: &'static str,
+        /// Copies that were reached.
+        found: usize,
+        /// The ids of copies that would help.
+        missing: Vec<u64>,
+    },
+    /// A record is on no copy that was read, though it may have been acknowledged: copies that were not read would tell.
+    #[error(
+        "record {lsn} was begun, is whole on no copy that was read, and may have been acknowledged{}; bring those up and try again, or accept that it may be lost",
+        missing_ids(missing)
+    )]
+    InDoubt {
+        /// The record.
+        lsn: Lsn,
+        /// The ids of copies that were not read.
+        missing: Vec<u64>,
+    },
+    /// Too few copies are left: nothing more becomes durable through this handle. What was acknowledged is safe.
+    #[error(
+        "{live} copies are left and {needed} must have each record: nothing more becomes durable here; bring copies up, then open the log again"
+    )]
+    QuorumLost {
+        /// Copies left, the leader's own included.
+        live: usize,
+        /// Write quorum.
+        needed: usize,
+    },
+    /// Another leader has taken the log over.
+    #[error(
+        "another leader ({owner:x}) has taken the log over (epoch {epoch}): this one is out; open it again if it is to be taken back"
+    )]
+    Fenced {
+        /// What the copies have promised.
+        epoch: u32,
+        /// To whom.
+        owner: u64,
+    },
+
     // ---- make space ------------------------------------------------------------------------------------------
     /// Records that are not cleaned up leave no room.
     #[error("the log is full: {live} bytes of {capacity} hold records from {head} on; clean some up, or grow the log")]
@@ -82,6 +127,25 @@ pub enum Error {
         /// Everything through here had been durable, at least.
         through: Lsn,
     },
+    /// A record that was durable is damaged on every copy.
+    #[error(
+        "record {lsn} was durable and is whole on none of the copies (records through {through} were durable): restore one of them from a backup, or take \
+         what is left of each with `cairn log cat --salvage`"
+    )]
+    Unrecoverable {
+        /// The first record that is lost.
+        lsn: Lsn,
+        /// Everything through here had been durable, at least.
+        through: Lsn,
+    },
+    /// The region is a copy of a replicated log.
+    #[error(
+        "region {region:?} is a copy of a replicated log: open the log with its replicas, or serve this copy with `cairn log-replica`"
+    )]
+    IsACopy {
+        /// The region.
+        region: String,
+    },
     /// The region holds no log.
     #[error("region {region:?} at byte {offset} holds no log ({why}); check the name")]
     NotALog {
@@ -111,6 +175,15 @@ pub enum Error {
         found: u64,
     },
 
+    /// A copy says that it cannot do what it was asked.
+    #[error("the copy at {copy} failed: {why}")]
+    Copy {
+        /// Which one.
+        copy: String,
+        /// What it says.
+        why: String,
+    },
+
     // ---- change the call -------------------------------------------------------------------------------------
     /// An option is out of range.
     #[error("{what} is {found}, and must be from {min} to {max}")]
@@ -124,9 +197,42 @@ pub enum Error {
         /// Most.
         max: u64,
     },
+    /// The same copy twice.
+    #[error("copy {id:x} is named twice; name each copy of the log once")]
+    TwiceACopy {
+        /// Its id.
+        id: u64,
+    },
+    /// What a replicated log cannot do.
+    #[error("a replicated log cannot {what}; {next}")]
+    Replicated {
+        /// What was asked for.
+        what: &'static str,
+        /// What to do instead.
+        next: &'static str,
+    },
+    /// What only a replicated log can do.
+    #[error("a log of its own cannot {what}; {next}")]
+    NotReplicated {
+        /// What was asked for.
+        what: &'static str,
+        /// What to do instead.
+        next: &'static str,
+    },
+    /// The network.
+    #[error(transparent)]
+    Fabric(#[from] fabric::Error),
     /// The pool, or the medium below it.
     #[error(transparent)]
     Pool(#[from] pmem::Error),
+}
+
+fn missing_ids(missing: &[u64]) -> String {
+    if missing.is_empty() {
+        return String::new();
+    }
+    let ids: Vec<String> = missing.iter().map(|id| format!("{id:x}")).collect();
+    format!("; not read: {}", ids.join(", "))
 }
 
 /// What this crate returns.

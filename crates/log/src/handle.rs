@@ -13,8 +13,12 @@ use crate::keeper::Keeper;
 use crate::options::WhenFull;
 use crate::raw::{Claim, bytes_mut};
 use crate::record::{Kind, RECORD_HEADER};
+use crate::replicate::{CopyState, Joining, Layout, Link, Lookout, number};
 use crate::space::Place;
 use crate::superline::Superline;
+
+/// Who changes the copies looks so often whether they answered.
+const MOMENT: Duration = Duration::from_micros(50);
 
 /// An open log. Any number of threads use it at once, by reference.
 ///
@@ -33,6 +37,7 @@ use crate::superline::Superline;
 pub struct Log {
     core: Arc<Core>,
     keeper: Option<Keeper>,
+    lookout: Option<Lookout>,
 }
 
 /// What the log may lose in a crash just now, see [`Options::frequency`](crate::Options::frequency).
@@ -71,7 +76,18 @@ impl Log {
     pub(crate) fn new(core: Core) -> Self {
         let core = Arc::new(core);
         let keeper = Keeper::start(&core);
-        Self { core, keeper }
+        Self { core, keeper, lookout: None }
+    }
+
+    /// The log of a leader, who hears its copies by these.
+    pub(crate) fn leading(core: Core, receivers: Vec<Option<Box<dyn fabric::Receiver>>>) -> Self {
+        if let Some(leading) = &core.leading {
+            let receivers = receivers.into_iter().enumerate().filter_map(|(peer, there)| Some((peer, there?)));
+            receivers.for_each(|(peer, receiver)| leading.hears(peer, receiver));
+        }
+        let mut log = Self::new(core);
+        log.lookout = Some(Lookout::start(&log.core));
+        log
     }
 
     // ---- write ------------------------------------------------------------------------------------------------
@@ -137,6 +153,25 @@ impl Log {
         } else {
             Err(Error::Limit { what: "record to force", found: lsn.0, min: 1, max: last })
         }
+    }
+
+    /// Begins a force of everything that is complete, and does not wait for it: on a replicated log the records are on their way to the copies when this returns, and
+    /// several such forces are under way at once. Elsewhere it does nothing: there a force is over as soon as it is begun.
+    ///
+    /// # Errors
+    /// As [`force`](Self::force).
+    pub fn post(&self) -> Result<()> {
+        self.post_parts(false)
+    }
+
+    /// As [`post`](Self::post), and flushes this machine's own image, too.
+    pub(crate) fn post_parts(&self, flushes: bool) -> Result<()> {
+        let Some(leading) = &self.core.leading else { return Ok(()) };
+        if leading.check().is_err() {
+            return Ok(()); // forces say so
+        }
+        leading.post(&self.core)?;
+        if flushes { leading.flush_own(&self.core) } else { Ok(()) }
     }
 
     // ---- what is durable --------------------------------------------------------------------------------------
@@ -213,6 +248,11 @@ impl Log {
         let head = space.head_exact(&self.core.key)?;
         if head.1 != space.superline.head_position || head.0 != space.superline.head_lsn {
             space.set_head(head)?;
+            let head = space.superline.head();
+            drop(space);
+            if let Some(leading) = &self.core.leading {
+                leading.post_head(head);
+            }
         }
         Ok(())
     }
@@ -220,8 +260,12 @@ impl Log {
     /// Makes room for at least `by` more bytes, while others append and read. Returns the capacity. Two barriers, and those of the pool.
     ///
     /// # Errors
-    /// [`Error::GrownTooOften`]; those of [`Pool::grow_region`].
+    /// [`Error::GrownTooOften`]; [`Error::Replicated`]; those of [`Pool::grow_region`].
     pub fn grow(&self, by: u64) -> Result<u64> {
+        if self.core.leading.is_some() {
+            let next = "make a larger one, and append its records there";
+            return Err(Error::Replicated { what: "grow", next });
+        }
         self.core.space().grow(by)
     }
 
@@ -233,6 +277,131 @@ impl Log {
     /// As [`append`](Self::append).
     pub fn idle(&self) -> Result<()> {
         self.core.mark(self.core.options.patience).map(|_| ())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// Something arrived from a copy.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn on_event(&self, peer: usize, event: fabric::Event) {
+        if let Some(leading) = &self.core.leading {
+            leading.on_event(&self.core, peer, event);
+        }
+    }
+
+    /// Gives up the copies that have not acknowledged for too long.
+    #[cfg(test)]
+    pub(crate) fn give_up_late(&self) {
+        if let Some(leading) = &self.core.leading {
+            leading.give_up_late();
+        }
+    }
+
+    /// The other copies of a replicated log, in no order: id, how it is doing, through which record it has all.
+    pub fn copies(&self) -> Vec<(u64, CopyState, Lsn)> {
+        let states = self.core.leading.as_ref().map(crate::replicate::Leading::states).unwrap_or_default();
+        states.into_iter().map(|(id, state, lsn)| (id, state, Lsn(lsn))).collect()
+    }
+
+    /// The ids of all copies of a replicated log, those that are lost and the leader's own included, and how many of them must have a record. None and 0 if it has no other copies.
+    pub fn members(&self) -> (Vec<u64>, u32) {
+        self.core.leading.as_ref().map(crate::replicate::Leading::members).unwrap_or_default()
+    }
+
+    /// Takes a copy in while the log is used: one that was given up and is there again, or a new one, which a [`Replica`](crate::Replica) serves at this address. It is repaired, and
+    /// counts from when this returns. Appends go on meanwhile, but for the moment in which it becomes live. With a new one a log has a copy more;
+    /// the write quorum stays.
+    ///
+    /// # Errors
+    /// [`Error::Copy`] if it cannot join, which changes nothing; [`Error::Fenced`], [`Error::QuorumLost`]; those of the network.
+    pub fn join(&self, address: &str, trust: &fabric::Options) -> Result<()> {
+        let connection = fabric::connect(address, trust, None)?;
+        let fabric::Connection { sender, receiver, access, .. } = connection;
+        access.set(fabric::Rights::Write); // to nothing: it acknowledges by immediates
+        let link = Link::new(0, address.to_owned(), sender);
+        let (peer, receiver) = self.join_by(link, receiver, number()?, &mut || self.listen())?;
+        if let Some(leading) = &self.core.leading {
+            leading.hears(peer, receiver);
+        }
+        Ok(())
+    }
+
+    /// A copy is not one of the log's any more: it was lost for good, and does not count among those that must be read when the log is opened. By its
+    /// [id](Self::copies).
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if the write quorum needs it; as [`join`](Self::join).
+    pub fn remove(&self, id: u64) -> Result<()> {
+        self.remove_by(id, &mut || self.listen())
+    }
+
+    /// Lets a moment pass, in which the copies are heard, by this thread or by another.
+    fn listen(&self) {
+        let heard = self.core.leading.as_ref().is_some_and(|leading| leading.listen(&self.core, MOMENT));
+        if !heard {
+            std::thread::sleep(MOMENT);
+        }
+    }
+
+    pub(crate) fn remove_by(&self, id: u64, pump: &mut dyn FnMut()) -> Result<()> {
+        match &self.core.leading {
+            Some(leading) => leading.remove(&self.core, id, pump),
+            None => {
+                let next = "it has no other copies";
+                Err(Error::NotReplicated { what: "remove a copy", next })
+            }
+        }
+    }
+
+    /// The same over any connection: `pump` lets time pass until something may have arrived.
+    pub(crate) fn join_by(
+        &self,
+        link: Link,
+        receiver: Box<dyn fabric::Receiver>,
+        new_id: u64,
+        pump: &mut dyn FnMut(),
+    ) -> Result<(usize, Box<dyn fabric::Receiver>)> {
+        let core = &*self.core;
+        let Some(leading) = &core.leading else {
+            let next = "make a replicated one, and append its records there";
+            return Err(Error::NotReplicated { what: "take a copy in", next });
+        };
+        let (log, segment_bytes, segments) = {
+            let space = core.space();
+            (space.superline.id, space.geometry.segment_bytes, space.geometry.circle.segments())
+        };
+        let layout = Layout { log, key: leading.secret(), segment_bytes, segments };
+        let patience = core.options.patience;
+        Joining { core, leading, link, receiver, pump, patience }.join(layout, new_id)
+    }
+
+    /// Somebody else leads this log now, or may: nothing more becomes durable through this handle. For whoever elects leaders to say, when a lease is over.
+    pub fn fence(&self) {
+        if let Some(leading) = &self.core.leading {
+            leading.fence(leading.epoch, leading.owner);
+        }
+    }
+
+    /// An error once this log cannot make anything durable any more: too few copies are left, or another leader has taken it over.
+    ///
+    /// # Errors
+    /// [`Error::QuorumLost`], [`Error::Fenced`]; those of the pool.
+    pub fn check_leading(&self) -> Result<()> {
+        self.core.pool.check_usable()?;
+        self.core.leading.as_ref().map_or(Ok(()), crate::replicate::Leading::check)
+    }
+
+    /// The log's own number, the same on all its copies.
+    pub fn id(&self) -> u64 {
+        self.core.space().superline.id
+    }
+
+    /// Bytes of the longest record that [`append`](Self::append) takes: a segment holds it.
+    pub fn payload_max(&self) -> u64 {
+        self.core.space().geometry.payload_max()
     }
 
     /// Counts.
@@ -263,6 +432,10 @@ impl Log {
     /// [`Error::Unfinished`] if a reservation was forgotten; those of a drain. The log is then recovered at the next open.
     pub fn close(mut self) -> Result<()> {
         drop(self.keeper.take()); // waits for its thread, which has the core
+        if self.core.leading.is_some() {
+            self.core.mark(Duration::ZERO)?;
+        }
+        drop(self.lookout.take());
         let core = Arc::into_inner(self.core).ok_or(pmem::Error::InUse { what: "the log".into() })?;
         core.close()
     }
@@ -286,6 +459,16 @@ impl Core {
     fn close(self) -> Result<()> {
         if self.pool.is_read_only() {
             return Ok(());
+        }
+        if let Some(leading) = &self.leading {
+            // Where it ends is for all its copies to say, when somebody takes it over.
+            leading.close();
+            let (pool, space) = self.into_space();
+            drop(space);
+            return match pool.close() {
+                Ok(()) | Err(pmem::Error::InUse { .. }) => Ok(()),
+                Err(error) => Err(error.into()),
+            };
         }
         let (last, key) = (self.last(), self.key.clone());
         match self.force_within(last, Duration::ZERO) {

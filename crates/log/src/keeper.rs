@@ -14,20 +14,26 @@ pub(crate) struct Keeper {
     pool: Pool,
 }
 
+/// Tells a thread that it is to end.
 #[derive(Default)]
-struct Stop {
+pub(crate) struct Stop {
     stopped: parking_lot::Mutex<bool>,
     wake: parking_lot::Condvar,
 }
 
 impl Stop {
     /// Waits for a tick; false when it is over.
-    fn tick(&self, tick: Duration) -> bool {
+    pub(crate) fn tick(&self, tick: Duration) -> bool {
         let mut stopped = self.stopped.lock();
         if !*stopped {
             self.wake.wait_for(&mut stopped, tick);
         }
         !*stopped
+    }
+
+    pub(crate) fn stop(&self) {
+        *self.stopped.lock() = true;
+        self.wake.notify_all();
     }
 }
 
@@ -88,8 +94,7 @@ impl Drop for Keeper {
             std::mem::forget(self.thread.take()); // it is the parent's
             return;
         }
-        *self.stop.stopped.lock() = true;
-        self.stop.wake.notify_all();
+        self.stop.stop();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // it has nothing to say
         }

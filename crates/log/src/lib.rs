@@ -15,6 +15,7 @@
 //! | `keeper` | forces what waited too long; marks an idle log |
 //! | `superline`, `recovery` | where a log begins; how it is read after a crash |
 //! | `iter`, `follower` | reads it: here, and in another process while it is written |
+//! | `replicate` | the same log on several machines: [`Replicas`], [`Replica`] |
 //! | `sabotage`, `raw` | for tests that must be seen to fail; the unsafe code |
 //!
 //! # What it costs
@@ -63,6 +64,7 @@ mod options;
 mod raw;
 mod record;
 mod recovery;
+mod replicate;
 mod sabotage;
 mod space;
 mod superline;
@@ -70,6 +72,7 @@ mod wait;
 mod window;
 
 pub use error::{Error, Result};
+pub use fabric;
 pub use follower::Follower;
 pub use handle::{Log, Reservation, Stats, VulnerabilityWindow};
 pub use iter::{Iter, Record};
@@ -77,5 +80,8 @@ pub use lsn::Lsn;
 pub use options::{NAME, Options, REGION_KIND, WhenFull};
 pub use record::RECORD_HEADER;
 pub use recovery::{Recovered, Tail};
-#[cfg(feature = "sabotage")]
+#[cfg(any(test, feature = "testing"))]
+pub use replicate::testing;
+pub use replicate::{COPIES_MAX, CopyState, Cursor, FlushOrder, Replica, ReplicaStatus, Replicas, look};
+#[cfg(any(test, feature = "sabotage"))]
 pub use sabotage::Step;

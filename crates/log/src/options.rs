@@ -52,7 +52,7 @@ pub struct Options {
     pub(crate) when_full: WhenFull,
     pub(crate) patience: Duration,
     pub(crate) pool: pmem::Options,
-    #[cfg(feature = "sabotage")]
+    #[cfg(any(test, feature = "sabotage"))]
     pub(crate) without: Option<crate::Step>,
 }
 
@@ -76,7 +76,7 @@ impl Options {
             when_full: WhenFull::Refuse,
             patience: Duration::from_secs(10),
             pool: pmem::Options::new(),
-            #[cfg(feature = "sabotage")]
+            #[cfg(any(test, feature = "sabotage"))]
             without: None,
         }
     }
@@ -140,7 +140,7 @@ impl Options {
     }
 
     /// Leaves a step of the protocol out.
-    #[cfg(feature = "sabotage")]
+    #[cfg(any(test, feature = "sabotage"))]
     #[must_use]
     pub fn without(self, step: crate::Step) -> Self {
         Self { without: Some(step), ..self }

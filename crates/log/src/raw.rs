@@ -1,6 +1,7 @@
 //! All the unsafe code of the log: bytes of the pool by offset, and why nobody else uses them.
 
-use pmem::Pool;
+use fabric::Address;
+use pmem::{Domain, Pool};
 
 use crate::error::Result;
 
@@ -13,6 +14,9 @@ pub(crate) enum Claim {
     Kept,
     /// The log is being opened: nobody else has it.
     Opening,
+    /// Of a copy's segments: its leader's device may write there at any time, as another process could, so that from the making of the copy to its end no
+    /// reference to them is made. What was torn no seal fits.
+    Shared,
 }
 
 /// Bytes of the pool.
@@ -41,4 +45,37 @@ pub(crate) fn store(_claim: Claim, pool: &Pool, offset: u64, header: &[u8], payl
     // SAFETY: the place is the caller's alone, to the end of its last line.
     unsafe { pool.store_joined(offset, header, payload)? };
     Ok(())
+}
+
+/// Copies bytes out of the pool. They may change meanwhile.
+#[inline]
+#[expect(clippy::disallowed_methods, reason = "a device may write here: there can be no slice to copy from")]
+pub(crate) fn copy_out(_claim: Claim, pool: &Pool, offset: u64, into: &mut [u8]) -> Result<()> {
+    let from = pool.address(offset, into.len() as u64, false)?;
+    // SAFETY: in bounds; `into` is no part of the pool, of whose bytes no reference is given out but by the claims above.
+    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) }
+    Ok(())
+}
+
+/// Copies bytes into the pool.
+/// By `_claim` nobody else uses the place, but for devices and who copies out.
+#[inline]
+#[expect(clippy::disallowed_methods, reason = "a device may write here: there can be no slice to copy into")]
+pub(crate) fn copy_in(_claim: Claim, pool: &Pool, offset: u64, bytes: &[u8]) -> Result<()> {
+    let to = pool.address(offset, bytes.len() as u64, true)?;
+    // SAFETY: in bounds; the rest is what the claim promises, and `bytes` is no part of the place by that.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) }
+    Ok(())
+}
+
+/// Where a device finds the bytes, of a window that holds the pool: none where what it writes would not become persistent as a store does. Of a file it would not: the
+/// kernel does not know that such pages have changed.
+/// By `_claim` no reference to them is made.
+pub(crate) fn for_device(_claim: Claim, pool: &Pool, offset: u64, len: u64) -> Option<Address> {
+    if !matches!(pool.domain(), Domain::Pmem | Domain::PmemEadr | Domain::Emulated) {
+        return None;
+    }
+    let first = pool.address(offset, len, true).ok()?;
+    // SAFETY: in bounds, and mapped there as long as the window has the pool, since no log cuts a pool's end off; the rest is what the claim promises.
+    Some(unsafe { Address::new(first) })
 }

@@ -12,13 +12,14 @@
 //! What stands behind is sought in the rest of this segment, in all of the next, and at the start of each further one, where a record
 //! always stands: whatever the log's size, that is little, unless records do stand there.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 
 use pmem::{Pool, Region, SealKey, Twin, TwoSlot};
 
 use crate::Lsn;
 use crate::error::{Error, Result};
-use crate::raw::{Claim, bytes, bytes_mut};
+use crate::raw::{Claim, bytes, copy_in, copy_out};
 use crate::record::{Header, Kind, RECORD_HEADER, follows, names, renamed};
 use crate::sabotage::{Sabotage, Step};
 use crate::space::{Geometry, Opened, Space, read_header};
@@ -73,12 +74,14 @@ pub struct Recovered {
     pub superline_repaired: bool,
 }
 
-struct Reader<'a> {
+/// Reads what stands in a log that nobody writes, or in a copy, to whose leader it is left that nobody does.
+pub(crate) struct Reader<'a> {
     pool: &'a Pool,
     region: &'a Region,
     geometry: &'a Geometry,
     key: &'a SealKey,
     superline: Superline,
+    claim: Claim,
     sabotage: Sabotage,
     probed: BTreeSet<u64>,
     /// Bytes of payloads verified in looking behind.
@@ -88,14 +91,14 @@ struct Reader<'a> {
 /// Bytes that looking behind the end verifies at most, or four segments.
 const SEALED_MAX: u64 = 64 << 20;
 
-/// The records from the head on.
-struct Walk {
-    lsn: u64,
-    position: u64,
-    epoch: u32,
-    opened: VecDeque<Opened>,
-    records: u64,
-    bytes: u64,
+/// The records from some place on: where they end.
+pub(crate) struct Walk {
+    pub(crate) lsn: u64,
+    pub(crate) position: u64,
+    pub(crate) epoch: u32,
+    pub(crate) opened: VecDeque<Opened>,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
 }
 
 pub(crate) fn recover(
@@ -108,16 +111,7 @@ pub(crate) fn recover(
     sabotage: Sabotage,
 ) -> Result<(Space, Recovered)> {
     let superline = cell.get();
-    let mut reader = Reader {
-        pool,
-        region: &region,
-        geometry: &geometry,
-        key: &key,
-        superline,
-        sabotage,
-        probed: BTreeSet::new(),
-        sealed: 0,
-    };
+    let mut reader = Reader::new(pool, &region, &geometry, &key, superline, sabotage);
     let walk = reader.walk()?;
     let tail = reader.tail(&walk)?;
     if !pool.is_read_only() {
@@ -162,24 +156,47 @@ fn raise(cell: &mut TwoSlot<Superline>, walk: &Walk, sabotage: Sabotage) -> Resu
     Ok(())
 }
 
-impl Reader<'_> {
-    fn walk(&mut self) -> Result<Walk> {
+impl<'a> Reader<'a> {
+    pub(crate) fn new(
+        pool: &'a Pool,
+        region: &'a Region,
+        geometry: &'a Geometry,
+        key: &'a SealKey,
+        superline: Superline,
+        sabotage: Sabotage,
+    ) -> Self {
+        let (claim, probed) = (Claim::Opening, BTreeSet::new());
+        Self { pool, region, geometry, key, superline, claim, sabotage, probed, sealed: 0 }
+    }
+
+    /// The same of bytes that a device may write meanwhile.
+    pub(crate) fn shared(self) -> Self {
+        Self { claim: Claim::Shared, ..self }
+    }
+
+    /// All records there are.
+    pub(crate) fn walk(&mut self) -> Result<Walk> {
+        let head = &self.superline;
+        let epoch = if self.sabotage.skips(Step::EpochFloor) { 0 } else { head.head_epoch };
+        self.walk_from(head.head_lsn, head.head_position, epoch)
+    }
+
+    /// The whole records from here on, none missing.
+    fn walk_from(&mut self, lsn: u64, position: u64, epoch: u32) -> Result<Walk> {
+        let closed_at = if self.superline.closed == 1 { self.superline.tail_lsn } else { u64::MAX };
+        self.walk_until(closed_at, lsn, position, epoch)
+    }
+
+    /// Those before record `until`.
+    pub(crate) fn walk_until(&mut self, until: u64, lsn: u64, position: u64, epoch: u32) -> Result<Walk> {
         let superline = self.superline;
         let bytes = superline.segment_bytes;
-        let mut walk = Walk {
-            lsn: superline.head_lsn,
-            position: superline.head_position,
-            epoch: if self.sabotage.skips(Step::EpochFloor) { 0 } else { superline.head_epoch },
-            opened: VecDeque::new(),
-            records: 0,
-            bytes: 0,
-        };
+        let mut walk = Walk { lsn, position, epoch, opened: VecDeque::new(), records: 0, bytes: 0 };
         if !walk.position.is_multiple_of(bytes) {
             let segment = walk.position / bytes;
             walk.opened.push_back(Opened { segment, first_lsn: walk.lsn, epoch: superline.head_epoch });
         }
-        let closed_at = (superline.closed == 1).then_some(superline.tail_lsn);
-        while Some(walk.lsn) != closed_at {
+        while walk.lsn != until {
             let Some((at, header)) = self.next(&walk)? else { break };
             if at.is_multiple_of(bytes) {
                 walk.opened.push_back(Opened { segment: at / bytes, first_lsn: walk.lsn, epoch: header.epoch });
@@ -216,24 +233,32 @@ impl Reader<'_> {
         }
         self.probe(at / self.geometry.segment_bytes)?;
         let offset = self.geometry.locate(at);
-        let bytes_there = read_header(self.pool, Claim::Opening, offset)?;
+        let bytes_there = read_header(self.pool, self.claim, offset)?;
         let Some(header) = Header::decode(&bytes_there, near).filter(|h| wanted(h.lsn)) else { return Ok(None) };
         if !(epoch_min..=self.superline.epoch).contains(&header.epoch) {
             return Ok(None);
         }
         self.sealed += u64::from(header.len);
         let Some(payload) = self.payload(at, &header)? else { return Ok(None) };
-        let verifies = self.sabotage.skips(Step::VerifySeal) || header.verifies(self.key, &bytes_there, payload);
+        let verifies = self.sabotage.skips(Step::VerifySeal) || header.verifies(self.key, &bytes_there, &payload);
         Ok(verifies.then_some(header))
     }
 
     /// The payload of a record, if it fits into its segment.
-    fn payload(&self, at: u64, header: &Header) -> Result<Option<&[u8]>> {
+    fn payload(&self, at: u64, header: &Header) -> Result<Option<Cow<'a, [u8]>>> {
         let len = u64::from(header.len);
         if RECORD_HEADER + len > self.geometry.rest(at) {
             return Ok(None);
         }
-        bytes(Claim::Opening, self.pool, self.geometry.locate(at) + RECORD_HEADER, len).map(Some)
+        let offset = self.geometry.locate(at) + RECORD_HEADER;
+        Ok(Some(match self.claim {
+            Claim::Shared => {
+                let mut payload = vec![0; len as usize];
+                copy_out(self.claim, self.pool, offset, &mut payload)?;
+                Cow::Owned(payload)
+            }
+            claim => Cow::Borrowed(bytes(claim, self.pool, offset, len)?),
+        }))
     }
 
     /// Reads a segment through the file once, so that a bad page is an error and not a signal.
@@ -264,13 +289,18 @@ impl Reader<'_> {
                 lost(self.superline.tail_lsn - 1)
             };
         }
-        self.sealed = 0;
-        let (through, stray) = self.look_behind(walk)?;
+        let (through, begun) = self.behind(walk)?;
         if through >= walk.lsn && !self.sabotage.skips(Step::Watermark) {
             return lost(through);
         }
-        let begun = stray || self.is_begun(walk)?;
         Ok(if begun { Tail::InDoubt { lsn: Lsn(walk.lsn), offset } } else { Tail::Clean })
+    }
+
+    /// Through which record all had been durable, by what stands behind the last whole one; and whether anything does, or the next one was begun.
+    pub(crate) fn behind(&mut self, walk: &Walk) -> Result<(u64, bool)> {
+        self.sealed = 0;
+        let (through, stray) = self.look_behind(walk)?;
+        Ok((through, stray || self.is_begun(walk)?))
     }
 
     /// Through where some later record says that everything had been durable; and whether any stands behind that the last writer left.
@@ -318,8 +348,9 @@ impl Reader<'_> {
     /// False if the one word that has the LSN says that no record behind this one stands here: most places need no more.
     #[inline]
     fn may_follow(&self, offset: u64, lsn: u64) -> Result<bool> {
-        let word = bytes(Claim::Opening, self.pool, offset + 8, 8)?;
-        Ok(word.try_into().is_ok_and(|word| follows(u64::from_le_bytes(word), lsn)))
+        let mut word = [0; 8];
+        copy_out(self.claim, self.pool, offset + 8, &mut word)?;
+        Ok(follows(u64::from_le_bytes(word), lsn))
     }
 
     /// True if somebody began the record that should come next, though it is not whole.
@@ -328,7 +359,7 @@ impl Reader<'_> {
             if !self.is_free(at / self.geometry.segment_bytes) {
                 continue;
             }
-            let found = read_header(self.pool, Claim::Opening, self.geometry.locate(at))?;
+            let found = read_header(self.pool, self.claim, self.geometry.locate(at))?;
             if names(&found, walk.lsn) {
                 return Ok(true);
             }
@@ -336,7 +367,7 @@ impl Reader<'_> {
             let found = renamed(found, walk.lsn);
             let Some(header) = Header::decode(&found, walk.lsn) else { continue };
             let Some(payload) = self.payload(at, &header)? else { continue };
-            if header.verifies(self.key, &found, payload) {
+            if header.verifies(self.key, &found, &payload) {
                 return Ok(true);
             }
         }
@@ -345,7 +376,7 @@ impl Reader<'_> {
 
     /// Makes what was read the truth, by the first barrier of [`raise`]: the records found are persistent, and a torn one behind them never becomes whole. Without
     /// the latter, a later record at its place, torn too, could supply just the words it lacks.
-    fn settle(&self, walk: &Walk) -> Result<()> {
+    pub(crate) fn settle(&self, walk: &Walk) -> Result<()> {
         let bytes = self.geometry.segment_bytes;
         let mut position = self.superline.head_position;
         while position < walk.position && !self.sabotage.skips(Step::SettleRead) {
@@ -356,7 +387,7 @@ impl Reader<'_> {
         for at in self.geometry.candidates(walk.position) {
             if self.is_free(at / bytes) && !self.sabotage.skips(Step::EraseTorn) {
                 let offset = self.geometry.locate(at);
-                bytes_mut(Claim::Opening, self.pool, offset, 8)?.fill(0);
+                copy_in(self.claim, self.pool, offset, &[0; 8])?;
                 self.pool.flush(offset, 8)?;
             }
         }

@@ -2,7 +2,7 @@
 
 /// A step that a log can be opened without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub))]
+#[cfg_attr(not(any(test, feature = "sabotage")), allow(unreachable_pub))]
 pub enum Step {
     /// A force waits for earlier records.
     InOrder,
@@ -34,20 +34,44 @@ pub enum Step {
     GrowFirst,
     /// The clean flag goes before a record is written.
     UncleanFirst,
+
+    // ---- of the replicated log --------------------------------------------------------------------------------
+    /// A new leader's epoch is above all that were promised.
+    RaisePromise,
+    /// A copy promises an epoch once.
+    PromiseOnce,
+    /// What is promised and what the log is of are two epochs.
+    TwoEpochs,
+    /// A copy drains before it acknowledges.
+    PersistFirst,
+    /// What a copy promised is there before its superline, which makes it a copy.
+    VowFirst,
+    /// Which copies there are by an epoch is persistent before the superline is of it.
+    ConfigFirst,
+    /// Only copies of the newest epoch say what the log is.
+    NewestLog,
+    /// Leaders before the promised one are shut out.
+    Fence,
+    /// A leader waits for a write quorum.
+    WriteQuorum,
+    /// Who has heard the copies, and goes, calls another who waits for them.
+    HandOn,
+    /// Who hears an acknowledgement wakes those who wait for it.
+    TellNews,
 }
 
 /// What is left out: nothing, and at no cost, without the feature.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sabotage(#[cfg(feature = "sabotage")] pub(crate) Option<Step>);
+pub(crate) struct Sabotage(#[cfg(any(test, feature = "sabotage"))] pub(crate) Option<Step>);
 
 impl Sabotage {
-    #[cfg(feature = "sabotage")]
+    #[cfg(any(test, feature = "sabotage"))]
     #[inline]
     pub(crate) fn skips(self, step: Step) -> bool {
         self.0 == Some(step)
     }
 
-    #[cfg(not(feature = "sabotage"))]
+    #[cfg(not(any(test, feature = "sabotage")))]
     #[inline(always)]
     pub(crate) const fn skips(self, _: Step) -> bool {
         false

@@ -6,8 +6,9 @@ use pmem::{Pool, Region, SealKey, TwoSlot};
 
 use crate::circle::Circle;
 use crate::error::{Error, Result};
-use crate::raw::{Claim, bytes};
+use crate::raw::{Claim, bytes, copy_out};
 use crate::record::{Header, RECORD_HEADER, space};
+use crate::replicate::At;
 use crate::sabotage::{Sabotage, Step};
 use crate::superline::{GROWTHS_MAX, SEGMENTS_MAX, SUPERLINE_BYTES, Superline};
 
@@ -108,6 +109,8 @@ pub(crate) struct Rest {
     pub(crate) cleaned: u64,
     cleaned_ahead: BTreeMap<u64, u64>,
     pub(crate) reclaims: u64,
+    /// All copies know that the log begins here or further on: space before it is used again. None for a log of its own.
+    pub(crate) known_head: Option<u64>,
     pub(crate) sabotage: Sabotage,
 }
 
@@ -126,6 +129,8 @@ impl std::ops::DerefMut for Space {
 
 /// Why there is no place.
 pub(crate) enum NoPlace {
+    /// Other copies of the log have to know first that it begins here.
+    Head(At),
     /// A cleanup can change that.
     Full(Error),
     /// It cannot.
@@ -157,6 +162,7 @@ impl Space {
             cleaned: superline.head_lsn - 1,
             cleaned_ahead: BTreeMap::new(),
             reclaims: 0,
+            known_head: None,
             sabotage,
         };
         let mut space = Self { next_lsn, position, limit, delta: 0, rest: Box::new(rest) };
@@ -201,6 +207,9 @@ impl Space {
                 if !self.sabotage.skips(Step::HeadFirst) {
                     self.set_head(head).map_err(NoPlace::Failed)?;
                 }
+            }
+            if self.known_head.is_some_and(|known| taken >= known / bytes) {
+                return Err(NoPlace::Head(self.superline.head()));
             }
         }
         self.position = segment * bytes;
@@ -370,7 +379,7 @@ impl Space {
 /// The bytes of a header, whatever they are.
 pub(crate) fn read_header(pool: &Pool, claim: Claim, offset: u64) -> Result<[u8; RECORD_HEADER as usize]> {
     let mut header = [0; RECORD_HEADER as usize];
-    header.copy_from_slice(bytes(claim, pool, offset, RECORD_HEADER)?);
+    copy_out(claim, pool, offset, &mut header)?;
     Ok(header)
 }
 

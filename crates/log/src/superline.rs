@@ -6,11 +6,15 @@ use pmem::{LINE, Persist};
 
 use crate::circle::{Circle, Growth};
 use crate::error::{Error, Result};
+use crate::replicate::At;
 
 /// Bytes before the first segment: a page, so that in a file records and superline never share one.
 pub(crate) const SUPERLINE_BYTES: u64 = 4096;
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cairnlog");
+/// A log of its own.
 pub(crate) const VERSION: u32 = 1;
+/// A copy of a replicated log: who opens it as a log of its own would make it diverge from the others.
+pub(crate) const COPY_VERSION: u32 = 2;
 /// Most times a log is grown.
 pub(crate) const GROWTHS_MAX: usize = 15;
 pub(crate) const SEGMENT_MIN: u64 = 256;
@@ -76,13 +80,17 @@ impl Superline {
         }
     }
 
+    pub(crate) fn head(&self) -> At {
+        At { lsn: self.head_lsn, position: self.head_position, epoch: self.head_epoch }
+    }
+
     /// Checks what a seal cannot prove; `space` bytes for segments are there.
     pub(crate) fn validate(&self, offset: u64, region: &str, space: u64) -> Result<()> {
         if self.magic != MAGIC {
             return Err(Error::NotALog { region: region.to_owned(), offset, why: "its superline has another magic" });
         }
-        if self.version > VERSION {
-            return Err(Error::NewerVersion { found: self.version, supported: VERSION });
+        if self.version > COPY_VERSION {
+            return Err(Error::NewerVersion { found: self.version, supported: COPY_VERSION });
         }
         let must =
             |good: bool, what, found| if good { Ok(()) } else { Err(Error::BadSuperline { offset, what, found }) };

@@ -50,10 +50,32 @@ pub(crate) struct Window {
 }
 
 /// Records that one thread flushes.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claimed {
     from: u64,
     to: u64,
+}
+
+impl Claimed {
+    #[cfg(test)]
+    pub(crate) fn new(from: u64, to: u64) -> Self {
+        Self { from, to }
+    }
+
+    /// The last of them.
+    pub(crate) fn to(&self) -> u64 {
+        self.to
+    }
+
+    /// These, and those behind through the last of `other`.
+    pub(crate) fn through(&self, other: Option<&Self>) -> Self {
+        Self { from: self.from, to: other.map_or(self.to, |other| other.to.max(self.to)) }
+    }
+
+    /// True if all of `other` are among these.
+    pub(crate) fn contains(&self, other: &Self) -> bool {
+        self.from <= other.from && other.to <= self.to
+    }
 }
 
 impl Window {

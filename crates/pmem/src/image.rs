@@ -199,11 +199,13 @@ impl Image<'_> {
     /// [`Error::NoSpace`] at the copy's place; [`Error::Unreadable`]; [`Error::Io`].
     pub fn pass(&mut self, mut progress: impl FnMut(u64, u64)) -> Result<u64> {
         let len = self.mapping().len();
-        let mut ranges = self.mapping().written.take(self.len.min(len));
-        if len > self.len {
+        // Should this pass fail, what was noted is gone: the next one copies everything.
+        let before = std::mem::take(&mut self.len);
+        let mut ranges = self.mapping().written.take(before.min(len));
+        if len > before {
             // All blocks now: whoever opens the copy stores into a mapping of it.
-            extend(&self.file, self.len, len, false).map_err(|e| self.failed("allocate", e, len - self.len))?;
-            ranges.push((self.len, len));
+            extend(&self.file, before, len, false).map_err(|e| self.failed("allocate", e, len - before))?;
+            ranges.push((before, len));
         }
         let all: u64 = ranges.iter().map(|(from, to)| to - from).sum();
         let (mut buffer, mut copied) = (vec![0; PIECE], 0);
@@ -215,7 +217,7 @@ impl Image<'_> {
                 progress(copied, all);
             }
         }
-        self.len = self.len.max(len);
+        self.len = len.max(before);
         Ok(all)
     }
 
@@ -247,11 +249,13 @@ impl Image<'_> {
         self.file.sync_all().map_err(|e| self.failed("sync", e, self.len))?;
         renameat_with(CWD, &self.temporary, CWD, &self.path, RenameFlags::NOREPLACE)
             .map_err(|e| io_error("rename to its name", &self.path)(e.into()))?;
-        self.published = true;
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(parent)
-            .and_then(|directory| directory.sync_all())
-            .map_err(io_error("sync the directory of", &self.path))
+        File::open(parent).and_then(|directory| directory.sync_all()).map_err(|e| {
+            let _ = std::fs::remove_file(&self.path); // nobody is to take it for one that lasts
+            io_error("sync the directory of", &self.path)(e)
+        })?;
+        self.published = true;
+        Ok(())
     }
 
     fn end_noting(&mut self) {
@@ -297,4 +301,35 @@ fn temporary_name(path: &Path, id: u64) -> PathBuf {
     name.push(path.file_name().unwrap_or_default());
     name.push(format!(".copying-{id:016x}-{}-{}", std::process::id(), crate::thread_number()));
     path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_behind_one_that_failed_copies_everything() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, copy) = (dir.path().join("pool"), dir.path().join("copy"));
+        let pool = crate::Options::new().size(1 << 20).create(&path).unwrap();
+        let mut area = pool.add_region("r", 512 << 10).unwrap().into_area().unwrap();
+        let mut image = pool.image(&copy).unwrap();
+        image.pass(|_, _| ()).unwrap();
+        for grows in [false, true] {
+            area.put(256 << 10, &(7 + u64::from(grows))).unwrap();
+            area.persist(256 << 10, 8).unwrap();
+            if grows {
+                drop(pool.add_region("more", 1 << 20).unwrap());
+            }
+            let read_only = File::open(&image.temporary).unwrap();
+            let writable = std::mem::replace(&mut image.file, read_only);
+            image.pass(|_, _| ()).unwrap_err();
+            image.file = writable;
+            assert_eq!(image.pass(|_, _| ()).unwrap(), pool.size());
+            assert!(fs::read(&path).unwrap() == fs::read(&image.temporary).unwrap());
+        }
+        image.cut().unwrap();
+        image.publish().unwrap();
+        assert!(fs::read(&path).unwrap() == fs::read(&copy).unwrap());
+    }
 }

@@ -179,6 +179,18 @@ pub(crate) fn play(others: bool) {
     }
 }
 
+/// Runs `f` as the thread of this number.
+pub(crate) fn as_thread<R>(number: usize, f: impl FnOnce() -> R) -> R {
+    struct Back(usize);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            ID.set(self.0);
+        }
+    }
+    let _back = Back(ID.replace(number));
+    f()
+}
+
 #[cold]
 fn find_id() -> usize {
     let Some(own) = OWN.get() else { return claim_id() };
@@ -263,6 +275,9 @@ mod tests {
             set_scheduler(None);
             assert_eq!(thread_id(), own);
         }
+        // Without a scheduler, one inside another.
+        let inner = || (thread_id(), as_thread(9, thread_id), thread_id());
+        assert_eq!((as_thread(8, inner), thread_id()), ((8, 9, 8), own));
         // One that plays nobody changes nothing.
         set_scheduler(Some(std::sync::Arc::new(Plays(AtomicU64::new(0)))));
         assert_eq!(thread_id(), own);

@@ -62,6 +62,12 @@ pub fn wait_point() -> bool {
     scheduled
 }
 
+/// Runs `f` as the thread of this [number](crate::thread_number), whatever the calling thread's own is: for simulations, in which nothing may depend on what else runs
+/// in the process. No other thread that uses the same pools may have it; those below 63 have counts of their own.
+pub fn as_thread_number<R>(number: usize, f: impl FnOnce() -> R) -> R {
+    crate::stats::as_thread(number, f)
+}
+
 /// Whether the calling thread runs under a scheduler.
 #[inline]
 pub fn is_scheduled() -> bool {

@@ -4,8 +4,12 @@
 
 mod basics;
 mod costs;
+mod costs_replicated;
 mod damage;
 mod follower;
+mod hostile;
 mod model;
+mod processes;
+mod replicated;
 mod schedules;
 mod space;

@@ -1,0 +1,577 @@
+//! One copy of a log: what it promised, what it has, what it acknowledges. Requests and written records come in, answers go out; there is no clock, no thread
+//! and no network in it, so that the simulator drives what the process drives.
+//!
+//! Invariants, and who keeps them:
+//!
+//! * Who has no promise changes nothing: [`Copy::answer`] and [`Copy::written`] know the session that has it. That its writes do not land in
+//!   the window either is the business of whoever owns the connections: [`Answer::revoke`] names them *before* the answer goes out.
+//! * A promise is persistent before it is given, and never gets smaller.
+//! * What is acknowledged is whole, without a gap and persistent: [`Copy::written`] verifies each record where it stands, [`Copy::persist`] drains.
+//! * The superline has the epoch of a leader only behind everything that leader said the log has: [`Copy::install`].
+
+use std::sync::Arc;
+
+use pmem::{LINE, Persist, Pool, Region, SealKey, TwoSlot};
+
+use super::at::{At, PIECE, Span};
+use super::members::{Config, MAGIC, Origin, Vow};
+use super::message::{DIGESTS_MAX, Formed, Layout, Reply, Request, State, WIRE_VERSION, Walked};
+use super::window::CopyWindow;
+use crate::Lsn;
+use crate::core::is_unfinished;
+use crate::error::{Error, Result};
+use crate::options::{NAME, REGION_KIND};
+use crate::raw::{self, Claim};
+use crate::record::{Header, Kind, RECORD_HEADER};
+use crate::recovery::{Reader, Walk};
+use crate::sabotage::{Sabotage, Step};
+use crate::space::{Geometry, read_header};
+use crate::superline::{COPY_VERSION, SEGMENT_MAX, SEGMENT_MIN, SUPERLINE_BYTES, Superline};
+
+/// Where the vow stands in the superline's page.
+const VOW_AT: u64 = SUPERLINE_BYTES / 2;
+
+/// A copy of a replicated log, in a pool. It is empty until a leader says of which log it is to be a copy.
+pub(crate) struct Copy {
+    pool: Pool,
+    region: String,
+    log: Option<Log>,
+    window: Arc<CopyWindow>,
+    /// The session that has the promise.
+    writer: Option<u64>,
+    sabotage: Sabotage,
+}
+
+/// The log that it is a copy of.
+pub(crate) struct Log {
+    pub(crate) region: Region,
+    pub(crate) geometry: Geometry,
+    pub(crate) cell: TwoSlot<Superline>,
+    pub(crate) vow: TwoSlot<Vow>,
+    pub(crate) key: SealKey,
+    /// Records before this are whole here.
+    received: At,
+    /// And persistent, and acknowledged.
+    persisted: At,
+    /// Records through this one are committed, by what leaders said: whatever comes, they stay.
+    committed: u64,
+    /// Written since, from the start of the pool: offset and length.
+    dirty: Vec<(u64, u64)>,
+    /// Since `persisted` was set nothing was lost: what is behind it was never acknowledged.
+    knows: bool,
+    /// What is verified is copied here first: a device may write where it stands.
+    scratch: Vec<u8>,
+}
+
+/// What there is to do after a request, in this order.
+pub(crate) struct Answer {
+    /// These sessions may not touch the window any more.
+    pub(crate) revoke: Option<u64>,
+    /// This one may.
+    pub(crate) grant: bool,
+    /// To be sent.
+    pub(crate) reply: Reply,
+}
+
+impl Answer {
+    fn plain(reply: Reply) -> Self {
+        Self { revoke: None, grant: false, reply }
+    }
+}
+
+impl Copy {
+    /// The copy in this pool, which may be empty.
+    pub(crate) fn open(pool: &Pool, sabotage: Sabotage) -> Result<Self> {
+        Self::open_in(pool, NAME, sabotage)
+    }
+
+    /// The copy in this region of a pool, which need not be there yet.
+    pub(crate) fn open_in(pool: &Pool, region: &str, sabotage: Sabotage) -> Result<Self> {
+        let window = Arc::new(CopyWindow::new(pool.clone()));
+        let log = match pool.region(region) {
+            Err(pmem::Error::NoRegion { .. }) => None,
+            Err(other) => return Err(other.into()),
+            Ok(found) => {
+                drop(found);
+                if is_unfinished(pool, region, 0)? { None } else { Some(Log::open(pool, region)?) }
+            }
+        };
+        if let Some(log) = &log {
+            window.set(&log.geometry);
+        }
+        Ok(Self { pool: pool.clone(), region: region.to_owned(), log, window, writer: None, sabotage })
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// What peers write into.
+    pub(crate) fn window(&self) -> Arc<CopyWindow> {
+        Arc::clone(&self.window)
+    }
+
+    pub(crate) fn log(&self) -> Option<&Log> {
+        self.log.as_ref()
+    }
+
+    pub(super) fn log_mut(&mut self) -> Option<&mut Log> {
+        self.log.as_mut()
+    }
+
+    pub(crate) fn into_log(self) -> Option<Log> {
+        self.log
+    }
+
+    pub(crate) fn is_writer(&self, session: u64) -> bool {
+        self.writer == Some(session)
+    }
+
+    // ---- requests ---------------------------------------------------------------------------------------------
+
+    /// Does what a session asks. An error is this copy's own: it can do nothing any more.
+    pub(crate) fn answer(&mut self, session: u64, request: &Request) -> Result<Answer> {
+        match request {
+            Request::Look { version } if *version == WIRE_VERSION => Ok(Answer::plain(Reply::State(self.state()))),
+            Request::Look { version } => {
+                Ok(failed(format!("it speaks version {WIRE_VERSION} of this protocol, not {version}")))
+            }
+            Request::Format { layout, me } => self.format(layout, *me),
+            Request::Promise { epoch, owner } => self.promise(session, *epoch, *owner),
+            _ if !self.is_writer(session) && !self.sabotage.skips(Step::Fence) => {
+                Ok(self.refused().unwrap_or_else(|| failed("it has promised nothing yet".into())))
+            }
+            Request::Walk { from, until, epoch } => {
+                self.with_log(|log, pool, sabotage| log.walk(pool, *from, *until, *epoch, sabotage))
+            }
+            Request::Digest { span } => self.with_log(|log, pool, _| log.digests(pool, *span)),
+            Request::Install { head, end, config, origin } => {
+                self.with_log(|log, pool, sabotage| log.install(pool, *head, *end, config, *origin, sabotage))
+            }
+            Request::Head { head } => self.with_log(|log, _, _| log.set_head(*head)),
+        }
+    }
+
+    fn with_log(&mut self, act: impl FnOnce(&mut Log, &Pool, Sabotage) -> Result<Reply>) -> Result<Answer> {
+        match &mut self.log {
+            Some(log) => act(log, &self.pool, self.sabotage).map(Answer::plain),
+            None => Ok(failed("it is no copy of a log yet".into())),
+        }
+    }
+
+    fn state(&self) -> State {
+        State { formed: self.log.as_ref().map(Log::formed) }
+    }
+
+    fn refused(&self) -> Option<Answer> {
+        let vow = self.log.as_ref()?.vow.get();
+        Some(Answer::plain(Reply::Refused { promised: vow.promised, owner: vow.owner }))
+    }
+
+    /// Makes the region of an empty copy; done again, it says what is there.
+    fn format(&mut self, layout: &Layout, me: u64) -> Result<Answer> {
+        if let Some(log) = &self.log {
+            let formed = log.formed();
+            if formed.layout != *layout || formed.me != me {
+                return Ok(failed(format!("it is copy {:x} of log {:x} already", formed.me, formed.layout.log)));
+            }
+        } else {
+            if let Err(why) = layout.check() {
+                return Ok(failed(why));
+            }
+            match Log::create(&self.pool, &self.region, layout, me, self.sabotage) {
+                Err(Error::Pool(
+                    why @ (pmem::Error::NoSpace { .. } | pmem::Error::Limit { .. } | pmem::Error::Reserve { .. }),
+                )) => {
+                    return Ok(failed(format!("it has no room for the log: {why}")));
+                }
+                other => self.log = Some(other?),
+            }
+        }
+        if let Some(log) = &self.log {
+            self.window.set(&log.geometry);
+        }
+        Ok(Answer::plain(Reply::State(self.state())))
+    }
+
+    fn promise(&mut self, session: u64, epoch: u32, owner: u64) -> Result<Answer> {
+        let Some(log) = &mut self.log else { return Ok(Answer::plain(Reply::State(self.state()))) };
+        if epoch == u32::MAX {
+            return Ok(failed("there is no epoch behind that one".into()));
+        }
+        let vow = log.vow.get();
+        let mine = epoch == vow.promised && owner == vow.owner;
+        let again = self.sabotage.skips(Step::PromiseOnce) || self.sabotage.skips(Step::RaisePromise);
+        if epoch < vow.promised || epoch == vow.promised && !mine && !again {
+            return Ok(self.refused().unwrap_or_else(|| Answer::plain(Reply::State(self.state()))));
+        }
+        if !mine {
+            log.vow.update_mirrored(&vow.promising(epoch, owner))?;
+        }
+        if self.sabotage.skips(Step::TwoEpochs) {
+            // One field for both: who promised passes for repaired.
+            let superline = log.cell.get();
+            let (config, origin) = (log.vow.get().config(superline.epoch), log.vow.get().origin(superline.epoch));
+            if let Some(config) = config {
+                log.vow.update_mirrored(&log.vow.get().with_config(superline.epoch, epoch, &config, origin))?;
+                log.cell.update_mirrored(&Superline { epoch, ..superline })?;
+            }
+        }
+        let fences = !self.sabotage.skips(Step::Fence);
+        let revoke = self.writer.replace(session).filter(|&old| old != session && fences);
+        Ok(Answer { revoke, grant: true, reply: Reply::State(self.state()) })
+    }
+
+    /// The session is over.
+    pub(crate) fn closed(&mut self, session: u64) {
+        if self.is_writer(session) {
+            self.writer = None;
+        }
+    }
+
+    // ---- records ----------------------------------------------------------------------------------------------
+
+    /// The leader has written so many bytes of records behind those before; they are acknowledged with the next [`persist`](Self::persist).
+    /// Returns why the session has to be closed, if it has.
+    pub(crate) fn written(&mut self, session: u64, len: u64) -> Result<std::result::Result<(), String>> {
+        if !self.is_writer(session) && !self.sabotage.skips(Step::Fence) {
+            return Ok(Err("another leader has the promise".into()));
+        }
+        let Some(log) = &mut self.log else { return Ok(Err("it is no copy of a log yet".into())) };
+        if log.cell.get().epoch != log.vow.get().promised && !self.sabotage.skips(Step::Fence) {
+            return Ok(Err("it was not repaired yet".into()));
+        }
+        log.take(&self.pool, len)
+    }
+
+    /// True if records were written that are not persistent.
+    pub(crate) fn has_dirty(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| !log.dirty.is_empty())
+    }
+
+    /// Makes what was written persistent: one barrier, whatever the number of writes. Returns through which record all is.
+    pub(crate) fn persist(&mut self) -> Result<u64> {
+        let Some(log) = &mut self.log else { return Ok(0) };
+        for (offset, len) in log.dirty.drain(..) {
+            self.pool.flush(offset, len)?;
+        }
+        if !self.sabotage.skips(Step::PersistFirst) {
+            self.pool.drain()?;
+        }
+        log.persisted = log.received;
+        Ok(log.persisted.lsn - 1)
+    }
+}
+
+fn failed(why: String) -> Answer {
+    Answer::plain(Reply::Failed { why })
+}
+
+impl Layout {
+    /// What came from outside.
+    fn check(&self) -> std::result::Result<(), String> {
+        let (bytes, segments) = (self.segment_bytes, self.segments);
+        let good = (SEGMENT_MIN..=SEGMENT_MAX).contains(&bytes) && bytes.is_multiple_of(LINE);
+        if !good || !(2..=1 << 32).contains(&segments) || bytes.checked_mul(segments).is_none_or(|all| all > 1 << 46) {
+            return Err(format!("a log of {segments} segments of {bytes} bytes cannot be"));
+        }
+        Ok(())
+    }
+}
+
+// ---- the log of a copy ------------------------------------------------------------------------------------------
+
+/// Bytes of the pool, as they are now.
+fn fill<'a>(scratch: &'a mut Vec<u8>, pool: &Pool, offset: u64, len: u64) -> Result<&'a [u8]> {
+    scratch.resize(scratch.len().max(len as usize), 0);
+    let into = &mut scratch[..len as usize];
+    raw::copy_out(Claim::Shared, pool, offset, into)?;
+    Ok(into)
+}
+
+/// The cells and the segments of a copy's region.
+fn split(mut region: Region) -> Result<(pmem::Area, pmem::Area, Region)> {
+    let (superline, vow) = region.split_front(SUPERLINE_BYTES)?.split_at(VOW_AT)?;
+    Ok((superline, vow, region))
+}
+
+/// A new cell, with both copies written.
+fn mirrored<T: Persist>(area: pmem::Area, value: &T) -> Result<TwoSlot<T>> {
+    let mut cell = TwoSlot::create(area, value)?;
+    cell.update_mirrored(value)?;
+    Ok(cell)
+}
+
+impl Log {
+    fn create(pool: &Pool, name: &str, layout: &Layout, me: u64, sabotage: Sabotage) -> Result<Self> {
+        let len = SUPERLINE_BYTES + layout.segment_bytes * layout.segments;
+        let region = match pool.add_region_as(name, len, REGION_KIND, 0) {
+            Err(pmem::Error::RegionExists { .. }) => pool.region(name)?, // its making was cut short
+            other => other?,
+        };
+        if region.len() < len || region.areas().len() != 1 {
+            let (offset, why) =
+                (region.areas().first().map_or(0, pmem::Area::offset), "it was begun with another size");
+            return Err(Error::NotALog { region: name.to_owned(), offset, why });
+        }
+        let (superline_area, vow_area, region) = split(region)?;
+        let vow = Vow::new(layout.key, me);
+        let mut superline = Superline::new(layout.log, layout.segment_bytes, layout.segments);
+        superline.version = COPY_VERSION;
+        superline.closed = 0;
+        if sabotage.skips(Step::VowFirst) {
+            let cell = mirrored(superline_area, &superline)?;
+            return Ok(Self::assemble(region, cell, mirrored(vow_area, &vow)?));
+        }
+        // The superline last: a copy without one is not a copy yet.
+        let vow_cell = mirrored(vow_area, &vow)?;
+        let cell = mirrored(superline_area, &superline)?;
+        Ok(Self::assemble(region, cell, vow_cell))
+    }
+
+    /// Opens the copy in a region.
+    pub(crate) fn open(pool: &Pool, name: &str) -> Result<Self> {
+        let region = pool.region(name)?;
+        let first = region.areas().first().map_or(0, pmem::Area::offset);
+        let not = |why| Error::NotALog { region: name.to_owned(), offset: first, why };
+        if region.kind() != REGION_KIND.code() || region.areas()[0].len() <= SUPERLINE_BYTES {
+            return Err(not("the directory says it is something else"));
+        }
+        let (superline_area, vow_area, region) = split(region)?;
+        let (cell, _) = TwoSlot::<Superline>::open(superline_area)?;
+        let superline = cell.get();
+        superline.validate(first, name, region.len())?;
+        if superline.version != COPY_VERSION {
+            return Err(not("it is a log of its own, not a copy of one"));
+        }
+        if region.areas().len() != 1 {
+            return Err(not("its segments are not one behind the other"));
+        }
+        let (vow_cell, _) = TwoSlot::<Vow>::open(vow_area)?;
+        if vow_cell.get().magic != MAGIC {
+            return Err(not("its vow has another magic"));
+        }
+        Ok(Self::assemble(region, cell, vow_cell))
+    }
+
+    fn assemble(region: Region, cell: TwoSlot<Superline>, vow: TwoSlot<Vow>) -> Self {
+        let superline = cell.get();
+        let geometry = Geometry::new(superline.segment_bytes, superline.circle(), &region);
+        let head = superline.head();
+        let key = SealKey::new(vow.get().key, superline.id);
+        let committed = head.lsn - 1;
+        let (received, persisted, dirty, scratch) = (head, head, Vec::new(), Vec::new());
+        Self { region, geometry, cell, vow, key, received, persisted, committed, dirty, knows: false, scratch }
+    }
+
+    /// For who leads it now: region, places, superline, vow, key of the records.
+    pub(crate) fn into_parts(self) -> (Region, Geometry, TwoSlot<Superline>, TwoSlot<Vow>, SealKey) {
+        (self.region, self.geometry, self.cell, self.vow, self.key)
+    }
+
+    pub(super) fn head(&self) -> At {
+        self.cell.get().head()
+    }
+
+    pub(crate) fn formed(&self) -> Formed {
+        let (superline, vow) = (self.cell.get(), self.vow.get());
+        let layout = Layout {
+            log: superline.id,
+            key: vow.key,
+            segment_bytes: superline.segment_bytes,
+            segments: self.geometry.circle.segments(),
+        };
+        Formed {
+            layout,
+            me: vow.me,
+            promised: vow.promised,
+            owner: vow.owner,
+            log_epoch: superline.epoch,
+            config: vow.config(superline.epoch),
+            origin: vow.origin(superline.epoch),
+            head: superline.head(),
+            next: self.persisted.lsn,
+            knows: self.knows,
+        }
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn reader<'a>(&'a self, pool: &'a Pool) -> Reader<'a> {
+        Reader::new(pool, &self.region, &self.geometry, &self.key, self.cell.get(), Sabotage::default())
+    }
+
+    /// True if positions from `from` to `to` can be in the log at once.
+    fn has(&self, from: u64, to: u64) -> bool {
+        let all = self.geometry.circle.segments() * self.geometry.segment_bytes;
+        from < 1 << 62 && from.is_multiple_of(8) && to.is_multiple_of(8) && from <= to && to - from <= all
+    }
+
+    fn walk(&mut self, pool: &Pool, from: At, until: u64, epoch: u32, sabotage: Sabotage) -> Result<Reply> {
+        if !self.has(from.position, from.position) || from.lsn == 0 || from.lsn >= 1 << 62 {
+            return Ok(Reply::Failed { why: format!("no record can be at {}", from.position) });
+        }
+        let head = self.cell.get().head();
+        let head = if from.position > head.position { from } else { head };
+        // A head that others have already moved frees what is before it.
+        let superline = Superline { head_lsn: head.lsn, head_position: head.position, epoch, ..self.cell.get() };
+        let mut reader = Reader::new(pool, &self.region, &self.geometry, &self.key, superline, sabotage).shared();
+        let Walk { lsn, position, epoch, .. } = reader.walk_until(until, from.lsn, from.position, from.epoch)?;
+        let end = At { lsn, position, epoch };
+        let walk = Walk { lsn, position, epoch, opened: [].into(), records: 0, bytes: 0 };
+        let (through, doubt) = reader.behind(&walk)?;
+        // Who has been there all the time knows better than the bytes do.
+        let doubt = if self.knows { lsn < self.persisted.lsn } else { doubt };
+        Ok(Reply::Walked(Walked { end, doubt, through }))
+    }
+
+    fn digests(&mut self, pool: &Pool, span: Span) -> Result<Reply> {
+        if !self.has(span.from, span.to) || (span.to - span.from) / PIECE.min(self.geometry.segment_bytes) > DIGESTS_MAX
+        {
+            return Ok(Reply::Failed { why: format!("there are no bytes {} to {}", span.from, span.to) });
+        }
+        let mut digests = Vec::new();
+        for piece in span.pieces(self.geometry.segment_bytes) {
+            let len = piece.to - piece.from;
+            let offset = self.geometry.locate(piece.from);
+            self.region.areas()[0].probe("segment of a log", offset - self.region.areas()[0].offset(), len)?;
+            digests.push(self.key.seal(fill(&mut self.scratch, pool, offset, len)?));
+        }
+        Ok(Reply::Digests(digests))
+    }
+
+    /// Everything the leader says the log has stands here now: makes it so. Four barriers.
+    fn install(
+        &mut self,
+        pool: &Pool,
+        head: At,
+        end: At,
+        config: &Config,
+        origin: Origin,
+        sabotage: Sabotage,
+    ) -> Result<Reply> {
+        if !self.has(head.position, end.position) || head.lsn == 0 || end.lsn < head.lsn || end.lsn >= 1 << 62 {
+            return Ok(Reply::Failed { why: format!("a log from {} to {} cannot be", head.position, end.position) });
+        }
+        if let Err(why) = config.check() {
+            return Ok(Reply::Failed { why: why.to_string() });
+        }
+        let (superline, vow) = (self.cell.get(), self.vow.get());
+        let epoch = vow.promised;
+        let line = Superline {
+            head_lsn: head.lsn,
+            head_position: head.position,
+            head_epoch: head.epoch.min(epoch),
+            ..superline
+        };
+        // Flushes from the head to the end, and erases what begins behind. Persistent with the first barrier of the vow, before the superline vouches for it.
+        let walk = Walk { lsn: end.lsn, position: end.position, epoch, opened: [].into(), records: 0, bytes: 0 };
+        Reader::new(pool, &self.region, &self.geometry, &self.key, line, sabotage).shared().settle(&walk)?;
+        if sabotage.skips(Step::ConfigFirst) {
+            self.cell.update_mirrored(&Superline { epoch, ..line })?;
+        }
+        self.vow.update_mirrored(&vow.with_config(superline.epoch, epoch, config, origin))?;
+        self.cell.update_mirrored(&Superline { epoch, ..line })?;
+        (self.received, self.persisted, self.knows) = (end, end, true);
+        self.committed = self.committed.max(head.lsn - 1);
+        self.dirty.clear();
+        Ok(Reply::Installed)
+    }
+
+    /// The leader's log begins here: what is before it is committed. False if that cannot be.
+    pub(super) fn vouch(&mut self, head: At) -> bool {
+        let superline = self.cell.get();
+        let behind = self.has(superline.head_position, head.position) && head.lsn >= superline.head_lsn;
+        if behind && head.lsn <= self.received.lsn {
+            self.committed = self.committed.max(head.lsn - 1);
+            return true;
+        }
+        false
+    }
+
+    fn set_head(&mut self, head: At) -> Result<Reply> {
+        let superline = self.cell.get();
+        if !self.vouch(head) {
+            return Ok(Reply::Failed { why: format!("the head cannot be at {}", head.position) });
+        }
+        let (head_lsn, head_position, head_epoch) = (head.lsn, head.position, head.epoch.min(superline.epoch));
+        self.cell.update_mirrored(&Superline { head_lsn, head_position, head_epoch, ..superline })?;
+        Ok(Reply::HeadMoved)
+    }
+
+    /// Takes note of so many bytes of records behind those before, each verified where it stands.
+    fn take(&mut self, pool: &Pool, len: u64) -> Result<std::result::Result<(), String>> {
+        let mut start = None;
+        let mut at = self.received;
+        for candidate in self.geometry.candidates(at.position) {
+            if let Some(header) = self.whole(pool, candidate, at.lsn)? {
+                start = Some(candidate);
+                at = At { lsn: at.lsn + 1, position: candidate + header.space(candidate), epoch: header.epoch };
+                self.committed = self.committed.max(header.forced());
+                break;
+            }
+        }
+        let Some(start) = start else { return Ok(Err(format!("record {} did not arrive whole", at.lsn))) };
+        let end = start.saturating_add(len);
+        while at.position < end {
+            let Some(header) = self.whole(pool, at.position, at.lsn)? else {
+                return Ok(Err(format!("record {} did not arrive whole", at.lsn)));
+            };
+            self.committed = self.committed.max(header.forced());
+            at = At { lsn: at.lsn + 1, position: at.position + header.space(at.position), epoch: header.epoch };
+        }
+        if at.position != end {
+            return Ok(Err(format!("record {} is longer than what arrived", at.lsn - 1)));
+        }
+        let mut from = start;
+        while from < end {
+            let to = end.min(from + self.geometry.rest(from));
+            self.dirty.push((self.geometry.locate(from), to - from));
+            from = to;
+        }
+        self.received = at;
+        Ok(Ok(()))
+    }
+
+    /// Adds what is committed and stands here from `at` on, about so many bytes of it; returns where it ends.
+    pub(super) fn read(&self, pool: &Pool, at: At, most: usize, records: &mut Vec<(Lsn, Vec<u8>)>) -> Result<At> {
+        let head = self.cell.get().head();
+        let mut at = if at.position < head.position { head } else { at };
+        let (mut bytes, mut payload) = (0, Vec::new());
+        'next: while at.lsn <= self.committed && bytes < most {
+            for position in self.geometry.candidates(at.position) {
+                let found = self.stands(pool, position, at.lsn, &mut payload)?;
+                let Some(header) = found.filter(|header| header.epoch >= at.epoch) else { continue };
+                bytes += header.len as usize + RECORD_HEADER as usize;
+                if header.kind == Kind::Data {
+                    records.push((Lsn(at.lsn), payload[..header.len as usize].to_vec()));
+                }
+                at = At { lsn: at.lsn + 1, position: position + header.space(position), epoch: header.epoch };
+                continue 'next;
+            }
+            break; // it is being repaired
+        }
+        Ok(at)
+    }
+
+    /// The record that stands there, if it is this one and of this epoch.
+    fn whole(&mut self, pool: &Pool, position: u64, lsn: u64) -> Result<Option<Header>> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let found = self.stands(pool, position, lsn, &mut scratch);
+        self.scratch = scratch;
+        Ok(found?.filter(|header| header.epoch == self.cell.get().epoch))
+    }
+
+    /// The record that stands there, if it is this one, and its payload, copied: a device may write there.
+    fn stands(&self, pool: &Pool, position: u64, lsn: u64, payload: &mut Vec<u8>) -> Result<Option<Header>> {
+        let offset = self.geometry.locate(position);
+        if self.geometry.rest(position) < RECORD_HEADER {
+            return Ok(None);
+        }
+        let bytes = read_header(pool, Claim::Shared, offset)?;
+        let header = Header::decode(&bytes, lsn).filter(|h| h.lsn == lsn);
+        let fits = |h: &Header| RECORD_HEADER + u64::from(h.len) <= self.geometry.rest(position);
+        let Some(header) = header.filter(fits) else { return Ok(None) };
+        let payload = fill(payload, pool, offset + RECORD_HEADER, u64::from(header.len))?;
+        Ok(header.verifies(&self.key, &bytes, payload).then_some(header))
+    }
+}

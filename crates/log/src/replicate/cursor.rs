@@ -1,0 +1,45 @@
+//! Reading a copy in the process that serves it: what is committed, in order.
+//!
+//! A copy knows what is committed by what leaders say: each record names what was durable when it was written, and a head has only such records before it. Through
+//! there a copy that a leader has repaired holds what every later leader will find, so nothing that was read is ever taken back.
+
+use pmem::Pool;
+
+use super::at::At;
+use super::copy::Log;
+use crate::Lsn;
+use crate::error::Result;
+
+/// How far a [`Replica`](crate::Replica)'s copy was read.
+///
+/// ```no_run
+/// # fn main() -> log::Result<()> {
+/// # let trust = log::fabric::Options::default();
+/// use log::{Replica, Cursor};
+/// let replica = Replica::serve_read(&pmem::Options::new(), "/mnt/pmem/orders.copy", "0.0.0.0:7400", trust)?;
+/// let mut cursor = Cursor::default();
+/// loop {
+///     for (lsn, record) in replica.read(&mut cursor, 1 << 20)? {
+///         println!("{lsn}: {} bytes", record.len());
+///         replica.release(lsn)?; // carried out, not needed any more
+///     }
+///     std::thread::sleep(std::time::Duration::from_millis(1));
+/// }
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cursor(Option<At>);
+
+impl Cursor {
+    pub(super) fn read(&mut self, pool: &Pool, log: &Log, most: usize) -> Result<Vec<(Lsn, Vec<u8>)>> {
+        let mut records = Vec::new();
+        self.0 = Some(log.read(pool, self.0.unwrap_or_else(|| log.head()), most, &mut records)?);
+        Ok(records)
+    }
+
+    /// Everything before this record was read, or is not in the log any more.
+    #[must_use]
+    pub fn position(&self) -> Lsn {
+        Lsn(self.0.map_or(1, |at| at.lsn))
+    }
+}

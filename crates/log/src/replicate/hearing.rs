@@ -1,0 +1,262 @@
+//! Who hears the copies: a thread that waits for them anyway. A thread of its own would be woken for each acknowledgement, and wake who waits: two switches where one is
+//! enough, and where processors are few these are most of what a further copy costs.
+//!
+//! All receivers are one thing, the *ears*. A thread that has to wait takes them if they are there, waits for the copies itself, and goes on when it has heard enough; one that
+//! finds them taken sleeps, and is woken by who hears. While nobody waits, a [`Lookout`] takes them now and then: so connections that end, leaders that are shut out, and
+//! acknowledgements of what was only posted, are heard.
+//!
+//! Nobody sleeps over what it waits for. Whenever the group's lock is free, of each sleeper that was not woken what it waits for is not there, and one of these is true:
+//!
+//! * Somebody has the ears. Who gives them back, or has news, does so with the lock held, and wakes whom it concerns.
+//! * A sleeper was called to take them, and has not looked yet. It looks with the lock held: takes them, or calls another.
+//! * No copy lacks anything, but the leader's own image does. Who flushes that is awake, and has news.
+
+use std::sync::Arc;
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use fabric::{Event, Receiver};
+use parking_lot::Mutex;
+
+use super::group::{Group, Lacking, Until};
+use crate::core::Core;
+use crate::keeper::Stop;
+use crate::sabotage::Step;
+
+#[cfg(test)]
+mod tests;
+
+/// Events of one copy before the next has its turn.
+const EVENTS_MAX: usize = 256;
+/// How often the copies are heard while nobody waits.
+const TICK: Duration = Duration::from_millis(20);
+
+/// The receiver of one copy.
+struct Ear {
+    peer: usize,
+    receiver: Box<dyn Receiver>,
+    /// It is waited for; others are looked at when it has something.
+    awaited: bool,
+}
+
+/// The receivers of all copies: with who hears.
+#[derive(Default)]
+pub(super) struct Ears(Vec<Ear>);
+
+impl Ears {
+    /// Chooses whom to wait for: those that were sent to last, who answer last. False if no copy lacks anything.
+    fn choose(&mut self, group: &Group, until: Until) -> bool {
+        let Some(Lacking { through, mut heard }) = group.lacking(until) else { return false };
+        for ear in self.0.iter_mut().rev() {
+            ear.awaited = heard > 0 && group.is_behind(ear.peer, through);
+            heard -= usize::from(ear.awaited);
+        }
+        true
+    }
+
+    fn choose_all(&mut self) {
+        self.0.iter_mut().for_each(|ear| ear.awaited = true);
+    }
+
+    /// Waits until one that was chosen may have something, no longer than that, and tells what any of them brings. Whether there was anything.
+    pub(super) fn hear(&mut self, wait: Duration, mut tell: impl FnMut(usize, Event)) -> bool {
+        let awaited = self.0.iter_mut().filter(|ear| ear.awaited).map(|ear| &mut *ear.receiver as &mut dyn Receiver);
+        let ready = fabric::wait(awaited, wait);
+        let (mut nth, mut heard) = (0, false);
+        self.0.retain_mut(|ear| {
+            if ear.awaited {
+                nth += 1;
+                // Where the system could not wait, all are looked at.
+                if ready.as_ref().is_ok_and(|ready| !ready.has(nth - 1)) {
+                    return true;
+                }
+            }
+            for _ in 0..EVENTS_MAX {
+                match ear.receiver.poll(Duration::ZERO) {
+                    Ok(None) => return true,
+                    Ok(Some(event)) => {
+                        let over = matches!(event, Event::Closed(_));
+                        heard = true;
+                        tell(ear.peer, event);
+                        if over {
+                            return false;
+                        }
+                    }
+                    Err(_) => return false, // it was said by an event
+                }
+            }
+            true
+        });
+        heard
+    }
+}
+
+/// How a sleeper was woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// It was not.
+    No,
+    /// What it waits for may be there.
+    News,
+    /// To take the ears.
+    Called,
+}
+
+struct Sleeper {
+    number: u64,
+    until: Until,
+    thread: Thread,
+    woken: Woken,
+}
+
+/// Whose turn it is to hear. Locked behind the group, or alone.
+#[derive(Default)]
+struct Turn {
+    /// None while somebody has them.
+    ears: Option<Ears>,
+    /// Came while somebody had them.
+    joined: Vec<Ear>,
+    sleepers: Vec<Sleeper>,
+    next: u64,
+}
+
+impl Turn {
+    fn take(&mut self) -> Option<Ears> {
+        let mut ears = self.ears.take()?;
+        ears.0.append(&mut self.joined);
+        Some(ears)
+    }
+
+    /// If nobody has the ears, or will: calls a sleeper to take them, whom a copy keeps waiting.
+    fn call(&mut self, group: &Group) {
+        let is_heard = self.ears.is_none() || self.sleepers.iter().any(|s| s.woken == Woken::Called);
+        if is_heard || group.skips(Step::HandOn) {
+            return;
+        }
+        let waits = |s: &&mut Sleeper| s.woken == Woken::No && group.lacking(s.until).is_some();
+        if let Some(sleeper) = self.sleepers.iter_mut().find(waits) {
+            sleeper.woken = Woken::Called;
+            sleeper.thread.unpark();
+        }
+    }
+}
+
+pub(super) struct Hearing(Mutex<Turn>);
+
+/// What a thread that waits is to do.
+pub(super) enum Part {
+    Hear(Ears),
+    /// Until it is woken, or for a while; and then to say that it is [up](Hearing::up), by this number.
+    Sleep(u64),
+}
+
+impl Hearing {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Turn { ears: Some(Ears::default()), ..Turn::default() }))
+    }
+
+    /// One more copy.
+    pub(super) fn add(&self, peer: usize, receiver: Box<dyn Receiver>) {
+        self.0.lock().joined.push(Ear { peer, receiver, awaited: false });
+    }
+
+    /// The ears, if nobody has them, chosen all.
+    pub(super) fn take(&self) -> Option<Ears> {
+        let mut ears = self.0.lock().take()?;
+        ears.choose_all();
+        Some(ears)
+    }
+
+    /// Somebody waits for what is not there. The caller holds the group's lock, here and below.
+    pub(super) fn wait(&self, group: &Group, until: Until) -> Part {
+        let mut turn = self.0.lock();
+        if let Some(mut ears) = turn.take() {
+            if ears.choose(group, until) {
+                return Part::Hear(ears);
+            }
+            turn.ears = Some(ears);
+        }
+        turn.next += 1;
+        let number = turn.next;
+        turn.sleepers.push(Sleeper { number, until, thread: std::thread::current(), woken: Woken::No });
+        Part::Sleep(number)
+    }
+
+    /// A sleeper is awake, and by whom. If it was called, it waits again, or calls another.
+    pub(super) fn up(&self, _: &Group, number: u64) -> Woken {
+        let mut turn = self.0.lock();
+        let at = turn.sleepers.iter().position(|s| s.number == number);
+        at.map_or(Woken::No, |at| turn.sleepers.swap_remove(at).woken)
+    }
+
+    /// Whoever has the ears goes on hearing: false if nothing is missing that a copy says.
+    pub(super) fn go_on(&self, group: &Group, ears: &mut Ears, until: Until) -> bool {
+        ears.0.append(&mut self.0.lock().joined);
+        ears.choose(group, until)
+    }
+
+    pub(super) fn give_back(&self, group: &Group, ears: Ears) {
+        let mut turn = self.0.lock();
+        turn.ears = Some(ears);
+        turn.call(group);
+    }
+
+    /// If nobody has the ears, a sleeper takes them.
+    pub(super) fn call(&self, group: &Group) {
+        self.0.lock().call(group);
+    }
+
+    /// Wakes all for whom it is there.
+    pub(super) fn news(&self, group: &Group, is_there: impl Fn(Until) -> bool) {
+        if group.skips(Step::TellNews) {
+            return;
+        }
+        for sleeper in &mut self.0.lock().sleepers {
+            if sleeper.woken == Woken::No && is_there(sleeper.until) {
+                sleeper.woken = Woken::News;
+                sleeper.thread.unpark();
+            }
+        }
+    }
+
+    /// Sleepers that sleep over something, and how many there are in all.
+    #[cfg(test)]
+    pub(super) fn overlooked(&self, group: &Group, is_there: impl Fn(Until) -> bool) -> (usize, usize) {
+        let turn = self.0.lock();
+        let awaited = turn.ears.is_none() || turn.sleepers.iter().any(|s| s.woken == Woken::Called);
+        let asleep = turn.sleepers.iter().filter(|s| s.woken == Woken::No);
+        let over = asleep.filter(|s| is_there(s.until) || !awaited && group.lacking(s.until).is_some()).count();
+        (over, turn.sleepers.len())
+    }
+}
+
+/// The thread that hears the copies of a log now and then, if nobody else does.
+pub(crate) struct Lookout {
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Lookout {
+    #[expect(clippy::disallowed_methods, reason = "ends, and is waited for, when the log is closed or dropped")]
+    pub(crate) fn start(core: &Arc<Core>) -> Self {
+        let stop = Arc::new(Stop::default());
+        let (core, stopped) = (Arc::clone(core), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            while let Some(leading) = &core.leading
+                && stopped.tick(TICK)
+            {
+                leading.listen(&core, Duration::ZERO);
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Lookout {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // a panic in it was said
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Threads that force at once, and one that looks whether any of them sleeps over something.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::sabotage::Step;
+use crate::{Options, Replica, Replicas};
+
+const THREADS: usize = 6;
+const APPENDS: usize = 200;
+
+#[derive(Debug, Default)]
+struct Seen {
+    looks: usize,
+    asleep: usize,
+    overlooked: usize,
+}
+
+/// Until all is appended, or somebody is seen who sleeps over something.
+fn many_force(without: Option<Step>) -> Seen {
+    let dir = tempfile::tempdir().expect("a folder");
+    let trust = fabric::Options { anyone: true, ..Default::default() };
+    let serve = |n: usize| Replica::serve(dir.path().join(n.to_string()), "127.0.0.1:0", trust.clone());
+    let backups = [0, 1].map(|n| serve(n).expect("serves"));
+    let copies = Replicas::new().local(dir.path().join("own")).trust(trust.clone());
+    let address = |backup: &Replica| backup.address().expect("an address").to_string();
+    let copies = backups.iter().fold(copies, |copies, backup| copies.at(&address(backup)));
+    let options = Options { without, ..Options::new().bytes(1 << 20).idle(None) };
+    let log = options.create_replicated(&copies).expect("made");
+    let core = log.core();
+    let leading = core.leading.as_ref().expect("it leads");
+
+    let (working, mut seen) = (AtomicUsize::new(THREADS), Seen::default());
+    std::thread::scope(|threads| {
+        for _ in 0..THREADS {
+            threads.spawn(|| {
+                for _ in 0..APPENDS {
+                    log.append(b"a record").expect("appended");
+                }
+                working.fetch_sub(1, Relaxed);
+            });
+        }
+        while working.load(Relaxed) > 0 {
+            let group = leading.group.lock();
+            let (overlooked, asleep) =
+                leading.hearing.overlooked(&group, |until| leading.is_there(core, &group, until));
+            drop(group);
+            seen.looks += 1;
+            seen.asleep += asleep;
+            seen.overlooked += overlooked;
+            std::thread::yield_now();
+        }
+    });
+    assert_eq!(log.forced().get(), (THREADS * APPENDS) as u64);
+    seen
+}
+
+#[test]
+fn nobody_sleeps_over_what_is_there() {
+    let seen = many_force(None);
+    assert!(seen.asleep > 100 && seen.overlooked == 0, "{seen:?}");
+}
+
+/// Who has heard enough goes away without a word.
+#[test]
+fn sleepers_whom_nobody_calls_are_found() {
+    let seen = many_force(Some(Step::HandOn));
+    assert!(seen.overlooked > 0, "{seen:?}");
+}
+
+/// What was committed is told to nobody.
+#[test]
+fn sleepers_who_hear_no_news_are_found() {
+    let seen = many_force(Some(Step::TellNews));
+    assert!(seen.overlooked > 0, "{seen:?}");
+}

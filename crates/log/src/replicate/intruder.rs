@@ -1,0 +1,143 @@
+//! Tests: a leader that goes on writing, whatever it is told.
+
+use std::path::Path;
+use std::time::Duration;
+
+use fabric::{Connection, Event};
+use pmem::DomainChoice;
+
+use super::message::{FromCopy, Layout, Reply, Request, ToCopy, WIRE_VERSION, decode, encode};
+use super::{At, Replica};
+
+const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: 64 << 10, segments: 4 };
+const START: At = At { lsn: 1, position: 0, epoch: 1 };
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Speaks as a leader does.
+struct Leader {
+    connection: Connection,
+    call: u32,
+}
+
+impl Leader {
+    fn connect(replica: &Replica, trust: &fabric::Options) -> Self {
+        let address = replica.address().expect("an address").to_string();
+        Self { connection: fabric::connect(&address, trust, None).expect("reached"), call: 0 }
+    }
+
+    fn ask(&mut self, request: Request) -> Reply {
+        self.call += 1;
+        let sender = &mut self.connection.sender;
+        sender.send(&encode(&ToCopy { call: self.call, request })).and_then(|()| sender.flush()).expect("asked");
+        let event = self.connection.receiver.poll(PATIENCE).expect("it is there").expect("it answers");
+        let Event::Message(bytes) = event else { panic!("{event:?}") };
+        match decode(&bytes) {
+            Some(FromCopy::Answer { call, reply }) if call == self.call => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Has the promise from now on.
+    fn lead(&mut self, epoch: u32) {
+        let found = self.ask(Request::Promise { epoch, owner: u64::from(epoch) });
+        assert!(matches!(&found, Reply::State(state) if state.formed.is_some()), "{found:?}");
+    }
+
+    /// What it is told until the end.
+    fn told(&mut self) -> Vec<FromCopy> {
+        let mut told = Vec::new();
+        loop {
+            match self.connection.receiver.poll(PATIENCE).expect("it is told the end").expect("something comes") {
+                Event::Message(bytes) => told.extend(decode::<FromCopy>(&bytes)),
+                Event::Closed(_) => return told,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+fn serve(path: &Path, trust: &fabric::Options) -> Replica {
+    let pool = pmem::Options::new().domain(DomainChoice::Emulated);
+    Replica::serve_with(&pool, path, "127.0.0.1:0", trust.clone()).expect("served")
+}
+
+/// What each does with a copy at this path.
+fn over_all(body: impl Fn(&Path, &fabric::Options)) {
+    let transports: &[&str] = if cfg!(feature = "libfabric") { &["tcp", "libfabric:tcp"] } else { &["tcp"] };
+    for transport in transports {
+        let dir = tempfile::tempdir().expect("a folder");
+        let transport = transport.parse().expect("a transport");
+        // Who would wait for a peer that is gone would do so for long.
+        let send_timeout = Duration::from_secs(600);
+        let trust = fabric::Options { anyone: true, transport, send_timeout, ..Default::default() };
+        body(&dir.path().join("copy"), &trust);
+    }
+}
+
+/// It writes without a word, so that nothing but what was taken from it keeps it from writing.
+#[test]
+fn who_is_shut_out_writes_nothing_from_when_another_has_the_promise() {
+    over_all(|path, trust| {
+        for round in 0..8 {
+            let _ = std::fs::remove_file(path);
+            let replica = serve(path, trust);
+            let mut old = Leader::connect(&replica, trust);
+            old.ask(Request::Look { version: WIRE_VERSION });
+            old.ask(Request::Format { layout: LAYOUT, me: 5 });
+            old.lead(1);
+            let bytes = || std::fs::read(path).expect("the pool");
+            let empty = bytes();
+            std::thread::scope(|scope| {
+                let Connection { sender, .. } = &mut old.connection;
+                let hammers = scope.spawn(move || {
+                    for n in 0_u64.. {
+                        let done = sender.write(n % 256 * 1024, &[n as u8 | 1; 1024]).and_then(|()| sender.flush());
+                        if done.is_err() {
+                            return;
+                        }
+                    }
+                });
+                while bytes() == empty {
+                    std::thread::yield_now();
+                }
+                std::thread::sleep(Duration::from_micros(300 * round));
+                let mut new = Leader::connect(&replica, trust);
+                new.lead(2);
+                let then = bytes();
+                hammers.join().expect("it ends");
+                std::thread::sleep(Duration::from_millis(10));
+                assert!(bytes() == then, "{}: the old leader writes", trust.transport);
+                // It is the new one's now.
+                new.connection.sender.write(0, &[0xee; 64]).expect("written");
+                new.ask(Request::Walk { from: START, until: u64::MAX, epoch: 2 });
+                assert!(bytes() != then, "{}: the new leader does not write", trust.transport);
+            });
+            let fenced = FromCopy::Fenced { epoch: 2, owner: 2 };
+            assert!(old.told().contains(&fenced), "{}: it is not told", trust.transport);
+            replica.stop().expect("closed");
+        }
+    });
+}
+
+/// Before there is a log nobody gets rights, and afterwards who has no promise does not.
+#[test]
+fn who_has_no_promise_writes_nothing() {
+    over_all(|path, trust| {
+        let trust = fabric::Options { rights: fabric::Rights::Write, ..trust.clone() };
+        let replica = serve(path, &trust);
+        for is_formed in [false, true] {
+            let mut stranger = Leader::connect(&replica, &trust);
+            assert_eq!(replica.status().is_some(), is_formed);
+            let _ = stranger.connection.sender.write(0, &[1; 64]).and_then(|()| stranger.connection.sender.flush());
+            assert!(stranger.told().is_empty(), "the connection ends");
+
+            let mut former = Leader::connect(&replica, &trust);
+            former.ask(Request::Format { layout: LAYOUT, me: 5 });
+            let _ = former.connection.sender.write(0, &[1; 64]).and_then(|()| former.connection.sender.flush());
+            assert!(former.told().is_empty(), "the connection ends");
+        }
+        let bytes = std::fs::read(path).expect("the pool");
+        assert!(!bytes.windows(64).any(|some| some == [1; 64]), "{}: it was written to", trust.transport);
+        replica.stop().expect("closed");
+    });
+}

@@ -1,0 +1,205 @@
+//! How a copy joins a log while its leader leads: one that was given up comes back, or a new one is taken in.
+//!
+//! | step | others append meanwhile |
+//! |---|---|
+//! | it promises this leader's epoch: who led it before is shut out | yes |
+//! | a force without it: a write quorum still hears this leader, so nobody has taken the log over with a promise that a copy lost with its medium | yes |
+//! | pieces that differ are written into it | yes |
+//! | when nothing is under way: those that differ still; it is told where the log begins and ends; all are told if it is a new one | no |
+//! | it is live | yes |
+//!
+//! It counts for nothing before the last step: a leader that fails on the way leaves a copy of an older epoch, or of none.
+
+use std::time::Duration;
+
+use fabric::{Event, Receiver};
+
+use super::at::{PIECE, Span};
+use super::candidate::Link;
+use super::leading::Leading;
+use super::members::Config;
+use super::message::{DIGESTS_MAX, Formed, FromCopy, Layout, Reply, Request, WIRE_VERSION, decode};
+use crate::Lsn;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::options::WhenFull;
+use crate::raw::{self, Claim};
+use crate::record::Kind;
+
+/// A copy that joins, and the way to it.
+pub(crate) struct Joining<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) leading: &'a Leading,
+    pub(crate) link: Link,
+    pub(crate) receiver: Box<dyn Receiver>,
+    /// Lets time pass until something may have arrived.
+    pub(crate) pump: &'a mut dyn FnMut(),
+    pub(crate) patience: Duration,
+}
+
+impl Joining<'_> {
+    /// Joins; returns its number among the leader's copies, and how to hear it.
+    ///
+    /// # Errors
+    /// [`Error::Copy`] if it cannot; those of a force; [`Error::QuorumLost`] if too few copies were left to be told of a new one.
+    pub(crate) fn join(mut self, layout: Layout, new_id: u64) -> Result<(usize, Box<dyn Receiver>)> {
+        let formed = self.promise(layout, new_id)?;
+        self.link.id = formed.me;
+        self.confirm()?;
+        let mut config = self.leading.config.lock().clone();
+        let is_new = !config.ids.contains(&formed.me);
+        if is_new {
+            config.ids.push(formed.me);
+            config.generation += 1;
+            config.check()?;
+        }
+        let end = self.leading.posting.lock().end;
+        let head = self.core.space().superline.head();
+        self.repair(Span { from: head.position, to: end.position })?;
+        self.finish(&config, is_new)
+    }
+
+    fn promise(&mut self, layout: Layout, new_id: u64) -> Result<Formed> {
+        let mut found = self.state(Request::Look { version: WIRE_VERSION })?;
+        if found.is_none() {
+            found = self.state(Request::Format { layout, me: new_id })?;
+        }
+        let its = found.map(|formed| formed.layout.log);
+        if its.is_some_and(|log| log != layout.log) {
+            return Err(self.failed(format!("it is of log {:x}, not of {:x}", its.unwrap_or(0), layout.log)));
+        }
+        let (epoch, owner) = (self.leading.epoch, self.leading.owner);
+        self.state(Request::Promise { epoch, owner })?.ok_or_else(|| self.failed("it is no copy of a log".into()))
+    }
+
+    /// A record is durable without the copy that joins.
+    fn confirm(&mut self) -> Result<()> {
+        let place = self.core.reserve_or(0, false, WhenFull::Refuse)?;
+        self.core.complete(place, Kind::Watermark, &[], 0)?;
+        let since = (self.leading.clock)();
+        while self.core.window.advance(None) < place.lsn {
+            self.leading.check()?;
+            self.leading.post(self.core)?;
+            self.leading.flush_own(self.core)?;
+            (self.pump)();
+            self.leading.give_up_late();
+            if (self.leading.clock)().saturating_sub(since) > self.patience.as_micros() as u64 {
+                return Err(Error::Stalled { lsn: Lsn(place.lsn), waited: self.patience });
+            }
+        }
+        Ok(())
+    }
+
+    fn state(&mut self, request: Request) -> Result<Option<Formed>> {
+        match self.ask(request)? {
+            Reply::State(state) => Ok(state.formed),
+            other => Err(self.failed(format!("it answered {other:?}"))),
+        }
+    }
+
+    fn failed(&self, why: String) -> Error {
+        Error::Copy { copy: self.link.name.clone(), why }
+    }
+
+    /// The answer to a request.
+    fn ask(&mut self, request: Request) -> Result<Reply> {
+        let asked = self.link.ask(request)?;
+        let since = (self.leading.clock)();
+        loop {
+            match self.receiver.poll(Duration::from_millis(1))? {
+                Some(Event::Message(bytes)) => match decode::<FromCopy>(&bytes) {
+                    Some(FromCopy::Answer { call, reply }) if call == asked => return self.checked(reply),
+                    Some(FromCopy::Answer { call: 0, reply: Reply::Failed { why } }) => return Err(self.failed(why)),
+                    Some(FromCopy::Fenced { epoch, owner }) => return Err(Error::Fenced { epoch, owner }),
+                    Some(_) => {} // late, or twice
+                    None => return Err(self.failed("it sent what makes no sense".into())),
+                },
+                Some(Event::Closed(reason)) => return Err(self.failed(reason.to_string())),
+                Some(_) => {}
+                None => (self.pump)(),
+            }
+            if (self.leading.clock)().saturating_sub(since) > self.patience.as_micros() as u64 {
+                return Err(self.failed(format!("it has not answered for {:?}", self.patience)));
+            }
+            self.leading.check()?;
+        }
+    }
+
+    fn checked(&self, reply: Reply) -> Result<Reply> {
+        match reply {
+            Reply::Refused { promised, owner } => Err(Error::Fenced { epoch: promised, owner }),
+            Reply::Failed { why } => Err(self.failed(why)),
+            other => Ok(other),
+        }
+    }
+
+    // ---- pieces -----------------------------------------------------------------------------------------------
+
+    /// Writes the pieces that differ into it, segment by segment, each kept from being used again meanwhile.
+    fn repair(&mut self, span: Span) -> Result<()> {
+        let segment_bytes = self.leading.segment_bytes;
+        let most = (PIECE.min(segment_bytes) * DIGESTS_MAX / 2).min(segment_bytes);
+        let mut from = span.from;
+        while from < span.to {
+            let to = span.to.min(from - from % most + most);
+            let segment = from / segment_bytes;
+            let mut space = self.core.space();
+            let is_kept = segment >= space.superline.head_position / segment_bytes;
+            if is_kept {
+                space.pin(segment);
+            }
+            drop(space);
+            if is_kept {
+                let done = self.repair_pieces(Span { from, to });
+                self.core.space().unpin(segment);
+                done?;
+            }
+            from = to;
+        }
+        Ok(())
+    }
+
+    fn repair_pieces(&mut self, span: Span) -> Result<()> {
+        let Reply::Digests(theirs) = self.ask(Request::Digest { span })? else {
+            return Err(self.failed("it does not say what it has".into()));
+        };
+        let geometry = self.core.space().geometry.clone();
+        let pieces: Vec<Span> = span.pieces(self.leading.segment_bytes).collect();
+        if pieces.len() != theirs.len() {
+            return Err(self.failed("it does not say what it has".into()));
+        }
+        for (piece, theirs) in pieces.into_iter().zip(theirs) {
+            let offset = geometry.locate(piece.from);
+            let bytes = raw::bytes(Claim::Kept, &self.core.pool, offset, piece.to - piece.from)?;
+            if self.core.key.seal(bytes) != theirs {
+                self.link.sender.write(offset - self.leading.base, bytes)?;
+            }
+        }
+        Ok(self.link.sender.flush()?)
+    }
+
+    // ---- the last step ----------------------------------------------------------------------------------------
+
+    fn finish(mut self, config: &Config, is_new: bool) -> Result<(usize, Box<dyn Receiver>)> {
+        let leading = self.leading;
+        let mut posting = leading.posting.lock();
+        leading.rest(self.core, &mut self.pump)?;
+        let head = self.core.space().superline.head();
+        let (end, origin) = (posting.end, leading.vow.lock().get().origin(leading.epoch));
+        self.repair(Span { from: head.position, to: end.position })?;
+        let install = Request::Install { head, end, config: config.clone(), origin };
+        if self.ask(install)? != Reply::Installed {
+            return Err(self.failed("it does not say that it has all".into()));
+        }
+        let Self { link, receiver, pump, .. } = self;
+        let peer = leading.group.lock().joined(link.id, end.lsn - 1, head.position);
+        while posting.links.len() <= peer {
+            posting.links.push(None);
+        }
+        posting.links[peer] = Some(link);
+        if is_new {
+            leading.install(&mut posting, head, config, Some(peer), pump)?;
+        }
+        Ok((peer, receiver))
+    }
+}

@@ -1,0 +1,588 @@
+//! A log whose leader this is, while it leads: records go to all live copies as they are forced, and are durable when a write quorum has them.
+//!
+//! A force claims what is complete and posts it to every copy, under one lock, so that each copy gets records in their order; it flushes the leader's own image
+//! meanwhile; and waits. Any number of forces are under way at once. Acknowledgements come in by [`Leading::on_event`], from a thread that
+//! waits for one ([`hearing`](super::hearing)), or from a simulator.
+//!
+//! Costs of a force: one barrier here and one on each copy, however many records and forces share it; one message each way. Over TCP, of one thread, with `n` copies that
+//! all have to have it: here `n` system calls to send, `n` to receive, about one to wait; on each copy one of each.
+
+use std::time::Duration;
+
+use fabric::{Event, Receiver};
+use parking_lot::{Mutex, MutexGuard};
+use pmem::{Pool, TwoSlot};
+
+use super::at::At;
+use super::candidate::Link;
+use super::group::{Group, Over, Settled, Until};
+use super::hearing::{Ears, Hearing, Part, Woken};
+use super::members::{Config, Vow};
+use super::message::{FromCopy, Reply, Request, decode};
+use crate::Lsn;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::raw::{self, Claim};
+use crate::sabotage::Sabotage;
+use crate::space::Geometry;
+use crate::window::{Claimed, State};
+
+/// When the leader's own image is flushed, beside the copies (Arcadia §5.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushOrder {
+    /// While the copies have theirs under way.
+    Beside,
+    /// When enough copies have acknowledged: best in the paper, where a flush evicts what the network card is about to read.
+    After,
+    /// Before anything is sent.
+    Before,
+}
+
+/// Microseconds, from any beginning.
+pub(crate) type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
+
+/// What a leader goes on with.
+pub(crate) struct Lead {
+    pub(crate) links: Vec<Link>,
+    pub(crate) config: Config,
+    /// The id of the leader's own image, if it is one of the copies.
+    pub(crate) own: Option<u64>,
+    pub(crate) epoch: u32,
+    pub(crate) owner: u64,
+    pub(crate) order: FlushOrder,
+    /// A copy that has not acknowledged for so long is given up.
+    pub(crate) timeout: Duration,
+    pub(crate) clock: Clock,
+}
+
+/// The ways to the copies, and how far they were sent records.
+pub(super) struct Posting {
+    pub(super) links: Vec<Option<Link>>,
+    pub(super) end: At,
+}
+
+/// What a live copy was asked, and has not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// To know that the log begins at this position.
+    Head(u64),
+    /// To know which copies there are.
+    Install,
+}
+
+pub(crate) struct Leading {
+    /// Held while records are claimed and posted.
+    pub(super) posting: Mutex<Posting>,
+    pub(super) group: Mutex<Group>,
+    pub(super) hearing: Hearing,
+    /// What live copies were asked: copy, call, what for.
+    asked: Mutex<Vec<(usize, u32, Asked)>>,
+    /// Of the leader's own image.
+    pub(super) vow: Mutex<TwoSlot<Vow>>,
+    pub(super) config: Mutex<Config>,
+    pub(super) own: Option<u64>,
+    pub(crate) epoch: u32,
+    pub(crate) owner: u64,
+    order: FlushOrder,
+    pub(super) timeout: Duration,
+    pub(super) clock: Clock,
+    /// First byte of the first segment in the pool: where the copies' windows begin.
+    pub(super) base: u64,
+    pub(super) segment_bytes: u64,
+    segments: u64,
+}
+
+/// Longest wait without a look at the clock.
+const NAP: Duration = Duration::from_millis(5);
+
+impl Leading {
+    pub(crate) fn new(
+        lead: Lead,
+        end: At,
+        head: At,
+        vow: TwoSlot<Vow>,
+        geometry: &Geometry,
+        sabotage: Sabotage,
+    ) -> Self {
+        let ids: Vec<u64> = lead.links.iter().map(|l| l.id).collect();
+        let counts = lead.own.is_some();
+        let quorum = lead.config.write_quorum as usize;
+        Self {
+            group: Mutex::new(Group::new(&ids, end.lsn - 1, head.position, counts, quorum, sabotage)),
+            posting: Mutex::new(Posting { links: lead.links.into_iter().map(Some).collect(), end }),
+            hearing: Hearing::new(),
+            asked: Mutex::new(Vec::new()),
+            vow: Mutex::new(vow),
+            config: Mutex::new(lead.config),
+            own: lead.own,
+            epoch: lead.epoch,
+            owner: lead.owner,
+            order: lead.order,
+            timeout: lead.timeout,
+            clock: lead.clock,
+            base: geometry.offset(0),
+            segment_bytes: geometry.segment_bytes,
+            segments: geometry.circle.segments(),
+        }
+    }
+
+    // ---- post -------------------------------------------------------------------------------------------------
+
+    /// Claims what is complete and sends it to the copies. False if nothing was.
+    pub(crate) fn post(&self, core: &Core) -> Result<bool> {
+        let mut posting = self.posting.lock();
+        let Some(claimed) = core.window.claim() else { return Ok(false) };
+        if self.order == FlushOrder::Before {
+            flush(core, &claimed)?;
+        }
+        let Posting { links, end } = &mut *posting;
+        self.reap(links);
+        let mut lost = Vec::new();
+        for (peer, link) in links.iter_mut().enumerate() {
+            let Some(sending) = link else { continue };
+            if let Err(error) = self.send(core, sending, &claimed)? {
+                lost.push((peer, error.to_string()));
+                *link = None;
+            }
+        }
+        if let Some((offset, len)) = core.window.ranges(&claimed).last() {
+            *end = At { lsn: claimed.to() + 1, position: self.position_behind(end.position, offset + len), ..*end };
+        }
+        let mut group = self.group.lock();
+        group.posted(claimed.clone(), (self.clock)());
+        if self.order == FlushOrder::Before {
+            let _: Option<Claimed> = group.take_local(); // it was flushed already, and all before it by whoever claimed them
+            self.settle(core, &mut group, |group| group.local(&claimed));
+        }
+        for (peer, why) in lost {
+            self.given_up(&mut group, peer, why);
+        }
+        Ok(true)
+    }
+
+    /// The first position behind `position` whose place in the pool ends there.
+    fn position_behind(&self, position: u64, end: u64) -> u64 {
+        let last = end - 1 - self.base;
+        let (here, place) = (position / self.segment_bytes, last / self.segment_bytes);
+        let on = (place + self.segments - here % self.segments) % self.segments;
+        (here + on) * self.segment_bytes + last % self.segment_bytes + 1
+    }
+
+    /// Drops the ways to copies that were given up, which closes them: nobody waits until such a one has taken everything.
+    fn reap(&self, links: &mut [Option<Link>]) {
+        for (peer, link) in links.iter_mut().enumerate() {
+            let is_live = link.is_none() || self.group.lock().is_live(peer);
+            if !is_live {
+                *link = None;
+            }
+        }
+    }
+
+    /// Writes a batch into a copy's window, piece by piece: a piece is a run of whole records.
+    fn send(&self, core: &Core, link: &mut Link, claimed: &Claimed) -> Result<fabric::Result<()>> {
+        for (offset, len) in core.window.ranges(claimed) {
+            let mut from = offset;
+            while from < offset + len {
+                let at = from - self.base;
+                let rest = self.segment_bytes - at % self.segment_bytes;
+                let piece = rest.min(offset + len - from);
+                let bytes = raw::bytes(Claim::Kept, &core.pool, from, piece)?;
+                // Records are whole words long.
+                if let Err(error) = link.sender.write_imm(at, bytes, (piece / 8) as u32) {
+                    return Ok(Err(error));
+                }
+                from += piece;
+            }
+        }
+        Ok(link.sender.flush())
+    }
+
+    /// Flushes into the own image what was posted and nobody flushes yet: one barrier.
+    pub(crate) fn flush_own(&self, core: &Core) -> Result<()> {
+        let Some(claimed) = self.group.lock().take_local() else { return Ok(()) };
+        flush(core, &claimed)?;
+        self.settle(core, &mut self.group.lock(), |group| group.local(&claimed));
+        Ok(())
+    }
+
+    /// Takes a step of the group, and says what it committed. All of it under the group's lock: who has it, and finds too little there, is asleep before it gives it back, and is woken.
+    fn settle(&self, core: &Core, group: &mut Group, step: impl FnOnce(&mut Group) -> Settled) {
+        if let Some(claimed) = step(group).committed {
+            core.window.persisted(&claimed);
+            core.window.advance(None);
+        }
+        self.news(core, group);
+    }
+
+    // ---- force ------------------------------------------------------------------------------------------------
+
+    /// Everything through `lsn` is on a write quorum of the copies when this returns.
+    pub(crate) fn force(&self, core: &Core, lsn: u64, patience: Duration) -> Result<()> {
+        let started = (self.clock)();
+        loop {
+            let forced = core.window.advance(None);
+            if forced >= lsn {
+                return Ok(());
+            }
+            self.check()?;
+            core.pool.check_usable()?;
+            self.post(core)?;
+            let posted = self.group.lock().last_posted().map_or(0, |last| last.min(lsn));
+            if self.order == FlushOrder::After {
+                while !self.wait(core, Until::Remote(posted)) {}
+            }
+            self.flush_own(core)?;
+            if posted > forced {
+                self.wait(core, Until::Committed(posted));
+                continue;
+            }
+            if core.window.state(forced + 1) == Some(State::Reserved) && core.window.forced() == forced {
+                let waited = Duration::from_micros((self.clock)().saturating_sub(started));
+                if waited > patience {
+                    return Err(Error::Stalled { lsn: Lsn(forced + 1), waited });
+                }
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    // ---- wait and hear ----------------------------------------------------------------------------------------
+
+    /// One more copy is heard.
+    pub(crate) fn hears(&self, peer: usize, receiver: Box<dyn Receiver>) {
+        self.hearing.add(peer, receiver);
+    }
+
+    pub(super) fn is_there(&self, core: &Core, group: &Group, until: Until) -> bool {
+        group.over().is_some()
+            || match until {
+                Until::Committed(lsn) => core.window.advance(None) >= lsn,
+                Until::Remote(lsn) => group.has_remote(lsn),
+                Until::Head(position) => group.all_know_head(position),
+            }
+    }
+
+    /// Something has changed in the group: whoever waits for it is woken.
+    fn news(&self, core: &Core, group: &Group) {
+        self.hearing.news(group, |until| self.is_there(core, group, until));
+    }
+
+    /// Waits for a while until it is there, or nothing can be any more; false if it is not. Then copies that are late are given up, too.
+    fn wait(&self, core: &Core, until: Until) -> bool {
+        let there = self.hear_or_sleep(core, until);
+        if !there {
+            self.give_up_late();
+        }
+        there
+    }
+
+    fn hear_or_sleep(&self, core: &Core, until: Until) -> bool {
+        let mut group = self.group.lock();
+        while !self.is_there(core, &group, until) {
+            let number = match self.hearing.wait(&group, until) {
+                Part::Hear(ears) => {
+                    drop(group);
+                    return self.hear(core, ears, until);
+                }
+                Part::Sleep(number) => number,
+            };
+            MutexGuard::unlocked(&mut group, || std::thread::park_timeout(NAP));
+            if self.hearing.up(&group, number) == Woken::No && !self.is_there(core, &group, until) {
+                return false;
+            }
+        }
+        self.hearing.call(&group);
+        true
+    }
+
+    /// Hears the copies until it is there, and while there is something to hear.
+    fn hear(&self, core: &Core, mut ears: Ears, until: Until) -> bool {
+        loop {
+            let heard = ears.hear(NAP, |peer, event| self.on_event(core, peer, event));
+            let group = self.group.lock();
+            let there = self.is_there(core, &group, until);
+            if there || !heard || !self.hearing.go_on(&group, &mut ears, until) {
+                self.hearing.give_back(&group, ears);
+                return there;
+            }
+        }
+    }
+
+    /// Hears what has come, or comes in that time, unless somebody hears already: then it is false.
+    pub(crate) fn listen(&self, core: &Core, wait: Duration) -> bool {
+        let Some(mut ears) = self.hearing.take() else { return false };
+        ears.hear(wait, |peer, event| self.on_event(core, peer, event));
+        self.hearing.give_back(&self.group.lock(), ears);
+        true
+    }
+
+    // ---- copies that are lost ---------------------------------------------------------------------------------
+
+    /// Gives up the copies that have not acknowledged for too long.
+    pub(crate) fn give_up_late(&self) {
+        let limit = (self.clock)().checked_sub(self.timeout.as_micros() as u64);
+        let Some(limit) = limit else { return };
+        let late = self.group.lock().late(limit);
+        for peer in late {
+            self.lose(peer, format!("it has not acknowledged for {:?}", self.timeout));
+        }
+    }
+
+    pub(super) fn lose(&self, peer: usize, why: String) {
+        self.given_up(&mut self.group.lock(), peer, why);
+        // Who posts just now closes it then.
+        if let Some(mut posting) = self.posting.try_lock() {
+            self.reap(&mut posting.links);
+        }
+    }
+
+    fn given_up(&self, group: &mut Group, peer: usize, why: String) {
+        group.lost(peer, why);
+        self.hearing.news(group, |_| true);
+    }
+
+    /// An error once nothing more can be committed.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.group.lock().over() {
+            None => Ok(()),
+            Some(Over::QuorumLost { live, needed }) => Err(Error::QuorumLost { live, needed }),
+            Some(Over::Fenced { epoch, owner }) => Err(Error::Fenced { epoch, owner }),
+        }
+    }
+
+    /// Another leader is known to be there, or may be: nothing is committed any more.
+    pub(crate) fn fence(&self, epoch: u32, owner: u64) {
+        let mut group = self.group.lock();
+        group.fenced(epoch, owner);
+        self.hearing.news(&group, |_| true);
+    }
+
+    // ---- what comes from copies -------------------------------------------------------------------------------
+
+    /// Something arrived from a copy.
+    pub(crate) fn on_event(&self, core: &Core, peer: usize, event: Event) {
+        match event {
+            Event::Written { imm } => {
+                self.settle(core, &mut self.group.lock(), |group| group.acknowledged(peer, group.lsn_of(peer, imm)));
+            }
+            Event::Message(bytes) => match decode::<FromCopy>(&bytes) {
+                Some(
+                    FromCopy::Fenced { epoch, owner }
+                    | FromCopy::Answer { reply: Reply::Refused { promised: epoch, owner }, .. },
+                ) => self.refused(peer, epoch, owner),
+                Some(FromCopy::Answer { call, reply: Reply::HeadMoved | Reply::Installed }) => {
+                    self.answered(core, peer, call);
+                }
+                Some(FromCopy::Answer { reply: Reply::Failed { why }, .. }) => self.lose(peer, why),
+                Some(FromCopy::Answer { .. }) => {} // to what was asked before it was live
+                None => self.lose(peer, "it sent what makes no sense".into()),
+            },
+            Event::Closed(reason) => self.lose(peer, reason.to_string()),
+            _ => {}
+        }
+    }
+
+    /// A copy hears somebody else: another leader, or this one, over another connection.
+    fn refused(&self, peer: usize, epoch: u32, owner: u64) {
+        if (epoch, owner) == (self.epoch, self.owner) {
+            self.lose(peer, "it was connected to once more".into());
+        } else {
+            self.fence(epoch, owner);
+        }
+    }
+
+    // ---- the head ---------------------------------------------------------------------------------------------
+
+    /// Tells the live copies where the log begins, once.
+    pub(crate) fn post_head(&self, head: At) {
+        let known = |&(_, _, asked): &(usize, u32, Asked)| matches!(asked, Asked::Head(at) if at >= head.position);
+        if self.asked.lock().iter().any(known) {
+            return;
+        }
+        let mut posting = self.posting.lock();
+        self.ask_all(&mut posting.links, &Request::Head { head }, Asked::Head(head.position), None);
+    }
+
+    fn ask_all(&self, links: &mut [Option<Link>], request: &Request, what: Asked, but: Option<usize>) {
+        self.reap(links);
+        for (peer, link) in links.iter_mut().enumerate() {
+            let Some(to) = link.as_mut().filter(|_| Some(peer) != but) else { continue };
+            // Known before it can be answered.
+            let mut asked = self.asked.lock();
+            match to.ask(request.clone()) {
+                Ok(call) => asked.push((peer, call, what)),
+                Err(error) => {
+                    drop(asked);
+                    *link = None;
+                    self.given_up(&mut self.group.lock(), peer, error.to_string());
+                }
+            }
+        }
+    }
+
+    fn answered(&self, core: &Core, peer: usize, call: u32) {
+        let mut asked = self.asked.lock();
+        let Some(at) = asked.iter().position(|&(p, c, _)| p == peer && c == call) else { return };
+        let (_, _, what) = asked.swap_remove(at);
+        drop(asked);
+        if let Asked::Head(position) = what {
+            let mut group = self.group.lock();
+            group.head_moved(peer, position);
+            self.news(core, &group);
+        }
+    }
+
+    /// Waits until nothing is under way. The caller holds the posting, so that nothing new is.
+    pub(super) fn rest(&self, core: &Core, pump: &mut dyn FnMut()) -> Result<()> {
+        let since = (self.clock)();
+        loop {
+            self.check()?;
+            self.flush_own(core)?;
+            let mut group = self.group.lock();
+            if group.is_idle() {
+                return Ok(());
+            }
+            if (self.clock)().saturating_sub(since) > self.timeout.as_micros() as u64 {
+                for late in group.late(u64::MAX) {
+                    self.given_up(&mut group, late, format!("it has not acknowledged for {:?}", self.timeout));
+                }
+            }
+            drop(group);
+            pump();
+        }
+    }
+
+    /// A copy is not one of the log's any more.
+    pub(crate) fn remove(&self, core: &Core, id: u64, pump: &mut dyn FnMut()) -> Result<()> {
+        if self.own == Some(id) {
+            let next = "let another machine lead, and remove it there";
+            return Err(Error::Replicated { what: "remove the copy of its leader", next });
+        }
+        let mut posting = self.posting.lock();
+        self.rest(core, pump)?;
+        let mut config = self.config.lock().clone();
+        config.ids.retain(|&i| i != id);
+        config.generation += 1;
+        config.check()?;
+        let head = core.space().superline.head();
+        let mut group = self.group.lock();
+        group.removed(id);
+        self.hearing.news(&group, |_| true);
+        drop(group);
+        self.install(&mut posting, head, &config, None, pump)
+    }
+
+    /// Tells all live copies, but one that knows it, and the own image, which copies there are now. Nothing is under way meanwhile: the caller holds the posting. If too few know it in
+    /// the end, of these or of those there were, it is not certain which there are: then this leader is at its end, and a takeover finds out.
+    pub(super) fn install(
+        &self,
+        posting: &mut Posting,
+        head: At,
+        config: &Config,
+        but: Option<usize>,
+        pump: &mut dyn FnMut(),
+    ) -> Result<()> {
+        let (end, origin) = (posting.end, self.vow.lock().get().origin(self.epoch));
+        let request = Request::Install { head, end, config: config.clone(), origin };
+        self.ask_all(&mut posting.links, &request, Asked::Install, but);
+        let started = (self.clock)();
+        loop {
+            let live: Vec<usize> = self.group.lock().live().collect();
+            let mut waiting: Vec<usize> =
+                self.asked.lock().iter().filter(|a| a.2 == Asked::Install).map(|a| a.0).collect();
+            waiting.retain(|peer| live.contains(peer));
+            if waiting.is_empty() {
+                break;
+            }
+            if (self.clock)().saturating_sub(started) > self.timeout.as_micros() as u64 {
+                for peer in waiting {
+                    let why = "it does not say that it knows the copies".into();
+                    self.given_up(&mut self.group.lock(), peer, why);
+                }
+            }
+            pump();
+        }
+        self.asked.lock().retain(|a| a.2 != Asked::Install);
+        let live = self.group.lock().live_ids();
+        let own = self.own.filter(|own| config.ids.contains(own));
+        if own.is_some() {
+            let mut vow = self.vow.lock();
+            let value = vow.get().with_config(self.epoch, self.epoch, config, origin);
+            vow.update_mirrored(&value)?;
+        }
+        let knows = |id: u64| own == Some(id) || live.contains(&id);
+        let mut before = self.config.lock();
+        if !config.can_write(knows) || !before.can_write(knows) {
+            let needed = config.write_quorum as usize;
+            let mut group = self.group.lock();
+            group.end(Over::QuorumLost { live: live.len() + usize::from(own.is_some()), needed });
+            self.hearing.news(&group, |_| true);
+            drop((group, before));
+            return self.check();
+        }
+        *before = config.clone();
+        Ok(())
+    }
+
+    /// True if all live copies know that the log begins there.
+    pub(crate) fn all_know_head(&self, position: u64) -> bool {
+        self.group.lock().all_know_head(position)
+    }
+
+    /// Waits until they do, or are given up.
+    pub(crate) fn await_head(&self, core: &Core, position: u64) -> Result<()> {
+        let started = (self.clock)();
+        loop {
+            let there = self.wait(core, Until::Head(position));
+            self.check()?;
+            if there {
+                return Ok(());
+            }
+            if (self.clock)().saturating_sub(started) < self.timeout.as_micros() as u64 {
+                continue;
+            }
+            let slow: Vec<usize> = self.group.lock().live_without_head(position);
+            for peer in slow {
+                self.lose(peer, "it does not say that it knows where the log begins".into());
+            }
+        }
+    }
+
+    // ---- the rest ---------------------------------------------------------------------------------------------
+
+    /// Each remote copy: its id, how it is doing, and through which record it has all.
+    pub(crate) fn states(&self) -> Vec<(u64, super::CopyState, u64)> {
+        self.group.lock().states()
+    }
+
+    /// All copies there are, and the write quorum.
+    pub(crate) fn members(&self) -> (Vec<u64>, u32) {
+        let config = self.config.lock();
+        (config.ids.clone(), config.write_quorum)
+    }
+
+    /// What seals the records, for a new copy.
+    pub(crate) fn secret(&self) -> u64 {
+        self.vow.lock().get().key
+    }
+
+    /// Closes the connections. Nobody waits.
+    pub(crate) fn close(&self) {
+        drop(self.hearing.take());
+        for link in &mut self.posting.lock().links {
+            if let Some(mut link) = link.take() {
+                link.sender.close();
+            }
+        }
+    }
+}
+
+/// Flushes records in the leader's own image.
+fn flush(core: &Core, claimed: &Claimed) -> Result<()> {
+    let pool: &Pool = &core.pool;
+    for (offset, len) in core.window.ranges(claimed) {
+        pool.flush(offset, len)?;
+    }
+    pool.drain()?;
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! A log on several machines (Arcadia §4.2): every record is on a write quorum of the copies before its force returns, and the log survives the loss of the others.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `at` | places and pieces of a log, the same on every copy |
+//! | `members` | which copies there are, how many make a quorum; what a copy has promised |
+//! | `message` | what leaders and copies say to each other |
+//! | `copy`, `window` | a copy: promises, verifies, persists, acknowledges; what peers write into |
+//! | `takeover`, `candidate` | how a new leader finds out what the log is, and repairs the copies; that, over connections |
+//! | `group`, `leading` | who has what while a leader leads; that, over connections |
+//! | `hearing` | who hears the copies: a thread that waits for them anyway |
+//! | `joining` | how a copy comes back, or a new one is taken in, meanwhile |
+//! | `served`, `replica` | a copy and its sessions; that, as a process |
+//! | `open` | how a log is made and opened, over the network |
+//! | `look` | what a copy says of itself |
+//! | `cursor` | reading a copy where it is served: what is committed by now |
+//! | `simulate`, `intruder` | for tests: all of it over a simulated network and memory; a leader that goes on writing |
+//! | `testing` | copies and leaders driven by hand: by scenarios of crashes, and by any bytes |
+
+mod at;
+mod candidate;
+mod copy;
+mod cursor;
+mod group;
+mod hearing;
+#[cfg(test)]
+mod intruder;
+mod joining;
+mod leading;
+mod look;
+mod members;
+mod message;
+mod open;
+mod replica;
+mod served;
+#[cfg(test)]
+mod simulate;
+mod takeover;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod window;
+
+pub(crate) use at::At;
+pub(crate) use candidate::Link;
+pub(crate) use copy::Log;
+pub use cursor::Cursor;
+pub use group::CopyState;
+pub(crate) use hearing::Lookout;
+pub(crate) use joining::Joining;
+pub use leading::FlushOrder;
+pub(crate) use leading::{Lead, Leading};
+pub use look::look;
+pub use members::COPIES_MAX;
+pub(crate) use message::Layout;
+pub use open::Replicas;
+pub(crate) use open::number;
+pub use replica::{Replica, ReplicaStatus};

@@ -1,0 +1,279 @@
+//! How a replicated log is made and opened: connections, and the takeover over them.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fabric::{Connection, Event, Receiver, Rights};
+use pmem::DomainChoice;
+
+use super::candidate::{Candidate, Elected, Link, Make, Stand};
+use super::copy::Copy;
+use super::leading::{FlushOrder, Lead};
+use super::message::Layout;
+use super::replica::open_or_create;
+use super::takeover::Taken;
+use crate::core::{Core, sabotage};
+use crate::error::{Error, Result};
+use crate::recovery::{Recovered, Tail};
+use crate::{Log, Options};
+
+/// Where the copies of a log are, and how many must have a record before it counts as durable.
+///
+/// ```no_run
+/// # fn main() -> log::Result<()> {
+/// use log::{Options, Replicas, fabric};
+/// let secret = fabric::Secret::new(&std::fs::read("/etc/cairn/secret").unwrap())?;
+/// let copies = Replicas::new()
+///     .local("/mnt/pmem/orders.log")     // one of the three; leave it out, and all of them are elsewhere
+///     .at("backup-1:7400")
+///     .at("backup-2:7400")
+///     .write_quorum(2)                   // any one of them may be lost
+///     .trust(fabric::Options { secret: Some(secret), ..Default::default() });
+/// let (log, found) = Options::new().open_replicated(&copies)?;
+/// # Ok(()) }
+/// ```
+///
+/// Leader and copies reach each other by TCP, or by the [`transport`](fabric::Options::transport) that all of them are told. With the feature `libfabric` one is
+/// `"libfabric:verbs".parse()`, which is RDMA: then the leader's device writes records into the copies, whose processors check and flush them. It does so where a copy is in
+/// memory: on devdax or tmpfs. A copy in a file is written by its process, since no sync would find what a device wrote there; so is one on fsdax, as long as the kernel
+/// lets no device have such pages for good.
+#[derive(Clone, Debug)]
+pub struct Replicas {
+    pub(super) local: Option<PathBuf>,
+    pub(super) addresses: Vec<String>,
+    pub(super) write_quorum: Option<u32>,
+    pub(super) trust: fabric::Options,
+    pub(super) order: FlushOrder,
+    pub(super) timeout: Duration,
+    pub(super) patience: Duration,
+    pub(super) owner: Option<u64>,
+    pub(super) term: u32,
+    pub(super) accept_doubt: bool,
+}
+
+impl Default for Replicas {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Replicas {
+    /// No copies yet. A copy is given up that has not acknowledged for two seconds.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            local: None,
+            addresses: Vec::new(),
+            write_quorum: None,
+            trust: fabric::Options::default(),
+            order: FlushOrder::Beside,
+            timeout: Duration::from_secs(2),
+            patience: Duration::from_secs(30),
+            owner: None,
+            term: 0,
+            accept_doubt: false,
+        }
+    }
+
+    /// The copy in the pool at this path is the leader's own. Without one the leader keeps the log in memory, and only the others are durable.
+    #[must_use]
+    pub fn local(self, path: impl AsRef<Path>) -> Self {
+        Self { local: Some(path.as_ref().to_owned()), ..self }
+    }
+
+    /// A copy that a [`Replica`](crate::Replica) serves at this address, host and port.
+    #[must_use]
+    pub fn at(mut self, address: &str) -> Self {
+        self.addresses.push(address.to_owned());
+        self
+    }
+
+    /// How many copies must have a record, for a new log; by default all of them. With `n` copies and a quorum of `w`, `n - w` may be lost while
+    /// the log goes on, and `w - 1` without losing a record.
+    #[must_use]
+    pub fn write_quorum(self, copies: u32) -> Self {
+        Self { write_quorum: Some(copies), ..self }
+    }
+
+    /// How leader and copies know each other, and by which transport they reach each other.
+    #[must_use]
+    pub fn trust(self, options: fabric::Options) -> Self {
+        Self { trust: options, ..self }
+    }
+
+    /// When the leader's own copy is flushed.
+    #[must_use]
+    pub fn order(self, order: FlushOrder) -> Self {
+        Self { order, ..self }
+    }
+
+    /// A copy that has not acknowledged for so long is given up.
+    #[must_use]
+    pub fn timeout(self, limit: Duration) -> Self {
+        Self { timeout: limit, ..self }
+    }
+
+    /// How long opening waits for a copy's answer: what is asked there can be to read the whole log. 30 s by default.
+    #[must_use]
+    pub fn patience(self, limit: Duration) -> Self {
+        Self { patience: limit, ..self }
+    }
+
+    /// The number by which whoever elects leaders knows this one, and its term, which the log's epoch is at least. It orders leaders by when they took the log over: one of an
+    /// older term that does so later shuts the present one out, so check that the lease is still held before opening, and [`fence`](Log::fence) the log when it is lost.
+    #[must_use]
+    pub fn elected(self, owner: u64, term: u32) -> Self {
+        Self { owner: Some(owner), term, ..self }
+    }
+
+    /// Opens although a record may be lost that was acknowledged ([`Error::InDoubt`]): for copies that will never come back.
+    #[must_use]
+    pub fn accept_doubt(self, accept: bool) -> Self {
+        Self { accept_doubt: accept, ..self }
+    }
+}
+
+impl Options {
+    /// Makes a log with these copies, all of which have to be there and empty.
+    ///
+    /// # Errors
+    /// [`Error::QuorumUnavailable`] if they are not; [`Error::Limit`]; those of the pool and of the network.
+    pub fn create_replicated(&self, replicas: &Replicas) -> Result<Log> {
+        self.check()?;
+        let (segment_bytes, segments) = self.geometry()?;
+        let layout = Layout { log: number()?, key: number()?, segment_bytes, segments };
+        let all = replicas.addresses.len() + usize::from(replicas.local.is_some());
+        let make = Make {
+            layout,
+            write_quorum: replicas.write_quorum.unwrap_or(all as u32),
+            image_counts: replicas.local.is_some(),
+            ids: replicas.addresses.iter().map(|_| number()).collect::<Result<_>>()?,
+        };
+        lead(self, replicas, Some(make)).map(|(log, _)| log)
+    }
+
+    /// Takes a log over, as its leader: whoever led it before is shut out, the copies that can be reached are repaired, and nothing that was acknowledged is missing.
+    ///
+    /// # Errors
+    /// [`Error::QuorumUnavailable`], [`Error::InDoubt`], [`Error::Unrecoverable`], [`Error::Fenced`]; those of the pool and of the network.
+    pub fn open_replicated(&self, replicas: &Replicas) -> Result<(Log, Recovered)> {
+        self.check()?;
+        lead(self, replicas, None)
+    }
+}
+
+fn io(op: &'static str, source: std::io::Error) -> Error {
+    let path = if op.contains("folder") { "/dev/shm" } else { "the system" };
+    pmem::Error::Io { op, path: path.into(), source }.into()
+}
+
+/// A number that nobody else has.
+#[expect(clippy::disallowed_methods, reason = "ids of logs, copies and leaders; the simulator brings its own")]
+pub(crate) fn number() -> Result<u64> {
+    loop {
+        let found = getrandom::u64().map_err(|error| io("get a random number from", std::io::Error::other(error)))?;
+        if found != 0 {
+            return Ok(found);
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "time-outs are in real time; the simulator brings its own clock")]
+pub(super) fn clock() -> super::leading::Clock {
+    let start = Instant::now();
+    Box::new(move || start.elapsed().as_micros() as u64)
+}
+
+fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(Log, Recovered)> {
+    let sabotage = sabotage(options);
+    let is_new = make.is_some();
+    let (pool, temporary) = image_pool(options, replicas.local.as_deref())?;
+    let image = Copy::open(&pool, sabotage)?;
+    let mut links = Vec::new();
+    let mut receivers = Vec::new();
+    for address in &replicas.addresses {
+        match fabric::connect(address, &replicas.trust, None) {
+            Ok(Connection { sender, receiver, access, .. }) => {
+                access.set(Rights::Write); // to nothing: it acknowledges by immediates
+                links.push(Link::new(0, address.clone(), sender));
+                receivers.push(Some(receiver));
+            }
+            Err(error) if is_new => return Err(error.into()),
+            Err(error) => tracing::warn!(address, %error, "a copy is not reached"),
+        }
+    }
+    let owner = match replicas.owner {
+        Some(owner) => owner,
+        None => number()?,
+    };
+    let stand =
+        Stand { owner, term: replicas.term, make, image_id: number()?, accept_doubt: replicas.accept_doubt, sabotage };
+    let (candidate, taken) = Candidate::stand(stand, image, links)?;
+    let Elected { taken, epoch, own, image, links } = hear_out(candidate, taken, &mut receivers, replicas.patience)?;
+    drop(temporary); // its file has no name any more, and goes when the pool is closed
+    let receivers = links.iter().map(|(copy, _)| receivers[copy - 1].take()).collect();
+    let lead = Lead {
+        links: links.into_iter().map(|(_, link)| link).collect(),
+        config: taken.config,
+        own,
+        epoch,
+        owner,
+        order: replicas.order,
+        timeout: replicas.timeout,
+        clock: clock(),
+    };
+    let none = || Error::QuorumUnavailable { why: "the leader has no image of the log", found: 0, missing: Vec::new() };
+    let (core, mut recovered) = Core::lead(&pool, image.into_log().ok_or_else(none)?, taken.end, lead, options)?;
+    if let Some(lsn) = taken.in_doubt {
+        recovered.tail = Tail::InDoubt { lsn, offset: 0 };
+    }
+    Ok((Log::leading(core, receivers), recovered))
+}
+
+/// The pool of the leader's image: its own copy, or a file that is gone when it is closed.
+fn image_pool(options: &Options, local: Option<&Path>) -> Result<(pmem::Pool, Option<tempfile::TempDir>)> {
+    if let Some(path) = local {
+        return Ok((open_or_create(&options.pool, path)?, None));
+    }
+    let memory = Path::new("/dev/shm");
+    let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    let dir = dir.map_err(|error| io("make a folder in", error))?;
+    let pool = open_or_create(&pmem::Options::new().domain(DomainChoice::Emulated), &dir.path().join("image"))?;
+    Ok((pool, Some(dir)))
+}
+
+/// Brings a candidate what its copies say until it is elected.
+#[expect(clippy::disallowed_methods, reason = "time-outs are in real time; the simulator brings its own")]
+fn hear_out(
+    mut candidate: Candidate,
+    mut taken: Option<Taken>,
+    receivers: &mut [Option<Box<dyn Receiver>>],
+    patience: Duration,
+) -> Result<Elected> {
+    let mut since = Instant::now();
+    loop {
+        if let Some(taken) = taken {
+            return Ok(candidate.finish(taken));
+        }
+        let mut quiet = true;
+        for (at, place) in receivers.iter_mut().enumerate() {
+            let Some(receiver) = place else { continue };
+            let Ok(Some(event)) = receiver.poll(Duration::ZERO) else { continue };
+            if matches!(event, Event::Closed(_)) {
+                *place = None;
+            }
+            quiet = false;
+            since = Instant::now();
+            taken = candidate.on_event(at + 1, event)?;
+            if taken.is_some() {
+                break;
+            }
+        }
+        if quiet && since.elapsed() > patience {
+            since = Instant::now();
+            taken = candidate.on_timeout()?;
+        } else if quiet {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}

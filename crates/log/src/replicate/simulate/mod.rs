@@ -1,0 +1,87 @@
+//! Schedules of a replicated log with everything that goes wrong on machines and between them: the code of the processes, over a simulated network and
+//! simulated memory, all from one seed.
+//!
+//! What a schedule checks: no record that was acknowledged is lost, changed or out of order; no leader acknowledges what another has in the same place; when all
+//! is mended, a leader can be elected.
+
+mod node;
+mod schedule;
+mod world;
+
+use std::collections::BTreeMap;
+
+use self::schedule::{Coverage, Shape, run};
+use crate::sabotage::Step;
+
+/// How many schedules: few in a debugger's hands, ten thousand in the gate, millions by `make sim-long`.
+fn schedules() -> u64 {
+    std::env::var("CAIRN_SCHEDULES").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000)
+}
+
+fn first_seed() -> u64 {
+    std::env::var("CAIRN_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
+}
+
+/// Runs schedules on all processors; the first violation by seed, if any.
+fn run_all(
+    seeds: std::ops::Range<u64>,
+    shape: impl Fn(u64) -> Shape + Sync,
+    without: Option<Step>,
+) -> (Coverage, BTreeMap<u64, String>) {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let next = std::sync::atomic::AtomicU64::new(seeds.start);
+    let all = parking_lot::Mutex::new((Coverage::default(), BTreeMap::new()));
+    std::thread::scope(|threads| {
+        for _ in 0..workers {
+            threads.spawn(|| {
+                let mut mine = Coverage::default();
+                loop {
+                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    let found = !all.lock().1.is_empty();
+                    if seed >= seeds.end || found {
+                        break;
+                    }
+                    match run(seed, &shape(seed), without) {
+                        Ok(coverage) => mine.add(&coverage),
+                        Err(violation) => {
+                            all.lock().1.insert(seed, violation);
+                        }
+                    }
+                }
+                all.lock().0.add(&mine);
+            });
+        }
+    });
+    all.into_inner()
+}
+
+#[test]
+fn schedules_lose_nothing() {
+    let first = first_seed();
+    let (coverage, violations) = run_all(first..first + schedules(), Shape::random, None);
+    assert!(violations.is_empty(), "{violations:?}\nagain: CAIRN_SEED=<seed> CAIRN_SCHEDULES=1");
+    println!("{coverage:#?}");
+    if schedules() >= 10_000 {
+        coverage.check();
+    }
+}
+
+/// Each step that is left out is found. Two who stand at once find most: they always do here.
+#[test]
+fn a_protocol_without_a_step_is_found() {
+    for step in [
+        Step::RaisePromise,
+        Step::PromiseOnce,
+        Step::TwoEpochs,
+        Step::PersistFirst,
+        Step::NewestLog,
+        Step::Fence,
+        Step::WriteQuorum,
+    ] {
+        let first = first_seed();
+        let rivals = |seed| Shape { rivals: true, ..Shape::random(seed) };
+        let (_, violations) = run_all(first..first + 20_000, rivals, Some(step));
+        let Some((seed, violation)) = violations.first_key_value() else { panic!("nobody misses {step:?}") };
+        println!("{step:?}: seed {seed}: {violation}");
+    }
+}

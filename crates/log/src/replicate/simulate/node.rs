@@ -1,0 +1,74 @@
+//! One machine: what it is doing, and who is connected to it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crash::Module;
+use fabric::Receiver;
+
+use super::super::candidate::Candidate;
+use super::super::copy::Copy;
+use super::super::served::Served;
+use crate::Log;
+use crate::error::Result;
+use crate::sabotage::Sabotage;
+
+pub(super) const MODULE_BYTES: u64 = 40 << 10;
+
+/// What a machine is doing.
+pub(super) enum Role {
+    /// It is off, or its copy cannot be opened.
+    Down,
+    /// It has no copy, and nothing to do.
+    Idle,
+    Serving(Box<Served>),
+    Standing(Box<Candidate>),
+    Leading(Box<Leader>),
+}
+
+pub(super) struct Leader {
+    pub(super) log: Arc<Log>,
+    /// Appended and not known to be durable: number by LSN.
+    pub(super) pending: BTreeMap<u64, u64>,
+    pub(super) forced: u64,
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy)]
+pub(super) enum Of {
+    Session(u64),
+    /// A copy, by its number in the takeover, then among the leader's copies.
+    Copy(usize),
+}
+
+pub(super) struct Node {
+    pub(super) net: fabric::sim::Node,
+    /// Where its copy is; none for a machine without.
+    pub(super) module: Option<Arc<Module>>,
+    pub(super) role: Role,
+    pub(super) ends: Vec<(Of, Box<dyn Receiver>)>,
+}
+
+impl Node {
+    pub(super) fn served(&mut self) -> Option<&mut Served> {
+        if let Role::Serving(served) = &mut self.role { Some(served) } else { None }
+    }
+
+    pub(super) fn leader(&mut self) -> Option<&mut Leader> {
+        if let Role::Leading(leader) = &mut self.role { Some(leader) } else { None }
+    }
+
+    /// Opens its copy.
+    pub(super) fn open(module: &Arc<Module>, without: Sabotage) -> Result<Copy> {
+        let pool = pmem::Options::new().open_on(module.clone())?;
+        Copy::open(&pool, without)
+    }
+
+    /// An empty copy on a new module.
+    pub(super) fn make(without: Sabotage) -> Result<(Arc<Module>, Copy)> {
+        let module = Module::new(MODULE_BYTES);
+        let pool = pmem::Options::new().size(16 << 10).create_on(module.clone())?;
+        let copy = Copy::open(&pool, without)?;
+        Ok((module, copy))
+    }
+}

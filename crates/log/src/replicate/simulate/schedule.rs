@@ -1,0 +1,313 @@
+//! A random history: records, faults, elections, and in the end a check with everything mended.
+
+use std::time::Duration;
+
+use crash::Rng;
+
+use super::node::Role;
+use super::world::World;
+use crate::error::Error;
+use crate::sabotage::Step;
+
+/// What a schedule is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) copies: usize,
+    pub(super) quorum: u32,
+    /// Machines without a copy that may lead.
+    pub(super) clients: usize,
+    pub(super) calm: bool,
+    pub(super) damages: bool,
+    /// Machines stand for leader all the time, over a network that is often slow.
+    pub(super) rivals: bool,
+}
+
+const RECORDS_MIN: u64 = 100;
+const FAULTS_MIN: u64 = 3;
+const STEPS_MAX: u64 = 60_000;
+
+impl Shape {
+    pub(super) fn random(seed: u64) -> Self {
+        let mut rng = Rng::seeded(seed ^ 0x5eed);
+        let (copies, quorum) = [(2, 1), (2, 2), (3, 2), (3, 2), (3, 3), (4, 3), (5, 3)][rng.index(7)];
+        Self {
+            copies,
+            quorum,
+            clients: rng.index(3),
+            calm: rng.chance(1, 5),
+            damages: quorum > 1 && rng.chance(1, 3),
+            rivals: rng.chance(1, 5),
+        }
+    }
+}
+
+/// How often each thing happened.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Coverage {
+    pub(super) schedules: u64,
+    pub(super) records: u64,
+    pub(super) faults: u64,
+    pub(super) elections: u64,
+    pub(super) in_doubt: u64,
+    pub(super) refused_in_doubt: u64,
+    pub(super) unavailable: u64,
+    pub(super) fenced: u64,
+    pub(super) unrecoverable: u64,
+    pub(super) damages: u64,
+    pub(super) crashes: u64,
+    pub(super) partitions: u64,
+    pub(super) changes: u64,
+    pub(super) joins: u64,
+    pub(super) replaced: u64,
+    pub(super) wipes: u64,
+}
+
+impl Coverage {
+    pub(super) fn add(&mut self, other: &Self) {
+        for (mine, more) in self.counts().into_iter().zip(other.clone().counts()) {
+            *mine += *more;
+        }
+    }
+
+    fn counts(&mut self) -> [&mut u64; 16] {
+        [
+            &mut self.schedules,
+            &mut self.records,
+            &mut self.faults,
+            &mut self.elections,
+            &mut self.in_doubt,
+            &mut self.refused_in_doubt,
+            &mut self.unavailable,
+            &mut self.fenced,
+            &mut self.unrecoverable,
+            &mut self.damages,
+            &mut self.crashes,
+            &mut self.partitions,
+            &mut self.changes,
+            &mut self.joins,
+            &mut self.replaced,
+            &mut self.wipes,
+        ]
+    }
+
+    pub(super) fn note(&mut self, error: &Error) {
+        match error {
+            Error::QuorumUnavailable { .. } => self.unavailable += 1,
+            Error::InDoubt { .. } => self.refused_in_doubt += 1,
+            Error::Fenced { .. } => self.fenced += 1,
+            Error::Unrecoverable { .. } => self.unrecoverable += 1,
+            _ => {}
+        }
+    }
+
+    /// Everything that can happen has.
+    pub(super) fn check(&self) {
+        let mut counts = self.clone();
+        for (at, count) in counts.counts().into_iter().enumerate() {
+            assert!(*count > 0 || at == 8, "nothing of kind {at} in {self:#?}");
+        }
+    }
+}
+
+pub(super) fn run(seed: u64, shape: &Shape, without: Option<Step>) -> Result<Coverage, String> {
+    let mut world = World::new(seed, *shape, without)?;
+    let said = |world: &World, what: String| format!("{shape:?}, after {:?}: {what}", world.network.now());
+    play(&mut world).map_err(|what| said(&world, what))?;
+    mend(&mut world).map_err(|what| said(&world, what))?;
+    world.coverage.schedules = 1;
+    Ok(world.coverage)
+}
+
+fn play(world: &mut World) -> Result<(), String> {
+    // The log is made while all is well.
+    let maker = world.rng.index(world.nodes.len());
+    for _ in 0..50 {
+        world.stand(maker, true)?;
+        let mut quiet = 0;
+        while world.standing() && quiet < 30 {
+            quiet = if world.step()? { 0 } else { quiet + 1 };
+        }
+        if !world.leaders().is_empty() {
+            break;
+        }
+        if world.standing() {
+            world.time_passes(maker)?;
+        }
+        // Making was cut short: again from nothing.
+        let (seed, shape) = (world.rng.bits(), world.shape);
+        let without = world.without();
+        *world = World::new(seed, shape, without)?;
+    }
+    if world.leaders().is_empty() {
+        return Err("a log could not be made".into());
+    }
+    let mut steps = 0;
+    while steps < STEPS_MAX {
+        let enough = world.coverage.records >= RECORDS_MIN && world.coverage.faults >= FAULTS_MIN;
+        // A copy that was lost is to be replaced, if anybody gets to it.
+        let waits = world.coverage.wipes > world.coverage.replaced && steps < STEPS_MAX / 4;
+        if enough && !waits {
+            break;
+        }
+        steps += 1;
+        act(world)?;
+    }
+    Ok(())
+}
+
+fn act(world: &mut World) -> Result<(), String> {
+    let at = world.rng.index(world.nodes.len());
+    let leaders = world.leaders();
+    match world.rng.below(1000) {
+        0..500 => {
+            world.step()?;
+        }
+        500..880 => {
+            if let Some(&leader) = leaders.get(world.rng.index(leaders.len().max(1))) {
+                world.append(leader)?;
+            } else {
+                world.step()?;
+            }
+        }
+        880..910 => {
+            if let Some(&leader) = leaders.first() {
+                world.clean(leader)?;
+            }
+        }
+        910..950 => world.time_passes(at)?,
+        950..975 => {
+            // Without a leader one is wanted; with one, sometimes another stands all the same.
+            let wanted = leaders.is_empty() && !world.standing()
+                || world.rng.chance(if world.shape.rivals { 1 } else { 0 }, 2)
+                || world.rng.chance(1, 40);
+            if wanted && matches!(world.nodes[at].role, Role::Serving(_) | Role::Idle) {
+                world.coverage.changes += u64::from(!leaders.is_empty());
+                world.stand(at, false)?;
+            }
+        }
+        975..983 => world.up(at)?,
+        983..990 => {
+            if let Some(&leader) = leaders.get(world.rng.index(leaders.len().max(1))) {
+                let new = world.new_copy();
+                world.join(leader, new.unwrap_or(at))?;
+            }
+        }
+        990..994 => heal(world),
+        _ => fault(world, at)?,
+    }
+    Ok(())
+}
+
+impl World {
+    /// Something may go wrong in the middle of what takes several steps.
+    pub(super) fn maybe_fault(&mut self) -> Result<(), String> {
+        let at = self.rng.index(self.nodes.len());
+        if self.rng.chance(1, 30) { fault(self, at) } else { Ok(()) }
+    }
+}
+
+fn heal(world: &mut World) {
+    world.network.heal_all();
+}
+
+fn fault(world: &mut World, at: usize) -> Result<(), String> {
+    // Not too many at once, or nobody ever leads.
+    if world.rng.chance(1, 2) {
+        return Ok(());
+    }
+    world.coverage.faults += 1;
+    let other = world.rng.index(world.nodes.len());
+    let (a, b) = (world.nodes[at].net, world.nodes[other].net);
+    match world.rng.below(11) {
+        0..2 => {
+            world.coverage.crashes += 1;
+            world.power_fails(at);
+        }
+        2..4 => {
+            world.coverage.crashes += 1;
+            world.down(at);
+        }
+        4 => {
+            // All at once.
+            world.coverage.crashes += 1;
+            (0..world.nodes.len()).for_each(|n| world.power_fails(n));
+        }
+        5 if a != b => {
+            world.coverage.partitions += 1;
+            world.network.cut(a, b);
+        }
+        6 if a != b => {
+            world.coverage.partitions += 1;
+            world.network.cut_one_way(a, b);
+        }
+        7 => {
+            world.coverage.partitions += 1;
+            let others: Vec<_> = world.nodes.iter().map(|n| n.net).filter(|&n| n != a).collect();
+            others.into_iter().for_each(|n| world.network.cut(a, n));
+        }
+        8 if a != b => world.network.reset(a, b),
+        9 if world.rng.chance(1, 4) => wipe(world, at)?,
+        _ => damage(world, at),
+    }
+    Ok(())
+}
+
+/// A copy is lost with its medium, and an empty one stands in its place: instead of damage.
+fn wipe(world: &mut World, at: usize) -> Result<(), String> {
+    if world.shape.damages && world.damaged.is_none() && world.module_of(at).is_some() {
+        world.damaged = Some(at);
+        world.coverage.wipes += 1;
+        world.wiped = true;
+        world.replace_module(at)?;
+    }
+    Ok(())
+}
+
+/// Bits flip, always in the same copy: its records, or its superline.
+fn damage(world: &mut World, at: usize) {
+    let victim = world.damaged.unwrap_or(at);
+    let idle = matches!(world.nodes[victim].role, Role::Down | Role::Serving(_));
+    let Some(module) = world.module_of(victim).filter(|_| world.shape.damages && idle && !world.wiped) else { return };
+    let Some((start, len)) = world.region_of(victim) else { return };
+    world.damaged = Some(victim);
+    world.coverage.damages += 1;
+    // The page with the superline and the vow, and the segments.
+    let at = if world.rng.chance(1, 12) { world.rng.below(4096) } else { 4096 + world.rng.below(len - 4096) };
+    module.damage(start + at / 8 * 8, 1 << world.rng.below(64));
+}
+
+/// All is well again: somebody can lead, and everything is there.
+fn mend(world: &mut World) -> Result<(), String> {
+    for tries in 0..60 {
+        world.network.heal_all();
+        for at in 0..world.nodes.len() {
+            if !matches!(world.nodes[at].role, Role::Serving(_) | Role::Idle) {
+                world.down(at);
+            }
+            world.up(at)?;
+            // Damage has taken a copy that all the others cannot do without: whoever runs this log puts an empty one in its place.
+            if matches!(world.nodes[at].role, Role::Down) && world.shape.copies == world.shape.quorum as usize {
+                world.replace_module(at)?;
+                world.up(at)?;
+            }
+        }
+        let able: Vec<usize> =
+            (0..world.nodes.len()).filter(|&n| matches!(world.nodes[n].role, Role::Serving(_) | Role::Idle)).collect();
+        let at = able[world.rng.index(able.len())];
+        world.stand(at, false)?;
+        let started = world.network.now();
+        while world.standing() {
+            world.step()?;
+            if world.network.now() > started + Duration::from_secs(2) {
+                world.time_passes(at)?;
+            }
+        }
+        if !world.leaders().is_empty() {
+            return Ok(());
+        }
+        if tries > 50 {
+            return Err(format!("nobody can lead, though all is well: {:?}", world.coverage));
+        }
+    }
+    Err("nobody can lead, though all is well".into())
+}

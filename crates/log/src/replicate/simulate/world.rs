@@ -1,0 +1,483 @@
+//! All machines, the network between them, and what was acknowledged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crash::Rng;
+use fabric::sim::{Faults, Network};
+use fabric::{Event, Rights};
+
+use super::super::candidate::{Candidate, Elected, Link, Make, Stand};
+use super::super::leading::{FlushOrder, Lead};
+use super::super::message::Layout;
+use super::super::takeover::Taken;
+use super::node::{Leader, Node, Of, Role};
+use super::schedule::{Coverage, Shape};
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::sabotage::{Sabotage, Step};
+use crate::{CopyState, Log, Lsn, Options};
+
+pub(super) const SEGMENT: u64 = 512;
+const SEGMENTS: u64 = 8;
+
+pub(super) struct World {
+    pub(super) rng: Rng,
+    pub(super) network: Network,
+    pub(super) nodes: Vec<Node>,
+    pub(super) shape: Shape,
+    pub(super) coverage: Coverage,
+    without: Option<Step>,
+    /// What was acknowledged: number, and the epoch of who did, by LSN.
+    acknowledged: BTreeMap<u64, (u64, u32)>,
+    /// Through here records need not be there.
+    cleaned: u64,
+    pub(super) next_number: u64,
+    next_owner: u64,
+    next_id: u64,
+    /// Of the copy on each machine.
+    ids: Vec<u64>,
+    /// One copy was damaged.
+    pub(super) damaged: Option<usize>,
+    /// ... or lost with its medium.
+    pub(super) wiped: bool,
+    tells: bool,
+}
+
+fn broken(what: impl std::fmt::Display) -> String {
+    what.to_string()
+}
+
+impl World {
+    pub(super) fn new(seed: u64, shape: Shape, without: Option<Step>) -> std::result::Result<Self, String> {
+        let mut faults = if shape.calm { Faults::none() } else { Faults::all() };
+        if shape.rivals {
+            (faults.slow_per_mille, faults.slow_max) = (200, Duration::from_millis(50));
+        }
+        let network = Network::new(seed, faults);
+        let mut nodes = Vec::new();
+        for machine in 0..shape.copies + shape.clients {
+            let net = network.node();
+            let (module, role) = if machine < shape.copies {
+                let (module, copy) = Node::make(Sabotage(without)).map_err(broken)?;
+                (Some(module), Role::Serving(Box::new(super::super::served::Served::new(copy, false))))
+            } else {
+                (None, Role::Idle)
+            };
+            nodes.push(Node { net, module, role, ends: Vec::new() });
+        }
+        Ok(Self {
+            rng: Rng::seeded(seed),
+            network,
+            nodes,
+            shape,
+            coverage: Coverage::default(),
+            without,
+            acknowledged: BTreeMap::new(),
+            cleaned: 0,
+            next_number: 1,
+            next_owner: 1,
+            next_id: 1000,
+            ids: (0..shape.copies).map(|c| 100 + c as u64).collect(),
+            damaged: None,
+            wiped: false,
+            tells: std::env::var_os("CAIRN_TELL").is_some(),
+        })
+    }
+
+    /// What happens, if somebody wants to read it: CAIRN_TELL=1.
+    pub(super) fn tell(&self, what: impl FnOnce() -> String) {
+        if self.tells {
+            eprintln!("{:?}: {}", self.network.now(), what());
+        }
+    }
+
+    // ---- leaders ----------------------------------------------------------------------------------------------
+
+    /// A machine stands for leader; with a copy of its own, it stops serving that to others.
+    pub(super) fn stand(&mut self, at: usize, make: bool) -> std::result::Result<(), String> {
+        let image = match std::mem::replace(&mut self.nodes[at].role, Role::Down) {
+            Role::Serving(served) => served.into_copy(),
+            Role::Idle => Node::make(Sabotage(self.without)).map_err(broken)?.1,
+            other => {
+                self.nodes[at].role = other;
+                return Ok(());
+            }
+        };
+        self.nodes[at].ends.clear();
+        let mut links = Vec::new();
+        for other in 0..self.shape.copies {
+            let (here, there) = (self.nodes[at].net, self.nodes[other].net);
+            let Some(served) = self.nodes[other].served().filter(|_| other != at) else { continue };
+            let window = served.copy().window();
+            let Ok((ours, theirs)) = self.network.connect(here, there, Some(window), None) else { continue };
+            let Some(served) = self.nodes[other].served() else { continue };
+            let session = served.connected(theirs.sender, theirs.access, theirs.peer);
+            self.nodes[other].ends.push((Of::Session(session), theirs.receiver));
+            links.push(Link::new(0, format!("machine {other}"), ours.sender));
+            ours.access.set(Rights::Write);
+            self.nodes[at].ends.push((Of::Copy(links.len()), ours.receiver));
+        }
+        self.next_owner += 1;
+        self.tell(|| format!("machine {at} stands, with {} links", links.len()));
+        let ids: Vec<u64> = (0..self.shape.copies).filter(|&c| c != at).map(|c| 100 + c as u64).collect();
+        let has_copy = at < self.shape.copies;
+        let layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS };
+        let stand = Stand {
+            owner: self.next_owner,
+            term: 0,
+            make: make.then_some(Make { layout, write_quorum: self.shape.quorum, image_counts: has_copy, ids }),
+            image_id: if has_copy { 100 + at as u64 } else { 0 },
+            // Who knows that a copy will never be read again.
+            accept_doubt: self.wiped,
+            sabotage: Sabotage(self.without),
+        };
+        match Candidate::stand(stand, image, links) {
+            Ok((candidate, taken)) => {
+                self.nodes[at].role = Role::Standing(Box::new(candidate));
+                taken.map_or(Ok(()), |taken| self.elected(at, taken))
+            }
+            Err(error) => self.not_elected(at, &error),
+        }
+    }
+
+    /// The takeover has failed: the machine goes back to what it was.
+    fn not_elected(&mut self, at: usize, error: &Error) -> std::result::Result<(), String> {
+        self.coverage.note(error);
+        self.tell(|| format!("machine {at}: {error}"));
+        let excusable = self.damaged.is_some() && self.shape.quorum < 2;
+        match error {
+            Error::Unrecoverable { .. } if !excusable => Err(format!("machine {at}: {error}")),
+            Error::QuorumUnavailable { .. }
+            | Error::InDoubt { .. }
+            | Error::Fenced { .. }
+            | Error::Unrecoverable { .. } => {
+                self.down(at);
+                self.up(at)
+            }
+            other => Err(format!("machine {at} could not take over: {other}")),
+        }
+    }
+
+    fn elected(&mut self, at: usize, taken: Taken) -> std::result::Result<(), String> {
+        let role = std::mem::replace(&mut self.nodes[at].role, Role::Down);
+        let Role::Standing(candidate) = role else { return Err("elected without standing".into()) };
+        self.coverage.elections += 1;
+        self.coverage.in_doubt += u64::from(taken.in_doubt.is_some());
+        self.tell(|| format!("machine {at} leads: {taken:?}"));
+        let doubt = taken.in_doubt;
+        let end = taken.end;
+        let owner = candidate.owner();
+        let Elected { taken, epoch, own, image, links } = candidate.finish(taken);
+        let copies: Vec<usize> = links.iter().map(|(copy, _)| *copy).collect();
+        self.nodes[at].ends.retain_mut(|(of, _)| match of {
+            Of::Copy(copy) => copies.iter().position(|c| c == copy).map(|peer| *copy = peer).is_some(),
+            Of::Session(_) => true,
+        });
+        let clock = self.network.clone();
+        let lead = Lead {
+            links: links.into_iter().map(|(_, link)| link).collect(),
+            config: taken.config,
+            own,
+            epoch,
+            owner,
+            order: if self.rng.chance(1, 4) { FlushOrder::Before } else { FlushOrder::Beside },
+            timeout: Duration::from_millis(300),
+            clock: Box::new(move || clock.now().as_micros() as u64),
+        };
+        let mut options = Options::new();
+        options.without = self.without;
+        let pool = image.pool().clone();
+        let Some(image) = image.into_log() else { return Err("an image without a log".into()) };
+        let (core, _) = Core::lead(&pool, image, end, lead, &options).map_err(|e| format!("machine {at}: {e}"))?;
+        let log = Arc::new(Log::new(core));
+        self.check(&log, epoch, doubt).map_err(|e| format!("machine {at}, epoch {epoch}: {e}"))?;
+        let forced = log.forced().get();
+        self.nodes[at].role = Role::Leading(Box::new(Leader { log, pending: BTreeMap::new(), forced }));
+        Ok(())
+    }
+
+    /// Everything acknowledged is there, but for what leaders after this one have acknowledged: it may be a late one, that is shut out and has not heard of it.
+    fn check(&mut self, log: &Log, epoch: u32, doubt: Option<Lsn>) -> std::result::Result<(), String> {
+        let mut found = BTreeMap::new();
+        let mut records = log.iter();
+        while let Some(record) = records.next().map_err(broken)? {
+            let number = record.payload.first_chunk::<8>().map(|b| u64::from_le_bytes(*b));
+            found.insert(record.lsn.get(), number.ok_or("a record without its number")?);
+        }
+        let excusable = doubt.is_some() && self.damaged.is_some() && self.shape.quorum < 2;
+        for (lsn, (number, by)) in self.acknowledged.range(self.cleaned + 1..) {
+            if *by > epoch {
+                continue;
+            }
+            match found.get(lsn) {
+                Some(there) if there == number => {}
+                None if excusable => {}
+                there => {
+                    return Err(format!("record {lsn} was acknowledged as {number}, and is {there:?} (log: {log:?})"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A leader appends a record, and sends it on its way, or lets it wait.
+    pub(super) fn append(&mut self, at: usize) -> std::result::Result<(), String> {
+        let (len, posts, flushes) = (8 + self.rng.index(90), self.rng.chance(2, 3), self.rng.chance(4, 5));
+        let number = self.next_number;
+        let Some(leader) = self.nodes[at].leader() else { return Ok(()) };
+        if leader.pending.len() < 40 {
+            match leader.log.reserve(len) {
+                Ok(mut record) => {
+                    record.copy(0, &number.to_le_bytes());
+                    let lsn = record.complete().map_err(broken)?;
+                    leader.pending.insert(lsn.get(), number);
+                    self.next_number += 1;
+                }
+                Err(Error::Full { .. } | Error::QuorumLost { .. } | Error::Fenced { .. }) => {}
+                Err(error) => return Err(broken(error)),
+            }
+        }
+        if posts {
+            leader.log.post_parts(flushes).map_err(broken)?;
+        }
+        self.settle(at)
+    }
+
+    /// What is durable by now is acknowledged.
+    fn settle(&mut self, at: usize) -> std::result::Result<(), String> {
+        let Some(leader) = self.nodes[at].leader() else { return Ok(()) };
+        leader.forced = leader.log.forced().get();
+        let epoch = leader.log.stats().epoch;
+        let rest = leader.pending.split_off(&(leader.forced + 1));
+        let (forced, some) = (leader.forced, !leader.pending.is_empty());
+        let now_acked = std::mem::replace(&mut leader.pending, rest);
+        if some {
+            self.tell(|| format!("machine {at}: durable through {forced}"));
+        }
+        for (lsn, number) in now_acked {
+            self.coverage.records += 1;
+            if let Some((other, _)) = self.acknowledged.insert(lsn, (number, epoch)) {
+                return Err(format!("record {lsn} was acknowledged as {other} by one, as {number} by machine {at}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A leader cleans up all but its newest records.
+    pub(super) fn clean(&mut self, at: usize) -> std::result::Result<(), String> {
+        let keep = 1 + self.rng.below(8);
+        let Some(leader) = self.nodes[at].leader() else { return Ok(()) };
+        let Some(through) = leader.forced.checked_sub(keep).filter(|&t| t > 0) else { return Ok(()) };
+        leader.log.cleanup_to(Lsn(through)).map_err(broken)?;
+        self.cleaned = self.cleaned.max(through);
+        Ok(())
+    }
+
+    /// A copy that the leader has not joins; a new one takes the place of the one its machine had.
+    pub(super) fn join(&mut self, at: usize, other: usize) -> std::result::Result<(), String> {
+        let (here, there) = (self.nodes[at].net, self.nodes[other].net);
+        let Some(log) = self.nodes[at].leader().map(|leader| Arc::clone(&leader.log)) else { return Ok(()) };
+        let Some(served) = self.nodes[other].served() else { return Ok(()) };
+        let id = served.copy().log().map(|log| log.formed().me);
+        let is_live = |id: u64| log.copies().iter().any(|(i, state, _)| *i == id && *state == CopyState::Live);
+        if id.is_some_and(is_live) {
+            return Ok(());
+        }
+        let window = served.copy().window();
+        let Ok((ours, theirs)) = self.network.connect(here, there, Some(window), None) else { return Ok(()) };
+        let Some(served) = self.nodes[other].served() else { return Ok(()) };
+        ours.access.set(Rights::Write);
+        let session = served.connected(theirs.sender, theirs.access, theirs.peer);
+        self.nodes[other].ends.push((Of::Session(session), theirs.receiver));
+        self.next_id += 1;
+        let (link, new_id) = (Link::new(0, format!("machine {other}"), ours.sender), self.next_id);
+        self.tell(|| format!("machine {other} ({id:?}) joins machine {at}"));
+        let (mut broken_by, faults) = (None, self.rng.chance(1, 4));
+        let mut pump = || {
+            let happened = self.step().map(|_| ());
+            let happened = if faults { happened.and_then(|()| self.maybe_fault()) } else { happened };
+            broken_by = broken_by.take().or(happened.err());
+        };
+        let joined = log.join_by(link, ours.receiver, new_id, &mut pump);
+        let joined = joined.map(|(peer, receiver)| {
+            // The copy that was lost with its medium is never seen again.
+            let old = id.is_none().then(|| self.ids[other]);
+            let mut pump = || {
+                broken_by = broken_by.take().or(self.step().err());
+            };
+            let removed = old.map_or(Ok(()), |old| log.remove_by(old, &mut pump));
+            (peer, receiver, removed)
+        });
+        if let Some(broken) = broken_by {
+            return Err(broken);
+        }
+        match joined {
+            Ok((peer, receiver, removed)) => {
+                self.coverage.joins += 1;
+                self.tell(|| format!("machine {other} has joined machine {at}: {removed:?}"));
+                if id.is_none() {
+                    self.ids[other] = new_id;
+                    self.coverage.replaced += 1;
+                }
+                if self.nodes[at].leader().is_some_and(|leader| Arc::ptr_eq(&leader.log, &log)) {
+                    self.nodes[at].ends.push((Of::Copy(peer), receiver));
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.tell(|| format!("machine {other} has not joined machine {at}: {error}"));
+                Ok(())
+            }
+        }
+    }
+
+    // ---- events -----------------------------------------------------------------------------------------------
+
+    /// Lets the next thing happen; false if nothing is under way.
+    pub(super) fn step(&mut self) -> std::result::Result<bool, String> {
+        let limit = self.network.now() + Duration::from_millis(20);
+        let node = self.network.step_until(limit);
+        if let Some(net) = node {
+            let at = self.nodes.iter().position(|n| n.net == net).ok_or("no such node")?;
+            self.deliver(at)?;
+        }
+        Ok(node.is_some())
+    }
+
+    fn deliver(&mut self, at: usize) -> std::result::Result<(), String> {
+        // One by one: an event may change who is at the other ends.
+        while let Some((of, event)) = self.nodes[at].ends.iter_mut().find_map(|(of, receiver)| {
+            let event = receiver.poll(Duration::ZERO).ok().flatten();
+            event.map(|event| (*of, event))
+        }) {
+            self.event(at, of, event)?;
+        }
+        let persists = self.rng.chance(7, 8);
+        if let Some(served) = self.nodes[at].served()
+            && served.has_dirty()
+            && persists
+        {
+            served.persist().map_err(broken)?;
+        }
+        self.settle(at)
+    }
+
+    fn event(&mut self, at: usize, of: Of, event: Event) -> std::result::Result<(), String> {
+        let outcome: Result<Option<Taken>> = match (&mut self.nodes[at].role, of) {
+            (Role::Serving(served), Of::Session(session)) => served.on_event(session, event).map(|()| None),
+            (Role::Standing(candidate), Of::Copy(copy)) => candidate.on_event(copy, event),
+            (Role::Leading(leader), Of::Copy(peer)) => {
+                leader.log.on_event(peer, event);
+                Ok(None)
+            }
+            _ => Ok(None),
+        };
+        self.outcome(at, outcome)
+    }
+
+    fn outcome(&mut self, at: usize, outcome: Result<Option<Taken>>) -> std::result::Result<(), String> {
+        match outcome {
+            Ok(None) => Ok(()),
+            Ok(Some(taken)) => self.elected(at, taken),
+            Err(error) if matches!(self.nodes[at].role, Role::Standing(_)) => self.not_elected(at, &error),
+            Err(error) => Err(format!("machine {at}: {error}")),
+        }
+    }
+
+    /// Who stands has waited long enough for answers; who leads looks at its clock; who serves writes out what waits.
+    pub(super) fn time_passes(&mut self, at: usize) -> std::result::Result<(), String> {
+        let outcome = match &mut self.nodes[at].role {
+            Role::Standing(candidate) => candidate.on_timeout(),
+            Role::Leading(leader) => {
+                leader.log.post_parts(true).map_err(broken)?;
+                leader.log.give_up_late();
+                Ok(None)
+            }
+            Role::Serving(served) if served.has_dirty() => served.persist().map(|()| None),
+            _ => Ok(None),
+        };
+        self.outcome(at, outcome)?;
+        self.settle(at)
+    }
+
+    // ---- machines ---------------------------------------------------------------------------------------------
+
+    /// Its process is gone.
+    pub(super) fn down(&mut self, at: usize) {
+        self.tell(|| format!("machine {at} stops"));
+        self.nodes[at].ends.clear();
+        self.nodes[at].role = Role::Down;
+        self.network.crash(self.nodes[at].net);
+    }
+
+    /// Its power is gone, too.
+    pub(super) fn power_fails(&mut self, at: usize) {
+        self.down(at);
+        self.tell(|| "and its power is gone".into());
+        if let Some(module) = self.nodes[at].module.clone() {
+            module.fail_power(&mut self.rng);
+        }
+    }
+
+    /// It starts again, and serves its copy if it has one that can be opened.
+    pub(super) fn up(&mut self, at: usize) -> std::result::Result<(), String> {
+        if !matches!(self.nodes[at].role, Role::Down) {
+            return Ok(());
+        }
+        self.network.restart(self.nodes[at].net);
+        self.nodes[at].role = match &self.nodes[at].module {
+            None => Role::Idle,
+            Some(module) => match Node::open(module, Sabotage(self.without)) {
+                Ok(copy) => Role::Serving(Box::new(super::super::served::Served::new(copy, false))),
+                Err(_) if self.damaged == Some(at) => {
+                    self.wiped = true; // it is as good as lost
+                    Role::Down
+                }
+                Err(error) => return Err(format!("machine {at} does not start: {error}")),
+            },
+        };
+        Ok(())
+    }
+
+    /// Where a machine's log is in its module: first byte, and bytes.
+    pub(super) fn region_of(&self, at: usize) -> Option<(u64, u64)> {
+        let Role::Serving(served) = &self.nodes[at].role else { return None };
+        let log = served.copy().log()?;
+        Some((log.geometry.offset(0) - 4096, 4096 + SEGMENT * SEGMENTS))
+    }
+
+    /// The machine gets a new medium, with an empty copy.
+    pub(super) fn replace_module(&mut self, at: usize) -> std::result::Result<(), String> {
+        self.down(at);
+        self.tell(|| "and has a new medium".into());
+        let (module, copy) = Node::make(Sabotage(self.without)).map_err(broken)?;
+        drop(copy);
+        self.nodes[at].module = Some(module);
+        Ok(())
+    }
+
+    /// A machine that serves an empty copy.
+    pub(super) fn new_copy(&mut self) -> Option<usize> {
+        let is_new = |n: &Node| matches!(&n.role, Role::Serving(served) if served.copy().log().is_none());
+        self.nodes.iter().position(is_new)
+    }
+
+    pub(super) fn without(&self) -> Option<Step> {
+        self.without
+    }
+
+    pub(super) fn leaders(&mut self) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|&n| self.nodes[n].leader().is_some()).collect()
+    }
+
+    pub(super) fn standing(&self) -> bool {
+        self.nodes.iter().any(|n| matches!(n.role, Role::Standing(_)))
+    }
+
+    /// Where its copy is.
+    pub(super) fn module_of(&self, at: usize) -> Option<Arc<crash::Module>> {
+        self.nodes[at].module.clone()
+    }
+}

@@ -1,0 +1,496 @@
+//! How a new leader takes a log over (Arcadia §4.2): round by round, each a question to some copies and what their answers mean. No clock and no network in it.
+//!
+//! | round | asked | goes on if |
+//! |---|---|---|
+//! | promise | all: hear nobody before me | none has promised more; a read quorum of the copies there are counts; else *unavailable*, *fenced* |
+//! | walk | copies of the newest log epoch: how far do your records go from here? | again from the farthest end, until nobody knows a further record |
+//! | | | no copy says that more had been durable, else *unrecoverable*, or *unavailable* while some were not read |
+//! | | | what might have been acknowledged and cannot be read is on less than a write quorum, else *in doubt* |
+//! | fetch | the image and the sources: what have you got? | pieces that differ are read into the image |
+//! | verify | the image: is that the log? | it is: what a failing medium changed meanwhile goes no further |
+//! | repair | the image and all others | pieces that differ are written into the copies |
+//! | install | all: this is the log, of my epoch | a write quorum has done so |
+//!
+//! Why that is the log: a record is acknowledged by `W` copies that have the log epoch of its leader. Any `R` readable copies have one of them, so the newest epoch
+//! among them is that leader's or a later one's, and that log has the record, by induction. Within one epoch there is one writer, so two copies of the
+//! newest epoch never have different records in one place, and what is missing or damaged in one is taken from another. A copy that is new, or of which only part
+//! was repaired, has an older epoch or none, and is no witness; but for what the newest took over from copies of that very epoch, when a leader was cut short
+//! before a write quorum had its own. Nothing is appended before a write quorum has the new epoch; so a takeover
+//! cut short anywhere is only done again.
+
+use super::at::{At, PIECE, Span};
+use super::members::{Config, Origin};
+use super::message::{DIGESTS_MAX, Formed, Layout, Reply, Request, Walked};
+use crate::Lsn;
+use crate::error::{Error, Result};
+use crate::sabotage::{Sabotage, Step};
+
+/// What to do for a takeover.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Ask; the answer comes back.
+    Ask(usize, Request),
+    /// Read these pieces of a copy into the image, then say so.
+    Fetch(usize, Vec<Span>),
+    /// Write these pieces of the image into a copy, before anything it is asked later.
+    Push(usize, Vec<Span>),
+}
+
+/// What came of a command.
+#[derive(Clone, Debug)]
+pub(crate) enum Heard {
+    Reply(Reply),
+    Fetched,
+    /// No answer in time, or no connection.
+    Lost(String),
+}
+
+/// What a takeover begins with.
+pub(crate) struct Plan {
+    pub(crate) epoch: u32,
+    pub(crate) owner: u64,
+    /// The ids of the copies that are asked, the leader's own image of the log first; 0 for what is not one of the copies that count.
+    pub(crate) ids: Vec<u64>,
+    /// The log is new, and these are its copies; else they stay who they were.
+    pub(crate) make: Option<Config>,
+    /// Goes on though a record may be lost that was acknowledged, if no copy that can be read has it.
+    pub(crate) accept_doubt: bool,
+    pub(crate) sabotage: Sabotage,
+}
+
+/// The log that was taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) head: At,
+    pub(crate) end: At,
+    /// Which of the copies have it.
+    pub(crate) live: Vec<usize>,
+    pub(crate) config: Config,
+    /// A record that was begun on some copy, is whole on none, and was acknowledged only if several were damaged since.
+    pub(crate) in_doubt: Option<Lsn>,
+}
+
+/// The leader's own image of the log.
+const IMAGE: usize = 0;
+
+/// Where a takeover is.
+pub(crate) enum Progress {
+    Ask(Vec<Command>),
+    Taken(Taken),
+}
+
+pub(crate) struct Takeover {
+    plan: Plan,
+    phase: Phase,
+    /// Copies whose answer this round still waits for.
+    waiting: Vec<usize>,
+    heard: Vec<Option<Heard>>,
+    /// What each copy said it was when it promised; none if it is lost.
+    copies: Vec<Option<Formed>>,
+    before: Option<Config>,
+    head: At,
+    end: At,
+    /// Whose records count.
+    newest: Vec<usize>,
+    /// Whose records count before the one where the newest took over from them, too: a leader was cut short when it made those the newest.
+    older: Vec<usize>,
+    origin: Origin,
+    newest_epoch: u32,
+    /// Where each part of the log is read from.
+    parts: Vec<(usize, Span)>,
+    /// Parts that are not compared yet, none longer than a message takes.
+    todo: Vec<(usize, Span)>,
+    in_doubt: Option<Lsn>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Promise,
+    Walk,
+    CompareSource,
+    Fetch,
+    Verify,
+    CompareOthers,
+    Install,
+}
+
+impl Takeover {
+    /// Begins: asks all copies for their promise.
+    pub(crate) fn begin(plan: Plan) -> (Self, Vec<Command>) {
+        let count = plan.ids.len();
+        let nowhere = At { lsn: 1, position: 0, epoch: 0 };
+        let mut this = Self {
+            phase: Phase::Promise,
+            waiting: Vec::new(),
+            heard: vec![None; count],
+            copies: vec![None; count],
+            before: None,
+            head: nowhere,
+            end: nowhere,
+            newest: Vec::new(),
+            older: Vec::new(),
+            origin: Origin::default(),
+            newest_epoch: 0,
+            parts: Vec::new(),
+            todo: Vec::new(),
+            in_doubt: None,
+            plan,
+        };
+        let (epoch, owner) = (this.plan.epoch, this.plan.owner);
+        let all = 0..count;
+        let commands = this.ask(Phase::Promise, all, |_| Request::Promise { epoch, owner });
+        (this, commands)
+    }
+
+    /// What became of a copy's command. Late and repeated answers mean nothing.
+    pub(crate) fn hear(&mut self, copy: usize, heard: Heard) -> Result<Progress> {
+        match &heard {
+            Heard::Lost(why) | Heard::Reply(Reply::Failed { why }) => {
+                tracing::info!(copy = self.plan.ids.get(copy), why, "a copy takes no part any more");
+                if let Some(state) = self.copies.get_mut(copy) {
+                    *state = None;
+                }
+            }
+            Heard::Reply(Reply::Refused { promised, owner }) if self.phase != Phase::Promise => {
+                return Err(Error::Fenced { epoch: *promised, owner: *owner });
+            }
+            _ => {}
+        }
+        let Some(place) = self.waiting.iter().position(|&c| c == copy) else { return Ok(Progress::Ask(Vec::new())) };
+        self.waiting.swap_remove(place);
+        self.heard[copy] = Some(heard);
+        if self.waiting.is_empty() { self.next() } else { Ok(Progress::Ask(Vec::new())) }
+    }
+
+    /// Copies whose answers are waited for.
+    pub(crate) fn waiting(&self) -> &[usize] {
+        &self.waiting
+    }
+
+    fn ask(
+        &mut self,
+        phase: Phase,
+        whom: impl IntoIterator<Item = usize>,
+        what: impl Fn(usize) -> Request,
+    ) -> Vec<Command> {
+        self.phase = phase;
+        self.heard.fill(None);
+        self.waiting = whom.into_iter().collect();
+        self.waiting.iter().map(|&copy| Command::Ask(copy, what(copy))).collect()
+    }
+
+    fn next(&mut self) -> Result<Progress> {
+        match self.phase {
+            Phase::Promise => self.promised(),
+            Phase::Walk => self.walked(),
+            Phase::CompareSource => self.compared_source(),
+            Phase::Fetch => self.fetched(),
+            Phase::Verify => self.verified(),
+            Phase::CompareOthers => self.compared_others(),
+            Phase::Install => self.installed(),
+        }
+    }
+
+    // ---- promise ----------------------------------------------------------------------------------------------
+
+    fn promised(&mut self) -> Result<Progress> {
+        let mut fenced = None;
+        for (copy, heard) in self.heard.iter_mut().enumerate() {
+            match heard.take() {
+                Some(Heard::Reply(Reply::State(state))) => self.copies[copy] = state.formed,
+                Some(Heard::Reply(Reply::Refused { promised, owner })) => fenced = fenced.max(Some((promised, owner))),
+                _ => {}
+            }
+        }
+        if let Some((epoch, owner)) = fenced {
+            return Err(Error::Fenced { epoch, owner });
+        }
+        self.doubt_strangers();
+        if let Some(config) = &self.plan.make {
+            if !config.ids.iter().all(|&id| self.promised_empty(id)) {
+                return Err(self.unavailable("a log is made only of new copies, and of all of them", &[]));
+            }
+            self.newest = self.members().collect();
+            return Ok(Progress::Ask(self.install()));
+        }
+        self.decide()
+    }
+
+    /// What copies say comes from outside: one of another log than the image says nothing, and copies that cannot be were never agreed on.
+    fn doubt_strangers(&mut self) {
+        let layout = self.layout();
+        for copy in &mut self.copies {
+            if copy.as_ref().is_some_and(|formed| Some(formed.layout) != layout) {
+                *copy = None;
+            }
+            if let Some(formed) = copy {
+                formed.config = formed.config.take().filter(|config| config.check().is_ok());
+            }
+        }
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        self.copies[IMAGE].as_ref().map(|formed| formed.layout)
+    }
+
+    /// True if the log can reach as far, by its size.
+    fn can_end(&self, end: At) -> bool {
+        let room = self.layout().map_or(0, |layout| layout.segment_bytes.saturating_mul(layout.segments));
+        let len = end.position.checked_sub(self.head.position);
+        end.position.is_multiple_of(8) && end.lsn < 1 << 62 && len.is_some_and(|len| len <= room)
+    }
+
+    /// Whose records count, of those that can be read. Done again when one of them is lost: what others have may count then.
+    fn decide(&mut self) -> Result<Progress> {
+        self.parts.clear();
+        let counts = |formed: &&Formed| formed.log_epoch > 0;
+        let newest = self.members().filter_map(|c| self.copies[c].as_ref()).filter(counts).map(|f| f.log_epoch).max();
+        let Some(newest) = newest else { return Err(self.unavailable("none of them has ever been one of a log", &[])) };
+        let of_newest =
+            |f: &Formed| f.log_epoch == newest || self.plan.sabotage.skips(Step::NewestLog) && f.log_epoch > 0;
+        self.newest = self.members().filter(|&c| self.copies[c].as_ref().is_some_and(of_newest)).collect();
+        let witnesses = || self.newest.iter().filter_map(|&c| self.copies[c].as_ref());
+        let configs = || witnesses().filter(|f| f.log_epoch == newest).filter_map(|f| f.config.clone());
+        let Some(config) = configs().max_by_key(|c| c.generation) else {
+            return Err(self.unavailable("the newest of them does not say which copies there are", &[]));
+        };
+        if !config.can_read(|id| self.has_read(id)) {
+            let missing: Vec<u64> = config.ids.iter().copied().filter(|&id| !self.has_read(id)).collect();
+            return Err(self.unavailable("too few of the copies there are can be read", &missing));
+        }
+        let origins = || witnesses().filter(|f| f.log_epoch == newest).map(|f| f.origin);
+        let base = origins().map(|o| o.base).max().unwrap_or(newest);
+        let taken = origins().map(|o| o.taken).min().unwrap_or(0);
+        let is_older = |f: &Formed| (base.max(1)..newest).contains(&f.log_epoch);
+        // Some may have heard of a later head than others. Nothing before it is needed, of whatever epoch who heard of it is: what was cleaned up had been durable.
+        let all = self.members().filter_map(|c| self.copies[c].as_ref()).filter(counts);
+        if let Some(head) = all.map(|f| f.head).max_by_key(|head| head.position) {
+            (self.head, self.end) = (head, head);
+        }
+        self.older = self.members().filter(|&c| self.copies[c].as_ref().is_some_and(is_older)).collect();
+        (self.origin, self.newest_epoch) = (Origin { base, taken }, newest);
+        self.before = Some(config);
+        Ok(Progress::Ask(self.walk()))
+    }
+
+    /// Copies that can count.
+    fn members(&self) -> impl Iterator<Item = usize> + use<> {
+        0..self.plan.ids.len()
+    }
+
+    /// True if this copy promised, and has been one of the log before.
+    fn has_read(&self, id: u64) -> bool {
+        let copy = self.plan.ids.iter().position(|&i| i == id);
+        copy.and_then(|c| self.copies[c].as_ref()).is_some_and(|f| f.log_epoch > 0)
+    }
+
+    fn promised_empty(&self, id: u64) -> bool {
+        let copy = self.plan.ids.iter().position(|&i| i == id);
+        copy.and_then(|c| self.copies[c].as_ref()).is_some_and(|f| f.log_epoch == 0)
+    }
+
+    fn unavailable(&self, why: &'static str, missing: &[u64]) -> Error {
+        let found = self.members().filter(|&c| self.copies[c].is_some()).count();
+        Error::QuorumUnavailable { why, found, missing: missing.to_vec() }
+    }
+
+    // ---- walk -------------------------------------------------------------------------------------------------
+
+    fn walk(&mut self) -> Vec<Command> {
+        let (from, taken) = (self.end, self.origin.taken);
+        let older = self.older.iter().filter(|_| from.lsn < taken);
+        let alive: Vec<usize> = self.newest.iter().chain(older).copied().collect();
+        let newest = self.newest.clone();
+        let until = move |copy: usize| if newest.contains(&copy) { u64::MAX } else { taken };
+        let epochs: Vec<u32> = self.copies.iter().map(|f| f.as_ref().map_or(0, |f| f.log_epoch)).collect();
+        self.ask(Phase::Walk, alive, move |copy| Request::Walk { from, until: until(copy), epoch: epochs[copy] })
+    }
+
+    fn walked(&mut self) -> Result<Progress> {
+        let found: Vec<(usize, Walked)> = (self.heard.iter().enumerate())
+            .filter_map(|(copy, heard)| match heard {
+                Some(Heard::Reply(Reply::Walked(walked))) if self.can_end(walked.end) => Some((copy, *walked)),
+                _ => None,
+            })
+            .collect();
+        for copy in self.newest.iter().chain(&self.older) {
+            let asked = self.heard[*copy].is_some();
+            if asked && !found.iter().any(|(c, _)| c == copy) {
+                self.copies[*copy] = None;
+            }
+        }
+        if self.newest.iter().chain(&self.older).any(|&copy| self.copies[copy].is_none()) {
+            return self.decide();
+        }
+        let Some(before) = &self.before else { return Err(self.unavailable("nothing was read", &[])) };
+        let unread: Vec<u64> = before.ids.iter().copied().filter(|&id| !self.has_read(id)).collect();
+        // Of equals the image: nothing has to be fetched then.
+        let farthest = found.iter().max_by_key(|(copy, w)| (w.end.lsn, *copy == IMAGE));
+        if let Some(&(copy, Walked { end, .. })) = farthest
+            && end.lsn > self.end.lsn
+            && end.position > self.end.position
+        {
+            self.parts.push((copy, Span { from: self.end.position, to: end.position }));
+            self.end = end;
+            return Ok(Progress::Ask(self.walk()));
+        }
+        let lsn = Lsn(self.end.lsn);
+        let through = found.iter().map(|(_, w)| w.through).max().unwrap_or(0);
+        if through >= lsn.0 {
+            return Err(if unread.is_empty() {
+                Error::Unrecoverable { lsn, through: Lsn(through) }
+            } else {
+                self.unavailable("a record that was durable is damaged on all that were read", &unread)
+            });
+        }
+        // Who was made one of the newest had what was taken over, persistently.
+        let had = |copy: &usize| self.newest.contains(copy) && lsn.0 < self.origin.taken;
+        let doubts = found.iter().filter(|(copy, w)| w.doubt || had(copy)).count();
+        if doubts > 0 && doubts + unread.len() >= before.write_quorum as usize {
+            if !unread.is_empty() && !self.plan.accept_doubt {
+                return Err(Error::InDoubt { lsn, missing: unread });
+            }
+            self.in_doubt = Some(lsn);
+        }
+        self.todo = self.parts.clone();
+        self.todo.retain(|(copy, _)| *copy != IMAGE);
+        self.split_todo();
+        Ok(Progress::Ask(self.compare_source()?))
+    }
+
+    // ---- fetch ------------------------------------------------------------------------------------------------
+
+    /// So that the digests of each fit into a message.
+    fn split_todo(&mut self) {
+        let segment = self.segment_bytes();
+        let most = PIECE.min(segment) * DIGESTS_MAX / 2;
+        let split = |(copy, Span { from, to }): (usize, Span)| {
+            (from..to).step_by(most as usize).map(move |start| (copy, Span { from: start, to: to.min(start + most) }))
+        };
+        self.todo = std::mem::take(&mut self.todo).into_iter().flat_map(split).collect();
+        self.todo.reverse(); // taken from the end
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        self.layout().map_or(PIECE, |layout| layout.segment_bytes)
+    }
+
+    fn compare_source(&mut self) -> Result<Vec<Command>> {
+        let Some(&(source, span)) = self.todo.last() else {
+            let (from, until, epoch) = (self.head, self.end.lsn, self.newest_epoch);
+            return Ok(self.ask(Phase::Verify, [IMAGE], |_| Request::Walk { from, until, epoch }));
+        };
+        if self.copies[source].is_none() {
+            return Err(self.unavailable("one was lost while it was read", &[]));
+        }
+        Ok(self.ask(Phase::CompareSource, [IMAGE, source], |_| Request::Digest { span }))
+    }
+
+    /// What was read is what was found; or a medium failed meanwhile, and nothing of that goes any further.
+    fn verified(&mut self) -> Result<Progress> {
+        match self.heard[IMAGE] {
+            Some(Heard::Reply(Reply::Walked(Walked { end, .. }))) if end == self.end => {}
+            _ => return Err(self.unavailable("one was damaged while it was read", &[])),
+        }
+        self.todo = vec![(IMAGE, Span { from: self.head.position, to: self.end.position })];
+        self.split_todo();
+        Ok(Progress::Ask(self.compare_others()?))
+    }
+
+    fn digests(&self, copy: usize) -> Option<&[u64]> {
+        match self.heard.get(copy) {
+            Some(Some(Heard::Reply(Reply::Digests(digests)))) => Some(digests),
+            _ => None,
+        }
+    }
+
+    /// The pieces in which a copy differs from another.
+    fn differing(&self, span: Span, one: usize, other: usize) -> Option<Vec<Span>> {
+        let (one, other) = (self.digests(one)?, self.digests(other)?);
+        let pieces: Vec<Span> = span.pieces(self.segment_bytes()).collect();
+        (one.len() == pieces.len() && other.len() == pieces.len())
+            .then(|| pieces.into_iter().enumerate().filter(|(i, _)| one[*i] != other[*i]).map(|(_, p)| p).collect())
+    }
+
+    fn compared_source(&mut self) -> Result<Progress> {
+        let Some((source, span)) = self.todo.pop() else { return Ok(Progress::Ask(self.compare_source()?)) };
+        let Some(spans) = self.differing(span, IMAGE, source) else {
+            return Err(self.unavailable("one was lost while it was read", &[]));
+        };
+        if spans.is_empty() {
+            return Ok(Progress::Ask(self.compare_source()?));
+        }
+        self.phase = Phase::Fetch;
+        self.heard.fill(None);
+        self.waiting = vec![source];
+        Ok(Progress::Ask(vec![Command::Fetch(source, spans)]))
+    }
+
+    fn fetched(&mut self) -> Result<Progress> {
+        if !self.heard.iter().any(|h| matches!(h, Some(Heard::Fetched))) {
+            return Err(self.unavailable("one was lost while it was read", &[]));
+        }
+        Ok(Progress::Ask(self.compare_source()?))
+    }
+
+    // ---- repair -----------------------------------------------------------------------------------------------
+
+    fn compare_others(&mut self) -> Result<Vec<Command>> {
+        let Some(&(_, span)) = self.todo.last() else { return Ok(self.install()) };
+        let alive: Vec<usize> = self.alive().collect();
+        Ok(self.ask(Phase::CompareOthers, alive, |_| Request::Digest { span }))
+    }
+
+    fn alive(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.copies.len()).filter(|&c| self.copies[c].is_some())
+    }
+
+    fn compared_others(&mut self) -> Result<Progress> {
+        let Some((image, span)) = self.todo.pop() else { return Ok(Progress::Ask(self.install())) };
+        if self.digests(image).is_none() {
+            return Err(self.unavailable("the leader's own could not be read", &[]));
+        }
+        let mut pushes = Vec::new();
+        for copy in 0..self.copies.len() {
+            if copy == image || self.copies[copy].is_none() {
+                continue;
+            }
+            match self.differing(span, image, copy) {
+                Some(spans) if spans.is_empty() => {}
+                Some(spans) => pushes.push(Command::Push(copy, spans)),
+                None => self.copies[copy] = None, // it failed: the others may do
+            }
+        }
+        pushes.extend(self.compare_others()?);
+        Ok(Progress::Ask(pushes))
+    }
+
+    // ---- install ----------------------------------------------------------------------------------------------
+
+    fn install(&mut self) -> Vec<Command> {
+        let (head, end) = (self.head, self.end);
+        // If nothing was appended since the newest was taken over, those that it was taken from still have all of it.
+        let from_newest = Origin { base: self.newest_epoch, taken: self.end.lsn };
+        let origin = if self.origin.taken == self.end.lsn { self.origin } else { from_newest };
+        let config = self.config();
+        let alive: Vec<usize> = self.alive().collect();
+        self.ask(Phase::Install, alive, |_| Request::Install { head, end, config: config.clone(), origin })
+    }
+
+    fn config(&self) -> Config {
+        let none = || Config { ids: Vec::new(), write_quorum: 1, generation: 0 };
+        self.before.clone().or_else(|| self.plan.make.clone()).unwrap_or_else(none)
+    }
+
+    fn installed(&mut self) -> Result<Progress> {
+        let done = |c: &usize| matches!(self.heard[*c], Some(Heard::Reply(Reply::Installed)));
+        let live: Vec<usize> = (0..self.heard.len()).filter(done).collect();
+        let has = |id: u64| live.iter().any(|&c| self.plan.ids.get(c) == Some(&id));
+        let config = self.config();
+        let all = self.plan.make.is_none() || config.ids.iter().all(|&id| has(id));
+        if !all || !config.can_write(has) || !live.contains(&IMAGE) {
+            return Err(self.unavailable("too few were left when they were repaired", &[]));
+        }
+        Ok(Progress::Taken(Taken { head: self.head, end: self.end, live, config, in_doubt: self.in_doubt }))
+    }
+}

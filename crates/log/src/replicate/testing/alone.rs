@@ -1,0 +1,226 @@
+//! A copy by itself.
+
+use pmem::{Pool, SealKey};
+
+use super::super::at::At;
+use super::super::copy::{Answer, Copy};
+use super::super::members::{Config, Origin};
+use super::super::message::{Layout, Reply, Request, Walked};
+use super::{SEGMENT, SEGMENTS};
+use crate::Options;
+use crate::core::sabotage;
+use crate::error::Result;
+use crate::raw::{self, Claim};
+use crate::record::{Header, Kind, RECORD_HEADER, space};
+use crate::recovery::Walk;
+use crate::space::read_header;
+
+const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS };
+const ME: u64 = 1;
+
+/// A place between two records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The record behind it.
+    pub lsn: u64,
+    /// Where the record before it ends.
+    pub position: u64,
+    /// The record behind it has at least this epoch.
+    pub epoch: u32,
+}
+
+impl From<At> for Place {
+    fn from(At { lsn, position, epoch }: At) -> Self {
+        Self { lsn, position, epoch }
+    }
+}
+
+impl From<Place> for At {
+    fn from(Place { lsn, position, epoch }: Place) -> Self {
+        Self { lsn, position, epoch }
+    }
+}
+
+/// A copy, and the leader that it hears.
+pub struct Alone {
+    copy: Copy,
+    /// Of the leader: its epoch.
+    session: u64,
+}
+
+/// What a copy says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// No leader with a lower epoch is heard.
+    pub promised: u32,
+    /// Of the last leader that repaired it.
+    pub epoch: u32,
+    /// The oldest record there is.
+    pub head: Place,
+    /// The log's copies and the write quorum, by that epoch.
+    pub members: Option<(Vec<u64>, u32)>,
+}
+
+/// What a copy has from its head on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Number and payload of each record.
+    pub records: Vec<(u64, Vec<u8>)>,
+    /// Behind them.
+    pub end: Place,
+    /// The copy says that there may have been more.
+    pub doubt: bool,
+}
+
+impl Alone {
+    /// The copy in a pool, which may be empty.
+    ///
+    /// # Errors
+    /// Those of the pool; it is damaged.
+    pub fn open(pool: &Pool, options: &Options) -> Result<Self> {
+        Self::open_in(pool, crate::NAME, options)
+    }
+
+    /// The copy in a region of a pool.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_in(pool: &Pool, region: &str, options: &Options) -> Result<Self> {
+        Ok(Self { copy: Copy::open_in(pool, region, sabotage(options))?, session: 0 })
+    }
+
+    /// What it is; none for an empty one.
+    pub fn told(&self) -> Option<Told> {
+        let formed = self.copy.log()?.formed();
+        Some(Told {
+            promised: formed.promised,
+            epoch: formed.log_epoch,
+            head: formed.head.into(),
+            members: formed.config.map(|config| (config.ids, config.write_quorum)),
+        })
+    }
+
+    /// It becomes a copy. Like each of the others, false if it refuses.
+    ///
+    /// # Errors
+    /// Its own: like each of the others', it can do nothing any more.
+    pub fn format(&mut self) -> Result<bool> {
+        let answer = self.copy.answer(0, &Request::Format { layout: LAYOUT, me: ME })?;
+        Ok(matches!(answer.reply, Reply::State(state) if state.formed.is_some()))
+    }
+
+    /// It promises to hear nobody before the leader of this epoch.
+    ///
+    /// # Errors
+    /// Its own.
+    pub fn promise(&mut self, epoch: u32) -> Result<bool> {
+        let (session, owner) = (u64::from(epoch), u64::from(epoch));
+        let Answer { grant, .. } = self.copy.answer(session, &Request::Promise { epoch, owner })?;
+        if grant {
+            self.session = session;
+        }
+        Ok(grant)
+    }
+
+    /// The leader writes into the segments.
+    ///
+    /// # Errors
+    /// Outside of them.
+    pub fn put(&mut self, position: u64, bytes: &[u8]) -> std::io::Result<()> {
+        let Some(log) = self.copy.log() else { return Ok(()) };
+        let offset = log.geometry.locate(position) - log.geometry.offset(0);
+        fabric::Window::write(&*self.copy.window(), offset, bytes)
+    }
+
+    /// It says that so many bytes were records.
+    ///
+    /// # Errors
+    /// Its own.
+    pub fn written(&mut self, len: u64) -> Result<bool> {
+        Ok(self.copy.written(self.session, len)?.is_ok())
+    }
+
+    /// What was written becomes persistent; through which record all is then.
+    ///
+    /// # Errors
+    /// Its own.
+    pub fn persist(&mut self) -> Result<u64> {
+        self.copy.persist()
+    }
+
+    /// It hears where the log is, and of which copies.
+    ///
+    /// # Errors
+    /// Its own.
+    pub fn install(&mut self, head: Place, end: Place, members: &[u64], write_quorum: u32) -> Result<bool> {
+        let config = Config { ids: members.to_vec(), write_quorum, generation: 0 };
+        let request = Request::Install { head: head.into(), end: end.into(), config, origin: Origin::default() };
+        Ok(self.copy.answer(self.session, &request)?.reply == Reply::Installed)
+    }
+
+    /// It hears that records before this are not needed.
+    ///
+    /// # Errors
+    /// Its own.
+    pub fn move_head(&mut self, head: Place) -> Result<bool> {
+        Ok(self.copy.answer(self.session, &Request::Head { head: head.into() })?.reply == Reply::HeadMoved)
+    }
+
+    /// What it would tell the leader that it promised to.
+    ///
+    /// # Errors
+    /// Its own.
+    pub fn walk(&mut self) -> Result<Option<Found>> {
+        let Some(told) = self.told() else { return Ok(None) };
+        let request = Request::Walk { from: told.head.into(), until: u64::MAX, epoch: told.epoch };
+        let Reply::Walked(Walked { end, doubt, through }) = self.copy.answer(self.session, &request)?.reply else {
+            return Ok(None);
+        };
+        let (doubt, end) = (doubt || through >= end.lsn, Place::from(end));
+        Ok(Some(Found { records: self.read(told.head, end)?, end, doubt }))
+    }
+
+    /// The records that are whole here, without a gap, whoever is heard.
+    ///
+    /// # Errors
+    /// Those of the pool.
+    pub fn records(&self) -> Result<Vec<(u64, Vec<u8>)>> {
+        let (Some(log), Some(told)) = (self.copy.log(), self.told()) else { return Ok(Vec::new()) };
+        let Walk { lsn, position, epoch, .. } = log.reader(self.copy.pool()).walk()?;
+        self.read(told.head, Place { lsn, position, epoch })
+    }
+
+    /// The records between two places, each known to be whole.
+    fn read(&self, head: Place, end: Place) -> Result<Vec<(u64, Vec<u8>)>> {
+        let Some(log) = self.copy.log() else { return Ok(Vec::new()) };
+        let pool = self.copy.pool();
+        let (mut records, mut lsn, mut position) = (Vec::new(), head.lsn, head.position);
+        while lsn < end.lsn {
+            for at in log.geometry.candidates(position) {
+                let offset = log.geometry.locate(at);
+                let bytes = read_header(pool, Claim::Opening, offset)?;
+                let Some(header) = Header::decode(&bytes, lsn).filter(|h| h.lsn == lsn) else { continue };
+                let payload = raw::bytes(Claim::Opening, pool, offset + RECORD_HEADER, u64::from(header.len))?;
+                if header.verifies(&log.key, &bytes, payload) {
+                    records.push((lsn, payload.to_vec()));
+                    position = at + header.space(at);
+                    break;
+                }
+            }
+            lsn += 1;
+        }
+        Ok(records)
+    }
+}
+
+/// The bytes of a record at a position, as its leader writes them.
+#[must_use]
+pub fn record(place: Place, payload: &[u8]) -> Vec<u8> {
+    let key = SealKey::new(LAYOUT.key, LAYOUT.log);
+    let (lsn, epoch, len) = (place.lsn, place.epoch, payload.len() as u32);
+    let header = Header { lsn, forced_back: 0, epoch, kind: Kind::Data, len, to_line: false };
+    let mut bytes = header.encode(&key, key.seal(payload)).to_vec();
+    bytes.extend(payload);
+    bytes.resize(space(place.position, payload.len() as u64, false) as usize, 0);
+    bytes
+}

@@ -1,0 +1,256 @@
+//! A leader and the other copies of its log, over a network without faults.
+
+use std::time::Duration;
+
+use fabric::sim::{Faults, Network, Node};
+use fabric::{Connection, Event, Receiver, Rights, Sender};
+use pmem::Pool;
+
+use super::super::candidate::{Candidate, Elected, Link, Make, Stand};
+use super::super::copy::Copy;
+use super::super::leading::{FlushOrder, Lead};
+use super::super::message::Layout;
+use super::super::served::Served;
+use super::super::takeover::Taken;
+use crate::core::{Core, sabotage};
+use crate::error::{Error, Result};
+use crate::recovery::Recovered;
+use crate::{Log, Lsn, Options};
+
+/// Time that passes where nothing happens.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Where a copy is: a machine has a pool of its own, or a region of one.
+#[derive(Clone, Debug)]
+pub struct Home {
+    /// The pool.
+    pub pool: Pool,
+    /// The region in it, which need not be there yet.
+    pub region: &'static str,
+}
+
+/// Another machine.
+struct Other {
+    served: Served,
+    node: Node,
+    sessions: Vec<(u64, Box<dyn Receiver>)>,
+}
+
+/// Runs what a machine does, by its number; the leader is 0.
+pub type On = fn(usize, &mut dyn FnMut());
+
+/// A leader and other copies. Nothing happens but what is called, on the caller's thread.
+pub struct Cluster {
+    network: Network,
+    node: Node,
+    log: Log,
+    hears: Vec<(usize, Box<dyn Receiver>)>,
+    others: Vec<Other>,
+    on: On,
+}
+
+impl Cluster {
+    /// Makes a log with a copy in each of these places, the leader's own first.
+    ///
+    /// # Errors
+    /// As [`Options::create_replicated`].
+    pub fn create(options: &Options, homes: &[Home], write_quorum: u32, on: On) -> Result<Self> {
+        let (segment_bytes, segments) = options.geometry()?;
+        let layout = Layout { log: 7, key: 9, segment_bytes, segments };
+        let ids = (2..=homes.len() as u64).collect();
+        let make = Make { layout, write_quorum, image_counts: true, ids };
+        Self::lead(options, homes, Some(make), 1, on).map(|(this, _)| this)
+    }
+
+    /// Takes it over from the copy in the first of these places.
+    ///
+    /// # Errors
+    /// As [`Options::open_replicated`].
+    pub fn open(options: &Options, homes: &[Home], owner: u64, on: On) -> Result<(Self, Recovered)> {
+        Self::lead(options, homes, None, owner, on)
+    }
+
+    fn lead(options: &Options, homes: &[Home], make: Option<Make>, owner: u64, on: On) -> Result<(Self, Recovered)> {
+        let sabotage = sabotage(options);
+        let network = Network::new(1, Faults::none());
+        let node = network.node();
+        let nobody = || Error::QuorumUnavailable { why: "nobody is there", found: 0, missing: Vec::new() };
+        let (own, rest) = homes.split_first().ok_or_else(nobody)?;
+        let (mut others, mut links, mut hears) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, home) in rest.iter().enumerate() {
+            let mut served = None;
+            on(at + 1, &mut || served = Some(Copy::open_in(&home.pool, home.region, sabotage)));
+            let served = Served::new(served.ok_or_else(nobody)??, false);
+            let mut other = Other { served, node: network.node(), sessions: Vec::new() };
+            let (link, receiver) = connect(&network, node, &mut other)?;
+            links.push(link);
+            hears.push((at + 1, receiver));
+            others.push(other);
+        }
+        let image = Copy::open_in(&own.pool, own.region, sabotage)?;
+        let stand = Stand { owner, term: 0, make, image_id: 1, accept_doubt: false, sabotage };
+        let (mut candidate, mut taken) = Candidate::stand(stand, image, links)?;
+        while taken.is_none() {
+            let quiet = network.step().is_none();
+            attend(&mut others, on)?;
+            taken = hear_out(&mut candidate, &mut hears)?;
+            if quiet && taken.is_none() {
+                taken = candidate.on_timeout()?;
+            }
+        }
+        let Some(taken) = taken else { return Err(nobody()) };
+        let doubt = taken.in_doubt;
+        let Elected { taken, epoch, own, image, links } = candidate.finish(taken);
+        let copies: Vec<usize> = links.iter().map(|(copy, _)| *copy).collect();
+        hears.retain_mut(|(of, _)| copies.iter().position(|copy| copy == of).map(|peer| *of = peer).is_some());
+        let clock = network.clone();
+        let lead = Lead {
+            links: links.into_iter().map(|(_, link)| link).collect(),
+            config: taken.config,
+            own,
+            epoch,
+            owner,
+            order: FlushOrder::Beside,
+            timeout: Duration::from_millis(300),
+            clock: Box::new(move || clock.now().as_micros() as u64),
+        };
+        let pool = image.pool().clone();
+        let (core, mut recovered) = Core::lead(&pool, image.into_log().ok_or_else(nobody)?, taken.end, lead, options)?;
+        if let Some(lsn) = doubt {
+            recovered.tail = crate::Tail::InDoubt { lsn, offset: 0 };
+        }
+        Ok((Self { network, node, log: Log::new(core), hears, others, on }, recovered))
+    }
+
+    /// The leader's handle. What waits for copies never returns: here they do what they do when they are [attended](Self::settle).
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// A record that nobody was sent yet.
+    ///
+    /// # Errors
+    /// As [`Log::reserve`].
+    pub fn complete(&self, payload: &[u8]) -> Result<Lsn> {
+        let mut place = self.log.reserve(payload.len())?;
+        place.copy(0, payload);
+        place.complete()
+    }
+
+    /// What is complete goes to the copies and into the leader's own image, and all that is under way arrives, and is answered.
+    ///
+    /// # Errors
+    /// Those of a force, and of a copy.
+    pub fn force(&mut self) -> Result<()> {
+        self.log.post()?;
+        self.settle()?;
+        self.log.post_parts(true)?;
+        self.settle()?;
+        self.log.check_leading()
+    }
+
+    /// All that is under way arrives, and is answered.
+    ///
+    /// # Errors
+    /// A copy's.
+    pub fn settle(&mut self) -> Result<()> {
+        let Self { network, log, hears, others, on, .. } = self;
+        while network.step().is_some() {
+            attend(others, *on)?;
+            hear(log, hears);
+        }
+        Ok(())
+    }
+
+    /// A new copy is taken in.
+    ///
+    /// # Errors
+    /// As [`Log::join`].
+    pub fn join(&mut self, home: &Home) -> Result<()> {
+        let at = self.others.len() + 1;
+        let mut served = None;
+        (self.on)(at, &mut || served = Some(Copy::open_in(&home.pool, home.region, Default::default())));
+        let Some(served) = served else { return Ok(()) };
+        let mut other = Other { served: Served::new(served?, false), node: self.network.node(), sessions: Vec::new() };
+        let (link, receiver) = connect(&self.network, self.node, &mut other)?;
+        self.others.push(other);
+        self.join_over(link, receiver)
+    }
+
+    /// What is reached by this is taken in, whatever it is.
+    ///
+    /// # Errors
+    /// As [`Log::join`].
+    pub(super) fn join_by(&mut self, sender: Box<dyn Sender>, receiver: Box<dyn Receiver>) -> Result<()> {
+        self.join_over(Link::new(0, "somebody".into(), sender), receiver)
+    }
+
+    fn join_over(&mut self, link: Link, receiver: Box<dyn Receiver>) -> Result<()> {
+        let new_id = 100 + self.hears.len() as u64;
+        let Self { network, log, hears, others, on, .. } = self;
+        let mut failed = Ok(());
+        let mut pump = || {
+            network.step_until(network.now() + TICK);
+            let attended = attend(others, *on);
+            failed = std::mem::replace(&mut failed, Ok(())).and(attended);
+            hear(log, hears);
+        };
+        let joined = log.join_by(link, receiver, new_id, &mut pump);
+        failed?;
+        hears.push(joined?);
+        Ok(())
+    }
+}
+
+fn connect(network: &Network, leader: Node, to: &mut Other) -> Result<(Link, Box<dyn Receiver>)> {
+    let (ours, theirs) = network.connect(leader, to.node, Some(to.served.copy().window()), None)?;
+    let Connection { sender, receiver, access, peer } = theirs;
+    to.sessions.push((to.served.connected(sender, access, peer), receiver));
+    ours.access.set(Rights::Write); // to nothing: it acknowledges by immediates
+    Ok((Link::new(0, ours.peer, ours.sender), ours.receiver))
+}
+
+/// What a receiver has.
+fn arrived(receiver: &mut dyn Receiver) -> Option<Event> {
+    receiver.poll(Duration::ZERO).ok().flatten()
+}
+
+/// The other machines do what has arrived there asks for.
+fn attend(others: &mut [Other], on: On) -> Result<()> {
+    for (at, other) in others.iter_mut().enumerate() {
+        let mut done = Ok(());
+        on(at + 1, &mut || done = other.attend());
+        done?;
+    }
+    Ok(())
+}
+
+impl Other {
+    fn attend(&mut self) -> Result<()> {
+        for (session, receiver) in &mut self.sessions {
+            while let Some(event) = arrived(receiver.as_mut()) {
+                self.served.on_event(*session, event)?;
+            }
+        }
+        if self.served.has_dirty() { self.served.persist() } else { Ok(()) }
+    }
+}
+
+fn hear_out(candidate: &mut Candidate, hears: &mut [(usize, Box<dyn Receiver>)]) -> Result<Option<Taken>> {
+    for (copy, receiver) in hears {
+        while let Some(event) = arrived(receiver.as_mut()) {
+            if let Some(taken) = candidate.on_event(*copy, event)? {
+                return Ok(Some(taken));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn hear(log: &Log, hears: &mut [(usize, Box<dyn Receiver>)]) {
+    for (peer, receiver) in hears {
+        while let Some(event) = arrived(receiver.as_mut()) {
+            log.on_event(*peer, event);
+        }
+    }
+}

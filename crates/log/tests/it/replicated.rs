@@ -1,0 +1,342 @@
+//! A replicated log over the network: made, led, lost, taken over.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use log::{CopyState, Error, Log, Options, Replica, Replicas, fabric};
+use pmem::DomainChoice;
+
+/// How copies are reached, and what they are on: a device writes into memory, and never into a file.
+#[derive(Clone, Copy)]
+struct Over(&'static str, DomainChoice);
+
+macro_rules! over {
+    ($module:ident, $over:expr; $($test:ident)*) => {
+        mod $module {
+            use super::*;
+            $(
+                #[test]
+                fn $test() {
+                    super::$test($over);
+                }
+            )*
+        }
+    };
+}
+
+macro_rules! tests {
+    ($($test:ident)*) => {
+        over!(tcp, Over("tcp", DomainChoice::Auto); $($test)*);
+        #[cfg(feature = "libfabric")]
+        over!(libfabric, Over("libfabric:tcp", DomainChoice::Emulated); $($test)*);
+        #[cfg(feature = "libfabric")]
+        over!(libfabric_by_software, Over("libfabric:tcp", DomainChoice::File); $($test)*);
+    };
+}
+
+tests!(
+    what_was_appended_is_on_all_copies
+    threads_share_forces
+    space_is_used_again_and_copies_know_it
+    a_log_goes_on_without_some_and_never_without_a_quorum
+    a_new_leader_shuts_the_old_one_out
+    an_old_leader_that_does_nothing_is_told_who_leads
+    a_copy_is_not_opened_as_a_log_of_its_own
+    who_does_not_know_the_secret_gets_nothing
+    a_log_is_made_of_new_copies_alone
+    copies_come_back_while_the_log_is_used
+    a_new_copy_takes_the_place_of_one_that_is_lost
+    who_looks_learns_how_a_copy_is_doing_and_disturbs_nobody
+    a_copy_that_does_not_count_makes_no_quorum
+);
+
+struct Cluster {
+    dir: tempfile::TempDir,
+    trust: fabric::Options,
+    pool: pmem::Options,
+    replicas: Vec<Option<Replica>>,
+    addresses: Vec<String>,
+}
+
+impl Cluster {
+    fn new(Over(transport, domain): Over, count: usize) -> Self {
+        let secret = fabric::Secret::new(b"what all of them know").expect("long enough");
+        let transport = transport.parse().expect("a transport");
+        let trust = fabric::Options { secret: Some(secret), transport, ..Default::default() };
+        let (dir, pool) = (tempfile::tempdir().expect("a folder"), pmem::Options::new().domain(domain));
+        let mut this = Self { dir, trust, pool, replicas: Vec::new(), addresses: Vec::new() };
+        for at in 0..count {
+            this.replicas.push(None);
+            this.addresses.push("127.0.0.1:0".into());
+            this.start(at);
+        }
+        this
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn start(&mut self, at: usize) {
+        let path = self.path(&at.to_string());
+        let replica = Replica::serve_with(&self.pool, path, &self.addresses[at], self.trust.clone());
+        let replica = replica.expect("serves");
+        self.addresses[at] = replica.address().expect("an address").to_string();
+        self.replicas[at] = Some(replica);
+    }
+
+    fn stop(&mut self, at: usize) {
+        drop(self.replicas[at].take());
+    }
+
+    fn copies(&self, local: Option<&str>, quorum: u32) -> Replicas {
+        let copies = Replicas::new().write_quorum(quorum).trust(self.trust.clone()).timeout(Duration::from_secs(5));
+        let copies = self.addresses.iter().fold(copies, |copies, address| copies.at(address));
+        match local {
+            Some(name) => copies.local(self.path(name)),
+            None => copies,
+        }
+    }
+}
+
+fn options() -> Options {
+    Options::new().bytes(64 << 10).segment(4096).idle(None)
+}
+
+fn read(log: &Log) -> Vec<String> {
+    let mut records = log.iter();
+    let mut all = Vec::new();
+    while let Some(record) = records.next().expect("reads") {
+        all.push(String::from_utf8(record.payload.to_vec()).expect("text"));
+    }
+    all
+}
+
+fn what_was_appended_is_on_all_copies(over: Over) {
+    for local in [Some("own"), None] {
+        let cluster = Cluster::new(over, 2);
+        let log = options().create_replicated(&cluster.copies(local, 2)).expect("made");
+        for n in 0..100 {
+            log.append(format!("record {n}").as_bytes()).expect("appended");
+        }
+        assert_eq!(log.forced().get(), 100);
+        log.close().expect("closed");
+        let (log, found) = options().open_replicated(&cluster.copies(local, 2)).expect("opened");
+        assert_eq!(found.records, 100);
+        assert_eq!(read(&log), (0..100).map(|n| format!("record {n}")).collect::<Vec<_>>());
+        for replica in cluster.replicas.iter().flatten() {
+            assert_eq!(replica.status().expect("a copy").next, found.next);
+        }
+    }
+}
+
+fn threads_share_forces(over: Over) {
+    let cluster = Cluster::new(over, 2);
+    let log = options().create_replicated(&cluster.copies(None, 2)).expect("made");
+    std::thread::scope(|threads| {
+        for thread in 0..4 {
+            let log = &log;
+            threads.spawn(move || {
+                for n in 0..200 {
+                    log.append(format!("{thread} {n}").as_bytes()).expect("appended");
+                    if n % 50 == 0 {
+                        log.cleanup_to(log.forced()).expect("cleaned up");
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(log.forced().get(), 800);
+    log.close().expect("closed");
+}
+
+fn space_is_used_again_and_copies_know_it(over: Over) {
+    let cluster = Cluster::new(over, 2);
+    let log = options().create_replicated(&cluster.copies(Some("own"), 2)).expect("made");
+    for n in 0..1000 {
+        let lsn = log.append(format!("{n:0200}").as_bytes()).expect("appended");
+        log.cleanup_to(lsn).expect("cleaned up");
+    }
+    log.append(b"the last").expect("appended");
+    let head = log.stats().head;
+    assert!(log.stats().reclaims > 2);
+    drop(log);
+    let (log, found) = options().open_replicated(&cluster.copies(None, 2)).expect("opened without the leader's own");
+    assert!(found.head <= head);
+    assert_eq!(read(&log).last().map(String::as_str), Some("the last"));
+}
+
+fn a_log_goes_on_without_some_and_never_without_a_quorum(over: Over) {
+    let mut cluster = Cluster::new(over, 3);
+    let log = options().create_replicated(&cluster.copies(None, 2)).expect("made");
+    log.append(b"three").expect("appended");
+    cluster.stop(1);
+    log.append(b"two").expect("appended");
+    cluster.stop(2);
+    while log.copies().iter().filter(|(_, state, _)| *state == CopyState::Live).count() > 1 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let error = log.append(b"one").expect_err("one is not two");
+    assert!(matches!(error, Error::QuorumLost { live: 1, needed: 2 }), "{error}");
+    assert!(log.append(b"still one").is_err(), "nothing later reports success");
+    assert_eq!(read(&log), ["three", "two"]);
+    drop(log);
+
+    let error = options().open_replicated(&cluster.copies(None, 2)).expect_err("one of three cannot know");
+    assert!(matches!(error, Error::QuorumUnavailable { .. }), "{error}");
+    cluster.start(2);
+    let (log, _) = options().open_replicated(&cluster.copies(None, 2)).expect("opened");
+    let all = read(&log);
+    assert_eq!(all[..2], ["three", "two"], "what was acknowledged; what was not may be there");
+    log.append(b"four").expect("appended");
+    drop(log);
+    cluster.stop(0);
+    cluster.start(1);
+    let (log, _) = options().open_replicated(&cluster.copies(None, 2)).expect("opened");
+    assert_eq!(read(&log).last().map(String::as_str), Some("four"), "of those that were repaired");
+}
+
+fn a_new_leader_shuts_the_old_one_out(over: Over) {
+    let cluster = Cluster::new(over, 3);
+    let old = options().create_replicated(&cluster.copies(None, 2)).expect("made");
+    old.append(b"of the old one").expect("appended");
+    let (new, _) = options().open_replicated(&cluster.copies(None, 2)).expect("opened");
+    let error = old.append(b"too late").expect_err("shut out");
+    assert!(matches!(error, Error::Fenced { .. } | Error::QuorumLost { .. }), "{error}");
+    new.append(b"of the new one").expect("appended");
+    assert_eq!(read(&new), ["of the old one", "of the new one"]);
+    assert!(old.check_leading().is_err());
+}
+
+/// Though its connections may end with its rights.
+fn an_old_leader_that_does_nothing_is_told_who_leads(over: Over) {
+    let cluster = Cluster::new(over, 3);
+    let old = options().create_replicated(&cluster.copies(None, 2)).expect("made");
+    old.append(b"of the old one").expect("appended");
+    let (new, _) = options().open_replicated(&cluster.copies(None, 2).elected(7, 0)).expect("opened");
+    let told = || matches!(old.check_leading(), Err(Error::Fenced { owner: 7, .. }));
+    let waited = (0..4000).any(|_| {
+        std::thread::sleep(Duration::from_millis(5));
+        told()
+    });
+    assert!(waited, "{:?}", old.check_leading());
+    new.append(b"of the new one").expect("appended");
+}
+
+fn a_copy_is_not_opened_as_a_log_of_its_own(over: Over) {
+    let mut cluster = Cluster::new(over, 1);
+    drop(options().create_replicated(&cluster.copies(Some("own"), 2)).expect("made"));
+    cluster.stop(0);
+    for name in ["own", "0"] {
+        let error = options().open(cluster.path(name)).expect_err("others have it too");
+        assert!(matches!(error, Error::IsACopy { .. }), "{error}");
+    }
+}
+
+fn who_does_not_know_the_secret_gets_nothing(over: Over) {
+    let cluster = Cluster::new(over, 1);
+    drop(options().create_replicated(&cluster.copies(None, 1)).expect("made"));
+    let wrong = fabric::Secret::new(b"what somebody guessed").expect("long enough");
+    let trust = fabric::Options { secret: Some(wrong), ..cluster.trust.clone() };
+    let error = options().open_replicated(&cluster.copies(None, 1).trust(trust)).expect_err("a stranger");
+    assert!(matches!(error, Error::QuorumUnavailable { .. }), "{error}");
+}
+
+fn a_log_is_made_of_new_copies_alone(over: Over) {
+    let cluster = Cluster::new(over, 2);
+    drop(options().create_replicated(&cluster.copies(None, 2)).expect("made"));
+    let error = options().create_replicated(&cluster.copies(None, 2)).expect_err("there is one");
+    assert!(matches!(error, Error::QuorumUnavailable { .. }), "{error}");
+}
+
+fn copies_come_back_while_the_log_is_used(over: Over) {
+    let mut cluster = Cluster::new(over, 2);
+    let log = options().create_replicated(&cluster.copies(Some("own"), 2)).expect("made");
+    let live = || log.copies().iter().filter(|(_, state, _)| *state == CopyState::Live).count();
+    log.append(b"one").expect("appended");
+    cluster.stop(0);
+    log.append(b"two").expect("appended by two of three");
+    cluster.start(0);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for n in 0..200 {
+                log.append(format!("{n}").as_bytes()).expect("appended");
+            }
+        });
+        log.join(&cluster.addresses[0], &cluster.trust).expect("joined");
+    });
+    assert_eq!(live(), 2, "{:?}", log.copies());
+    // Again, though it is there: the connection before is given up, and nothing else.
+    log.join(&cluster.addresses[0], &cluster.trust).expect("joined once more");
+    log.append(b"three").expect("appended");
+    cluster.stop(1);
+    log.append(b"four").expect("appended with the one that came back");
+    drop(log);
+    let (log, _) = options().open_replicated(&cluster.copies(Some("own"), 2)).expect("opened");
+    assert_eq!(read(&log).last().map(String::as_str), Some("four"));
+}
+
+fn a_new_copy_takes_the_place_of_one_that_is_lost(over: Over) {
+    let mut cluster = Cluster::new(over, 2);
+    let log = options().create_replicated(&cluster.copies(Some("own"), 2)).expect("made");
+    log.append(b"one").expect("appended");
+    let lost = cluster.replicas[0].as_ref().and_then(Replica::status).expect("a copy").id;
+    cluster.stop(0);
+    std::fs::remove_file(cluster.path("0")).expect("removed");
+    cluster.start(0);
+    log.join(&cluster.addresses[0], &cluster.trust).expect("joined");
+    log.remove(lost).expect("removed");
+    assert!(log.copies().iter().all(|(id, state, _)| *id != lost && *state == CopyState::Live), "{:?}", log.copies());
+    log.append(b"two").expect("appended");
+    drop(log);
+    // Without the leader's own: the new one and the other are a quorum of three.
+    let (log, _) = options().open_replicated(&cluster.copies(None, 2)).expect("opened");
+    assert_eq!(read(&log), ["one", "two"]);
+}
+
+fn who_looks_learns_how_a_copy_is_doing_and_disturbs_nobody(over: Over) {
+    let mut cluster = Cluster::new(over, 2);
+    let look = |cluster: &Cluster, at: usize| log::look(&cluster.addresses[at], &cluster.trust, Duration::from_secs(5));
+    assert!(look(&cluster, 0).expect("it answers").is_none(), "of no log yet");
+    let log = options().create_replicated(&cluster.copies(None, 1)).expect("made");
+    log.append(b"one").expect("appended");
+    // One has it; the other one is heard a little later.
+    while !log.copies().iter().all(|copy| copy.2.get() == 1) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let said = look(&cluster, 0).expect("it answers").expect("of a log");
+    assert_eq!(said.quorum, Some((2, 1)));
+    assert!(said.current && said.epoch == said.promised, "{said:?}");
+    let mine = log.copies().into_iter().find(|(id, ..)| *id == said.id).expect("it is one of them");
+    assert_eq!((said.next.get(), mine.1), (mine.2.get() + 1, CopyState::Live));
+    log.append(b"two").expect("nobody was disturbed");
+    log.close().expect("closed");
+
+    cluster.stop(0);
+    assert!(matches!(look(&cluster, 0), Err(Error::Fabric(_))));
+    cluster.start(0);
+    let again = look(&cluster, 0).expect("it answers").expect("of a log");
+    assert!(again.id == said.id && !again.current && again.next == again.head, "{again:?}");
+    let wrong = fabric::Secret::new(b"what somebody guessed").expect("long enough");
+    let trust = fabric::Options { secret: Some(wrong), ..cluster.trust.clone() };
+    assert!(matches!(log::look(&cluster.addresses[1], &trust, Duration::from_secs(5)), Err(Error::Fabric(_))));
+}
+
+/// Somebody's image of the log, served as if it were one of the copies.
+fn a_copy_that_does_not_count_makes_no_quorum(over: Over) {
+    let mut cluster = Cluster::new(over, 3);
+    drop(options().create_replicated(&cluster.copies(None, 2)).expect("made"));
+    drop(options().open_replicated(&cluster.copies(Some("image"), 2)).expect("opened with an image of its own"));
+    let stranger = Replica::serve(cluster.path("image"), "127.0.0.1:0", cluster.trust.clone()).expect("serves");
+    let copies = cluster.copies(None, 2).at(&stranger.address().expect("an address").to_string());
+    let (log, _) = options().open_replicated(&copies).expect("opened");
+    log.append(b"three").expect("appended");
+    let of_members: Vec<u64> = cluster.replicas.iter().flatten().filter_map(|r| Some(r.status()?.id)).collect();
+    let mut led: Vec<u64> = log.copies().into_iter().map(|(id, ..)| id).collect();
+    led.sort_by_key(|id| of_members.iter().position(|of| of == id));
+    assert_eq!(led, of_members, "the copies that count, by their ids");
+    cluster.stop(1);
+    cluster.stop(2);
+    let error = log.append(b"one").expect_err("a copy and a stranger are not two");
+    assert!(matches!(error, Error::QuorumLost { live: 1, needed: 2 }), "{error}");
+}
