@@ -133,7 +133,7 @@ impl Options {
         Self { policy: Some(policy), ..self }
     }
 
-    /// Bytes for objects at first; the heap grows by itself. In place needs as many again.
+    /// Bytes for objects at first; the heap grows by itself. In place needs as many again, or a part of it.
     #[must_use]
     pub fn bytes(self, bytes: u64) -> Self {
         Self { bytes, ..self }

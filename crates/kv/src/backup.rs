@@ -14,6 +14,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use crate::error::Result;
 use crate::load::Loaded;
 use crate::options::Options;
+use crate::replicated;
 use crate::store::{Snapshot, Store};
 use crate::{Timestamp, tx};
 
@@ -47,6 +48,20 @@ impl Store {
     pub fn backup(&self, path: impl AsRef<Path>) -> Result<Backup> {
         self.snapshot()?.backup(path, |_| ())
     }
+
+    /// As [`backup`](Self::backup), of a replicated store, with progress: a [`Follower`](crate::Follower) begins with this copy instead of with the first commit, which the log
+    /// may have no more. To be brought to the follower's machine soon: the log keeps what comes behind it as long as there is room.
+    ///
+    /// # Errors
+    /// As [`Snapshot::backup`]; [`Error::NotReplicated`](crate::Error::NotReplicated).
+    pub fn seed(&self, path: impl AsRef<Path>, progress: impl FnMut(Loaded)) -> Result<Backup> {
+        let Some(log) = replicated::origin(&self.core.pool)? else { return Err(crate::Error::NotReplicated) };
+        // The snapshot has these commits, and perhaps some behind them, which are repeated there.
+        let origin = (log, self.core.published());
+        let snapshot = self.snapshot()?;
+        let loaded = write(&snapshot.0, path.as_ref(), Some(origin), progress)?;
+        Ok(Backup { timestamp: snapshot.timestamp(), pairs: loaded.pairs, bytes: loaded.bytes })
+    }
 }
 
 impl Snapshot<'_> {
@@ -57,7 +72,7 @@ impl Snapshot<'_> {
     /// [`pmem::Error::Io`] (`AlreadyExists` if there is something at `path`), [`pmem::Error::NoSpace`]; [`Error::Damaged`](crate::Error::Damaged);
     /// [`Error::Expired`](crate::Error::Expired) if the snapshot became too old meanwhile.
     pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(Loaded)) -> Result<Backup> {
-        let loaded = write(&self.0, path.as_ref(), progress)?;
+        let loaded = write(&self.0, path.as_ref(), None, progress)?;
         Ok(Backup { timestamp: self.timestamp(), pairs: loaded.pairs, bytes: loaded.bytes })
     }
 }
@@ -82,17 +97,25 @@ impl Snapshot<'_> {
 /// Those of [`Options::open_read_only`] and [`Snapshot::backup`].
 pub fn restore(backup: impl AsRef<Path>, path: impl AsRef<Path>, progress: impl FnMut(Loaded)) -> Result<Loaded> {
     let store = Options::new().open_read_only(backup)?;
-    let loaded = write(&store.snapshot()?.0, path.as_ref(), progress)?;
+    let loaded = write(&store.snapshot()?.0, path.as_ref(), None, progress)?;
     store.close()?;
     Ok(loaded)
 }
 
-fn write(snapshot: &tx::Transaction<'_>, path: &Path, progress: impl FnMut(Loaded)) -> Result<Loaded> {
+/// Of which log, and its last commit.
+type Origin = (u64, u64);
+
+fn write(
+    snapshot: &tx::Transaction<'_>,
+    path: &Path,
+    origin: Option<Origin>,
+    progress: impl FnMut(Loaded),
+) -> Result<Loaded> {
     if path.symlink_metadata().is_ok() {
         return Err(failed("create", path, io::ErrorKind::AlreadyExists.into()));
     }
     let temporary = temporary_name(path, snapshot.core().pool.id());
-    let written = copy(snapshot, &temporary, progress).and_then(|loaded| {
+    let written = copy(snapshot, &temporary, origin, progress).and_then(|loaded| {
         publish(&temporary, path)?;
         Ok(loaded)
     });
@@ -102,7 +125,12 @@ fn write(snapshot: &tx::Transaction<'_>, path: &Path, progress: impl FnMut(Loade
     written
 }
 
-fn copy(snapshot: &tx::Transaction<'_>, path: &Path, mut progress: impl FnMut(Loaded)) -> Result<Loaded> {
+fn copy(
+    snapshot: &tx::Transaction<'_>,
+    path: &Path,
+    origin: Option<Origin>,
+    mut progress: impl FnMut(Loaded),
+) -> Result<Loaded> {
     let core = snapshot.core();
     // One sync of the file makes all of it durable, so there is no barrier before.
     let pool = pmem::Options::new().domain(DomainChoice::Emulated);
@@ -119,6 +147,10 @@ fn copy(snapshot: &tx::Transaction<'_>, path: &Path, mut progress: impl FnMut(Lo
     }
     let loaded = loader.finish()?;
     progress(loaded);
+    if let Some((log, commits)) = origin {
+        replicated::set_origin(&store.core.pool, log)?;
+        store.core.bound.restart(commits);
+    }
     store.close()?;
     Ok(loaded)
 }

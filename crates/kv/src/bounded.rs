@@ -20,6 +20,8 @@ pub enum Durability {
     Durable,
     /// Nothing, unless more than this many commits would be at risk.
     Bounded(u32),
+    /// A write quorum of the copies of the store's log: see [`Options::replicated`](crate::Options::replicated). Seen by nobody before.
+    Replicated,
 }
 
 /// Numbers of commits, if they are bounded.
@@ -40,6 +42,7 @@ impl Bound {
         let limit = match durability {
             Durability::Durable => 0,
             Durability::Bounded(limit) => u64::from(limit),
+            Durability::Replicated => u64::MAX, // they are in the log
         };
         let (admitted, numbers) = (OwnLine(last.into()), OwnLine(last.into()));
         Self { limit, admitted, last: numbers, forced: last.into(), one: pmem::sync::Mutex::new(()) }
@@ -117,6 +120,10 @@ impl Core {
             for run in waiting {
                 self.pool.flush(run.offset, run.len as u64)?;
             }
+        }
+        // Whoever drew a number and has no records, since its log failed, has said so before it gave its own log back.
+        if let Some(leading) = self.replicated.as_ref().and_then(|replicated| replicated.leading()) {
+            leading.check()?;
         }
         self.pool.drain().map_err(|source| Error::InDoubt { source })?;
         self.bound.forced.store(last, Release);

@@ -21,6 +21,7 @@ use crate::error::{Error, Key, Result, Rival};
 use crate::group::{self, Member, Written};
 use crate::raw::{self, Claim};
 use crate::record::{self, Record, TOMBSTONE};
+use crate::replicated::Replicated;
 use crate::scan::Scanner;
 use crate::space::Need;
 use crate::time::Now;
@@ -38,6 +39,8 @@ pub(crate) struct Terms<'n> {
     pub(crate) validate: bool,
     /// Its time, for what expires.
     pub(crate) now: &'n Now,
+    /// It is committed already, by whoever leads.
+    pub(crate) follows: bool,
 }
 
 impl Core {
@@ -49,6 +52,33 @@ impl Core {
         if let Some(shared) = self.writers.grouped() {
             return self.commit_grouped(pin, work, terms, shared);
         }
+        if self.replicated.is_some() && !terms.follows {
+            return self.commit_replicated(pin, work, terms);
+        }
+        self.commit_alone(pin, work, terms)
+    }
+
+    /// As [`commit`](Self::commit), when the log has room.
+    fn commit_replicated(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>) -> Result<u64> {
+        let leading = self.leading()?;
+        leading.check()?;
+        if leading.is_filled() {
+            self.trim(leading, false)?;
+        }
+        let mut tries = 0;
+        loop {
+            match self.commit_alone(pin, work, terms) {
+                Err(Error::LogFull { .. }) if tries < TRIES => {
+                    tries += 1;
+                    self.trim(leading, true)?;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    #[inline]
+    fn commit_alone(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>) -> Result<u64> {
         if self.bound.is_on() {
             self.admit()?;
         }
@@ -265,9 +295,21 @@ impl Core {
         written
     }
 
+    /// The commit's number; durable in the log, if that is where it is to be. The caller holds its own log.
+    fn draw(&self, work: &Work) -> Result<u64> {
+        match self.replicated.as_ref().and_then(Replicated::leading) {
+            None => Ok(self.bound.draw()),
+            Some(leading) => leading.append(&self.bound, work, self.sabotage).inspect_err(|error| {
+                if !matches!(error, Error::LogInDoubt { .. }) {
+                    self.turned_back();
+                }
+            }),
+        }
+    }
+
     #[inline]
     fn write_at(&self, work: &mut Work, runs: &[Run], number: usize, log: &mut Log, ts: u64) -> Result<()> {
-        let order = if self.bound.is_on() { (self.bound.draw(), self.watermark()) } else { (0, 0) };
+        let order = if self.bound.is_on() { (self.draw(work)?, self.watermark()) } else { (0, 0) };
         let known = Known { ts, generation: self.generation, link: Some(log.link), behind: 0, number: order };
         let link = self.seal(work, runs, 0, number, &known);
         if self.bound.is_on() {

@@ -39,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) space: Space,
     pub(crate) settler: pmem::sync::Mutex<Settler>,
     pub(crate) bound: crate::bounded::Bound,
+    /// Of a replicated store.
+    pub(crate) replicated: Option<crate::replicated::Replicated>,
     pub(crate) sabotage: Sabotage,
     /// Bytes of records written since the store was opened, but for the last few of each log; and at the last checkpoint.
     pub(crate) written: OwnLine<AtomicU64>,

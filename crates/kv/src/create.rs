@@ -3,6 +3,7 @@
 use pmem::{Area, Pool, Region, TwoSlot};
 
 use crate::active::Active;
+use crate::bounded::Durability;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::index::Index;
@@ -102,6 +103,7 @@ pub(crate) fn assemble(
         space,
         settler: pmem::sync::Mutex::new(settler),
         bound: crate::bounded::Bound::new(options.durability, checkpoint.commit_number),
+        replicated: (options.durability == Durability::Replicated).then(crate::replicated::Replicated::default),
         sabotage: sabotage(options),
         written: crate::active::OwnLine(0.into()),
         settled: 0.into(),

@@ -95,6 +95,68 @@ pub enum Error {
         source: pmem::Error,
     },
 
+    /// The commit's record in the log failed: whether it is durable shows when the store is opened again, or to whoever leads it now.
+    #[error(
+        "in doubt: the transaction may be durable or not, because {source}; open the store again to see, or ask whoever leads it now"
+    )]
+    LogInDoubt {
+        /// The log's error.
+        source: Box<log::Error>,
+    },
+
+    // ---- replicated stores --------------------------------------------------------------------------------------
+    /// It is replicated, and another one leads.
+    #[error("this store follows another one, and is only read; write there, or promote this one")]
+    Follows,
+    /// The store is made of a log, which has commits that the store may not have.
+    #[error(
+        "the store is made of the log {log:x}, which may have commits that are not here; open it with the log's copies (`Options::replicated`), or follow it; with `Options::salvage` it opens as it is"
+    )]
+    IsReplicated {
+        /// Its id; 0 if it was not known yet.
+        log: u64,
+    },
+    /// The store has keys that are in no log.
+    #[error("the store was not made of a log; make a new one with copies, and load its keys there")]
+    NotReplicated,
+    /// The store is made of another log.
+    #[error("the store is made of the log {store:x}, and this is the log {log:x}; give the copies of the right one")]
+    OtherLog {
+        /// The store's.
+        store: u64,
+        /// The one at hand.
+        log: u64,
+    },
+    /// The log does not go back to where the store ends.
+    #[error(
+        "the store ends with commit {has}, and the log begins with commit {first}; make the store anew of a copy (`Store::seed`) of one that has more"
+    )]
+    Behind {
+        /// Its last commit.
+        has: u64,
+        /// The first in the log that it has not.
+        first: u64,
+    },
+    /// A record of the log is no commit of a store.
+    #[error("record {at} of the log is no commit of a store; give the copies of a store's log")]
+    NotACommit {
+        /// Its number.
+        at: log::Lsn,
+    },
+    /// The log has no room until the store is durable further.
+    #[error(
+        "the log is full ({live} of {capacity} bytes): some copy, or whoever follows with it, does not come along; see `Log::copies`, or make a larger log"
+    )]
+    LogFull {
+        /// Bytes that are needed.
+        live: u64,
+        /// Bytes it has.
+        capacity: u64,
+    },
+    /// The log's own error: nothing was committed.
+    #[error(transparent)]
+    Log(Box<log::Error>),
+
     // ---- make room ----------------------------------------------------------------------------------------------
     /// The index would need more memory than it was given.
     #[error(
@@ -178,6 +240,12 @@ pub enum Error {
     /// The pool's own error.
     #[error(transparent)]
     Pool(#[from] pmem::Error),
+}
+
+impl From<log::Error> for Error {
+    fn from(error: log::Error) -> Self {
+        Self::Log(Box::new(error))
+    }
 }
 
 /// `Result` with this crate's [`Error`].

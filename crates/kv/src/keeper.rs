@@ -75,7 +75,10 @@ impl Keeper {
             while !kept.keeper.stop.load(Acquire) {
                 let Wanted { checkpoint, look } = kept.keeper.wait();
                 ages.look(&kept);
-                if let Err(error) = kept.sweep(&mut sweep) {
+                // Whoever follows is told what is removed.
+                if !kept.follows()
+                    && let Err(error) = kept.sweep(&mut sweep)
+                {
                     tracing::debug!(%error, "sweeping is put off");
                 }
                 // Who was just woken has not looked on for a while.

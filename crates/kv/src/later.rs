@@ -1,4 +1,4 @@
-//! Commits that are awaited: for callers that must not wait for a device themselves.
+//! Commits that are awaited: for callers that must not wait for a device, or for other machines, themselves.
 //!
 //! Threads of the store commit for them, as many as there are commits to wait for, up to one for each writer: those that wait at the same time share a sync. They
 //! also make what was committed visible and give its locks back, whether or not the caller still looks: so nobody who waits for that, and keeps the caller's own
@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Condvar, Mutex};
-use pmem::Domain;
 
 use crate::Timestamp;
 use crate::error::{Error, Result};
@@ -68,8 +67,8 @@ struct Queue {
 }
 
 impl Transaction<'_> {
-    /// Commits without keeping the caller's thread waiting for a device: await the result, in any runtime, or [`wait`](Commit::wait) for it. Commits that are
-    /// under way at the same time share a sync. Where a barrier is no longer than a few hundred nanoseconds, the commit is made at once, and the result is ready.
+    /// Commits without keeping the caller's thread waiting for a device or another machine: await the result, in any runtime, or [`wait`](Commit::wait) for it.
+    /// Commits that are under way at the same time share a sync. Where a barrier is no longer than a few hundred nanoseconds, the commit is made at once, and the result is ready.
     ///
     /// ```
     /// # fn main() -> kv::Result<()> {
@@ -90,7 +89,7 @@ impl Transaction<'_> {
     /// The result's are those of [`commit`](Self::commit).
     pub fn commit_async(self) -> Commit {
         if self.writes() > 0
-            && self.core().pool.domain() == Domain::File
+            && self.core().waits()
             && let Some(core) = self.core().this.upgrade()
         {
             let committers = Arc::clone(&core.committers.0);
@@ -186,6 +185,11 @@ impl Drop for Committers {
 }
 
 impl Commit {
+    #[cfg(test)]
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(&self.0, State::Running(outcome) if outcome.result.lock().result.is_none())
+    }
+
     /// Blocks until it is known what became of the commit.
     ///
     /// # Errors

@@ -21,6 +21,7 @@
 //! | `table`, `load`, `backup` | typed keys and values; many pairs at once; a copy of a snapshot |
 //! | `keeper`, `sweep` | the thread that settles, and removes what has expired |
 //! | `later` | commits that are awaited |
+//! | `replicated`, `follower` | commits through a log with copies on other machines; the same store there |
 //! | `feed` | changes in the order of their commits |
 //!
 //! # Example
@@ -53,6 +54,7 @@ mod core;
 mod create;
 mod error;
 mod feed;
+mod follower;
 mod group;
 mod index;
 mod keeper;
@@ -67,6 +69,7 @@ mod queue;
 mod raw;
 mod record;
 mod recovery;
+mod replicated;
 mod reserve;
 mod retry;
 mod rows;
@@ -92,6 +95,7 @@ pub use bounded::Durability;
 pub use check::{Checked, Problem};
 pub use error::{Error, Key, Result, Rival};
 pub use feed::{Changed, Changes};
+pub use follower::{Follower, FollowerStatus};
 pub use later::Commit;
 pub use load::{Loaded, Loader};
 pub use options::{NAME, Opening, Options, Part, REGION_KIND};

@@ -8,6 +8,7 @@ use pmem::{Domain, Pool};
 
 use crate::bounded::Durability;
 use crate::error::{Error, Result};
+use crate::replicated::{self, Copies};
 use crate::store::Store;
 
 /// Kind of the region with the records, in the directory of the pool.
@@ -33,6 +34,7 @@ pub struct Options {
     pub(crate) max_snapshot_age: Option<Duration>,
     pub(crate) background: bool,
     pub(crate) durability: Durability,
+    pub(crate) copies: Option<Arc<Copies>>,
     /// None: as the domain has it.
     pub(crate) group_commit: Option<bool>,
     pub(crate) salvage: bool,
@@ -101,6 +103,7 @@ impl Options {
             max_snapshot_age: None,
             background: true,
             durability: Durability::Durable,
+            copies: None,
             group_commit: None,
             salvage: false,
             verify: false,
@@ -162,6 +165,38 @@ impl Options {
     #[must_use]
     pub fn durability(self, durability: Durability) -> Self {
         Self { durability, ..self }
+    }
+
+    /// Commits go through a log with these copies, and are durable when a write quorum of them has it: the store survives the loss of the others, and of this machine. On
+    /// another one a [`Follower`](crate::Follower) has the same store, a moment later, and can be promoted. What is not about the log's size can be different at
+    /// every open; a transaction's record has to fit in one of its [segments](log::Options::segment).
+    ///
+    /// Making one makes the log, too. Opening takes the log over, and whoever led the store before is shut out; [`open_or_create`](Self::open_or_create) makes the store
+    /// anew of the log if only the store is missing.
+    ///
+    /// ```no_run
+    /// # fn main() -> kv::Result<()> {
+    /// # let trust = log::fabric::Options::default();
+    /// let copies = log::Replicas::new()
+    ///     .local("/mnt/pmem/shop.log")
+    ///     .at("backup-1:7400")
+    ///     .at("backup-2:7400")
+    ///     .write_quorum(2)
+    ///     .trust(trust);
+    /// let log = log::Options::new().bytes(256 << 20);
+    /// let store = kv::Options::new().replicated(&copies, &log).open_or_create("/mnt/pmem/shop.cairn")?;
+    /// store.put(b"apples", b"17")?; // on two machines when it returns
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn replicated(self, copies: &log::Replicas, log: &log::Options) -> Self {
+        let copies = Copies { replicas: copies.clone(), log: log.clone() };
+        Self { durability: Durability::Replicated, copies: Some(Arc::new(copies)), ..self }
+    }
+
+    /// Of a store that follows.
+    pub(crate) fn following(&self) -> Self {
+        Self { durability: Durability::Replicated, copies: None, ..self.clone() }
     }
 
     /// Whether transactions that commit at the same time are written as one, to one log, with one barrier between them. Without, each thread has a log and barriers of its
@@ -227,7 +262,15 @@ impl Options {
         Self { without: Some(step), ..self }
     }
 
-    pub(crate) fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<()> {
+        if self.durability == Durability::Replicated && self.copies.is_none() {
+            let wanted = "at least 1: see `Options::replicated`";
+            return Err(Error::Option { what: "the number of copies of a replicated store's log", found: 0, wanted });
+        }
+        self.check_values()
+    }
+
+    pub(crate) fn check_values(&self) -> Result<()> {
         if !(4096..=256 << 20).contains(&self.segment) || !self.segment.is_multiple_of(4096) {
             let wanted = "a multiple of 4096 from 4 KiB to 256 MiB";
             return Err(Error::Option { what: "the length of a segment", found: self.segment, wanted });
@@ -247,21 +290,46 @@ impl Options {
     /// Makes a store.
     ///
     /// # Errors
-    /// Those of [`pmem::Options::create`].
+    /// Those of [`pmem::Options::create`]; of a replicated one, those of [`log::Options::create_replicated`].
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Store> {
         self.check()?;
+        let path = path.as_ref();
+        if let Some(copies) = &self.copies {
+            if path.symlink_metadata().is_ok() {
+                let source = std::io::ErrorKind::AlreadyExists.into();
+                return Err(pmem::Error::Io { op: "create", path: path.to_owned(), source }.into());
+            }
+            // The log first: of a log alone the store can be made.
+            let log = copies.log.create_replicated(&copies.replicas)?;
+            return self.create_of(path, log);
+        }
+        self.create_alone(path)
+    }
+
+    fn create_alone(&self, path: &Path) -> Result<Store> {
         let pool = self.pool.clone().size(self.least()).engine(NAME, [0; 64]).create(path)?;
-        self.create_in(&pool)
+        Store::start(crate::create::create(&pool, self)?)
+    }
+
+    /// A store made of a log.
+    fn create_of(&self, path: &Path, log: log::Log) -> Result<Store> {
+        let store = self.create_alone(path)?;
+        store.core.take_over(log)?;
+        Ok(store)
     }
 
     /// Opens a store, and recovers it if it was not closed.
     ///
     /// # Errors
-    /// [`Error::Lost`], [`Error::Damaged`]; those of [`pmem::Options::open`].
+    /// [`Error::Lost`], [`Error::Damaged`]; those of [`pmem::Options::open`]; of a replicated one, those of [`log::Options::open_replicated`], and [`Error::Behind`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
         self.check()?;
         let pool = self.pool.clone().engine(NAME, [0; 64]).open(path)?;
-        self.open_in(&pool)
+        let opened = self.open_in(&pool);
+        if let Err(Error::IsReplicated { .. }) = opened {
+            let _ = pool.close(); // as it was; that it is another's store is what matters
+        }
+        opened
     }
 
     /// Opens the store at `path`, or makes one there.
@@ -269,11 +337,17 @@ impl Options {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Store> {
-        match self.open(&path) {
-            Err(Error::Pool(pmem::Error::Io { source, .. })) if source.kind() == std::io::ErrorKind::NotFound => {
-                self.create(path)
+        let path = path.as_ref();
+        match self.open(path) {
+            Err(Error::Pool(pmem::Error::Io { source, .. })) if source.kind() == std::io::ErrorKind::NotFound => {}
+            other => return other,
+        }
+        match (self.create(path), &self.copies) {
+            // There is a log already.
+            (Err(Error::Log(error)), Some(copies)) if matches!(*error, log::Error::QuorumUnavailable { .. }) => {
+                self.create_of(path, copies.log.open_replicated(&copies.replicas)?.0)
             }
-            other => other,
+            (other, _) => other,
         }
     }
 
@@ -297,10 +371,13 @@ impl Options {
     /// Makes a store in a pool; one is all it can have.
     ///
     /// # Errors
-    /// [`pmem::Error::RegionExists`], unless a crash cut its making short.
+    /// [`pmem::Error::RegionExists`], unless a crash cut its making short; as [`create`](Self::create).
     pub fn create_in(&self, pool: &Pool) -> Result<Store> {
         self.check()?;
-        Store::start(crate::create::create(pool, self)?)
+        let log = self.copies.as_ref().map(|copies| copies.log.create_replicated(&copies.replicas)).transpose()?;
+        let store = Store::start(crate::create::create(pool, self)?)?;
+        log.map_or(Ok(()), |log| store.core.take_over(log))?;
+        Ok(store)
     }
 
     /// Opens the store in a pool.
@@ -309,6 +386,33 @@ impl Options {
     /// As [`open`](Self::open).
     pub fn open_in(&self, pool: &Pool) -> Result<Store> {
         self.check()?;
-        Store::start(crate::recovery::open(pool, self)?)
+        let store = self.open_following(pool)?;
+        if let Some(copies) = &self.copies {
+            store.core.take_over(copies.log.open_replicated(&copies.replicas)?.0)?;
+        }
+        Ok(store)
+    }
+
+    /// The store of a follower, which is made if nothing is there.
+    pub(crate) fn open_or_make(&self, path: &Path) -> Result<Store> {
+        self.check_values()?;
+        if path.symlink_metadata().is_err() {
+            return self.create_alone(path);
+        }
+        self.open_following(&self.pool.clone().engine(NAME, [0; 64]).open(path)?)
+    }
+
+    /// The store in a pool; a replicated one leads nobody yet.
+    pub(crate) fn open_following(&self, pool: &Pool) -> Result<Store> {
+        let origin = replicated::origin(pool)?;
+        let is_replicated = self.durability == Durability::Replicated;
+        if let (Some(log), false) = (origin, is_replicated || self.salvage || pool.is_read_only()) {
+            return Err(Error::IsReplicated { log });
+        }
+        let core = crate::recovery::open(pool, self)?;
+        if is_replicated && origin.is_none() && core.index.entries() > 0 {
+            return Err(Error::NotReplicated);
+        }
+        Store::start(core)
     }
 }

@@ -80,7 +80,7 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
         return Err(Error::Damaged { what: "checkpoint", offset: 0, why });
     }
     let options = Options { segment: checkpoint.segment_bytes, ..options.clone() };
-    options.check()?;
+    options.check_values()?;
     let space = Space::new(pool, options.segment, data, table)?;
     let mut settler = Settler::new(cell);
     let mut index = Index::new(pool);

@@ -64,7 +64,8 @@ impl Store {
     {
         let core: &'s Core = &self.core;
         let hot = locking && HEAT.get() > HOT;
-        let mut manner = Manner { locking, age: if locking { core.ages.fetch_add(1, Relaxed) } else { 0 } };
+        let age = if locking { core.ages.fetch_add(1, Relaxed) } else { 0 };
+        let mut manner = Manner { locking, age, follows: false };
         let mut wanted: Vec<u32> = Vec::new();
         let mut backoff = Backoff::new(Patience::default());
         let (mut attempts, mut full) = (0, 0);
@@ -91,7 +92,7 @@ impl Store {
             crate::stats::add(&core.counters.conflicts, 1);
             HEAT.set(HEAT.get() + (1024 - HEAT.get()) / 8);
             if manner.age == 0 {
-                manner = Manner { locking: true, age: core.ages.fetch_add(1, Relaxed) };
+                manner = Manner { locking: true, age: core.ages.fetch_add(1, Relaxed), follows: false };
             }
             let lock = stripe(record::hash(&key));
             if !key.is_empty() && !wanted.contains(&lock) {

@@ -58,6 +58,12 @@ pub enum Step {
     HonestWatermark,
     /// Nodes that the durable checkpoint names are not overwritten.
     CopyNodes,
+    /// A replicated commit is on a quorum before anybody sees it.
+    LogFirst,
+    /// The log of a replicated store keeps its last commit.
+    KeepLastCommit,
+    /// A follower lets the log forget only what is durable in its store.
+    ForceBeforeRelease,
 }
 
 /// What is left out: nothing, and at no cost, without the feature.

@@ -11,6 +11,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::keeper::Keeper;
 use crate::options::Options;
+use crate::replicated::Replicated;
 use crate::scan::Range;
 use crate::stats::Stats;
 use crate::tx::{Manner, Scan, Transaction};
@@ -170,7 +171,7 @@ impl Store {
     #[inline]
     fn alone<R>(&self, f: impl Fn(&mut Transaction<'_>) -> Result<R>) -> Result<R> {
         let once = || {
-            let manner = Manner { locking: true, age: 0 };
+            let manner = Manner { locking: true, ..Manner::default() };
             let mut tx = Transaction::begin(&self.core, Isolation::Serializable, manner)?;
             let result = f(&mut tx)?;
             tx.finish()?;
@@ -222,7 +223,8 @@ impl Store {
         count
     }
 
-    /// Makes every commit that has returned durable, if they are [bounded](crate::Durability). One barrier, if there are any.
+    /// Makes every commit that has returned durable, if they are [bounded](crate::Durability). One barrier, if there are any. Those of a replicated store are, in its log;
+    /// then it makes them durable in the store, too.
     ///
     /// # Errors
     /// [`Error::InDoubt`] if the barrier fails.
@@ -234,7 +236,15 @@ impl Store {
     #[must_use]
     pub fn at_risk(&self) -> u64 {
         let bound = &self.core.bound;
-        bound.last().saturating_sub(bound.forced())
+        // Those of a replicated store are in its log.
+        if self.core.replicated.is_some() { 0 } else { bound.last().saturating_sub(bound.forced()) }
+    }
+
+    /// Whether a commit waits for a device or for other machines: so long that whoever has more to do goes on meanwhile ([`commit_async`](crate::Transaction::commit_async)),
+    /// and makes one transaction of what comes in.
+    #[must_use]
+    pub fn commits_wait(&self) -> bool {
+        self.core.waits()
     }
 
     /// What survives when a commit has returned.
@@ -290,7 +300,13 @@ impl Store {
         }
         core.checkpoint()?;
         let pool = core.pool.clone();
-        drop(core);
+        let replicated = {
+            let mut core = core;
+            core.replicated.take()
+        };
+        if let Some(log) = replicated.and_then(Replicated::into_log) {
+            log.close()?;
+        }
         match pool.close() {
             Ok(()) | Err(pmem::Error::InUse { .. }) => Ok(()), // others have the pool
             Err(error) => Err(error.into()),

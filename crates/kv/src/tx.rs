@@ -29,6 +29,8 @@ pub(crate) struct Manner {
     pub(crate) locking: bool,
     /// Its number among those that wait; 0: it never gives way, and so must not wait while it has a lock.
     pub(crate) age: u64,
+    /// It repeats what a leader has committed: whatever the key is here.
+    pub(crate) follows: bool,
 }
 
 /// The first error, which was not the end of it.
@@ -380,7 +382,7 @@ impl<'s> Transaction<'s> {
         }
         let (word, spot) = (seen.word, seen.spot);
         let absent = seen.record.is_none_or(|record| record.header.has(TOMBSTONE));
-        if value.is_none() && absent {
+        if value.is_none() && absent && !self.manner.follows {
             // Nothing to delete; that there is nothing must still be so when this commits.
             if self.level > Isolation::Snapshot && !self.manner.locking {
                 self.note_missed(hash, key, spot);
@@ -486,7 +488,7 @@ impl<'s> Transaction<'s> {
             self.core.validate_scans(&self.pin, work, None, at, &self.now)?;
             return Ok(at.into());
         }
-        let terms = Terms { validate: self.level > Isolation::Snapshot, now: &self.now };
+        let terms = Terms { validate: self.level > Isolation::Snapshot, now: &self.now, follows: self.manner.follows };
         let ts = self.core.commit(&self.pin, work, terms)?;
         Ok(ts.into())
     }

@@ -137,6 +137,13 @@ impl Work {
         &self.image[from..from + header.key_len() as usize]
     }
 
+    /// A record of the image: header, key, value.
+    pub(crate) fn image_of(&self, write: &Write) -> (Header, &[u8], &[u8]) {
+        let header = self.header(write.at);
+        let end = write.at + header.len() as usize;
+        (header, self.key(write), &self.image[end - header.value_len as usize..end])
+    }
+
     /// What the key will be: `None` if this deletes it.
     pub(crate) fn value(&self, write: &Write, now: &Now) -> Option<&[u8]> {
         let header = self.header(write.at);

@@ -210,11 +210,14 @@ async fn step(
     }
     let (mark, written) = (parts.reply.len(), parts.reply.written());
     let before = parts.session.replies;
+    parts.ran = false;
     parts = alone(parts, at, stream, thread).await;
     // Who waited for an element has sent what was there before.
     let mark = if parts.reply.written() == written { mark } else { 0 };
     recorder.commands.add(1);
-    note_slow(&parts, at..at + 1, thread, began);
+    if parts.ran {
+        note_slow(&parts, at..at + 1, thread, began);
+    }
     // Nothing is said to who wants to hear nothing, this time or always.
     match (before, parts.session.replies) {
         (_, Replies::Off) => parts.reply.truncate(mark),
@@ -337,6 +340,7 @@ async fn alone(
     if parts.session.multi.is_some() && !command.is(flag::NOW) {
         return queue(parts, at, number, command);
     }
+    parts.ran = true;
     match command.run {
         Run::Data(_) => {
             let job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
@@ -402,8 +406,10 @@ async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
         parts.reply.error("EXECABORT Transaction discarded because of previous errors.");
         return parts;
     }
-    let Parts { session, reply, input, batch, commands } = parts;
-    let mut inner = Parts { session, reply, input: Vec::new(), batch: queued.batch, commands: queued.commands };
+    // What was queued is slow, not that which runs it.
+    let (began, ran) = (thread.tick(), false);
+    let Parts { session, reply, input, batch, commands, .. } = parts;
+    let mut inner = Parts { session, reply, input: Vec::new(), batch: queued.batch, commands: queued.commands, ran };
     let shared = &thread.shared;
     if shared.sabotage.skips(Step::OneTransaction) {
         inner.reply.array(inner.batch.len());
@@ -423,7 +429,8 @@ async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
     let job = thread.executor.run(Job::exec(inner)).await;
     job.wake();
     job.count();
-    Parts { input, batch, commands, ..job.parts }
+    note_slow(&job.parts, 0..job.done, thread, began);
+    Parts { input, batch, commands, ran, ..job.parts }
 }
 
 /// What keys, as they are in the store, have at this moment.

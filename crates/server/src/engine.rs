@@ -151,8 +151,13 @@ pub trait Engine: Send + Sync + 'static {
         Ok(false)
     }
 
-    /// Whether a barrier takes longer than to hand work to another thread.
+    /// Whether a commit waits longer than it takes to hand work to another thread: for a sync, or for other machines.
     fn is_slow(&self) -> bool;
+
+    /// Bytes of requests that one transaction can always hold.
+    fn together_max(&self) -> usize {
+        usize::MAX
+    }
 
     /// Bytes of a key.
     fn key_max(&self) -> usize;
@@ -187,7 +192,9 @@ impl From<kv::Error> for Error {
             E::Full { .. } => Self::Full(text),
             E::IndexMemory { .. } => Self::Memory(text),
             E::Limit { .. } => Self::Limit(text),
-            E::InDoubt { .. } => Self::InDoubt(text),
+            E::LogFull { .. } => Self::Full(text),
+            // Whoever leads now has it, or nobody has a quorum.
+            E::InDoubt { .. } | E::LogInDoubt { .. } | E::Log(_) => Self::InDoubt(text),
             E::Damaged { .. } | E::Lost { .. } | E::LostCommits { .. } => Self::Damaged(text),
             E::Pool(error) => error.into(),
             _ => Self::Other(text),
@@ -261,7 +268,7 @@ impl Kv {
     /// The store, opened.
     #[must_use]
     pub fn new(store: kv::Store) -> Self {
-        let slow = store.effective_durability() == pmem::Domain::File;
+        let slow = store.commits_wait();
         Self { store, slow }
     }
 }
@@ -290,6 +297,11 @@ impl Engine for Kv {
         self.slow
     }
 
+    fn together_max(&self) -> usize {
+        // What stands before each key and value takes room, too.
+        self.store.transaction_max().map_or(usize::MAX, |max| max / 2)
+    }
+
     fn key_max(&self) -> usize {
         kv::KEY_MAX
     }
@@ -299,7 +311,8 @@ impl Engine for Kv {
     }
 
     fn healthy(&self) -> Result<()> {
-        Ok(self.store.pool().check_usable()?)
+        self.store.pool().check_usable()?;
+        Ok(self.store.check_leading()?)
     }
 
     fn counts(&self) -> Counts {

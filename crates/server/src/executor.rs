@@ -1,8 +1,8 @@
-//! Transactions for connections: at once where a barrier is cheap, many as one where it is a sync.
+//! Transactions for connections: at once where a barrier is cheap, many as one where it is a sync, or where other machines must have it, too.
 //!
 //! ```text
 //!   memory   a connection's batch is a transaction, committed on the thread that reads and writes its socket
-//!   file     batches of all connections of a thread, that are there when the one before is durable, become one transaction; the store syncs it, off the thread if that takes long
+//!   slow     batches of all connections of a thread, that are there when the one before is durable, become one transaction; the store waits for it, off the thread if that takes long
 //! ```
 //!
 //! A batch that only reads looks at a snapshot, and waits for nobody. One that fails is tried request by request, so each gets its own answer.
@@ -128,6 +128,8 @@ struct Combiner {
     shared: Arc<Shared>,
     recorder: Arc<Recorder>,
     queue: RefCell<VecDeque<Waiting>>,
+    /// Bytes of requests in one transaction.
+    bytes_max: usize,
     /// Something was queued.
     queued: Notify,
     /// How long commits took lately, in nanoseconds.
@@ -145,6 +147,7 @@ impl Combiner {
             shared: shared.clone(),
             recorder: recorder.clone(),
             queue: RefCell::default(),
+            bytes_max: BYTES.min(shared.engine.together_max()),
             queued: Notify::new(),
             lately: Cell::new(0),
         });
@@ -182,7 +185,7 @@ impl Combiner {
         while let Some(next) = queue.front() {
             let alone = next.work.is_alone();
             bytes += next.work.bytes();
-            if !some.is_empty() && (alone || some.len() == MOST || bytes > BYTES) {
+            if !some.is_empty() && (alone || some.len() == MOST || bytes > self.bytes_max) {
                 break;
             }
             some.extend(queue.pop_front());

@@ -31,12 +31,14 @@ pub(crate) struct Parts {
     pub(crate) batch: Batch,
     /// The command of each request, with its number; none if there is no such command.
     pub(crate) commands: Vec<Option<(usize, &'static Command)>>,
+    /// The last request was run: neither refused nor queued.
+    pub(crate) ran: bool,
 }
 
 impl Parts {
     pub(crate) fn new(session: Session) -> Self {
         let (reply, input, batch, commands) = (Reply::new(), Vec::new(), Batch::default(), Vec::new());
-        Self { session, reply, input, batch, commands }
+        Self { session, reply, input, batch, commands, ran: false }
     }
 }
 
@@ -74,7 +76,7 @@ impl Job {
 
     /// Runs one request, with an error of its own as its reply.
     fn run_one(&mut self, tx: &mut dyn Tx, at: usize, now: u64, looks: &mut Looks) -> engine::Result<()> {
-        let Parts { session, reply, input, batch, commands } = &mut self.parts;
+        let Parts { session, reply, input, batch, commands, .. } = &mut self.parts;
         let mark = reply.len();
         let Some((_, command)) = commands.get(at).copied().flatten() else { return Ok(()) };
         let args = batch.arguments(at, input);

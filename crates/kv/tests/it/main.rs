@@ -12,6 +12,7 @@ mod later;
 mod limits;
 mod model;
 mod orders;
+mod replicated;
 mod sabotage;
 mod scans;
 mod space;

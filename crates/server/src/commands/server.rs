@@ -205,11 +205,11 @@ fn config(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
             }
         }
         o if is(o, "SET") && args.len() > 3 && args.len().is_multiple_of(2) => {
-            let mut changed = (*s.shared.settings()).clone();
+            let mut change = Change::of((*s.shared.settings()).clone());
             for at in (2..args.len()).step_by(2) {
-                set(s, &mut changed, args.get(at), args.get(at + 1))?;
+                set(s, &mut change, args.get(at), args.get(at + 1))?;
             }
-            s.shared.change_settings(changed);
+            change.carry_out(s);
             reply.ok();
         }
         o if is(o, "RESETSTAT") || is(o, "REWRITE") => reply.ok(),
@@ -222,10 +222,38 @@ fn config(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     Ok(())
 }
 
-fn set(s: &Session, changed: &mut Settings, name: &[u8], value: &[u8]) -> Outcome {
+/// What `CONFIG SET` asks for: all of it, or nothing if a part is wrong.
+struct Change {
+    settings: Settings,
+    slower: Option<i64>,
+    slow_max: Option<u64>,
+    password: Option<String>,
+}
+
+impl Change {
+    fn of(settings: Settings) -> Self {
+        Self { settings, slower: None, slow_max: None, password: None }
+    }
+
+    fn carry_out(self, s: &Session) {
+        s.shared.change_settings(self.settings);
+        if let Some(micros) = self.slower {
+            s.shared.slow.threshold.store(micros, Relaxed);
+        }
+        if let Some(len) = self.slow_max {
+            s.shared.slow.len_max.store(len, Relaxed);
+        }
+        if let Some(password) = self.password {
+            s.shared.users.set_default_password(&password);
+        }
+    }
+}
+
+fn set(s: &Session, change: &mut Change, name: &[u8], value: &[u8]) -> Outcome {
     let shown = name.to_ascii_lowercase().escape_ascii().to_string();
     let bad = |why: &str| format!("ERR CONFIG SET failed (possibly related to argument '{shown}') - {why}");
     let number = || bytes(value).ok_or_else(|| bad("argument must be a memory value"));
+    let changed = &mut change.settings;
     match &name.to_ascii_lowercase()[..] {
         b"maxclients" => changed.connections = number()?.max(1),
         b"proto-max-bulk-len" => changed.argument = number()?.max(1 << 20),
@@ -234,15 +262,15 @@ fn set(s: &Session, changed: &mut Settings, name: &[u8], value: &[u8]) -> Outcom
         b"slowlog-log-slower-than" => {
             let micros = crate::request::number(value).filter(|micros| *micros >= -1);
             let micros = micros.ok_or_else(|| bad("argument must be between -1 and 9223372036854775807 inclusive"))?;
-            s.shared.slow.threshold.store(micros, Relaxed);
+            change.slower = Some(micros);
         }
         b"slowlog-max-len" => {
             let len = crate::request::number(value).and_then(|len| u64::try_from(len).ok());
             let len = len.ok_or_else(|| bad("argument must be between 0 and 9223372036854775807 inclusive"))?;
-            s.shared.slow.len_max.store(len.min(LEN_MAX), Relaxed);
+            change.slow_max = Some(len.min(LEN_MAX));
         }
         b"requirepass" => {
-            s.shared.users.set_default_password(std::str::from_utf8(value).map_err(|_| bad("it is no text"))?);
+            change.password = Some(std::str::from_utf8(value).map_err(|_| bad("it is no text"))?.to_owned());
         }
         // Nothing else would be durable, so nothing else is taken.
         b"appendonly" if value == b"yes" => {}

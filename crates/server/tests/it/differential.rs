@@ -568,8 +568,11 @@ fn slow_requests_are_remembered_as_redis_does() {
     ]));
     same(&[many, just, long, vec![b"SET".to_vec(), b"edge".to_vec(), vec![b'x'; 128]]]);
     same(&words(&["SLOWLOG LEN", "CONFIG SET slowlog-max-len 3", "SET a 1", "SET a 2", "SLOWLOG LEN"]));
+    same(&words(&["CONFIG SET slowlog-max-len 20", "MULTI", "SET a 3", "GET a", "EXEC", "GET", "NOSUCH x", "GET a"]));
     same(&words(&["SLOWLOG GET x", "SLOWLOG GET -2", "CONFIG SET slowlog-log-slower-than -1", "SLOWLOG RESET"]));
     same(&words(&["SET a 1", "SLOWLOG LEN", "CONFIG GET slowlog-max-len", "CONFIG SET slowlog-log-slower-than -2"]));
+    let half = ["CONFIG SET slowlog-max-len 7 slowlog-log-slower-than -2", "CONFIG GET slowlog-max-len"];
+    same(&words(&half));
     drop(both);
     server.stop();
     server.join().unwrap();

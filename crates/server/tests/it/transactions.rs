@@ -166,7 +166,7 @@ fn pipelines_keep_their_order() {
 
 pub fn in_order(running: &Running) {
     std::thread::scope(|scope| {
-        for number in 0..8 {
+        let clients = [0, 1, 2, 3, 4, 5, 6, 7].map(|number| {
             scope.spawn(move || {
                 let mut client = running.client();
                 let own = format!("own{number}");
@@ -180,12 +180,15 @@ pub fn in_order(running: &Running) {
                     client.send(&bytes);
                     for at in 1..=50 {
                         let now = round * 50 + at;
-                        assert_eq!(client.reply(), Reply::Int(now));
-                        assert!(matches!(client.reply(), Reply::Int(_)));
-                        assert_eq!(client.reply(), Reply::text(&now.to_string()));
+                        assert_eq!(client.reply(), Reply::Int(now), "out of order");
+                        assert!(matches!(client.reply(), Reply::Int(_)), "out of order");
+                        assert_eq!(client.reply(), Reply::text(&now.to_string()), "out of order");
                     }
                 }
-            });
+            })
+        });
+        for client in clients {
+            client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)); // with its text
         }
     });
     assert_eq!(running.client().say("GET all"), Reply::text("8000"));

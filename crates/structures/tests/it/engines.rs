@@ -12,11 +12,27 @@ use crate::growth::up_and_down;
 use crate::support::{bst, list, small_map, treap};
 
 pub fn heap(policy: Policy) -> (tempfile::TempDir, Heap) {
+    create(Options::new().policy(policy))
+}
+
+/// With so few bytes for the copies of a partial backup that they are given up.
+pub fn short(policy: Policy, copies: u64) -> (tempfile::TempDir, Heap) {
+    create(Options::new().policy(policy).alpha(copies as f64 / BYTES as f64))
+}
+
+const BYTES: u64 = 16 << 20;
+
+fn create(options: Options) -> (tempfile::TempDir, Heap) {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options::new().policy(policy).bytes(16 << 20).slots(16).coordinator(false);
+    let options = options.bytes(BYTES).slots(16).coordinator(false);
     let options = options.pool(pmem::Options::new().domain(DomainChoice::Emulated));
     let heap = Heap::create(dir.path().join("p"), &options).unwrap();
     (dir, heap)
+}
+
+/// It was short of copies, if it has any.
+pub fn was_short(heap: &Heap, policy: Policy) {
+    assert_eq!(heap.stats().evictions > 0, policy == Policy::InPlacePartial, "{policy}");
 }
 
 fn map(heap: &Heap, options: &HashMapOptions) -> HashMap {
@@ -51,7 +67,7 @@ fn holds<M: Map>(heap: &Heap, make: impl FnOnce(&Heap) -> M, check: impl FnOnce(
 #[test]
 fn models_hold_on_every_policy() {
     for policy in Policy::ALL {
-        let (_dir, heap) = heap(policy);
+        let (_dir, heap) = short(policy, 64 << 10);
         for seed in 0..3 {
             let ops = ops(seed, 600);
             let aborts = policy != Policy::None;
@@ -64,6 +80,7 @@ fn models_hold_on_every_policy() {
             holds(&heap, treap, |map| against_model(&heap, map, &ops, tree).unwrap());
             holds(&heap, bst, |map| against_model(&heap, map, &ops, tree).unwrap());
         }
+        was_short(&heap, policy);
         heap.close().unwrap();
     }
 }
@@ -82,7 +99,7 @@ fn growing_and_shrinking_leaves_nothing_behind() {
 #[test]
 fn sums_hold_on_every_policy() {
     for policy in Policy::ALL {
-        let (_dir, heap) = heap(policy);
+        let (_dir, heap) = short(policy, 64 << 10);
         // Without rollback a conflict leaves half of a transaction behind.
         let threads = if policy == Policy::None { 1 } else { 4 };
         concurrently(&heap, small_tree(&heap), threads, 200).unwrap();
@@ -92,6 +109,7 @@ fn sums_hold_on_every_policy() {
         concurrently(&heap, list(&heap), threads, 60).unwrap();
         concurrently(&heap, treap(&heap), threads, 200).unwrap();
         concurrently(&heap, bst(&heap), threads, 200).unwrap();
+        was_short(&heap, policy);
     }
 }
 
@@ -121,7 +139,7 @@ fn damage_on_media_is_an_error() {
 #[test]
 fn what_was_put_is_there_after_a_reopen() {
     for policy in Policy::ALL {
-        let (dir, heap) = heap(policy);
+        let (dir, heap) = short(policy, 64 << 10);
         let (tree, map) = (small_tree(&heap), map(&heap, &small_map()));
         let (list, treap) = (list(&heap), treap(&heap));
         heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
@@ -140,6 +158,7 @@ fn what_was_put_is_there_after_a_reopen() {
             })
             .unwrap();
         }
+        was_short(&heap, policy);
         heap.close().unwrap();
         let options = Options::new().pool(pmem::Options::new().domain(DomainChoice::Emulated));
         let heap = Heap::open(dir.path().join("p"), &options).unwrap();

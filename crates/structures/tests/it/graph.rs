@@ -10,7 +10,7 @@ use structures::testing::graph::{NODES, Step, against_model, concurrently, damag
 use structures::{Direction, Graph, GraphOptions};
 use tx::{Engine, Error, Isolation, Reference, Transaction, Typed};
 
-use crate::engines::{heap, live};
+use crate::engines::{heap, live, short, was_short};
 use crate::support::with;
 
 fn graph<E: Engine>(engine: &E) -> Graph {
@@ -66,10 +66,11 @@ fn a_graph_that_keeps_an_edge_is_caught() {
 /// Runs a check on every policy, then: the heap has not one block more or less than the graph says.
 fn on_every_policy(check: impl Fn(&Heap, Graph, Policy)) {
     for policy in Policy::ALL {
-        let (_dir, heap) = heap(policy);
+        let (_dir, heap) = short(policy, 8 << 10);
         let before = live(&heap);
         let graph = graph(&heap);
         check(&heap, graph, policy);
+        was_short(&heap, policy);
         let blocks = with(&heap, |tx| graph.blocks(tx));
         let now: BTreeSet<u64> = live(&heap).difference(&before).copied().collect();
         assert_eq!(now, blocks.into_iter().map(|block| block.offset()).collect(), "{policy}");
@@ -139,13 +140,14 @@ fn an_edge_needs_its_nodes() {
 #[test]
 fn a_graph_is_there_after_a_reopen() {
     for policy in Policy::ALL {
-        let (dir, heap) = heap(policy);
+        let (dir, heap) = short(policy, 8 << 10);
         let graph = graph(&heap);
         against_model(&heap, graph, &steps(4, 600), policy != Policy::None).unwrap();
         let before = with(&heap, |tx| {
             tx.set_root(graph.root())?;
             read(tx, graph)
         });
+        was_short(&heap, policy);
         heap.close().unwrap();
         let options = heap::Options::new().pool(pmem::Options::new().domain(pmem::DomainChoice::Emulated));
         let heap = Heap::open(dir.path().join("p"), &options).unwrap();

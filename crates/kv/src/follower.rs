@@ -1,0 +1,306 @@
+//! The same store on another machine: it serves a copy of the log, and has what is committed there a moment later.
+//!
+//! A thread reads the copy and repeats commits, in their order. A leader uses space in the log again only when whoever reads it has [released](log::Replica::release) it,
+//! which here is when its commits are durable in the store: so the store, with the log behind it, has everything at any time, and a promotion replays what is left.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use log::{Cursor, Lsn, Replica, ReplicaStatus};
+use parking_lot::{Condvar, Mutex};
+
+use crate::Step;
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::replicated;
+use crate::store::{Snapshot, Store};
+
+/// Bytes of the log that are repeated before anybody is looked after.
+const BATCH: usize = 1 << 20;
+/// How long the thread sleeps when there is nothing to repeat, at first and at most.
+const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
+
+/// A store that follows a replicated one: it serves a copy of the log, is read, and can be promoted.
+///
+/// What it shows is always what was committed up to some moment, most often the last one or, when nothing more comes, after the leader's silence of 100 ms.
+///
+/// ```
+/// # fn main() -> kv::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = |name: &str| dir.path().join(name);
+/// use log::fabric::{self, Secret};
+/// let secret = Secret::new(b"what all of them know").map_err(log::Error::from)?;
+/// let trust = fabric::Options { secret: Some(secret), ..Default::default() };
+///
+/// // On two backup machines.
+/// let one = kv::Follower::serve(path("one"), path("one.log"), "127.0.0.1:0", &trust)?;
+/// let two = kv::Follower::serve(path("two"), path("two.log"), "127.0.0.1:0", &trust)?;
+///
+/// // On the machine that leads.
+/// let copies = log::Replicas::new().local(path("here.log")).at(&one.address()).at(&two.address());
+/// let copies = copies.write_quorum(2).trust(trust.clone());
+/// let log = log::Options::new().bytes(1 << 20);
+/// let store = kv::Options::new().replicated(&copies, &log).create(path("here"))?;
+/// store.put(b"apples", b"17")?; // in two logs at least when it returns
+/// drop(store); // the machine is lost
+///
+/// // On the first backup machine.
+/// let copies = log::Replicas::new().at(&two.address()).trust(trust);
+/// let store = one.promote(&copies, &log)?;
+/// assert_eq!(store.get(b"apples")?.as_deref(), Some(&b"17"[..]));
+/// store.put(b"apples", b"16")?;
+/// # Ok(()) }
+/// ```
+pub struct Follower {
+    running: Running,
+    shared: Arc<Shared>,
+    log: PathBuf,
+    options: Options,
+}
+
+/// The thread, until this is dropped.
+struct Running {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    store: Store,
+    replica: Replica,
+    stop: AtomicBool,
+    /// What it failed with. The copy is served on, and holds no leader up.
+    failed: Mutex<Option<Error>>,
+    over: Condvar,
+}
+
+/// How far a follower is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FollowerStatus {
+    /// Its last commit: they are counted from 1.
+    pub commits: u64,
+    /// Its copy of the log; none before a leader has taken it in.
+    pub log: Option<ReplicaStatus>,
+}
+
+impl Follower {
+    /// Serves the copy of the log in the pool at `log` to whoever leads, at `address`, and keeps the store at `path` in step; makes both if nothing is there. A store of a
+    /// leader that has committed much already begins with a [seed](Store::seed) of it.
+    ///
+    /// # Errors
+    /// Those of [`Options::open`] and [`Replica::serve`].
+    pub fn serve(
+        path: impl AsRef<Path>,
+        log: impl AsRef<Path>,
+        address: &str,
+        trust: &log::fabric::Options,
+    ) -> Result<Self> {
+        Self::serve_with(&Options::new(), path, log, address, trust)
+    }
+
+    /// The same, with a store of these options. The copy's pool has the options of the store's.
+    ///
+    /// # Errors
+    /// As [`serve`](Self::serve).
+    pub fn serve_with(
+        options: &Options,
+        path: impl AsRef<Path>,
+        log: impl AsRef<Path>,
+        address: &str,
+        trust: &log::fabric::Options,
+    ) -> Result<Self> {
+        let options = options.following();
+        let store = options.open_or_make(path.as_ref())?;
+        let replica = Replica::serve_read(&options.pool, log.as_ref(), address, trust.clone())?;
+        let (stop, failed) = (AtomicBool::new(false), Mutex::new(None));
+        let shared = Arc::new(Shared { store, replica, stop, failed, over: Condvar::new() });
+        let here = Arc::clone(&shared);
+        let name = std::thread::Builder::new().name("cairn-kv-follow".into());
+        let thread = name.spawn(move || here.run()).map_err(|source| {
+            Error::Pool(pmem::Error::Io { op: "start a thread for", path: path.as_ref().to_owned(), source })
+        })?;
+        let running = Running { shared: Arc::clone(&shared), thread: Some(thread) };
+        Ok(Self { running, shared, log: log.as_ref().to_owned(), options })
+    }
+
+    /// The store, to be read: writing is [`Error::Follows`].
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    /// What is committed by now, as far as it is known here.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`].
+    pub fn snapshot(&self) -> Result<Snapshot<'_>> {
+        self.shared.store.snapshot()
+    }
+
+    /// Where the copy of the log is reached.
+    #[must_use]
+    pub fn address(&self) -> String {
+        self.shared.replica.address().map(|address| address.to_string()).unwrap_or_default()
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn status(&self) -> FollowerStatus {
+        FollowerStatus { commits: self.shared.store.core.bound.last(), log: self.shared.replica.status() }
+    }
+
+    /// Waits until it fails, or for this long; true if it goes on.
+    ///
+    /// # Errors
+    /// What it failed with, once: [`Error::Behind`] if its store needs what the log has no more. Its copy of the log is served on, but not for what that copy failed with.
+    pub fn wait(&self, limit: Duration) -> Result<bool> {
+        let mut failed = self.shared.failed.lock();
+        if failed.is_none() {
+            self.shared.over.wait_for(&mut failed, limit);
+        }
+        match failed.take() {
+            Some(error) => Err(error),
+            None => Ok(!self.shared.stop.load(Acquire)),
+        }
+    }
+
+    /// Makes this the store that leads: whoever led it is shut out, and everything that was acknowledged there is here. `copies` are the others, its own is added.
+    ///
+    /// # Errors
+    /// As [`Options::open`] of a replicated store.
+    pub fn promote(self, copies: &log::Replicas, log: &log::Options) -> Result<Store> {
+        let copies = copies.clone().local(&self.log);
+        let log = log.clone().pool(self.options.pool.clone());
+        let (store, replica) = self.end()?;
+        replica.stop()?;
+        store.core.take_over(log.open_replicated(&copies)?.0)?;
+        Ok(store)
+    }
+
+    /// Stops serving, makes the store durable as far as it is, and closes both.
+    ///
+    /// # Errors
+    /// Those of [`Store::close`].
+    pub fn stop(self) -> Result<()> {
+        let (store, replica) = self.end()?;
+        replica.stop()?;
+        store.close()
+    }
+
+    /// The thread ends.
+    fn end(self) -> Result<(Store, Replica)> {
+        drop(self.running);
+        let Shared { store, replica, failed, .. } =
+            Arc::into_inner(self.shared).ok_or(pmem::Error::InUse { what: "the follower".into() })?;
+        match failed.into_inner() {
+            Some(error) => Err(error),
+            None => Ok((store, replica)),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Release);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // a panic in it was said
+        }
+    }
+}
+
+impl std::fmt::Debug for Follower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Follower({:?}, {:?})", self.store(), self.status())
+    }
+}
+
+impl Shared {
+    /// Repeats what is committed, until it is told to stop.
+    fn run(&self) {
+        let (mut cursor, mut nap) = (Cursor::default(), NAPS.0);
+        while !self.stop.load(Acquire) {
+            match self.repeat(&mut cursor) {
+                Ok(true) => nap = NAPS.0,
+                Ok(false) => {
+                    std::thread::sleep(nap);
+                    nap = (nap * 2).min(NAPS.1);
+                }
+                Err(error) => {
+                    self.fail(error);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// True if there was something to do.
+    fn repeat(&self, cursor: &mut Cursor) -> Result<bool> {
+        let core = &*self.store.core;
+        let records = self.replica.read(cursor, BATCH)?;
+        if !records.is_empty()
+            && let Some(log) = self.replica.status()
+        {
+            replicated::set_origin(&core.pool, log.log)?;
+        }
+        for (lsn, record) in &records {
+            core.apply(record, *lsn)?;
+        }
+        if self.replica.is_awaited() {
+            if !core.sabotage.skips(Step::ForceBeforeRelease) {
+                core.force()?;
+            }
+            self.replica.release(Lsn::new(cursor.position().get() - 1))?;
+        }
+        Ok(!records.is_empty())
+    }
+
+    /// Nothing is repeated any more; the copy goes on.
+    fn fail(&self, error: Error) {
+        tracing::error!(%error, store = %self.store.core.pool.path().display(), "the store does not follow any more");
+        if let Err(error) = self.replica.release(Lsn::new(u64::MAX)) {
+            tracing::error!(%error, "its copy of the log has failed, too");
+        }
+        *self.failed.lock() = Some(error);
+        self.over.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use log::fabric::Secret;
+
+    use super::*;
+
+    /// The first commit that the leader's log still has, and through which one a follower's store is durable, when much more was written than the log holds.
+    fn forgotten_and_durable(without: Option<Step>) -> (u64, u64) {
+        let dir = tempfile::tempdir().unwrap();
+        let secret = Some(Secret::new(b"what all of them know").unwrap());
+        let trust = log::fabric::Options { secret, ..Default::default() };
+        let options = Options { without, ..Options::new().background(false) };
+        let (at, copy) = (dir.path().join("follower"), dir.path().join("copy"));
+        let follower = Follower::serve_with(&options, at, copy, "127.0.0.1:0", &trust).unwrap();
+        let copies = log::Replicas::new().local(dir.path().join("log")).trust(trust).at(&follower.address());
+        let patience = Duration::from_secs(60);
+        let log = log::Options::new().bytes(64 << 10).when_full(log::WhenFull::Wait(patience));
+        let options = Options::new().replicated(&copies.timeout(patience), &log);
+        let store = options.create(dir.path().join("store")).unwrap();
+        for n in 0..200_u8 {
+            store.put(&[n], &[n; 2000]).unwrap();
+        }
+        let first = store.core.in_log()[0];
+        // Asked behind it: what is durable only grows.
+        (first, follower.store().core.bound.forced())
+    }
+
+    #[test]
+    fn the_log_forgets_what_is_durable_at_followers() {
+        let (first, durable) = forgotten_and_durable(None);
+        assert!(first > 1 && durable + 1 >= first, "{first} {durable}");
+        let (first, durable) = forgotten_and_durable(Some(Step::ForceBeforeRelease));
+        assert!(durable + 1 < first, "nobody has {durable} to {first} on media, and nobody was told");
+    }
+}
