@@ -11,6 +11,7 @@ fn main() {
     #[cfg(feature = "rocksdb")]
     {
         compile("cairn_peers_rocksdb", &["c/rocksdb.c"], &[]);
+        rocksdb_wal();
         link("rocksdb/c.h", &["rocksdb"]);
     }
     #[cfg(feature = "bdb")]
@@ -43,6 +44,19 @@ fn compile(name: &str, files: &[&str], flags: &[&str]) {
         build.flag_if_supported(flag);
     }
     build.compile(name);
+}
+
+/// RocksDB with another write-ahead log, whose C functions are those of crate `capi`.
+#[cfg(feature = "rocksdb")]
+fn rocksdb_wal() {
+    const INTEGRATION: &str = "../../integrations/rocksdb";
+    let header = "../capi/include";
+    println!("cargo:rerun-if-changed={INTEGRATION}");
+    println!("cargo:rerun-if-changed={header}");
+    let ours = ["cairn_wal.cc", "wal_log.cc"].map(|file| format!("{INTEGRATION}/{file}"));
+    let mut build = cc::Build::new();
+    build.cpp(true).std("c++17").opt_level(2).includes([INTEGRATION, header]).files(ours).file("c/rocksdb_wal.cc");
+    build.compile("cairn_peers_rocksdb_wal");
 }
 
 #[cfg(feature = "pmemobj")]

@@ -43,7 +43,8 @@ impl Contest {
     /// All policies, in memory if there is some, by one and two threads.
     #[must_use]
     pub fn here(plan: Plan) -> Self {
-        let who = Contestant::ENGINES.into_iter().filter(|who| matches!(who, Contestant::Heap(_)));
+        let is_policy = |who: &Contestant| matches!(who, Contestant::Heap(_) | Contestant::Partial(5));
+        let who = Contestant::ENGINES.into_iter().filter(is_policy);
         Self { dir: memory(), who: who.collect(), baseline: None, threads: vec![1, 2], plan, seed: 1 }
     }
 

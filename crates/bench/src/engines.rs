@@ -147,6 +147,8 @@ impl FromStr for Structure {
 pub struct Room {
     /// Bytes of all blocks together.
     pub bytes: u64,
+    /// Of these, what there is while it is measured: a part of it is what a partial backup has room for.
+    pub stored: u64,
     /// Blocks.
     pub blocks: u64,
     /// Transactions at one time.
@@ -187,7 +189,7 @@ impl Made {
             }
             Contestant::Partial(tenths) => {
                 // Of what is stored: the room around it, which nobody writes, would make the share larger than it says.
-                let alpha = f64::from(tenths) / 10.0 * room.bytes as f64 / bytes as f64;
+                let alpha = f64::from(tenths) / 10.0 * room.stored as f64 / bytes as f64;
                 let options = heap::Options::new().policy(Policy::InPlacePartial).alpha(alpha).bytes(bytes);
                 Self::Heap(Heap::create(path, &options.slots(room.threads.max(8) * 2))?)
             }
@@ -199,6 +201,17 @@ impl Made {
             #[cfg(not(feature = "peers"))]
             Contestant::Pmemobj => return Ok(Err(NOT_COMPILED.into())),
         }))
+    }
+
+    /// Bytes of memory that lasts for each byte of live objects: they themselves, and what backs them up. Nobody runs a transaction.
+    ///
+    /// # Errors
+    /// Those of looking at every block.
+    pub fn memory(&self) -> Result<Option<f64>> {
+        let Self::Heap(heap) = self else { return Ok(None) };
+        let mut live = 0;
+        heap.live_blocks(|_, len| live += len)?;
+        Ok((live > 0).then(|| 1.0 + heap.stats().backup_bytes.min(live) as f64 / live as f64))
     }
 
     /// The pool whose counters tell what operations cost; `None` where nobody counts.

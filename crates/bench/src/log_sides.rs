@@ -9,6 +9,7 @@ mod ours;
 #[cfg(feature = "peers")]
 mod pmemlog;
 mod pwrite;
+mod replicated;
 mod tenants;
 
 use std::fmt;
@@ -23,6 +24,7 @@ pub use ours::{Ours, options};
 #[cfg(feature = "peers")]
 pub use pmemlog::OnPmemlog;
 pub use pwrite::Pwrite;
+pub use replicated::{Copies, Replicated, Way};
 pub use tenants::Tenants;
 
 #[cfg(not(feature = "peers"))]
@@ -57,6 +59,14 @@ pub trait Writer: Send {
     /// # Errors
     /// Those of the log; it is full.
     fn append(&mut self, record: &[u8]) -> Result<()>;
+
+    /// Waits for what [`append`](Self::append) did not wait for, beyond its policy.
+    ///
+    /// # Errors
+    /// Those of the log.
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// When a record is forced.

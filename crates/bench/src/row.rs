@@ -94,6 +94,8 @@ pub struct Row {
     pub file_bytes: Option<u64>,
     /// The same, divided by the bytes of keys and values.
     pub of_live: Option<f64>,
+    /// Bytes of memory that lasts for each byte of live objects, their backup counted and the log not.
+    pub memory: Option<f64>,
 }
 
 impl Row {
@@ -130,6 +132,7 @@ impl Row {
             abort_rate: None,
             file_bytes: None,
             of_live: None,
+            memory: None,
         }
     }
 

@@ -143,9 +143,9 @@ fn numbers(row: &Row, shown: Columns) -> Vec<Cell> {
 }
 
 /// Parameters that tell contestants apart which were measured together.
-pub(crate) const OF_CONTESTANT: [&str; 3] = ["policy", "window", "isolation"];
+pub(crate) const OF_CONTESTANT: [&str; 6] = ["policy", "window", "isolation", "backups", "order", "own_copy"];
 
-/// Who it is: the engine, its policy if that is not what all do, its isolation if there is a choice, and what that leaves open.
+/// Who it is: the engine, its policy if that is not what all do, its isolation and its copies if there is a choice, and what that leaves open.
 #[must_use]
 pub fn contestant(row: &Row) -> String {
     let window = row.params.get("window").and_then(Value::as_u64).filter(|window| *window > 0);
@@ -158,7 +158,17 @@ pub fn contestant(row: &Row) -> String {
 pub fn named(row: &Row) -> String {
     let policy = row.params.get("policy").map(plain).filter(|policy| row.engine == "log" || policy != "sync");
     let isolation = row.params.get("isolation").map(plain);
-    [Some(row.engine.clone()), policy, isolation].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    let backups = row.params.get("backups").map(|backups| match backups.as_u64() {
+        Some(1) => "1 backup".to_owned(),
+        _ => format!("{} backups", plain(backups)),
+    });
+    let order = row.params.get("order").map(plain);
+    let own = row.params.get("own_copy").map(|own| format!("own copy {}", plain(own)));
+    [Some(row.engine.clone()), policy, isolation, backups, order, own]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// What rows that were measured together have in common, `name=value`.

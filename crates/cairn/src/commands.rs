@@ -3,12 +3,14 @@
 pub mod backup;
 pub mod bench;
 pub mod check;
+pub mod copies;
 pub mod crash;
 pub mod create;
 pub mod demo;
 pub mod info;
 pub mod kv;
 pub mod log;
+pub mod log_replica;
 pub mod man;
 pub mod scrub;
 pub mod serve;

@@ -59,12 +59,36 @@ impl Failure {
                 Self::new(format!("{file}: not closed cleanly"), format!("cairn log check --recover {file}"))
             }
             log::Error::Pool(error) => Self::pool(path, error),
+            log::Error::Copy { .. } => Self::new(error.to_string(), "see what `cairn log replicas` says"),
+            log::Error::InDoubt { .. } => {
+                let message = error.to_string();
+                let what = message.split_once("; bring").map_or(&*message, |(what, _)| what);
+                let next = "bring the copies up that were not read, and try again; `cairn log promote --accept-doubt` if they will never come back";
+                Self::new(format!("{file}: {what}"), next)
+            }
             other => {
                 let message = other.to_string();
                 let parts = message.rsplit_once("; ").or_else(|| message.rsplit_once(": "));
                 let (what, next) = parts.unwrap_or((&message, "see `cairn help log`"));
-                let damaged = matches!(other, log::Error::Lost { .. } | log::Error::BadSuperline { .. });
+                let is_lost = matches!(other, log::Error::Lost { .. } | log::Error::Unrecoverable { .. });
+                let damaged = is_lost || matches!(other, log::Error::BadSuperline { .. });
                 Self { what: format!("{file}: {what}"), next: next.to_owned(), damaged }
+            }
+        }
+    }
+
+    /// An error of the election, or of etcd.
+    pub fn membership(error: &membership::Error) -> Self {
+        let message = error.to_string();
+        match error {
+            membership::Error::Lost { .. } => {
+                let what = message.split_once(": ").map_or(&*message, |(what, _)| what);
+                Self::new(what, "what was acknowledged is safe; run it again to stand for leadership again")
+            }
+            membership::Error::Argument { .. } => Self::new(message, "see `cairn help log-replica`"),
+            _ => {
+                let (what, next) = message.rsplit_once(": ").unwrap_or((&message, "see `cairn help log`"));
+                Self::new(what, next)
             }
         }
     }

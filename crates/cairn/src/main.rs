@@ -30,12 +30,14 @@ fn main() -> ExitCode {
         Command::Bench { experiment } => commands::bench::run(experiment),
         Command::Kv { action } => commands::kv::run(action),
         Command::Log { action } => commands::log::run(action),
+        Command::LogReplica(args) => commands::log_replica::run(args),
         Command::Serve(args) => commands::serve::run(args),
         Command::Top(args) => commands::top::run(args),
         Command::Crash(args) => commands::crash::run(args),
         Command::Man(args) => commands::man::run(args),
         Command::Demo(args) => commands::demo::run(args),
         Command::DemoWorker(args) => commands::demo::work(args),
+        Command::BenchReplica => commands::bench::replica(),
     };
     outcome.unwrap_or_else(|failure| {
         eprintln!("{failure}");

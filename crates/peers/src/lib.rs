@@ -10,6 +10,8 @@
 //! | `Peer::Redb` | `redb` | (a crate) | copy-on-write B-tree, one writer, `Durability::Immediate` |
 //! | `Peer::Fjall` | `fjall` | (a crate) | LSM tree, optimistic transactions, `PersistMode::SyncAll` |
 //!
+//! `RocksdbWal`, of feature `rocksdb` too, is RocksDB with its own write-ahead log or with ours, as `integrations/rocksdb` has it.
+//!
 //! Without a feature nothing of it is compiled or needed; [`compiled`] tells which are in this build. `make setup-peers` installs the
 //! packages.
 //!
@@ -31,6 +33,8 @@ mod pmemobj;
 #[cfg(feature = "syncs")]
 #[allow(unsafe_code)]
 mod raw;
+#[cfg(feature = "rocksdb")]
+mod rocksdb_wal;
 
 pub use error::{Error, Result};
 pub use kv::Peer;
@@ -40,6 +44,8 @@ pub use pmemlog::Pmemlog;
 pub use pmemobj::{KEY_MAX, LISTS_MAX, Pmemobj};
 #[cfg(feature = "pmemobj")]
 pub use raw::pmemobj::{List, Map, Objects};
+#[cfg(feature = "rocksdb")]
+pub use rocksdb_wal::{RocksdbWal, Wal, WalCosts, WalRoom};
 
 /// All peers there can be, by the name of their package.
 pub const ALL: [&str; 7] = ["pmemobj", "pmemlog", "lmdb", "rocksdb", "bdb", "redb", "fjall"];

@@ -10,6 +10,8 @@ pub mod pmemlog;
 pub mod pmemobj;
 #[cfg(feature = "rocksdb")]
 pub mod rocksdb;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb_wal;
 #[cfg(any(feature = "rocksdb", feature = "bdb"))]
 mod session;
 pub mod sync;

@@ -86,7 +86,7 @@ fn compare(contest: &Contest, threads: usize, bytes: usize, timed: Timed, watch:
     let row = Row::new(EXPERIMENT, "").param("op", timed.name()).param("bytes", bytes).threads(threads);
     // Freed blocks may wait a while before they are used again.
     let blocks = 8 * DEPTH * threads as u64;
-    let arena = contest.arena(Room { bytes: blocks * bytes as u64, blocks, threads })?;
+    let arena = contest.arena(Room { bytes: blocks * bytes as u64, stored: blocks * bytes as u64, blocks, threads })?;
     contest.compare(&arena, &row, watch, |_, made, crew, row| {
         let side = on_target!(made, target => {
             let mut workers = Vec::new();

@@ -73,7 +73,8 @@ impl<S: Store, N: Names> Worker for Client<'_, S, N> {
 
 /// For that many pairs.
 pub(super) fn room(pairs: u64, key_bytes: usize, value_bytes: u32, threads: usize) -> Room {
-    Room { bytes: pairs * (key_bytes as u64 + u64::from(value_bytes) + 64), blocks: pairs, threads }
+    let bytes = pairs * (key_bytes as u64 + u64::from(value_bytes) + 64);
+    Room { bytes, stored: bytes, blocks: pairs, threads }
 }
 
 /// A structure in each contestant, filled.

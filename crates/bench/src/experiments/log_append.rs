@@ -212,7 +212,7 @@ impl Laps {
 }
 
 /// A side whose threads append to `log`.
-fn appending<'c, 'env>(
+pub(crate) fn appending<'c, 'env>(
     log: &'env dyn LogSide,
     crew: &'c Crew<'env>,
     row: Row,
@@ -265,7 +265,7 @@ impl Worker for Appending<'_> {
             sampler.op(|| writer.append(record))?;
             *number += 1;
         }
-        Ok(())
+        writer.finish()
     }
 }
 

@@ -110,7 +110,7 @@ fn compare(
     }
     let row = Row::new(EXPERIMENT, "").param("objects", objects).param("bytes", bytes).param("set", set.name());
     let blocks = (count * threads) as u64;
-    let arena = contest.arena(Room { bytes: blocks * bytes as u64, blocks, threads })?;
+    let arena = contest.arena(Room { bytes: blocks * bytes as u64, stored: blocks * bytes as u64, blocks, threads })?;
     contest.compare(&arena, &row.threads(threads), watch, |_, made, crew, row| {
         let side = overwriters(made, crew, row, [count, objects, bytes], false, contest.seed)?;
         Ok(side.op_bytes((objects * bytes) as u64))

@@ -64,7 +64,9 @@ impl SmallBank {
         let (who, unable): (Vec<_>, Vec<_>) = contest.who.iter().partition(|who| able(**who));
         let contest = &Contest { who, ..contest.clone() };
         // Two rows; three pairs with what leads to them.
-        let room = Room { bytes: self.bank.customers * 400, blocks: self.bank.customers * 8, threads: threads_max };
+        let customers = self.bank.customers;
+        let stored = customers * if structure == Structure::BTree { 125 } else { 220 };
+        let room = Room { bytes: customers * 400, stored, blocks: customers * 8, threads: threads_max };
         let gained: Vec<_> = contest.who.iter().map(|_| AtomicI64::new(0)).collect();
         let arena = contest.arena(room)?;
         let open = |made| open(made, structure, &self.bank);
@@ -180,9 +182,9 @@ mod tests {
 
     #[test]
     fn every_engine_on_both_structures() {
-        let others = [Contestant::Kv, Contestant::Reference, Contestant::Pmemobj];
+        let others = [Contestant::Partial(5), Contestant::Kv, Contestant::Reference, Contestant::Pmemobj];
         let who: Vec<_> = Policy::ALL.map(Contestant::Heap).into_iter().chain(others).collect();
-        let run = SmallBank { bank: Bank { customers: 200, ..Bank::default() }, ..SmallBank::default() };
+        let run = SmallBank { bank: Bank { customers: 400, ..Bank::default() }, ..SmallBank::default() };
         let rows = run.measure(&tiny(&who, &[1, 2]), &()).unwrap();
         assert_eq!(rows.len(), 2 * 2 * who.len());
         for row in &rows {

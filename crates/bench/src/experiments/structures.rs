@@ -154,9 +154,14 @@ impl Structures {
             // Two pages and more for each node.
             Shape::Graph => {
                 let pages = keys * (2 + 2 * self.degree / Graph::PAGE_EDGES as u64);
-                Room { bytes: 64 * keys + 256 * pages, blocks: keys + pages, threads }
+                let bytes = 64 * keys + 256 * pages;
+                Room { bytes, stored: bytes, blocks: keys + pages, threads }
             }
-            _ => Room { bytes: 2 * keys * (u64::from(self.value_bytes) + 128), blocks: 2 * keys, threads },
+            _ => {
+                // Half of the keys are there at any time, each in a block with key and links.
+                let stored = keys * (u64::from(self.value_bytes) + 56);
+                Room { bytes: 2 * keys * (u64::from(self.value_bytes) + 128), stored, blocks: 2 * keys, threads }
+            }
         }
     }
 
@@ -390,7 +395,8 @@ mod tests {
 
     #[test]
     fn every_structure_on_every_policy() {
-        let who: Vec<_> = Policy::ALL.into_iter().map(Contestant::Heap).chain([Contestant::Reference]).collect();
+        let others = [Contestant::Partial(5), Contestant::Reference];
+        let who: Vec<_> = Policy::ALL.into_iter().map(Contestant::Heap).chain(others).collect();
         let rows = small().measure(&tiny(&who, &[1, 2]), &()).unwrap();
         assert_eq!(rows.len(), Shape::ALL.len() * who.len() * 2);
         for row in &rows {

@@ -100,7 +100,8 @@ fn compare<M: Keyed>(
 ) -> Result<Vec<Row>> {
     let threads = cases.iter().map(|case| case.threads).max().unwrap_or(1);
     let (bytes, blocks) = scale.room(orders_max(contest.plan, cases.len(), threads));
-    let arena = contest.arena(Room { bytes, blocks, threads })?;
+    let (stored, _) = scale.room(0);
+    let arena = contest.arena(Room { bytes, stored, blocks, threads })?;
     let tables = arena.made().map(|made| populate::<M>(made, scale, contest.seed)).collect::<Result<Vec<_>>>()?;
     // New rows go to pages that the kernel has made: it would be most of what is measured.
     arena.made().filter_map(Made::pool).for_each(|pool| pool.populate(0, pool.size()));
@@ -236,7 +237,11 @@ mod tests {
 
     #[test]
     fn every_mix_on_every_engine() {
-        let who: Vec<_> = Policy::ALL.map(Contestant::Heap).into_iter().chain([Contestant::Pmemobj]).collect();
+        let who: Vec<_> = Policy::ALL
+            .map(Contestant::Heap)
+            .into_iter()
+            .chain([Contestant::Partial(2), Contestant::Pmemobj])
+            .collect();
         let (mixes, declare, structures) = (Mix::ALL.to_vec(), Declare::ALL.to_vec(), Structure::ALL.to_vec());
         let run = Tpcc { mixes, declare, structures, scale: SMALL };
         let rows = run.measure(&tiny(&who, &[1, 2]), &()).unwrap();

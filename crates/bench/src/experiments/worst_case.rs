@@ -47,7 +47,12 @@ impl WorstCase {
 fn compare(contest: &Contest, threads: usize, bytes: usize, shared: bool, watch: &dyn Watch) -> Result<Vec<Row>> {
     let object = if shared { "shared" } else { "own" };
     let row = Row::new(EXPERIMENT, "").param("bytes", bytes).param("object", object).threads(threads);
-    let arena = contest.arena(Room { bytes: (threads * bytes) as u64, blocks: threads as u64, threads })?;
+    let arena = contest.arena(Room {
+        bytes: (threads * bytes) as u64,
+        stored: (threads * bytes) as u64,
+        blocks: threads as u64,
+        threads,
+    })?;
     contest.compare(&arena, &row, watch, |_, made, crew, row| {
         Ok(overwriters(made, crew, row, [1, 1, bytes], shared, contest.seed)?.op_bytes(bytes as u64))
     })

@@ -104,7 +104,8 @@ impl YcsbRun {
         let mut rows = Vec::new();
         for (threads, workload) in cases {
             let row = self.row(structure, *threads, *workload);
-            rows.extend(contest.compare(&arena, &row, watch, |at, _, crew, row| {
+            rows.extend(contest.compare(&arena, &row, watch, |at, made, crew, row| {
+                let row = Row { memory: made.memory()?, ..row };
                 let streams = (contest.seed..).take(*threads).map(|seed| self.ycsb(*workload).stream(seed)).collect();
                 let work = on_store!(&stores[at], store => {
                     generated(crew, own(store, *threads), &names, &values, streams)

@@ -73,7 +73,7 @@ pub const FIGURES: &[Figure] = &[
             let rows: Vec<Row> =
                 rows.into_iter().filter(|row| ["A", "B"].contains(&&*param(row, "workload"))).collect();
             let text = pivot(&rows, "for each byte", case, engine, |row| {
-                let each = row.ratio.zip(memory(&row.engine)).map(|(ratio, memory)| ratio.median / memory);
+                let each = row.ratio.zip(row.memory).map(|(ratio, memory)| ratio.median / memory);
                 each.map_or_else(String::new, |each| format!("{each:.2}"))
             });
             Ok(Shown::new(text, rows))
@@ -88,11 +88,17 @@ pub const FIGURES: &[Figure] = &[
             let is_one = |row: &Row| row.threads == 1 && param(row, "workload") == "A";
             let rows: Vec<Row> = rows.into_iter().filter(is_one).collect();
             let mut table = super::plain_table();
-            table.set_header(["", "memory, times the data", "barriers/op", "ns/op (A)"]);
+            table.set_header(["", "memory, times the data: paper", "here", "barriers/op", "ns/op (A)"]);
             for row in &rows {
-                let memory = memory(&row.engine).map_or_else(String::new, |memory| format!("{memory:.1}"));
+                let shown = |memory: Option<f64>| memory.map_or_else(String::new, |memory| format!("{memory:.2}"));
                 let barriers = row.barriers_per_op.map_or_else(String::new, |barriers| format!("{barriers:.2}"));
-                table.add_row([row.engine.clone(), memory, barriers, latency(row)]);
+                table.add_row([
+                    row.engine.clone(),
+                    shown(promised(&row.engine)),
+                    shown(row.memory),
+                    barriers,
+                    latency(row),
+                ]);
             }
             Ok(Shown::new(table.trim_fmt(), rows))
         },
@@ -151,8 +157,8 @@ fn latency(row: &Row) -> String {
     row.ns_per_op.map_or_else(String::new, |ns| format!("{:.0}", ns.median * row.threads as f64))
 }
 
-/// How many times the data a contestant keeps in memory that lasts, its log not counted.
-fn memory(engine: &str) -> Option<f64> {
+/// How many times the data the paper has a contestant keep in memory that lasts, its log not counted.
+fn promised(engine: &str) -> Option<f64> {
     match engine.strip_prefix("partial-") {
         Some(alpha) => alpha.parse::<f64>().ok().map(|alpha| 1.0 + alpha),
         None if engine == UNDO.name() => Some(1.0),
@@ -178,12 +184,6 @@ mod tests {
     use super::*;
     use crate::Plan;
 
-    #[test]
-    fn memory_is_what_the_names_say() {
-        assert_eq!((memory("undo"), memory("inplace"), memory("partial-0.3")), (Some(1.0), Some(2.0), Some(1.3)));
-        assert_eq!(memory("pmemobj"), None);
-    }
-
     /// Two measurements for six figures.
     #[test]
     fn figures_share_their_rows() {
@@ -197,7 +197,12 @@ mod tests {
             assert!(["undo", "inplace", "partial-0.1", "partial-0.5"].iter().all(|name| engines(at).contains(name)));
             assert!(figure.text.contains("partial-0.5"), "{}", figure.text);
         }
-        assert!(shown[5].text.contains("1.5") && shown[5].text.contains("barriers"), "{}", shown[5].text);
+        // Not more than is promised; less where blocks are larger than what is in them.
+        for row in &shown[5].rows {
+            let (here, promised) = (row.memory.unwrap(), promised(&row.engine).unwrap());
+            assert!(here <= promised + 0.01 && here >= 1.0 + (promised - 1.0) / 2.0, "{}: {here}", row.engine);
+        }
+        assert!(shown[5].text.contains("barriers"), "{}", shown[5].text);
         assert_eq!(shown[3].rows[0].params["figure"], "14,15,16,T1");
     }
 }

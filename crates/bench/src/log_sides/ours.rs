@@ -15,7 +15,7 @@ const NEVER: u32 = 1024;
 /// Bytes of a segment: few of them in a log, and far more than a record.
 const SEGMENT: u64 = 1 << 20;
 /// Records that touch all pages of a new log: sixteen to a segment, headers and all.
-const FILL: usize = (64 << 10) - 64;
+pub(super) const FILL: usize = (64 << 10) - 64;
 
 /// The log under a policy.
 pub struct Ours {

@@ -2,6 +2,7 @@
 
 mod kv;
 mod log;
+mod replicate;
 mod server;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use clap::{Args as ClapArgs, Subcommand};
 
 pub use self::kv::{CompareStores, KvOpen, KvSpace, KvStores, Midas};
 pub use self::log::{Figures, LogAppend};
+pub use self::replicate::{LogReplicate, LogTakeover, RocksdbWal};
 pub use self::server::ServedBench;
 use super::Media;
 use crate::size;
@@ -31,6 +33,11 @@ pub enum Bench {
     #[command(name = "smallbank")]
     SmallBank(SmallBank),
     LogAppend(LogAppend),
+    #[command(visible_alias = "replicated-log")]
+    LogReplicate(LogReplicate),
+    LogTakeover(LogTakeover),
+    #[command(name = "rocksdb-wal")]
+    RocksdbWal(RocksdbWal),
     Kv(KvStores),
     Midas(Midas),
     KvOpen(KvOpen),
@@ -283,6 +290,7 @@ Examples:
   cairn bench structures --threads 1,2,4,8
       all six, on all policies, in one table
   cairn bench structures --structure treap,btree --keys 1M --value-bytes 1024")]
+#[command(mut_arg("engine", |engine| engine.default_value("none,undo,inplace,partial-0.5")))]
 pub struct Structures {
     /// Structures: list, hashmap, bst (as keys come), treap (balanced), btree, graph [default: all]
     #[arg(long, value_name = "S", value_delimiter = ',')]
@@ -317,6 +325,7 @@ Examples:
   cairn bench tpcc --engine undo,inplace --baseline undo --threads 1,2,4,8
       at the standard's size: 0.4 GB for each thread and engine
   cairn bench tpcc --engine undo,inplace --baseline undo --mix new-order,payment --declare together,each")]
+#[command(mut_arg("engine", |engine| engine.default_value("none,undo,inplace,partial-0.5")))]
 pub struct Tpcc {
     /// Transactions: standard (all five), new-order, payment
     #[arg(long, value_name = "M", value_delimiter = ',', default_value = "standard")]
@@ -351,6 +360,7 @@ Examples:
   cairn bench smallbank --quick
   cairn bench smallbank --engine undo,inplace,kv --baseline undo --threads 1,2,4,8
   cairn bench smallbank --engine undo,inplace,kv --baseline undo --threads 2 --hot 10 --hot-percent 90")]
+#[command(mut_arg("engine", |engine| engine.default_value("none,undo,inplace,partial-0.5,kv")))]
 pub struct SmallBank {
     /// Structures: hashmap, btree [default: both]
     #[arg(long, value_name = "S", value_delimiter = ',')]

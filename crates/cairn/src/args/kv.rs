@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
-use super::Media;
+use super::copies::GROUP;
+use super::{Media, Trust};
 use crate::size;
 
 #[derive(Debug, Subcommand)]
@@ -22,6 +23,9 @@ pub enum Kv {
     Backup(Backup),
     Restore(Restore),
     Shell(Shell),
+    Follow(Follow),
+    Promote(PromoteStore),
+    Seed(Seed),
 }
 
 const FORMATS: &str = "\
@@ -354,4 +358,82 @@ mod tests {
             assert!(duration(text).is_err(), "{text}");
         }
     }
+}
+
+/// Follow a store on another machine: the same store here, a moment later
+///
+/// Serves a copy of the store's log to whoever leads, and repeats every commit; both are made if nothing is there. Prints the address on a line of its own. SIGTERM and
+/// SIGINT end it, and so does a crash, without losing anything that was acknowledged.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Exit codes:
+  0  stopped as it was told to
+  1  the store or the copy is damaged
+  2  wrong usage; store, copy or address cannot be used; the store needs what the log has no more: `cairn help kv seed`
+
+Examples:
+  cairn kv follow shop.cairn --log shop.log --listen 0.0.0.0:7400 --secret-file secret
+      on each backup machine; then, on the one that leads:
+  cairn serve shop.cairn --log shop.log --replica b1:7400 --replica b2:7400 --write-quorum 2 --secret-file secret")]
+pub struct Follow {
+    /// The store
+    pub path: PathBuf,
+    /// The copy of its log
+    #[arg(long, value_name = "PATH")]
+    pub log: PathBuf,
+    /// Host and port; 0 for any port
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7400")]
+    pub listen: String,
+    #[command(flatten)]
+    pub media: Media,
+    #[command(flatten)]
+    pub trust: Trust,
+}
+
+/// Make a store that followed the one that leads
+///
+/// Stop `cairn kv follow` here first. Whoever led is shut out; what was acknowledged there is here when this returns, and the store can be served, with the same
+/// copies.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cairn kv promote shop.cairn --log shop.log --replica b2:7400 --secret-file secret
+  cairn serve shop.cairn --log shop.log --replica b2:7400 --secret-file secret
+      does the same, and serves it")]
+pub struct PromoteStore {
+    /// The store; it is made anew of the log if it is not there
+    pub path: PathBuf,
+    #[command(flatten)]
+    pub copies: StoreCopies,
+}
+
+/// Copy a replicated store for a new follower
+///
+/// For a follower that needs commits which the log has no more. Bring it to the follower's machine, begin to follow with it there, and let the copy of the log join.
+/// The store must be closed: a server that runs makes none.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cairn kv seed shop.cairn seed.cairn --log shop.log --replica b1:7400 --replica b2:7400 --secret-file secret")]
+pub struct Seed {
+    /// The store
+    pub path: PathBuf,
+    /// Where to make the copy; nothing may be there
+    pub to: PathBuf,
+    #[command(flatten)]
+    pub copies: StoreCopies,
+}
+
+/// The copies of a store's log, for who leads it.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(next_help_heading = GROUP)]
+pub struct StoreCopies {
+    /// This machine's copy of the store's log
+    #[arg(long, value_name = "PATH")]
+    pub log: Option<PathBuf>,
+    /// Host and port of a copy that `cairn kv follow` or `cairn log-replica` serves; once for each
+    #[arg(long, value_name = "ADDR", required = true)]
+    pub replica: Vec<String>,
+    #[command(flatten)]
+    pub trust: Trust,
 }

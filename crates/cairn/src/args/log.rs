@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
 
-use super::Media;
+use super::{Copies, Media, Trust};
 use crate::size;
 
 #[derive(Debug, Subcommand)]
@@ -16,41 +16,62 @@ pub enum Log {
     Tail(Tail),
     Check(CheckLog),
     Stats(StatsOfLog),
+    Replicas(ReplicasOfLog),
+    Promote(Promote),
+    Join(JoinCopy),
+    Remove(RemoveCopy),
 }
 
-/// Make an empty log, in a pool of its own
+/// Make an empty log, in a pool of its own; or on several machines
+///
+/// With --replica, or --etcd, the log is on the copies that are named or announced there, all of which must be new; and on the one at PATH, if that is given.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
   cairn log create /mnt/pmem/orders.log
   cairn log create orders.log --bytes 1G --segment 4M --domain file
-      records of up to 4 MiB, in an ordinary file, synced at every force")]
+      records of up to 4 MiB, in an ordinary file, synced at every force
+  cairn log create --replica a:7400 --replica b:7400 --replica c:7400 --write-quorum 2 --secret-file secret
+      on three machines, of which any one may be lost: see `cairn help log-replica`")]
 pub struct CreateLog {
     /// Where to make it; nothing may be there
-    pub path: PathBuf,
+    #[arg(required_unless_present_any = ["replica", "etcd"])]
+    pub path: Option<PathBuf>,
     /// Bytes for records, headers included; K, M, G and T are powers of 1024
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
     pub bytes: u64,
     /// Bytes of a segment: no record is longer, and space is used again by segments [default: an eighth of the log, 4K to 1M]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub segment: Option<u64>,
+    /// How many copies must have a record before it counts as durable [default: all of them]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=7), help_heading = super::GROUP)]
+    pub write_quorum: Option<u32>,
     #[command(flatten)]
     pub media: Media,
+    #[command(flatten)]
+    pub copies: Copies,
 }
 
 /// Append each line of standard input as a record
 ///
 /// Recovers the log first if it was not closed. A full log is an error: it is cleaned up by the program that uses it.
+///
+/// With --replica, or --etcd, it leads a log on several machines: it takes the log over first, which shuts out whoever led it. With --etcd it stands for
+/// leadership before, waits while somebody else leads, and ends when its lease is lost.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Prints how many records were appended and the number (LSN) of the last one, which is durable then.
 
 Examples:
   seq 1000 | cairn log append orders.log
-  journalctl -f | cairn log append events.log --frequency 64 --within 20")]
+  journalctl -f | cairn log append events.log --frequency 64 --within 20
+  seq 1000 | cairn log append --replica a:7400 --replica b:7400 --secret-file secret --print-lsn
+  journalctl -f | cairn log append --etcd http://e:2379 --prefix /cairn/events --secret-file secret
+      on several machines: the next one takes over when this one is lost")]
 pub struct Append {
-    /// The log
-    pub path: PathBuf,
+    /// The log; on several machines, the copy that is here
+    #[arg(required_unless_present_any = ["replica", "etcd"])]
+    pub path: Option<PathBuf>,
     /// Records are not lines but bytes, each behind their number as four bytes, least first
     #[arg(long)]
     pub binary_len: bool,
@@ -60,12 +81,20 @@ pub struct Append {
     /// Milliseconds that a record waits for its force at most, if the frequency is not 1
     #[arg(long, value_name = "MS", default_value = "100", value_parser = milliseconds)]
     pub within: Duration,
+    /// Print the number (LSN) of each record, on a line, as soon as it is durable; the rest is said on standard error
+    #[arg(long)]
+    pub print_lsn: bool,
+    #[command(flatten)]
+    pub copies: Copies,
 }
 
 /// Print the records of a log, oldest first, each on a line
 ///
 /// Locks nothing, writes nothing, and needs no recovery: another process may write the log meanwhile. Printed are records that are known to
 /// be durable: a later one says so, or the log was closed.
+///
+/// Not so with --replica or --etcd: to know what a log on several machines holds, its copies must agree, so it is taken over, and a program that leads it is SHUT
+/// OUT; with --etcd it waits until nobody leads. `cairn log replicas` disturbs nobody.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
@@ -77,18 +106,23 @@ Examples:
   cairn log cat orders.log
   cairn log cat orders.log --from 1000 --json | jq .text
   cairn log cat broken.log --salvage > saved
-      which records are missing is said on standard error")]
+      which records are missing is said on standard error
+  cairn log cat --replica a:7400 --replica b:7400 --secret-file secret
+      takes the log over")]
 pub struct Cat {
-    /// The log
-    pub path: PathBuf,
+    /// The log; on several machines, the copy that is here
+    #[arg(required_unless_present_any = ["replica", "etcd"])]
+    pub path: Option<PathBuf>,
     /// Begin with this record
     #[arg(long, value_name = "LSN", value_parser = clap::value_parser!(u64).range(1..))]
     pub from: Option<u64>,
     /// Go on behind lost records, and print whole ones whether they were durable or not; for a log that nobody writes
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["replica", "etcd"])]
     pub salvage: bool,
     #[command(flatten)]
     pub show: Show,
+    #[command(flatten)]
+    pub copies: Copies,
 }
 
 /// How records are printed.
@@ -164,6 +198,147 @@ pub struct StatsOfLog {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// Show how the copies of a log are doing, and disturb nobody
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Exit codes:
+  0  all answer, and are of one log
+  1  some do not answer, are new, or are of another log
+  2  wrong usage
+
+Examples:
+  cairn log replicas --replica a:7400 --replica b:7400 --secret-file secret
+  cairn log replicas --etcd http://e:2379 --prefix /cairn/events --secret-file secret --json")]
+pub struct ReplicasOfLog {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub copies: Copies,
+}
+
+/// Take a log on several machines over, repair its copies, say what was found
+///
+/// Whoever led it is shut out: nothing more that it appends is acknowledged. No acknowledged record is lost: if the copies that can be reached cannot tell which those are,
+/// this is an error, and nothing is changed. The log is closed then, and the next `cairn log append` leads it.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Exit codes:
+  0  done
+  1  a record that was acknowledged is damaged on all copies
+  2  wrong usage; too few copies can be reached, or another leader was faster
+
+Examples:
+  cairn log promote --replica b:7400 --replica c:7400 --secret-file secret
+      of three copies with a write quorum of two, these are enough")]
+pub struct Promote {
+    /// The copy that is here
+    pub path: Option<PathBuf>,
+    /// Go on although a record may be lost that was acknowledged: for copies that will never come back
+    #[arg(long)]
+    pub accept_doubt: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub copies: Copies,
+}
+
+/// Take a copy in: a new one, or one that was given up and is there again
+///
+/// The log is taken over for that, as by promote: whoever led it is shut out. The copy is repaired and counts when this ends; a new one is one copy more, and the write quorum stays.
+/// If it cannot join, nothing has changed.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Exit codes:
+  0  it has the whole log
+  1  a record that was acknowledged is damaged on all copies
+  2  wrong usage; it cannot join; too few copies can be reached, or another leader was faster
+
+Examples:
+  cairn log join d:7400 --replica a:7400 --replica b:7400 --replica c:7400 --secret-file secret
+      a fourth copy, served by `cairn log-replica` on d")]
+pub struct JoinCopy {
+    /// Host and port of the copy that joins
+    #[arg(value_name = "ADDR")]
+    pub address: String,
+    /// The copy that is here
+    pub path: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub copies: Copies,
+}
+
+/// Drop a copy that is lost for good, or not needed any more
+///
+/// The log is taken over for that, as by promote: whoever led it is shut out. The copy does not count from then on, neither among those that must have a record nor among those
+/// that must be read; its file stays, and is to be deleted before its machine serves a new one.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Exit codes:
+  0  it is none of the log's copies any more
+  1  a record that was acknowledged is damaged on all copies
+  2  wrong usage; the log has no such copy, or needs it; too few copies can be reached, or another leader was faster
+
+Examples:
+  cairn log remove 5e1f07a2c83b9d64 --replica a:7400 --replica b:7400 --secret-file secret
+      `cairn log replicas` names copies; of those that are lost, this command does if it is given 0")]
+pub struct RemoveCopy {
+    /// Which copy, as `cairn log replicas` names it
+    #[arg(value_name = "ID", value_parser = copy_id)]
+    pub id: u64,
+    /// The copy that is here
+    pub path: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub copies: Copies,
+}
+
+/// Serve a copy of a log to whoever leads it
+///
+/// The copy is made if there is none; it is empty until `cairn log create` makes the log. The first line on standard output is the address that it listens at. SIGTERM and SIGINT end it
+/// without losing anything; so does a crash.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Exit codes:
+  0  stopped as it was told to
+  1  the copy is damaged
+  2  wrong usage; the copy or the address cannot be used; the copy has failed; another process announced its name
+
+Examples:
+  (umask 077; head -c 32 /dev/urandom > secret)
+      on one machine; copy it to the others
+  cairn log-replica orders.copy --listen 0.0.0.0:7400 --secret-file secret
+      on each machine; then: cairn log create --replica ...
+  cairn log-replica orders.copy --listen 10.0.0.2:7400 --cert b.pem --key b.key --ca ca.pem
+  cairn log-replica /dev/dax0.0 --listen 10.0.0.2:7400 --secret-file secret --fabric libfabric:verbs
+      by RDMA: the leader's network card writes into the copy, if that is in memory
+  cairn log-replica orders.copy --listen 10.0.0.2:7400 --secret-file secret --etcd http://e:2379 --prefix /cairn/orders")]
+pub struct LogReplica {
+    /// The copy
+    pub path: PathBuf,
+    /// Host and port; 0 for any port
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7400")]
+    pub listen: String,
+    /// Where others reach it, for --etcd [default: where it listens]
+    #[arg(long, value_name = "ADDR", requires = "etcd")]
+    pub announce: Option<String>,
+    #[command(flatten)]
+    pub media: Media,
+    #[command(flatten)]
+    pub trust: Trust,
+    #[command(flatten)]
+    pub etcd: super::Etcd,
+}
+
+fn copy_id(text: &str) -> Result<u64, String> {
+    u64::from_str_radix(text, 16).map_err(|_| "expected up to 16 hexadecimal digits".into())
 }
 
 fn milliseconds(text: &str) -> Result<Duration, String> {

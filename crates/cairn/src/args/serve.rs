@@ -7,6 +7,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use pmem::DomainChoice;
 use serde::Deserialize;
 
+use super::copies::GROUP;
 use crate::size;
 
 /// Which store is served.
@@ -15,7 +16,7 @@ use crate::size;
 pub enum Engine {
     /// The key-value store: many writers, one barrier for a commit, readers wait for nobody
     Kv,
-    /// A B+tree of objects changed in place: no index in memory, opens at once; keys up to 2000 bytes
+    /// A B+tree of objects changed in place: no index in memory, opens at once; keys up to 1999 bytes
     Heap,
 }
 
@@ -62,6 +63,8 @@ Examples:
   cairn serve data.cairn --redis-tls 0.0.0.0:6380 --tls-certificate server.pem --tls-key server.key --password-file secret.txt
   cairn serve data.cairn --engine heap
       a store of another kind, if it is made now
+  cairn serve data.cairn --log data.log --replica b1:7400 --replica b2:7400 --write-quorum 2 --secret-file secret
+      on two machines of three when a reply is sent; `cairn help kv follow` says how the others come to it
   cairn serve --config /etc/cairn.toml")]
 pub struct Serve {
     #[command(flatten)]
@@ -140,6 +143,22 @@ pub struct Asked {
     #[arg(long, value_name = "SIZE", env = "CAIRN_MAX_SIZE", value_parser = size::parse)]
     #[serde(deserialize_with = "bytes")]
     pub max_size: Option<u64>,
+    /// Host and port of a copy of the store's log, that `cairn kv follow` or `cairn log-replica` serves; once for each
+    #[arg(long, value_name = "ADDR", env = "CAIRN_REPLICA", value_delimiter = ',', help_heading = GROUP)]
+    pub replica: Vec<String>,
+    /// This machine's copy of the store's log
+    #[arg(long, value_name = "PATH", env = "CAIRN_LOG", help_heading = GROUP)]
+    pub log: Option<PathBuf>,
+    /// How many copies must have a write before its reply is sent, if the log is made now [default: all]
+    #[arg(long, value_name = "N", env = "CAIRN_WRITE_QUORUM", help_heading = GROUP)]
+    pub write_quorum: Option<u32>,
+    /// Bytes of the log, if it is made now [default: 64M]
+    #[arg(long, value_name = "SIZE", env = "CAIRN_LOG_SIZE", value_parser = size::parse, help_heading = GROUP)]
+    #[serde(deserialize_with = "bytes")]
+    pub log_size: Option<u64>,
+    /// File with 16 random bytes or more that all of them have, readable by its owner alone
+    #[arg(long, value_name = "FILE", env = "CAIRN_SECRET_FILE", help_heading = GROUP)]
+    pub secret_file: Option<PathBuf>,
 }
 
 impl Asked {
@@ -168,6 +187,11 @@ impl Asked {
             max_request: self.max_request.or(file.max_request),
             max_memory: self.max_memory.or(file.max_memory),
             max_size: self.max_size.or(file.max_size),
+            replica: if self.replica.is_empty() { file.replica } else { self.replica },
+            log: self.log.or(file.log),
+            write_quorum: self.write_quorum.or(file.write_quorum),
+            log_size: self.log_size.or(file.log_size),
+            secret_file: self.secret_file.or(file.secret_file),
         }
     }
 }

@@ -20,6 +20,7 @@ pub fn run(args: &Backup) -> Outcome {
     let pool = opened.map_err(|error| failed(args, error))?;
     let info = pool.info();
     if info.regions.iter().any(|region| kv::REGION_KIND == region.kind) {
+        give_back(args, pool)?;
         let (path, target) = (path.display(), args.target.display());
         return Err(Failure::new(
             format!("{path}: a store of keys and values"),
@@ -33,7 +34,7 @@ pub fn run(args: &Backup) -> Outcome {
     };
     let what = match transactions::are_in(&info) {
         true => heap(args, pool, shown)?,
-        false => image(args, &pool, shown)?,
+        false => image(args, pool, shown)?,
     };
     bar.finish_and_clear();
     println!("{}: {what}", args.target.display());
@@ -54,9 +55,18 @@ fn heap(args: &Backup, pool: Pool, progress: impl FnMut(u64, u64)) -> Result<Str
     Ok(format!("{}, {} objects, checked", size::human(made.bytes), made.objects))
 }
 
+/// As it was: opening it for writing has taken the mark of a clean close.
+fn give_back(args: &Backup, pool: Pool) -> Result<(), Failure> {
+    match !pool.is_read_only() && pool.info().was_clean {
+        true => pool.close().map_err(|error| failed(args, error)),
+        false => Ok(()),
+    }
+}
+
 /// As it is: closed, so that nothing in it is to be recovered.
-fn image(args: &Backup, pool: &Pool, progress: impl FnMut(u64, u64)) -> Result<String, Failure> {
+fn image(args: &Backup, pool: Pool, progress: impl FnMut(u64, u64)) -> Result<String, Failure> {
     if !pool.is_read_only() {
+        give_back(args, pool)?;
         let path = args.path.display();
         return Err(Failure::new(
             format!("{path}: there is no heap of transactions in it to be recovered"),

@@ -2,6 +2,7 @@
 
 mod kv;
 mod log;
+mod replicate;
 
 use std::fmt::Display;
 use std::path::Path;
@@ -31,6 +32,9 @@ pub fn run(experiment: &Bench) -> Outcome {
         Bench::Tpcc(args) => tpcc(args),
         Bench::SmallBank(args) => smallbank(args),
         Bench::LogAppend(args) => log::append(args),
+        Bench::LogReplicate(args) => replicate::replicate(args),
+        Bench::LogTakeover(args) => replicate::takeover(args),
+        Bench::RocksdbWal(args) => replicate::rocksdb_wal(args),
         Bench::Kv(args) => kv::run(args),
         Bench::Midas(args) => kv::midas(args),
         Bench::KvOpen(args) => kv::open(args),
@@ -38,6 +42,12 @@ pub fn run(experiment: &Bench) -> Outcome {
         Bench::Server(args) => served(args),
         Bench::Figures(args) => log::figures(args),
     }
+}
+
+/// A copy of a log, in a process that a measurement has started.
+pub fn replica() -> Outcome {
+    bench::replicas::serve()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn limits(args: &args::Limits) -> Outcome {

@@ -2,6 +2,7 @@
 
 mod check;
 mod copy;
+mod follow;
 mod format;
 mod load;
 pub(super) mod opening;
@@ -37,6 +38,9 @@ pub fn run(action: &args::Kv) -> Outcome {
         args::Kv::Backup(args) => copy::backup(args),
         args::Kv::Restore(args) => copy::restore(args),
         args::Kv::Shell(args) => shell::run(args),
+        args::Kv::Follow(args) => follow::follow(args),
+        args::Kv::Promote(args) => follow::promote(args),
+        args::Kv::Seed(args) => follow::seed(args),
     }
 }
 

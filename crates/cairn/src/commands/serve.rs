@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use ::log::Replicas;
 use kv::Options;
 use pmem::DomainChoice;
 use server::tree::{self, Tree};
 use server::{Config, Server, Settings, Tls};
 
-use super::Outcome;
 use super::kv::opening;
+use super::{Outcome, copies};
 use crate::args::{Asked, Engine, Serve};
 use crate::failure::Failure;
 
@@ -77,9 +78,16 @@ fn open(path: &Path, asked: &Asked) -> Result<Box<dyn server::engine::Engine>, F
             if let Some(bytes) = asked.max_memory {
                 options = options.index_memory(bytes);
             }
+            if let Some((replicas, log)) = replicas(asked)? {
+                options = options.replicated(&replicas, &log);
+            }
             let store = opening::shown(options).open_or_create(path).map_err(|error| Failure::kv(path, &error))?;
             Ok(Box::new(server::engine::Kv::new(store)))
         }
+        Engine::Heap if !asked.replica.is_empty() => Err(Failure::new(
+            "--replica is for stores of engine kv, which are made of a log",
+            "leave it out, or name another file to make one of engine kv",
+        )),
         Engine::Heap if asked.max_memory.is_some() => Err(Failure::new(
             "--max-memory is for the index of keys in memory, and a store of engine heap has none",
             "leave it out; --max-size bounds the file",
@@ -94,6 +102,29 @@ fn open(path: &Path, asked: &Asked) -> Result<Box<dyn server::engine::Engine>, F
             Ok(Box::new(tree))
         }
     }
+}
+
+/// The copies of the store's log, if it has one.
+fn replicas(asked: &Asked) -> Result<Option<(Replicas, ::log::Options)>, Failure> {
+    if asked.replica.is_empty() {
+        let given = [asked.log.is_some(), asked.write_quorum.is_some(), asked.log_size.is_some()];
+        if given.contains(&true) {
+            let what = "--log, --write-quorum and --log-size are about a log with copies on other machines";
+            return Err(Failure::new(what, "name them with --replica, or leave those out"));
+        }
+        return Ok(None);
+    }
+    let trusted = copies::secret(asked.secret_file.as_deref())?;
+    let mut replicas = asked.replica.iter().fold(Replicas::new().trust(trusted), |all, address| all.at(address));
+    if let Some(path) = &asked.log {
+        replicas = replicas.local(path);
+    }
+    if let Some(quorum) = asked.write_quorum {
+        replicas = replicas.write_quorum(quorum);
+    }
+    let pool = pmem::Options::new().domain(asked.domain.unwrap_or(DomainChoice::Auto));
+    let log = ::log::Options::new().pool(pool);
+    Ok(Some((replicas, asked.log_size.map_or(log.clone(), |bytes| log.bytes(bytes)))))
 }
 
 /// What the store is: what it says itself, if it is there.

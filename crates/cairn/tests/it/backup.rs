@@ -86,4 +86,9 @@ fn other_pools_are_copied_as_they_are() {
     let run = cairn(dir.path(), "backup s t");
     assert!(run.code == 2 && run.failure().1 == "cairn kv backup s t", "{run:?}");
     assert_eq!(cairn(dir.path(), "backup nothing t").code, 2);
+    // What is refused is as it was: closed.
+    for pool in ["p", "s"] {
+        assert_eq!(cairn(dir.path(), &format!("backup --recover {pool} t")).code, 2);
+        assert_eq!(cairn(dir.path(), &format!("check {pool}")).code, 0);
+    }
 }

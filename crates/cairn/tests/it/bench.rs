@@ -178,6 +178,34 @@ fn logs_are_compared() {
     }
 }
 
+/// Each backup is a process of its own.
+#[test]
+fn logs_with_backups_are_compared() {
+    let dir = temp_in_memory();
+    let line = "bench log-replicate --quick --dir . --room 1M --bytes 64 --backups 0,1,2 --copies local+remote";
+    let rows = rows_of(dir.path(), line);
+    assert_eq!(rows.len(), 3 * 3);
+    for row in &rows {
+        assert_eq!(
+            (&row["experiment"], &row["params"]["transport"]),
+            (&"log-replicate".into(), &"tcp".into()),
+            "{row}"
+        );
+        assert!(row["params"]["backups"].is_u64() && row["p99_ns"].is_number() && row["ratio"].is_object(), "{row}");
+    }
+    let rows = rows_of(dir.path(), "bench log-takeover --quick --dir . --live 1M");
+    let own: Vec<_> = rows.iter().map(|row| row["params"]["own_copy"].as_str().unwrap()).collect();
+    assert_eq!(own, ["alone", "there", "lost", "never"]);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the copies are gone");
+
+    let line = "bench replicated-log --quick --dir . --room 1M --bytes 64 --backups 1,2 --copies remote";
+    let run = cairn(dir.path(), line);
+    assert_eq!(run.code, 0, "{run:?}");
+    for what in ["log sync 1 backup", "2 backups take", "pipelined:16 with one backup is", "asked for: at most 1.25"] {
+        assert!(run.out.contains(what), "{what}: {run:?}");
+    }
+}
+
 #[test]
 fn wrong_policies_and_baselines_are_refused() {
     let dir = temp();
@@ -187,7 +215,10 @@ fn wrong_policies_and_baselines_are_refused() {
         ("log-append --baseline group:9", "--baseline group:9: it does not take part"),
         ("log-append --bytes 0 --quick --dir .", "0 bytes"),
         ("figures --paper mars", "choose from: arcadia, kamino"),
-        ("figures --paper arcadia --figure 6", "choose from: 5a, 5b"),
+        ("figures --paper arcadia --figure 4", "choose from: 5a, 5b"),
+        ("log-replicate --policy group:8", "sync, pipelined:N, freq:N"),
+        ("log-replicate --backups 9 --quick --dir .", "8 at most"),
+        ("log-takeover --backups 1 --quick --dir .", "from 2 to 8"),
     ] {
         let run = cairn(dir.path(), &format!("bench {line}"));
         assert_eq!(run.code, 2, "{line}: {run:?}");

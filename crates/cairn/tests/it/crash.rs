@@ -12,10 +12,11 @@ fn names() -> Vec<String> {
     list.out.lines().map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
 }
 
+/// As far as few states show it; the scenarios' own tests take far more.
 #[test]
 fn all_scenarios_are_sound() {
     let dir = temp();
-    let run = cairn(dir.path(), "crash --budget 10k --seed 3 --json reports.json");
+    let run = cairn(dir.path(), "crash --budget 500 --seed 3 --json reports.json");
     assert_eq!(run.code, 0, "{run:?}");
     let text = fs::read_to_string(dir.path().join("reports.json")).unwrap();
     let reports: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

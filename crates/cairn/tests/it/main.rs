@@ -8,9 +8,13 @@ mod check;
 mod crash;
 mod create;
 mod demo;
+#[allow(dead_code, reason = "what only tests of membership need")]
+#[path = "../../../membership/tests/it/etcd.rs"]
+mod etcd;
 mod examples;
 mod kv;
 mod log;
+mod replicated;
 mod serve;
 mod top;
 mod usage;
@@ -19,6 +23,7 @@ mod witness;
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -66,4 +71,16 @@ fn cairn(dir: &Path, line: &str) -> Run {
 
 fn temp() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
+}
+
+/// Looks again and again until it is so.
+#[track_caller]
+#[expect(clippy::disallowed_methods, reason = "a test that waits for other processes")]
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let end = std::time::Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(std::time::Instant::now() < end, "not in {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

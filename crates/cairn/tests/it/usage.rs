@@ -19,12 +19,17 @@ fn help_explains_itself() {
         "midas",
         "kv-open",
         "kv-space",
+        "log-append",
+        "log-replicate",
+        "log-takeover",
+        "figures",
     ]
     .map(|name| format!("bench {name}"));
-    let logs = ["create", "append", "cat", "tail", "check", "stats"].map(|name| format!("log {name}"));
+    let logs =
+        ["create", "append", "cat", "tail", "check", "stats", "replicas", "promote"].map(|name| format!("log {name}"));
     let stores = ["create", "get", "put", "delete", "scan", "load", "dump", "stats", "backup", "restore", "shell"]
         .map(|name| format!("kv {name}"));
-    for command in ["", "create", "info", "check", "scrub", "backup", "crash", "demo"]
+    for command in ["", "create", "info", "check", "scrub", "backup", "crash", "demo", "log-replica"]
         .into_iter()
         .chain(experiments.iter().chain(&logs).chain(&stores).map(String::as_str))
     {

@@ -9,11 +9,13 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
-use heap::{Heap, Options, Policy};
-use pmem::{HeapOptions, Pool};
+use heap::{Heap, Policy};
+use pmem::Pool;
 use structures::testing::graph::Step;
 use structures::{Graph, GraphOptions};
 use tx::{Engine, Isolation, Typed};
+
+use crate::structures::{open, options};
 
 pub use work::{Effect, Op};
 
@@ -63,31 +65,26 @@ impl Edges {
         Self { bug: Some(bug), ..self }
     }
 
-    fn options(&self) -> Result<Options, Error> {
-        let blocks = HeapOptions::chunk_bytes(4096)?;
-        Ok(Options::new()
-            .policy(self.policy)
-            .blocks(blocks)
-            .bytes(blocks.region_bytes(16))
-            .slots(3)
-            .log_bytes(4096)
-            .zone_bytes(4096)
-            .recovery_budget(16 << 10)
-            .batch(2)
-            .coordinator(false))
-    }
-
     fn open(&self, sim: &Arc<Sim>) -> Result<(Heap, Pool), Error> {
-        let pool = pmem::Options::new().open_on(sim.clone())?;
-        Ok((Heap::open_in(&pool, &self.options()?)?, pool))
+        open(sim, &options(self.policy, COPIES)?)
     }
 }
+
+/// Bytes for the copies of a partial backup, as for the other structures.
+const COPIES: u64 = 3000;
 
 /// The open heap and what its threads share.
 pub struct Live {
     sim: Arc<Sim>,
     open: Mutex<Option<(Arc<Heap>, Pool)>>,
     next: AtomicU64,
+}
+
+#[cfg(test)]
+impl Live {
+    pub(crate) fn evictions(&self) -> u64 {
+        self.open.lock().unwrap().as_ref().map_or(0, |(heap, _)| heap.stats().evictions)
+    }
 }
 
 impl Scenario for Edges {
@@ -106,7 +103,7 @@ impl Scenario for Edges {
 
     fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
         let pool = pmem::Options::new().size(16 << 10).create_on(sim.clone())?;
-        let heap = Heap::create_in(&pool, &self.options()?)?;
+        let heap = Heap::create_in(&pool, &options(self.policy, COPIES)?)?;
         drop(pool);
         let graph = heap.transact(Isolation::Strict, |tx| {
             let graph = Graph::create(tx, &GraphOptions::new().capacity(1))?;

@@ -11,6 +11,7 @@ use tx::{Engine, Isolation, Transaction, Typed};
 
 use super::{Bug, Edges, Live, NODES};
 use crate::heap::End;
+use crate::structures::too_large;
 
 /// One operation.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,6 +78,7 @@ pub(super) fn run(edges: &Edges, live: &Live, heap: &Heap, op: &Op, ack: &Ack<Ef
             for _ in 0..6 {
                 match change(edges, live, heap, (steps, *end), ack) {
                     Err(e) if e.downcast_ref::<tx::Error>().is_some_and(conflict) => pmem::sync::switch_point(),
+                    Err(e) if e.downcast_ref::<tx::Error>().is_some_and(too_large) => return Ok(()),
                     other => return other,
                 }
             }

@@ -19,6 +19,9 @@ pub trait Kind: Copy + Debug + Send + Sync + 'static {
     /// It scans.
     const ORDERED: bool;
 
+    /// Bytes for the copies of a partial backup: so few that they are given up, and enough for nearly every transaction.
+    const COPIES: u64;
+
     /// [`KEYS`] keys.
     fn keys(self) -> Vec<Vec<u8>>;
 
@@ -60,6 +63,7 @@ pub struct Search {
 impl Kind for Tree {
     type Map = BTree;
     const ORDERED: bool = true;
+    const COPIES: u64 = 3700;
 
     /// Long and alike but for their ends, so that separators are long, too. Those that come later all come between the same two.
     fn keys(self) -> Vec<Vec<u8>> {
@@ -82,6 +86,7 @@ impl Kind for Tree {
 impl Kind for Hash {
     type Map = HashMap;
     const ORDERED: bool = false;
+    const COPIES: u64 = 2200;
 
     /// All share the bits of a page; those that are there at first, and some more, those of a small node too.
     fn keys(self) -> Vec<Vec<u8>> {
@@ -106,6 +111,7 @@ impl Kind for Hash {
 impl Kind for List {
     type Map = SortedList;
     const ORDERED: bool = true;
+    const COPIES: u64 = 3500;
 
     fn keys(self) -> Vec<Vec<u8>> {
         scattered()
@@ -124,6 +130,7 @@ impl Kind for List {
 impl Kind for Search {
     type Map = SearchTree;
     const ORDERED: bool = true;
+    const COPIES: u64 = 4200;
 
     fn keys(self) -> Vec<Vec<u8>> {
         scattered()

@@ -16,6 +16,7 @@ use pmem::{HeapOptions, Pool};
 use tx::{Engine, Isolation};
 
 pub use kind::{Hash, Kind, List, Search, Tree};
+pub(crate) use work::too_large;
 pub use work::{Edit, Effect, LENS, Op};
 
 /// Keys a workload knows.
@@ -71,24 +72,31 @@ impl<K: Kind> Pairs<K> {
         Self { bug: Some(bug), ..self }
     }
 
-    fn options(&self) -> Result<Options, Error> {
-        let blocks = HeapOptions::chunk_bytes(4096)?;
-        Ok(Options::new()
-            .policy(self.policy)
-            .blocks(blocks)
-            .bytes(blocks.region_bytes(16))
-            .slots(3)
-            .log_bytes(4096)
-            .zone_bytes(4096)
-            .recovery_budget(16 << 10)
-            .batch(2)
-            .coordinator(false))
-    }
-
     fn open(&self, sim: &Arc<Sim>) -> Result<(Heap, Pool), Error> {
-        let pool = pmem::Options::new().open_on(sim.clone())?;
-        Ok((Heap::open_in(&pool, &self.options()?)?, pool))
+        open(sim, &options(self.policy, K::COPIES)?)
     }
+}
+
+/// A heap for a structure of a few dozen keys or nodes, with so many bytes for the copies of a partial backup.
+pub(crate) fn options(policy: Policy, copies: u64) -> Result<Options, Error> {
+    let blocks = HeapOptions::chunk_bytes(4096)?;
+    let bytes = blocks.region_bytes(16);
+    Ok(Options::new()
+        .policy(policy)
+        .blocks(blocks)
+        .bytes(bytes)
+        .alpha(copies as f64 / bytes as f64)
+        .slots(3)
+        .log_bytes(4096)
+        .zone_bytes(4096)
+        .recovery_budget(16 << 10)
+        .batch(2)
+        .coordinator(false))
+}
+
+pub(crate) fn open(sim: &Arc<Sim>, options: &Options) -> Result<(Heap, Pool), Error> {
+    let pool = pmem::Options::new().open_on(sim.clone())?;
+    Ok((Heap::open_in(&pool, options)?, pool))
 }
 
 /// The open heap and what its threads share.
@@ -116,7 +124,7 @@ impl<K: Kind> Scenario for Pairs<K> {
 
     fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
         let pool = pmem::Options::new().size(16 << 10).create_on(sim.clone())?;
-        let heap = Heap::create_in(&pool, &self.options()?)?;
+        let heap = Heap::create_in(&pool, &options(self.policy, K::COPIES)?)?;
         drop(pool);
         heap.transact(Isolation::Strict, |tx| self.kind.create(tx))?;
         heap.transact(Isolation::Strict, |tx| work::fill_up(tx, self))?;
@@ -161,5 +169,43 @@ impl<K: Kind> Scenario for Pairs<K> {
             Policy::None => check::half(self, sim, history),
             _ => check::whole(self, sim, history),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crash::Model;
+
+    use super::*;
+
+    fn evictions<S: Scenario>(scenario: &S, of: impl Fn(&S::Live) -> u64) -> u64 {
+        (1..200)
+            .map(|seed| {
+                let sim = Sim::new(scenario.capacity(), Model::Words);
+                scenario.setup(&sim).expect("set up");
+                let live = scenario.start(&sim).expect("started");
+                let mut most = 0;
+                for (thread, op) in scenario.ops(&mut Rng::seeded(seed)) {
+                    scenario.step(&live, thread, &op, &Ack::default()).expect("done");
+                    most = most.max(of(&live)); // a restart counts from nothing
+                }
+                most
+            })
+            .sum()
+    }
+
+    /// What is explored of a partial backup is one that is short.
+    #[test]
+    fn copies_are_given_up() {
+        let policy = Policy::InPlacePartial;
+        let of = |live: &Live| live.open.lock().unwrap().as_ref().map_or(0, |(heap, _)| heap.stats().evictions);
+        assert!(evictions(&Pairs::new("tree", Tree, policy, 1), of) > 0, "B+tree");
+        assert!(evictions(&Pairs::new("hash", Hash { grows: true }, policy, 1), of) > 0, "hash map");
+        assert!(evictions(&Pairs::new("fixed", Hash { grows: false }, policy, 1), of) > 0, "hash map of chains");
+        assert!(evictions(&Pairs::new("list", List, policy, 1), of) > 0, "list");
+        assert!(evictions(&Pairs::new("bst", Search { balanced: false }, policy, 1), of) > 0, "search tree");
+        assert!(evictions(&Pairs::new("treap", Search { balanced: true }, policy, 1), of) > 0, "treap");
+        let of = |live: &crate::graph::Live| live.evictions();
+        assert!(evictions(&crate::graph::Edges::new("graph", policy, 1), of) > 0, "graph");
     }
 }

@@ -118,6 +118,7 @@ pub(super) fn run<K: Kind>(
         for _ in 0..6 {
             match attempt() {
                 Err(e) if e.downcast_ref::<tx::Error>().is_some_and(conflict) => pmem::sync::switch_point(),
+                Err(e) if e.downcast_ref::<tx::Error>().is_some_and(too_large) => return Ok(()),
                 other => return other,
             }
         }
@@ -133,6 +134,11 @@ pub(super) fn run<K: Kind>(
 
 fn conflict(error: &tx::Error) -> bool {
     matches!(error, tx::Error::Conflict { .. } | tx::Error::NoSlot { .. })
+}
+
+/// For the few copies that a partial backup has here.
+pub(crate) fn too_large(error: &tx::Error) -> bool {
+    matches!(error, tx::Error::BackupFull { .. })
 }
 
 /// One attempt. Every key is read before the number is drawn: from then on nobody else changes what it depends on.

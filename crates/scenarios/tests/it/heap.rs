@@ -16,10 +16,10 @@ fn clean(name: &str, config: Config) {
 
 /// Few images a crash point, so that every one is reached; crashes in recovery, too.
 fn explore(name: &str) {
-    for seed in 1..5 {
+    for seed in 1..3 {
         clean(name, Config::seeded(seed).budget(4_000).point_budget(60).nested_budget(24));
     }
-    clean(name, Config::seeded(7).budget(8_000).point_budget(600).depth(1));
+    clean(name, Config::seeded(7).budget(3_000).point_budget(250).depth(1));
     clean(name, Config::seeded(8).budget(3_000).point_budget(60).nested_budget(24).model(Model::Lines));
     clean(name, Config::seeded(9).budget(3_000).point_budget(60).nested_budget(24).model(Model::File { sector: 512 }));
 }

@@ -43,6 +43,27 @@ fn recovery_finds_all_records() {
     assert!(rows.iter().all(|row| row.missing.is_some() || row.bytes_per_s > Some(0.0)));
 }
 
+/// Over sizes, over backups, over live bytes.
+#[test]
+fn figures_of_a_log_with_backups() {
+    for (number, rows_expected, lines_expected, words) in [
+        ("6a", 2 * 3, 3, ["remote first", "p99"]),
+        ("6d", 2 * 3 * 4, 3, ["3 backups take", "pipelined:16 with one backup"]),
+        ("7b", 2 * 4, 4, ["own copy lost", "B/s"]),
+    ] {
+        let Shown { text, rows, lines } = shown(number);
+        assert_eq!(rows.len(), rows_expected, "{text}");
+        assert!(rows.iter().all(|row| row.params["figure"] == number && row.ops > 0), "{rows:?}");
+        let lines = lines.unwrap().lines;
+        assert_eq!(lines.len(), lines_expected, "{lines:?}");
+        assert!(
+            lines.iter().all(|line| line.points.len() == rows.len() / lines_expected || number == "6d"),
+            "{lines:?}"
+        );
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    }
+}
+
 #[test]
 fn windows_stay_below_their_bound() {
     for number in ["8c", "8d"] {
@@ -63,6 +84,8 @@ fn the_map_is_measured_with_each_policy() {
 
 #[test]
 fn what_cannot_be_counted_is_said() {
-    let Shown { text, rows, .. } = shown("8b");
-    assert!(text.contains("no hardware counters") && rows.is_empty());
+    for (number, words) in [("8b", "no hardware counters"), ("6c", "no hardware counters")] {
+        let Shown { text, rows, .. } = shown(number);
+        assert!(text.contains(words) && rows.is_empty(), "{text}");
+    }
 }

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use heap::{Heap, Options, Policy};
@@ -35,10 +35,11 @@ fn worker() {
     let engine = Heap::open(path, &Options::new()).expect("recovered");
     let tables = Tables::<BTree>::open(&engine).expect("tables");
     let seed: u64 = seed.parse().expect("a seed");
+    let said = AtomicBool::new(false);
     tell(""); // the test harness has begun a line
     std::thread::scope(|scope| {
         for terminal in 0..TERMINALS {
-            let (engine, tables) = (&engine, &tables);
+            let (engine, tables, said) = (&engine, &tables, &said);
             scope.spawn(move || {
                 let mut terminal = Terminal::new(SMALL, Mix::Standard, terminal, seed);
                 for _ in 0..TRANSACTIONS_MAX {
@@ -49,15 +50,20 @@ fn worker() {
                         (Ok(_), _) => {}
                         (Err(error), _) => tell(&format!("failed {error}")),
                     }
+                    if engine.stats().evictions > 0 && !said.swap(true, Relaxed) {
+                        tell("short");
+                    }
                 }
             });
         }
     });
 }
 
-/// A worker's life: until that long after the first thing it said. Returns the orders and payments that it said were committed.
-fn live_and_die(path: &Path, seed: u64, after: Duration) -> (u64, u64) {
+/// A worker's life: until that long after its first order, and after it was short of copies if it has any. Returns the orders and payments that it said
+/// were committed.
+fn live_and_die(path: &Path, policy: Policy, seed: u64, after: Duration) -> (u64, u64) {
     let (orders, payments) = (AtomicU64::new(0), AtomicU64::new(0));
+    let short = AtomicBool::new(policy != Policy::InPlacePartial);
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "workload::tpcc::kill::worker", "--nocapture", "--test-threads", "1"])
         .env("CAIRN_TPCC_WORKER", format!("{seed} {}", path.display()))
@@ -71,10 +77,11 @@ fn live_and_die(path: &Path, seed: u64, after: Duration) -> (u64, u64) {
                 assert!(!line.starts_with("failed"), "a worker: {line}");
                 orders.fetch_add((line == "order").into(), Relaxed);
                 payments.fetch_add((line == "payment").into(), Relaxed);
+                short.fetch_or(line == "short", Relaxed);
             }
         });
         for _ in 0..PATIENCE_MS {
-            if orders.load(Relaxed) > 0 || heard.is_finished() {
+            if (orders.load(Relaxed) > 0 && short.load(Relaxed)) || heard.is_finished() {
                 break;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -83,6 +90,7 @@ fn live_and_die(path: &Path, seed: u64, after: Duration) -> (u64, u64) {
         child.kill().expect("killed");
         heard.join().expect("no worker failed");
     });
+    assert!(short.into_inner(), "copies were never given up");
     let status = child.wait().expect("ended");
     assert!(!status.success() && status.code().is_none(), "the worker ended by itself: {status}");
     (orders.into_inner(), payments.into_inner())
@@ -100,7 +108,9 @@ fn kills() {
         let dir = tempfile::tempdir_in(crate::contest::memory()).expect("a directory");
         let path = dir.path().join("tpcc");
         let mut last: Census = {
-            let engine = Heap::create(&path, &Options::new().policy(policy).bytes(16 << 20)).expect("created");
+            // With so little room for the copies of a partial backup that they are given up.
+            let options = Options::new().policy(policy).bytes(16 << 20).alpha(0.01);
+            let engine = Heap::create(&path, &options).expect("created");
             let tables = Tables::<BTree>::populate(&engine, SMALL, 3).expect("filled");
             let census = check(&engine, &tables).expect("consistent");
             engine.close().expect("closed");
@@ -108,7 +118,7 @@ fn kills() {
         };
         let (mut random, mut orders) = (Random::new(7), 0);
         for kill in 0..KILLS {
-            let heard = live_and_die(&path, kill, Duration::from_millis(1 + random.below(40)));
+            let heard = live_and_die(&path, policy, kill, Duration::from_millis(1 + random.below(40)));
             let engine = Heap::open(&path, &Options::new().coordinator(false)).expect("recovered");
             let tables = Tables::<BTree>::open(&engine).expect("tables");
             let now = check(&engine, &tables).expect("consistent");

@@ -63,8 +63,9 @@ fn other(name: &str) -> Result<Appender, String> {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Papers:
-  arcadia   5a latency, 5b its parts, 5c threads, 5d tenants, 7a recovery, 8a force policies,
-            8b (not here) cache misses, 8c and 8d vulnerability window, 10 an ordered map with a log
+  arcadia   5a latency, 5b its parts, 5c threads, 5d tenants, 6a flush orders, 6c (not here) cache misses,
+            6d backups, 7a recovery, 7b with a backup, 8a force policies, 8b (not here) cache misses,
+            8c and 8d vulnerability window, 9 (elsewhere) RocksDB, 10 an ordered map with a log
   kamino    12 and 13 in place beside undo logging, 14 and 15 partial backups, 16 throughput for memory,
             T1 memory and latency of one node
   midas     throughput, speed-up, efficiency and abort rate in scenario S1 (6.3 to 6.6), S2 (6.7 to 6.10),

@@ -1,44 +1,73 @@
 //! `cairn log append`.
 
-use std::io::{self, BufRead, IsTerminal, Read};
+use std::collections::VecDeque;
+use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Release;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
 
-use ::log::{Log, Lsn, Options, RECORD_HEADER};
+use ::log::{CopyState, Log, Lsn, Options, RECORD_HEADER};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::super::Outcome;
+use super::super::{Outcome, copies};
 use crate::args::Append;
 use crate::failure::Failure;
 
 /// Records between two looks at the terminal.
 const STEP: u64 = 1000;
+/// Records that are read and not appended yet, at most.
+const AHEAD: usize = 64;
+/// Between two looks at whether this process still leads, while nothing is to be appended.
+const NAP: Duration = Duration::from_millis(20);
 
 pub fn run(args: &Append) -> Outcome {
-    let failed = |error: ::log::Error| Failure::log(&args.path, &error);
     let options = Options::new().frequency(args.frequency).threads(1).within(args.within);
-    let (log, found) = options.open(&args.path).map_err(|error| match error {
-        ::log::Error::Pool(pmem::Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Failure::new(
-            format!("{}: no such file", args.path.display()),
-            "check the path; `cairn log create` makes a log",
-        ),
-        error => failed(error),
-    })?;
-    if let Some(doubt) = super::doubt(&found) {
-        eprintln!("note: {doubt}; it is gone now");
+    let done = match &args.path {
+        Some(path) if !args.copies.are_named() => append_here(args, path, &options)?,
+        path => append_there(args, path.as_deref(), &options)?,
+    };
+    if args.print_lsn {
+        eprintln!("{done}");
+    } else {
+        println!("{done}");
     }
-    let mut done = Done { records: 0, last: Lsn::default() };
-    let outcome = append_all(args, &log, &mut done);
-    // What was appended before something failed is kept, and counted.
-    let closed = log.force_now(done.last).and_then(|()| log.close()).map_err(failed);
-    outcome.and(closed).map_err(|failure| failure.after(&done.to_string()))?;
-    println!("{done}");
     Ok(ExitCode::SUCCESS)
 }
 
+/// What was appended.
 struct Done {
     records: u64,
     last: Lsn,
+    /// If each is printed: those that were not yet.
+    untold: Option<VecDeque<Lsn>>,
+}
+
+impl Done {
+    fn new(args: &Append) -> Self {
+        Self { records: 0, last: Lsn::default(), untold: args.print_lsn.then(VecDeque::new) }
+    }
+
+    fn add(&mut self, lsn: Lsn) {
+        (self.records, self.last) = (self.records + 1, lsn);
+        if let Some(untold) = &mut self.untold {
+            untold.push_back(lsn);
+        }
+    }
+
+    /// Prints which are durable.
+    fn tell(&mut self, forced: Lsn) -> Result<(), Failure> {
+        let Some(untold) = &mut self.untold else { return Ok(()) };
+        let mut out = io::stdout().lock();
+        while let Some(lsn) = untold.pop_front_if(|lsn| *lsn <= forced) {
+            writeln!(out, "{lsn}")
+                .and_then(|()| out.flush())
+                .map_err(|error| Failure::file("write", Path::new("standard output"), &error))?;
+        }
+        Ok(())
+    }
 }
 
 impl std::fmt::Display for Done {
@@ -51,21 +80,141 @@ impl std::fmt::Display for Done {
     }
 }
 
-fn append_all(args: &Append, log: &Log, done: &mut Done) -> Result<(), Failure> {
-    let longest = log.stats().segment_bytes - RECORD_HEADER;
-    let read = if args.binary_len { read_counted } else { read_line };
+// ---- here -----------------------------------------------------------------------------------------------------------
+
+fn append_here(args: &Append, path: &Path, options: &Options) -> Result<Done, Failure> {
+    let failed = |error: ::log::Error| Failure::log(path, &error);
+    let (log, found) = options.open(path).map_err(|error| match error {
+        ::log::Error::Pool(pmem::Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Failure::new(format!("{}: no such file", path.display()), "check the path; `cairn log create` makes a log")
+        }
+        error => failed(error),
+    })?;
+    if let Some(doubt) = super::doubt(&found) {
+        eprintln!("note: {doubt}; it is gone now");
+    }
+    let mut done = Done::new(args);
+    let (longest, read) = (log.stats().segment_bytes - RECORD_HEADER, reader(args));
     let mut input = io::stdin().lock();
+    let mut next = |record: &mut Vec<u8>| read(&mut input, longest, record).map_err(|error| input_failed(&error));
+    let outcome = append_all(&log, &mut done, &mut next, &|| Ok(()), &failed);
+    // What was appended before something failed is kept, and counted.
+    let forced = log.force_now(done.last).map_err(failed).and_then(|()| done.tell(log.forced()));
+    let closed = forced.and_then(|()| log.close().map_err(failed));
+    outcome.and(closed).map_err(|failure| failure.after(&done.to_string()))?;
+    Ok(done)
+}
+
+/// Appends what `next` brings, until it brings nothing; says so only while it `may`.
+fn append_all(
+    log: &Log,
+    done: &mut Done,
+    next: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool, Failure>,
+    may: &dyn Fn() -> Result<(), Failure>,
+    failed: &dyn Fn(::log::Error) -> Failure,
+) -> Result<(), Failure> {
     let bar = progress();
     let mut record = Vec::new();
-    while read(&mut input, longest, &mut record).map_err(|error| input_failed(&error))? {
-        done.last = log.append(&record).map_err(|error| Failure::log(&args.path, &error))?;
-        done.records += 1;
+    while next(&mut record)? {
+        done.add(log.append(&record).map_err(failed)?);
+        may()?;
+        done.tell(log.forced())?;
         if done.records.is_multiple_of(STEP) {
             bar.set_position(done.records);
         }
     }
     bar.finish_and_clear();
     Ok(())
+}
+
+// ---- on several machines --------------------------------------------------------------------------------------------
+
+/// What standard input brings; an end that is missing is for whoever waits to see.
+type Input = io::Result<Option<Vec<u8>>>;
+
+fn append_there(args: &Append, path: Option<&Path>, options: &Options) -> Result<Done, Failure> {
+    let leader = copies::lead(path, &args.copies, false, options)?;
+    let (log, mut done, is_over) = (&leader.log, Done::new(args), AtomicBool::new(false));
+    note(&leader.found, log, leader.addresses.len());
+    let longest = log.stats().segment_bytes - RECORD_HEADER;
+    let input = read_beside(reader(args), longest);
+    let failed = |error| leader.failure(&error);
+    let outcome = std::thread::scope(|threads| {
+        threads.spawn(leader.watch(&is_over));
+        let mut next = |record: &mut Vec<u8>| await_record(&leader, &input, record);
+        let outcome = append_all(log, &mut done, &mut next, &|| leader.in_office(), &failed);
+        let forced = log.force_now(done.last).map_err(failed).and_then(|()| leader.check());
+        let forced = forced.and_then(|()| done.tell(log.forced()));
+        is_over.store(true, Release);
+        outcome.and(forced)
+    });
+    for (id, state, _) in log.copies() {
+        if let CopyState::Failed(why) = state {
+            eprintln!("note: copy {id:x} was given up: {why}; `cairn log promote`, or the next append, repairs it");
+        }
+    }
+    let closed = match outcome {
+        Ok(()) => leader.close(),
+        Err(failure) => {
+            leader.leave();
+            Err(failure)
+        }
+    };
+    closed.map_err(|failure| failure.after(&done.to_string()))?;
+    Ok(done)
+}
+
+fn note(found: &::log::Recovered, log: &Log, asked: usize) {
+    if let ::log::Tail::InDoubt { lsn, .. } = found.tail {
+        eprintln!("note: record {lsn} was begun and is whole on no copy; it is gone now");
+    }
+    let live = log.copies().len();
+    if live < asked {
+        eprintln!("note: {live} of {asked} copies take part; `cairn log replicas` says more");
+    }
+}
+
+/// The next record, once there is one. Nobody waits for it after another leader has taken the log over.
+fn await_record(leader: &copies::Leader, input: &Receiver<Input>, record: &mut Vec<u8>) -> Result<bool, Failure> {
+    loop {
+        leader.check()?;
+        match input.recv_timeout(NAP) {
+            Ok(Ok(Some(found))) => *record = found,
+            Ok(Ok(None)) | Err(RecvTimeoutError::Disconnected) => return Ok(false),
+            Ok(Err(error)) => return Err(input_failed(&error)),
+            Err(RecvTimeoutError::Timeout) => continue,
+        }
+        return Ok(true);
+    }
+}
+
+/// Reads standard input in a thread: nothing else can be awaited beside it.
+#[expect(clippy::disallowed_methods, reason = "it may wait for input for ever, and ends with the process")]
+fn read_beside(read: ReadOne, longest: u64) -> Receiver<Input> {
+    let (send, receive) = sync_channel(AHEAD);
+    std::thread::spawn(move || read_all(read, longest, &send));
+    receive
+}
+
+fn read_all(read: ReadOne, longest: u64, send: &SyncSender<Input>) {
+    let mut input = io::stdin().lock();
+    loop {
+        let mut record = Vec::new();
+        let found = read(&mut input, longest, &mut record).map(|is_one| is_one.then_some(record));
+        let is_last = !matches!(found, Ok(Some(_)));
+        if send.send(found).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+// ---- records --------------------------------------------------------------------------------------------------------
+
+/// Reads one record; false if there is none.
+type ReadOne = fn(&mut dyn BufRead, u64, &mut Vec<u8>) -> io::Result<bool>;
+
+fn reader(args: &Append) -> ReadOne {
+    if args.binary_len { read_counted } else { read_line }
 }
 
 fn input_failed(error: &io::Error) -> Failure {
@@ -116,10 +265,7 @@ fn progress() -> ProgressBar {
 mod tests {
     use super::*;
 
-    fn all(
-        read: fn(&mut dyn BufRead, u64, &mut Vec<u8>) -> io::Result<bool>,
-        mut input: &[u8],
-    ) -> io::Result<Vec<Vec<u8>>> {
+    fn all(read: ReadOne, mut input: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         let (mut record, mut records) = (Vec::new(), Vec::new());
         while read(&mut input, 4, &mut record)? {
             records.push(record.clone());

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::log::{Error, Follower, Lsn};
+use ::log::{Error, Follower, Lsn, Options};
 
-use super::super::Outcome;
+use super::super::{Outcome, copies};
 use super::print::{Printer, Stop};
 use crate::args::{Cat, Tail};
 use crate::failure::Failure;
@@ -36,8 +36,12 @@ fn end(outcome: Result<ExitCode, Stop>) -> Outcome {
 // ---- cat ------------------------------------------------------------------------------------------------------------
 
 pub fn cat(args: &Cat) -> Outcome {
-    let failed = |error: Error| Failure::log(&args.path, &error);
-    let mut follower = open(&args.path)?;
+    let path = match &args.path {
+        Some(path) if !args.copies.are_named() => path,
+        path => return cat_there(args, path.as_deref()),
+    };
+    let failed = |error: Error| Failure::log(path, &error);
+    let mut follower = open(path)?;
     if args.salvage {
         follower = follower.eager();
     }
@@ -45,29 +49,46 @@ pub fn cat(args: &Cat) -> Outcome {
         follower.from(Lsn::new(lsn)).map_err(failed)?;
     }
     let mut printer = Printer::new(&args.show);
-    let outcome = print_all(args, &mut follower, &mut printer);
+    let outcome = print_all(path, args.salvage, &mut follower, &mut printer);
     printer.flush().and(outcome).map_or_else(|stop| end(Err(stop)), Ok)
 }
 
-fn print_all(args: &Cat, follower: &mut Follower, printer: &mut Printer) -> Result<ExitCode, Stop> {
+fn print_all(path: &Path, salvage: bool, follower: &mut Follower, printer: &mut Printer) -> Result<ExitCode, Stop> {
     let mut code = ExitCode::SUCCESS;
     loop {
         match follower.wait(Duration::ZERO) {
             Ok(Some((lsn, payload))) => printer.record(lsn, &payload)?,
-            Ok(None) | Err(Error::Lost { .. }) if args.salvage => {
+            Ok(None) | Err(Error::Lost { .. }) if salvage => {
                 let wanted = follower.position();
-                let Some(next) = follower.skip_lost().map_err(|error| Failure::log(&args.path, &error))? else { break };
+                let Some(next) = follower.skip_lost().map_err(|error| Failure::log(path, &error))? else { break };
                 if wanted < next {
                     code = ExitCode::from(1);
                     eprintln!("missing: records {wanted} to {}", next.get() - 1);
                 }
             }
             Ok(None) => break,
-            Err(error) => go_on(&args.path, follower, &error)?,
+            Err(error) => go_on(path, follower, &error)?,
         }
     }
     note_rest(follower);
     Ok(code)
+}
+
+/// All records of a log on several machines, which is taken over for that.
+fn cat_there(args: &Cat, path: Option<&Path>) -> Outcome {
+    let leader = copies::lead(path, &args.copies, false, &Options::new().idle(None))?;
+    let mut printer = Printer::new(&args.show);
+    let mut print = || -> Result<ExitCode, Stop> {
+        let mut records = leader.log.iter_from(Lsn::new(args.from.unwrap_or(0)));
+        while let Some(record) = records.next().map_err(|error| leader.failure(&error))? {
+            printer.record(record.lsn, record.payload)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    };
+    let outcome = print();
+    let outcome = printer.flush().and(outcome).map_or_else(|stop| end(Err(stop)), Ok);
+    leader.leave();
+    outcome
 }
 
 /// Nothing is lost if the writer was faster: what is there is read on.

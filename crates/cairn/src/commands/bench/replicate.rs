@@ -1,0 +1,58 @@
+//! `cairn bench log-replicate` and `cairn bench log-takeover`.
+
+use bench::Row;
+use bench::experiments::log_replicate::verdicts;
+use bench::experiments::{LogReplicate, LogTakeover, RocksdbWal, Transport};
+
+use super::{choose, measured, measured_as, plan, print};
+use crate::args;
+use crate::commands::Outcome;
+
+pub fn replicate(args: &args::LogReplicate) -> Outcome {
+    let mut what = LogReplicate::here(plan(&args.output, &args.rounds));
+    if args.output.quick {
+        (what.bytes, what.transports) = (vec![64, 1024], vec![Transport::Tcp]);
+    }
+    choose(&mut what.backups, &args.backups);
+    choose(&mut what.ways, &args.policy);
+    choose(&mut what.orders, &args.order);
+    choose(&mut what.placements, &args.copies);
+    choose(&mut what.transports, &args.transport);
+    choose(&mut what.bytes, &args.bytes);
+    choose(&mut what.threads, &args.threads);
+    what.room = args.room;
+    if let Some(dir) = &args.dir {
+        what.dir.clone_from(dir);
+    }
+    let show = |rows: &[Row]| {
+        print(rows);
+        verdicts(rows).iter().for_each(|verdict| println!("{verdict}"));
+    };
+    measured_as(show, &args.output, |watch| what.measure(watch))
+}
+
+pub fn takeover(args: &args::LogTakeover) -> Outcome {
+    let mut what = LogTakeover::here(plan(&args.output, &args.rounds));
+    if args.output.quick {
+        what.live = vec![2 << 20, 8 << 20];
+    }
+    choose(&mut what.live, &args.live);
+    what.backups = args.backups;
+    if let Some(dir) = &args.dir {
+        what.dir.clone_from(dir);
+    }
+    measured(&args.output, |watch| what.measure(watch))
+}
+
+pub fn rocksdb_wal(args: &args::RocksdbWal) -> Outcome {
+    let mut what = RocksdbWal::here(plan(&args.output, &args.rounds));
+    if args.output.quick {
+        (what.threads, what.log_bytes, what.warm_bytes) = (vec![1], 64 << 20, 8 << 20);
+    }
+    choose(&mut what.value_bytes, &args.value_bytes);
+    choose(&mut what.threads, &args.threads);
+    if let Some(dir) = &args.dir {
+        what.dir.clone_from(dir);
+    }
+    measured(&args.output, |watch| what.measure(watch))
+}

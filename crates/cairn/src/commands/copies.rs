@@ -1,0 +1,286 @@
+//! Where the copies of a log are, who is trusted, who leads.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Acquire;
+use std::time::Duration;
+
+use ::log::fabric::{Options as Trusted, Secret, Tls};
+use ::log::{Log, Options, Recovered, Replicas};
+use membership::{Leadership, Member, Members};
+
+use crate::args::{Copies, Etcd, Trust};
+use crate::failure::Failure;
+
+/// Longest secret, key or list of certificates that is read.
+const FILE_MAX: u64 = 1 << 20;
+
+// ---- trust ----------------------------------------------------------------------------------------------------------
+
+/// How the ends reach each other, and what they know each other by.
+pub fn trust(args: &Trust) -> Result<Trusted, Failure> {
+    let mut trusted = of_secret(args.secret_file.as_deref())?;
+    trusted.transport = args.fabric.clone();
+    trusted.greeting_timeout = Duration::from_millis(args.connect_within);
+    if let (Some(cert), Some(key), Some(ca)) = (&args.cert, &args.key, &args.ca) {
+        let tls = Tls::from_pem(&read(cert)?, &private(key)?, &read(ca)?);
+        trusted.tls = Some(tls.map_err(|error| of_file(cert, &error))?);
+    }
+    sufficient(trusted)
+}
+
+/// The same, by a secret alone.
+pub fn secret(file: Option<&Path>) -> Result<Trusted, Failure> {
+    sufficient(of_secret(file)?)
+}
+
+fn of_secret(file: Option<&Path>) -> Result<Trusted, Failure> {
+    let mut trusted = Trusted::default();
+    if let Some(path) = file {
+        let secret = Secret::new(&private(path)?);
+        trusted.secret = Some(secret.map_err(|error| of_file(path, &error))?);
+    }
+    Ok(trusted)
+}
+
+fn sufficient(trusted: Trusted) -> Result<Trusted, Failure> {
+    if trusted.secret.is_none() && trusted.tls.is_none() {
+        let next = "give --secret-file, or --cert, --key and --ca, or all of them; (umask 077; head -c 32 /dev/urandom > secret) makes a secret";
+        return Err(Failure::new("nothing says how leader and copies know each other", next));
+    }
+    Ok(trusted)
+}
+
+fn of_file(path: &Path, error: &::log::fabric::Error) -> Failure {
+    let message = error.to_string();
+    let (what, next) = message.rsplit_once("; ").unwrap_or((&message, "see what is in it"));
+    Failure::new(format!("{}: {what}", path.display()), next)
+}
+
+/// A file that nobody but its owner may read.
+fn private(path: &Path) -> Result<Vec<u8>, Failure> {
+    let mode = fs::metadata(path).map_err(|error| Failure::file("read", path, &error))?.permissions().mode();
+    if mode & 0o077 != 0 {
+        let file = path.display();
+        let what = format!("{file}: others than its owner may read or write it (mode {:03o})", mode & 0o777);
+        return Err(Failure::new(
+            what,
+            format!("chmod 600 {file}; take another secret if they may have read this one"),
+        ));
+    }
+    read(path)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    let failed = |error| Failure::file("read", path, &error);
+    let mut bytes = Vec::new();
+    File::open(path).map_err(failed)?.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(Failure::new(format!("{}: longer than {FILE_MAX} bytes", path.display()), "name another file"));
+    }
+    Ok(bytes)
+}
+
+// ---- etcd -----------------------------------------------------------------------------------------------------------
+
+/// The members of the log, if there is an etcd.
+pub fn members(args: &Etcd) -> Result<Option<Members>, Failure> {
+    let (true, Some(prefix)) = (args.is_given(), &args.prefix) else { return Ok(None) };
+    let timeout = (args.ttl() / 3).max(Duration::from_secs(1));
+    Members::connect(&args.etcd, prefix, timeout).map(Some).map_err(|error| Failure::membership(&error))
+}
+
+/// Where the copies are: those that are named, and those that are announced.
+pub fn addresses(copies: &Copies, members: Option<&Members>) -> Result<Vec<String>, Failure> {
+    let announced = members.map(Members::copies).transpose().map_err(|error| Failure::membership(&error))?;
+    let mut all = copies.replica.clone();
+    for member in announced.into_iter().flatten() {
+        if !all.contains(&member.address) {
+            all.push(member.address);
+        }
+    }
+    if all.is_empty() {
+        let what = match &copies.etcd.prefix {
+            Some(prefix) => format!("no copy is announced below {prefix}"),
+            None => "no copy is named".to_owned(),
+        };
+        return Err(Failure::new(what, "name copies with --replica; `cairn help log-replica` says how to serve one"));
+    }
+    Ok(all)
+}
+
+/// Who stands: this process, on this machine.
+fn candidate(args: &Etcd) -> Member {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let name = args.name.clone().unwrap_or_else(|| format!("{host}-{}", std::process::id()));
+    Member::new(name, host)
+}
+
+/// A term as epochs count them.
+fn term_of(revision: u64) -> Result<u32, Failure> {
+    u32::try_from(revision).map_err(|_| {
+        Failure::new(
+            format!("etcd is at revision {revision}, and terms of leaders end at {}", u32::MAX),
+            "use an etcd with a shorter history, or name the copies with --replica and leave --etcd out",
+        )
+    })
+}
+
+/// A number for this leader: the term, so that people recognise it, and what nobody else has.
+#[expect(clippy::disallowed_methods, reason = "two leaders must never have one number")]
+fn owner(term: u32) -> Result<u64, Failure> {
+    let random = getrandom::u32().map_err(|error| {
+        Failure::new(format!("the system gives no random number: {error}"), "see whether /dev/urandom is there")
+    })?;
+    Ok(u64::from(term) << 32 | u64::from(random))
+}
+
+// ---- lead -----------------------------------------------------------------------------------------------------------
+
+/// A log on several machines that this process leads.
+pub struct Leader {
+    pub log: Log,
+    pub found: Recovered,
+    /// For messages: where the log is.
+    pub place: PathBuf,
+    /// Where copies are that were asked.
+    pub addresses: Vec<String>,
+    leadership: Option<Leadership>,
+}
+
+/// Where a log is, for messages.
+fn place(path: Option<&Path>, addresses: &[String]) -> PathBuf {
+    path.map_or_else(|| addresses.join(", ").into(), Path::to_owned)
+}
+
+fn replicas(path: Option<&Path>, copies: &Copies, addresses: &[String]) -> Result<Replicas, Failure> {
+    let named = Replicas::new().trust(trust(&copies.trust)?).timeout(Duration::from_millis(copies.give_up_after));
+    let named = addresses.iter().fold(named, |named, address| named.at(address));
+    Ok(path.into_iter().fold(named, Replicas::local))
+}
+
+/// Makes a log with these copies.
+pub fn create(
+    path: Option<&Path>,
+    copies: &Copies,
+    quorum: Option<u32>,
+    options: &Options,
+) -> Result<(Log, PathBuf, usize), Failure> {
+    let addresses = addresses(copies, members(&copies.etcd)?.as_ref())?;
+    let mut named = replicas(path, copies, &addresses)?;
+    if let Some(quorum) = quorum {
+        named = named.write_quorum(quorum);
+    }
+    let place = place(path, &addresses);
+    let log = options.create_replicated(&named).map_err(|error| Failure::log(&place, &error))?;
+    Ok((log, place, addresses.len() + usize::from(path.is_some())))
+}
+
+/// Takes a log over: at once, or when this process is elected.
+pub fn lead(path: Option<&Path>, copies: &Copies, accept_doubt: bool, options: &Options) -> Result<Leader, Failure> {
+    if let Some(path) = path.filter(|path| !path.exists()) {
+        return Err(Failure::new(
+            format!("{}: no such file", path.display()),
+            "check the path, or leave it out: this machine then has no copy",
+        ));
+    }
+    trust(&copies.trust)?; // before anybody waits for a leader to go
+    let members = members(&copies.etcd)?;
+    let wait = copies.wait.map_or(Duration::MAX, Duration::from_secs);
+    let elected = |members: &Members| members.campaign(&candidate(&copies.etcd), copies.etcd.ttl(), wait);
+    let leadership = members.as_ref().map(elected).transpose().map_err(|error| Failure::membership(&error))?;
+    let addresses = addresses(copies, members.as_ref())?;
+    let place = place(path, &addresses);
+    let mut named = replicas(path, copies, &addresses)?.accept_doubt(accept_doubt);
+    if let Some(leadership) = &leadership {
+        let term = term_of(leadership.term())?;
+        named = named.elected(owner(term)?, term);
+    }
+    let opened = match leadership.as_ref().map_or(Ok(()), Leadership::check) {
+        Ok(()) => options.open_replicated(&named).map_err(|error| Failure::log(&place, &error)),
+        Err(error) => Err(Failure::membership(&error)),
+    };
+    match opened {
+        Ok((log, found)) => Ok(Leader { log, found, place, addresses, leadership }),
+        Err(failure) => {
+            resign(leadership);
+            Err(failure)
+        }
+    }
+}
+
+/// So that another can be elected at once.
+fn resign(leadership: Option<Leadership>) {
+    if let Some(Err(error)) = leadership.map(Leadership::resign) {
+        eprintln!("note: {error}");
+    }
+}
+
+impl Leader {
+    /// An error once nothing more may be acknowledged.
+    pub fn check(&self) -> Result<(), Failure> {
+        self.in_office()?;
+        self.log.check_leading().map_err(|error| self.failure(&error))
+    }
+
+    /// An error once the lease is lost: what was elected is over, whatever the copies know.
+    pub fn in_office(&self) -> Result<(), Failure> {
+        let held = self.leadership.as_ref().map_or(Ok(()), Leadership::check);
+        held.map_err(|error| Failure::membership(&error))
+    }
+
+    /// What an error of the log means: that the lease was lost, if it was.
+    pub fn failure(&self, error: &::log::Error) -> Failure {
+        match error {
+            ::log::Error::Fenced { .. } => self.in_office().err().unwrap_or_else(|| Failure::log(&self.place, error)),
+            _ => Failure::log(&self.place, error),
+        }
+    }
+
+    /// What shuts the log as soon as the lease is lost: to be run in a thread of its own, which ends then, or when `is_over` says so.
+    pub fn watch<'a>(&'a self, is_over: &'a AtomicBool) -> impl FnOnce() + Send + 'a {
+        let (log, tenure) = (&self.log, self.leadership.as_ref().map(Leadership::tenure));
+        move || {
+            let Some(tenure) = tenure else { return };
+            while !is_over.load(Acquire) {
+                if tenure.lost_within(Duration::from_millis(20)).is_some() {
+                    return log.fence();
+                }
+            }
+        }
+    }
+
+    /// Closes the log, and lets another lead it.
+    pub fn close(self) -> Result<(), Failure> {
+        let closed = self.log.close().map_err(|error| Failure::log(&self.place, &error));
+        resign(self.leadership);
+        closed
+    }
+
+    /// Lets another lead the log, which stays as it is.
+    pub fn leave(self) {
+        drop(self.log);
+        resign(self.leadership);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_that_do_not_fit_are_refused() {
+        assert_eq!(term_of(7).unwrap(), 7);
+        assert_eq!(term_of(u64::from(u32::MAX)).unwrap(), u32::MAX);
+        assert!(term_of(u64::from(u32::MAX) + 1).is_err());
+    }
+
+    #[test]
+    fn leaders_of_one_term_have_their_own_numbers() {
+        let (one, other) = (owner(7).unwrap(), owner(7).unwrap());
+        assert!(one != other && one >> 32 == 7 && other >> 32 == 7);
+    }
+}

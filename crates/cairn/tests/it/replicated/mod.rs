@@ -1,0 +1,8 @@
+//! A log, and a store, on several machines, with real processes.
+
+mod cluster;
+mod commands;
+mod elections;
+mod rounds;
+mod stores;
+mod transports;

@@ -1,0 +1,28 @@
+//! The C interface of the log and the key-value store: `libcairn.so`, `libcairn.a`, and `include/cairn.h`, which `cargo xtask header` writes from what is here.
+//!
+//! A C program has *handles*: pointers that are never followed. Each is a number of a slot and of its use, so that one that is null, was closed, or was never given out is told
+//! from a live one, whatever it is. Nothing that goes wrong crosses the border but as a code and a message; a panic is one of these, and ends the use of the handle.
+//!
+//! # The way of a call
+//!
+//! | module | what it does with it |
+//! |---|---|
+//! | `raw` | the functions; what C passes becomes slices and references there, and nowhere else |
+//! | `call` | catches panics, keeps the message for the thread |
+//! | `handles` | from a handle to what it stands for, which stays while it is used |
+//! | `failure`, `code` | what went wrong, and what the caller can do about it |
+//! | `options` | structs that can grow |
+//! | `log_side`, `kv_side`, `replicas_side` | what the handles stand for |
+
+#![deny(unsafe_code)]
+
+mod call;
+mod code;
+mod failure;
+mod handles;
+mod kv_side;
+mod log_side;
+mod options;
+#[allow(unsafe_code)]
+mod raw;
+mod replicas_side;

@@ -1,0 +1,292 @@
+//! Several machines: the copies of a log, which a program leads, alone or for a store.
+//!
+//! Each other machine serves a copy, with `cairn log-replica` or, of a store, `cairn kv follow`. The program names the copies once, in a list, and makes or takes over
+//! the log with it; the list can be freed then. What is appended or committed is durable when a write quorum of the copies has it. Who begins to lead a log takes a record's
+//! number for himself.
+
+use std::ffi::{c_char, c_void};
+use std::sync::Arc;
+use std::time::Duration;
+
+use log::FlushOrder;
+use log::fabric::{Secret, Tls};
+
+use super::{Out, bytes, options, path, text};
+use crate::call::done;
+use crate::code::cairn_code::CAIRN_INVALID;
+use crate::code::cairn_status;
+use crate::failure::{Failure, Result};
+use crate::handles::{give, take, with};
+use crate::kv_side::OpenStore;
+use crate::log_side::OpenLog;
+use crate::options::{cairn_kv_options, cairn_log_options};
+use crate::raw::kv::cairn_kv;
+use crate::raw::log::cairn_log;
+use crate::replicas_side::HeldReplicas;
+
+/// A list of copies, and how they are reached.
+#[allow(non_camel_case_types, reason = "its name in C")]
+#[repr(C)]
+pub struct cairn_replicas {
+    opaque: [u8; 0],
+}
+
+/// When the leader's own copy is flushed, for `cairn_replicas_order`.
+#[allow(non_camel_case_types, reason = "its name in C")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum cairn_order {
+    /// While the others flush theirs.
+    CAIRN_BESIDE = 0,
+    /// Once enough others have the record.
+    CAIRN_AFTER = 1,
+    /// Before it is sent.
+    CAIRN_BEFORE = 2,
+}
+
+/// An empty list. Free it when the log or store is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_replicas_new(replicas: *mut *mut cairn_replicas) -> cairn_status {
+    done(|| {
+        // SAFETY: the caller's.
+        let replicas = unsafe { Out::new(replicas, "replicas")? };
+        replicas.set(give(HeldReplicas::default())?);
+        Ok(())
+    })
+}
+
+/// Frees it. What was opened with it stays as it is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_replicas_free(replicas: *mut cairn_replicas) -> cairn_status {
+    done(|| take(replicas, |_: &mut HeldReplicas| Ok(())).map(drop))
+}
+
+/// The program's own copy is in this file. Without one its log is in memory, and only the others are durable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_replicas_local(replicas: *mut cairn_replicas, path: *const c_char) -> cairn_status {
+    done(|| {
+        // SAFETY: the caller's.
+        let path = unsafe { self::path(path)? };
+        HeldReplicas::change(replicas, |named| {
+            named.replicas = named.replicas.clone().local(path);
+            Ok(())
+        })
+    })
+}
+
+/// A copy is served at this address, host and port.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_replicas_at(replicas: *mut cairn_replicas, address: *const c_char) -> cairn_status {
+    done(|| {
+        // SAFETY: the caller's.
+        let address = unsafe { text(address, "the address")? };
+        HeldReplicas::change(replicas, |named| {
+            named.replicas = named.replicas.clone().at(address);
+            Ok(())
+        })
+    })
+}
+
+/// So many copies must have what is durable, of a new log; all of them if this is not called.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_replicas_quorum(replicas: *mut cairn_replicas, copies: u32) -> cairn_status {
+    done(|| {
+        HeldReplicas::change(replicas, |named| {
+            named.replicas = named.replicas.clone().write_quorum(copies);
+            Ok(())
+        })
+    })
+}
+
+/// All machines know each other by these random bytes, 16 or more: see `cairn help log-replica`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_replicas_secret(
+    replicas: *mut cairn_replicas,
+    secret: *const c_void,
+    len: usize,
+) -> cairn_status {
+    done(|| {
+        // SAFETY: the caller's.
+        let secret = Secret::new(unsafe { bytes(secret, len, "the secret")? }).map_err(log::Error::from)?;
+        HeldReplicas::change(replicas, |named| {
+            named.trust.secret = Some(secret);
+            Ok(())
+        })
+    })
+}
+
+/// All machines know each other by certificates, and encrypt: this one's and those up to the root, its private key, and the roots that the others' lead to. PEM.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_replicas_certificates(
+    replicas: *mut cairn_replicas,
+    chain: *const c_void,
+    chain_len: usize,
+    key: *const c_void,
+    key_len: usize,
+    roots: *const c_void,
+    roots_len: usize,
+) -> cairn_status {
+    done(|| {
+        // SAFETY: the caller's.
+        let (chain, key, roots) = unsafe {
+            (bytes(chain, chain_len, "chain")?, bytes(key, key_len, "key")?, bytes(roots, roots_len, "roots")?)
+        };
+        let tls = Tls::from_pem(chain, key, roots).map_err(log::Error::from)?;
+        HeldReplicas::change(replicas, |named| {
+            named.trust.tls = Some(tls);
+            Ok(())
+        })
+    })
+}
+
+/// A copy that has not acknowledged for so many microseconds is given up; two seconds if this is not called.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_replicas_timeout(replicas: *mut cairn_replicas, us: u64) -> cairn_status {
+    done(|| {
+        HeldReplicas::change(replicas, |named| {
+            named.replicas = named.replicas.clone().timeout(Duration::from_micros(us));
+            Ok(())
+        })
+    })
+}
+
+/// When the program's own copy is flushed: one of `enum cairn_order`; `CAIRN_BESIDE` if this is not called.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_replicas_order(replicas: *mut cairn_replicas, order: u32) -> cairn_status {
+    use cairn_order::{CAIRN_AFTER, CAIRN_BEFORE, CAIRN_BESIDE};
+    done(|| {
+        let order = match order {
+            o if o == CAIRN_BESIDE as u32 => FlushOrder::Beside,
+            o if o == CAIRN_AFTER as u32 => FlushOrder::After,
+            o if o == CAIRN_BEFORE as u32 => FlushOrder::Before,
+            other => return Err(Failure::new(CAIRN_INVALID, format!("order is {other}: one of enum cairn_order"))),
+        };
+        HeldReplicas::change(replicas, |named| {
+            named.replicas = named.replicas.clone().order(order);
+            Ok(())
+        })
+    })
+}
+
+/// Opens although a record may be lost that was acknowledged, which is `CAIRN_LOST` otherwise: for copies that will never come back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_replicas_accept_doubt(replicas: *mut cairn_replicas) -> cairn_status {
+    done(|| {
+        HeldReplicas::change(replicas, |named| {
+            named.replicas = named.replicas.clone().accept_doubt(true);
+            Ok(())
+        })
+    })
+}
+
+/// Makes a log with these copies, all of which are there and empty. `options` may be null: the defaults.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_log_create_replicated(
+    replicas: *const cairn_replicas,
+    options: *const cairn_log_options,
+    log: *mut *mut cairn_log,
+) -> cairn_status {
+    done(|| {
+        // SAFETY: the caller's.
+        let (options, log) = unsafe { (for_leaders(options)?, Out::new(log, "log")?) };
+        let made = options.create_replicated(&HeldReplicas::named(replicas)?)?;
+        log.set(OpenLog::give(made, None)?);
+        Ok(())
+    })
+}
+
+/// Takes a log over: whoever led it is shut out, copies are repaired, nothing that was acknowledged is missing. `options` may be null: the defaults.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_log_open_replicated(
+    replicas: *const cairn_replicas,
+    options: *const cairn_log_options,
+    log: *mut *mut cairn_log,
+) -> cairn_status {
+    done(|| {
+        // SAFETY: the caller's.
+        let (options, log) = unsafe { (for_leaders(options)?, Out::new(log, "log")?) };
+        let (opened, found) = options.open_replicated(&HeldReplicas::named(replicas)?)?;
+        log.set(OpenLog::give(opened, Some(found))?);
+        Ok(())
+    })
+}
+
+/// `CAIRN_OK` as long as this program leads the log, or has it for itself; `CAIRN_FENCED`, `CAIRN_QUORUM_LOST`. Forces and appends say the same by themselves.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_log_check_leading(log: *mut cairn_log) -> cairn_status {
+    done(|| with(log, |open: &Arc<OpenLog>| Ok(open.log.check_leading()?)))
+}
+
+/// Makes a store of a log with these copies, all of which are there and empty. A commit is durable when a write quorum has it, and the number of commits `at_risk` must be 0.
+/// Options may be null: the defaults.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_kv_create_replicated(
+    path: *const c_char,
+    replicas: *const cairn_replicas,
+    log_options: *const cairn_log_options,
+    options: *const cairn_kv_options,
+    store: *mut *mut cairn_kv,
+) -> cairn_status {
+    done(|| {
+        // SAFETY: the caller's.
+        let (path, log, options, store) =
+            unsafe { (self::path(path)?, for_leaders(log_options)?, of_store(options)?, Out::new(store, "store")?) };
+        store.set(OpenStore::give(options.replicated(&HeldReplicas::named(replicas)?, &log).create(path)?)?);
+        Ok(())
+    })
+}
+
+/// Takes a store over, with its log: what the log has and this file has not is repeated. With `CAIRN_FOREIGN` the file is of another log.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_kv_open_replicated(
+    path: *const c_char,
+    replicas: *const cairn_replicas,
+    log_options: *const cairn_log_options,
+    options: *const cairn_kv_options,
+    store: *mut *mut cairn_kv,
+) -> cairn_status {
+    done(|| {
+        // SAFETY: the caller's.
+        let (path, log, options, store) =
+            unsafe { (self::path(path)?, for_leaders(log_options)?, of_store(options)?, Out::new(store, "store")?) };
+        store.set(OpenStore::give(options.replicated(&HeldReplicas::named(replicas)?, &log).open(path)?)?);
+        Ok(())
+    })
+}
+
+/// As `cairn_log_check_leading`, of a store.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_kv_check_leading(store: *mut cairn_kv) -> cairn_status {
+    done(|| with(store, |open: &Arc<OpenStore>| Ok(open.store.check_leading()?)))
+}
+
+/// Options of a log that is led.
+///
+/// # Safety
+/// As [`options`].
+unsafe fn for_leaders(given: *const cairn_log_options) -> Result<log::Options> {
+    // SAFETY: the caller's.
+    let given = unsafe { options(given)? };
+    only_writing(given.read_only)?;
+    given.options()
+}
+
+/// Options of a store that leads.
+///
+/// # Safety
+/// As [`options`].
+unsafe fn of_store(given: *const cairn_kv_options) -> Result<kv::Options> {
+    // SAFETY: the caller's.
+    let given = unsafe { options(given)? };
+    only_writing(given.read_only)?;
+    if given.at_risk > 0 {
+        let message = "at_risk must be 0: commits of a store on several machines are durable when they return";
+        return Err(Failure::new(CAIRN_INVALID, message));
+    }
+    given.options()
+}
+
+fn only_writing(read_only: u32) -> Result<()> {
+    let message = "read_only must be 0: whoever leads writes; to look at a log's copies use `cairn log cat --replica`";
+    if read_only == 0 { Ok(()) } else { Err(Failure::new(CAIRN_INVALID, message)) }
+}

@@ -1,0 +1,140 @@
+/* A log and a store on several machines: the copies at the addresses that follow the folder, two for each. */
+#include "check.h"
+
+static const char SECRET[] = "what all of them know";
+
+static cairn_replicas *copies(const char *local, char **addresses)
+{
+	cairn_replicas *replicas;
+	OK(cairn_replicas_new(&replicas));
+	if (local)
+		OK(cairn_replicas_local(replicas, local));
+	OK(cairn_replicas_at(replicas, addresses[0]));
+	OK(cairn_replicas_at(replicas, addresses[1]));
+	OK(cairn_replicas_secret(replicas, SECRET, sizeof SECRET));
+	OK(cairn_replicas_quorum(replicas, 2));
+	OK(cairn_replicas_timeout(replicas, 60 * 1000 * 1000));
+	return replicas;
+}
+
+static void expect(cairn_log *log, unsigned count)
+{
+	cairn_iter *iter;
+	cairn_record record;
+	uint64_t last = 0;
+	OK(cairn_log_iterate(log, 0, &iter));
+	for (unsigned n = 0; n < count; n++) {
+		OK(cairn_iter_next(iter, &record));
+		/* Each leader has a record of its own between them. */
+		CHECK(record.lsn > last);
+		last = record.lsn;
+		CHECK(record.len == sizeof n && memcmp(record.bytes, &n, sizeof n) == 0);
+	}
+	EXPECT(CAIRN_END, cairn_iter_next(iter, &record));
+	OK(cairn_iter_close(iter));
+}
+
+static void a_log(const char *dir, char **addresses)
+{
+	cairn_log_options options = log_options();
+	char path[4096];
+	snprintf(path, sizeof path, "%s/copy", dir);
+	cairn_replicas *replicas = copies(path, addresses);
+	cairn_log *log, *other;
+	options.bytes = 1 << 20;
+	OK(cairn_log_create_replicated(replicas, &options, &log));
+	for (unsigned n = 0; n < 100; n++)
+		OK(cairn_log_append(log, &n, sizeof n, NULL));
+	OK(cairn_log_check_leading(log));
+	OK(cairn_log_close(log));
+
+	cairn_log_found found;
+	OK(cairn_log_open_replicated(replicas, &options, &log));
+	OK(cairn_log_get_found(log, &found, sizeof found));
+	CHECK(found.records == 100);
+	expect(log, 100);
+
+	/* It is no log of its own, and nobody writes who only reads. */
+	EXPECT(CAIRN_BUSY, cairn_log_open(path, &options, &other));
+	options.read_only = 1;
+	EXPECT(CAIRN_INVALID, cairn_log_open_replicated(replicas, &options, &other));
+	options.read_only = 0;
+
+	/* Another leader, on a machine without a copy. */
+	cairn_replicas *others = copies(NULL, addresses);
+	OK(cairn_log_open_replicated(others, &options, &other));
+	const unsigned next = 100;
+	EXPECT(CAIRN_FENCED, cairn_log_append(log, &next, sizeof next, NULL));
+	SAID("another leader");
+	EXPECT(CAIRN_FENCED, cairn_log_check_leading(log));
+	cairn_log_close(log);
+	OK(cairn_log_append(other, &next, sizeof next, NULL));
+	expect(other, 101);
+	OK(cairn_log_close(other));
+
+	/* Whoever does not know the secret gets nothing. */
+	OK(cairn_replicas_secret(others, "something else than that", 24));
+	EXPECT(CAIRN_NO_QUORUM, cairn_log_open_replicated(others, &options, &other));
+	OK(cairn_replicas_free(others));
+	EXPECT(CAIRN_CLOSED, cairn_replicas_free(others));
+	EXPECT(CAIRN_CLOSED, cairn_log_open_replicated(others, &options, &other));
+	OK(cairn_replicas_free(replicas));
+}
+
+static void a_store(const char *dir, char **addresses)
+{
+	char path[4096], log_path[4096];
+	snprintf(path, sizeof path, "%s/store", dir);
+	snprintf(log_path, sizeof log_path, "%s/store.log", dir);
+	cairn_replicas *replicas = copies(log_path, addresses);
+	cairn_log_options log = log_options();
+	log.bytes = 1 << 20;
+	cairn_kv_options options = kv_options();
+	cairn_kv *store;
+	options.at_risk = 1;
+	EXPECT(CAIRN_INVALID, cairn_kv_create_replicated(path, replicas, &log, &options, &store));
+	OK(cairn_kv_create_replicated(path, replicas, &log, NULL, &store));
+	OK(cairn_kv_put(store, "key", 3, "value", 5, NULL));
+	OK(cairn_kv_check_leading(store));
+	OK(cairn_kv_close(store));
+
+	EXPECT(CAIRN_FOREIGN, cairn_kv_open(path, NULL, &store));
+	SAID("log");
+	OK(cairn_kv_open_replicated(path, replicas, &log, NULL, &store));
+	char value[8];
+	size_t len;
+	OK(cairn_kv_get(store, "key", 3, value, sizeof value, &len));
+	CHECK(len == 5 && memcmp(value, "value", 5) == 0);
+	OK(cairn_kv_close(store));
+	OK(cairn_replicas_free(replicas));
+}
+
+static void arguments(void)
+{
+	cairn_replicas *replicas;
+	EXPECT(CAIRN_NULL, cairn_replicas_new(NULL));
+	OK(cairn_replicas_new(&replicas));
+	EXPECT(CAIRN_NULL, cairn_replicas_at(replicas, NULL));
+	EXPECT(CAIRN_NOT_UTF8, cairn_replicas_at(replicas, "\xff"));
+	EXPECT(CAIRN_NULL, cairn_replicas_local(replicas, NULL));
+	EXPECT(CAIRN_INVALID, cairn_replicas_secret(replicas, "short", 5));
+	EXPECT(CAIRN_INVALID, cairn_replicas_order(replicas, 3));
+	OK(cairn_replicas_order(replicas, CAIRN_AFTER));
+	EXPECT(CAIRN_INVALID, cairn_replicas_certificates(replicas, "no", 2, "no", 2, "no", 2));
+	OK(cairn_replicas_accept_doubt(replicas));
+	cairn_log *log;
+	EXPECT(CAIRN_NULL, cairn_log_open_replicated(NULL, NULL, &log));
+	EXPECT(CAIRN_NULL, cairn_log_create_replicated(replicas, NULL, NULL));
+	EXPECT(CAIRN_CLOSED, cairn_log_check_leading((cairn_log *)replicas));
+	OK(cairn_replicas_free(replicas));
+	EXPECT(CAIRN_CLOSED, cairn_replicas_at(replicas, "localhost:1"));
+}
+
+int main(int argc, char **argv)
+{
+	CHECK(argc == 6);
+	arguments();
+	a_log(argv[1], argv + 2);
+	a_store(argv[1], argv + 4);
+	return 0;
+}
