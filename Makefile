@@ -1,9 +1,9 @@
 # The commands of this repository. `make` alone lists them.
 #
-# `check` only reads; `fmt` and `fix` write. Everything but `demo`, `setup-peers`, `test-peers`, `test-vm`, `fuzz`, `crash-long`, `kill-long`, `recovery-long`, `churn-long`, `object-long` and `histories-long` belongs to the gate.
+# `check` only reads; `fmt` and `fix` write. Everything but `demo`, `capi`, `setup-peers`, `test-peers`, `test-rocksdb`, `setup-fabric`, `test-fabric`, `test-vm`, `fuzz`, `crash-long`, `kill-long`, `recovery-long`, `churn-long`, `object-long`, `histories-long` and `sim-long` belongs to the gate.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers test demo test-peers check fmt fix fuzz test-vm crash-long kill-long recovery-long churn-long object-long histories-long
+.PHONY: help setup setup-peers setup-fabric test-fabric test demo capi test-peers test-rocksdb check fmt fix fuzz test-vm crash-long kill-long recovery-long churn-long object-long histories-long sim-long
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -11,7 +11,7 @@ CARGO ?= cargo
 # For `make fuzz`: one target and how long.
 FUZZ_TARGET ?= open
 FUZZ_SECONDS ?= 300
-# For `make test-vm`: how often the machine is killed.
+# For `make test-vm` and `make test-rocksdb`: how often the machine, or each database, is killed.
 KILLS ?= 50
 # For `make crash-long`: states per scenario, and the seed.
 BUDGET ?= 20000000
@@ -22,6 +22,8 @@ CHURN_SECONDS ?= 600
 OBJECT_BYTES ?= 1073741824
 # For `make histories-long`: committed transactions, shared by four histories.
 TRANSACTIONS ?= 4000000
+# For `make sim-long`; SEED too.
+SCHEDULES ?= 1000000
 # For `make demo`: further options, see `cairn help demo`.
 DEMO ?=
 
@@ -34,12 +36,18 @@ setup: ## Install what is missing from Debian (says what it does, runs again wit
 setup-peers: ## As setup, and what the benchmark's peers need (Debian's libpmemobj, libpmemlog, LMDB, RocksDB, Berkeley DB)
 	@tools/setup.sh --peers
 
+setup-fabric: ## As setup, and what RDMA needs (Debian's libfabric)
+	@tools/setup.sh --fabric
+
 test: setup ## Set-up, then all tests
 	$(CARGO) test --workspace
 
 demo: setup ## Kill a working process 20 times and lose nothing: a minute; DEMO='--trace FILE' runs operations of yours
 	@mkdir -p target
 	$(CARGO) run --release --package cairn -- demo --report target/demo.html $(DEMO)
+
+capi: setup ## The C library: target/release/libcairn.so and libcairn.a, for crates/capi/include/cairn.h
+	$(CARGO) build --release --package capi
 
 check: setup ## The gate, read-only: format, clippy, docs, arrows, licences, links, tests
 	$(CARGO) fmt --all --check
@@ -52,6 +60,16 @@ test-peers: setup-peers ## Clippy and tests of the peers and of the benchmark wi
 	$(CARGO) clippy --package peers --package bench --package cairn --features cairn/peers --all-targets -- -D warnings
 	PMEM_IS_PMEM_FORCE=1 $(CARGO) test --package peers --package bench --package cairn --features cairn/peers
 
+test-fabric: setup-fabric ## Clippy and tests of transport, log and command with RDMA: libfabric's providers that need no hardware
+	$(CARGO) clippy --package fabric --package bench --package cairn --features fabric/libfabric,cairn/libfabric --all-targets -- -D warnings
+	$(CARGO) clippy --manifest-path crates/log/Cargo.toml --features libfabric --all-targets -- -D warnings
+	$(CARGO) test --package fabric --features fabric/libfabric
+	$(CARGO) test --manifest-path crates/log/Cargo.toml --features libfabric
+	$(CARGO) test --package cairn --features cairn/libfabric --test it replicated::transports
+
+test-rocksdb: setup-peers ## Kill RocksDB on a Cairn log KILLS=50 times in each of six ways, in memory and on disk
+	CAIRN_KILLS=$(KILLS) $(CARGO) test --release --package peers --features rocksdb --test it -- --nocapture
+
 fmt: ## Format all sources
 	$(CARGO) fmt --all
 
@@ -62,7 +80,7 @@ fuzz: ## Fuzz one target: FUZZ_TARGET=open FUZZ_SECONDS=300 (needs cargo-fuzz)
 	@$(CARGO) fuzz --version >/dev/null 2>&1 || { echo 'error: cargo-fuzz is not installed'; echo 'next: cargo install --locked cargo-fuzz'; exit 1; }
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $(FUZZ_TARGET) -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -max_len=2048 -len_control=0
 
-test-vm: ## Kill a virtual machine KILLS=50 times while it writes (records and stores on ext4 and DAX, heaps on ext4; installs QEMU)
+test-vm: ## Kill a virtual machine KILLS=50 times while it writes (records and stores on ext4 and DAX, heaps on ext4); then a log by RDMA in one (installs QEMU)
 	KILLS=$(KILLS) tools/vm/test.sh
 
 crash-long: ## All built-in crash scenarios with a large budget: BUDGET=20000000 SEED=1
@@ -83,3 +101,6 @@ object-long: ## One object of OBJECT_BYTES (1 GiB): written, rolled back, overwr
 
 histories-long: ## Random transactions of 8 threads, checked for cycles and real time: TRANSACTIONS=4000000
 	CAIRN_TRANSACTIONS=$(TRANSACTIONS) $(CARGO) test --release --package kv --test it histories -- --nocapture
+
+sim-long: ## Random schedules of a replicated log with all that goes wrong: SCHEDULES=1000000 SEED=1
+	CAIRN_SCHEDULES=$(SCHEDULES) CAIRN_SEED=$(SEED) $(CARGO) test --release --package log --lib schedules_lose_nothing -- --nocapture

@@ -2,7 +2,8 @@
 # Makes a Debian machine ready to build and test this repository.
 #
 # Run it as often as you like: it installs only what is missing, says so, and needs neither the network nor root when
-# everything is there. `--peers` also installs what the benchmark's peers need (cargo feature `peers`).
+# everything is there. `--peers` also installs what the benchmark's peers need (cargo feature `peers`), `--fabric` what RDMA needs (cargo feature
+# `libfabric` of the crate `fabric`).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,9 +17,20 @@ fail() {
 missing=()
 command -v make >/dev/null || missing+=(make)
 command -v cc >/dev/null || missing+=(gcc)
+# The C header is C++, too.
+command -v c++ >/dev/null || missing+=(g++)
 if ! echo '#include <stdlib.h>' | cc -E -x c - >/dev/null 2>&1; then
     missing+=(libc6-dev)
 fi
+# The interface of etcd is compiled from its description when membership is built.
+command -v protoc >/dev/null || missing+=(protobuf-compiler)
+[[ -e /usr/include/google/protobuf/descriptor.proto ]] || missing+=(libprotobuf-dev)
+# What tests of membership start.
+command -v etcd >/dev/null || missing+=(etcd-server)
+command -v etcdctl >/dev/null || missing+=(etcd-client)
+# Hosts of tests, and cuts between them.
+command -v ip >/dev/null || missing+=(iproute2)
+command -v iptables >/dev/null || [[ -x /usr/sbin/iptables ]] || missing+=(iptables)
 # What tests of the server start: the real servers to compare with, and the real clients.
 command -v redis-server >/dev/null || missing+=(redis-server)
 command -v redis-cli >/dev/null || missing+=(redis-tools)
@@ -28,6 +40,8 @@ command -v memcached >/dev/null || missing+=(memcached)
 command -v chromium-headless-shell >/dev/null || missing+=(chromium-headless-shell)
 command -v openssl >/dev/null || missing+=(openssl)
 command -v strace >/dev/null || missing+=(strace)
+PATH=$PATH:/usr/sbin:/sbin command -v mkfs.ext4 >/dev/null || missing+=(e2fsprogs)
+PATH=$PATH:/usr/sbin:/sbin command -v mount >/dev/null || missing+=(mount)
 command -v go >/dev/null || missing+=(golang-go)
 if [[ ${1-} == --peers ]]; then
     [[ -e /usr/include/libpmemobj.h ]] || missing+=(libpmemobj-dev)
@@ -35,6 +49,9 @@ if [[ ${1-} == --peers ]]; then
     [[ -e /usr/include/lmdb.h ]] || missing+=(liblmdb-dev)
     [[ -e /usr/include/rocksdb/c.h ]] || missing+=(librocksdb-dev)
     [[ -e /usr/include/db.h ]] || missing+=(libdb-dev)
+fi
+if [[ ${1-} == --fabric ]]; then
+    [[ -e /usr/include/rdma/fabric.h ]] || missing+=(libfabric-dev)
 fi
 
 if ((${#missing[@]})); then

@@ -3,6 +3,7 @@
 #
 #   run.sh [options] COMMAND [ARG...]       COMMAND runs in the guest's shell; files given with -f are in /job
 #     -f FILE     copy FILE (static: no libraries follow) to /job in the guest; repeatable
+#     -r DIR      copy what is in DIR into the guest's root
 #     -d IMAGE    a virtio disk with ext4, mounted on /mnt/disk; made (256 MiB) if it does not exist
 #     -D OPTIONS  how the disk is mounted (barrier=1; barrier=0: ext4 never flushes the disk's cache)
 #     -l FILE     log every write and flush of the disk there (see disk_cache.py), and slow its writes down to
@@ -24,10 +25,11 @@ here=$(dirname "$(readlink -f "$0")")
 vm_dir=${CAIRN_VM_DIR:-/var/tmp/cairn-vm}
 export PATH=$PATH:/usr/sbin:/sbin
 memory_mib=512
-files=() disk='' disk_options=barrier=1 log='' pmem='' pmem_options=dax=always writeback=0 output='' work=$vm_dir/work
-while getopts f:d:D:l:p:O:W:o:w: option; do
+files=() tree='' disk='' disk_options=barrier=1 log='' pmem='' pmem_options=dax=always writeback=0 output='' work=$vm_dir/work
+while getopts f:r:d:D:l:p:O:W:o:w: option; do
   case $option in
     f) files+=("$OPTARG") ;;
+    r) tree=$OPTARG ;;
     d) disk=$OPTARG ;;
     D) disk_options=$OPTARG ;;
     l) log=$OPTARG ;;
@@ -45,6 +47,7 @@ shift $((OPTIND - 1))
 
 rm -rf "$work/root"
 mkdir -p "$work/root/job"
+[ -z "$tree" ] || cp -a "$tree/." "$work/root/"
 install -m 755 "$here/guest-init" "$work/root/init"
 [ ${#files[@]} = 0 ] || cp -L "${files[@]}" "$work/root/job/"
 echo "$*" >"$work/root/job/command"

@@ -97,4 +97,6 @@ store_test dax --kills "$kills" &
 dax=$!
 wait $disk || fail "store, disk"
 wait $dax || fail "store, persistent memory"
+say "a log whose leader writes its copies by RDMA"
+"$here/rdma_test.sh"
 say "passed"

@@ -1,4 +1,4 @@
-//! `cargo xtask check`: all rules of the crate's documentation, read-only.
+//! `cargo xtask check`: all rules of the crate's documentation, read-only. `cargo xtask header`: writes the C header.
 
 #![forbid(unsafe_code)]
 
@@ -6,17 +6,19 @@ use std::io;
 use std::process::ExitCode;
 
 use xtask::metadata::Metadata;
-use xtask::{Problem, arrows, licences, links, unsafe_code};
+use xtask::{Problem, arrows, header, licences, links, unsafe_code};
 
-const USAGE: &str = "usage: cargo xtask check
+const USAGE: &str = "usage: cargo xtask check | header
 
-Checks dependency arrows, licences, where unsafe code is, and the links in Markdown files.
+check   dependency arrows, licences, where unsafe code is, the links in Markdown files, the C header
+header  writes crates/capi/include/cairn.h from the sources of capi
 Exit code 0: all hold; 1: violations, each printed; 2: wrong usage, or cargo or a file could not be read.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["check"] => {}
+    let problems = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["check"] => check(),
+        ["header"] => Metadata::load().and_then(|metadata| header::write(&metadata.workspace_root)).map(|()| vec![]),
         ["--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
@@ -25,8 +27,8 @@ fn main() -> ExitCode {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
         }
-    }
-    match check() {
+    };
+    match problems {
         Ok(problems) if problems.is_empty() => ExitCode::SUCCESS,
         Ok(problems) => {
             for problem in &problems {
@@ -49,6 +51,7 @@ fn check() -> io::Result<Vec<Problem>> {
         ("licences", licences::check(&metadata)),
         ("unsafe code", unsafe_code::check(&metadata)?),
         ("links", links::check(&metadata.workspace_root)?),
+        ("C header", header::check(&metadata.workspace_root)?),
     ];
     let mut all = Vec::new();
     for (rule, problems) in rules {
