@@ -145,7 +145,11 @@ where
 /// Ends a handle, if nobody is in a call with it and `ready` agrees. Poisoned ones end, too.
 pub(crate) fn take<T: Kept>(handle: *const T::C, ready: impl FnOnce(&mut T) -> Result<()>) -> Result<T> {
     let (index, slot, generation) = find::<T>(handle)?;
-    let entry = slot.0.try_write().ok_or_else(|| busy(T::NAME))?;
+    let Some(entry) = slot.0.try_write() else {
+        // The slot may be another's by now.
+        let same = slot.0.try_read().is_none_or(|entry| entry.generation == generation);
+        return Err(if same { busy(T::NAME) } else { closed::<T>() });
+    };
     end(index, entry, generation, ready)
 }
 
@@ -186,6 +190,8 @@ mod tests {
     struct Number(u64, AtomicBool);
 
     static NUMBERS: Slots<Number> = Slots::new();
+    /// Held by who uses them: a closed handle's slot is another test's else.
+    static ALONE: Mutex<()> = Mutex::new(());
 
     impl Kept for Number {
         type C = Opaque;
@@ -213,6 +219,7 @@ mod tests {
         /// Against a map: live ones lead to their values, closed ones and any others nowhere.
         #[test]
         fn handles_are_a_map(steps in proptest::collection::vec((any::<bool>(), any::<u64>()), 1..400)) {
+            let _alone = ALONE.lock();
             let mut live: HashMap<usize, u64> = HashMap::new();
             let mut ended = Vec::new();
             for (open, n) in steps {
@@ -248,6 +255,7 @@ mod tests {
 
     #[test]
     fn a_panic_poisons_and_a_poisoned_one_can_be_ended() {
+        let _alone = ALONE.lock();
         let handle = give(number(1)).unwrap();
         let panicked = with(handle, |_: &Number| -> Result<()> { panic!("oh") }).unwrap_err();
         assert_eq!(panicked.code, CAIRN_POISONED);
@@ -258,12 +266,18 @@ mod tests {
 
     #[test]
     fn what_is_in_use_does_not_end() {
+        let _alone = ALONE.lock();
         let handle = give(number(1)).unwrap();
         let inner = with(handle, |_: &Number| Ok(take::<Number>(handle, |_| Ok(())).err().map(|e| e.code)));
         assert_eq!(inner.unwrap(), Some(CAIRN_BUSY));
         let refused = take::<Number>(handle, |_| Err(busy("number")));
         assert_eq!(refused.err().map(|e| e.code), Some(CAIRN_BUSY));
         assert_eq!(take::<Number>(handle, |_| Ok(())).unwrap().0, 1);
+        // A closed one is closed, whoever is in a call with what has its slot now.
+        let next = give(number(2)).unwrap();
+        let inner = with(next, |_: &Number| Ok(take::<Number>(handle, |_| Ok(())).err().map(|e| e.code)));
+        assert_eq!(inner.unwrap(), Some(CAIRN_CLOSED));
+        assert_eq!(take::<Number>(next, |_| Ok(())).unwrap().0, 2);
     }
 
     #[test]
