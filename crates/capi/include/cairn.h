@@ -739,6 +739,13 @@ cairn_status cairn_replicas_order(cairn_replicas *replicas, uint32_t order);
 cairn_status cairn_replicas_accept_doubt(cairn_replicas *replicas);
 
 /*
+ * The copy with this id is lost for good, with its medium: a new, empty one of those that are named
+ * takes its place when the log is opened. Once for each. Messages name ids, in hexadecimal. A copy
+ * that was said to be lost must never be served again.
+ */
+cairn_status cairn_replicas_lost(cairn_replicas *replicas, uint64_t id);
+
+/*
  * Makes a log with these copies, all of which are there and empty. `options` may be null: the
  * defaults.
  */

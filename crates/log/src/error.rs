@@ -44,7 +44,7 @@ pub enum Error {
 
     /// Too few copies of a replicated log could be reached, or read, to know what was acknowledged.
     #[error(
-        "the log's copies do not make a quorum: {why} ({found} reached{}); bring more of them up, then try again",
+        "the log's copies do not make a quorum: {why} ({found} reached{}); bring more of them up and try again, or let new ones take the places of those that are lost for good",
         missing_ids(missing)
     )]
     QuorumUnavailable {

@@ -232,13 +232,18 @@ Exit codes:
 
 Examples:
   cairn log promote --replica b:7400 --replica c:7400 --secret-file secret
-      of three copies with a write quorum of two, these are enough")]
+      of three copies with a write quorum of two, these are enough
+  cairn log promote orders.log --lost 5e1f07a2c83b9d64 --replica d:7400 --secret-file secret
+      of two copies, both of which must have each record, one is lost with its disk: a new one at d takes its place")]
 pub struct Promote {
     /// The copy that is here
     pub path: Option<PathBuf>,
     /// Go on although a record may be lost that was acknowledged: for copies that will never come back
     #[arg(long)]
     pub accept_doubt: bool,
+    /// This copy, as messages and `cairn log replicas` name it, will never come back, and must not: a new one of those that are named takes its place. Once for each
+    #[arg(long, value_name = "ID", value_parser = copy_id)]
+    pub lost: Vec<u64>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

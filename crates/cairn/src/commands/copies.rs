@@ -180,7 +180,17 @@ pub fn create(
 }
 
 /// Takes a log over: at once, or when this process is elected.
-pub fn lead(path: Option<&Path>, copies: &Copies, accept_doubt: bool, options: &Options) -> Result<Leader, Failure> {
+pub fn lead(path: Option<&Path>, copies: &Copies, options: &Options) -> Result<Leader, Failure> {
+    lead_with(path, copies, options, |named| named)
+}
+
+/// The same, with more said of the copies.
+pub fn lead_with(
+    path: Option<&Path>,
+    copies: &Copies,
+    options: &Options,
+    say: impl FnOnce(Replicas) -> Replicas,
+) -> Result<Leader, Failure> {
     if let Some(path) = path.filter(|path| !path.exists()) {
         return Err(Failure::new(
             format!("{}: no such file", path.display()),
@@ -194,7 +204,7 @@ pub fn lead(path: Option<&Path>, copies: &Copies, accept_doubt: bool, options: &
     let leadership = members.as_ref().map(elected).transpose().map_err(|error| Failure::membership(&error))?;
     let addresses = addresses(copies, members.as_ref())?;
     let place = place(path, &addresses);
-    let mut named = replicas(path, copies, &addresses)?.accept_doubt(accept_doubt);
+    let mut named = say(replicas(path, copies, &addresses)?);
     if let Some(leadership) = &leadership {
         let term = term_of(leadership.term())?;
         named = named.elected(owner(term)?, term);

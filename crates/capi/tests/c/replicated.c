@@ -122,6 +122,8 @@ static void arguments(void)
 	OK(cairn_replicas_order(replicas, CAIRN_AFTER));
 	EXPECT(CAIRN_INVALID, cairn_replicas_certificates(replicas, "no", 2, "no", 2, "no", 2));
 	OK(cairn_replicas_accept_doubt(replicas));
+	EXPECT(CAIRN_NULL, cairn_replicas_lost(NULL, 1));
+	OK(cairn_replicas_lost(replicas, 1));
 	cairn_log *log;
 	EXPECT(CAIRN_NULL, cairn_log_open_replicated(NULL, NULL, &log));
 	EXPECT(CAIRN_NULL, cairn_log_create_replicated(replicas, NULL, NULL));

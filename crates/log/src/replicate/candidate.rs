@@ -61,16 +61,26 @@ pub(crate) struct Stand {
     pub(crate) make: Option<Make>,
     /// The id of the image, if it has none yet.
     pub(crate) image_id: u64,
+    /// It is on a medium that lasts: it can be one of the log's copies.
+    pub(crate) image_counts: bool,
     pub(crate) accept_doubt: bool,
+    /// Copies that will never come back, and the ids of new ones that are to take their places.
+    pub(crate) lost: Vec<Lost>,
     pub(crate) sabotage: Sabotage,
+}
+
+/// A copy that is lost for good.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lost {
+    pub(crate) id: u64,
+    /// Of a new copy, if an empty one is found.
+    pub(crate) new_id: u64,
 }
 
 /// A log that is not there yet.
 pub(crate) struct Make {
     pub(crate) layout: Layout,
     pub(crate) write_quorum: u32,
-    /// The leader's own image is one of the copies.
-    pub(crate) image_counts: bool,
     /// Of the copies, in the order of the links.
     pub(crate) ids: Vec<u64>,
 }
@@ -218,6 +228,12 @@ impl Candidate {
             let Some(layout) = self.formed.iter().flatten().map(|f| f.layout).next() else {
                 return Err(unavailable("none that was reached is one of a log"));
             };
+            let mut new_ids = self.stand.lost.iter().map(|lost| lost.new_id).collect::<VecDeque<u64>>();
+            if self.formed[0].is_none() {
+                let id = if self.stand.image_counts { new_ids.pop_front() } else { None };
+                self.format_image(layout, id.unwrap_or(self.stand.image_id))?;
+            }
+            let mut formats = Vec::new();
             for copy in 1..self.copies.len() {
                 match self.formed[copy].as_ref().map(|f| f.layout) {
                     _ if self.gone(copy) => {}
@@ -226,28 +242,37 @@ impl Candidate {
                         let why = format!("it is of log {:x}, others are of log {:x}", its.log, layout.log);
                         return Err(Error::Copy { copy: self.name(copy), why });
                     }
-                    None => drop(self.give_up(copy, "it is new: let it join when the log is open".into())),
+                    None => match new_ids.pop_front() {
+                        Some(me) => formats.push((copy, Request::Format { layout, me })),
+                        None => drop(self.give_up(copy, "it is new: let it join when the log is open".into())),
+                    },
                 }
             }
-            if self.formed[0].is_none() {
-                self.format_image(layout, self.stand.image_id)?;
-            }
-            return self.take();
+            return self.format(formats);
         };
         if found + 1 < self.copies.len() || self.formed.iter().any(Option::is_some) || make.ids.len() != found {
             return Err(unavailable("a log is made only of new copies, and of all of them"));
         }
         let (layout, ids) = (make.layout, make.ids.clone());
         self.format_image(layout, self.stand.image_id)?;
-        self.stage = Stage::Format((1..self.copies.len()).collect());
-        for copy in 1..self.copies.len() {
-            if let Some(heard) = self.ask(copy, Request::Format { layout, me: ids[copy - 1] })?
+        let format = |copy: usize| (copy, Request::Format { layout, me: ids[copy - 1] });
+        self.format((1..self.copies.len()).map(format).collect())
+    }
+
+    /// New copies become copies of the log; then the takeover begins.
+    fn format(&mut self, formats: Vec<(usize, Request)>) -> Result<Option<Taken>> {
+        if formats.is_empty() {
+            return self.take();
+        }
+        self.stage = Stage::Format(formats.iter().map(|(copy, _)| *copy).collect());
+        for (copy, request) in formats {
+            if let Some(heard) = self.ask(copy, request)?
                 && let Some(taken) = self.looked(copy, heard)?
             {
                 return Ok(Some(taken));
             }
         }
-        if self.copies.len() == 1 { self.take() } else { Ok(None) }
+        Ok(None)
     }
 
     fn format_image(&mut self, layout: Layout, me: u64) -> Result<()> {
@@ -280,7 +305,7 @@ impl Candidate {
             return Err(Error::QuorumUnavailable { why, found, missing: Vec::new() });
         }
         let make = self.stand.make.as_ref().map(|make| Config {
-            ids: ids.iter().copied().skip(usize::from(!make.image_counts)).collect(),
+            ids: ids.iter().copied().skip(usize::from(!self.stand.image_counts)).collect(),
             write_quorum: make.write_quorum,
             generation: 0,
         });
@@ -292,9 +317,10 @@ impl Candidate {
         let by = u32::from(!self.stand.sabotage.skips(Step::RaisePromise) || promised == 0);
         let raised = promised.checked_add(by).ok_or(Error::Fenced { epoch: promised, owner })?;
         self.epoch = raised.max(self.stand.term);
-        let Stand { owner, accept_doubt, sabotage, .. } = self.stand;
+        let Stand { owner, image_counts, accept_doubt, sabotage, .. } = self.stand;
+        let lost = self.stand.lost.iter().map(|lost| lost.id).collect();
         let (takeover, commands) =
-            Takeover::begin(Plan { epoch: self.epoch, owner, ids, make, accept_doubt, sabotage });
+            Takeover::begin(Plan { epoch: self.epoch, owner, ids, image_counts, make, accept_doubt, lost, sabotage });
         self.stage = Stage::Take(Box::new(takeover));
         self.run(commands.into())
     }

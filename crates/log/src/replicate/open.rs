@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fabric::{Connection, Event, Receiver, Rights};
 use pmem::DomainChoice;
 
-use super::candidate::{Candidate, Elected, Link, Make, Stand};
+use super::candidate::{Candidate, Elected, Link, Lost, Make, Stand};
 use super::copy::Copy;
 use super::leading::{FlushOrder, Lead};
 use super::message::Layout;
@@ -49,6 +49,7 @@ pub struct Replicas {
     pub(super) owner: Option<u64>,
     pub(super) term: u32,
     pub(super) accept_doubt: bool,
+    pub(super) lost: Vec<u64>,
 }
 
 impl Default for Replicas {
@@ -72,6 +73,7 @@ impl Replicas {
             owner: None,
             term: 0,
             accept_doubt: false,
+            lost: Vec::new(),
         }
     }
 
@@ -131,6 +133,15 @@ impl Replicas {
     pub fn accept_doubt(self, accept: bool) -> Self {
         Self { accept_doubt: accept, ..self }
     }
+
+    /// The copy of this [id](crate::ReplicaStatus::id) is lost for good, with its medium: a new, empty one of those that are named takes its place when the log is opened; the write
+    /// quorum stays. For logs that cannot be opened without it; of an open one [`Log::join`] and [`Log::remove`] do the same. Once for each. A copy that was
+    /// said to be lost must never be served again: it does not know that it is not one any more.
+    #[must_use]
+    pub fn lost(mut self, id: u64) -> Self {
+        self.lost.push(id);
+        self
+    }
 }
 
 impl Options {
@@ -146,7 +157,6 @@ impl Options {
         let make = Make {
             layout,
             write_quorum: replicas.write_quorum.unwrap_or(all as u32),
-            image_counts: replicas.local.is_some(),
             ids: replicas.addresses.iter().map(|_| number()).collect::<Result<_>>()?,
         };
         lead(self, replicas, Some(make)).map(|(log, _)| log)
@@ -206,8 +216,10 @@ fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(L
         Some(owner) => owner,
         None => number()?,
     };
-    let stand =
-        Stand { owner, term: replicas.term, make, image_id: number()?, accept_doubt: replicas.accept_doubt, sabotage };
+    let lost = replicas.lost.iter().map(|&id| Ok(Lost { id, new_id: number()? })).collect::<Result<_>>()?;
+    let (term, image_id, accept_doubt) = (replicas.term, number()?, replicas.accept_doubt);
+    let image_counts = replicas.local.is_some();
+    let stand = Stand { owner, term, make, image_id, image_counts, accept_doubt, lost, sabotage };
     let (candidate, taken) = Candidate::stand(stand, image, links)?;
     let Elected { taken, epoch, own, image, links } = hear_out(candidate, taken, &mut receivers, replicas.patience)?;
     drop(temporary); // its file has no name any more, and goes when the pool is closed

@@ -3,13 +3,13 @@
 //! | round | asked | goes on if |
 //! |---|---|---|
 //! | promise | all: hear nobody before me | none has promised more; a read quorum of the copies there are counts; else *unavailable*, *fenced* |
-//! | walk | copies of the newest log epoch: how far do your records go from here? | again from the farthest end, until nobody knows a further record |
+//! | walk | copies of the newest log epoch: how far do your records go from here? | again from the image's end, or the farthest, until nobody knows a further record |
 //! | | | no copy says that more had been durable, else *unrecoverable*, or *unavailable* while some were not read |
 //! | | | what might have been acknowledged and cannot be read is on less than a write quorum, else *in doubt* |
 //! | fetch | the image and the sources: what have you got? | pieces that differ are read into the image |
 //! | verify | the image: is that the log? | it is: what a failing medium changed meanwhile goes no further |
 //! | repair | the image and all others | pieces that differ are written into the copies |
-//! | install | all: this is the log, of my epoch | a write quorum has done so |
+//! | install | all: this is the log, of my epoch | a write quorum has done so, and with new copies in the places of lost ones a read quorum of those there were, too |
 //!
 //! Why that is the log: a record is acknowledged by `W` copies that have the log epoch of its leader. Any `R` readable copies have one of them, so the newest epoch
 //! among them is that leader's or a later one's, and that log has the record, by induction. Within one epoch there is one writer, so two copies of the
@@ -51,10 +51,14 @@ pub(crate) struct Plan {
     pub(crate) owner: u64,
     /// The ids of the copies that are asked, the leader's own image of the log first; 0 for what is not one of the copies that count.
     pub(crate) ids: Vec<u64>,
+    /// The image can be one of the log's copies.
+    pub(crate) image_counts: bool,
     /// The log is new, and these are its copies; else they stay who they were.
     pub(crate) make: Option<Config>,
     /// Goes on though a record may be lost that was acknowledged, if no copy that can be read has it.
     pub(crate) accept_doubt: bool,
+    /// Ids of copies that will never come back: new ones take their places.
+    pub(crate) lost: Vec<u64>,
     pub(crate) sabotage: Sabotage,
 }
 
@@ -88,6 +92,8 @@ pub(crate) struct Takeover {
     /// What each copy said it was when it promised; none if it is lost.
     copies: Vec<Option<Formed>>,
     before: Option<Config>,
+    /// The same with new copies in the places of lost ones.
+    after: Option<Config>,
     head: At,
     end: At,
     /// Whose records count.
@@ -125,6 +131,7 @@ impl Takeover {
             heard: vec![None; count],
             copies: vec![None; count],
             before: None,
+            after: None,
             head: nowhere,
             end: nowhere,
             newest: Vec::new(),
@@ -260,7 +267,8 @@ impl Takeover {
         }
         let origins = || witnesses().filter(|f| f.log_epoch == newest).map(|f| f.origin);
         let base = origins().map(|o| o.base).max().unwrap_or(newest);
-        let taken = origins().map(|o| o.taken).min().unwrap_or(0);
+        // They differ only if several took the log over at once, each at another end, and none of them led: then nothing was appended.
+        let taken = origins().map(|o| o.taken).max().unwrap_or(0);
         let is_older = |f: &Formed| (base.max(1)..newest).contains(&f.log_epoch);
         // Some may have heard of a later head than others. Nothing before it is needed, of whatever epoch who heard of it is: what was cleaned up had been durable.
         let all = self.members().filter_map(|c| self.copies[c].as_ref()).filter(counts);
@@ -269,8 +277,28 @@ impl Takeover {
         }
         self.older = self.members().filter(|&c| self.copies[c].as_ref().is_some_and(is_older)).collect();
         (self.origin, self.newest_epoch) = (Origin { base, taken }, newest);
+        self.after = Some(self.replaced(config.clone())?);
         self.before = Some(config);
         Ok(Progress::Ask(self.walk()))
+    }
+
+    /// With copies that are none of the log's yet in the places of those that are lost for good. The write quorum stays what it was.
+    fn replaced(&self, mut config: Config) -> Result<Config> {
+        for lost in &self.plan.lost {
+            let Some(place) = config.ids.iter().position(|id| id == lost) else { continue }; // it was replaced before
+            if self.has_read(*lost) {
+                let why = "it was said to be lost for good, and is there".into();
+                return Err(Error::Copy { copy: format!("{lost:x}"), why });
+            }
+            let lasts = |c: usize| c != IMAGE || self.plan.image_counts;
+            let is_new = |&c: &usize| self.copies[c].is_some() && lasts(c) && !config.ids.contains(&self.plan.ids[c]);
+            let Some(new) = self.members().find(is_new) else {
+                return Err(self.unavailable("no new copy was found for the place of one that is lost for good", &[]));
+            };
+            config.ids[place] = self.plan.ids[new];
+            config.generation += 1;
+        }
+        Ok(config)
     }
 
     /// Copies that can count.
@@ -324,12 +352,10 @@ impl Takeover {
         }
         let Some(before) = &self.before else { return Err(self.unavailable("nothing was read", &[])) };
         let unread: Vec<u64> = before.ids.iter().copied().filter(|&id| !self.has_read(id)).collect();
-        // Of equals the image: nothing has to be fetched then.
-        let farthest = found.iter().max_by_key(|(copy, w)| (w.end.lsn, *copy == IMAGE));
-        if let Some(&(copy, Walked { end, .. })) = farthest
-            && end.lsn > self.end.lsn
-            && end.position > self.end.position
-        {
+        // The image's own first: what it has whole is never fetched, so a copy whose medium fails between this round and the next cannot spoil what is good here.
+        let further = |w: &Walked| w.end.lsn > self.end.lsn && w.end.position > self.end.position;
+        let farthest = found.iter().filter(|(_, w)| further(w)).max_by_key(|(copy, w)| (*copy == IMAGE, w.end.lsn));
+        if let Some(&(copy, Walked { end, .. })) = farthest {
             self.parts.push((copy, Span { from: self.end.position, to: end.position }));
             self.end = end;
             return Ok(Progress::Ask(self.walk()));
@@ -343,9 +369,7 @@ impl Takeover {
                 self.unavailable("a record that was durable is damaged on all that were read", &unread)
             });
         }
-        // Who was made one of the newest had what was taken over, persistently.
-        let had = |copy: &usize| self.newest.contains(copy) && lsn.0 < self.origin.taken;
-        let doubts = found.iter().filter(|(copy, w)| w.doubt || had(copy)).count();
+        let doubts = self.members().filter(|&copy| self.may_have_had(copy, lsn, &found)).count();
         if doubts > 0 && doubts + unread.len() >= before.write_quorum as usize {
             if !unread.is_empty() && !self.plan.accept_doubt {
                 return Err(Error::InDoubt { lsn, missing: unread });
@@ -356,6 +380,18 @@ impl Takeover {
         self.todo.retain(|(copy, _)| *copy != IMAGE);
         self.split_todo();
         Ok(Progress::Ask(self.compare_source()?))
+    }
+
+    /// True if a copy may have acknowledged the record that is missing.
+    fn may_have_had(&self, copy: usize, lsn: Lsn, found: &[(usize, Walked)]) -> bool {
+        let Some(formed) = self.copies[copy].as_ref().filter(|formed| formed.log_epoch > 0) else { return false };
+        // Who was made one of the newest had what was taken over, persistently.
+        if self.newest.contains(&copy) && lsn.0 < formed.origin.taken {
+            return true;
+        }
+        // Who was not asked may have it from a leader before: what was taken over from others may be older still.
+        let walked = found.iter().find(|(c, _)| *c == copy);
+        walked.map_or(lsn.0 < self.origin.taken, |(_, walked)| walked.doubt)
     }
 
     // ---- fetch ------------------------------------------------------------------------------------------------
@@ -469,9 +505,9 @@ impl Takeover {
 
     fn install(&mut self) -> Vec<Command> {
         let (head, end) = (self.head, self.end);
-        // If nothing was appended since the newest was taken over, those that it was taken from still have all of it.
-        let from_newest = Origin { base: self.newest_epoch, taken: self.end.lsn };
-        let origin = if self.origin.taken == self.end.lsn { self.origin } else { from_newest };
+        // If nothing that was appended since the newest was taken over is there, those that it was taken from still have all of it.
+        let base = if self.end.lsn <= self.origin.taken { self.origin.base } else { self.newest_epoch };
+        let origin = Origin { base, taken: self.end.lsn };
         let config = self.config();
         let alive: Vec<usize> = self.alive().collect();
         self.ask(Phase::Install, alive, |_| Request::Install { head, end, config: config.clone(), origin })
@@ -479,7 +515,7 @@ impl Takeover {
 
     fn config(&self) -> Config {
         let none = || Config { ids: Vec::new(), write_quorum: 1, generation: 0 };
-        self.before.clone().or_else(|| self.plan.make.clone()).unwrap_or_else(none)
+        self.after.clone().or_else(|| self.plan.make.clone()).unwrap_or_else(none)
     }
 
     fn installed(&mut self) -> Result<Progress> {
@@ -488,9 +524,161 @@ impl Takeover {
         let has = |id: u64| live.iter().any(|&c| self.plan.ids.get(c) == Some(&id));
         let config = self.config();
         let all = self.plan.make.is_none() || config.ids.iter().all(|&id| has(id));
-        if !all || !config.can_write(has) || !live.contains(&IMAGE) {
-            return Err(self.unavailable("too few were left when they were repaired", &[]));
+        // Who would take over by the copies there were before meets one that knows better.
+        let known = self.before.as_ref().is_none_or(|before| before.can_read(has));
+        if !all || !known || !config.can_write(has) || !live.contains(&IMAGE) {
+            let missing: Vec<u64> = config.ids.iter().copied().filter(|&id| !has(id)).collect();
+            return Err(self.unavailable("too few were left when they were repaired", &missing));
         }
         Ok(Progress::Taken(Taken { head: self.head, end: self.end, live, config, in_doubt: self.in_doubt }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::State;
+    use super::*;
+
+    fn at(lsn: u64) -> At {
+        At { lsn, position: lsn * 64, epoch: 1 }
+    }
+
+    /// What a copy says that promises: of epoch 0 it is new.
+    fn promise(me: u64, log_epoch: u32, config: &Config) -> Heard {
+        promise_from(me, log_epoch, config, Origin::default())
+    }
+
+    fn promise_from(me: u64, log_epoch: u32, config: &Config, origin: Origin) -> Heard {
+        let formed = Formed {
+            layout: Layout { log: 7, key: 9, segment_bytes: 4096, segments: 8 },
+            me,
+            promised: 2,
+            owner: 1,
+            log_epoch,
+            config: (log_epoch > 0).then(|| config.clone()),
+            origin,
+            head: at(1),
+            next: 1,
+            knows: false,
+        };
+        Heard::Reply(Reply::State(State { formed: Some(formed) }))
+    }
+
+    fn begin(ids: &[u64], lost: &[u64]) -> Takeover {
+        let (ids, lost, sabotage) = (ids.to_vec(), lost.to_vec(), Sabotage::default());
+        Takeover::begin(Plan {
+            epoch: 2,
+            owner: 1,
+            ids,
+            image_counts: true,
+            make: None,
+            accept_doubt: false,
+            lost,
+            sabotage,
+        })
+        .0
+    }
+
+    /// Everybody who is asked says this.
+    fn all_say(takeover: &mut Takeover, what: impl Fn(usize) -> Heard) -> Result<Progress> {
+        let mut waiting = takeover.waiting().to_vec();
+        let last = waiting.pop().expect("somebody is asked");
+        for copy in waiting {
+            assert!(matches!(takeover.hear(copy, what(copy))?, Progress::Ask(more) if more.is_empty()));
+        }
+        takeover.hear(last, what(last))
+    }
+
+    #[test]
+    fn what_the_image_has_whole_is_not_fetched() {
+        let config = Config { ids: vec![1, 2], write_quorum: 1, generation: 0 };
+        let mut takeover = begin(&[1, 2], &[]);
+        all_say(&mut takeover, |copy| promise(copy as u64 + 1, 1, &config)).expect("promised");
+        let ends = [at(5), at(8)];
+        let mut asked = Vec::new();
+        while takeover.phase == Phase::Walk {
+            let walked = |copy: usize| Walked {
+                end: if ends[copy].lsn > takeover.end.lsn { ends[copy] } else { takeover.end },
+                doubt: false,
+                through: 0,
+            };
+            let said: Vec<Walked> = (0..2).map(walked).collect();
+            let Progress::Ask(commands) =
+                all_say(&mut takeover, |copy| Heard::Reply(Reply::Walked(said[copy]))).expect("walked")
+            else {
+                panic!("taken at once")
+            };
+            asked = commands;
+        }
+        let span = Span { from: at(5).position, to: at(8).position };
+        let wanted: Vec<Command> = (0..2).map(|copy| Command::Ask(copy, Request::Digest { span })).collect();
+        assert_eq!(asked, wanted);
+    }
+
+    /// Takes over four copies, any two of which must have a record, with a fifth in the place of the fourth; these hear of it.
+    fn with_a_new_one(installed: &[usize]) -> Result<Progress> {
+        let config = Config { ids: vec![1, 2, 3, 4], write_quorum: 2, generation: 0 };
+        let ids = [1, 2, 3, 5];
+        let mut takeover = begin(&ids, &[4]);
+        let old = |copy: usize| u32::from(copy < 3);
+        all_say(&mut takeover, |copy| promise(ids[copy], old(copy), &config)).expect("promised");
+        let nothing = Walked { end: at(1), doubt: false, through: 0 };
+        all_say(&mut takeover, |_| Heard::Reply(Reply::Walked(nothing))).expect("walked");
+        all_say(&mut takeover, |_| Heard::Reply(Reply::Walked(nothing))).expect("verified");
+        assert_eq!(takeover.phase, Phase::Install);
+        let said =
+            |copy| if installed.contains(&copy) { Heard::Reply(Reply::Installed) } else { Heard::Lost("gone".into()) };
+        all_say(&mut takeover, said)
+    }
+
+    #[test]
+    fn who_was_there_before_a_new_one_knows_of_it() {
+        let Ok(Progress::Taken(taken)) = with_a_new_one(&[0, 1, 2, 3]) else { panic!("all have heard of it") };
+        assert_eq!((taken.config.ids, taken.config.write_quorum), (vec![1, 2, 3, 5], 2));
+        assert!(matches!(with_a_new_one(&[0, 1, 2]), Ok(Progress::Taken(_))), "a read quorum of the old ones");
+        // A write quorum is not enough: the old second and third would make one, and know nothing.
+        assert!(matches!(with_a_new_one(&[0, 3]), Err(Error::QuorumUnavailable { .. })));
+        assert!(matches!(with_a_new_one(&[0, 1, 3]), Err(Error::QuorumUnavailable { .. })));
+    }
+
+    /// Three copies that all must have a record. Two were each taken over alone, as epoch 3, at different ends: neither led. The third is still of epoch 1.
+    fn after_two_who_did_not_lead(ends: [At; 3]) -> (Result<Progress>, Takeover) {
+        let config = Config { ids: vec![1, 2, 3], write_quorum: 3, generation: 0 };
+        let mut takeover = begin(&[1, 2, 3], &[]);
+        let from = |taken| Origin { base: 1, taken };
+        let said = [(3, from(5)), (3, from(8)), (1, Origin::default())];
+        let mut last =
+            all_say(&mut takeover, |copy| promise_from(copy as u64 + 1, said[copy].0, &config, said[copy].1));
+        while last.is_ok() && takeover.phase == Phase::Walk {
+            let now = takeover.end;
+            let walked = |copy: usize| Walked {
+                end: if ends[copy].lsn > now.lsn { ends[copy] } else { now },
+                doubt: false,
+                through: 0,
+            };
+            last = all_say(&mut takeover, |copy| Heard::Reply(Reply::Walked(walked(copy))));
+        }
+        (last, takeover)
+    }
+
+    #[test]
+    fn who_has_been_there_all_the_time_is_believed_after_two_who_did_not_lead() {
+        // The second is damaged behind record 5 since; the third has all of them.
+        let (last, takeover) = after_two_who_did_not_lead([at(5), at(6), at(8)]);
+        assert!(last.is_ok());
+        assert_eq!((takeover.end, takeover.origin), (at(8), Origin { base: 1, taken: 8 }));
+        assert_eq!(takeover.in_doubt, None);
+    }
+
+    #[test]
+    fn who_was_not_asked_may_have_acknowledged_what_was_taken_over() {
+        let (_, takeover) = after_two_who_did_not_lead([at(5), at(8), at(8)]);
+        let nobody_walked = |lsn| [0, 1, 2].map(|copy| takeover.may_have_had(copy, Lsn(lsn), &[]));
+        // The first was installed without record 6, but may have had it before; the second was installed with it.
+        assert_eq!(nobody_walked(6), [true, true, true]);
+        assert_eq!(nobody_walked(8), [false, false, false], "it was not in the log that was taken over");
+        let sound = Walked { end: at(6), doubt: false, through: 0 };
+        let walked = [0, 1, 2].map(|copy| takeover.may_have_had(copy, Lsn(6), &[(copy, sound)]));
+        assert_eq!(walked, [false, true, false], "who looked and never had it");
     }
 }

@@ -46,6 +46,7 @@ tests!(
     a_log_is_made_of_new_copies_alone
     copies_come_back_while_the_log_is_used
     a_new_copy_takes_the_place_of_one_that_is_lost
+    a_log_that_needs_all_its_copies_is_opened_with_a_new_one_for_one_that_is_lost
     who_looks_learns_how_a_copy_is_doing_and_disturbs_nobody
     a_copy_that_does_not_count_makes_no_quorum
 );
@@ -292,6 +293,57 @@ fn a_new_copy_takes_the_place_of_one_that_is_lost(over: Over) {
     // Without the leader's own: the new one and the other are a quorum of three.
     let (log, _) = options().open_replicated(&cluster.copies(None, 2)).expect("opened");
     assert_eq!(read(&log), ["one", "two"]);
+}
+
+fn a_log_that_needs_all_its_copies_is_opened_with_a_new_one_for_one_that_is_lost(over: Over) {
+    let mut cluster = Cluster::new(over, 1);
+    let copies = |cluster: &Cluster| cluster.copies(Some("own"), 2);
+    let id = |cluster: &Cluster| cluster.replicas[0].as_ref().and_then(Replica::status).expect("a copy").id;
+    let renew = |cluster: &mut Cluster| {
+        cluster.stop(0);
+        std::fs::remove_file(cluster.path("0")).expect("removed");
+        cluster.start(0);
+    };
+    let log = options().create_replicated(&copies(&cluster)).expect("made");
+    log.append(b"one").expect("appended");
+    drop(log);
+    let first = id(&cluster);
+    let wrong = options().open_replicated(&copies(&cluster).lost(first));
+    assert!(matches!(&wrong, Err(Error::Copy { why, .. }) if why.contains("is there")), "{wrong:?}");
+
+    renew(&mut cluster);
+    let Err(Error::QuorumUnavailable { missing, .. }) = options().open_replicated(&copies(&cluster)) else {
+        panic!("opened without one of two")
+    };
+    assert_eq!(missing, [first], "who is missing is told");
+    let (log, found) = options().open_replicated(&copies(&cluster).lost(first)).expect("opened");
+    assert_eq!((found.records, log.members().1), (1, 2), "each record is on two copies, as before");
+    log.append(b"two").expect("appended");
+    drop(log);
+    // Said again, it changes nothing.
+    let second = id(&cluster);
+    drop(options().open_replicated(&copies(&cluster).lost(first)).expect("opened"));
+    assert_eq!(id(&cluster), second);
+
+    // The one that is here is lost, too. What a leader keeps in memory is no copy.
+    let (log, _) = options().open_replicated(&copies(&cluster)).expect("opened");
+    let mine = log.members().0.into_iter().find(|id| *id != second).expect("one of two");
+    drop(log);
+    std::fs::remove_file(cluster.path("own")).expect("removed");
+    let nobody = options().open_replicated(&cluster.copies(None, 2).lost(mine));
+    assert!(matches!(nobody, Err(Error::QuorumUnavailable { .. })), "{nobody:?}");
+    let (log, _) = options().open_replicated(&copies(&cluster).lost(mine)).expect("opened");
+    log.append(b"three").expect("appended");
+    drop(log);
+    let (log, _) = options().open_replicated(&copies(&cluster)).expect("opened");
+    assert_eq!(read(&log), ["one", "two", "three"]);
+
+    // One that is new alone is not the log.
+    drop(log);
+    let second = id(&cluster);
+    renew(&mut cluster);
+    let nobody = options().open_replicated(&cluster.copies(None, 2).lost(second));
+    assert!(matches!(nobody, Err(Error::QuorumUnavailable { .. })), "{nobody:?}");
 }
 
 fn who_looks_learns_how_a_copy_is_doing_and_disturbs_nobody(over: Over) {

@@ -133,7 +133,7 @@ fn append_all(
 type Input = io::Result<Option<Vec<u8>>>;
 
 fn append_there(args: &Append, path: Option<&Path>, options: &Options) -> Result<Done, Failure> {
-    let leader = copies::lead(path, &args.copies, false, options)?;
+    let leader = copies::lead(path, &args.copies, options)?;
     let (log, mut done, is_over) = (&leader.log, Done::new(args), AtomicBool::new(false));
     note(&leader.found, log, leader.addresses.len());
     let longest = log.stats().segment_bytes - RECORD_HEADER;

@@ -61,7 +61,7 @@ pub fn join(args: &JoinCopy) -> Outcome {
         Failure::new(format!("{}: {error}", args.address), next)
     };
     ask().map_err(unreached)?; // before anybody is shut out for nothing
-    let leader = copies::lead(args.path.as_deref(), &args.copies, false, &Options::new().idle(None))?;
+    let leader = copies::lead(args.path.as_deref(), &args.copies, &Options::new().idle(None))?;
     let done = (|| {
         let before = ask().map_err(unreached)?.filter(|status| is_live(&leader.log, status.id));
         if let Some(status) = &before {
@@ -77,7 +77,7 @@ pub fn join(args: &JoinCopy) -> Outcome {
 }
 
 pub fn remove(args: &RemoveCopy) -> Outcome {
-    let leader = copies::lead(args.path.as_deref(), &args.copies, false, &Options::new().idle(None))?;
+    let leader = copies::lead(args.path.as_deref(), &args.copies, &Options::new().idle(None))?;
     let done = (|| {
         let (ids, quorum) = leader.log.members();
         if !ids.contains(&args.id) {

@@ -38,7 +38,9 @@ struct CopyJson {
 
 pub fn run(args: &Promote) -> Outcome {
     let options = Options::new().idle(None);
-    let leader = copies::lead(args.path.as_deref(), &args.copies, args.accept_doubt, &options)?;
+    let leader = copies::lead_with(args.path.as_deref(), &args.copies, &options, |named| {
+        args.lost.iter().fold(named.accept_doubt(args.accept_doubt), |named, &lost| named.lost(lost))
+    })?;
     let trust = copies::trust(&args.copies.trust)?;
     let patience = Duration::from_millis(args.copies.trust.connect_within);
     let looked = look_at_all(&leader.addresses, &trust, patience);

@@ -76,7 +76,7 @@ fn print_all(path: &Path, salvage: bool, follower: &mut Follower, printer: &mut 
 
 /// All records of a log on several machines, which is taken over for that.
 fn cat_there(args: &Cat, path: Option<&Path>) -> Outcome {
-    let leader = copies::lead(path, &args.copies, false, &Options::new().idle(None))?;
+    let leader = copies::lead(path, &args.copies, &Options::new().idle(None))?;
     let mut printer = Printer::new(&args.show);
     let mut print = || -> Result<ExitCode, Stop> {
         let mut records = leader.log.iter_from(Lsn::new(args.from.unwrap_or(0)));

@@ -54,7 +54,10 @@ fn what_is_appended_is_on_the_copies_and_is_printed() {
     for command in ["promote", "promote --accept-doubt", "cat", "append"] {
         let run = cluster.run(0, &format!("log {command} {copies}"));
         assert_eq!(run.code, 2, "{command}: {run:?}");
-        assert!(run.failure().0.contains("do not make a quorum") && run.failure().1.contains("bring more"), "{run:?}");
+        assert!(
+            run.failure().0.contains("do not make a quorum") && run.failure().1.contains("bring more of them up"),
+            "{run:?}"
+        );
     }
     cluster.start(1);
     cluster.start(2);
@@ -91,6 +94,25 @@ fn a_copy_ends_when_it_is_told_to_and_goes_on_later() {
         cluster.start(0);
     }
     assert_eq!(cluster.done(0, &format!("log cat {copies}")).out, "one\n");
+}
+
+#[test]
+fn a_new_copy_takes_the_place_of_one_that_is_lost() {
+    let mut cluster = Cluster::new(2, None, 0, "");
+    let copies = cluster.copies();
+    cluster.done(0, &format!("log create --bytes 1M --segment 64K {copies}"));
+    assert_eq!(feed(&cluster, &format!("log append {copies}"), "one\n").0, 0);
+    let lost = cluster.done(0, &format!("log replicas {copies} --json")).json()[1]["id"].as_str().unwrap().to_owned();
+    cluster.replica(1).kill();
+    std::fs::remove_file(cluster.path("copy1")).unwrap();
+    cluster.start(1);
+    let without = cluster.run(0, &format!("log promote {copies}"));
+    let (said, next) = without.failure();
+    assert!(without.code == 2 && said.contains(&lost) && next.contains("lost for good"), "{without:?}");
+    let promoted = cluster.done(0, &format!("log promote --lost {lost} {copies}"));
+    assert!(promoted.out.contains("each record on 2 of 2 copies"), "{promoted:?}");
+    assert_eq!(feed(&cluster, &format!("log append {copies}"), "two\n").0, 0);
+    assert_eq!(cluster.done(0, &format!("log cat {copies}")).out, "one\ntwo\n");
 }
 
 #[test]

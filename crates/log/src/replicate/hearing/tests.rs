@@ -1,13 +1,14 @@
 //! Threads that force at once, and one that looks whether any of them sleeps over something.
 
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use crate::sabotage::Step;
 use crate::{Options, Replica, Replicas};
 
 const THREADS: usize = 6;
-const APPENDS: usize = 200;
+/// Of each thread, if nothing is seen before.
+const APPENDS_MAX: usize = 4000;
 
 #[derive(Debug, Default)]
 struct Seen {
@@ -16,8 +17,8 @@ struct Seen {
     overlooked: usize,
 }
 
-/// Until all is appended, or somebody is seen who sleeps over something.
-fn many_force(without: Option<Step>) -> Seen {
+/// Until enough is seen, or all is appended: how often anybody looks is the scheduler's business.
+fn many_force(without: Option<Step>, enough: impl Fn(&Seen) -> bool) -> Seen {
     let dir = tempfile::tempdir().expect("a folder");
     let trust = fabric::Options { anyone: true, ..Default::default() };
     let serve = |n: usize| Replica::serve(dir.path().join(n.to_string()), "127.0.0.1:0", trust.clone());
@@ -25,17 +26,20 @@ fn many_force(without: Option<Step>) -> Seen {
     let copies = Replicas::new().local(dir.path().join("own")).trust(trust.clone());
     let address = |backup: &Replica| backup.address().expect("an address").to_string();
     let copies = backups.iter().fold(copies, |copies, backup| copies.at(&address(backup)));
-    let options = Options { without, ..Options::new().bytes(1 << 20).idle(None) };
+    let options = Options { without, ..Options::new().bytes(4 << 20).idle(None) };
     let log = options.create_replicated(&copies).expect("made");
     let core = log.core();
     let leading = core.leading.as_ref().expect("it leads");
 
-    let (working, mut seen) = (AtomicUsize::new(THREADS), Seen::default());
+    let (working, over, mut seen) = (AtomicUsize::new(THREADS), AtomicBool::new(false), Seen::default());
     std::thread::scope(|threads| {
         for _ in 0..THREADS {
             threads.spawn(|| {
-                for _ in 0..APPENDS {
+                for _ in 0..APPENDS_MAX {
                     log.append(b"a record").expect("appended");
+                    if over.load(Relaxed) {
+                        break;
+                    }
                 }
                 working.fetch_sub(1, Relaxed);
             });
@@ -48,29 +52,30 @@ fn many_force(without: Option<Step>) -> Seen {
             seen.looks += 1;
             seen.asleep += asleep;
             seen.overlooked += overlooked;
+            over.fetch_or(enough(&seen), Relaxed);
             std::thread::yield_now();
         }
     });
-    assert_eq!(log.forced().get(), (THREADS * APPENDS) as u64);
+    assert_eq!(log.forced().get() + 1, log.stats().next.get());
     seen
 }
 
 #[test]
 fn nobody_sleeps_over_what_is_there() {
-    let seen = many_force(None);
+    let seen = many_force(None, |seen| seen.asleep > 1000);
     assert!(seen.asleep > 100 && seen.overlooked == 0, "{seen:?}");
 }
 
 /// Who has heard enough goes away without a word.
 #[test]
 fn sleepers_whom_nobody_calls_are_found() {
-    let seen = many_force(Some(Step::HandOn));
+    let seen = many_force(Some(Step::HandOn), |seen| seen.overlooked > 0);
     assert!(seen.overlooked > 0, "{seen:?}");
 }
 
 /// What was committed is told to nobody.
 #[test]
 fn sleepers_who_hear_no_news_are_found() {
-    let seen = many_force(Some(Step::TellNews));
+    let seen = many_force(Some(Step::TellNews), |seen| seen.overlooked > 0);
     assert!(seen.overlooked > 0, "{seen:?}");
 }

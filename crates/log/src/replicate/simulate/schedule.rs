@@ -273,7 +273,9 @@ fn damage(world: &mut World, at: usize) {
     world.coverage.damages += 1;
     // The page with the superline and the vow, and the segments.
     let at = if world.rng.chance(1, 12) { world.rng.below(4096) } else { 4096 + world.rng.below(len - 4096) };
-    module.damage(start + at / 8 * 8, 1 << world.rng.below(64));
+    let bits = 1 << world.rng.below(64);
+    world.tell(|| format!("machine {victim}: bits {bits:x} flip at {} of its log's region", at / 8 * 8));
+    module.damage(start + at / 8 * 8, bits);
 }
 
 /// All is well again: somebody can lead, and everything is there.

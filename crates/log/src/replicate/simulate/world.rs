@@ -8,7 +8,7 @@ use crash::Rng;
 use fabric::sim::{Faults, Network};
 use fabric::{Event, Rights};
 
-use super::super::candidate::{Candidate, Elected, Link, Make, Stand};
+use super::super::candidate::{Candidate, Elected, Link, Lost, Make, Stand};
 use super::super::leading::{FlushOrder, Lead};
 use super::super::message::Layout;
 use super::super::takeover::Taken;
@@ -42,6 +42,8 @@ pub(super) struct World {
     pub(super) damaged: Option<usize>,
     /// ... or lost with its medium.
     pub(super) wiped: bool,
+    /// This machine has a new medium, and nobody made a copy of the log of it yet.
+    lost: Option<usize>,
     tells: bool,
 }
 
@@ -82,6 +84,7 @@ impl World {
             ids: (0..shape.copies).map(|c| 100 + c as u64).collect(),
             damaged: None,
             wiped: false,
+            lost: None,
             tells: std::env::var_os("CAIRN_TELL").is_some(),
         })
     }
@@ -120,6 +123,9 @@ impl World {
             self.nodes[at].ends.push((Of::Copy(links.len()), ours.receiver));
         }
         self.next_owner += 1;
+        self.next_id += 2;
+        let lost =
+            self.lost.filter(|_| self.rng.chance(1, 2)).map(|at| Lost { id: self.ids[at], new_id: self.next_id + 1 });
         self.tell(|| format!("machine {at} stands, with {} links", links.len()));
         let ids: Vec<u64> = (0..self.shape.copies).filter(|&c| c != at).map(|c| 100 + c as u64).collect();
         let has_copy = at < self.shape.copies;
@@ -127,10 +133,13 @@ impl World {
         let stand = Stand {
             owner: self.next_owner,
             term: 0,
-            make: make.then_some(Make { layout, write_quorum: self.shape.quorum, image_counts: has_copy, ids }),
-            image_id: if has_copy { 100 + at as u64 } else { 0 },
+            make: make.then_some(Make { layout, write_quorum: self.shape.quorum, ids }),
+            // A new medium is a new copy: who took it for the one before would count on promises that are gone with that.
+            image_id: if make && has_copy { self.ids[at] } else { self.next_id },
+            image_counts: has_copy,
             // Who knows that a copy will never be read again.
             accept_doubt: self.wiped,
+            lost: lost.into_iter().collect(),
             sabotage: Sabotage(self.without),
         };
         match Candidate::stand(stand, image, links) {
@@ -170,6 +179,12 @@ impl World {
         let end = taken.end;
         let owner = candidate.owner();
         let Elected { taken, epoch, own, image, links } = candidate.finish(taken);
+        if let Some(lost) = self.lost.filter(|&lost| !taken.config.ids.contains(&self.ids[lost])) {
+            let new = taken.config.ids.iter().find(|id| !self.ids.contains(id));
+            self.ids[lost] = *new.ok_or("the place of a lost copy was given to nobody")?;
+            self.lost = None;
+            self.coverage.replaced += 1;
+        }
         let copies: Vec<usize> = links.iter().map(|(copy, _)| *copy).collect();
         self.nodes[at].ends.retain_mut(|(of, _)| match of {
             Of::Copy(copy) => copies.iter().position(|c| c == copy).map(|peer| *copy = peer).is_some(),
@@ -303,7 +318,7 @@ impl World {
         let joined = log.join_by(link, ours.receiver, new_id, &mut pump);
         let joined = joined.map(|(peer, receiver)| {
             // The copy that was lost with its medium is never seen again.
-            let old = id.is_none().then(|| self.ids[other]);
+            let old = Some(self.ids[other]).filter(|&old| id != Some(old));
             let mut pump = || {
                 broken_by = broken_by.take().or(self.step().err());
             };
@@ -317,8 +332,9 @@ impl World {
             Ok((peer, receiver, removed)) => {
                 self.coverage.joins += 1;
                 self.tell(|| format!("machine {other} has joined machine {at}: {removed:?}"));
-                if id.is_none() {
-                    self.ids[other] = new_id;
+                if id != Some(self.ids[other]) {
+                    self.ids[other] = id.unwrap_or(new_id);
+                    self.lost = None;
                     self.coverage.replaced += 1;
                 }
                 if self.nodes[at].leader().is_some_and(|leader| Arc::ptr_eq(&leader.log, &log)) {
@@ -455,6 +471,7 @@ impl World {
         let (module, copy) = Node::make(Sabotage(self.without)).map_err(broken)?;
         drop(copy);
         self.nodes[at].module = Some(module);
+        self.lost = Some(at);
         Ok(())
     }
 

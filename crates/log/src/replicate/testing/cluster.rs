@@ -58,7 +58,7 @@ impl Cluster {
         let (segment_bytes, segments) = options.geometry()?;
         let layout = Layout { log: 7, key: 9, segment_bytes, segments };
         let ids = (2..=homes.len() as u64).collect();
-        let make = Make { layout, write_quorum, image_counts: true, ids };
+        let make = Make { layout, write_quorum, ids };
         Self::lead(options, homes, Some(make), 1, on).map(|(this, _)| this)
     }
 
@@ -88,7 +88,16 @@ impl Cluster {
             others.push(other);
         }
         let image = Copy::open_in(&own.pool, own.region, sabotage)?;
-        let stand = Stand { owner, term: 0, make, image_id: 1, accept_doubt: false, sabotage };
+        let stand = Stand {
+            owner,
+            term: 0,
+            make,
+            image_id: 1,
+            image_counts: true,
+            accept_doubt: false,
+            lost: Vec::new(),
+            sabotage,
+        };
         let (mut candidate, mut taken) = Candidate::stand(stand, image, links)?;
         while taken.is_none() {
             let quiet = network.step().is_none();

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use pmem::Pool;
 
 use super::super::at::{At, Span};
-use super::super::candidate::{Candidate, Link, Stand};
+use super::super::candidate::{Candidate, Link, Lost, Stand};
 use super::super::copy::Copy;
 use super::super::leading::{FlushOrder, Lead};
 use super::super::members::{Config, Origin};
@@ -427,7 +427,9 @@ pub fn candidate(pools: [&Pool; 2], bytes: &[u8]) {
         term: script.number() as u32,
         make: None,
         image_id: 2,
+        image_counts: script.once_in(2),
         accept_doubt: script.once_in(2),
+        lost: if script.once_in(4) { vec![Lost { id: 3, new_id: 9 }] } else { Vec::new() },
         sabotage: Sabotage::default(),
     };
     if let Ok((candidate, None)) = Candidate::stand(stand, image, vec![link]) {
