@@ -740,8 +740,8 @@ cairn_status cairn_replicas_accept_doubt(cairn_replicas *replicas);
 
 /*
  * The copy with this id is lost for good, with its medium: a new, empty one of those that are named
- * takes its place when the log is opened. Once for each. Messages name ids, in hexadecimal. A copy
- * that was said to be lost must never be served again.
+ * takes its place when the log is opened, for which all the others must be there. Once for each.
+ * Messages name ids, in hexadecimal. A copy that was said to be lost must never be served again.
  */
 cairn_status cairn_replicas_lost(cairn_replicas *replicas, uint64_t id);
 

@@ -241,7 +241,7 @@ pub struct Promote {
     /// Go on although a record may be lost that was acknowledged: for copies that will never come back
     #[arg(long)]
     pub accept_doubt: bool,
-    /// This copy, as messages and `cairn log replicas` name it, will never come back, and must not: a new one of those that are named takes its place. Once for each
+    /// This copy, as messages and `cairn log replicas` name it, will never come back, and must not: a new one of those that are named takes its place, for which all the others must be there. Once for each
     #[arg(long, value_name = "ID", value_parser = copy_id)]
     pub lost: Vec<u64>,
     /// Print one JSON object

@@ -179,7 +179,7 @@ pub unsafe extern "C" fn cairn_replicas_accept_doubt(replicas: *mut cairn_replic
     })
 }
 
-/// The copy with this id is lost for good, with its medium: a new, empty one of those that are named takes its place when the log is opened. Once for each. Messages name
+/// The copy with this id is lost for good, with its medium: a new, empty one of those that are named takes its place when the log is opened, for which all the others must be there. Once for each. Messages name
 /// ids, in hexadecimal. A copy that was said to be lost must never be served again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_replicas_lost(replicas: *mut cairn_replicas, id: u64) -> cairn_status {

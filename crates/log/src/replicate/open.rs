@@ -135,7 +135,7 @@ impl Replicas {
     }
 
     /// The copy of this [id](crate::ReplicaStatus::id) is lost for good, with its medium: a new, empty one of those that are named takes its place when the log is opened; the write
-    /// quorum stays. For logs that cannot be opened without it; of an open one [`Log::join`] and [`Log::remove`] do the same. Once for each. A copy that was
+    /// quorum stays, and all the other copies must be there. For logs that cannot be opened without it; of an open one [`Log::join`] and [`Log::remove`] do the same. Once for each. A copy that was
     /// said to be lost must never be served again: it does not know that it is not one any more.
     #[must_use]
     pub fn lost(mut self, id: u64) -> Self {

@@ -2,14 +2,14 @@
 //!
 //! | round | asked | goes on if |
 //! |---|---|---|
-//! | promise | all: hear nobody before me | none has promised more; a read quorum of the copies there are counts; else *unavailable*, *fenced* |
+//! | promise | all: hear nobody before me | none has promised more; a read quorum of the copies there are counts, and all others of them if one is replaced; else *unavailable*, *fenced* |
 //! | walk | copies of the newest log epoch: how far do your records go from here? | again from the image's end, or the farthest, until nobody knows a further record |
 //! | | | no copy says that more had been durable, else *unrecoverable*, or *unavailable* while some were not read |
 //! | | | what might have been acknowledged and cannot be read is on less than a write quorum, else *in doubt* |
 //! | fetch | the image and the sources: what have you got? | pieces that differ are read into the image |
 //! | verify | the image: is that the log? | it is: what a failing medium changed meanwhile goes no further |
 //! | repair | the image and all others | pieces that differ are written into the copies |
-//! | install | all: this is the log, of my epoch | a write quorum has done so, and with new copies in the places of lost ones a read quorum of those there were, too |
+//! | install | all: this is the log, of my epoch | a write quorum has done so |
 //!
 //! Why that is the log: a record is acknowledged by `W` copies that have the log epoch of its leader. Any `R` readable copies have one of them, so the newest epoch
 //! among them is that leader's or a later one's, and that log has the record, by induction. Within one epoch there is one writer, so two copies of the
@@ -283,19 +283,28 @@ impl Takeover {
     }
 
     /// With copies that are none of the log's yet in the places of those that are lost for good. The write quorum stays what it was.
+    ///
+    /// All others have promised: one of them may have, with a lost one, been made the newest by somebody who did not get to lead, of a higher epoch than any that a write quorum
+    /// with a new copy would meet. From this promise on it is not.
     fn replaced(&self, mut config: Config) -> Result<Config> {
-        for lost in &self.plan.lost {
-            let Some(place) = config.ids.iter().position(|id| id == lost) else { continue }; // it was replaced before
-            if self.has_read(*lost) {
-                let why = "it was said to be lost for good, and is there".into();
-                return Err(Error::Copy { copy: format!("{lost:x}"), why });
-            }
-            let lasts = |c: usize| c != IMAGE || self.plan.image_counts;
-            let is_new = |&c: &usize| self.copies[c].is_some() && lasts(c) && !config.ids.contains(&self.plan.ids[c]);
-            let Some(new) = self.members().find(is_new) else {
+        let alive = |id: u64| self.alive().find(|&c| self.plan.ids[c] == id);
+        let lost: Vec<u64> = self.plan.lost.iter().copied().filter(|id| config.ids.contains(id)).collect(); // others were replaced before
+        if let Some(back) = lost.iter().find(|&&id| alive(id).is_some()) {
+            let why = "it was said to be lost for good, and is there".into();
+            return Err(Error::Copy { copy: format!("{back:x}"), why });
+        }
+        let missing: Vec<u64> =
+            config.ids.iter().copied().filter(|&id| !lost.contains(&id) && alive(id).is_none()).collect();
+        if !lost.is_empty() && !missing.is_empty() {
+            return Err(self.unavailable("a copy is replaced when all the others are there", &missing));
+        }
+        for lost in lost {
+            let is_new = |&c: &usize| (c != IMAGE || self.plan.image_counts) && !config.ids.contains(&self.plan.ids[c]);
+            let Some(new) = self.alive().find(is_new) else {
                 return Err(self.unavailable("no new copy was found for the place of one that is lost for good", &[]));
             };
-            config.ids[place] = self.plan.ids[new];
+            let place = config.ids.iter().position(|&id| id == lost);
+            place.into_iter().for_each(|place| config.ids[place] = self.plan.ids[new]);
             config.generation += 1;
         }
         Ok(config)
@@ -524,9 +533,7 @@ impl Takeover {
         let has = |id: u64| live.iter().any(|&c| self.plan.ids.get(c) == Some(&id));
         let config = self.config();
         let all = self.plan.make.is_none() || config.ids.iter().all(|&id| has(id));
-        // Who would take over by the copies there were before meets one that knows better.
-        let known = self.before.as_ref().is_none_or(|before| before.can_read(has));
-        if !all || !known || !config.can_write(has) || !live.contains(&IMAGE) {
+        if !all || !config.can_write(has) || !live.contains(&IMAGE) {
             let missing: Vec<u64> = config.ids.iter().copied().filter(|&id| !has(id)).collect();
             return Err(self.unavailable("too few were left when they were repaired", &missing));
         }
@@ -615,30 +622,36 @@ mod tests {
         assert_eq!(asked, wanted);
     }
 
-    /// Takes over four copies, any two of which must have a record, with a fifth in the place of the fourth; these hear of it.
-    fn with_a_new_one(installed: &[usize]) -> Result<Progress> {
+    /// Four copies, any two of which must have a record: the fourth is lost, a fifth is to take its place. These promise.
+    fn with_a_new_one(promised: &[usize]) -> (Result<Progress>, Takeover) {
         let config = Config { ids: vec![1, 2, 3, 4], write_quorum: 2, generation: 0 };
         let ids = [1, 2, 3, 5];
         let mut takeover = begin(&ids, &[4]);
-        let old = |copy: usize| u32::from(copy < 3);
-        all_say(&mut takeover, |copy| promise(ids[copy], old(copy), &config)).expect("promised");
+        let said = |copy| match promised.contains(&copy) {
+            true => promise(ids[copy], u32::from(copy < 3), &config),
+            false => Heard::Lost("gone".into()),
+        };
+        (all_say(&mut takeover, said), takeover)
+    }
+
+    #[test]
+    fn a_copy_is_replaced_when_all_the_others_have_promised() {
+        let (promised, mut takeover) = with_a_new_one(&[0, 1, 2, 3]);
+        assert!(promised.is_ok());
         let nothing = Walked { end: at(1), doubt: false, through: 0 };
         all_say(&mut takeover, |_| Heard::Reply(Reply::Walked(nothing))).expect("walked");
         all_say(&mut takeover, |_| Heard::Reply(Reply::Walked(nothing))).expect("verified");
         assert_eq!(takeover.phase, Phase::Install);
-        let said =
-            |copy| if installed.contains(&copy) { Heard::Reply(Reply::Installed) } else { Heard::Lost("gone".into()) };
-        all_say(&mut takeover, said)
-    }
-
-    #[test]
-    fn who_was_there_before_a_new_one_knows_of_it() {
-        let Ok(Progress::Taken(taken)) = with_a_new_one(&[0, 1, 2, 3]) else { panic!("all have heard of it") };
+        let Ok(Progress::Taken(taken)) = all_say(&mut takeover, |_| Heard::Reply(Reply::Installed)) else {
+            panic!("all have heard of it")
+        };
         assert_eq!((taken.config.ids, taken.config.write_quorum), (vec![1, 2, 3, 5], 2));
-        assert!(matches!(with_a_new_one(&[0, 1, 2]), Ok(Progress::Taken(_))), "a read quorum of the old ones");
-        // A write quorum is not enough: the old second and third would make one, and know nothing.
-        assert!(matches!(with_a_new_one(&[0, 3]), Err(Error::QuorumUnavailable { .. })));
-        assert!(matches!(with_a_new_one(&[0, 1, 3]), Err(Error::QuorumUnavailable { .. })));
+        // The third is no read quorum by itself; with the lost one it may have promised more than the others know.
+        let (outcome, _) = with_a_new_one(&[0, 1, 3]);
+        let Err(Error::QuorumUnavailable { missing, .. }) = outcome else { panic!("nobody asked the third") };
+        assert!(missing == [3] || missing == [3, 4], "{missing:?}");
+        let (outcome, _) = with_a_new_one(&[0, 1, 2]);
+        assert!(matches!(outcome, Err(Error::QuorumUnavailable { .. })), "there is no new one");
     }
 
     /// Three copies that all must have a record. Two were each taken over alone, as epoch 3, at different ends: neither led. The third is still of epoch 1.
