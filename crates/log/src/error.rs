@@ -232,7 +232,7 @@ fn missing_ids(missing: &[u64]) -> String {
         return String::new();
     }
     let ids: Vec<String> = missing.iter().map(|id| format!("{id:x}")).collect();
-    format!("; not read: {}", ids.join(", "))
+    format!(", not read: {}", ids.join(", "))
 }
 
 /// What this crate returns.
