@@ -22,6 +22,7 @@ pub(super) struct Shape {
     pub(super) rivals: bool,
 }
 
+const LINE: u64 = 64;
 const RECORDS_MIN: u64 = 100;
 const FAULTS_MIN: u64 = 3;
 const STEPS_MAX: u64 = 60_000;
@@ -270,9 +271,15 @@ fn damage(world: &mut World, at: usize) {
     let Some(module) = world.module_of(victim).filter(|_| world.shape.damages && idle && !world.wiped) else { return };
     let Some((start, len)) = world.region_of(victim) else { return };
     world.damaged = Some(victim);
-    world.coverage.damages += 1;
     // The page with the superline and the vow, and the segments.
     let at = if world.rng.chance(1, 12) { world.rng.below(4096) } else { 4096 + world.rng.below(len - 4096) };
+    // Not twice in a record: its header tells that something stood here though any one word of it is wrong. The last record of a log, damaged in several, looks like one that was never
+    // written; if whoever else acknowledged it is away as well, more is lost than a write quorum of two can bear.
+    if world.flips.iter().any(|flip| flip.abs_diff(at) < LINE) {
+        return;
+    }
+    world.coverage.damages += 1;
+    world.flips.push(at);
     let bits = 1 << world.rng.below(64);
     world.tell(|| format!("machine {victim}: bits {bits:x} flip at {} of its log's region", at / 8 * 8));
     module.damage(start + at / 8 * 8, bits);

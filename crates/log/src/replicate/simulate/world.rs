@@ -40,6 +40,8 @@ pub(super) struct World {
     ids: Vec<u64>,
     /// One copy was damaged.
     pub(super) damaged: Option<usize>,
+    /// Where, from the start of its log's region.
+    pub(super) flips: Vec<u64>,
     /// ... or lost with its medium.
     pub(super) wiped: bool,
     /// This machine has a new medium, and nobody made a copy of the log of it yet.
@@ -83,6 +85,7 @@ impl World {
             next_id: 1000,
             ids: (0..shape.copies).map(|c| 100 + c as u64).collect(),
             damaged: None,
+            flips: Vec::new(),
             wiped: false,
             lost: None,
             tells: std::env::var_os("CAIRN_TELL").is_some(),
