@@ -42,6 +42,9 @@ pub(super) struct World {
     pub(super) damaged: Option<usize>,
     /// Where, from the start of its log's region.
     pub(super) flips: Vec<u64>,
+    /// Several times in what may be one record's header: the last record of a log then looks like one that was never written. If somebody else who acknowledged it is not read,
+    /// two of those that had it are lost, and nobody can know.
+    pub(super) twice: bool,
     /// ... or lost with its medium.
     pub(super) wiped: bool,
     /// This machine has a new medium, and nobody made a copy of the log of it yet.
@@ -86,6 +89,7 @@ impl World {
             ids: (0..shape.copies).map(|c| 100 + c as u64).collect(),
             damaged: None,
             flips: Vec::new(),
+            twice: false,
             wiped: false,
             lost: None,
             tells: std::env::var_os("CAIRN_TELL").is_some(),
@@ -178,7 +182,6 @@ impl World {
         self.coverage.elections += 1;
         self.coverage.in_doubt += u64::from(taken.in_doubt.is_some());
         self.tell(|| format!("machine {at} leads: {taken:?}"));
-        let doubt = taken.in_doubt;
         let end = taken.end;
         let owner = candidate.owner();
         let Elected { taken, epoch, own, image, links } = candidate.finish(taken);
@@ -193,6 +196,7 @@ impl World {
             Of::Copy(copy) => copies.iter().position(|c| c == copy).map(|peer| *copy = peer).is_some(),
             Of::Session(_) => true,
         });
+        let all = links.len() + usize::from(own.is_some()) == taken.config.ids.len();
         let clock = self.network.clone();
         let lead = Lead {
             links: links.into_iter().map(|(_, link)| link).collect(),
@@ -210,32 +214,37 @@ impl World {
         let Some(image) = image.into_log() else { return Err("an image without a log".into()) };
         let (core, _) = Core::lead(&pool, image, end, lead, &options).map_err(|e| format!("machine {at}: {e}"))?;
         let log = Arc::new(Log::new(core));
-        self.check(&log, epoch, doubt).map_err(|e| format!("machine {at}, epoch {epoch}: {e}"))?;
+        self.check(&log, epoch, all).map_err(|e| format!("machine {at}, epoch {epoch}: {e}"))?;
         let forced = log.forced().get();
         self.nodes[at].role = Role::Leading(Box::new(Leader { log, pending: BTreeMap::new(), forced }));
         Ok(())
     }
 
     /// Everything acknowledged is there, but for what leaders after this one have acknowledged: it may be a late one, that is shut out and has not heard of it.
-    fn check(&mut self, log: &Log, epoch: u32, doubt: Option<Lsn>) -> std::result::Result<(), String> {
+    fn check(&mut self, log: &Log, epoch: u32, all: bool) -> std::result::Result<(), String> {
         let mut found = BTreeMap::new();
         let mut records = log.iter();
         while let Some(record) = records.next().map_err(broken)? {
             let number = record.payload.first_chunk::<8>().map(|b| u64::from_le_bytes(*b));
             found.insert(record.lsn.get(), number.ok_or("a record without its number")?);
         }
-        let excusable = doubt.is_some() && self.damaged.is_some() && self.shape.quorum < 2;
+        let excusable = self.twice && !all;
+        let mut excused = Vec::new();
         for (lsn, (number, by)) in self.acknowledged.range(self.cleaned + 1..) {
             if *by > epoch {
                 continue;
             }
             match found.get(lsn) {
                 Some(there) if there == number => {}
-                None if excusable => {}
+                None if excusable => excused.push(*lsn),
                 there => {
                     return Err(format!("record {lsn} was acknowledged as {number}, and is {there:?} (log: {log:?})"));
                 }
             }
+        }
+        for lsn in excused {
+            self.acknowledged.remove(&lsn);
+            self.coverage.excused += 1;
         }
         Ok(())
     }
