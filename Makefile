@@ -1,9 +1,9 @@
 # The commands of this repository. `make` alone lists them.
 #
-# `check` only reads; `fmt` and `fix` write. Everything but `demo`, `capi`, `setup-peers`, `test-peers`, `test-rocksdb`, `setup-fabric`, `test-fabric`, `test-vm`, `fuzz`, `crash-long`, `kill-long`, `recovery-long`, `churn-long`, `object-long`, `histories-long` and `sim-long` belongs to the gate.
+# `check` only reads; `fmt` and `fix` write. Everything but `demo`, `capi`, `setup-peers`, `test-peers`, `test-rocksdb`, `setup-fabric`, `test-fabric`, `test-vm`, `fuzz`, `crash-long`, `kill-long`, `recovery-long`, `churn-long`, `object-long`, `histories-long`, `sim-long`, `miri` and `tsan` belongs to the gate.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers setup-fabric test-fabric test demo capi test-peers test-rocksdb check fmt fix fuzz test-vm crash-long kill-long recovery-long churn-long object-long histories-long sim-long
+.PHONY: help setup setup-peers setup-fabric test-fabric test demo capi test-peers test-rocksdb check fmt fix fuzz test-vm crash-long kill-long recovery-long churn-long object-long histories-long sim-long miri tsan
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -104,3 +104,18 @@ histories-long: ## Random transactions of 8 threads, checked for cycles and real
 
 sim-long: ## Random schedules of a replicated log with all that goes wrong: SCHEDULES=1000000 SEED=1
 	CAIRN_SCHEDULES=$(SCHEDULES) CAIRN_SEED=$(SEED) $(CARGO) test --release --package log --lib schedules_lose_nothing -- --nocapture
+
+# Both need the nightly toolchain: its interpreter, or the sources of the standard library, which is built with the sanitizer too.
+NIGHTLY = $(CARGO) +nightly
+define nightly_with
+	@rustup component list --toolchain nightly 2>/dev/null | grep -q '^$(1).*(installed)' || { echo 'error: the nightly toolchain with $(1) is not installed'; echo 'next: rustup toolchain install nightly --component $(1)'; exit 1; }
+endef
+
+miri: ## Undefined behaviour: every engine on plain memory, interpreted by Miri (a quarter of an hour; needs nightly with miri)
+	$(call nightly_with,miri)
+	MIRIFLAGS=-Zmiri-disable-isolation $(NIGHTLY) miri test --target-dir target/miri --package scenarios --test it plain::
+
+tsan: ## Data races: every engine on plain memory and the stress tests of heap and kv, with ThreadSanitizer (needs nightly with rust-src)
+	$(call nightly_with,rust-src)
+	RUSTFLAGS=-Zsanitizer=thread TSAN_OPTIONS="suppressions=$(CURDIR)/tools/tsan.txt halt_on_error=1" \
+	  $(NIGHTLY) test -Zbuild-std --target x86_64-unknown-linux-gnu --target-dir target/tsan --package scenarios --test it plain::

@@ -130,12 +130,14 @@ unsafe fn flush_line(with: FlushWith, line: u64) {
 /// ```
 #[inline]
 pub fn prefetch(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(miri)]
+    let _ = at;
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a hint, which never faults.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
     }
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
     // SAFETY: as above.
     unsafe {
         std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, readonly, preserves_flags));

@@ -21,7 +21,12 @@ impl ForkGuard {
         static PAGE: OnceLock<&'static AtomicU64> = OnceLock::new();
         /// Not wiped: a child goes on from its parent's.
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        /// Where forks are not noticed.
+        static ALWAYS: AtomicU64 = AtomicU64::new(1);
         let word = *PAGE.get_or_init(|| {
+            if cfg!(miri) {
+                return &ALWAYS; // it has no such advice, and no forks
+            }
             let len = 4096;
             // SAFETY: a new private mapping at an address of the kernel's choice; it is never unmapped, and wiping on fork
             // changes only the child's copy.
@@ -33,10 +38,7 @@ impl ForkGuard {
                 // SAFETY: mapped above for the life of the process, aligned to a page, and only used as an atomic.
                 Ok(page) => unsafe { &*page.cast::<AtomicU64>() },
                 // No such advice (Linux before 4.14): forks are then not noticed, as in every other library.
-                Err(_) => {
-                    static ALWAYS: AtomicU64 = AtomicU64::new(1);
-                    &ALWAYS
-                }
+                Err(_) => &ALWAYS,
             }
         });
         let number = match word.load(Acquire) {

@@ -11,6 +11,7 @@ mod log;
 mod log_replicated;
 mod missed;
 mod mutation;
+mod plain;
 mod structures;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
