@@ -9,6 +9,7 @@ mod conformance;
 mod disk;
 mod evolution;
 mod fork;
+mod growth;
 mod kill;
 mod large;
 mod partial;
