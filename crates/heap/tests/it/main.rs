@@ -6,6 +6,7 @@ mod backup;
 mod barriers;
 mod basics;
 mod conformance;
+mod damage;
 mod disk;
 mod evolution;
 mod fork;
