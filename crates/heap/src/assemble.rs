@@ -56,6 +56,7 @@ pub(crate) fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &S
     let (main, backup) = (Space::new(), Space::new());
     main.update(parts.alloc.spaces().into_iter());
     let of_domain = if pool.domain() == Domain::File { 256 << 20 } else { 1 << 30 };
+    let bytes_max = options.max_bytes.unwrap_or((main.len().saturating_mul(16)).max(1 << 30));
     let budget = options.recovery_bytes.unwrap_or(of_domain);
     let zones = Zones::new(pool, state.zone_bytes, budget, options.intents, options.sabotage);
     let mut copies = None;
@@ -86,6 +87,7 @@ pub(crate) fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &S
         states: PerSlot::new(slots, TxState::default),
         counters: (0..slots).map(|_| Counters::default()).collect(),
         growing: Mutex::new(parts.backup),
+        bytes_max,
         batch: options.batch,
         seal_max: options.seal_max,
         root: state.root,

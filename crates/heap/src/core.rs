@@ -43,6 +43,8 @@ pub(crate) struct Core {
     pub(crate) counters: Box<[Counters]>,
     /// Held while the heap grows: what grows with main.
     pub(crate) growing: Mutex<Follower>,
+    /// Main does not grow beyond this by itself.
+    pub(crate) bytes_max: u64,
     pub(crate) batch: usize,
     pub(crate) seal_max: u64,
     pub(crate) root: u64,
@@ -87,6 +89,8 @@ impl Counters {
 
 /// The heap grows by this part of it at least.
 const LEAST_STEP: u64 = 16;
+/// With fewer free entries of the directory, growths are large: two dozen are enough for eight doublings.
+const ENTRIES_FEW: usize = 24;
 /// How often a block is looked for in a heap that others fill as it grows.
 const GROWTHS: usize = 8;
 
@@ -198,7 +202,13 @@ impl Core {
     #[cold]
     pub(crate) fn grow_for(&self, len: u64, before: u64) -> Result<()> {
         let least = (2 * len).max(self.main.len() / LEAST_STEP);
-        let mut more = self.main.len().max(least);
+        let room = self.bytes_max.saturating_sub(self.main.len());
+        // Of the last room that is allowed, whatever is left.
+        let least = if least <= room { least } else { len.next_multiple_of(self.alloc.chunk_size()) };
+        if least > room {
+            return Err(PoolError::HeapFull { bytes: len }.into());
+        }
+        let mut more = self.main.len().max(least).min(room);
         loop {
             match self.grow_from(more, Some(before)) {
                 Err(Error::Pool(PoolError::NoSpace { .. } | PoolError::Reserve { .. })) if more > least => {
@@ -211,6 +221,18 @@ impl Core {
 
     /// Makes main, and before it the backup, at least `bytes` larger.
     pub(crate) fn grow(&self, bytes: u64) -> Result<()> {
+        if bytes > pmem::OFFSET_MAX {
+            let (what, max) = ("bytes to grow by", pmem::OFFSET_MAX);
+            return Err(PoolError::Limit { what, found: bytes, min: 0, max }.into());
+        }
+        // Each growth takes two or three entries of the directory. When these get few, it takes as much as there is.
+        let entries = pmem::REGIONS_MAX.saturating_sub(self.pool.info().regions.len());
+        if entries < ENTRIES_FEW && bytes < self.main.len() {
+            match self.grow_from(self.main.len(), None) {
+                Err(Error::Pool(PoolError::NoSpace { .. } | PoolError::Reserve { .. })) => {}
+                other => return other,
+            }
+        }
         self.grow_from(bytes, None)
     }
 

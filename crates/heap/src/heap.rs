@@ -153,6 +153,7 @@ impl Heap {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_in(pool: &Pool, options: &Options) -> Result<Self> {
+        let closed = pool.was_clean() && pool.is_untouched(STATE);
         let (mut cell, twin) = TwoSlot::<State>::open(pool.region(STATE)?.into_area()?)?;
         let mut state = cell.get();
         let stored = Policy::from_code(state.policy).filter(|_| state_is_sound(&state));
@@ -174,6 +175,9 @@ impl Heap {
             rest = after;
         }
         let alloc = Allocator::open(pool, MAIN)?;
+        for other in [BACKUP, ZONES, COPIES, COPIES_STATE] {
+            drop(pool.region(other)); // of another policy's time, perhaps: of no meaning, so there is nothing to recover
+        }
         let backup = match stored {
             Policy::InPlace => Follower::Backup(pool.region(BACKUP)?, pool.region(ZONES)?),
             Policy::InPlacePartial => {
@@ -183,6 +187,9 @@ impl Heap {
             Policy::None | Policy::Undo => Follower::Nothing,
         };
         let mut core = assemble(pool, options, stored, &state, Parts { alloc, rings, backup });
+        if closed {
+            recovery::nothing_left(&core, &found)?;
+        }
         let recovery = recovery::run(&core, &found, state.backup != 0)?;
         if stored == Policy::InPlace && state.backup == 0 {
             // Opened under another policy since, or the copying was interrupted.
@@ -205,6 +212,7 @@ impl Heap {
 
     fn start(core: Core, cell: TwoSlot<State>, options: &Options, recovery: Recovery) -> Self {
         let core = Arc::new(core);
+        core.pool.set_unsettled(true);
         // A simulated pool has no time, and `none` nothing to settle.
         let wanted = options.coordinator && core.policy != Policy::None && core.pool.domain() != Domain::Simulated;
         let coordinator = wanted.then(|| Coordinator::start(&core));
@@ -259,10 +267,11 @@ impl Heap {
         self.core.settle_all(&mut |_| {})
     }
 
-    /// Makes the heap at least `bytes` bytes larger while it is in use. It does so by itself when it is full.
+    /// Makes the heap at least `bytes` bytes larger while it is in use; it may double, when the pool's directory has few entries left. It does so by itself
+    /// when it is full, up to [`Options::max_bytes`].
     ///
     /// # Errors
-    /// [`pmem::Error::NoSpace`] and its like.
+    /// [`pmem::Error::NoSpace`] and its like; [`pmem::Error::Limit`] for more bytes than a pool can have.
     pub fn grow(&self, bytes: u64) -> Result<()> {
         self.core.grow(bytes)
     }
@@ -331,6 +340,7 @@ impl Heap {
         let core = Arc::into_inner(core).ok_or(pmem::Error::InUse { what: "the heap".into() })?;
         let (pool, alloc) = core.into_last();
         alloc.close()?;
+        pool.set_unsettled(false);
         Ok(pool.close()?)
     }
 

@@ -85,6 +85,7 @@ pub enum Intents {
 pub struct Options {
     pub(crate) policy: Option<Policy>,
     pub(crate) bytes: u64,
+    pub(crate) max_bytes: Option<u64>,
     pub(crate) slots: usize,
     pub(crate) log_bytes: u64,
     pub(crate) zone_bytes: u64,
@@ -112,6 +113,7 @@ impl Options {
         Self {
             policy: None,
             bytes: 64 << 20,
+            max_bytes: None,
             slots: 64,
             log_bytes: 64 << 10,
             zone_bytes: 1 << 20,
@@ -133,10 +135,17 @@ impl Options {
         Self { policy: Some(policy), ..self }
     }
 
-    /// Bytes for objects at first; the heap grows by itself. In place needs as many again, or a part of it.
+    /// Bytes for objects at first; the heap grows by itself, up to [`max_bytes`](Self::max_bytes). In place needs as many again, or a part of it.
     #[must_use]
     pub fn bytes(self, bytes: u64) -> Self {
         Self { bytes, ..self }
+    }
+
+    /// Most bytes for objects to which the heap grows by itself; behind that an allocation fails with [`HeapFull`](pmem::Error::HeapFull). By default
+    /// 1 GiB, or 16 times what it has when it is made or opened if that is more. [`Heap::grow`](crate::Heap::grow) goes beyond.
+    #[must_use]
+    pub fn max_bytes(self, bytes: u64) -> Self {
+        Self { max_bytes: Some(bytes), ..self }
     }
 
     /// Most transactions at one time.

@@ -110,6 +110,19 @@ pub(crate) fn run(core: &Core, found: &[Recovered], backup: bool) -> Result<Reco
     Ok(recovery)
 }
 
+/// A heap that was closed has retired every record. One that stands there is of an earlier time: a page of the log went back, and what it tells has long been
+/// overwritten.
+pub(crate) fn nothing_left(core: &Core, found: &[Recovered]) -> Result<()> {
+    for (slot, recovered) in found.iter().enumerate() {
+        if let Some(first) = recovered.records.first()
+            && unretired(core, slot, recovered)? > 0
+        {
+            return Err(damaged(first.position.get(), format!("slot {slot} has it, though the heap was closed")));
+        }
+    }
+    Ok(())
+}
+
 /// Records of the slot that stand for something.
 fn unretired(core: &Core, slot: usize, recovered: &Recovered) -> Result<u64> {
     let log = core.logs[slot].lock();

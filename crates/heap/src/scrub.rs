@@ -1,13 +1,16 @@
 //! Looks for bytes that went bad at rest, and repairs the copy that is wrong.
 //!
-//! | live bytes of a page: main = backup | the backup's checksum | action |
-//! |---|---|---|
-//! | equal | as kept | none |
-//! | equal | not as kept, or none kept | kept anew: the page was written since |
-//! | different | as kept | main is wrong: backup to main |
-//! | different | not as kept | the backup is wrong: main to backup, if a checksum was kept since the last write; else an error |
+//! | live bytes of a page: main = backup | the zone's checksums | the kept checksum verifies | action |
+//! |---|---|---|---|
+//! | equal | of the backup as it is | | none; kept anew if it does not verify: free bytes differ |
+//! | equal | none, or of an earlier time | | kept anew: the page was written since |
+//! | different | of the backup as it is | the backup | main is wrong: backup to main |
+//! | different | of the backup as it is | the page with some blocks as main has them | these are wrong in the backup, the others in main |
+//! | different | of the backup as it is | neither | an error, and nothing is changed |
+//! | different | none, or of an earlier time | | the same |
 //!
-//! A copy that cannot be read is wrong, whatever it holds. Free bytes may differ.
+//! No copy is overwritten but by one that was held against the checksum. (An earlier checksum that verifies proves nothing: a backup's page that went
+//! back to what it held then would be believed.) A copy that cannot be read is wrong, whatever it holds. Free bytes may differ.
 //!
 //! # Beside transactions
 //!
@@ -15,6 +18,8 @@
 //! writes to an object of it waits. Blocks may still be freed there, and a free one be taken for a log, which enters no zone. So of main only blocks that
 //! are live on media are looked at, one by one, each while its lock is held, shared: then it is not freed. To be repaired it is locked as by a
 //! writer. A block that is locked otherwise, and a zone that a transaction is in, are left alone, and the zone is counted as busy.
+
+use std::ops::Range;
 
 use pmem::{Error as PoolError, Found, PPtr};
 use tx::{Error, Result};
@@ -49,6 +54,8 @@ impl Scrubbed {
 const UNCLEAR_MAX: usize = 64;
 /// No block is shorter.
 const BLOCK_MIN: u64 = 16;
+/// Of more blocks that differ in one page, not every choice is tried: with few, one that verifies by chance is one in sixteen million.
+const TRIED_MAX: usize = 8;
 
 /// Repairs what it finds, if it is to; else says what it would repair. Fails if of some page nothing tells what is right.
 pub(crate) fn run(core: &Core, repair: bool) -> Result<Scrubbed> {
@@ -84,9 +91,39 @@ struct Page {
     at: u64,
     len: u64,
     backup: Option<Vec<u8>>,
+    kept: u32,
+    /// What its backup holds verifies.
     as_kept: bool,
-    /// A checksum was kept since the last write.
+    /// The checksum is of the backup as it is, or should be.
     summed: bool,
+}
+
+/// What was seen of a block's bytes in a page.
+enum Seen {
+    /// Nothing to be repaired.
+    Equal,
+    InUse,
+    Different(Different),
+}
+
+/// Bytes of a block that are not the same in both copies. Locked while this lasts, shared, or as by a writer.
+struct Different {
+    word: Word,
+    written: bool,
+    range: Bytes,
+    /// Where in the page.
+    at: Range<usize>,
+    /// What main holds, if it can be read.
+    main: Option<Vec<u8>>,
+}
+
+impl Drop for Different {
+    fn drop(&mut self) {
+        match self.written {
+            true => lock::end_write(self.word.get()),
+            false => lock::end_read(self.word.get()),
+        }
+    }
 }
 
 impl Scrub<'_> {
@@ -103,7 +140,7 @@ impl Scrub<'_> {
             let backup = readable(core.backup_bytes(at, len))?;
             let sum = backup.as_ref().map(|bytes| core.zones.sum_of(bytes));
             let kept = core.zones.sum(zone, number as u64)?;
-            let mut page = Page { at, len, backup, as_kept: sum == Some(kept), summed };
+            let mut page = Page { at, len, backup, kept, as_kept: sum == Some(kept), summed };
             let before = self.found.backup_repaired;
             match self.page(&mut page) {
                 Ok(all) => whole &= all,
@@ -136,7 +173,7 @@ impl Scrub<'_> {
     fn page(&mut self, page: &mut Page) -> Result<bool> {
         let (alloc, tag) = (&self.core.alloc, self.core.pool.tag());
         let (mut at, mut whole) = (page.at, true);
-        let mut looked_at = None;
+        let (mut looked_at, mut different) = (None, Vec::new());
         while at < page.at + page.len {
             let Some((offset, _)) = self.core.main.place(at) else { break }; // the backup may be longer
             let ptr = PPtr::<u8>::new(tag, offset);
@@ -157,69 +194,104 @@ impl Scrub<'_> {
             let block_end = at + (found.block().offset() + found.block().len() - offset);
             let from = at - (offset - found.block().offset()).min(at - page.at);
             let end = block_end.min(page.at + page.len);
-            whole &= self.block(page, &found, from, end)?;
+            match self.block(page, &found, from, end)? {
+                Seen::Equal => {}
+                Seen::InUse => whole = false,
+                Seen::Different(block) => different.push(block),
+            }
             at = end;
+        }
+        match different.is_empty() {
+            true => Ok(whole),
+            false => Ok(self.repair(page, &mut different)? && whole),
+        }
+    }
+
+    /// The bytes from `from` to `end` of the line, which lie in a block that was live just now.
+    fn block(&self, page: &Page, found: &Found<'_>, from: u64, end: u64) -> Result<Seen> {
+        let core = self.core;
+        let (block, word) = (found.block(), Word::at(found));
+        // Reserved only: of a transaction that has not come to write, or of a log.
+        if !core.alloc.is_published(&block)? {
+            return Ok(Seen::Equal);
+        }
+        if lock::try_read(word.get()).is_err() {
+            return Ok(Seen::InUse);
+        }
+        let at = (from - page.at) as usize..(end - page.at) as usize;
+        let mut seen = Different { word, written: false, range: (0, end - from), at, main: None };
+        // Else it has been freed meanwhile.
+        if !found.is_current() || !core.alloc.is_published(&block).unwrap_or(false) {
+            return Ok(Seen::Equal);
+        }
+        let Some((offset, _)) = core.main.place(from) else { return Ok(Seen::Equal) };
+        seen.range.0 = offset;
+        let main = readable(raw::bytes(Claim::Reader, &core.pool, offset, end - from))?;
+        let backup = page.backup.as_ref().map(|bytes| &bytes[seen.at.clone()]);
+        if main.is_some() && main == backup {
+            return Ok(Seen::Equal);
+        }
+        seen.main = main.map(<[u8]>::to_vec);
+        Ok(Seen::Different(seen))
+    }
+
+    /// Of the blocks of a page that differ, which are all locked: each becomes what the copy says that was found to be right, or none is touched. False if
+    /// one is in use.
+    fn repair(&mut self, page: &mut Page, different: &mut [Different]) -> Result<bool> {
+        let Some(main_is_right) = self.judge(page, different) else { return Err(differ(different[0].range)) };
+        let mut whole = true;
+        for (block, main_is_right) in different.iter_mut().zip(main_is_right) {
+            let (offset, len) = block.range;
+            if main_is_right {
+                self.found.backup_repaired += len;
+                page.as_kept = false;
+                if self.repair {
+                    self.core.copy_to_backup(offset, len)?;
+                }
+                continue;
+            }
+            if self.repair {
+                block.written = self.lock_alone(&block.word);
+                if !block.written {
+                    whole = false;
+                    continue;
+                }
+                self.core.copy_from_backup(offset, len)?;
+            }
+            self.found.main_repaired += len;
         }
         Ok(whole)
     }
 
-    /// The bytes from `from` to `end` of the line, which lie in a block that was live just now. False if it is in use.
-    fn block(&mut self, page: &mut Page, found: &Found<'_>, from: u64, end: u64) -> Result<bool> {
-        let (block, word) = (found.block(), Word::at(found));
-        // Reserved only: of a transaction that has not come to write, or of a log.
-        if !self.core.alloc.is_published(&block)? {
-            return Ok(true);
+    /// For each block that differs, whether main is right; nothing if that is not known of all.
+    fn judge(&self, page: &Page, different: &[Different]) -> Option<Vec<bool>> {
+        let all = |right| Some(vec![right; different.len()]);
+        let Some(backup) = &page.backup else {
+            return if different.iter().all(|block| block.main.is_some()) { all(true) } else { None };
+        };
+        if !page.summed {
+            return if different.iter().all(|block| block.main.is_none()) { all(false) } else { None };
         }
-        if lock::try_read(word.get()).is_err() {
-            return Ok(false);
+        if page.as_kept {
+            return all(false);
         }
-        let (mut outcome, mut written) = (Ok(true), false);
-        // Else it has been freed meanwhile.
-        if found.is_current() && self.core.alloc.is_published(&block).unwrap_or(false) {
-            outcome = self.compare(page, word, (from, end), &mut written);
-        }
-        match written {
-            true => lock::end_write(word.get()),
-            false => lock::end_read(word.get()),
-        }
-        outcome
-    }
-
-    /// Of a block that is locked, shared. `written` becomes true if it is locked as by a writer.
-    fn compare(&mut self, page: &mut Page, word: Word, (from, end): (u64, u64), written: &mut bool) -> Result<bool> {
-        let core = self.core;
-        let Some((offset, _)) = core.main.place(from) else { return Ok(true) };
-        let (range, at) = ((offset, end - from), (from - page.at) as usize..(end - page.at) as usize);
-        let main = readable(raw::bytes(Claim::Reader, &core.pool, range.0, range.1))?;
-        let backup = page.backup.as_ref().map(|bytes| &bytes[at]);
-        match (main, backup) {
-            (Some(main), Some(backup)) if main == backup => Ok(true),
-            (main, Some(_)) if page.as_kept || main.is_none() => {
-                self.found.main_repaired += range.1;
-                if self.repair {
-                    *written = self.lock_alone(word);
-                    if !*written {
-                        self.found.main_repaired -= range.1;
-                        return Ok(false);
-                    }
-                    core.copy_from_backup(range.0, range.1)?;
-                }
-                Ok(true)
+        // All of main first; then some of it, if they are few.
+        let masks = match different.len() {
+            n if n <= TRIED_MAX => 1..1 << n,
+            _ => 0..0,
+        };
+        std::iter::once(u64::MAX).chain(masks).find_map(|mask| {
+            let takes = |n: usize| n >= 64 && mask == u64::MAX || n < 64 && mask & 1 << n != 0;
+            let mut bytes = backup.clone();
+            for (_, block) in different.iter().enumerate().filter(|(n, _)| takes(*n)) {
+                bytes[block.at.clone()].copy_from_slice(block.main.as_ref()?);
             }
-            (Some(_), backup) if page.summed || backup.is_none() => {
-                self.found.backup_repaired += range.1;
-                page.as_kept = false;
-                if self.repair {
-                    core.copy_to_backup(range.0, range.1)?;
-                }
-                Ok(true)
-            }
-            _ => Err(differ(range)),
-        }
+            (self.core.zones.sum_of(&bytes) == page.kept).then(|| (0..different.len()).map(takes).collect())
+        })
     }
 
     /// From the only reader to the writer.
-    fn lock_alone(&self, word: Word) -> bool {
+    fn lock_alone(&self, word: &Word) -> bool {
         let slots = &self.core.slots;
         // The slot only names who writes; a slot that is not ours could be taken for another's transaction.
         slots.claim(pmem::thread_number()).is_some_and(|slot| {

@@ -146,6 +146,7 @@ impl Pool {
         if !self.inner.claims.lock().insert(name.to_owned()) {
             return Err(Error::InUse { what: format!("region {name:?}") });
         }
+        self.inner.visited.lock().insert(name.to_owned());
         let claim = Arc::new(Claim { name: name.to_owned(), pool: Arc::downgrade(&self.inner) });
         let area = |e: &Entry| Area::new(Arc::clone(&self.inner), Arc::clone(&claim), e.offset, e.len);
         Ok(Region {

@@ -119,7 +119,7 @@ impl FlushSet {
         assert!(self.lines.is_empty() || self.pool == pool, "a FlushSet holds lines of one pool");
         self.pool = pool;
         let mut line = offset / cpu::LINE;
-        while line * cpu::LINE < offset + len {
+        while line * cpu::LINE < offset.saturating_add(len) {
             let place = &mut self.places[line as usize % PLACES];
             if self.lines.get(usize::from(*place)) != Some(&line) {
                 *place = self.lines.len() as u16;

@@ -72,7 +72,7 @@ impl Mapping {
     /// Maps `file`, whose present length is `len`, and decides its domain.
     pub(crate) fn file(file: File, path: &Path, len: u64, options: &MapOptions) -> Result<Self> {
         let fail = |op, source: rustix::io::Errno| Error::Io { op, path: path.to_owned(), source: source.into() };
-        let reserved = len.max(options.max_size).next_multiple_of(HUGE);
+        let reserved = len.max(options.max_size.min(1 << 47)).next_multiple_of(HUGE);
         let base = reserve(reserved).map_err(|e| fail("mmap (reserving address space)", e))?;
         let mut mapping = Self {
             base,

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use crate::cpu::FlushWith;
 use crate::directory::RegionInfo;
@@ -68,6 +69,10 @@ pub(crate) struct Inner {
     repaired: bool,
     pub(crate) state: crate::sync::Mutex<State>,
     pub(crate) claims: parking_lot::Mutex<HashSet<String>>,
+    /// Names of the regions that somebody has claimed since the pool was opened.
+    pub(crate) visited: parking_lot::Mutex<HashSet<String>>,
+    /// An engine has something in the pool that only its own close, or recovery, makes whole.
+    unsettled: AtomicBool,
 }
 
 pub(crate) struct State {
@@ -116,6 +121,8 @@ impl Pool {
             mapping,
             state: crate::sync::Mutex::new(State { header, cell }),
             claims: parking_lot::Mutex::new(HashSet::new()),
+            visited: parking_lot::Mutex::new(HashSet::new()),
+            unsettled: AtomicBool::new(false),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -220,6 +227,18 @@ impl Pool {
         self.inner.seal_key(place)
     }
 
+    /// True if the region was not claimed since the pool was opened.
+    #[doc(hidden)]
+    pub fn is_untouched(&self, name: &str) -> bool {
+        !self.inner.visited.lock().contains(name)
+    }
+
+    /// Until an engine has closed what it has here, closing the pool leaves it to be recovered.
+    #[doc(hidden)]
+    pub fn set_unsettled(&self, unsettled: bool) {
+        self.inner.unsettled.store(unsettled, SeqCst);
+    }
+
     // ---- persistence ------------------------------------------------------------------------------------------
 
     /// Waits until everything this thread flushed is persistent. One barrier.
@@ -287,6 +306,9 @@ impl Pool {
     /// Closes the pool cleanly. Without this it is recovered at the next open, which loses nothing and is fast, but a read-only
     /// open is refused until then.
     ///
+    /// A pool that a crash left, and of which a region was claimed by nobody since, stays one that needs recovery: its owner has not been here, and would
+    /// take for persistent what is not.
+    ///
     /// # Errors
     /// [`Error::InUse`] while a region, an object reservation or another handle is alive; those of a drain.
     pub fn close(self) -> Result<()> {
@@ -300,6 +322,17 @@ impl Pool {
         }
         inner.mapping.check_usable()?;
         let mut state = inner.state.lock();
+        if inner.unsettled.load(SeqCst) {
+            return inner.mapping.drain(here()).map(|_| ());
+        }
+        if !inner.was_clean {
+            let visited = inner.visited.lock();
+            let left = state.header.entries().filter_map(|e| e.name_str()).find(|name| !visited.contains(*name));
+            if let Some(name) = left {
+                tracing::info!(region = name, "closed as it was found: its owner has yet to recover it");
+                return inner.mapping.drain(here()).map(|_| ());
+            }
+        }
         // Whatever this thread or another stored without a drain becomes persistent before the flag says so.
         let header = Header { flags: state.header.flags | FLAG_CLEAN, ..state.header };
         inner.mapping.drain(here())?;

@@ -97,6 +97,10 @@ impl Scenario for Directory {
                 Options::new().open_on(live.sim.clone())?
             }
             Op::Close => {
+                // After a restart, too, their owners have been here.
+                for region in pool.info().regions {
+                    drop(pool.region(&region.name)?);
+                }
                 pool.close()?;
                 let pool = Options::new().open_on(live.sim.clone())?;
                 if !pool.was_clean() {

@@ -229,7 +229,11 @@ fn what_a_transaction_is_in_is_left_alone_and_found_later() {
     let found = heap.scrub().unwrap();
     assert_eq!((found.main_repaired, found.busy), (0, 1));
     tx.abort().unwrap();
+    drop(heap);
     // Who reads the damaged object keeps it from being repaired; who reads another one does not.
+    let closed = Closed::new(); // of the other's zone no checksum is of the present backup
+    closed.damage(Copy::Main, 70..71);
+    let heap = closed.open();
     let tx = heap.begin(Isolation::Strict).unwrap();
     assert_eq!(tx.read(closed.objects[70]).unwrap()[0], 0xeeee_eeee_eeee_eeee);
     let found = heap.scrub().unwrap();
@@ -343,4 +347,70 @@ fn beside_transactions_nothing_is_taken_for_damage() {
     assert_eq!(repaired, (0, 0));
     assert!(looked_at > 0);
     heap.close().unwrap();
+}
+
+// ---- two faults -----------------------------------------------------------------------------------------------------
+
+/// One object is bad in main and another, of the same page, in the backup: neither good copy is overwritten by the bad one.
+#[test]
+fn each_object_of_a_page_is_repaired_from_its_good_copy() {
+    for (main, backup) in [(70..71, 72..73), (70..71, 100..103), (64..67, 69..70)] {
+        let closed = Closed::new();
+        closed.damage(Copy::Main, main.clone());
+        closed.damage(Copy::Backup, backup.clone());
+        closed.scrub((main.count() as u64 * 64, backup.count() as u64 * 64));
+    }
+}
+
+/// Where no choice verifies, both files stay as they are.
+#[test]
+fn nothing_is_changed_where_neither_copy_verifies() {
+    // Main and backup of one object, and free bytes of the backup beside an object of main.
+    let both = |closed: &Closed| {
+        closed.damage(Copy::Main, 70..71);
+        closed.damage(Copy::Backup, 70..71);
+        let file = File::options().write(true).open(closed.path()).unwrap();
+        file.write_all_at(&[0xdd; 64], closed.place(Copy::Backup, 70)).unwrap();
+    };
+    let many = |closed: &Closed| {
+        closed.damage(Copy::Main, 64..80);
+        closed.damage(Copy::Backup, 90..100);
+    };
+    for (what, damage) in [("one object", &both as &dyn Fn(&Closed)), ("many objects", &many)] {
+        let closed = Closed::new();
+        damage(&closed);
+        let copies = || {
+            let bytes = std::fs::read(closed.path()).unwrap();
+            [Copy::Main, Copy::Backup].map(|c| {
+                let at = closed.place(c, 0) as usize;
+                bytes[at..at + PAGES * 4096].to_vec()
+            })
+        };
+        let before = copies();
+        let heap = closed.open();
+        let found = heap.scrub();
+        assert!(matches!(found, Err(Error::Damaged { what: "page", .. })), "{what}: {found:?}");
+        heap.close().unwrap();
+        assert!(copies() == before, "{what}");
+        let found = closed.open().scrub();
+        assert!(found.is_err(), "{what}: forgotten: {found:?}");
+    }
+}
+
+/// A page of the backup that went back to what it held when an earlier checksum was kept.
+#[test]
+fn an_earlier_checksum_proves_no_backup_right() {
+    let closed = Closed::written_since();
+    let at = closed.place(Copy::Backup, 64);
+    let page = at / 4096 * 4096;
+    let mut then = std::fs::read(closed.path()).unwrap()[page as usize..page as usize + 4096].to_vec();
+    for word in then.chunks_exact_mut(8).filter(|w| **w == 2u64.to_le_bytes()) {
+        word.copy_from_slice(&1u64.to_le_bytes());
+    }
+    let file = File::options().write(true).open(closed.path()).unwrap();
+    file.write_all_at(&then, page).unwrap();
+    let heap = closed.open();
+    let found = heap.scrub();
+    assert!(matches!(found, Err(Error::Damaged { what: "page", .. })), "{found:?}");
+    closed.check(&heap);
 }

@@ -10,7 +10,7 @@ use crate::alloc::cache::Cache;
 use crate::alloc::central::Central;
 use crate::alloc::chunk::Chunk;
 use crate::alloc::classes::Classes;
-use crate::alloc::media::Geometry;
+use crate::alloc::media::{Geometry, Layout};
 use crate::area::{Area, Region};
 use crate::error::{Error, Result};
 use crate::header::REGIONS_MAX;
@@ -28,7 +28,7 @@ pub(super) const LEAF: u32 = 256;
 /// # fn main() -> pmem::Result<()> {
 /// use pmem::HeapOptions;
 /// let small = HeapOptions::chunk_bytes(4096)?;
-/// assert_eq!(small.region_bytes(4), 5 * 4096); // four chunks, and a page for table and bitmaps
+/// assert_eq!(small.region_bytes(4), 6 * 4096); // four chunks, and a page each for bitmaps and what proves them
 /// assert!(HeapOptions::chunk_bytes(5000).is_err());
 /// # Ok(()) }
 /// ```
@@ -62,7 +62,7 @@ impl HeapOptions {
 
     /// Smallest region for a heap of `chunks` chunks.
     pub fn region_bytes(self, chunks: u64) -> u64 {
-        Geometry::bytes_for(chunks, self.chunk_log2)
+        Geometry::bytes_for(chunks, Layout::Apart, self.chunk_log2)
     }
 }
 
@@ -119,6 +119,7 @@ pub struct Allocator {
     pub(super) pool: Pool,
     pub(super) name: String,
     pub(super) classes: Classes,
+    pub(super) layout: Layout,
     pub(super) chunk_log2: u32,
     pub(super) salt: u64,
     pub(super) extents: Box<[OnceLock<Extent>]>,
@@ -143,8 +144,9 @@ impl Allocator {
     pub fn create(pool: &Pool, name: &str, bytes: u64, options: HeapOptions) -> Result<Self> {
         let bytes = bytes.max(options.region_bytes(1));
         let chunk_log2 = options.chunk_log2;
-        let chunks_max = |offset, len| Ok(Geometry::fit(offset, len, chunk_log2, 0)?.chunks_max.into());
-        let region = pool.add_region_with(name, bytes, RegionKind::Heap, chunk_log2.into(), chunks_max)?;
+        let layout = Layout::Apart;
+        let chunks_max = |offset, len| Ok(Geometry::fit(offset, len, layout, chunk_log2, 0)?.chunks_max.into());
+        let region = pool.add_region_with(name, bytes, RegionKind::Heap, layout.options(chunk_log2), chunks_max)?;
         Self::with(pool, region)
     }
 
@@ -158,18 +160,19 @@ impl Allocator {
     }
 
     fn with(pool: &Pool, region: Region) -> Result<Self> {
-        let chunk_log2 = region.options() as u32;
-        if region.kind() != RegionKind::Heap.code() || !(12..=20).contains(&chunk_log2) {
+        let known = Layout::from_options(region.options()).filter(|_| region.kind() == RegionKind::Heap.code());
+        let Some((layout, chunk_log2)) = known else {
             return Err(Error::WrongLayout {
                 what: "region kind",
-                found: format!("{:?}, chunks of 2^{chunk_log2}", RegionKind::from_code(region.kind())),
+                found: format!("{:?}, options {:#x}", RegionKind::from_code(region.kind()), region.options()),
                 expected: "Heap".into(),
             });
-        }
+        };
         let classes = Classes::new(chunk_log2);
         let heap = Self {
             pool: pool.clone(),
             name: region.name().to_owned(),
+            layout,
             chunk_log2,
             salt: pool.id(),
             extents: (0..REGIONS_MAX).map(|_| OnceLock::new()).collect(),
@@ -187,7 +190,7 @@ impl Allocator {
 
     /// Takes an extent of the region over.
     pub(super) fn add_area(&self, area: Area, chunks_max: u64) -> Result<()> {
-        let geometry = Geometry::read(&area, self.chunk_log2, chunks_max, self.salt)?;
+        let geometry = Geometry::read(&area, self.layout, self.chunk_log2, chunks_max, self.salt)?;
         let mut areas = self.areas.lock();
         let at = areas.len();
         let slot = self.extents.get(at).ok_or(Error::DirectoryFull { max: REGIONS_MAX })?;

@@ -41,8 +41,9 @@ impl Allocator {
             }
             Arc::clone(areas[last].claim())
         };
-        let bytes = Geometry::bytes_for(chunks, self.chunk_log2);
-        let chunks_max = |offset, len| Ok(Geometry::fit(offset, len, self.chunk_log2, 0)?.chunks_max.into());
+        let bytes = Geometry::bytes_for(chunks, self.layout, self.chunk_log2);
+        let chunks_max =
+            |offset, len| Ok(Geometry::fit(offset, len, self.layout, self.chunk_log2, 0)?.chunks_max.into());
         let (area, chunks_max) = self.pool.add_extent(&self.name, &claim, bytes, chunks_max)?;
         self.add_area(area, chunks_max)
     }

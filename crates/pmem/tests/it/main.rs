@@ -8,6 +8,7 @@ mod domain;
 mod file_domain;
 mod image;
 mod large;
+mod lost_write;
 mod objects;
 mod persist;
 mod pool;

@@ -216,6 +216,7 @@ fn dirty_pool_needs_recovery_before_it_is_read() {
     assert!(matches!(error, Error::NeedsRecovery { .. }));
     let pool = emulated(0).open(&path).unwrap();
     assert!(!pool.was_clean());
+    recover(&pool);
     pool.close().unwrap();
     assert!(emulated(0).open_read_only(&path).unwrap().was_clean());
 }
@@ -622,6 +623,7 @@ fn one_damaged_header_copy_is_repaired_from_the_other() {
         assert_eq!(read_word(&path), 7, "byte {at}");
         let pool = emulated(0).open(&path).unwrap();
         assert!(!pool.was_repaired(), "byte {at}: both are whole");
+        recover(&pool);
         pool.close().unwrap();
     }
     // Read-only, it is noticed and left alone.
@@ -706,4 +708,36 @@ fn children_run() {
     let path = closed(dir.path());
     let text = succeed(child("pool::as_child", "read", &path));
     assert!(text.contains("ready"), "{text}");
+}
+
+/// Takes every region over, as their owners do.
+fn recover(pool: &pmem::Pool) {
+    for region in pool.info().regions {
+        drop(pool.region(&region.name).unwrap());
+    }
+}
+
+/// What its owner has not recovered may be in a cache only. Who merely looked must not say otherwise.
+#[test]
+fn a_pool_closed_without_its_owner_still_needs_recovery() {
+    let dir = memory();
+    let path = dir.path().join("p");
+    let pool = emulated(MIB).create(&path).unwrap();
+    drop(pool.add_region("first", 4096).unwrap());
+    drop(pool.add_region("second", 4096).unwrap());
+    drop(pool); // killed
+    emulated(0).open(&path).unwrap().close().unwrap();
+    let pool = emulated(0).open(&path).unwrap();
+    assert!(!pool.was_clean(), "nobody has recovered it");
+    drop(pool.region("first").unwrap());
+    pool.close().unwrap();
+    fails(emulated(0).open_read_only(&path), &["recover"]);
+    let pool = emulated(0).open(&path).unwrap();
+    assert!(!pool.was_clean(), "one region's owner has, the other's not");
+    drop((pool.region("first").unwrap(), pool.region("second").unwrap()));
+    pool.close().unwrap();
+    let pool = emulated(0).open(&path).unwrap();
+    assert!(pool.was_clean());
+    pool.close().unwrap();
+    assert!(emulated(0).open(&path).unwrap().was_clean(), "a pool that was clean stays so");
 }

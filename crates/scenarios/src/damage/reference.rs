@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crash::{Error, Model, Rng, Sim};
 use pmem::{Action, HeapOptions, Objects, ObjectsOptions, Options, PPtr, Persist, Pool, RegionInfo, Ring, TwoSlot};
 
-use super::seals::Seal;
+use super::seals::{Seal, Tables};
 use super::walk::{Found, walk};
 use super::{Range, word};
 
@@ -326,9 +326,7 @@ impl Reference {
         self.seals.push(Seal::root(pool, self.region("objects").start));
         self.seals.extend(Seal::heap(pool, self.region("objects.heap").start, CHUNKS as usize));
         // By structure, so that many small ones do not outweigh the others.
-        let heap = self.region("objects.heap").start;
-        let table = heap..self.bitmaps();
-        let pairs = table.end..table.end + CHUNKS as usize * 64;
+        let Tables { table, bits, codes, twin, .. } = self.tables();
         let single: Vec<Range> = self
             .seals
             .iter()
@@ -336,7 +334,7 @@ impl Reference {
             .map(Seal::covers)
             .collect();
         self.hot.extend(single);
-        self.hot.extend([table.clone(), table.clone(), table, pairs.clone(), pairs.clone(), pairs]);
+        self.hot.extend([table.clone(), table, twin, bits.clone(), bits, codes]);
         for record in [self.region("ring"), self.log()] {
             self.hot.extend((0..4).map(|_| record.start + 128..record.end));
         }
@@ -393,18 +391,26 @@ impl Reference {
         self.seals.iter().for_each(|seal| seal.apply(bytes));
     }
 
-    /// Where the bitmaps of the heap begin, a line for each chunk.
-    pub fn bitmaps(&self) -> usize {
-        self.region("objects.heap").start + (CHUNKS as usize * 8).next_multiple_of(64)
+    /// Where the heap has what.
+    fn tables(&self) -> Tables {
+        Tables::new(self.region("objects.heap").start, CHUNKS as usize)
     }
 
-    /// Blocks in these ranges lost their chunk's table word and its whole bitmap, which is now that of a chunk never used.
+    /// Where the heap's chunks begin.
+    pub fn chunks(&self) -> usize {
+        self.tables().chunks
+    }
+
+    /// Blocks in these ranges lost both of their chunk's table words and its whole bitmap with its codes, which is now that of a chunk never used.
     pub(crate) fn exempt_chunks(&self, bytes: &[u8]) -> Vec<std::ops::Range<u64>> {
-        let chunks_at = self.region("objects.heap").start as u64 + 4096;
-        let heap = self.region("objects.heap").start;
+        let Tables { table, bits, codes, twin, chunks } = self.tables();
+        let chunks_at = chunks as u64;
         let zero = |at: usize| word(bytes, at) == 0;
-        let bitmap = |n: u64| (0..8).map(move |w| self.bitmaps() + n as usize * 64 + w * 8);
-        let erased = (0..CHUNKS).filter(|&n| zero(heap + n as usize * 8) && bitmap(n).all(zero));
+        let words = |n: usize| {
+            let maps = (0..4).flat_map(move |w| [bits.start, codes.start].map(|at| at + n * 32 + w * 8));
+            maps.chain([table.start + n * 8, twin.start + n * 8])
+        };
+        let erased = (0..CHUNKS).filter(|&n| words(n as usize).all(zero));
         // A span's bitmap is its first chunk's; the longest has five.
         erased.map(|n| chunks_at + n * 4096..chunks_at + (n + 5) * 4096).collect()
     }

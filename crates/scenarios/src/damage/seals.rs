@@ -26,10 +26,10 @@ pub(crate) enum Seal {
     Outside { at: usize, blocks: Vec<Range>, key: SealKey },
     /// Header and payload of a sealed record.
     Sealed { at: usize, end: usize },
-    /// The upper 24 bits of a chunk's table word.
-    Chunk { at: usize, number: u64, salt: u64 },
-    /// The second word of a bitmap pair that was used.
-    Pair { at: usize, id: u64 },
+    /// The upper 24 bits of a chunk's table word, and its copy in the second table.
+    Chunk { at: usize, twin: usize, number: u64, salt: u64 },
+    /// The code of a bitmap word that was used.
+    Pair { at: usize, code: usize, id: u64 },
 }
 
 impl Seal {
@@ -58,15 +58,16 @@ impl Seal {
                 let header_crc = crc32c(&[&bytes[*at..at + 28]]);
                 bytes[at + 28..at + 32].copy_from_slice(&header_crc.to_le_bytes());
             }
-            Self::Chunk { at, number, salt } => {
+            Self::Chunk { at, twin, number, salt } => {
                 let low = word(bytes, *at) & 0xff_ffff_ffff;
                 if word(bytes, *at) != 0 {
                     put(bytes, *at, low | splitmix(salt ^ number << 40 ^ low) << 40);
                 }
+                put(bytes, *twin, word(bytes, *at));
             }
-            Self::Pair { at, id } if (word(bytes, *at), word(bytes, at + 8)) != (0, 0) => {
-                let code = (word(bytes, *at) ^ id ^ *at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
-                put(bytes, at + 8, code);
+            Self::Pair { at, code, id } if (word(bytes, *at), word(bytes, *code)) != (0, 0) => {
+                let fits = (word(bytes, *at) ^ id ^ *at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+                put(bytes, *code, fits);
             }
             _ => {} // cut off
         }
@@ -81,7 +82,7 @@ impl Seal {
             Self::Outside { at, .. } => *at..at + 8,
             Self::Sealed { at, end } => *at..*end,
             Self::Chunk { at, .. } => *at..at + 8,
-            Self::Pair { at, .. } => *at..at + 16,
+            Self::Pair { at, .. } => *at..at + 8,
         }
     }
 
@@ -129,10 +130,33 @@ impl Seal {
 
     /// Table words and bitmap pairs of a heap extent of `chunks` chunks of 4 KiB.
     pub(crate) fn heap(pool: &Pool, at: usize, chunks: usize) -> Vec<Self> {
-        let salt = pool.id() ^ at as u64;
-        let pairs = at + (chunks * 8).next_multiple_of(64);
-        let table = (0..chunks).map(|n| Self::Chunk { at: at + n * 8, number: n as u64, salt });
-        table.chain((0..chunks * 4).map(|n| Self::Pair { at: pairs + n * 16, id: pool.id() })).collect()
+        let (salt, id) = (pool.id() ^ at as u64, pool.id());
+        let Tables { bits, codes, twin, .. } = Tables::new(at, chunks);
+        let table =
+            (0..chunks).map(|n| Self::Chunk { at: at + n * 8, twin: twin.start + n * 8, number: n as u64, salt });
+        let pair = |n| Self::Pair { at: bits.start + n * 8, code: codes.start + n * 8, id };
+        table.chain((0..chunks * 4).map(pair)).collect()
+    }
+}
+
+/// Where a heap extent of chunks of 4 KiB has what.
+pub(crate) struct Tables {
+    pub(crate) table: Range,
+    pub(crate) bits: Range,
+    pub(crate) codes: Range,
+    pub(crate) twin: Range,
+    pub(crate) chunks: usize,
+}
+
+impl Tables {
+    pub(crate) fn new(at: usize, chunks: usize) -> Self {
+        let table = at..at + (chunks * 8).next_multiple_of(64);
+        let bits = table.end..table.end + chunks * 32;
+        let codes = bits.end.next_multiple_of(4096);
+        let codes = codes..codes + chunks * 32;
+        let twin = codes.end.next_multiple_of(64);
+        let twin = twin..twin + table.len();
+        Self { table, bits, codes, chunks: twin.end.next_multiple_of(4096), twin }
     }
 }
 

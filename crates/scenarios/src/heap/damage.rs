@@ -11,7 +11,7 @@ use crash::{Ack, Error, Model, Rng, Scenario, Sim};
 
 use super::check::{Words, look, no_leaks, probe};
 use super::{CHUNKS, Cells, Edit, Effect, Op, SLOTS, root_of};
-use crate::damage::seals::Seal;
+use crate::damage::seals::{Seal, Tables};
 use crate::damage::steps::limited;
 use crate::damage::{Range, put, reference, word};
 
@@ -121,8 +121,9 @@ impl Reference {
                     self.logs = range.clone();
                 }
                 "heap" => {
-                    // Its first extent: tables in a page, then chunks.
-                    let chunks = range.start + 4096..range.start + 4096 * (1 + CHUNKS as usize);
+                    // Its first extent: tables, then chunks.
+                    let chunks = Tables::new(range.start, CHUNKS as usize).chunks;
+                    let chunks = chunks..chunks + 4096 * CHUNKS as usize;
                     self.seals.extend(Seal::heap(pool, range.start, CHUNKS as usize));
                     self.guarded.push(range.start..chunks.start);
                     self.contents.push(chunks);

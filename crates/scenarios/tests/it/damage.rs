@@ -219,7 +219,7 @@ fn the_judge_objects_to_wrong_values() {
         }
         // Outside of the claim: contents at rest, here of the first object.
         let mut bytes = reference.bytes().to_vec();
-        Mutation::Flip((heap + 4096 + 4096 + 3) * 8).apply(&mut bytes);
+        Mutation::Flip((reference.chunks() + 4096 + 3) * 8).apply(&mut bytes);
         assert_eq!(Judge::new().judge(&reference, &bytes, Claim::Detected).expect("exempt"), Outcome::Equal);
     }
 }

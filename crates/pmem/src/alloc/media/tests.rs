@@ -90,11 +90,10 @@ fn torn_pair_becomes_right_and_a_damaged_one_does_not() {
             for (n, word) in [bits, code, other, table].into_iter().enumerate().filter(|(n, _)| lost & 1 << n != 0) {
                 // The first pair had the first of the two blocks alone, or nothing.
                 let one = lost & 8 == 0 && n < 2;
-                word.store(if one { [1, g.code(g.pair_at(0, 0), 1)][n] } else { 0 }, Release);
+                word.store(if one { [1, g.code(g.bits_at(0, 0), 1)][n] } else { 0 }, Release);
             }
             if let Some(n) = flip {
-                let word: &AtomicU64 = [bits, code][n];
-                word.fetch_xor(1 << 40, AcqRel);
+                [bits, code][n].fetch_xor(1 << 40, AcqRel);
             }
             let (pool, heap) = again(pool, heap);
             for _ in 0..2 {
@@ -140,7 +139,7 @@ fn threads_change_bits_of_one_pair() {
 
 #[test]
 fn code_is_one_to_one() {
-    let g = Geometry::with(8192, 4, 16, 0x1234_5678_9abc_def0);
+    let g = Geometry::with(8192, 4, Layout::Apart, 16, 0x1234_5678_9abc_def0);
     for bits in [0, 1, u64::MAX, 1 << 63, 0x5555_5555_5555_5555] {
         assert_eq!(g.decode(9216, g.code(9216, bits)), bits);
     }
