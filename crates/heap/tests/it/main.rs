@@ -12,6 +12,7 @@ mod fork;
 mod kill;
 mod large;
 mod partial;
+mod pending;
 #[allow(unsafe_code)]
 mod raw;
 mod recovery;
