@@ -170,7 +170,7 @@ mod tests {
     use tx::{Engine, Isolation, Typed};
 
     use super::*;
-    use crate::{Heap, Options, Policy};
+    use crate::{Heap, Intents, Options, Policy};
 
     /// A record that carries everything owes nothing; one without a seal has to go; and so has one with a seal beside one that carries.
     #[test]
@@ -225,5 +225,29 @@ mod tests {
             let tx = heap.begin(Isolation::Strict).unwrap();
             assert!(numbers.iter().all(|&number| *tx.read(number).unwrap() == 3));
         }
+    }
+
+    /// However many zones are dirty.
+    #[test]
+    fn many_dirty_zones_are_cleaned_in_linear_time() {
+        const ZONES: u64 = 1000;
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let heap =
+            heap(&dir, Options::new().intents(Intents::Objects).bytes(2 * ZONES * 4096).slots(4).zone_bytes(4096));
+        let zones: Vec<PPtr<u8>> = heap
+            .transact(Isolation::Strict, |tx| -> tx::Result<_> {
+                (0..ZONES).map(|_| tx::Transaction::alloc_bytes(tx, 4096, 8)).collect()
+            })
+            .unwrap();
+        assert!(heap.stats().dirty_zones >= ZONES as usize as _, "{:?}", heap.stats());
+        // Beside a transaction which is in one of them.
+        let mut tx = heap.begin(Isolation::Strict).unwrap();
+        tx.write(zones[7].cast::<u64>()).map(|n| *n = 1).unwrap();
+        let most = 8 * heap.stats().dirty_zones as u64;
+        let cleaned = steps_of(|| heap.core().clean_some().unwrap());
+        assert!(cleaned > 0 && cleaned <= most, "{cleaned} steps, expected {most} at most");
+        drop(tx);
+        let closed = steps_of(|| heap.close().unwrap());
+        assert!(closed > 0 && closed <= most, "{closed} steps, expected {most} at most");
     }
 }
