@@ -32,6 +32,8 @@ pub enum Step {
     RecoverCarried,
     /// Blocks of logs are locked.
     OwnLocked,
+    /// A new block resolves only once it is locked.
+    LockedFirst,
     /// Locks stay pending until the retirement is persistent.
     UnlockLate,
     /// Freed blocks stay out of use until then.

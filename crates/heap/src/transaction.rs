@@ -375,14 +375,7 @@ impl<'h> Tx<'h> {
         }
         let block = self.core.reserve(len, align)?;
         let (offset, bytes) = (block.offset(), block.len());
-        let word = match Word::of(&self.core.alloc, &block) {
-            Ok(word) if lock::try_write(word.get(), self.slot).is_ok() => word,
-            // Somebody made the pointer up, and looks at the block just now.
-            _ => {
-                self.core.alloc.cancel(block)?;
-                return Err(Error::Conflict { offset });
-            }
-        };
+        let word = self.core.lock_reserved(self.slot, &block)?;
         set.push(Held { fresh: true, ..Held::new(word, block, true) });
         set.allocs += 1;
         if self.core.policy == Policy::InPlace {

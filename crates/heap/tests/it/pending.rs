@@ -107,6 +107,66 @@ fn interrupted(options: &Options, point: usize, again: Again) -> Option<bool> {
     Some(conflict)
 }
 
+/// Allocates, and at a switch point another thread frees what was there before; nothing when the allocation has fewer.
+fn freed_twice(options: &Options, point: usize) -> Option<()> {
+    let dir = memory();
+    let (heap, objects) = with_objects(&dir, options, 1);
+    let before = objects[0];
+    heap.transact(Isolation::Strict, |tx| tx.free(before)).unwrap();
+    heap.settle().unwrap();
+    let (tell, told) = channel();
+    let (answer, answered) = channel();
+    let at = Arc::new(At { point, seen: AtomicUsize::new(0), tell: Mutex::new((tell, answered)) });
+    let made = std::thread::scope(|scope| {
+        let heap = &heap;
+        scope.spawn(move || {
+            if told.recv().is_ok() {
+                let mut tx = heap.begin(Isolation::Strict).unwrap();
+                let freed = tx.free(before);
+                answer.send(()).unwrap();
+                match freed {
+                    Ok(()) => tx.commit().unwrap(),
+                    Err(_) => tx.abort().unwrap(),
+                }
+                assert!(freed.is_err(), "{} at {point}: an object was freed twice", heap.policy());
+            }
+        });
+        let mut tx = heap.begin(Isolation::Strict).unwrap();
+        set_scheduler(Some(at.clone()));
+        let made = tx.alloc(&[7u64; 8]);
+        set_scheduler(None);
+        *at.tell.lock().unwrap() = (channel().0, channel().1);
+        tx.commit().map(|()| made)
+    });
+    if let Ok(Ok(made)) = made {
+        assert_eq!(value(&heap, made), [7; 8]);
+    }
+    heap.close().unwrap();
+    (at.seen.load(SeqCst) > point).then_some(())
+}
+
+/// A new object is locked before a pointer to what was there before leads to it.
+#[test]
+fn a_pointer_from_before_does_not_lead_to_a_new_object() {
+    for policy in [Policy::None, Policy::InPlace, Policy::InPlacePartial, Policy::Undo] {
+        let options = quiet(policy, DomainChoice::Emulated).bytes(256 << 10).slots(2);
+        let points = (0..).map_while(|point| freed_twice(&options, point)).count();
+        assert!(points > 1, "{policy}: {points}");
+    }
+}
+
+/// The tests above fail without the steps that they are about.
+#[test]
+fn without_these_steps_a_commit_is_lost_and_an_object_freed_twice() {
+    let options = quiet(Policy::InPlace, DomainChoice::Emulated).bytes(256 << 10).slots(2);
+    let owed = options.clone().leave_out(heap::Step::OwedStays);
+    let lost = || (0..).map_while(|point| interrupted(&owed, point, |tx, object| tx.free(object))).count();
+    assert!(std::panic::catch_unwind(lost).is_err(), "no commit was lost");
+    let locked = options.leave_out(heap::Step::LockedFirst);
+    let twice = || (0..).map_while(|point| freed_twice(&locked, point)).count();
+    assert!(std::panic::catch_unwind(twice).is_err(), "no object was freed twice");
+}
+
 fn at_every_point(again: Again) {
     for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo] {
         // With a seal over the bytes, and without.
