@@ -1,9 +1,9 @@
 # The commands of this repository. `make` alone lists them.
 #
-# `check` only reads; `fmt` and `fix` write. Everything but `demo`, `capi`, `setup-peers`, `test-peers`, `test-rocksdb`, `setup-fabric`, `test-fabric`, `test-vm`, `fuzz`, `crash-long`, `kill-long`, `recovery-long`, `churn-long`, `object-long`, `histories-long`, `sim-long`, `miri` and `tsan` belongs to the gate.
+# `check` only reads; `fmt` and `fix` write. `test`, `check` and `crash` are the gate; what ends in `-long`, `fuzz`, `miri`, `tsan`, `demo`, `capi` and the tests of peers, fabric, RocksDB and virtual machines are not in it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers setup-fabric test-fabric test demo capi test-peers test-rocksdb check fmt fix fuzz test-vm crash-long kill-long recovery-long churn-long object-long histories-long sim-long miri tsan
+.PHONY: help setup setup-peers setup-fabric test demo capi check test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long histories-long sim-long miri tsan
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -19,6 +19,7 @@ SEED ?= 1
 # For `make recovery-long`, `make churn-long` and `make object-long`.
 RECOVERY_BYTES ?= 1073741824
 CHURN_SECONDS ?= 600
+ROUNDS ?= 20000
 OBJECT_BYTES ?= 1073741824
 # For `make histories-long`: committed transactions, shared by four histories.
 TRANSACTIONS ?= 4000000
@@ -89,6 +90,9 @@ crash-long: ## All built-in crash scenarios with a large budget: BUDGET=20000000
 kill-long: ## Kill a process with several threads 1000 times while it commits to heaps, on tmpfs and on disk, and 500 times to a store
 	CAIRN_KILLS=1000 $(CARGO) test --release --package heap --test it kill:: -- --nocapture
 	CAIRN_KILLS=500 $(CARGO) test --release --package kv --test it as_many_kills -- --nocapture
+
+every-long: ## Every operation of a heap beside every other, in ROUNDS (20000) rounds of three threads
+	CAIRN_EVERY=$(ROUNDS) $(CARGO) test --release --package heap --test it every:: -- --nocapture
 
 recovery-long: ## How long a heap of RECOVERY_BYTES (1 GiB) takes to recover, in memory and on disk
 	CAIRN_RECOVERY_BYTES=$(RECOVERY_BYTES) $(CARGO) test --release --package heap --test it recovery::how_long -- --nocapture

@@ -100,7 +100,7 @@ impl Core {
         if self.sabotage.skips(Step::CutHolds) {
             return Ok(image.cut()?);
         }
-        let _gate = self.copies.as_ref().map(|copies| copies.gate.write());
+        let _gate = self.copies.as_ref().map(|copies| copies.hold_gate());
         let _zones = self.zones.hold();
         let _logs: Vec<_> = self.logs.iter().map(|log| log.lock()).collect();
         let _growing = self.growing.lock();

@@ -32,7 +32,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
-use pmem::sync::Mutex;
+use pmem::sync::{Mutex, wait_point};
 use pmem::{Block, FlushSet, LINE, PPtr, Pool, SealKey};
 use tx::{Error, Result};
 
@@ -75,7 +75,7 @@ pub(crate) struct Copies {
     shards: Box<[Shard]>,
     pub(crate) arena: Mutex<Arena>,
     /// Shared by who makes copies; held alone, it keeps everybody from it. Before every other lock.
-    pub(crate) gate: parking_lot::RwLock<()>,
+    gate: parking_lot::RwLock<()>,
     sabotage: Sabotage,
 }
 
@@ -140,6 +140,30 @@ impl Copies {
     /// Bytes to leave free before a copy at `at`, so that a long one's bytes begin with a line: it is copied past the cache then.
     pub(crate) fn pad(at: u64, len: u64) -> u64 {
         if len < LONG { 0 } else { (LINE - (at + HEADER) % LINE) % LINE }
+    }
+
+    // ---- who makes copies ---------------------------------------------------------------------------------------------
+
+    /// From now on copies may be made, by others too.
+    pub(crate) fn share_gate(&self) -> parking_lot::RwLockReadGuard<'_, ()> {
+        loop {
+            match self.gate.try_read() {
+                Some(guard) => return guard,
+                None if wait_point() => {}
+                None => return self.gate.read(),
+            }
+        }
+    }
+
+    /// Nobody makes copies while it is held.
+    pub(crate) fn hold_gate(&self) -> parking_lot::RwLockWriteGuard<'_, ()> {
+        loop {
+            match self.gate.try_write() {
+                Some(guard) => return guard,
+                None if wait_point() => {}
+                None => return self.gate.write(),
+            }
+        }
     }
 
     // ---- what stands in the region ----------------------------------------------------------------------------------
@@ -384,7 +408,7 @@ impl Core {
         if self.pool.is_read_only() {
             return Err(pmem::Error::ReadOnly.into());
         }
-        let _gate = copies.gate.read();
+        let _gate = copies.share_gate();
         set.unsure = true; // until the next drain of this thread
         for &at in left {
             let place = copies.prove(at, copies.sure(at))?; // it is as main is

@@ -172,10 +172,10 @@ impl Core {
 
     // ---- space ------------------------------------------------------------------------------------------------------
 
-    /// Takes a block, out of a larger heap if it must.
+    /// Takes a block, which does not resolve yet, out of a larger heap if it must.
     #[inline]
     pub(crate) fn reserve(&self, len: u64, align: u64) -> Result<Block> {
-        match self.alloc.reserve(len, align) {
+        match self.alloc.reserve_hidden(len, align) {
             Err(PoolError::HeapFull { .. }) => self.reserve_cold(len, align),
             other => Ok(other?),
         }
@@ -189,12 +189,12 @@ impl Core {
         self.settle_all(&mut |_| {})?; // what was freed may be handed out then
         for _ in 0..GROWTHS {
             let before = self.main.len();
-            match self.alloc.reserve(len, align) {
+            match self.alloc.reserve_hidden(len, align) {
                 Err(PoolError::HeapFull { .. }) => self.grow_for(len, before)?,
                 other => return Ok(other?),
             }
         }
-        Ok(self.alloc.reserve(len, align)?)
+        Ok(self.alloc.reserve_hidden(len, align)?)
     }
 
     /// Makes room for a block: twice as much as there is, so that the directory's extents last; less if there is less, but no steps so small that

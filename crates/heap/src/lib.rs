@@ -19,6 +19,7 @@
 //! | `own` | blocks for logs |
 //! | `commit`, `record` | makes it durable by a record in the slot's ring, or takes it back |
 //! | `log` | what is committed and not yet settled; settling |
+//! | `pending` | the objects of that, and what their slot owes before it writes one again |
 //! | `coordinator` | settles slots that have gone idle |
 //! | `recovery` | finishes or undoes what a crash left |
 //! | `backup` | a copy beside running transactions |
@@ -64,6 +65,7 @@ mod log;
 mod options;
 mod own;
 mod partial;
+mod pending;
 #[allow(unsafe_code)]
 mod raw;
 mod record;

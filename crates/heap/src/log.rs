@@ -18,8 +18,9 @@ use tx::Result;
 
 use crate::copies::{Copied, join};
 use crate::core::Core;
-use crate::lock;
+use crate::lock::{self, Attempt};
 use crate::options::Policy;
+use crate::pending::{Owed, Pending, Told};
 use crate::raw::{self, Claim, Word};
 use crate::record::{self, Bytes, RETIRED, SHORT};
 use crate::sabotage::Step;
@@ -31,14 +32,6 @@ struct Written {
     image: [u8; SHORT as usize],
 }
 
-/// A lock that stays pending; `None` where the slot itself writes again.
-#[derive(Clone, Copy)]
-struct Pending {
-    word: Option<Word>,
-    /// Nothing of the object but short ranges is in a record that is not stable.
-    carried: bool,
-}
-
 /// A committed transaction, as counts of its elements in the queues.
 struct Committed {
     end: Position,
@@ -47,8 +40,6 @@ struct Committed {
     words: usize,
     intents: usize,
     frees: usize,
-    /// Its record carries a seal over the data: should it come up again after its objects changed, the seal tells.
-    sealed: bool,
     /// Its record carries short ranges.
     short: bool,
 }
@@ -66,6 +57,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) intents: &'a [Intent],
     /// Blocks out of use, to be handed out again.
     pub(crate) frees: &'a [Block],
+    /// The record carries a seal over the data: should it come up again after its objects changed, the seal tells.
     pub(crate) sealed: bool,
 }
 
@@ -76,7 +68,9 @@ pub(crate) struct Log {
     ranges: VecDeque<Written>,
     copies: VecDeque<Copied>,
     /// Of all entries.
-    words: VecDeque<Pending>,
+    words: Pending,
+    /// Entries whose records carry short ranges.
+    carrying: usize,
     /// Of the entries that are not copied.
     intents: VecDeque<Intent>,
     /// Of all entries.
@@ -105,7 +99,8 @@ impl Log {
             queue: VecDeque::new(),
             ranges: VecDeque::new(),
             copies: VecDeque::new(),
-            words: VecDeque::new(),
+            words: Pending::default(),
+            carrying: 0,
             intents: VecDeque::new(),
             frees: VecDeque::new(),
             copied: 0,
@@ -177,7 +172,7 @@ impl Log {
             return Ok(());
         }
         let words: usize = self.queue.range(..self.stable).map(|c| c.words).sum();
-        self.words.range_mut(..words).filter_map(|p| p.word.take()).for_each(|word| lock::end_pending(word.get()));
+        self.words.unlock(words);
         if release {
             let frees: usize = self.queue.range(..self.stable).map(|c| c.frees).sum();
             self.queue.range_mut(..self.stable).for_each(|c| c.frees = 0);
@@ -217,9 +212,19 @@ impl Log {
             self.ranges.push_back(Written { range, image });
         }
         parts.copies.iter().for_each(|&copy| self.copies.push_back(copy));
-        parts.words.iter().for_each(|&(word, carried)| self.words.push_back(Pending { word: Some(word), carried }));
+        let number = self.settled + self.queue.len() as u64;
+        for &(word, carried) in parts.words {
+            let told = match (carried, parts.sealed) {
+                (true, _) => Told::Carried,
+                (false, true) => Told::Sealed,
+                (false, false) => Told::Bare,
+            };
+            self.words.push(word, told, number);
+        }
         parts.intents.iter().for_each(|&intent| self.intents.push_back(intent));
         parts.frees.iter().for_each(|&block| self.frees.push_back(block));
+        let short = parts.ranges.iter().any(record::is_short);
+        self.carrying += usize::from(short);
         self.queue.push_back(Committed {
             end: parts.end,
             ranges: parts.ranges.len(),
@@ -227,8 +232,7 @@ impl Log {
             words: parts.words.len(),
             intents: parts.intents.len(),
             frees: parts.frees.len(),
-            sealed: parts.sealed,
-            short: parts.ranges.iter().any(record::is_short),
+            short,
         });
     }
 
@@ -247,9 +251,8 @@ impl Log {
         let Some(gone) = self.queue.pop_front() else { return Ok(()) };
         self.copied -= 1;
         self.stable -= 1;
-        for word in self.words.drain(..gone.words).filter_map(|p| p.word) {
-            lock::end_pending(word.get());
-        }
+        self.words.pop(gone.words);
+        self.carrying -= usize::from(gone.short);
         for block in self.frees.drain(..gone.frees) {
             if let Some(copies) = &core.copies {
                 copies.forget_block(&block);
@@ -387,51 +390,46 @@ impl Log {
         self.retire(core)
     }
 
-    /// Lets the slot itself write an object again that it has pending, or free it: at most one barrier. True if it may go on, with the word still
-    /// pending and no entry that would end that; false if everything had to be settled.
+    /// Makes the slot the writer of an object again that it has pending, or lets it free it: at most one barrier, two if everything has to be settled. Else it says what the
+    /// lock word was found to be, and what the object is owed is as before.
     ///
-    /// Nothing is to be done if the record carries all that it wrote to the object: recovery does not look at the object for it. Nor to free
-    /// the object, whose bytes stay until both records are retired. Else the earlier record must be stable first. Should it come up at
-    /// recovery, its seal decides: if the object is as it was, copying it changes nothing; if not, the backup, which is stable, has it. The next record
-    /// of this slot retires it. A record without a seal cannot be told, so it goes first.
+    /// Nothing is owed to free the object: its bytes stay until both records are retired.
     #[track_caller]
-    pub(crate) fn rewrite(&mut self, core: &Core, word: Word, to_free: bool) -> Result<bool> {
+    pub(crate) fn rewrite(
+        &mut self,
+        core: &Core,
+        slot: usize,
+        (word, readers): (Word, u32),
+        to_free: bool,
+    ) -> Result<Attempt> {
         self.release(core)?;
-        let Some(at) = self.words.iter().position(|p| p.word == Some(word)) else { return Ok(false) };
+        let Some(at) = self.words.find(word) else { return Ok(Err(lock::load(word.get()))) };
         // Its record restores nothing under other policies; only its intents count, and they are of before.
         if matches!(core.policy, Policy::InPlace | Policy::InPlacePartial)
             && !to_free
-            && !self.words[at].carried
             && !core.sabotage.skips(Step::Stabilise)
         {
-            let mut end = 0;
-            let entry = self.queue.iter().position(|c| {
-                end += c.words;
-                at < end
-            });
-            // A seal that fails says that the backup is right, and an unretired record before it that carries bytes would make it wrong.
-            let carries = self.queue.iter().any(|c| c.short) && !core.sabotage.skips(Step::CarriedFirst);
-            match entry.map(|entry| (entry < self.stable, self.queue[entry].sealed && !carries)) {
-                Some((true, true)) => {}
-                Some((false, true)) => self.stabilise(core)?,
-                _ => {
+            match self.owed(core, at) {
+                Owed::Nothing => {}
+                Owed::Stable => self.stabilise(core)?,
+                Owed::Settled => {
                     self.settle(core)?;
-                    return Ok(false);
+                    return Ok(Err(lock::load(word.get())));
                 }
             }
         }
-        Ok(self.words[at].word.take().is_some())
+        let taken = self.words.take(at, slot, readers).unwrap_or_else(|| Err(lock::load(word.get())));
+        if taken.is_err() && core.sabotage.skips(Step::OwedStays) {
+            self.words.forget(at);
+        }
+        Ok(taken)
     }
 
-    /// Takes a word back that [`rewrite`](Self::rewrite) gave out and the slot could not use.
-    #[cold]
-    pub(crate) fn adopt(&mut self, word: Word) {
-        match self.queue.back_mut() {
-            Some(last) => {
-                last.words += 1;
-                self.words.push_back(Pending { word: Some(word), carried: true }); // what stood against it is done
-            }
-            None => lock::end_pending(word.get()), // all was settled meanwhile
+    fn owed(&self, core: &Core, at: usize) -> Owed {
+        let carries = self.carrying > 0 && !core.sabotage.skips(Step::CarriedFirst);
+        match self.words.told(at) {
+            Some((told, number)) => told.owed(number < self.settled + self.stable as u64, carries),
+            None => Owed::Settled,
         }
     }
 }

@@ -15,19 +15,39 @@ impl Core {
     /// A block of the slot's own, out of a larger heap if it must. Called with the slot's log locked, so nothing is settled for it.
     #[cold]
     pub(crate) fn reserve_own(&self, slot: usize, bytes: u64) -> Result<Block> {
-        let block = match self.alloc.reserve(bytes, pmem::LINE) {
+        let block = match self.alloc.reserve_hidden(bytes, pmem::LINE) {
             Err(PoolError::HeapFull { .. }) => {
                 self.grow_for(bytes, self.main.len())?;
-                self.alloc.reserve(bytes, pmem::LINE)?
+                self.alloc.reserve_hidden(bytes, pmem::LINE)?
             }
             other => other?,
         };
-        if self.sabotage.skips(Step::OwnLocked) || lock::try_write(Word::of(&self.alloc, &block)?.get(), slot).is_ok() {
+        if self.sabotage.skips(Step::OwnLocked) {
+            self.alloc.show(&block)?;
             return Ok(block);
         }
-        // Somebody with such a pointer looks at it just now.
-        self.alloc.cancel(block)?;
-        Err(Error::Conflict { offset: block.offset() })
+        self.lock_reserved(slot, &block).map(|_| block)
+    }
+
+    /// Locks a block that was reserved for the slot's transaction, and lets it resolve: only now, so that nobody locks it first who has a pointer to what was
+    /// there before.
+    #[inline]
+    pub(crate) fn lock_reserved(&self, slot: usize, block: &Block) -> Result<Word> {
+        let word = Word::of(&self.alloc, block)?;
+        let early = self.sabotage.skips(Step::LockedFirst);
+        if early {
+            self.alloc.show(block)?;
+        }
+        if lock::try_write(word.get(), slot).is_err() {
+            // Somebody is about to see that it does not resolve.
+            if early {
+                self.alloc.begin_free(block)?;
+            }
+            self.alloc.release(*block)?;
+            return Err(Error::Conflict { offset: block.offset() });
+        }
+        self.alloc.show(block)?;
+        Ok(word)
     }
 
     /// The block is not needed any more: it does not resolve, but is not handed out yet either. Then

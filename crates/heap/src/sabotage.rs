@@ -18,6 +18,8 @@ pub enum Step {
     WholeBlock,
     /// A pending object is stable before its slot writes it again, unless the record carries what it holds.
     Stabilise,
+    /// What a pending object is owed stays so when its slot could not take it back.
+    OwedStays,
     /// What a record carries goes to the backup as it was then.
     CarriedImage,
     /// ... and to the media in main.
@@ -30,6 +32,8 @@ pub enum Step {
     RecoverCarried,
     /// Blocks of logs are locked.
     OwnLocked,
+    /// A new block resolves only once it is locked.
+    LockedFirst,
     /// Locks stay pending until the retirement is persistent.
     UnlockLate,
     /// Freed blocks stay out of use until then.

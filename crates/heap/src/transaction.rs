@@ -172,16 +172,17 @@ impl<'h> Tx<'h> {
                     _ => lock::try_upgrade(word.get(), self.slot),
                 },
                 State::Pending(slot, n) if n == ours => {
-                    if slot == self.slot {
-                        rewrite = self.core.logs[slot].lock().rewrite(self.core, word, to_free)?;
+                    let taken = if slot == self.slot {
+                        self.core.logs[slot].lock().rewrite(self.core, slot, (word, ours), to_free)?
                     } else {
                         self.core.settle_slot(slot, &mut |_| {})?;
-                    }
-                    match (rewrite, lock::load(word.get())) {
-                        (true, _) => lock::try_rewrite(word.get(), self.slot, ours),
-                        // Its slot is about to write it again, or has just committed once more: that one is first.
-                        (false, now @ State::Pending(..)) => return Err(self.conflict(word, &block, now)),
-                        (false, now) => Err(now),
+                        Err(lock::load(word.get()))
+                    };
+                    rewrite = taken.is_ok();
+                    match taken {
+                        // A reader came in between; or its slot has just committed once more: that one is first.
+                        Err(now @ State::Pending(..)) => return Err(self.conflict(word, &block, now)),
+                        other => other,
                     }
                 }
                 other => return Err(self.conflict(word, &block, other)),
@@ -197,11 +198,6 @@ impl<'h> Tx<'h> {
                     set.push(Held { rewrite, ..Held::new(word, block, true) });
                     check_current(found)?;
                     return Ok(set.held.len() - 1);
-                }
-                Err(_) if rewrite => {
-                    // A reader came in between. The word is pending and no entry of the queue would end that.
-                    self.core.logs[self.slot].lock().adopt(word);
-                    return Err(self.conflict(word, &block, lock::load(word.get())));
                 }
                 Err(now) => seen = now,
             }
@@ -379,14 +375,7 @@ impl<'h> Tx<'h> {
         }
         let block = self.core.reserve(len, align)?;
         let (offset, bytes) = (block.offset(), block.len());
-        let word = match Word::of(&self.core.alloc, &block) {
-            Ok(word) if lock::try_write(word.get(), self.slot).is_ok() => word,
-            // Somebody made the pointer up, and looks at the block just now.
-            _ => {
-                self.core.alloc.cancel(block)?;
-                return Err(Error::Conflict { offset });
-            }
-        };
+        let word = self.core.lock_reserved(self.slot, &block)?;
         set.push(Held { fresh: true, ..Held::new(word, block, true) });
         set.allocs += 1;
         if self.core.policy == Policy::InPlace {

@@ -26,6 +26,7 @@ use pmem::{Pool, SealKey};
 use tx::{Error, Result};
 
 use crate::options::Intents;
+use crate::pending::steps;
 use crate::raw::{self, Claim};
 use crate::sabotage::{Sabotage, Step};
 use crate::space::Space;
@@ -93,6 +94,10 @@ impl Active {
             None => self.all.store(true, SeqCst),
         }
         true
+    }
+
+    fn is_in_any(&self) -> bool {
+        self.len.load(SeqCst) != 0 || self.all.load(SeqCst)
     }
 
     fn contains(&self, zone: u32) -> bool {
@@ -441,18 +446,29 @@ impl Zones {
         // Whoever is in a candidate when its slot has just been settled entered it before it was Cleaning; whoever comes later waits for
         // our lock.
         let settled = settle(&mut |active| {
-            quiet.retain(|&zone| !active.contains(zone) || self.sabotage.skips(Step::ZoneActive));
+            if active.is_in_any() && !self.sabotage.skips(Step::ZoneActive) {
+                quiet.retain(|&zone| {
+                    steps::count();
+                    !active.contains(zone)
+                });
+            }
         });
         if settled.is_err() {
             quiet.clear();
         }
         let outcome = settled.and_then(|()| self.clean_marks(&quiet, &mut sums));
         // Should that fail, some marks may be changed: then, too, whoever writes there marks anew.
+        let mut clean = quiet.iter().peekable(); // in the order of the candidates
         for &zone in candidates {
-            let state = if quiet.contains(&zone) { CLEAN } else { DIRTY };
+            steps::count();
+            let state = if clean.next_if_eq(&&zone).is_some() { CLEAN } else { DIRTY };
             self.state(zone)?.store(state, SeqCst);
         }
-        dirty.retain(|zone| !candidates.contains(zone) || !quiet.contains(zone));
+        // Every other one in the list is dirty: states change under its lock.
+        dirty.retain(|&zone| {
+            steps::count();
+            self.state(zone).is_ok_and(|state| state.load(Relaxed) != CLEAN)
+        });
         self.count.store(dirty.len(), Relaxed);
         outcome.map(|()| quiet.len())
     }

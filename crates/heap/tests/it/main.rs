@@ -8,14 +8,17 @@ mod basics;
 mod conformance;
 mod damage;
 mod disk;
+mod every;
 mod evolution;
 mod fork;
 mod growth;
 mod kill;
 mod large;
 mod partial;
+mod pending;
 #[allow(unsafe_code)]
 mod raw;
 mod recovery;
 mod scrub;
 mod support;
+mod turns;

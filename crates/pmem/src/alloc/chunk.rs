@@ -128,17 +128,17 @@ impl Chunk {
         used
     }
 
-    /// Takes an available block of this word, and makes it live. Only for the owner of the span: the two bits of a block that is available
+    /// Takes an available block of this word, and makes it live, or not yet. Only for the owner of the span: the two bits of a block that is available
     /// are changed by nobody else.
     #[inline]
-    pub(crate) fn take(&self, word: u32) -> Option<u32> {
+    pub(crate) fn take(&self, word: u32, live: bool) -> Option<u32> {
         let bits = self.words().get(word as usize)?;
         let available = bits.load(Acquire) as u32;
         if available == 0 {
             return None;
         }
         let bit = available.trailing_zeros();
-        bits.fetch_xor((1 | 1 << PER_WORD) << bit, AcqRel);
+        bits.fetch_xor((1 | u64::from(live) << PER_WORD) << bit, AcqRel);
         Some(word * PER_WORD + bit)
     }
 
@@ -245,7 +245,7 @@ mod tests {
             let (mut word, mut taken) = (0, Vec::new());
             while let Some(found) = chunk.find(word, blocks) {
                 word = found;
-                taken.extend(chunk.take(word));
+                taken.extend(chunk.take(word, true));
             }
             assert_eq!(taken, (0..blocks).collect::<Vec<_>>());
             assert!(taken.iter().all(|&index| chunk.is_live(index)));
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(chunk.reset_bits(70, live), 3);
         let found: Vec<u32> = (0..128).filter(|&index| chunk.is_live(index)).collect();
         assert_eq!(found, [0, 40, 67]);
-        assert_eq!((chunk.find(0, 70), chunk.take(0), chunk.take(2)), (Some(0), Some(1), Some(64)));
+        assert_eq!((chunk.find(0, 70), chunk.take(0, true), chunk.take(2, true)), (Some(0), Some(1), Some(64)));
         assert!(!chunk.is_empty(70));
     }
 
@@ -272,7 +272,7 @@ mod tests {
     fn of_two_last_blocks_one_leaves_the_span_empty() {
         for _ in 0..300 {
             let chunk = chunk(64);
-            let blocks: Vec<u32> = (0..2).filter_map(|word| chunk.take(word)).collect();
+            let blocks: Vec<u32> = (0..2).filter_map(|word| chunk.take(word, true)).collect();
             let start = std::sync::Barrier::new(2);
             let seen: u32 = std::thread::scope(|scope| {
                 let (chunk, start) = (&chunk, &start);

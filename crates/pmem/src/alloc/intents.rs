@@ -71,6 +71,16 @@ impl Allocator {
         Ok(())
     }
 
+    /// Lets a block resolve that was [`reserve_hidden`](Self::reserve_hidden).
+    ///
+    /// # Errors
+    /// [`Error::NoRegion`] for a block of another heap.
+    #[inline]
+    pub fn show(&self, block: &Block) -> Result<()> {
+        self.extent(extent_of(block.chunk))?.chunk(number_of(block.chunk)).set_live(block.index, true);
+        Ok(())
+    }
+
     /// Puts a block back into use after [`begin_free`](Self::begin_free).
     ///
     /// # Errors

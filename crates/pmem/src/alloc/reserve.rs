@@ -22,14 +22,41 @@ impl Allocator {
     /// [`Error::HeapFull`]; [`Error::Limit`] for an alignment over 4096.
     #[inline]
     pub fn reserve(&self, bytes: u64, align: u64) -> Result<Block> {
+        self.take_one(bytes, align, true)
+    }
+
+    /// As [`reserve`](Self::reserve), but the block does not resolve before [`show`](Self::show): until its engine has locked it, a pointer to what was there before
+    /// finds nothing. A hidden block is given back by [`release`](Self::release).
+    ///
+    /// ```
+    /// # fn main() -> pmem::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
+    /// # let heap = pmem::Allocator::create(&pool, "heap", 512 << 10, pmem::HeapOptions::default())?;
+    /// let block = heap.reserve_hidden(64, 8)?;
+    /// assert!(heap.resolve(block.ptr::<u8>(&pool), 64).is_err());
+    /// heap.show(&block)?;
+    /// assert_eq!(heap.resolve(block.ptr::<u8>(&pool), 64)?, block);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    #[inline]
+    pub fn reserve_hidden(&self, bytes: u64, align: u64) -> Result<Block> {
+        self.take_one(bytes, align, false)
+    }
+
+    #[inline]
+    fn take_one(&self, bytes: u64, align: u64, live: bool) -> Result<Block> {
         match self.classes.index(bytes, align) {
-            Some(class) if align <= ALIGN_MAX => self.take_block(class, false),
-            _ => self.reserve_huge(bytes, align),
+            Some(class) if align <= ALIGN_MAX => self.take_block(class, live, false),
+            _ => self.reserve_huge(bytes, align, live),
         }
     }
 
     #[inline]
-    fn take_block(&self, class: u8, flushed: bool) -> Result<Block> {
+    fn take_block(&self, class: u8, live: bool, flushed: bool) -> Result<Block> {
         let mut bins = self.caches[thread_id() % THREADS].0.lock();
         if bins.is_empty() {
             bins.resize(self.classes.len(), Bin::default());
@@ -38,7 +65,7 @@ impl Allocator {
         loop {
             if bin.span != 0 {
                 let chunk = self.chunk_of(bin.chunk)?;
-                if let Some(index) = chunk.take(bin.word) {
+                if let Some(index) = chunk.take(bin.word, live) {
                     let within = u64::from(index) * bin.size;
                     return Ok(Block {
                         offset: bin.start + within,
@@ -59,7 +86,7 @@ impl Allocator {
             match self.refill(class, bin) {
                 Err(Error::HeapFull { .. }) if !flushed => {
                     drop(bins);
-                    return self.take_last(class);
+                    return self.take_last(class, live);
                 }
                 refilled => refilled?,
             }
@@ -68,9 +95,9 @@ impl Allocator {
 
     /// What is left may belong to the caches, of other threads or of other classes.
     #[cold]
-    fn take_last(&self, class: u8) -> Result<Block> {
+    fn take_last(&self, class: u8, live: bool) -> Result<Block> {
         self.flush_caches();
-        self.take_block(class, true)
+        self.take_block(class, live, true)
     }
 
     /// Gives the bin a span with free blocks.
@@ -157,7 +184,7 @@ impl Allocator {
     }
 
     #[cold]
-    fn reserve_huge(&self, bytes: u64, align: u64) -> Result<Block> {
+    fn reserve_huge(&self, bytes: u64, align: u64, live: bool) -> Result<Block> {
         if align > ALIGN_MAX {
             return Err(Error::Limit { what: "alignment of a block", found: align, min: 1, max: ALIGN_MAX });
         }
@@ -184,7 +211,7 @@ impl Allocator {
         };
         let extent = self.extent(extent_of(id))?;
         let chunk = extent.chunk(number_of(id));
-        chunk.take(0);
+        chunk.take(0, live);
         chunk.owner.store(owner::FULL, Release);
         Ok(Block {
             offset: extent.geometry.chunk_at(number_of(id)),
