@@ -3,7 +3,7 @@
 # `check` only reads; `fmt` and `fix` write. `test`, `check` and `crash` are the gate; what ends in `-long`, `fuzz`, `miri`, `tsan`, `demo`, `capi` and the tests of peers, fabric, RocksDB and virtual machines are not in it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers setup-fabric test demo capi check test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long histories-long sim-long miri tsan
+.PHONY: help setup setup-peers setup-fabric test crash demo capi check test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long histories-long sim-long miri tsan
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -13,7 +13,7 @@ FUZZ_TARGET ?= open
 FUZZ_SECONDS ?= 300
 # For `make test-vm` and `make test-rocksdb`: how often the machine, or each database, is killed.
 KILLS ?= 50
-# For `make crash-long`: states per scenario, and the seed.
+# For `make crash-long`: states per scenario; and the seed, for `make crash` too.
 BUDGET ?= 20000000
 SEED ?= 1
 # For `make recovery-long`, `make churn-long` and `make object-long`.
@@ -43,6 +43,11 @@ setup-fabric: ## As setup, and what RDMA needs (Debian's libfabric)
 test: setup ## Set-up, then all tests
 	$(CARGO) test --workspace
 
+# The command that the tests have built: cargo would build a package on its own with other features, and nearly everything anew.
+crash: setup ## All built-in crash scenarios, each with the budget that `cairn crash` has by itself: some minutes
+	$(CARGO) test --workspace --no-run
+	"$${CARGO_TARGET_DIR:-target}/debug/cairn" crash --seed $(SEED)
+
 demo: setup ## Kill a working process 20 times and lose nothing: a minute; DEMO='--trace FILE' runs operations of yours
 	@mkdir -p target
 	$(CARGO) run --release --package cairn -- demo --report target/demo.html $(DEMO)
@@ -50,12 +55,13 @@ demo: setup ## Kill a working process 20 times and lose nothing: a minute; DEMO=
 capi: setup ## The C library: target/release/libcairn.so and libcairn.a, for crates/capi/include/cairn.h
 	$(CARGO) build --release --package capi
 
-check: setup ## The gate, read-only: format, clippy, docs, arrows, licences, links, tests
+check: setup ## The gate, read-only: format, clippy, docs, arrows, licences, links, tests, crash scenarios
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps
 	$(CARGO) xtask check
 	$(CARGO) test --workspace
+	$(MAKE) crash
 
 test-peers: setup-peers ## Clippy and tests of the peers and of the benchmark with them
 	$(CARGO) clippy --package peers --package bench --package cairn --features cairn/peers --all-targets -- -D warnings

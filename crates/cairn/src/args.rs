@@ -259,8 +259,11 @@ pub struct Crash {
     #[arg(long, conflicts_with_all = ["scenario", "mutate", "json"])]
     pub list: bool,
     /// Images to recover in each scenario at most; k, M and G are powers of 1000
-    #[arg(long, value_name = "N", default_value = "200k", value_parser = size::parse_count)]
+    #[arg(long, value_name = "N", default_value = "20k", value_parser = size::parse_count)]
     pub budget: u64,
+    /// Workloads in each scenario, which share the budget [default: more with a larger budget]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub schedules: Option<u64>,
     /// 1 crashes the program, 2 also its recovery, and so on
     #[arg(long, value_name = "D", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
     pub depth: u8,

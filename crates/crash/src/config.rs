@@ -117,6 +117,8 @@ pub struct Config {
     pub nested_budget: u64,
     /// 1 crashes the program, 2 also its recovery, and so on.
     pub depth: usize,
+    /// Of a hundred images at a crash point of the program, those at most that crashes inside its recoveries leave.
+    pub nested_share: u64,
     /// Flushes are crash points too, not drains alone.
     pub at_flushes: bool,
     /// Workloads and, with several threads, schedules: each with a seed of its own.
@@ -139,6 +141,8 @@ pub struct Config {
     pub skip_known: bool,
     /// At each crash point the process is also killed while the power stays, and fails later.
     pub kills: bool,
+    /// The process is also killed in front of each flush, with what it has not flushed yet in the caches: 1 kills the program so, 2 also its recovery; 0 neither.
+    pub kills_at_flushes: usize,
     /// After so many seconds the exploration ends with the next crash point.
     pub seconds: Option<u64>,
     /// Milliseconds after which a thread that is not heard of counts as waiting for one that waits for its turn.
@@ -154,7 +158,7 @@ macro_rules! setters {
 }
 
 impl Config {
-    /// Words, depth 2, 200,000 images, crash points at drains.
+    /// Words, depth 2, 200,000 images, crash points at drains, kills at flushes of the program, too.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self {
@@ -164,6 +168,7 @@ impl Config {
             point_budget: 4_096,
             nested_budget: 128,
             depth: 2,
+            nested_share: 100,
             at_flushes: false,
             schedules: 1,
             faults: 0,
@@ -175,6 +180,7 @@ impl Config {
             stable: true,
             skip_known: true,
             kills: true,
+            kills_at_flushes: 1,
             seconds: None,
             silence_ms: 10_000,
             muted: Vec::new(),
@@ -192,6 +198,8 @@ impl Config {
         nested_budget: u64,
         /// 1 crashes the program, 2 also its recovery.
         depth: usize,
+        /// How many images in a hundred crashes inside recoveries may have: the fewer, the more of the program itself is seen.
+        nested_share: u64,
         /// Whether flushes are crash points too.
         at_flushes: bool,
         /// How many workloads or schedules.
@@ -211,6 +219,8 @@ impl Config {
         skip_known: bool,
         /// Whether the process is killed too, at each crash point, with everything it stored still in the caches.
         kills: bool,
+        /// To which depth the process is killed in front of flushes, too. What a drain waits for has been flushed, and a kill does not take that back.
+        kills_at_flushes: usize,
         /// How long a thread may be silent before a lock that the scheduler cannot see is suspected.
         silence_ms: u64,
     }

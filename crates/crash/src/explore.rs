@@ -36,8 +36,14 @@ pub(crate) struct Tally {
 
 /// What a crash point weighs that leaves one image: recovery is crashed on that one too.
 const WEIGHT_LEAST: f64 = 4.0;
+/// What a kill in front of a flush weighs.
+const WEIGHT_KILL: f64 = 1.0;
 /// One part in so many of a crash point's share is kept for the kill there.
 const KILL_PART: u64 = 4;
+/// Violations after which nothing more is explored, those that show what another one has shown counted too.
+const FOUND_MAX: u64 = 64;
+/// Sets the crash points where the process is only killed apart.
+const ONLY_KILLED: u64 = 0x6F6E_6C79;
 
 /// How much of one workload is explored.
 #[derive(Clone, Default)]
@@ -63,6 +69,10 @@ pub(crate) struct Explorer<S: Scenario> {
     allowance: AtomicU64,
     /// Those kept back for the kill at its end.
     reserve: AtomicU64,
+    /// Recoveries that crashes inside recoveries may still have there.
+    nested_left: AtomicU64,
+    /// Violations so far, those that were known too.
+    found: AtomicU64,
     known: Mutex<Known<S::State>>,
     /// Moves with every recovery.
     pub(crate) pulse: Arc<AtomicU64>,
@@ -116,6 +126,15 @@ struct Here<'a, S: Scenario> {
     history: &'a History<S::Effect>,
 }
 
+/// Which images of a crash point are recovered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Images {
+    /// Those of a power failure, and that of a kill.
+    All,
+    /// That of a kill.
+    Killed,
+}
+
 /// Connects a memory to the explorer of its crash points.
 struct Port<S: Scenario> {
     explorer: Weak<Explorer<S>>,
@@ -149,6 +168,8 @@ impl<S: Scenario> Explorer<S> {
             admitted: Mutex::default(),
             allowance: AtomicU64::new(0),
             reserve: AtomicU64::new(0),
+            nested_left: AtomicU64::new(u64::MAX),
+            found: AtomicU64::new(0),
             known: Mutex::new(Known::new(config.model)),
             pulse: Arc::default(),
             ack: Ack::default(),
@@ -189,8 +210,11 @@ impl<S: Scenario> Explorer<S> {
             .map(|((thread, op), at)| format!("{at}: thread {thread}: {op:?}"))
             .collect();
         let violations = &mut self.tally.lock().report.violations;
-        violations.push(violation);
-        if self.config.stop_at_first || violations.len() >= VIOLATIONS_MAX {
+        let found = self.found.fetch_add(1, Relaxed) + 1;
+        if !violations.iter().any(|other| other.is_like(&violation)) {
+            violations.push(violation);
+        }
+        if self.config.stop_at_first || violations.len() >= VIOLATIONS_MAX || found >= FOUND_MAX {
             self.stop.store(true, Relaxed);
         }
     }
@@ -213,8 +237,13 @@ impl<S: Scenario> Explorer<S> {
         if let Some(site) = site.filter(|_| matches!(kind, Kind::Flush | Kind::Drain)) {
             self.sites.lock().entry((kind, std::ptr::from_ref(site) as usize)).or_insert(site);
         }
-        let passed_over = kind == Kind::Flush && !self.config.at_flushes;
+        let kill_only = kind == Kind::Flush && !self.config.at_flushes;
+        let passed_over = kill_only && !(depth <= self.config.kills_at_flushes && self.config.kills);
         if passed_over || depth > self.config.depth || (depth > 1 && self.shallow.load(Relaxed)) {
+            return;
+        }
+        if depth > 1 && self.nested_left.load(Relaxed) == 0 {
+            self.tally.lock().report.nested += 1; // not even looked at
             return;
         }
         if depth == 1 && self.limits.deadline.is_some_and(|deadline| now() >= deadline) {
@@ -223,9 +252,11 @@ impl<S: Scenario> Explorer<S> {
             return;
         }
         let key = mix_pair(sim.crash_key(), self.promises());
-        let Some((number, budget)) = self.admit(depth, key, sim) else { return };
+        let images = if kill_only { Images::Killed } else { Images::All };
+        let key = if kill_only { mix_pair(key, ONLY_KILLED) } else { key };
+        let Some((number, budget)) = self.admit(depth, key, sim, images) else { return };
         let scheduler = pmem::sync::set_scheduler(None);
-        as_thread(0, || self.explore(depth, sim, (kind, site, number), budget, None));
+        as_thread(0, || self.explore(depth, sim, (kind, site, number), (images, budget), None));
         pmem::sync::set_scheduler(scheduler);
     }
 
@@ -243,7 +274,7 @@ impl<S: Scenario> Explorer<S> {
     }
 
     /// Counts a crash point; its number and budget, unless it can show nothing new or the budget is spent.
-    fn admit(&self, depth: usize, key: u64, sim: &Sim) -> Option<(u64, u64)> {
+    fn admit(&self, depth: usize, key: u64, sim: &Sim, images: Images) -> Option<(u64, u64)> {
         let mut visited = self.visited.lock();
         // Seen deeper down, it was explored with a smaller budget and fewer crashes of its recoveries.
         let repeat = visited.get(&key).is_some_and(|&seen| seen <= depth);
@@ -252,9 +283,14 @@ impl<S: Scenario> Explorer<S> {
         }
         drop(visited);
         let report = &mut self.tally.lock().report;
-        let until = if depth == 1 { self.limits.budget } else { self.allowance.load(Relaxed) };
-        let left = until.saturating_sub(report.recoveries);
+        let left = match depth {
+            1 => self.limits.budget.saturating_sub(report.recoveries),
+            _ => self.left_for(depth, report.recoveries),
+        };
         let (points, repeats, unexplored, budget) = match depth {
+            _ if images == Images::Killed => {
+                (&mut report.kill_points, &mut report.kill_repeats, None, self.config.nested_budget)
+            }
             1 => (&mut report.points, &mut report.repeats, Some(&mut report.unexplored), self.config.point_budget),
             _ => (&mut report.nested, &mut report.nested_repeats, None, self.config.nested_budget),
         };
@@ -265,7 +301,10 @@ impl<S: Scenario> Explorer<S> {
         }
         if depth == 1 {
             // The root: what can be seen completely shall be, and large points are sampled in any case.
-            self.admitted.lock().push(sim.crash_width().min(self.config.point_budget as f64).sqrt() + WEIGHT_LEAST);
+            self.admitted.lock().push(match images {
+                Images::All => sim.crash_width().min(self.config.point_budget as f64).sqrt() + WEIGHT_LEAST,
+                Images::Killed => WEIGHT_KILL,
+            });
         }
         if left == 0 {
             unexplored.into_iter().for_each(|u| *u += 1);
@@ -278,11 +317,31 @@ impl<S: Scenario> Explorer<S> {
                 Some(weight) => ((left as f64 * weight / rest).ceil() as u64).min(left),
                 None => left,
             };
-            let reserve = if self.config.kills { share / KILL_PART } else { 0 };
+            let nested = (u128::from(share) * u128::from(self.config.nested_share.min(100)) / 100) as u64;
+            let reserve = match (images, self.config.kills) {
+                (Images::Killed, _) => share,
+                (Images::All, true) => nested / KILL_PART,
+                (Images::All, false) => 0,
+            };
             self.allowance.store(report.recoveries + share - reserve, Relaxed);
             self.reserve.store(reserve, Relaxed);
+            self.nested_left.store(nested.saturating_sub(reserve), Relaxed);
         }
         Some((*points, budget.min(left)))
+    }
+
+    /// Recoveries that are left at the present crash point of the program.
+    fn left_for(&self, depth: usize, recoveries: u64) -> u64 {
+        let left = self.allowance.load(Relaxed).saturating_sub(recoveries);
+        if depth > 1 { left.min(self.nested_left.load(Relaxed)) } else { left }
+    }
+
+    /// Counts a recovery.
+    fn count(&self, depth: usize) {
+        if depth > 1 {
+            let _ = self.nested_left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        }
+        self.tally.lock().report.recoveries += 1;
     }
 
     fn explore(
@@ -290,7 +349,7 @@ impl<S: Scenario> Explorer<S> {
         depth: usize,
         sim: &Sim,
         (kind, site, number): (Kind, Option<Site>, u64),
-        budget: u64,
+        (images, budget): (Images, u64),
         expected: Option<S::State>,
     ) {
         let mut level = self.levels[depth - 1].lock();
@@ -310,26 +369,30 @@ impl<S: Scenario> Explorer<S> {
         let (image, history) = (&*image, &*history);
         let mut here = Here { depth, number, sim, image, child: &child, level: &mut level, history };
         let mut walk = Walk::new(budget, mix_pair(self.config.seed, number));
-        let clean = self.walk(&mut here, &mut walk);
+        let clean = images == Images::Killed || self.walk(&mut here, &mut walk);
         let nested = if depth == 1 { self.nested_finding.lock().take() } else { None };
         if let Some(nested) = nested {
             self.report_simplest(&mut here, nested, budget);
         }
-        if clean && depth == 1 && self.config.faults > 0 {
+        if clean && depth == 1 && images == Images::All && self.config.faults > 0 {
             self.shallowly(|| self.plant_faults(&here));
         }
         here.level.expected = None;
         // A second kill right behind the first finds what the first one found.
         if clean && self.config.kills && !killed_before && !self.stopped() {
             if depth == 1 {
-                self.allowance.fetch_add(self.reserve.load(Relaxed), Relaxed);
+                let reserve = self.reserve.load(Relaxed);
+                self.allowance.fetch_add(reserve, Relaxed);
+                let _ = self.nested_left.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_add(reserve)));
             }
             self.kill(&mut here);
         }
         self.frames.lock().pop();
         // A program that kept its memory open after its check could still store there: such a memory is not used again.
         level.child = (Arc::strong_count(&child) == 2).then_some(child);
-        self.count_coverage(depth, &walk, kind, site);
+        if images == Images::All {
+            self.count_coverage(depth, &walk, kind, site);
+        }
     }
 
     /// Recovers the images of a crash point one by one; false when one shows a violation.
@@ -342,7 +405,7 @@ impl<S: Scenario> Explorer<S> {
         let before = self.tally.lock().report.recoveries;
         loop {
             let now = self.tally.lock().report.recoveries;
-            walk.afford(now - before, self.allowance.load(Relaxed).saturating_sub(now));
+            walk.afford(now - before, self.left_for(here.depth, now));
             let Some(policy) = walk.next(&taken) else { return true };
             let expected = here.level.expected.as_ref();
             let known = self.config.skip_known

@@ -78,6 +78,24 @@ impl Image {
         }
     }
 
+    /// The media has another value in this word.
+    pub(crate) fn put(&mut self, word: usize, value: u64) {
+        let (block, at) = (word / BLOCK_WORDS, word % BLOCK_WORDS);
+        let slot = match self.overlay.binary_search_by_key(&(block as u32), |(b, _)| *b) {
+            Ok(slot) => slot,
+            Err(slot) => {
+                let mut content = Box::new([0; BLOCK_WORDS]);
+                if let Some(base) = self.block(block) {
+                    content.copy_from_slice(base);
+                }
+                self.overlay.insert(slot, (block as u32, content));
+                slot
+            }
+        };
+        let old = std::mem::replace(&mut self.overlay[slot].1[at], value);
+        self.hash ^= mix(word, old) ^ mix(word, value);
+    }
+
     /// The line's words on the media.
     pub(crate) fn line(&self, index: u32) -> [u64; LINE_WORDS] {
         let first = index as usize * LINE_WORDS;

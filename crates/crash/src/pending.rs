@@ -40,6 +40,37 @@ impl Line {
     }
 }
 
+impl Line {
+    /// What is in flight reaches the media; `persist(word, value)` is told the value the media has now.
+    fn persist(&mut self, model: Model, in_flight: impl Fn(&Change) -> bool, mut persist: impl FnMut(usize, u64)) {
+        let first_word = self.index as usize * LINE_WORDS;
+        let mut upto = [0usize; LINE_WORDS];
+        for (i, change) in self.changes.iter().enumerate().filter(|(_, c)| !c.lost && in_flight(c)) {
+            upto[usize::from(change.word)] = i + 1;
+        }
+        if matches!(model, Model::Lines) {
+            // A line reaches the media as a prefix of its stores: the last change in flight takes all before it along.
+            upto = [*upto.iter().max().unwrap_or(&0); LINE_WORDS];
+        }
+        let mut at = 0;
+        self.changes.retain(|c| {
+            let gone = at < upto[usize::from(c.word)];
+            at += 1;
+            if gone {
+                persist(first_word + usize::from(c.word), c.value);
+            }
+            !gone
+        });
+    }
+
+    /// What is left of it when its process is killed: a flush needs nobody to wait for it. A file's pages stay where they are.
+    pub(crate) fn outlive(&self, model: Model, persist: impl FnMut(usize, u64)) -> Self {
+        let mut line = self.clone();
+        line.persist(model, |c| c.threads != 0, persist);
+        line
+    }
+}
+
 /// All lines with changes. Lines keep their allocations when they become clean.
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -75,7 +106,7 @@ impl Pending {
         self.line_mut(index).changes.push(change);
     }
 
-    /// Takes over a line of a process that was killed: what its threads had in flight, no drain of others covers. Pages that a failed
+    /// Takes over a line of a process that was killed, of which nothing is in flight any more. Pages that a failed
     /// sync gave up stay clean in the page cache; a processor's cache knows no such thing, the line can be flushed again.
     pub(crate) fn adopt(&mut self, line: &Line, model: Model) {
         let file = matches!(model, Model::File { .. });
@@ -115,25 +146,7 @@ impl Pending {
     pub(crate) fn drain(&mut self, mask: u64, model: Model, mut persist: impl FnMut(usize, u64)) {
         for slot in (0..self.live).rev() {
             let line = &mut self.lines[slot];
-            let first_word = line.index as usize * LINE_WORDS;
-            let covered = |c: &Change| !c.lost && (matches!(model, Model::File { .. }) || c.threads & mask != 0);
-            let mut upto = [0usize; LINE_WORDS];
-            for (i, change) in line.changes.iter().enumerate().filter(|(_, c)| covered(c)) {
-                upto[usize::from(change.word)] = i + 1;
-            }
-            if matches!(model, Model::Lines) {
-                // A line reaches the media as a prefix of its stores: the last change in flight takes all before it along.
-                upto = [*upto.iter().max().unwrap_or(&0); LINE_WORDS];
-            }
-            let mut at = 0;
-            line.changes.retain(|c| {
-                let gone = at < upto[usize::from(c.word)];
-                at += 1;
-                if gone {
-                    persist(first_word + usize::from(c.word), c.value);
-                }
-                !gone
-            });
+            line.persist(model, |c| matches!(model, Model::File { .. }) || c.threads & mask != 0, &mut persist);
             if line.changes.is_empty() {
                 self.retire(slot);
             }

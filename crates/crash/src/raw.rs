@@ -99,9 +99,7 @@ impl Drop for Memory {
 // SAFETY: `memory` lives as long as the `Sim` and never moves; it is page aligned, zeroed, and has `capacity` bytes. The
 // model touches it only through raw pointers inside these methods, and between two pools.
 unsafe impl Medium for Sim {
-    /// A pool asks for it once, when it is opened.
     fn base(&self) -> NonNull<u8> {
-        self.forget_cached();
         self.memory().base()
     }
 
@@ -128,6 +126,11 @@ unsafe impl Medium for Sim {
 
     fn drain(&self, site: Site) -> io::Result<()> {
         self.finish_write_back(site)
+    }
+
+    fn reopened(&self) -> io::Result<()> {
+        self.forget_cached();
+        Ok(())
     }
 
     fn observe(&self, _offset: u64, _len: u64, site: Site) {

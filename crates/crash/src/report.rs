@@ -51,6 +51,12 @@ pub struct Report {
     /// Recoveries after the process was killed: everything stored is in the caches, and the power fails later.
     #[serde(default)]
     pub kills: u64,
+    /// Places in front of flushes where it was killed, and nothing else happened: no crash points of their own.
+    #[serde(default)]
+    pub kill_points: u64,
+    /// Those of them that could leave nothing an earlier one could not.
+    #[serde(default)]
+    pub kill_repeats: u64,
     /// Drains of the program, in the workload that had most.
     #[serde(default)]
     pub drains: u64,
@@ -72,7 +78,7 @@ pub struct Report {
     pub barriers: Vec<Barrier>,
     /// Time spent, in milliseconds.
     pub time_ms: u64,
-    /// What was found; one at most unless asked for more.
+    /// What was found; one at most unless asked for more, and those that tell of the same places once.
     pub violations: Vec<Violation>,
 }
 
@@ -104,6 +110,8 @@ impl Report {
             (&mut self.nested_complete, other.nested_complete),
             (&mut self.nested_repeats, other.nested_repeats),
             (&mut self.kills, other.kills),
+            (&mut self.kill_points, other.kill_points),
+            (&mut self.kill_repeats, other.kill_repeats),
             (&mut self.faults, other.faults),
             (&mut self.faults_detected, other.faults_detected),
             (&mut self.diverged, other.diverged),
@@ -117,8 +125,12 @@ impl Report {
         self.barriers.extend(other.barriers);
         self.barriers.sort();
         self.barriers.dedup();
-        self.violations.extend(other.violations);
-        self.violations.truncate(VIOLATIONS_MAX);
+        for violation in other.violations {
+            if self.violations.len() < VIOLATIONS_MAX && !self.violations.iter().any(|known| known.is_like(&violation))
+            {
+                self.violations.push(violation);
+            }
+        }
     }
 
     /// The first violation.
@@ -187,7 +199,12 @@ impl fmt::Display for Report {
             writeln!(f, "  drain {n} of the program fails")?;
         }
         if self.kills > 0 {
-            writeln!(f, "  the process killed {} times", self.kills)?;
+            let (places, repeats) = (self.kill_points, self.kill_repeats);
+            writeln!(
+                f,
+                "  the process killed {} times, {places} places in front of flushes, repeats {repeats}",
+                self.kills
+            )?;
         }
         if self.timed_out {
             writeln!(f, "  the time was up: later crash points were not explored")?;

@@ -12,6 +12,8 @@ use crate::sim::Sim;
 
 /// Lost words printed at most.
 const LOST_PRINTED_MAX: usize = 24;
+/// Letters of a message, from its beginning, by which two findings are told apart.
+const TELLING: usize = 40;
 /// Stack frames kept at most.
 const FRAMES_MAX: usize = 24;
 
@@ -76,6 +78,13 @@ impl Violation {
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), ..Self::default() }
+    }
+
+    /// It tells of the same places: numbers in its message aside.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let places = |v: &Self| v.trail.iter().map(|point| (point.barrier.clone(), point.killed)).collect::<Vec<_>>();
+        let text = |v: &Self| v.message.chars().filter(|c| !c.is_ascii_digit()).take(TELLING).collect::<String>();
+        places(self) == places(other) && text(self) == text(other)
     }
 
     /// Recovery refused the image with a clear error. Right after a fault of the medium, wrong after a mere crash.

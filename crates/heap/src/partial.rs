@@ -157,7 +157,7 @@ pub(crate) fn find(core: &Core, recovery: &mut Recovery) -> Result<Left> {
     if cell.get().open == 0 {
         return Ok(left);
     }
-    let (mut at, mut unsure) = (0, Vec::new());
+    let (mut at, mut proven) = (0, Vec::new());
     while let Some((place, rest)) = copies.line.place(at) {
         if place % PAGE == 0 && rest >= PAGE && is_zero(core, place)? {
             at += PAGE; // no copy begins here
@@ -190,13 +190,11 @@ pub(crate) fn find(core: &Core, recovery: &mut Recovery) -> Result<Left> {
         }
         crate::recovery::check_range(core, (offset, len), place)?;
         left.copies.push(copy);
-        if proof != copies.sure(at) {
-            unsure.push((at, copy));
-        }
+        proven.push((at, copy, proof == copies.sure(at)));
         at += Copies::space(len);
     }
     if !core.pool.is_read_only() {
-        make_sure(core, copies, &unsure)?;
+        make_sure(core, copies, &proven)?;
     }
     left.copies.sort_unstable_by_key(|copy| copy.offset);
     if let Some(two) = left.copies.windows(2).find(|two| two[0].offset + two[0].len > two[1].offset) {
@@ -207,15 +205,17 @@ pub(crate) fn find(core: &Core, recovery: &mut Recovery) -> Result<Left> {
     Ok(left)
 }
 
-/// One barrier, none if nothing is to be done.
-fn make_sure(core: &Core, copies: &Copies, unsure: &[(u64, Copied)]) -> Result<()> {
-    for (_, copy) in unsure {
-        core.pool.flush(copy.at - HEADER, HEADER + copy.len)?;
+/// One barrier, none if every copy is sure already.
+fn make_sure(core: &Core, copies: &Copies, proven: &[(u64, Copied, bool)]) -> Result<()> {
+    for (_, copy, sure) in proven {
+        // A killed process may have left it in a cache only: the seal with its bytes, or the word that made it sure behind their barrier. That
+        // word is durable with the barrier in front of whatever changes the copy, or main.
+        core.pool.flush(copy.at - HEADER, if *sure { HEADER } else { HEADER + copy.len })?;
     }
-    if !unsure.is_empty() {
-        core.pool.drain()?; // they may be whole in a cache only, left there by a process that was killed
+    if proven.iter().any(|(.., sure)| !sure) {
+        core.pool.drain()?;
     }
-    for (at, copy) in unsure {
+    for (at, copy, _) in proven.iter().filter(|(.., sure)| !sure) {
         let place = copy.at - HEADER + 16;
         // nobody else has the heap during recovery.
         raw::bytes_mut(Claim::Recovery, &core.pool, place, 8)?.copy_from_slice(&copies.sure(*at).to_le_bytes());

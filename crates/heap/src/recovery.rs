@@ -288,9 +288,7 @@ fn mark_zones(core: &Core, ranges: &[Bytes]) -> Result<()> {
     for &(offset, len) in ranges {
         let start = core.linear(offset)?;
         for zone in start / core.zones.bytes()..=(start + len.max(1) - 1) / core.zones.bytes() {
-            if core.zones.mark(zone as u32)? != Mark::Dirty {
-                core.zones.set_mark(zone as u32, Mark::Dirty)?;
-            }
+            core.zones.set_mark(zone as u32, Mark::Dirty)?; // one that is so already may be so in a cache only
         }
     }
     Ok(())

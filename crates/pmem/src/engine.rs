@@ -10,7 +10,8 @@ use crate::error::Result;
 use crate::pool::Pool;
 use crate::{FlushSet, Moment};
 
-/// A small number that no other live thread of this process has.
+/// A small number that no other live thread of this process has. (A thread that is [played](crate::sync::as_thread_number) has a large one, which others may
+/// play, too.)
 ///
 /// ```
 /// let here = pmem::thread_number();

@@ -160,9 +160,12 @@ impl Options {
     /// As [`open`](Self::open).
     pub fn open_on(&self, medium: Arc<dyn Medium>) -> Result<Pool> {
         let len = medium.len();
-        let mapping = Mapping::simulated(medium);
+        let mapping = Mapping::simulated(Arc::clone(&medium));
         if len < FIRST_REGION {
             return Err(Error::Truncated { path: mapping.path().to_owned(), found: len, expected: FIRST_REGION });
+        }
+        if !looks_clean(&mapping) {
+            medium.reopened().map_err(|source| Error::Sync { source })?;
         }
         let (header, cell, repaired) = self.read_header(&mapping, len)?;
         let pool = Pool::start(mapping, header, cell, repaired)?;
@@ -238,6 +241,17 @@ fn peek_is_clean(file: &File) -> bool {
     SLOTS
         .iter()
         .all(|slot| file.read_exact_at(&mut flags, slot + 12).is_ok() && u32::from_le_bytes(flags) & FLAG_CLEAN != 0)
+}
+
+/// The same of a simulated one.
+fn looks_clean(mapping: &Mapping) -> bool {
+    SLOTS.iter().all(|slot| {
+        mapping.access(slot + 12, 4, false).is_ok_and(|at| {
+            // SAFETY: four bytes that `access` has checked; nobody stores there before there is a pool.
+            let flags = unsafe { at.cast::<[u8; 4]>().read() };
+            u32::from_le_bytes(flags) & FLAG_CLEAN != 0
+        })
+    })
 }
 
 /// One process at a time writes; several may read a closed pool. The lock is of the open file: it goes with the process.

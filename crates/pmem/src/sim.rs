@@ -74,6 +74,15 @@ pub unsafe trait Medium: Send + Sync {
         Ok(())
     }
 
+    /// A pool that was not closed is about to be opened. A file is synced then, and its page cache dropped: what recovery reads is what the
+    /// medium has. The default does nothing, as memory has no such cache.
+    ///
+    /// # Errors
+    /// A failed sync; the pool is not opened.
+    fn reopened(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The words of this range have values that a crash may show, though nothing was flushed: lets a test name a
     /// moment between two events. The default does nothing.
     fn observe(&self, _offset: u64, _len: u64, _site: Site) {}

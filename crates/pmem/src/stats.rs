@@ -65,6 +65,10 @@ impl std::ops::Sub for Stats {
     }
 }
 
+/// Added to the numbers of threads that are played: far from those of real threads, since an engine may leave to a real thread what is reached by its number
+/// alone. It divides by every count up to 16 and by 64, so that homes among so many are as without it.
+const PLAYED: usize = 2_882_880;
+
 /// One thread's counters, alone on their lines: no count is shared on the hot path.
 #[repr(align(128))]
 #[derive(Default)]
@@ -81,7 +85,16 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub(crate) fn new() -> Self {
-        Self { rows: (0..THREADS).map(|_| Row::default()).collect(), syncs: AtomicU64::new(0) }
+        Self { rows: (0..2 * THREADS).map(|_| Row::default()).collect(), syncs: AtomicU64::new(0) }
+    }
+
+    /// Where a thread counts that has no row to itself, or may not be the only one of its number.
+    #[inline]
+    fn shared(&self, thread: usize) -> &Row {
+        match thread.checked_sub(PLAYED) {
+            Some(played) => &self.rows[THREADS + played.min(THREADS - 1)],
+            None => &self.rows[THREADS - 1],
+        }
     }
 
     #[inline]
@@ -94,7 +107,7 @@ impl Counters {
             cell.store(sum, Relaxed);
             sum
         } else {
-            cell(&self.rows[THREADS - 1]).fetch_add(n, Relaxed) + n
+            cell(self.shared(thread)).fetch_add(n, Relaxed) + n
         }
     }
 
@@ -112,7 +125,9 @@ impl Counters {
     /// Drains of this thread so far.
     #[inline]
     pub(crate) fn drains_here(&self) -> u64 {
-        self.rows[thread_id().min(THREADS - 1)].drains.load(Relaxed)
+        let thread = thread_id();
+        let row = if thread < THREADS - 1 { &self.rows[thread] } else { self.shared(thread) };
+        row.drains.load(Relaxed)
     }
 
     #[inline]
@@ -187,7 +202,7 @@ pub(crate) fn as_thread<R>(number: usize, f: impl FnOnce() -> R) -> R {
             ID.set(self.0);
         }
     }
-    let _back = Back(ID.replace(number));
+    let _back = Back(ID.replace(PLAYED.saturating_add(number)));
     f()
 }
 
@@ -195,7 +210,8 @@ pub(crate) fn as_thread<R>(number: usize, f: impl FnOnce() -> R) -> R {
 fn find_id() -> usize {
     let Some(own) = OWN.get() else { return claim_id() };
     if let Some(played) = crate::sync::played_thread() {
-        return played;
+        // A smaller one could be a real thread's.
+        return if played < crate::sync::PLAYED { PLAYED.saturating_add(played) } else { played };
     }
     if own != usize::MAX {
         return own;
@@ -258,6 +274,23 @@ mod tests {
         }
     }
 
+    /// Two threads that play one: what both count is counted.
+    #[test]
+    fn counts_of_threads_that_play_the_same_one_are_exact() {
+        let counters = Counters::new();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for number in [5, 200] {
+                        as_thread(number, || (0..50_000).for_each(|_| _ = counters.drained()));
+                    }
+                });
+            }
+        });
+        assert_eq!(counters.sum().drains, 400_000);
+        assert_eq!(as_thread(5, || counters.drains_here()), 200_000);
+    }
+
     #[test]
     fn a_scheduler_says_who_the_thread_is() {
         use crate::sync::{PLAYED, set_scheduler};
@@ -277,7 +310,14 @@ mod tests {
         }
         // Without a scheduler, one inside another.
         let inner = || (thread_id(), as_thread(9, thread_id), thread_id());
-        assert_eq!((as_thread(8, inner), thread_id()), ((8, 9, 8), own));
+        assert_eq!(
+            (as_thread(8, inner), thread_id()),
+            ((super::PLAYED + 8, super::PLAYED + 9, super::PLAYED + 8), own)
+        );
+        // A scheduler that says the number of a real thread does not get it.
+        set_scheduler(Some(std::sync::Arc::new(Plays(AtomicU64::new(own as u64 + 1)))));
+        assert_eq!(thread_id(), super::PLAYED + own + 1);
+        set_scheduler(None);
         // One that plays nobody changes nothing.
         set_scheduler(Some(std::sync::Arc::new(Plays(AtomicU64::new(0)))));
         assert_eq!(thread_id(), own);

@@ -23,7 +23,8 @@ pub trait Scheduler: Send + Sync {
     fn blocked(&self);
 
     /// Who the running thread is, if one thread of the system plays several; `None` while it is itself. Asked when the scheduler is
-    /// set, too: one that says `None` then is not asked again. Numbers from [`PLAYED`] on do not meet those of real threads.
+    /// set, too: one that says `None` then is not asked again. Numbers from [`PLAYED`] on do not meet those of real threads; smaller ones are
+    /// those of [`as_thread_number`].
     fn thread(&self) -> Option<usize> {
         None
     }
@@ -62,8 +63,10 @@ pub fn wait_point() -> bool {
     scheduled
 }
 
-/// Runs `f` as the thread of this [number](crate::thread_number), whatever the calling thread's own is: for simulations, in which nothing may depend on what else runs
-/// in the process. No other thread that uses the same pools may have it; those below 63 have counts of their own.
+/// Runs `f` as the played thread of this number, whatever the calling thread's own is: for simulations, in which nothing may depend on what else runs
+/// in the process. Its [`thread_number`](crate::thread_number) is this one and a constant, which no real thread has: two threads that play the same one at the same time are
+/// served one after the other wherever a number leads to something shared. Those below 63 have counts of their own. The constant divides by every count up to 16 and
+/// by 64.
 pub fn as_thread_number<R>(number: usize, f: impl FnOnce() -> R) -> R {
     crate::stats::as_thread(number, f)
 }

@@ -15,6 +15,11 @@ use super::{Outcome, open_output};
 use crate::args::Crash;
 use crate::failure::Failure;
 
+/// The square root of the budget has one workload for each so many.
+const ROOT_PER_SCHEDULE: u64 = 8;
+/// Images that crashes inside recoveries may have, in a hundred.
+const NESTED_SHARE: u64 = 30;
+
 pub fn run(args: &Crash) -> Outcome {
     if args.list {
         for scenario in ALL {
@@ -23,30 +28,44 @@ pub fn run(args: &Crash) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     let chosen = choose(&args.scenario)?;
-    // Shares of the budget, so that a rich crash point early in the workload does not leave the later ones unexplored.
-    let config = Config::seeded(args.seed)
-        .budget(args.budget)
-        .point_budget((args.budget / 100).max(64))
-        .nested_budget((args.budget / 2000).clamp(32, 4096))
-        .depth(args.depth.into());
+    let config = config(args);
     let mut json = open_output(args.json.as_deref())?;
 
     let results = explore_all(&chosen, &config, args);
-    let mut violated = false;
+    let mut violated = 0;
     for result in &results {
-        violated |= result.is_violated();
+        violated += usize::from(result.is_violated());
         match &mut json {
             Some((path, out)) => result.write_json(out).map_err(|error| Failure::file("write", path, &error))?,
             None => print!("{}", result.text()),
         }
     }
+    let to_stdout = json.as_ref().is_some_and(|(path, _)| *path == Path::new("-"));
     if let Some((path, out)) = &mut json {
         out.flush().map_err(|error| Failure::file("write", path, &error))?;
-        if *path != Path::new("-") {
-            println!("{} scenarios, {}", results.len(), if violated { "VIOLATED" } else { "no violation" });
-        }
     }
-    Ok(ExitCode::from(u8::from(violated)))
+    if !to_stdout {
+        println!("{} scenarios, {}", results.len(), if violated > 0 { "VIOLATED" } else { "no violation" });
+        println!("{} passed, {violated} failed", results.len() - violated);
+    }
+    Ok(ExitCode::from(u8::from(violated > 0)))
+}
+
+/// Many workloads rather than one in depth: a workload that goes nowhere finds nothing, however many of its images are recovered. Shares of the budget, so
+/// that a rich crash point does not leave the later ones unexplored, nor crashes inside recoveries those of the program.
+fn config(args: &Crash) -> Config {
+    let config = Config::seeded(args.seed).budget(args.budget).depth(args.depth.into());
+    if args.mutate {
+        return config.point_budget((args.budget / 100).max(64)).nested_budget((args.budget / 2000).clamp(32, 4096));
+    }
+    let schedules = args.schedules.unwrap_or((args.budget.isqrt() / ROOT_PER_SCHEDULE).max(1));
+    let each = args.budget / schedules;
+    config
+        .schedules(schedules)
+        .point_budget((each / 25).max(64))
+        .nested_budget((each / 200).clamp(16, 4096))
+        .nested_share(NESTED_SHARE)
+        .stop_at_first(false)
 }
 
 fn choose(names: &[String]) -> Result<Vec<&'static Named>, Failure> {

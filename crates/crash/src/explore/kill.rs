@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::leaf::{is_closed, same};
-use super::{Explorer, Here};
+use super::{Explorer, Here, Images};
 use crate::config::Kind;
 use crate::decide::Policy;
 use crate::image::mix_pair;
@@ -68,10 +68,8 @@ impl<S: Scenario> Explorer<S> {
         let (child, history) = (here.child, here.history);
         self.pulse.fetch_add(1, Relaxed);
         child.reset(Policy::Old);
-        let mut tally = self.tally.lock();
-        tally.report.recoveries += 1;
-        tally.report.kills += 1;
-        drop(tally);
+        self.count(here.depth);
+        self.tally.lock().report.kills += 1;
         let state = self.recover(child, history).map_err(|mut violation| {
             if violation.detected {
                 violation.message = format!("recovery fails after the process was killed: {}", violation.message);
@@ -89,12 +87,13 @@ impl<S: Scenario> Explorer<S> {
                 false => Ok(()),
             };
         }
-        if here.depth < self.config.depth {
+        let left = self.left_for(here.depth + 1, self.tally.lock().report.recoveries);
+        if here.depth < self.config.depth && (left > 0 || self.shallow.load(Relaxed)) {
             self.power_fails(here.depth + 1, child, state);
             return Ok(());
         }
         if self.config.stable {
-            // No crash is left to explore, but the worst one: nothing pending arrives.
+            // No crash is left to explore, or no budget; but the worst one: nothing pending arrives.
             child.reboot(false);
             let second = self.recover_again(child, history)?;
             same(&state, &second, "a power failure")?;
@@ -108,10 +107,10 @@ impl<S: Scenario> Explorer<S> {
         let admitted = match self.shallow.load(Relaxed) {
             // Once more, for a simpler finding: it was counted the first time.
             true => Some((self.tally.lock().report.nested, self.config.nested_budget)),
-            false => self.admit(depth, key, child),
+            false => self.admit(depth, key, child, Images::All),
         };
         let Some((number, budget)) = admitted else { return };
         let expected = self.config.stable.then_some(state);
-        as_thread(0, || self.explore(depth, child, (Kind::End, None, number), budget, expected));
+        as_thread(0, || self.explore(depth, child, (Kind::End, None, number), (Images::All, budget), expected));
     }
 }

@@ -32,7 +32,7 @@ impl<S: Scenario> Explorer<S> {
         let (child, history) = (here.child, here.history);
         self.pulse.fetch_add(1, Relaxed);
         child.reset(policy);
-        self.tally.lock().report.recoveries += 1;
+        self.count(here.depth);
         let state = self.recover(child, history).map_err(after_a_crash)?;
         is_closed(child)?;
         if let Some(shown) = &here.level.expected {

@@ -12,13 +12,14 @@ use crate::raw::{BLOCK_WORDS, PAGE};
 impl Sim {
     // ---- after a sync that failed ----
 
-    /// What the page cache has that a failed sync gave up is dropped, behind one more sync for the rest: from here on the program reads what
+    /// What the page cache has is synced, and what an earlier, failed sync gave up is dropped: from here on the program reads what
     /// the medium has. The model takes it that nothing of what was given up arrived. Whoever opens a file that was not closed has to do
     /// this before trusting what it reads; `pmem` does, and opening a pool on this memory includes it. Other models have no such cache.
     pub fn forget_cached(&self) {
-        if !matches!(self.model, Model::File { .. }) || !self.any_given_up.swap(false, Relaxed) {
+        if !matches!(self.model, Model::File { .. }) {
             return;
         }
+        self.any_given_up.store(false, Relaxed);
         let mut guard = self.state.lock();
         self.compare(&mut guard);
         self.settle(&mut guard, u64::MAX);

@@ -76,19 +76,25 @@ impl Sim {
             return None;
         }
         let len = self.len.load(Relaxed);
-        let cached = Cached {
-            lines: state.pending.lines().to_vec(),
-            interval: state.interval,
-            len: (len != UNDECIDED).then(|| (len, state.lens.clone())),
-        };
         let mut image = Image {
             base: Arc::clone(&crash.base),
             overlay: crash.overlay.clone(),
             hash: crash.hash,
             lens: if len == UNDECIDED { state.image.lens.clone() } else { vec![state.media_len] },
-            cached: Some(cached),
             ..Image::default()
         };
+        let mut lines = Vec::new();
+        for line in state.pending.lines() {
+            let left = line.outlive(self.model, |word, value| image.put(word, value));
+            if !left.changes.is_empty() {
+                lines.push(left);
+            }
+        }
+        if lines.is_empty() && state.lens.is_empty() {
+            return None;
+        }
+        let len = (len != UNDECIDED).then(|| (len, state.lens.clone()));
+        image.cached = Some(Cached { lines, interval: state.interval, len });
         self.inherit_open(&state, &mut image);
         image.seal();
         Some(image)

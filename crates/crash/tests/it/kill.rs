@@ -94,9 +94,10 @@ fn a_recovery_that_reports_what_only_a_cache_has_is_found() {
 }
 
 #[test]
-fn what_dead_threads_had_in_flight_needs_a_flush_of_its_own_except_in_a_file() {
+fn what_was_not_flushed_before_a_kill_needs_a_flush_of_its_own_except_in_a_file() {
     for model in MODELS {
-        let report = run(reader(|sim| Ok(sim.drain()?)), &config().model(model));
+        let config = config().model(model);
+        let report = run(reader(|sim| Ok(sim.drain()?)), &config);
         match model {
             Model::File { .. } => report.expect_clean(),
             _ => assert!(found(&report, "not stable").trail[0].killed, "{report}"),
@@ -105,8 +106,85 @@ fn what_dead_threads_had_in_flight_needs_a_flush_of_its_own_except_in_a_file() {
             sim.flush(COMMIT, 8);
             Ok(sim.drain()?)
         };
-        run(reader(flushes), &config().model(model)).expect_clean();
+        run(reader(flushes), &config).expect_clean();
     }
+}
+
+/// A line that is on its way arrives, whoever dies: the kernel that ends a process orders what its processors had in flight.
+#[test]
+fn what_was_flushed_before_a_kill_stays() {
+    for model in [Model::Words, Model::Lines] {
+        for depth in [1, 2] {
+            let report = run(reader(|_| Ok(())), &config().model(model).depth(depth).kills_at_flushes(0));
+            report.expect_clean();
+            assert_eq!(report.kills, 0, "{report}");
+        }
+    }
+}
+
+/// Kills in front of flushes are points of their own: between a drain and the next nothing else looks at what was stored and not flushed.
+#[test]
+fn only_a_kill_in_front_of_a_flush_shows_what_a_drain_would_have_covered() {
+    let found_at = |at_flushes: usize| {
+        let config = config().kills_at_flushes(at_flushes);
+        let report = run(redo(read), &config);
+        assert!(report.is_complete() || report.violation().is_some(), "{report}");
+        report.violation().map(|violation| (violation.trail[0].killed, violation.trail.len()))
+    };
+    assert_eq!((found_at(0), found_at(1)), (None, Some((true, 2))));
+}
+
+/// All that is wrong is told, once each.
+#[test]
+fn findings_of_several_places_are_told_once_each() {
+    let broken = || {
+        let wrong = |sim: &Arc<Sim>, _: &_| match read(sim, RECORD)? {
+            0 => Ok(vec![]),
+            value => Err(Violation::new(format!("the record is {value}"))),
+        };
+        let step = |sim: &Arc<Sim>, value: u64, _: &Ack<u64>| {
+            persist(sim, RECORD, value)?;
+            sim.store(HOMES[0], value)?;
+            sim.drain()?;
+            sim.store(HOMES[1], value)?;
+            Ok(sim.drain()?)
+        };
+        tiny([1, 2, 3], step, wrong)
+    };
+    assert_eq!(run(broken(), &config()).violations.len(), 1);
+    let config = config().kills_at_flushes(0).stop_at_first(false);
+    let all = run(broken(), &config);
+    // At the end everything is as behind the last drain, where it was told.
+    assert_eq!(all.violations.len(), 3, "{all}");
+    let again = run(broken(), &config.schedules(3));
+    assert_eq!(again.violations.len(), 3, "{again}");
+}
+
+/// What crashes inside recoveries leave has its share, and no more, so that the program's own crash points are seen.
+#[test]
+fn crashes_inside_recoveries_have_their_share() {
+    let step = |sim: &Arc<Sim>, op: u64, _: &_| {
+        (0..20).try_for_each(|word| sim.store(word * 8, op))?;
+        sim.flush(0, 160);
+        Ok(sim.drain()?)
+    };
+    let check = |sim: &Arc<Sim>, _: &_| {
+        let words = (0..20).map(|word| read(sim, word * 8)).collect::<Result<Vec<_>, _>>()?;
+        let sum = words.iter().fold(1u64, |sum, word| sum * 3 + word);
+        (0..4).try_for_each(|word| sim.store(512 + word * 8, sum + word)).map_err(Violation::detected)?;
+        sim.flush(512, 64);
+        sim.drain().map_err(Violation::detected)?;
+        Ok(words)
+    };
+    let states = |share: u64| {
+        let config = Config::seeded(3).budget(2_000).kills(false).stable(false).nested_share(share);
+        let report = run(tiny([1, 2, 3, 4], step, check), &config);
+        report.expect_clean();
+        assert!(report.recoveries <= 2_000 && !report.is_complete(), "{report}");
+        report.incomplete.iter().map(|point| point.explored).sum::<u64>()
+    };
+    let (all, some) = (states(100), states(30));
+    assert!(some > 1_300 && some > all * 2, "{all} and {some} images of the program's own crash points");
 }
 
 #[test]

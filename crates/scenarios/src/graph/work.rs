@@ -107,8 +107,11 @@ fn change(
     let foreseen = foresee(&tx, graph, steps)?;
     let number = live.next.fetch_add(1, Relaxed);
     let changes = steps.iter().zip(&foreseen).filter(|(_, changes)| **changes).map(|(step, _)| *step);
-    let ticket = ack.begin(Effect { number, steps: changes.collect() });
-    if edges.bug == Some(Bug::EarlyAck) {
+    let effect = Effect { number, steps: changes.collect() };
+    let begin = || ack.begin(effect.clone());
+    // In doubt from the commit on; but where nothing is rolled back, or pieces are committed, from the first store on.
+    let early = (edges.bug.is_some() || heap.policy() == Policy::None).then(begin);
+    if let (Some(Bug::EarlyAck), Some(ticket)) = (edges.bug, early) {
         ack.commit(ticket);
     }
     for (at, step) in steps.iter().enumerate() {
@@ -133,7 +136,7 @@ fn change(
             Err(e) => {
                 live.sim.observe(); // what is taken back right away may have reached the media
                 tx.abort()?;
-                ack.abort(ticket);
+                early.into_iter().for_each(|ticket| ack.abort(ticket));
                 return Err(e.into());
             }
         }
@@ -141,12 +144,20 @@ fn change(
     live.sim.observe();
     match end {
         End::Commit => {
-            tx.commit()?;
-            ack.commit(ticket);
+            let ticket = early.unwrap_or_else(begin);
+            match tx.commit() {
+                Ok(()) => ack.commit(ticket),
+                Err(e) => {
+                    if conflict(&e) {
+                        ack.abort(ticket);
+                    }
+                    return Err(e.into());
+                }
+            }
         }
         End::Abort => {
             tx.abort()?;
-            ack.abort(ticket);
+            early.into_iter().for_each(|ticket| ack.abort(ticket));
         }
     }
     Ok(())

@@ -134,15 +134,19 @@ fn refill(tx: &mut Tx<'_>, node: PPtr<u8>, number: u64) -> tx::Result<()> {
     Ok(())
 }
 
-fn end(tx: Tx<'_>, how: End, ack: &Ack<Effect>, ticket: crash::Ticket) -> tx::Result<()> {
-    match how {
-        End::Commit => {
-            tx.commit()?;
-            ack.commit(ticket);
-        }
-        End::Abort => {
-            tx.abort()?;
-            ack.abort(ticket);
+/// What is rolled back is in doubt from its commit on; no crash may show anything of it before, nor of what aborts.
+fn end(tx: Tx<'_>, how: End, ack: &Ack<Effect>, begin: impl FnOnce() -> crash::Ticket) -> tx::Result<()> {
+    if how == End::Abort {
+        return tx.abort();
+    }
+    let ticket = begin();
+    match tx.commit() {
+        Ok(()) => ack.commit(ticket),
+        Err(e) => {
+            if conflict(&e) {
+                ack.abort(ticket);
+            }
+            return Err(e);
         }
     }
     Ok(())
@@ -160,15 +164,17 @@ fn attempt(
     let mut tx = heap.begin(Isolation::Strict)?;
     lock(&mut tx, &live.root, first, declare)?;
     let number = live.next.fetch_add(1, Relaxed);
-    let ticket = ack.begin(effect(number, first.iter().chain(after)));
+    let begin = || ack.begin(effect(number, first.iter().chain(after)));
+    // Nothing is rolled back there.
+    let early = (heap.policy() == Policy::None).then(begin);
     let done = apply(&mut tx, &live.root, first, number).map_err(Error::from);
     let done = done.and_then(|()| during()).and_then(|()| Ok(apply(&mut tx, &live.root, after, number)?));
     live.sim.observe(); // what is taken back right away may have reached the media
     match done {
-        Ok(()) => Ok(end(tx, how, ack, ticket)?),
+        Ok(()) => Ok(end(tx, how, ack, || early.unwrap_or_else(begin))?),
         Err(e) => {
             tx.abort()?;
-            ack.abort(ticket);
+            early.into_iter().for_each(|ticket| ack.abort(ticket));
             Err(e)
         }
     }

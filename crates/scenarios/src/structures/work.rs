@@ -161,9 +161,14 @@ fn change<K: Kind>(
         Edit::Delete(key) => (key, None),
     });
     let effect = Effect { number, keys: keys.collect() };
-    live.book.lock().map_err(|e| e.to_string())?.in_doubt.push(effect.clone());
-    let ticket = ack.begin(effect);
-    if pairs.bug == Some(Bug::EarlyAck) {
+    let begin = || -> Result<Ticket, Error> {
+        live.book.lock().map_err(|e| e.to_string())?.in_doubt.push(effect.clone());
+        Ok(ack.begin(effect.clone()))
+    };
+    // In doubt from the commit on; but where nothing is rolled back, or pieces are committed, from the first store on.
+    let early = pairs.bug.is_some() || heap.policy() == Policy::None;
+    let early = if early { Some(begin()?) } else { None };
+    if let (Some(Bug::EarlyAck), Some(ticket)) = (pairs.bug, early) {
         ack.commit(ticket);
     }
     for (edit, had) in edits.iter().zip(had) {
@@ -173,15 +178,20 @@ fn change<K: Kind>(
         if let Err(e) = apply(&mut tx, pairs, map, *edit, number, had) {
             live.sim.observe(); // what is taken back right away may have reached the media
             tx.abort()?;
-            return over(live, ack, ticket, number, End::Abort).and(Err(e));
+            return early.map_or(Ok(()), |ticket| over(live, ack, ticket, number, End::Abort)).and(Err(e));
         }
     }
     live.sim.observe();
-    match end {
-        End::Commit => tx.commit()?,
-        End::Abort => tx.abort()?,
+    if end == End::Abort {
+        tx.abort()?;
+        return early.map_or(Ok(()), |ticket| over(live, ack, ticket, number, end));
     }
-    over(live, ack, ticket, number, end)
+    let ticket = early.map_or_else(begin, Ok)?;
+    match tx.commit() {
+        Ok(()) => over(live, ack, ticket, number, end),
+        Err(e) if conflict(&e) => over(live, ack, ticket, number, End::Abort).and(Err(e.into())),
+        Err(e) => Err(e.into()),
+    }
 }
 
 fn over(live: &Live, ack: &Ack<Effect>, ticket: Ticket, number: u64, end: End) -> Result<(), Error> {

@@ -77,6 +77,26 @@ macro_rules! scenarios {
     )*};
 }
 
+/// Recovery makes durable what it found in a cache before it relies on it: the process dies with its last stores not flushed, wherever it flushes.
+#[test]
+fn killed_in_front_of_flushes() {
+    let names = [
+        "heap-partial",
+        "heap-partial-2",
+        "heap-intents",
+        "heap-intents-2",
+        "heap-inplace-2",
+        "heap-undo",
+        "log-2",
+        "kv-2",
+    ];
+    in_parallel(names.len(), |at| {
+        let named = scenarios::ALL.iter().find(|n| n.name == names[at]).expect("built in");
+        let config = Config::seeded(1).budget(8_000).schedules(8).point_budget(64).nested_budget(64);
+        clean(named, &config.nested_share(60));
+    });
+}
+
 /// Bit flips and unreadable lines: a clear error, or nothing lost. Not for single cells, whose older value is all that is left, nor for objects,
 /// whose contents carry no checksum at rest.
 #[test]
