@@ -53,6 +53,7 @@ mod circle;
 mod core;
 mod error;
 mod follower;
+mod front;
 mod handle;
 #[cfg(test)]
 mod hostile;
