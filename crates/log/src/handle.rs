@@ -279,7 +279,6 @@ impl Log {
         self.core.mark(self.core.options.patience).map(|_| ())
     }
 
-    #[cfg(test)]
     pub(crate) fn core(&self) -> &Core {
         &self.core
     }

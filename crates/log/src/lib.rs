@@ -50,6 +50,7 @@
 #![deny(unsafe_code)]
 
 mod circle;
+mod convert;
 mod core;
 mod error;
 mod follower;
@@ -72,6 +73,7 @@ mod superline;
 mod wait;
 mod window;
 
+pub use convert::Converted;
 pub use error::{Error, Result};
 pub use fabric;
 pub use follower::Follower;

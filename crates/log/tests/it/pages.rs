@@ -139,3 +139,44 @@ fn when_idle_nothing_goes_unnoticed() {
     bytes[FRONT + 3 * PAGE..][..PAGE].fill(0);
     assert!(matches!(read(&bytes), Err(Error::Lost { through, .. }) if through.get() == 7));
 }
+
+/// A log in format 1 is used as it is, and written anew under the same numbers.
+#[test]
+fn a_log_of_format_1_stays_one_until_it_is_converted() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+    let log = options().format_1().create(&old).unwrap();
+    for n in 1..=900 {
+        assert_eq!(log.append(&payload(n)).unwrap().get(), n);
+        if n > 700 {
+            log.cleanup_to(log::Lsn::new(n - 600)).unwrap();
+        }
+    }
+    log.reserve(5).unwrap(); // given up: 901
+    log.append(&payload(902)).unwrap();
+    log.idle().unwrap();
+    drop(log);
+    let (log, found) = options().open(&old).unwrap();
+    let expected = crate::basics::records(&log);
+    assert_eq!((found.next.get(), expected.last().unwrap().0), (904, 902));
+    log.close().unwrap();
+    let size = std::fs::metadata(&old).unwrap().len();
+    assert_eq!(size, (64 << 10) + 4096 + 16384, "opening does not rewrite it");
+
+    let done = options().convert(&old, &new).unwrap();
+    assert_eq!((done.records, done.next.get(), done.head), (expected.len() as u64, 904, found.head));
+    let again = options().convert(&old, &new).unwrap_err();
+    assert!(again.to_string().contains("convert to"), "{again}");
+    let mut bytes = std::fs::read(&new).unwrap();
+    for path in [&old, &new] {
+        let (log, _) = options().open(path).unwrap();
+        assert_eq!(crate::basics::records(&log), expected);
+        assert_eq!(log.append(b"one more").unwrap().get(), 904);
+    }
+    bytes[FRONT..][..PAGE].fill(0);
+    std::fs::write(&new, bytes).unwrap();
+    let (log, found) = options().open(&new).unwrap();
+    assert!(found.superline_repaired);
+    assert_eq!(crate::basics::records(&log), expected);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else is left");
+}
