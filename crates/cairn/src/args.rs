@@ -25,8 +25,8 @@ pub use self::kv::{
     Range, Restore, Scan, Seed, Shell, Source, StatsOfStore, StoreCopies,
 };
 pub use self::log::{
-    Append, Cat, CheckLog, CreateLog, JoinCopy, Log, LogReplica, Promote, RemoveCopy, ReplicasOfLog, Show, StatsOfLog,
-    Tail,
+    Append, Cat, CheckLog, ConvertLog, CreateLog, JoinCopy, Log, LogReplica, Promote, RemoveCopy, ReplicasOfLog, Show,
+    StatsOfLog, Tail,
 };
 pub use self::serve::{Asked, Engine, Serve};
 pub use self::top::Top;

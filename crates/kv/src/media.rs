@@ -9,7 +9,9 @@ use crate::word::Word;
 pub(crate) const WRITERS: usize = 64;
 
 /// Of the bytes described here.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
+/// The one before: both copies of the checkpoint are on one page. Stores that have it are used as they are, and keep it.
+pub(crate) const FORMAT_1: u32 = 1;
 
 /// Where the store stands: replaced as a whole, one copy after the other.
 #[derive(Clone, Copy, Debug, Persist)]

@@ -125,7 +125,11 @@ impl<'a> Record<'a> {
         let Some(header) = pmem::view::<Header>(head) else {
             return Err(damaged(offset, "it does not begin where records do"));
         };
-        Ok(Self { offset, header, bytes: raw::bytes(claim, pool, offset, header.len())? })
+        match raw::bytes(claim, pool, offset, header.len()) {
+            Ok(bytes) => Ok(Self { offset, header, bytes }),
+            Err(crate::Error::Pool(pmem::Error::OutOfBounds { .. })) => Err(damaged(offset, "its lengths cannot be")),
+            Err(other) => Err(other),
+        }
     }
 
     #[inline]

@@ -10,12 +10,12 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
-use pmem::{LINE, Pool, TwoSlot};
+use pmem::{LINE, Pool};
 
 use crate::Step;
 use crate::active::Pin;
 use crate::core::Core;
-use crate::create::{CELL_BYTES, TABLE, assemble, split};
+use crate::create::{TABLE, assemble, cell_bytes, format, is_unmade, open_cell, split};
 use crate::error::{Error, Result};
 use crate::index::{Index, SLOTS};
 use crate::media::{CHUNK, Checkpoint, FANOUT, FORMAT, LEAF, Mark, Node, ROOT, Use, WRITERS};
@@ -48,31 +48,35 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
         }
         (Err(error), _) | (_, Err(error)) => return Err(error.into()),
     };
-    let unmade = table.areas().first().is_some_and(|first| {
-        first.bytes(0, CELL_BYTES.min(first.len()) as usize).is_ok_and(|cell| cell.iter().all(|byte| *byte == 0))
-    });
     if table.kind() != REGION_KIND.code() || data.kind() != REGION_KIND.code() {
         return Err(not("the directory says it is something else"));
     }
-    if unmade && !pool.is_read_only() {
+    if is_unmade(&table) && !pool.is_read_only() {
+        // The first checkpoint did not arrive as a whole, and nothing came behind it.
         drop((table, data));
+        crate::create::clear(pool)?;
         return crate::create::create(pool, options);
     }
-    let (cell, table) = split(table)?;
-    let half = TwoSlot::<Checkpoint>::SIZE / 2;
-    let second_unwritten = cell.bytes(half, half as usize).is_ok_and(|slot| slot.iter().all(|byte| *byte == 0));
-    let (cell, _) = match TwoSlot::<Checkpoint>::open(cell) {
-        Err(pmem::Error::Damaged { .. }) if second_unwritten && !pool.is_read_only() => {
-            // The first checkpoint did not arrive as a whole, and nothing came behind it.
-            drop((table, data));
-            crate::create::clear(pool)?;
-            return crate::create::create(pool, options);
+    let format = format(&table);
+    if format > FORMAT {
+        return Err(Error::NewerFormat { found: format, max: FORMAT });
+    }
+    if table.areas().first().is_none_or(|first| first.len() <= cell_bytes(format)) {
+        return Err(not("the directory says it is something else"));
+    }
+    let (cell, table) = split(table, format)?;
+    let place = cell.offset();
+    let cell = match open_cell(cell, format) {
+        Err(pmem::Error::Damaged { .. }) => {
+            let why = "neither copy verifies".to_owned();
+            return Err(Error::Damaged { what: "checkpoint", offset: place, why });
         }
         other => other?,
     };
     let checkpoint = cell.get();
-    if checkpoint.format > FORMAT {
-        return Err(Error::NewerFormat { found: checkpoint.format, max: FORMAT });
+    if checkpoint.format != format {
+        let why = format!("it is of format {}, the other copy of {format}", checkpoint.format);
+        return Err(Error::Damaged { what: "checkpoint", offset: place, why });
     }
     let counts = [checkpoint.number, checkpoint.clock, checkpoint.commit_number];
     if let Some(count) = counts.into_iter().find(|count| *count >= record::COUNT_MAX) {

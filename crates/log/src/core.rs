@@ -5,18 +5,19 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::Duration;
 
 use pmem::sync::{OwnMutex, switch_point};
-use pmem::{Domain, LINE, Pool, SealKey, TwoSlot};
+use pmem::{Domain, LINE, Pool, Region, SealKey};
 
 use crate::Lsn;
 use crate::error::{Error, Result};
+use crate::front::{EVERY, Front, Parts, Watermark};
 use crate::options::{Options, REGION_KIND, WhenFull};
 use crate::raw::{self, Claim};
 use crate::record::{Header, Kind, RECORD_HEADER};
 use crate::recovery::{Reader, Recovered, Tail, recover};
 use crate::replicate::{At, Lead, Leading, Log as CopyOfLog};
 use crate::sabotage::{Sabotage, Step};
-use crate::space::{Geometry, NoPlace, Place, Space, split};
-use crate::superline::{COPY_VERSION, SEGMENT_MAX, SUPERLINE_BYTES, Superline};
+use crate::space::{Geometry, NoPlace, Place, Space};
+use crate::superline::{SEGMENT_MAX, Superline};
 use crate::wait::{Wait, Waiting};
 use crate::window::{OwnLine, SLOTS, State, Window};
 
@@ -35,6 +36,10 @@ pub(crate) struct Core {
     streams: bool,
     read_only: bool,
     pub(crate) waiting: Waiting,
+    /// What the watermark says, or is about to.
+    marked: AtomicU64,
+    /// None without one: a log in format 1, or with other copies. Held by who writes it.
+    watermark: Option<OwnMutex<Watermark>>,
     /// The log has other copies, and this is their leader.
     pub(crate) leading: Option<Leading>,
     pub(crate) sabotage: Sabotage,
@@ -44,8 +49,15 @@ impl Core {
     // ---- made and opened --------------------------------------------------------------------------------------
 
     pub(crate) fn create(pool: &Pool, name: &str, options: &Options) -> Result<Self> {
+        let head = At { lsn: 1, position: 0, epoch: 1 };
+        Self::create_from(pool, name, options, head)
+    }
+
+    /// A new log whose first record has another number than 1.
+    pub(crate) fn create_from(pool: &Pool, name: &str, options: &Options, head: At) -> Result<Self> {
         let (segment_bytes, segments) = options.geometry()?;
-        let len = SUPERLINE_BYTES + segment_bytes * segments;
+        let front = options.front();
+        let len = front.bytes() + segment_bytes * segments;
         let region = match pool.add_region_as(name, len, REGION_KIND, 0) {
             Err(error @ pmem::Error::RegionExists { .. }) => {
                 // A crash may have cut its making short.
@@ -56,46 +68,43 @@ impl Core {
             }
             other => other?,
         };
-        let (area, region) = split(region)?;
-        let superline = Superline { epoch: 1, ..Superline::new(pool.generation(), segment_bytes, segments) };
-        let superline = Superline { closed: 0, head_epoch: 1, ..superline };
+        let Parts { superline: area, region, .. } = front.split(region)?;
+        let new = Superline::new(front, pool.generation(), segment_bytes, segments);
+        let superline = Superline { epoch: head.epoch, head_epoch: head.epoch, head_lsn: head.lsn, closed: 0, ..new };
         let offset = area.offset();
-        let mut cell = TwoSlot::create(area, &superline)?;
-        cell.update_mirrored(&superline)?;
+        let cell = front.create(area, &superline)?;
         let geometry = Geometry::new(segment_bytes, superline.circle(), &region);
         let sabotage = sabotage(options);
-        let space = Space::new(pool, region, geometry, cell, 1, 0, [].into(), sabotage);
+        let space = Space::new(pool, region, geometry, cell, head.lsn, head.position, [].into(), sabotage);
         Ok(Self::assemble(pool, offset, options, space))
     }
 
     pub(crate) fn open(pool: &Pool, name: &str, options: &Options) -> Result<(Self, Recovered)> {
         let region = pool.region(name)?;
         let (kind, first) = (region.kind(), region.areas().first().map_or(0, pmem::Area::offset));
-        if kind != REGION_KIND.code() || region.areas()[0].len() <= SUPERLINE_BYTES {
+        let front = Front::of(&region);
+        if kind != REGION_KIND.code() || region.areas()[0].len() <= front.bytes() {
             let why = "the directory says it is something else";
             return Err(Error::NotALog { region: name.to_owned(), offset: first, why });
         }
-        let (area, region) = split(region)?;
-        let (cell, twin) = match TwoSlot::<Superline>::open(area) {
-            Err(damaged @ pmem::Error::Damaged { .. }) => {
-                drop(region); // it is claimed again, to be looked at
-                if !is_unfinished(pool, name, 0)? {
-                    return Err(damaged.into());
-                }
-                let why = "its superline was never written: making it was cut short, make it again";
-                return Err(Error::NotALog { region: name.to_owned(), offset: first, why });
-            }
-            other => other?,
-        };
+        if looks_unfinished(&region)? {
+            let why = "its superline was never written: making it was cut short, make it again";
+            return Err(Error::NotALog { region: name.to_owned(), offset: first, why });
+        }
+        let Parts { superline: area, region, .. } = front.split(region)?;
+        let (cell, twin) = front.open::<Superline>(area)?;
         let superline = cell.get();
         let room = region.areas().iter().map(|a| a.len() / superline.segment_bytes.max(1)).sum::<u64>();
-        superline.validate(first, name, room.saturating_mul(superline.segment_bytes))?;
-        if superline.version == COPY_VERSION {
+        superline.validate(front, first, name, room.saturating_mul(superline.segment_bytes))?;
+        if superline.is_copy() {
             return Err(Error::IsACopy { region: name.to_owned() });
         }
         let geometry = Geometry::new(superline.segment_bytes, superline.circle(), &region);
         let sabotage = sabotage(options);
-        let (space, recovered) = recover(pool, region, geometry, cell, twin, key(pool, first, &superline), sabotage)?;
+        let key = key(pool, first, &superline);
+        let watermark = Watermark::new(front, first);
+        let marked = watermark.map_or(Ok(0), |there| there.read(pool, &key, superline.head_lsn))?;
+        let (space, recovered) = recover(pool, region, geometry, (cell, twin), key, marked, sabotage)?;
         Ok((Self::assemble(pool, first, options, space), recovered))
     }
 
@@ -133,6 +142,7 @@ impl Core {
         space.known_head = Some(superline.head_position);
         let mut core = Self::assemble(pool, offset, options, space);
         (core.key, core.leading, core.streams) = (key, Some(leading), false);
+        core.watermark = None; // its copies say what the log has
         Ok((core, recovered))
     }
 
@@ -140,7 +150,11 @@ impl Core {
         let forced = space.next_lsn - 1;
         let file = pool.domain() == Domain::File;
         let bound = if options.frequency == 1 { SLOTS } else { (options.frequency * options.threads).min(SLOTS) };
+        let watermark = Watermark::new(space.superline.front(), offset).filter(|_| !pool.is_read_only());
         Self {
+            // It may say less, so it is written with the first record.
+            marked: AtomicU64::new(forced.saturating_sub(EVERY)),
+            watermark: watermark.map(OwnMutex::new),
             key: key(pool, offset, &space.superline),
             epoch: space.superline.epoch,
             window: Window::new(forced),
@@ -264,6 +278,7 @@ impl Core {
             }
             self.window.set(place.lsn, State::Persistent);
             self.force_through(place.lsn)?;
+            self.mark_durable();
             return Ok(place.lsn);
         }
         let place = self.reserve(len, false)?;
@@ -323,6 +338,7 @@ impl Core {
             let forced = self.window.advance(None);
             if forced >= lsn {
                 self.waiting.wake();
+                self.mark_durable();
                 return Ok(());
             }
             // Nobody but its holder can do anything about a reserved record, so nothing shared is touched while it is.
@@ -362,6 +378,26 @@ impl Core {
         }
     }
 
+    /// Writes the watermark if enough became durable since: persistent with this thread's next barrier, or whatever else brings it to the media.
+    #[inline]
+    fn mark_durable(&self) {
+        if self.window.forced() >= self.marked.load(Relaxed) + self.options.every() {
+            self.write_watermark();
+        }
+    }
+
+    /// Says on media that what is durable is.
+    #[cold]
+    pub(crate) fn write_watermark(&self) {
+        let Some(watermark) = self.watermark.as_ref().and_then(OwnMutex::try_lock) else { return };
+        let forced = if self.sabotage.skips(Step::HonestMark) { self.last() } else { self.window.forced() };
+        if forced > self.marked.load(Relaxed) {
+            self.marked.store(forced, Relaxed);
+            // What it is about is durable already. If this fails the next barrier does, too.
+            let _ = watermark.write(&self.pool, &self.key, forced);
+        }
+    }
+
     /// The log's one lock that is not of a moment's step.
     #[inline]
     pub(crate) fn space(&self) -> impl std::ops::DerefMut<Target = Space> + '_ {
@@ -381,16 +417,24 @@ impl Core {
 /// True if this is the region of a log that was never made to the end: no superline verifies, and there never was a first record.
 pub(crate) fn is_unfinished(pool: &Pool, name: &str, len: u64) -> Result<bool> {
     let region = pool.region(name)?;
-    if region.kind() != REGION_KIND.code() || region.len() < len || region.areas()[0].len() < SUPERLINE_BYTES + LINE {
+    Ok(region.kind() == REGION_KIND.code() && region.len() >= len && looks_unfinished(&region)?)
+}
+
+/// The superline's second slot is written when the first one is whole, and the first record when both are: so a page that is lost does not look like this.
+fn looks_unfinished(region: &Region) -> Result<bool> {
+    let (first, front) = (&region.areas()[0], Front::of(region));
+    if first.len() < front.bytes() + LINE || front.look(first).is_ok() {
         return Ok(false);
     }
-    let (cell, region) = split(region)?;
-    if !matches!(TwoSlot::<Superline>::open(cell), Err(pmem::Error::Damaged { .. })) {
-        return Ok(false);
+    let (second, slot) = front.second_slot();
+    let record = front.bytes();
+    for (at, len) in [(second, slot), (record, LINE)] {
+        first.probe("front of a log", at, len)?;
+        if first.bytes(at, len as usize)?.iter().any(|&b| b != 0) {
+            return Ok(false);
+        }
     }
-    let first = &region.areas()[0];
-    first.probe("segment of a log", 0, LINE)?;
-    Ok(first.bytes(0, LINE as usize)?.iter().all(|&b| b == 0))
+    Ok(true)
 }
 
 pub(crate) fn sabotage(_options: &Options) -> Sabotage {

@@ -8,6 +8,7 @@
 //! | a whole record | everything through the watermark it carries, and all but the last [`SLOTS`](crate::window::SLOTS) before it |
 //! | the superline: closed | everything before its tail |
 //! | the superline: its head | everything before the head |
+//! | the watermark | everything through it |
 //! | the superline: its epoch | the records of lower epochs read after it: whoever raised it had made them so |
 //!
 //! A writer that opens a log after a crash may throw its end away. What was read ahead under an older epoch, and is not known to be durable, is then read
@@ -262,7 +263,7 @@ impl Follower {
     /// Takes one more record, or learns that one read ahead is durable; false if nothing has changed.
     fn read_on(&mut self) -> Result<bool> {
         loop {
-            let before = self.view.superline;
+            let (before, marked) = (self.view.superline, self.view.marked);
             let found = self.find()?;
             if let Some((header, payload)) = found
                 && header.epoch <= before.epoch
@@ -295,6 +296,10 @@ impl Follower {
             if superline.closed == 1 && self.at.lsn < superline.tail_lsn {
                 // The superline is the same before and after: nobody has written meanwhile.
                 return Err(self.lost(superline.tail_lsn - 1));
+            }
+            if superline.closed == 0 && self.at.lsn <= marked {
+                // The watermark said so before the record was looked for.
+                return Err(self.lost(marked));
             }
             return Ok(false);
         }

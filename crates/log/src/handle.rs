@@ -279,7 +279,6 @@ impl Log {
         self.core.mark(self.core.options.patience).map(|_| ())
     }
 
-    #[cfg(test)]
     pub(crate) fn core(&self) -> &Core {
         &self.core
     }
@@ -451,6 +450,7 @@ impl Core {
         }
         let place = self.reserve_or(0, false, WhenFull::Refuse)?;
         let before = self.complete(place, Kind::Watermark, &[], 0)?.forced();
+        self.write_watermark(); // persistent with the same barrier
         self.force_within(place.lsn, patience)?;
         // Somebody may have come in between.
         Ok((before + 1 == place.lsn).then_some(place.lsn))

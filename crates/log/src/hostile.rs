@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use crate::core::key;
+use crate::front::Front;
 use crate::raw::{Claim, bytes_mut};
 use crate::record::{Header, Kind};
-use crate::space::split;
 use crate::superline::Superline;
 use crate::{Log, Options};
 
@@ -60,8 +60,8 @@ proptest! {
         let dir = tempfile::tempdir_in("/dev/shm").expect("dir");
         let pool = pool(&dir);
         {
-            let (area, _region) = split(pool.region("l").expect("region")).expect("page");
-            let (mut cell, _) = pmem::TwoSlot::<Superline>::open(area).expect("cell");
+            let parts = Front::Two.split(pool.region("l").expect("region")).expect("pages");
+            let (mut cell, _) = Front::Two.open::<Superline>(parts.superline).expect("cell");
             let mut s = cell.get();
             for (field, value) in changes {
                 match field {
@@ -96,10 +96,11 @@ proptest! {
         let dir = tempfile::tempdir_in("/dev/shm").expect("dir");
         let pool = pool(&dir);
         {
-            let (area, region) = split(pool.region("l").expect("region")).expect("page");
-            let superline = pmem::TwoSlot::<Superline>::open(area).expect("cell").0.get();
+            let parts = Front::Two.split(pool.region("l").expect("region")).expect("pages");
+            let region = parts.region;
+            let superline = Front::Two.open::<Superline>(parts.superline).expect("cell").0.get();
             let first = region.areas()[0].offset();
-            let key = key(&pool, first - 4096, &superline);
+            let key = key(&pool, first - Front::Two.bytes(), &superline);
             for (word, lsn, forced_back, epoch, kind, len, to_line) in records {
                 let kind = [Kind::Data, Kind::Skipped, Kind::Watermark, Kind::Data][kind as usize];
                 let lsn = if lsn == 0 { 1 } else if lsn < 20_000 { lsn % 40 + 1 } else { lsn };

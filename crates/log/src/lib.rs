@@ -50,9 +50,11 @@
 #![deny(unsafe_code)]
 
 mod circle;
+mod convert;
 mod core;
 mod error;
 mod follower;
+mod front;
 mod handle;
 #[cfg(test)]
 mod hostile;
@@ -71,6 +73,7 @@ mod superline;
 mod wait;
 mod window;
 
+pub use convert::Converted;
 pub use error::{Error, Result};
 pub use fabric;
 pub use follower::Follower;

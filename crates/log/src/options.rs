@@ -7,6 +7,7 @@ use pmem::{Pool, RegionKind};
 
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::front::{EVERY, Front};
 use crate::superline::{SEGMENT_MAX, SEGMENT_MIN, SEGMENTS_MAX};
 use crate::{Log, Recovered};
 
@@ -54,6 +55,10 @@ pub struct Options {
     pub(crate) pool: pmem::Options,
     #[cfg(any(test, feature = "sabotage"))]
     pub(crate) without: Option<crate::Step>,
+    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    pub(crate) every: u64,
+    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    pub(crate) front: Front,
 }
 
 impl Default for Options {
@@ -78,6 +83,10 @@ impl Options {
             pool: pmem::Options::new(),
             #[cfg(any(test, feature = "sabotage"))]
             without: None,
+            #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+            every: EVERY,
+            #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+            front: Front::Two,
         }
     }
 
@@ -146,6 +155,39 @@ impl Options {
         Self { without: Some(step), ..self }
     }
 
+    /// The watermark is written after so many records.
+    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[must_use]
+    pub fn watermark_every(self, every: u64) -> Self {
+        Self { every, ..self }
+    }
+
+    /// A new log is made in format 1.
+    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[must_use]
+    pub fn format_1(self) -> Self {
+        Self { front: Front::One, ..self }
+    }
+
+    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    pub(crate) fn every(&self) -> u64 {
+        self.every
+    }
+
+    #[cfg(not(any(test, feature = "sabotage", feature = "testing")))]
+    #[inline(always)]
+    pub(crate) fn every(&self) -> u64 {
+        EVERY
+    }
+
+    /// The form of a new log.
+    pub(crate) fn front(&self) -> Front {
+        #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+        return self.front;
+        #[cfg(not(any(test, feature = "sabotage", feature = "testing")))]
+        Front::Two
+    }
+
     /// Bytes of a segment, and how many there are.
     pub(crate) fn geometry(&self) -> Result<(u64, u64)> {
         let limit = |what, found, min, max| {
@@ -180,7 +222,7 @@ impl Options {
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Log> {
         self.check()?;
         let (segment, segments) = self.geometry()?;
-        let size = (segment * segments + crate::superline::SUPERLINE_BYTES + 16384).next_multiple_of(4096);
+        let size = (segment * segments + self.front().bytes() + 16384).next_multiple_of(4096);
         let pool = self.pool.clone().size(size).engine(NAME, [0; 64]).create(path)?;
         self.create_in(&pool, NAME)
     }

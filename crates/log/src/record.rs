@@ -142,7 +142,7 @@ pub(crate) fn follows(word: u64, lsn: u64) -> bool {
 }
 
 /// The number with these low bits that is nearest to `expected`.
-fn nearest(low: u64, expected: u64) -> Option<u64> {
+pub(crate) fn nearest(low: u64, expected: u64) -> Option<u64> {
     let distance = (low.wrapping_sub(expected) << (64 - LSN_BITS)) as i64 >> (64 - LSN_BITS);
     expected.checked_add_signed(distance).filter(|&lsn| lsn > 0)
 }

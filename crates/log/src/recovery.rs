@@ -5,7 +5,7 @@
 //! | whole record: its LSN, epoch not below the last, seal verifies | take it, go on behind it |
 //! | none, and the log was closed here | clean end |
 //! | none, and the log was closed further on | lost: an error naming the place |
-//! | none, and a whole record behind says it had been durable | lost |
+//! | none, and a whole record behind says it had been durable, or the watermark does | lost |
 //! | none, but a record was begun here, or stands behind | torn tail: in doubt |
 //! | nothing | clean end |
 //!
@@ -84,6 +84,8 @@ pub(crate) struct Reader<'a> {
     claim: Claim,
     sabotage: Sabotage,
     probed: BTreeSet<u64>,
+    /// Through which record the watermark says that all had been durable.
+    marked: u64,
     /// Bytes of payloads verified in looking behind.
     sealed: u64,
 }
@@ -105,13 +107,14 @@ pub(crate) fn recover(
     pool: &Pool,
     region: Region,
     geometry: Geometry,
-    mut cell: TwoSlot<Superline>,
-    twin: Twin,
+    (mut cell, twin): (TwoSlot<Superline>, Twin),
     key: SealKey,
+    marked: u64,
     sabotage: Sabotage,
 ) -> Result<(Space, Recovered)> {
     let superline = cell.get();
     let mut reader = Reader::new(pool, &region, &geometry, &key, superline, sabotage);
+    reader.marked = marked;
     let walk = reader.walk()?;
     let tail = reader.tail(&walk)?;
     if !pool.is_read_only() {
@@ -166,7 +169,7 @@ impl<'a> Reader<'a> {
         sabotage: Sabotage,
     ) -> Self {
         let (claim, probed) = (Claim::Opening, BTreeSet::new());
-        Self { pool, region, geometry, key, superline, claim, sabotage, probed, sealed: 0 }
+        Self { pool, region, geometry, key, superline, claim, sabotage, probed, marked: 0, sealed: 0 }
     }
 
     /// The same of bytes that a device may write meanwhile.
@@ -290,6 +293,7 @@ impl<'a> Reader<'a> {
             };
         }
         let (through, begun) = self.behind(walk)?;
+        let through = through.max(self.marked);
         if through >= walk.lsn && !self.sabotage.skips(Step::Watermark) {
             return lost(through);
         }

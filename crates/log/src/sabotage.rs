@@ -28,6 +28,8 @@ pub enum Step {
     Watermark,
     /// The watermark of a record is what was durable, not what was complete.
     HonestWatermark,
+    /// The watermark before the segments is what was durable, not what was reserved.
+    HonestMark,
     /// Recovery verifies seals.
     VerifySeal,
     /// Growth is in the superline before records go there.

@@ -10,7 +10,7 @@ use crate::raw::{Claim, bytes, copy_out};
 use crate::record::{Header, RECORD_HEADER, space};
 use crate::replicate::At;
 use crate::sabotage::{Sabotage, Step};
-use crate::superline::{GROWTHS_MAX, SEGMENTS_MAX, SUPERLINE_BYTES, Superline};
+use crate::superline::{GROWTHS_MAX, SEGMENTS_MAX, Superline};
 
 /// A segment that records may stand in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -381,10 +381,4 @@ pub(crate) fn read_header(pool: &Pool, claim: Claim, offset: u64) -> Result<[u8;
     let mut header = [0; RECORD_HEADER as usize];
     copy_out(claim, pool, offset, &mut header)?;
     Ok(header)
-}
-
-/// The whole region of a log, split: the superline's page, and the segments.
-pub(crate) fn split(mut region: Region) -> Result<(pmem::Area, Region)> {
-    let cell = region.split_front(SUPERLINE_BYTES)?;
-    Ok((cell, region))
 }

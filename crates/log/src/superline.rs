@@ -1,20 +1,23 @@
 //! The superline: what a log is, and where it begins (Arcadia §4.1). The end is found by reading.
 //!
-//! Both copies of its cell are written at each change, one behind the other: damage to one of them loses nothing.
+//! Both copies of its cell are written at each change, one behind the other, and each has a page of its own: damage to one of them loses nothing,
+//! and a page that goes back in time is the older copy. Where they stand, and what else comes before the first segment, is in [`front`](crate::front).
 
 use pmem::{LINE, Persist};
 
 use crate::circle::{Circle, Growth};
 use crate::error::{Error, Result};
+use crate::front::Front;
 use crate::replicate::At;
 
-/// Bytes before the first segment: a page, so that in a file records and superline never share one.
-pub(crate) const SUPERLINE_BYTES: u64 = 4096;
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cairnlog");
-/// A log of its own.
-pub(crate) const VERSION: u32 = 1;
-/// A copy of a replicated log: who opens it as a log of its own would make it diverge from the others.
-pub(crate) const COPY_VERSION: u32 = 2;
+/// A log of its own, in format 1: both copies of the superline are on one page, and there is no watermark.
+pub(crate) const VERSION_1: u32 = 1;
+/// A copy of a replicated log, in format 1: who opens it as a log of its own would make it diverge from the others.
+pub(crate) const COPY_VERSION_1: u32 = 2;
+/// The same of format 2.
+pub(crate) const VERSION: u32 = 3;
+pub(crate) const COPY_VERSION: u32 = 4;
 /// Most times a log is grown.
 pub(crate) const GROWTHS_MAX: usize = 15;
 pub(crate) const SEGMENT_MIN: u64 = 256;
@@ -48,10 +51,11 @@ pub(crate) struct Superline {
 }
 
 impl Superline {
-    pub(crate) fn new(id: u64, segment_bytes: u64, segments: u64) -> Self {
+    /// Of a new log of its own.
+    pub(crate) fn new(front: Front, id: u64, segment_bytes: u64, segments: u64) -> Self {
         let mut superline = Self {
             magic: MAGIC,
-            version: VERSION,
+            version: if front == Front::One { VERSION_1 } else { VERSION },
             epoch: 0,
             id,
             segment_bytes,
@@ -84,8 +88,18 @@ impl Superline {
         At { lsn: self.head_lsn, position: self.head_position, epoch: self.head_epoch }
     }
 
-    /// Checks what a seal cannot prove; `space` bytes for segments are there.
-    pub(crate) fn validate(&self, offset: u64, region: &str, space: u64) -> Result<()> {
+    /// True for a copy of a replicated log.
+    pub(crate) fn is_copy(&self) -> bool {
+        matches!(self.version, COPY_VERSION_1 | COPY_VERSION)
+    }
+
+    /// What stands before the first segment.
+    pub(crate) fn front(&self) -> Front {
+        if self.version <= COPY_VERSION_1 { Front::One } else { Front::Two }
+    }
+
+    /// Checks what a seal cannot prove; it was found in this front, and `space` bytes for segments are there.
+    pub(crate) fn validate(&self, front: Front, offset: u64, region: &str, space: u64) -> Result<()> {
         if self.magic != MAGIC {
             return Err(Error::NotALog { region: region.to_owned(), offset, why: "its superline has another magic" });
         }
@@ -94,6 +108,7 @@ impl Superline {
         }
         let must =
             |good: bool, what, found| if good { Ok(()) } else { Err(Error::BadSuperline { offset, what, found }) };
+        must(self.front() == front, "version", self.version.into())?;
         let bytes = self.segment_bytes;
         must((SEGMENT_MIN..=SEGMENT_MAX).contains(&bytes) && bytes.is_multiple_of(LINE), "segment bytes", bytes)?;
         must(self.growth_count <= GROWTHS_MAX as u64, "growths", self.growth_count)?;

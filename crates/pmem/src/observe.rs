@@ -138,7 +138,19 @@ impl Observer {
     /// # Errors
     /// As [`read_at`](Self::read_at).
     pub fn cell<T: Persist>(&self, offset: u64) -> Result<Option<T>> {
-        let cell = TwoSlot::<T>::untyped(offset, self.seal_key(offset));
+        self.cell_of(offset, None)
+    }
+
+    /// As [`cell`](Self::cell), of one with slots [`stride` bytes apart](TwoSlot::create_apart).
+    ///
+    /// # Errors
+    /// As [`read_at`](Self::read_at).
+    pub fn cell_apart<T: Persist>(&self, offset: u64, stride: u64) -> Result<Option<T>> {
+        self.cell_of(offset, Some(stride))
+    }
+
+    fn cell_of<T: Persist>(&self, offset: u64, stride: Option<u64>) -> Result<Option<T>> {
+        let cell = TwoSlot::<T>::untyped(offset, stride, self.seal_key(offset));
         let found = settled(&cell, |bytes| self.read_at(offset, bytes))?;
         Ok(found.and_then(|bytes| TwoSlot::typed(&bytes)))
     }

@@ -2,8 +2,11 @@
 //!
 //! ```text
 //! slot:  | value, padded to 8 bytes | sequence u64 | seal ^ slot number u64 |    stride: a multiple of 64
-//! cell:  | slot 0 | slot 1 |
+//! cell:  | slot 0 | slot 1 |                      or, apart:  | slot 0 | … | slot 1 |
 //! ```
+//!
+//! Slots on one page are lost together, and go back in time together when a write of that page is lost. What must survive either has its slots
+//! [apart](TwoSlot::create_apart).
 //!
 //! The value of a [`TwoSlot`] begins with a word that says of which type the rest is.
 //!
@@ -19,7 +22,7 @@ use crate::cpu::LINE;
 use crate::error::{Error, Result};
 use crate::flush::Moment;
 use crate::hash::SealKey;
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, PAGE};
 use crate::persist::{bytes_of, from_bytes};
 use crate::sim::here;
 
@@ -92,7 +95,7 @@ impl RawCell {
         }
     }
 
-    /// A cell whose slots lie further apart.
+    /// A cell whose slots lie this far apart.
     pub(crate) fn with_stride(self, stride: u64) -> Self {
         assert!(stride >= self.stride && stride.is_multiple_of(LINE), "slots overlap");
         Self { stride, ..self }
@@ -207,7 +210,9 @@ impl RawCell {
     fn settle(&mut self, mapping: &Mapping) -> Result<()> {
         mapping.flush(self.slot_at(self.current), Self::padded(self.value_len) + 16, here())?;
         if std::mem::take(&mut self.unreadable) {
-            mapping.replace(self.slot_at(1 - self.current), self.stride)?;
+            // No more than its page: behind that may stand what can be read.
+            let at = self.slot_at(1 - self.current);
+            mapping.replace(at, self.stride.min(PAGE - at % PAGE))?;
         }
         if std::mem::take(&mut self.torn) {
             self.erase_seal(mapping, 1 - self.current)?;
@@ -344,27 +349,52 @@ impl<T: Persist> TwoSlot<T> {
     /// Bytes the cell needs.
     pub const SIZE: u64 = 2 * RawCell::stride(Typed::<T>::BYTES);
 
-    fn cell(area: &Area) -> Result<RawCell> {
+    /// Bytes from one slot to the next unless they lie [apart](Self::create_apart).
+    const STRIDE: u64 = Self::SIZE / 2;
+
+    /// Bytes that the cell needs with slots `stride` bytes apart.
+    pub const fn size_apart(stride: u64) -> u64 {
+        stride + Self::STRIDE
+    }
+
+    fn cell(area: &Area, stride: u64) -> Result<RawCell> {
         const { Typed::<T>::LAYOUT };
         if !area.offset().is_multiple_of(LINE) {
             return Err(Error::Unaligned { offset: area.offset(), align: LINE });
         }
+        if stride < Self::STRIDE || !stride.is_multiple_of(LINE) {
+            let what = "bytes from one slot of a cell to the other";
+            return Err(Error::Limit { what, found: stride, min: Self::STRIDE, max: area.len() });
+        }
         area.bytes(0, 0)?;
-        if area.len() < Self::SIZE {
-            return Err(Error::OutOfBounds { at: 0, end: Self::SIZE, len: area.len() });
+        let size = Self::size_apart(stride);
+        if area.len() < size {
+            return Err(Error::OutOfBounds { at: 0, end: size, len: area.len() });
         }
         let key = area.pool().seal_key(area.offset());
-        Ok(RawCell::new(area.offset(), Typed::<T>::BYTES, key))
+        Ok(RawCell::new(area.offset(), Typed::<T>::BYTES, key).with_stride(stride))
     }
 
     /// Makes a cell holding `value` at the start of `area`. One barrier.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] if the area is smaller than [`SIZE`](Self::SIZE), [`Error::Unaligned`] unless it starts on a line.
-    pub fn create(mut area: Area, value: &T) -> Result<Self> {
-        let mut cell = Self::cell(&area)?;
-        area.bytes_mut(0, Self::SIZE as usize)?.fill(0);
-        area.flush(0, Self::SIZE)?;
+    pub fn create(area: Area, value: &T) -> Result<Self> {
+        Self::create_apart(area, Self::STRIDE, value)
+    }
+
+    /// As [`create`](Self::create), with slots `stride` bytes apart, from the start of one to that of the other. On different pages the loss of
+    /// one page leaves a slot, and a page that went back to what it was before is recognised by its older sequence number. What lies between
+    /// the slots is no part of the cell.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); [`Error::Limit`] unless `stride` is whole lines and no less than half of [`SIZE`](Self::SIZE).
+    pub fn create_apart(mut area: Area, stride: u64, value: &T) -> Result<Self> {
+        let mut cell = Self::cell(&area, stride)?;
+        for slot in [0, stride] {
+            area.bytes_mut(slot, Self::STRIDE as usize)?.fill(0);
+            area.flush(slot, Self::STRIDE)?;
+        }
         cell.update(area.mapping(), bytes_of(&Typed::new(value)))?;
         Ok(Self { area, cell, value: *value, of: PhantomData })
     }
@@ -375,7 +405,15 @@ impl<T: Persist> TwoSlot<T> {
     /// # Errors
     /// [`Error::Damaged`] if neither copy is whole; [`Error::WrongLayout`] if the value is of another type.
     pub fn open(area: Area) -> Result<(Self, Twin)> {
-        let (mut cell, twin) = Self::open_unsettled(area)?;
+        Self::open_apart(area, Self::STRIDE)
+    }
+
+    /// As [`open`](Self::open), of a cell that was made by [`create_apart`](Self::create_apart) with this stride.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_apart(area: Area, stride: u64) -> Result<(Self, Twin)> {
+        let (mut cell, twin) = Self::load_apart(area, stride)?;
         let pool = cell.area.pool();
         // Equal copies: the first was drained before the second was written.
         if twin != Twin::Equal && !pool.was_clean() && !pool.mapping.is_read_only() {
@@ -387,11 +425,28 @@ impl<T: Persist> TwoSlot<T> {
 
     /// As [`open`](Self::open), but what was read may not be persistent before the caller's drain behind [`settle`](Self::settle).
     pub(crate) fn open_unsettled(area: Area) -> Result<(Self, Twin)> {
+        Self::load_apart(area, Self::STRIDE)
+    }
+
+    fn load_apart(area: Area, stride: u64) -> Result<(Self, Twin)> {
+        let (cell, value, twin) = Self::load(&area, stride)?;
+        Ok((Self { area, cell, value, of: PhantomData }, twin))
+    }
+
+    /// The newest whole value of a cell with this stride at the start of `area`, and how the other slot looks. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn look_apart(area: &Area, stride: u64) -> Result<(T, Twin)> {
+        Self::load(area, stride).map(|(_, value, twin)| (value, twin))
+    }
+
+    fn load(area: &Area, stride: u64) -> Result<(RawCell, T, Twin)> {
         let expected = const { Typed::<T>::LAYOUT };
-        let loaded = Self::cell(&area).and_then(|mut cell| Ok((cell.load(area.mapping(), WHAT)?, cell)));
+        let loaded = Self::cell(area, stride).and_then(|mut cell| Ok((cell.load(area.mapping(), WHAT)?, cell)));
         let ((bytes, twin), cell) = loaded.map_err(|e| match e {
             Error::Damaged { .. } | Error::OutOfBounds { .. } => {
-                another_type(&area, expected, std::any::type_name::<T>()).unwrap_or(e)
+                another_type(area, expected, std::any::type_name::<T>()).unwrap_or(e)
             }
             other => other,
         })?;
@@ -399,9 +454,9 @@ impl<T: Persist> TwoSlot<T> {
         let value = value.ok_or_else(|| {
             let offset = area.offset();
             let damaged = Error::Damaged { what: WHAT, offset, found: word(&bytes), expected };
-            another_type(&area, expected, std::any::type_name::<T>()).unwrap_or(damaged)
+            another_type(area, expected, std::any::type_name::<T>()).unwrap_or(damaged)
         })?;
-        Ok((Self { area, cell, value, of: PhantomData }, twin))
+        Ok((cell, value, twin))
     }
 
     /// The newest value (persistent unless it is only staged).
@@ -447,8 +502,9 @@ impl<T: Persist> TwoSlot<T> {
     }
 
     /// The untyped cell at `offset`, for who reads it through the file.
-    pub(crate) fn untyped(offset: u64, key: SealKey) -> RawCell {
-        RawCell::new(offset, Typed::<T>::BYTES, key)
+    pub(crate) fn untyped(offset: u64, stride: Option<u64>, key: SealKey) -> RawCell {
+        let stride = stride.map_or(Self::STRIDE, |stride| stride.next_multiple_of(LINE).max(Self::STRIDE));
+        RawCell::new(offset, Typed::<T>::BYTES, key).with_stride(stride)
     }
 
     /// The value in that of the untyped cell, if it is of this type.

@@ -277,7 +277,7 @@ impl Scenario for Copied {
     }
 
     fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
-        pmem::Options::new().size(16 << 10).create_on(sim.clone())?.close()?;
+        pmem::Options::new().size(24 << 10).create_on(sim.clone())?.close()?;
         Ok(())
     }
 

@@ -191,7 +191,7 @@ impl Scenario for Led {
     }
 
     fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
-        let pool = pmem::Options::new().size(16 << 10).create_on(sim.clone())?;
+        let pool = pmem::Options::new().size(24 << 10).create_on(sim.clone())?;
         let homes = HOMES.map(|region| Home { pool: pool.clone(), region });
         drop(Cluster::create(&self.options(), &homes, 2, |machine, act| as_thread(machine, act))?);
         drop(homes);

@@ -107,7 +107,8 @@ impl Records {
     }
 
     fn options(&self) -> Options {
-        (self.adjust)(Options::new().bytes(4 * SEGMENT).segment(SEGMENT).frequency(self.frequency).threads(8))
+        let options = Options::new().bytes(4 * SEGMENT).segment(SEGMENT).frequency(self.frequency).threads(8);
+        (self.adjust)(options.watermark_every(2))
     }
 
     fn open(&self, sim: &Arc<Sim>) -> log::Result<(Log, Pool, log::Recovered)> {
@@ -249,7 +250,7 @@ impl Scenario for Records {
     }
 
     fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
-        let pool = pmem::Options::new().size(16 << 10).create_on(sim.clone())?;
+        let pool = pmem::Options::new().size(24 << 10).create_on(sim.clone())?;
         self.options().create_in(&pool, "log")?.close()?;
         Ok(())
     }

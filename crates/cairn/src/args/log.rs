@@ -15,6 +15,7 @@ pub enum Log {
     Cat(Cat),
     Tail(Tail),
     Check(CheckLog),
+    Convert(ConvertLog),
     Stats(StatsOfLog),
     Replicas(ReplicasOfLog),
     Promote(Promote),
@@ -182,6 +183,26 @@ pub struct CheckLog {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// Write a log of an older format anew, in the newest: the same records under the same numbers
+///
+/// The old log is recovered if it was not closed, and stays as it is otherwise; nobody may use it meanwhile. The new one is there as a whole or not at all. A log of format 1 cannot tell
+/// that a page with its last records, or with both copies of its superline, was lost.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Exit codes:
+  0  the new log is there
+  1  damaged: records of the old one are lost
+  2  wrong usage, or a log cannot be opened or made
+
+Examples:
+  cairn log convert orders.log orders-2.log && mv orders-2.log orders.log")]
+pub struct ConvertLog {
+    /// The log
+    pub from: PathBuf,
+    /// The new one
+    pub to: PathBuf,
 }
 
 /// Show how full a log is, and what is in it

@@ -26,6 +26,7 @@ pub fn run(action: &args::Log) -> Outcome {
         args::Log::Cat(args) => read::cat(args),
         args::Log::Tail(args) => read::tail(args),
         args::Log::Check(args) => check::run(args),
+        args::Log::Convert(args) => convert(args),
         args::Log::Stats(args) => stats::run(args),
         args::Log::Replicas(args) => replicas::run(args),
         args::Log::Promote(args) => promote::run(args),
@@ -61,6 +62,12 @@ fn create_here(args: &args::CreateLog, path: &Path, options: &Options) -> Outcom
     let (capacity, segment) = (size::human(stats.capacity), size::human(stats.segment_bytes));
     let path = path.display();
     println!("{path}: {capacity} in segments of {segment}, domain {domain}: survives {}", domain.survives());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn convert(args: &args::ConvertLog) -> Outcome {
+    let done = Options::new().convert(&args.from, &args.to).map_err(|error| Failure::log(&args.from, &error))?;
+    println!("{}: {} records, the next is {}", args.to.display(), done.records, done.next);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -84,6 +84,7 @@ fn wrong_usage_is_exit_code_2() {
         "log tail nothing",
         "log check nothing",
         "log stats nothing",
+        "log convert nothing other",
         "kv",
         "kv create",
         "kv create s --segment 5000",

@@ -234,7 +234,7 @@ fn a_damaged_index_is_told_and_made_anew() {
     let whole = std::fs::read(&path).unwrap();
     let right: BTreeMap<_, _> = (0..300).map(|n| (key(n), value(n))).collect();
     let (mut told, mut harmless) = (0, 0);
-    for at in (0..whole.len().min(160 << 10)).step_by(64 * 3 + 8) {
+    for at in (0..whole.len().min(168 << 10)).step_by(64 * 3 + 8) {
         let mut bytes = whole.clone();
         bytes[at] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
@@ -279,9 +279,9 @@ fn a_damaged_copy_of_the_checkpoint_is_no_loss() {
     store.close().unwrap();
     let whole = std::fs::read(&path).unwrap();
     // Value and sequence number of each: opening alone would not tell, as long as the logs still have what came since the older one.
-    let copy = |slot: u64| &whole[(cell + slot * 768) as usize..][..704];
+    let copy = |slot: u64| &whole[(cell + slot * 4096) as usize..][..704];
     assert_eq!(copy(0), copy(1));
-    for at in (cell..cell + 1600).step_by(8) {
+    for at in (cell..cell + 800).step_by(8).chain((cell + 4096..cell + 4896).step_by(8)) {
         let mut bytes = whole.clone();
         bytes[at as usize] ^= 4;
         std::fs::write(&path, &bytes).unwrap();
@@ -298,7 +298,7 @@ fn a_damaged_word_of_the_table_is_told() {
     let dir = crate::memory();
     let path = dir.path().join("store");
     let store = options().create(&path).unwrap();
-    let table = region(&store, "kv.table").0 + 4096;
+    let table = region(&store, "kv.table").0 + 2 * 4096;
     for n in 0..300 {
         store.put(&key(n), &value(n)).unwrap();
     }

@@ -11,6 +11,7 @@ mod kill;
 mod later;
 mod limits;
 mod model;
+mod mutations;
 mod orders;
 mod replicated;
 mod sabotage;

@@ -5,9 +5,10 @@ use pmem::{Observer, RegionInfo, SealKey};
 use super::Place;
 use crate::circle::Circle;
 use crate::error::{Error, Result};
+use crate::front::{Front, WATERMARK_BYTES, decode, observed};
 use crate::options::REGION_KIND;
 use crate::record::RECORD_HEADER;
-use crate::superline::{SUPERLINE_BYTES, Superline};
+use crate::superline::Superline;
 
 /// Bytes read at once: few where the end may be near, more with each record found.
 const CHUNK_MIN: u64 = 1 << 12;
@@ -21,6 +22,8 @@ pub(super) struct View {
     pub(super) key: SealKey,
     /// First byte and number of segments of each extent.
     pub(super) extents: Vec<(u64, u64)>,
+    /// Everything through here was durable when this was read, by the watermark.
+    pub(super) marked: u64,
 }
 
 impl View {
@@ -39,27 +42,39 @@ impl View {
         let extents = observer.region(name)?;
         let offset = extents[0].offset;
         let none = |why| Err(Error::NotALog { region: name.to_owned(), offset, why });
-        if extents[0].kind != REGION_KIND || extents[0].len <= SUPERLINE_BYTES {
+        if extents[0].kind != REGION_KIND || extents[0].len <= Front::One.bytes() {
             return none("the directory says it is something else");
         }
-        let Some(superline) = observer.cell::<Superline>(offset)? else {
-            let mut page = [0; SUPERLINE_BYTES as usize];
-            observer.read_at(offset, &mut page)?;
-            if page.iter().all(|&b| b == 0) {
+        // Before the superline: of an epoch that is not in it, it must say nothing.
+        let mut watermark = [0; WATERMARK_BYTES];
+        let watermark_at = Front::Two.watermark_at().filter(|at| at + WATERMARK_BYTES as u64 <= extents[0].len);
+        if let Some(at) = watermark_at {
+            observer.read_at(offset + at, &mut watermark)?;
+        }
+        let Some((front, superline)) = observed(observer, offset)? else {
+            let mut start = vec![0; (Front::Two.bytes() + 64).min(extents[0].len) as usize];
+            observer.read_at(offset, &mut start)?;
+            if start.iter().all(|&b| b == 0) {
                 return none("its superline was never written: making it was cut short, make it again");
             }
             return Err(pmem::Error::Damaged { what: "superline of a log", offset, found: 0, expected: 1 }.into());
         };
+        if extents[0].len <= front.bytes() {
+            return none("the directory says it is something else");
+        }
         let bytes = superline.segment_bytes.max(1);
         let of_extent = |(n, e): (usize, &RegionInfo)| {
-            let skipped = if n == 0 { SUPERLINE_BYTES } else { 0 };
+            let skipped = if n == 0 { front.bytes() } else { 0 };
             (e.offset + skipped, (e.len - skipped) / bytes)
         };
         let extents: Vec<(u64, u64)> = extents.iter().enumerate().map(of_extent).collect();
         let room = extents.iter().map(|e| e.1).sum::<u64>();
-        superline.validate(offset, name, room.saturating_mul(superline.segment_bytes))?;
+        superline.validate(front, offset, name, room.saturating_mul(superline.segment_bytes))?;
         let secret = observer.seal_key(offset).seal(&superline.id.to_le_bytes());
-        Ok(Self { key: SealKey::new(secret, superline.id), circle: superline.circle(), superline, extents })
+        let key = SealKey::new(secret, superline.id);
+        let has_watermark = front == Front::Two && !superline.is_copy();
+        let marked = if has_watermark { decode(&key, &watermark, superline.head_lsn) } else { 0 };
+        Ok(Self { key, circle: superline.circle(), superline, extents, marked })
     }
 
     pub(super) fn head(&self) -> Place {
@@ -68,7 +83,9 @@ impl View {
     }
 
     pub(super) fn durable(&self) -> u64 {
-        if self.superline.closed == 1 { self.superline.tail_lsn - 1 } else { self.superline.head_lsn - 1 }
+        let by_superline =
+            if self.superline.closed == 1 { self.superline.tail_lsn } else { self.superline.head_lsn } - 1;
+        by_superline.max(self.marked)
     }
 
     // ---- where things stand, as `Geometry` for the writer -----------------------------------------------------
@@ -151,7 +168,7 @@ impl Chunk {
 mod tests {
     use std::time::Duration;
 
-    use pmem::{Persist, TwoSlot, bytes_of_mut};
+    use pmem::{Persist, bytes_of_mut};
 
     use super::*;
     use crate::follower::Follower;
@@ -174,8 +191,8 @@ mod tests {
         }
         log.close().unwrap();
         let pool = emulated.open(&path).unwrap();
-        let mut region = pool.region(crate::NAME).unwrap();
-        let (mut cell, _) = TwoSlot::<Superline>::open(region.split_front(SUPERLINE_BYTES).unwrap()).unwrap();
+        let parts = Front::Two.split(pool.region(crate::NAME).unwrap()).unwrap();
+        let (mut cell, _) = Front::Two.open::<Superline>(parts.superline).unwrap();
         let good = cell.get();
         let mut rng = 5;
         let mut opened = 0;

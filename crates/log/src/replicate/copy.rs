@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use pmem::{LINE, Persist, Pool, Region, SealKey, TwoSlot};
+use pmem::{LINE, Pool, Region, SealKey, TwoSlot};
 
 use super::at::{At, PIECE, Span};
 use super::members::{Config, MAGIC, Origin, Vow};
@@ -20,16 +20,14 @@ use super::window::CopyWindow;
 use crate::Lsn;
 use crate::core::is_unfinished;
 use crate::error::{Error, Result};
+use crate::front::{Front, Parts};
 use crate::options::{NAME, REGION_KIND};
 use crate::raw::{self, Claim};
 use crate::record::{Header, Kind, RECORD_HEADER};
 use crate::recovery::{Reader, Walk};
 use crate::sabotage::{Sabotage, Step};
 use crate::space::{Geometry, read_header};
-use crate::superline::{COPY_VERSION, SEGMENT_MAX, SEGMENT_MIN, SUPERLINE_BYTES, Superline};
-
-/// Where the vow stands in the superline's page.
-const VOW_AT: u64 = SUPERLINE_BYTES / 2;
+use crate::superline::{COPY_VERSION, SEGMENT_MAX, SEGMENT_MIN, Superline};
 
 /// A copy of a replicated log, in a pool. It is empty until a leader says of which log it is to be a copy.
 pub(crate) struct Copy {
@@ -289,22 +287,10 @@ fn fill<'a>(scratch: &'a mut Vec<u8>, pool: &Pool, offset: u64, len: u64) -> Res
     Ok(into)
 }
 
-/// The cells and the segments of a copy's region.
-fn split(mut region: Region) -> Result<(pmem::Area, pmem::Area, Region)> {
-    let (superline, vow) = region.split_front(SUPERLINE_BYTES)?.split_at(VOW_AT)?;
-    Ok((superline, vow, region))
-}
-
-/// A new cell, with both copies written.
-fn mirrored<T: Persist>(area: pmem::Area, value: &T) -> Result<TwoSlot<T>> {
-    let mut cell = TwoSlot::create(area, value)?;
-    cell.update_mirrored(value)?;
-    Ok(cell)
-}
-
 impl Log {
     fn create(pool: &Pool, name: &str, layout: &Layout, me: u64, sabotage: Sabotage) -> Result<Self> {
-        let len = SUPERLINE_BYTES + layout.segment_bytes * layout.segments;
+        let front = Front::Two;
+        let len = front.bytes() + layout.segment_bytes * layout.segments;
         let region = match pool.add_region_as(name, len, REGION_KIND, 0) {
             Err(pmem::Error::RegionExists { .. }) => pool.region(name)?, // its making was cut short
             other => other?,
@@ -314,18 +300,18 @@ impl Log {
                 (region.areas().first().map_or(0, pmem::Area::offset), "it was begun with another size");
             return Err(Error::NotALog { region: name.to_owned(), offset, why });
         }
-        let (superline_area, vow_area, region) = split(region)?;
+        let Parts { superline: superline_area, vow: vow_area, region } = front.split(region)?;
         let vow = Vow::new(layout.key, me);
-        let mut superline = Superline::new(layout.log, layout.segment_bytes, layout.segments);
+        let mut superline = Superline::new(front, layout.log, layout.segment_bytes, layout.segments);
         superline.version = COPY_VERSION;
         superline.closed = 0;
         if sabotage.skips(Step::VowFirst) {
-            let cell = mirrored(superline_area, &superline)?;
-            return Ok(Self::assemble(region, cell, mirrored(vow_area, &vow)?));
+            let cell = front.create(superline_area, &superline)?;
+            return Ok(Self::assemble(region, cell, front.create(vow_area, &vow)?));
         }
         // The superline last: a copy without one is not a copy yet.
-        let vow_cell = mirrored(vow_area, &vow)?;
-        let cell = mirrored(superline_area, &superline)?;
+        let vow_cell = front.create(vow_area, &vow)?;
+        let cell = front.create(superline_area, &superline)?;
         Ok(Self::assemble(region, cell, vow_cell))
     }
 
@@ -334,20 +320,21 @@ impl Log {
         let region = pool.region(name)?;
         let first = region.areas().first().map_or(0, pmem::Area::offset);
         let not = |why| Error::NotALog { region: name.to_owned(), offset: first, why };
-        if region.kind() != REGION_KIND.code() || region.areas()[0].len() <= SUPERLINE_BYTES {
+        let front = Front::of(&region);
+        if region.kind() != REGION_KIND.code() || region.areas()[0].len() <= front.bytes() {
             return Err(not("the directory says it is something else"));
         }
-        let (superline_area, vow_area, region) = split(region)?;
-        let (cell, _) = TwoSlot::<Superline>::open(superline_area)?;
+        let Parts { superline: superline_area, vow: vow_area, region } = front.split(region)?;
+        let (cell, _) = front.open::<Superline>(superline_area)?;
         let superline = cell.get();
-        superline.validate(first, name, region.len())?;
-        if superline.version != COPY_VERSION {
+        superline.validate(front, first, name, region.len())?;
+        if !superline.is_copy() {
             return Err(not("it is a log of its own, not a copy of one"));
         }
         if region.areas().len() != 1 {
             return Err(not("its segments are not one behind the other"));
         }
-        let (vow_cell, _) = TwoSlot::<Vow>::open(vow_area)?;
+        let (vow_cell, _) = front.open::<Vow>(vow_area)?;
         if vow_cell.get().magic != MAGIC {
             return Err(not("its vow has another magic"));
         }

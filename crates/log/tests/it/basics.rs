@@ -235,7 +235,7 @@ fn half_made_logs_are_told_from_damaged_ones() {
     let dir = tempfile::tempdir().unwrap();
     let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p")).unwrap();
     for (name, words) in [("nothing", 0), ("a few words", 3)] {
-        let region = pool.add_region_as(name, 4096 + (64 << 10), log::REGION_KIND, 0).unwrap();
+        let region = pool.add_region_as(name, 3 * 4096 + (64 << 10), log::REGION_KIND, 0).unwrap();
         let mut area = region.into_area().unwrap();
         (0..words).for_each(|n| area.put(n * 16, &7u64).unwrap());
         drop(area);
@@ -247,7 +247,7 @@ fn half_made_logs_are_told_from_damaged_ones() {
         assert_eq!(small().open_in(&pool, name).unwrap().1.records, 1, "{name}");
     }
     let mut area = pool.region("nothing").unwrap().into_area().unwrap();
-    area.bytes_mut(0, 4096).unwrap().iter_mut().for_each(|b| *b ^= 1);
+    area.bytes_mut(0, 3 * 4096).unwrap().iter_mut().for_each(|b| *b ^= 1);
     drop(area);
     let error = small().open_in(&pool, "nothing").unwrap_err();
     assert!(matches!(error, Error::Pool(pmem::Error::Damaged { .. })), "{error}");

@@ -9,6 +9,8 @@ mod damage;
 mod follower;
 mod hostile;
 mod model;
+mod mutations;
+mod pages;
 mod processes;
 mod replicated;
 mod schedules;

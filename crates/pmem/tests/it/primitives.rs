@@ -500,3 +500,33 @@ fn flipped_bit_in_a_ring_is_reported_or_harmless() {
         assert!(in_doubt > 0 && equal > 0);
     }
 }
+
+/// Slots on two pages: either page may be lost, or go back to any earlier time.
+#[test]
+fn a_cell_with_slots_apart_survives_a_page_that_is_lost_or_stale() {
+    const PAGE: u64 = 4096;
+    let size = TwoSlot::<Value>::size_apart(PAGE).next_multiple_of(PAGE);
+    let dir = tempfile::tempdir().unwrap();
+    let pool = Options::new().size(1 << 20).create(dir.path().join("p")).unwrap();
+    let mut area = pool.add_region("cell", size).unwrap().into_area().unwrap();
+    let mut older = vec![area.bytes(0, size as usize).unwrap().to_vec()];
+    let mut cell = TwoSlot::create_apart(area, PAGE, &value(0)).unwrap();
+    for n in 1..6 {
+        cell.update_mirrored(&value(n)).unwrap();
+        area = cell.into_area();
+        let now = area.bytes(0, size as usize).unwrap().to_vec();
+        older.push(now.clone());
+        for old in older.iter().chain([&vec![0xff; size as usize]]) {
+            for page in [0..PAGE as usize, PAGE as usize..size as usize] {
+                area.bytes_mut(0, size as usize).unwrap()[page.clone()].copy_from_slice(&old[page]);
+                let (found, twin) = TwoSlot::<Value>::look_apart(&area, PAGE).unwrap();
+                assert_eq!(found, value(n));
+                assert_eq!(twin == Twin::Equal, *old == now);
+                area.bytes_mut(0, size as usize).unwrap().copy_from_slice(&now);
+            }
+        }
+        cell = TwoSlot::open_apart(area, PAGE).unwrap().0;
+    }
+    let area = cell.into_area();
+    assert!(matches!(TwoSlot::create_apart(area, 63, &value(0)), Err(Error::Limit { .. })));
+}

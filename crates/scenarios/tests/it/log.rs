@@ -110,7 +110,7 @@ fn histories_and_faults() {
 
 missed::steps! {
     InOrder, FlushOthers, ForceBarrier, MarkLate, HeadFirst, HeadTwice, RaiseEpoch, EpochFloor, EraseTorn, SettleRead, Watermark, HonestWatermark,
-    VerifySeal, GrowFirst, UncleanFirst,
+    HonestMark, VerifySeal, GrowFirst, UncleanFirst,
 }
 
 #[test]
@@ -119,8 +119,14 @@ fn each_step_is_missed_when_it_is_left_out() {
 }
 
 /// Source lines whose barrier no model here misses, and why they stay.
-const REDUNDANT: &[missed::Redundant] =
-    &[("recovery.rs", "pool.drain()?;", "for followers in other processes, which no model here has")];
+const REDUNDANT: &[missed::Redundant] = &[
+    ("recovery.rs", "pool.drain()?;", "for followers in other processes, which no model here has"),
+    (
+        "front.rs",
+        "pool.flush(self.offset, WATERMARK_BYTES as u64)?;",
+        "an older watermark says less: only where a page is lost, too, anything comes of that, and no model here loses pages",
+    ),
+];
 
 /// Each flush and each drain of `log` is left out in turn, by source line; some workload must notice.
 #[test]

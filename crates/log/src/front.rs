@@ -1,0 +1,199 @@
+//! What stands before the first segment: the superline, of a copy its vow, and the watermark. What is kept twice is kept on two pages, so that neither
+//! the loss of a page nor a page that goes back in time takes both.
+//!
+//! | page | format 2 | format 1 |
+//! |---|---|---|
+//! | 0 | superline, slot 0 | superline, both slots; of a copy, at byte 2048, the vow, both slots |
+//! | 1 | superline, slot 1; of a copy, at byte 512, the vow's slot 0 | segments |
+//! | 2 | watermark; of a copy, at byte 512, the vow's slot 1 | |
+//!
+//! The *watermark* says through which record everything was durable when it was written: recovery takes the loss of such a record for what it is, also if
+//! the page with the last records is lost, and nothing behind them bears witness. It is written every [`EVERY`] records, behind their barrier, and is persistent
+//! with the next one: no append waits for it.
+
+use pmem::{Area, LINE, Pool, Region, SealKey, Twin, TwoSlot};
+
+use crate::error::Result;
+use crate::raw::{self, Claim};
+use crate::record::nearest;
+use crate::superline::{Superline, VERSION};
+
+const PAGE: u64 = 4096;
+/// Bytes of a superline's slot, and more.
+const SLOT: u64 = 512;
+const _: () = assert!(TwoSlot::<Superline>::SIZE / 2 <= SLOT && SLOT.is_multiple_of(LINE));
+/// Where the watermark stands.
+const WATERMARK_AT: u64 = 2 * PAGE;
+/// Its bytes: the same word twice, each with its own check.
+pub(crate) const WATERMARK_BYTES: usize = 16;
+const LSN_BITS: u32 = 48;
+/// After so many durable records the watermark is written.
+pub(crate) const EVERY: u64 = 16;
+
+/// How a log begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Front {
+    /// Format 1: one page.
+    One,
+    /// Format 2: three pages.
+    Two,
+}
+
+/// The front of a region, taken apart.
+pub(crate) struct Parts {
+    pub(crate) superline: Area,
+    /// Of a copy: its vow.
+    pub(crate) vow: Area,
+    /// The segments.
+    pub(crate) region: Region,
+}
+
+impl Front {
+    /// Bytes before the first segment: whole pages, so that in a file records and superline never share one.
+    pub(crate) const fn bytes(self) -> u64 {
+        match self {
+            Self::One => PAGE,
+            Self::Two => 3 * PAGE,
+        }
+    }
+
+    /// Where the vow's first slot stands.
+    const fn vow_at(self) -> u64 {
+        match self {
+            Self::One => PAGE / 2,
+            Self::Two => PAGE + SLOT,
+        }
+    }
+
+    /// Where the watermark stands, from the start of the region.
+    pub(crate) const fn watermark_at(self) -> Option<u64> {
+        match self {
+            Self::One => None,
+            Self::Two => Some(WATERMARK_AT),
+        }
+    }
+
+    /// In which form this region begins; format 2 if nothing tells. Changes nothing.
+    pub(crate) fn of(region: &Region) -> Self {
+        let Some(first) = region.areas().first() else { return Self::Two };
+        match (Self::Two.look(first), Self::One.look(first)) {
+            // The newer slot of format 1 may be the second one, whatever the first says.
+            (Ok(line), _) if line.version >= VERSION => Self::Two,
+            (_, Ok(_)) => Self::One,
+            _ => Self::Two,
+        }
+    }
+
+    /// Bytes from one slot of the superline to the other.
+    const fn stride(self) -> u64 {
+        match self {
+            Self::One => TwoSlot::<Superline>::SIZE / 2,
+            Self::Two => PAGE,
+        }
+    }
+
+    /// The superline in a region's first extent, if it begins in this form. Changes nothing.
+    pub(crate) fn look(self, first: &Area) -> pmem::Result<Superline> {
+        TwoSlot::<Superline>::look_apart(first, self.stride()).map(|found| found.0)
+    }
+
+    /// Where the superline's second slot stands, and its bytes.
+    pub(crate) const fn second_slot(self) -> (u64, u64) {
+        (self.stride(), TwoSlot::<Superline>::SIZE / 2)
+    }
+
+    /// Takes the region of a log apart.
+    pub(crate) fn split(self, mut region: Region) -> Result<Parts> {
+        let (superline, vow) = region.split_front(self.bytes())?.split_at(self.vow_at())?;
+        Ok(Parts { superline, vow, region })
+    }
+
+    /// A cell of the front, made.
+    pub(crate) fn create<T: pmem::Persist>(self, area: Area, value: &T) -> Result<TwoSlot<T>> {
+        let mut cell = match self {
+            Self::One => TwoSlot::create(area, value)?,
+            Self::Two => TwoSlot::create_apart(area, PAGE, value)?,
+        };
+        cell.update_mirrored(value)?;
+        Ok(cell)
+    }
+
+    /// A cell of the front, opened.
+    pub(crate) fn open<T: pmem::Persist>(self, area: Area) -> pmem::Result<(TwoSlot<T>, Twin)> {
+        match self {
+            Self::One => TwoSlot::open(area),
+            Self::Two => TwoSlot::open_apart(area, PAGE),
+        }
+    }
+}
+
+/// Finds the superline through the file.
+pub(crate) fn observed(observer: &pmem::Observer, offset: u64) -> Result<Option<(Front, Superline)>> {
+    let apart = observer.cell_apart::<Superline>(offset, PAGE);
+    if let Ok(Some(line)) = apart
+        && line.version >= VERSION
+    {
+        return Ok(Some((Front::Two, line)));
+    }
+    if let Some(line) = observer.cell::<Superline>(offset)? {
+        return Ok(Some((Front::One, line)));
+    }
+    apart.map(|_| None).map_err(Into::into)
+}
+
+// ---- the watermark ----------------------------------------------------------------------------------------------
+
+/// The bytes that say that everything through `lsn` is durable.
+fn encode(key: &SealKey, lsn: u64) -> [u8; WATERMARK_BYTES] {
+    let mut bytes = [0; WATERMARK_BYTES];
+    for (copy, to) in bytes.chunks_exact_mut(8).enumerate() {
+        to.copy_from_slice(&word(key, lsn, copy as u64).to_le_bytes());
+    }
+    bytes
+}
+
+/// One word, so that it is never torn: the LSN's low bits, and above them what is left of a seal.
+fn word(key: &SealKey, lsn: u64, copy: u64) -> u64 {
+    let mut sealed = *b"watermark of log\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    sealed[16..24].copy_from_slice(&lsn.to_le_bytes());
+    sealed[24..].copy_from_slice(&copy.to_le_bytes());
+    key.seal(&sealed) << LSN_BITS | lsn & ((1 << LSN_BITS) - 1)
+}
+
+/// Through which record everything was durable, by these bytes; 0 if they say nothing. `near` is a record of the log.
+pub(crate) fn decode(key: &SealKey, bytes: &[u8; WATERMARK_BYTES], near: u64) -> u64 {
+    let read = |(copy, bytes): (usize, &[u8])| {
+        let mut found = [0; 8];
+        found.copy_from_slice(bytes);
+        let found = u64::from_le_bytes(found);
+        let lsn = nearest(found & ((1 << LSN_BITS) - 1), near)?;
+        (word(key, lsn, copy as u64) == found).then_some(lsn)
+    };
+    bytes.chunks_exact(8).enumerate().filter_map(read).max().unwrap_or(0)
+}
+
+/// The watermark of an open log.
+pub(crate) struct Watermark {
+    /// Where it stands, from the start of the pool.
+    offset: u64,
+}
+
+impl Watermark {
+    pub(crate) fn new(front: Front, region: u64) -> Option<Self> {
+        front.watermark_at().map(|at| Self { offset: region + at })
+    }
+
+    /// Reads it.
+    pub(crate) fn read(&self, pool: &Pool, key: &SealKey, near: u64) -> Result<u64> {
+        let mut bytes = [0; WATERMARK_BYTES];
+        raw::copy_out(Claim::Opening, pool, self.offset, &mut bytes)?;
+        Ok(decode(key, &bytes, near))
+    }
+
+    /// Says that everything through `lsn` is durable. Flushed, and persistent with this thread's next drain. The caller is the only one who does.
+    pub(crate) fn write(&self, pool: &Pool, key: &SealKey, lsn: u64) -> Result<()> {
+        raw::copy_in(Claim::Watermark, pool, self.offset, &encode(key, lsn))?;
+        pool.flush(self.offset, WATERMARK_BYTES as u64)?;
+        Ok(())
+    }
+}

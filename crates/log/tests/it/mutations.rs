@@ -1,0 +1,235 @@
+//! Damage of every kind, to logs that were closed and to logs whose writer was killed. What comes of it is an error, all records, or, of a log that was
+//! not closed, all but the last few, as README says; never other records, and never fewer with no word of it.
+//!
+//! `CAIRN_DAMAGE=100000` makes so many mutations of each log, `CAIRN_SEED` others.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use log::{Error, Follower, Lsn, Options, Tail};
+
+use crate::basics::records;
+
+const PAGE: usize = 4096;
+/// Records at the end of a log that was not closed, of which nothing may tell that they were there.
+const UNNOTICED: usize = 16;
+
+/// LSN and payload of each record.
+type Records = Vec<(u64, Vec<u8>)>;
+
+/// A file, what is in it, and what it was before.
+struct Made {
+    name: &'static str,
+    closed: bool,
+    bytes: Vec<u8>,
+    older: Vec<Vec<u8>>,
+    records: Records,
+}
+
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
+    }
+}
+
+fn options() -> Options {
+    Options::new().bytes(64 << 10).segment(8 << 10).idle(None)
+}
+
+/// A log that goes on for `laps` of its space, opened several times.
+fn made(name: &'static str, laps: usize, closed: bool) -> Made {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("l");
+    let mut log = options().create(&path).unwrap();
+    let mut older = vec![std::fs::read(&path).unwrap()];
+    for n in 0..laps * 500 {
+        let lsn = log.append(&vec![n as u8; 24 + n % 9 * 19]).unwrap();
+        if lsn.get() > 150 && n % 20 == 0 {
+            log.cleanup_to(Lsn::new(lsn.get() - 150)).unwrap();
+            log.reclaim().unwrap();
+        }
+        if n % 90 == 7 {
+            older.push(std::fs::read(&path).unwrap());
+        }
+        if n % 190 == 100 {
+            if n % 380 == 100 {
+                log.close().unwrap()
+            } else {
+                drop(log)
+            }
+            older.push(std::fs::read(&path).unwrap());
+            log = options().open(&path).unwrap().0;
+        }
+    }
+    let records = records(&log);
+    if closed {
+        log.close().unwrap()
+    } else {
+        drop(log)
+    }
+    Made { name, closed, bytes: std::fs::read(path).unwrap(), older, records }
+}
+
+/// Damages the bytes; says how.
+fn mutate(made: &Made, rng: &mut Rng) -> (&'static str, String, Vec<u8>) {
+    let mut bytes = made.bytes.clone();
+    let pages = bytes.len() / PAGE;
+    // Half of the time what is at the beginning: headers, the superline, the watermark.
+    let page = |rng: &mut Rng| if rng.below(3) == 0 { rng.below(5) } else { rng.below(pages) };
+    let at = page(rng);
+    let range = at * PAGE..(at + 1) * PAGE;
+    match rng.below(6) {
+        0 => {
+            let (byte, bit) = (at * PAGE + rng.below(if at < 5 { 400 } else { PAGE }), rng.below(8));
+            bytes[byte] ^= 1 << bit;
+            ("bit", format!("byte {byte} bit {bit}"), bytes)
+        }
+        1 => {
+            let line = at * PAGE + rng.below(PAGE / 64) * 64;
+            let fill = [0, 0xff, rng.below(256) as u8][rng.below(3)];
+            bytes[line..line + 64].fill(fill);
+            ("line", format!("64 bytes at {line} of {fill}"), bytes)
+        }
+        2 => {
+            bytes[range].fill(0);
+            ("zeroed page", format!("page {at}"), bytes)
+        }
+        3 => {
+            let len = if rng.below(2) == 0 { at * PAGE } else { rng.below(bytes.len()) };
+            bytes.truncate(len);
+            ("truncation", format!("to {len}"), bytes)
+        }
+        4 => {
+            let from = page(rng) * PAGE;
+            bytes.copy_within(from..from + PAGE, at * PAGE);
+            ("moved page", format!("page {} to {at}", from / PAGE), bytes)
+        }
+        _ => {
+            let old = rng.below(made.older.len());
+            bytes[range.clone()].copy_from_slice(&made.older[old][range]);
+            ("lost write", format!("page {at} as it was at look {old}"), bytes)
+        }
+    }
+}
+
+/// Why an outcome is none that README names.
+type Wrong = String;
+
+/// Reads it beside, opens it, appends, and opens it again.
+fn outcome(path: &Path, made: &Made, bytes: &[u8]) -> Result<&'static str, Wrong> {
+    std::fs::write(path, bytes).map_err(|e| e.to_string())?;
+    let followed = follow(path);
+    let opened = open(path, None);
+    if let Ok((records, _)) = &followed {
+        judge(made, records, Tail::Clean, "read beside")?;
+    }
+    let (found, tail) = match opened {
+        Ok(found) => found,
+        Err(error) => return named(error),
+    };
+    let equal = judge(made, &found, tail, "opened")?;
+    // What is appended now is there, whatever was damaged.
+    let (again, _) = open(path, Some(found.last().map_or(0, |r| r.0))).map_err(|e| format!("opened again: {e}"))?;
+    if again.len() != found.len() + 1 || again[..found.len()] != found[..] {
+        return Err(format!("{} records, one appended, {} records", found.len(), again.len()));
+    }
+    Ok(if equal { "equal" } else { "limit" })
+}
+
+fn named(error: Error) -> Result<&'static str, Wrong> {
+    match error {
+        Error::Pool(
+            pmem::Error::OutOfBounds { .. } | pmem::Error::RegionExists { .. } | pmem::Error::NoSpace { .. },
+        ) => Err(format!("this is not what happened: {error}")),
+        error if error.to_string().contains("make it again") => Err(format!("it was made: {error}")),
+        error if error.to_string().len() > 20 => Ok("error"),
+        error => Err(format!("it says nothing: {error}")),
+    }
+}
+
+fn follow(path: &Path) -> Result<(Records, ()), Error> {
+    let mut follower = Follower::open(path)?.eager();
+    let mut all = Vec::new();
+    while let Some((lsn, payload)) = follower.wait(std::time::Duration::ZERO)? {
+        all.push((lsn.get(), payload));
+    }
+    Ok((all, ()))
+}
+
+/// All records, before which one is appended if it says behind which.
+fn open(path: &Path, append: Option<u64>) -> Result<(Records, Tail), Error> {
+    let (log, found) = options().open(path)?;
+    if append.is_some() {
+        let lsn = log.append(b"one more")?;
+        assert_eq!(lsn.get(), found.next.get());
+    }
+    let mut iter = log.iter();
+    let mut all = Vec::new();
+    while let Some(record) = iter.next()? {
+        all.push((record.lsn.get(), record.payload.to_vec()));
+    }
+    Ok((all, found.tail))
+}
+
+/// True if all are there; an error unless they are, or a limit says what is not.
+fn judge(made: &Made, found: &Records, tail: Tail, how: &str) -> Result<bool, Wrong> {
+    if *found == made.records {
+        return Ok(true);
+    }
+    if made.records.starts_with(found) && !made.closed && found.len() + UNNOTICED >= made.records.len() {
+        return Ok(false);
+    }
+    Err(format!("{how}: {} of {} records, {tail:?}", found.len(), made.records.len()))
+}
+
+#[test]
+fn damage_is_an_error_or_repaired_or_within_the_limits() {
+    let number = |name: &str, usual: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(usual);
+    let (count, seed) = (number("CAIRN_DAMAGE", 700), number("CAIRN_SEED", 20));
+    println!("seed {seed}, {count} mutations of each log");
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("l");
+    let (mut outcomes, mut wrong) = (BTreeMap::<_, u64>::new(), Vec::new());
+    for (n, (name, laps, closed)) in [
+        ("new", 0, true),
+        ("new", 0, false),
+        ("short", 1, true),
+        ("short", 1, false),
+        ("laps", 3, true),
+        ("laps", 3, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let made = made(name, laps, closed);
+        let mut rng = Rng((seed << 8 | n as u64) + 1);
+        for _ in 0..count {
+            let (kind, what, bytes) = mutate(&made, &mut rng);
+            match outcome(&path, &made, &bytes) {
+                Ok(outcome) => *outcomes.entry((closed, kind, outcome)).or_default() += 1,
+                Err(why) => wrong.push(format!(
+                    "{} {}: {kind}, {what}: {why}",
+                    made.name,
+                    ["killed", "closed"][usize::from(closed)]
+                )),
+            }
+        }
+    }
+    for ((closed, kind, outcome), count) in &outcomes {
+        println!("{} {kind}: {outcome} {count}", ["killed", "closed"][usize::from(*closed)]);
+    }
+    assert!(
+        wrong.is_empty(),
+        "seed {seed}: {} wrong, such as\n{}",
+        wrong.len(),
+        wrong[..wrong.len().min(40)].join("\n")
+    );
+    let errors: u64 = outcomes.iter().filter(|o| o.0.2 == "error").map(|o| o.1).sum();
+    assert!(errors > count / 2, "{errors} errors: what is mutated is not looked at");
+    assert!(outcomes.keys().filter(|o| o.0).all(|o| o.2 != "limit"), "a closed log has no limits");
+}
