@@ -1,9 +1,9 @@
 # The commands of this repository. `make` alone lists them.
 #
-# `check` only reads; `fmt` and `fix` write. Everything but `demo`, `capi`, `setup-peers`, `test-peers`, `test-rocksdb`, `setup-fabric`, `test-fabric`, `test-vm`, `fuzz`, `crash-long`, `kill-long`, `recovery-long`, `churn-long`, `object-long`, `histories-long` and `sim-long` belongs to the gate.
+# `check` only reads; `fmt` and `fix` write. Everything but `demo`, `capi`, `setup-peers`, `test-peers`, `test-rocksdb`, `setup-fabric`, `test-fabric`, `test-vm`, `fuzz`, `crash-long`, `kill-long`, `recovery-long`, `churn-long`, `object-long`, `histories-long`, `space-long` and `sim-long` belongs to the gate.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers setup-fabric test-fabric test demo capi test-peers test-rocksdb check fmt fix fuzz test-vm crash-long kill-long recovery-long churn-long object-long histories-long sim-long
+.PHONY: help setup setup-peers setup-fabric test-fabric test demo capi test-peers test-rocksdb check fmt fix fuzz test-vm crash-long kill-long recovery-long churn-long object-long histories-long space-long sim-long
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -20,6 +20,8 @@ SEED ?= 1
 RECOVERY_BYTES ?= 1073741824
 CHURN_SECONDS ?= 600
 OBJECT_BYTES ?= 1073741824
+# For `make space-long`: how many stores.
+SPACE_SEEDS ?= 200
 # For `make histories-long`: committed transactions, shared by four histories.
 TRANSACTIONS ?= 4000000
 # For `make sim-long`; SEED too.
@@ -98,6 +100,10 @@ churn-long: ## Objects come and go for CHURN_SECONDS (600) with each of two poli
 
 object-long: ## One object of OBJECT_BYTES (1 GiB): written, rolled back, overwritten, recovered
 	CAIRN_OBJECT_BYTES=$(OBJECT_BYTES) $(CARGO) test --release --package heap --test it large:: -- --nocapture
+
+space-long: ## Fill stores of 16 to 256 MiB with anything, and empty them in any way, with restarts and kills: SPACE_SEEDS=200
+	CAIRN_SPACE_MIB=256 CAIRN_SPACE_SEEDS=$(SPACE_SEEDS) $(CARGO) test --release --package kv --test it full:: -- --nocapture
+	CAIRN_SPACE_MIB=256 CAIRN_SPACE_SEEDS=$(SPACE_SEEDS) $(CARGO) test --release --package server --test it full:: -- --nocapture
 
 histories-long: ## Random transactions of 8 threads, checked for cycles and real time: TRANSACTIONS=4000000
 	CAIRN_TRANSACTIONS=$(TRANSACTIONS) $(CARGO) test --release --package kv --test it histories -- --nocapture
