@@ -194,6 +194,29 @@ fn a_store_full_of_small_values_starts_again_and_is_flushed() {
     server.join().unwrap();
 }
 
+#[test]
+fn a_flush_that_was_cut_short_is_ended_by_the_next_start() {
+    let dir = memory();
+    let path = dir.path().join("store");
+    let store = kv::Options::new().create(&path).unwrap();
+    for n in 0..3000u32 {
+        store.put(&[&[(n % 2) as u8], &n.to_be_bytes()[..]].concat(), b"s").unwrap();
+    }
+    // What the first step leaves, of database 0.
+    store.put(b"\xf3flush", &[0]).unwrap();
+    store.close().unwrap();
+    let (server, mut client) = serve(&path, 64 << 20);
+    assert_eq!(client.say("DBSIZE"), Reply::Int(0));
+    client.say("SELECT 1");
+    assert_eq!(client.say("DBSIZE"), Reply::Int(1500));
+    let (server, mut client) = again(server, &path, 64 << 20);
+    assert_eq!((client.say("SET new 1"), client.say("DBSIZE")), (Reply::ok(), Reply::Int(1)));
+    let (server, mut client) = again(server, &path, 64 << 20);
+    assert_eq!(client.say("DBSIZE"), Reply::Int(1));
+    server.stop();
+    server.join().unwrap();
+}
+
 // ---- hashes ---------------------------------------------------------------------------------------------------
 
 /// Names of 256 bytes with one XXH3-64, unseeded, `lead` bytes behind the start of what is hashed: the lower halves of two lanes are the secret's, so that their products
