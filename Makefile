@@ -3,7 +3,7 @@
 # `check` only reads; `fmt` and `fix` write. `test`, `check` and `crash` are the gate; what ends in `-long`, `fuzz`, `miri`, `tsan`, `demo`, `capi` and the tests of peers, fabric, RocksDB and virtual machines are not in it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers setup-fabric test crash demo capi check test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long histories-long sim-long miri tsan
+.PHONY: help setup setup-peers setup-fabric test crash demo capi check test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long space-long histories-long sim-long miri tsan
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -21,6 +21,8 @@ RECOVERY_BYTES ?= 1073741824
 CHURN_SECONDS ?= 600
 ROUNDS ?= 20000
 OBJECT_BYTES ?= 1073741824
+# For `make space-long`: how many stores.
+SPACE_SEEDS ?= 200
 # For `make histories-long`: committed transactions, shared by four histories.
 TRANSACTIONS ?= 4000000
 # For `make sim-long`; SEED too.
@@ -108,6 +110,10 @@ churn-long: ## Objects come and go for CHURN_SECONDS (600) with each of two poli
 
 object-long: ## One object of OBJECT_BYTES (1 GiB): written, rolled back, overwritten, recovered
 	CAIRN_OBJECT_BYTES=$(OBJECT_BYTES) $(CARGO) test --release --package heap --test it large:: -- --nocapture
+
+space-long: ## Fill stores of 16 to 256 MiB with anything, and empty them in any way, with restarts and kills: SPACE_SEEDS=200
+	CAIRN_SPACE_MIB=256 CAIRN_SPACE_SEEDS=$(SPACE_SEEDS) $(CARGO) test --release --package kv --test it full:: -- --nocapture
+	CAIRN_SPACE_MIB=256 CAIRN_SPACE_SEEDS=$(SPACE_SEEDS) $(CARGO) test --release --package server --test it full:: -- --nocapture
 
 histories-long: ## Random transactions of 8 threads, checked for cycles and real time: TRANSACTIONS=4000000
 	CAIRN_TRANSACTIONS=$(TRANSACTIONS) $(CARGO) test --release --package kv --test it histories -- --nocapture

@@ -29,8 +29,21 @@ use crate::word::Word;
 use crate::work::{Known, Read, Work};
 use crate::writer::{Dead, Log, Run, Tombstone};
 
-/// How often a change is tried in a store that is full, with a checkpoint each time.
+/// How often a change is tried in a store that is full, with a checkpoint each time. What one checkpoint has moved is free behind the next but one.
 const TRIES: u32 = 8;
+/// The same of one that takes out more than it puts in, as long as something is moved or freed in between.
+const TRIES_URGENT: u32 = 1024;
+/// How often a replicated commit is tried while its log is full.
+const TRIMS: u32 = 8;
+
+/// What somebody has tried in a store that is full.
+#[derive(Default)]
+pub(crate) struct Tried {
+    tries: u32,
+    in_vain: u32,
+    /// What was moved by then, and how many segments were free.
+    last: (u64, u64),
+}
 
 /// How a transaction commits.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +81,7 @@ impl Core {
         let mut tries = 0;
         loop {
             match self.commit_alone(pin, work, terms) {
-                Err(Error::LogFull { .. }) if tries < TRIES => {
+                Err(Error::LogFull { .. }) if tries < TRIMS => {
                     tries += 1;
                     self.trim(leading, true)?;
                 }
@@ -128,9 +141,11 @@ impl Core {
 
     #[inline]
     fn place(&self, work: &mut Work, log: &mut Log) -> Result<()> {
-        let need = if only_deletes(work) { Need::Urgent } else { Need::Data };
+        let mut runs = std::mem::take(&mut work.runs);
         let records = work.writes.iter().map(|write| (write.at, write.len));
-        log.place(&self.space, records, need, &mut work.runs)
+        let placed = log.place(&self.space, records, || need(work), &mut runs);
+        work.runs = runs;
+        placed
     }
 
     /// The store is full: others may have begun segments with room, and a checkpoint frees what nobody needs.
@@ -157,18 +172,30 @@ impl Core {
         *self.cramped.lock() == Some((self.active.now(), self.active.oldest_but(own)))
     }
 
-    /// Tries again while the store is full: what one checkpoint has moved is free behind the next but one, unless somebody active could still reach it; so whoever
-    /// tries must not be.
+    /// Tries again while the store is full, as long as that gains anything: what one checkpoint has moved is free behind the next but one, unless somebody active
+    /// could still reach it; so whoever tries must not be.
     #[cold]
-    pub(crate) fn full_again(&self, tries: &mut u32) -> bool {
-        *tries += 1;
+    pub(crate) fn full_again(&self, tried: &mut Tried) -> bool {
         if self.is_cramped(None) {
             return false;
         }
-        if *tries == TRIES {
+        let now = (self.counters.moved.load(Relaxed), self.space.usage().free);
+        let urgent = self.space.take_urgent();
+        let gained = urgent && now != tried.last;
+        tried.in_vain = if gained { 0 } else { tried.in_vain + 1 };
+        tried.last = now;
+        tried.tries += 1;
+        let goes_on = tried.tries < TRIES_URGENT && tried.in_vain < TRIES;
+        if goes_on && urgent {
+            // The checkpoint made when it was refused has moved nothing that it had locked.
+            if let Err(error) = self.rescue() {
+                tracing::debug!(%error, "a checkpoint failed while somebody takes data out of a full store");
+            }
+        }
+        if !goes_on {
             *self.cramped.lock() = Some((self.active.now(), self.active.oldest_but(None)));
         }
-        *tries < TRIES
+        goes_on
     }
 
     /// Nothing of it is or will be in the log.
@@ -480,7 +507,7 @@ impl Core {
     }
 
     fn write_group(&self, members: &mut [Member], log: &mut Log) -> Result<Arc<[Run]>> {
-        let need = if members.iter().all(|m| only_deletes(&m.work)) { Need::Urgent } else { Need::Data };
+        let need = || members.iter().map(|member| need(&member.work)).max().unwrap_or(Need::Data);
         let bases = members.iter().scan(0, |end, member| {
             let base = *end;
             *end += member.work.image.len();
@@ -537,6 +564,25 @@ impl Core {
     }
 }
 
-fn only_deletes(work: &Work) -> bool {
-    work.writes.iter().all(|write| work.header(write.at).has(TOMBSTONE))
+/// What a transaction needs room for: by what it puts in, against what it takes out.
+fn need(work: &Work) -> Need {
+    let (mut puts, mut deleted, mut replaced) = (0, 0, 0);
+    for write in &work.writes {
+        let deletes = work.header(write.at).has(TOMBSTONE);
+        if !deletes {
+            puts += write.len as u64;
+        }
+        match write.old {
+            old if old.is_none() || old.is_tombstone() => {}
+            old if deletes => deleted += old.space_at_least(),
+            old => replaced += old.space(),
+        }
+    }
+    // Tombstones go by themselves, with the next checkpoints.
+    match puts {
+        0 => Need::Urgent,
+        puts if puts < deleted + replaced && deleted > 0 => Need::Urgent,
+        puts if puts <= replaced => Need::Replace,
+        _ => Need::Data,
+    }
 }

@@ -42,9 +42,12 @@ impl Core {
             begun = begun.min(2); // that of groups, and that of whoever makes checkpoints
         }
         let slack = self.settle_at.load(Relaxed) + begun * bytes;
-        // Where data were refused, any gain is welcome.
-        let short = self.space.take_short();
-        let (wanted, dense) = if short { (usage.live, bytes / 8 * 7) } else { (2 * usage.live + slack, bytes / 2) };
+        // Where data were refused, a gain is welcome, and any gain where it was somebody who takes data out.
+        let (wanted, dense) = match (self.space.take_short(), settler.rescue) {
+            (_, true) => (usage.live, bytes / 64 * 63),
+            (true, false) => (usage.live, bytes / 8 * 7),
+            (false, _) => (2 * usage.live + slack, bytes / 2),
+        };
         // What is written goes to the lowest free segments. So the end of the file becomes free, once what is there has moved.
         let near = 2 * (usage.segments - usage.free) + slack / bytes;
         settler.nodes.far = (usage.segments > near + near / 2).then_some(near as u32);
@@ -106,6 +109,11 @@ impl Core {
             settler.alone.insert(number, sequence);
             return Ok(());
         }
+        let need = match (settler.rescue, full.live < self.space.segment_bytes / 8) {
+            (false, _) => Need::Move,
+            (true, false) => Need::Rescue,
+            (true, true) => Need::Last,
+        };
         for some in needed.chunks(256) {
             let (mut held, mut batch) = (Vec::new(), Vec::new());
             for record in some {
@@ -120,7 +128,7 @@ impl Core {
                 let word = self.index.find_at(pin, record.key(), hash, record.offset);
                 batch.extend(word.map(|word| (*record, word, hash)));
             }
-            let moved = if batch.is_empty() { Ok(()) } else { self.rewrite(settler, pin, &batch) };
+            let moved = if batch.is_empty() { Ok(()) } else { self.rewrite(settler, pin, &batch, need) };
             held.into_iter().for_each(|stripe| self.locks.unlock(stripe));
             moved?;
         }
@@ -182,7 +190,13 @@ impl Core {
         }
     }
 
-    fn rewrite(&self, settler: &mut Settler, pin: &Pin<'_>, batch: &[(Record<'_>, Word, u64)]) -> Result<()> {
+    fn rewrite(
+        &self,
+        settler: &mut Settler,
+        pin: &Pin<'_>,
+        batch: &[(Record<'_>, Word, u64)],
+        need: Need,
+    ) -> Result<()> {
         let mut image = Vec::new();
         let mut places = Vec::new();
         for (record, ..) in batch {
@@ -194,7 +208,8 @@ impl Core {
         }
         let (writer, mut log) = self.claim_forced()?;
         let mut runs: Vec<Run> = Vec::new();
-        log.place(&self.space, places.iter().copied(), Need::Move, &mut runs)?;
+        self.note_leaves();
+        log.place(&self.space, places.iter().copied(), || need, &mut runs)?;
         let mut link = log.link;
         let mut words = Vec::with_capacity(batch.len());
         let mut run = 0;

@@ -81,6 +81,12 @@ impl Keeper {
                 {
                     tracing::debug!(%error, "sweeping is put off");
                 }
+                if kept.space.take_urgent() {
+                    // Of somebody who does not try again by himself.
+                    if let Err(error) = kept.rescue() {
+                        tracing::warn!(%error, "nothing can be moved in a full store");
+                    }
+                }
                 // Who was just woken has not looked on for a while.
                 if checkpoint || !look && idle.is_due(&kept) {
                     kept.keep();

@@ -393,7 +393,7 @@ impl Core {
         if commit.number != has + 1 {
             return Err(Error::Behind { has, first: commit.number });
         }
-        let mut tries = 0;
+        let mut tries = crate::commit::Tried::default();
         loop {
             match self.apply_once(&commit) {
                 Err(Error::Full { .. }) if self.full_again(&mut tries) => {}

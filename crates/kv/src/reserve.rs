@@ -42,15 +42,18 @@ impl Reserve {
             let nodes = leaves_written + leaves_written * more / leaves.max(1) + lists;
             nodes.saturating_sub(there.load(Relaxed)).div_ceil(per)
         };
+        let records = u64::from(wanted) * segment_bytes / 64;
+        let changed = self.changed.load(Relaxed).saturating_add(records).min(leaves);
+        let quarters = |of_four: u64| (kept_from_data(all) * of_four).div_ceil(4);
         let kept = match need {
             Need::Data => kept_from_data(all) + owed(2 * leaves + lists, &self.nodes),
-            Need::Urgent => {
-                let records = u64::from(wanted) * segment_bytes / 64;
-                let changed = self.changed.load(Relaxed).saturating_add(records).min(leaves);
-                kept_from_data(all) / 2 + owed(changed, &self.free)
-            }
+            Need::Replace => quarters(3) + owed(changed, &self.free),
             // Each leaf may lead to something that is moved.
-            Need::Move => kept_from_data(all) / 4 + owed(leaves, &self.free),
+            Need::Move => quarters(3) + owed(leaves, &self.free),
+            Need::Urgent => quarters(2) + owed(changed, &self.free),
+            // One segment is enough to empty others into, one after the other. What somebody had locked stays behind in them, and goes to one more.
+            Need::Rescue => 1 + owed(changed, &self.free),
+            Need::Last => owed(changed, &self.free),
             Need::Settle => 0,
         };
         kept as usize

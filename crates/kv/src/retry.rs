@@ -68,7 +68,7 @@ impl Store {
         let mut manner = Manner { locking, age, follows: false };
         let mut wanted: Vec<u32> = Vec::new();
         let mut backoff = Backoff::new(Patience::default());
-        let (mut attempts, mut full) = (0, 0);
+        let (mut attempts, mut full) = (0, crate::commit::Tried::default());
         let mut waited_in_vain = 0;
         loop {
             attempts += 1;

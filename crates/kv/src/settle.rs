@@ -44,6 +44,8 @@ pub(crate) struct Settler {
     gathered: Gathered,
     /// Segments, and what they were taken for, that hold one long record alone: to move it gains nothing.
     pub(crate) alone: HashMap<u32, u32>,
+    /// Whatever gains anything is moved.
+    pub(crate) rescue: bool,
     /// Nodes of the index in memory, and when they were replaced.
     pub(crate) retired: Vec<(u64, Box<dyn Send>)>,
 }
@@ -74,6 +76,7 @@ impl Settler {
             tombstones: Vec::new(),
             gathered: Gathered::default(),
             alone: HashMap::new(),
+            rescue: false,
             retired: Vec::new(),
         }
     }
@@ -109,7 +112,17 @@ impl Core {
 
     /// Settles everything committed so far, and frees what nobody needs. Three barriers.
     pub(crate) fn checkpoint(&self) -> Result<()> {
+        self.checkpoint_for(false)
+    }
+
+    /// The same for somebody who was refused room to take data out: everything moves that gains anything. The caller has nothing locked, or that would stay behind.
+    pub(crate) fn rescue(&self) -> Result<()> {
+        self.checkpoint_for(true)
+    }
+
+    fn checkpoint_for(&self, rescue: bool) -> Result<()> {
         let mut settler = self.settler.lock();
+        settler.rescue = rescue;
         self.pool.check_usable()?;
         self.space.ask_again();
         // What a checkpoint that failed had gathered is for this one.

@@ -29,8 +29,9 @@ pub(crate) struct Space {
     extents: [OnceLock<Extent>; EXTENTS],
     table: Rows<Segment>,
     pub(crate) reserve: Reserve,
-    /// Somebody was refused since the last look.
+    /// Somebody was refused since the last look; and somebody who takes out more than he puts in.
     short: AtomicBool,
+    urgent: AtomicBool,
     /// Segments that were never used: the first one in the upper half, how many in the lower.
     fresh: AtomicU64,
     state: pmem::sync::Mutex<State>,
@@ -69,17 +70,23 @@ pub(crate) struct Usage {
     pub(crate) live: u64,
 }
 
-/// Who asks for a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Who asks for a segment: each leaves something to those above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need {
-    /// For new data.
-    Data,
-    /// So that data can go.
-    Urgent,
-    /// For versions that are moved.
-    Move,
     /// For a checkpoint.
     Settle,
+    /// For the last few versions in a segment, so that such a transaction finds room.
+    Last,
+    /// For other versions that are moved for it.
+    Rescue,
+    /// For a transaction that takes out more than it puts in.
+    Urgent,
+    /// For versions that are moved otherwise.
+    Move,
+    /// For one that takes out as much as it puts in.
+    Replace,
+    /// For new data.
+    Data,
 }
 
 impl Space {
@@ -93,6 +100,7 @@ impl Space {
             table: Rows::new(),
             reserve: Reserve::default(),
             short: false.into(),
+            urgent: false.into(),
             fresh: 0.into(),
             state: pmem::sync::Mutex::new(state),
         };
@@ -216,6 +224,9 @@ impl Space {
             let grown = self.grow(&mut state, (count as usize + kept).saturating_sub(there).max(1) as u32);
             if !fits(&state) {
                 self.short.store(true, Relaxed);
+                if need == Need::Urgent {
+                    self.urgent.store(true, Relaxed);
+                }
                 grown?;
                 return Err(self.no_room(&state, u64::from(count)));
             }
@@ -249,6 +260,11 @@ impl Space {
     /// Whether somebody was refused since the last call.
     pub(crate) fn take_short(&self) -> bool {
         self.short.swap(false, Relaxed)
+    }
+
+    /// Whether somebody was refused since the last call who takes out more than he puts in.
+    pub(crate) fn take_urgent(&self) -> bool {
+        self.urgent.swap(false, Relaxed)
     }
 
     /// Where so many segments in a row would be taken.

@@ -177,10 +177,10 @@ impl Store {
             tx.finish()?;
             Ok(result)
         };
-        let mut tries = 0;
+        let mut tried = crate::commit::Tried::default();
         loop {
             match once() {
-                Err(Error::Full { .. }) if self.core.full_again(&mut tries) => {}
+                Err(Error::Full { .. }) if self.core.full_again(&mut tried) => {}
                 other => return other,
             }
         }

@@ -377,9 +377,6 @@ impl<'s> Transaction<'s> {
             return Err(Error::Conflict { key: Key(key.to_vec()), with });
         }
         let had = seen.record.is_some_and(|record| record.is_live(&self.now));
-        if seen.record.is_none() && value.is_some() {
-            self.core.check_memory()?;
-        }
         let (word, spot) = (seen.word, seen.spot);
         let absent = seen.record.is_none_or(|record| record.header.has(TOMBSTONE));
         if value.is_none() && absent && !self.manner.follows {
@@ -487,6 +484,10 @@ impl<'s> Transaction<'s> {
             let at = self.core.active.now();
             self.core.validate_scans(&self.pin, work, None, at, &self.now)?;
             return Ok(at.into());
+        }
+        // Whoever makes up for new keys by removing others needs no more memory.
+        if self.core.options.index_memory < u64::MAX && !self.manner.follows && work.grows() {
+            self.core.check_memory()?;
         }
         let terms = Terms { validate: self.level > Isolation::Snapshot, now: &self.now, follows: self.manner.follows };
         let ts = self.core.commit(&self.pin, work, terms)?;

@@ -40,6 +40,14 @@ impl Word {
         of_class((self.0 >> PLACE_BITS) as u8)
     }
 
+    /// Bytes it takes, rounded down.
+    pub(crate) fn space_at_least(self) -> u64 {
+        match (self.0 >> PLACE_BITS) as u8 {
+            exact if exact < 32 => self.space(),
+            class => of_class(class - 1) + GRAIN,
+        }
+    }
+
     /// Eight bits of the key's hash, for [`Leaf`](crate::index::Leaf).
     #[inline]
     pub(crate) fn fingerprint(self) -> u8 {
@@ -105,6 +113,9 @@ mod tests {
             let rounded = of_class(class(grains * GRAIN)) / GRAIN;
             assert!(rounded >= grains && rounded <= grains + grains / 16, "{grains} became {rounded}");
             assert!(rounded >= last);
+            let word = Word::new(0, grains * GRAIN, 0, &Header::new(b"key", b"", 0));
+            assert!(word.space() == rounded * GRAIN && word.space_at_least() <= grains * GRAIN);
+            assert!(word.space_at_least() + word.space() / 16 >= grains * GRAIN);
             last = rounded;
         }
     }

@@ -1,7 +1,7 @@
 //! What a transaction has done so far: in memory, until it commits.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::ops::Range;
 
 use crate::index::Spot;
@@ -13,6 +13,16 @@ use crate::writer::Run;
 /// Writes that are looked through one by one; more have a table.
 const FEW: usize = 12;
 
+/// Keys of a transaction that may have the hash of another one, before the table gets hashes of its own.
+const COLLISIONS: u32 = 16;
+
+/// Of this process, never 0.
+#[expect(clippy::disallowed_methods, reason = "nobody may know it, and it changes no order that is seen")]
+fn seed() -> u64 {
+    static SEED: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    *SEED.get_or_init(|| std::hash::RandomState::new().build_hasher().finish().max(1))
+}
+
 /// The lists of one transaction; kept by the thread for its next.
 #[derive(Default)]
 pub(crate) struct Work {
@@ -21,6 +31,9 @@ pub(crate) struct Work {
     pub(crate) writes: Vec<Write>,
     /// Where in `writes` a hash is, if there are many.
     table: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
+    /// Keys whose hash another one had; and the seed of the table's own, once these are many, or 0: nobody can choose keys that collide there.
+    collisions: u32,
+    seed: u64,
     /// Bytes of the image that a later write of the same key has replaced.
     replaced: usize,
     pub(crate) reads: Vec<Read>,
@@ -92,6 +105,7 @@ impl Work {
         if !self.table.is_empty() {
             self.table.clear();
         }
+        (self.collisions, self.seed) = (0, 0);
         self.replaced = 0;
         self.reads.clear();
         self.missed.clear();
@@ -166,7 +180,7 @@ impl Work {
         if self.writes.len() <= FEW {
             return (0..self.writes.len()).find(is_it);
         }
-        let mut at = *self.table.get(&hash)? as usize;
+        let mut at = *self.table.get(&self.spread(hash, || key))? as usize;
         loop {
             if is_it(&at) {
                 return Some(at);
@@ -188,8 +202,22 @@ impl Work {
     }
 
     fn note(&mut self, at: usize) {
-        let before = self.table.insert(self.writes[at].hash, at as u32);
+        let write = &self.writes[at];
+        let hash = self.spread(write.hash, || self.key(write));
+        let before = self.table.insert(hash, at as u32);
         self.writes[at].next = before.map_or(0, |before| before + 1);
+        self.collisions += u32::from(before.is_some());
+        if self.collisions > COLLISIONS && self.seed == 0 {
+            self.seed = seed();
+            self.table.clear();
+            (0..=at).for_each(|at| self.note(at));
+        }
+    }
+
+    /// The hash of a key in the table.
+    #[inline]
+    fn spread<'k>(&self, hash: u64, key: impl FnOnce() -> &'k [u8]) -> u64 {
+        if self.seed == 0 { hash } else { xxhash_rust::xxh3::xxh3_64_with_seed(key(), self.seed) }
     }
 
     /// Another value for a key that was written before.
@@ -252,6 +280,17 @@ impl Work {
             header.seal = seal(&self.image[write.at..write.at + header.len() as usize], &write);
             self.set_header(write.at, &header);
         }
+    }
+
+    /// Whether it adds more keys than it removes.
+    pub(crate) fn grows(&self) -> bool {
+        let (mut new, mut gone) = (0, 0);
+        for write in &self.writes {
+            let deletes = self.header(write.at).has(TOMBSTONE);
+            new += usize::from(write.old.is_none() && !deletes);
+            gone += usize::from(deletes && !write.old.is_none());
+        }
+        new > gone
     }
 
     /// The writes of keys in a range, in order of the keys.

@@ -168,7 +168,27 @@ impl Log {
         &mut self,
         space: &Space,
         records: impl Iterator<Item = (usize, usize)>,
-        need: Need,
+        need: impl Fn() -> Need,
+        runs: &mut Vec<Run>,
+    ) -> Result<()> {
+        let begun = self.unnamed.len();
+        let placed = self.place_all(space, records, need, runs);
+        if placed.is_err() && self.unnamed.len() > begun {
+            // Nobody else could have what was begun in vain. Its numbers are left out.
+            for (first, count) in self.unnamed.drain(begun..) {
+                (first..first + count).for_each(|number| space.give_back(number));
+            }
+            self.end_segment();
+        }
+        placed
+    }
+
+    #[inline]
+    fn place_all(
+        &mut self,
+        space: &Space,
+        records: impl Iterator<Item = (usize, usize)>,
+        need: impl Fn() -> Need,
         runs: &mut Vec<Run>,
     ) -> Result<()> {
         runs.clear();
@@ -176,7 +196,7 @@ impl Log {
         for (image, len) in records {
             debug_assert!((len as u64).is_multiple_of(GRAIN));
             if at + len as u64 > self.limit {
-                self.begin_segment(space, len as u64, need)?;
+                self.begin_segment(space, len as u64, need())?;
                 at = 0;
             }
             let here = (self.base + at, self.segment);

@@ -1,7 +1,7 @@
 //! Waiting for an element: `BLPOP` and its like.
 //!
 //! The connection registers, tries, and sleeps only if there was nothing ([`waiters`](crate::waiters)). Meanwhile it goes on to read, so that it learns when
-//! its client has gone: nothing is taken out for who is not there to get it. Who waits longest is not served first: whoever looks first is.
+//! its client has gone: nothing is taken out for who is not there to get it. Who waits longest is woken first, and served unless somebody else comes in between.
 
 use std::time::Duration;
 
@@ -42,6 +42,7 @@ pub(crate) async fn wait(
     let before = parts.input.len();
     client.blocked.store(true, std::sync::atomic::Ordering::Relaxed);
     loop {
+        waiting.again();
         let mark = parts.reply.len();
         let job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
         let found = !NOTHING.contains(&job.parts.reply.bytes().get(mark..).unwrap_or_default());
@@ -52,6 +53,7 @@ pub(crate) async fn wait(
         if found {
             break;
         }
+        waiting.found_nothing();
         parts.reply.truncate(mark);
         // What is to be said about requests before this one is not to wait.
         if write(stream, thread, &client, &mut parts.reply).await.is_err() {

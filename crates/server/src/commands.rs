@@ -47,6 +47,8 @@ pub(crate) struct Looks {
     written: Cell<u64>,
     /// Bytes of strings it may write; 0 for no limit.
     most: u64,
+    /// It stands between `MULTI` and `EXEC`.
+    pub(crate) whole: bool,
 }
 
 impl Looks {

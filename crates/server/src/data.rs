@@ -159,9 +159,10 @@ impl Head {
     }
 }
 
-/// Where a field or member stands among the others: any order, the same for ever. Never 0, which is where a scan begins and what it ends with.
-pub(crate) fn place(name: &[u8]) -> [u8; 8] {
-    XxHash3_64::oneshot(name).max(1).to_be_bytes()
+/// Where a field or member stands among the others: any order, the same for ever. Never 0, which is where a scan begins and what it ends with. The seed is the
+/// store's, so that nobody can choose names that stand at one place.
+pub(crate) fn place(seed: u64, name: &[u8]) -> [u8; 8] {
+    XxHash3_64::oneshot_with_seed(seed, name).max(1).to_be_bytes()
 }
 
 /// A key as it is in the store.
@@ -245,8 +246,20 @@ pub(crate) struct Ids(AtomicU64);
 const IDS: u64 = 1 << 40;
 
 impl Ids {
-    /// Draws the number of this start.
+    /// Draws the number of this start. A store that is full may have no room for it: then no collection is made before it has.
     pub(crate) fn draw(engine: &dyn engine::Engine, sabotage: Sabotage) -> Result<Self> {
+        let this = Self(AtomicU64::new(0));
+        match this.draw_again(engine, sabotage) {
+            Ok(()) => Ok(this),
+            Err(Error::Full(why) | Error::Memory(why)) => {
+                tracing::warn!("no collection can be made until there is room: {why}");
+                Ok(this)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn draw_again(&self, engine: &dyn engine::Engine, sabotage: Sabotage) -> Result<()> {
         let key = [&[META], &b"start"[..]].concat();
         let mut number = 0;
         engine.write(&mut |tx| {
@@ -254,11 +267,42 @@ impl Ids {
             tx.put(&key, &number.to_be_bytes(), None)
         })?;
         let number = if sabotage.skips(Step::FreshIds) { 1 } else { number };
-        Ok(Self(AtomicU64::new(number.wrapping_mul(IDS))))
+        self.0.store(number.wrapping_mul(IDS), SeqCst);
+        Ok(())
     }
 
-    pub(crate) fn next(&self) -> u64 {
-        self.0.fetch_add(1, Relaxed)
+    pub(crate) fn are_drawn(&self) -> bool {
+        self.0.load(Relaxed) != 0
+    }
+
+    pub(crate) fn next(&self) -> Result<u64> {
+        if !self.are_drawn() {
+            return Err(Error::Full("the store was full when the server started; delete something first".to_owned()));
+        }
+        Ok(self.0.fetch_add(1, Relaxed))
+    }
+}
+
+/// The seed of [`place`] in this store: drawn while it has no collection, 0 for one that has some without a seed, and while there is no room.
+pub(crate) fn seed(engine: &dyn engine::Engine, any_collection: bool, drawn: u64) -> Result<u64> {
+    let key = [&[META], &b"seed"[..]].concat();
+    let mut seed = 0;
+    let found = engine.write(&mut |tx| {
+        let known = tx.get(&key)?.map(|value| value.try_into().map(u64::from_be_bytes));
+        seed = match known {
+            Some(Ok(seed)) => seed,
+            Some(Err(_)) => return Err(Error::Damaged("the seed of the store is not 8 bytes long".to_owned())),
+            None if any_collection => 0,
+            None => {
+                tx.put(&key, &drawn.max(1).to_be_bytes(), None)?;
+                drawn.max(1)
+            }
+        };
+        Ok(())
+    });
+    match found {
+        Err(Error::Full(_) | Error::Memory(_)) => Ok(0),
+        found => found.map(|()| seed),
     }
 }
 
@@ -348,7 +392,7 @@ impl Context<'_> {
         let expires = self.tx.expires(from)?;
         self.looks.write(value.len())?;
         if let Some(head) = Head::read(&value) {
-            let copy = Head { id: self.shared.ids.next(), ..head };
+            let copy = Head { id: self.shared.ids.next()?, ..head };
             for (element, held) in self.pairs(head.elements(&[]))? {
                 self.looks.write(held.len())?;
                 self.tx.put(&copy.element(&[&element[9..]]), &held, None)?;
@@ -419,13 +463,13 @@ impl Context<'_> {
 
     /// The same, or a new one, which is there once it is [saved](Self::save).
     pub(crate) fn head_or_new(&self, key: &[u8], kind: Kind) -> Outcome<Head> {
-        Ok(self.head(key, kind)?.unwrap_or_else(|| self.new_head(kind)))
+        self.head(key, kind)?.map_or_else(|| self.new_head(kind), Ok)
     }
 
     /// The head of a collection that is there once it is [saved](Self::save).
-    pub(crate) fn new_head(&self, kind: Kind) -> Head {
+    pub(crate) fn new_head(&self, kind: Kind) -> Outcome<Head> {
         self.shared.collections.store(true, SeqCst);
-        Head::new(kind, self.shared.ids.next())
+        Ok(Head::new(kind, self.shared.ids.next()?))
     }
 
     /// Writes the head after any change; one without elements is no more.

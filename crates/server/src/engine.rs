@@ -18,6 +18,9 @@ pub enum Error {
     /// To be run again, as it is.
     #[error("it is to be run again")]
     Again,
+    /// All keys of these databases are to be removed in steps; for the server alone.
+    #[error("it is to be done in steps")]
+    Flush(Vec<u8>),
     /// No room on the medium.
     #[error("{0}")]
     Full(String),

@@ -48,6 +48,9 @@ pub(crate) trait Work: Any + Send {
     /// From now on it is the first request only; false if it was so before.
     fn narrow(&mut self) -> bool;
 
+    /// What it asked for with [`Error::Flush`] was done.
+    fn flushed(&mut self) {}
+
     /// The transaction failed: that is the answer.
     fn fail(&mut self, error: &Error);
 }
@@ -107,7 +110,9 @@ fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
             attempt_safely(shared, work, tx)
         };
         let began = writes.then(Watch::start);
+        let inside = shared.gate.enter();
         let result = if writes { shared.engine.write(&mut attempt) } else { shared.engine.read(&mut attempt) };
+        drop(inside);
         if let (Some(began), Ok(())) = (began, &result) {
             recorder.commits.add(began.nanos(), 1);
         }
@@ -117,6 +122,10 @@ fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
             Ok(()) => return,
             Err(Error::Again) => {}
             Err(_) if work.narrow() => {}
+            Err(Error::Flush(databases)) => match crate::flush::in_steps(shared, &databases) {
+                Ok(()) => return work.flushed(),
+                Err(error) => return work.fail(&reason(shared, error)),
+            },
             Err(_) if shared.sabotage.skips(Step::FailureTold) => return,
             Err(error) => return work.fail(&reason(shared, error)),
         }
@@ -204,6 +213,7 @@ impl Combiner {
             let run = &mut |tx: &mut dyn Tx| {
                 some.iter_mut().try_for_each(|one| attempt_safely(&self.shared, &mut *one.work, tx))
             };
+            let inside = self.shared.gate.enter();
             let result = match self.shared.engine.write_once(run, self.lately.get() < SHORT && !early) {
                 Ok(commit) if early => {
                     some.into_iter().for_each(|one| drop(one.done.send(one.work)));
@@ -212,6 +222,7 @@ impl Combiner {
                 Ok(commit) => commit.await,
                 Err(error) => Err(error),
             };
+            drop(inside);
             match result {
                 Ok(()) => {
                     let took = began.nanos();

@@ -205,6 +205,7 @@ impl Work for Job {
         self.prefetch(tx);
         let alone = self.exec.is_some() || self.to == self.from + 1;
         let mut looks = Looks::new(if alone { WRITTEN_MAX } else { WRITTEN });
+        looks.whole = self.exec.is_some();
         for at in self.from..self.to {
             let turn = if sabotage.skips(Step::InOrder) { self.from + self.to - 1 - at } else { at };
             self.run_one(tx, turn, now, &mut looks)?;
@@ -238,6 +239,12 @@ impl Work for Job {
             self.to = self.from + 1;
         }
         wide
+    }
+
+    fn flushed(&mut self) {
+        self.parts.reply.truncate(self.base);
+        self.parts.reply.ok();
+        self.done = self.to;
     }
 
     fn fail(&mut self, error: &Error) {

@@ -47,6 +47,7 @@ mod cursors;
 mod data;
 pub mod engine;
 mod executor;
+mod flush;
 mod glob;
 mod http;
 mod info;

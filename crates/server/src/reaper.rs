@@ -11,7 +11,7 @@ use std::time::Duration;
 use tx::Keys;
 
 use crate::data::{DUE, ELEMENTS, GARBAGE, Head};
-use crate::engine::{Result, Tx};
+use crate::engine::{Error, Result, Tx};
 use crate::sabotage::Step;
 use crate::shared::{Shared, now};
 
@@ -39,6 +39,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// Removes some; false if there are none.
 pub(crate) fn step(shared: &Shared, now: u64) -> Result<bool> {
+    if !shared.ids.are_drawn() {
+        match shared.ids.draw_again(&*shared.engine, shared.sabotage) {
+            Ok(()) | Err(Error::Full(_) | Error::Memory(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
     let (mut worked, mut gone) = (false, 0);
     shared.engine.write(&mut |tx| {
         (worked, gone) = (false, 0);

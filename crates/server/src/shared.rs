@@ -12,6 +12,7 @@ use crate::config::Settings;
 use crate::cursors::Cursors;
 use crate::data::{Ids, any_collection};
 use crate::engine::{self, Engine};
+use crate::flush::Gate;
 use crate::metrics::{Recorder, Totals};
 use crate::sabotage::Sabotage;
 use crate::session::Client;
@@ -28,6 +29,9 @@ pub(crate) struct Shared {
     pub(crate) settings_number: AtomicU64,
     pub(crate) cursors: Cursors,
     pub(crate) ids: Ids,
+    /// Of the places of fields and members.
+    pub(crate) seed: u64,
+    pub(crate) gate: Gate,
     /// There may be collections: only then must be looked whether a key that is overwritten is one.
     pub(crate) collections: AtomicBool,
     pub(crate) users: Users,
@@ -66,15 +70,19 @@ impl Shared {
         sabotage: Sabotage,
     ) -> engine::Result<Arc<Self>> {
         let ids = Ids::draw(&*engine, sabotage)?;
-        let collections = any_collection(&*engine)?.into();
-        let seed = RandomSeed::draw();
+        let collections = any_collection(&*engine)?;
+        crate::flush::finish(&*engine)?;
+        let random = RandomSeed::draw();
+        let seed = crate::data::seed(&*engine, collections, RandomSeed::draw().0)?;
         Ok(Arc::new_cyclic(|itself| Self {
             engine,
             settings: RwLock::new(Arc::new(settings)),
             settings_number: AtomicU64::new(1),
-            cursors: Cursors::new(seed.0),
+            cursors: Cursors::new(random.0),
             ids,
-            collections,
+            seed,
+            gate: Gate::default(),
+            collections: collections.into(),
             users,
             waiters: Waiters::default(),
             clients: Mutex::default(),
@@ -88,8 +96,8 @@ impl Shared {
             slow: SlowLog::default(),
             sabotage,
             stop: tokio::sync::watch::Sender::new(false),
-            run_id: format!("{:016x}{:016x}{:08x}", seed.0, seed.1, seed.0 as u32 ^ 0x5a5a_5a5a),
-            random: AtomicU64::new(seed.1),
+            run_id: format!("{:016x}{:016x}{:08x}", random.0, random.1, random.0 as u32 ^ 0x5a5a_5a5a),
+            random: AtomicU64::new(random.1),
             next_client: AtomicU64::new(1),
         }))
     }

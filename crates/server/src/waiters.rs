@@ -2,40 +2,60 @@
 //!
 //! A waiter registers, looks whether there is something, and sleeps only then; who pushes wakes it after its commit. So no push is overlooked: it commits
 //! before the waiter looks, or finds the waiter registered.
+//!
+//! A push wakes the one that waits longest. Whoever was woken is out of the rows until it is about to look again. One that leaves after it was woken, with
+//! something or without having looked, wakes the next: there may be more. So each element costs two looks, however many wait.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+/// Those that wait for one key, in the order in which they came.
+type Row = BTreeMap<u64, Arc<One>>;
+
 /// All of them, by keys as they are in the store.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    by_key: Mutex<BTreeMap<Vec<u8>, Vec<Arc<Notify>>>>,
+    by_key: Mutex<BTreeMap<Vec<u8>, Row>>,
     /// Registered: nobody who pushes takes the lock while there are none.
     count: AtomicUsize,
+    numbers: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct One {
+    notify: Notify,
+    /// It was woken since it last was about to look: it may not stand in all its rows.
+    woken: AtomicBool,
 }
 
 /// A place among them; dropping it leaves.
 pub(crate) struct Waiting<'w> {
     all: &'w Waiters,
+    number: u64,
     keys: Vec<Vec<u8>>,
-    notify: Arc<Notify>,
+    one: Arc<One>,
+    /// It was woken, and has not found since that there is nothing.
+    owes: Cell<bool>,
 }
 
 impl Waiters {
     pub(crate) fn register(&self, keys: Vec<Vec<u8>>) -> Waiting<'_> {
-        let notify = Arc::new(Notify::new());
-        let mut by_key = self.by_key.lock();
-        for key in &keys {
-            by_key.entry(key.clone()).or_default().push(notify.clone());
-        }
-        drop(by_key);
+        let waiting = Waiting {
+            all: self,
+            number: self.numbers.fetch_add(1, Relaxed),
+            keys,
+            one: Arc::default(),
+            owes: false.into(),
+        };
+        waiting.stand();
         self.count.fetch_add(1, SeqCst);
-        Waiting { all: self, keys, notify }
+        waiting
     }
 
     pub(crate) fn any(&self) -> bool {
@@ -46,32 +66,99 @@ impl Waiters {
         self.count.load(Relaxed)
     }
 
-    /// Something was put there, and committed. Wakes all who wait for it: the first one to look gets it.
+    /// Something was put there, and committed. Wakes the first who waits for it.
     pub(crate) fn wake(&self, key: &[u8]) {
-        if let Some(waiting) = self.by_key.lock().get(key) {
-            waiting.iter().for_each(|notify| notify.notify_one());
+        let mut by_key = self.by_key.lock();
+        let Some(row) = by_key.get_mut(key) else { return };
+        if let Some((_, one)) = row.pop_first() {
+            one.woken.store(true, SeqCst);
+            one.notify.notify_one();
+        }
+        if row.is_empty() {
+            by_key.remove(key);
         }
     }
 }
 
 impl Waiting<'_> {
-    /// Until somebody puts something there; at once if he has since this was made or awaited.
+    /// Until somebody puts something there; at once if he has since this was made or awaited. The caller [looks again](Self::again).
     pub(crate) async fn changed(&self) {
-        self.notify.notified().await;
+        self.one.notify.notified().await;
+    }
+
+    /// It is about to look: whoever puts something there from now on wakes it again.
+    pub(crate) fn again(&self) {
+        if self.one.woken.load(SeqCst) {
+            self.owes.set(true);
+            self.stand();
+        }
+    }
+
+    /// It has looked, and there was nothing.
+    pub(crate) fn found_nothing(&self) {
+        self.owes.set(false);
+    }
+
+    fn stand(&self) {
+        let mut by_key = self.all.by_key.lock();
+        self.one.woken.store(false, SeqCst);
+        for key in &self.keys {
+            by_key.entry(key.clone()).or_default().insert(self.number, self.one.clone());
+        }
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.all.count.fetch_sub(1, SeqCst);
         let mut by_key = self.all.by_key.lock();
         for key in &self.keys {
-            if let Some(waiting) = by_key.get_mut(key) {
-                waiting.retain(|notify| !Arc::ptr_eq(notify, &self.notify));
-                if waiting.is_empty() {
+            if let Some(row) = by_key.get_mut(key) {
+                row.remove(&self.number);
+                if row.is_empty() {
                     by_key.remove(key);
                 }
             }
         }
+        drop(by_key);
+        self.all.count.fetch_sub(1, SeqCst);
+        if self.owes.get() || self.one.woken.load(SeqCst) {
+            self.keys.iter().for_each(|key| self.all.wake(key));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn woken(waiting: &Waiting<'_>) -> bool {
+        waiting.one.woken.load(SeqCst)
+    }
+
+    #[test]
+    fn a_push_wakes_the_first_and_who_leaves_wakes_the_next() {
+        let all = Waiters::default();
+        let keys = || vec![b"a".to_vec(), b"b".to_vec()];
+        let (first, second, third) = (all.register(keys()), all.register(keys()), all.register(keys()));
+        all.wake(b"a");
+        assert_eq!([woken(&first), woken(&second), woken(&third)], [true, false, false]);
+        all.wake(b"a");
+        assert_eq!([woken(&first), woken(&second), woken(&third)], [true, true, false]);
+        // It looks, and finds something.
+        first.again();
+        drop(first);
+        assert!(woken(&third), "there may be more");
+        // It looks, and finds nothing: it stands before others again.
+        second.again();
+        second.found_nothing();
+        third.again();
+        third.found_nothing();
+        all.wake(b"b");
+        assert_eq!([woken(&second), woken(&third)], [true, false]);
+        // It leaves without having looked.
+        drop(second);
+        assert!(woken(&third));
+        drop(third);
+        assert!(!all.any() && all.by_key.lock().is_empty());
     }
 }

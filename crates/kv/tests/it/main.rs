@@ -6,6 +6,7 @@ mod backup;
 mod costs;
 mod damage;
 mod feed;
+mod full;
 mod isolation;
 mod kill;
 mod later;

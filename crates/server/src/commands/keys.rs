@@ -7,8 +7,9 @@ use tx::Keys;
 use super::flag::{DANGEROUS, FAST, KEYSPACE, READ, WRITE};
 use super::{Command, Context, KeysAt, MANY, NO_KEY, ONE, Outcome, SYNTAX, Stop, data, int, is};
 use crate::data::{DATABASES, Head, Kind, all, stored};
-use crate::glob;
+use crate::engine::Error;
 use crate::request::Arguments;
+use crate::{flush, glob};
 
 const TWO: KeysAt = KeysAt::Range(1, 2, 1);
 
@@ -242,33 +243,30 @@ fn dbsize(c: &mut Context<'_>, _: &Arguments<'_>) -> Outcome {
 }
 
 fn flushdb(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    flush(c, args, &[c.db])
+    flush_all(c, args, &[c.db])
 }
 
 fn flushall(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    flush(c, args, &(0..DATABASES).collect::<Vec<_>>())
+    flush_all(c, args, &(0..DATABASES).collect::<Vec<_>>())
 }
 
-fn flush(c: &mut Context<'_>, args: &Arguments<'_>, dbs: &[u8]) -> Outcome {
+fn flush_all(c: &mut Context<'_>, args: &Arguments<'_>, dbs: &[u8]) -> Outcome {
     match args.len() {
         1 => {}
         2 if is(args.get(1), "SYNC") || is(args.get(1), "ASYNC") => {}
         _ => return Err(SYNTAX.into()),
     }
+    let mut keys = Vec::new();
     for db in dbs {
-        let mut keys = Vec::new();
         c.tx.scan(all(*db, &[]), &mut |key, value| {
             keys.push((key.to_vec(), Head::read(value)));
             ControlFlow::Continue(())
         })?;
-        for (key, head) in keys {
-            // Elements are swept later, of short collections too: to find them one by one would take a scan for each.
-            if let Some(head) = head {
-                c.abandon(&head)?;
-            }
-            c.tx.delete(&key)?;
-        }
     }
+    if keys.len() > flush::AT_ONCE && !c.looks.whole {
+        return Err(Error::Flush(dbs.to_vec()).into());
+    }
+    flush::remove(c.tx, keys)?;
     c.reply.ok();
     Ok(())
 }

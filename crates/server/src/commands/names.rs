@@ -35,8 +35,8 @@ fn before(head: &Head) -> &'static [u8] {
 }
 
 /// The key in the store of the element of that name.
-pub(super) fn slot(head: &Head, name: &[u8]) -> Vec<u8> {
-    head.element(&[before(head), &place(name), name])
+pub(super) fn slot(c: &Context<'_>, head: &Head, name: &[u8]) -> Vec<u8> {
+    head.element(&[before(head), &place(c.shared.seed, name), name])
 }
 
 fn fits(c: &Context<'_>, name: &[u8]) -> bool {
@@ -50,12 +50,12 @@ pub(super) fn check<'b>(c: &Context<'_>, mut names: impl Iterator<Item = &'b [u8
 
 /// What is held under a name.
 pub(super) fn held<'c>(c: &'c Context<'_>, head: &Head, name: &[u8]) -> Outcome<Option<&'c [u8]>> {
-    if fits(c, name) { Ok(c.tx.get(&slot(head, name))?) } else { Ok(None) }
+    if fits(c, name) { Ok(c.tx.get(&slot(c, head, name))?) } else { Ok(None) }
 }
 
 /// Sets what is held under a name; true if it is new. The caller saves the head.
 pub(super) fn put(c: &mut Context<'_>, head: &mut Head, name: &[u8], value: &[u8]) -> Outcome<bool> {
-    let slot = slot(head, name);
+    let slot = slot(c, head, name);
     let new = c.tx.get(&slot)?.is_none();
     head.count += u64::from(new);
     if new || head.kind != Kind::Set {
@@ -66,7 +66,7 @@ pub(super) fn put(c: &mut Context<'_>, head: &mut Head, name: &[u8], value: &[u8
 
 /// Removes a name of a hash or a set; true if it was there. The caller saves the head.
 pub(super) fn take(c: &mut Context<'_>, head: &mut Head, name: &[u8]) -> Outcome<bool> {
-    let there = fits(c, name) && c.tx.delete(&slot(head, name))?;
+    let there = fits(c, name) && c.tx.delete(&slot(c, head, name))?;
     head.count -= u64::from(there);
     Ok(there)
 }
@@ -89,7 +89,7 @@ pub(super) fn walk(c: &Context<'_>, head: &Head, visit: Walk<'_>) -> Outcome {
     while let Some(start) = from.take() {
         let (mut some, mut last) = (Vec::new(), 0);
         each(c, head, start, &mut |name, held| {
-            let place = u64::from_be_bytes(place(name));
+            let place = u64::from_be_bytes(place(c.shared.seed, name));
             if some.len() >= AT_A_TIME && place != last {
                 from = Some(place);
                 return ControlFlow::Break(());
@@ -151,10 +151,13 @@ pub(super) fn draw(c: &Context<'_>, head: &Head) -> Outcome<Pair> {
 pub(super) fn draw_different(c: &Context<'_>, head: &Head, count: u64) -> Outcome<Vec<Pair>> {
     if head.count > COPIED && count < head.count / 4 {
         let mut drawn = BTreeMap::new();
-        while (drawn.len() as u64) < count {
+        // At most a quarter is drawn, so each is new more often than not; unless many share a place, and those behind the first few of them are never drawn.
+        for _ in 0..count.saturating_mul(4) + 64 {
+            if drawn.len() as u64 == count {
+                return Ok(drawn.into_iter().collect());
+            }
             drawn.extend([draw(c, head)?]);
         }
-        return Ok(drawn.into_iter().collect());
     }
     let mut all = all(c, head)?;
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(all.len());
@@ -255,7 +258,7 @@ pub(super) fn scan(c: &mut Context<'_>, args: &Arguments<'_>, kind: Kind, write:
     let (mut found, mut looked, mut last, mut next) = (Vec::new(), 0, 0, 0);
     if let Some(head) = c.head(args.get(1), kind)? {
         each(c, &head, asked.cursor, &mut |name, held| {
-            let place = u64::from_be_bytes(place(name));
+            let place = u64::from_be_bytes(place(c.shared.seed, name));
             if looked >= asked.count && place != last {
                 next = place;
                 return ControlFlow::Break(());

@@ -85,7 +85,8 @@ pub(super) fn set(c: &mut Context<'_>, head: &mut Head, member: &[u8], score: f6
         Some(old) => drop(c.tx.delete(&among_scores(head, old, member))?),
         None => head.count += 1,
     }
-    c.tx.put(&slot(head, member), &ordered(score).to_be_bytes(), None)?;
+    let slot = slot(c, head, member);
+    c.tx.put(&slot, &ordered(score).to_be_bytes(), None)?;
     Ok(c.tx.put(&among_scores(head, score, member), &[], None)?)
 }
 
@@ -96,7 +97,8 @@ pub(super) fn remove(c: &mut Context<'_>, key: &[u8], mut head: Head, members: &
         return Ok(());
     }
     for (member, score) in members {
-        c.tx.delete(&slot(&head, member))?;
+        let slot = slot(c, &head, member);
+        c.tx.delete(&slot)?;
         c.tx.delete(&among_scores(&head, *score, member))?;
     }
     head.count = head.count.checked_sub(members.len() as u64).ok_or_else(missing)?;

@@ -9,6 +9,7 @@ mod costs;
 mod differential;
 mod engines;
 mod first;
+mod full;
 mod http;
 mod kill;
 mod limits;

@@ -1,0 +1,260 @@
+//! Whatever fits into a store can be taken out again: by any mix of transactions, in any order, after any restart.
+//!
+//! A model test: it fills a store that cannot grow with values of any size until nothing goes in any more, and empties it; both in batches of any length, by
+//! threads or alone, with restarts and kills in between. No deletion may be refused, nor a transaction that takes out more than it puts in.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use kv::{Batch, Error, Isolation, Keys, Options, Store};
+
+type Model = BTreeMap<Vec<u8>, usize>;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+
+    fn shuffle<T>(&mut self, all: &mut [T]) {
+        for at in (1..all.len()).rev() {
+            all.swap(at, self.below(at as u64 + 1) as usize);
+        }
+    }
+}
+
+/// How long values are: each doubling between the two as likely as the others.
+#[derive(Clone, Copy, Debug)]
+struct Lengths(u32, u32);
+
+impl Lengths {
+    fn any(self, random: &mut Random) -> usize {
+        let low = 1 << (u64::from(self.0) + random.below(u64::from(self.1 - self.0 + 1)));
+        (low + random.below(low)) as usize
+    }
+}
+
+/// Values are told by their length and key.
+fn value(key: &[u8], len: usize) -> Vec<u8> {
+    let first = key.iter().fold(7u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(*byte));
+    (0..len).map(|at| first.wrapping_add(at as u8)).collect()
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Full { .. })
+}
+
+/// Puts until nothing goes in any more, not the smallest value neither.
+fn fill(store: &Store, model: &mut Model, random: &mut Random, lengths: Lengths, batch: usize) {
+    let mut refused = 0;
+    let mut lengths = lengths;
+    while refused < 4 || lengths.1 > 0 {
+        if refused >= 4 {
+            lengths = Lengths(0, lengths.1 / 2);
+            refused = 0;
+        }
+        let mut some = Batch::new();
+        let mut new = Model::new();
+        for _ in 0..1 + random.below(batch as u64) {
+            let key = format!("key{:07}", random.below(2_000_000)).into_bytes();
+            let len = lengths.any(random);
+            some.put(&key, &value(&key, len));
+            new.insert(key, len);
+        }
+        match store.write(&some) {
+            Ok(()) => {
+                model.extend(new);
+                refused = 0;
+            }
+            Err(error) if is_full(&error) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// Takes some out; each way that does not put in more.
+fn take(store: &Store, keys: &[Vec<u8>], way: u64, when: &str) {
+    let done = match way {
+        _ if keys.len() == 1 && way.is_multiple_of(2) => store.delete(&keys[0]).map(drop),
+        0 | 1 => {
+            let mut batch = Batch::new();
+            keys.iter().for_each(|key| {
+                batch.delete(key);
+            });
+            store.write(&batch)
+        }
+        2 => store.transact_at(Isolation::Serializable, |tx| keys.iter().try_for_each(|key| tx.delete(key).map(drop))),
+        // As the head of a collection is written again with each element that goes.
+        _ => store.transact_at(Isolation::Serializable, |tx| {
+            keys.iter().try_for_each(|key| tx.delete(key).map(drop))?;
+            let head = tx.get(HEAD)?.map(<[u8]>::to_vec).unwrap_or_default();
+            tx.put(HEAD, &head).map(drop)
+        }),
+    };
+    done.unwrap_or_else(|error| panic!("{when}: {} keys, way {way}: {error}; {:?}", keys.len(), store.stats()));
+}
+
+/// What is written again with whatever goes.
+const HEAD: &[u8] = b"head";
+
+fn check(store: &Store, model: &Model, when: &str) {
+    let snapshot = store.snapshot().unwrap();
+    let mut found = snapshot.scan(Keys::all());
+    for (key, len) in model {
+        let (at, bytes) =
+            found.next().unwrap_or_else(|| panic!("{when}: nothing from {}", key.escape_ascii())).unwrap();
+        assert_eq!(at.escape_ascii().to_string(), key.escape_ascii().to_string(), "{when}");
+        assert!(bytes == value(key, *len), "{when}: {}", key.escape_ascii());
+    }
+    assert!(found.next().is_none(), "{when}: more than the model has");
+}
+
+/// Closes and opens it, kills it and opens it, or goes on.
+fn again(store: Store, path: &Path, options: &Options, how: u64, model: &Model, when: &str) -> Store {
+    let store = match how % 3 {
+        0 => return store,
+        1 => {
+            store.close().unwrap_or_else(|error| panic!("{when}: closing: {error}"));
+            options.open(path)
+        }
+        _ => {
+            // What a killed process leaves: the file as it is.
+            let image = path.with_extension("image");
+            std::fs::copy(path, &image).unwrap();
+            drop(store);
+            std::fs::rename(&image, path).unwrap();
+            options.open(path)
+        }
+    };
+    let store = store.unwrap_or_else(|error| panic!("{when}, opened again: {error}"));
+    check(&store, model, when);
+    store
+}
+
+/// A store, and what is done with it.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    bytes: u64,
+    segment: u64,
+    lengths: Lengths,
+    /// Keys of one transaction, at most, on the way in and out.
+    puts: usize,
+    takes: usize,
+    rounds: u64,
+}
+
+fn fill_and_empty(plan: Plan, seed: u64) {
+    let mut random = Random(seed);
+    let dir = crate::memory();
+    let path = dir.path().join("store");
+    let pool = pmem::Options::new().max_size(plan.bytes).domain(pmem::DomainChoice::Emulated);
+    let options = Options::new().segment(plan.segment).background(false).pool(pool);
+    let mut store = options.create(&path).unwrap();
+    let mut model = Model::new();
+    let mut least = 0;
+    for round in 0..plan.rounds {
+        let when = |what: &str| format!("{what} in round {round} of seed {seed}, {plan:?}");
+        store.put(HEAD, &value(HEAD, 33)).unwrap();
+        model.insert(HEAD.to_vec(), 33);
+        fill(&store, &mut model, &mut random, plan.lengths, plan.puts);
+        let live = store.stats().live_bytes;
+        least = if round == 0 { live / 4 * 3 } else { least };
+        assert!(live >= least, "{}: {live} bytes are live, {least} at least expected", when("full"));
+        let how = random.next();
+        store = again(store, &path, &options, how, &model, &when("full"));
+        model.remove(HEAD);
+        let mut keys: Vec<_> = std::mem::take(&mut model).into_keys().collect();
+        if random.below(4) > 0 {
+            random.shuffle(&mut keys);
+        }
+        let count = keys.len();
+        let mut at = 0;
+        let stop = 1 + random.below(count as u64) as usize;
+        while at < count {
+            let some = (1 + random.below(plan.takes as u64) as usize).min(count - at);
+            take(&store, &keys[at..at + some], random.below(4), &when(&format!("{at} of {count} taken out")));
+            if (at..at + some).contains(&stop) {
+                let left = keys[at + some..].iter().chain([&HEAD.to_vec()]).cloned().collect::<Vec<_>>();
+                let how = random.next();
+                store = reopen_unread(store, &path, &options, how, left.len() as u64, &when("half empty"));
+            }
+            at += some;
+        }
+        model.insert(HEAD.to_vec(), 33);
+        check(&store, &model, &when("empty"));
+        let how = random.next();
+        store = again(store, &path, &options, how, &model, &when("empty"));
+    }
+}
+
+/// As [`again`], where only the number of keys is known.
+fn reopen_unread(store: Store, path: &Path, options: &Options, how: u64, keys: u64, when: &str) -> Store {
+    let store = if how.is_multiple_of(2) {
+        store.close().unwrap_or_else(|error| panic!("{when}: closing: {error}"));
+        options.open(path)
+    } else {
+        drop(store);
+        options.open(path)
+    };
+    let store = store.unwrap_or_else(|error| panic!("{when}, opened again: {error}"));
+    assert_eq!(store.snapshot().unwrap().scan(Keys::all()).count() as u64, keys, "{when}");
+    store
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn what_fits_in_can_be_taken_out_in_batches_of_200() {
+    let plan = Plan { bytes: 16 * MIB, segment: MIB, lengths: Lengths(3, 4), puts: 200, takes: 200, rounds: 1 };
+    fill_and_empty(plan, 1);
+}
+
+#[test]
+fn what_fits_in_can_be_taken_out_one_by_one_with_a_head_written_again() {
+    let plan = Plan { bytes: 16 * MIB, segment: 256 << 10, lengths: Lengths(8, 12), puts: 20, takes: 1, rounds: 2 };
+    fill_and_empty(plan, 2);
+}
+
+#[test]
+fn what_fits_in_can_be_taken_out_by_large_transactions() {
+    let plan = Plan { bytes: 16 * MIB, segment: 64 << 10, lengths: Lengths(0, 3), puts: 200, takes: 6000, rounds: 1 };
+    fill_and_empty(plan, 3);
+}
+
+/// Seeds, and mebibytes of the largest store, from the environment: `make space-long` has more.
+fn budget() -> (u64, u64) {
+    let number =
+        |name: &str, otherwise: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(otherwise);
+    (number("CAIRN_SPACE_SEEDS", 2), number("CAIRN_SPACE_MIB", 16))
+}
+
+#[test]
+fn whatever_fits_in_can_be_taken_out() {
+    let (seeds, largest) = budget();
+    let first = std::env::var("CAIRN_SPACE_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
+    for seed in first..first + seeds {
+        let mut random = Random(seed);
+        let low = random.below(17) as u32;
+        let high = low + random.below(u64::from(21 - low)) as u32;
+        let bytes = (16 << random.below(u64::from((largest / 16).ilog2()) + 1)) * MIB;
+        let plan = Plan {
+            bytes,
+            segment: (64 << random.below(5)) << 10,
+            lengths: Lengths(low.min(20), high.min(19)),
+            puts: 1 << random.below(9),
+            takes: 1 << random.below(12),
+            rounds: 2,
+        };
+        println!("seed {seed}: {plan:?}");
+        fill_and_empty(plan, seed);
+    }
+}
