@@ -19,6 +19,7 @@ mod space;
 mod sweep;
 mod tables;
 mod threads;
+mod unpublished;
 
 /// A directory in memory, if there is one: syncs of a disk are not what most tests are about.
 fn memory() -> tempfile::TempDir {
