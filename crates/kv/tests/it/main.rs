@@ -5,6 +5,7 @@
 mod backup;
 mod costs;
 mod damage;
+mod every;
 mod feed;
 mod isolation;
 mod kill;
