@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use pmem::sync::switch_point;
 
 use crate::error::{Error, Result};
+use crate::wait::Parked;
 
 /// Alone on its line (two, for processors that fetch pairs).
 #[repr(align(128))]
@@ -26,6 +27,10 @@ impl<T> std::ops::Deref for OwnLine<T> {
 pub(crate) struct Active {
     /// The last commit timestamp given out.
     clock: OwnLine<AtomicU64>,
+    /// Everything up to here is published, or never will be: what readers see. Behind the clock while commits are under way. Used if `ordered`.
+    stable: OwnLine<AtomicU64>,
+    /// Commits become visible in the order of their timestamps: see `order`.
+    ordered: bool,
     seats: Box<[OwnLine<Seat>]>,
 }
 
@@ -37,14 +42,23 @@ pub(crate) struct Seat {
     pub(crate) age: AtomicU64,
     /// It must give way: see `locks`.
     pub(crate) wounded: std::sync::atomic::AtomicBool,
+    /// Where its thread waits for a lock.
+    parked: Parked,
     /// Who began up to here on this seat is too old: see `Options::max_snapshot_age`. A later one began later.
     pub(crate) expired: AtomicU64,
 }
 
 impl Active {
-    pub(crate) fn new(clock: u64, seats: usize) -> Self {
-        let seat = || Seat { began: 0.into(), age: 0.into(), wounded: false.into(), expired: 0.into() };
-        Self { clock: OwnLine(clock.into()), seats: (0..seats).map(|_| OwnLine(seat())).collect() }
+    pub(crate) fn new(clock: u64, seats: usize, ordered: bool) -> Self {
+        let seat = || Seat {
+            began: 0.into(),
+            age: 0.into(),
+            wounded: false.into(),
+            parked: Parked::default(),
+            expired: 0.into(),
+        };
+        let (clock, stable) = (OwnLine(clock.into()), OwnLine(clock.into()));
+        Self { clock, stable, ordered, seats: (0..seats).map(|_| OwnLine(seat())).collect() }
     }
 
     /// The last commit timestamp given out.
@@ -62,6 +76,29 @@ impl Active {
     /// Goes on above whatever was used before.
     pub(crate) fn raise(&self, clock: u64) {
         self.clock.fetch_max(clock, SeqCst);
+        self.stable.fetch_max(clock, SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.ordered
+    }
+
+    /// The state that a reader sees who begins now. Whatever was acknowledged is in it.
+    #[inline]
+    pub(crate) fn stable(&self) -> u64 {
+        if self.ordered { self.stable.load(SeqCst) } else { self.now() }
+    }
+
+    /// Who reads as of up to here waits for nobody.
+    #[inline]
+    pub(crate) fn settled(&self) -> u64 {
+        if self.ordered { self.stable.load(SeqCst) } else { 0 }
+    }
+
+    /// Everything up to here is published. One at a time: see `order`.
+    pub(crate) fn set_stable(&self, stable: u64) {
+        self.stable.fetch_max(stable, SeqCst);
     }
 
     /// Takes a seat: from now on nothing that can be reached is freed.
@@ -76,10 +113,10 @@ impl Active {
                 continue;
             }
             // Announced before the snapshot is taken, and not later than it: who looks for the oldest sees this one, or it begins after that look.
-            let announced = self.clock.load(Acquire) + 1;
+            let announced = self.stable() + 1;
             if began.compare_exchange(0, announced, SeqCst, Relaxed).is_ok() {
                 switch_point();
-                return Ok(Pin { active: self, seat, snapshot: self.now() });
+                return Ok(Pin { active: self, seat, snapshot: self.stable() });
             }
         }
         Err(Error::TooMany { max: count })
@@ -87,16 +124,17 @@ impl Active {
 
     /// Whatever was unlinked before this reading of the clock is out of everybody's reach.
     pub(crate) fn oldest(&self) -> u64 {
-        let now = self.now();
+        let now = self.stable();
         let began = self.seats.iter().map(|seat| seat.began.load(SeqCst)).filter(|began| *began != 0);
         began.map(|began| began - 1).fold(now, u64::min)
     }
 
     /// The same, for who would be gone.
     pub(crate) fn oldest_but(&self, own: Option<&Pin<'_>>) -> u64 {
+        let now = self.stable();
         let others = self.seats.iter().enumerate().filter(|(seat, _)| own.is_none_or(|own| own.seat != *seat));
         let began = others.map(|(_, seat)| seat.began.load(SeqCst)).filter(|began| *began != 0);
-        began.map(|began| began - 1).fold(self.now(), u64::min)
+        began.map(|began| began - 1).fold(now, u64::min)
     }
 
     /// How many are active, and the oldest one's snapshot.
@@ -114,6 +152,18 @@ impl Active {
     pub(crate) fn expire(&self, limit: u64) -> usize {
         let old = self.seats.iter().filter(|seat| (1..=limit).contains(&seat.began.load(Acquire)));
         old.filter(|seat| seat.expired.fetch_max(limit, AcqRel) < limit).count()
+    }
+}
+
+impl Seat {
+    /// Tells it to give way, wherever it waits.
+    pub(crate) fn wound(&self) {
+        self.wounded.store(true, Release);
+        self.parked.wake();
+    }
+
+    pub(crate) fn parked(&self) -> &Parked {
+        &self.parked
     }
 }
 
@@ -145,8 +195,8 @@ impl Pin<'_> {
 
     /// Sees what is committed by now. Nothing that was reached before may be used any more, hence `&mut`.
     pub(crate) fn renew(&mut self) {
-        self.seat().began.store(self.active.clock.load(Acquire) + 1, SeqCst);
-        self.snapshot = self.active.now();
+        self.seat().began.store(self.active.stable() + 1, SeqCst);
+        self.snapshot = self.active.stable();
     }
 }
 
@@ -170,7 +220,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_not_younger_than_any_pin() {
-        let active = Active::new(5, 4);
+        let active = Active::new(5, 4, false);
         let first = active.pin().unwrap();
         assert_eq!((first.snapshot, active.oldest()), (5, 5));
         active.tick();
@@ -185,7 +235,7 @@ mod tests {
 
     #[test]
     fn seats_are_limited() {
-        let active = Active::new(1, 2);
+        let active = Active::new(1, 2, false);
         let pins = [active.pin().unwrap(), active.pin().unwrap()];
         assert!(matches!(active.pin(), Err(Error::TooMany { max: 2 })));
         drop(pins);

@@ -19,6 +19,7 @@ use crate::active::Pin;
 use crate::core::Core;
 use crate::error::{Error, Key, Result, Rival};
 use crate::group::{self, Member, Written};
+use crate::order::Place;
 use crate::raw::{self, Claim};
 use crate::record::{self, Record, TOMBSTONE};
 use crate::replicated::Replicated;
@@ -27,7 +28,7 @@ use crate::space::Need;
 use crate::time::Now;
 use crate::word::Word;
 use crate::work::{Known, Read, Work};
-use crate::writer::{Dead, Log, Run, Tombstone};
+use crate::writer::{Dead, Log, Run, Tombstone, Writer};
 
 /// How often a change is tried in a store that is full, with a checkpoint each time. What one checkpoint has moved is free behind the next but one.
 const TRIES: u32 = 8;
@@ -100,11 +101,12 @@ impl Core {
         writer.prepare(pin);
         self.announce(pin, work, 1 << number);
         switch_point();
-        let ts = self.active.tick();
+        let place = self.active.is_ordered().then(|| self.order.join(&self.active));
+        let ts = place.as_ref().map_or_else(|| self.active.tick(), |place| place.ts);
         switch_point();
         writer.prepared(ts);
         let result = match self.validate(pin, work, number, ts, terms) {
-            Ok(()) => self.write(work, number, &mut log, ts).and_then(|()| {
+            Ok(()) => self.write(work, number, &mut log, ts, place.as_ref()).and_then(|()| {
                 let runs = std::mem::take(&mut work.runs);
                 let published = self.publish(pin, work, &runs, 0, &mut log);
                 work.runs = runs;
@@ -115,11 +117,16 @@ impl Core {
                 Err(error)
             }
         };
-        writer.done();
-        self.retreat(work, 1 << number);
+        if result.is_ok() {
+            writer.count();
+        }
+        self.end(writer, work, 1 << number, place.as_ref());
         result?;
         let written = log.tell(&self.space);
         drop(log);
+        if let Some(place) = place {
+            place.settle();
+        }
         if let Some(bytes) = written {
             self.account(bytes);
         }
@@ -228,6 +235,17 @@ impl Core {
         }
     }
 
+    /// Nothing more of it will be published.
+    #[inline]
+    fn end(&self, writer: &Writer, work: &Work, bit: u64, place: Option<&Place<'_>>) {
+        if let Some(place) = place {
+            place.publish();
+        }
+        writer.done();
+        self.retreat(work, bit);
+        writer.wake();
+    }
+
     /// No reader needs to wait any more. A bit that is left in a leaf that took keys over is harmless: its writer is asked, and says.
     #[inline]
     fn retreat(&self, work: &Work, bit: u64) {
@@ -315,18 +333,32 @@ impl Core {
     // ---- the barrier ------------------------------------------------------------------------------------------
 
     #[inline]
-    fn write(&self, work: &mut Work, number: usize, log: &mut Log, ts: u64) -> Result<()> {
+    fn write(&self, work: &mut Work, number: usize, log: &mut Log, ts: u64, place: Option<&Place<'_>>) -> Result<()> {
         let runs = std::mem::take(&mut work.runs);
-        let written = self.write_at(work, &runs, number, log, ts);
+        let written = self.write_at(work, &runs, number, log, ts, place);
         work.runs = runs;
         written
     }
 
-    /// The commit's number; durable in the log, if that is where it is to be. The caller holds its own log.
-    fn draw(&self, work: &Work) -> Result<u64> {
+    /// The commit's number; durable in the log, if that is where it is to be. The caller holds its own log. Whoever comes before by his timestamp has his number.
+    fn draw(&self, work: &Work, place: Option<&Place<'_>>) -> Result<u64> {
+        crate::sabotage::before_barrier();
+        let in_order = !self.sabotage.skips(Step::NumbersInOrder);
+        if let Some(place) = place.filter(|_| in_order) {
+            place.turn();
+        }
+        let drawn = || {
+            if let Some(place) = place {
+                place.is_numbered();
+            }
+        };
         match self.replicated.as_ref().and_then(Replicated::leading) {
-            None => Ok(self.bound.draw()),
-            Some(leading) => leading.append(&self.bound, work, self.sabotage).inspect_err(|error| {
+            None => {
+                let number = self.bound.draw();
+                drawn();
+                Ok(number)
+            }
+            Some(leading) => leading.append(&self.bound, work, self.sabotage, drawn).inspect_err(|error| {
                 if !matches!(error, Error::LogInDoubt { .. }) {
                     self.turned_back();
                 }
@@ -335,8 +367,16 @@ impl Core {
     }
 
     #[inline]
-    fn write_at(&self, work: &mut Work, runs: &[Run], number: usize, log: &mut Log, ts: u64) -> Result<()> {
-        let order = if self.bound.is_on() { (self.draw(work)?, self.watermark()) } else { (0, 0) };
+    fn write_at(
+        &self,
+        work: &mut Work,
+        runs: &[Run],
+        number: usize,
+        log: &mut Log,
+        ts: u64,
+        place: Option<&Place<'_>>,
+    ) -> Result<()> {
+        let order = if self.bound.is_on() { (self.draw(work, place)?, self.watermark()) } else { (0, 0) };
         let known = Known { ts, generation: self.generation, link: Some(log.link), behind: 0, number: order };
         let link = self.seal(work, runs, 0, number, &known);
         if self.bound.is_on() {
@@ -373,6 +413,7 @@ impl Core {
     pub(crate) fn drain_into(&self, image: &[u8], runs: &[Run], link: u16, log: &mut Log) -> Result<()> {
         // Whoever had the log before may have failed here: what he stored is in doubt, and stays as it is.
         self.pool.check_usable()?;
+        crate::sabotage::before_barrier();
         for run in runs {
             raw::store(Claim::Writer, &self.pool, run.offset, &image[run.image..run.image + run.len])?;
         }
@@ -435,7 +476,6 @@ impl Core {
                 log.tombstones.push(Tombstone { key: work.key(write).into(), word, unlinked });
             }
         }
-        log.commits += 1;
         Ok(())
     }
 
@@ -459,8 +499,8 @@ impl Core {
         writer.prepare(pin);
         self.announce(pin, work, 1 << number);
         switch_point();
-        let joined = self.group.join(&self.active);
-        let ts = joined.ts;
+        let (joined, place) = self.group.join(&self.order, &self.active);
+        let ts = place.ts;
         switch_point();
         writer.prepared(ts);
         let mut told = None;
@@ -468,9 +508,14 @@ impl Core {
             .validate(pin, work, number, ts, terms)
             .and_then(|()| joined.write(work, || told = self.lead(shared)))
             .and_then(|written| self.publish(pin, work, &written.runs, written.base, &mut log));
-        writer.done();
-        self.retreat(work, 1 << number);
+        if result.is_ok() {
+            writer.count();
+        }
+        self.end(writer, work, 1 << number, Some(&place));
         drop(log);
+        if result.is_ok() {
+            place.settle();
+        }
         if let Some(bytes) = told {
             self.account(bytes);
         }

@@ -11,7 +11,7 @@ use pmem::sync::{OwnMutex, OwnMutexGuard};
 use crate::active::Pin;
 use crate::core::Core;
 use crate::error::Result;
-use crate::locks::{Tried, stripe};
+use crate::locks::Tried;
 use crate::media::{Use, WRITERS};
 use crate::raw::{self, Claim};
 use crate::record::{self, FIRST, GRAIN, MOVED, Record};
@@ -118,8 +118,8 @@ impl Core {
             let (mut held, mut batch) = (Vec::new(), Vec::new());
             for record in some {
                 let hash = record::hash(record.key());
-                match self.locks.try_lock(stripe(hash), pin) {
-                    Tried::Taken => held.push(stripe(hash)),
+                match self.locks.try_lock(hash, pin) {
+                    Tried::Taken => held.push(hash),
                     // Two keys may share a lock.
                     Tried::Own => {}
                     // Somebody who writes it now supersedes it anyway.
@@ -129,7 +129,7 @@ impl Core {
                 batch.extend(word.map(|word| (*record, word, hash)));
             }
             let moved = if batch.is_empty() { Ok(()) } else { self.rewrite(settler, pin, &batch, need) };
-            held.into_iter().for_each(|stripe| self.locks.unlock(stripe));
+            held.into_iter().for_each(|hash| self.locks.unlock(hash, pin));
             moved?;
         }
         Ok(())

@@ -17,7 +17,6 @@ use crate::record::Record;
 use crate::sabotage::Sabotage;
 use crate::settle::Settler;
 use crate::space::Space;
-use crate::wait::Wait;
 use crate::word::Word;
 use crate::writer::{State, Writers};
 
@@ -36,6 +35,7 @@ pub(crate) struct Core {
     pub(crate) index: Index,
     pub(crate) writers: Writers,
     pub(crate) group: crate::group::Group,
+    pub(crate) order: crate::order::Order,
     pub(crate) space: Space,
     pub(crate) settler: pmem::sync::Mutex<Settler>,
     pub(crate) bound: crate::bounded::Bound,
@@ -105,7 +105,7 @@ impl Core {
             let hash = crate::record::hash(key);
             *found = (hash, self.index.spot(pin, key));
             self.index.leaf(found.1).prefetch_head();
-            self.locks.prefetch(crate::locks::stripe(hash));
+            self.locks.prefetch(hash);
         }
         let spots = &spots[..keys.len().min(AHEAD)];
         spots.iter().for_each(|(hash, spot)| self.index.leaf(*spot).prefetch_slot(*hash));
@@ -172,12 +172,12 @@ impl Core {
     /// Waits for those that may be about to publish versions in this leaf that a snapshot at `limit` must show: who has a smaller timestamp, or does not know it
     /// yet. With `hash`, only for who writes such a key.
     ///
-    /// A writer announces itself at the leaf and then asks for its timestamp, so one with a timestamp up to `limit` is seen here, or has published.
+    /// Nobody is waited for up to what is settled: all of that is published. Else: a writer announces itself at the leaf and then asks for its timestamp, so one with a timestamp up to `limit` is seen here, or has published.
     #[inline]
     pub(crate) fn await_pending(&self, leaf: &Leaf, limit: u64, own: Option<usize>, hash: Option<u64>) {
         let own = own.map_or(0, |own| 1 << own);
         let pending = leaf.pending.load(SeqCst) & !own;
-        if pending != 0 {
+        if pending != 0 && limit > self.active.settled() {
             self.await_writers(pending, limit, hash);
         }
     }
@@ -188,8 +188,7 @@ impl Core {
             let number = pending.trailing_zeros() as usize;
             pending &= pending - 1;
             let writer = self.writers.get(number);
-            let mut wait = Wait::new();
-            loop {
+            writer.await_that(|| {
                 let state = writer.state();
                 let concerns = match state {
                     State::Idle => false,
@@ -197,14 +196,8 @@ impl Core {
                     State::Preparing(ts) => ts <= limit && !self.sabotage.skips(crate::Step::AwaitPreparing),
                 };
                 // Whoever does not hold the key's lock does not write it, or has published it.
-                let mine = hash.is_none_or(|hash| {
-                    self.locks.owner(crate::locks::stripe(hash)).is_some_and(|seat| writer.is_of(seat))
-                });
-                if !concerns || !mine {
-                    break;
-                }
-                wait.again();
-            }
+                !concerns || !hash.is_none_or(|hash| self.locks.owner(hash).is_some_and(|seat| writer.is_of(seat)))
+            });
         }
     }
 }

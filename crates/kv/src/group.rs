@@ -23,6 +23,7 @@ use pmem::sync::{Mutex, wait_point};
 
 use crate::active::Active;
 use crate::error::{Error, Result};
+use crate::order::{Order, Place};
 use crate::work::Work;
 use crate::writer::Run;
 
@@ -81,19 +82,20 @@ pub(crate) struct Member {
 /// A place in the queue. Dropping it leaves.
 pub(crate) struct Joined<'g> {
     group: &'g Group,
-    pub(crate) ts: u64,
+    ts: u64,
     ticket: Arc<Ticket>,
     stays: bool,
 }
 
 impl Group {
     /// A place in the queue, with a timestamp.
-    pub(crate) fn join(&self, active: &Active) -> Joined<'_> {
+    pub(crate) fn join<'g>(&'g self, order: &'g Order, active: &'g Active) -> (Joined<'g>, Place<'g>) {
         let ticket = Arc::new(Ticket { state: WAIT.into(), thread: std::thread::current(), outcome: Mutex::new(None) });
         let mut queue = self.0.lock();
-        let ts = active.tick();
+        let place = order.join(active);
+        let ts = place.ts;
         queue.entries.push_back(Entry { ts, ticket: ticket.clone(), stage: Stage::Validating });
-        Joined { group: self, ts, ticket, stays: false }
+        (Joined { group: self, ts, ticket, stays: false }, place)
     }
 
     /// Those that are ready, from the first one on. The caller leads.

@@ -119,7 +119,7 @@ impl Ages {
             crate::stats::add(&core.counters.expired, core.active.expire(limit) as u64);
         }
         if self.readings.back().is_none_or(|(at, _)| now.duration_since(*at) >= TICK / 2) {
-            self.readings.push_back((now, core.active.now()));
+            self.readings.push_back((now, core.active.stable()));
         }
     }
 }

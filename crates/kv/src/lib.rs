@@ -20,6 +20,7 @@
 //! | `recovery`, `create` | open: the last checkpoint, then what the logs have behind it |
 //! | `table`, `load`, `backup` | typed keys and values; many pairs at once; a copy of a snapshot |
 //! | `keeper`, `sweep` | the thread that settles, and removes what has expired |
+//! | `order`, `wait` | in which order commits are seen; how threads wait for each other |
 //! | `later` | commits that are awaited |
 //! | `replicated`, `follower` | commits through a log with copies on other machines; the same store there |
 //! | `feed` | changes in the order of their commits |
@@ -64,6 +65,7 @@ mod locks;
 mod media;
 mod nodes;
 mod options;
+mod order;
 mod queue;
 #[allow(unsafe_code)]
 mod raw;
@@ -100,10 +102,10 @@ pub use later::Commit;
 pub use load::{Loaded, Loader};
 pub use options::{NAME, Opening, Options, Part, REGION_KIND};
 pub use record::{KEY_MAX, VALUE_MAX};
-#[cfg(feature = "sabotage")]
-pub use sabotage::Step;
 #[cfg(not(feature = "sabotage"))]
 use sabotage::Step;
+#[cfg(feature = "sabotage")]
+pub use sabotage::{Step, at_next_commit};
 pub use stats::Stats;
 pub use store::{Batch, Snapshot, Store};
 #[cfg(feature = "serde")]

@@ -208,6 +208,12 @@ impl Options {
         Self { group_commit: Some(yes), ..self }
     }
 
+    /// Whether commits become visible in the order of their timestamps: where a commit waits for a device or other machines, so that readers need not; and where commits
+    /// are numbered, so that a prefix by numbers is one by timestamps.
+    pub(crate) fn orders(&self, domain: Domain) -> bool {
+        self.groups(domain) || self.durability != Durability::Durable || domain == Domain::File
+    }
+
     pub(crate) fn groups(&self, domain: Domain) -> bool {
         self.durability == Durability::Durable && self.group_commit.unwrap_or(domain == Domain::File)
     }

@@ -2,7 +2,8 @@
 //!
 //! The store itself is what its log says, kept on media at leisure: commits have the dense numbering of [bounded](crate::bounded) ones, so that what a crash leaves of
 //! the store is a prefix; the log's records carry the numbers, and opening replays what comes behind the prefix. Numbers and places in the log are drawn together, under
-//! one lock: so records stand in the order of their numbers, and transactions about the same key in the order of their commits, since a key's lock is held until its commit is seen.
+//! one lock, by each commit when all with smaller timestamps have theirs (`order`): so records stand in the order of their numbers and of their timestamps, and what a follower has is what
+//! readers of the leader saw at some moment.
 //!
 //! | step of a commit | |
 //! |---|---|
@@ -233,8 +234,8 @@ impl Leading {
         Self { log, order: Mutex::default(), filled, enough, trimming: Mutex::new(()), failed }
     }
 
-    /// Draws a number and makes the commit durable under it. With [`Error::LogFull`] it has none, and nothing was written.
-    pub(crate) fn append(&self, bound: &Bound, work: &Work, sabotage: Sabotage) -> Result<u64> {
+    /// Draws a number, says so, and makes the commit durable under it. With [`Error::LogFull`] it has none, and nothing was written.
+    pub(crate) fn append(&self, bound: &Bound, work: &Work, sabotage: Sabotage, drawn: impl FnOnce()) -> Result<u64> {
         let len = len(work);
         let (number, mut record) = {
             let mut order = self.order.lock();
@@ -248,6 +249,7 @@ impl Leading {
             }
             (number, record)
         };
+        drawn();
         encode(work, number, &mut record);
         self.filled.fetch_add(len as u64, Relaxed);
         let force = |lsn| if sabotage.skips(Step::LogFirst) { self.log.post() } else { self.log.force_now(lsn) };

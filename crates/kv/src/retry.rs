@@ -11,7 +11,6 @@ use tx::{Backoff, Isolation, Patience};
 
 use crate::core::Core;
 use crate::error::{Error, Key, Result, Rival};
-use crate::locks::stripe;
 use crate::record;
 use crate::store::Store;
 use crate::tx::{Manner, Transaction};
@@ -66,7 +65,7 @@ impl Store {
         let hot = locking && HEAT.get() > HOT;
         let age = if locking { core.ages.fetch_add(1, Relaxed) } else { 0 };
         let mut manner = Manner { locking, age, follows: false };
-        let mut wanted: Vec<u32> = Vec::new();
+        let mut wanted: Vec<u64> = Vec::new();
         let mut backoff = Backoff::new(Patience::default());
         let (mut attempts, mut full) = (0, crate::commit::Tried::default());
         let mut waited_in_vain = 0;
@@ -94,7 +93,7 @@ impl Store {
             if manner.age == 0 {
                 manner = Manner { locking: true, age: core.ages.fetch_add(1, Relaxed), follows: false };
             }
-            let lock = stripe(record::hash(&key));
+            let lock = record::hash(&key);
             if !key.is_empty() && !wanted.contains(&lock) {
                 wanted.push(lock);
                 wanted.sort_unstable();
@@ -119,7 +118,7 @@ fn attempt<'s, R, E: From<Error>>(
     core: &'s Core,
     isolation: Isolation,
     manner: Manner,
-    wanted: &[u32],
+    wanted: &[u64],
     f: &mut impl FnMut(&mut Transaction<'s>) -> Result<R, E>,
 ) -> Attempt<Result<R, E>> {
     let mut tx = match Transaction::begin(core, isolation, manner) {

@@ -62,9 +62,33 @@ pub enum Step {
     LogFirst,
     /// The log of a replicated store keeps its last commit.
     KeepLastCommit,
+    /// Commits are numbered in the order of their timestamps.
+    NumbersInOrder,
     /// A follower lets the log forget only what is durable in its store.
     ForceBeforeRelease,
 }
+
+#[cfg(feature = "sabotage")]
+thread_local! {
+    static BEFORE_BARRIER: std::cell::Cell<Option<Box<dyn FnOnce()>>> = const { std::cell::Cell::new(None) };
+}
+
+/// Has the next commit that this thread makes durable do something when it was validated: behind its timestamp, before its number and its barrier.
+#[cfg(feature = "sabotage")]
+pub fn at_next_commit(then: impl FnOnce() + 'static) {
+    BEFORE_BARRIER.set(Some(Box::new(then)));
+}
+
+#[cfg(feature = "sabotage")]
+pub(crate) fn before_barrier() {
+    if let Some(then) = BEFORE_BARRIER.take() {
+        then();
+    }
+}
+
+#[cfg(not(feature = "sabotage"))]
+#[inline(always)]
+pub(crate) const fn before_barrier() {}
 
 /// What is left out: nothing, and at no cost, without the feature.
 #[derive(Clone, Copy, Debug, Default)]

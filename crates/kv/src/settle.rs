@@ -310,7 +310,7 @@ impl Core {
         let now = self.active.now();
         settler.retired.extend(retired.into_iter().map(|old| (now, Box::new(old) as Box<dyn Send>)));
         // Whoever begins from here on has a later snapshot than anything unlinked so far.
-        self.active.tick();
+        self.order.tick(&self.active);
         let oldest = if self.sabotage.skips(Step::AwaitReaders) { u64::MAX } else { self.active.oldest() };
         settler.ripe.retain(|dead| {
             let wait = dead.unlinked >= oldest;
@@ -349,13 +349,12 @@ impl Core {
             }
             // Under the key's lock: who is about to supersede it has seen it, and gives it up himself.
             let hash = crate::record::hash(&tombstone.key);
-            let lock = crate::locks::stripe(hash);
-            if self.locks.try_lock(lock, &pin) != crate::locks::Tried::Taken {
+            if self.locks.try_lock(hash, &pin) != crate::locks::Tried::Taken {
                 kept.push(tombstone);
                 continue;
             }
             let removed = self.index.remove(&pin, &tombstone.key, hash, tombstone.word);
-            self.locks.unlock(lock);
+            self.locks.unlock(hash, &pin);
             if removed.unwrap_or(false) {
                 // The durable checkpoint still leads to it.
                 settler.unripe.push(Dead { word: tombstone.word, unlinked: self.active.now() });

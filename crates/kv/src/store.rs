@@ -259,7 +259,7 @@ impl Store {
         let core = &self.core;
         let usage = core.space.usage();
         let (active, oldest) = core.active.census();
-        let commits = core.writers.all.iter().map(|writer| writer.log.lock().commits).sum();
+        let commits = core.writers.all.iter().map(|writer| writer.commits()).sum();
         Stats {
             entries: core.index.entries(),
             commits,

@@ -10,7 +10,7 @@ use crate::active::Pin;
 use crate::commit::Terms;
 use crate::core::{AHEAD, Core};
 use crate::error::{Error, Key, Result, Rival};
-use crate::locks::{Stop, Tried, stripe};
+use crate::locks::{Stop, Tried};
 use crate::raw::Claim;
 use crate::record::{self, KEY_MAX, TOMBSTONE, VALUE_MAX};
 use crate::scan::{Range, Scanner};
@@ -86,9 +86,9 @@ impl<'s> Transaction<'s> {
     }
 
     /// Locks keys before anything is read, oldest transaction first; what is read then cannot change.
-    pub(crate) fn lock_first(&mut self, stripes: &[u32]) -> Result<()> {
-        for stripe in stripes {
-            self.take_lock(*stripe, &[])?;
+    pub(crate) fn lock_first(&mut self, hashes: &[u64]) -> Result<()> {
+        for hash in hashes {
+            self.lock(*hash, &[])?;
         }
         self.pin.renew();
         Ok(())
@@ -229,7 +229,7 @@ impl<'s> Transaction<'s> {
         }
         drop(work);
         let limit = if self.locks_reads() {
-            let at = self.scanned_at.get().unwrap_or_else(|| self.core.active.now());
+            let at = self.scanned_at.get().unwrap_or_else(|| self.core.active.stable());
             self.scanned_at.set(Some(at));
             at
         } else {
@@ -402,27 +402,20 @@ impl<'s> Transaction<'s> {
     // ---- locks ------------------------------------------------------------------------------------------------
 
     fn lock(&self, hash: u64, key: &[u8]) -> Result<()> {
-        self.take_lock(stripe(hash), key)
-    }
-
-    fn take_lock(&self, stripe: u32, key: &[u8]) -> Result<()> {
         let core = self.core;
         let waits = self.manner.locking;
-        let got = if waits {
-            core.locks.lock(stripe, &self.pin, &core.active)
-        } else {
-            Ok(core.locks.try_lock(stripe, &self.pin))
-        };
+        let got = if waits { core.locks.lock(hash, &self.pin, core) } else { Ok(core.locks.try_lock(hash, &self.pin)) };
         let conflict = |with| Err(Error::Conflict { key: Key(key.to_vec()), with });
         match got {
             Ok(Tried::Taken) => {
-                self.work.borrow_mut().locks.push(stripe);
+                self.work.borrow_mut().locks.push(hash);
                 Ok(())
             }
             Ok(Tried::Own) => Ok(()),
             Ok(Tried::Busy) => conflict(Rival::Running),
             Err(Stop::Wounded) => conflict(Rival::Older),
             Err(Stop::Patience) => conflict(Rival::Holder),
+            Err(Stop::Unusable(error)) => Err(error.into()),
         }
     }
 
@@ -481,7 +474,7 @@ impl<'s> Transaction<'s> {
                 // It saw one state, of its snapshot or of now: that is when it happened.
                 return Ok(self.pin.snapshot.into());
             }
-            let at = self.core.active.now();
+            let at = self.core.active.stable();
             self.core.validate_scans(&self.pin, work, None, at, &self.now)?;
             return Ok(at.into());
         }
@@ -501,8 +494,8 @@ impl<'s> Transaction<'s> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         let mut work = std::mem::take(self.work.get_mut());
-        for stripe in work.locks.drain(..) {
-            self.core.locks.unlock(stripe);
+        for hash in work.locks.drain(..) {
+            self.core.locks.unlock(hash, &self.pin);
         }
         work.clear();
         // What a huge one has taken is not kept.

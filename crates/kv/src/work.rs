@@ -42,8 +42,8 @@ pub(crate) struct Work {
     pub(crate) scans: Vec<Scanned>,
     /// Timestamps of what scans found.
     pub(crate) scanned: Vec<u64>,
-    /// Locks held.
-    pub(crate) locks: Vec<u32>,
+    /// Hashes of the keys whose locks are held.
+    pub(crate) locks: Vec<u64>,
     pub(crate) runs: Vec<Run>,
 }
 
@@ -122,7 +122,7 @@ impl Work {
             + self.missed.capacity()
             + self.scans.capacity() * size_of::<Scanned>()
             + self.scanned.capacity() * size_of::<u64>()
-            + self.locks.capacity() * size_of::<u32>()
+            + self.locks.capacity() * size_of::<u64>()
     }
 
     /// Notes a key that was looked for; where it stands in `missed`.

@@ -4,7 +4,8 @@
 //! to the next one, so whoever reads a log looks there, too, where a record does not verify.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
+use std::time::Duration;
 
 use pmem::LINE;
 use pmem::sync::OwnMutex;
@@ -14,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::media::{Checkpoint, Mark, Use, WRITERS};
 use crate::record::GRAIN;
 use crate::space::{Need, Space};
+use crate::wait::{Parked, Wait};
 use crate::word::Word;
 
 pub(crate) struct Writer {
@@ -21,9 +23,17 @@ pub(crate) struct Writer {
     state: AtomicU64,
     /// Seat of its transaction, plus one.
     owner: AtomicU32,
+    /// Transactions committed.
+    commits: AtomicU64,
+    /// Who waits for the end of its commit; whether somebody may.
+    parked: Parked,
+    waited_for: AtomicBool,
     /// Held for the length of a commit.
     pub(crate) log: OwnMutex<Log>,
 }
+
+/// Whoever waits for a commit looks so often by himself.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Bytes written that are worth a counter that all share.
 const WORTH_TELLING: u64 = 64 << 10;
@@ -67,7 +77,6 @@ pub(crate) struct Log {
     pub(crate) tombstones: Vec<Tombstone>,
     /// Bytes written that nobody was told of: see [`Core::account`](crate::core::Core::account).
     pub(crate) untold: u64,
-    pub(crate) commits: u64,
 }
 
 /// A version that was superseded.
@@ -113,7 +122,6 @@ impl Log {
             dead: Vec::new(),
             tombstones: Vec::new(),
             untold: 0,
-            commits: 0,
         }
     }
 
@@ -262,7 +270,14 @@ impl Writers {
         let writer = |number: usize| {
             let mark = Mark::from_word(checkpoint.marks[number]);
             let log = OwnMutex::new(Log::new(number, mark, checkpoint.links[number], generation));
-            OwnLine(Writer { state: IDLE.into(), owner: 0.into(), log })
+            OwnLine(Writer {
+                state: IDLE.into(),
+                owner: 0.into(),
+                commits: 0.into(),
+                parked: Parked::default(),
+                waited_for: false.into(),
+                log,
+            })
         };
         Self { all: (0..WRITERS).map(writer).collect(), first: usize::from(grouped) }
     }
@@ -311,6 +326,47 @@ impl Writer {
     #[inline]
     pub(crate) fn done(&self) {
         self.state.store(IDLE, Release);
+    }
+
+    /// Behind [`done`](Self::done), and behind a fence.
+    #[inline]
+    pub(crate) fn wake(&self) {
+        if self.waited_for.load(SeqCst) {
+            self.wake_all();
+        }
+    }
+
+    #[cold]
+    fn wake_all(&self) {
+        self.waited_for.store(false, SeqCst);
+        self.parked.wake();
+    }
+
+    /// Waits until that is so of it: it is about to be done.
+    pub(crate) fn await_that(&self, is_so: impl Fn() -> bool) {
+        let mut wait = Wait::new();
+        if is_so() {
+            return;
+        }
+        let _here = self.parked.here();
+        loop {
+            self.waited_for.store(true, SeqCst);
+            fence(SeqCst);
+            if is_so() {
+                return;
+            }
+            wait.for_as_long_as(LOOK);
+        }
+    }
+
+    /// One more. Its holder says so.
+    #[inline]
+    pub(crate) fn count(&self) {
+        self.commits.store(self.commits.load(Relaxed) + 1, Relaxed);
+    }
+
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(Relaxed)
     }
 
     #[inline]

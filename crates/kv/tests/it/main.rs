@@ -5,6 +5,7 @@
 mod backup;
 mod costs;
 mod damage;
+mod every;
 mod feed;
 mod full;
 mod isolation;
@@ -21,6 +22,7 @@ mod space;
 mod sweep;
 mod tables;
 mod threads;
+mod unpublished;
 
 /// A directory in memory, if there is one: syncs of a disk are not what most tests are about.
 fn memory() -> tempfile::TempDir {

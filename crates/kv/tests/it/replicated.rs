@@ -465,3 +465,24 @@ fn reads_of_a_follower_are_of_one_moment() {
         writer.join().unwrap().unwrap();
     });
 }
+
+/// What a follower shows is what readers of the leader saw at some moment: nothing of a commit without those that come before it.
+#[test]
+fn a_follower_shows_no_commit_without_those_before_it() {
+    let gap = |step: Option<kv::Step>, often: u32| {
+        let site = Site::new();
+        let one = site.follow(1);
+        let options = step.into_iter().fold(Options::new(), Options::without);
+        let options = options.replicated(&site.copies(&[&one]), &log_of(1 << 20));
+        let store = options.create(site.store(0)).unwrap();
+        let found = crate::unpublished::shows_a_gap(&store, often, || {
+            let snapshot = one.snapshot().unwrap();
+            [b"x", b"y"].map(|key| snapshot.get(key).unwrap().unwrap_or_default().to_vec())
+        });
+        await_commits(&one, 4);
+        assert_eq!(all(one.store()), all(&store));
+        found
+    };
+    assert!(!gap(None, 300));
+    assert!(gap(Some(kv::Step::NumbersInOrder), PATIENCE), "commits are numbered as they come");
+}
