@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
-use pmem::{LINE, Pool, TwoSlot};
+use pmem::{Area, LINE, Pool, Region, TwoSlot};
 
 use crate::Step;
 use crate::active::Pin;
@@ -55,6 +55,7 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
         return Err(not("the directory says it is something else"));
     }
     if unmade && !pool.is_read_only() {
+        refuse_if_made(&table, CELL_BYTES, &data)?;
         drop((table, data));
         return crate::create::create(pool, options);
     }
@@ -64,6 +65,7 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
     let (cell, _) = match TwoSlot::<Checkpoint>::open(cell) {
         Err(pmem::Error::Damaged { .. }) if second_unwritten && !pool.is_read_only() => {
             // The first checkpoint did not arrive as a whole, and nothing came behind it.
+            refuse_if_made(&table, 0, &data)?;
             drop((table, data));
             crate::create::clear(pool)?;
             return crate::create::create(pool, options);
@@ -106,6 +108,27 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
         core.checkpoint()?; // what was given up is behind it
     }
     Ok(core)
+}
+
+/// A store without a checkpoint was never made, and is made again: unless something was stored in it, which only a store with a checkpoint does.
+fn refuse_if_made(table: &Region, cell_bytes: u64, data: &Region) -> Result<()> {
+    let is_zero = |area: &Area, from: u64, to: u64| -> Result<bool> {
+        let from = from.min(to);
+        Ok(area.bytes(from, (to - from) as usize)?.iter().all(|byte| *byte == 0))
+    };
+    let mut made = false;
+    for (number, area) in table.areas().iter().enumerate() {
+        made |= !is_zero(area, if number == 0 { cell_bytes } else { 0 }, area.len())?;
+    }
+    for area in data.areas().iter().take(1) {
+        made |= !is_zero(area, 0, CELL_BYTES.min(area.len()))?;
+    }
+    if !made {
+        return Ok(());
+    }
+    let offset = table.areas().first().map_or(0, |area| (area.offset() + cell_bytes).saturating_sub(CELL_BYTES));
+    let why = "it is lost, and the store has segments in use".to_owned();
+    Err(Error::Damaged { what: "checkpoint", offset, why })
 }
 
 /// Makes the index of all whole records.

@@ -7,7 +7,7 @@ use crate::circle::Circle;
 use crate::error::{Error, Result};
 use crate::options::REGION_KIND;
 use crate::record::RECORD_HEADER;
-use crate::superline::{SUPERLINE_BYTES, Superline};
+use crate::superline::{COPY_VERSION, SUPERLINE_BYTES, Superline};
 
 /// Bytes read at once: few where the end may be near, more with each record found.
 const CHUNK_MIN: u64 = 1 << 12;
@@ -58,6 +58,9 @@ impl View {
         let extents: Vec<(u64, u64)> = extents.iter().enumerate().map(of_extent).collect();
         let room = extents.iter().map(|e| e.1).sum::<u64>();
         superline.validate(offset, name, room.saturating_mul(superline.segment_bytes))?;
+        if superline.version == COPY_VERSION {
+            return Err(Error::IsACopy { region: name.to_owned() });
+        }
         let secret = observer.seal_key(offset).seal(&superline.id.to_le_bytes());
         Ok(Self { key: SealKey::new(secret, superline.id), circle: superline.circle(), superline, extents })
     }
