@@ -24,6 +24,12 @@ impl Failure {
         Self::new(format!("{}: {op} failed: {error}", path.display()), "check the path and its permissions")
     }
 
+    /// Standard output takes no more.
+    pub fn output(error: &io::Error) -> Self {
+        let next = "free space where it goes, or send it elsewhere; what the command did stays done";
+        Self::new(format!("standard output: write failed: {error}"), next)
+    }
+
     /// An error of the pool at `path`.
     pub fn pool(path: &Path, error: &pmem::Error) -> Self {
         let path = path.display().to_string();

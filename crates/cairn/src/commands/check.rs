@@ -13,6 +13,7 @@ use super::info::{InfoJson, kind_name};
 use super::{Outcome, print_json};
 use crate::args::Check;
 use crate::failure::{Failure, is_damage};
+use crate::output::say;
 use crate::size;
 
 /// The JSON object; field names are a contract.
@@ -72,7 +73,7 @@ pub fn run(args: &Check) -> Outcome {
     if args.json {
         print_json(&report)?;
     } else {
-        print(args, &report);
+        print(args, &report)?;
     }
     Ok(if report.sound { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -231,18 +232,18 @@ fn overlaps(regions: &[RegionInfo]) -> Vec<String> {
         .collect()
 }
 
-fn print(args: &Check, report: &CheckJson) {
+fn print(args: &Check, report: &CheckJson) -> Result<(), Failure> {
     for finding in &report.findings {
-        println!("damaged: {finding}");
+        say!("damaged: {finding}")?;
     }
     for note in &report.notes {
-        println!("note: {note}");
+        say!("note: {note}")?;
     }
     for repaired in &report.repaired {
-        println!("{}: {repaired}", if args.dry_run { "would be repaired" } else { "repaired" });
+        say!("{}: {repaired}", if args.dry_run { "would be repaired" } else { "repaired" })?;
     }
     for checked in &report.checked {
-        println!("checked: {checked}");
+        say!("checked: {checked}")?;
     }
     let sound = match (report.sound, report.repaired.is_empty(), args.dry_run) {
         (false, ..) => "damaged",
@@ -250,10 +251,11 @@ fn print(args: &Check, report: &CheckJson) {
         (true, false, false) => "sound now",
         (true, false, true) => "would be sound; nothing was changed",
     };
-    println!("{}: {sound}", args.path.display());
+    say!("{}: {sound}", args.path.display())?;
     if !report.sound {
-        println!("next: restore from a copy; keep this file until that worked");
+        say!("next: restore from a copy; keep this file until that worked")?;
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -14,11 +14,12 @@ use serde::Serialize;
 use super::{Outcome, open_output};
 use crate::args::Crash;
 use crate::failure::Failure;
+use crate::output::{self, say};
 
 pub fn run(args: &Crash) -> Outcome {
     if args.list {
         for scenario in ALL {
-            println!("{:<16} {}", scenario.name, scenario.promise);
+            say!("{:<16} {}", scenario.name, scenario.promise)?;
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -37,13 +38,13 @@ pub fn run(args: &Crash) -> Outcome {
         violated |= result.is_violated();
         match &mut json {
             Some((path, out)) => result.write_json(out).map_err(|error| Failure::file("write", path, &error))?,
-            None => print!("{}", result.text()),
+            None => output::text(format_args!("{}", result.text()))?,
         }
     }
     if let Some((path, out)) = &mut json {
         out.flush().map_err(|error| Failure::file("write", path, &error))?;
-        if *path != Path::new("-") {
-            println!("{} scenarios, {}", results.len(), if violated { "VIOLATED" } else { "no violation" });
+        if args.json.as_deref() != Some(Path::new("-")) {
+            say!("{} scenarios, {}", results.len(), if violated { "VIOLATED" } else { "no violation" })?;
         }
     }
     Ok(ExitCode::from(u8::from(violated)))

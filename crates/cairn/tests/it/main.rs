@@ -5,6 +5,7 @@
 mod backup;
 mod bench;
 mod check;
+mod clap_list;
 mod crash;
 mod create;
 mod demo;
@@ -12,8 +13,10 @@ mod demo;
 #[path = "../../../membership/tests/it/etcd.rs"]
 mod etcd;
 mod examples;
+mod foreign;
 mod kv;
 mod log;
+mod outputs;
 mod replicated;
 mod serve;
 mod top;

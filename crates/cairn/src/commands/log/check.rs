@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::super::{Outcome, print_json};
 use crate::args::CheckLog;
 use crate::failure::Failure;
+use crate::output::say;
 
 /// The JSON object; field names are a contract.
 #[derive(Serialize)]
@@ -37,25 +38,24 @@ pub fn run(args: &CheckLog) -> Outcome {
         let (head, next) = (head.get(), next.get());
         print_json(&CheckLogJson { head, next, records, bytes, was_closed, superline_repaired, in_doubt })?;
     } else {
-        print(args, &found);
+        print(args, &found)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(args: &CheckLog, found: &Recovered) {
-    println!("records  {} with {} bytes, each read and whole", found.records, found.bytes);
+fn print(args: &CheckLog, found: &Recovered) -> Result<(), Failure> {
+    say!("records  {} with {} bytes, each read and whole", found.records, found.bytes)?;
     match found.next.get() - found.head.get() {
-        0 => println!("numbers  none; the next is {}", found.next),
-        _ => println!(
-            "numbers  {} to {}, those without a record of the program included",
-            found.head,
-            found.next.get() - 1
-        ),
+        0 => say!("numbers  none; the next is {}", found.next)?,
+        _ => {
+            say!("numbers  {} to {}, those without a record of the program included", found.head, found.next.get() - 1)?
+        }
     }
-    println!("closed   {}", if found.was_closed { "yes" } else { "no: recovered, and closed now" });
-    println!("end      {}", super::doubt(found).unwrap_or_else(|| "clean".into()));
+    say!("closed   {}", if found.was_closed { "yes" } else { "no: recovered, and closed now" })?;
+    say!("end      {}", super::doubt(found).unwrap_or_else(|| "clean".into()))?;
     if found.superline_repaired {
-        println!("note: one copy of the superline was not whole; the other one was used");
+        say!("note: one copy of the superline was not whole; the other one was used")?;
     }
-    println!("{}: sound", args.path.display());
+    say!("{}: sound", args.path.display())?;
+    Ok(())
 }
