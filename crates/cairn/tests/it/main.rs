@@ -8,6 +8,7 @@ mod check;
 mod clap_list;
 mod crash;
 mod create;
+mod damage;
 mod demo;
 #[allow(dead_code, reason = "what only tests of membership need")]
 #[path = "../../../membership/tests/it/etcd.rs"]
