@@ -7,6 +7,7 @@ mod barriers;
 mod basics;
 mod conformance;
 mod disk;
+mod dropped;
 mod evolution;
 mod fork;
 mod kill;

@@ -5,6 +5,7 @@
 mod backup;
 mod costs;
 mod damage;
+mod dropped;
 mod feed;
 mod isolation;
 mod kill;
