@@ -148,11 +148,8 @@ impl Failure {
 /// The bytes on media are wrong, as opposed to the request, the file chosen, or the moment. This command asks for no offsets of its own: those that cannot be are from media.
 pub fn is_damage(error: &pmem::Error) -> bool {
     use pmem::Error::{BadPointer, Damaged, OutOfBounds, Truncated, Unaligned, Unreadable};
-    match error {
-        Damaged { .. } | Truncated { .. } | Unreadable { .. } => true,
-        OutOfBounds { .. } | Unaligned { .. } | BadPointer { .. } => true,
-        _ => false,
-    }
+    let is_told = matches!(error, Damaged { .. } | Truncated { .. } | Unreadable { .. });
+    is_told || matches!(error, OutOfBounds { .. } | Unaligned { .. } | BadPointer { .. })
 }
 
 /// The same of an error of a log.

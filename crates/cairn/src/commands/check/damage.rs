@@ -17,7 +17,7 @@ mod files;
 
 /// Mutations of each file, of each sort: the gate's budget, or what the environment says.
 fn budget() -> usize {
-    std::env::var("CAIRN_DAMAGE").map_or(25, |text| text.parse().expect("CAIRN_DAMAGE is a number"))
+    std::env::var("CAIRN_DAMAGE").map_or(40, |text| text.parse().expect("CAIRN_DAMAGE is a number"))
 }
 
 fn seed() -> u64 {
