@@ -81,7 +81,7 @@ fn make(dir: &Path, kind: &str) -> String {
         "socket" => drop(std::os::unix::net::UnixListener::bind(&path).unwrap()),
         _ => {
             fs::copy(dir.join("pool"), &path).unwrap();
-            fs::set_permissions(&path, Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o000)).unwrap();
         }
     }
     "x".to_owned()
