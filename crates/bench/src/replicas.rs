@@ -71,7 +71,8 @@ pub fn serve() -> Result<()> {
     let job: Job = serde_json::from_str(&line).map_err(|error| wrong(format!("no job: {error}")))?;
     let trust = trust(&job.secret, &job.transport, Duration::from_micros(job.spin_us))?;
     let replica = Replica::serve(&job.path, "127.0.0.1:0", trust)?;
-    println!("{SAID}{}", replica.address()?);
+    let said = format!("{SAID}{}\n", replica.address()?);
+    std::io::stdout().write_all(said.as_bytes()).map_err(failed("write standard output"))?;
     std::io::copy(&mut input, &mut std::io::sink()).map_err(failed("read standard input"))?;
     Ok(replica.stop()?)
 }

@@ -151,9 +151,9 @@ pub struct Info {
     pub json: bool,
 }
 
-/// Check a pool: header, regions, and what is inside the regions this build knows
+/// Check a pool: header, regions, and what is inside: heaps, stores of keys and values, logs, copies of logs
 ///
-/// Reads only. A pool that was not closed cleanly is refused, because its recovery writes: give --recover to let it.
+/// Everything that has a checksum is read and held against it; raw regions and objects that no backup covers have none. Reads only. A pool that was not closed cleanly is refused, because its recovery writes: give --recover to let it.
 ///
 /// --repair recovers it, and makes right what another copy in the pool shows to be wrong: one of the header's two copies; of a heap with policy inplace each object, or its
 /// backup, as a kept checksum tells. Of heaps with other policies there is one copy of an object only.

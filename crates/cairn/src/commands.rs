@@ -17,11 +17,12 @@ pub mod serve;
 pub mod top;
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use crate::failure::Failure;
+use crate::output::{Standard, say};
 
 /// What a command ends with.
 pub type Outcome = Result<ExitCode, Failure>;
@@ -33,7 +34,7 @@ type Output<'a> = (&'a Path, Box<dyn Write>);
 fn open_output(path: Option<&Path>) -> Result<Option<Output<'_>>, Failure> {
     let Some(path) = path else { return Ok(None) };
     if path == Path::new("-") {
-        return Ok(Some((path, Box::new(io::stdout()))));
+        return Ok(Some((Path::new("standard output"), Box::new(Standard))));
     }
     let file = File::create(path).map_err(|error| Failure::file("create", path, &error))?;
     Ok(Some((path, Box::new(BufWriter::new(file)))))
@@ -41,9 +42,6 @@ fn open_output(path: Option<&Path>) -> Result<Option<Output<'_>>, Failure> {
 
 /// One pretty JSON object on standard output.
 fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)
-        .map_err(io::Error::from)
-        .and_then(|()| writeln!(out))
-        .map_err(|error| Failure::file("write", Path::new("standard output"), &error))
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::output(&error.into()))?;
+    say!("{text}")
 }

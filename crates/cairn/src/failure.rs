@@ -24,6 +24,12 @@ impl Failure {
         Self::new(format!("{}: {op} failed: {error}", path.display()), "check the path and its permissions")
     }
 
+    /// Standard output takes no more.
+    pub fn output(error: &io::Error) -> Self {
+        let next = "free space where it goes, or send it elsewhere; what the command did stays done";
+        Self::new(format!("standard output: write failed: {error}"), next)
+    }
+
     /// An error of the pool at `path`.
     pub fn pool(path: &Path, error: &pmem::Error) -> Self {
         let path = path.display().to_string();
@@ -70,9 +76,7 @@ impl Failure {
                 let message = other.to_string();
                 let parts = message.rsplit_once("; ").or_else(|| message.rsplit_once(": "));
                 let (what, next) = parts.unwrap_or((&message, "see `cairn help log`"));
-                let is_lost = matches!(other, log::Error::Lost { .. } | log::Error::Unrecoverable { .. });
-                let damaged = is_lost || matches!(other, log::Error::BadSuperline { .. });
-                Self { what: format!("{file}: {what}"), next: next.to_owned(), damaged }
+                Self { what: format!("{file}: {what}"), next: next.to_owned(), damaged: is_damage_of_log(other) }
             }
         }
     }
@@ -112,7 +116,7 @@ impl Failure {
             other => {
                 let message = other.to_string();
                 let (what, next) = message.split_once("; ").unwrap_or((&message, "see `cairn help kv`"));
-                let damaged = matches!(other, kv::Error::Damaged { .. } | kv::Error::Lost { .. });
+                let damaged = is_damage_of_store(other);
                 let what = if what.contains(&file.to_string()) { what.to_owned() } else { format!("{file}: {what}") };
                 Self { what, next: next.to_owned(), damaged }
             }
@@ -129,16 +133,44 @@ impl Failure {
         Self { what: format!("{} ({done})", self.what), ..self }
     }
 
+    /// Bytes on the medium have gone bad.
+    #[cfg(test)]
+    pub fn is_damage(&self) -> bool {
+        self.damaged
+    }
+
     /// 1 for damage, else 2.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(if self.damaged { 1 } else { 2 })
     }
 }
 
-/// The bytes on media are wrong, as opposed to the request, the file chosen, or the moment.
+/// The bytes on media are wrong, as opposed to the request, the file chosen, or the moment. This command asks for no offsets of its own: those that cannot be are from media.
 pub fn is_damage(error: &pmem::Error) -> bool {
-    use pmem::Error::{Damaged, Truncated, Unreadable};
-    matches!(error, Damaged { .. } | Truncated { .. } | Unreadable { .. })
+    use pmem::Error::{BadPointer, Damaged, OutOfBounds, Truncated, Unaligned, Unreadable};
+    let is_told = matches!(error, Damaged { .. } | Truncated { .. } | Unreadable { .. });
+    is_told || matches!(error, OutOfBounds { .. } | Unaligned { .. } | BadPointer { .. })
+}
+
+/// The same of an error of a log.
+pub fn is_damage_of_log(error: &log::Error) -> bool {
+    use log::Error::{BadSuperline, Lost, Pool, Unrecoverable};
+    match error {
+        Lost { .. } | Unrecoverable { .. } | BadSuperline { .. } => true,
+        Pool(error) => is_damage(error),
+        _ => false,
+    }
+}
+
+/// The same of an error of a store.
+pub fn is_damage_of_store(error: &kv::Error) -> bool {
+    use kv::Error::{Damaged, Log, Lost, LostCommits, Pool};
+    match error {
+        Damaged { .. } | Lost { .. } | LostCommits { .. } => true,
+        Log(error) => is_damage_of_log(error),
+        Pool(error) => is_damage(error),
+        _ => false,
+    }
 }
 
 fn advice(error: &pmem::Error) -> &'static str {

@@ -1,10 +1,13 @@
 //! The command `cairn`: `args` says what can be asked for, `commands` does it, `failure` tells what went wrong.
 
 #![forbid(unsafe_code)]
+// Both panic when nothing can be written: `output` is the way.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
 mod commands;
 mod failure;
+mod output;
 mod size;
 
 use std::io;
@@ -14,12 +17,17 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, Command};
+use crate::commands::Outcome;
+use crate::failure::Failure;
+use crate::output::note;
 
 fn main() -> ExitCode {
-    // Usage errors leave here, with exit code 2.
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(asked) => return explain(&asked),
+    };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false).init();
 
     let outcome = match &args.command {
         Command::Create(args) => commands::create::run(args),
@@ -39,8 +47,21 @@ fn main() -> ExitCode {
         Command::DemoWorker(args) => commands::demo::work(args),
         Command::BenchReplica => commands::bench::replica(),
     };
+    ended(outcome.and_then(|code| output::finish().map(|()| code)))
+}
+
+fn ended(outcome: Outcome) -> ExitCode {
     outcome.unwrap_or_else(|failure| {
-        eprintln!("{failure}");
+        note!("{failure}");
         failure.exit_code()
     })
+}
+
+/// Help and version on standard output, wrong usage on standard error with exit code 2.
+fn explain(asked: &clap::Error) -> ExitCode {
+    let printed = match asked.print() {
+        Err(error) if !asked.use_stderr() && error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::output(&error)),
+        _ => output::finish(),
+    };
+    ended(printed.map(|()| ExitCode::from(u8::try_from(asked.exit_code()).unwrap_or(2))))
 }

@@ -55,7 +55,8 @@ impl Heap {
     /// copied, and for a full `scrub`. `progress` is told how many of how many bytes are copied; a later pass is about fewer.
     ///
     /// The copy was opened, recovered, compared with its own backup and closed before it gets its name. It has the same identity as the pool, so that its pointers are the same. What else is in
-    /// the pool, beside the heap, is copied as it is read. A process that is killed meanwhile leaves a file beside it, `.NAME.copying-` and numbers, which nobody needs.
+    /// the pool, beside the heap, is copied as it is read. A process that is killed meanwhile leaves nothing; where the file system has no files
+    /// without a name (`O_TMPFILE`), a hidden file `.NAME.making-` and numbers, which nobody needs.
     ///
     /// ```
     /// # fn main() -> tx::Result<()> {

@@ -33,6 +33,9 @@ pub(crate) struct State {
 
 /// A heap of objects, changed by transactions that are atomic and durable, as far as its [`Policy`] goes.
 ///
+/// Dropped, it is closed as by [`close`](Self::close), whose error is then a warning and not told to anybody. It is left to be recovered at the next open if its thread
+/// panics, in a forked child, after a failed sync, and if a transaction was forgotten.
+///
 /// ```
 /// # fn main() -> tx::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
@@ -68,6 +71,24 @@ pub struct Heap {
     cell: Mutex<TwoSlot<State>>,
     coordinator: Option<Coordinator>,
     recovery: Recovery,
+    /// Behind the others: they have let go of the core by then.
+    closing: Closing,
+}
+
+/// Closes a heap whose handle is dropped.
+struct Closing(Option<Arc<Core>>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let Some(core) = self.0.take() else { return };
+        if !core.pool.is_closed_on_drop() {
+            return;
+        }
+        let path = core.pool.path().to_owned();
+        if let Err(error) = close(core) {
+            tracing::warn!(%error, heap = %path.display(), "a heap that was dropped could not be closed; it is recovered when it is opened");
+        }
+    }
 }
 
 impl std::fmt::Debug for Heap {
@@ -216,7 +237,8 @@ impl Heap {
         // A simulated pool has no time, and `none` nothing to settle.
         let wanted = options.coordinator && core.policy != Policy::None && core.pool.domain() != Domain::Simulated;
         let coordinator = wanted.then(|| Coordinator::start(&core));
-        Self { core, cell: Mutex::new(cell), coordinator, recovery }
+        let closing = Closing(Some(Arc::clone(&core)));
+        Self { core, cell: Mutex::new(cell), coordinator, recovery, closing }
     }
 
     pub(crate) fn core(&self) -> &Core {
@@ -314,34 +336,16 @@ impl Heap {
     /// # Errors
     /// [`pmem::Error::InUse`] if a transaction was forgotten; what went wrong behind a commit.
     pub fn close(self) -> Result<()> {
-        let Self { core, cell, coordinator, .. } = self;
-        drop(coordinator);
-        if let Some(slot) = (0..core.slots.len()).find(|slot| core.slots.holder(*slot).is_some()) {
-            return Err(pmem::Error::InUse { what: format!("the transaction in slot {slot}") }.into());
-        }
-        core.settle_all(&mut |_| {})?;
-        if core.policy == Policy::InPlace {
-            core.zones.clean(usize::MAX, |seen| core.settle_all(seen), |zone| core.sums_of(zone).map(Some))?;
-        }
-        if core.intents == Intents::Objects && !core.pool.is_read_only() {
-            core.pool.check_usable()?;
-            for log in &core.logs {
-                let mut log = log.lock();
-                if log.ring.reclaimed() < log.ring.head() {
-                    log.retire_all(&core)?; // intents of transactions that wrote nothing
-                }
-            }
-        }
-        core.end_copies()?;
-        if let Some(trouble) = core.trouble.lock().take() {
-            return Err(trouble);
-        }
-        drop(cell);
-        let core = Arc::into_inner(core).ok_or(pmem::Error::InUse { what: "the heap".into() })?;
-        let (pool, alloc) = core.into_last();
-        alloc.close()?;
-        pool.set_unsettled(false);
-        Ok(pool.close()?)
+        let Self { core, cell, coordinator, mut closing, .. } = self;
+        drop((coordinator, cell));
+        closing.0 = None;
+        close(core)
+    }
+
+    /// For tests: drops it and leaves the file as a crash would.
+    #[doc(hidden)]
+    pub fn abandon(self) {
+        self.core.pool.abandon();
     }
 
     /// The cell that says what the heap is, for tests that damage it.
@@ -349,6 +353,35 @@ impl Heap {
     pub fn cell_is_current(&self) -> bool {
         self.cell.lock().get().policy == self.core.policy.code()
     }
+}
+
+/// The handle's other parts are gone.
+fn close(core: Arc<Core>) -> Result<()> {
+    if let Some(slot) = (0..core.slots.len()).find(|slot| core.slots.holder(*slot).is_some()) {
+        return Err(pmem::Error::InUse { what: format!("the transaction in slot {slot}") }.into());
+    }
+    core.settle_all(&mut |_| {})?;
+    if core.policy == Policy::InPlace {
+        core.zones.clean(usize::MAX, |seen| core.settle_all(seen), |zone| core.sums_of(zone).map(Some))?;
+    }
+    if core.intents == Intents::Objects && !core.pool.is_read_only() {
+        core.pool.check_usable()?;
+        for log in &core.logs {
+            let mut log = log.lock();
+            if log.ring.reclaimed() < log.ring.head() {
+                log.retire_all(&core)?; // intents of transactions that wrote nothing
+            }
+        }
+    }
+    core.end_copies()?;
+    if let Some(trouble) = core.trouble.lock().take() {
+        return Err(trouble);
+    }
+    let core = Arc::into_inner(core).ok_or(pmem::Error::InUse { what: "the heap".into() })?;
+    let (pool, alloc) = core.into_last();
+    alloc.close()?;
+    pool.set_unsettled(false);
+    Ok(pool.close()?)
 }
 
 impl Engine for Heap {

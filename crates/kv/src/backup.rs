@@ -1,15 +1,11 @@
 //! A copy of a snapshot, made beside everybody who writes; and the way back.
 //!
-//! A backup is a store of its own. It is written under a temporary name without a barrier, synced once, and renamed: under its name it is there as a whole, or not
+//! A backup is a store of its own. It is written without a name and without a barrier, synced once, and named: under its name it is there as a whole, or not
 //! at all. Each record is held against its seal on the way, so that damage is told and not copied.
 
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use pmem::DomainChoice;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use pmem::{DomainChoice, Draft};
 
 use crate::error::Result;
 use crate::load::Loaded;
@@ -65,8 +61,8 @@ impl Store {
 }
 
 impl Snapshot<'_> {
-    /// Writes this snapshot to a new store at `path`, and tells `progress` after each mebibyte what is written. A process that is killed meanwhile leaves a file beside
-    /// it, `.NAME.copying-` and numbers, which nobody needs.
+    /// Writes this snapshot to a new store at `path`, and tells `progress` after each mebibyte what is written. A process that is killed meanwhile leaves nothing; where
+    /// the file system has no files without a name (`O_TMPFILE`), a hidden file `.NAME.making-` and numbers, which nobody needs.
     ///
     /// # Errors
     /// [`pmem::Error::Io`] (`AlreadyExists` if there is something at `path`), [`pmem::Error::NoSpace`]; [`Error::Damaged`](crate::Error::Damaged);
@@ -111,23 +107,15 @@ fn write(
     origin: Option<Origin>,
     progress: impl FnMut(Loaded),
 ) -> Result<Loaded> {
-    if path.symlink_metadata().is_ok() {
-        return Err(failed("create", path, io::ErrorKind::AlreadyExists.into()));
-    }
-    let temporary = temporary_name(path, snapshot.core().pool.id());
-    let written = copy(snapshot, &temporary, origin, progress).and_then(|loaded| {
-        publish(&temporary, path)?;
-        Ok(loaded)
-    });
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary); // the error that matters is the one returned
-    }
-    written
+    let draft = Draft::new(path)?;
+    let loaded = copy(snapshot, &draft, origin, progress)?;
+    draft.publish()?;
+    Ok(loaded)
 }
 
 fn copy(
     snapshot: &tx::Transaction<'_>,
-    path: &Path,
+    draft: &Draft,
     origin: Option<Origin>,
     mut progress: impl FnMut(Loaded),
 ) -> Result<Loaded> {
@@ -135,7 +123,7 @@ fn copy(
     // One sync of the file makes all of it durable, so there is no barrier before.
     let pool = pmem::Options::new().domain(DomainChoice::Emulated);
     let options = Options::new().segment(core.options.segment).background(false).pool(pool);
-    let store = options.create(path)?;
+    let store = options.create_draft(draft)?;
     let mut loader = store.loader();
     let mut records = snapshot.records();
     while let Some(record) = records.next()? {
@@ -153,27 +141,4 @@ fn copy(
     }
     store.close()?;
     Ok(loaded)
-}
-
-/// The file gets its name, unless something has it, and both are durable.
-fn publish(temporary: &Path, path: &Path) -> Result<()> {
-    File::open(temporary).and_then(|file| file.sync_all()).map_err(|source| failed("sync", path, source))?;
-    renameat_with(CWD, temporary, CWD, path, RenameFlags::NOREPLACE)
-        .map_err(|error| failed("rename to its name", path, error.into()))?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(parent)
-        .and_then(|directory| directory.sync_all())
-        .map_err(|source| failed("sync the directory of", path, source))
-}
-
-/// One that nobody else uses: another process has another id, another thread another number.
-fn temporary_name(path: &Path, store: u64) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".copying-{store:016x}-{}-{}", std::process::id(), pmem::thread_number()));
-    path.with_file_name(name)
-}
-
-fn failed(op: &'static str, path: &Path, source: io::Error) -> crate::Error {
-    pmem::Error::Io { op, path: path.to_owned(), source }.into()
 }

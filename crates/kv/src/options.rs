@@ -312,6 +312,13 @@ impl Options {
         self.create_alone(path)
     }
 
+    /// As [`create`](Self::create), in a file that gets its name later.
+    pub(crate) fn create_draft(&self, draft: &pmem::Draft) -> Result<Store> {
+        self.check()?;
+        let pool = self.pool.clone().size(self.least()).engine(NAME, [0; 64]).create_draft(draft)?;
+        Store::start(crate::create::create(&pool, self)?)
+    }
+
     fn create_alone(&self, path: &Path) -> Result<Store> {
         let pool = self.pool.clone().size(self.least()).engine(NAME, [0; 64]).create(path)?;
         Store::start(crate::create::create(&pool, self)?)

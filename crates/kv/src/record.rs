@@ -5,7 +5,7 @@
 
 use pmem::{Persist, SealKey};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::raw::{self, Claim};
 use crate::time::Now;
 use crate::word::Word;
@@ -117,19 +117,25 @@ pub(crate) struct Record<'a> {
     bytes: &'a [u8],
 }
 
+/// What leads to a record, or its lengths, come from media: that they lead out of the pool is damage.
+#[cold]
+fn beyond(offset: u64, error: Error) -> Error {
+    match error {
+        Error::Pool(pmem::Error::OutOfBounds { .. }) => damaged(offset, "it would end behind the pool"),
+        other => other,
+    }
+}
+
 impl<'a> Record<'a> {
     /// The record at `offset`, whose extent is checked against the pool and nothing else.
     #[inline]
     pub(crate) fn at(claim: Claim, pool: &pmem::Pool, offset: u64) -> Result<Self> {
-        let head = raw::bytes(claim, pool, offset, HEADER)?;
+        let beyond = |error| beyond(offset, error);
+        let head = raw::bytes(claim, pool, offset, HEADER).map_err(beyond)?;
         let Some(header) = pmem::view::<Header>(head) else {
             return Err(damaged(offset, "it does not begin where records do"));
         };
-        match raw::bytes(claim, pool, offset, header.len()) {
-            Ok(bytes) => Ok(Self { offset, header, bytes }),
-            Err(crate::Error::Pool(pmem::Error::OutOfBounds { .. })) => Err(damaged(offset, "its lengths cannot be")),
-            Err(other) => Err(other),
-        }
+        Ok(Self { offset, header, bytes: raw::bytes(claim, pool, offset, header.len()).map_err(beyond)? })
     }
 
     #[inline]

@@ -19,6 +19,9 @@ use crate::{Timestamp, record};
 
 /// An open store. Any number of threads use it at once, by reference.
 ///
+/// Dropped, it is closed as by [`close`](Self::close), whose error is then a warning in the log and not told to anybody. It is left to be recovered at the next open if its
+/// thread panics, in a forked child, after a failed sync, while a commit that was not waited for is under way, and if it is replicated.
+///
 /// ```
 /// # fn main() -> kv::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
@@ -31,6 +34,27 @@ use crate::{Timestamp, record};
 pub struct Store {
     pub(crate) core: Arc<Core>,
     keeper: Option<Keeper>,
+    /// Behind the others: they have let go of the core by then.
+    closing: Closing,
+}
+
+/// Closes a store whose handle is dropped.
+struct Closing(Option<Arc<Core>>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let Some(core) = self.0.take() else { return };
+        // The commits of a replicated one are in its log, which says itself where it ends.
+        if core.replicated.is_some() || !core.pool.is_closed_on_drop() {
+            return;
+        }
+        let path = core.pool.path().to_owned();
+        // A commit that is under way without its caller has it still.
+        let Some(core) = Arc::into_inner(core) else { return };
+        if let Err(error) = core.close() {
+            tracing::warn!(%error, store = %path.display(), "a store that was dropped could not be closed; it is recovered when it is opened");
+        }
+    }
 }
 
 impl Store {
@@ -47,7 +71,8 @@ impl Store {
         core.space.reserve.note_nodes(&core.settler.lock(), core.space.segment_bytes);
         let core = Arc::new_cyclic(|this| Core { this: this.clone(), ..core });
         let keeper = Keeper::start(&core);
-        Ok(Self { core, keeper })
+        let closing = Closing(Some(Arc::clone(&core)));
+        Ok(Self { core, keeper, closing })
     }
 
     // ---- transactions -----------------------------------------------------------------------------------------
@@ -294,16 +319,26 @@ impl Store {
     /// Those of a drain. The store is then recovered at the next open.
     pub fn close(mut self) -> Result<()> {
         drop(self.keeper.take()); // waits for its thread, which has the core
-        let core = Arc::into_inner(self.core).ok_or(pmem::Error::InUse { what: "the store".into() })?;
-        if core.pool.is_read_only() {
+        self.closing.0 = None;
+        Arc::into_inner(self.core).ok_or(pmem::Error::InUse { what: "the store".into() })?.close()
+    }
+
+    /// For tests: drops it and leaves the file as a crash would.
+    #[doc(hidden)]
+    pub fn abandon(self) {
+        self.core.pool.abandon();
+    }
+}
+
+impl Core {
+    fn close(mut self) -> Result<()> {
+        if self.pool.is_read_only() {
             return Ok(());
         }
-        core.checkpoint()?;
-        let pool = core.pool.clone();
-        let replicated = {
-            let mut core = core;
-            core.replicated.take()
-        };
+        self.checkpoint()?;
+        let pool = self.pool.clone();
+        let replicated = self.replicated.take();
+        drop(self);
         if let Some(log) = replicated.and_then(Replicated::into_log) {
             log.close()?;
         }

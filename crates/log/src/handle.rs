@@ -22,6 +22,9 @@ const MOMENT: Duration = Duration::from_micros(50);
 
 /// An open log. Any number of threads use it at once, by reference.
 ///
+/// Dropped, it is closed as by [`close`](Self::close), whose error is then a warning and not told to anybody. It is left to be recovered at the next open if its thread
+/// panics, in a forked child, after a failed sync, behind a reservation that was forgotten, and if it is replicated.
+///
 /// ```
 /// # fn main() -> log::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
@@ -38,6 +41,26 @@ pub struct Log {
     core: Arc<Core>,
     keeper: Option<Keeper>,
     lookout: Option<Lookout>,
+    /// Behind the others: they have let go of the core by then.
+    closing: Closing,
+}
+
+/// Closes a log whose handle is dropped.
+struct Closing(Option<Arc<Core>>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let Some(core) = self.0.take() else { return };
+        // Where a replicated one ends is for its copies to say.
+        if core.leading.is_some() || !core.pool.is_closed_on_drop() {
+            return;
+        }
+        let path = core.pool.path().to_owned();
+        let Some(core) = Arc::into_inner(core) else { return };
+        if let Err(error) = core.close() {
+            tracing::warn!(%error, log = %path.display(), "a log that was dropped could not be closed; it is recovered when it is opened");
+        }
+    }
 }
 
 /// What the log may lose in a crash just now, see [`Options::frequency`](crate::Options::frequency).
@@ -76,7 +99,8 @@ impl Log {
     pub(crate) fn new(core: Core) -> Self {
         let core = Arc::new(core);
         let keeper = Keeper::start(&core);
-        Self { core, keeper, lookout: None }
+        let closing = Closing(Some(Arc::clone(&core)));
+        Self { core, keeper, lookout: None, closing }
     }
 
     /// The log of a leader, who hears its copies by these.
@@ -435,8 +459,15 @@ impl Log {
             self.core.mark(Duration::ZERO)?;
         }
         drop(self.lookout.take());
+        self.closing.0 = None;
         let core = Arc::into_inner(self.core).ok_or(pmem::Error::InUse { what: "the log".into() })?;
         core.close()
+    }
+
+    /// For tests: drops it and leaves the file as a crash would.
+    #[doc(hidden)]
+    pub fn abandon(self) {
+        self.core.pool.abandon();
     }
 }
 

@@ -85,6 +85,8 @@ pub use record::RECORD_HEADER;
 pub use recovery::{Recovered, Tail};
 #[cfg(any(test, feature = "testing"))]
 pub use replicate::testing;
-pub use replicate::{COPIES_MAX, CopyState, Cursor, FlushOrder, Replica, ReplicaStatus, Replicas, look};
+pub use replicate::{
+    COPIES_MAX, CheckedCopy, CopyState, Cursor, FlushOrder, Replica, ReplicaStatus, Replicas, check_copy, look,
+};
 #[cfg(any(test, feature = "sabotage"))]
 pub use sabotage::Step;

@@ -50,9 +50,9 @@ pub enum Tail {
 /// use log::{Options, Tail};
 /// let log = Options::new().bytes(1 << 20).create(&path)?;
 /// log.append(b"debit")?;
-/// drop(log); // not closed: as if killed
+/// drop(log); // closes it
 /// let (log, found) = Options::new().open(&path)?;
-/// assert_eq!((found.records, found.tail, found.was_closed), (1, Tail::Clean, false));
+/// assert_eq!((found.records, found.tail, found.was_closed), (1, Tail::Clean, true));
 /// # drop(log);
 /// # Ok(()) }
 /// ```

@@ -1,19 +1,18 @@
 //! Creating pools: under their name only when they are whole.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::RenameFlags;
-
 use crate::domain::DomainChoice;
+use crate::draft::Draft;
 use crate::error::{Error, Result};
 use crate::header::{FIRST_REGION, Header, MAGIC, header_cell, name_bytes};
 use crate::length::extend;
 use crate::mapping::{Mapping, PAGE};
-use crate::open::{Options, device_len, io_error, lock};
+use crate::open::{Options, device_len, io_error, lock, open_at_once};
 use crate::persist::bytes_of;
 use crate::pool::Pool;
 use crate::sim::{Medium, here};
@@ -31,26 +30,26 @@ impl Options {
         if fs::metadata(path).is_ok_and(|m| m.file_type().is_char_device()) {
             return self.create_on_device(path);
         }
-        if path.symlink_metadata().is_ok() {
-            return Err(io_error("create", path)(io::ErrorKind::AlreadyExists.into()));
-        }
-        let header = self.new_header(size, random()?, random()?)?;
-        let temporary = temporary_name(path, header.id);
-        let made = self.create_file(path, &temporary, header);
-        if made.is_err() {
-            let _ = fs::remove_file(&temporary); // the error that matters is the one returned
-        }
-        made
+        let draft = Draft::new(path)?;
+        let (mapping, header, cell) = self.write_file(&draft, self.new_header(size, random()?, random()?)?)?;
+        // The name is persistent too before anybody relies on what is stored under it.
+        draft.publish()?;
+        Pool::start(mapping, header, cell, false)
     }
 
-    fn create_file(&self, path: &Path, temporary: &Path, header: Header) -> Result<Pool> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(temporary)
-            .map_err(io_error("create", path))?;
+    /// As [`create`](Self::create), in a file that gets its name later. It is not synced.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_draft(&self, draft: &Draft) -> Result<Pool> {
+        let header = self.new_header(self.checked_size()?, random()?, random()?)?;
+        let (mapping, header, cell) = self.write_file(draft, header)?;
+        Pool::start(mapping, header, cell, false)
+    }
+
+    fn write_file(&self, draft: &Draft, header: Header) -> Result<(Mapping, Header, RawCell)> {
+        let (path, file) = (draft.path(), draft.file().try_clone());
+        let file = file.map_err(io_error("dup", path))?;
         lock(&file, path, false)?;
         let by_pages = match self.domain {
             DomainChoice::Emulated => false,
@@ -63,24 +62,13 @@ impl Options {
             }
             _ => io_error("allocate", path)(e),
         })?;
-        let mapping = Mapping::file(
-            file.try_clone().map_err(io_error("dup", path))?,
-            path,
-            header.size,
-            &self.map_options(false),
-        )?;
+        let mapping = Mapping::file(file, path, header.size, &self.map_options(false))?;
         let (header, cell) = write_first(&mapping, header)?;
-        file.sync_all().map_err(|source| Error::Sync { source })?;
-        rustix::fs::renameat_with(rustix::fs::CWD, temporary, rustix::fs::CWD, path, RenameFlags::NOREPLACE)
-            .map_err(|e| io_error("rename to its name", path)(e.into()))?;
-        // The name is persistent too before anybody relies on what is stored under it.
-        let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(parent).and_then(|d| d.sync_all()).map_err(io_error("sync the directory of", path))?;
-        Pool::start(mapping, header, cell, false)
+        Ok((mapping, header, cell))
     }
 
     fn create_on_device(&self, path: &Path) -> Result<Pool> {
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(io_error("open", path))?;
+        let file = open_at_once(path, true)?;
         lock(&file, path, false)?;
         let size = device_len(&file, path)?;
         let mapping = Mapping::file(file, path, size, &self.map_options(false))?;
@@ -145,14 +133,6 @@ fn write_first(mapping: &Mapping, header: Header) -> Result<(Header, RawCell)> {
 fn is_memory(file: &File, path: &Path) -> Result<bool> {
     let kind = rustix::fs::fstatfs(file).map_err(|e| io_error("statfs", path)(e.into()))?.f_type as i64;
     Ok(crate::mapping::is_memory_fs(kind))
-}
-
-/// Nobody else's: two threads may create one path at once.
-fn temporary_name(path: &Path, id: u64) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".creating-{id:016x}"));
-    path.with_file_name(name)
 }
 
 fn random() -> Result<u64> {

@@ -11,10 +11,8 @@
 //! Both change the bit by a read-modify-write: the copier either finds it, and with it the stores before it, or it is set behind it and found by the next pass. Bytes are
 //! read through the file, which no writer races with; eight that are aligned are copied in one piece, as the processor does it.
 
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{
@@ -23,9 +21,9 @@ use std::sync::atomic::{
     compiler_fence,
 };
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::thread::{MembarrierCommand, membarrier};
 
+use crate::draft::Draft;
 use crate::error::{Error, Result};
 use crate::length::extend;
 use crate::mapping::Mapping;
@@ -122,19 +120,16 @@ impl Written {
 /// A copy of a pool's file on its way to a name of its own ([`Pool::image`]). Dropped before it is published it leaves nothing.
 pub struct Image<'p> {
     pool: &'p Pool,
-    file: File,
-    temporary: PathBuf,
-    path: PathBuf,
+    draft: Draft,
     /// Bytes that were copied at least once.
     len: u64,
     /// The mapping notes for it what is written.
-    noted: bool,
-    published: bool,
+    noting: Noting<'p>,
 }
 
 impl std::fmt::Debug for Image<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Image({}, {} bytes)", self.path.display(), self.len)
+        write!(f, "Image({}, {} bytes)", self.draft.path().display(), self.len)
     }
 }
 
@@ -170,21 +165,9 @@ impl Pool {
         if mapping.file.is_none() || mapping.is_fixed() {
             return Err(io_error("copy the file of", self.path())(io::ErrorKind::Unsupported.into()));
         }
-        if path.symlink_metadata().is_ok() {
-            return Err(io_error("create", path)(io::ErrorKind::AlreadyExists.into()));
-        }
+        let draft = Draft::new(path)?;
         mapping.written.begin(mapping.reserved)?;
-        let temporary = temporary_name(path, self.id());
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&temporary);
-        match file {
-            Ok(file) => {
-                Ok(Image { pool: self, file, temporary, path: path.to_owned(), len: 0, noted: true, published: false })
-            }
-            Err(error) => {
-                mapping.written.end();
-                Err(io_error("create", path)(error))
-            }
-        }
+        Ok(Image { pool: self, draft, len: 0, noting: Noting(Some(mapping)) })
     }
 }
 
@@ -204,7 +187,7 @@ impl Image<'_> {
         let mut ranges = self.mapping().written.take(before.min(len));
         if len > before {
             // All blocks now: whoever opens the copy stores into a mapping of it.
-            extend(&self.file, before, len, false).map_err(|e| self.failed("allocate", e, len - before))?;
+            extend(self.draft.file(), before, len, false).map_err(|e| self.failed("allocate", e, len - before))?;
             ranges.push((before, len));
         }
         let all: u64 = ranges.iter().map(|(from, to)| to - from).sum();
@@ -231,14 +214,14 @@ impl Image<'_> {
         let _header = pool.inner.state.lock();
         let copied = self.pass(|_, _| ())?;
         let len = self.mapping().len();
-        self.file.set_len(len).map_err(|e| self.failed("set the length of", e, 0))?;
+        self.draft.file().set_len(len).map_err(|e| self.failed("set the length of", e, 0))?;
         self.end_noting();
         Ok(copied)
     }
 
     /// Where the copy is until it is published: to be opened, and looked at.
     pub fn temporary(&self) -> &Path {
-        &self.temporary
+        self.draft.at()
     }
 
     /// Gives the copy its name, unless something has it, when all of it is durable.
@@ -246,22 +229,14 @@ impl Image<'_> {
     /// # Errors
     /// [`Error::Io`]; [`Error::NoSpace`].
     pub fn publish(mut self) -> Result<()> {
-        self.file.sync_all().map_err(|e| self.failed("sync", e, self.len))?;
-        renameat_with(CWD, &self.temporary, CWD, &self.path, RenameFlags::NOREPLACE)
-            .map_err(|e| io_error("rename to its name", &self.path)(e.into()))?;
-        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(parent).and_then(|directory| directory.sync_all()).map_err(|e| {
-            let _ = std::fs::remove_file(&self.path); // nobody is to take it for one that lasts
-            io_error("sync the directory of", &self.path)(e)
-        })?;
-        self.published = true;
-        Ok(())
+        self.end_noting();
+        self.draft.file().sync_all().map_err(|e| self.failed("sync", e, self.len))?;
+        let Self { draft, .. } = self;
+        draft.publish()
     }
 
     fn end_noting(&mut self) {
-        if std::mem::take(&mut self.noted) {
-            self.mapping().written.end();
-        }
+        self.noting = Noting(None);
     }
 
     fn copy(&self, at: u64, piece: &mut [u8]) -> Result<()> {
@@ -273,39 +248,33 @@ impl Image<'_> {
             len,
             source,
         })?;
-        self.file.write_all_at(piece, at).map_err(|e| self.failed("write", e, len))
+        self.draft.file().write_all_at(piece, at).map_err(|e| self.failed("write", e, len))
     }
 
     fn failed(&self, op: &'static str, source: io::Error, wanted: u64) -> Error {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                Error::NoSpace { path: self.path.clone(), wanted }
+                Error::NoSpace { path: self.draft.path().to_owned(), wanted }
             }
-            _ => io_error(op, &self.path)(source),
+            _ => io_error(op, self.draft.path())(source),
         }
     }
 }
 
-impl Drop for Image<'_> {
+/// Ends the record of what is written.
+struct Noting<'p>(Option<&'p Mapping>);
+
+impl Drop for Noting<'_> {
     fn drop(&mut self) {
-        self.end_noting();
-        if !self.published {
-            let _ = fs::remove_file(&self.temporary); // the error that matters was returned
+        if let Some(mapping) = self.0 {
+            mapping.written.end();
         }
     }
-}
-
-/// One that nobody else uses: another process has another id, another thread another number.
-fn temporary_name(path: &Path, id: u64) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".copying-{id:016x}-{}-{}", std::process::id(), crate::thread_number()));
-    path.with_file_name(name)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs::{self, File};
 
     #[test]
     fn a_pass_behind_one_that_failed_copies_everything() {
@@ -321,12 +290,12 @@ mod tests {
             if grows {
                 drop(pool.add_region("more", 1 << 20).unwrap());
             }
-            let read_only = File::open(&image.temporary).unwrap();
-            let writable = std::mem::replace(&mut image.file, read_only);
+            let read_only = File::open(image.temporary()).unwrap();
+            let writable = std::mem::replace(&mut image.draft.file, read_only);
             image.pass(|_, _| ()).unwrap_err();
-            image.file = writable;
+            image.draft.file = writable;
             assert_eq!(image.pass(|_, _| ()).unwrap(), pool.size());
-            assert!(fs::read(&path).unwrap() == fs::read(&image.temporary).unwrap());
+            assert!(fs::read(&path).unwrap() == fs::read(image.temporary()).unwrap());
         }
         image.cut().unwrap();
         image.publish().unwrap();

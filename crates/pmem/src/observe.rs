@@ -4,7 +4,7 @@
 //! medium does not return is an error and not a signal. Nothing is locked or mapped, and the writer does not notice. What is read can be torn:
 //! only what a seal covers proves itself whole.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::directory::{RegionInfo, RegionKind};
 use crate::error::{Error, Result};
 use crate::hash::SealKey;
 use crate::header::{Header, header_cell, text};
-use crate::open::{explain_foreign, io_error};
+use crate::open::{explain_foreign, io_error, open_at_once};
 use crate::two_slot::{RawCell, TwoSlot};
 
 /// A cell whose bytes change from one look to the next is being written; nobody writes one so often in a row.
@@ -51,7 +51,7 @@ impl Observer {
     /// [`Error::Domain`] for a device, which can only be mapped.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let file = OpenOptions::new().read(true).open(path).map_err(io_error("open", path))?;
+        let file = open_at_once(path, false)?;
         let meta = file.metadata().map_err(io_error("stat", path))?;
         if meta.file_type().is_char_device() {
             let why = "a device can only be mapped".to_owned();

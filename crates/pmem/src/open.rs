@@ -2,11 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::domain::{DomainChoice, Latency};
 use crate::error::{Error, Result};
@@ -132,7 +132,7 @@ impl Options {
     }
 
     fn open_file(&self, path: &Path, read_only: bool) -> Result<Pool> {
-        let file = OpenOptions::new().read(true).write(!read_only).open(path).map_err(io_error("open", path))?;
+        let file = open_at_once(path, !read_only)?;
         lock(&file, path, read_only)?;
         let meta = file.metadata().map_err(io_error("stat", path))?;
         let device = meta.file_type().is_char_device();
@@ -235,6 +235,34 @@ pub(crate) fn explain_foreign(len: u64, path: &Path, read: impl Fn(&mut [u8], u6
     Ok(())
 }
 
+/// Opens a file or a device, and never waits: a FIFO without a writer would keep its opener for good.
+pub(crate) fn open_at_once(path: &Path, write: bool) -> Result<File> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+    let opened = OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
+    // What cannot be opened at all may say so by an error that explains nothing: a socket, or a directory to be written.
+    let kind = match &opened {
+        Ok(file) => file.metadata(),
+        Err(_) => fs::metadata(path),
+    };
+    if let Some(kind) = kind.ok().and_then(|meta| foreign_kind(&meta)) {
+        let why = format!("it is a {kind}; a pool is an ordinary file, or a devdax device");
+        return Err(io_error("open", path)(io::Error::new(io::ErrorKind::InvalidInput, why)));
+    }
+    opened.map_err(io_error("open", path))
+}
+
+/// What a pool cannot be, by name.
+fn foreign_kind(meta: &fs::Metadata) -> Option<&'static str> {
+    let kind = meta.file_type();
+    let kinds = [
+        (kind.is_dir(), "directory"),
+        (kind.is_fifo(), "FIFO"),
+        (kind.is_socket(), "socket"),
+        (kind.is_block_device(), "block device"),
+    ];
+    kinds.into_iter().find_map(|(is, name)| is.then_some(name))
+}
+
 /// True if both header copies say, unchecked, that the pool was closed: then the page cache holds nothing the disk does not.
 fn peek_is_clean(file: &File) -> bool {
     let mut flags = [0u8; 4];
@@ -291,7 +319,13 @@ fn holder(file: &File) -> Option<u32> {
 pub(crate) fn device_len(file: &File, path: &Path) -> Result<u64> {
     let rdev = file.metadata().map_err(io_error("stat", path))?.rdev();
     let size = format!("/sys/dev/char/{}:{}/size", rustix::fs::major(rdev), rustix::fs::minor(rdev));
-    let text = fs::read_to_string(&size).map_err(io_error("read the size of", path))?;
+    let text = fs::read_to_string(&size).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            let why = "it is a device, and no devdax one; a pool is an ordinary file, or a devdax device";
+            io_error("open", path)(io::Error::new(io::ErrorKind::InvalidInput, why))
+        }
+        _ => io_error("read the size of", path)(error),
+    })?;
     text.trim().parse().map_err(|_| io_error("parse the size of", path)(io::ErrorKind::InvalidData.into()))
 }
 

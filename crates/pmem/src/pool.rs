@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::cpu::FlushWith;
 use crate::directory::RegionInfo;
@@ -73,6 +74,8 @@ pub(crate) struct Inner {
     pub(crate) visited: parking_lot::Mutex<HashSet<String>>,
     /// An engine has something in the pool that only its own close, or recovery, makes whole.
     unsettled: AtomicBool,
+    /// It is to be left as a crash leaves it.
+    abandoned: AtomicBool,
 }
 
 pub(crate) struct State {
@@ -119,6 +122,7 @@ impl Pool {
             was_clean,
             repaired,
             mapping,
+            abandoned: AtomicBool::new(false),
             state: crate::sync::Mutex::new(State { header, cell }),
             claims: parking_lot::Mutex::new(HashSet::new()),
             visited: parking_lot::Mutex::new(HashSet::new()),
@@ -337,6 +341,26 @@ impl Pool {
         let header = Header { flags: state.header.flags | FLAG_CLEAN, ..state.header };
         inner.mapping.drain(here())?;
         inner.write_header(&mut state, header)
+    }
+}
+
+impl Pool {
+    /// For tests: engines in it that are dropped from now on leave it as a crash would.
+    #[doc(hidden)]
+    pub fn abandon(&self) {
+        self.inner.abandoned.store(true, Relaxed);
+    }
+
+    /// Whether an engine in it closes itself when its handle is dropped. Not while its thread panics: what the engine promises may have been broken by what panicked. Not
+    /// in a forked child, not after a failed sync, and not in simulated memory, whose programs crash by ending.
+    #[doc(hidden)]
+    pub fn is_closed_on_drop(&self) -> bool {
+        let mapping = &self.inner.mapping;
+        !mapping.is_read_only()
+            && mapping.domain() != Domain::Simulated
+            && !self.inner.abandoned.load(Relaxed)
+            && !std::thread::panicking()
+            && mapping.check_usable().is_ok()
     }
 }
 

@@ -11,6 +11,7 @@ use super::Outcome;
 use super::check::transactions;
 use crate::args::Backup;
 use crate::failure::Failure;
+use crate::output::say;
 use crate::size;
 
 pub fn run(args: &Backup) -> Outcome {
@@ -37,7 +38,7 @@ pub fn run(args: &Backup) -> Outcome {
         false => image(args, pool, shown)?,
     };
     bar.finish_and_clear();
-    println!("{}: {what}", args.target.display());
+    say!("{}: {what}", args.target.display())?;
     Ok(ExitCode::SUCCESS)
 }
 

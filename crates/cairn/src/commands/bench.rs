@@ -19,6 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{Outcome, open_output};
 use crate::args::{self, Bench, Compare, Output, Rounds};
 use crate::failure::Failure;
+use crate::output::say;
 
 pub fn run(experiment: &Bench) -> Outcome {
     match experiment {
@@ -66,7 +67,7 @@ fn limits(args: &args::Limits) -> Outcome {
         bench::write_json(&rows, out).map_err(|error| Failure::file("write", path, &error))?;
     }
     if args.json.as_deref() != Some("-".as_ref()) {
-        println!("{}", bench::table(&rows));
+        say!("{}", bench::table(&rows))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -234,7 +235,7 @@ fn must_take_part<T: PartialEq + Display>(baseline: Option<T>, who: &[T], ours: 
 
 /// Measures, and puts the rows where they are asked for; people get what `show` makes of them.
 fn measured_as(
-    show: impl FnOnce(&[Row]),
+    show: impl FnOnce(&[Row]) -> Result<(), Failure>,
     output: &Output,
     measure: impl FnOnce(&dyn Watch) -> bench::Result<Vec<Row>>,
 ) -> Outcome {
@@ -249,12 +250,12 @@ fn measured_as(
     }
     let quiet = json == Some("-".as_ref());
     if !quiet {
-        show(&rows);
+        show(&rows)?;
     }
     if let Some(dir) = &output.plot {
         for path in bench::plot::plot(&rows, dir)? {
             if !quiet {
-                println!("{}", path.display());
+                say!("{}", path.display())?;
             }
         }
     }
@@ -265,13 +266,14 @@ fn measured(output: &Output, measure: impl FnOnce(&dyn Watch) -> bench::Result<V
     measured_as(print, output, measure)
 }
 
-fn print(rows: &[Row]) {
-    println!("{}", bench::comparison(rows));
-    print_place(rows);
+fn print(rows: &[Row]) -> Result<(), Failure> {
+    say!("{}", bench::comparison(rows))?;
+    print_place(rows)?;
+    Ok(())
 }
 
 /// What the numbers are worth: how data was made durable, and by which machine.
-fn print_place(rows: &[Row]) {
+fn print_place(rows: &[Row]) -> Result<(), Failure> {
     let mut said: Vec<(&str, &str)> = Vec::new();
     for row in rows {
         let Some(domain) = row.domain.as_deref().filter(|_| row.missing.is_none()) else { continue };
@@ -281,12 +283,13 @@ fn print_place(rows: &[Row]) {
     }
     let said: Vec<String> = said.iter().map(|(engine, domain)| format!("{engine} {domain}")).collect();
     if !said.is_empty() {
-        println!("persistence domain: {}", said.join(", "));
+        say!("persistence domain: {}", said.join(", "))?;
     }
     if let Some(row) = rows.iter().find(|row| row.missing.is_none()) {
         let rounds = rows.iter().map(|row| row.rounds).max().unwrap_or(0);
-        println!("machine: {}; {rounds} rounds", row.machine);
+        say!("machine: {}; {rounds} rounds", row.machine)?;
     }
+    Ok(())
 }
 
 /// Some peers read the environment before `main`, or once for all: begins again with what they need to flush cache lines where our pools do.

@@ -1,5 +1,8 @@
 //! `cairn check`.
 
+#[cfg(test)]
+mod damage;
+mod store;
 pub(super) mod transactions;
 
 use std::path::Path;
@@ -13,6 +16,7 @@ use super::info::{InfoJson, kind_name};
 use super::{Outcome, print_json};
 use crate::args::Check;
 use crate::failure::{Failure, is_damage};
+use crate::output::say;
 use crate::size;
 
 /// The JSON object; field names are a contract.
@@ -53,6 +57,20 @@ impl CheckJson {
 }
 
 pub fn run(args: &Check) -> Outcome {
+    let report = examine(args)?;
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print(args, &report)?;
+    }
+    Ok(if report.sound { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// All that the command does but for printing.
+///
+/// # Errors
+/// What is no finding: wrong usage, or a pool that cannot be opened.
+fn examine(args: &Check) -> Result<CheckJson, Failure> {
     let repair = match (args.repair, args.dry_run) {
         (true, _) => Repair::Yes,
         (_, true) => Repair::Dry,
@@ -60,21 +78,15 @@ pub fn run(args: &Check) -> Outcome {
     };
     let write = args.recover || args.repair;
     let opened = if write { Options::new().open(&args.path) } else { Options::new().open_read_only(&args.path) };
-    let report = match opened {
-        Ok(pool) => look_at(&args.path, pool, repair)?,
+    match opened {
+        Ok(pool) => look_at(&args.path, pool, repair),
         Err(error) if is_damage(&error) => {
             let mut report = CheckJson::new(None);
             report.finding(error.to_string());
-            report
+            Ok(report)
         }
-        Err(error) => return Err(Failure::pool(&args.path, &error)),
-    };
-    if args.json {
-        print_json(&report)?;
-    } else {
-        print(args, &report);
+        Err(error) => Err(Failure::pool(&args.path, &error)),
     }
-    Ok(if report.sound { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// The header was checked when the pool was opened.
@@ -101,21 +113,28 @@ fn look_at(path: &Path, pool: Pool, repair: Repair) -> Result<CheckJson, Failure
         report.finding(overlap);
     }
     let heap = transactions::are_in(&info);
+    let mut recovered = true;
     let objects = info.regions.iter().any(|region| region.kind == RegionKind::Objects);
     for region in info.regions.iter().filter(|region| region.part == 0) {
         let label = format!("{} {:?}", kind_name(region.kind), region.name);
         let part_of_objects = objects && region.name == OBJECTS_HEAP;
-        let found = read_all(&pool, &region.name).and_then(|()| match region.kind {
+        let read = read_all(&pool, &region.name);
+        let found = match region.kind {
+            _ if read.is_err() => read.map(|()| None),
             _ if part_of_objects => Ok(None),
             _ if heap && transactions::owns(&region.name) => Ok(Some("readable".to_owned())),
             RegionKind::Raw => Ok(Some("readable".to_owned())),
             RegionKind::Ring => look_into_ring(&pool, &region.name, &mut report.notes).map(Some),
             RegionKind::Heap => look_into_heap(&pool, &region.name).map(Some),
             RegionKind::Objects => look_into_objects(&pool, &mut report.notes).map(Some),
-            log::REGION_KIND => Ok(look_into_log(&pool, &region.name, &mut report)),
-            kv::REGION_KIND => Ok(Some("readable; its keys and values are for `cairn kv check`".into())),
+            ::log::REGION_KIND => {
+                let (what, is_recovered) = store::look_into_log(path, &pool, &region.name, &mut report)?;
+                recovered &= is_recovered;
+                Ok(what)
+            }
+            kv::REGION_KIND => Ok(Some("readable".to_owned())),
             _ => Ok(Some("readable; this build does not know its contents".to_owned())),
-        });
+        };
         match found {
             Ok(Some(what)) => report.checked.push(format!("{label}: {what}")),
             Ok(None) => {}
@@ -127,7 +146,10 @@ fn look_at(path: &Path, pool: Pool, repair: Repair) -> Result<CheckJson, Failure
         true => transactions::look_into(&pool, repair, &mut report).map_err(|error| Failure::pool(path, &error))?,
         false => None,
     };
-    end(path, (pool, heap), &info, &mut report)?;
+    if store::is_in(&info) && report.sound {
+        store::look_into(path, &pool, &mut report)?;
+    }
+    end(path, (pool, heap), &info, recovered, &mut report)?;
     Ok(report)
 }
 
@@ -140,6 +162,7 @@ fn end(
     path: &Path,
     (pool, heap): (Pool, Option<Heap>),
     info: &PoolInfo,
+    recovered: bool,
     report: &mut CheckJson,
 ) -> Result<(), Failure> {
     if pool.is_read_only() {
@@ -147,12 +170,15 @@ fn end(
     }
     let ours = |region: &RegionInfo| {
         region.kind == RegionKind::Objects
-            || region.kind == log::REGION_KIND
+            || region.kind == ::log::REGION_KIND && recovered
+            || region.kind == kv::REGION_KIND
             || region.name == OBJECTS_HEAP
             || heap.is_some() && transactions::owns(&region.name)
     };
     let foreign = info.regions.iter().find(|region| !ours(region));
-    if report.sound && (info.was_clean || foreign.is_none() && ["", log::NAME].contains(&info.engine.as_str())) {
+    if report.sound
+        && (info.was_clean || foreign.is_none() && ["", ::log::NAME, kv::NAME].contains(&info.engine.as_str()))
+    {
         let Some(heap) = heap else { return pool.close().map_err(|error| Failure::pool(path, &error)) };
         drop(pool); // the heap's own handle is the last
         return heap.close().map_err(|error| Failure::heap(path, &error));
@@ -188,27 +214,6 @@ fn look_into_objects(pool: &Pool, notes: &mut Vec<String>) -> pmem::Result<Strin
     Ok(usage(used))
 }
 
-/// Reads every record; recovers the log and closes it if the pool is open for writing.
-fn look_into_log(pool: &Pool, name: &str, report: &mut CheckJson) -> Option<String> {
-    let looked = log::Options::new().idle(None).open_in(pool, name).and_then(|(log, found)| {
-        log.close()?;
-        Ok(found)
-    });
-    match looked {
-        Ok(found) => {
-            if let Some(doubt) = super::log::doubt(&found) {
-                report.notes.push(format!("{name:?}: {doubt}"));
-            }
-            let log::Recovered { records, bytes, head, next, .. } = found;
-            Some(format!("{records} records of {} bytes, numbers {head} to {next}, not included", bytes))
-        }
-        Err(error) => {
-            report.finding(format!("log {name:?}: {error}"));
-            None
-        }
-    }
-}
-
 fn usage(used: HeapUsage) -> String {
     let HeapUsage { live_blocks, live_bytes, chunk_bytes, .. } = used;
     format!("{live_blocks} live blocks in {} of {}", size::human(live_bytes), size::human(chunk_bytes))
@@ -231,18 +236,18 @@ fn overlaps(regions: &[RegionInfo]) -> Vec<String> {
         .collect()
 }
 
-fn print(args: &Check, report: &CheckJson) {
+fn print(args: &Check, report: &CheckJson) -> Result<(), Failure> {
     for finding in &report.findings {
-        println!("damaged: {finding}");
+        say!("damaged: {finding}")?;
     }
     for note in &report.notes {
-        println!("note: {note}");
+        say!("note: {note}")?;
     }
     for repaired in &report.repaired {
-        println!("{}: {repaired}", if args.dry_run { "would be repaired" } else { "repaired" });
+        say!("{}: {repaired}", if args.dry_run { "would be repaired" } else { "repaired" })?;
     }
     for checked in &report.checked {
-        println!("checked: {checked}");
+        say!("checked: {checked}")?;
     }
     let sound = match (report.sound, report.repaired.is_empty(), args.dry_run) {
         (false, ..) => "damaged",
@@ -250,10 +255,11 @@ fn print(args: &Check, report: &CheckJson) {
         (true, false, false) => "sound now",
         (true, false, true) => "would be sound; nothing was changed",
     };
-    println!("{}: {sound}", args.path.display());
+    say!("{}: {sound}", args.path.display())?;
     if !report.sound {
-        println!("next: restore from a copy; keep this file until that worked");
+        say!("next: restore from a copy; keep this file until that worked")?;
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use membership::{Leadership, Member, Members};
 
 use crate::args::{Copies, Etcd, Trust};
 use crate::failure::Failure;
+use crate::output::note;
 
 /// Longest secret, key or list of certificates that is read.
 const FILE_MAX: u64 = 1 << 20;
@@ -225,7 +226,7 @@ pub fn lead_with(
 /// So that another can be elected at once.
 fn resign(leadership: Option<Leadership>) {
     if let Some(Err(error)) = leadership.map(Leadership::resign) {
-        eprintln!("note: {error}");
+        note!("note: {error}");
     }
 }
 

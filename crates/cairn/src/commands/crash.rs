@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::{Outcome, open_output};
 use crate::args::Crash;
 use crate::failure::Failure;
+use crate::output::{self, say};
 
 /// The square root of the budget has one workload for each so many.
 const ROOT_PER_SCHEDULE: u64 = 8;
@@ -23,7 +24,7 @@ const NESTED_SHARE: u64 = 30;
 pub fn run(args: &Crash) -> Outcome {
     if args.list {
         for scenario in ALL {
-            println!("{:<16} {}", scenario.name, scenario.promise);
+            say!("{:<16} {}", scenario.name, scenario.promise)?;
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -37,7 +38,7 @@ pub fn run(args: &Crash) -> Outcome {
         violated += usize::from(result.is_violated());
         match &mut json {
             Some((path, out)) => result.write_json(out).map_err(|error| Failure::file("write", path, &error))?,
-            None => print!("{}", result.text()),
+            None => output::text(format_args!("{}", result.text()))?,
         }
     }
     let to_stdout = json.as_ref().is_some_and(|(path, _)| *path == Path::new("-"));
@@ -45,8 +46,8 @@ pub fn run(args: &Crash) -> Outcome {
         out.flush().map_err(|error| Failure::file("write", path, &error))?;
     }
     if !to_stdout {
-        println!("{} scenarios, {}", results.len(), if violated > 0 { "VIOLATED" } else { "no violation" });
-        println!("{} passed, {violated} failed", results.len() - violated);
+        say!("{} scenarios, {}", results.len(), if violated > 0 { "VIOLATED" } else { "no violation" })?;
+        say!("{} passed, {violated} failed", results.len() - violated)?;
     }
     Ok(ExitCode::from(u8::from(violated > 0)))
 }

@@ -7,6 +7,7 @@ use pmem::Options;
 use super::Outcome;
 use crate::args::Create;
 use crate::failure::Failure;
+use crate::output::say;
 use crate::size;
 
 pub fn run(args: &Create) -> Outcome {
@@ -17,6 +18,6 @@ pub fn run(args: &Create) -> Outcome {
     let pool = options.create(&args.path).map_err(|error| Failure::pool(&args.path, &error))?;
     let (size, domain) = (pool.size(), pool.domain());
     pool.close().map_err(|error| Failure::pool(&args.path, &error))?;
-    println!("{}: {}, domain {domain}: survives {}", args.path.display(), size::human(size), domain.survives());
+    say!("{}: {}, domain {domain}: survives {}", args.path.display(), size::human(size), domain.survives())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use super::Outcome;
 use crate::args;
 use crate::failure::Failure;
+use crate::output::say;
 
 pub fn run(args: &args::Demo) -> Outcome {
     let demo = ::demo::Demo {
@@ -25,16 +26,16 @@ pub fn run(args: &args::Demo) -> Outcome {
     let report = File::options().append(true).create(true).open(&demo.report);
     report.map_err(|error| Failure::file("create", &demo.report, &error))?;
     let summary = ::demo::run(&demo)?;
-    println!("{summary}");
+    say!("{summary}")?;
     for (policy, finding) in summary.findings() {
-        println!("{policy}, kill {}: {}", finding.kill, finding.what);
+        say!("{policy}, kill {}: {}", finding.kill, finding.what)?;
     }
     summary.write_html(&demo.report)?;
-    println!("report: {}", demo.report.display());
+    say!("report: {}", demo.report.display())?;
     Ok(match &summary.kept {
         None => ExitCode::SUCCESS,
         Some(kept) => {
-            println!("pools: kept in {}", kept.display());
+            say!("pools: kept in {}", kept.display())?;
             ExitCode::from(1)
         }
     })

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{Outcome, print_json};
 use crate::args::Info;
 use crate::failure::Failure;
+use crate::output::say;
 use crate::size;
 
 /// The JSON object; field names are a contract.
@@ -81,31 +82,32 @@ pub fn run(args: &Info) -> Outcome {
     if args.json {
         print_json(&info)?;
     } else {
-        print(&info);
+        print(&info)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(info: &InfoJson) {
+fn print(info: &InfoJson) -> Result<(), Failure> {
     let or_none = |text: &str| if text.is_empty() { "(none)".to_owned() } else { text.to_owned() };
-    println!("pool        {}", info.path);
-    println!("id          {}", info.id);
-    println!("format      version {}", info.format_version);
-    println!("size        {} ({} bytes), {} in no region", size::human(info.size), info.size, size::human(info.free));
-    println!("layout      {}", or_none(&info.layout));
-    println!("engine      {}", or_none(&info.engine));
-    println!("domain      {}: survives {}", info.domain, info.survives);
-    println!("flush with  {}", info.flush.as_deref().unwrap_or("nothing: a drain is enough"));
-    println!("opened      {} times for writing", info.generation);
-    println!("regions     {}", info.regions.len());
+    say!("pool        {}", info.path)?;
+    say!("id          {}", info.id)?;
+    say!("format      version {}", info.format_version)?;
+    say!("size        {} ({} bytes), {} in no region", size::human(info.size), info.size, size::human(info.free))?;
+    say!("layout      {}", or_none(&info.layout))?;
+    say!("engine      {}", or_none(&info.engine))?;
+    say!("domain      {}: survives {}", info.domain, info.survives)?;
+    say!("flush with  {}", info.flush.as_deref().unwrap_or("nothing: a drain is enough"))?;
+    say!("opened      {} times for writing", info.generation)?;
+    say!("regions     {}", info.regions.len())?;
     for region in &info.regions {
         let part = if region.part == 0 { String::new() } else { format!(" (part {})", region.part + 1) };
-        println!(
+        say!(
             "  {:<24} {:<8} {:>12} at {:#x}{part}",
             region.name,
             region.kind,
             size::human(region.bytes),
             region.offset
-        );
+        )?;
     }
+    Ok(())
 }

@@ -22,6 +22,7 @@ use self::format::word;
 use super::Outcome;
 use crate::args;
 use crate::failure::Failure;
+use crate::output::{Standard, note, say};
 use crate::size;
 
 pub fn run(action: &args::Kv) -> Outcome {
@@ -56,7 +57,7 @@ fn create(args: &args::CreateStore) -> Outcome {
     store.close().map_err(failed)?;
     let (bytes, segment) = (size::human(stats.file_bytes), size::human(stats.segment_bytes));
     let path = args.path.display();
-    println!("{path}: {bytes}, in segments of {segment}, domain {domain}: survives {}", domain.survives());
+    say!("{path}: {bytes}, in segments of {segment}, domain {domain}: survives {}", domain.survives())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -117,15 +118,15 @@ fn get(args: &args::Get) -> Outcome {
     let key = argument(&args.key, args.format)?;
     let value = read(&args.source, |store| store.get(&key).map_err(|error| Failure::kv(path, &error)))?;
     let Some(value) = value else {
-        eprintln!("{}: key {} has no value", path.display(), kv::Key(key));
+        note!("{}: key {} has no value", path.display(), kv::Key(key));
         return Ok(ExitCode::from(1));
     };
-    let mut out = io::stdout().lock();
+    let mut out = Standard;
     let written = match args.raw {
         true => out.write_all(&value),
         false => format::value(&mut out, &value, args.format).and_then(|()| out.write_all(b"\n")),
     };
-    print::finish(written.and_then(|()| out.flush()))
+    print::finish(written)
 }
 
 fn put(args: &args::Put) -> Outcome {
@@ -166,6 +167,6 @@ fn delete(args: &args::Delete) -> Outcome {
         });
         deleted.map_err(|error| Failure::kv(&args.path, &error))
     })?;
-    println!("{deleted} deleted");
+    say!("{deleted} deleted")?;
     Ok(ExitCode::SUCCESS)
 }

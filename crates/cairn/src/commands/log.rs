@@ -17,6 +17,7 @@ use ::log::{Options, Recovered, Tail};
 use super::{Outcome, copies};
 use crate::args;
 use crate::failure::Failure;
+use crate::output::say;
 use crate::size;
 
 pub fn run(action: &args::Log) -> Outcome {
@@ -61,7 +62,7 @@ fn create_here(args: &args::CreateLog, path: &Path, options: &Options) -> Outcom
     log.close().map_err(failed)?;
     let (capacity, segment) = (size::human(stats.capacity), size::human(stats.segment_bytes));
     let path = path.display();
-    println!("{path}: {capacity} in segments of {segment}, domain {domain}: survives {}", domain.survives());
+    say!("{path}: {capacity} in segments of {segment}, domain {domain}: survives {}", domain.survives())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -77,7 +78,7 @@ fn create_there(args: &args::CreateLog, path: Option<&Path>, options: &Options) 
     log.close().map_err(|error| Failure::log(&place, &error))?;
     let (capacity, segment) = (size::human(stats.capacity), size::human(stats.segment_bytes));
     let quorum = args.write_quorum.map_or(count, |quorum| quorum as usize);
-    println!("{}: {capacity} in segments of {segment}, each record on {quorum} of {count} copies", place.display());
+    say!("{}: {capacity} in segments of {segment}, each record on {quorum} of {count} copies", place.display())?;
     Ok(ExitCode::SUCCESS)
 }
 

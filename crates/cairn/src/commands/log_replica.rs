@@ -1,8 +1,6 @@
 //! `cairn log-replica`.
 
-use std::io::Write;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
@@ -13,6 +11,7 @@ use membership::{Announcement, Member};
 use super::{Outcome, copies};
 use crate::args::LogReplica;
 use crate::failure::Failure;
+use crate::output::{note, say};
 
 /// Between two looks at how everything is going.
 const NAP: Duration = Duration::from_millis(50);
@@ -28,19 +27,16 @@ pub fn run(args: &LogReplica) -> Outcome {
     let replica = Replica::serve_with(&pool, &args.path, &args.listen, trust).map_err(failed)?;
     let address = replica.address().map_err(failed)?;
     let announcement = announce(args, address)?;
-    let mut out = std::io::stdout();
-    writeln!(out, "{address}")
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::file("write", Path::new("standard output"), &error))?;
+    say!("{address}")?;
     let what = replica.status().map_or_else(|| "new".to_owned(), |status| format!("of log {:x}", status.log));
-    eprintln!("cairn: serving {}, {what}, at {address}", args.path.display());
+    note!("cairn: serving {}, {what}, at {address}", args.path.display());
 
     let outcome = wait(&replica, announcement.as_ref(), &stopped, failed);
     drop(announcement); // nobody is to look for it here any more
     outcome?;
-    eprintln!("cairn: stopping");
+    note!("cairn: stopping");
     replica.stop().map_err(failed)?;
-    eprintln!("cairn: stopped, the copy is closed");
+    note!("cairn: stopped, the copy is closed");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -80,7 +76,7 @@ fn wait(
         match announcement.map_or(Ok(()), Announcement::check) {
             Ok(()) => {
                 if !is_announced {
-                    eprintln!("cairn: announced again");
+                    note!("cairn: announced again");
                 }
                 is_announced = true;
             }
@@ -88,7 +84,7 @@ fn wait(
             Err(error) => {
                 // Leaders that know the address still come.
                 if is_announced {
-                    eprintln!("cairn: not announced any more: {error}");
+                    note!("cairn: not announced any more: {error}");
                 }
                 is_announced = false;
             }

@@ -9,13 +9,14 @@ use clap::CommandFactory;
 use super::Outcome;
 use crate::args::{Args, Man};
 use crate::failure::Failure;
+use crate::output::say;
 
 pub fn run(args: &Man) -> Outcome {
     fs::create_dir_all(&args.dir).map_err(|error| Failure::file("make the folder", &args.dir, &error))?;
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();
     pages(&command, "", &args.dir)?;
-    println!("{}", args.dir.display());
+    say!("{}", args.dir.display())?;
     Ok(ExitCode::SUCCESS)
 }
 

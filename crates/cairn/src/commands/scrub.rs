@@ -7,6 +7,7 @@ use heap::{Heap, Options, Policy};
 use super::Outcome;
 use crate::args::Scrub;
 use crate::failure::Failure;
+use crate::output::say;
 use crate::size;
 
 pub fn run(args: &Scrub) -> Outcome {
@@ -21,12 +22,12 @@ pub fn run(args: &Scrub) -> Outcome {
     }
     let found = heap.scrub().map_err(|e| failed(&e))?;
     heap.close().map_err(|e| failed(&e))?;
-    println!(
+    say!(
         "{}: {} zones compared; repaired: {} of objects, {} of their backup",
         args.path.display(),
         found.zones,
         size::human(found.main_repaired),
         size::human(found.backup_repaired)
-    );
+    )?;
     Ok(ExitCode::SUCCESS)
 }

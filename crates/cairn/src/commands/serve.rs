@@ -16,6 +16,7 @@ use super::kv::opening;
 use super::{Outcome, copies};
 use crate::args::{Asked, Engine, Serve};
 use crate::failure::Failure;
+use crate::output::note;
 
 pub fn run(args: &Serve) -> Outcome {
     let asked = match &args.config {
@@ -31,21 +32,21 @@ pub fn run(args: &Serve) -> Outcome {
     let running = Server::start(config, engine).map_err(|error| failure(&path, &error))?;
 
     for address in running.redis() {
-        eprintln!("cairn: redis at {address}");
+        note!("cairn: redis at {address}");
     }
     for address in running.memcached() {
-        eprintln!("cairn: memcached at {address}");
+        note!("cairn: memcached at {address}");
     }
     if let Some(address) = running.http() {
-        eprintln!("cairn: status at http://{address}/");
+        note!("cairn: status at http://{address}/");
     }
-    eprintln!("cairn: serving {}; what was acknowledged survives {survives}", path.display());
+    note!("cairn: serving {}; what was acknowledged survives {survives}", path.display());
 
     wait(&running)?;
-    eprintln!("cairn: stopping");
+    note!("cairn: stopping");
     running.stop();
     running.join().map_err(|error| failure(&path, &error))?;
-    eprintln!("cairn: stopped, the store is closed");
+    note!("cairn: stopped, the store is closed");
     Ok(ExitCode::SUCCESS)
 }
 

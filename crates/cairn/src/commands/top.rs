@@ -20,6 +20,7 @@ use super::serve::password;
 use super::{Outcome, print_json};
 use crate::args::Top;
 use crate::failure::Failure;
+use crate::output;
 
 /// How often keys and signals are looked for.
 const ATTENTION: Duration = Duration::from_millis(100);
@@ -32,7 +33,7 @@ pub fn run(args: &Top) -> Outcome {
         if args.json {
             print_json(&look)?
         } else {
-            print!("{look}")
+            output::text(format_args!("{look}"))?
         }
         return Ok(ExitCode::SUCCESS);
     }

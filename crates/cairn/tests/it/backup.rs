@@ -52,7 +52,7 @@ fn a_heap_that_was_not_closed_is_recovered_on_demand_only() {
     let mut tx = heap.begin(Isolation::Strict).unwrap();
     *tx.write(object).unwrap() = [8; 64];
     std::mem::forget(tx);
-    drop(heap);
+    heap.abandon();
     let run = cairn(dir.path(), "backup p copy");
     assert!(run.code == 2 && run.failure().1 == "cairn backup --recover p copy", "{run:?}");
     let run = cairn(dir.path(), "backup --recover p copy");

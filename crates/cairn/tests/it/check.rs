@@ -249,7 +249,7 @@ fn what_nothing_tells_is_not_repaired() {
     let dir = temp();
     let (made, at) = heap(dir.path(), Policy::InPlace);
     made.settle().unwrap();
-    drop(made);
+    made.abandon();
     let path = dir.path().join("p");
     Heap::open(&path, &heap::Options::new()).unwrap().close().unwrap(); // recovered: no checksum was kept since
     let mut bytes = fs::read(&path).unwrap();
@@ -293,7 +293,7 @@ fn a_repair_recovers_first() {
     let mut tx = heap.begin(Isolation::Strict).unwrap();
     tx.alloc(&[7_u64; 8]).unwrap();
     std::mem::forget(tx);
-    drop(heap);
+    heap.abandon();
     assert_eq!(cairn(dir.path(), "check p --dry-run").code, 2, "its recovery writes");
     let run = cairn(dir.path(), "check p --repair");
     assert!(run.code == 0 && run.out.contains("note: recovered: ") && run.out.contains("p: sound\n"), "{run:?}");
@@ -322,7 +322,7 @@ fn a_heap_that_was_not_closed_is_recovered_on_demand_only() {
         let mut tx = heap.begin(Isolation::Strict).unwrap();
         tx.write(object).unwrap()[0] = 8;
         std::mem::forget(tx);
-        drop(heap);
+        heap.abandon();
         assert_eq!(cairn(dir.path(), "check p").code, 2);
         let run = cairn(dir.path(), "check --recover p");
         assert!(run.code == 0 && run.out.contains("note: recovered: "), "{run:?}");

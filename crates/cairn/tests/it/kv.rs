@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -217,6 +218,11 @@ fn a_backup_that_is_killed_is_none() {
         killed += 1;
     }
     assert!(killed > 0);
+    // Elsewhere files have names from the beginning, and killed processes leave them.
+    let nameless = fs::OpenOptions::new().write(true).custom_flags(rustix::fs::OFlags::TMPFILE.bits() as i32).open(dir);
+    let hidden =
+        || fs::read_dir(dir).unwrap().filter(|e| e.as_ref().unwrap().file_name().as_encoded_bytes()[0] == b'.');
+    assert!(nameless.is_err() || hidden().count() == 0, "a killed backup leaves files");
     assert!(ok(dir, "kv dump b --format hex") == right, "under its name it is whole");
     fs::remove_file(dir.join("b")).unwrap();
     ok(dir, "kv backup s b");

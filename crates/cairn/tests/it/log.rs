@@ -165,7 +165,7 @@ fn check_and_info_know_logs() {
     assert!(run.code == 0 && run.out.contains("log \"log\": 7 records of 56 bytes"), "{run:?}");
     let log = log::Options::new().open(dir.path().join("l")).unwrap().0;
     log.append(b"one more").unwrap();
-    drop(log);
+    log.abandon();
     assert_eq!(cairn(dir.path(), "check l").code, 2);
     let run = cairn(dir.path(), "check --recover l");
     assert!(run.code == 0 && run.out.contains("8 records"), "{run:?}");

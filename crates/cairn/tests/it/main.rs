@@ -5,15 +5,19 @@
 mod backup;
 mod bench;
 mod check;
+mod clap_list;
 mod crash;
 mod create;
+mod damage;
 mod demo;
 #[allow(dead_code, reason = "what only tests of membership need")]
 #[path = "../../../membership/tests/it/etcd.rs"]
 mod etcd;
 mod examples;
+mod foreign;
 mod kv;
 mod log;
+mod outputs;
 mod replicated;
 mod serve;
 mod top;

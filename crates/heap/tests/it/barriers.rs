@@ -362,7 +362,7 @@ fn intents_that_are_taken_back_make_room() {
     tx.intend(&all).unwrap();
     objects.iter().for_each(|&o| tx.write(o).unwrap().fill(7));
     std::mem::forget(tx);
-    drop(heap); // as a crash leaves it
+    heap.abandon(); // as a crash leaves it
     let heap = Heap::open(dir.path().join("p"), &quiet(Policy::InPlace, DomainChoice::Emulated)).unwrap();
     assert!(heap.recovery().restored_bytes >= 6400, "{:?}", heap.recovery());
     for &object in &objects {

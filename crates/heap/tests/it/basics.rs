@@ -72,7 +72,7 @@ fn a_dropped_heap_recovers() {
         tx.free(objects[10]).unwrap();
         tx.alloc(&[0u8; 3000]).unwrap();
         std::mem::forget(tx);
-        drop(heap);
+        heap.abandon();
         let heap = Heap::open(&path, &reopen()).unwrap();
         assert!(!heap.recovery().was_clean());
         let tx = heap.begin(Isolation::Strict).unwrap();
@@ -136,7 +136,7 @@ fn transactions_of_any_size() {
             }
             tx.abort().unwrap();
         }
-        drop(heap);
+        heap.abandon();
         let heap = Heap::open(&path, &reopen()).unwrap();
         let tx = heap.begin(Isolation::Strict).unwrap();
         for (i, &o) in objects.iter().enumerate() {
@@ -153,7 +153,7 @@ fn another_policy_can_take_a_heap_over() {
     let path = dir.path().join("p");
     let heap = Heap::create(&path, &options(Policy::InPlace)).unwrap();
     let object = heap.transact(Isolation::Strict, |tx| tx.alloc(&1u64)).unwrap();
-    drop(heap); // as a crash leaves it
+    heap.abandon(); // as a crash leaves it
     for (n, policy) in [
         Policy::Undo,
         Policy::InPlace,
@@ -181,7 +181,7 @@ fn another_policy_can_take_a_heap_over() {
         }
         let found = heap.transact(Isolation::Strict, |tx| tx.read(object).copied()).unwrap();
         assert_eq!(found, n as u64 + 2);
-        drop(heap);
+        heap.abandon();
     }
 }
 

@@ -100,7 +100,7 @@ fn check(heap: &Heap) {
 fn a_crash_in_every_batch_is_gone_on_from() {
     for policy in [Policy::Undo, Policy::InPlace, Policy::InPlacePartial] {
         let dir = memory();
-        drop(made(&dir, policy));
+        made(&dir, policy).abandon();
         for survived in 0..NODES / BATCH {
             let heap = Heap::open(dir.path().join("p"), &options(policy)).unwrap();
             let mut batches = 0;
@@ -116,7 +116,7 @@ fn a_crash_in_every_batch_is_gone_on_from() {
                 Ok(batch)
             });
             assert_eq!(died.is_err(), batches == 2, "{policy}: {died:?}");
-            drop(heap);
+            heap.abandon();
             std::fs::rename(dir.path().join("crashed"), dir.path().join("p")).unwrap();
         }
         let heap = Heap::open(dir.path().join("p"), &options(policy)).unwrap();

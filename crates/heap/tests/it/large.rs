@@ -49,7 +49,7 @@ fn an_object_larger_than_the_heap_was() {
         let mut tx = heap.begin(Isolation::Strict).unwrap();
         write(&mut tx, object, 4).unwrap();
         std::mem::forget(tx);
-        drop(heap); // as a crash leaves it
+        heap.abandon(); // as a crash leaves it
 
         let heap = Heap::open(&path, &quiet(policy, DomainChoice::Emulated)).unwrap();
         assert!(!heap.recovery().was_clean());

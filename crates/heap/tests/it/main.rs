@@ -8,6 +8,7 @@ mod basics;
 mod conformance;
 mod damage;
 mod disk;
+mod dropped;
 mod every;
 mod evolution;
 mod fork;

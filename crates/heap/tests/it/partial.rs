@@ -242,7 +242,7 @@ fn alpha_may_change_at_every_open() {
             rounds += 1;
             assert!(objects.iter().all(|&o| word(&heap, o) == rounds));
             match crash {
-                true => drop(heap),
+                true => heap.abandon(),
                 false => heap.close().unwrap(),
             }
         }
@@ -273,7 +273,7 @@ fn a_state_that_was_never_written_is_made_anew() {
     let heap = Heap::open(&path, &options(100)).unwrap();
     assert_eq!(heap.policy(), Policy::InPlacePartial);
     objects.iter().for_each(|&o| bump(&heap, o));
-    drop(heap); // as a crash leaves it
+    heap.abandon(); // as a crash leaves it
     let heap = Heap::open(&path, &options(100)).unwrap();
     assert!(heap.recovery().copies > 0 && objects.iter().all(|&o| word(&heap, o) == 1));
 }
@@ -289,7 +289,7 @@ fn recovery_puts_back_what_was_open_and_finds_nothing_behind_a_close() {
     let mut tx = heap.begin(Isolation::Strict).unwrap();
     objects.iter().for_each(|&o| tx.write(o).unwrap().fill(99));
     std::mem::forget(tx);
-    drop(heap); // as a crash leaves it
+    heap.abandon(); // as a crash leaves it
     let heap = Heap::open(&path, &options(1000)).unwrap();
     assert_eq!((heap.recovery().copies, heap.recovery().restored_bytes), (100, 6400));
     assert!(objects.iter().all(|&o| word(&heap, o) == 1));
@@ -306,7 +306,7 @@ fn a_crashed_heap_is_not_opened_for_reading() {
     let (heap, objects) = with_objects(&dir, &options(1000), 1);
     bump(&heap, objects[0]);
     heap.settle().unwrap();
-    drop(heap);
+    heap.abandon();
     let read_only = || pmem::Options::new().domain(DomainChoice::Emulated).open_read_only(&path);
     let error = read_only().map(drop).unwrap_err();
     assert!(matches!(error, pmem::Error::NeedsRecovery { .. }), "{error}");
@@ -398,7 +398,7 @@ fn copies_of_all_lengths_in_little_room() {
                     std::mem::forget(open);
                 }
                 evicted += heap.stats().evictions;
-                drop(heap); // as a crash leaves it
+                heap.abandon(); // as a crash leaves it
                 heap = Heap::open(&path, &options).unwrap();
             }
             if step % 100 == 99 {

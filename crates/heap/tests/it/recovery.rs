@@ -112,7 +112,7 @@ fn recover(dir: &TempDir, left: Left<'_>) {
     });
     std::mem::forget(tx);
     assert_eq!((heap.stats().pending, heap.stats().dirty_zones), (PENDING as u64, dirty));
-    drop(heap); // as a kill leaves it
+    heap.abandon(); // as a kill leaves it
 
     let once = left.long.map(|_| read_once(&path, left.domain));
     let (heap, taken) = reopen(&path, &options);
@@ -185,7 +185,7 @@ fn the_budget_bounds_what_recovery_compares() {
         let (heap, most) = wander(&path, &options, 1000);
         assert_eq!(most, budget, "zones dirty behind a transaction");
         let dirty = heap.stats().dirty_zones;
-        drop(heap);
+        heap.abandon();
         let (heap, _) = reopen(&path, &options);
         assert_eq!(heap.recovery().zones, dirty);
         assert!((1..=budget).contains(&dirty), "{dirty}");

@@ -68,7 +68,7 @@ impl Closed {
         })
         .unwrap();
         heap.settle().unwrap();
-        drop(heap);
+        heap.abandon();
         drop(this.open()); // clean now, and not summed
         this
     }
@@ -134,7 +134,7 @@ fn nothing_is_repaired_where_nothing_is_wrong() {
     let before = heap.pool().stats();
     heap.scrub().unwrap();
     assert_eq!((heap.pool().stats() - before).media_bytes(), 0, "nothing to be kept anew");
-    drop(heap);
+    heap.abandon();
     closed.scrub((0, 0));
 }
 
@@ -197,7 +197,7 @@ fn pages_behind_an_unclear_one_are_repaired() {
     let before = heap.stats().dirty_zones;
     assert!(before > 0);
     heap.settle().unwrap();
-    drop(heap);
+    heap.abandon();
     drop(closed.open());
     closed.damage(Copy::Backup, 70..71);
     let file = File::options().write(true).open(closed.path()).unwrap();
@@ -213,7 +213,7 @@ fn checksums_are_kept_anew_where_the_page_was_written_since() {
     let closed = Closed::written_since();
     let heap = closed.open();
     assert_eq!(heap.scrub().unwrap().busy, 0);
-    drop(heap); // not closed: what is known now, scrubbing has kept
+    heap.abandon(); // not closed: what is known now, scrubbing has kept
     closed.damage(Copy::Main, 0..1);
     closed.damage(Copy::Backup, 70..71);
     closed.scrub((64, 64));
@@ -259,7 +259,7 @@ fn comparing_changes_nothing() {
     let pool = pmem::Options::new().layout("heap").domain(DomainChoice::Emulated).open_read_only(closed.path());
     let heap = Heap::open_in(&pool.unwrap(), &options).unwrap();
     assert_eq!(heap.compare().unwrap().main_repaired, 64);
-    drop(heap);
+    heap.abandon();
     assert!(before == std::fs::read(closed.path()).unwrap());
     closed.scrub((64, 0));
 }

@@ -54,7 +54,7 @@ fn dram_is_as_stated() {
             println!("{policy}, {mib} MiB, {objects} objects: {idle} bytes when empty, {used} in use, {stated} stated");
             assert!(used <= stated, "{policy}, {mib} MiB, {objects} objects: {used} bytes");
             assert!(objects == 0 || used >= idle + objects * 4, "the allocator has not seen the locks");
-            drop(heap);
+            heap.abandon();
             let heap = Heap::open(&path, &options).unwrap();
             assert!(spent() <= IDLE, "{policy}, {mib} MiB, {objects} objects: {} bytes once opened", spent());
             heap.close().unwrap();

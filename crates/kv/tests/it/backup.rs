@@ -233,7 +233,7 @@ fn what_several_openings_wrote_is_whole() {
     for n in 1..5u32 {
         let store = Store::open(path("store")).unwrap();
         store.put(n.to_string().as_bytes(), &[n as u8; 100]).unwrap();
-        if n % 2 == 0 { store.close().unwrap() } else { drop(store) }
+        if n % 2 == 0 { store.close().unwrap() } else { store.abandon() }
     }
     let store = Store::open(path("store")).unwrap();
     store.load((0..40_000u32).map(|n| (format!("many{n}"), [n as u8; 50]))).unwrap();
@@ -260,7 +260,7 @@ fn a_transaction_fills_segments_to_the_last_byte() {
         })
         .unwrap();
     assert_eq!(store.backup(path("backup")).unwrap().pairs, 200);
-    drop(store);
+    store.abandon();
     let store = options.open(path("store")).unwrap();
     assert_eq!(pairs(&store.snapshot().unwrap()).len(), 200, "after a crash");
 }

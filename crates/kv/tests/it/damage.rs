@@ -193,7 +193,7 @@ fn a_damaged_record_in_a_log_that_goes_on_is_a_loss() {
     for n in 0..50 {
         store.put(&key(n), &value(n)).unwrap();
     }
-    drop(store); // not settled
+    store.abandon(); // not settled
     let whole = std::fs::read(&path).unwrap();
     for (n, lost) in [(0, true), (20, true), (48, true), (49, false)] {
         std::fs::write(&path, &whole).unwrap();
@@ -212,7 +212,7 @@ fn a_damaged_record_in_a_log_that_goes_on_is_a_loss() {
             assert_eq!(all(&store), right, "what comes before the damage");
             // From then on it is a store like any other.
             store.put(b"new", b"1").unwrap();
-            drop(store);
+            store.abandon();
             let store = options().open(&path).unwrap();
             assert_eq!(all(&store).len(), right.len() + 1);
             store.close().unwrap();
@@ -302,7 +302,7 @@ fn a_damaged_word_of_the_table_is_told() {
     for n in 0..300 {
         store.put(&key(n), &value(n)).unwrap();
     }
-    drop(store);
+    store.abandon();
     let whole = std::fs::read(&path).unwrap();
     let words = whole[table as usize..][..64].chunks_exact(8);
     let used = words.filter(|word| **word != [0; 8]).count();

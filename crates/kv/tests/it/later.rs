@@ -39,7 +39,7 @@ fn commits_under_way_at_once_share_syncs_on_one_thread() {
     let syncs = store.stats().pool.syncs - before;
     assert!((1..COMMITS).contains(&syncs), "{syncs} syncs for {COMMITS} commits");
     times.iter().for_each(|at| assert!(at.get() > 0));
-    drop(store);
+    store.abandon();
     let store = Options::new().open(dir.path().join("store")).unwrap();
     assert!((0..COMMITS).all(|n| store.get(&key(n)).unwrap().is_some()));
 }
@@ -71,7 +71,7 @@ fn a_commit_comes_to_its_end_though_nobody_looks() {
     let mut last = store.begin(Isolation::Serializable).unwrap();
     last.put(b"last", b"").unwrap();
     last.commit_async().wait().unwrap();
-    drop(store);
+    store.abandon();
     // The threads that commit for others may hold it a little longer.
     let store = loop {
         match Options::new().open(dir.path().join("store")) {

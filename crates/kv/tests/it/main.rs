@@ -5,6 +5,7 @@
 mod backup;
 mod costs;
 mod damage;
+mod dropped;
 mod every;
 mod feed;
 mod full;

@@ -98,12 +98,12 @@ proptest! {
                 None => {}
                 Some(None) => store.checkpoint().unwrap(),
                 Some(Some(clean)) => {
-                    if clean { store.close().unwrap(); } else { drop(store); }
+                    if clean { store.close().unwrap(); } else { store.abandon(); }
                     store = small().open(&path).unwrap();
                 }
             }
         }
-        drop(store);
+        store.abandon();
         let store = small().open(&path).unwrap();
         let all: BTreeMap<_, _> = store.snapshot().unwrap().scan(Keys::all()).map(|p| p.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap()).collect();
         prop_assert_eq!(all, committed);
@@ -127,7 +127,7 @@ fn many_keys_survive_closing_and_killing() {
         if round % 2 == 0 {
             store.close().unwrap()
         } else {
-            drop(store)
+            store.abandon()
         }
         store = Store::open(&path).unwrap();
         for n in 0..20_000u64 {

@@ -113,7 +113,7 @@ fn followers_have_what_the_leader_has_and_one_of_them_takes_over() {
     assert_eq!(store.get(b"apples").unwrap().as_deref(), Some(&b"16"[..]));
     assert!(store.check_leading().is_err());
     assert!(store.put(b"apples", b"99").is_err());
-    drop(store);
+    store.abandon();
 
     await_commits(&two, 7);
     assert_eq!(all(two.store()), all(&promoted));
@@ -141,7 +141,7 @@ fn a_store_is_made_anew_of_its_log() {
         store.put(&n.to_be_bytes(), b"value").unwrap();
     }
     let had = all(&store);
-    drop(store);
+    store.abandon();
     // With the store on media as far as it was, and without it.
     for lost in [false, true] {
         if lost {
@@ -306,7 +306,7 @@ fn without_a_quorum_nothing_is_committed_and_everything_read() {
     let lost = store.put(b"apples", b"14").unwrap_err();
     assert!(matches!(lost, Error::Log(_)), "{lost}");
     assert_eq!(store.get(b"apples").unwrap().as_deref(), Some(&b"16"[..]));
-    drop(store);
+    store.abandon();
     // What was in doubt is decided by whoever opens it: it is in the leader's own copy.
     let (one, two) = (site.follow(1), site.follow(2));
     let store = site.lead(&[&one, &two]).unwrap();
@@ -314,7 +314,7 @@ fn without_a_quorum_nothing_is_committed_and_everything_read() {
     assert!(matches!(apples.as_deref(), Some(b"15" | b"16")), "{apples:?}");
     store.put(b"apples", b"13").unwrap();
     let had = all(&store);
-    drop(store);
+    store.abandon();
     let promoted = two.promote(&Replicas::new().at(&one.address()).trust(trust()), &log_of(1 << 20)).unwrap();
     assert_eq!(all(&promoted), had);
 }
@@ -405,12 +405,12 @@ proptest! {
                 None => {}
                 Some(Turn::Sync) => store.sync().unwrap(),
                 Some(Turn::Reopen) => {
-                    drop(store);
+                    store.abandon();
                     let copies = at(&others).local(site.log(leader));
                     store = Options::new().replicated(&copies, &log).open(site.store(leader)).unwrap();
                 }
                 Some(Turn::Promote) => {
-                    drop(store);
+                    store.abandon();
                     let (number, follower) = others.remove(0);
                     store = follower.promote(&at(&others), &log).unwrap();
                     let old = site.follow(leader);

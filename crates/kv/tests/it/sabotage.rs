@@ -327,7 +327,7 @@ fn a_log_without_links_forgets_in_silence() {
         for n in 1..=3 {
             store.put(&[n], &value(n)).unwrap();
         }
-        drop(store); // not settled
+        store.abandon(); // not settled
         let mut image = std::fs::read(&path).unwrap();
         let second = image.windows(bytes).position(|window| window == value(2)).unwrap();
         image[second] ^= 1;
@@ -346,16 +346,16 @@ fn comes_back(step: Option<Step>) -> bool {
     let dir = crate::memory();
     let path = dir.path().join("store");
     let options = || without(Options::new().segment(64 << 10).background(false), step);
-    drop({
+    {
         let store = options().create(&path).unwrap();
         store.put(b"before", b"1").unwrap();
-        store
-    });
+        store.abandon();
+    }
     // After a crash, in a segment of its own.
     let store = options().open(&path).unwrap();
     let value = b"in the file its text is found, and sixteen of these bytes have not arrived";
     store.put(b"torn", value).unwrap();
-    drop(store);
+    store.abandon();
     let bytes = std::fs::read(&path).unwrap();
     let at = bytes.windows(value.len()).position(|window| window == value).unwrap() + 20;
     let write = |bytes: &[u8]| {
@@ -369,7 +369,7 @@ fn comes_back(step: Option<Step>) -> bool {
     let store = options().open(&path).unwrap();
     assert_eq!(store.get(b"torn").unwrap(), None);
     assert!(store.get(b"before").unwrap().is_some());
-    drop(store);
+    store.abandon();
     // The same words, of another transaction that was torn, and whose segment the table does not name yet.
     write(&bytes[at..at + 16]).unwrap();
     let store = options().open(&path).unwrap();
@@ -391,7 +391,7 @@ fn is_overwritten(step: Option<Step>) -> bool {
     store.put(b"before", b"1").unwrap();
     let value = b"in the file its text is found";
     store.put(b"torn", value).unwrap();
-    drop(store);
+    store.abandon();
     let mut bytes = std::fs::read(&path).unwrap();
     let at = bytes.windows(value.len()).position(|window| window == value).unwrap();
     bytes[at + 20] ^= 1;
@@ -420,7 +420,7 @@ fn lost_behind_a_mark(step: Option<Step>) -> Option<usize> {
         let path = dir.path().join("store");
         let store = options.create(&path).unwrap();
         order.run([&|| store.checkpoint().unwrap(), &|| assert!(!store.put(b"key", b"value").unwrap())]);
-        drop(store);
+        store.abandon();
         lost = options.open(&path).unwrap().get(b"key").unwrap().is_none();
         !lost
     });

@@ -77,7 +77,7 @@ fn check_twice(store: Store, path: &Path, options: &Options, model: &Model, clos
     if closed {
         store.close().unwrap_or_else(|error| panic!("{when}: closing: {error}"));
     } else {
-        drop(store);
+        store.abandon();
     }
     let store = options.open(path).unwrap_or_else(|error| panic!("{when}: opening: {error}"));
     check(&store, model, &format!("{when}, opened again, closed {closed}"));

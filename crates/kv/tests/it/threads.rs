@@ -45,7 +45,7 @@ fn money_is_neither_made_nor_lost() {
             }
         });
     });
-    drop(store);
+    store.abandon();
     let store = Options::new().open(&path).unwrap();
     let tx = store.begin(Isolation::Snapshot).unwrap();
     assert_eq!(tx.scan(Keys::all()).map(|p| read(Some(p.unwrap().1))).sum::<u64>(), 100 * ACCOUNTS);

@@ -70,6 +70,9 @@ impl View {
         let extents: Vec<(u64, u64)> = extents.iter().enumerate().map(of_extent).collect();
         let room = extents.iter().map(|e| e.1).sum::<u64>();
         superline.validate(front, offset, name, room.saturating_mul(superline.segment_bytes))?;
+        if superline.is_copy() {
+            return Err(Error::IsACopy { region: name.to_owned() });
+        }
         let secret = observer.seal_key(offset).seal(&superline.id.to_le_bytes());
         let key = SealKey::new(secret, superline.id);
         let has_watermark = front == Front::Two && !superline.is_copy();

@@ -382,7 +382,6 @@ impl Log {
         }
     }
 
-    #[cfg(any(test, feature = "testing"))]
     pub(super) fn reader<'a>(&'a self, pool: &'a Pool) -> Reader<'a> {
         Reader::new(pool, &self.region, &self.geometry, &self.key, self.cell.get(), Sabotage::default())
     }

@@ -13,12 +13,14 @@
 //! | `served`, `replica` | a copy and its sessions; that, as a process |
 //! | `open` | how a log is made and opened, over the network |
 //! | `look` | what a copy says of itself |
+//! | `check` | what stands in a copy that nobody serves |
 //! | `cursor` | reading a copy where it is served: what is committed by now |
 //! | `simulate`, `intruder` | for tests: all of it over a simulated network and memory; a leader that goes on writing |
 //! | `testing` | copies and leaders driven by hand: by scenarios of crashes, and by any bytes |
 
 mod at;
 mod candidate;
+mod check;
 mod copy;
 mod cursor;
 mod group;
@@ -42,6 +44,7 @@ mod window;
 
 pub(crate) use at::At;
 pub(crate) use candidate::Link;
+pub use check::{CheckedCopy, check_copy};
 pub(crate) use copy::Log;
 pub use cursor::Cursor;
 pub use group::CopyState;

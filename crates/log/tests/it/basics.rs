@@ -31,7 +31,7 @@ fn what_is_appended_is_there_after_a_close_and_after_a_crash() {
         if close {
             log.close().unwrap();
         } else {
-            drop(log);
+            log.abandon();
         }
         let (log, found) = small().open(&path).unwrap();
         assert_eq!((found.records, found.tail, found.was_closed), (50, Tail::Clean, close));
@@ -139,7 +139,7 @@ fn many_threads_append_without_gaps() {
             }
         });
         log.force_now(Lsn::new(4000)).unwrap();
-        drop(log);
+        log.abandon();
         let (log, found) = Options::new().open(&path).unwrap();
         assert_eq!((found.records, found.tail), (4000, Tail::Clean));
         let mut next = [0u64; 8];
@@ -225,7 +225,7 @@ fn a_reader_keeps_its_bytes_and_not_the_head() {
     log.cleanup_all().unwrap();
     assert_eq!(iter.next().unwrap().unwrap().payload, [1; 1000]);
     drop(iter);
-    drop(log);
+    log.abandon();
     assert_eq!(small().open(&path).unwrap().1.records, 0);
 }
 
@@ -243,7 +243,7 @@ fn half_made_logs_are_told_from_damaged_ones() {
         assert!(matches!(error, Error::NotALog { .. }), "{name}: {error}");
         let log = small().create_in(&pool, name).unwrap();
         log.append(b"x").unwrap();
-        drop(log);
+        log.abandon();
         assert_eq!(small().open_in(&pool, name).unwrap().1.records, 1, "{name}");
     }
     let mut area = pool.region("nothing").unwrap().into_area().unwrap();

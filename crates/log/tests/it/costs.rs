@@ -128,7 +128,7 @@ fn opening_costs_three_barriers() {
     let log = options.create_in(&pool, "l").unwrap();
     assert_eq!((pool.stats() - before).drains, region + 3, "making one");
     log.append(b"x").unwrap();
-    drop(log);
+    log.abandon();
     let open = |expected: u64| {
         let before = pool.stats();
         let (log, _) = options.open_in(&pool, "l").unwrap();

@@ -35,7 +35,7 @@ fn made(closed: bool) -> (Vec<u8>, Records) {
     if closed {
         log.close().unwrap()
     } else {
-        drop(log)
+        log.abandon()
     }
     (std::fs::read(path).unwrap(), all)
 }

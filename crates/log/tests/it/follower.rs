@@ -236,12 +236,12 @@ fn an_open_makes_durable_what_it_found() {
     let path = dir.path().join("l");
     let log = small().frequency(8).create(&path).unwrap();
     log.append(&payload(1)).unwrap();
-    drop(log);
+    log.abandon();
     let mut follower = Follower::open(&path).unwrap();
     assert_eq!(follower.next().unwrap(), None);
     let (log, _) = small().open(&path).unwrap();
     assert_eq!(follower.next().unwrap(), Some((Lsn::new(1), payload(1))));
-    drop(log);
+    log.abandon();
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn a_torn_record_is_never_given_and_what_replaces_it_is() {
     let (mut patient, mut eager) = (Follower::open(&path).unwrap(), Follower::open(&path).unwrap().eager());
     assert_eq!(eager.next().unwrap(), Some((Lsn::new(1), payload(1))));
     assert_eq!((eager.next().unwrap(), patient.next().unwrap()), (None, None), "the third is whole, and not the next");
-    drop(log);
+    log.abandon();
     let (log, found) = small().open(&path).unwrap();
     assert!(matches!(found.tail, Tail::InDoubt { lsn, .. } if lsn == Lsn::new(2)));
     assert_eq!(patient.next().unwrap(), Some((Lsn::new(1), payload(1))));
@@ -326,7 +326,7 @@ fn what_an_open_threw_away_stays_away() {
     log.append(&[1; 100]).unwrap();
     std::mem::forget(log.reserve(100).unwrap());
     log.append(&[3; 100]).unwrap();
-    drop(log);
+    log.abandon();
     let (log, _) = small().frequency(8).open(&path).unwrap();
     log.append(&[2; 100]).unwrap();
     let mut follower = Follower::open(&path).unwrap().eager();
@@ -348,7 +348,7 @@ fn what_was_read_ahead_is_read_again_when_the_log_was_opened_anew() {
     let mut follower = Follower::open(&path).unwrap();
     assert_eq!(follower.next().unwrap(), Some((Lsn::new(1), payload(1))));
     assert_eq!((follower.next().unwrap(), follower.ahead()), (None, 3));
-    drop(log);
+    log.abandon();
     std::fs::write(&path, old).unwrap();
     let (log, _) = small().open(&path).unwrap();
     (2..=5).for_each(|n| put(&log, n + 100));
@@ -376,7 +376,7 @@ fn a_damaged_record_is_lost_and_the_rest_can_be_saved() {
         if close {
             log.close().unwrap();
         } else {
-            drop(log);
+            log.abandon();
         }
         [3, 4, 50].into_iter().for_each(|n| flip(&path, &payload(n)));
         let mut follower = Follower::open(&path).unwrap();

@@ -6,6 +6,7 @@ mod basics;
 mod costs;
 mod costs_replicated;
 mod damage;
+mod dropped;
 mod follower;
 mod hostile;
 mod model;

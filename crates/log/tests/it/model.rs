@@ -89,7 +89,7 @@ proptest! {
                 }
                 Op::Crash => {
                     log.force_now(Lsn::new(all.len() as u64)).unwrap();
-                    drop(log);
+                    log.abandon();
                     log = options.open(&path).unwrap().0;
                 }
             }

@@ -161,14 +161,14 @@ fn nothing_is_lost_with_copies_that_are_killed() {
         append(&log, 400..450);
         cluster.kill(1);
         append(&log, 450..500);
-        drop(log);
+        log.abandon();
         let (log, _) = options().open_replicated(&cluster.copies()).unwrap();
         holds(&log, 0..500);
 
         // All are killed, and their leader gives up.
         (0..COPIES).for_each(|at| cluster.kill(at));
         assert!(log.append(b"to nobody").is_err(), "{transport}");
-        drop(log);
+        log.abandon();
         (0..COPIES).for_each(|at| cluster.start(at));
         let (log, _) = options().open_replicated(&cluster.copies()).unwrap();
         holds(&log, 0..500);

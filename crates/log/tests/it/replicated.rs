@@ -161,7 +161,7 @@ fn space_is_used_again_and_copies_know_it(over: Over) {
     log.append(b"the last").expect("appended");
     let head = log.stats().head;
     assert!(log.stats().reclaims > 2);
-    drop(log);
+    log.abandon();
     let (log, found) = options().open_replicated(&cluster.copies(None, 2)).expect("opened without the leader's own");
     assert!(found.head <= head);
     assert_eq!(read(&log).last().map(String::as_str), Some("the last"));
@@ -181,7 +181,7 @@ fn a_log_goes_on_without_some_and_never_without_a_quorum(over: Over) {
     assert!(matches!(error, Error::QuorumLost { live: 1, needed: 2 }), "{error}");
     assert!(log.append(b"still one").is_err(), "nothing later reports success");
     assert_eq!(read(&log), ["three", "two"]);
-    drop(log);
+    log.abandon();
 
     let error = options().open_replicated(&cluster.copies(None, 2)).expect_err("one of three cannot know");
     assert!(matches!(error, Error::QuorumUnavailable { .. }), "{error}");
@@ -190,7 +190,7 @@ fn a_log_goes_on_without_some_and_never_without_a_quorum(over: Over) {
     let all = read(&log);
     assert_eq!(all[..2], ["three", "two"], "what was acknowledged; what was not may be there");
     log.append(b"four").expect("appended");
-    drop(log);
+    log.abandon();
     cluster.stop(0);
     cluster.start(1);
     let (log, _) = options().open_replicated(&cluster.copies(None, 2)).expect("opened");
@@ -272,7 +272,7 @@ fn copies_come_back_while_the_log_is_used(over: Over) {
     log.append(b"three").expect("appended");
     cluster.stop(1);
     log.append(b"four").expect("appended with the one that came back");
-    drop(log);
+    log.abandon();
     let (log, _) = options().open_replicated(&cluster.copies(Some("own"), 2)).expect("opened");
     assert_eq!(read(&log).last().map(String::as_str), Some("four"));
 }
@@ -289,7 +289,7 @@ fn a_new_copy_takes_the_place_of_one_that_is_lost(over: Over) {
     log.remove(lost).expect("removed");
     assert!(log.copies().iter().all(|(id, state, _)| *id != lost && *state == CopyState::Live), "{:?}", log.copies());
     log.append(b"two").expect("appended");
-    drop(log);
+    log.abandon();
     // Without the leader's own: the new one and the other are a quorum of three.
     let (log, _) = options().open_replicated(&cluster.copies(None, 2)).expect("opened");
     assert_eq!(read(&log), ["one", "two"]);
@@ -306,7 +306,7 @@ fn a_log_that_needs_all_its_copies_is_opened_with_a_new_one_for_one_that_is_lost
     };
     let log = options().create_replicated(&copies(&cluster)).expect("made");
     log.append(b"one").expect("appended");
-    drop(log);
+    log.abandon();
     let first = id(&cluster);
     let wrong = options().open_replicated(&copies(&cluster).lost(first));
     assert!(matches!(&wrong, Err(Error::Copy { why, .. }) if why.contains("is there")), "{wrong:?}");
@@ -319,7 +319,7 @@ fn a_log_that_needs_all_its_copies_is_opened_with_a_new_one_for_one_that_is_lost
     let (log, found) = options().open_replicated(&copies(&cluster).lost(first)).expect("opened");
     assert_eq!((found.records, log.members().1), (1, 2), "each record is on two copies, as before");
     log.append(b"two").expect("appended");
-    drop(log);
+    log.abandon();
     // Said again, it changes nothing.
     let second = id(&cluster);
     drop(options().open_replicated(&copies(&cluster).lost(first)).expect("opened"));
@@ -328,18 +328,18 @@ fn a_log_that_needs_all_its_copies_is_opened_with_a_new_one_for_one_that_is_lost
     // The one that is here is lost, too. What a leader keeps in memory is no copy.
     let (log, _) = options().open_replicated(&copies(&cluster)).expect("opened");
     let mine = log.members().0.into_iter().find(|id| *id != second).expect("one of two");
-    drop(log);
+    log.abandon();
     std::fs::remove_file(cluster.path("own")).expect("removed");
     let nobody = options().open_replicated(&cluster.copies(None, 2).lost(mine));
     assert!(matches!(nobody, Err(Error::QuorumUnavailable { .. })), "{nobody:?}");
     let (log, _) = options().open_replicated(&copies(&cluster).lost(mine)).expect("opened");
     log.append(b"three").expect("appended");
-    drop(log);
+    log.abandon();
     let (log, _) = options().open_replicated(&copies(&cluster)).expect("opened");
     assert_eq!(read(&log), ["one", "two", "three"]);
 
     // One that is new alone is not the log.
-    drop(log);
+    log.abandon();
     let second = id(&cluster);
     renew(&mut cluster);
     let nobody = options().open_replicated(&cluster.copies(None, 2).lost(second));

@@ -79,8 +79,8 @@ fn cleaned_up_records_do_not_come_back_after_a_close_or_a_reclaim() {
         let left = if how == "all" { 0 } else { 3 };
         match how {
             "close" => log.close().unwrap(),
-            "reclaim" => log.reclaim().map(|()| drop(log)).unwrap(),
-            _ => log.cleanup_all().map(|()| drop(log)).unwrap(),
+            "reclaim" => log.reclaim().map(|()| log.abandon()).unwrap(),
+            _ => log.cleanup_all().map(|()| log.abandon()).unwrap(),
         }
         let (log, found) = small().open(&path).unwrap();
         assert_eq!(found.records, left, "{how}");
@@ -107,7 +107,7 @@ fn it_wraps_around_many_times() {
             log = small().open(&path).unwrap().0;
             assert_eq!(records(&log), Vec::from(expected.clone()));
         } else if n % 101 == 0 {
-            drop(log);
+            log.abandon();
             log = small().open(&path).unwrap().0;
             let found = records(&log);
             assert!(found.ends_with(&Vec::from(expected.clone())));
@@ -140,7 +140,7 @@ fn it_grows_while_it_is_used() {
         assert_eq!(log.grow(4096 * u64::from(round % 3 + 1)).unwrap(), before + 4096 * u64::from(round % 3 + 1));
         assert_eq!(records(&log), expected);
         if round % 2 == 0 {
-            drop(log);
+            log.abandon();
             log = small().open(&path).unwrap().0;
             let found = records(&log);
             assert!(found.ends_with(&expected), "round {round}");

@@ -185,7 +185,7 @@ fn all_is_there_again() {
     assert_eq!((read(&tree, |tx| tx.version(b"b")), tree.counts().entries), (version, 2));
     put(&tree, b"b", b"new", None);
     assert!(read(&tree, |tx| tx.version(b"b")) > version);
-    drop(tree); // not closed
+    tree.heap.abandon(); // not closed
     let tree = open(&path);
     assert_eq!((get(&tree, b"a"), get(&tree, b"b")), (Some(b"1".to_vec()), Some(b"new".to_vec())));
     CLOCK.set(2000);
@@ -204,7 +204,7 @@ fn what_is_no_tree_is_refused() {
     let engine = || engine_of(&path, &pmem::Options::new()).unwrap();
     assert_eq!(engine(), None);
 
-    drop(kv::Options::new().create(&path).unwrap()); // not closed
+    kv::Options::new().create(&path).unwrap().abandon(); // not closed
     assert_eq!(engine().as_deref(), Some("kv"));
     refused("holds a store of engine kv");
     assert_eq!(kv::Options::new().open(&path).unwrap().get(b"a").unwrap(), None, "it was left alone");
@@ -230,7 +230,7 @@ fn what_is_no_tree_is_refused() {
 
     // What a crash has left of one that was being made is made anew.
     let making = dir.path().join("other.making");
-    drop(Heap::create(&making, &small().heap()).unwrap());
+    Heap::create(&making, &small().heap()).unwrap().abandon();
     let tree = open(&path);
     assert_eq!((get(&tree, b"a"), making.exists()), (None, false));
     assert_eq!(engine_of(&path, &pmem::Options::new()).err().map(|_| ()), Some(()), "somebody has it");

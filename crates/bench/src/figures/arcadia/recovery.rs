@@ -79,6 +79,7 @@ fn filled(who: Appender, dir: &Path, room: u64, records: u64) -> Result<Result<R
         Appender::Log(_) => {
             let log = Ours::create(&path, room, Policy::Group(256), 1)?;
             (0..records).try_for_each(|number| log.append(value(number)))?;
+            log.log().pool().abandon(); // and it is not closed when it goes
             drop(log);
             Box::new(move || recover_ours(&path, room))
         }
@@ -113,6 +114,7 @@ fn filled(who: Appender, dir: &Path, room: u64, records: u64) -> Result<Result<R
 
 fn recover_ours(path: &Path, room: u64) -> Result<u64> {
     let (log, _) = options(room, Policy::Sync, 1).open(path)?;
+    log.pool().abandon(); // the next one recovers it, too
     let (mut records, mut count) = (log.iter(), 0);
     while let Some(record) = records.next()? {
         count += u64::from(!black_box(record.payload).is_empty());

@@ -7,6 +7,8 @@ use bench::{Row, Watch};
 use super::{QUICK_KEYS, choose, measured_as, must_take_part, plan, print, print_place, restart_with};
 use crate::args::{self, CompareStores};
 use crate::commands::Outcome;
+use crate::failure::Failure;
+use crate::output::say;
 
 pub fn run(args: &args::KvStores) -> Outcome {
     let mut what = KvRun { key_bytes: args.key_bytes, ..KvRun::default() };
@@ -43,8 +45,8 @@ pub fn space(args: &args::KvSpace) -> Outcome {
     what.keys = args.keys.unwrap_or(what.keys);
     what.overwrites = args.overwrites.unwrap_or(what.overwrites);
     let show = |rows: &[Row]| {
-        println!("{}", files::table(rows));
-        print_place(rows);
+        say!("{}", files::table(rows))?;
+        print_place(rows)
     };
     compare(&args.compare, show, |field, watch| what.measure(field, watch))
 }
@@ -52,7 +54,7 @@ pub fn space(args: &args::KvSpace) -> Outcome {
 /// What all comparisons of stores have in common: who, where, and what becomes of the rows.
 fn compare(
     args: &CompareStores,
-    show: impl FnOnce(&[Row]),
+    show: impl FnOnce(&[Row]) -> Result<(), Failure>,
     measure: impl FnOnce(&Field, &dyn Watch) -> bench::Result<Vec<Row>>,
 ) -> Outcome {
     let mut field = Field::here(plan(&args.output, &args.rounds));

@@ -13,6 +13,7 @@ use super::{Bar, choose, measured, must_take_part, plan, print_place, restart_wi
 use crate::args;
 use crate::commands::{Outcome, open_output};
 use crate::failure::Failure;
+use crate::output::say;
 
 pub fn append(args: &args::LogAppend) -> Outcome {
     let mut what = LogAppend::here(plan(&args.output, &args.rounds));
@@ -60,13 +61,13 @@ pub fn figures(args: &args::Figures) -> Outcome {
         let shown = figure.measure(&setting, &bar)?;
         bar.0.finish_and_clear();
         if !quiet {
-            println!("{} {}: {}", args.paper, figure.number, figure.title);
-            println!("paper: {}\n{}\n", figure.claim, shown.text);
+            say!("{} {}: {}", args.paper, figure.number, figure.title)?;
+            say!("paper: {}\n{}\n", figure.claim, shown.text)?;
         }
         if let Some(dir) = &args.output.plot {
             for path in plotted(figure.number, &shown, args, dir)? {
                 if !quiet {
-                    println!("{}", path.display());
+                    say!("{}", path.display())?;
                 }
             }
         }
@@ -74,7 +75,7 @@ pub fn figures(args: &args::Figures) -> Outcome {
         rows.extend(shown.rows.into_iter().filter(|row| !rows.contains(row)).collect::<Vec<_>>());
     }
     if !quiet && !rows.is_empty() {
-        print_place(&rows);
+        print_place(&rows)?;
     }
     if let Some((path, out)) = &mut json {
         bench::write_json(&rows, out).map_err(|error| Failure::file("write", path, &error))?;

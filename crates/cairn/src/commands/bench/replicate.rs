@@ -7,6 +7,7 @@ use bench::experiments::{LogReplicate, LogTakeover, RocksdbWal, Transport};
 use super::{choose, measured, measured_as, plan, print};
 use crate::args;
 use crate::commands::Outcome;
+use crate::output::say;
 
 pub fn replicate(args: &args::LogReplicate) -> Outcome {
     let mut what = LogReplicate::here(plan(&args.output, &args.rounds));
@@ -25,8 +26,8 @@ pub fn replicate(args: &args::LogReplicate) -> Outcome {
         what.dir.clone_from(dir);
     }
     let show = |rows: &[Row]| {
-        print(rows);
-        verdicts(rows).iter().for_each(|verdict| println!("{verdict}"));
+        print(rows)?;
+        verdicts(rows).iter().try_for_each(|verdict| say!("{verdict}"))
     };
     measured_as(show, &args.output, |watch| what.measure(watch))
 }

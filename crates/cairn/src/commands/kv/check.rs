@@ -10,6 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::super::Outcome;
 use crate::args::CheckStore;
 use crate::failure::Failure;
+use crate::output::say;
 use crate::size;
 
 pub fn run(args: &CheckStore) -> Outcome {
@@ -23,23 +24,24 @@ pub fn run(args: &CheckStore) -> Outcome {
     });
     bar.finish_and_clear();
     let checked = checked?;
-    println!("{}: {} keys, {}", path.display(), checked.keys, size::human(checked.bytes));
+    say!("{}: {} keys, {}", path.display(), checked.keys, size::human(checked.bytes))?;
     if checked.is_sound() {
-        println!("sound");
+        say!("sound")?;
         return Ok(ExitCode::SUCCESS);
     }
-    print(&checked.problems, checked.count);
-    println!("`cairn kv check --dry-run {0}` says what a repair would leave, `--repair` does it", path.display());
+    print(&checked.problems, checked.count)?;
+    say!("`cairn kv check --dry-run {0}` says what a repair would leave, `--repair` does it", path.display())?;
     Ok(ExitCode::from(1))
 }
 
-fn print(problems: &[Problem], count: u64) {
+fn print(problems: &[Problem], count: u64) -> Result<(), Failure> {
     for problem in problems {
-        println!("{problem}");
+        say!("{problem}")?;
     }
     if count > problems.len() as u64 {
-        println!("... and {} more", count - problems.len() as u64);
+        say!("... and {} more", count - problems.len() as u64)?;
     }
+    Ok(())
 }
 
 /// On a copy. If that becomes sound it takes the store's place, and the store is kept beside it.
@@ -47,6 +49,10 @@ fn repair(args: &CheckStore) -> Outcome {
     let path = &args.source.path;
     let failed = |what: &'static str| move |error: std::io::Error| Failure::file(what, path, &error);
     let real = path.canonicalize().map_err(failed("find"))?;
+    if !real.metadata().map_err(failed("look at"))?.is_file() {
+        let next = "check the path; a store that is no file cannot be copied, which a repair does";
+        return Err(Failure::new(format!("{}: is no ordinary file", path.display()), next));
+    }
     let before = beside(&real, "before-repair");
     if before.exists() && !args.dry_run {
         let next = "move it away: it may be the only copy of what an earlier repair gave up";
@@ -62,8 +68,8 @@ fn repair(args: &CheckStore) -> Outcome {
     let (dropped, checked) = salvage(path, &copy.0)?;
     let (keys, bytes) = (checked.keys, size::human(checked.bytes));
     if args.dry_run {
-        print(&dropped, dropped.len() as u64);
-        println!("{}: a repair would leave {keys} keys, {bytes}; nothing was changed", path.display());
+        print(&dropped, dropped.len() as u64)?;
+        say!("{}: a repair would leave {keys} keys, {bytes}; nothing was changed", path.display())?;
         return Ok(ExitCode::SUCCESS);
     }
     let folder = real.parent().unwrap_or(Path::new("/"));
@@ -72,8 +78,8 @@ fn repair(args: &CheckStore) -> Outcome {
     // There is a whole store under the name at any time.
     std::fs::hard_link(&real, &before).or_else(|_| std::fs::rename(&real, &before)).map_err(failed("keep"))?;
     std::fs::rename(&copy.0, &real).and_then(|()| sync(folder)).map_err(failed("replace"))?;
-    print(&dropped, dropped.len() as u64);
-    println!("{}: {keys} keys, {bytes}; as it was before: {}", path.display(), before.display());
+    print(&dropped, dropped.len() as u64)?;
+    say!("{}: {keys} keys, {bytes}; as it was before: {}", path.display(), before.display())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -7,6 +7,7 @@ use super::super::Outcome;
 use super::load::{progress, show};
 use crate::args::{BackupOfStore, Restore};
 use crate::failure::Failure;
+use crate::output::say;
 use crate::size;
 
 pub fn backup(args: &BackupOfStore) -> Outcome {
@@ -17,7 +18,7 @@ pub fn backup(args: &BackupOfStore) -> Outcome {
         bar.finish_and_clear();
         made.map_err(|error| failed(path, &args.target, &error))
     })?;
-    println!("{}: {} pairs, {}", args.target.display(), made.pairs, size::human(made.bytes));
+    say!("{}: {} pairs, {}", args.target.display(), made.pairs, size::human(made.bytes))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -26,7 +27,7 @@ pub fn restore(args: &Restore) -> Outcome {
     let made = kv::restore(&args.backup, &args.path, |loaded| show(&bar, loaded));
     bar.finish_and_clear();
     let made = made.map_err(|error| failed(&args.backup, &args.path, &error))?;
-    println!("{}: {} pairs, {}, each checked", args.path.display(), made.pairs, size::human(made.bytes));
+    say!("{}: {} pairs, {}, each checked", args.path.display(), made.pairs, size::human(made.bytes))?;
     Ok(ExitCode::SUCCESS)
 }
 

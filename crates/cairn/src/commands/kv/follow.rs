@@ -1,6 +1,5 @@
 //! `cairn kv follow`, `promote` and `seed`: a store on several machines.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use super::super::{Outcome, copies, log_replica};
 use super::opening;
 use crate::args::{Follow, PromoteStore, Seed, StoreCopies};
 use crate::failure::Failure;
+use crate::output::{note, say};
 
 /// Between two looks at how everything is going.
 const NAP: Duration = Duration::from_millis(50);
@@ -26,20 +26,17 @@ pub fn follow(args: &Follow) -> Outcome {
     let stopped = log_replica::signals()?;
     let options = opening::shown(Options::new().pool(pool));
     let follower = Follower::serve_with(&options, &args.path, &args.log, &args.listen, &trust).map_err(failed)?;
-    let mut out = std::io::stdout();
-    writeln!(out, "{}", follower.address())
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::file("write", Path::new("standard output"), &error))?;
+    say!("{}", follower.address())?;
     let commits = follower.status().commits;
-    eprintln!("cairn: following with {}, {commits} commits so far, at {}", args.path.display(), follower.address());
+    note!("cairn: following with {}, {commits} commits so far, at {}", args.path.display(), follower.address());
 
     while stopped.try_recv().is_err() {
         follower.wait(NAP).map_err(failed)?;
     }
-    eprintln!("cairn: stopping");
+    note!("cairn: stopping");
     let commits = follower.status().commits;
     follower.stop().map_err(failed)?;
-    eprintln!("cairn: stopped with {commits} commits, store and copy are closed");
+    note!("cairn: stopped with {commits} commits, store and copy are closed");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -49,9 +46,9 @@ pub fn promote(args: &PromoteStore) -> Outcome {
     let live = store.copies().iter().filter(|copy| copy.1 == ::log::CopyState::Live).count();
     let pairs = store.stats().entries;
     store.close().map_err(failed)?;
-    println!(
+    say!(
         "{path}: leads, with {pairs} keys and everything that was acknowledged; {live} other copies of its log have all of it, too"
-    );
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -60,7 +57,7 @@ pub fn seed(args: &Seed) -> Outcome {
     let store = open(&args.path, &args.copies)?;
     let made = store.seed(&args.to, |_| ()).map_err(failed)?;
     store.close().map_err(failed)?;
-    println!("{}: {} keys; a follower can begin with it", args.to.display(), made.pairs);
+    say!("{}: {} keys; a follower can begin with it", args.to.display(), made.pairs)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -12,6 +12,7 @@ use super::super::Outcome;
 use super::format;
 use crate::args::Load;
 use crate::failure::Failure;
+use crate::output::say;
 use crate::size;
 
 /// Longest line that can be a pair: each byte takes six characters at most, as JSON.
@@ -36,7 +37,7 @@ pub fn run(args: &Load) -> Outcome {
         read.map_err(|failure| failure.after(&told(loaded)))?;
         Ok(loaded)
     })?;
-    println!("{}", told(loaded));
+    say!("{}", told(loaded))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,7 +1,6 @@
 //! Pairs on standard output.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
-use std::path::Path;
 use std::process::ExitCode;
 
 use super::super::Outcome;
@@ -51,9 +50,7 @@ impl Printer {
 /// A reader that has seen enough is no error.
 pub fn finish(written: io::Result<()>) -> Outcome {
     match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::file("write", Path::new("standard output"), &error))
-        }
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::output(&error)),
         _ => Ok(ExitCode::SUCCESS),
     }
 }

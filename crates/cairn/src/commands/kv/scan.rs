@@ -9,6 +9,7 @@ use super::super::Outcome;
 use super::print::{Printer, Stop, finish};
 use crate::args::{Dump, Format, Scan};
 use crate::failure::Failure;
+use crate::output::say;
 
 /// What of the pairs is printed.
 struct What {
@@ -28,7 +29,7 @@ pub fn scan(args: &Scan) -> Outcome {
     let what = What { format: args.format, limit, values: !args.keys_only, expires: false };
     super::read(&args.source, |store| {
         if args.count {
-            println!("{}", count(store, keys, limit).map_err(|error| Failure::kv(path, &error))?);
+            say!("{}", count(store, keys, limit).map_err(|error| Failure::kv(path, &error))?)?;
             return Ok(ExitCode::SUCCESS);
         }
         print(store, path, keys, &what)

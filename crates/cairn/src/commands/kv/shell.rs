@@ -13,6 +13,7 @@ use super::super::Outcome;
 use super::{copy, format, stats};
 use crate::args::{Format, Shell};
 use crate::failure::Failure;
+use crate::output::{Standard, say};
 
 const HELP: &str = "\
 get KEY                   print its value
@@ -89,7 +90,7 @@ impl Session<'_> {
             Failure::new(format!("the terminal: {error}"), "give the commands on standard input instead")
         };
         let mut editor = DefaultEditor::new().map_err(|error| failed(&error))?;
-        println!("{}: {} keys; `help` lists the commands", self.path.display(), self.store.stats().entries);
+        say!("{}: {} keys; `help` lists the commands", self.path.display(), self.store.stats().entries)?;
         loop {
             let prompt = if self.tx.is_some() { "kv*> " } else { "kv> " };
             let line = match editor.readline(prompt) {
@@ -102,10 +103,10 @@ impl Session<'_> {
             let _ = editor.add_history_entry(line.as_str());
             // What is pasted may be several.
             for line in line.lines() {
-                match self.command(line, &mut io::stdout().lock()) {
+                match self.command(line, &mut Standard) {
                     Ok(Next::More) => {}
                     Ok(Next::Quit) => return Ok(ExitCode::SUCCESS),
-                    Err(stop) => println!("{}", self.failure(stop)),
+                    Err(stop) => say!("{}", self.failure(stop))?,
                 }
             }
         }
@@ -142,7 +143,7 @@ impl Session<'_> {
             Stop::Store(error) => Failure::kv(self.path, &error),
             Stop::Failed(failure) => failure,
             Stop::Usage(why) => Failure::new(why, "`help` lists the commands"),
-            Stop::Output(error) => Failure::file("write", Path::new("standard output"), &error),
+            Stop::Output(error) => Failure::output(&error),
         }
     }
 

@@ -10,6 +10,7 @@ use super::super::{Outcome, print_json};
 use super::print::finish;
 use crate::args::StatsOfStore;
 use crate::failure::Failure;
+use crate::output::Standard;
 use crate::size;
 
 /// The JSON object; field names are a contract.
@@ -38,7 +39,7 @@ pub fn run(args: &StatsOfStore) -> Outcome {
     if args.json {
         print_json(&stats)?;
     } else {
-        return finish(print(&mut io::stdout().lock(), &stats));
+        return finish(print(&mut Standard, &stats));
     }
     Ok(ExitCode::SUCCESS)
 }

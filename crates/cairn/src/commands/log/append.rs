@@ -1,7 +1,7 @@
 //! `cairn log append`.
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -15,6 +15,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::super::{Outcome, copies};
 use crate::args::Append;
 use crate::failure::Failure;
+use crate::output::{note, say};
 
 /// Records between two looks at the terminal.
 const STEP: u64 = 1000;
@@ -30,9 +31,9 @@ pub fn run(args: &Append) -> Outcome {
         path => append_there(args, path.as_deref(), &options)?,
     };
     if args.print_lsn {
-        eprintln!("{done}");
+        note!("{done}");
     } else {
-        println!("{done}");
+        say!("{done}")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -60,11 +61,8 @@ impl Done {
     /// Prints which are durable.
     fn tell(&mut self, forced: Lsn) -> Result<(), Failure> {
         let Some(untold) = &mut self.untold else { return Ok(()) };
-        let mut out = io::stdout().lock();
         while let Some(lsn) = untold.pop_front_if(|lsn| *lsn <= forced) {
-            writeln!(out, "{lsn}")
-                .and_then(|()| out.flush())
-                .map_err(|error| Failure::file("write", Path::new("standard output"), &error))?;
+            say!("{lsn}")?;
         }
         Ok(())
     }
@@ -91,7 +89,7 @@ fn append_here(args: &Append, path: &Path, options: &Options) -> Result<Done, Fa
         error => failed(error),
     })?;
     if let Some(doubt) = super::doubt(&found) {
-        eprintln!("note: {doubt}; it is gone now");
+        note!("note: {doubt}; it is gone now");
     }
     let mut done = Done::new(args);
     let (longest, read) = (log.stats().segment_bytes - RECORD_HEADER, reader(args));
@@ -150,7 +148,7 @@ fn append_there(args: &Append, path: Option<&Path>, options: &Options) -> Result
     });
     for (id, state, _) in log.copies() {
         if let CopyState::Failed(why) = state {
-            eprintln!("note: copy {id:x} was given up: {why}; `cairn log promote`, or the next append, repairs it");
+            note!("note: copy {id:x} was given up: {why}; `cairn log promote`, or the next append, repairs it");
         }
     }
     let closed = match outcome {
@@ -166,11 +164,11 @@ fn append_there(args: &Append, path: Option<&Path>, options: &Options) -> Result
 
 fn note(found: &::log::Recovered, log: &Log, asked: usize) {
     if let ::log::Tail::InDoubt { lsn, .. } = found.tail {
-        eprintln!("note: record {lsn} was begun and is whole on no copy; it is gone now");
+        note!("note: record {lsn} was begun and is whole on no copy; it is gone now");
     }
     let live = log.copies().len();
     if live < asked {
-        eprintln!("note: {live} of {asked} copies take part; `cairn log replicas` says more");
+        note!("note: {live} of {asked} copies take part; `cairn log replicas` says more");
     }
 }
 

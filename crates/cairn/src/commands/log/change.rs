@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::super::{Outcome, copies, print_json};
 use crate::args::{JoinCopy, RemoveCopy};
 use crate::failure::Failure;
+use crate::output::say;
 
 /// The JSON object; field names are a contract.
 #[derive(Serialize)]
@@ -36,14 +37,14 @@ impl ChangeJson {
         if json {
             return print_json(self);
         }
-        println!("copy     {} {what}", self.id);
-        println!("records  before {}, epoch {}", self.next, self.epoch);
-        println!(
+        say!("copy     {} {what}", self.id)?;
+        say!("records  before {}, epoch {}", self.next, self.epoch)?;
+        say!(
             "quorum   each record on {} of {} copies: {}",
             self.write_quorum,
             self.copies.len(),
             self.copies.join(", ")
-        );
+        )?;
         Ok(())
     }
 }

@@ -1,7 +1,6 @@
 //! Records on standard output.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
-use std::path::Path;
 
 use ::log::Lsn;
 use serde::Serialize;
@@ -36,7 +35,7 @@ impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::NobodyReads,
-            _ => Self::Failed(Failure::file("write", Path::new("standard output"), &error)),
+            _ => Self::Failed(Failure::output(&error)),
         }
     }
 }

@@ -9,6 +9,8 @@ use serde::Serialize;
 use super::super::{Outcome, copies, print_json};
 use super::replicas::look_at_all;
 use crate::args::Promote;
+use crate::failure::Failure;
+use crate::output::say;
 
 /// The JSON object; field names are a contract.
 #[derive(Serialize)]
@@ -79,25 +81,26 @@ pub fn run(args: &Promote) -> Outcome {
     if args.json {
         print_json(&said)?
     } else {
-        print(&said)
+        print(&said)?
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(said: &PromoteJson) {
+fn print(said: &PromoteJson) -> Result<(), Failure> {
     let PromoteJson { head, next, records, bytes, epoch, asked, .. } = said;
-    println!("records  {records} with {bytes} bytes");
-    println!("numbers  from {head}; the next is {next}");
-    println!("epoch    {epoch}");
+    say!("records  {records} with {bytes} bytes")?;
+    say!("numbers  from {head}; the next is {next}")?;
+    say!("epoch    {epoch}")?;
     match said.in_doubt {
-        None => println!("end      clean"),
-        Some(lsn) => println!("end      record {lsn} may have been acknowledged, and is on no copy: it is gone"),
+        None => say!("end      clean")?,
+        Some(lsn) => say!("end      record {lsn} may have been acknowledged, and is on no copy: it is gone")?,
     }
     if let (Some(copies), Some(quorum)) = (said.copies, said.write_quorum) {
-        println!("quorum   each record on {quorum} of {copies} copies");
+        say!("quorum   each record on {quorum} of {copies} copies")?;
     }
     for copy in asked {
         let state = copy.why.as_ref().map_or_else(|| "has all of it".to_owned(), |why| format!("missing: {why}"));
-        println!("copy     {}  {state}", copy.address);
+        say!("copy     {}  {state}", copy.address)?;
     }
+    Ok(())
 }

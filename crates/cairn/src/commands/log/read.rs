@@ -11,6 +11,7 @@ use super::super::{Outcome, copies};
 use super::print::{Printer, Stop};
 use crate::args::{Cat, Tail};
 use crate::failure::Failure;
+use crate::output::note;
 
 /// Looks for more until then, before it says that there is none yet.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -63,7 +64,7 @@ fn print_all(path: &Path, salvage: bool, follower: &mut Follower, printer: &mut 
                 let Some(next) = follower.skip_lost().map_err(|error| Failure::log(path, &error))? else { break };
                 if wanted < next {
                     code = ExitCode::from(1);
-                    eprintln!("missing: records {wanted} to {}", next.get() - 1);
+                    note!("missing: records {wanted} to {}", next.get() - 1);
                 }
             }
             Ok(None) => break,
@@ -94,14 +95,14 @@ fn cat_there(args: &Cat, path: Option<&Path>) -> Outcome {
 /// Nothing is lost if the writer was faster: what is there is read on.
 fn go_on(path: &Path, follower: &mut Follower, error: &Error) -> Result<(), Failure> {
     let Error::Overtaken { wanted, head } = *error else { return Err(Failure::log(path, error)) };
-    eprintln!("note: records {wanted} to {} were cleaned up meanwhile", head.get() - 1);
+    note!("note: records {wanted} to {} were cleaned up meanwhile", head.get() - 1);
     follower.from(head).map_err(|error| Failure::log(path, &error))
 }
 
 fn note_rest(follower: &Follower) {
     let more = follower.ahead();
     if more > 0 {
-        eprintln!(
+        note!(
             "note: {more} more records are whole; nothing says yet that they are durable (`cairn log tail --eager` shows them)"
         );
     }

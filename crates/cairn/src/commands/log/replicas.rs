@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::super::{Outcome, copies, print_json};
 use crate::args::ReplicasOfLog;
+use crate::output::say;
 
 /// A copy; field names are a contract.
 #[derive(Serialize)]
@@ -84,7 +85,7 @@ pub fn run(args: &ReplicasOfLog) -> Outcome {
     } else {
         let width = addresses.iter().map(String::len).max().unwrap_or(0);
         for (address, found) in addresses.iter().zip(&all) {
-            println!("{address:width$}  {}", describe(found));
+            say!("{address:width$}  {}", describe(found))?;
         }
     }
     Ok(ExitCode::from(u8::from(!is_well)))

@@ -9,6 +9,7 @@ use super::super::{Outcome, print_json};
 use super::read;
 use crate::args::StatsOfLog;
 use crate::failure::Failure;
+use crate::output::say;
 use crate::size;
 
 /// The JSON object; field names are a contract.
@@ -65,19 +66,20 @@ pub fn run(args: &StatsOfLog) -> Outcome {
     if args.json {
         print_json(&stats)?;
     } else {
-        print(&stats);
+        print(&stats)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(stats: &StatsJson) {
+fn print(stats: &StatsJson) -> Result<(), Failure> {
     let StatsJson { head, next, durable, records, growths, epoch, .. } = stats;
     let state = if stats.closed { "closed" } else { "being written, or not closed" };
-    println!("state     {state}");
-    println!("records   {records} with {}, the longest {}", size::human(stats.bytes), size::human(stats.longest));
-    println!("numbers   from {head}; the next is {next}; durable through {durable}, at least");
-    println!("space     {} used of {}", size::human(stats.live_bytes), size::human(stats.capacity));
-    println!("segments  {} of {}", stats.capacity / stats.segment_bytes, size::human(stats.segment_bytes));
-    println!("grown     {growths} times");
-    println!("opened    {epoch} times");
+    say!("state     {state}")?;
+    say!("records   {records} with {}, the longest {}", size::human(stats.bytes), size::human(stats.longest))?;
+    say!("numbers   from {head}; the next is {next}; durable through {durable}, at least")?;
+    say!("space     {} used of {}", size::human(stats.live_bytes), size::human(stats.capacity))?;
+    say!("segments  {} of {}", stats.capacity / stats.segment_bytes, size::human(stats.segment_bytes))?;
+    say!("grown     {growths} times")?;
+    say!("opened    {epoch} times")?;
+    Ok(())
 }

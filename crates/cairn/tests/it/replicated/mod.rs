@@ -1,6 +1,6 @@
 //! A log, and a store, on several machines, with real processes.
 
-mod cluster;
+pub mod cluster;
 mod commands;
 mod elections;
 mod rounds;

@@ -1,0 +1,191 @@
+//! `cairn check` against thousands of damaged files of every kind: what it says is held against what the kind's own open and check say, and against what can be read.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+
+use self::files::{Data, KINDS, Kind, Mutation, Sample, Unread, read};
+use super::examine;
+use crate::args;
+
+#[path = "damage/files.rs"]
+mod files;
+
+/// Mutations of each file, of each sort: the gate's budget, or what the environment says.
+fn budget() -> usize {
+    std::env::var("CAIRN_DAMAGE").map_or(40, |text| text.parse().expect("CAIRN_DAMAGE is a number"))
+}
+
+fn seed() -> u64 {
+    std::env::var("CAIRN_SEED").map_or(1, |text| text.parse().expect("CAIRN_SEED is a number"))
+}
+
+/// Wrong data that the engines themselves take for whole, as README's limits say. What no checksum or no later record covers; never anything that was not there once, but
+/// in objects and regions that have no checksum.
+fn is_known(sample: &Sample, sort: &str, own: &Result<Data, Unread>) -> bool {
+    let pages = ["zeroed", "moved", "older"].contains(&sort);
+    // Nothing behind the last records says that there were more: a part of the end is lost.
+    let is_shorter = own.as_ref().is_ok_and(|data| sample.data.starts_with(data));
+    match (sample.kind, sample.closed) {
+        // Objects have one copy, without a checksum; as have, of a heap that was not closed, those that were written lately. Of tables of its allocator there is one copy.
+        (Kind::HeapUndo | Kind::HeapPartial, _) | (Kind::HeapInPlace, false) => sort != "cut",
+        (Kind::HeapInPlace, true) => pages,
+        // Its last records are in doubt, or were never there.
+        (Kind::Pool, _) => sort != "cut" && is_shorter_ring(sample, own),
+        (Kind::Log, false) | (Kind::Copy, _) => sort != "cut" && is_shorter,
+        (Kind::Log, true) => false,
+        // The last commits of writers, of which a value is as it was before.
+        (Kind::Store, false) => {
+            sort != "cut" && own.as_ref().is_ok_and(|data| data.iter().all(|(key, _)| key.starts_with(b"key")))
+        }
+        (Kind::Store, true) => false,
+    }
+}
+
+fn is_shorter_ring(sample: &Sample, own: &Result<Data, Unread>) -> bool {
+    let Ok(data) = own else { return false };
+    let ring = |data: &Data| data.iter().filter(|entry| entry.0.starts_with(b"ring")).cloned().collect::<Data>();
+    let rest = |data: &Data| data.iter().filter(|entry| !entry.0.starts_with(b"ring")).cloned().collect::<Data>();
+    ring(&sample.data).starts_with(&ring(data)) && rest(&sample.data) == rest(data)
+}
+
+/// What the command says: its exit code, and its words.
+fn verdict(path: &Path, closed: bool) -> (u8, String) {
+    let path = path.to_owned();
+    let args = args::Check { path, json: false, recover: !closed, repair: false, dry_run: false };
+    match examine(&args) {
+        Ok(report) if report.sound => (0, report.notes.join("; ")),
+        Ok(report) => (1, report.findings.join("; ")),
+        Err(failure) => (if failure.is_damage() { 1 } else { 2 }, failure.to_string()),
+    }
+}
+
+struct Judged {
+    code: u8,
+    said: String,
+    own: Result<Data, Unread>,
+}
+
+fn judge(sample: &Sample, bytes: &[u8], path: &Path) -> Judged {
+    std::fs::write(path, bytes).unwrap();
+    let (code, said) = verdict(path, sample.closed);
+    if !sample.closed {
+        std::fs::write(path, bytes).unwrap(); // the check has recovered it
+    }
+    let own = read(sample.kind, path, sample.closed);
+    Judged { code, said, own }
+}
+
+/// Why a verdict is wrong, if it is: because of the command, or of the engine, which takes wrong data for right itself.
+enum Complaint {
+    OfCommand(String),
+    OfEngine(String),
+}
+
+fn complaint(sample: &Sample, is_changed: bool, judged: &Judged) -> Option<Complaint> {
+    let Judged { code, said, own } = judged;
+    match own {
+        Err(Unread::Rejected(error)) if *code == 0 => {
+            Some(Complaint::OfCommand(format!("sound, and its own open or check says: {error}")))
+        }
+        // What is no pool any more, or is one of another kind, is no damage to the command.
+        Err(Unread::Rejected(_)) if *code == 2 && sample.kind == Kind::Store && !said.contains("not a pool") => {
+            Some(Complaint::OfCommand(format!("exit code 2, and it is damaged: {said}")))
+        }
+        Err(Unread::Lost) if *code == 0 => {
+            Some(Complaint::OfEngine("sound, and what is in it leads to nothing".into()))
+        }
+        Err(_) => None,
+        Ok(_) if !is_changed && *code != 0 => {
+            Some(Complaint::OfCommand(format!("nothing was changed: exit code {code}: {said}")))
+        }
+        Ok(data) if *data != sample.data && *code == 0 => {
+            let (now, before) = (data.len(), sample.data.len());
+            Some(Complaint::OfEngine(format!("sound, and what is read is wrong: {now} of {before} ({said})")))
+        }
+        Ok(_) => None,
+    }
+}
+
+/// Waits for each step of `work`: one that hangs is a failure that names it.
+fn watched(work: impl FnOnce(&dyn Fn(String)) + Send) {
+    std::thread::scope(|scope| {
+        let (say, hear) = mpsc::channel();
+        let done = say.clone();
+        scope.spawn(move || {
+            work(&|what| say.send(Some(what)).unwrap());
+            done.send(None).unwrap();
+        });
+        let mut last = String::new();
+        loop {
+            match hear.recv_timeout(Duration::from_secs(120)) {
+                Ok(Some(what)) => last = what,
+                Ok(None) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    eprintln_hang(&last);
+                }
+            }
+        }
+    });
+}
+
+/// A thread that hangs cannot be ended, and a scope waits for it.
+#[allow(clippy::print_stderr, reason = "a test")]
+fn eprintln_hang(what: &str) {
+    eprintln!("hangs: {what}");
+    std::process::exit(101);
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+#[test]
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "a test that says what it has done")]
+fn check_calls_nothing_sound_that_is_not() {
+    let (dir, seed, each) = (folder(), seed(), budget());
+    let path: PathBuf = dir.path().join("f");
+    let (mut wrong, mut known) = (Vec::new(), 0);
+    let mut table: BTreeMap<(Kind, bool), [[u32; 4]; 6]> = BTreeMap::new();
+    let mut count = 0;
+    watched(|progress| {
+        for (number, (kind, closed)) in KINDS.iter().flat_map(|kind| [(*kind, true), (*kind, false)]).enumerate() {
+            let sample = Sample::make(kind, closed, &path);
+            let untouched = judge(&sample, &sample.bytes, &path);
+            assert_eq!(untouched.code, 0, "{kind:?}, closed: {closed}, untouched: {}", untouched.said);
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ (number as u64) << 32);
+            for (sort, name) in Mutation::NAMES.iter().enumerate() {
+                for _ in 0..each {
+                    let mutation = Mutation::draw(&mut rng, sort, &sample);
+                    let what = format!("{kind:?}, closed: {closed}, {mutation:?}, seed {seed}");
+                    progress(what.clone());
+                    let bytes = mutation.apply(&sample);
+                    let judged = judge(&sample, &bytes, &path);
+                    count += 1;
+                    let equal = judged.own.as_ref().is_ok_and(|data| *data == sample.data);
+                    let column = if judged.code == 0 { usize::from(!equal) * 3 } else { usize::from(judged.code) };
+                    table.entry((kind, closed)).or_default()[sort][column] += 1;
+                    match complaint(&sample, bytes != sample.bytes, &judged) {
+                        Some(Complaint::OfEngine(_)) if is_known(&sample, name, &judged.own) => known += 1,
+                        Some(Complaint::OfCommand(why) | Complaint::OfEngine(why)) => {
+                            wrong.push(format!("{what}: {why}"))
+                        }
+                        None => {}
+                    }
+                }
+            }
+        }
+    });
+    println!("{count} mutations, seed {seed}; sound and equal, damaged, refused, sound and wrong:");
+    for ((kind, closed), rows) in &table {
+        let cells = Mutation::NAMES.iter().zip(rows).map(|(name, row)| format!("{name} {row:?}"));
+        println!("{kind:?} {}: {}", if *closed { "closed" } else { "killed" }, cells.collect::<Vec<_>>().join(", "));
+    }
+    println!("{known} known limits were met");
+    wrong.iter().for_each(|one| eprintln!("{one}"));
+    assert!(wrong.is_empty(), "{} wrong verdicts", wrong.len());
+}
