@@ -932,7 +932,7 @@ impl Run<'_> {
                 self.note("Options::open_read_only", actor, &all);
             }
         } else {
-            drop(store);
+            store.abandon();
         }
         let salvage = self.seed.below(2) == 0;
         let store = self.options.clone().salvage(salvage).open(&at).unwrap();

@@ -202,7 +202,7 @@ fn reopen_unread(store: Store, path: &Path, options: &Options, how: u64, keys: u
         store.close().unwrap_or_else(|error| panic!("{when}: closing: {error}"));
         options.open(path)
     } else {
-        drop(store);
+        store.abandon();
         options.open(path)
     };
     let store = store.unwrap_or_else(|error| panic!("{when}, opened again: {error}"));

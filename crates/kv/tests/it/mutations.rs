@@ -84,7 +84,7 @@ fn made(name: &'static str, writes: usize, closed: bool) -> Made {
     if closed {
         store.close().unwrap()
     } else {
-        drop(store)
+        store.abandon()
     }
     let bytes = std::fs::read(path).unwrap();
     // By the use that the table says a segment has.

@@ -60,7 +60,7 @@ fn made(name: &'static str, laps: usize, closed: bool) -> Made {
             if n % 380 == 100 {
                 log.close().unwrap()
             } else {
-                drop(log)
+                log.abandon()
             }
             older.push(std::fs::read(&path).unwrap());
             log = options().open(&path).unwrap().0;
@@ -70,7 +70,7 @@ fn made(name: &'static str, laps: usize, closed: bool) -> Made {
     if closed {
         log.close().unwrap()
     } else {
-        drop(log)
+        log.abandon()
     }
     Made { name, closed, bytes: std::fs::read(path).unwrap(), older, records }
 }

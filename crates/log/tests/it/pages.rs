@@ -30,7 +30,7 @@ fn made(records: [u64; 2], closed: bool) -> (Vec<u8>, Vec<u8>) {
     if closed {
         log.close().unwrap()
     } else {
-        drop(log)
+        log.abandon()
     }
     (old, std::fs::read(&path).unwrap())
 }
@@ -49,7 +49,7 @@ fn read(bytes: &[u8]) -> Result<usize, Error> {
     let (log, found) = options().open(&path)?;
     assert_eq!(found.records, followed);
     let next = log.append(&payload(found.next.get()))?;
-    drop(log);
+    log.abandon();
     let (log, found) = options().open(&path)?;
     assert_eq!((found.records, found.next.get()), (followed + 1, next.get() + 1), "what was acknowledged is there");
     let mut iter = log.iter();
@@ -114,7 +114,7 @@ fn a_new_log_without_one_of_its_pages_is_a_log() {
         if closed {
             log.close().unwrap()
         } else {
-            drop(log)
+            log.abandon()
         }
         let bytes = std::fs::read(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
@@ -134,7 +134,7 @@ fn when_idle_nothing_goes_unnoticed() {
     let log = options().create(&path).unwrap();
     (1..=7).for_each(|n| assert_eq!(log.append(&payload(n)).unwrap().get(), n));
     log.idle().unwrap();
-    drop(log);
+    log.abandon();
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[FRONT + 3 * PAGE..][..PAGE].fill(0);
     assert!(matches!(read(&bytes), Err(Error::Lost { through, .. }) if through.get() == 7));
@@ -155,7 +155,7 @@ fn a_log_of_format_1_stays_one_until_it_is_converted() {
     log.reserve(5).unwrap(); // given up: 901
     log.append(&payload(902)).unwrap();
     log.idle().unwrap();
-    drop(log);
+    log.abandon();
     let (log, found) = options().open(&old).unwrap();
     let expected = crate::basics::records(&log);
     assert_eq!((found.next.get(), expected.last().unwrap().0), (904, 902));

@@ -15,7 +15,10 @@ use kv::{Keys, Store};
 use log::Log;
 use pmem::sim::{Medium, Site};
 use pmem::{PPtr, Pool};
-use structures::{BTree, BTreeOptions, Graph, GraphOptions, HashMap, HashMapOptions, Map, SearchTree, SearchTreeOptions, SortedList, testing};
+use structures::{
+    BTree, BTreeOptions, Graph, GraphOptions, HashMap, HashMapOptions, Map, SearchTree, SearchTreeOptions, SortedList,
+    testing,
+};
 use tx::{Engine, Isolation, Typed};
 
 const PAGE: usize = 4096;
