@@ -43,8 +43,11 @@ impl OpenStore {
                 }
                 Ok(open.store.close()?)
             }
-            // Dropped: the next open recovers it.
-            _ => Err(Failure::poisoned()),
+            Some(open) => {
+                open.store.abandon(); // the next open recovers it
+                Err(Failure::poisoned())
+            }
+            None => Err(Failure::poisoned()),
         }
     }
 }

@@ -44,8 +44,11 @@ impl OpenLog {
                 }
                 Ok(open.log.close()?)
             }
-            // Dropped: the next open recovers it.
-            _ => Err(Failure::poisoned()),
+            Some(open) => {
+                open.log.abandon(); // the next open recovers it
+                Err(Failure::poisoned())
+            }
+            None => Err(Failure::poisoned()),
         }
     }
 }

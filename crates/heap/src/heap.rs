@@ -334,7 +334,7 @@ impl Heap {
     /// Settles everything, cleans all zones and closes the pool.
     ///
     /// # Errors
-    /// [`pmem::Error::InUse`] if a transaction was forgotten; what went wrong behind a commit.
+    /// [`pmem::Error::Poisoned`] after a failed sync, first of all; [`pmem::Error::InUse`] if a transaction was forgotten; what went wrong behind a commit.
     pub fn close(self) -> Result<()> {
         let Self { core, cell, coordinator, mut closing, .. } = self;
         drop((coordinator, cell));
@@ -357,6 +357,9 @@ impl Heap {
 
 /// The handle's other parts are gone.
 fn close(core: Arc<Core>) -> Result<()> {
+    if !core.pool.is_read_only() {
+        core.pool.check_usable()?; // before all that a failed sync leaves behind
+    }
     if let Some(slot) = (0..core.slots.len()).find(|slot| core.slots.holder(*slot).is_some()) {
         return Err(pmem::Error::InUse { what: format!("the transaction in slot {slot}") }.into());
     }

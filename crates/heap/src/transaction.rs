@@ -207,6 +207,10 @@ impl<'h> Tx<'h> {
     /// The error for a lock in use, found out slowly: is it one of this very thread?
     #[cold]
     fn conflict(&self, word: Word, block: &Block, seen: State) -> Error {
+        // After a failed sync the holder never lets go: who asks again and again is told at once.
+        if let Err(unusable) = self.core.pool.check_usable() {
+            return unusable.into();
+        }
         let offset = block.offset();
         let mine = |slot: &usize| *slot != self.slot && self.core.slots.holder(*slot) == Some(pmem::thread_number());
         let own = match seen {

@@ -44,6 +44,8 @@ pub(crate) struct Seat {
     pub(crate) wounded: std::sync::atomic::AtomicBool,
     /// Where its thread waits for a lock.
     parked: Parked,
+    /// The store's own work: its locks are no reason for a conflict, and it waits for nobody's.
+    upkeep: std::sync::atomic::AtomicBool,
     /// Who began up to here on this seat is too old: see `Options::max_snapshot_age`. A later one began later.
     pub(crate) expired: AtomicU64,
 }
@@ -55,6 +57,7 @@ impl Active {
             age: 0.into(),
             wounded: false.into(),
             parked: Parked::default(),
+            upkeep: false.into(),
             expired: 0.into(),
         };
         let (clock, stable) = (OwnLine(clock.into()), OwnLine(clock.into()));
@@ -122,6 +125,13 @@ impl Active {
         Err(Error::TooMany { max: count })
     }
 
+    /// The same, for the store's own work.
+    pub(crate) fn pin_for_upkeep(&self) -> Result<Pin<'_>> {
+        let pin = self.pin()?;
+        pin.seat().upkeep.store(true, Release);
+        Ok(pin)
+    }
+
     /// Whatever was unlinked before this reading of the clock is out of everybody's reach.
     pub(crate) fn oldest(&self) -> u64 {
         let now = self.stable();
@@ -160,6 +170,10 @@ impl Seat {
     pub(crate) fn wound(&self) {
         self.wounded.store(true, Release);
         self.parked.wake();
+    }
+
+    pub(crate) fn is_upkeep(&self) -> bool {
+        self.upkeep.load(Acquire)
     }
 
     pub(crate) fn parked(&self) -> &Parked {
@@ -209,6 +223,9 @@ impl Drop for Pin<'_> {
         }
         if seat.wounded.load(Relaxed) {
             seat.wounded.store(false, Relaxed);
+        }
+        if seat.upkeep.load(Relaxed) {
+            seat.upkeep.store(false, Relaxed);
         }
         seat.began.store(0, Release);
     }

@@ -51,7 +51,7 @@ impl Core {
         // What is written goes to the lowest free segments. So the end of the file becomes free, once what is there has moved.
         let near = 2 * (usage.segments - usage.free) + slack / bytes;
         settler.nodes.far = (usage.segments > near + near / 2).then_some(near as u32);
-        let pin = self.active.pin()?;
+        let pin = self.active.pin_for_upkeep()?;
         // As much as is written between two checkpoints, at most.
         let mut left = self.options.settle;
         if let Some(mut excess) = taken.checked_sub(wanted) {

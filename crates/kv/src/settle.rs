@@ -339,7 +339,7 @@ impl Core {
 
     /// Takes tombstones out of the index that the checkpoint has, and whose older versions are out of everybody's sight.
     fn drop_tombstones(&self, settler: &mut Settler, oldest: u64) -> Result<()> {
-        let pin = self.active.pin()?;
+        let pin = self.active.pin_for_upkeep()?;
         let mut kept = Vec::new();
         let mut thin = Vec::new();
         for tombstone in std::mem::take(&mut settler.tombstones) {

@@ -404,7 +404,14 @@ impl<'s> Transaction<'s> {
     fn lock(&self, hash: u64, key: &[u8]) -> Result<()> {
         let core = self.core;
         let waits = self.manner.locking;
-        let got = if waits { core.locks.lock(hash, &self.pin, core) } else { Ok(core.locks.try_lock(hash, &self.pin)) };
+        let tried = || match core.locks.try_lock(hash, &self.pin) {
+            // Upkeep moves versions or takes tombstones out: nothing that anybody reads changes, so it is waited for.
+            Tried::Busy if core.locks.owner(hash).is_some_and(|seat| core.active.seat(seat).is_upkeep()) => {
+                core.locks.lock(hash, &self.pin, core)
+            }
+            tried => Ok(tried),
+        };
+        let got = if waits { core.locks.lock(hash, &self.pin, core) } else { tried() };
         let conflict = |with| Err(Error::Conflict { key: Key(key.to_vec()), with });
         match got {
             Ok(Tried::Taken) => {

@@ -41,11 +41,10 @@ pub fn run(args: &Crash) -> Outcome {
             None => output::text(format_args!("{}", result.text()))?,
         }
     }
-    let to_stdout = json.as_ref().is_some_and(|(path, _)| *path == Path::new("-"));
     if let Some((path, out)) = &mut json {
         out.flush().map_err(|error| Failure::file("write", path, &error))?;
     }
-    if !to_stdout {
+    if args.json.as_deref() != Some(Path::new("-")) {
         say!("{} scenarios, {}", results.len(), if violated > 0 { "VIOLATED" } else { "no violation" })?;
         say!("{} passed, {violated} failed", results.len() - violated)?;
     }

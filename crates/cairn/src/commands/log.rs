@@ -68,7 +68,7 @@ fn create_here(args: &args::CreateLog, path: &Path, options: &Options) -> Outcom
 
 fn convert(args: &args::ConvertLog) -> Outcome {
     let done = Options::new().convert(&args.from, &args.to).map_err(|error| Failure::log(&args.from, &error))?;
-    println!("{}: {} records, the next is {}", args.to.display(), done.records, done.next);
+    say!("{}: {} records, the next is {}", args.to.display(), done.records, done.next)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -50,6 +50,7 @@ const CASES: &[(&str, &str)] = &[
     ("log tail", "X -f"),
     ("log check", "X"),
     ("log check", "X --recover"),
+    ("log convert", "X new"),
     ("log stats", "X"),
     ("log promote", "X --replica 127.0.0.1:1 --secret-file secret --connect-within 10"),
     ("log join", "127.0.0.1:1 X --replica 127.0.0.1:1 --secret-file secret --connect-within 10"),

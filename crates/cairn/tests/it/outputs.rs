@@ -57,6 +57,7 @@ const CASES: &[Case] = &[
     ("log cat", Log, Something, "f"),
     ("log tail", Log, Something, "f"),
     ("log check", Log, Something, "f"),
+    ("log convert", Log, Something, "f NEW"),
     ("log stats", Log, Something, "f"),
     ("log replicas", Nothing, Something, "COPIES"),
     ("log promote", Nothing, Something, "COPIES"),

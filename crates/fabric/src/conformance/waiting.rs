@@ -8,6 +8,8 @@ use super::support::{memories, moving, ok};
 use crate::{Connection, Event, Reason, Receiver, Rights, Window, wait};
 
 const TURN: Duration = Duration::from_millis(5);
+/// A pause behind each turn: a transport whose time is simulated waits for nothing, and who sends is a thread that must run.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// What arrives next, and at which of them, of those that are said to have something.
 #[track_caller]
@@ -19,7 +21,7 @@ fn next(subject: &dyn Subject, receivers: &mut [Box<dyn Receiver>]) -> (usize, E
                 return (index, event);
             }
         }
-        std::thread::yield_now();
+        std::thread::sleep(PAUSE);
     }
     panic!("nothing arrived at any of them within {:?}", subject.patience());
 }

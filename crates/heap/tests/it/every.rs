@@ -59,6 +59,7 @@ const OPERATIONS: &[(&str, Option<Kind>)] = &[
     ("Heap::pool", None),
     ("Heap::policy", None),
     ("Heap::recovery", None),
+    ("Heap::abandon", None),
     ("Heap::cell_is_current", None),
     ("Heap::stats", Some(Kind::Stats)),
     ("Heap::live_blocks", Some(Kind::LiveBlocks)),

@@ -103,6 +103,7 @@ const ALONG: &[&str] = &[
     "Options::verify",
     "Options::without",
     "Snapshot::timestamp",
+    "Store::abandon",
     "Store::at_risk",
     "Store::begin",
     "Store::changes",

@@ -83,7 +83,9 @@ fn populated_pages_are_there_in_memory_and_left_alone_on_a_disk() {
     let dir = memory();
     for (choice, there) in [(DomainChoice::Emulated, true), (DomainChoice::File, false)] {
         let path = dir.path().join(format!("{choice:?}"));
-        let pool = Options::new().domain(choice).size(SIZE).create(&path).unwrap();
+        // A mapping that was made before the file had its name goes without it.
+        Options::new().domain(choice).size(SIZE).create(&path).unwrap().close().unwrap();
+        let pool = Options::new().domain(choice).open(&path).unwrap();
         let before = resident(&path);
         pool.populate(SIZE / 2 + 5, SIZE / 4);
         let more = resident(&path) - before;

@@ -7,7 +7,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use heap::{Heap, Policy};
@@ -32,6 +32,8 @@ struct Plain {
     base: NonNull<u8>,
     layout: Layout,
     len: AtomicU64,
+    /// From now on no drain succeeds.
+    broken: AtomicBool,
 }
 
 // SAFETY: it owns its memory and touches it never; who does goes through one pool, which orders its threads.
@@ -44,7 +46,7 @@ impl Plain {
         let layout = Layout::from_size_align(bytes.next_multiple_of(PAGE), PAGE).unwrap();
         // SAFETY: the layout is not empty.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
-        Arc::new(Self { base, layout, len: AtomicU64::new(0) })
+        Arc::new(Self { base, layout, len: AtomicU64::new(0), broken: AtomicBool::new(false) })
     }
 }
 
@@ -84,7 +86,7 @@ unsafe impl Medium for Plain {
     fn flush(&self, _: u64, _: u64, _: Site) {}
 
     fn drain(&self, _: Site) -> io::Result<()> {
-        Ok(())
+        if self.broken.load(Relaxed) { Err(io::Error::other("the device is gone")) } else { Ok(()) }
     }
 }
 
@@ -211,6 +213,32 @@ fn objects_of_a_killed_process() {
         };
         let heap = reopened(&medium);
         assert_eq!(sum(&heap), before, "{policy:?}");
+    }
+}
+
+/// Who comes after a failed sync does not try again and again for what its holder never gives back.
+#[test]
+fn a_failed_sync_is_told_at_once() {
+    use tx::{Error, Patience};
+    for policy in POLICIES {
+        let medium = Plain::new(1 << 20);
+        let heap = heap(&medium, policy);
+        let cell = heap.transact(Isolation::Strict, |tx| tx.alloc::<Cell>(&[0; 9])).unwrap();
+        heap.settle().unwrap();
+        let mut tx = heap.begin(Isolation::Strict).unwrap();
+        tx.write(cell).unwrap()[0] = 1;
+        medium.broken.store(true, Relaxed);
+        let failed = tx::Transaction::commit(tx);
+        assert!(matches!(failed, Err(Error::Pool(pmem::Error::Sync { .. }))), "{policy:?}: {failed:?}");
+        let mut attempts = 0;
+        let read = heap.transact_with(Isolation::Strict, Patience::default(), |tx| {
+            attempts += 1;
+            tx.read(cell).map(|cell| cell[0])
+        });
+        assert!(matches!(read, Err(Error::Pool(pmem::Error::Poisoned))), "{policy:?}: {read:?}");
+        assert_eq!(attempts, 1, "{policy:?}");
+        let closed = heap.close();
+        assert!(matches!(closed, Err(Error::Pool(pmem::Error::Poisoned))), "{policy:?}: {closed:?}");
     }
 }
 
