@@ -143,6 +143,8 @@ pub struct Config {
     pub kills: bool,
     /// The process is also killed in front of each flush, with what it has not flushed yet in the caches: 1 kills the program so, 2 also its recovery; 0 neither.
     pub kills_at_flushes: usize,
+    /// What was flushed and not waited for outlives a kill.
+    pub flushed_outlives: bool,
     /// After so many seconds the exploration ends with the next crash point.
     pub seconds: Option<u64>,
     /// Milliseconds after which a thread that is not heard of counts as waiting for one that waits for its turn.
@@ -181,6 +183,7 @@ impl Config {
             skip_known: true,
             kills: true,
             kills_at_flushes: 1,
+            flushed_outlives: true,
             seconds: None,
             silence_ms: 10_000,
             muted: Vec::new(),
@@ -221,6 +224,8 @@ impl Config {
         kills: bool,
         /// To which depth the process is killed in front of flushes, too. What a drain waits for has been flushed, and a kill does not take that back.
         kills_at_flushes: usize,
+        /// Whether what was flushed and not waited for outlives a kill, as it does on every processor known. Without, recovery may rely on less.
+        flushed_outlives: bool,
         /// How long a thread may be silent before a lock that the scheduler cannot see is suspected.
         silence_ms: u64,
     }

@@ -46,7 +46,7 @@ impl<S: Scenario> Explorer<S> {
 
     /// False where a kill leaves nothing that a power failure does not.
     fn mount_killed(&self, here: &Here<'_, S>) -> bool {
-        let Some(image) = here.sim.kill_image(here.image) else { return false };
+        let Some(image) = here.sim.kill_image(here.image, self.config.flushed_outlives) else { return false };
         here.child.mount(Arc::new(image));
         if let Some(frame) = self.frames.lock().last_mut() {
             frame.killed = true;

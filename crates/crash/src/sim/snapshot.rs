@@ -70,7 +70,7 @@ impl Sim {
 
     /// What a process finds that starts after this one was killed; `None` when it is what a power failure leaves too.
     /// `crash` is the image of a power failure at this very moment.
-    pub(crate) fn kill_image(&self, crash: &Image) -> Option<Image> {
+    pub(crate) fn kill_image(&self, crash: &Image, flushed_outlives: bool) -> Option<Image> {
         let state = self.state.lock();
         if state.pending.is_empty() && state.lens.is_empty() {
             return None;
@@ -85,7 +85,11 @@ impl Sim {
         };
         let mut lines = Vec::new();
         for line in state.pending.lines() {
-            let left = line.outlive(self.model, |word, value| image.put(word, value));
+            let left = if flushed_outlives {
+                line.outlive(self.model, |word, value| image.put(word, value))
+            } else {
+                line.clone()
+            };
             if !left.changes.is_empty() {
                 lines.push(left);
             }
