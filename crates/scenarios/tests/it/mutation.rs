@@ -6,7 +6,11 @@ use crash::{Config, FaultKind, Model};
 use scenarios::Named;
 
 /// Source lines whose barrier no model here misses, and why they stay.
-const REDUNDANT: &[missed::Redundant] = &[];
+const REDUNDANT: &[missed::Redundant] = &[(
+    "pool.rs",
+    "return inner.mapping.drain(here())",
+    "closed as it was found: what a program stored in its own region without a drain is persistent behind every close",
+)];
 
 /// From cheap to thorough: what the workload needs, then what recovery needs.
 fn configs(named: &Named) -> Vec<Config> {
@@ -32,7 +36,8 @@ fn configs(named: &Named) -> Vec<Config> {
         let kinds = vec![FaultKind::Flip, FaultKind::Poison];
         configs.push(shallow(8).point_budget(40).faults(60).fault_kinds(kinds));
     }
-    configs.into_iter().map(|c| c.shrink(false)).collect()
+    // Recovery does not rely on flushes that nobody waited for.
+    configs.into_iter().map(|c| c.flushed_outlives(false).shrink(false)).collect()
 }
 
 #[test]
