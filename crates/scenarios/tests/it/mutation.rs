@@ -37,7 +37,7 @@ fn configs(named: &Named) -> Vec<Config> {
         configs.push(shallow(8).point_budget(40).faults(60).fault_kinds(kinds));
     }
     // Recovery does not rely on flushes that nobody waited for.
-    configs.into_iter().map(|c| c.flushed_outlives(false).shrink(false)).collect()
+    configs.into_iter().map(|c| c.flushed_outlives(false).kills_at_flushes(0).shrink(false)).collect()
 }
 
 #[test]
