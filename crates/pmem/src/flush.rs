@@ -94,7 +94,7 @@ impl Moment {
 /// }
 /// let before = pool.stats();
 /// pool.flush_set(&mut lines)?;
-/// assert_eq!((pool.stats() - before).flushed_lines, 5); // one of the table, four of the new chunk's bitmap
+/// assert_eq!((pool.stats() - before).flushed_lines, 21); // the table, twice, the new chunk's bitmap, and what proves it
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Default)]

@@ -196,7 +196,7 @@ impl Objects {
             }
         }
         self.pool.flush_set(&mut log.lines)?;
-        self.pool.drain()?;
+        self.pool.drain()?; // the changes, before their records are retired
         // Retired before anything is appended: the next record would vouch for all before it, the torn one too.
         let end = log.ring.head();
         log.ring.retire(end);
@@ -295,7 +295,7 @@ impl Objects {
         if !self.pool.is_read_only() {
             let log = self.log.get_mut();
             self.pool.flush_set(&mut log.lines)?;
-            self.pool.drain()?;
+            self.pool.drain()?; // the changes, before their records are retired
             let end = log.ring.durable();
             log.ring.retire(end);
             log.ring.reclaim()?;

@@ -156,9 +156,11 @@ fn change<K: Kind>(
         had.push(map.contains(&tx, &pairs.keys[edit.key()])?);
     }
     let number = live.next.fetch_add(1, Relaxed);
-    let keys = edits.iter().map(|edit| match *edit {
-        Edit::Put(key, len) => (key, Some(len)),
-        Edit::Delete(key) => (key, None),
+    // To find nothing to delete is to read: whoever puts the key meanwhile comes behind, whatever the numbers are.
+    let finds = |at: usize, key: usize| had[at] || edits[..at].iter().any(|earlier| earlier.key() == key);
+    let keys = edits.iter().enumerate().filter_map(|(at, edit)| match *edit {
+        Edit::Put(key, len) => Some((key, Some(len))),
+        Edit::Delete(key) => finds(at, key).then_some((key, None)),
     });
     let effect = Effect { number, keys: keys.collect() };
     let begin = || -> Result<Ticket, Error> {
