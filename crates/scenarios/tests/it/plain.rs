@@ -2,6 +2,7 @@
 //! media read whole lines beside the program that stores to them, one thread at a time; here nobody but the program touches a byte.
 
 #![allow(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test, in helpers too")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
