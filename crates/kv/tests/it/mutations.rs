@@ -15,6 +15,9 @@ const NODE: &str = "lost write of nodes";
 
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
+/// A value, or that there was none, and from which write on.
+type Held = (Option<Vec<u8>>, usize);
+
 /// A file, what is in it, and what it was before.
 struct Made {
     name: &'static str,
@@ -23,7 +26,7 @@ struct Made {
     older: Vec<Vec<u8>>,
     pairs: Pairs,
     /// What each key had, in order, and how many writes came behind each.
-    history: BTreeMap<Vec<u8>, Vec<(Option<Vec<u8>>, usize)>>,
+    history: BTreeMap<Vec<u8>, Vec<Held>>,
     /// Where the table of segments stands.
     front: usize,
     /// Pages with nodes of the index.

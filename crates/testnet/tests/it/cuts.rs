@@ -26,6 +26,7 @@ impl Pings {
 
     /// Whether one of the packets sent in this time arrives. The first ones may be lost while addresses are looked up, which is tried again after a
     /// second; one that was late is still there.
+    #[expect(clippy::disallowed_methods, reason = "packets take real time")]
     fn arrives(&self, from: usize, to: usize, patience: Duration) -> bool {
         let (sender, receiver) = (&self.sockets[from], &self.sockets[to]);
         receiver.set_read_timeout(Some(SILENCE)).unwrap();
