@@ -273,12 +273,12 @@ impl Core {
             let place = self.reserve(len, true)?;
             let header = self.header(place.lsn, Kind::Data, len, true).encode(&self.key, seal);
             raw::store(Claim::Reserved, &self.pool, place.offset, &header, payload)?;
+            self.mark_durable();
             if !self.sabotage.skips(Step::ForceBarrier) {
                 self.pool.drain()?;
             }
             self.window.set(place.lsn, State::Persistent);
             self.force_through(place.lsn)?;
-            self.mark_durable();
             return Ok(place.lsn);
         }
         let place = self.reserve(len, false)?;
@@ -338,7 +338,6 @@ impl Core {
             let forced = self.window.advance(None);
             if forced >= lsn {
                 self.waiting.wake();
-                self.mark_durable();
                 return Ok(());
             }
             // Nobody but its holder can do anything about a reserved record, so nothing shared is touched while it is.
@@ -370,6 +369,7 @@ impl Core {
                     self.pool.flush(offset, len)?;
                 }
             }
+            self.mark_durable();
             if !self.sabotage.skips(Step::ForceBarrier) {
                 self.pool.drain()?;
             }
@@ -378,7 +378,7 @@ impl Core {
         }
     }
 
-    /// Writes the watermark if enough became durable since: persistent with this thread's next barrier, or whatever else brings it to the media.
+    /// Writes the watermark if enough became durable since: in front of a barrier, which makes it persistent too, so that it is never waited for alone.
     #[inline]
     fn mark_durable(&self) {
         if self.window.forced() >= self.marked.load(Relaxed) + self.options.every() {

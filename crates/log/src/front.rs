@@ -8,8 +8,8 @@
 //! | 2 | watermark; of a copy, at byte 512, the vow's slot 1 | |
 //!
 //! The *watermark* says through which record everything was durable when it was written: recovery takes the loss of such a record for what it is, also if
-//! the page with the last records is lost, and nothing behind them bears witness. It is written every [`EVERY`] records, behind their barrier, and is persistent
-//! with the next one: no append waits for it.
+//! the page with the last records is lost, and nothing behind them bears witness. It is written every [`EVERY`] records, in front of the next one's barrier,
+//! which makes both persistent: no append waits for it.
 
 use pmem::{Area, LINE, Pool, Region, SealKey, Twin, TwoSlot};
 
@@ -190,10 +190,8 @@ impl Watermark {
         Ok(decode(key, &bytes, near))
     }
 
-    /// Says that everything through `lsn` is durable. Flushed, and persistent with this thread's next drain. The caller is the only one who does.
+    /// Says that everything through `lsn` is durable; persistent with this thread's next drain. The caller is the only one who does, and has the whole line.
     pub(crate) fn write(&self, pool: &Pool, key: &SealKey, lsn: u64) -> Result<()> {
-        raw::copy_in(Claim::Watermark, pool, self.offset, &encode(key, lsn))?;
-        pool.flush(self.offset, WATERMARK_BYTES as u64)?;
-        Ok(())
+        raw::store(Claim::Watermark, pool, self.offset, &encode(key, lsn), &[])
     }
 }
