@@ -194,6 +194,6 @@ impl Copies {
 /// The first two words of what is at a place.
 fn words(core: &Core, place: u64) -> Result<[u64; 2]> {
     // changed under the arena's lock alone, which the caller holds.
-    let bytes = raw::bytes(Claim::Copies, &core.pool, place, 16)?;
+    let bytes = raw::bytes(Claim::Copies, core, &core.pool, place, 16)?;
     Ok(pmem::from_bytes(bytes).unwrap_or_default())
 }

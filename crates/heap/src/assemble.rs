@@ -29,7 +29,7 @@ pub(crate) struct Parts {
 pub(crate) fn make_root(pool: &Pool, alloc: &Allocator) -> Result<u64> {
     let block = alloc.reserve(size_of::<[u64; 2]>() as u64, 16)?;
     // reserved just now, and named nowhere.
-    raw::bytes_mut(Claim::Reserved, pool, block.offset(), block.len())?.fill(0);
+    raw::bytes_mut(Claim::Reserved, pool, pool, block.offset(), block.len())?.fill(0);
     pool.flush(block.offset(), block.len())?;
     let mut lines = FlushSet::default();
     alloc.apply(&Intent::alloc(&block), &mut lines)?;

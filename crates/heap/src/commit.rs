@@ -191,7 +191,7 @@ impl Core {
     #[inline]
     fn written(&self, &(offset, len): &Bytes) -> &[u8] {
         // the transaction is the writer of these bytes, and at its end.
-        raw::bytes(Claim::Writer, &self.pool, offset, len).unwrap_or_default() // was in bounds when it was written
+        raw::bytes(Claim::Writer, self, &self.pool, offset, len).unwrap_or_default() // was in bounds when it was written
     }
 
     /// What must wait for the barrier, for tests in front of it.
@@ -230,7 +230,7 @@ impl Core {
         let len = payload.len() as u64;
         let block = self.reserve_own(slot, len)?;
         // reserved just now, locked, and named nowhere.
-        raw::bytes_mut(Claim::Reserved, &self.pool, block.offset(), len)?.copy_from_slice(payload);
+        raw::bytes_mut(Claim::Reserved, self, &self.pool, block.offset(), len)?.copy_from_slice(payload);
         self.pool.flush(block.offset(), len)?;
         log.drain(self)?;
         let seal = self.pool.seal_key(block.offset()).seal(payload);

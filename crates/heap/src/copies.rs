@@ -201,7 +201,7 @@ impl Copies {
     pub(crate) fn store(&self, at: u64, words: [u64; 2]) -> Result<()> {
         let place = self.place(at)?;
         // the caller has the arena, and nothing that counts is there; or it is just being taken for a copy.
-        raw::bytes_mut(Claim::Copies, &self.pool, place, 16)?.copy_from_slice(pmem::bytes_of(&words));
+        raw::bytes_mut(Claim::Copies, self, &self.pool, place, 16)?.copy_from_slice(pmem::bytes_of(&words));
         Ok(())
     }
 
@@ -209,7 +209,7 @@ impl Copies {
     fn prove(&self, at: u64, proof: u64) -> Result<u64> {
         let place = self.place(at)? + 16;
         // the caller is the object's writer, or has its shard and has found that it has no writer; or settles that it is freed.
-        raw::bytes_mut(Claim::Copies, &self.pool, place, 8)?.copy_from_slice(&proof.to_le_bytes());
+        raw::bytes_mut(Claim::Copies, self, &self.pool, place, 8)?.copy_from_slice(&proof.to_le_bytes());
         Ok(place)
     }
 
@@ -219,10 +219,10 @@ impl Copies {
         let place = self.place(at)?;
         // the caller is the writer of the range, and has not written yet; the place is its own.
         let tag = self.tag(at, offset, len);
-        let proof = self.sealed(tag, raw::bytes(Claim::Writer, &self.pool, offset, len)?);
+        let proof = self.sealed(tag, raw::bytes(Claim::Writer, self, &self.pool, offset, len)?);
         raw::copy(Claim::Copies, &self.pool, offset, place + HEADER, len)?;
         // The first half of its header is there, from when the place was taken.
-        let rest = raw::bytes_mut(Claim::Copies, &self.pool, place + 16, 16)?;
+        let rest = raw::bytes_mut(Claim::Copies, self, &self.pool, place + 16, 16)?;
         rest[..8].copy_from_slice(&proof.to_le_bytes());
         rest[8..].copy_from_slice(&tag.to_le_bytes());
         self.pool.flush(place, HEADER)?;

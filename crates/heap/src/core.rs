@@ -154,7 +154,7 @@ impl Core {
         self.pieces(offset, image.len() as u64, |_, backup, n| {
             let (now, after) = rest.split_at(n as usize);
             // as in `copy_to_backup`.
-            raw::bytes_mut(Claim::Settling, &self.pool, backup, n)?.copy_from_slice(now);
+            raw::bytes_mut(Claim::Settling, self, &self.pool, backup, n)?.copy_from_slice(now);
             self.pool.add_lines(lines, backup, n);
             rest = after;
             Ok(())
@@ -318,7 +318,7 @@ pub(crate) fn read_line(pool: &Pool, line: &Space, at: u64, len: u64) -> Result<
         let Some((offset, rest)) = line.place(at) else { break };
         let n = rest.min(end - at);
         // the caller sees to it that nobody writes: the zone is quiet, or the heap is being opened.
-        bytes.extend_from_slice(raw::bytes(Claim::Quiet, pool, offset, n)?);
+        bytes.extend_from_slice(raw::bytes(Claim::Quiet, pool, pool, offset, n)?);
         at += n;
     }
     Ok(bytes)

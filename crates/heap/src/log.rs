@@ -206,7 +206,7 @@ impl Log {
             let mut image = [0; SHORT as usize];
             if record::is_short(&range) {
                 // the transaction is the writer of these bytes, and at its end.
-                let main = raw::bytes(Claim::Writer, &core.pool, range.0, range.1).unwrap_or_default(); // was in bounds before
+                let main = raw::bytes(Claim::Writer, core, &core.pool, range.0, range.1).unwrap_or_default(); // was in bounds before
                 image[..main.len()].copy_from_slice(main);
             }
             self.ranges.push_back(Written { range, image });
@@ -325,7 +325,7 @@ impl Log {
                 }
                 let from = (main - w.range.0) as usize;
                 // as above.
-                raw::bytes_mut(Claim::Settling, &core.pool, backup, n)?
+                raw::bytes_mut(Claim::Settling, core, &core.pool, backup, n)?
                     .copy_from_slice(&w.image[from..from + n as usize]);
                 core.pool.add_lines(&mut self.lines, backup, n);
                 Ok(())

@@ -180,7 +180,7 @@ pub(crate) fn find(core: &Core, recovery: &mut Recovery) -> Result<Left> {
         }
         let sealed = || -> Result<bool> {
             // nobody else has the heap during recovery.
-            let bytes = raw::bytes(Claim::Recovery, &core.pool, copy.at, len)?;
+            let bytes = raw::bytes(Claim::Recovery, core, &core.pool, copy.at, len)?;
             Ok(proof == copies.sealed(tag, bytes))
         };
         if proof != copies.sure(at) && !core.sabotage.skips(Step::CopySeal) && !sealed()? {
@@ -218,7 +218,7 @@ fn make_sure(core: &Core, copies: &Copies, proven: &[(u64, Copied, bool)]) -> Re
     for (at, copy, _) in proven.iter().filter(|(.., sure)| !sure) {
         let place = copy.at - HEADER + 16;
         // nobody else has the heap during recovery.
-        raw::bytes_mut(Claim::Recovery, &core.pool, place, 8)?.copy_from_slice(&copies.sure(*at).to_le_bytes());
+        raw::bytes_mut(Claim::Recovery, core, &core.pool, place, 8)?.copy_from_slice(&copies.sure(*at).to_le_bytes());
         core.pool.flush(place, 8)?; // before the records are gone that tell of changes of it
     }
     Ok(())
@@ -226,12 +226,12 @@ fn make_sure(core: &Core, copies: &Copies, proven: &[(u64, Copied, bool)]) -> Re
 
 fn is_zero(core: &Core, place: u64) -> Result<bool> {
     // nobody else has the heap during recovery.
-    Ok(raw::bytes(Claim::Recovery, &core.pool, place, PAGE)?.iter().all(|byte| *byte == 0))
+    Ok(raw::bytes(Claim::Recovery, core, &core.pool, place, PAGE)?.iter().all(|byte| *byte == 0))
 }
 
 fn header(core: &Core, place: u64) -> Result<[u64; 4]> {
     // nobody else has the heap during recovery.
-    let bytes = raw::bytes(Claim::Recovery, &core.pool, place, HEADER)?;
+    let bytes = raw::bytes(Claim::Recovery, core, &core.pool, place, HEADER)?;
     Ok(pmem::from_bytes(bytes).unwrap_or_default())
 }
 
@@ -240,7 +240,7 @@ impl Left {
     pub(crate) fn forward(&self, core: &Core, ranges: &[Bytes], mut carried: &[u8]) -> Result<()> {
         let put = |place, bytes: &[u8]| -> Result<()> {
             // nobody else has the heap during recovery.
-            raw::bytes_mut(Claim::Recovery, &core.pool, place, bytes.len() as u64)?.copy_from_slice(bytes);
+            raw::bytes_mut(Claim::Recovery, core, &core.pool, place, bytes.len() as u64)?.copy_from_slice(bytes);
             core.pool.flush(place, bytes.len() as u64)?;
             Ok(())
         };
@@ -280,8 +280,8 @@ impl Left {
             // What is equal may be so in a cache only.
             core.pool.flush(offset, len)?;
             // nobody else has the heap during recovery; the slices end before anything is written.
-            let same = raw::bytes(Claim::Recovery, &core.pool, offset, len)?
-                == raw::bytes(Claim::Recovery, &core.pool, at, len)?;
+            let same = raw::bytes(Claim::Recovery, core, &core.pool, offset, len)?
+                == raw::bytes(Claim::Recovery, core, &core.pool, at, len)?;
             if !same {
                 raw::copy(Claim::Recovery, &core.pool, at, offset, len)?;
                 recovery.restored_bytes += len;

@@ -71,21 +71,26 @@ pub(crate) enum Claim {
 }
 
 /// Bytes of the pool.
-/// By `_claim` nobody changes them while `'a` lasts.
+/// By `_claim` nobody changes them while `by` is borrowed.
 #[inline]
-pub(crate) fn bytes<'a>(_claim: Claim, pool: &Pool, offset: u64, len: u64) -> Result<&'a [u8]> {
-    let base = pool.address(offset, len, false)?;
-    // SAFETY: in bounds; the rest is what the claim promises.
-    Ok(unsafe { std::slice::from_raw_parts(base.as_ptr(), len as usize) })
+pub(crate) fn bytes<'a>(_claim: Claim, by: &'a impl ?Sized, pool: &'a Pool, offset: u64, len: u64) -> Result<&'a [u8]> {
+    // SAFETY: what the claim promises.
+    Ok(unsafe { pool.slice(by, offset, len)? })
 }
 
 /// Bytes of the pool, to be changed.
-/// By `_claim` nobody else uses them while `'a` lasts.
+/// By `_claim` nobody else uses them while `by` is borrowed.
 #[inline]
-pub(crate) fn bytes_mut<'a>(_claim: Claim, pool: &Pool, offset: u64, len: u64) -> Result<&'a mut [u8]> {
-    let base = pool.address(offset, len, true)?;
-    // SAFETY: in bounds; the rest is what the claim promises.
-    Ok(unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len as usize) })
+#[expect(clippy::mut_from_ref, reason = "the claim says that they are nobody else's")]
+pub(crate) fn bytes_mut<'a>(
+    _claim: Claim,
+    by: &'a impl ?Sized,
+    pool: &'a Pool,
+    offset: u64,
+    len: u64,
+) -> Result<&'a mut [u8]> {
+    // SAFETY: what the claim promises.
+    Ok(unsafe { pool.slice_mut(by, offset, len)? })
 }
 
 /// Copies inside of the pool, past the cache where that is faster; persistent after this thread's next drain. By `_claim` nobody changes the first

@@ -256,7 +256,7 @@ fn whole(core: &Core, payload: &[u8], place: u64) -> Result<Vec<u8>> {
     let &[block] = &outer.ranges[..] else { return Err(damaged(place, "the rest of it has no place")) };
     check_range(core, block, place)?;
     // nobody else has the heap during recovery; the bytes are copied before anything is written.
-    let spilled = raw::bytes(Claim::Recovery, &core.pool, block.0, block.1)?.to_vec();
+    let spilled = raw::bytes(Claim::Recovery, core, &core.pool, block.0, block.1)?.to_vec();
     if outer.rest != core.pool.seal_key(block.0).seal(&spilled).to_le_bytes() {
         return Err(damaged(block.0, "the part of it that is among the objects does not verify"));
     }
@@ -269,7 +269,7 @@ fn data_arrived(core: &Core, log: &Log, found: &RingRecord, ranges: &[Bytes]) ->
     let mut data = Vec::with_capacity(ranges.len());
     for &(offset, len) in ranges.iter().filter(|r| !is_short(r)) {
         // nobody else has the heap during recovery, and nothing is written while this lasts.
-        data.push(raw::bytes(Claim::Recovery, &core.pool, offset, len)?);
+        data.push(raw::bytes(Claim::Recovery, core, &core.pool, offset, len)?);
     }
     Ok(seal == log.ring.outside_seal(data.iter().copied()))
 }
@@ -358,8 +358,8 @@ fn restore(core: &Core, start: u64, end: u64) -> Result<u64> {
                 core.pool.flush(main, n)?;
             }
             // nobody else has the heap during recovery; the slices end before anything is written.
-            let same = raw::bytes(Claim::Recovery, &core.pool, main, n)?
-                == raw::bytes(Claim::Recovery, &core.pool, backup, n)?;
+            let same = raw::bytes(Claim::Recovery, core, &core.pool, main, n)?
+                == raw::bytes(Claim::Recovery, core, &core.pool, backup, n)?;
             if same {
                 return Ok(());
             }
@@ -367,8 +367,8 @@ fn restore(core: &Core, start: u64, end: u64) -> Result<u64> {
                 let len = LINE.min(n - from);
                 // as above.
                 {
-                    if raw::bytes(Claim::Recovery, &core.pool, main + from, len)?
-                        != raw::bytes(Claim::Recovery, &core.pool, backup + from, len)?
+                    if raw::bytes(Claim::Recovery, core, &core.pool, main + from, len)?
+                        != raw::bytes(Claim::Recovery, core, &core.pool, backup + from, len)?
                     {
                         raw::copy(Claim::Recovery, &core.pool, backup + from, main + from, len)?;
                         restored += len;
@@ -442,13 +442,13 @@ fn undo(core: &Core, log: &mut Log, recovered: &Recovered, recovery: &mut Recove
         for (range, from) in read_extent(core, block, number, durable)? {
             check_range(core, range, block.0)?;
             // nobody else has the heap during recovery; copied before anything is written.
-            open.push((range, raw::bytes(Claim::Recovery, &core.pool, from, range.1)?.to_vec()));
+            open.push((range, raw::bytes(Claim::Recovery, core, &core.pool, from, range.1)?.to_vec()));
         }
     }
     recovery.undone += u64::from(!open.is_empty());
     for ((offset, len), old) in open.iter().rev() {
         // nobody else has the heap during recovery.
-        raw::bytes_mut(Claim::Recovery, &core.pool, *offset, *len)?.copy_from_slice(old);
+        raw::bytes_mut(Claim::Recovery, core, &core.pool, *offset, *len)?.copy_from_slice(old);
         core.pool.flush(*offset, *len)?;
         recovery.restored_bytes += len;
     }

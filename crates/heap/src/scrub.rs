@@ -226,7 +226,7 @@ impl Scrub<'_> {
         }
         let Some((offset, _)) = core.main.place(from) else { return Ok(Seen::Equal) };
         seen.range.0 = offset;
-        let main = readable(raw::bytes(Claim::Reader, &core.pool, offset, end - from))?;
+        let main = readable(raw::bytes(Claim::Reader, core, &core.pool, offset, end - from))?;
         let backup = page.backup.as_ref().map(|bytes| &bytes[seen.at.clone()]);
         if main.is_some() && main == backup {
             return Ok(Seen::Equal);

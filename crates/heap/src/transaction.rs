@@ -268,7 +268,7 @@ impl<'h> Tx<'h> {
         let len = if all { end - ptr.offset() } else { len };
         // the bytes lie in one live block, whose lock this transaction holds to its end; it writes them through
         // `&mut self` only, which the reference excludes.
-        raw::bytes(Claim::Reader, &self.core.pool, ptr.offset(), len).ok()
+        raw::bytes(Claim::Reader, self, &self.core.pool, ptr.offset(), len).ok()
     }
 
     #[cold]
@@ -278,7 +278,7 @@ impl<'h> Tx<'h> {
         let end = self.dooming(self.share(ptr, len))?;
         let len = if all { end - ptr.offset() } else { len };
         // as in `look_at_once`.
-        self.dooming(raw::bytes(Claim::Reader, &self.core.pool, ptr.offset(), len))
+        self.dooming(raw::bytes(Claim::Reader, self, &self.core.pool, ptr.offset(), len))
     }
 
     // ---- changes ----------------------------------------------------------------------------------------------------
@@ -332,10 +332,10 @@ impl<'h> Tx<'h> {
 
     /// Bytes of a block that this transaction is the writer of, noted as changed.
     #[inline]
-    fn written<'t>(&self, ptr: PPtr<u8>, len: u64) -> Result<&'t mut [u8]> {
+    fn written(&self, ptr: PPtr<u8>, len: u64) -> Result<&mut [u8]> {
         // the bytes lie in one live block, of which this transaction is the writer to its end; its callers' `&mut self`
         // excludes every other reference of its own.
-        let bytes = raw::bytes_mut(Claim::Writer, &self.core.pool, ptr.offset(), len)?;
+        let bytes = raw::bytes_mut(Claim::Writer, self, &self.core.pool, ptr.offset(), len)?;
         self.state.set.borrow_mut().note_write(ptr.offset(), len);
         Ok(bytes)
     }
@@ -386,7 +386,7 @@ impl<'h> Tx<'h> {
             self.core.zones.enter(&self.core.active[self.slot], self.core.linear(offset)?, bytes)?;
         }
         // reserved, and locked, by this transaction; no reference into it was handed out yet.
-        raw::bytes_mut(Claim::Writer, &self.core.pool, offset, bytes)?.fill(0);
+        raw::bytes_mut(Claim::Writer, self, &self.core.pool, offset, bytes)?.fill(0);
         // All of it is written, padding too: the backup gets what main has.
         if !self.core.sabotage.skips(Step::WholeBlock) {
             set.writes.push((offset, bytes));

@@ -92,7 +92,7 @@ impl UndoLog {
         record::begin(&mut payload, UNDO, ranges);
         for &(offset, len) in ranges {
             // the caller is the writer of these bytes, and changes nothing while this runs.
-            payload.extend_from_slice(raw::bytes(Claim::Writer, &core.pool, offset, len)?);
+            payload.extend_from_slice(raw::bytes(Claim::Writer, core, &core.pool, offset, len)?);
         }
         log.before_append();
         let appended = match log.ring.append(&[&payload]) {
@@ -125,7 +125,7 @@ impl UndoLog {
         let Some(extent) = self.extents.last_mut() else { return Ok(()) }; // just made
         let at = extent.block.offset() + extent.used;
         // the block is reserved, and locked, by this transaction alone.
-        let out = raw::bytes_mut(Claim::Reserved, &core.pool, at, HEADER + needed)?;
+        let out = raw::bytes_mut(Claim::Reserved, core, &core.pool, at, HEADER + needed)?;
         let (header, payload) = out.split_at_mut(HEADER as usize);
         let mut list = Vec::new();
         record::begin(&mut list, UNDO, ranges);
@@ -133,7 +133,7 @@ impl UndoLog {
         let mut to = list.len();
         for &(offset, len) in ranges {
             // as in `keep_in_ring`; the extent's block is another one.
-            let old = raw::bytes(Claim::Writer, &core.pool, offset, len)?;
+            let old = raw::bytes(Claim::Writer, core, &core.pool, offset, len)?;
             payload[to..to + old.len()].copy_from_slice(old);
             self.entries.push(((offset, len), Old::Pool(at + HEADER + to as u64)));
             to += old.len();
@@ -175,7 +175,7 @@ impl UndoLog {
             match old {
                 Old::Dram(at) => {
                     // the caller is the writer of these bytes.
-                    let main = raw::bytes_mut(Claim::Writer, &core.pool, offset, len)?;
+                    let main = raw::bytes_mut(Claim::Writer, core, &core.pool, offset, len)?;
                     main.copy_from_slice(&self.dram[at..at + len as usize]);
                     core.pool.flush(offset, len)?;
                 }
@@ -231,14 +231,14 @@ fn read_record(core: &Core, key: &SealKey, at: u64, end: u64) -> Result<Option<K
         return Ok(None);
     }
     // nobody else has the heap during recovery.
-    let header = raw::bytes(Claim::Recovery, &core.pool, at, HEADER)?;
+    let header = raw::bytes(Claim::Recovery, core, &core.pool, at, HEADER)?;
     let word = |from: usize| header[from..from + 8].try_into().map_or(0, u64::from_le_bytes);
     let (seal, bytes) = (word(0), word(8));
     if bytes > end - at - HEADER {
         return Ok(None);
     }
     // as above.
-    let payload = raw::bytes(Claim::Recovery, &core.pool, at + HEADER, bytes)?;
+    let payload = raw::bytes(Claim::Recovery, core, &core.pool, at + HEADER, bytes)?;
     let Some(undo) = record::decode(payload).filter(|p| p.kind == UNDO && key.seal(payload) == seal) else {
         return Ok(None);
     };

@@ -201,7 +201,7 @@ impl Zones {
     pub(crate) fn mark(&self, zone: u32) -> Result<Mark> {
         let at = self.at(zone)?;
         // marks change under the lock of `dirty` only, which callers hold, or before anybody else has the heap.
-        let stored = raw::bytes(Claim::Marks, &self.pool, at, 8)?;
+        let stored = raw::bytes(Claim::Marks, self, &self.pool, at, 8)?;
         let stored = stored.try_into().map_or(0, u64::from_le_bytes);
         let is = |mark| stored == self.word(zone, mark);
         Ok(if is(Mark::Summed) {
@@ -218,7 +218,7 @@ impl Zones {
     pub(crate) fn set_mark(&self, zone: u32, mark: Mark) -> Result<()> {
         let at = self.at(zone)?;
         // as in `mark`.
-        let stored = raw::bytes_mut(Claim::Marks, &self.pool, at, 8)?;
+        let stored = raw::bytes_mut(Claim::Marks, self, &self.pool, at, 8)?;
         stored.copy_from_slice(&self.word(zone, mark).to_le_bytes());
         self.pool.flush(at, 8)?;
         Ok(())
@@ -228,7 +228,7 @@ impl Zones {
     pub(crate) fn sum(&self, zone: u32, page: u64) -> Result<u32> {
         let at = self.at(zone)? + 8 + page * 4;
         // as in `mark`.
-        let stored = raw::bytes(Claim::Marks, &self.pool, at, 4)?;
+        let stored = raw::bytes(Claim::Marks, self, &self.pool, at, 4)?;
         Ok(stored.try_into().map_or(0, u32::from_le_bytes))
     }
 
@@ -242,7 +242,7 @@ impl Zones {
     pub(crate) fn set_sums(&self, zone: u32, sums: &[u32]) -> Result<()> {
         let (at, len) = (self.at(zone)? + 8, sums.len() as u64 * 4);
         // as in `mark`.
-        let stored = raw::bytes_mut(Claim::Marks, &self.pool, at, len)?;
+        let stored = raw::bytes_mut(Claim::Marks, self, &self.pool, at, len)?;
         for (to, sum) in stored.chunks_exact_mut(4).zip(sums) {
             to.copy_from_slice(&sum.to_le_bytes());
         }

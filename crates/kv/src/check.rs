@@ -148,7 +148,7 @@ impl Core {
             return Err((None, "it is in no log"));
         };
         let record =
-            Record::at(Claim::Pinned, &self.pool, word.offset()).map_err(|_| (None, "its lengths cannot be"))?;
+            Record::at(Claim::Pinned, self, &self.pool, word.offset()).map_err(|_| (None, "its lengths cannot be"))?;
         if !record.is_sealed(&self.key, record::place(word.offset(), writer, sequence)) {
             return Err((None, "it does not match its seal"));
         }

@@ -286,7 +286,7 @@ impl Core {
         let key = if read.record == 0 {
             &work.missed[read.missed.start as usize..read.missed.end as usize]
         } else {
-            Record::at(Claim::Pinned, &self.pool, read.record)?.key()
+            Record::at(Claim::Pinned, pin, &self.pool, read.record)?.key()
         };
         let seen = self.read(pin, key, read.hash, ts, Some(own))?;
         let found = seen.record.map_or(0, |record| record.header.ts);
@@ -601,10 +601,10 @@ impl Core {
 
     /// Whether the newest version of `key` is one that this transaction may supersede, and which that is. The caller has the key's lock.
     #[inline]
-    pub(crate) fn newest(&self, pin: &Pin<'_>, key: &[u8], hash: u64) -> Result<crate::core::Seen<'_>> {
+    pub(crate) fn newest<'p>(&'p self, pin: &'p Pin<'_>, key: &[u8], hash: u64) -> Result<crate::core::Seen<'p>> {
         let (spot, found) = self.index.find(pin, key, hash)?;
         let (slot, word) = found.unwrap_or((0, Word::NONE));
-        let record = found.map(|_| Record::at(Claim::Pinned, &self.pool, word.offset())).transpose()?;
+        let record = found.map(|_| Record::at(Claim::Pinned, pin, &self.pool, word.offset())).transpose()?;
         Ok(crate::core::Seen { spot, slot, word, record })
     }
 }

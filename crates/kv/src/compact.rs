@@ -170,12 +170,12 @@ impl Core {
         writer: usize,
         sequence: u32,
     ) -> Option<Record<'_>> {
-        let head = raw::bytes(claim, &self.pool, offset, record::HEADER).ok()?;
+        let head = raw::bytes(claim, self, &self.pool, offset, record::HEADER).ok()?;
         let header = pmem::view::<record::Header>(head)?;
         if header.seal == 0 || !header.is_sound() || header.len() > room {
             return None;
         }
-        let record = Record::at(claim, &self.pool, offset).ok()?;
+        let record = Record::at(claim, self, &self.pool, offset).ok()?;
         record.is_sealed(&self.key, record::place(offset, writer, sequence)).then_some(record)
     }
 

@@ -88,9 +88,9 @@ impl Core {
             self.await_pending(leaf, limit, own, Some(hash));
             match self.index.find_in(spot, key, hash, pin)? {
                 Found::Here(slot, word) => {
-                    return Ok(Seen { spot, slot, word, record: self.version(word, limit)? });
+                    return Ok(Seen { spot, slot, word, record: self.version(pin, word, limit)? });
                 }
-                Found::Absent if self.options.verify && !self.verify_alike(spot, hash)? => {}
+                Found::Absent if self.options.verify && !self.verify_alike(pin, spot, hash)? => {}
                 Found::Absent => return Ok(Seen { spot, slot: 0, word: Word::NONE, record: None }),
                 Found::Moved => {}
             }
@@ -118,14 +118,14 @@ impl Core {
 
     /// The version that was newest when the clock stood at `limit`, from the newest one.
     #[inline]
-    pub(crate) fn version(&self, newest: Word, limit: u64) -> Result<Option<Record<'_>>> {
-        let mut record = self.record(newest.offset())?;
+    pub(crate) fn version<'p>(&'p self, pin: &'p Pin<'_>, newest: Word, limit: u64) -> Result<Option<Record<'p>>> {
+        let mut record = self.record(pin, newest.offset())?;
         // A version is kept as long as anybody is active whose snapshot is older than the next one; so where this goes on, there still is one.
         while record.header.ts > limit {
             if record.header.prev == 0 {
                 return Ok(None);
             }
-            let older = self.record(record.header.prev)?;
+            let older = self.record(pin, record.header.prev)?;
             // Older each time, so this ends, whatever the media say.
             if older.header.ts >= record.header.ts || older.key() != record.key() {
                 return Err(crate::record::damaged(record.offset, "what it calls its last version is none"));
@@ -137,8 +137,8 @@ impl Core {
 
     /// The record at a place that the index or another record leads to; verified, if reads are to be.
     #[inline]
-    pub(crate) fn record(&self, offset: u64) -> Result<Record<'_>> {
-        let record = Record::at(Claim::Pinned, &self.pool, offset)?;
+    pub(crate) fn record<'p>(&'p self, pin: &'p Pin<'_>, offset: u64) -> Result<Record<'p>> {
+        let record = Record::at(Claim::Pinned, pin, &self.pool, offset)?;
         if self.options.verify {
             self.verify(record)?;
         }
@@ -147,13 +147,13 @@ impl Core {
 
     /// That those in a leaf which might be of a key with this hash, and say that they are of another one, are right. False if the leaf stands for other keys by now.
     #[cold]
-    pub(crate) fn verify_alike(&self, spot: Spot, hash: u64) -> Result<bool> {
+    pub(crate) fn verify_alike(&self, pin: &Pin<'_>, spot: Spot, hash: u64) -> Result<bool> {
         let mut words = Vec::new();
         if !self.index.leaf(spot).words(spot.layout, &mut words) {
             return Ok(false);
         }
         let mut alike = words.into_iter().filter(|word| word.tag() == crate::word::tag(hash));
-        alike.try_for_each(|word| self.record(word.offset()).map(drop))?;
+        alike.try_for_each(|word| self.record(pin, word.offset()).map(drop))?;
         Ok(true)
     }
 

@@ -188,14 +188,14 @@ pub(crate) fn read(pool: &Pool, key: &SealKey, space: &Space, number: u32, kind:
         Error::Pool(pmem::Error::OutOfBounds { .. }) => damaged("it would end behind the pool"),
         other => other,
     };
-    let bytes = raw::bytes(Claim::Opening, pool, at, NODE).map_err(beyond)?;
+    let bytes = raw::bytes(Claim::Opening, pool, pool, at, NODE).map_err(beyond)?;
     let node: Node = pmem::from_bytes(bytes).ok_or_else(|| damaged("it does not begin where nodes do"))?;
     let inline = (node.fence_len as usize).min(crate::media::FENCE_INLINE);
     let rest_len = node.fence_len as usize - inline;
     if node.fence_len as usize > crate::record::KEY_MAX || node.count as usize > FANOUT {
         return Err(damaged("its lengths cannot be"));
     }
-    let rest = raw::bytes(Claim::Opening, pool, at + NODE, rest_len as u64).map_err(beyond)?;
+    let rest = raw::bytes(Claim::Opening, pool, pool, at + NODE, rest_len as u64).map_err(beyond)?;
     if node.seal != node.seal_at(key, number, rest) {
         return Err(damaged("its seal does not verify"));
     }

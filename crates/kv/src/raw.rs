@@ -30,12 +30,11 @@ pub(crate) enum Claim {
 }
 
 /// Bytes of the pool.
-/// By `_claim` nobody changes them while `'a` lasts.
+/// By `_claim` nobody changes them while `by` is borrowed.
 #[inline]
-pub(crate) fn bytes<'a>(_claim: Claim, pool: &Pool, offset: u64, len: u64) -> Result<&'a [u8]> {
-    let base = pool.address(offset, len, false)?;
-    // SAFETY: in bounds; the rest is what the claim promises.
-    Ok(unsafe { std::slice::from_raw_parts(base.as_ptr(), len as usize) })
+pub(crate) fn bytes<'a>(_claim: Claim, by: &'a impl ?Sized, pool: &'a Pool, offset: u64, len: u64) -> Result<&'a [u8]> {
+    // SAFETY: what the claim promises.
+    Ok(unsafe { pool.slice(by, offset, len)? })
 }
 
 /// The same bytes, for as long as their owner is borrowed, though they were reached through a guard that goes earlier.

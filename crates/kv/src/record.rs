@@ -127,15 +127,15 @@ fn beyond(offset: u64, error: Error) -> Error {
 }
 
 impl<'a> Record<'a> {
-    /// The record at `offset`, whose extent is checked against the pool and nothing else.
+    /// The record at `offset`, whose extent is checked against the pool and nothing else; it stays while `by` is borrowed, as the claim says.
     #[inline]
-    pub(crate) fn at(claim: Claim, pool: &pmem::Pool, offset: u64) -> Result<Self> {
+    pub(crate) fn at(claim: Claim, by: &'a impl ?Sized, pool: &'a pmem::Pool, offset: u64) -> Result<Self> {
         let beyond = |error| beyond(offset, error);
-        let head = raw::bytes(claim, pool, offset, HEADER).map_err(beyond)?;
+        let head = raw::bytes(claim, by, pool, offset, HEADER).map_err(beyond)?;
         let Some(header) = pmem::view::<Header>(head) else {
             return Err(damaged(offset, "it does not begin where records do"));
         };
-        Ok(Self { offset, header, bytes: raw::bytes(claim, pool, offset, header.len()).map_err(beyond)? })
+        Ok(Self { offset, header, bytes: raw::bytes(claim, by, pool, offset, header.len()).map_err(beyond)? })
     }
 
     #[inline]

@@ -203,7 +203,7 @@ fn load_leaf(
         space.add_live(segment, word.space());
         if word.is_tombstone() {
             // One that cannot be read stays.
-            if let Ok(record) = Record::at(Claim::Opening, pool, word.offset()) {
+            if let Ok(record) = Record::at(Claim::Opening, pool, pool, word.offset()) {
                 settler.tombstones.push(Tombstone { key: record.key().into(), word, unlinked: 0 });
             }
         }
@@ -371,7 +371,7 @@ fn replay(core: &Core) -> Result<bool> {
 fn holds_records(core: &Core, number: u32) -> bool {
     let Use::Log { writer, sequence, .. } = core.space.used(number) else { return false };
     let at = core.space.offset(number);
-    let record = Record::at(Claim::Opening, &core.pool, at);
+    let record = Record::at(Claim::Opening, core, &core.pool, at);
     record.is_ok_and(|record| record.is_sealed(&core.key, record::place(at, writer, sequence)))
 }
 
@@ -468,7 +468,7 @@ impl<'a> Reading<'a> {
             return Ok(None);
         }
         let offset = piece.base + place.at;
-        let head = self.if_readable(crate::raw::bytes(Claim::Opening, &self.core.pool, offset, HEADER))?;
+        let head = self.if_readable(crate::raw::bytes(Claim::Opening, self.core, &self.core.pool, offset, HEADER))?;
         let Some(header) = head.and_then(pmem::view::<record::Header>) else { return Ok(None) };
         // What an earlier life of the store left here, when the table did not keep that it had the segment.
         if !header.is_since(piece.generation) && !self.core.sabotage.skips(Step::Generations) {
@@ -477,7 +477,7 @@ impl<'a> Reading<'a> {
         if header.seal == 0 || !header.is_sound() || header.len() > piece.limit - place.at {
             return Ok(None);
         }
-        let record = self.if_readable(Record::at(Claim::Opening, &self.core.pool, offset))?;
+        let record = self.if_readable(Record::at(Claim::Opening, self.core, &self.core.pool, offset))?;
         let named = record::place(offset, self.writer, place.sequence);
         let whole =
             |record: &Record<'_>| record.is_sealed(&self.core.key, named) || self.core.sabotage.skips(Step::VerifySeal);
@@ -515,7 +515,7 @@ impl<'a> Reading<'a> {
         let hash = record::hash(record.key());
         let (spot, present) = core.index.find(self.pin, record.key(), hash)?;
         if let Some((_, present)) = present {
-            let ts = Record::at(Claim::Opening, &core.pool, present.offset())?.header.ts;
+            let ts = Record::at(Claim::Opening, core, &core.pool, present.offset())?.header.ts;
             let newer = record.header.ts > ts || core.sabotage.skips(Step::GreaterOnly);
             if !newer || present.offset() == record.offset {
                 return Ok(());

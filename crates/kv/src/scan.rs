@@ -88,7 +88,7 @@ impl<'p> Scanner<'p> {
     pub(crate) fn next(&mut self) -> Result<Option<Record<'p>>> {
         loop {
             while let Some(word) = self.next_word() {
-                let Some(record) = self.core.version(word, self.limit)? else { continue };
+                let Some(record) = self.core.version(self.pin, word, self.limit)? else { continue };
                 let (key, reverse) = (record.key(), self.range.reverse);
                 let (behind_from, before_to) = (self.is_behind_from(key), self.is_before_to(key));
                 // What has gone bad must not end a scan.
@@ -165,7 +165,7 @@ impl<'p> Scanner<'p> {
         let slots = &self.leaf.slots;
         if self.verify {
             slots.iter().try_for_each(|(word, _)| {
-                let record = Record::at(Claim::Pinned, &self.core.pool, word.offset())?;
+                let record = Record::at(Claim::Pinned, self.pin, &self.core.pool, word.offset())?;
                 self.core.verify(record)
             })?;
         }

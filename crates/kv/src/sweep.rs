@@ -86,7 +86,7 @@ impl Core {
             for word in words.iter().filter(|word| word.expires()) {
                 self.note_expiring();
                 // What cannot be read is left to `check`, and must not keep others.
-                if let Ok(record) = Record::at(Claim::Pinned, &self.pool, word.offset())
+                if let Ok(record) = Record::at(Claim::Pinned, &pin, &self.pool, word.offset())
                     && !record.is_live(&now)
                 {
                     expired.push(record.key().to_vec());

@@ -157,7 +157,7 @@ impl<'s> Transaction<'s> {
             match seen.record {
                 _ if !self.core.options.verify => return Ok(seen),
                 Some(record) => return self.core.verify(record).map(|()| seen),
-                None if self.core.verify_alike(seen.spot, hash)? => return Ok(seen),
+                None if self.core.verify_alike(&self.pin, seen.spot, hash)? => return Ok(seen),
                 None => {}
             }
         }

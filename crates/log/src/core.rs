@@ -257,7 +257,7 @@ impl Core {
     pub(crate) fn complete(&self, place: Place, kind: Kind, payload: &[u8], len: u64) -> Result<Header> {
         let seal = self.key.seal(if kind == Kind::Data { payload } else { &[] });
         let header = self.header(place.lsn, kind, len, false);
-        raw::bytes_mut(Claim::Reserved, &self.pool, place.offset, RECORD_HEADER)?
+        raw::bytes_mut(Claim::Reserved, self, &self.pool, place.offset, RECORD_HEADER)?
             .copy_from_slice(&header.encode(&self.key, seal));
         self.window.set(place.lsn, State::Complete);
         Ok(header)
@@ -283,7 +283,7 @@ impl Core {
         }
         let place = self.reserve(len, false)?;
         let header = self.header(place.lsn, Kind::Data, len, false).encode(&self.key, seal);
-        let bytes = raw::bytes_mut(Claim::Reserved, &self.pool, place.offset, header.len() as u64 + len)?;
+        let bytes = raw::bytes_mut(Claim::Reserved, self, &self.pool, place.offset, header.len() as u64 + len)?;
         let (to_header, to_payload) = bytes.split_at_mut(header.len());
         to_header.copy_from_slice(&header);
         to_payload.copy_from_slice(payload);

@@ -143,7 +143,7 @@ impl Log {
     /// [`Error::Full`], [`Error::TooLong`]; [`Error::Stalled`] if too many records before it are not complete.
     pub fn reserve(&self, len: usize) -> Result<Reservation<'_>> {
         let place = self.core.reserve(len as u64, false)?;
-        let payload = bytes_mut(Claim::Reserved, &self.core.pool, place.offset + RECORD_HEADER, len as u64)?;
+        let payload = bytes_mut(Claim::Reserved, self, &self.core.pool, place.offset + RECORD_HEADER, len as u64)?;
         Ok(Reservation { core: &self.core, place, payload, complete: false })
     }
 

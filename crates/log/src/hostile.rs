@@ -110,7 +110,7 @@ proptest! {
                 let seal = key.seal(&pool_bytes(&pool, offset + 24, payload));
                 if offset + 24 <= first + 4096 {
                     let bytes = header.encode(&key, seal);
-                    bytes_mut(Claim::Opening, &pool, offset, 24).expect("in bounds").copy_from_slice(&bytes);
+                    bytes_mut(Claim::Opening, &pool, &pool, offset, 24).expect("in bounds").copy_from_slice(&bytes);
                 }
             }
         }
@@ -122,5 +122,5 @@ proptest! {
 }
 
 fn pool_bytes(pool: &pmem::Pool, offset: u64, len: usize) -> Vec<u8> {
-    crate::raw::bytes(Claim::Opening, pool, offset, len as u64).map(<[u8]>::to_vec).unwrap_or_default()
+    crate::raw::bytes(Claim::Opening, pool, pool, offset, len as u64).map(<[u8]>::to_vec).unwrap_or_default()
 }

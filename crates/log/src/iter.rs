@@ -60,7 +60,7 @@ impl<'a> Iter<'a> {
         loop {
             let Some((header, offset)) = self.step()? else { return Ok(None) };
             if header.kind == Kind::Data && header.lsn >= self.from {
-                let payload = bytes(Claim::Kept, &self.core.pool, offset + RECORD_HEADER, u64::from(header.len))?;
+                let payload = bytes(Claim::Kept, self, &self.core.pool, offset + RECORD_HEADER, u64::from(header.len))?;
                 return Ok(Some(Record { lsn: Lsn(header.lsn), payload }));
             }
         }
@@ -86,7 +86,7 @@ impl<'a> Iter<'a> {
             let Some(header) = header.filter(|h| RECORD_HEADER + u64::from(h.len) <= self.geometry.rest(at)) else {
                 continue;
             };
-            let payload = bytes(Claim::Kept, &self.core.pool, offset + RECORD_HEADER, u64::from(header.len))?;
+            let payload = bytes(Claim::Kept, self, &self.core.pool, offset + RECORD_HEADER, u64::from(header.len))?;
             if header.verifies(&self.core.key, &found, payload) {
                 (self.lsn, self.position, self.epoch) = (self.lsn + 1, at + header.space(at), header.epoch);
                 self.repin(segment);

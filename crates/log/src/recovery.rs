@@ -260,7 +260,7 @@ impl<'a> Reader<'a> {
                 copy_out(self.claim, self.pool, offset, &mut payload)?;
                 Cow::Owned(payload)
             }
-            claim => Cow::Borrowed(bytes(claim, self.pool, offset, len)?),
+            claim => Cow::Borrowed(bytes(claim, self.pool, self.pool, offset, len)?),
         }))
     }
 

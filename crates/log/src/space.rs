@@ -280,7 +280,7 @@ impl Space {
                     continue;
                 };
                 let payload = self.geometry.locate(at) + RECORD_HEADER;
-                let payload = bytes(Claim::Kept, &self.pool, payload, u64::from(header.len))?;
+                let payload = bytes(Claim::Kept, self, &self.pool, payload, u64::from(header.len))?;
                 if header.verifies(key, &found, payload) {
                     next = Some((at + header.space(at), header.epoch));
                     break;

@@ -64,6 +64,35 @@ impl Pool {
         set.add(&self.inner.mapping, offset, len);
     }
 
+    /// Bytes of the pool, while `by` is borrowed: what its holder knows by having it is why nobody changes them.
+    ///
+    /// # Errors
+    /// As [`address`](Self::address).
+    ///
+    /// # Safety
+    /// Nobody changes them while `'a` lasts.
+    #[inline]
+    pub unsafe fn slice<'a>(&'a self, _by: &'a impl ?Sized, offset: u64, len: u64) -> Result<&'a [u8]> {
+        let base = self.inner.mapping.access(offset, len, false)?;
+        // SAFETY: in bounds, and mapped while the pool is borrowed; the rest is the caller's promise.
+        Ok(unsafe { std::slice::from_raw_parts(base.as_ptr(), len as usize) })
+    }
+
+    /// Bytes of the pool, to be changed, while `by` is borrowed: what its holder knows by having it is why nobody else uses them.
+    ///
+    /// # Errors
+    /// As [`address`](Self::address).
+    ///
+    /// # Safety
+    /// Nobody else uses them while `'a` lasts.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "that they are nobody else's is the caller's promise")]
+    pub unsafe fn slice_mut<'a>(&'a self, _by: &'a impl ?Sized, offset: u64, len: u64) -> Result<&'a mut [u8]> {
+        let base = self.inner.mapping.access(offset, len, true)?;
+        // SAFETY: in bounds, and mapped while the pool is borrowed; the rest is the caller's promise.
+        Ok(unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len as usize) })
+    }
+
     /// Copies `len` bytes from `from` to `to`, past the cache where that is faster, and flushes the rest: persistent after this thread's next
     /// drain.
     ///

@@ -183,14 +183,14 @@ impl Index {
 
     /// Whether `word` is a version of `key`.
     #[inline]
-    fn is_of(&self, word: Word, key: &[u8]) -> Result<bool> {
-        Ok(Record::at(Claim::Pinned, &self.pool, word.offset())?.key() == key)
+    fn is_of(&self, pin: &Pin<'_>, word: Word, key: &[u8]) -> Result<bool> {
+        Ok(Record::at(Claim::Pinned, pin, &self.pool, word.offset())?.key() == key)
     }
 
     /// The newest version of `key` in the leaf at `spot`.
     #[inline]
-    pub(crate) fn find_in(&self, spot: Spot, key: &[u8], hash: u64, _pin: &Pin<'_>) -> Result<Found> {
-        self.leaf(spot).find(spot.layout, hash, |word| self.is_of(word, key))
+    pub(crate) fn find_in(&self, spot: Spot, key: &[u8], hash: u64, pin: &Pin<'_>) -> Result<Found> {
+        self.leaf(spot).find(spot.layout, hash, |word| self.is_of(pin, word, key))
     }
 
     /// The newest version of `key`, and its leaf.
@@ -208,8 +208,8 @@ impl Index {
 
     /// The key that `word` is a version of.
     #[inline]
-    pub(crate) fn key<'p>(&'p self, _pin: &'p Pin<'_>, word: Word) -> Result<&'p [u8]> {
-        Ok(Record::at(Claim::Pinned, &self.pool, word.offset())?.key())
+    pub(crate) fn key<'p>(&'p self, pin: &'p Pin<'_>, word: Word) -> Result<&'p [u8]> {
+        Ok(Record::at(Claim::Pinned, pin, &self.pool, word.offset())?.key())
     }
 
     /// Has a leaf read from memory, ahead of a scan.

@@ -25,7 +25,7 @@ impl Index {
         if left.len() < SLOTS {
             return Ok(()); // somebody else has made room
         }
-        let mut sorted = self.sorted(left.words(), chunk.stretch(at))?;
+        let mut sorted = self.sorted(pin, left.words(), chunk.stretch(at))?;
         // Keys that come in order leave full leaves behind.
         let wanted = if sorted.last().is_some_and(|(last, _)| *last < key) { SLOTS - 4 } else { SLOTS / 2 };
         let differ = |at: &usize| sorted[at - 1].0 < sorted[*at].0;
@@ -60,9 +60,9 @@ impl Index {
     }
 
     /// With their keys, in order. Their leaf is locked. One that has gone bad and belongs elsewhere now comes first, so that no fence is made of it.
-    fn sorted<'k>(&'k self, words: Vec<Word>, of: Stretch<'k>) -> Result<Vec<(&'k [u8], Word)>> {
+    fn sorted<'k>(&'k self, pin: &'k Pin<'_>, words: Vec<Word>, of: Stretch<'k>) -> Result<Vec<(&'k [u8], Word)>> {
         let key = |word: Word| {
-            let key = Record::at(Claim::Pinned, &self.pool, word.offset())?.key();
+            let key = Record::at(Claim::Pinned, pin, &self.pool, word.offset())?.key();
             let fits = key >= of.from && of.to.is_none_or(|to| key < to);
             Ok((if fits { key } else { of.from }, word))
         };

@@ -414,7 +414,8 @@ impl Candidate {
             return Ok(Some(self.give_up(copy, "it sent another number of bytes than was asked for".into())));
         }
         if let Some((offset, _)) = self.place(span) {
-            raw::bytes_mut(Claim::Opening, self.image.pool(), offset, bytes.len() as u64)?.copy_from_slice(bytes);
+            raw::bytes_mut(Claim::Opening, &self.image, self.image.pool(), offset, bytes.len() as u64)?
+                .copy_from_slice(bytes);
         }
         Ok(self.read_more(copy))
     }
@@ -422,7 +423,7 @@ impl Candidate {
     fn push(&mut self, copy: usize, spans: &[Span]) -> Result<Option<Heard>> {
         for &span in spans {
             let Some((offset, at)) = self.place(span) else { return Ok(None) };
-            let bytes = raw::bytes(Claim::Opening, self.image.pool(), offset, span.to - span.from)?;
+            let bytes = raw::bytes(Claim::Opening, &self.image, self.image.pool(), offset, span.to - span.from)?;
             let Some(Reach::Link(link)) = self.copies.get_mut(copy) else { return Ok(None) };
             if let Err(error) = link.sender.write(at, bytes) {
                 // The question behind it finds the copy gone.

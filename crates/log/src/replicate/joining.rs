@@ -170,7 +170,7 @@ impl Joining<'_> {
         }
         for (piece, theirs) in pieces.into_iter().zip(theirs) {
             let offset = geometry.locate(piece.from);
-            let bytes = raw::bytes(Claim::Kept, &self.core.pool, offset, piece.to - piece.from)?;
+            let bytes = raw::bytes(Claim::Kept, &self.core, &self.core.pool, offset, piece.to - piece.from)?;
             if self.core.key.seal(bytes) != theirs {
                 self.link.sender.write(offset - self.leading.base, bytes)?;
             }

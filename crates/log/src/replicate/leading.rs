@@ -186,7 +186,7 @@ impl Leading {
                 let at = from - self.base;
                 let rest = self.segment_bytes - at % self.segment_bytes;
                 let piece = rest.min(offset + len - from);
-                let bytes = raw::bytes(Claim::Kept, &core.pool, from, piece)?;
+                let bytes = raw::bytes(Claim::Kept, core, &core.pool, from, piece)?;
                 // Records are whole words long.
                 if let Err(error) = link.sender.write_imm(at, bytes, (piece / 8) as u32) {
                     return Ok(Err(error));

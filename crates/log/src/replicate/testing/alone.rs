@@ -200,7 +200,7 @@ impl Alone {
                 let offset = log.geometry.locate(at);
                 let bytes = read_header(pool, Claim::Opening, offset)?;
                 let Some(header) = Header::decode(&bytes, lsn).filter(|h| h.lsn == lsn) else { continue };
-                let payload = raw::bytes(Claim::Opening, pool, offset + RECORD_HEADER, u64::from(header.len))?;
+                let payload = raw::bytes(Claim::Opening, pool, pool, offset + RECORD_HEADER, u64::from(header.len))?;
                 if header.verifies(&log.key, &bytes, payload) {
                     records.push((lsn, payload.to_vec()));
                     position = at + header.space(at);

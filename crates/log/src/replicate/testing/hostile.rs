@@ -276,7 +276,7 @@ impl Target {
             Some(log) => (log.geometry.offset(0), log.geometry.offset(0) + SEGMENT * SEGMENTS),
             None => (all, all),
         };
-        let part = |from, to: u64| raw::bytes(Claim::Opening, &self.pool, from, to - from).unwrap_or_default();
+        let part = |from, to: u64| raw::bytes(Claim::Opening, self, &self.pool, from, to - from).unwrap_or_default();
         [part(0, first), part(end.min(all), all)].concat()
     }
 }
