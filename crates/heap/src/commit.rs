@@ -135,15 +135,12 @@ impl Core {
             payload.extend_from_slice(self.written(range));
         }
         record::add_intents(&mut payload, set.intents.iter().copied());
-        let spill = self.spill_if_long(slot, &mut log, &mut payload)?;
+        let mut spill = self.spill_if_long(slot, &mut log, &mut payload)?;
         log.before_append();
         let seal = sealed && long > 0;
-        let appended = match self.append_commit(&mut log, &payload, &set.writes, seal) {
-            Err(Error::Pool(PoolError::RingFull { .. })) => {
-                log.settle(self).and_then(|()| self.append_commit(&mut log, &payload, &set.writes, seal))
-            }
-            other => other,
-        };
+        let appended = self.append_at_last(slot, &mut log, &mut payload, &mut spill, |log, payload| {
+            self.append_commit(log, payload, &set.writes, seal)
+        });
         log.scratch = payload;
         let end = match appended {
             Ok(appended) => appended.end,
@@ -214,6 +211,30 @@ impl Core {
             }
             false => log.ring.append(&[payload])?,
         })
+    }
+
+    /// Appends a transaction's last record. Where the ring is full it makes room of earlier transactions' records; if the transaction's own are in the way, with
+    /// what is skipped at the ring's end, the payload moves to a block, for whose name there is room (`undo::END_ROOM`).
+    #[inline]
+    fn append_at_last(
+        &self,
+        slot: usize,
+        log: &mut Log,
+        payload: &mut Vec<u8>,
+        spill: &mut Option<Block>,
+        append: impl Fn(&mut Log, &[u8]) -> Result<Appended>,
+    ) -> Result<Appended> {
+        match append(log, payload) {
+            Err(Error::Pool(PoolError::RingFull { .. })) => {}
+            other => return other,
+        }
+        log.settle(self)?;
+        match append(log, payload) {
+            Err(Error::Pool(PoolError::RingFull { .. })) if spill.is_none() => {}
+            other => return other,
+        }
+        *spill = Some(self.spill(slot, log, payload)?);
+        append(log, payload)
     }
 
     #[inline]
@@ -334,12 +355,10 @@ impl Core {
         if intents {
             record::add_intents(&mut payload, set.intents.iter().copied());
         }
-        let spill = self.spill_if_long(slot, log, &mut payload)?;
+        let mut spill = self.spill_if_long(slot, log, &mut payload)?;
         log.before_append();
-        let appended = match log.ring.append(&[&payload]) {
-            Err(PoolError::RingFull { .. }) => log.settle(self).and_then(|()| Ok(log.ring.append(&[&payload])?)),
-            other => other.map_err(Error::from),
-        };
+        let appended =
+            self.append_at_last(slot, log, &mut payload, &mut spill, |log, payload| Ok(log.ring.append(&[payload])?));
         log.scratch = payload;
         if let (Err(_), Some(block)) = (&appended, spill) {
             self.cancel_own(block)?;

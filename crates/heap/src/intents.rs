@@ -3,7 +3,7 @@
 //! Recovery makes the zones of these ranges of main what the backup is, unless a COMMIT behind them counts. It may do so with ranges of a transaction that has ended, too:
 //! the backup holds what is committed, of whatever slot, once all records have gone forward. So nobody needs to take an intent back.
 
-use pmem::{Error as PoolError, RECORD_HEADER};
+use pmem::Error as PoolError;
 use tx::Result;
 
 use crate::core::Core;
@@ -15,9 +15,9 @@ impl Core {
     /// Says that the slot's transaction is about to change these ranges. One barrier.
     #[track_caller]
     pub(crate) fn declare(&self, slot: usize, ranges: &[Bytes]) -> Result<()> {
-        let needed = RECORD_HEADER + 8 + 16 * ranges.len() as u64;
+        let needed = 8 + 16 * ranges.len() as u64;
         let mut log = self.logs[slot].lock();
-        let fits = |log: &Log| log.ring.unretired() + needed <= log.ring.capacity() / 2;
+        let fits = |log: &Log| log.ring.unretired() + log.ring.takes(needed) <= log.ring.capacity() / 2;
         if !fits(&log) {
             log.settle(self)?; // earlier transactions' records make room
         }

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use pmem::{Block, Error as PoolError, RECORD_HEADER, SealKey};
+use pmem::{Block, Error as PoolError, LINE, SealKey};
 use tx::{Error, Result};
 
 use crate::core::Core;
@@ -43,6 +43,10 @@ struct Extent {
 /// Header of a record in an extent.
 const HEADER: u64 = 16;
 const EXTENT_MIN: u64 = 64 << 10;
+/// Payload of the ring's record of an extent.
+const EXTENT_RECORD: u64 = 8 + 16 + 8 + 8;
+/// What the ring keeps for the end of a transaction, whatever else it keeps: the record of one that is taken back, or that names the block it was moved to.
+const END_ROOM: u64 = 4 * LINE;
 
 impl UndoLog {
     /// True if the old bytes of this range are kept. Looks at the last few entries, and at a few around the one that was found last: many changes that were
@@ -76,7 +80,7 @@ impl UndoLog {
         let mut log = core.logs[slot].lock();
         if self.extents.is_empty() {
             // The other half is for the records of extents, and for the end.
-            let fits = |log: &Log| log.ring.unretired() + RECORD_HEADER + needed <= log.ring.capacity() / 2;
+            let fits = |log: &Log| log.ring.unretired() + log.ring.takes(needed) <= log.ring.capacity() / 2;
             if !fits(&log) {
                 log.settle(core)?; // earlier transactions' records make room
             }
@@ -148,6 +152,14 @@ impl UndoLog {
     }
 
     fn add_extent(&mut self, core: &Core, slot: usize, log: &mut Log, space: u64) -> Result<()> {
+        let room = |log: &Log| log.ring.unretired() + log.ring.takes(EXTENT_RECORD) + END_ROOM <= log.ring.capacity();
+        if !room(log) {
+            log.settle(core)?;
+        }
+        if !room(log) {
+            let (unretired, capacity) = (log.ring.unretired(), log.ring.capacity());
+            return Err(PoolError::RingFull { unretired, capacity, wanted: EXTENT_RECORD }.into());
+        }
         let last = self.extents.last().map_or(EXTENT_MIN / 2, |e| e.block.len());
         let block = core.reserve_own(slot, (2 * last).max(space))?;
         let number = core.pool.generation() << 40 | core.extents.fetch_add(1, Relaxed);

@@ -236,6 +236,13 @@ impl Ring {
         self.key.seal_each(outside)
     }
 
+    /// Bytes of the ring that appending a payload of `len` bytes takes just now: its record, and the ring's end if that is skipped.
+    #[inline]
+    pub fn takes(&self, len: u64) -> u64 {
+        let (needed, rest) = (space(len), self.capacity() - self.head % self.capacity());
+        if needed > rest { rest + needed } else { needed }
+    }
+
     fn append_kind(&mut self, kind: u32, parts: &[&[u8]], outside: Option<u64>) -> Result<Appended> {
         let mut len = parts.iter().map(|p| p.len() as u64).sum::<u64>();
         if len > PAYLOAD_MAX {

@@ -20,6 +20,7 @@ mod pending;
 #[allow(unsafe_code)]
 mod raw;
 mod recovery;
+mod ring;
 mod scrub;
 mod support;
 mod turns;
