@@ -290,19 +290,6 @@ impl Core {
         }
     }
 
-    /// The checksums of the backup's pages of a zone.
-    pub(crate) fn sums_of(&self, zone: u32) -> Result<Vec<u32>> {
-        let mut sums = Vec::new();
-        let start = u64::from(zone) * self.zones.bytes();
-        let end = (start + self.zones.bytes()).min(self.backup.len());
-        let mut at = start;
-        while at < end {
-            sums.push(self.zones.sum_of(&self.backup_bytes(at, (end - at).min(crate::zones::PAGE))?));
-            at += crate::zones::PAGE;
-        }
-        Ok(sums)
-    }
-
     /// A copy of bytes of the backup's line. The zone is quiet.
     pub(crate) fn backup_bytes(&self, at: u64, len: u64) -> Result<Vec<u8>> {
         read_line(&self.pool, &self.backup, at, len)

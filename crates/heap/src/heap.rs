@@ -365,7 +365,7 @@ fn close(core: Arc<Core>) -> Result<()> {
     }
     core.settle_all(&mut |_| {})?;
     if core.policy == Policy::InPlace {
-        core.zones.clean(usize::MAX, |seen| core.settle_all(seen), |zone| core.sums_of(zone).map(Some))?;
+        core.zones.clean(usize::MAX, |seen| core.settle_all(seen), |zone| crate::scrub::sums(&core, zone).map(Some))?;
     }
     if core.intents == Intents::Objects && !core.pool.is_read_only() {
         core.pool.check_usable()?;
