@@ -402,6 +402,10 @@ impl Engine for Heap {
     fn begin(&self, isolation: Isolation) -> Result<Tx<'_>> {
         Tx::begin(self, isolation)
     }
+
+    fn queue(&self) -> Option<&dyn tx::Queue> {
+        Some(&*self.core)
+    }
 }
 
 fn state_is_sound(state: &State) -> bool {

@@ -72,6 +72,7 @@ const OPERATIONS: &[(&str, Option<Kind>)] = &[
     ("Heap::backup", Some(Kind::Backup)),
     ("Engine::name", None),
     ("Engine::strongest", None),
+    ("Engine::queue", Some(Kind::Transact)),
     ("Engine::begin", Some(Kind::Commit)),
     ("Engine::transact", Some(Kind::Transact)),
     ("Engine::transact_with", Some(Kind::Transact)),
