@@ -12,6 +12,7 @@ use crate::heap::State;
 use crate::log::Log;
 use crate::options::{Options, Policy};
 use crate::partial;
+use crate::queue::Queue;
 use crate::raw::{self, Claim, PerSlot};
 use crate::sabotage::Step;
 use crate::space::Space;
@@ -82,6 +83,7 @@ pub(crate) fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &S
         zones,
         copies,
         slots: Slots::new(slots),
+        queue: Queue::default(),
         logs: parts.rings.into_iter().map(|ring| OwnMutex::new(Log::new(ring))).collect(),
         active: (0..slots).map(|_| Active::default()).collect(),
         states: PerSlot::new(slots, TxState::default),

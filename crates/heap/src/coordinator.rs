@@ -53,7 +53,7 @@ impl Coordinator {
 }
 
 /// Settles every slot with something pending that has not committed since the last look.
-fn look(core: &Core, before: &mut [u64]) {
+pub(crate) fn look(core: &Core, before: &mut [u64]) {
     for (slot, seen) in before.iter_mut().enumerate() {
         let counters = &core.counters[slot];
         let commits = counters.commits.load(Relaxed);

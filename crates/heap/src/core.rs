@@ -10,6 +10,7 @@ use crate::copies::Copies;
 use crate::log::Log;
 use crate::options::{Intents, Policy};
 use crate::partial::CopiesState;
+use crate::queue::Queue;
 use crate::raw::{self, Claim};
 use crate::sabotage::Sabotage;
 use crate::space::Space;
@@ -37,6 +38,7 @@ pub(crate) struct Core {
     /// Of a partial backup.
     pub(crate) copies: Option<Copies>,
     pub(crate) slots: Slots,
+    pub(crate) queue: Queue,
     pub(crate) logs: Box<[OwnMutex<Log>]>,
     pub(crate) active: Box<[Active]>,
     pub(crate) states: raw::PerSlot<TxState>,

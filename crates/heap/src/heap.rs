@@ -289,6 +289,13 @@ impl Heap {
         self.core.settle_all(&mut |_| {})
     }
 
+    /// For tests: what the thread that settles idle slots does when nobody commits between two of its looks.
+    #[doc(hidden)]
+    pub fn settle_idle(&self) {
+        let mut before = vec![0; self.core.slots.len()];
+        (0..2).for_each(|_| crate::coordinator::look(&self.core, &mut before));
+    }
+
     /// Makes the heap at least `bytes` bytes larger while it is in use; it may double, when the pool's directory has few entries left. It does so by itself
     /// when it is full, up to [`Options::max_bytes`].
     ///
@@ -401,6 +408,10 @@ impl Engine for Heap {
     #[inline]
     fn begin(&self, isolation: Isolation) -> Result<Tx<'_>> {
         Tx::begin(self, isolation)
+    }
+
+    fn queue(&self) -> Option<&dyn tx::Queue> {
+        Some(&*self.core)
     }
 }
 

@@ -11,7 +11,7 @@
 //! | `heap`, `options` | [`Heap::create`], [`Heap::open`]; `begin` claims a slot |
 //! | `assemble` | what a heap is put together from; a change of policy |
 //! | `transaction`, `state` | resolves pointers, takes locks, hands references out, notes what is written |
-//! | `lock` | the lock word of a block |
+//! | `lock`, `queue` | the lock word of a block; in which order those get it who met a conflict |
 //! | `zones` | in place: marks the zone dirty before the first write into it |
 //! | `copies`, `arena`, `partial` | in place with a partial backup: makes copies before the first write; where they are; opening and recovery |
 //! | `intents` | in place, if it is to be so: says in the log what is about to be written |
@@ -66,6 +66,7 @@ mod options;
 mod own;
 mod partial;
 mod pending;
+mod queue;
 #[allow(unsafe_code)]
 mod raw;
 mod record;

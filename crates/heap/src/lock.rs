@@ -1,23 +1,26 @@
 //! The lock word of a block.
 //!
 //! ```text
-//! | writer 1 | pending 1 | slot 14 | readers 16 |
+//! | writer 1 | pending 1 | slot 14 | marked 1 | readers 15 |
 //! ```
 //!
 //! Free, n readers, or one writer, who is a transaction in a slot. *Pending* says that a committed transaction of that slot is not settled
-//! yet: readers may enter, a writer settles the slot first. Nobody waits for an active lock: who meets one aborts and comes back.
+//! yet: readers may enter, a writer settles the slot first. No transaction waits for a lock: it aborts, and comes back. *Marked* says that threads which came
+//! back queue for it: the lock is to be had in the order of the [`queue`](crate::queue) only.
 
 use std::sync::atomic::{
     AtomicU32,
-    Ordering::{AcqRel, Acquire, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-use pmem::sync::switch_point;
+use pmem::sync::{switch_point, unpark};
 
 const WRITER: u32 = 1 << 31;
 const PENDING: u32 = 1 << 30;
 const SLOT_SHIFT: u32 = 16;
-const READERS: u32 = (1 << SLOT_SHIFT) - 1;
+const MARKED: u32 = 1 << 15;
+/// As many as there are slots, and some that scrub.
+const READERS: u32 = MARKED - 1;
 /// Slots a word can name.
 pub(crate) const SLOTS_MAX: usize = 1 << 14;
 
@@ -45,12 +48,34 @@ fn writer(slot: usize) -> u32 {
     WRITER | (slot as u32) << SLOT_SHIFT
 }
 
+fn marked(is_marked: bool) -> u32 {
+    if is_marked { MARKED } else { 0 }
+}
+
 /// What stands in the way, or nothing.
 pub(crate) type Attempt = Result<(), State>;
 
 #[inline]
 pub(crate) fn load(word: &AtomicU32) -> State {
     state(word.load(Acquire))
+}
+
+/// Whether threads queue for it.
+#[inline]
+pub(crate) fn is_marked(word: &AtomicU32) -> bool {
+    word.load(Acquire) & MARKED != 0
+}
+
+/// Called under the queue's lock.
+pub(crate) fn mark(word: &AtomicU32) {
+    switch_point();
+    word.fetch_or(MARKED, AcqRel);
+}
+
+/// Called under the queue's lock.
+pub(crate) fn unmark(word: &AtomicU32) {
+    switch_point();
+    word.fetch_and(!MARKED, AcqRel);
 }
 
 /// A free word becomes the writer's.
@@ -67,21 +92,40 @@ pub(crate) fn try_upgrade(word: &AtomicU32, slot: usize) -> Attempt {
     word.compare_exchange(1, writer(slot), AcqRel, Acquire).map(|_| ()).map_err(state)
 }
 
-/// What this slot itself has pending, and nobody reads but `readers` of the same transaction, becomes its to write again.
-#[inline]
-pub(crate) fn try_rewrite(word: &AtomicU32, slot: usize, readers: u32) -> Attempt {
+/// A word that nobody reads but `readers` of the same transaction, and which is marked or not as it says, becomes the writer's. The mark stays.
+pub(crate) fn try_take(word: &AtomicU32, slot: usize, readers: u32, is_marked: bool) -> Attempt {
     switch_point();
-    let pending = PENDING | (slot as u32) << SLOT_SHIFT | readers;
-    word.compare_exchange(pending, writer(slot), AcqRel, Acquire).map(|_| ()).map_err(state)
+    let mark = marked(is_marked);
+    word.compare_exchange(readers | mark, writer(slot) | mark, AcqRel, Acquire).map(|_| ()).map_err(state)
 }
 
-/// One more reader.
+/// What this slot itself has pending, and nobody reads but `readers` of the same transaction, becomes its to write again.
+#[inline]
+pub(crate) fn try_rewrite(word: &AtomicU32, slot: usize, readers: u32, is_marked: bool) -> Attempt {
+    switch_point();
+    let mark = marked(is_marked);
+    let pending = PENDING | (slot as u32) << SLOT_SHIFT | readers | mark;
+    word.compare_exchange(pending, writer(slot) | mark, AcqRel, Acquire).map(|_| ()).map_err(state)
+}
+
+/// One more reader of a word that is not marked.
 #[inline]
 pub(crate) fn try_read(word: &AtomicU32) -> Attempt {
+    read_past(word, WRITER | MARKED)
+}
+
+/// One more reader, whose turn it is.
+#[cold]
+pub(crate) fn try_read_marked(word: &AtomicU32) -> Attempt {
+    read_past(word, WRITER)
+}
+
+#[inline(always)]
+fn read_past(word: &AtomicU32, bars: u32) -> Attempt {
     switch_point();
     let mut seen = word.load(Acquire);
     loop {
-        if seen & WRITER != 0 || seen & READERS == READERS {
+        if seen & bars != 0 || seen & READERS == READERS {
             return Err(state(seen));
         }
         match word.compare_exchange_weak(seen, seen + 1, AcqRel, Acquire) {
@@ -93,25 +137,45 @@ pub(crate) fn try_read(word: &AtomicU32) -> Attempt {
 
 #[inline]
 pub(crate) fn end_read(word: &AtomicU32) {
-    word.fetch_sub(1, Release);
+    if word.fetch_sub(1, Release) & (READERS | MARKED) == MARKED | 1 {
+        wake(word);
+    }
 }
 
 /// The writer goes, and leaves nothing behind.
 #[inline]
 pub(crate) fn end_write(word: &AtomicU32) {
-    word.store(0, Release);
+    leave(word, 0);
 }
 
 /// The writer has committed.
 #[inline]
 pub(crate) fn set_pending(word: &AtomicU32, slot: usize) {
-    word.store(PENDING | (slot as u32) << SLOT_SHIFT, Release);
+    leave(word, PENDING | (slot as u32) << SLOT_SHIFT);
+}
+
+/// Plain stores: a read-modify-write would wait for what was flushed before. A mark that is made between them is lost.
+#[inline]
+fn leave(word: &AtomicU32, left: u32) {
+    let mark = word.load(Relaxed) & MARKED;
+    if cfg!(feature = "sabotage") {
+        switch_point(); // under a scheduler it is lost
+    }
+    word.store(left | mark, Release);
+    if mark != 0 {
+        wake(word);
+    }
 }
 
 /// What was pending is settled; readers stay.
 #[inline]
 pub(crate) fn end_pending(word: &AtomicU32) {
-    word.fetch_and(READERS, Release);
+    word.fetch_and(READERS | MARKED, Release);
+}
+
+#[cold]
+fn wake(word: &AtomicU32) {
+    unpark(std::ptr::from_ref(word) as usize);
 }
 
 #[cfg(test)]
@@ -134,8 +198,8 @@ mod tests {
         set_pending(&word, 3);
         assert_eq!(try_read(&word), Ok(()));
         assert_eq!(try_write(&word, 4), Err(State::Pending(3, 1)));
-        assert_eq!(try_rewrite(&word, 3, 0), Err(State::Pending(3, 1)));
-        assert_eq!(try_rewrite(&word, 3, 1), Ok(()));
+        assert_eq!(try_rewrite(&word, 3, 0, false), Err(State::Pending(3, 1)));
+        assert_eq!(try_rewrite(&word, 3, 1, false), Ok(()));
         set_pending(&word, 3);
         assert_eq!(try_read(&word), Ok(()));
         end_pending(&word);
@@ -148,8 +212,41 @@ mod tests {
     }
 
     #[test]
-    fn readers_never_spill_into_the_slot() {
+    fn readers_never_spill_into_the_mark() {
         let word = AtomicU32::new(READERS);
         assert_eq!(try_read(&word), Err(State::Shared(READERS)));
+        assert_eq!(try_read_marked(&word), Err(State::Shared(READERS)));
+    }
+
+    /// It bars those who do not ask for their turn, and stays through every change of the lock.
+    #[test]
+    fn the_mark_stays() {
+        let word = AtomicU32::new(0);
+        assert_eq!(try_read(&word), Ok(()));
+        mark(&word);
+        assert_eq!(try_read(&word), Err(State::Shared(1)));
+        assert_eq!(try_upgrade(&word, 3), Err(State::Shared(1)));
+        assert_eq!(try_take(&word, 3, 1, false), Err(State::Shared(1)));
+        assert_eq!(try_read_marked(&word), Ok(()));
+        end_read(&word);
+        end_read(&word);
+        assert_eq!(try_write(&word, 3), Err(State::Shared(0)));
+        assert_eq!(try_take(&word, 3, 0, true), Ok(()));
+        assert_eq!((load(&word), is_marked(&word)), (State::Writer(3), true));
+        assert_eq!(try_read_marked(&word), Err(State::Writer(3)));
+        set_pending(&word, 3);
+        assert_eq!((load(&word), is_marked(&word)), (State::Pending(3, 0), true));
+        assert_eq!(try_rewrite(&word, 3, 0, false), Err(State::Pending(3, 0)));
+        assert_eq!(try_rewrite(&word, 3, 0, true), Ok(()));
+        set_pending(&word, 3);
+        end_pending(&word);
+        assert_eq!((load(&word), is_marked(&word)), (State::Shared(0), true));
+        assert_eq!(try_take(&word, SLOTS_MAX - 1, 0, true), Ok(()));
+        assert_eq!(load(&word), State::Writer(SLOTS_MAX - 1));
+        end_write(&word);
+        unmark(&word);
+        assert_eq!(try_write(&word, 3), Ok(()));
+        unmark(&word);
+        assert_eq!(load(&word), State::Writer(3));
     }
 }

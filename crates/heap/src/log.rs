@@ -399,7 +399,7 @@ impl Log {
         &mut self,
         core: &Core,
         slot: usize,
-        (word, readers): (Word, u32),
+        (word, readers, marked): (Word, u32, bool),
         to_free: bool,
     ) -> Result<Attempt> {
         self.release(core)?;
@@ -418,7 +418,7 @@ impl Log {
                 }
             }
         }
-        let taken = self.words.take(at, slot, readers).unwrap_or_else(|| Err(lock::load(word.get())));
+        let taken = self.words.take(at, slot, readers, marked).unwrap_or_else(|| Err(lock::load(word.get())));
         if taken.is_err() && core.sabotage.skips(Step::OwedStays) {
             self.words.forget(at);
         }

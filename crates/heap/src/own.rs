@@ -38,7 +38,9 @@ impl Core {
         if early {
             self.alloc.show(block)?;
         }
-        if lock::try_write(word.get(), slot).is_err() {
+        // A mark is of a thread that queues for the object that was there before, and finds it gone.
+        let taken = lock::try_write(word.get(), slot).or_else(|_| lock::try_take(word.get(), slot, 0, true));
+        if taken.is_err() {
             // Somebody is about to see that it does not resolve.
             if early {
                 self.alloc.begin_free(block)?;

@@ -105,10 +105,10 @@ impl Pending {
     }
 
     /// Makes the slot the writer of the object at `at`, which only `readers` of the same transaction read. If it cannot be, nothing has changed.
-    pub(crate) fn take(&mut self, at: usize, slot: usize, readers: u32) -> Option<Attempt> {
+    pub(crate) fn take(&mut self, at: usize, slot: usize, readers: u32, marked: bool) -> Option<Attempt> {
         let entry = self.entries.get_mut(at)?;
         let word = entry.word?;
-        let taken = lock::try_rewrite(word.get(), slot, readers);
+        let taken = lock::try_rewrite(word.get(), slot, readers, marked);
         if taken.is_ok() {
             entry.word = None;
             self.index.remove(&word.id());

@@ -9,6 +9,7 @@ use crate::Heap;
 use crate::core::{Core, Counters};
 use crate::lock::{self, State};
 use crate::options::{Intents, Policy};
+use crate::queue::Queue;
 use crate::raw::{self, Claim, Word};
 use crate::record::Bytes;
 use crate::sabotage::Step;
@@ -22,7 +23,10 @@ const ALIGN_MAX: u64 = 4096;
 
 /// A transaction on the objects of a [`Heap`]. It is strict at every level that was asked for, since it holds its locks to the end.
 ///
-/// Readers share an object, a writer has it alone; who meets a lock gets [`Error::Conflict`] at once, so there is no deadlock.
+/// Readers share an object, a writer has it alone; a transaction that meets a lock gets [`Error::Conflict`] at once, so there is no deadlock.
+/// [`Engine::transact`](tx::Engine::transact) runs it again. After 16 conflicts its thread queues for each object at which it meets one: the transactions that hold
+/// the object then, and the threads that queue with smaller numbers, come first; every other one gets the conflict, readers too, until the thread has
+/// committed or given up. So no transaction starves while no object is held for longer than a second.
 ///
 /// ```
 /// # fn main() -> tx::Result<()> {
@@ -106,10 +110,28 @@ impl<'h> Tx<'h> {
             return if set.held[at].freed { Err(Error::Freed { offset: block.offset() }) } else { Ok(()) };
         }
         if let Err(state) = lock::try_read(word.get()) {
-            return Err(self.conflict(word, &block, state));
+            self.lock_read_cold(word, &block, state)?;
         }
         set.push(Held::new(word, block, false));
         check_current(found)
+    }
+
+    /// In use, or a thread queues for it.
+    #[cold]
+    fn lock_read_cold(&self, word: Word, block: &Block, seen: State) -> Result<()> {
+        if !lock::is_marked(word.get()) || self.is_barred(word) {
+            return Err(self.conflict(word, block, seen, false));
+        }
+        lock::try_read_marked(word.get()).map_err(|state| self.conflict(word, block, state, false))?;
+        self.core.queue.entered(word);
+        Ok(())
+    }
+
+    /// Whether a marked object, which this transaction does not hold, is another thread's first. Not for a thread with another transaction: the queue may wait for that one.
+    #[cold]
+    fn is_barred(&self, word: Word) -> bool {
+        let mine = |slot: usize| slot != self.slot && self.core.slots.holder(slot) == Some(pmem::thread_number());
+        !self.core.queue.may_enter(word) && !(0..self.core.slots.len()).any(mine)
     }
 
     /// Makes this transaction the writer of the block in which the bytes lie, and returns its place among the locks held, if there is nothing
@@ -166,14 +188,16 @@ impl<'h> Tx<'h> {
         let ours = u32::from(read.is_some());
         loop {
             let mut rewrite = false;
+            let marked = lock::is_marked(word.get());
+            if marked && ours == 0 && self.is_barred(word) {
+                return Err(self.conflict(word, &block, seen, true));
+            }
             let taken = match seen {
-                State::Shared(n) if n == ours => match ours {
-                    0 => lock::try_write(word.get(), self.slot),
-                    _ => lock::try_upgrade(word.get(), self.slot),
-                },
+                State::Shared(n) if n == ours => lock::try_take(word.get(), self.slot, ours, marked),
                 State::Pending(slot, n) if n == ours => {
                     let taken = if slot == self.slot {
-                        self.core.logs[slot].lock().rewrite(self.core, slot, (word, ours), to_free)?
+                        let of_it = (word, ours, marked);
+                        self.core.logs[slot].lock().rewrite(self.core, slot, of_it, to_free)?
                     } else {
                         self.core.settle_slot(slot, &mut |_| {})?;
                         Err(lock::load(word.get()))
@@ -181,11 +205,11 @@ impl<'h> Tx<'h> {
                     rewrite = taken.is_ok();
                     match taken {
                         // A reader came in between; or its slot has just committed once more: that one is first.
-                        Err(now @ State::Pending(..)) => return Err(self.conflict(word, &block, now)),
+                        Err(now @ State::Pending(..)) => return Err(self.conflict(word, &block, now, true)),
                         other => other,
                     }
                 }
-                other => return Err(self.conflict(word, &block, other)),
+                other => return Err(self.conflict(word, &block, other, true)),
             };
             match taken {
                 Ok(()) => {
@@ -206,7 +230,8 @@ impl<'h> Tx<'h> {
 
     /// The error for a lock in use, found out slowly: is it one of this very thread?
     #[cold]
-    fn conflict(&self, word: Word, block: &Block, seen: State) -> Error {
+    fn conflict(&self, word: Word, block: &Block, seen: State, write: bool) -> Error {
+        Queue::met(word, write);
         // After a failed sync the holder never lets go: who asks again and again is told at once.
         if let Err(unusable) = self.core.pool.check_usable() {
             return unusable.into();

@@ -66,6 +66,7 @@ mod mapping;
 mod objects;
 mod observe;
 mod open;
+mod park;
 mod persist;
 mod pool;
 mod ptr;

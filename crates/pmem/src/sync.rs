@@ -7,12 +7,15 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Relaxed, Release},
+    AtomicBool, AtomicU32,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    compiler_fence,
 };
 use std::time::Duration;
 
 use parking_lot::lock_api;
+
+pub use crate::park::{park_while, unpark};
 
 /// Decides which of the threads of an exploration runs next. Exactly one of them runs at any time.
 pub trait Scheduler: Send + Sync {
@@ -147,8 +150,8 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A lock for what one thread nearly always has to itself. It takes one atomic read-modify-write where others take two: who waits asks again,
-/// so that release is a plain store, which does not wait for lines that were flushed before it.
+/// A lock for what one thread nearly always has to itself. It takes one atomic read-modify-write where others take two: release is a plain store, which does not
+/// wait for lines that were flushed before it, and a load that finds no sleeper. A thread that finds the lock taken for long sleeps, and is woken.
 ///
 /// ```
 /// let own = pmem::sync::OwnMutex::new(1);
@@ -162,24 +165,30 @@ pub type OwnMutexGuard<'a, T> = lock_api::MutexGuard<'a, Flag, T>;
 
 /// Tries that only pause: most locks are held for less time than a system call takes.
 const SPINS: u32 = 64;
-/// Tries before a waiting thread sleeps, and how long it does.
+/// Tries before a waiting thread sleeps: the holder waits for a disk.
 const PATIENT: u32 = 200;
-const NAP: Duration = Duration::from_micros(50);
+/// It looks again by itself after this long; without barriers in other threads, which make sure that it is woken, after this long.
+const LOOK: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 1 });
+const LOOK_UNSURE: Duration = Duration::from_micros(50);
 
 /// What an [`OwnMutex`] is locked by.
 #[derive(Debug)]
-pub struct Flag(AtomicBool);
+pub struct Flag {
+    locked: AtomicBool,
+    /// Threads that sleep, or are about to.
+    sleepers: AtomicU32,
+}
 
 // SAFETY: the flag goes from false to true in one step, with `Acquire`, so one thread has the lock; only its holder stores false, with
 // `Release`.
 unsafe impl lock_api::RawMutex for Flag {
-    const INIT: Self = Self(AtomicBool::new(false));
+    const INIT: Self = Self { locked: AtomicBool::new(false), sleepers: AtomicU32::new(0) };
     type Guard = ();
 
     #[inline]
     fn lock(&self) {
         switch_point();
-        if self.0.swap(true, Acquire) {
+        if self.locked.swap(true, Acquire) {
             self.wait();
         }
     }
@@ -187,32 +196,78 @@ unsafe impl lock_api::RawMutex for Flag {
     #[inline]
     fn try_lock(&self) -> Option<()> {
         switch_point();
-        (!self.0.swap(true, Acquire)).then_some(())
+        (!self.locked.swap(true, Acquire)).then_some(())
     }
 
     #[inline]
     unsafe fn unlock(&self, (): ()) {
-        self.0.store(false, Release);
+        self.locked.store(false, Release);
+        // A sleeper counts itself, and has every thread pass a barrier, before it looks at the flag for the last time: either it sees this store, or it is seen here.
+        compiler_fence(SeqCst);
+        if self.sleepers.load(Relaxed) != 0 {
+            crate::park::unpark(self.address());
+        }
     }
 
     fn is_locked(&self) -> bool {
-        self.0.load(Relaxed)
+        self.locked.load(Relaxed)
     }
 }
 
 impl Flag {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
+
+    #[inline]
+    fn is_taken(&self) -> bool {
+        self.locked.load(Relaxed) || self.locked.swap(true, Acquire)
+    }
+
     #[cold]
     fn wait(&self) {
         let mut tries = 0;
-        while self.0.load(Relaxed) || self.0.swap(true, Acquire) {
+        while self.is_taken() {
             tries += 1;
             if !wait_point() {
                 match tries {
                     0..SPINS => std::hint::spin_loop(),
                     SPINS..PATIENT => std::thread::yield_now(),
-                    _ => std::thread::sleep(NAP), // its holder waits for a disk
+                    _ => return self.sleep(),
                 }
             }
         }
+    }
+
+    /// Until it is ours.
+    fn sleep(&self) {
+        self.sleepers.fetch_add(1, SeqCst);
+        let look = if crate::park::barrier_everywhere() { LOOK } else { LOOK_UNSURE };
+        while !crate::park::park_while(self.address(), look, || self.is_taken()) {}
+        self.sleepers.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that sleeps for the lock gets it when it is given up, not when it looks by itself.
+    #[test]
+    fn a_sleeper_is_woken_when_the_lock_is_given_up() {
+        const THREADS: u32 = 4;
+        let own = OwnMutex::new(0);
+        // SAFETY: the guard is not used for anything else.
+        let flag = unsafe { own.raw() };
+        let held = own.lock();
+        std::thread::scope(|threads| {
+            let sleepers: Vec<_> = (0..THREADS).map(|_| threads.spawn(|| *own.lock() += 1)).collect();
+            while flag.sleepers.load(SeqCst) < THREADS {
+                std::thread::yield_now();
+            }
+            drop(held);
+            sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
+        });
+        assert_eq!((flag.sleepers.load(SeqCst), own.into_inner()), (0, THREADS));
     }
 }

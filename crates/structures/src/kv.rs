@@ -1,6 +1,6 @@
 //! A map as a store of keys and values.
 
-use tx::{Doom, Engine, Isolation, Keys, Kv, KvTx, Result, Transaction, Visit};
+use tx::{Doom, Engine, Isolation, Keys, Kv, KvTx, Queue, Result, Transaction, Visit};
 
 use crate::Map;
 
@@ -57,6 +57,10 @@ impl<E: Engine, M: Map> Kv for KvMap<'_, E, M> {
     #[inline]
     fn begin(&self, isolation: Isolation) -> Result<Self::Tx<'_>> {
         Ok(MapTx { tx: self.engine.begin(isolation)?, map: self.map })
+    }
+
+    fn queue(&self) -> Option<&dyn Queue> {
+        self.engine.queue()
     }
 }
 

@@ -1,4 +1,7 @@
 //! Waiting between the attempts of a transaction that met a conflict.
+//!
+//! Short conflicts are over after a few pauses of the processor. Then the transaction enters its engine's [`Queue`], if it has one, and sleeps until it is woken. Without one
+//! there is nobody to wait for: in an engine with versions the other transaction has committed already, and the pause only keeps the two apart.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -17,14 +20,14 @@ pub struct Patience {
 }
 
 impl Default for Patience {
-    /// A hundred thousand attempts: tens of seconds of conflicts without a pause.
+    /// A hundred thousand attempts: tens of seconds of conflicts without a pause, and fifty seconds in a queue at most.
     fn default() -> Self {
         Self { attempts: 100_000, deadline: None }
     }
 }
 
 impl Patience {
-    /// At most this many attempts; at least one is made.
+    /// At most this many attempts; at least one is made. For each, half a millisecond may be spent in a queue.
     #[must_use]
     pub fn attempts(self, attempts: u32) -> Self {
         Self { attempts, ..self }
@@ -35,6 +38,27 @@ impl Patience {
     pub fn deadline(self, deadline: Duration) -> Self {
         Self { deadline: Some(deadline), ..self }
     }
+}
+
+/// Where an engine's transactions wait for each other, in order.
+pub trait Queue {
+    /// The calling thread's transaction, which is over, met a conflict at this offset: its next one is served before all that come later, until [`leave`](Self::leave).
+    /// Waits until that may go on, `most` at most. The thread keeps its place at every object that it has met a conflict at.
+    fn wait(&self, offset: u64, most: Duration) -> Waited;
+
+    /// The calling thread has committed, or given up.
+    fn leave(&self);
+}
+
+/// How a wait in a [`Queue`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// Somebody has made way.
+    Woken,
+    /// Nobody has, for as long as it was to wait.
+    InVain,
+    /// Nobody is in the way whom it could wait for: no time has passed.
+    ForNobody,
 }
 
 /// Doubling pauses with jitter, first spinning, then giving the processor away, then sleeping.
@@ -50,6 +74,8 @@ pub struct Backoff {
     patience: Patience,
     attempts: u32,
     end: Option<Instant>,
+    /// Spent in a queue without being woken.
+    queued: Duration,
 }
 
 /// Pauses of up to 2^6 spins; longer ones yield.
@@ -58,11 +84,13 @@ const SPIN_LOG2: u32 = 6;
 const YIELDS: u32 = 10;
 /// Longest sleep.
 const SLEEP_US: u64 = 500;
+/// A thread in a queue is woken; it looks by itself after this long.
+const LOOK: Duration = Duration::from_millis(10);
 
 impl Backoff {
     /// No attempt has failed yet.
     pub fn new(patience: Patience) -> Self {
-        Self { patience, attempts: 0, end: None }
+        Self { patience, attempts: 0, end: None, queued: Duration::ZERO }
     }
 
     /// Attempts that failed.
@@ -72,33 +100,86 @@ impl Backoff {
 
     /// Notes that an attempt failed, and waits; false if patience is at its end.
     #[cold]
+    pub fn wait(&mut self) -> bool {
+        let Some(left) = self.next() else { return false };
+        if !pmem::sync::wait_point() && !self.pause() {
+            self.sleep(left);
+        }
+        true
+    }
+
+    fn sleep(&self, left: Duration) {
+        let most = (1u64 << self.attempts.saturating_sub(SPIN_LOG2 + YIELDS).min(16)).min(SLEEP_US);
+        std::thread::sleep(Duration::from_micros(1 + jitter() % most).min(left));
+    }
+
+    /// One more attempt: for how long it may be waited for.
     #[expect(
         clippy::disallowed_methods,
         reason = "the one clock of transactions: a deadline for retrying, never for correctness"
     )]
-    pub fn wait(&mut self) -> bool {
+    fn next(&mut self) -> Option<Duration> {
         self.attempts += 1;
         if self.attempts >= self.patience.attempts {
-            return false;
+            return None;
         }
-        if let Some(deadline) = self.patience.deadline {
-            let now = Instant::now();
-            if now >= *self.end.get_or_insert(now + deadline) {
-                return false;
-            }
-        }
-        if pmem::sync::wait_point() {
-            return true; // a scheduler decides who runs
-        }
+        let most = Duration::from_micros(SLEEP_US).saturating_mul(self.patience.attempts);
+        let left = most.checked_sub(self.queued).filter(|left| !left.is_zero())?;
+        let Some(deadline) = self.patience.deadline else { return Some(left) };
+        let now = Instant::now();
+        let until = self.end.get_or_insert(now + deadline).checked_duration_since(now);
+        until.filter(|until| !until.is_zero()).map(|until| until.min(left))
+    }
+
+    /// Not for longer than a short conflict takes; false if this is none.
+    fn pause(&self) -> bool {
         match self.attempts {
             n if n <= SPIN_LOG2 => (0..jitter() % (1 << n)).for_each(|_| std::hint::spin_loop()),
             n if n <= SPIN_LOG2 + YIELDS => std::thread::yield_now(),
-            n => {
-                let most = (1u64 << (n - SPIN_LOG2 - YIELDS).min(16)).min(SLEEP_US);
-                std::thread::sleep(Duration::from_micros(1 + jitter() % most));
-            }
+            _ => return false,
         }
         true
+    }
+}
+
+/// A [`Backoff`] that goes on in an engine's queue, and leaves it when it is dropped.
+pub(crate) struct Turns<'q> {
+    pub(crate) backoff: Backoff,
+    queue: Option<&'q dyn Queue>,
+    entered: bool,
+}
+
+impl<'q> Turns<'q> {
+    pub(crate) fn new(patience: Patience, queue: Option<&'q dyn Queue>) -> Self {
+        Self { backoff: Backoff::new(patience), queue, entered: false }
+    }
+
+    /// As [`Backoff::wait`], behind a conflict at `offset`.
+    #[cold]
+    pub(crate) fn wait(&mut self, offset: u64) -> bool {
+        let Some(queue) = self.queue else { return self.backoff.wait() };
+        let Some(left) = self.backoff.next() else { return false };
+        let scheduled = pmem::sync::is_scheduled();
+        if !scheduled && self.backoff.pause() {
+            return true;
+        }
+        self.entered = true;
+        let most = LOOK.min(left);
+        match queue.wait(offset, most) {
+            Waited::Woken => {}
+            Waited::InVain => self.backoff.queued += most,
+            Waited::ForNobody if scheduled => _ = pmem::sync::wait_point(), // it decides who runs
+            Waited::ForNobody => self.backoff.sleep(left),
+        }
+        true
+    }
+}
+
+impl Drop for Turns<'_> {
+    fn drop(&mut self) {
+        if let Some(queue) = self.queue.filter(|_| self.entered) {
+            queue.leave();
+        }
     }
 }
 

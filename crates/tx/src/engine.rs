@@ -1,6 +1,6 @@
 //! Who makes transactions, and runs them until they commit.
 
-use crate::backoff::{Backoff, Patience};
+use crate::backoff::{Patience, Queue, Turns};
 use crate::{Doom, Error, Isolation, Result, Transaction};
 
 /// An engine for transactions on objects.
@@ -24,6 +24,9 @@ pub trait Engine {
 
     /// Runs `f` in a transaction and commits it; conflicts are retried with [`Patience::default`]. An `Err` or a panic rolls back.
     ///
+    /// With an engine that locks (`heap`), a transaction that keeps meeting conflicts is not overtaken by others for ever: after 16 of them it is
+    /// queued, and later transactions, readers too, get the conflict in its stead.
+    ///
     /// # Errors
     /// What `f` returns; those of a commit; [`Error::GaveUp`].
     fn transact<R, E>(&self, isolation: Isolation, f: impl FnMut(&mut Self::Tx<'_>) -> Result<R, E>) -> Result<R, E>
@@ -46,16 +49,22 @@ pub trait Engine {
     where
         E: From<Error>,
     {
-        let mut backoff = Backoff::new(patience);
+        let mut turns = Turns::new(patience, self.queue());
         loop {
             let offset = match self.attempt(isolation, &mut f) {
                 Attempt::Done(result) => return result,
                 Attempt::Conflict(offset) => offset,
             };
-            if !backoff.wait() {
-                return Err(Error::GaveUp { attempts: backoff.attempts(), offset }.into());
+            if !turns.wait(offset) {
+                return Err(Error::GaveUp { attempts: turns.backoff.attempts(), offset }.into());
             }
         }
+    }
+
+    /// Where [`transact`](Self::transact) waits for others, if the engine has such a place.
+    #[doc(hidden)]
+    fn queue(&self) -> Option<&dyn Queue> {
+        None
     }
 
     /// One attempt of [`transact_with`](Self::transact_with).

@@ -4,7 +4,7 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use crate::backoff::{Backoff, Patience};
+use crate::backoff::{Patience, Queue, Turns};
 use crate::{Doom, Error, Isolation, Result};
 
 /// Called with each pair of a scan, in order; says whether to go on.
@@ -88,6 +88,12 @@ pub trait Kv {
     /// [`Error::NoSlot`], [`Error::Isolation`].
     fn begin(&self, isolation: Isolation) -> Result<Self::Tx<'_>>;
 
+    /// As [`Engine::queue`](crate::Engine::queue).
+    #[doc(hidden)]
+    fn queue(&self) -> Option<&dyn Queue> {
+        None
+    }
+
     /// Runs `f` in a transaction and commits it; conflicts are retried.
     ///
     /// # Errors
@@ -100,7 +106,7 @@ pub trait Kv {
     where
         E: From<Error>,
     {
-        let mut backoff = Backoff::new(Patience::default());
+        let mut turns = Turns::new(Patience::default(), self.queue());
         loop {
             let mut offset = 0;
             let mut conflict = |doom: Option<Doom>| match doom.and_then(|d| d.conflict) {
@@ -130,8 +136,8 @@ pub trait Kv {
                     }
                 }
             }
-            if !backoff.wait() {
-                return Err(Error::GaveUp { attempts: backoff.attempts(), offset }.into());
+            if !turns.wait(offset) {
+                return Err(Error::GaveUp { attempts: turns.backoff.attempts(), offset }.into());
             }
         }
     }

@@ -55,6 +55,8 @@ mod slots;
 mod transaction;
 
 pub use backoff::{Backoff, Patience};
+#[doc(hidden)]
+pub use backoff::{Queue, Waited};
 pub use clock::{Clock, CounterClock, Timestamp};
 pub use engine::{Attempt, Engine};
 pub use error::{Advice, Error, Result};

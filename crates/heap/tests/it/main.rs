@@ -17,6 +17,7 @@ mod kill;
 mod large;
 mod partial;
 mod pending;
+mod queue;
 #[allow(unsafe_code)]
 mod raw;
 mod recovery;
