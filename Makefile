@@ -99,8 +99,9 @@ kill-long: ## Kill a process with several threads 1000 times while it commits to
 	CAIRN_KILLS=1000 $(CARGO) test --release --package heap --test it kill:: -- --nocapture
 	CAIRN_KILLS=500 $(CARGO) test --release --package kv --test it as_many_kills -- --nocapture
 
-every-long: ## Every operation of a heap beside every other, in ROUNDS (20000) rounds of three threads
+every-long: ## Every operation of a heap, and of a log, beside every other, in ROUNDS (20000) rounds of three threads
 	CAIRN_EVERY=$(ROUNDS) $(CARGO) test --release --package heap --test it every:: -- --nocapture
+	CAIRN_EVERY=$(ROUNDS) $(CARGO) test --release --package log --test it every:: -- --nocapture
 
 recovery-long: ## How long a heap of RECOVERY_BYTES (1 GiB) takes to recover, in memory and on disk
 	CAIRN_RECOVERY_BYTES=$(RECOVERY_BYTES) $(CARGO) test --release --package heap --test it recovery::how_long -- --nocapture

@@ -21,8 +21,8 @@ use crate::store::{Snapshot, Store};
 
 /// Bytes of the log that are repeated before anybody is looked after.
 const BATCH: usize = 1 << 20;
-/// How long the thread sleeps when there is nothing to repeat, at first and at most.
-const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
+/// Longest sleep of the thread when there is nothing to repeat: it is woken when something comes, or when it is to end.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// A store that follows a replicated one: it serves a copy of the log, is read, and can be promoted.
 ///
@@ -206,6 +206,7 @@ impl Follower {
 impl Drop for Running {
     fn drop(&mut self) {
         self.shared.stop.store(true, Release);
+        self.shared.replica.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // a panic in it was said
         }
@@ -221,14 +222,16 @@ impl std::fmt::Debug for Follower {
 impl Shared {
     /// Repeats what is committed, until it is told to stop.
     fn run(&self) {
-        let (mut cursor, mut nap) = (Cursor::default(), NAPS.0);
-        while !self.stop.load(Acquire) {
+        let mut cursor = Cursor::default();
+        loop {
+            // Before all that it may change.
+            let seen = self.replica.news();
+            if self.stop.load(Acquire) {
+                break;
+            }
             match self.repeat(&mut cursor) {
-                Ok(true) => nap = NAPS.0,
-                Ok(false) => {
-                    std::thread::sleep(nap);
-                    nap = (nap * 2).min(NAPS.1);
-                }
+                Ok(true) => {}
+                Ok(false) => self.replica.await_news(seen, IDLE),
                 Err(error) => {
                     self.fail(error);
                     break;

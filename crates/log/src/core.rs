@@ -19,7 +19,7 @@ use crate::sabotage::{Sabotage, Step};
 use crate::space::{Geometry, NoPlace, Place, Space};
 use crate::superline::{SEGMENT_MAX, Superline};
 use crate::wait::{Wait, Waiting};
-use crate::window::{OwnLine, SLOTS, State, Window};
+use crate::window::{Claimed, OwnLine, SLOTS, State, Window};
 
 pub(crate) struct Core {
     pub(crate) pool: Pool,
@@ -209,9 +209,9 @@ impl Core {
                     self.spread_head(head, full)?;
                 }
                 Err(NoPlace::Full(error)) => {
-                    let cleaned = space.cleaned;
+                    let room = space.room;
                     drop(space);
-                    self.wait_for_room(&mut wait, when_full, cleaned, error)?;
+                    self.wait_for_room(&mut wait, when_full, room, error)?;
                 }
             }
         }
@@ -234,13 +234,21 @@ impl Core {
     }
 
     #[cold]
-    fn wait_for_room(&self, wait: &mut Wait<'_>, when_full: WhenFull, cleaned: u64, full: Error) -> Result<()> {
+    fn wait_for_room(&self, wait: &mut Wait<'_>, when_full: WhenFull, room: u64, full: Error) -> Result<()> {
         let WhenFull::Wait(limit) = when_full else { return Err(full) };
         self.pool.check_usable()?;
-        if self.space().cleaned == cleaned && wait.once(limit).is_err() {
+        let is_there = || self.space().room != room;
+        if !is_there() && wait.once(limit, is_there).is_err() {
             return Err(full);
         }
         Ok(())
+    }
+
+    /// There may be room now where there was none. The space was locked for that, and is not any more: who sleeps over it was seen, or sees.
+    pub(crate) fn made_room(&self) {
+        if matches!(self.options.when_full, WhenFull::Wait(_)) {
+            self.waiting.wake();
+        }
     }
 
     // ---- complete ---------------------------------------------------------------------------------------------
@@ -260,7 +268,27 @@ impl Core {
         raw::bytes_mut(Claim::Reserved, self, &self.pool, place.offset, RECORD_HEADER)?
             .copy_from_slice(&header.encode(&self.key, seal));
         self.window.set(place.lsn, State::Complete);
+        self.completed(place.lsn);
         Ok(header)
+    }
+
+    /// Whoever waits for this record, the first that is not durable, can flush it.
+    #[inline]
+    fn completed(&self, lsn: u64) {
+        if self.window.forced() + 1 == lsn {
+            self.waiting.wake();
+        }
+    }
+
+    /// Takes note of what has become persistent, and wakes who waits for it; returns through where everything is durable.
+    #[inline]
+    pub(crate) fn advance(&self, skip_gaps: Option<u64>) -> u64 {
+        let before = self.window.forced();
+        let forced = self.window.advance(skip_gaps);
+        if forced > before {
+            self.waiting.wake();
+        }
+        forced
     }
 
     /// Reserve, copy, complete and, by the policy, force.
@@ -288,6 +316,9 @@ impl Core {
         to_header.copy_from_slice(&header);
         to_payload.copy_from_slice(payload);
         self.window.set(place.lsn, State::Complete);
+        if self.options.frequency > 1 {
+            self.completed(place.lsn); // a force may be for another to do
+        }
         self.force(place.lsn)?;
         Ok(place.lsn)
     }
@@ -318,8 +349,7 @@ impl Core {
     #[inline]
     pub(crate) fn force_through(&self, lsn: u64) -> Result<()> {
         let gaps = self.sabotage.skips(Step::InOrder).then_some(lsn);
-        if self.window.advance(gaps) >= lsn {
-            self.waiting.wake();
+        if self.advance(gaps) >= lsn {
             return Ok(());
         }
         self.force_within(lsn, self.options.patience)
@@ -329,15 +359,12 @@ impl Core {
     #[inline(never)]
     pub(crate) fn force_within(&self, lsn: u64, patience: Duration) -> Result<()> {
         if let Some(leading) = &self.leading {
-            leading.force(self, lsn, patience)?;
-            self.waiting.wake();
-            return Ok(());
+            return leading.force(self, lsn, patience);
         }
         let mut wait = Wait::new(&self.waiting);
         loop {
-            let forced = self.window.advance(None);
+            let forced = self.advance(None);
             if forced >= lsn {
-                self.waiting.wake();
                 return Ok(());
             }
             // Nobody but its holder can do anything about a reserved record, so nothing shared is touched while it is.
@@ -350,7 +377,8 @@ impl Core {
                     continue;
                 }
                 self.pool.check_usable()?; // or what is waited for may never come
-                match wait.once(patience) {
+                let is_there = || self.window.forced_by_now() > forced || self.window.state(forced + 1) != next;
+                match wait.once(patience, is_there) {
                     Ok(()) => {}
                     Err(waited) => {
                         if self.window.state(forced + 1) == Some(State::Reserved) {
@@ -364,18 +392,24 @@ impl Core {
             if self.sabotage.skips(Step::MarkLate) {
                 self.window.persisted(&claimed);
             }
-            for (offset, len) in self.window.ranges(&claimed) {
-                if !self.sabotage.skips(Step::FlushOthers) {
-                    self.pool.flush(offset, len)?;
-                }
-            }
-            self.mark_durable();
-            if !self.sabotage.skips(Step::ForceBarrier) {
-                self.pool.drain()?;
-            }
+            // Of a failed one those learn at once who wait for these records.
+            self.persist(&claimed).inspect_err(|_| self.waiting.wake())?;
             self.window.persisted(&claimed);
             wait = Wait::new(&self.waiting);
         }
+    }
+
+    fn persist(&self, claimed: &Claimed) -> Result<()> {
+        for (offset, len) in self.window.ranges(claimed) {
+            if !self.sabotage.skips(Step::FlushOthers) {
+                self.pool.flush(offset, len)?;
+            }
+        }
+        self.mark_durable();
+        if !self.sabotage.skips(Step::ForceBarrier) {
+            self.pool.drain()?;
+        }
+        Ok(())
     }
 
     /// Writes the watermark if enough became durable since: in front of a barrier, which makes it persistent too, so that it is never waited for alone.

@@ -30,6 +30,7 @@ use crate::superline::Superline;
 use crate::window::SLOTS;
 use crate::{Lsn, Stats};
 
+/// Nobody can wake a follower: the writer is another process, knows of no readers, and stores to a mapping, of which the file system tells nobody.
 const NAP_MIN: Duration = Duration::from_micros(50);
 const NAP_MAX: Duration = Duration::from_millis(10);
 
@@ -135,7 +136,9 @@ impl Follower {
         if wanted < head.lsn {
             return Err(Error::Overtaken { wanted: Lsn(wanted), head: Lsn(head.lsn) });
         }
-        if wanted < self.position().0 || self.at.lsn < head.lsn {
+        // What `skip_lost` passed over may be there by now.
+        let has_gap = self.ahead.back().is_some_and(|last| last.place.lsn + 1 < self.at.lsn);
+        if wanted < self.position().0 || has_gap && wanted < self.at.lsn || self.at.lsn < head.lsn {
             self.ahead.clear();
             self.go(head);
         }

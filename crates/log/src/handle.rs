@@ -17,8 +17,8 @@ use crate::replicate::{CopyState, Joining, Layout, Link, Lookout, number};
 use crate::space::Place;
 use crate::superline::Superline;
 
-/// Who changes the copies looks so often whether they answered.
-const MOMENT: Duration = Duration::from_micros(50);
+/// Who changes the copies looks so often at the clock, and whether they answered what others hear.
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// An open log. Any number of threads use it at once, by reference.
 ///
@@ -248,6 +248,7 @@ impl Log {
         }
         if to > 0 {
             self.core.space().clean(from.max(1), to);
+            self.core.made_room();
         }
         Ok(())
     }
@@ -290,7 +291,9 @@ impl Log {
             let next = "make a larger one, and append its records there";
             return Err(Error::Replicated { what: "grow", next });
         }
-        self.core.space().grow(by)
+        let capacity = self.core.space().grow(by)?;
+        self.core.made_room();
+        Ok(capacity)
     }
 
     // ---- the rest ---------------------------------------------------------------------------------------------
@@ -363,9 +366,10 @@ impl Log {
 
     /// Lets a moment pass, in which the copies are heard, by this thread or by another.
     fn listen(&self) {
-        let heard = self.core.leading.as_ref().is_some_and(|leading| leading.listen(&self.core, MOMENT));
-        if !heard {
-            std::thread::sleep(MOMENT);
+        if let Some(leading) = &self.core.leading
+            && !leading.listen(&self.core, MOMENT)
+        {
+            leading.pause(MOMENT);
         }
     }
 

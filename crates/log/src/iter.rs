@@ -102,6 +102,8 @@ impl<'a> Iter<'a> {
             space.pin(segment);
             space.unpin(self.pinned);
             self.pinned = segment;
+            drop(space);
+            self.core.made_room();
         }
     }
 
@@ -118,5 +120,6 @@ impl Drop for Iter<'_> {
             return; // the lock is the parent's, and may be held there
         }
         self.core.space().unpin(self.pinned);
+        self.core.made_room();
     }
 }

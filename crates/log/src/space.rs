@@ -109,6 +109,8 @@ pub(crate) struct Rest {
     pub(crate) cleaned: u64,
     cleaned_ahead: BTreeMap<u64, u64>,
     pub(crate) reclaims: u64,
+    /// Raised by everything that can make room.
+    pub(crate) room: u64,
     /// All copies know that the log begins here or further on: space before it is used again. None for a log of its own.
     pub(crate) known_head: Option<u64>,
     pub(crate) sabotage: Sabotage,
@@ -162,6 +164,7 @@ impl Space {
             cleaned: superline.head_lsn - 1,
             cleaned_ahead: BTreeMap::new(),
             reclaims: 0,
+            room: 0,
             known_head: None,
             sabotage,
         };
@@ -230,6 +233,7 @@ impl Space {
 
     /// Notes that records `from` to `to`, all of them durable, are not needed any more.
     pub(crate) fn clean(&mut self, from: u64, to: u64) {
+        self.room += 1;
         if from > self.cleaned + 1 {
             let (mut from, mut to) = (from, to);
             // One range for what touches.
@@ -348,6 +352,7 @@ impl Space {
             self.write(superline)?;
         }
         self.geometry = Geometry::new(bytes, circle, &self.region);
+        self.room += 1;
         Ok(total * bytes)
     }
 
@@ -359,6 +364,7 @@ impl Space {
     }
 
     pub(crate) fn unpin(&mut self, segment: u64) {
+        self.room += 1;
         if let Some(count) = self.pins.get_mut(&segment) {
             *count -= 1;
             if *count == 0 {

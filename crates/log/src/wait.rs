@@ -1,4 +1,5 @@
-//! Waiting for another thread: on memory it will be done in less time than a system call takes, on a disk it is better to sleep.
+//! Waiting for another thread. On memory it is done in less time than a system call takes, so a thread looks again some times before it sleeps; on a disk it sleeps
+//! soon. A thread that sleeps is woken by whoever changes what it waits for: makes records durable, completes the first that is not, makes room.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -11,12 +12,15 @@ use pmem::sync::wait_point;
 const SPINS: u32 = 40;
 /// Tries that give the processor away, which on too few processors the awaited thread needs.
 const YIELDS: u32 = 2000;
-/// Longest sleep: a wake-up that came between a look and its sleep is missed for so long.
-const NAP: Duration = Duration::from_micros(500);
+/// The first sleep. Completing a record is a plain store and a load behind it, which the
+/// processor may exchange: a store that was not seen before this sleep is seen behind it.
+const SHORT: Duration = Duration::from_micros(100);
+/// Every other sleep, at most: nobody wakes for a pool that another of its users has poisoned.
+const LONG: Duration = Duration::from_millis(10);
 /// In a scheduled run, where time does not pass.
 const TRIES_MAX: u32 = 20_000;
 
-/// Who waits for forces of a log.
+/// Who waits for records of a log, or for room in it.
 pub(crate) struct Waiting {
     /// Forces take as long as a disk does.
     slow: bool,
@@ -30,13 +34,29 @@ impl Waiting {
         Self { slow, sleepers: AtomicUsize::new(0), mutex: Mutex::new(()), woken: Condvar::new() }
     }
 
-    /// Something has become durable.
+    /// Something has changed that others may wait for.
     #[inline]
     pub(crate) fn wake(&self) {
-        if self.slow && self.sleepers.load(SeqCst) > 0 {
-            drop(self.mutex.lock());
-            self.woken.notify_all();
+        if self.sleepers.load(SeqCst) > 0 {
+            self.wake_all();
         }
+    }
+
+    /// A sleeper looks with the lock held: it has seen the change, or sleeps by the time this has the lock.
+    #[cold]
+    fn wake_all(&self) {
+        drop(self.mutex.lock());
+        self.woken.notify_all();
+    }
+
+    fn sleep(&self, limit: Duration, is_there: impl FnOnce() -> bool) {
+        self.sleepers.fetch_add(1, SeqCst);
+        let mut guard = self.mutex.lock();
+        if !is_there() {
+            self.woken.wait_for(&mut guard, limit);
+        }
+        drop(guard);
+        self.sleepers.fetch_sub(1, Relaxed);
     }
 }
 
@@ -44,19 +64,20 @@ impl Waiting {
 pub(crate) struct Wait<'a> {
     waiting: &'a Waiting,
     tries: u32,
+    sleeps: u32,
     since: Option<Instant>,
 }
 
 impl<'a> Wait<'a> {
     #[inline]
     pub(crate) fn new(waiting: &'a Waiting) -> Self {
-        Self { waiting, tries: 0, since: None }
+        Self { waiting, tries: 0, sleeps: 0, since: None }
     }
 
-    /// Waits a little; `Err` with the time waited once that is more than `limit`.
+    /// Waits a little, at most until it is there; `Err` with the time waited once that is more than `limit`.
     #[expect(clippy::disallowed_methods, reason = "patience is measured in real time; scheduled runs count tries")]
-    pub(crate) fn once(&mut self, limit: Duration) -> Result<(), Duration> {
-        self.tries += 1;
+    pub(crate) fn once(&mut self, limit: Duration, is_there: impl FnOnce() -> bool) -> Result<(), Duration> {
+        self.tries = self.tries.saturating_add(1);
         if wait_point() {
             return if self.tries < TRIES_MAX { Ok(()) } else { Err(limit) };
         }
@@ -65,22 +86,19 @@ impl<'a> Wait<'a> {
             return Ok(());
         }
         let since = *self.since.get_or_insert_with(Instant::now);
-        if self.tries.is_multiple_of(64) || self.tries > SPINS + YIELDS || self.waiting.slow {
-            let waited = since.elapsed();
-            if waited > limit {
-                return Err(waited);
-            }
-        }
-        if self.waiting.slow && self.tries > SPINS + 4 {
-            self.waiting.sleepers.fetch_add(1, SeqCst);
-            let mut guard = self.waiting.mutex.lock();
-            self.waiting.woken.wait_for(&mut guard, NAP);
-            drop(guard);
-            self.waiting.sleepers.fetch_sub(1, Relaxed);
-        } else if self.tries <= SPINS + YIELDS {
+        let sleeps = self.tries > if self.waiting.slow { SPINS + 4 } else { SPINS + YIELDS };
+        if !sleeps && !self.waiting.slow && !self.tries.is_multiple_of(64) {
             std::thread::yield_now();
+            return Ok(());
+        }
+        let waited = since.elapsed();
+        let Some(left) = limit.checked_sub(waited).filter(|left| !left.is_zero()) else { return Err(waited) };
+        if sleeps {
+            let most = if self.sleeps == 0 { SHORT } else { LONG };
+            self.sleeps = self.sleeps.saturating_add(1);
+            self.waiting.sleep(most.min(left), is_there);
         } else {
-            std::thread::sleep(NAP / 10);
+            std::thread::yield_now();
         }
         Ok(())
     }

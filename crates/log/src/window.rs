@@ -10,7 +10,7 @@
 //! claimed by the thread that flushes them, range by range, under a lock that is held for the claim alone: several forces are in flight at once.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use pmem::sync::{OwnMutex, switch_point};
 
@@ -101,6 +101,11 @@ impl Window {
         self.forced.0.load(Acquire)
     }
 
+    /// The same, in one order with who goes to sleep over it.
+    pub(crate) fn forced_by_now(&self) -> u64 {
+        self.forced.0.load(SeqCst)
+    }
+
     /// The record has this place. `lsn <= forced + SLOTS`, so that nobody needs what the slot held.
     #[inline]
     pub(crate) fn reserve(&self, lsn: u64, offset: u64, space: u64) {
@@ -141,7 +146,7 @@ impl Window {
             forced = forced.max(lsn);
         }
         if forced > before {
-            self.forced.0.fetch_max(forced, AcqRel);
+            self.forced.0.fetch_max(forced, SeqCst); // before the look at who sleeps
         }
         forced
     }

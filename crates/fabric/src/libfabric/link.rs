@@ -20,10 +20,11 @@ use crate::{Access, Error, Event, Options, Reason, Result, Rights, Watch, Window
 
 /// A wait is cut into slices: some providers' wake-ups get lost.
 const SLICE: Duration = Duration::from_millis(10);
-/// Where there is nothing to wait for: between two looks, at first and at most.
+/// Where there is nothing to wait for, as a provider without a descriptor tells nobody what arrives: between two looks, at first and at most.
 pub(super) const NAP_MIN: Duration = Duration::from_micros(20);
 pub(super) const NAP_MAX: Duration = Duration::from_micros(500);
-/// A sender that waits looks so often before it naps.
+/// A sender that waits looks so often before it naps, until the peer counts as slow. Nobody wakes it: it waits for room at the device, whose descriptor, if it
+/// has one, is for the thread that polls.
 const LOOKS: u32 = 2000;
 /// Who polls looks for the other connection's news only once in so many times.
 const RARELY: u32 = 256;

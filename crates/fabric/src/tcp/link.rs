@@ -25,7 +25,7 @@ use crate::{Error, Reason, Result, Rights, Watch, clock, raw};
 const COPY_MAX: usize = 16 << 10;
 /// So much is gathered at most before it goes without a flush.
 const GATHER_MAX: usize = 64 << 10;
-/// Who closes looks again after so long whether everything has gone: nobody says when.
+/// Who closes looks again after so long whether everything has gone, until the peer counts as slow: of an acknowledgement of its last bytes the system tells nobody.
 const CLOSING_NAP: Duration = Duration::from_micros(200);
 
 pub(super) struct Link {

@@ -438,7 +438,8 @@ fn no_mark_passes_who_waits_for_a_group() {
 fn lost_by_a_feed(step: Option<Step>) -> Option<usize> {
     let mut lost = None;
     each_order(PREEMPTIONS - 1, |order| {
-        let own = own(without(Options::new().background(false).group_commit(true), step));
+        // Making a store is most of the work of an order.
+        let own = own(without(small().segment(4096).background(false).group_commit(true), step));
         let store = &own.store;
         let changes = std::sync::Mutex::new(store.changes().unwrap());
         let look = || {

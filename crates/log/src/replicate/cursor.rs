@@ -19,11 +19,12 @@ use crate::error::Result;
 /// let replica = Replica::serve_read(&pmem::Options::new(), "/mnt/pmem/orders.copy", "0.0.0.0:7400", trust)?;
 /// let mut cursor = Cursor::default();
 /// loop {
+///     let seen = replica.news();
 ///     for (lsn, record) in replica.read(&mut cursor, 1 << 20)? {
 ///         println!("{lsn}: {} bytes", record.len());
 ///         replica.release(lsn)?; // carried out, not needed any more
 ///     }
-///     std::thread::sleep(std::time::Duration::from_millis(1));
+///     replica.await_news(seen, std::time::Duration::from_secs(1));
 /// }
 /// # }
 /// ```

@@ -16,7 +16,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use fabric::{Event, Receiver};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::group::{Group, Lacking, Until};
 use crate::core::Core;
@@ -141,7 +141,8 @@ impl Turn {
     }
 }
 
-pub(super) struct Hearing(Mutex<Turn>);
+/// With it, what those wait at who wait for a moment only.
+pub(super) struct Hearing(Mutex<Turn>, Condvar);
 
 /// What a thread that waits is to do.
 pub(super) enum Part {
@@ -152,7 +153,7 @@ pub(super) enum Part {
 
 impl Hearing {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(Turn { ears: Some(Ears::default()), ..Turn::default() }))
+        Self(Mutex::new(Turn { ears: Some(Ears::default()), ..Turn::default() }), Condvar::new())
     }
 
     /// One more copy.
@@ -199,6 +200,20 @@ impl Hearing {
         let mut turn = self.0.lock();
         turn.ears = Some(ears);
         turn.call(group);
+        self.heard();
+    }
+
+    /// Somebody has heard a copy, or has stopped hearing them.
+    pub(super) fn heard(&self) {
+        self.1.notify_all();
+    }
+
+    /// Sleeps while another thread hears the copies, until it has heard something, and no longer than that.
+    pub(super) fn pause(&self, limit: Duration) {
+        let mut turn = self.0.lock();
+        if turn.ears.is_none() {
+            self.1.wait_for(&mut turn, limit);
+        }
     }
 
     /// If nobody has the ears, a sleeper takes them.
@@ -211,6 +226,7 @@ impl Hearing {
         if group.skips(Step::TellNews) {
             return;
         }
+        self.heard();
         for sleeper in &mut self.0.lock().sleepers {
             if sleeper.woken == Woken::No && is_there(sleeper.until) {
                 sleeper.woken = Woken::News;

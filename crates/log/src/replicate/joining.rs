@@ -77,7 +77,7 @@ impl Joining<'_> {
         let place = self.core.reserve_or(0, false, WhenFull::Refuse)?;
         self.core.complete(place, Kind::Watermark, &[], 0)?;
         let since = (self.leading.clock)();
-        while self.core.window.advance(None) < place.lsn {
+        while self.core.advance(None) < place.lsn {
             self.leading.check()?;
             self.leading.post(self.core)?;
             self.leading.flush_own(self.core)?;

@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::raw::{self, Claim};
 use crate::sabotage::Sabotage;
 use crate::space::Geometry;
+use crate::wait::Wait;
 use crate::window::{Claimed, State};
 
 /// When the leader's own image is flushed, beside the copies (Arcadia §5.3).
@@ -209,7 +210,7 @@ impl Leading {
     fn settle(&self, core: &Core, group: &mut Group, step: impl FnOnce(&mut Group) -> Settled) {
         if let Some(claimed) = step(group).committed {
             core.window.persisted(&claimed);
-            core.window.advance(None);
+            core.advance(None);
         }
         self.news(core, group);
     }
@@ -219,8 +220,9 @@ impl Leading {
     /// Everything through `lsn` is on a write quorum of the copies when this returns.
     pub(crate) fn force(&self, core: &Core, lsn: u64, patience: Duration) -> Result<()> {
         let started = (self.clock)();
+        let mut pause = Wait::new(&core.waiting);
         loop {
-            let forced = core.window.advance(None);
+            let forced = core.advance(None);
             if forced >= lsn {
                 return Ok(());
             }
@@ -241,7 +243,10 @@ impl Leading {
                 if waited > patience {
                     return Err(Error::Stalled { lsn: Lsn(forced + 1), waited });
                 }
-                std::thread::yield_now();
+                let is_there =
+                    || core.window.forced_by_now() > forced || core.window.state(forced + 1) != Some(State::Reserved);
+                // Until its holder completes it; how long that took, is asked above.
+                let _: std::result::Result<(), Duration> = pause.once(patience, is_there);
             }
         }
     }
@@ -256,7 +261,7 @@ impl Leading {
     pub(super) fn is_there(&self, core: &Core, group: &Group, until: Until) -> bool {
         group.over().is_some()
             || match until {
-                Until::Committed(lsn) => core.window.advance(None) >= lsn,
+                Until::Committed(lsn) => core.advance(None) >= lsn,
                 Until::Remote(lsn) => group.has_remote(lsn),
                 Until::Head(position) => group.all_know_head(position),
             }
@@ -314,6 +319,11 @@ impl Leading {
         ears.hear(wait, |peer, event| self.on_event(core, peer, event));
         self.hearing.give_back(&self.group.lock(), ears);
         true
+    }
+
+    /// Waits while another thread hears the copies, until something has come, and no longer than that.
+    pub(crate) fn pause(&self, limit: Duration) {
+        self.hearing.pause(limit);
     }
 
     // ---- copies that are lost ---------------------------------------------------------------------------------
@@ -425,6 +435,7 @@ impl Leading {
         let Some(at) = asked.iter().position(|&(p, c, _)| p == peer && c == call) else { return };
         let (_, _, what) = asked.swap_remove(at);
         drop(asked);
+        self.hearing.heard();
         if let Asked::Head(position) = what {
             let mut group = self.group.lock();
             group.head_moved(peer, position);

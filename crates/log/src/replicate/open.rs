@@ -254,6 +254,9 @@ fn image_pool(options: &Options, local: Option<&Path>) -> Result<(pmem::Pool, Op
     Ok((pool, Some(dir)))
 }
 
+/// Longest wait without a look at the clock.
+const NAP: Duration = Duration::from_millis(50);
+
 /// Brings a candidate what its copies say until it is elected.
 #[expect(clippy::disallowed_methods, reason = "time-outs are in real time; the simulator brings its own")]
 fn hear_out(
@@ -285,7 +288,9 @@ fn hear_out(
             since = Instant::now();
             taken = candidate.on_timeout()?;
         } else if quiet {
-            std::thread::sleep(Duration::from_micros(50));
+            let left = patience.saturating_sub(since.elapsed()).min(NAP);
+            let there = receivers.iter_mut().flatten().map(|receiver| &mut **receiver as &mut dyn Receiver);
+            fabric::wait(there, left)?;
         }
     }
 }

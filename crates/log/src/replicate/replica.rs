@@ -59,6 +59,9 @@ pub struct Replica {
 
 struct Shared {
     served: Mutex<Served>,
+    /// How often something came that may have changed what can be read, or is awaited; with it, who waits for that.
+    news: Mutex<u64>,
+    came: Condvar,
     stop: AtomicBool,
     /// What the copy failed with, if it did: it acknowledges nothing any more.
     failed: Mutex<Option<Error>>,
@@ -150,6 +153,8 @@ impl Replica {
         let address = listener.address()?;
         let shared = Arc::new(Shared {
             served: Mutex::new(Served::new(copy, held)),
+            news: Mutex::new(0),
+            came: Condvar::new(),
             stop: AtomicBool::new(false),
             failed: Mutex::new(None),
             over: Condvar::new(),
@@ -208,6 +213,24 @@ impl Replica {
         let served = self.shared.served.lock();
         let Some(log) = served.copy().log() else { return Ok(Vec::new()) };
         cursor.read(&self.shared.pool, log, most)
+    }
+
+    /// How often something came that may have changed what can be [read](Self::read), or [is awaited](Self::is_awaited): asked before these, for [`await_news`](Self::await_news).
+    pub fn news(&self) -> u64 {
+        *self.shared.news.lock()
+    }
+
+    /// Waits until something came since [`news`](Self::news) said `seen`, or for this long.
+    pub fn await_news(&self, seen: u64, limit: Duration) {
+        let mut news = self.shared.news.lock();
+        if *news == seen {
+            self.shared.came.wait_for(&mut news, limit);
+        }
+    }
+
+    /// Whoever [waits for news](Self::await_news) goes on.
+    pub fn wake(&self) {
+        self.shared.tell();
     }
 
     /// Records through this one are not needed here any more: a leader may use their space again.
@@ -292,6 +315,12 @@ impl Shared {
         *self.failed.lock() = Some(error);
         self.stop.store(true, Release);
         self.over.notify_all();
+        self.tell();
+    }
+
+    fn tell(&self) {
+        *self.news.lock() += 1;
+        self.came.notify_all();
     }
 
     fn session(&self, connection: Connection) {
@@ -315,6 +344,10 @@ impl Shared {
                 let mut served = self.served.lock();
                 served.on_event(session, event)?;
                 waiting = if served.has_dirty() { waiting + 1 } else { 0 };
+                drop(served);
+                if waiting == 0 {
+                    self.tell();
+                }
                 if waiting < BATCH_MAX && !over {
                     continue;
                 }
@@ -323,6 +356,7 @@ impl Shared {
                 looked = true;
             } else if waiting > 0 {
                 self.served.lock().persist()?;
+                self.tell();
                 (streams, looked, waiting) = (waiting > 1, false, 0);
             }
             if over {

@@ -7,6 +7,7 @@ mod costs;
 mod costs_replicated;
 mod damage;
 mod dropped;
+mod every;
 mod follower;
 mod hostile;
 mod model;
@@ -16,3 +17,6 @@ mod processes;
 mod replicated;
 mod schedules;
 mod space;
+mod support;
+#[path = "../../../heap/tests/it/turns.rs"]
+mod turns;
