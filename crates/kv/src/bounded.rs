@@ -112,6 +112,7 @@ impl Core {
         for writer in &self.writers.all {
             let (waiting, unnamed) = {
                 let mut log = writer.log.lock();
+                log.force(&self.pool, &self.key, self.bound.forced())?;
                 (std::mem::take(&mut log.unforced), std::mem::take(&mut log.unnamed))
             };
             for (first, count) in unnamed {

@@ -383,10 +383,10 @@ impl Core {
             log.number_drawn = order.0;
             self.store_unforced(work, runs, log)?;
             log.link = link;
+            self.advance(runs, work.image.len(), log);
         } else {
-            self.drain_into(&work.image, runs, link, log)?;
+            self.drain_into(&work.image, runs, link, log, 1)?;
         }
-        self.advance(runs, work.image.len(), log);
         Ok(())
     }
 
@@ -408,12 +408,13 @@ impl Core {
         link.unwrap_or_default()
     }
 
-    /// Writes the image and drains.
+    /// Writes the image, of so many commits, and drains.
     #[inline]
-    pub(crate) fn drain_into(&self, image: &[u8], runs: &[Run], link: u16, log: &mut Log) -> Result<()> {
+    fn drain_into(&self, image: &[u8], runs: &[Run], link: u16, log: &mut Log, commits: u32) -> Result<()> {
         // Whoever had the log before may have failed here: what he stored is in doubt, and stays as it is.
         self.pool.check_usable()?;
         crate::sabotage::before_barrier();
+        log.follow(&self.pool, &self.key, commits)?;
         for run in runs {
             raw::store(Claim::Writer, &self.pool, run.offset, &image[run.image..run.image + run.len])?;
         }
@@ -423,11 +424,13 @@ impl Core {
             log.unnamed.clear();
         }
         log.link = link;
+        self.advance(runs, image.len(), log);
+        log.is_durable();
         Ok(())
     }
 
     #[inline]
-    pub(crate) fn advance(&self, runs: &[Run], bytes: usize, log: &mut Log) {
+    fn advance(&self, runs: &[Run], bytes: usize, log: &mut Log) {
         if let Some(last) = runs.last() {
             log.advance(&self.space, *last, bytes as u64);
         }
@@ -438,6 +441,9 @@ impl Core {
         for run in runs {
             raw::copy(Claim::Writer, &self.pool, run.offset, &work.image[run.image..run.image + run.len])?;
             log.unforced.push(*run);
+        }
+        if let Some(watermark) = &mut log.watermark {
+            watermark.count(1);
         }
         Ok(())
     }
@@ -582,8 +588,7 @@ impl Core {
             }
         }
         let image = if alone { &members[0].work.image } else { &joined };
-        self.drain_into(image, &runs, link, log)?;
-        self.advance(&runs, image.len(), log);
+        self.drain_into(image, &runs, link, log, members.len() as u32)?;
         Ok(runs.into())
     }
 

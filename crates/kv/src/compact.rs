@@ -237,6 +237,8 @@ impl Core {
             let space = header.len().next_multiple_of(GRAIN);
             words.push((Word::new(offset, space, *hash, &header), runs[run].segment));
         }
+        log.is_durable();
+        log.follow(&self.pool, &self.key, 1)?;
         for run in &runs {
             raw::store(Claim::Writer, &self.pool, run.offset, &image[run.image..run.image + run.len])?;
         }
@@ -246,6 +248,7 @@ impl Core {
         log.link = link;
         if let Some(last) = runs.last() {
             log.advance(&self.space, *last, image.len() as u64);
+            log.is_durable();
         }
         for ((record, old, hash), (new, segment)) in batch.iter().zip(words) {
             if self.index.swap(pin, record.key(), *hash, *old, new)? {

@@ -1,9 +1,10 @@
 //! A store is made: two regions, and an empty checkpoint in the first.
 
-use pmem::{Area, Pool, Region, TwoSlot};
+use pmem::{Area, Pool, Region};
 
 use crate::active::Active;
 use crate::bounded::Durability;
+use crate::cell::{Cell, PAGE};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::index::Index;
@@ -12,17 +13,18 @@ use crate::media::{Checkpoint, FORMAT, FORMAT_1, WRITERS};
 use crate::options::{NAME, Options, REGION_KIND};
 use crate::settle::Settler;
 use crate::space::Space;
+use crate::watermark::{self, Watermark};
 use crate::writer::Writers;
 
 /// Segments of a new store.
 pub(crate) const SEGMENTS: u64 = 8;
-/// Bytes for the checkpoint, before the table.
+/// Bytes before the table: the checkpoint, and behind it the watermarks.
 pub(crate) const fn cell_bytes(format: u32) -> u64 {
-    if format == FORMAT_1 { PAGE } else { 2 * PAGE }
+    if format == FORMAT_1 { PAGE } else { WATERMARKS_AT + watermark::BYTES }
 }
 
-const PAGE: u64 = 4096;
-const TOGETHER: u64 = TwoSlot::<Checkpoint>::SIZE / 2;
+/// Where the watermarks are, from the start of the table's region.
+const WATERMARKS_AT: u64 = 2 * PAGE;
 
 /// Bytes of the first region in a new store. The table has room for 32 GiB if segments have their usual length: where it grows, the data get a
 /// further extent, and only the last one shrinks.
@@ -33,15 +35,19 @@ pub(crate) fn table_bytes(segment: u64) -> u64 {
 /// Its name.
 pub(crate) const TABLE: &str = "kv.table";
 
-const _: () = assert!(TwoSlot::<Checkpoint>::SIZE <= PAGE);
-
 /// Makes a store in `pool`. The checkpoint comes last: without it there is no store.
 pub(crate) fn create(pool: &Pool, options: &Options) -> Result<Core> {
+    create_as(pool, options, FORMAT)
+}
+
+/// The same, in this format.
+pub(crate) fn create_as(pool: &Pool, options: &Options, format: u32) -> Result<Core> {
     let table = region(pool, TABLE, table_bytes(options.segment))?;
     let data = region(pool, NAME, SEGMENTS * options.segment)?;
-    let (cell, table) = split(table, FORMAT)?;
+    let (cell, table) = split(table, format)?;
+    let place = cell.offset();
     let empty = Checkpoint {
-        format: FORMAT,
+        format,
         root: 0,
         segment_bytes: options.segment,
         number: 1,
@@ -50,12 +56,12 @@ pub(crate) fn create(pool: &Pool, options: &Options) -> Result<Core> {
         entries: 0,
         marks: [0; WRITERS],
         links: [0; WRITERS],
+        root_seal: 0,
     };
-    let mut cell = TwoSlot::create_apart(cell, PAGE, &empty)?;
-    cell.update_mirrored(&empty)?;
+    let cell = Cell::create(cell, &empty)?;
     let space = Space::new(pool, options.segment, data, table)?;
     space.set_free(|_| true);
-    Ok(assemble(pool, options, &empty, Index::new(pool), space, Settler::new(cell)))
+    assemble(pool, options, &empty, Index::new(pool), space, (place, Settler::new(cell)))
 }
 
 /// The region of that name, new or left by a crash.
@@ -86,54 +92,36 @@ pub(crate) fn split(mut table: Region, format: u32) -> Result<(Area, Region)> {
     Ok((cell, table))
 }
 
-/// The format of the store whose table this is, by its newest whole checkpoint; this build's if there is none. Changes nothing.
-pub(crate) fn format(table: &Region) -> u32 {
-    let Some(first) = table.areas().first() else { return FORMAT };
-    let apart = TwoSlot::<Checkpoint>::look_apart(first, PAGE);
-    match (apart, TwoSlot::<Checkpoint>::look_apart(first, TOGETHER)) {
-        (Ok((checkpoint, _)), _) if checkpoint.format > FORMAT_1 => checkpoint.format,
-        (_, Ok((checkpoint, _))) => checkpoint.format,
-        _ => FORMAT,
-    }
-}
-
-/// Opens the cell of a store of this format.
-pub(crate) fn open_cell(cell: Area, format: u32) -> pmem::Result<TwoSlot<Checkpoint>> {
-    let stride = if format == FORMAT_1 { TOGETHER } else { PAGE };
-    TwoSlot::open_apart(cell, stride).map(|opened| opened.0)
-}
-
-/// True if no checkpoint was ever whole here, and nothing came behind one: the making was cut short. The second copy is written when the first is whole, and the
-/// table when both are; so a page that is lost does not look like this.
-pub(crate) fn is_unmade(table: &Region) -> bool {
-    let Some(first) = table.areas().first() else { return false };
-    let zero = |at: u64, len: u64| {
-        let len = len.min(first.len().saturating_sub(at));
-        first.bytes(at, len as usize).is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0))
-    };
-    let whole = [PAGE, TOGETHER].iter().any(|stride| TwoSlot::<Checkpoint>::look_apart(first, *stride).is_ok());
-    !whole && zero(TOGETHER, first.len())
-}
-
 pub(crate) fn assemble(
     pool: &Pool,
     options: &Options,
     checkpoint: &Checkpoint,
     index: Index,
     space: Space,
-    settler: Settler,
-) -> Core {
-    let place = space.offset(0);
-    Core {
+    (cell, settler): (u64, Settler),
+) -> Result<Core> {
+    let key = pool.seal_key(space.offset(0));
+    let writers = Writers::new(checkpoint, pool.generation() as u16, options.groups(pool.domain()));
+    if checkpoint.format > FORMAT_1 {
+        for (number, writer) in writers.all.iter().enumerate() {
+            let watermark = Watermark::read(pool, &key, cell + WATERMARKS_AT, number, options.unmarked_max());
+            writer.log.lock().watermark = match watermark {
+                // Then they say nothing, and stay as they are.
+                Err(Error::Pool(pmem::Error::Unreadable { .. })) if options.salvage => None,
+                other => Some(other?),
+            };
+        }
+    }
+    Ok(Core {
         this: std::sync::Weak::new(),
         pool: pool.clone(),
-        key: pool.seal_key(place),
+        key,
         generation: pool.generation() as u16,
         options: options.clone(),
         active: Active::new(checkpoint.clock, options.transactions, options.orders(pool.domain())),
         locks: Locks::new(options.transactions),
         index,
-        writers: Writers::new(checkpoint, pool.generation() as u16, options.groups(pool.domain())),
+        writers,
         group: crate::group::Group::default(),
         order: crate::order::Order::default(),
         space,
@@ -153,15 +141,52 @@ pub(crate) fn assemble(
         unfinished: false.into(),
         // The first sweep finds out.
         expiring: true.into(),
-    }
+    })
 }
 
 #[cfg(feature = "sabotage")]
-fn sabotage(options: &Options) -> crate::sabotage::Sabotage {
+pub(crate) fn sabotage(options: &Options) -> crate::sabotage::Sabotage {
     crate::sabotage::Sabotage(options.without)
 }
 
 #[cfg(not(feature = "sabotage"))]
-fn sabotage(_: &Options) -> crate::sabotage::Sabotage {
+pub(crate) fn sabotage(_: &Options) -> crate::sabotage::Sabotage {
     crate::sabotage::Sabotage::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+
+    /// Stores of format 1 are used as they are, closed and killed; a backup has this format.
+    #[test]
+    fn a_store_of_format_1_stays_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let options = Options::new().segment(16 << 10).background(false);
+        let pool = options.pool.clone().size(options.least()).engine(NAME, [0; 64]).create(&path).unwrap();
+        let mut store = Store::start(create_as(&pool, &options, FORMAT_1).unwrap()).unwrap();
+        drop(pool);
+        for n in 0..300_u32 {
+            store.put(&n.to_be_bytes(), &[n as u8; 50]).unwrap();
+            if n % 100 == 50 {
+                if n < 100 {
+                    store.close().unwrap()
+                } else {
+                    store.abandon()
+                }
+                store = options.open(&path).unwrap();
+                assert_eq!(store.core.settler.lock().cell.get().format, FORMAT_1);
+                assert!((0..=n).all(|n| store.get(&n.to_be_bytes()).unwrap() == Some(vec![n as u8; 50])), "{n}");
+            }
+        }
+        store.checkpoint().unwrap();
+        let backup = dir.path().join("backup");
+        assert_eq!(store.backup(&backup).unwrap().pairs, 300);
+        let copy = options.open(&backup).unwrap();
+        assert_eq!(copy.core.settler.lock().cell.get().format, FORMAT);
+        assert!(copy.check(|_| ()).unwrap().is_sound());
+        assert_eq!(copy.get(&7_u32.to_be_bytes()).unwrap(), Some(vec![7; 50]));
+    }
 }

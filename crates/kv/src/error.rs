@@ -214,14 +214,14 @@ pub enum Error {
     },
     /// Transactions that were durable cannot be read back.
     #[error(
-        "committed transactions are lost: the record at byte {offset} of writer {writer} is damaged, and at byte {proof} a later one stands whole; restore from a backup, or `cairn kv check --repair` to go on without what follows {offset}"
+        "committed transactions are lost: the record at byte {offset} of writer {writer} is damaged or missing, and what stands at byte {proof} was written behind it; restore from a backup, or `cairn kv check --repair` to go on without what follows {offset}"
     )]
     Lost {
         /// The writer's number.
         writer: usize,
-        /// Where the damaged record is.
+        /// Where the damaged record is, or would be.
         offset: u64,
-        /// Where the later one is.
+        /// Where the proof is: a later record, or the log's watermark.
         proof: u64,
     },
 

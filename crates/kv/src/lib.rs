@@ -48,6 +48,7 @@
 mod active;
 mod backup;
 mod bounded;
+mod cell;
 mod check;
 mod commit;
 mod compact;
@@ -87,6 +88,7 @@ mod time;
 mod traits;
 mod tx;
 mod wait;
+mod watermark;
 mod word;
 mod work;
 mod writer;

@@ -10,7 +10,8 @@ pub(crate) const WRITERS: usize = 64;
 
 /// Of the bytes described here.
 pub(crate) const FORMAT: u32 = 2;
-/// The one before: both copies of the checkpoint are on one page. Stores that have it are used as they are, and keep it.
+/// The one before: both copies of the checkpoint are on one page, nothing proves that the index is that of the checkpoint, and logs have no watermarks. Stores that
+/// have it are used as they are, and keep it.
 pub(crate) const FORMAT_1: u32 = 1;
 
 /// Where the store stands: replaced as a whole, one copy after the other.
@@ -33,6 +34,53 @@ pub(crate) struct Checkpoint {
     pub(crate) marks: [u64; WRITERS],
     /// ... and the last transaction before it has this link.
     pub(crate) links: [u16; WRITERS],
+    /// Seal of the root node: with the checksums of children in the nodes it proves that each node is the one written for this checkpoint or an earlier one that it
+    /// still counts, and not what its place held before.
+    pub(crate) root_seal: u64,
+}
+
+impl Checkpoint {
+    /// Whether nodes prove their children.
+    pub(crate) fn proves_nodes(&self) -> bool {
+        self.format > FORMAT_1
+    }
+
+    /// What format 1 has of it.
+    pub(crate) fn as_format_1(&self) -> format_1::Checkpoint {
+        let Self { format, root, segment_bytes, number, clock, commit_number, entries, marks, links, .. } = *self;
+        format_1::Checkpoint { format, root, segment_bytes, number, clock, commit_number, entries, marks, links }
+    }
+}
+
+impl From<format_1::Checkpoint> for Checkpoint {
+    fn from(old: format_1::Checkpoint) -> Self {
+        let format_1::Checkpoint { format, root, segment_bytes, number, clock, commit_number, entries, marks, links } =
+            old;
+        Self { format, root, segment_bytes, number, clock, commit_number, entries, marks, links, root_seal: 0 }
+    }
+}
+
+pub(crate) mod format_1 {
+    //! What is different in format 1. Names count: they are part of a type's layout.
+
+    use pmem::Persist;
+
+    use super::WRITERS;
+
+    /// As the present one, up to its last field.
+    #[derive(Clone, Copy, Debug, Persist)]
+    #[repr(C)]
+    pub(crate) struct Checkpoint {
+        pub(crate) format: u32,
+        pub(crate) root: u32,
+        pub(crate) segment_bytes: u64,
+        pub(crate) number: u64,
+        pub(crate) clock: u64,
+        pub(crate) commit_number: u64,
+        pub(crate) entries: u64,
+        pub(crate) marks: [u64; WRITERS],
+        pub(crate) links: [u16; WRITERS],
+    }
 }
 
 /// A place in a writer's log: segments are numbered, and counted in lines inside.
@@ -43,6 +91,9 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
+    /// Before everything.
+    pub(crate) const START: Self = Self { sequence: 0, at: 0 };
+
     pub(crate) fn from_word(word: u64) -> Self {
         Self { sequence: (word >> 32) as u32, at: (word & u64::from(u32::MAX)) * LINE }
     }
@@ -125,7 +176,9 @@ pub(crate) struct Node {
     pub(crate) fence_len: u32,
     /// The root goes on there, if not 0.
     pub(crate) next: u32,
-    pub(crate) _reserved: [u64; 4],
+    /// Checksum over the seals of the nodes that this one names: see [`Node::children`].
+    pub(crate) children: u64,
+    pub(crate) _reserved: [u64; 3],
     pub(crate) fence: [u8; FENCE_INLINE],
     pub(crate) body: [u8; BODY],
 }
@@ -144,7 +197,8 @@ impl Node {
             count: count as u32,
             fence_len: 0,
             next: 0,
-            _reserved: [0; 4],
+            children: 0,
+            _reserved: [0; 3],
             fence: [0; FENCE_INLINE],
             body: [0; BODY],
         }
@@ -160,8 +214,8 @@ impl Node {
         node
     }
 
-    pub(crate) fn list(checkpoint: u64, kind: u32, nodes: &[u32], next: u32) -> Self {
-        let mut node = Self { next, ..Self::new(checkpoint, kind, nodes.len()) };
+    pub(crate) fn list(checkpoint: u64, kind: u32, nodes: &[u32], next: u32, children: u64) -> Self {
+        let mut node = Self { next, children, ..Self::new(checkpoint, kind, nodes.len()) };
         for (place, number) in node.body.chunks_exact_mut(4).zip(nodes) {
             place.copy_from_slice(&number.to_le_bytes());
         }
@@ -181,6 +235,12 @@ impl Node {
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
         let numbers = self.body.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap_or_default()));
         numbers.take(self.count as usize)
+    }
+
+    /// The checksum of children with these seals, in order; of a root that goes on, with the seal of the next one behind them.
+    pub(crate) fn children(key: &SealKey, seals: impl Iterator<Item = u64>) -> u64 {
+        let bytes: Vec<u8> = seals.flat_map(u64::to_le_bytes).collect();
+        key.seal(&bytes)
     }
 
     pub(crate) fn seal_at(&self, key: &SealKey, number: u32, rest_of_fence: &[u8]) -> u64 {

@@ -162,7 +162,7 @@ impl Nodes {
     }
 }
 
-/// Writes a node, and the rest of its fence behind it; persistent after the next drain.
+/// Writes a node, and the rest of its fence behind it; persistent after the next drain. Returns its seal.
 pub(crate) fn write(
     pool: &Pool,
     key: &SealKey,
@@ -170,14 +170,14 @@ pub(crate) fn write(
     number: u32,
     node: &mut Node,
     rest: &[u8],
-) -> Result<()> {
+) -> Result<u64> {
     node.seal = node.seal_at(key, number, rest);
     let at = offset(space, number);
     raw::store(Claim::Checkpoint, pool, at, pmem::bytes_of(node))?;
     if !rest.is_empty() {
         raw::store(Claim::Checkpoint, pool, at + NODE, rest)?;
     }
-    Ok(())
+    Ok(node.seal)
 }
 
 /// Reads a node, with its fence, and checks it.

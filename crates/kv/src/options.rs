@@ -43,6 +43,8 @@ pub struct Options {
     pub(crate) pool: pmem::Options,
     #[cfg(feature = "sabotage")]
     pub(crate) without: Option<crate::Step>,
+    #[cfg(any(feature = "sabotage", feature = "testing"))]
+    pub(crate) every: u32,
 }
 
 /// How far the opening of a store has come.
@@ -111,6 +113,8 @@ impl Options {
             pool: pmem::Options::new(),
             #[cfg(feature = "sabotage")]
             without: None,
+            #[cfg(any(feature = "sabotage", feature = "testing"))]
+            every: crate::watermark::EVERY,
         }
     }
 
@@ -266,6 +270,20 @@ impl Options {
     #[must_use]
     pub fn without(self, step: crate::Step) -> Self {
         Self { without: Some(step), ..self }
+    }
+
+    /// Commits of a log that its watermark may not have: few, so that short workloads write it.
+    #[cfg(any(feature = "sabotage", feature = "testing"))]
+    #[must_use]
+    pub fn watermark_every(self, every: u32) -> Self {
+        Self { every, ..self }
+    }
+
+    pub(crate) fn unmarked_max(&self) -> u32 {
+        #[cfg(any(feature = "sabotage", feature = "testing"))]
+        return self.every;
+        #[cfg(not(any(feature = "sabotage", feature = "testing")))]
+        crate::watermark::EVERY
     }
 
     fn check(&self) -> Result<()> {

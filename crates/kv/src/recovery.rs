@@ -14,8 +14,9 @@ use pmem::{LINE, Pool};
 
 use crate::Step;
 use crate::active::Pin;
+use crate::cell::{Cell, format, is_unmade};
 use crate::core::Core;
-use crate::create::{TABLE, assemble, cell_bytes, format, is_unmade, open_cell, split};
+use crate::create::{TABLE, assemble, cell_bytes, sabotage, split};
 use crate::error::{Error, Result};
 use crate::index::{Index, SLOTS};
 use crate::media::{CHUNK, Checkpoint, FANOUT, FORMAT, LEAF, Mark, Node, ROOT, Use, WRITERS};
@@ -23,10 +24,11 @@ use crate::nodes::{self, Nodes};
 use crate::options::{NAME, Options, Part, REGION_KIND};
 use crate::raw::Claim;
 use crate::record::{self, FIRST, GRAIN, HEADER, JOINED, MOVED, Record};
-use crate::settle::Settler;
+use crate::settle::{List, Settler};
 use crate::space::Space;
+use crate::watermark::Watermark;
 use crate::word::Word;
-use crate::writer::{Dead, Tombstone};
+use crate::writer::{Dead, Log, Tombstone};
 use prefix::Kept;
 
 mod prefix;
@@ -66,7 +68,7 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
     }
     let (cell, table) = split(table, format)?;
     let place = cell.offset();
-    let cell = match open_cell(cell, format) {
+    let cell = match Cell::open(cell, format) {
         Err(pmem::Error::Damaged { .. }) => {
             let why = "neither copy verifies".to_owned();
             return Err(Error::Damaged { what: "checkpoint", offset: place, why });
@@ -99,7 +101,7 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
             other => other?,
         }
     }
-    let core = assemble(pool, &options, &checkpoint, index, space, settler);
+    let core = assemble(pool, &options, &checkpoint, index, space, (place, settler))?;
     let mut salvaged = damaged.is_some();
     if let Some(error) = damaged {
         tracing::warn!(%error, "the index is made anew of what the logs have");
@@ -144,15 +146,32 @@ fn load(
     let mut root = checkpoint.root;
     let mut entries = 0;
     let mut last: Option<Vec<u8>> = None;
+    let proves = checkpoint.proves_nodes() && !sabotage(options).skips(Step::ProveNodes);
+    // Of the root that was read last: where it is, what it says of those it names, and their seals, but for that of the next one.
+    let mut before: Option<(u32, u64, Vec<u64>)> = None;
     while root != 0 {
         take(&mut settler.nodes, space, root, 1)?;
         let (node, _) = nodes::read(pool, key, space, root, ROOT)?;
+        match before.take() {
+            None if proves && node.seal != checkpoint.root_seal => return Err(stale(space, root)),
+            Some((at, children, seals))
+                if proves && children != Node::children(key, seals.iter().copied().chain([node.seal])) =>
+            {
+                return Err(stale(space, at));
+            }
+            _ => {}
+        }
         settler.roots.push(root);
-        for list in node.numbers() {
+        let mut list_seals = Vec::with_capacity(FANOUT);
+        let of_root = node;
+        for list in of_root.numbers() {
             take(&mut settler.nodes, space, list, 1)?;
             let (node, _) = nodes::read(pool, key, space, list, CHUNK)?;
+            let (list_seal, children) = (node.seal, node.children);
+            list_seals.push(list_seal);
             let numbers: Vec<u32> = node.numbers().collect();
             let mut chunk = Vec::with_capacity(FANOUT);
+            let mut seals = Vec::with_capacity(FANOUT);
             for number in &numbers {
                 if number / nodes::per_segment(space.segment_bytes) >= space.count() {
                     return Err(damaged(space, list, "it leads nowhere"));
@@ -171,14 +190,26 @@ fn load(
                 }
                 entries += u64::from(node.count);
                 chunk.push((fence.clone(), load_leaf(pool, space, index, settler, *number, &node)?));
+                seals.push(node.seal);
                 last = Some(fence);
             }
             let Some(first) = numbers.first() else { return Err(damaged(space, list, "it is empty")) };
-            settler.chunks.insert(*first, (numbers.clone(), list));
+            if proves && children != Node::children(key, seals.into_iter()) {
+                return Err(stale(space, list));
+            }
+            let list = List { leaves: numbers.clone(), children, node: list, seal: list_seal };
+            settler.chunks.insert(*first, list);
             chunks.push(chunk);
             options.progress.tell(Part::Index, entries, checkpoint.entries.max(entries));
         }
-        root = node.next;
+        before = Some((root, of_root.children, list_seals));
+        root = of_root.next;
+    }
+    if let Some((at, children, seals)) = before
+        && proves
+        && children != Node::children(key, seals.into_iter())
+    {
+        return Err(stale(space, at));
     }
     if chunks.is_empty() {
         return Err(damaged(space, checkpoint.root, "it is empty"));
@@ -214,6 +245,7 @@ fn load_leaf(
         locked.fill(node.words());
     }
     made.node.store(number, std::sync::atomic::Ordering::Relaxed);
+    made.seal.store(node.seal, std::sync::atomic::Ordering::Relaxed);
     Ok(leaf)
 }
 
@@ -225,6 +257,15 @@ fn take(nodes: &mut Nodes, space: &Space, number: u32, count: u32) -> Result<()>
     } else {
         Err(damaged(space, number, "what leads to it leads nowhere, or twice to one place"))
     }
+}
+
+/// It, or one that it leads to, is not the one that was written last.
+fn stale(space: &Space, number: u32) -> Error {
+    damaged(
+        space,
+        number,
+        "it, or a node that it names, is not of this checkpoint: a page went back to an earlier state",
+    )
 }
 
 fn damaged(space: &Space, number: u32, why: &str) -> Error {
@@ -303,8 +344,12 @@ fn replay(core: &Core) -> Result<bool> {
         if behind(writer) > 0 {
             core.options.progress.tell(Part::Logs, done, of);
         }
-        reading.erase(&kept)?;
         let mut log = core.writers.get(writer).log.lock();
+        let durable = log.watermark.as_ref().map_or(Mark::START, |watermark| watermark.durable);
+        if durable > reading.at && !core.sabotage.skips(Step::Watermark) {
+            reading.is_short_of(&log, &mut kept)?;
+        }
+        reading.erase(&kept)?;
         let last = pieces.keys().next_back().copied().unwrap_or(0);
         let mut end = reading.at;
         if last > end.sequence {
@@ -312,6 +357,12 @@ fn replay(core: &Core) -> Result<bool> {
         }
         if let Some(piece) = pieces.get(&last).filter(|_| kept.given_up.contains(&writer)) {
             end.at = piece.limit; // behind everything that was given up
+        }
+        if kept.given_up.contains(&writer) {
+            end = end.max(durable);
+        } else if reading.at != at {
+            (log.end, log.durable) = (reading.at, reading.at); // flushed, and drained below
+            log.watermark.iter_mut().for_each(Watermark::is_due);
         }
         log.stop(end, reading.link);
         let clean = core.pool.was_clean() || core.sabotage.skips(Step::FreshSegments);
@@ -409,6 +460,19 @@ impl<'a> Reading<'a> {
             return Err(Error::Lost { writer: self.writer, offset, proof: first.offset });
         }
         Ok(None)
+    }
+
+    /// It ends before what the watermark of its log says was durable.
+    #[cold]
+    fn is_short_of(&self, log: &Log, kept: &mut Kept) -> Result<()> {
+        let proof = log.watermark.as_ref().map_or(0, Watermark::offset);
+        if self.core.options.salvage {
+            tracing::warn!(writer = self.writer, proof, "committed transactions are lost, and given up");
+            kept.given_up.insert(self.writer);
+            return Ok(());
+        }
+        let offset = self.pieces.get(&self.at.sequence).map_or(proof, |piece| piece.base + self.at.at);
+        Err(Error::Lost { writer: self.writer, offset, proof })
     }
 
     /// A whole transaction that begins at `at`.

@@ -50,6 +50,10 @@ pub enum Step {
     FreshSegments,
     /// A transaction counts only behind the one it was written behind.
     Links,
+    /// A log reaches as far as its watermark says that it was durable.
+    Watermark,
+    /// Nodes prove those that they name.
+    ProveNodes,
     /// Of bounded commits recovery keeps a prefix.
     Prefix,
     /// ... and erases what it does not keep.

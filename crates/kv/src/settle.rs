@@ -11,10 +11,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use pmem::TwoSlot;
-
 use crate::Step;
 use crate::active::Pin;
+use crate::cell::Cell;
 use crate::core::Core;
 use crate::error::Result;
 use crate::index::{Chunk, NO_NODE};
@@ -28,10 +27,10 @@ pub(crate) const LEAST: u64 = 4 << 20;
 
 /// What checkpoints need to know of each other. Whoever holds it settles.
 pub(crate) struct Settler {
-    pub(crate) cell: TwoSlot<Checkpoint>,
+    pub(crate) cell: Cell,
     pub(crate) nodes: Nodes,
-    /// The lists of the last checkpoint: by their first leaf, what is in them and where they are.
-    pub(crate) chunks: HashMap<u32, (Vec<u32>, u32)>,
+    /// The lists of the last checkpoint, by their first leaf.
+    pub(crate) chunks: HashMap<u32, List>,
     pub(crate) roots: Vec<u32>,
     /// Lengths of fences that do not stand in their node alone.
     pub(crate) long: HashMap<u32, u32>,
@@ -50,6 +49,15 @@ pub(crate) struct Settler {
     pub(crate) retired: Vec<(u64, Box<dyn Send>)>,
 }
 
+/// The node with the leaves of a chunk.
+pub(crate) struct List {
+    pub(crate) leaves: Vec<u32>,
+    /// Their checksum.
+    pub(crate) children: u64,
+    pub(crate) node: u32,
+    pub(crate) seal: u64,
+}
+
 /// What a checkpoint has gathered on its way.
 #[derive(Default)]
 struct Gathered {
@@ -59,12 +67,13 @@ struct Gathered {
     tombstones: Vec<Tombstone>,
     /// Nodes that the last checkpoint named and this one does not.
     left: Vec<u32>,
-    lists: Vec<u32>,
-    chunks: HashMap<u32, (Vec<u32>, u32)>,
+    /// Nodes of chunks in order, and their seals.
+    lists: Vec<(u32, u64)>,
+    chunks: HashMap<u32, List>,
 }
 
 impl Settler {
-    pub(crate) fn new(cell: TwoSlot<Checkpoint>) -> Self {
+    pub(crate) fn new(cell: Cell) -> Self {
         Self {
             cell,
             nodes: Nodes::default(),
@@ -150,7 +159,7 @@ impl Core {
         if self.sabotage.skips(Step::MarksFirst) {
             self.gather(settler, gathered);
         }
-        let root = self.write_roots(settler, number, gathered)?;
+        let (root, root_seal) = self.write_roots(settler, number, gathered)?;
         // What is in the leaves is durable before they are named.
         if !self.sabotage.skips(Step::ForceFirst) {
             self.force()?;
@@ -171,10 +180,10 @@ impl Core {
             entries: self.index.entries(),
             marks,
             links,
+            root_seal,
             ..settler.cell.get()
         };
-        // In both slots: one that goes bad must not bring the last checkpoint back, unnoticed.
-        settler.cell.update_mirrored(&checkpoint)?;
+        settler.cell.update(&checkpoint)?;
         self.settled.store(written, std::sync::atomic::Ordering::Release);
         crate::stats::add(&self.counters.checkpoints, 1);
         settler.chunks = std::mem::take(&mut gathered.chunks);
@@ -217,7 +226,7 @@ impl Core {
             // No leaf is split while its chunk is looked at. Those that are split later have changed, and wait for the next checkpoint with all they have now.
             from = self.index.hold(|| -> Result<Option<Vec<u8>>> {
                 let chunk = self.index.chunk(pin, &key);
-                let mut list = Vec::with_capacity(FANOUT);
+                let (mut list, mut seals) = (Vec::with_capacity(FANOUT), Vec::with_capacity(FANOUT));
                 for stretch in chunk.stretches() {
                     let leaf = self.index.leaf(stretch.spot);
                     let old = leaf.node.load(Relaxed);
@@ -227,24 +236,41 @@ impl Core {
                         leaf.words(stretch.spot.layout, &mut words);
                         // What is not written now has changed still, whatever becomes of this checkpoint.
                         let written = self.write_leaf(settler, number, stretch.from, &words, old);
-                        node = written.inspect_err(|_| self.index.leaves.mark_dirty(stretch.spot.leaf))?;
+                        let (place, seal) = written.inspect_err(|_| self.index.leaves.mark_dirty(stretch.spot.leaf))?;
+                        node = place;
                         leaf.node.store(node, Relaxed);
+                        leaf.seal.store(seal, Relaxed);
                         if old != NO_NODE {
                             gathered.left.push(old);
                         }
                     }
                     list.push(node);
+                    seals.push(leaf.seal.load(Relaxed));
                 }
-                self.write_list(settler, number, list, gathered)?;
+                let children = self.children(settler, seals.into_iter());
+                self.write_list(settler, number, list, children, gathered)?;
                 Ok(end(chunk))
             })?;
         }
         // Lists of the last checkpoint that were not found again.
-        gathered.left.extend(settler.chunks.drain().map(|(_, (_, node))| node));
+        gathered.left.extend(settler.chunks.drain().map(|(_, list)| list.node));
         Ok(())
     }
 
-    fn write_leaf(&self, settler: &mut Settler, number: u64, fence: &[u8], words: &[Word], old: u32) -> Result<u32> {
+    /// What a node keeps of those it names.
+    fn children(&self, settler: &Settler, seals: impl Iterator<Item = u64>) -> u64 {
+        if settler.cell.get().proves_nodes() { Node::children(&self.key, seals) } else { 0 }
+    }
+
+    /// Returns where it is, and its seal.
+    fn write_leaf(
+        &self,
+        settler: &mut Settler,
+        number: u64,
+        fence: &[u8],
+        words: &[Word],
+        old: u32,
+    ) -> Result<(u32, u64)> {
         let span = Node::span(fence.len());
         let place = if self.sabotage.skips(Step::CopyNodes) && old != NO_NODE {
             old
@@ -256,46 +282,55 @@ impl Core {
         }
         let mut node = Node::leaf(number, fence, words);
         let rest = fence.get(FENCE_INLINE..).unwrap_or_default();
-        nodes::write(&self.pool, &self.key, &self.space, place, &mut node, rest)?;
-        Ok(place)
+        let seal = nodes::write(&self.pool, &self.key, &self.space, place, &mut node, rest)?;
+        Ok((place, seal))
     }
 
     /// Writes the list of a chunk, unless it is as it was.
-    fn write_list(&self, settler: &mut Settler, number: u64, list: Vec<u32>, gathered: &mut Gathered) -> Result<()> {
-        let first = list.first().copied().unwrap_or(NO_NODE);
+    fn write_list(
+        &self,
+        settler: &mut Settler,
+        number: u64,
+        leaves: Vec<u32>,
+        children: u64,
+        gathered: &mut Gathered,
+    ) -> Result<()> {
+        let first = leaves.first().copied().unwrap_or(NO_NODE);
         let per = nodes::per_segment(self.space.segment_bytes);
-        if let Some((was, node)) = settler.chunks.remove(&first) {
-            if was == list && !settler.nodes.is_far(node / per) {
-                gathered.lists.push(node);
-                gathered.chunks.insert(first, (list, node));
+        if let Some(was) = settler.chunks.remove(&first) {
+            if was.leaves == leaves && was.children == children && !settler.nodes.is_far(was.node / per) {
+                gathered.lists.push((was.node, was.seal));
+                gathered.chunks.insert(first, was);
                 return Ok(());
             }
-            gathered.left.push(node);
+            gathered.left.push(was.node);
         }
         let place = settler.nodes.take(&self.space, 1)?;
-        let mut node = Node::list(number, CHUNK, &list, 0);
-        nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?;
-        gathered.lists.push(place);
-        gathered.chunks.insert(first, (list, place));
+        let mut node = Node::list(number, CHUNK, &leaves, 0, children);
+        let seal = nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?;
+        gathered.lists.push((place, seal));
+        gathered.chunks.insert(first, List { leaves, children, node: place, seal });
         Ok(())
     }
 
-    /// Writes the list of lists, from its end; returns where it begins.
-    fn write_roots(&self, settler: &mut Settler, number: u64, gathered: &mut Gathered) -> Result<u32> {
+    /// Writes the list of lists, from its end; returns where it begins, and the seal there.
+    fn write_roots(&self, settler: &mut Settler, number: u64, gathered: &mut Gathered) -> Result<(u32, u64)> {
         gathered.left.append(&mut settler.roots);
-        let mut next = 0;
+        let (mut next, mut next_seal) = (0, None);
         for lists in gathered.lists.chunks(FANOUT).rev() {
             let mut place = settler.nodes.take(&self.space, 1)?;
             if place == 0 {
                 // Node 0 means that there is none: it stays taken.
                 place = settler.nodes.take(&self.space, 1)?;
             }
-            let mut node = Node::list(number, ROOT, lists, next);
-            nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?;
+            let children = self.children(settler, lists.iter().map(|list| list.1).chain(next_seal));
+            let numbers: Vec<u32> = lists.iter().map(|list| list.0).collect();
+            let mut node = Node::list(number, ROOT, &numbers, next, children);
+            next_seal = Some(nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?);
             settler.roots.push(place);
             next = place;
         }
-        Ok(next)
+        Ok((next, next_seal.unwrap_or(0)))
     }
 
     // ---- what is freed ----------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use std::time::Duration;
 
-use pmem::LINE;
 use pmem::sync::OwnMutex;
+use pmem::{LINE, Pool, SealKey};
 
 use crate::active::{OwnLine, Pin};
 use crate::error::{Error, Result};
@@ -16,6 +16,7 @@ use crate::media::{Checkpoint, Mark, Use, WRITERS};
 use crate::record::GRAIN;
 use crate::space::{Need, Space};
 use crate::wait::{Parked, Wait};
+use crate::watermark::Watermark;
 use crate::word::Word;
 
 pub(crate) struct Writer {
@@ -65,6 +66,13 @@ pub(crate) struct Log {
     limit: u64,
     /// Of the last transaction in it.
     pub(crate) link: u16,
+    /// Behind the last transaction of this session, and behind the last one of it that is known to be durable.
+    pub(crate) end: Mark,
+    pub(crate) durable: Mark,
+    /// What the last force found behind the last transaction, and that one's number.
+    pub(crate) forcing: (Mark, u64),
+    /// None in a store of format 1.
+    pub(crate) watermark: Option<Watermark>,
     /// The number of its last commit, if they have any.
     pub(crate) number_drawn: u64,
     /// Runs that are not flushed: see `bounded`.
@@ -116,6 +124,10 @@ impl Log {
             at: 0,
             limit: 0,
             link,
+            end: Mark::START,
+            durable: Mark::START,
+            forcing: (Mark::START, 0),
+            watermark: None,
             number_drawn: 0,
             unforced: Vec::new(),
             unnamed: Vec::new(),
@@ -231,7 +243,37 @@ impl Log {
     /// The transaction is in the log.
     pub(crate) fn advance(&mut self, space: &Space, last: Run, bytes: u64) {
         self.untold += bytes;
-        self.at = self.behind(space, (last.offset + last.len as u64 - self.base).next_multiple_of(LINE));
+        let end = (last.offset + last.len as u64 - self.base).next_multiple_of(LINE);
+        // Where recovery stands when it has read it.
+        self.end = Mark { sequence: last.sequence, at: end };
+        self.at = self.behind(space, end);
+    }
+
+    /// Before a drain that makes so many commits durable, behind what is.
+    #[inline]
+    pub(crate) fn follow(&mut self, pool: &Pool, key: &SealKey, commits: u32) -> Result<()> {
+        if let Some(watermark) = &mut self.watermark {
+            watermark.follow(pool, key, self.durable, commits)?;
+            watermark.count(commits);
+        }
+        Ok(())
+    }
+
+    /// Everything in it is.
+    #[inline]
+    pub(crate) fn is_durable(&mut self) {
+        self.durable = self.end;
+    }
+
+    /// Before a drain that makes everything in it durable, for commits that returned before; they are counted. Everything through number `forced` is.
+    pub(crate) fn force(&mut self, pool: &Pool, key: &SealKey, forced: u64) -> Result<()> {
+        let (end, number) = self.forcing;
+        if number <= forced {
+            self.durable = self.durable.max(end);
+        }
+        self.forcing = (self.end, self.number_drawn);
+        let durable = self.durable;
+        self.watermark.as_mut().map_or(Ok(()), |watermark| watermark.follow(pool, key, durable, 0))
     }
 
     /// Where the next record can go: nothing follows one that has segments of its own, so that each byte in use belongs to the segment it is counted in.

@@ -176,6 +176,7 @@ impl Stored {
                 .group_commit(self.grouped)
                 .segment(SEGMENT)
                 .settle(2 * SEGMENT)
+                .watermark_every(2)
                 .transactions(8) // each of three threads may hold a snapshot and write, and a checkpoint takes a seat, too
                 .background(false),
         )

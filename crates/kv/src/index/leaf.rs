@@ -32,7 +32,10 @@ pub(crate) struct Leaf {
     ordered: AtomicU64,
     /// Entries of `order`.
     listed: AtomicU32,
-    _to_line: [u32; 5],
+    _gap: u32,
+    /// The seal of its node, for the checkpoint.
+    pub(crate) seal: AtomicU64,
+    _to_line: u64,
     /// Slots in order of keys, a byte each. Those that `ordered` has not, were given back since.
     order: [AtomicU64; SLOTS / 8],
     /// Eight bits of each key's hash.
@@ -61,7 +64,9 @@ impl Default for Leaf {
             node: NO_NODE.into(),
             ordered: 0.into(),
             listed: 0.into(),
-            _to_line: [0; 5],
+            _gap: 0,
+            seal: 0.into(),
+            _to_line: 0,
             order: std::array::from_fn(|_| 0.into()),
             fingerprints: std::array::from_fn(|_| 0.into()),
             words: std::array::from_fn(|_| 0.into()),

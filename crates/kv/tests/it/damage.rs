@@ -298,7 +298,7 @@ fn a_damaged_word_of_the_table_is_told() {
     let dir = crate::memory();
     let path = dir.path().join("store");
     let store = options().create(&path).unwrap();
-    let table = region(&store, "kv.table").0 + 2 * 4096;
+    let table = region(&store, "kv.table").0 + 3 * 4096;
     for n in 0..300 {
         store.put(&key(n), &value(n)).unwrap();
     }

@@ -101,6 +101,7 @@ const ALONG: &[&str] = &[
     "Options::settle",
     "Options::transactions",
     "Options::verify",
+    "Options::watermark_every",
     "Options::without",
     "Snapshot::timestamp",
     "Store::abandon",

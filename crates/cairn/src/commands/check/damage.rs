@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
-use self::files::{Data, KINDS, Kind, Mutation, Sample, Unread, read};
+use self::files::{COMMITS, Data, KINDS, Kind, Mutation, Sample, Unread, read, stored};
 use super::examine;
 use crate::args;
 
@@ -27,23 +27,32 @@ fn seed() -> u64 {
 /// Wrong data that the engines themselves take for whole, as README's limits say. What no checksum or no later record covers; never anything that was not there once, but
 /// in objects and regions that have no checksum.
 fn is_known(sample: &Sample, sort: &str, own: &Result<Data, Unread>) -> bool {
-    let pages = ["zeroed", "moved", "older"].contains(&sort);
     // Nothing behind the last records says that there were more: a part of the end is lost.
     let is_shorter = own.as_ref().is_ok_and(|data| sample.data.starts_with(data));
     match (sample.kind, sample.closed) {
-        // Objects have one copy, without a checksum; as have, of a heap that was not closed, those that were written lately. Of tables of its allocator there is one copy.
+        // Objects have one copy, without a checksum; as have, of a heap that was not closed, those that were written lately.
         (Kind::HeapUndo | Kind::HeapPartial, _) | (Kind::HeapInPlace, false) => sort != "cut",
-        (Kind::HeapInPlace, true) => pages,
+        (Kind::HeapInPlace, true) => false,
         // Its last records are in doubt, or were never there.
         (Kind::Pool, _) => sort != "cut" && is_shorter_ring(sample, own),
-        (Kind::Log, false) | (Kind::Copy, _) => sort != "cut" && is_shorter,
+        (Kind::Log, false) => {
+            let enough = own.as_ref().is_ok_and(|data| data.len() + UNNOTICED >= sample.data.len());
+            sort != "cut" && is_shorter && enough
+        }
+        (Kind::Copy, _) => sort != "cut" && is_shorter,
         (Kind::Log, true) => false,
         // The last commits of writers, of which a value is as it was before.
-        (Kind::Store, false) => {
-            sort != "cut" && own.as_ref().is_ok_and(|data| data.iter().all(|(key, _)| key.starts_with(b"key")))
-        }
+        (Kind::Store, false) => sort != "cut" && own.as_ref().is_ok_and(lacks_the_last_commits),
         (Kind::Store, true) => false,
     }
+}
+
+/// Records, and commits of a store, at the end of what was not closed, of which nothing may tell that they were there.
+const UNNOTICED: usize = 16;
+
+/// Whether each key of the store has what it was given last, or what it had before one of the last few commits.
+fn lacks_the_last_commits(data: &Data) -> bool {
+    (COMMITS - UNNOTICED..=COMMITS).any(|commits| *data == stored(commits))
 }
 
 fn is_shorter_ring(sample: &Sample, own: &Result<Data, Unread>) -> bool {

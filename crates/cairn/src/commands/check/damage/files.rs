@@ -121,11 +121,29 @@ fn heap(path: &Path, closed: bool, policy: Policy, older: &mut Vec<Vec<u8>>) {
     }
 }
 
+/// Commits of the store: each but the last one puts a pair.
+pub const COMMITS: usize = 121;
+
+fn pair(n: usize) -> (Vec<u8>, Vec<u8>) {
+    (format!("key{:02}", n % 40).into_bytes(), format!("the value {n} {}", "x".repeat(n % 50)).into_bytes())
+}
+
+const DELETED: &[u8] = b"key07";
+
+/// What so many commits leave in the store.
+pub fn stored(commits: usize) -> Data {
+    let mut pairs: std::collections::BTreeMap<_, _> = (0..commits.min(COMMITS - 1)).map(pair).collect();
+    if commits == COMMITS {
+        pairs.remove(DELETED);
+    }
+    pairs.into_iter().collect()
+}
+
 fn store(path: &Path, closed: bool, older: &mut Vec<Vec<u8>>) {
     let store = kv::Options::new().segment(4096).background(false).create(path).unwrap();
-    for n in 0..120_u32 {
-        let key = format!("key{:02}", n % 40);
-        store.put(key.as_bytes(), format!("the value {n} {}", "x".repeat(n as usize % 50)).as_bytes()).unwrap();
+    for n in 0..COMMITS - 1 {
+        let (key, value) = pair(n);
+        store.put(&key, &value).unwrap();
         if n % 40 == 20 {
             store.checkpoint().unwrap();
         }
@@ -133,7 +151,7 @@ fn store(path: &Path, closed: bool, older: &mut Vec<Vec<u8>>) {
             note(path, older);
         }
     }
-    store.delete(b"key07").unwrap();
+    store.delete(DELETED).unwrap();
     note(path, older);
     if closed {
         store.close().unwrap();
