@@ -47,7 +47,7 @@ impl Watermark {
     /// Reads that of a log; `page` is where those of all logs are.
     pub(crate) fn read(pool: &Pool, key: &SealKey, page: u64, writer: usize, every: u32) -> Result<Self> {
         let offset = page + writer as u64 * LINE;
-        let bytes = raw::bytes(Claim::Opening, pool, offset, size_of::<Line>() as u64)?;
+        let bytes = raw::bytes(Claim::Opening, pool, pool, offset, size_of::<Line>() as u64)?;
         let line: Line = pmem::from_bytes(bytes).unwrap_or_default();
         let whole = line.chunks_exact(2).filter(|two| two[1] == seal(key, two[0], writer)).map(|two| two[0]);
         let durable = Mark::from_word(whole.max().unwrap_or(0));
