@@ -68,12 +68,17 @@ pub struct Transaction<'s> {
 
 impl<'s> Transaction<'s> {
     pub(crate) fn begin(core: &'s Core, level: Isolation, manner: Manner) -> Result<Self> {
-        let pin = core.active.pin()?;
+        Ok(Self::begin_on(core, core.active.pin()?, level, manner))
+    }
+
+    /// On a seat that was taken.
+    #[inline]
+    pub(crate) fn begin_on(core: &'s Core, pin: Pin<'s>, level: Isolation, manner: Manner) -> Self {
         if manner.age != 0 {
             pin.seat().age.store(manner.age, Relaxed);
         }
         let work = SPARE.take().unwrap_or_default();
-        Ok(Self {
+        Self {
             core,
             pin,
             level,
@@ -82,7 +87,7 @@ impl<'s> Transaction<'s> {
             work: RefCell::new(work),
             doom: RefCell::new(None),
             scanned_at: Cell::new(None),
-        })
+        }
     }
 
     /// Locks keys before anything is read, oldest transaction first; what is read then cannot change.
