@@ -280,7 +280,8 @@ impl<'s> Transaction<'s> {
         self.write(key, None)
     }
 
-    /// Removes all keys of a range; returns how many had a value.
+    /// Removes all keys of a range; returns how many had a value. It has a record for each: a full store has room for those of a thirty-second of it, so take out some
+    /// at a time there.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -460,6 +461,11 @@ impl<'s> Transaction<'s> {
             .as_ref()
             .and_then(|doom| doom.conflict.clone())
             .or_else(|| wounded.then_some((Vec::new(), false)))
+    }
+
+    /// Bytes of its records.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.work.borrow().image.len() as u64
     }
 
     /// How many keys it writes.
