@@ -262,7 +262,7 @@ fn a_full_disk_is_a_full_store() {
     let (seeds, largest) = budget();
     for seed in 0..seeds.div_ceil(2) {
         let dir = crate::memory();
-        let mib = 16 << seed % (u64::from((largest / 16).ilog2()) + 1);
+        let mib = 16 << (seed % (u64::from((largest / 16).ilog2()) + 1));
         // The limit is told in halves of KiB or in KiB; whichever it is.
         let script = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" \"$@\"", mib << 11);
         let mut command = std::process::Command::new("sh");
