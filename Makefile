@@ -112,7 +112,7 @@ churn-long: ## Objects come and go for CHURN_SECONDS (600) with each of two poli
 object-long: ## One object of OBJECT_BYTES (1 GiB): written, rolled back, overwritten, recovered
 	CAIRN_OBJECT_BYTES=$(OBJECT_BYTES) $(CARGO) test --release --package heap --test it large:: -- --nocapture
 
-space-long: ## Fill stores of 16 to 256 MiB with anything, and empty them in any way, with restarts and kills: SPACE_SEEDS=200
+space-long: ## Fill stores of 16 to 256 MiB with anything, and empty them in any way, with restarts and kills, on full disks too: SPACE_SEEDS=200
 	CAIRN_SPACE_MIB=256 CAIRN_SPACE_SEEDS=$(SPACE_SEEDS) $(CARGO) test --release --package kv --test it full:: -- --nocapture
 	CAIRN_SPACE_MIB=256 CAIRN_SPACE_SEEDS=$(SPACE_SEEDS) $(CARGO) test --release --package server --test it full:: -- --nocapture
 

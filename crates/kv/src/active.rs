@@ -31,8 +31,15 @@ pub(crate) struct Active {
     stable: OwnLine<AtomicU64>,
     /// Commits become visible in the order of their timestamps: see `order`.
     ordered: bool,
+    /// Those of transactions, and behind them [`OWN`] for the store's own work.
     seats: Box<[OwnLine<Seat>]>,
 }
+
+/// Seats for the store's own work: it never waits for transactions to end, and takes none of theirs.
+const OWN: usize = 2;
+/// The one of whoever settles, one at a time; the one of whoever sweeps.
+const SETTLING: usize = 0;
+const SWEEPING: usize = 1;
 
 /// What others see of a transaction.
 pub(crate) struct Seat {
@@ -61,7 +68,7 @@ impl Active {
             expired: 0.into(),
         };
         let (clock, stable) = (OwnLine(clock.into()), OwnLine(clock.into()));
-        Self { clock, stable, ordered, seats: (0..seats).map(|_| OwnLine(seat())).collect() }
+        Self { clock, stable, ordered, seats: (0..seats + OWN).map(|_| OwnLine(seat())).collect() }
     }
 
     /// The last commit timestamp given out.
@@ -104,32 +111,46 @@ impl Active {
         self.stable.fetch_max(stable, SeqCst);
     }
 
+    /// How many transactions there can be.
+    #[inline]
+    fn transactions(&self) -> usize {
+        self.seats.len() - OWN
+    }
+
     /// Takes a seat: from now on nothing that can be reached is freed.
     #[inline]
     pub(crate) fn pin(&self) -> Result<Pin<'_>> {
-        let count = self.seats.len();
+        let count = self.transactions();
         let home = pmem::thread_number() % count;
         switch_point();
-        for seat in (home..count).chain(0..home) {
-            let began = &self.seats[seat].began;
-            if began.load(Relaxed) != 0 {
-                continue;
-            }
-            // Announced before the snapshot is taken, and not later than it: who looks for the oldest sees this one, or it begins after that look.
-            let announced = self.stable() + 1;
-            if began.compare_exchange(0, announced, SeqCst, Relaxed).is_ok() {
-                switch_point();
-                return Ok(Pin { active: self, seat, snapshot: self.stable() });
-            }
-        }
-        Err(Error::TooMany { max: count })
+        (home..count).chain(0..home).find_map(|seat| self.take(seat)).ok_or(Error::TooMany { max: count })
     }
 
-    /// The same, for the store's own work.
+    #[inline]
+    fn take(&self, seat: usize) -> Option<Pin<'_>> {
+        let began = &self.seats[seat].began;
+        if began.load(Relaxed) != 0 {
+            return None;
+        }
+        // Announced before the snapshot is taken, and not later than it: who looks for the oldest sees this one, or it begins after that look.
+        let announced = self.stable() + 1;
+        began.compare_exchange(0, announced, SeqCst, Relaxed).ok()?;
+        switch_point();
+        Some(Pin { active: self, seat, snapshot: self.stable() })
+    }
+
+    /// The same, for whoever settles, on a seat of its own.
     pub(crate) fn pin_for_upkeep(&self) -> Result<Pin<'_>> {
-        let pin = self.pin()?;
+        switch_point();
+        let pin = self.take(self.transactions() + SETTLING).map_or_else(|| self.pin(), Ok)?;
         pin.seat().upkeep.store(true, Release);
         Ok(pin)
+    }
+
+    /// The same, for whoever sweeps; the second one at a time takes a transaction's.
+    pub(crate) fn pin_for_sweep(&self) -> Result<Pin<'_>> {
+        switch_point();
+        self.take(self.transactions() + SWEEPING).map_or_else(|| self.pin(), Ok)
     }
 
     /// Whatever was unlinked before this reading of the clock is out of everybody's reach.
@@ -147,10 +168,11 @@ impl Active {
         began.map(|began| began - 1).fold(now, u64::min)
     }
 
-    /// How many are active, and the oldest one's snapshot.
+    /// How many transactions are active, and the oldest snapshot.
     pub(crate) fn census(&self) -> (usize, Option<u64>) {
-        let began = || self.seats.iter().map(|seat| seat.began.load(Relaxed)).filter(|began| *began != 0);
-        (began().count(), began().min().map(|began| began - 1))
+        let began = || self.seats.iter().map(|seat| seat.began.load(Relaxed));
+        let active = began().take(self.transactions()).filter(|began| *began != 0).count();
+        (active, began().filter(|began| *began != 0).min().map(|began| began - 1))
     }
 
     #[inline]
@@ -254,6 +276,13 @@ mod tests {
     fn seats_are_limited() {
         let active = Active::new(1, 2, false);
         let pins = [active.pin().unwrap(), active.pin().unwrap()];
+        assert!(matches!(active.pin(), Err(Error::TooMany { max: 2 })));
+        // The store's own work has seats of its own, and leaves theirs alone.
+        let own = [active.pin_for_upkeep().unwrap(), active.pin_for_sweep().unwrap()];
+        assert_eq!(active.census(), (2, Some(1)));
+        drop(pins);
+        let pins = [active.pin().unwrap(), active.pin().unwrap()];
+        drop(own);
         assert!(matches!(active.pin(), Err(Error::TooMany { max: 2 })));
         drop(pins);
         assert!(active.pin().is_ok());

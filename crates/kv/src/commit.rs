@@ -34,6 +34,8 @@ use crate::writer::{Dead, Log, Run, Tombstone, Writer};
 const TRIES: u32 = 8;
 /// The same of one that takes out more than it puts in, as long as something is moved or freed in between.
 const TRIES_URGENT: u32 = 1024;
+/// Behind so many, with a checkpoint each, nothing counts as live any more that is not, but for who still reads it.
+const TRIES_TO_FREE: u32 = 4;
 /// How often a replicated commit is tried while its log is full.
 const TRIMS: u32 = 8;
 
@@ -180,9 +182,9 @@ impl Core {
     }
 
     /// Tries again while the store is full, as long as that gains anything: what one checkpoint has moved is free behind the next but one, unless somebody active
-    /// could still reach it; so whoever tries must not be.
+    /// could still reach it; so whoever tries must not be. Records of so many `bytes` find no room by that if they would not beside all that is live.
     #[cold]
-    pub(crate) fn full_again(&self, tried: &mut Tried) -> bool {
+    pub(crate) fn full_again(&self, tried: &mut Tried, bytes: u64) -> bool {
         if self.is_cramped(None) {
             return false;
         }
@@ -192,7 +194,8 @@ impl Core {
         tried.in_vain = if gained { 0 } else { tried.in_vain + 1 };
         tried.last = now;
         tried.tries += 1;
-        let goes_on = tried.tries < TRIES_URGENT && tried.in_vain < TRIES;
+        let hopeless = tried.tries > TRIES_TO_FREE && !self.space.could_hold(bytes);
+        let goes_on = tried.tries < TRIES_URGENT && tried.in_vain < TRIES && !hopeless;
         if goes_on && urgent {
             // The checkpoint made when it was refused has moved nothing that it had locked.
             if let Err(error) = self.rescue() {

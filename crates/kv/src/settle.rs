@@ -150,7 +150,7 @@ impl Core {
 
     fn settle(&self, settler: &mut Settler, gathered: &mut Gathered) -> Result<()> {
         let written = self.written.load(Acquire);
-        let pin = self.active.pin()?;
+        let pin = self.active.pin_for_upkeep()?;
         if !self.sabotage.skips(Step::MarksFirst) {
             self.gather(settler, gathered);
         }

@@ -267,6 +267,14 @@ impl Space {
         self.urgent.swap(false, Relaxed)
     }
 
+    /// Whether so many bytes of whoever takes most would find room if what is live were packed without a gap.
+    pub(crate) fn could_hold(&self, bytes: u64) -> bool {
+        let usage = self.usage();
+        let kept = self.reserve.kept(Need::Urgent, 1, usage.segments as u32, self.segment_bytes) as u64;
+        let taken = usage.live.div_ceil(self.segment_bytes) + usage.nodes + kept;
+        bytes <= usage.segments.saturating_sub(taken) * self.segment_bytes
+    }
+
     /// Where so many segments in a row would be taken.
     pub(crate) fn lowest(&self, count: u32) -> Option<u32> {
         self.state.lock().find(count, self.segment_bytes)

@@ -78,7 +78,7 @@ impl Core {
         let now = Now::default();
         let (mut expired, mut words) = (Vec::new(), Vec::new());
         for _ in 0..LEAVES {
-            let pin = self.active.pin().inspect_err(|_| self.note_expiring())?;
+            let pin = self.active.pin_for_sweep().inspect_err(|_| self.note_expiring())?;
             let stretch = self.index.locate(&pin, &next);
             if !self.index.leaf(stretch.spot).words(stretch.spot.layout, &mut words) {
                 continue; // it has just been split
@@ -94,7 +94,10 @@ impl Core {
             }
             match stretch.to {
                 Some(to) => next = to.to_vec(),
-                None => return self.remove_expired(&expired),
+                None => {
+                    drop(pin); // its seat is for those who remove
+                    return self.remove_expired(&expired);
+                }
             }
         }
         sweep.from = Some(next);
@@ -120,7 +123,8 @@ impl Core {
 
     /// First updater wins, so that what expired as of the snapshot is still the newest when it is deleted.
     fn remove_unless_live(&self, keys: &[Vec<u8>]) -> Result<u64> {
-        let mut tx = Transaction::begin(self, Isolation::Snapshot, Manner::default())?;
+        let pin = self.active.pin_for_sweep()?;
+        let mut tx = Transaction::begin_on(self, pin, Isolation::Snapshot, Manner::default());
         for key in keys {
             if tx.get(key)?.is_none() {
                 tx.delete(key)?;

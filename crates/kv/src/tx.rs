@@ -68,12 +68,17 @@ pub struct Transaction<'s> {
 
 impl<'s> Transaction<'s> {
     pub(crate) fn begin(core: &'s Core, level: Isolation, manner: Manner) -> Result<Self> {
-        let pin = core.active.pin()?;
+        Ok(Self::begin_on(core, core.active.pin()?, level, manner))
+    }
+
+    /// On a seat that was taken.
+    #[inline]
+    pub(crate) fn begin_on(core: &'s Core, pin: Pin<'s>, level: Isolation, manner: Manner) -> Self {
         if manner.age != 0 {
             pin.seat().age.store(manner.age, Relaxed);
         }
         let work = SPARE.take().unwrap_or_default();
-        Ok(Self {
+        Self {
             core,
             pin,
             level,
@@ -82,7 +87,7 @@ impl<'s> Transaction<'s> {
             work: RefCell::new(work),
             doom: RefCell::new(None),
             scanned_at: Cell::new(None),
-        })
+        }
     }
 
     /// Locks keys before anything is read, oldest transaction first; what is read then cannot change.
@@ -275,7 +280,8 @@ impl<'s> Transaction<'s> {
         self.write(key, None)
     }
 
-    /// Removes all keys of a range; returns how many had a value.
+    /// Removes all keys of a range; returns how many had a value. It has a record for each: a full store has room for those of a thirty-second of it, so take out some
+    /// at a time there.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -455,6 +461,11 @@ impl<'s> Transaction<'s> {
             .as_ref()
             .and_then(|doom| doom.conflict.clone())
             .or_else(|| wounded.then_some((Vec::new(), false)))
+    }
+
+    /// Bytes of its records.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.work.borrow().image.len() as u64
     }
 
     /// How many keys it writes.

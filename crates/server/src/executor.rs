@@ -110,9 +110,10 @@ fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
             attempt_safely(shared, work, tx)
         };
         let began = writes.then(Watch::start);
-        let inside = shared.gate.enter();
-        let result = if writes { shared.engine.write(&mut attempt) } else { shared.engine.read(&mut attempt) };
-        drop(inside);
+        let result = shared.enter().and_then(|_inside| match writes {
+            true => shared.engine.write(&mut attempt),
+            false => shared.engine.read(&mut attempt),
+        });
         if let (Some(began), Ok(())) = (began, &result) {
             recorder.commits.add(began.nanos(), 1);
         }
@@ -127,6 +128,14 @@ fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
                 Err(error) => return work.fail(&reason(shared, error)),
             },
             Err(_) if shared.sabotage.skips(Step::FailureTold) => return,
+            Err(full @ Error::Full(_)) if writes => {
+                match crate::remove::in_steps(shared, &mut |tx| attempt_safely(shared, work, tx)) {
+                    Ok(true) => return,
+                    Ok(false) => return work.fail(&reason(shared, full)),
+                    Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
+                    Err(error) => return work.fail(&reason(shared, error)),
+                }
+            }
             Err(error) => return work.fail(&reason(shared, error)),
         }
     }
@@ -213,7 +222,7 @@ impl Combiner {
             let run = &mut |tx: &mut dyn Tx| {
                 some.iter_mut().try_for_each(|one| attempt_safely(&self.shared, &mut *one.work, tx))
             };
-            let inside = self.shared.gate.enter();
+            let Ok(inside) = self.shared.enter() else { break };
             let result = match self.shared.engine.write_once(run, self.lately.get() < SHORT && !early) {
                 Ok(commit) if early => {
                     some.into_iter().for_each(|one| drop(one.done.send(one.work)));

@@ -4,13 +4,13 @@
 //! what is to go, and the last one removes it: a server that finds the note when it starts goes on where the last one stopped. So whoever looks sees all, or none.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::data::{GARBAGE, Head, META, all};
-use crate::engine::{Engine, Result, Tx};
+use crate::engine::{Engine, Error, Result, Tx};
 use crate::shared::Shared;
 
 /// From here on keys go in steps.
@@ -29,6 +29,8 @@ pub(crate) struct Gate {
     /// Held by who closes it.
     one: Mutex<()>,
     closing: AtomicBool,
+    /// Steps have failed in the midst of it: what is seen is neither all nor nothing.
+    unfinished: AtomicBool,
     /// Somebody has left, or it was opened.
     changed: (Mutex<()>, Condvar),
 }
@@ -53,7 +55,13 @@ pub(crate) struct Closed<'g> {
 impl Default for Gate {
     fn default() -> Self {
         let inside = (0..COUNTS).map(|_| Count::default()).collect();
-        Self { inside, one: Mutex::default(), closing: false.into(), changed: (Mutex::default(), Condvar::new()) }
+        Self {
+            inside,
+            one: Mutex::default(),
+            closing: false.into(),
+            unfinished: false.into(),
+            changed: (Mutex::default(), Condvar::new()),
+        }
     }
 }
 
@@ -87,6 +95,10 @@ impl Gate {
         Closed { gate: self, _one: one }
     }
 
+    fn is_unfinished(&self) -> bool {
+        self.unfinished.load(Relaxed)
+    }
+
     fn tell(&self) {
         drop(self.changed.0.lock()); // whoever has looked and not yet slept does now
         self.changed.1.notify_all();
@@ -110,14 +122,45 @@ impl Drop for Closed<'_> {
     }
 }
 
+impl Closed<'_> {
+    /// Whoever comes next ends what was begun.
+    pub(crate) fn leave_unfinished(&self) {
+        self.gate.unfinished.store(true, SeqCst);
+    }
+}
+
+impl Shared {
+    /// Inside the gate, where nothing is seen in parts.
+    pub(crate) fn enter(&self) -> Result<Inside<'_>> {
+        let inside = self.gate.enter();
+        if self.gate.is_unfinished() {
+            // Not ended here: this thread may serve somebody who is inside.
+            let why = "a removal in steps has failed half way, and is ended before anything else is done; try again, or see the server's log";
+            return Err(Error::Other(why.to_owned()));
+        }
+        Ok(inside)
+    }
+
+    /// Ends what was left unfinished. The caller's thread has nobody inside the gate.
+    pub(crate) fn end_unfinished(&self) -> Result<()> {
+        if !self.gate.is_unfinished() {
+            return Ok(());
+        }
+        let closed = self.gate.close();
+        finish(&*self.engine)?;
+        closed.gate.unfinished.store(false, SeqCst);
+        Ok(())
+    }
+}
+
 fn note() -> Vec<u8> {
     [&[META], &b"flush"[..]].concat()
 }
 
 /// Removes all keys of these databases. The caller is not inside the gate.
 pub(crate) fn in_steps(shared: &Shared, databases: &[u8]) -> Result<()> {
-    let _closed = shared.gate.close();
-    steps(&*shared.engine, databases)
+    let closed = shared.gate.close();
+    steps(&*shared.engine, databases).inspect_err(|_| closed.leave_unfinished())
 }
 
 /// Goes on where a server has stopped.
@@ -127,7 +170,8 @@ pub(crate) fn finish(engine: &dyn Engine) -> Result<()> {
         left = tx.get(&note())?.map(<[u8]>::to_vec);
         Ok(())
     })?;
-    left.map_or(Ok(()), |databases| steps(engine, &databases))
+    left.map_or(Ok(()), |databases| steps(engine, &databases))?;
+    crate::remove::finish(engine)
 }
 
 fn steps(engine: &dyn Engine, databases: &[u8]) -> Result<()> {

@@ -13,6 +13,7 @@
 //! | `job`, `executor` | requests become a transaction: at once, or together with those of other connections |
 //! | `data` | how Redis' data lie in the store |
 //! | `engine`, `tree` | what is needed of a store; [`kv`] is one, a B+tree in a [`heap`] another |
+//! | `flush`, `remove` | what is too much for one transaction goes in steps, which nobody sees |
 //! | `reaper`, `waiters`, `cursors` | what was removed as a whole; who waits for an element; where scans go on |
 //! | `metrics`, `info`, `slowlog`, `http` | what it counts, and who is told |
 //!
@@ -55,6 +56,7 @@ mod job;
 mod memcached;
 mod metrics;
 mod reaper;
+mod remove;
 mod reply;
 mod request;
 mod sabotage;

@@ -39,6 +39,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// Removes some; false if there are none.
 pub(crate) fn step(shared: &Shared, now: u64) -> Result<bool> {
+    shared.end_unfinished()?;
     if !shared.ids.are_drawn() {
         match shared.ids.draw_again(&*shared.engine, shared.sabotage) {
             Ok(()) | Err(Error::Full(_) | Error::Memory(_)) => {}

@@ -153,9 +153,12 @@ struct Plan {
 }
 
 fn fill_and_empty(plan: Plan, seed: u64) {
+    fill_and_empty_in(crate::memory().path(), plan, seed);
+}
+
+fn fill_and_empty_in(dir: &Path, plan: Plan, seed: u64) {
     let mut random = Random(seed);
-    let dir = crate::memory();
-    let path = dir.path().join("store");
+    let path = dir.join("store");
     let pool = pmem::Options::new().max_size(plan.bytes).domain(pmem::DomainChoice::Emulated);
     let options = Options::new().segment(plan.segment).background(false).pool(pool);
     let mut store = options.create(&path).unwrap();
@@ -228,6 +231,49 @@ fn what_fits_in_can_be_taken_out_one_by_one_with_a_head_written_again() {
 fn what_fits_in_can_be_taken_out_by_large_transactions() {
     let plan = Plan { bytes: 16 * MIB, segment: 64 << 10, lengths: Lengths(0, 3), puts: 200, takes: 6000, rounds: 1 };
     fill_and_empty(plan, 3);
+}
+
+/// In the environment: where files cannot grow any more, and the seed. Then this process is one for which the disk is full.
+const DISK: &str = "CAIRN_KV_DISK";
+
+/// Not a test of its own: the process that `a_full_disk_is_a_full_store` starts.
+#[test]
+fn on_a_full_disk() {
+    let Ok(place) = std::env::var(DISK) else { return };
+    let (seed, dir) = place.split_once(' ').unwrap();
+    let seed = seed.parse().unwrap();
+    let mut random = Random(seed);
+    let low = 2 + random.below(10) as u32;
+    let plan = Plan {
+        bytes: 1 << 30, // it never gets there
+        segment: (64 << random.below(4)) << 10,
+        lengths: Lengths(low, low + random.below(6) as u32),
+        puts: 1 << random.below(8),
+        takes: 1 << random.below(10),
+        rounds: 2,
+    };
+    println!("seed {seed}: {plan:?}");
+    fill_and_empty_in(Path::new(dir), plan, seed);
+}
+
+/// No file of the process may become longer than that: what asks for more is told what a full disk tells.
+#[test]
+fn a_full_disk_is_a_full_store() {
+    let (seeds, largest) = budget();
+    for seed in 0..seeds.div_ceil(2) {
+        let dir = crate::memory();
+        let mib = 16 << (seed % (u64::from((largest / 16).ilog2()) + 1));
+        // The limit is told in halves of KiB or in KiB; whichever it is.
+        let script = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" \"$@\"", mib << 11);
+        let mut command = std::process::Command::new("sh");
+        command.arg("-c").arg(script).arg(std::env::current_exe().unwrap());
+        command.args(["full::on_a_full_disk", "--exact", "--nocapture", "--test-threads", "1"]);
+        let ended = command.env(DISK, format!("{seed} {}", dir.path().display())).output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        assert!(ended.status.success() && out.contains("1 passed"), "seed {seed}: {out}\n{err}");
+        let len = std::fs::metadata(dir.path().join("store")).unwrap().len();
+        assert!(len <= 2 * (mib << 20), "seed {seed}: {len} bytes");
+    }
 }
 
 /// Seeds, and mebibytes of the largest store, from the environment: `make space-long` has more.

@@ -60,3 +60,20 @@ fn an_index_as_large_as_it_may_be_takes_no_new_keys_until_others_go() {
     assert!(!full(most), "{} bytes", store.stats().index_bytes);
     assert_eq!(store.snapshot().unwrap().scan(Keys::all()).count() as u64, most.div_ceil(8) + 1);
 }
+
+#[test]
+fn upkeep_takes_nobodys_seat() {
+    let dir = crate::memory();
+    let options = Options::new().segment(64 << 10).background(false).transactions(2);
+    let store = options.create(dir.path().join("store")).unwrap();
+    (0..2000).for_each(|n| assert!(!store.put(&key(n), &[1; 100]).unwrap()));
+    (0..2000).filter(|n| n % 8 > 0).for_each(|n| assert!(store.delete(&key(n)).unwrap()));
+    assert!(!store.put_until(&key(5000), b"", 1).unwrap());
+    let all = [store.snapshot().unwrap(), store.snapshot().unwrap()];
+    assert!(matches!(store.snapshot(), Err(Error::TooMany { max: 2 })));
+    store.checkpoint().unwrap();
+    assert_eq!(store.sweep().unwrap(), 1);
+    assert_eq!(store.stats().active, 2);
+    drop(all);
+    assert_eq!(store.stats().active, 0);
+}

@@ -6,6 +6,8 @@ use server::engine::Kv;
 
 use crate::support::{Client, Reply, request, start, usual};
 
+mod kills;
+
 /// SplitMix64.
 struct Random(u64);
 
@@ -80,6 +82,19 @@ fn fill(client: &mut Client, random: &mut Random) -> u64 {
 /// A request that takes something out, if it is there.
 fn take(random: &mut Random, n: u64) -> Vec<String> {
     let which = random.below(40);
+    if random.below(400) == 0 {
+        // Nearly all at once.
+        let words = |first: &str, each: &str| {
+            let first = first.split(' ').map(str::to_owned);
+            first.chain((0..1500).map(|at| format!("{each}{}", (n + 3 * at) % 20_000))).collect()
+        };
+        return match random.below(4) {
+            0 => words("DEL", "string"),
+            1 => words(&format!("HDEL hash{which}"), "field"),
+            2 => format!("LTRIM list{which} 1 1").split(' ').map(str::to_owned).collect(),
+            _ => format!("SPOP set{which} 1000000").split(' ').map(str::to_owned).collect(),
+        };
+    }
     let count = (1 + random.below(20)).to_string();
     let line = match random.below(12) {
         0 => format!("LPOP list{which} {count}"),
@@ -141,11 +156,16 @@ fn random_of(seed: u64, at: u64, most: u64) -> u64 {
     Random(seed ^ at.wrapping_mul(31)).below(most)
 }
 
-#[test]
-fn whatever_fits_in_can_be_taken_out_by_any_command() {
+/// Seeds, and mebibytes of the largest store, from the environment: `make space-long` has more.
+fn budget() -> (u64, u64) {
     let number =
         |name: &str, otherwise: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(otherwise);
-    let (seeds, largest) = (number("CAIRN_SPACE_SEEDS", 1), number("CAIRN_SPACE_MIB", 16));
+    (number("CAIRN_SPACE_SEEDS", 1), number("CAIRN_SPACE_MIB", 16))
+}
+
+#[test]
+fn whatever_fits_in_can_be_taken_out_by_any_command() {
+    let (seeds, largest) = budget();
     for seed in 0..seeds {
         let bytes = (16 << (seed % (u64::from((largest / 16).ilog2()) + 1))) << 20;
         println!("seed {seed}, {bytes} bytes");

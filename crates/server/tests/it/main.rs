@@ -7,6 +7,7 @@ mod clients;
 mod collections;
 mod costs;
 mod differential;
+mod emptied;
 mod engines;
 mod first;
 mod full;

@@ -1,0 +1,140 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// A transaction of which there are only pairs.
+struct Pairs(BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl Tx for Pairs {
+    fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+        Ok(self.0.get(key).map(Vec::as_slice))
+    }
+    fn put(&mut self, key: &[u8], value: &[u8], _: Option<u64>) -> Result<()> {
+        self.0.insert(key.to_vec(), value.to_vec());
+        Ok(())
+    }
+    fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        Ok(self.0.remove(key).is_some())
+    }
+    fn expires(&self, _: &[u8]) -> Result<Option<u64>> {
+        Ok(None)
+    }
+    fn version(&self, _: &[u8]) -> Result<Option<u64>> {
+        Ok(None)
+    }
+    fn scan(&self, keys: Keys, visit: Visit<'_>) -> Result<()> {
+        let _ = self.0.iter().filter(|(key, _)| keys.contains(key)).try_for_each(|(key, value)| visit(key, value));
+        Ok(())
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) % n
+    }
+
+    /// One that others are beginnings of, or nearly.
+    fn key(&mut self) -> Vec<u8> {
+        let area = [0, 1, 15, 0xf0][self.below(4) as usize];
+        let alphabet = [0, 1, b'a', b'b', 254, 255];
+        std::iter::once(area).chain((0..self.below(5)).map(|_| alphabet[self.below(6) as usize])).collect()
+    }
+}
+
+fn value(random: &mut Random) -> Vec<u8> {
+    match random.below(3) {
+        // A head, of a collection with this id.
+        0 => [&b"h"[..], &random.below(1000).to_be_bytes(), &[0; 24]].concat(),
+        _ => b"s".to_vec(),
+    }
+}
+
+fn garbage(id: u64) -> Vec<u8> {
+    [&[GARBAGE], &id.to_be_bytes()[..]].concat()
+}
+
+/// Whatever is deleted among whatever stays: the steps do what the transaction would, after any restart.
+#[test]
+fn steps_come_to_what_the_transaction_does() {
+    for seed in 0..3000 {
+        let mut random = Random(seed);
+        let mut pairs = Pairs(BTreeMap::new());
+        for _ in 0..1 + random.below(40) {
+            let (key, value) = (random.key(), value(&mut random));
+            pairs.0.insert(key, value);
+        }
+        let (mut changes, mut expected) = (Changes::default(), pairs.0.clone());
+        let all: Vec<_> = pairs.0.clone().into_iter().collect();
+        for (key, value) in &all {
+            if random.below(3) == 0 {
+                continue;
+            }
+            changes.0.insert(key.clone(), None);
+            expected.remove(key);
+            if let Some(head) = head(key, value).filter(|_| random.below(2) == 0) {
+                changes.0.insert(garbage(head.id), Some((Vec::new(), None)));
+                expected.insert(garbage(head.id), Vec::new());
+            }
+        }
+        for _ in 0..random.below(4) {
+            let key = random.key();
+            changes.0.insert(key.clone(), Some((b"new".to_vec(), None)));
+            expected.insert(key, b"new".to_vec());
+        }
+        let plan = Plan::of(&pairs, &changes).unwrap();
+        let gone: BTreeSet<_> = changes.deleted().map(<[u8]>::to_vec).filter(|key| pairs.0.contains_key(key)).collect();
+        assert_eq!(plan.sizes.iter().map(|size| size.0.clone()).collect::<BTreeSet<_>>(), gone, "seed {seed}");
+        let runs = decode(&encode(&plan.runs)).unwrap();
+        assert_eq!(runs, plan.runs, "seed {seed}");
+        // As the first step does.
+        plan.garbage.iter().for_each(|id| drop(changes.0.remove(&garbage(*id))));
+        for (key, put) in &changes.0 {
+            if let Some((value, expires)) = put {
+                pairs.put(key, value, *expires).unwrap();
+            }
+        }
+        let mut next = random.below(runs.len() as u64 + 1) as usize;
+        for again in [false, true] {
+            while next < runs.len() {
+                next = step(&mut pairs, &runs, next).unwrap();
+            }
+            next = if again { next } else { 0 };
+        }
+        assert_eq!(pairs.0, expected, "seed {seed}: {runs:?}");
+    }
+}
+
+#[test]
+fn neighbours_are_one_run_and_others_take_few_bytes() {
+    let mut pairs = Pairs(BTreeMap::new());
+    for n in 0..10_000u64 {
+        let name = crate::data::place(1, &n.to_be_bytes());
+        pairs.0.insert([&[0xf0], &7u64.to_be_bytes()[..], &name, &[b'x'; 100]].concat(), Vec::new());
+    }
+    let deleted =
+        |step: usize| -> Changes { Changes(pairs.0.keys().step_by(step).map(|key| (key.clone(), None)).collect()) };
+    assert_eq!(Plan::of(&pairs, &deleted(1)).unwrap().runs.len(), 1);
+    let runs = Plan::of(&pairs, &deleted(2)).unwrap().runs;
+    let note = encode(&runs);
+    assert_eq!((runs.len(), note.len() < 6 * 5000), (5000, true), "{} bytes", note.len());
+}
+
+#[test]
+fn what_is_no_note_is_told() {
+    let runs = [
+        Run { from: vec![0, 5], to: Some(vec![0, 5, 0]), abandons: true },
+        Run { from: vec![0, 6], to: None, abandons: false },
+    ];
+    let note = encode(&runs);
+    assert_eq!(decode(&note).as_deref(), Some(&runs[..]));
+    for len in 1..note.len() {
+        assert!(decode(&note[..len]).is_none_or(|runs| runs.len() == 1), "{len}");
+    }
+    assert!(decode(&[0, 0]).is_none() && decode(&[255; 9]).is_none());
+}
