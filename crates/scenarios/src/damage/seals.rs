@@ -13,6 +13,8 @@ const TYPE: usize = 8;
 /// Bytes of a ring's mark cell and of a record's header.
 const MARK: usize = 128;
 const RECORD: usize = 32;
+/// From slot to slot of a cell whose slots lie on two pages.
+pub(crate) const APART: usize = 4096;
 
 /// One checksum.
 pub(crate) enum Seal {
@@ -98,8 +100,12 @@ impl Seal {
 
     /// The two slots of a typed cell for values of `value` bytes, a multiple of 8.
     pub(crate) fn cell(pool: &Pool, at: usize, value: usize) -> [Self; 2] {
+        Self::cell_apart(pool, at, value, (TYPE + value + 16).next_multiple_of(64))
+    }
+
+    /// The same, with slots this far apart.
+    pub(crate) fn cell_apart(pool: &Pool, at: usize, value: usize, stride: usize) -> [Self; 2] {
         let key = pool.seal_key(at as u64);
-        let stride = (TYPE + value + 16).next_multiple_of(64);
         [0, 1].map(|n| Self::slot(at + n * stride, TYPE + value, n as u64, key.clone()))
     }
 
