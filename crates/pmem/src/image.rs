@@ -29,6 +29,9 @@ const PIECE: usize = 1 << 20;
 /// Copied at a time while writers are held back.
 const STEP: usize = 64 << 10;
 
+/// Where each begins and ends.
+type Ranges = Vec<(u64, u64)>;
+
 /// A copy of a pool's file on its way to a name of its own ([`Pool::image`]). Dropped before it is published it leaves nothing.
 pub struct Image<'p> {
     pool: &'p Pool,
@@ -218,14 +221,14 @@ impl Image<'_> {
     }
 
     /// What is to be copied, and the length of the pool, which the copy gets too. `before` bytes of it were copied before.
-    fn take(&self, before: u64) -> Result<(Vec<(u64, u64)>, u64)> {
+    fn take(&self, before: u64) -> Result<(Ranges, u64)> {
         let (ranges, len, taken) = self.take_counted(before)?;
         self.mapping().written.give_back(taken);
         Ok((ranges, len))
     }
 
     /// As [`take`](Self::take); so many granules count until they are given back.
-    fn take_counted(&self, before: u64) -> Result<(Vec<(u64, u64)>, u64, u64)> {
+    fn take_counted(&self, before: u64) -> Result<(Ranges, u64, u64)> {
         let written = &self.mapping().written;
         // In this order: a bit behind the length that follows is of bytes that were cut off; and bytes that were cut off and came back as zeros
         // before the bits were taken are zeros in the copy before it is written to.
