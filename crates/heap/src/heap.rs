@@ -124,7 +124,7 @@ impl Heap {
         let mut rest = pool.add_region(LOGS, options.slots as u64 * options.log_bytes)?.into_area()?;
         for _ in 0..options.slots {
             let (area, after) = rest.split_at(options.log_bytes)?;
-            rings.push(Ring::create(area)?);
+            rings.push(if apart { Ring::create(area)? } else { Ring::create_together(area)? });
             rest = after;
         }
         let alloc = Allocator::create(pool, MAIN, options.bytes, options.blocks)?;

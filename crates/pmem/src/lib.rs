@@ -70,6 +70,7 @@ mod persist;
 mod pool;
 mod ptr;
 mod ring;
+mod ring_mark;
 mod ring_record;
 mod ring_recovery;
 pub mod sabotage;
