@@ -6,8 +6,10 @@ use pmem::sync::{Mutex, OwnMutex};
 use pmem::{Allocator, Domain, Error as PoolError, FlushSet, Intent, Pool, Region, Ring, TwoSlot};
 use tx::{Result, Slots};
 
+use crate::backup::Door;
+use crate::cell;
 use crate::copies::Copies;
-use crate::core::{BACKUP, Core, Counters, Follower, ZONES, areas};
+use crate::core::{BACKUP, Core, Counters, Follower, MARKS, ZONES, areas};
 use crate::heap::State;
 use crate::log::Log;
 use crate::options::{Options, Policy};
@@ -41,7 +43,7 @@ pub(crate) fn make_root(pool: &Pool, alloc: &Allocator) -> Result<u64> {
 
 /// Regions for the backup and the zone table, large enough for main as it is, or to be made so by [`Core::grow_backup`]. What is there already
 /// is from another policy's time, or from a change of policy that did not come to its end.
-pub(crate) fn add_backup(pool: &Pool, alloc: &Allocator, state: &State) -> Result<(Region, Region)> {
+pub(crate) fn add_backup(pool: &Pool, alloc: &Allocator, state: &State) -> Result<Follower> {
     let main: u64 = alloc.spaces().iter().map(|s| s.end - s.start).sum();
     let take = |name, bytes| match pool.region(name) {
         Err(PoolError::NoRegion { .. }) => pool.add_region(name, bytes),
@@ -49,8 +51,13 @@ pub(crate) fn add_backup(pool: &Pool, alloc: &Allocator, state: &State) -> Resul
     };
     let backup = take(BACKUP, main)?;
     let zones = take(ZONES, Zones::table_bytes(state.zone_bytes, backup.len()))?;
-    Ok((backup, zones))
+    // A heap of an earlier build gets none: that build may open it again.
+    let marks = cell::are_apart(pool).then(|| take(MARKS, AHEAD * 8 * backup.len().div_ceil(state.zone_bytes)));
+    Ok(Follower::Backup(backup, zones, marks.transpose()?))
 }
+
+/// The region of second marks has room for a heap so many times as large: it takes an entry of the directory seldom.
+const AHEAD: u64 = 16;
 
 pub(crate) fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &State, parts: Parts) -> Core {
     let slots = state.slots as usize;
@@ -63,9 +70,10 @@ pub(crate) fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &S
     let mut copies = None;
     match &parts.backup {
         Follower::Nothing => {}
-        Follower::Backup(region, table) => {
+        Follower::Backup(region, table, seconds) => {
             backup.update(areas(region));
             zones.table.update(areas(table));
+            zones.seconds.update(seconds.iter().flat_map(areas));
         }
         Follower::Copies(region, cell) => {
             let line = Space::new();
@@ -97,6 +105,7 @@ pub(crate) fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &S
         trouble: Mutex::new(None),
         extents: AtomicU64::new(0),
         sabotage: options.sabotage,
+        door: Door::default(),
     }
 }
 
@@ -124,9 +133,9 @@ pub(crate) fn switch(
     let pool = core.pool.clone();
     match wanted {
         Policy::InPlace => {
-            let (backup, zones) = add_backup(&pool, &core.alloc, state)?;
+            let backup = add_backup(&pool, &core.alloc, state)?;
             cell.update_mirrored(state)?;
-            core = reassemble(core, options, wanted, state, Follower::Backup(backup, zones));
+            core = reassemble(core, options, wanted, state, backup);
             core.grow_backup()?;
             rebuild(&core)?;
             state.backup = 1;
@@ -156,14 +165,20 @@ impl Core {
     /// Makes the backup as large as main, if main grew under another policy.
     pub(crate) fn grow_backup(&self) -> Result<()> {
         let mut growing = self.growing.lock();
-        if let Follower::Backup(backup, zones) = &mut *growing {
-            self.follow(backup, zones, self.main.len())?;
+        if let Follower::Backup(backup, zones, marks) = &mut *growing {
+            self.follow(backup, zones, marks.as_mut(), self.main.len())?;
         }
         Ok(())
     }
 
-    /// Makes backup and zone table large enough for `bytes` bytes of main.
-    pub(crate) fn follow(&self, backup: &mut Region, zones: &mut Region, bytes: u64) -> Result<()> {
+    /// Makes backup, zone table and second marks large enough for `bytes` bytes of main.
+    pub(crate) fn follow(
+        &self,
+        backup: &mut Region,
+        zones: &mut Region,
+        marks: Option<&mut Region>,
+        bytes: u64,
+    ) -> Result<()> {
         if bytes > backup.len() {
             self.pool.grow_region(backup, bytes - backup.len())?;
             self.backup.update(areas(backup));
@@ -172,6 +187,16 @@ impl Core {
         if wanted > old {
             let more = Zones::table_bytes(self.zones.bytes(), (wanted - old) * self.zones.bytes());
             self.pool.grow_region(zones, more)?;
+            // First the second marks: whoever sees the zones finds them.
+            if let Some(marks) = marks {
+                let entries = self.zones.seconds.entries(8);
+                let capacity: u64 =
+                    areas(zones).map(|area| (area.end - area.start) / Zones::stride(self.zones.bytes())).sum();
+                if capacity > entries {
+                    self.pool.grow_region(marks, 8 * (AHEAD * capacity - entries))?;
+                    self.zones.seconds.update(areas(marks));
+                }
+            }
             self.zones.table.update(areas(zones));
             self.zones.clean_new(old)?;
         }

@@ -1,8 +1,8 @@
 //! A copy of the heap's pool, made beside running transactions.
 //!
 //! It is what a crash at one moment, the *cut*, would have left of the file, recovered: what was durable then is in it, what was open is taken back. The pool's file is
-//! copied while everybody goes on ([`pmem::Image`]), then what was flushed meanwhile, until little is left. For the rest, and for the cut, these are held, in this order,
-//! which is that in which others take them, too:
+//! copied while everybody goes on ([`pmem::Image`]), then what was flushed meanwhile, until little is left. Should writers be faster than that, they are held back, a little at
+//! a time, until no more than half of [`CUT_MAX`] is left. For the rest, and for the cut, these are held, in this order, which is that in which others take them, too:
 //!
 //! | held | so that nobody |
 //! |---|---|
@@ -15,9 +15,18 @@
 //! A transaction may go on storing where it has stored before, and be rolled back and its objects be written by others: all of that is in objects whose last durable state is kept,
 //! by what is held, in old bytes, in the backup, or in a copy. So recovery puts it back. With policy `none` nothing is kept, and the copy holds what a crash leaves.
 //!
+//! What is copied while any of them is held is [`CUT_MAX`] at most. Others may flush so much, all together, and then wait for the copier. Should they use it up before
+//! everything is held, the copier lets go of what it has, catches up, and tries again. Meanwhile nobody begins to commit (the [`Door`]), so that it waits for one commit of
+//! each slot. Should they use it up [`ATTEMPTS`] times, these are larger than the bound: the copier keeps what it has, and copies what they still write.
+//!
 //! Who calls it may have a transaction open: nobody waits for an object.
 
 use std::path::Path;
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::time::Duration;
 
 use pmem::{DomainChoice, Image};
 use tx::{Error, Result};
@@ -28,10 +37,16 @@ use crate::options::{Options, Policy};
 use crate::recovery::Recovery;
 use crate::sabotage::Step;
 
-/// What is left for the cut, in bytes: a few milliseconds.
-const LITTLE: u64 = 1 << 20;
-/// Passes over what is written meanwhile before the rest is for the cut.
+/// What is copied at most while nobody can commit, in bytes: less than a millisecond in memory.
+pub(crate) const CUT_MAX: u64 = 1 << 20;
+/// Passes over what is written meanwhile before writers are held back.
 const PASSES_MAX: u64 = 16;
+/// How often the cut is tried before it waits for transactions that write more than [`CUT_MAX`].
+const ATTEMPTS: usize = 16;
+/// Tries that only pause, and that hand the processor on, before a thread that waits for a lock sleeps; and for how long.
+const SPINS: usize = 64;
+const PATIENT: usize = 200;
+const NAP: Duration = Duration::from_micros(50);
 
 /// A backup that was made, and verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +54,7 @@ const PASSES_MAX: u64 = 16;
 pub struct Backup {
     /// Bytes of the copy.
     pub bytes: u64,
-    /// Bytes that were copied while nobody could commit.
+    /// Bytes that were copied while somebody could not commit: 1 MiB at most, and what transactions that were under way then wrote, where these write more than that.
     pub cut_bytes: u64,
     /// Times that something was copied, with the cut.
     pub passes: u64,
@@ -51,8 +66,9 @@ pub struct Backup {
 
 impl Heap {
     /// Writes a copy of the pool to `path`, where nothing may be, while transactions run: everything that was acknowledged before the call is in it, and of each later
-    /// transaction all or nothing. With [`Policy::None`] it is as after a crash, which leaves halves. Nobody waits but for the end, when about a mebibyte is
-    /// copied, and for a full `scrub`. `progress` is told how many of how many bytes are copied; a later pass is about fewer.
+    /// transaction all or nothing. With [`Policy::None`] it is as after a crash, which leaves halves. Nobody commits while the rest is copied, into memory: 1 MiB at most.
+    /// Before that, transactions that write faster than is copied are slowed down to half the copier's speed. The cut waits for transactions that are committing; where these
+    /// write more than that mebibyte, what they write is copied meanwhile ([`Backup::cut_bytes`] counts it). It waits for a full `scrub`, too. `progress` is told how many of how many bytes are copied; a later pass is about fewer.
     ///
     /// The copy was opened, recovered, compared with its own backup and closed before it gets its name. It has the same identity as the pool, so that its pointers are the same. What else is in
     /// the pool, beside the heap, is copied as it is read. A process that is killed meanwhile leaves nothing; where the file system has no files
@@ -84,12 +100,13 @@ impl Heap {
         loop {
             let copied = image.pass(&mut progress)?;
             passes += 1;
-            if copied <= LITTLE || copied >= before || passes == PASSES_MAX {
+            if copied <= CUT_MAX / 2 || copied >= before || passes == PASSES_MAX {
                 break;
             }
             before = copied;
         }
         let cut_bytes = core.cut(&mut image)?;
+        image.write_out()?;
         let (recovery, objects, bytes) = verify(image.temporary())?;
         image.publish()?;
         Ok(Backup { bytes, cut_bytes, passes: passes + 1, recovery, objects })
@@ -99,13 +116,123 @@ impl Heap {
 impl Core {
     fn cut(&self, image: &mut Image<'_>) -> Result<u64> {
         if self.sabotage.skips(Step::CutHolds) {
-            return Ok(image.cut()?);
+            return Ok(image.cut_into_memory()?);
         }
-        let _gate = self.copies.as_ref().map(|copies| copies.hold_gate());
-        let _zones = self.zones.hold();
-        let _logs: Vec<_> = self.logs.iter().map(|log| log.lock()).collect();
-        let _growing = self.growing.lock();
-        Ok(image.cut()?)
+        for attempt in 0.. {
+            image.hold_back(CUT_MAX / 2)?;
+            image.allow(CUT_MAX);
+            let _closed = self.door.close();
+            let mut waits = Waits { image, copied: 0, lets_go: attempt < ATTEMPTS };
+            if let Some(bytes) = self.try_cut(&mut waits)? {
+                return Ok(bytes);
+            }
+        }
+        Ok(0) // not reached: an attempt that does not let go succeeds
+    }
+
+    /// `None` if what others may flush was used up before everything was held.
+    fn try_cut(&self, waits: &mut Waits<'_, '_>) -> Result<Option<u64>> {
+        let _gate = match &self.copies {
+            Some(copies) => match waits.until(|| copies.try_hold_gate(NAP))? {
+                None => return Ok(None),
+                gate => gate,
+            },
+            None => None,
+        };
+        let Some(_zones) = waits.until(|| self.zones.try_hold())? else { return Ok(None) };
+        let mut logs = Vec::with_capacity(self.logs.len());
+        for log in &self.logs {
+            let Some(log) = waits.until(|| log.try_lock())? else { return Ok(None) };
+            logs.push(log);
+        }
+        let Some(_growing) = waits.until(|| self.growing.try_lock())? else { return Ok(None) };
+        Ok(Some(waits.copied + waits.image.cut_into_memory()?))
+    }
+}
+
+/// Where transactions wait, with nothing held but their objects, while the cut takes what it needs: so it waits for one commit of each slot, not for as many as are
+/// made meanwhile.
+#[derive(Default)]
+pub(crate) struct Door {
+    closed: AtomicBool,
+    waiting: parking_lot::Mutex<()>,
+    opened: parking_lot::Condvar,
+}
+
+/// Opens the door again.
+struct Closed<'a>(&'a Door);
+
+/// A transaction waits no longer at the door: the backup's medium may be stuck.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Door {
+    /// The caller is about to lock a slot's log, and holds nothing that a cut takes.
+    #[inline]
+    pub(crate) fn pass(&self) {
+        if self.closed.load(Relaxed) {
+            self.wait();
+        }
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let mut waiting = self.waiting.lock();
+        while self.closed.load(SeqCst) {
+            if self.opened.wait_for(&mut waiting, PATIENCE).timed_out() {
+                return;
+            }
+        }
+    }
+
+    fn close(&self) -> Closed<'_> {
+        self.closed.store(true, SeqCst);
+        Closed(self)
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.closed.store(false, SeqCst);
+        let _waiting = self.0.waiting.lock();
+        self.0.opened.notify_all();
+    }
+}
+
+/// How the cut waits for locks whose holders may wait for the copier.
+struct Waits<'a, 'p> {
+    image: &'a mut Image<'p>,
+    /// Bytes copied while something was held.
+    copied: u64,
+    lets_go: bool,
+}
+
+impl Waits<'_, '_> {
+    /// What `take` takes; `None` if somebody is held back meanwhile, and the copier is to let go of what it has.
+    fn until<G>(&mut self, mut take: impl FnMut() -> Option<G>) -> Result<Option<G>> {
+        for tries in 0.. {
+            if let Some(guard) = take() {
+                return Ok(Some(guard));
+            }
+            let nap = match tries {
+                0..SPINS => {
+                    std::hint::spin_loop();
+                    continue;
+                }
+                SPINS..PATIENT => {
+                    std::thread::yield_now();
+                    Duration::ZERO
+                }
+                _ => NAP, // the holder waits for a disk
+            };
+            if self.image.holds_up(nap) {
+                if self.lets_go {
+                    return Ok(None);
+                }
+                self.copied += self.image.hold_back(CUT_MAX / 2)?;
+                self.image.allow(CUT_MAX);
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -39,6 +39,7 @@ impl Core {
         }
         record::coalesce(&mut set.writes);
         collect(set);
+        self.door.pass();
         match self.policy {
             Policy::None => self.commit_none(slot, set)?,
             Policy::Undo => self.commit_undo(slot, set)?,

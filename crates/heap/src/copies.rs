@@ -31,6 +31,7 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
+use std::time::Duration;
 
 use pmem::sync::{Mutex, wait_point};
 use pmem::{Block, FlushSet, LINE, PPtr, Pool, SealKey};
@@ -155,15 +156,9 @@ impl Copies {
         }
     }
 
-    /// Nobody makes copies while it is held.
-    pub(crate) fn hold_gate(&self) -> parking_lot::RwLockWriteGuard<'_, ()> {
-        loop {
-            match self.gate.try_write() {
-                Some(guard) => return guard,
-                None if wait_point() => {}
-                None => return self.gate.write(),
-            }
-        }
+    /// Nobody makes copies while it is held; `None` if somebody goes on making some for this time.
+    pub(crate) fn try_hold_gate(&self, timeout: Duration) -> Option<parking_lot::RwLockWriteGuard<'_, ()>> {
+        self.gate.try_write_for(timeout)
     }
 
     // ---- what stands in the region ----------------------------------------------------------------------------------

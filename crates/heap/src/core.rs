@@ -6,6 +6,7 @@ use pmem::sync::{Mutex, OwnMutex};
 use pmem::{Allocator, Block, Error as PoolError, FlushSet, Pool, Region, TwoSlot};
 use tx::{Error, Result, Slots};
 
+use crate::backup::Door;
 use crate::copies::Copies;
 use crate::log::Log;
 use crate::options::{Intents, Policy};
@@ -21,6 +22,7 @@ use crate::zones::{Active, Zones};
 pub(crate) const MAIN: &str = "heap";
 pub(crate) const BACKUP: &str = "heap.backup";
 pub(crate) const ZONES: &str = "heap.zones";
+pub(crate) const MARKS: &str = "heap.marks";
 pub(crate) const LOGS: &str = "heap.logs";
 pub(crate) const STATE: &str = "heap.state";
 pub(crate) const COPIES: &str = "heap.copies";
@@ -56,13 +58,15 @@ pub(crate) struct Core {
     /// Numbers for undo extents, unique in the life of the pool together with its generation.
     pub(crate) extents: AtomicU64,
     pub(crate) sabotage: Sabotage,
+    /// Closed while a backup takes what its cut needs.
+    pub(crate) door: Door,
 }
 
 /// The regions that grow with main.
 pub(crate) enum Follower {
     Nothing,
-    /// Backup and zone table.
-    Backup(Region, Region),
+    /// Backup, zone table, and second marks.
+    Backup(Region, Region, Option<Region>),
     /// Copies, and the cell that tells of them.
     Copies(Region, TwoSlot<CopiesState>),
 }
@@ -91,10 +95,27 @@ impl Counters {
 
 /// The heap grows by this part of it at least.
 const LEAST_STEP: u64 = 16;
-/// With fewer free entries of the directory, growths are large: two dozen are enough for eight doublings.
-const ENTRIES_FEW: usize = 24;
+/// Growths for which this many entries of the directory are enough: of main, of the backup and of the zones each, and of the second marks once.
+const GROWTHS_OF: (usize, usize) = (3, 10);
 /// How often a block is looked for in a heap that others fill as it grows.
 const GROWTHS: usize = 8;
+
+/// Bytes by which a heap of `len` bytes grows that is asked for `bytes` more: as many, unless doubling with each of the other `growths` that the directory has room
+/// for would not make it `max` bytes large. Then as many as bring it there by equal factors. So a heap reaches that size however little it is asked for at a time.
+fn step(len: u64, max: u64, growths: usize, bytes: u64) -> u64 {
+    let doubled = |growths: usize| u128::from(len + bytes) << growths.min(63);
+    if growths == 0 || bytes >= max || len == 0 || doubled(growths - 1) >= u128::from(max) {
+        return bytes;
+    }
+    let factor = (max as f64 / len as f64).powf(1.0 / growths as f64);
+    bytes.max((len as f64 * (factor - 1.0)).ceil() as u64)
+}
+
+/// Growths that so many free entries of the directory are enough for.
+fn growths(entries: usize) -> usize {
+    let (some, of) = GROWTHS_OF;
+    (entries * some / of).max(usize::from(entries >= some)) // the second marks have just grown, or this is the last one
+}
 
 impl Core {
     // ---- main and backup --------------------------------------------------------------------------------------------
@@ -227,15 +248,16 @@ impl Core {
             let (what, max) = ("bytes to grow by", pmem::OFFSET_MAX);
             return Err(PoolError::Limit { what, found: bytes, min: 0, max }.into());
         }
-        // Each growth takes two or three entries of the directory. When these get few, it takes as much as there is.
         let entries = pmem::REGIONS_MAX.saturating_sub(self.pool.info().regions.len());
-        if entries < ENTRIES_FEW && bytes < self.main.len() {
-            match self.grow_from(self.main.len(), None) {
-                Err(Error::Pool(PoolError::NoSpace { .. } | PoolError::Reserve { .. })) => {}
+        let mut more = step(self.main.len(), self.pool.max_size(), growths(entries), bytes);
+        loop {
+            match self.grow_from(more, None) {
+                Err(Error::Pool(PoolError::NoSpace { .. } | PoolError::Reserve { .. })) if more > bytes => {
+                    more = (more / 2).max(bytes);
+                }
                 other => return other,
             }
         }
-        self.grow_from(bytes, None)
     }
 
     fn grow_from(&self, bytes: u64, before: Option<u64>) -> Result<()> {
@@ -245,9 +267,9 @@ impl Core {
         }
         let unit = self.alloc.chunk_size().max(self.zones.bytes());
         let bytes = bytes.next_multiple_of(self.alloc.chunk_size());
-        if let Follower::Backup(backup, zones) = &mut *growing {
+        if let Follower::Backup(backup, zones, marks) = &mut *growing {
             // Main may become a few chunks larger than asked for: it is rounded to pages.
-            self.follow(backup, zones, self.main.len() + bytes + unit)?;
+            self.follow(backup, zones, marks.as_mut(), self.main.len() + bytes + unit)?;
         }
         self.alloc.grow(bytes)?;
         self.main.update(self.alloc.spaces().into_iter());
@@ -316,4 +338,37 @@ pub(crate) fn read_line(pool: &Pool, line: &Space, at: u64, len: u64) -> Result<
 /// The extents of a region.
 pub(crate) fn areas(region: &Region) -> impl Iterator<Item = std::ops::Range<u64>> {
     region.areas().iter().map(|a| a.offset()..a.offset() + a.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Entries last, whatever is asked for: least bytes each time, much at first, or at random.
+    #[test]
+    fn a_heap_reaches_the_size_of_its_pool_however_it_grows() {
+        const LIMIT: u64 = 1 << 40;
+        let mut word = 1u64;
+        for round in 0..10_000 {
+            let mut draw = |below: u32| {
+                word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                1u64 << ((word >> 40) % u64::from(below))
+            };
+            let mut len = (64 << 10) * draw(20);
+            // Those of the heap itself are taken.
+            let (mut entries, mut marked) = (pmem::REGIONS_MAX - 6, 16 * len);
+            while len < LIMIT {
+                let bytes = if round % 2 == 0 { 1 } else { draw(30) };
+                let more = step(len, LIMIT, growths(entries), bytes);
+                assert!(more >= bytes);
+                len += more.next_multiple_of(64 << 10);
+                let mut taken = 3;
+                if len > marked {
+                    (taken, marked) = (4, 16 * len);
+                }
+                assert!(entries >= taken, "round {round}: no entry is left at {len} bytes");
+                entries -= taken;
+            }
+        }
+    }
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pmem::sync::Mutex;
-use pmem::{Allocator, Domain, Persist, Pool, Ring, Twin, TwoSlot};
+use pmem::{Allocator, Domain, Error as PoolError, Persist, Pool, Ring, Twin, TwoSlot};
 use tx::{Engine, Error, Isolation, Result};
 
 use crate::assemble::{Parts, add_backup, assemble, make_root, rebuild, switch};
+use crate::cell;
 use crate::coordinator::Coordinator;
-use crate::core::{BACKUP, COPIES, COPIES_STATE, Core, Follower, LOGS, MAIN, STATE, ZONES};
+use crate::core::{BACKUP, COPIES, COPIES_STATE, Core, Follower, LOGS, MAIN, MARKS, STATE, ZONES};
 use crate::options::{Intents, Options, Policy};
 use crate::partial;
 use crate::recovery::{self, Recovery};
@@ -117,12 +118,13 @@ impl Heap {
     pub fn create_in(pool: &Pool, options: &Options) -> Result<Self> {
         options.check()?;
         let policy = options.policy.unwrap_or_default();
-        let cell = pool.add_region(STATE, TwoSlot::<State>::SIZE)?.into_area()?;
+        let apart = !options.blocks.is_earlier_layout();
+        let cell = pool.add_region(STATE, cell::region_bytes::<State>(apart))?;
         let mut rings = Vec::with_capacity(options.slots);
         let mut rest = pool.add_region(LOGS, options.slots as u64 * options.log_bytes)?.into_area()?;
         for _ in 0..options.slots {
             let (area, after) = rest.split_at(options.log_bytes)?;
-            rings.push(Ring::create(area)?);
+            rings.push(if apart { Ring::create(area)? } else { Ring::create_together(area)? });
             rest = after;
         }
         let alloc = Allocator::create(pool, MAIN, options.bytes, options.blocks)?;
@@ -136,10 +138,7 @@ impl Heap {
             root,
         };
         let backup = match policy {
-            Policy::InPlace => {
-                let (backup, zones) = add_backup(pool, &alloc, &state)?;
-                Follower::Backup(backup, zones)
-            }
+            Policy::InPlace => add_backup(pool, &alloc, &state)?,
             Policy::InPlacePartial => {
                 let (region, cell) = partial::regions(pool, options.share().unwrap_or(partial::SHARE))?;
                 Follower::Copies(region, cell)
@@ -147,7 +146,7 @@ impl Heap {
             Policy::None | Policy::Undo => Follower::Nothing,
         };
         state.backup = (policy == Policy::InPlace).into();
-        let mut cell = TwoSlot::create(cell, &state)?;
+        let mut cell = cell::create(cell, &state)?;
         cell.update_mirrored(&state)?;
         let mut core = assemble(pool, options, policy, &state, Parts { alloc, rings, backup });
         core.begin_copies(options)?;
@@ -175,7 +174,7 @@ impl Heap {
     /// As [`open`](Self::open).
     pub fn open_in(pool: &Pool, options: &Options) -> Result<Self> {
         let closed = pool.was_clean() && pool.is_untouched(STATE);
-        let (mut cell, twin) = TwoSlot::<State>::open(pool.region(STATE)?.into_area()?)?;
+        let (mut cell, twin) = cell::open::<State>(pool.region(STATE)?)?;
         let mut state = cell.get();
         let stored = Policy::from_code(state.policy).filter(|_| state_is_sound(&state));
         let stored = stored.ok_or_else(|| Error::Damaged {
@@ -196,11 +195,17 @@ impl Heap {
             rest = after;
         }
         let alloc = Allocator::open(pool, MAIN)?;
-        for other in [BACKUP, ZONES, COPIES, COPIES_STATE] {
+        for other in [BACKUP, ZONES, MARKS, COPIES, COPIES_STATE] {
             drop(pool.region(other)); // of another policy's time, perhaps: of no meaning, so there is nothing to recover
         }
         let backup = match stored {
-            Policy::InPlace => Follower::Backup(pool.region(BACKUP)?, pool.region(ZONES)?),
+            Policy::InPlace => {
+                let marks = match pool.region(MARKS) {
+                    Err(PoolError::NoRegion { .. }) => None,
+                    found => Some(found?),
+                };
+                Follower::Backup(pool.region(BACKUP)?, pool.region(ZONES)?, marks)
+            }
             Policy::InPlacePartial => {
                 let cell = partial::open_state(pool.region(COPIES_STATE)?)?;
                 Follower::Copies(pool.region(COPIES)?, cell)
@@ -296,7 +301,8 @@ impl Heap {
         (0..2).for_each(|_| crate::coordinator::look(&self.core, &mut before));
     }
 
-    /// Makes the heap at least `bytes` bytes larger while it is in use; it may double, when the pool's directory has few entries left. It does so by itself
+    /// Makes the heap at least `bytes` bytes larger while it is in use; more, where growing by so little would use up the pool's directory before the pool is as large as it may
+    /// become ([`pmem::Options::max_size`]). It does so by itself
     /// when it is full, up to [`Options::max_bytes`].
     ///
     /// # Errors

@@ -25,6 +25,7 @@
 //! | `backup` | a copy beside running transactions |
 //! | `scrub`, `stats` | repairs what went bad at rest; counts |
 //! | `sabotage` | for tests that must be seen to fail |
+//! | `cell` | where cells that say what the heap is have their slots |
 //! | `core`, `space`, `raw` | what they share; main and backup as lines of bytes; the unsafe code |
 //!
 //! # What it costs in memory
@@ -54,6 +55,7 @@
 mod arena;
 mod assemble;
 mod backup;
+mod cell;
 mod commit;
 mod coordinator;
 mod copies;

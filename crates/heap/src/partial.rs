@@ -3,6 +3,7 @@
 use pmem::{Error as PoolError, Persist, Pool, Region, TwoSlot};
 use tx::{Error, Result};
 
+use crate::cell;
 use crate::copies::{Copied, Copies, HEADER, UNIT, WHOLE, join};
 use crate::core::{COPIES, COPIES_STATE, Core, Follower, areas};
 use crate::options::{MILLION, Options};
@@ -46,7 +47,8 @@ pub(crate) fn regions(pool: &Pool, share: u64) -> Result<(Region, TwoSlot<Copies
             other => other?,
         },
         Err(PoolError::NoRegion { .. }) => {
-            make_state(pool, pool.add_region(COPIES_STATE, TwoSlot::<CopiesState>::SIZE)?, share)?
+            let bytes = cell::region_bytes::<CopiesState>(cell::are_apart(pool));
+            make_state(pool, pool.add_region(COPIES_STATE, bytes)?, share)?
         }
         Err(e) => return Err(e.into()),
     };
@@ -60,12 +62,12 @@ pub(crate) fn regions(pool: &Pool, share: u64) -> Result<(Region, TwoSlot<Copies
 fn make_state(pool: &Pool, region: Region, share: u64) -> Result<TwoSlot<CopiesState>> {
     // Past every epoch there may have been: one for each opening.
     let epoch = pool.generation() << 16;
-    Ok(TwoSlot::create(region.into_area()?, &CopiesState { epoch, share, open: 0 })?)
+    cell::create(region, &CopiesState { epoch, share, open: 0 })
 }
 
 /// What is there of a partial backup.
 pub(crate) fn open_state(region: Region) -> Result<TwoSlot<CopiesState>> {
-    let (cell, _) = TwoSlot::<CopiesState>::open(region.into_area()?)?;
+    let (cell, _) = cell::open::<CopiesState>(region)?;
     let state = cell.get();
     match state.is_sound() {
         true => Ok(cell),

@@ -77,6 +77,7 @@ impl UndoLog {
     pub(crate) fn keep(&mut self, core: &Core, slot: usize, ranges: &[Bytes]) -> Result<()> {
         let bytes: u64 = ranges.iter().map(|r| r.1).sum();
         let needed = 8 + 16 * ranges.len() as u64 + bytes;
+        core.door.pass();
         let mut log = core.logs[slot].lock();
         if self.extents.is_empty() {
             // The other half is for the records of extents, and for the end.

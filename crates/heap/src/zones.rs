@@ -5,7 +5,9 @@
 //! ```
 //!
 //! A zone is *dirty* from before the first write into it until, quiet and settled, it is cleaned: recovery compares dirty zones only. The mark
-//! is a word that proves itself: anything but "clean, of this zone of this pool" is dirty, so a damaged mark costs time, never data. Checksums are
+//! is a word that proves itself: anything but "clean, of this zone of this pool" is dirty, so a damaged mark costs time, never data. A second word, in a region of its
+//! own ("heap.marks") and written with every mark, says the same: a zone is clean if both say so. So a page of marks that goes back to what it held earlier costs time,
+//! too. (A heap of an earlier build has one word.) Checksums are
 //! of the backup's pages at the moment of cleaning; they tell scrubbing which of two copies is wrong.
 //!
 //! How a writer and a cleaner meet (both sequentially consistent, so one of them sees the other):
@@ -57,6 +59,8 @@ pub(crate) struct Zones {
     zone_bytes: u64,
     /// The table on media.
     pub(crate) table: Space,
+    /// The second words, eight bytes for each zone; nothing in a heap of an earlier build.
+    pub(crate) seconds: Space,
     states: Box<[OnceLock<Box<[AtomicU8]>>]>,
     /// Dirty zones, the one marked first in front. Its lock orders all changes of state.
     dirty: Mutex<VecDeque<u32>>,
@@ -124,6 +128,7 @@ impl Zones {
             key: pool.seal_key(zone_bytes),
             zone_bytes,
             table: Space::new(),
+            seconds: Space::new(),
             states: (0..LEAVES).map(|_| OnceLock::new()).collect(),
             dirty: Mutex::new(VecDeque::new()),
             count: AtomicUsize::new(0),
@@ -142,7 +147,7 @@ impl Zones {
         bytes.div_ceil(zone_bytes) * Self::stride(zone_bytes)
     }
 
-    fn stride(zone_bytes: u64) -> u64 {
+    pub(crate) fn stride(zone_bytes: u64) -> u64 {
         8 + (zone_bytes / PAGE * 4).next_multiple_of(8)
     }
 
@@ -188,21 +193,39 @@ impl Zones {
         })
     }
 
+    /// Where the second word is, if there is one.
+    fn second(&self, zone: u32) -> Result<Option<u64>> {
+        if self.seconds.len() == 0 {
+            return Ok(None);
+        }
+        let missing = || Error::Limit { what: "second marks", found: zone.into(), max: self.seconds.entries(8) };
+        self.seconds.entry(zone.into(), 8).ok_or_else(missing).map(Some)
+    }
+
     fn word(&self, zone: u32, mark: Mark) -> u64 {
-        let kind: u64 = match mark {
-            Mark::Dirty => return 0,
-            Mark::Clean => 1,
-            Mark::Summed => 2,
-        };
+        match mark {
+            Mark::Dirty => 0,
+            Mark::Clean => self.sealed(zone, 1),
+            Mark::Summed => self.sealed(zone, 2),
+        }
+    }
+
+    fn second_word(&self, zone: u32, mark: Mark) -> u64 {
+        if mark == Mark::Dirty { 0 } else { self.sealed(zone, 3) }
+    }
+
+    fn sealed(&self, zone: u32, kind: u64) -> u64 {
         self.key.seal(&[u64::from(zone).to_le_bytes(), kind.to_le_bytes()].concat()) | 1
     }
 
     /// What the media say.
     pub(crate) fn mark(&self, zone: u32) -> Result<Mark> {
-        let at = self.at(zone)?;
-        // marks change under the lock of `dirty` only, which callers hold, or before anybody else has the heap.
-        let stored = raw::bytes(Claim::Marks, self, &self.pool, at, 8)?;
-        let stored = stored.try_into().map_or(0, u64::from_le_bytes);
+        let stored = self.stored(self.at(zone)?)?;
+        if let Some(second) = self.second(zone)?
+            && self.stored(second)? != self.second_word(zone, Mark::Clean)
+        {
+            return Ok(Mark::Dirty);
+        }
         let is = |mark| stored == self.word(zone, mark);
         Ok(if is(Mark::Summed) {
             Mark::Summed
@@ -213,14 +236,22 @@ impl Zones {
         })
     }
 
-    /// Writes a mark and flushes it.
+    fn stored(&self, at: u64) -> Result<u64> {
+        // marks change under the lock of `dirty` only, which callers hold, or before anybody else has the heap.
+        let stored = raw::bytes(Claim::Marks, self, &self.pool, at, 8)?;
+        Ok(stored.try_into().map_or(0, u64::from_le_bytes))
+    }
+
+    /// Writes a mark, both words of it, and flushes it. A crash between the two leaves a dirty zone.
     #[track_caller]
     pub(crate) fn set_mark(&self, zone: u32, mark: Mark) -> Result<()> {
-        let at = self.at(zone)?;
-        // as in `mark`.
-        let stored = raw::bytes_mut(Claim::Marks, self, &self.pool, at, 8)?;
-        stored.copy_from_slice(&self.word(zone, mark).to_le_bytes());
-        self.pool.flush(at, 8)?;
+        let first = Some((self.at(zone)?, self.word(zone, mark)));
+        let second = self.second(zone)?.map(|at| (at, self.second_word(zone, mark)));
+        for (at, word) in first.into_iter().chain(second) {
+            // as in `mark`.
+            raw::bytes_mut(Claim::Marks, self, &self.pool, at, 8)?.copy_from_slice(&word.to_le_bytes());
+            self.pool.flush(at, 8)?;
+        }
         Ok(())
     }
 
@@ -348,9 +379,9 @@ impl Zones {
         Ok(())
     }
 
-    /// Keeps every mark as it is while it is held.
-    pub(crate) fn hold(&self) -> impl Drop + '_ {
-        self.dirty.lock()
+    /// Keeps every mark as it is while it is held; `None` if somebody else does.
+    pub(crate) fn try_hold(&self) -> Option<impl Drop + '_> {
+        self.dirty.try_lock()
     }
 
     // ---- cleaning ---------------------------------------------------------------------------------------------------

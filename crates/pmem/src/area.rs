@@ -93,6 +93,12 @@ impl Area {
         Ok((Self { len: at, ..self }, second))
     }
 
+    /// This area and the one behind it, which [`split_at`](Self::split_at) has made.
+    pub(crate) fn join(self, next: Self) -> Self {
+        assert!(self.offset + self.len == next.offset && Arc::ptr_eq(&self.pool, &next.pool), "not neighbours");
+        Self { len: self.len + next.len, ..self }
+    }
+
     /// Bounds check; returns the offset in the pool.
     #[inline]
     fn place(&self, at: u64, len: u64) -> Result<u64> {

@@ -4,24 +4,16 @@
 //! the rest. Then the copy is what a crash at that moment could have left: each word in it was current when it was read, and has not been flushed since, so that the
 //! medium may hold it. What recovers from a crash opens the copy.
 //!
-//! | a writer | the copier |
-//! |---|---|
-//! | stores; sets the granule's bit; flushes | takes the bit; reads the granule |
+//! What tells of that is in [`written`](crate::written). Bytes are read through the file, which no writer races with; eight that are aligned are copied in one piece, as
+//! the processor does it.
 //!
-//! Both change the bit by a read-modify-write: the copier either finds it, and with it the stores before it, or it is set behind it and found by the next pass. Bytes are
-//! read through the file, which no writer races with; eight that are aligned are copied in one piece, as the processor does it.
+//! Writers may change the pool faster than it is copied. [`Image::hold_back`] makes them wait for the copier, a little at a time, until no more than so much is left;
+//! [`Image::allow`] says how much more it may become before the cut.
 
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
-    compiler_fence,
-};
-
-use rustix::thread::{MembarrierCommand, membarrier};
+use std::path::Path;
+use std::time::Duration;
 
 use crate::draft::Draft;
 use crate::error::{Error, Result};
@@ -29,100 +21,25 @@ use crate::length::extend;
 use crate::mapping::Mapping;
 use crate::open::io_error;
 use crate::pool::Pool;
+use crate::written::{GRANULE, HEADER_GRANULES};
 
-/// Bytes that share a bit, at least.
-const GRANULE: u64 = 64 << 10;
-/// Bits there are at most: 2 MiB of them.
-const BITS_MAX: u64 = 1 << 24;
 /// Read and written in one piece.
 const PIECE: usize = 1 << 20;
 
-// ---- what was written -----------------------------------------------------------------------------------------------
+/// Copied at a time while writers are held back.
+const STEP: usize = 64 << 10;
 
-/// Which parts of a mapping were flushed since a copier looked. Without one it costs every flush a load and a branch.
-#[derive(Default)]
-pub(crate) struct Written {
-    on: AtomicBool,
-    /// Made for the first copy, and kept: a writer may be late.
-    bits: OnceLock<Box<[AtomicU64]>>,
-    granule: OnceLock<u64>,
-}
-
-impl Written {
-    /// Notes a range that is about to be flushed, or was stored past the cache.
-    #[inline]
-    pub(crate) fn note(&self, offset: u64, len: u64) {
-        // The load stays behind the stores before it in the program; in the processor `begin` sees to that.
-        compiler_fence(SeqCst);
-        if self.on.load(Relaxed) {
-            self.note_cold(offset, len);
-        }
-    }
-
-    #[cold]
-    fn note_cold(&self, offset: u64, len: u64) {
-        let (Some(bits), Some(granule)) = (self.bits.get(), self.granule.get()) else { return };
-        for at in offset / granule..=(offset + len.max(1) - 1) / granule {
-            // Even if it is set: a plain load could pass the stores before it, and be of before the copier took the bit. What streams past the cache
-            // is out before a locked instruction is.
-            bits[(at / 64) as usize].fetch_or(1 << (at % 64), AcqRel);
-        }
-    }
-
-    /// From now on everything flushed is noted, unless somebody else has asked for it and is not done.
-    fn begin(&self, reserved: u64) -> Result<()> {
-        if self.on.swap(true, Acquire) {
-            return Err(Error::InUse { what: "the record of what is written, by another backup,".into() });
-        }
-        let granule = *self.granule.get_or_init(|| GRANULE.max((reserved / BITS_MAX).next_power_of_two()));
-        let words = reserved.div_ceil(granule).div_ceil(64);
-        let bits = self.bits.get_or_init(|| (0..words).map(|_| AtomicU64::new(0)).collect());
-        bits.iter().for_each(|word| word.store(0, Relaxed));
-        // A writer that has not seen it has its stores behind it: nothing of what is read from here on is older than they are.
-        let everywhere = || {
-            membarrier(MembarrierCommand::RegisterPrivateExpedited)
-                .and_then(|()| membarrier(MembarrierCommand::PrivateExpedited))
-                .or_else(|_| membarrier(MembarrierCommand::Global))
-        };
-        everywhere().map_err(|e| {
-            self.on.store(false, Release);
-            Error::Io { op: "membarrier", path: PathBuf::new(), source: e.into() }
-        })
-    }
-
-    fn end(&self) {
-        self.on.store(false, Release);
-    }
-
-    /// Takes the bits of granules that begin below `end`, as ranges up to `end`.
-    fn take(&self, end: u64) -> Vec<(u64, u64)> {
-        let (Some(bits), Some(&granule)) = (self.bits.get(), self.granule.get()) else { return Vec::new() };
-        let mut ranges: Vec<(u64, u64)> = Vec::new();
-        for (index, word) in bits.iter().enumerate().take(end.div_ceil(granule).div_ceil(64) as usize) {
-            let mut set = if word.load(Relaxed) == 0 { 0 } else { word.swap(0, AcqRel) };
-            while set != 0 {
-                let from = (index as u64 * 64 + u64::from(set.trailing_zeros())) * granule;
-                set &= set - 1;
-                let to = (from + granule).min(end);
-                match ranges.last_mut() {
-                    Some(last) if last.1 == from => last.1 = to.max(from),
-                    _ if from < to => ranges.push((from, to)),
-                    _ => {}
-                }
-            }
-        }
-        ranges
-    }
-}
-
-// ---- the copy -------------------------------------------------------------------------------------------------------
+/// Where each begins and ends.
+type Ranges = Vec<(u64, u64)>;
 
 /// A copy of a pool's file on its way to a name of its own ([`Pool::image`]). Dropped before it is published it leaves nothing.
 pub struct Image<'p> {
     pool: &'p Pool,
     draft: Draft,
-    /// Bytes that were copied at least once.
+    /// Bytes that were copied at least once, or are zeros as they were when the pool grew.
     len: u64,
+    /// Of the cut, and not in the copy yet.
+    unwritten: Vec<(u64, Vec<u8>)>,
     /// The mapping notes for it what is written.
     noting: Noting<'p>,
 }
@@ -134,7 +51,7 @@ impl std::fmt::Debug for Image<'_> {
 }
 
 impl Pool {
-    /// Begins a copy of the pool's file that will be at `path`, where nothing may be. From now on the pool notes in memory, a bit for 64 KiB, what is flushed.
+    /// Begins a copy of the pool's file that will be at `path`, where nothing may be. From now on the pool notes in memory, a bit for 4 KiB, what is flushed.
     ///
     /// ```
     /// # fn main() -> pmem::Result<()> {
@@ -145,7 +62,7 @@ impl Pool {
     /// assert_eq!(image.pass(|_, _| ())?, 1 << 20);
     /// area.put(0, &7u64)?;
     /// area.persist(0, 8)?;
-    /// assert_eq!(image.cut()?, 64 << 10); // nobody writes now
+    /// assert_eq!(image.cut()?, 4096); // nobody writes now
     /// image.publish()?;
     ///
     /// let copy = pmem::Options::new().open(dir.path().join("copy"))?; // as after a crash
@@ -167,7 +84,7 @@ impl Pool {
         }
         let draft = Draft::new(path)?;
         mapping.written.begin(mapping.reserved)?;
-        Ok(Image { pool: self, draft, len: 0, noting: Noting(Some(mapping)) })
+        Ok(Image { pool: self, draft, len: 0, unwritten: Vec::new(), noting: Noting(Some(mapping)) })
     }
 }
 
@@ -181,27 +98,58 @@ impl Image<'_> {
     /// # Errors
     /// [`Error::NoSpace`] at the copy's place; [`Error::Unreadable`]; [`Error::Io`].
     pub fn pass(&mut self, mut progress: impl FnMut(u64, u64)) -> Result<u64> {
-        let len = self.mapping().len();
+        self.unwritten.clear();
         // Should this pass fail, what was noted is gone: the next one copies everything.
         let before = std::mem::take(&mut self.len);
-        let mut ranges = self.mapping().written.take(before.min(len));
-        if len > before {
-            // All blocks now: whoever opens the copy stores into a mapping of it.
-            extend(self.draft.file(), before, len, false).map_err(|e| self.failed("allocate", e, len - before))?;
-            ranges.push((before, len));
-        }
+        let (ranges, len) = self.take(before)?;
         let all: u64 = ranges.iter().map(|(from, to)| to - from).sum();
-        let (mut buffer, mut copied) = (vec![0; PIECE], 0);
-        for (from, to) in ranges {
-            for at in (from..to).step_by(PIECE) {
-                let piece = &mut buffer[..(to - at).min(PIECE as u64) as usize];
-                self.copy(at, piece)?;
-                copied += piece.len() as u64;
-                progress(copied, all);
-            }
-        }
-        self.len = len.max(before);
+        let mut copied = 0;
+        self.copy_all(&ranges, PIECE, |_, n| {
+            copied += n;
+            progress(copied, all);
+        })?;
+        self.len = len;
         Ok(all)
+    }
+
+    /// Copies what is flushed until no more than `bytes` are left, and sees to it that no more ever are ([`allow`](Self::allow)): who would flush more waits for the
+    /// copier, at first for a part of what it has to copy, then for all of it. Returns how many bytes were copied. The caller holds nothing for which a thread that
+    /// flushes could wait.
+    ///
+    /// # Errors
+    /// As [`pass`](Self::pass).
+    pub fn hold_back(&mut self, bytes: u64) -> Result<u64> {
+        let mut all = if self.len == 0 { self.pass(|_, _| ())? } else { 0 };
+        let least = granules(bytes);
+        let mut limit = self.mapping().written.noted().max(least);
+        self.mapping().written.set_limit(limit);
+        while self.mapping().written.noted() > least {
+            let before = std::mem::take(&mut self.len);
+            let (ranges, len, mut taken) = self.take_counted(before)?;
+            self.copy_all(&ranges, STEP, |image, n| {
+                all += n;
+                // Of two granules that are copied, one may be written anew.
+                let copied = n.div_ceil(GRANULE);
+                limit = limit.saturating_sub(copied.div_ceil(2)).max(least);
+                image.mapping().written.set_limit(limit);
+                image.mapping().written.give_back(copied.min(taken));
+                taken -= copied.min(taken);
+            })?;
+            self.mapping().written.give_back(taken); // of what was cut off meanwhile
+            self.len = len;
+        }
+        self.mapping().written.set_limit(least);
+        Ok(all)
+    }
+
+    /// Behind [`hold_back`](Self::hold_back): no more than `bytes`, and the pool's header, are left to be copied at any moment. Who would flush more waits.
+    pub fn allow(&self, bytes: u64) {
+        self.mapping().written.set_limit(granules(bytes));
+    }
+
+    /// Waits until somebody is held back, or for this time; true if somebody is. Until the next [`hold_back`](Self::hold_back) that thread goes on holding what it holds.
+    pub fn holds_up(&self, timeout: Duration) -> bool {
+        self.mapping().written.holds_up(timeout)
     }
 
     /// The last [`pass`](Self::pass), and the end of the record. The caller keeps everybody from flushing what the copy must agree about, and this keeps the pool's header and
@@ -210,13 +158,45 @@ impl Image<'_> {
     /// # Errors
     /// As [`pass`](Self::pass).
     pub fn cut(&mut self) -> Result<u64> {
+        let copied = self.cut_into_memory()?;
+        self.write_out()?;
+        Ok(copied)
+    }
+
+    /// As [`cut`](Self::cut), but what is left is read into memory alone: nobody waits for the copy's medium. [`write_out`](Self::write_out) puts it into the copy.
+    ///
+    /// # Errors
+    /// As [`pass`](Self::pass).
+    pub fn cut_into_memory(&mut self) -> Result<u64> {
+        if self.len == 0 {
+            self.pass(|_, _| ())?;
+        }
         let pool = self.pool;
         let _header = pool.inner.state.lock();
-        let copied = self.pass(|_, _| ())?;
-        let len = self.mapping().len();
+        let before = std::mem::take(&mut self.len);
+        let (ranges, len) = self.take(before)?;
+        let mut copied = 0;
+        for (from, to) in ranges {
+            let mut bytes = vec![0; (to - from) as usize];
+            self.read(from, &mut bytes)?;
+            self.unwritten.push((from, bytes));
+            copied += to - from;
+        }
         self.draft.file().set_len(len).map_err(|e| self.failed("set the length of", e, 0))?;
+        self.len = len;
         self.end_noting();
         Ok(copied)
+    }
+
+    /// Puts into the copy what the cut has read.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] at the copy's place; [`Error::Io`].
+    pub fn write_out(&mut self) -> Result<()> {
+        for (at, bytes) in std::mem::take(&mut self.unwritten) {
+            self.write(at, &bytes)?;
+        }
+        Ok(())
     }
 
     /// Where the copy is until it is published: to be opened, and looked at.
@@ -230,6 +210,7 @@ impl Image<'_> {
     /// [`Error::Io`]; [`Error::NoSpace`].
     pub fn publish(mut self) -> Result<()> {
         self.end_noting();
+        self.write_out()?;
         self.draft.file().sync_all().map_err(|e| self.failed("sync", e, self.len))?;
         let Self { draft, .. } = self;
         draft.publish()
@@ -239,7 +220,53 @@ impl Image<'_> {
         self.noting = Noting(None);
     }
 
-    fn copy(&self, at: u64, piece: &mut [u8]) -> Result<()> {
+    /// What is to be copied, and the length of the pool, which the copy gets too. `before` bytes of it were copied before.
+    fn take(&self, before: u64) -> Result<(Ranges, u64)> {
+        let (ranges, len, taken) = self.take_counted(before)?;
+        self.mapping().written.give_back(taken);
+        Ok((ranges, len))
+    }
+
+    /// As [`take`](Self::take); so many granules count until they are given back.
+    fn take_counted(&self, before: u64) -> Result<(Ranges, u64, u64)> {
+        let written = &self.mapping().written;
+        // In this order: a bit behind the length that follows is of bytes that were cut off; and bytes that were cut off and came back as zeros
+        // before the bits were taken are zeros in the copy before it is written to.
+        let (mut ranges, taken) = written.take();
+        let len = self.mapping().len();
+        let kept = written.take_shortest().min(before);
+        if kept < before {
+            self.draft.file().set_len(kept).map_err(|e| self.failed("set the length of", e, 0))?;
+        }
+        if len > kept {
+            // All blocks now: whoever opens the copy stores into a mapping of it. Zeros, as the pool was when it grew.
+            extend(self.draft.file(), kept, len, false).map_err(|e| self.failed("allocate", e, len - kept))?;
+        }
+        ranges.retain_mut(|range| {
+            range.1 = range.1.min(len);
+            range.0 < range.1
+        });
+        if before == 0 {
+            ranges = vec![(0, len)];
+        }
+        Ok((ranges, len, taken))
+    }
+
+    /// Copies ranges in pieces of up to `most` bytes, and tells of each.
+    fn copy_all(&self, ranges: &[(u64, u64)], most: usize, mut told: impl FnMut(&Self, u64)) -> Result<()> {
+        let mut buffer = vec![0; most];
+        for &(from, to) in ranges {
+            for at in (from..to).step_by(most) {
+                let piece = &mut buffer[..(to - at).min(most as u64) as usize];
+                self.read(at, piece)?;
+                self.write(at, piece)?;
+                told(self, piece.len() as u64);
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, at: u64, piece: &mut [u8]) -> Result<()> {
         let Some(source) = &self.mapping().file else { return Ok(()) };
         let len = piece.len() as u64;
         source.read_exact_at(piece, at).map_err(|source| Error::Unreadable {
@@ -247,7 +274,11 @@ impl Image<'_> {
             offset: at,
             len,
             source,
-        })?;
+        })
+    }
+
+    fn write(&self, at: u64, piece: &[u8]) -> Result<()> {
+        let len = piece.len() as u64;
         self.draft.file().write_all_at(piece, at).map_err(|e| self.failed("write", e, len))
     }
 
@@ -259,6 +290,11 @@ impl Image<'_> {
             _ => io_error(op, self.draft.path())(source),
         }
     }
+}
+
+/// Granules that are no more than so many bytes together with those of the header, which do not wait.
+fn granules(bytes: u64) -> u64 {
+    (bytes / GRANULE).saturating_sub(HEADER_GRANULES).max(1)
 }
 
 /// Ends the record of what is written.

@@ -78,6 +78,7 @@ impl Mapping {
             return Ok(());
         }
         self.len.store(len, Release);
+        self.written.shrinks(len);
         match (&self.backing, &self.file) {
             (Backing::Simulated(medium), _) => medium.set_len(len, site).map_err(|e| self.fail("set_len", e)),
             (_, Some(file)) => {

@@ -16,7 +16,7 @@
 //! | `sealed`, `two_slot`, `ring` | records that prove they are whole, a cell that is replaced in one piece, a log |
 //! | `alloc` | blocks, reserved in DRAM and made persistent by intents in somebody's commit record |
 //! | `objects` | all of it together: allocate, fill and publish with one barrier |
-//! | `image` | a copy of the file is made while it is written |
+//! | `image`, `written` | a copy of the file is made while it is written |
 //! | `observe` | another process looks on, through the file, while it is written |
 //! | `sim`, `sync` | where a crash explorer and its scheduler plug in |
 //!
@@ -71,6 +71,7 @@ mod persist;
 mod pool;
 mod ptr;
 mod ring;
+mod ring_mark;
 mod ring_record;
 mod ring_recovery;
 pub mod sabotage;
@@ -80,6 +81,7 @@ mod stats;
 pub mod sync;
 mod sync_file;
 mod two_slot;
+mod written;
 
 pub use alloc::{Allocator, Block, Found, HeapOptions, HeapUsage, Intent};
 pub use area::{Area, Region};

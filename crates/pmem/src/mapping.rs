@@ -19,10 +19,10 @@ use crate::domain::{Domain, DomainChoice, Latency, is_eadr};
 use crate::error::{Error, Result};
 pub(crate) use crate::flush::FlushSet;
 use crate::fork::ForkGuard;
-use crate::image::Written;
 use crate::sim::Medium;
 use crate::stats::Counters;
 use crate::sync_file::GroupSync;
+use crate::written::Written;
 
 /// Files are filled, grown and written back in units of this many bytes.
 pub(crate) const PAGE: u64 = 4096;

@@ -191,6 +191,11 @@ impl Pool {
         self.inner.id
     }
 
+    /// Bytes to which it may grow while it is open ([`Options::max_size`](crate::Options::max_size)).
+    pub fn max_size(&self) -> u64 {
+        self.inner.mapping.reserved
+    }
+
     /// Times it was opened for writing, this one included: the epoch of everything written since.
     pub fn generation(&self) -> u64 {
         self.inner.generation

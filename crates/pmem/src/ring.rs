@@ -1,7 +1,7 @@
 //! A single-writer ring of sealed records: the slot log of engines, and the core of a log.
 //!
 //! ```text
-//! region:  | mark: two-slot cell, 128 bytes | records, a multiple of 64 bytes, used as a ring |
+//! region:  | mark: slot 0 | records, a multiple of 64 bytes, used as a ring | mark: slot 1 |
 //! record:  | seal u64 | position u64 | epoch u32 | kind and length u32 | durable_back u32 | retired_back u32 | payload |
 //! ```
 //!
@@ -18,35 +18,22 @@
 //! Cost: an append is its lines; a force one barrier for all appended before it; reclaiming adds one line to an append every half
 //! lap and no barrier of its own.
 
-use crate::Persist;
 use crate::area::Area;
 use crate::cpu::LINE;
 use crate::error::{Error, Result};
 use crate::flush::{Moment, Persisted};
 use crate::hash::SealKey;
 use crate::persist::bytes_of;
+use crate::ring_mark::{MARK_BYTES, Mark, MarkCell};
 use crate::ring_record::{
     Appended, KIND_DATA, KIND_OUTSIDE, KIND_SKIP, PAYLOAD_MAX, Position, RECORD_HEADER, RecordHeader, space,
 };
 use crate::ring_recovery::{Recovered, Tail, recover};
 use crate::sim::here;
-use crate::two_slot::TwoSlot;
 
 /// Smallest ring: room for the mark and a few lines.
 pub const RING_MIN: u64 = MARK_BYTES + 4 * LINE;
 const RING_MAX: u64 = 1 << 34;
-const MARK_BYTES: u64 = TwoSlot::<Mark>::SIZE;
-
-/// What the mark cell holds.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Persist)]
-pub(crate) struct Mark {
-    pub(crate) retired: u64,
-    /// Records from there on have at least this epoch. Without it a whole record behind a torn one would come back once the torn one's
-    /// place was written again *and retired*: nothing before it would then tell that it does not belong there.
-    pub(crate) epoch: u64,
-}
-
 /// A ring open for appending. One writer: `&mut self`.
 ///
 /// ```
@@ -63,7 +50,7 @@ pub(crate) struct Mark {
 #[derive(Debug)]
 pub struct Ring {
     area: Area,
-    mark: TwoSlot<Mark>,
+    mark: MarkCell,
     key: SealKey,
     epoch: u32,
     /// Where the first record of this open goes.
@@ -84,14 +71,12 @@ pub struct Ring {
 }
 
 impl Ring {
-    fn parts(area: Area) -> Result<(Area, Area)> {
+    fn check_len(area: &Area) -> Result<()> {
         let (min, max) = (RING_MIN, RING_MAX);
         if area.len() < min || area.len() > max {
             return Err(Error::Limit { what: "bytes of a ring", found: area.len(), min, max });
         }
-        let (mark, records) = area.split_at(MARK_BYTES)?;
-        let whole_lines = records.len() / LINE * LINE;
-        Ok((mark, records.split_at(whole_lines)?.0))
+        Ok(())
     }
 
     fn key(area: &Area) -> SealKey {
@@ -103,13 +88,20 @@ impl Ring {
     /// # Errors
     /// [`Error::Limit`] if the area is too small or too large.
     pub fn create(area: Area) -> Result<Self> {
-        let (mark, mut records) = Self::parts(area)?;
-        records.clear()?;
-        let mark = TwoSlot::create(mark, &Mark { retired: 0, epoch: 0 })?;
+        Self::check_len(&area)?;
+        let (mark, records) = MarkCell::create(area)?;
         Ok(Self::at(records, mark, 0, 0))
     }
 
-    fn at(area: Area, mark: TwoSlot<Mark>, head: u64, retired: u64) -> Self {
+    /// For tests: as earlier builds did, with both slots of the mark in front of the records.
+    #[doc(hidden)]
+    pub fn create_together(area: Area) -> Result<Self> {
+        Self::check_len(&area)?;
+        let (mark, records) = MarkCell::create_together(area)?;
+        Ok(Self::at(records, mark, 0, 0))
+    }
+
+    fn at(area: Area, mark: MarkCell, head: u64, retired: u64) -> Self {
         let reclaimed = mark.get().retired;
         let key = Self::key(&area);
         let epoch = area.pool().generation() as u32;
@@ -136,10 +128,10 @@ impl Ring {
     /// # Errors
     /// [`Error::Damaged`] if a record that had been acknowledged cannot be read back.
     pub fn open(area: Area) -> Result<(Self, Recovered)> {
-        let (mark, records) = Self::parts(area)?;
+        Self::check_len(&area)?;
+        let (mark, records, twin) = MarkCell::open(area)?;
         records.probe("ring", 0, records.len())?;
         let key = Self::key(&records);
-        let (mark, twin) = TwoSlot::<Mark>::open_unsettled(mark)?;
         let recovered = recover(&records, &key, mark.get(), twin)?;
         let mut ring = Self::at(records, mark, recovered.end.0, recovered.retired.0);
         let pool = ring.area.pool();

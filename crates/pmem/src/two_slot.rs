@@ -68,6 +68,8 @@ pub(crate) struct RawCell {
     torn: bool,
     /// The medium does not return the other slot: a store into the mapping could end the process.
     unreadable: bool,
+    /// Each slot is on a page with bytes that are somebody else's.
+    shares_page: bool,
 }
 
 impl RawCell {
@@ -92,6 +94,7 @@ impl RawCell {
             in_flight: None,
             torn: false,
             unreadable: false,
+            shares_page: false,
         }
     }
 
@@ -211,8 +214,10 @@ impl RawCell {
         mapping.flush(self.slot_at(self.current), Self::padded(self.value_len) + 16, here())?;
         if std::mem::take(&mut self.unreadable) {
             // No more than its page: behind that may stand what can be read.
+            // Of a slot that shares its page with what is no part of the cell, not even that.
             let at = self.slot_at(1 - self.current);
-            mapping.replace(at, self.stride.min(PAGE - at % PAGE))?;
+            let own = if self.shares_page { Self::stride(self.value_len) } else { self.stride };
+            mapping.replace(at, own.min(PAGE - at % PAGE))?;
         }
         if std::mem::take(&mut self.torn) {
             self.erase_seal(mapping, 1 - self.current)?;
@@ -515,5 +520,78 @@ impl<T: Persist> TwoSlot<T> {
     /// Gives the range back.
     pub fn into_area(self) -> Area {
         self.area
+    }
+}
+
+// ---- in two areas ---------------------------------------------------------------------------------------------------
+
+impl<T: Persist> TwoSlot<T> {
+    /// Bytes of each of the two areas of a [`Split`].
+    pub(crate) const HALF: u64 = Self::STRIDE;
+
+    /// A cell with a slot at the start of each of two areas, the first one in front of the other.
+    fn split_cell(first: &Area, second: &Area) -> Result<RawCell> {
+        let stride = second.offset().saturating_sub(first.offset());
+        if !first.offset().is_multiple_of(LINE) || first.len() < Self::HALF || second.len() < Self::HALF {
+            return Err(Error::OutOfBounds { at: 0, end: Self::HALF, len: first.len().min(second.len()) });
+        }
+        let key = first.pool().seal_key(first.offset());
+        let cell = RawCell::new(first.offset(), Typed::<T>::BYTES, key).with_stride(stride);
+        Ok(RawCell { shares_page: true, ..cell })
+    }
+}
+
+/// A cell whose slots lie at both ends of what they tell about.
+#[derive(Debug)]
+pub(crate) struct Split<T> {
+    cell: RawCell,
+    first: Area,
+    /// Of the other slot: nobody else's.
+    _second: Area,
+    value: T,
+}
+
+impl<T: Persist> Split<T> {
+    /// Makes a cell holding `value`. One barrier.
+    pub(crate) fn create(mut first: Area, mut second: Area, value: &T) -> Result<Self> {
+        let mut cell = TwoSlot::<T>::split_cell(&first, &second)?;
+        for area in [&mut first, &mut second] {
+            area.bytes_mut(0, TwoSlot::<T>::HALF as usize)?.fill(0);
+            area.flush(0, TwoSlot::<T>::HALF)?;
+        }
+        cell.update(first.mapping(), bytes_of(&Typed::new(value)))?;
+        Ok(Self { cell, first, _second: second, value: *value })
+    }
+
+    /// What is there, if it is a cell of this type: the newest whole value and how the other slot looks. Nothing changes.
+    pub(crate) fn look(first: &Area, second: &Area) -> Result<(RawCell, T, Twin)> {
+        let expected = const { Typed::<T>::LAYOUT };
+        let mut cell = TwoSlot::<T>::split_cell(first, second)?;
+        let (bytes, twin) = cell.load(first.mapping(), WHAT)?;
+        let found = from_bytes(&bytes).filter(|v: &Typed<T>| v.layout == expected).map(|v| v.value);
+        let offset = first.offset();
+        let value = found.ok_or(Error::Damaged { what: WHAT, offset, found: word(&bytes), expected })?;
+        Ok((cell, value, twin))
+    }
+
+    /// The cell that was looked at. Its value may not be persistent before the caller's drain behind [`settle`](Self::settle).
+    pub(crate) fn opened(first: Area, second: Area, (cell, value): (RawCell, T)) -> Self {
+        Self { cell, first, _second: second, value }
+    }
+
+    pub(crate) fn get(&self) -> T {
+        self.value
+    }
+
+    /// As [`TwoSlot::stage`].
+    pub(crate) fn stage(&mut self, value: &T) -> Result<Moment> {
+        let moment = self.cell.stage(self.first.mapping(), bytes_of(&Typed::new(value)))?;
+        self.value = *value;
+        Ok(moment)
+    }
+
+    /// As [`TwoSlot::settle`].
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        self.cell.settle(self.first.mapping())
     }
 }

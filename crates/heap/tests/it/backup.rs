@@ -272,6 +272,56 @@ fn backups_wait_for_nobody_for_ever() {
     }
 }
 
+/// Writers change every page of the heap all the time, faster than it is copied.
+#[test]
+fn little_is_copied_while_nobody_may_commit() {
+    const OBJECTS: usize = 2048;
+    for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo, Policy::None] {
+        let dir = memory();
+        // What one commit writes, with the copies of the four before it, is far less than the bound.
+        let options = quiet(policy, DomainChoice::Emulated).bytes(10 << 20).slots(4).alpha(0.5).batch(4);
+        let heap = Heap::create(dir.path().join("p"), &options).unwrap();
+        let objects: Vec<PPtr<[u64; 256]>> =
+            (0..OBJECTS).map(|_| heap.transact(Isolation::Strict, |tx| tx.alloc(&[0; 256])).unwrap()).collect();
+        let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let _stops = Stops(&stop);
+            for half in objects.chunks(OBJECTS / 2) {
+                let (heap, stop, rounds) = (&heap, &stop, &rounds);
+                scope.spawn(move || {
+                    for objects in half.chunks(8).cycle() {
+                        if stop.load(Relaxed) {
+                            return;
+                        }
+                        heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+                            for &object in objects {
+                                tx.write(object)?[0] += 1;
+                            }
+                            Ok(())
+                        })
+                        .unwrap();
+                        rounds.fetch_add(1, Relaxed);
+                    }
+                });
+            }
+            let mut most = 0;
+            for round in 0..2 {
+                let before = rounds.load(Relaxed);
+                while rounds.load(Relaxed) < before + 100 {
+                    std::thread::yield_now();
+                }
+                let path = dir.path().join("copy");
+                let backup = heap.backup(&path, |_, _| ()).unwrap();
+                assert!(backup.cut_bytes <= 1 << 20, "{policy}, {round}: {backup:?}");
+                most = most.max(backup.cut_bytes);
+                std::fs::remove_file(&path).unwrap();
+            }
+            println!("{policy}: at most {most} bytes at a cut");
+        });
+        heap.close().unwrap();
+    }
+}
+
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {

@@ -58,7 +58,6 @@ enum Part {
     /// Objects, their backup or copies.
     Contents,
     Logs,
-    Zones,
     Other,
 }
 
@@ -122,7 +121,6 @@ impl Reference {
             parts.push(match region.name.as_str() {
                 "heap" | "heap.backup" | "heap.copies" => (range, Part::Contents),
                 "heap.logs" => (range, Part::Logs),
-                "heap.zones" => (range, Part::Zones),
                 _ => (range, Part::Other),
             });
         }
@@ -240,8 +238,8 @@ impl Reference {
             let allowed = match self.part(touched) {
                 // Not checksummed at rest; with a backup, as long as no zone was written since.
                 Part::Contents => self.policy != Policy::InPlace || !self.closed,
-                // The last records of a slot that are gone without a trace, and zones that nobody knows to be dirty.
-                Part::Logs | Part::Zones => !self.closed,
+                // The last records of a slot that are gone without a trace.
+                Part::Logs => !self.closed,
                 Part::Other => false,
             };
             return match (told, allowed) {

@@ -15,6 +15,7 @@ mod fork;
 mod growth;
 mod kill;
 mod large;
+mod lost_pages;
 mod partial;
 mod pending;
 mod queue;

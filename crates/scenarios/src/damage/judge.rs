@@ -7,6 +7,7 @@ use crash::Sim;
 use pmem::{Error, Tail, Twin};
 
 use super::reference::{Reference, Variant, load, memory};
+use super::seals::ring_records;
 use super::steps::limited;
 use super::use_on::use_on;
 use super::walk::{Found, RingFound, walk};
@@ -245,7 +246,8 @@ fn sealed(reference: &Reference, found: &Found) -> Verdict {
 fn rings(reference: &Reference, bytes: &[u8], found: &Found) -> Verdict {
     let (Some(Ok(ring)), Some(Ok(good))) = (&found.ring, &reference.found.ring) else { return Ok(Outcome::Equal) };
     let region = reference.region("ring");
-    let place = |position: u64| region.start + 128 + (position % ((region.len() - 128) / 64 * 64) as u64) as usize;
+    let records = ring_records(&region);
+    let place = |position: u64| records.start + (position % records.len() as u64) as usize;
     // Records that had been retired may come back when the mark is damaged, and that is reported.
     let first = good.records.first().map_or(0, |r| r.0);
     let old = ring.records.iter().take_while(|r| r.0 < first).count();
@@ -288,7 +290,7 @@ fn objects(reference: &Reference, bytes: &[u8], found: &Found) -> Verdict {
     let in_doubt = tail != Tail::Clean;
     // The last publication may be missing: then recovery must say so, unless its record was erased.
     let log = reference.log();
-    let newest = (log.start + 128..log.end).step_by(64).max_by_key(|&at| word(reference.bytes(), at + 8));
+    let newest = ring_records(&log).step_by(64).max_by_key(|&at| word(reference.bytes(), at + 8));
     let erased = newest.is_some_and(|at| word(bytes, at + 8) != word(reference.bytes(), at + 8));
     let excused = in_doubt || erased;
     let mut missing = false;

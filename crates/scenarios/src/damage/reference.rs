@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crash::{Error, Model, Rng, Sim};
 use pmem::{Action, HeapOptions, Objects, ObjectsOptions, Options, PPtr, Persist, Pool, RegionInfo, Ring, TwoSlot};
 
-use super::seals::{Seal, Tables};
+use super::seals::{Seal, Tables, ring_records};
 use super::walk::{Found, walk};
 use super::{Range, word};
 
@@ -314,7 +314,7 @@ impl Reference {
         let log = self.log();
         for recent in self.objects.iter().filter(|o| o.recent && self.variant != Variant::Clean) {
             // The newest record of the log is the one that makes it live.
-            let newest = (log.start + 128..log.end).step_by(64).max_by_key(|&at| word(&self.bytes, at + 8));
+            let newest = ring_records(&log).step_by(64).max_by_key(|&at| word(&self.bytes, at + 8));
             let block = recent.ptr.offset() as usize;
             let block = block..block + recent.len as usize;
             self.seals.extend(newest.map(|at| Seal::outside(pool, &log, at, vec![block.clone()])));
@@ -336,7 +336,7 @@ impl Reference {
         self.hot.extend(single);
         self.hot.extend([table.clone(), table, twin, bits.clone(), bits, codes]);
         for record in [self.region("ring"), self.log()] {
-            self.hot.extend((0..4).map(|_| record.start + 128..record.end));
+            self.hot.extend((0..4).map(|_| ring_records(&record)));
         }
     }
 

@@ -10,9 +10,11 @@ const HEADER_SLOT: usize = 4096;
 const HEADER_VALUE: usize = 3264;
 /// Bytes in front of a typed cell's value.
 const TYPE: usize = 8;
-/// Bytes of a ring's mark cell and of a record's header.
-const MARK: usize = 128;
+/// Bytes of one slot of a ring's mark, one in front of its records and one behind them, and of a record's header.
+const MARK: usize = 64;
 const RECORD: usize = 32;
+/// From slot to slot of a cell whose slots lie on two pages.
+pub(crate) const APART: usize = 4096;
 
 /// One checksum.
 pub(crate) enum Seal {
@@ -98,8 +100,12 @@ impl Seal {
 
     /// The two slots of a typed cell for values of `value` bytes, a multiple of 8.
     pub(crate) fn cell(pool: &Pool, at: usize, value: usize) -> [Self; 2] {
+        Self::cell_apart(pool, at, value, (TYPE + value + 16).next_multiple_of(64))
+    }
+
+    /// The same, with slots this far apart.
+    pub(crate) fn cell_apart(pool: &Pool, at: usize, value: usize, stride: usize) -> [Self; 2] {
         let key = pool.seal_key(at as u64);
-        let stride = (TYPE + value + 16).next_multiple_of(64);
         [0, 1].map(|n| Self::slot(at + n * stride, TYPE + value, n as u64, key.clone()))
     }
 
@@ -110,9 +116,9 @@ impl Seal {
 
     /// The mark and all records, live or not, of the ring in `range`.
     pub(crate) fn ring(pool: &Pool, range: Range, bytes: &[u8]) -> Vec<Self> {
-        let mut seals: Vec<Self> = Self::cell(pool, range.start, 16).into();
-        let records = range.start + MARK;
-        let capacity = (range.end - records) as u64 / 64 * 64;
+        let Range { start: records, end } = ring_records(&range);
+        let mut seals: Vec<Self> = Self::cell_apart(pool, range.start, 16, end - range.start).into();
+        let capacity = (end - records) as u64;
         let key = pool.seal_key(records as u64);
         for place in (0..capacity).step_by(64) {
             let at = records + place as usize;
@@ -137,6 +143,11 @@ impl Seal {
         let pair = |n| Self::Pair { at: bits.start + n * 8, code: codes.start + n * 8, id };
         table.chain((0..chunks * 4).map(pair)).collect()
     }
+}
+
+/// Where a ring has its records.
+pub(crate) fn ring_records(ring: &Range) -> Range {
+    ring.start + MARK..ring.start + ring.len() / 64 * 64 - MARK
 }
 
 /// Where a heap extent of chunks of 4 KiB has what.

@@ -11,7 +11,7 @@ use crash::{Ack, Error, Model, Rng, Scenario, Sim};
 
 use super::check::{Words, look, no_leaks, probe};
 use super::{CHUNKS, Cells, Edit, Effect, Op, SLOTS, root_of};
-use crate::damage::seals::{Seal, Tables};
+use crate::damage::seals::{APART, Seal, Tables};
 use crate::damage::steps::limited;
 use crate::damage::{Range, put, reference, word};
 
@@ -112,7 +112,7 @@ impl Reference {
         for region in pool.info().regions {
             let range = region.offset as usize..(region.offset + region.len) as usize;
             match region.name.as_str() {
-                "heap.state" => self.seals.extend(Seal::cell(pool, range.start, STATE_VALUE)),
+                "heap.state" => self.seals.extend(Seal::cell_apart(pool, range.start, STATE_VALUE, APART)),
                 "heap.logs" => {
                     for slot in 0..SLOTS {
                         let start = range.start + slot * LOG_BYTES;
@@ -129,7 +129,7 @@ impl Reference {
                     self.contents.push(chunks);
                     continue;
                 }
-                "heap.copies.state" => self.seals.extend(Seal::cell(pool, range.start, COPIES_VALUE)),
+                "heap.copies.state" => self.seals.extend(Seal::cell_apart(pool, range.start, COPIES_VALUE, APART)),
                 "heap.backup" | "heap.copies" => {
                     self.contents.push(range);
                     continue;

@@ -8,7 +8,7 @@ use crate::size;
 
 /// What belongs to such a heap.
 pub fn owns(region: &str) -> bool {
-    ["heap", "heap.backup", "heap.zones", "heap.logs", "heap.state", "heap.copies", "heap.copies.state"]
+    ["heap", "heap.backup", "heap.zones", "heap.marks", "heap.logs", "heap.state", "heap.copies", "heap.copies.state"]
         .contains(&region)
 }
 
