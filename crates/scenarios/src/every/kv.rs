@@ -277,7 +277,7 @@ impl Open<'_> {
             }
             Kind::Prefetch => tx.prefetch(&[&name]),
             Kind::Scan => {
-                let reverse = act.choice % 2 == 0;
+                let reverse = act.choice.is_multiple_of(2);
                 let mut right = live_pairs(&view, from, to)?;
                 if reverse {
                     right.reverse();
@@ -387,7 +387,7 @@ struct Together<'s> {
 
 impl<'s> Together<'s> {
     fn begin(&self, act: &Act) -> Result<Open<'s>, Error> {
-        let tx = if act.choice % 5 == 0 {
+        let tx = if act.choice.is_multiple_of(5) {
             Reads::Snapshot(self.store.snapshot()?)
         } else {
             Reads::Transaction(self.store.begin(Isolation::ALL[(act.choice % 3) as usize])?)
@@ -496,8 +496,8 @@ impl<'s> Together<'s> {
                 same(what, live.commit(own, ack, store, || store.delete(&name))?, had.is_some())
             }
             Kind::CompareAndSet => {
-                let expected = if act.choice % 4 > 0 { had.map(bytes) } else { Some(b"another".to_vec()) };
-                let new = (act.choice % 3 > 0).then_some(value);
+                let expected = if act.choice.is_multiple_of(4) { Some(b"another".to_vec()) } else { had.map(bytes) };
+                let new = (!act.choice.is_multiple_of(3)).then_some(value);
                 let fits = expected == had.map(bytes);
                 let own = if fits { BTreeMap::from([(at, new)]) } else { BTreeMap::new() };
                 let new = new.map(bytes);

@@ -273,7 +273,7 @@ impl Live {
             Kind::Force | Kind::ForceNow => {
                 // As far as nobody of this thread is still to complete his.
                 let end = self.model().reserved.first_key_value().map_or(u64::MAX, |(lsn, _)| *lsn - 1);
-                let last = self.model().records.keys().copied().filter(|lsn| *lsn <= end).next_back();
+                let last = self.model().records.keys().copied().rfind(|lsn| *lsn <= end);
                 if let Some(last) = last {
                     let lsn = Lsn::new(last);
                     if act.kind == Kind::Force {
