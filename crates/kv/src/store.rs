@@ -335,6 +335,10 @@ impl Core {
         if self.pool.is_read_only() {
             return Ok(());
         }
+        // A segment that a transaction began and turned back from: whoever opens the store as closed goes on in it, and relies on what the table says.
+        for writer in &self.writers.all {
+            writer.log.lock().name_segments(&self.space)?;
+        }
         self.checkpoint()?;
         let pool = self.pool.clone();
         let replicated = self.replicated.take();

@@ -9,6 +9,7 @@ mod cell;
 mod copied;
 pub mod damage;
 mod directory;
+mod every;
 pub mod graph;
 pub mod heap;
 mod journal;
@@ -24,6 +25,9 @@ pub use self::structures::Pairs;
 pub use cell::Cell;
 pub use copied::{Copied, Op as CopyOp};
 pub use directory::Directory;
+pub use every::{
+    EveryHeap, EveryKv, EveryLog, HeapAct, HeapKind, HeapOp, KvAct, KvKind, KvOp, LogAct, LogEveryOp, LogKind,
+};
 pub use graph::Edges;
 pub use heap::Cells;
 pub use journal::{Journal, Op as JournalOp};
@@ -100,6 +104,14 @@ pub const ALL: &[Named] = named! {
     "kv-grouped", Stored::new("kv-grouped", 3).grouped(), "the same with three threads, in groups";
     "kv-bounded", Stored::new("kv-bounded", 1).bounded(3), "the same, three commits at risk: what survives is a prefix";
     "kv-bounded-2", Stored::new("kv-bounded-2", 2).bounded(3), "the same with two threads";
+    "log-every", EveryLog::new("log-every", 1), "drawn from every operation, with reservations side by side: forced records come back at their places, reclaimed ones do not";
+    "log-every-freq", EveryLog::new("log-every-freq", 3), "the same, three records to a force";
+    "kv-every", EveryKv::new("kv-every", 0), "drawn from every operation, with transactions side by side: exactly what was committed is there, each whole, and its space comes back";
+    "kv-every-bounded", EveryKv::new("kv-every-bounded", 3), "the same, three commits at risk: what survives is a prefix";
+    "heap-every", EveryHeap::new("heap-every", Policy::InPlace), "drawn from every operation, with transactions side by side: exactly the objects that were committed are there, to the byte, and no other block";
+    "heap-every-partial", EveryHeap::new("heap-every-partial", Policy::InPlacePartial), "the same, with copies of a few objects only";
+    "heap-every-undo", EveryHeap::new("heap-every-undo", Policy::Undo), "the same, rolled back from old bytes in a log";
+    "heap-every-intents", EveryHeap::new("heap-every-intents", Policy::InPlace), "the same, with intents of objects in place of marks of zones";
     "heap-inplace", Cells::new("heap-inplace", Policy::InPlace, 1), "acknowledged transactions are there, others whole or not at all, no block is lost or shared";
     "heap-inplace-2", Cells::new("heap-inplace-2", Policy::InPlace, 2), "the same with two threads";
     "heap-intents", Cells::new("heap-intents", Policy::InPlace, 1).intents(), "the same, with intents of objects in place of marks of zones";

@@ -47,8 +47,10 @@ pub fn each_step<S, Step, O>(
     });
 }
 
-/// Sources of which every line that drains must be reached. Not yet: `commit.rs`, `log.rs` and `assemble.rs` of the heap and `session.rs` of pmem's objects have one
-/// each that no workload reaches.
+/// Sources of which every line that drains must be reached. Not those of `heap`: `assemble.rs` drains once when a heap is made, which is no crash point; `commit.rs` once for
+/// a transaction of the policy `none` that allocates, of which nothing is promised; and `log.rs` for its callers, by whose lines it is counted. Not those of `pmem`: `session.rs`
+/// drains once where the ring of its objects is full, which no workload comes to, and others drain when a pool is made. `log` has two tests for the parts of its sources; `structures` and
+/// `server` have no drains of their own.
 const WHOLE: &[&str] = &["kv/src"];
 
 /// Leaves out each flush and each drain of `source` in turn, by source line; with all of them nothing may be missed.
