@@ -82,8 +82,8 @@ impl Store {
                     waited_in_vain += u32::from(in_vain);
                     key
                 }
-                Attempt::Full(error) if !core.full_again(&mut full) => return Err(error.into()),
-                Attempt::Full(_) => continue,
+                Attempt::Full(error, deletes) if !core.full_again(&mut full, deletes) => return Err(error.into()),
+                Attempt::Full(..) => continue,
                 Attempt::TooMany(error) if !backoff.wait() => return Err(error.into()),
                 Attempt::TooMany(_) => continue,
             };
@@ -110,8 +110,8 @@ enum Attempt<T> {
     /// The key, and whether it was waited for until patience ended.
     Conflict(Vec<u8>, bool),
     TooMany(Error),
-    /// The store had no room for it.
-    Full(Error),
+    /// The store had no room for it; whether it takes data out.
+    Full(Error, bool),
 }
 
 fn attempt<'s, R, E: From<Error>>(
@@ -139,7 +139,7 @@ fn attempt<'s, R, E: From<Error>>(
         Err(error) => Attempt::Done(Err(error)),
         Ok(value) => match tx.finish() {
             Ok(_) => Attempt::Done(Ok(value)),
-            Err(error @ Error::Full { .. }) => Attempt::Full(error),
+            Err(error @ Error::Full { deletes, .. }) => Attempt::Full(error, deletes),
             Err(error) => conflict_or(error),
         },
     }
