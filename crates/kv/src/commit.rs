@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
+use std::time::Duration;
 
 use pmem::sync::{OwnMutex, OwnMutexGuard, switch_point};
 
@@ -26,6 +27,7 @@ use crate::replicated::Replicated;
 use crate::scan::Scanner;
 use crate::space::Need;
 use crate::time::Now;
+use crate::wait::Wait;
 use crate::word::Word;
 use crate::work::{Known, Read, Work};
 use crate::writer::{Dead, Log, Run, Tombstone, Writer};
@@ -36,6 +38,8 @@ const TRIES: u32 = 8;
 const TRIES_URGENT: u32 = 1024;
 /// Behind so many, with a checkpoint each, nothing counts as live any more that is not, but for who still reads it.
 const TRIES_TO_FREE: u32 = 4;
+/// How often it looks for the end of those who could reach what was moved, each time it was tried in vain: about 100 ms.
+const LOOKS: u32 = 310;
 /// How often a replicated commit is tried while its log is full.
 const TRIMS: u32 = 8;
 
@@ -152,7 +156,7 @@ impl Core {
     fn place(&self, work: &mut Work, log: &mut Log) -> Result<()> {
         let mut runs = std::mem::take(&mut work.runs);
         let records = work.writes.iter().map(|write| (write.at, write.len));
-        let placed = log.place(&self.space, records, || need(work), &mut runs);
+        let placed = log.place(&self.space, records, || self.need(work), &mut runs);
         work.runs = runs;
         placed
     }
@@ -161,13 +165,16 @@ impl Core {
     #[cold]
     fn make_room(&self, pin: &Pin<'_>, work: &mut Work, error: Error) -> Result<(usize, OwnMutexGuard<'_, Log>)> {
         let bytes: u64 = work.writes.iter().map(|write| write.len as u64).sum();
+        let Error::Full { deletes, .. } = error else { return Err(error) };
         for (number, writer) in self.writers.all.iter().enumerate() {
-            if let Some(mut log) = writer.log.try_lock().filter(|log| log.has_room(bytes)) {
+            // Who takes data out waits for one that is in use, rather than have one more begun. He has none himself, and no timestamp that others wait for.
+            let log = if deletes { Some(writer.log.lock()) } else { writer.log.try_lock() };
+            if let Some(mut log) = log.filter(|log| log.has_room(bytes)) {
                 self.place(work, &mut log)?;
                 return Ok((number, log));
             }
         }
-        if !matches!(error, Error::Full { .. }) || self.is_cramped(Some(pin)) {
+        if self.is_hopeless(pin, deletes) {
             return Err(error);
         }
         self.checkpoint()?;
@@ -176,36 +183,64 @@ impl Core {
         Ok((number, log))
     }
 
-    /// Whether nobody has committed or gone since all was freed that could be.
-    fn is_cramped(&self, own: Option<&Pin<'_>>) -> bool {
-        *self.cramped.lock() == Some((self.active.now(), self.active.oldest_but(own)))
+    /// Whether a checkpoint made now would be in vain, or in the way of somebody who has a turn: what this snapshot sees would not be freed.
+    fn is_hopeless(&self, pin: &Pin<'_>, deletes: bool) -> bool {
+        self.is_cramped(Some(pin), deletes) || !deletes && self.turn.try_lock().is_none()
+    }
+
+    /// Whether nobody has committed or gone since all was freed that could be. That a put was tried in vain says nothing about deletions, for which more is moved.
+    fn is_cramped(&self, own: Option<&Pin<'_>>, deletes: bool) -> bool {
+        let now = Some((self.active.now(), self.active.oldest_but(own)));
+        let cramped = *self.cramped.lock();
+        cramped[1] == now || !deletes && cramped[0] == now
     }
 
     /// Tries again while the store is full, as long as that gains anything: what one checkpoint has moved is free behind the next but one, unless somebody active
     /// could still reach it; so whoever tries must not be. Records of so many `bytes` find no room by that if they would not beside all that is live.
+    /// One at a time, and the others wait without a snapshot; not while they try, since that may be a caller's code.
     #[cold]
-    pub(crate) fn full_again(&self, tried: &mut Tried, bytes: u64) -> bool {
-        if self.is_cramped(None) {
+    pub(crate) fn full_again(&self, tried: &mut Tried, deletes: bool, bytes: u64) -> bool {
+        if self.is_cramped(None, deletes) {
             return false;
         }
+        if deletes && tried.in_vain > 0 {
+            self.await_oldest();
+        }
+        let before = self.rescues.load(Relaxed);
+        let _turn = self.turn.lock();
+        // What another one has moved meanwhile is for all.
+        let is_done = self.rescues.load(Relaxed) != before;
         let now = (self.counters.moved.load(Relaxed), self.space.usage().free);
-        let urgent = self.space.take_urgent();
-        let gained = urgent && now != tried.last;
+        let gained = deletes && now != tried.last;
         tried.in_vain = if gained { 0 } else { tried.in_vain + 1 };
         tried.last = now;
         tried.tries += 1;
         let hopeless = tried.tries > TRIES_TO_FREE && !self.space.could_hold(bytes);
         let goes_on = tried.tries < TRIES_URGENT && tried.in_vain < TRIES && !hopeless;
-        if goes_on && urgent {
+        if goes_on && deletes && !is_done {
+            self.rescues.fetch_add(1, Relaxed);
+            // The keeper need not.
+            self.space.take_urgent();
             // The checkpoint made when it was refused has moved nothing that it had locked.
             if let Err(error) = self.rescue() {
                 tracing::debug!(%error, "a checkpoint failed while somebody takes data out of a full store");
             }
         }
         if !goes_on {
-            *self.cramped.lock() = Some((self.active.now(), self.active.oldest_but(None)));
+            self.cramped.lock()[usize::from(deletes)] = Some((self.active.now(), self.active.oldest_but(None)));
         }
         goes_on
+    }
+
+    /// What was moved is not freed while whoever is active could still reach it: he may be about to end, and not on a processor.
+    fn await_oldest(&self) {
+        let oldest = || self.active.census().1;
+        let (was, mut wait) = (oldest(), Wait::new());
+        let mut looks = 0;
+        while was.is_some() && oldest() == was && looks < LOOKS {
+            wait.for_as_long_as(Duration::from_millis(1));
+            looks += 1;
+        }
     }
 
     /// Nothing of it is or will be in the log.
@@ -492,8 +527,9 @@ impl Core {
 
     fn commit_grouped(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>, shared: &OwnMutex<Log>) -> Result<u64> {
         let first = self.commit_in_group(pin, work, terms, shared);
-        if !matches!(first, Err(Error::Full { .. })) || self.is_cramped(Some(pin)) {
-            return first;
+        match first {
+            Err(Error::Full { deletes, .. }) if !self.is_hopeless(pin, deletes) => {}
+            other => return other,
         }
         self.checkpoint()?;
         self.commit_in_group(pin, work, terms, shared)
@@ -561,7 +597,7 @@ impl Core {
     }
 
     fn write_group(&self, members: &mut [Member], log: &mut Log) -> Result<Arc<[Run]>> {
-        let need = || members.iter().map(|member| need(&member.work)).max().unwrap_or(Need::Data);
+        let need = || members.iter().map(|member| self.need(&member.work)).max().unwrap_or(Need::Data);
         let bases = members.iter().scan(0, |end, member| {
             let base = *end;
             *end += member.work.image.len();
@@ -593,6 +629,13 @@ impl Core {
         let image = if alone { &members[0].work.image } else { &joined };
         self.drain_into(image, &runs, link, log, members.len() as u32)?;
         Ok(runs.into())
+    }
+
+    /// What a transaction needs room for. Asked when a segment is taken, so it looks how many leaves there are.
+    #[cold]
+    fn need(&self, work: &Work) -> Need {
+        self.note_leaves();
+        need(work)
     }
 
     /// What must not be done.

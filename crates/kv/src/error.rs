@@ -172,7 +172,8 @@ pub enum Error {
     },
     /// There is no room for the records of the transaction.
     #[error(
-        "the store is full: {wanted} bytes do not fit in {path}, {free} of {size} are free, some of them kept for deleting, which still works; free disk space, or raise `max_size` of the pool's options"
+        "the store is full: {wanted} bytes do not fit in {path}, {free} of {size} are free, and {}, free disk space, or raise `max_size` of the pool's options",
+        if *.deletes { "kept for checkpoints; take out less at once, end old snapshots and transactions" } else { "kept for deletions and checkpoints; delete something" }
     )]
     Full {
         /// The store.
@@ -183,6 +184,8 @@ pub enum Error {
         free: u64,
         /// Its size.
         size: u64,
+        /// The transaction takes out more than it puts in, and yet there was no room for its records.
+        deletes: bool,
     },
 
     // ---- repair -------------------------------------------------------------------------------------------------

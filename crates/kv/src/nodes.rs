@@ -157,6 +157,8 @@ impl Nodes {
         let kept = empty.iter().copied().find(|segment| !self.is_far(*segment));
         for segment in empty.into_iter().filter(|segment| Some(*segment) != kept) {
             self.segments.remove(&segment);
+            // Not counted twice.
+            space.reserve.note_gone(per_segment(space.segment_bytes));
             space.give_back(segment);
         }
     }

@@ -398,7 +398,7 @@ impl Core {
         let mut tries = crate::commit::Tried::default();
         loop {
             match self.apply_once(&commit) {
-                Err(Error::Full { .. }) if self.full_again(&mut tries, 0) => {}
+                Err(Error::Full { deletes, .. }) if self.full_again(&mut tries, deletes, 0) => {}
                 other => return other.map(|()| commit.number),
             }
         }

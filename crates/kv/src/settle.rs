@@ -142,6 +142,8 @@ impl Core {
             settler.gathered = Gathered { dead, tombstones, left, ..Gathered::default() };
             settler.chunks.extend(chunks);
             settler.nodes.far = None;
+            // What it has taken comes back only with the next one.
+            self.space.reserve.note_nodes(&settler, self.space.segment_bytes);
             self.pool.drain()?; // the next one takes these nodes as they are, and another thread may make it
             return Err(error);
         }
@@ -208,7 +210,7 @@ impl Core {
             if log.was_cut() && !self.sabotage.skips(Step::FreshSegments)
                 || idle.is_some_and(|segment| self.space.live(segment) == 0 || settler.nodes.is_far(segment))
             {
-                log.end_segment();
+                log.end_segment(&self.space);
             }
             (gathered.marks[number], gathered.links[number]) = (log.mark(), log.link);
             gathered.dead.append(&mut log.dead);

@@ -227,13 +227,19 @@ impl Space {
                 if need == Need::Urgent {
                     self.urgent.store(true, Relaxed);
                 }
-                grown?;
-                return Err(self.no_room(&state, u64::from(count)));
+                grown.or_else(|error| if matches!(error, Error::Full { .. }) { Ok(()) } else { Err(error) })?;
+                let has_log = |number| matches!(self.used(number), Use::Log { .. });
+                debug_assert!(
+                    need != Need::Settle || !(0..state.count).any(has_log),
+                    "a checkpoint has no nodes: see `reserve`; {:?}",
+                    self.reserve
+                );
+                return Err(self.no_room(&state, u64::from(count), need));
             }
         }
         let Some(first) = state.find(count, self.segment_bytes).filter(|first| self.is_one_extent(*first, count))
         else {
-            return Err(self.no_room(&state, u64::from(count)));
+            return Err(self.no_room(&state, u64::from(count), need));
         };
         for number in first..first + count {
             state.free.remove(&number);
@@ -295,19 +301,20 @@ impl Space {
         state.full = false;
     }
 
-    fn no_room(&self, state: &State, segments: u64) -> Error {
+    fn no_room(&self, state: &State, segments: u64, need: Need) -> Error {
         Error::Full {
             path: self.pool.path().to_owned(),
             wanted: segments * self.segment_bytes,
             free: state.free.len() as u64 * self.segment_bytes,
             size: self.pool.size(),
+            deletes: need == Need::Urgent,
         }
     }
 
     /// More segments, at least `least`.
     fn grow(&self, state: &mut State, least: u32) -> Result<()> {
         if state.full {
-            return Err(self.no_room(state, u64::from(least)));
+            return Err(self.no_room(state, u64::from(least), Need::Data));
         }
         let least = u64::from(least);
         let most = (u64::from(state.count) / 4).min(GROWTH_MAX / self.segment_bytes);
@@ -320,7 +327,7 @@ impl Space {
                 }
                 Err(Error::Pool(pmem::Error::NoSpace { .. } | pmem::Error::Reserve { .. })) => {
                     state.full = true;
-                    return Err(self.no_room(state, least));
+                    return Err(self.no_room(state, least, Need::Data));
                 }
                 Err(other) => return Err(other),
             }

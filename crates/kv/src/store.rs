@@ -205,7 +205,7 @@ impl Store {
         let mut tried = crate::commit::Tried::default();
         loop {
             match once() {
-                Err(Error::Full { .. }) if self.core.full_again(&mut tried, 0) => {}
+                Err(Error::Full { deletes, .. }) if self.core.full_again(&mut tried, deletes, 0) => {}
                 other => return other,
             }
         }

@@ -227,7 +227,7 @@ impl<'s> Transaction<'s> {
     /// # Ok(()) }
     /// ```
     pub fn scan(&self, range: Range) -> Scan<'_> {
-        let work = self.work.borrow();
+        let mut work = self.work.borrow_mut();
         let mut own = if work.writes.is_empty() { Vec::new() } else { work.sorted(&range) };
         if !range.reverse {
             own.reverse();

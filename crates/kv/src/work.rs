@@ -1,8 +1,8 @@
 //! What a transaction has done so far: in memory, until it commits.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
-use std::ops::Range;
+use std::ops::{Bound, Range};
 
 use crate::index::Spot;
 use crate::record::{self, HEADER, Header, TOMBSTONE};
@@ -12,6 +12,9 @@ use crate::writer::Run;
 
 /// Writes that are looked through one by one; more have a table.
 const FEW: usize = 12;
+
+/// How often all writes are looked through for scans, before they are kept in order.
+const LOOKS: usize = 8;
 
 /// Keys of a transaction that may have the hash of another one, before the table gets hashes of its own.
 const COLLISIONS: u32 = 16;
@@ -34,6 +37,9 @@ pub(crate) struct Work {
     /// Keys whose hash another one had; and the seed of the table's own, once these are many, or 0: nobody can choose keys that collide there.
     collisions: u32,
     seed: u64,
+    /// Where in `writes` keys are, for one that scans again and again; those that came since the last scan are not in it. And how many writes scans have looked through without.
+    ordered: BTreeMap<Box<[u8]>, u32>,
+    looked: usize,
     /// Bytes of the image that a later write of the same key has replaced.
     replaced: usize,
     pub(crate) reads: Vec<Read>,
@@ -106,6 +112,10 @@ impl Work {
             self.table.clear();
         }
         (self.collisions, self.seed) = (0, 0);
+        if self.looked > 0 {
+            self.ordered.clear();
+            self.looked = 0;
+        }
         self.replaced = 0;
         self.reads.clear();
         self.missed.clear();
@@ -294,7 +304,28 @@ impl Work {
     }
 
     /// The writes of keys in a range, in order of the keys.
-    pub(crate) fn sorted(&self, range: &crate::scan::Range) -> Vec<usize> {
+    pub(crate) fn sorted(&mut self, range: &crate::scan::Range) -> Vec<usize> {
+        if self.ordered.is_empty() && self.looked <= LOOKS * self.writes.len() {
+            self.looked += self.writes.len();
+            return self.sorted_once(range);
+        }
+        for at in self.ordered.len()..self.writes.len() {
+            let key = self.key(&self.writes[at]).into();
+            self.ordered.insert(key, at as u32);
+        }
+        let (from, to) = (range.from.as_ref().map(Vec::as_slice), range.to.as_ref().map(Vec::as_slice));
+        let is_empty = match (from, to) {
+            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+            (Bound::Included(from), Bound::Included(to)) => from > to,
+            (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => from >= to,
+        };
+        if is_empty {
+            return Vec::new();
+        }
+        self.ordered.range::<[u8], _>((from, to)).map(|(_, at)| *at as usize).collect()
+    }
+
+    fn sorted_once(&self, range: &crate::scan::Range) -> Vec<usize> {
         let inside = |at: &usize| range.contains(self.key(&self.writes[*at]));
         let mut found: Vec<usize> = (0..self.writes.len()).filter(inside).collect();
         found.sort_unstable_by(|a, b| self.key(&self.writes[*a]).cmp(self.key(&self.writes[*b])));

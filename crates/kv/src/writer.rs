@@ -145,6 +145,7 @@ impl Log {
 
     /// Goes on in this segment, of so many bytes: the store was closed.
     pub(crate) fn resume(&mut self, space: &Space, segment: u32, limit: u64) {
+        space.reserve.note_begun(true);
         (self.segment, self.base, self.limit) = (segment, space.offset(segment), limit);
         self.at = self.behind(space, self.at);
     }
@@ -154,7 +155,10 @@ impl Log {
     }
 
     /// It will go on in another segment, if it has one, or had before a crash.
-    pub(crate) fn end_segment(&mut self) {
+    pub(crate) fn end_segment(&mut self, space: &Space) {
+        if self.limit > 0 {
+            space.reserve.note_begun(false);
+        }
         if self.limit > 0 || self.was_cut() {
             (self.limit, self.at) = (0, 0);
             // Before its mark from now on. The number is left out.
@@ -198,7 +202,7 @@ impl Log {
             for (first, count) in self.unnamed.drain(begun..) {
                 (first..first + count).for_each(|number| space.give_back(number));
             }
-            self.end_segment();
+            self.end_segment(space);
         }
         placed
     }
@@ -290,6 +294,9 @@ impl Log {
         let segment =
             space.take(Use::Log { writer: self.number, sequence, generation: self.generation }, count as u32, need)?;
         self.unnamed.push((segment, count as u32));
+        if self.limit == 0 {
+            space.reserve.note_begun(true);
+        }
         self.segment = segment;
         self.base = space.offset(segment);
         self.limit = count * space.segment_bytes;

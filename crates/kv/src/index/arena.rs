@@ -11,13 +11,11 @@ pub(crate) struct Arena {
     /// A bit for each leaf that has changed since the last checkpoint.
     dirty: Rows<AtomicU64>,
     count: AtomicU32,
-    /// How many have changed.
-    changed: AtomicU64,
 }
 
 impl Arena {
     pub(crate) fn new() -> Self {
-        Self { leaves: Rows::new(), dirty: Rows::new(), count: 0.into(), changed: 0.into() }
+        Self { leaves: Rows::new(), dirty: Rows::new(), count: 0.into() }
     }
 
     #[inline]
@@ -34,23 +32,14 @@ impl Arena {
     pub(crate) fn mark_dirty(&self, leaf: u32) {
         let (word, bit) = (self.dirty.get(leaf / 64), 1 << (leaf % 64));
         if word.load(Relaxed) & bit == 0 {
-            let was = word.fetch_or(bit, AcqRel);
-            // Once for each leaf and checkpoint.
-            self.changed.fetch_add(u64::from(was & bit == 0), Relaxed);
+            word.fetch_or(bit, AcqRel);
         }
     }
 
     /// Whether it has changed since the last call.
     pub(crate) fn take_dirty(&self, leaf: u32) -> bool {
         let (word, bit) = (self.dirty.get(leaf / 64), 1 << (leaf % 64));
-        let was = word.load(Relaxed) & bit != 0 && word.fetch_and(!bit, AcqRel) & bit != 0;
-        self.changed.fetch_sub(u64::from(was), Relaxed);
-        was
-    }
-
-    /// How many have changed since the last checkpoint.
-    pub(crate) fn changed(&self) -> u64 {
-        self.changed.load(Relaxed)
+        word.load(Relaxed) & bit != 0 && word.fetch_and(!bit, AcqRel) & bit != 0
     }
 
     /// Bytes of memory.

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 
 use kv::{Batch, Error, Isolation, Keys, Options, Store};
 
@@ -103,6 +105,49 @@ fn take(store: &Store, keys: &[Vec<u8>], way: u64, when: &str) {
     done.unwrap_or_else(|error| panic!("{when}: {} keys, way {way}: {error}; {:?}", keys.len(), store.stats()));
 }
 
+/// The same by threads, beside one whose puts are refused most of the time: what it got in it takes out, too.
+fn empty_by_threads(store: &Store, keys: &[Vec<u8>], threads: usize, most: usize, seed: u64, when: &str) {
+    let deleting = AtomicUsize::new(threads);
+    std::thread::scope(|scope| {
+        for (n, some) in keys.chunks(keys.len().div_ceil(threads)).enumerate() {
+            let (deleting, mut random) = (&deleting, Random(seed ^ n as u64));
+            scope.spawn(move || {
+                let _done = Done(deleting);
+                let mut left = some;
+                while !left.is_empty() {
+                    let (now, later) = left.split_at((1 + random.below(most as u64) as usize).min(left.len()));
+                    take(store, now, random.below(4), when);
+                    left = later;
+                }
+            });
+        }
+        let unused = threads - keys.chunks(keys.len().div_ceil(threads)).len();
+        deleting.fetch_sub(unused, SeqCst);
+        let mut put = Vec::new();
+        for n in 0.. {
+            if deleting.load(SeqCst) == 0 {
+                break;
+            }
+            let key = format!("other{:03}", n % 100).into_bytes();
+            match store.put(&key, &[1; 900]) {
+                Ok(_) => put.push(key),
+                Err(error) if is_full(&error) => std::thread::yield_now(),
+                Err(other) => panic!("{when}: {other}"),
+            }
+        }
+        put.iter().for_each(|key| take(store, std::slice::from_ref(key), 0, when));
+    });
+}
+
+/// One thread less, also if it panics.
+struct Done<'a>(&'a AtomicUsize);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
 /// What is written again with whatever goes.
 const HEAD: &[u8] = b"head";
 
@@ -180,17 +225,26 @@ fn fill_and_empty_in(dir: &Path, plan: Plan, seed: u64) {
             random.shuffle(&mut keys);
         }
         let count = keys.len();
-        let mut at = 0;
         let stop = 1 + random.below(count as u64) as usize;
+        // The first plans are as they were found, with one thread.
+        let threads = if seed < 100 { 1 } else { 1 << random.below(4) };
+        let (mut at, mut end) = (0, stop);
         while at < count {
-            let some = (1 + random.below(plan.takes as u64) as usize).min(count - at);
-            take(&store, &keys[at..at + some], random.below(4), &when(&format!("{at} of {count} taken out")));
-            if (at..at + some).contains(&stop) {
-                let left = keys[at + some..].iter().chain([&HEAD.to_vec()]).cloned().collect::<Vec<_>>();
-                let how = random.next();
-                store = reopen_unread(store, &path, &options, how, left.len() as u64, &when("half empty"));
+            let mut some = &keys[at..end];
+            if threads > 1 {
+                empty_by_threads(&store, some, threads, plan.takes, random.next(), &when("by threads"));
+                some = &[];
             }
-            at += some;
+            while !some.is_empty() {
+                let (now, later) = some.split_at((1 + random.below(plan.takes as u64) as usize).min(some.len()));
+                take(&store, now, random.below(4), &when(&format!("{} of {count} taken out", end - some.len())));
+                some = later;
+            }
+            if end < count {
+                let how = random.next();
+                store = reopen_unread(store, &path, &options, how, (count - end + 1) as u64, &when("half empty"));
+            }
+            (at, end) = (end, count);
         }
         model.insert(HEAD.to_vec(), 33);
         check(&store, &model, &when("empty"));
@@ -274,6 +328,59 @@ fn a_full_disk_is_a_full_store() {
         let len = std::fs::metadata(dir.path().join("store")).unwrap().len();
         assert!(len <= 2 * (mib << 20), "seed {seed}: {len} bytes");
     }
+}
+
+/// Fills a store with values of 100 bytes, in order of keys; returns how many.
+fn fill_evenly(store: &Store) -> u64 {
+    (0..).find(|n| store.put(format!("key{n:07}").as_bytes(), &[1; 100]).is_err()).unwrap()
+}
+
+/// Each takes a segment of its own, and changes leaves that a checkpoint has to write: what that needs is left to it.
+#[test]
+fn threads_can_take_out_what_fits_in_and_checkpoints_have_their_nodes() {
+    for (segment, bytes, threads) in [(4096, 2 * MIB, 4), (4096, 2 * MIB, 8), (8192, 2 * MIB, 16), (65536, 4 * MIB, 8)]
+    {
+        let dir = crate::memory();
+        let pool = pmem::Options::new().max_size(bytes).domain(pmem::DomainChoice::Emulated);
+        let store = Options::new().segment(segment).pool(pool).create(dir.path().join("store")).unwrap();
+        let mut keys: Vec<_> = (0..fill_evenly(&store)).map(|n| format!("key{n:07}").into_bytes()).collect();
+        Random(threads).shuffle(&mut keys);
+        let when = format!("segments of {segment} bytes, {threads} threads");
+        std::thread::scope(|scope| {
+            for some in keys.chunks(keys.len().div_ceil(threads as usize)) {
+                let (store, when) = (&store, &when);
+                scope.spawn(move || some.iter().for_each(|key| take(store, std::slice::from_ref(key), 0, when)));
+            }
+        });
+        store.checkpoint().unwrap_or_else(|error| panic!("{when}: {error}"));
+        assert_eq!(store.snapshot().unwrap().scan(Keys::all()).count(), 0, "{when}");
+        store.close().unwrap_or_else(|error| panic!("{when}: {error}"));
+    }
+}
+
+/// A put that was tried in vain says nothing about deletions.
+#[test]
+fn deletions_go_on_beside_puts_that_are_refused() {
+    let dir = crate::memory();
+    let pool = pmem::Options::new().max_size(8 * MIB).domain(pmem::DomainChoice::Emulated);
+    let store = Options::new().segment(64 << 10).background(false).pool(pool).create(dir.path().join("store")).unwrap();
+    let count = fill_evenly(&store);
+    let deleting = AtomicUsize::new(1);
+    std::thread::scope(|scope| {
+        let putting = || {
+            for n in 0.. {
+                if deleting.load(SeqCst) == 0 {
+                    break;
+                }
+                drop(store.put(format!("other{:03}", n % 100).as_bytes(), &[2; 900]));
+            }
+        };
+        (0..2).for_each(|_| drop(scope.spawn(putting)));
+        let _done = Done(&deleting);
+        for n in 0..count / 4 {
+            take(&store, &[format!("key{:07}", n * 7919 % count).into_bytes()], 0, "beside puts");
+        }
+    });
 }
 
 /// Seeds, and mebibytes of the largest store, from the environment: `make space-long` has more.

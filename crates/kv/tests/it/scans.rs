@@ -110,3 +110,41 @@ fn ranges_end_where_they_should_whatever_came_and_went() {
         }
     }
 }
+
+/// A transaction that scans again and again sees its own writes, also those that came since, and changed since.
+#[test]
+fn a_transaction_that_writes_and_scans_sees_each_of_its_writes_in_order() {
+    let dir = crate::memory();
+    let store = store(&dir);
+    let (mut model, mut random) = (Model::new(), 5_u64);
+    let mut below = move |n: u64| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (random >> 33) % n
+    };
+    (0..1000).step_by(3).for_each(|n| drop(model.insert(key(n), vec![7])));
+    model.iter().for_each(|(key, value)| assert!(!store.put(key, value).unwrap()));
+    for _ in 0..2 {
+        let mut tx = store.begin(kv::Isolation::Serializable).unwrap();
+        for round in 0..600 {
+            for _ in 0..below(3) {
+                let key = key(below(1000));
+                if below(5) < 2 {
+                    assert_eq!(tx.delete(&key).unwrap(), model.remove(&key).is_some());
+                } else {
+                    let value = vec![1; below(40) as usize];
+                    assert_eq!(tx.put(&key, &value).unwrap(), model.insert(key, value).is_some());
+                }
+            }
+            let mut bound = || match below(5) {
+                0 => Bound::Unbounded,
+                1 | 2 => Bound::Included(key(below(1000))),
+                _ => Bound::Excluded(key(below(1000))),
+            };
+            let range = Keys { from: bound(), to: bound(), reverse: round % 2 == 0 };
+            let pair = |pair: kv::Result<(&[u8], &[u8])>| pair.map(|(key, value)| (key.to_vec(), value.to_vec()));
+            let found: Vec<_> = tx.scan(range.clone()).map(|next| pair(next).unwrap()).collect();
+            assert_eq!(found, expected(&model, &range), "{range:?}");
+        }
+        tx.commit().unwrap();
+    }
+}
