@@ -75,7 +75,8 @@ fn open(path: &Path, asked: &Asked) -> Result<Box<dyn server::engine::Engine>, F
     }
     match engine(path, asked, &pool)? {
         Engine::Kv => {
-            let mut options = Options::new().pool(pool);
+            // What a client reads it may write back, under a seal of its own.
+            let mut options = Options::new().pool(pool).verify(true);
             if let Some(bytes) = asked.max_memory {
                 options = options.index_memory(bytes);
             }

@@ -156,6 +156,42 @@ fn it_stops_without_losing_anything() {
     assert_eq!(served.child.wait().unwrap().code(), Some(0));
 }
 
+/// Read, it would be written back under a seal of its own, and nothing would tell any more.
+#[test]
+fn a_value_that_went_bad_is_neither_read_nor_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut served = start(dir.path(), &[]);
+    let mut connection = served.connect();
+    assert_eq!(connection.ask("SET a 1234567890123456").unwrap(), "+OK");
+    // Enough that what the server reads at its start stands in another leaf of the index.
+    for number in 0..300 {
+        assert_eq!(connection.ask(&format!("SET key{number:03} {number}")).unwrap(), "+OK");
+    }
+    assert_eq!(signalled(&mut served, "-TERM"), Some(0));
+    let path = dir.path().join("data.cairn");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let places = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"1234567890123456"));
+    let places = places.collect::<Vec<_>>();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|at| bytes[at] ^= 1);
+    std::fs::write(&path, bytes).unwrap();
+
+    let is_damaged = || {
+        let run = cairn(dir.path(), "check data.cairn");
+        assert!(run.code == 1 && run.out.contains("does not match its seal"), "{run:?}");
+    };
+    is_damaged();
+    let mut served = start(dir.path(), &[]);
+    let mut connection = served.connect();
+    for line in ["GET a", "INCR a", "APPEND a 7", "GETRANGE a 0 1", "GETSET a 1", "GETDEL a"] {
+        let said = connection.ask(line).unwrap();
+        assert!(said.starts_with("-ERR") && said.contains("does not match its seal"), "{line}: {said}");
+    }
+    assert_eq!(connection.ask("GET key123").unwrap(), "123");
+    assert_eq!(signalled(&mut served, "-TERM"), Some(0));
+    is_damaged();
+}
+
 #[test]
 fn what_cannot_be_served_is_refused() {
     let dir = tempfile::tempdir().unwrap();
