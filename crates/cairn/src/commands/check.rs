@@ -89,6 +89,22 @@ fn examine(args: &Check) -> Result<CheckJson, Failure> {
     }
 }
 
+/// The same of an open pool, for those that want a sound one: what is wrong is an error. `path` is what it is about.
+///
+/// # Errors
+/// Damage; what is no finding.
+pub(super) fn all_sound(path: &Path, pool: Pool) -> Result<(), Failure> {
+    let report = look_at(path, pool, Repair::Not)?;
+    let Some(first) = report.findings.first() else { return Ok(()) };
+    let file = path.display();
+    let more = match report.findings.len() {
+        1 => String::new(),
+        found => format!(", and {} findings more", found - 1),
+    };
+    let next = format!("`cairn check {file}` says all that is damaged; restore from an older copy");
+    Err(Failure::new(format!("{file}: damaged: {first}{more}"), next).damaged())
+}
+
 /// The header was checked when the pool was opened.
 fn look_at(path: &Path, pool: Pool, repair: Repair) -> Result<CheckJson, Failure> {
     let info = pool.info();
