@@ -116,6 +116,30 @@ fn so_many_random_elements_that_no_reply_has_room_are_refused() {
 }
 
 #[test]
+fn a_wrong_shutdown_does_not_shut_down() {
+    let running = Running::start(DomainChoice::Emulated);
+    let mut client = running.client();
+    for line in [
+        "SHUTDOWN BADARG",
+        "SHUTDOWN NOSAVE NOW BADARG",
+        "SHUTDOWN SAVE NOSAVE",
+        "SHUTDOWN ABORT NOW",
+        "SHUTDOWN NOSAVE ABORT",
+    ] {
+        assert_eq!(client.say(line).error(), "ERR syntax error", "{line}");
+    }
+    assert_eq!(client.say("SHUTDOWN ABORT").error(), "ERR No shutdown in progress.");
+    for count in ["0", "-1", "1k", "4294967296"] {
+        let said = client.ask(&["CONFIG", "SET", "maxclients", count]);
+        assert!(said.error().contains("must be between 1 and 4294967295"), "{count}: {said:?}");
+    }
+    assert_eq!(client.say("CONFIG SET maxclients 70"), Reply::ok());
+    assert_eq!(running.client().say("SET a 1"), Reply::ok());
+    client.send(&request(&["SHUTDOWN", "nosave", "now", "force"]));
+    assert!(client.has_ended());
+}
+
+#[test]
 fn slow_and_half_closed_connections_get_their_replies() {
     let running = Running::start(DomainChoice::File);
     let mut slow = running.client();
