@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use kv::{Checked, Options, Problem};
+use kv::{Checked, Options, Problem, Salvaged};
 use rustix::fs::{FlockOperation, flock};
 
 use super::super::Outcome;
@@ -44,6 +44,17 @@ fn print(problems: &[Problem], count: u64) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What the opening of a copy has left out.
+fn print_given_up(given_up: &Salvaged) -> Result<(), Failure> {
+    if let Some(why) = &given_up.index {
+        say!("the index is made anew of all whole records, and keys may be back that were deleted: {why}")?;
+    }
+    for log in &given_up.logs {
+        say!("{log}")?;
+    }
+    Ok(())
+}
+
 /// On a copy. If that becomes sound it takes the store's place, and the store is kept beside it.
 fn repair(args: &CheckStore) -> Outcome {
     let path = &args.source.path;
@@ -65,9 +76,10 @@ fn repair(args: &CheckStore) -> Outcome {
     }
     let copy = Temporary(beside(&real, "repairing"));
     std::fs::copy(&real, &copy.0).map_err(failed("copy"))?;
-    let (dropped, checked) = salvage(path, &copy.0)?;
+    let (given_up, dropped, checked) = salvage(path, &copy.0)?;
     let (keys, bytes) = (checked.keys, size::human(checked.bytes));
     if args.dry_run {
+        print_given_up(&given_up)?;
         print(&dropped, dropped.len() as u64)?;
         say!("{}: a repair would leave {keys} keys, {bytes}; nothing was changed", path.display())?;
         return Ok(ExitCode::SUCCESS);
@@ -78,6 +90,7 @@ fn repair(args: &CheckStore) -> Outcome {
     // There is a whole store under the name at any time.
     std::fs::hard_link(&real, &before).or_else(|_| std::fs::rename(&real, &before)).map_err(failed("keep"))?;
     std::fs::rename(&copy.0, &real).and_then(|()| sync(folder)).map_err(failed("replace"))?;
+    print_given_up(&given_up)?;
     print(&dropped, dropped.len() as u64)?;
     say!("{}: {keys} keys, {bytes}; as it was before: {}", path.display(), before.display())?;
     Ok(ExitCode::SUCCESS)
@@ -93,13 +106,14 @@ impl Drop for Temporary {
 }
 
 /// `path` is what its errors are about.
-fn salvage(path: &Path, copy: &Path) -> Result<(Vec<Problem>, Checked), Failure> {
+fn salvage(path: &Path, copy: &Path) -> Result<(Salvaged, Vec<Problem>, Checked), Failure> {
     let failed = |error: kv::Error| Failure::kv(path, &error);
     let store = Options::new().background(false).salvage(true).open(copy).map_err(failed)?;
+    let given_up = store.salvaged().clone();
     let dropped = store.drop_damaged().map_err(failed)?;
     let checked = store.check(|_| ()).map_err(failed)?;
     store.close().map_err(failed)?;
-    Ok((dropped, checked))
+    Ok((given_up, dropped, checked))
 }
 
 fn beside(path: &Path, what: &str) -> PathBuf {
