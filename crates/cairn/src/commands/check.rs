@@ -58,12 +58,12 @@ impl CheckJson {
 
 pub fn run(args: &Check) -> Outcome {
     let report = examine(args)?;
-    if args.json {
-        print_json(&report)?;
-    } else {
-        print(args, &report)?;
+    let printed = if args.json { print_json(&report) } else { print(args, &report) };
+    match report.sound {
+        true => printed.map(|()| ExitCode::SUCCESS),
+        // Whoever could not read it must not take it for a pool that was not looked at.
+        false => printed.map(|()| ExitCode::from(1)).map_err(Failure::damaged),
     }
-    Ok(if report.sound { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// All that the command does but for printing.

@@ -24,14 +24,16 @@ pub fn run(args: &CheckStore) -> Outcome {
     });
     bar.finish_and_clear();
     let checked = checked?;
-    say!("{}: {} keys, {}", path.display(), checked.keys, size::human(checked.bytes))?;
+    let printed = say!("{}: {} keys, {}", path.display(), checked.keys, size::human(checked.bytes));
     if checked.is_sound() {
-        say!("sound")?;
+        printed.and_then(|()| say!("sound"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    print(&checked.problems, checked.count)?;
-    say!("`cairn kv check --dry-run {0}` says what a repair would leave, `--repair` does it", path.display())?;
-    Ok(ExitCode::from(1))
+    let advice =
+        || say!("`cairn kv check --dry-run {0}` says what a repair would leave, `--repair` does it", path.display());
+    // Damage is told by the exit code though nothing can be printed.
+    let printed = printed.and_then(|()| print(&checked.problems, checked.count)).and_then(|()| advice());
+    printed.map(|()| ExitCode::from(1)).map_err(Failure::damaged)
 }
 
 fn print(problems: &[Problem], count: u64) -> Result<(), Failure> {
