@@ -174,12 +174,16 @@ pub fn is_damage_of_store(error: &kv::Error) -> bool {
 }
 
 fn advice(error: &pmem::Error) -> &'static str {
-    use io::ErrorKind::{AlreadyExists, NotFound, PermissionDenied};
+    use io::ErrorKind::{AlreadyExists, NotFound, OutOfMemory, PermissionDenied};
     match error {
         pmem::Error::Io { source, .. } => match source.kind() {
             NotFound => "check the path; `cairn create` makes a pool",
             PermissionDenied => "check the permissions; pools belong to who made them",
             AlreadyExists => "choose another path, or remove what is there",
+            // Addresses, not memory: room for as much as the pool may grow to.
+            OutOfMemory => {
+                "raise the limit of address space (ulimit -v, RLIMIT_AS): a pool takes room for as much as it may grow to"
+            }
             _ => "check the path and the file system",
         },
         pmem::Error::Limit { .. } | pmem::Error::BadName { .. } => "see `cairn help create`",

@@ -228,6 +228,32 @@ fn what_cannot_be_served_is_refused() {
     drop(start(dir.path(), &[]));
 }
 
+/// Nobody is left waiting for a server that cannot have a file for another client.
+#[test]
+fn few_files_are_few_clients_or_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let under = |files: u32| {
+        let mut command = Command::new("sh");
+        let line = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
+        command.args(["-c", &line, env!("CARGO_BIN_EXE_cairn")]);
+        command
+    };
+    for files in [16, 40, 52] {
+        let arguments = ["serve", "data.cairn", "--redis", "127.0.0.1:0", "--threads", "1"];
+        let run = under(files).args(arguments).current_dir(dir.path()).output().unwrap();
+        let said = String::from_utf8(run.stderr).unwrap();
+        assert!(run.status.code() == Some(2) && said.contains("ulimit -n"), "{files}: {said}");
+    }
+    let served = start_as(under(60), dir.path(), &["--threads", "1"]);
+    let mut clients: Vec<_> = (0..8).map(|_| served.connect()).collect();
+    for client in &mut clients {
+        assert_eq!(client.ask("SET a 1").unwrap(), "+OK");
+    }
+    let said = served.connect().reply().unwrap();
+    assert!(said.starts_with("-ERR max number of clients"), "{said}");
+    assert_eq!(served.health(), 200);
+}
+
 #[test]
 fn a_store_says_itself_what_it_is() {
     let dir = tempfile::tempdir().unwrap();
