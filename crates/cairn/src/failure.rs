@@ -193,7 +193,21 @@ fn advice(error: &pmem::Error) -> &'static str {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}\nnext: {}", self.what, self.next)
+        write!(f, "error: {}\nnext: {}", Tame(&self.what), Tame(&self.next))
+    }
+}
+
+/// Text that may have names of files or bytes of them in it: no terminal obeys it, and it stays one line.
+struct Tame<'t>(&'t str);
+
+impl fmt::Display for Tame<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in self.0.split_inclusive(char::is_control) {
+            let text = part.trim_end_matches(char::is_control);
+            f.write_str(text)?;
+            part[text.len()..].chars().try_for_each(|control| write!(f, "{}", control.escape_default()))?;
+        }
+        Ok(())
     }
 }
 
