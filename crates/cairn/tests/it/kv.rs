@@ -401,6 +401,22 @@ fn damage_is_found_and_repaired_beside_a_copy() {
     assert_eq!(cairn(dir.path(), "kv check s --repair").code, 2, "the copy is not overwritten");
 }
 
+/// To read all of it would take minutes.
+#[test]
+fn a_repair_reads_no_further_than_the_pool() {
+    let dir = temp();
+    fruit(dir.path());
+    let path = dir.path().join("s");
+    damage(dir.path(), "s", "pears");
+    let len = fs::metadata(&path).unwrap().len();
+    fs::File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+    assert!(ok(dir.path(), "kv check s --dry-run").contains("a repair would leave 2 keys"));
+    assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 40, "it is as it was");
+    assert!(ok(dir.path(), "kv check s --repair").contains("2 keys"));
+    assert!(fs::metadata(&path).unwrap().len() <= len);
+    assert_eq!(ok(dir.path(), "kv dump s"), "apples\t17\nplums\t40\n");
+}
+
 /// What is behind the damage in a log is left out, and how much that is told.
 #[test]
 fn a_repair_of_a_killed_store_says_what_it_gives_up() {

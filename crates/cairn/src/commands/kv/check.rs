@@ -1,6 +1,8 @@
 //! `cairn kv check`.
 
 use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,6 +14,9 @@ use crate::args::CheckStore;
 use crate::failure::Failure;
 use crate::output::say;
 use crate::size;
+
+/// Bytes of a pool's header, both copies.
+const HEADER: u64 = 8192;
 
 pub fn run(args: &CheckStore) -> Outcome {
     if args.repair || args.dry_run {
@@ -77,7 +82,7 @@ fn repair(args: &CheckStore) -> Outcome {
         return Err(Failure::new(format!("{}: is in use", path.display()), "close it first"));
     }
     let copy = Temporary(beside(&real, "repairing"));
-    std::fs::copy(&real, &copy.0).map_err(failed("copy"))?;
+    copy_pool(&store, &copy.0).map_err(failed("copy"))?;
     let (given_up, dropped, checked) = salvage(path, &copy.0)?;
     let (keys, bytes) = (checked.keys, size::human(checked.bytes));
     if args.dry_run {
@@ -105,6 +110,27 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+/// Copies a pool, and nothing of what stands behind its end: a file that somebody made longer may be so by terabytes.
+fn copy_pool(mut from: &File, to: &Path) -> io::Result<()> {
+    let meta = from.metadata()?;
+    let mut copy = File::options().read(true).write(true).create(true).truncate(true).open(to)?;
+    copy.set_permissions(meta.permissions())?;
+    let len = len_of(from, &copy, to, meta.len())?;
+    copy.set_len(0)?;
+    from.rewind()?;
+    io::copy(&mut from.take(len), &mut copy)?;
+    Ok(())
+}
+
+/// How long the pool in a file of `len` bytes says that it is; all of it, if it says nothing. Asked of a file that has its header alone.
+fn len_of(from: &File, sketch: &File, at: &Path, len: u64) -> io::Result<u64> {
+    let mut header = Vec::new();
+    from.take(HEADER).read_to_end(&mut header)?;
+    sketch.write_all_at(&header, 0)?;
+    sketch.set_len(len)?;
+    Ok(pmem::Options::new().open(at).map_or(len, |pool| pool.size().min(len)))
 }
 
 /// `path` is what its errors are about.
