@@ -190,7 +190,8 @@ pub struct Check {
 
 /// Write a copy of a pool that is open nowhere
 ///
-/// Of a heap of transactions the copy is opened, recovered and compared with its own backup before it gets its name; other pools are copied as they are. A program that
+/// The copy is checked before it gets its name: of a heap of transactions it is opened, recovered and compared with its own backup; other pools are copied as they are, and
+/// looked into as `cairn check` does. A program that
 /// has a heap open makes backups beside its transactions: `Heap::backup`. The copy is the pool, with the same identity: to restore it, copy it back.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\

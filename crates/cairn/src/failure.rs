@@ -174,12 +174,16 @@ pub fn is_damage_of_store(error: &kv::Error) -> bool {
 }
 
 fn advice(error: &pmem::Error) -> &'static str {
-    use io::ErrorKind::{AlreadyExists, NotFound, PermissionDenied};
+    use io::ErrorKind::{AlreadyExists, NotFound, OutOfMemory, PermissionDenied};
     match error {
         pmem::Error::Io { source, .. } => match source.kind() {
             NotFound => "check the path; `cairn create` makes a pool",
             PermissionDenied => "check the permissions; pools belong to who made them",
             AlreadyExists => "choose another path, or remove what is there",
+            // Addresses, not memory: room for as much as the pool may grow to.
+            OutOfMemory => {
+                "raise the limit of address space (ulimit -v, RLIMIT_AS): a pool takes room for as much as it may grow to"
+            }
             _ => "check the path and the file system",
         },
         pmem::Error::Limit { .. } | pmem::Error::BadName { .. } => "see `cairn help create`",
@@ -189,7 +193,21 @@ fn advice(error: &pmem::Error) -> &'static str {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}\nnext: {}", self.what, self.next)
+        write!(f, "error: {}\nnext: {}", Tame(&self.what), Tame(&self.next))
+    }
+}
+
+/// Text that may have names of files or bytes of them in it: no terminal obeys it, and it stays one line.
+struct Tame<'t>(&'t str);
+
+impl fmt::Display for Tame<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in self.0.split_inclusive(char::is_control) {
+            let text = part.trim_end_matches(char::is_control);
+            f.write_str(text)?;
+            part[text.len()..].chars().try_for_each(|control| write!(f, "{}", control.escape_default()))?;
+        }
+        Ok(())
     }
 }
 

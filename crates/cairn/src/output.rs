@@ -2,6 +2,9 @@
 //!
 //! A write that fails, as on a full disk, is an error of the command. A reader that has left is none: the rest is thrown away, and the command ends with the exit code of
 //! what it did. What cannot be said on standard error is not said.
+//!
+//! A standard output that is closed is none: before `main` Rust opens `/dev/null` in its place, for reading and writing, and so does a program that asks for no output
+//! (Python's `DEVNULL`). Nothing tells one from the other, so neither is an error.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write, stderr, stdout};

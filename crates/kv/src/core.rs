@@ -42,6 +42,8 @@ pub(crate) struct Core {
     /// Of a replicated store.
     pub(crate) replicated: Option<crate::replicated::Replicated>,
     pub(crate) sabotage: Sabotage,
+    /// What its opening gave up.
+    pub(crate) salvaged: crate::salvaged::Salvaged,
     /// Bytes of records written since the store was opened, but for the last few of each log; and at the last checkpoint.
     pub(crate) written: OwnLine<AtomicU64>,
     pub(crate) settled: AtomicU64,

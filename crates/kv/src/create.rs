@@ -129,6 +129,7 @@ pub(crate) fn assemble(
         bound: crate::bounded::Bound::new(options.durability, checkpoint.commit_number),
         replicated: (options.durability == Durability::Replicated).then(crate::replicated::Replicated::default),
         sabotage: sabotage(options),
+        salvaged: crate::salvaged::Salvaged::default(),
         written: crate::active::OwnLine(0.into()),
         settled: 0.into(),
         settle_at: options.settle.min(crate::settle::LEAST).into(),

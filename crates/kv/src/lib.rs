@@ -77,6 +77,7 @@ mod reserve;
 mod retry;
 mod rows;
 mod sabotage;
+mod salvaged;
 mod scan;
 mod settle;
 mod space;
@@ -108,6 +109,7 @@ pub use record::{KEY_MAX, VALUE_MAX};
 use sabotage::Step;
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Step, at_next_commit};
+pub use salvaged::{CutLog, Salvaged};
 pub use stats::Stats;
 pub use store::{Batch, Snapshot, Store};
 #[cfg(feature = "serde")]

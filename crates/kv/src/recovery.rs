@@ -24,6 +24,7 @@ use crate::nodes::{self, Nodes};
 use crate::options::{NAME, Options, Part, REGION_KIND};
 use crate::raw::Claim;
 use crate::record::{self, FIRST, GRAIN, HEADER, JOINED, MOVED, Record};
+use crate::salvaged::{CutLog, Salvaged};
 use crate::settle::{List, Settler};
 use crate::space::Space;
 use crate::watermark::Watermark;
@@ -101,14 +102,14 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
             other => other?,
         }
     }
-    let core = assemble(pool, &options, &checkpoint, index, space, (place, settler))?;
-    let mut salvaged = damaged.is_some();
-    if let Some(error) = damaged {
+    let mut core = assemble(pool, &options, &checkpoint, index, space, (place, settler))?;
+    if let Some(error) = &damaged {
         tracing::warn!(%error, "the index is made anew of what the logs have");
         salvage(&core)?;
     }
-    salvaged |= replay(&core)?;
-    if salvaged {
+    let logs = replay(&core)?;
+    core.salvaged = Salvaged { index: damaged.map(|error| error.to_string()), logs };
+    if !core.salvaged.is_empty() {
         core.checkpoint()?; // what was given up is behind it
     }
     Ok(core)
@@ -276,20 +277,20 @@ fn damaged(space: &Space, number: u32, why: &str) -> Error {
 
 /// A piece of a writer's log: segments in a row.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+pub(crate) struct Piece {
     segment: u32,
-    base: u64,
-    limit: u64,
+    pub(crate) base: u64,
+    pub(crate) limit: u64,
     generation: u16,
 }
 
 /// Where the reading of a log stands.
-struct Reading<'a> {
+pub(crate) struct Reading<'a> {
     core: &'a Core,
     pin: &'a Pin<'a>,
-    writer: usize,
-    pieces: &'a BTreeMap<u32, Piece>,
-    at: Mark,
+    pub(crate) writer: usize,
+    pub(crate) pieces: &'a BTreeMap<u32, Piece>,
+    pub(crate) at: Mark,
     link: u16,
 }
 
@@ -299,8 +300,8 @@ struct Whole<'a> {
     end: Mark,
 }
 
-/// Reads the logs; true if something of them was given up.
-fn replay(core: &Core) -> Result<bool> {
+/// Reads the logs; returns those of which something was given up.
+fn replay(core: &Core) -> Result<Vec<CutLog>> {
     let mut logs: Vec<BTreeMap<u32, Piece>> = vec![BTreeMap::new(); WRITERS];
     let bytes = core.space.segment_bytes;
     for number in 0..core.space.count() {
@@ -319,6 +320,7 @@ fn replay(core: &Core) -> Result<bool> {
     let pin = core.active.pin()?;
     let (mut dead, mut tombstones) = (Vec::new(), Vec::new());
     let mut kept = prefix::find(core, &checkpoint, &logs, &pin)?;
+    let mut given_up = Vec::new();
     let behind =
         |writer: usize| logs[writer].range(Mark::from_word(checkpoint.marks[writer]).sequence..).count() as u64;
     let (mut done, of) = (0, (0..WRITERS).map(behind).sum());
@@ -349,6 +351,10 @@ fn replay(core: &Core) -> Result<bool> {
         if durable > reading.at && !core.sabotage.skips(Step::Watermark) {
             reading.is_short_of(&log, &mut kept)?;
         }
+        let dropped = core.options.salvage && kept.last < kept.durable && kept.is_cut(&reading)?;
+        if kept.given_up.contains(&writer) || dropped {
+            given_up.push(reading.cut_off()?);
+        }
         reading.erase(&kept)?;
         let last = pieces.keys().next_back().copied().unwrap_or(0);
         let mut end = reading.at;
@@ -371,7 +377,6 @@ fn replay(core: &Core) -> Result<bool> {
         }
     }
     drop(pin);
-    let given_up = !kept.given_up.is_empty();
     core.bound.restart(kept.last);
     core.active.raise(clock);
     let mut settler = core.settler.lock();
@@ -526,7 +531,7 @@ impl<'a> Reading<'a> {
     }
 
     /// The record at exactly this place, if it is whole.
-    fn sealed(&self, place: Mark) -> Result<Option<Record<'a>>> {
+    pub(crate) fn sealed(&self, place: Mark) -> Result<Option<Record<'a>>> {
         let Some(piece) = self.pieces.get(&place.sequence) else { return Ok(None) };
         if !place.at.is_multiple_of(GRAIN) || place.at + HEADER > piece.limit {
             return Ok(None);

@@ -43,6 +43,16 @@ pub enum Error {
     /// TLS was asked for, and cannot be had.
     #[error("TLS: {0}")]
     Tls(String),
+    /// The system allows so few files that no client could be served.
+    #[error(
+        "the system allows {allowed} open files, and the server needs {needed} for one client; raise the limit (ulimit -n)"
+    )]
+    Files {
+        /// How many it allows.
+        allowed: u64,
+        /// How many one client needs, with the store and the threads.
+        needed: u64,
+    },
     /// No thread is to be had.
     #[error("a thread cannot be started: {0}")]
     Thread(io::Error),
@@ -100,12 +110,12 @@ impl Server {
             None => return Err(Error::Tls("no certificate was given; say --tls-certificate and --tls-key".to_owned())),
         };
         let mut config = config;
-        config.settings.connections = files_for(config.settings.connections);
         let threads = match config.threads {
             // Clients of a busy server want processors, too, and the store some of one.
             0 => std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)),
             count => count,
         };
+        config.settings.connections = files_for(config.settings.connections, threads)?;
         let shared = Shared::start(engine, config.settings.clone(), users, threads, sabotage)?;
         let mut listeners = Vec::new();
         let mut bound = |addresses: &[SocketAddr], protocol: &Protocol| -> Result<Vec<SocketAddr>, Error> {
@@ -193,6 +203,12 @@ impl Server {
         self.http
     }
 
+    /// How many connections it takes at one time: fewer than the configuration says if the system allows no more files.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.settings().connections
+    }
+
     /// Whether it is to stop: somebody said `SHUTDOWN`, or [`stop`](Self::stop) was called.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
@@ -230,22 +246,23 @@ impl Drop for Server {
 }
 
 /// Has the system allow as many files as so many connections need; fewer connections if it does not.
-fn files_for(connections: usize) -> usize {
+fn files_for(connections: usize, threads: usize) -> Result<usize, Error> {
     use rustix::process::{Resource, getrlimit, setrlimit};
-    /// For the store, listeners, and whatever else.
-    const OTHERS: u64 = 64;
+    // For the store, the copies of its log, listeners, the status page; and those that each thread waits with, the one that accepts among them.
+    let others = 44 + 4 * (threads as u64 + 1);
     let mut limit = getrlimit(Resource::Nofile);
-    let wanted = connections as u64 + OTHERS;
+    let wanted = (connections as u64).saturating_add(others);
     if limit.current.is_some_and(|now| now < wanted) {
         limit.current = Some(limit.maximum.map_or(wanted, |most| most.min(wanted)));
         setrlimit(Resource::Nofile, limit).unwrap_or(()); // what there is then is looked at
     }
-    let Some(there) = getrlimit(Resource::Nofile).current.filter(|now| *now < wanted) else { return connections };
-    let fewer = there.saturating_sub(OTHERS).max(1) as usize;
-    tracing::warn!(
-        "the system allows {there} files: {fewer} connections at a time, not {connections}; raise the limit (ulimit -n)"
-    );
-    fewer
+    let Some(allowed) = getrlimit(Resource::Nofile).current.filter(|now| *now < wanted) else {
+        return Ok(connections);
+    };
+    match allowed.saturating_sub(others) {
+        0 => Err(Error::Files { allowed, needed: others + 1 }),
+        fewer => Ok(fewer as usize),
+    }
 }
 
 fn refuse_open(config: &Config, anybody: bool) -> Result<(), Error> {

@@ -37,8 +37,9 @@ impl Engine {
 
 /// Serve a store to clients of Redis and memcached
 ///
-/// The store is made if there is none, and recovered if it was not closed; a damaged one is not served. Every write is durable when its reply is
-/// sent. SIGTERM and SIGINT end it without losing anything; so does a crash.
+/// The store is made if there is none, and recovered if it was not closed; one whose opening finds damage is not served. What opening does not read, values
+/// among it, a store of engine kv holds against its seal at each read: the reply is an error that names the damage. One of engine heap cannot: `cairn check` finds
+/// it in a closed store. Every write is durable when its reply is sent. SIGTERM and SIGINT end it without losing anything; so does a crash.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Everything can be given by flags, by the environment (CAIRN_REDIS, CAIRN_PASSWORD_FILE, ...), and in a file (--config), in this order. The file is TOML,

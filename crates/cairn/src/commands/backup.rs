@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use pmem::Pool;
 
 use super::Outcome;
-use super::check::transactions;
+use super::check::{self, transactions};
 use crate::args::Backup;
 use crate::failure::Failure;
 use crate::output::say;
@@ -78,13 +78,14 @@ fn image(args: &Backup, pool: Pool, progress: impl FnMut(u64, u64)) -> Result<St
         image.pass(progress)?;
         image.cut()?;
         let copy = pmem::Options::new().open_read_only(image.temporary())?;
-        let bytes = copy.size();
-        drop(copy);
-        image.publish()?;
-        Ok(bytes)
+        Ok((image, copy))
     });
-    let bytes = copied.map_err(|error| failed(args, error))?;
-    Ok(format!("{}, header and regions checked; `cairn check` looks into them", size::human(bytes)))
+    let (image, copy) = copied.map_err(|error| failed(args, error))?;
+    let bytes = copy.size();
+    // What is wrong with the copy is wrong with the pool: both files are equal.
+    check::all_sound(&args.path, copy)?;
+    image.publish().map_err(|error| failed(args, error))?;
+    Ok(format!("{}, checked as `cairn check` does", size::human(bytes)))
 }
 
 fn heap_failed(args: &Backup, error: tx::Error) -> Failure {

@@ -58,12 +58,12 @@ impl CheckJson {
 
 pub fn run(args: &Check) -> Outcome {
     let report = examine(args)?;
-    if args.json {
-        print_json(&report)?;
-    } else {
-        print(args, &report)?;
+    let printed = if args.json { print_json(&report) } else { print(args, &report) };
+    match report.sound {
+        true => printed.map(|()| ExitCode::SUCCESS),
+        // Whoever could not read it must not take it for a pool that was not looked at.
+        false => printed.map(|()| ExitCode::from(1)).map_err(Failure::damaged),
     }
-    Ok(if report.sound { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// All that the command does but for printing.
@@ -87,6 +87,22 @@ fn examine(args: &Check) -> Result<CheckJson, Failure> {
         }
         Err(error) => Err(Failure::pool(&args.path, &error)),
     }
+}
+
+/// The same of an open pool, for those that want a sound one: what is wrong is an error. `path` is what it is about.
+///
+/// # Errors
+/// Damage; what is no finding.
+pub(super) fn all_sound(path: &Path, pool: Pool) -> Result<(), Failure> {
+    let report = look_at(path, pool, Repair::Not)?;
+    let Some(first) = report.findings.first() else { return Ok(()) };
+    let file = path.display();
+    let more = match report.findings.len() {
+        1 => String::new(),
+        found => format!(", and {} findings more", found - 1),
+    };
+    let next = format!("`cairn check {file}` says all that is damaged; restore from an older copy");
+    Err(Failure::new(format!("{file}: damaged: {first}{more}"), next).damaged())
 }
 
 /// The header was checked when the pool was opened.

@@ -154,7 +154,8 @@ fn put(args: &args::Put) -> Outcome {
 fn delete(args: &args::Delete) -> Outcome {
     let chosen = args.keys.iter().map(|key| argument(key, args.format)).collect::<Result<Vec<_>, _>>()?;
     let range = keys(&args.range, args.format)?;
-    let deleted = write(&args.path, &Options::new().background(false), |store| {
+    // A range is one of keys that are read.
+    let deleted = write(&args.path, &Options::new().background(false).verify(true), |store| {
         let deleted = store.transact(|tx| {
             if chosen.is_empty() {
                 return tx.delete_range(range.clone());

@@ -27,6 +27,7 @@ pub fn run(args: &Serve) -> Outcome {
         Failure::new("no store to serve was given", "cairn serve data.cairn: it is made if there is none")
     })?;
     let config = config(&asked)?;
+    let wanted = config.settings.connections;
     let engine = open(&path, &asked)?;
     let survives = engine.counts().survives;
     let running = Server::start(config, engine).map_err(|error| failure(&path, &error))?;
@@ -39,6 +40,12 @@ pub fn run(args: &Serve) -> Outcome {
     }
     if let Some(address) = running.http() {
         note!("cairn: status at http://{address}/");
+    }
+    let there = running.connections();
+    if there < wanted {
+        note!(
+            "cairn: at most {there} connections at a time, not {wanted}: the system allows no more files (ulimit -n)"
+        );
     }
     note!("cairn: serving {}; what was acknowledged survives {survives}", path.display());
 
@@ -75,7 +82,8 @@ fn open(path: &Path, asked: &Asked) -> Result<Box<dyn server::engine::Engine>, F
     }
     match engine(path, asked, &pool)? {
         Engine::Kv => {
-            let mut options = Options::new().pool(pool);
+            // What a client reads it may write back, under a seal of its own.
+            let mut options = Options::new().pool(pool).verify(true);
             if let Some(bytes) = asked.max_memory {
                 options = options.index_memory(bytes);
             }

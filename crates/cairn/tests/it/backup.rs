@@ -92,3 +92,49 @@ fn other_pools_are_copied_as_they_are() {
         assert_eq!(cairn(dir.path(), &format!("check {pool}")).code, 0);
     }
 }
+
+/// A log's records, a ring's and the records of a store: each has its own check.
+#[test]
+fn no_damaged_pool_of_any_kind_is_copied() {
+    let dir = temp();
+    let (path, payload) = (dir.path().join("p"), [b'x'; 40]);
+    let log = || {
+        let log = ::log::Options::new().bytes(16 << 10).segment(2048).idle(None).create(&path).unwrap();
+        for _ in 0..9 {
+            log.append(&payload).unwrap();
+        }
+        log.close().unwrap();
+    };
+    let ring = || {
+        let pool = pmem::Options::new().size(1 << 18).create(&path).unwrap();
+        let area = pool.add_region_as("ring", 8192, pmem::RegionKind::Ring, 0).unwrap().into_area().unwrap();
+        let mut ring = pmem::Ring::create(area).unwrap();
+        for _ in 0..9 {
+            ring.append(&[&payload]).unwrap();
+            ring.force().unwrap();
+        }
+        drop(ring);
+        pool.close().unwrap();
+    };
+    let store = || {
+        let store = kv::Options::new().background(false).create(&path).unwrap();
+        for number in 0..9_u8 {
+            store.put(&[number], &payload).unwrap();
+        }
+        store.close().unwrap();
+    };
+    let kinds: [(&str, &dyn Fn()); 3] = [("backup", &log), ("backup", &ring), ("kv backup", &store)];
+    for (command, make) in kinds {
+        make();
+        let mut bytes = fs::read(&path).unwrap();
+        // Not the last one, which might be in doubt.
+        let at = bytes.windows(payload.len()).position(|window| window == payload).unwrap();
+        bytes[at + 3] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let run = cairn(dir.path(), &format!("{command} p copy"));
+        assert!(run.code == 1 && run.failure().0.contains('p'), "{command}: {run:?}");
+        assert_eq!(cairn(dir.path(), "check p").code, 1);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "{command}: nothing is left");
+        fs::remove_file(&path).unwrap();
+    }
+}

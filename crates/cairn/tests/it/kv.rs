@@ -401,6 +401,44 @@ fn damage_is_found_and_repaired_beside_a_copy() {
     assert_eq!(cairn(dir.path(), "kv check s --repair").code, 2, "the copy is not overwritten");
 }
 
+/// To read all of it would take minutes.
+#[test]
+fn a_repair_reads_no_further_than_the_pool() {
+    let dir = temp();
+    fruit(dir.path());
+    let path = dir.path().join("s");
+    damage(dir.path(), "s", "pears");
+    let len = fs::metadata(&path).unwrap().len();
+    fs::File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+    assert!(ok(dir.path(), "kv check s --dry-run").contains("a repair would leave 2 keys"));
+    assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 40, "it is as it was");
+    assert!(ok(dir.path(), "kv check s --repair").contains("2 keys"));
+    assert!(fs::metadata(&path).unwrap().len() <= len);
+    assert_eq!(ok(dir.path(), "kv dump s"), "apples\t17\nplums\t40\n");
+}
+
+/// What is behind the damage in a log is left out, and how much that is told.
+#[test]
+fn a_repair_of_a_killed_store_says_what_it_gives_up() {
+    let dir = temp();
+    let path = dir.path().join("s");
+    let store = kv::Options::new().background(false).create(&path).unwrap();
+    for number in 0..300 {
+        store.put(format!("key{number:03}").as_bytes(), format!("value{number:03}").as_bytes()).unwrap();
+    }
+    let mut bytes = fs::read(&path).unwrap(); // as a kill leaves it
+    store.close().unwrap();
+    let places = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"value020")).collect::<Vec<_>>();
+    places.into_iter().for_each(|at| bytes[at] ^= 1);
+    fs::write(&path, &bytes).unwrap();
+    for how in ["--dry-run", "--repair"] {
+        let out = ok(dir.path(), &format!("kv check s {how}"));
+        assert!(out.contains("279 whole records of 279 keys behind it are left out"), "{how}: {out}");
+        assert!(out.contains("cut off at byte") && out.contains("20 keys"), "{how}: {out}");
+    }
+    assert!(ok(dir.path(), "kv check s").ends_with("sound\n"));
+}
+
 #[test]
 fn a_repair_that_fails_leaves_all_as_it_was() {
     let dir = temp();

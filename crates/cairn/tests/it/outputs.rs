@@ -308,6 +308,27 @@ fn no_command_panics_when_nothing_can_be_printed() {
     }
 }
 
+/// The exit code of a check is about the pool before it is about the output.
+#[test]
+fn damage_is_told_by_the_exit_code_though_nothing_can_be_printed() {
+    let dir = super::temp();
+    let path = dir.path().join("s");
+    let store = kv::Options::new().background(false).create(&path).unwrap();
+    store.put(b"apples", b"seventeen").unwrap();
+    store.close().unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(9).position(|window| window == b"seventeen").unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    for line in ["check s", "check s --json", "kv check s"] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cairn"));
+        let run = command.args(line.split(' ')).current_dir(dir.path()).stdout(full).output().unwrap();
+        let said = String::from_utf8(run.stderr).unwrap();
+        assert!(run.status.code() == Some(1) && said.contains("standard output: write failed"), "{line}: {said}");
+    }
+}
+
 #[test]
 fn help_and_version_are_printed_or_told() {
     let dir = super::temp();

@@ -156,6 +156,42 @@ fn it_stops_without_losing_anything() {
     assert_eq!(served.child.wait().unwrap().code(), Some(0));
 }
 
+/// Read, it would be written back under a seal of its own, and nothing would tell any more.
+#[test]
+fn a_value_that_went_bad_is_neither_read_nor_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut served = start(dir.path(), &[]);
+    let mut connection = served.connect();
+    assert_eq!(connection.ask("SET a 1234567890123456").unwrap(), "+OK");
+    // Enough that what the server reads at its start stands in another leaf of the index.
+    for number in 0..300 {
+        assert_eq!(connection.ask(&format!("SET key{number:03} {number}")).unwrap(), "+OK");
+    }
+    assert_eq!(signalled(&mut served, "-TERM"), Some(0));
+    let path = dir.path().join("data.cairn");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let places = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"1234567890123456"));
+    let places = places.collect::<Vec<_>>();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|at| bytes[at] ^= 1);
+    std::fs::write(&path, bytes).unwrap();
+
+    let is_damaged = || {
+        let run = cairn(dir.path(), "check data.cairn");
+        assert!(run.code == 1 && run.out.contains("does not match its seal"), "{run:?}");
+    };
+    is_damaged();
+    let mut served = start(dir.path(), &[]);
+    let mut connection = served.connect();
+    for line in ["GET a", "INCR a", "APPEND a 7", "GETRANGE a 0 1", "GETSET a 1", "GETDEL a"] {
+        let said = connection.ask(line).unwrap();
+        assert!(said.starts_with("-ERR") && said.contains("does not match its seal"), "{line}: {said}");
+    }
+    assert_eq!(connection.ask("GET key123").unwrap(), "123");
+    assert_eq!(signalled(&mut served, "-TERM"), Some(0));
+    is_damaged();
+}
+
 #[test]
 fn what_cannot_be_served_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -190,6 +226,32 @@ fn what_cannot_be_served_is_refused() {
     refused("serve data.cairn --redis 127.0.0.1:0", 2, "not a pool", "");
     std::fs::write(&path, &sound).unwrap();
     drop(start(dir.path(), &[]));
+}
+
+/// Nobody is left waiting for a server that cannot have a file for another client.
+#[test]
+fn few_files_are_few_clients_or_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let under = |files: u32| {
+        let mut command = Command::new("sh");
+        let line = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
+        command.args(["-c", &line, env!("CARGO_BIN_EXE_cairn")]);
+        command
+    };
+    for files in [16, 40, 52] {
+        let arguments = ["serve", "data.cairn", "--redis", "127.0.0.1:0", "--threads", "1"];
+        let run = under(files).args(arguments).current_dir(dir.path()).output().unwrap();
+        let said = String::from_utf8(run.stderr).unwrap();
+        assert!(run.status.code() == Some(2) && said.contains("ulimit -n"), "{files}: {said}");
+    }
+    let served = start_as(under(60), dir.path(), &["--threads", "1"]);
+    let mut clients: Vec<_> = (0..8).map(|_| served.connect()).collect();
+    for client in &mut clients {
+        assert_eq!(client.ask("SET a 1").unwrap(), "+OK");
+    }
+    let said = served.connect().reply().unwrap();
+    assert!(said.starts_with("-ERR max number of clients"), "{said}");
+    assert_eq!(served.health(), 200);
 }
 
 #[test]

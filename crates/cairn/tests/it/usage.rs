@@ -120,3 +120,23 @@ fn there_is_a_manual_page_for_each_command() {
         assert!(text.starts_with(".ie") && text.contains(".TH") && text.contains(has), "{page}: {text}");
     }
 }
+
+/// A name of a file can have everything in it but a zero.
+#[test]
+fn what_a_path_has_in_it_does_not_reach_the_terminal() {
+    let dir = temp();
+    let path = "no\u{1b}[31msuch\nerror: \u{9b}file\r";
+    for command in [&["check"][..], &["info"], &["kv", "get"], &["log", "cat"], &["backup"]] {
+        let mut run = std::process::Command::new(env!("CARGO_BIN_EXE_cairn"));
+        run.args(command).arg(path).current_dir(dir.path());
+        match command {
+            ["kv", "get"] => run.arg("key"),
+            ["backup"] => run.arg("copy"),
+            _ => &mut run,
+        };
+        let said = String::from_utf8(run.output().unwrap().stderr).unwrap();
+        assert!(said.contains("no\\u{1b}[31msuch\\nerror: \\u{9b}file\\r"), "{command:?}: {said}");
+        assert_eq!(said.lines().count(), 2, "{command:?}: {said}");
+        assert!(!said.chars().any(|letter| letter.is_control() && letter != '\n'), "{command:?}: {said:?}");
+    }
+}

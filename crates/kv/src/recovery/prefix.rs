@@ -30,6 +30,11 @@ impl Kept {
     pub(super) fn drops(&self, first: &Record<'_>) -> bool {
         !self.all && first.number().is_some_and(|(number, _)| number > self.last)
     }
+
+    /// Whether the reading has stopped at such a transaction.
+    pub(super) fn is_cut(&self, reading: &Reading<'_>) -> Result<bool> {
+        Ok(reading.transaction(reading.at)?.is_some_and(|whole| self.drops(&whole.records[0])))
+    }
 }
 
 /// Reads all logs for their numbers.

@@ -26,7 +26,10 @@ const COPIED: u64 = 1024;
 const AT_A_TIME: usize = 128;
 /// Bytes of a reply with elements that were drawn again and again.
 const DRAWN_MAX: usize = 256 << 20;
+/// Bytes of an empty string in a reply.
+const BULK: u64 = 6;
 
+const OUT_OF_RANGE: &str = "ERR value is out of range";
 pub(super) const NEGATIVE: &str = "ERR value is out of range, must be positive";
 
 /// What an element's key goes on with before its place.
@@ -171,9 +174,23 @@ pub(super) fn draw_different(c: &Context<'_>, head: &Head, count: u64) -> Outcom
     Ok(all)
 }
 
+/// Whether so many elements fit into no reply, though each is the shortest; `with` more than its name.
+fn is_too_much(count: u64, shortest: usize, with: bool) -> bool {
+    // Type, length and two ends of lines; what comes with a name takes as much.
+    let each = shortest as u64 + if with { 2 * BULK } else { BULK };
+    count.saturating_mul(each) > DRAWN_MAX as u64
+}
+
 /// So many elements, each drawn from all of them.
-fn draw_again(c: &mut Context<'_>, head: &Head, count: u64, answer: &dyn Fn(&mut Reply, &Pair)) -> Outcome {
+fn draw_again(c: &mut Context<'_>, head: &Head, count: u64, with: bool, answer: &dyn Fn(&mut Reply, &Pair)) -> Outcome {
+    if is_too_much(count, 0, with) {
+        return Err(OUT_OF_RANGE.into());
+    }
     let copied = if head.count <= count.max(COPIED) { all(c, head)? } else { Vec::new() };
+    let shortest = copied.iter().map(|(name, _)| name.len()).min().unwrap_or(0);
+    if is_too_much(count, shortest, with) {
+        return Err(OUT_OF_RANGE.into());
+    }
     for _ in 0..count {
         if copied.is_empty() {
             let drawn = draw(c, head)?;
@@ -183,7 +200,7 @@ fn draw_again(c: &mut Context<'_>, head: &Head, count: u64, answer: &dyn Fn(&mut
             answer(c.reply, &copied[at]);
         }
         if c.reply.len() > DRAWN_MAX {
-            return Err("ERR value is out of range".into());
+            return Err(OUT_OF_RANGE.into());
         }
     }
     Ok(())
@@ -219,7 +236,7 @@ pub(super) fn random(c: &mut Context<'_>, args: &Arguments<'_>, kind: Kind, with
         _ => return Err(SYNTAX.into()),
     };
     if write.is_some() && count.unsigned_abs() > i64::MAX as u64 / 2 {
-        return Err("ERR value is out of range".into());
+        return Err(OUT_OF_RANGE.into());
     }
     let Some(head) = c.head(key, kind)? else {
         c.reply.array(0);
@@ -238,7 +255,7 @@ pub(super) fn random(c: &mut Context<'_>, args: &Arguments<'_>, kind: Kind, with
     if count < 0 {
         let count = count.unsigned_abs();
         c.reply.array((count as usize).saturating_mul(wide));
-        return draw_again(c, &head, count, &answer);
+        return draw_again(c, &head, count, write.is_some(), &answer);
     }
     let drawn = draw_different(c, &head, count as u64)?;
     c.reply.array(drawn.len() * wide);
@@ -333,4 +350,22 @@ pub(super) fn popped<'b, W>(
         _ => return Err(SYNTAX.into()),
     };
     Ok(Popped { keys: args.from(at + 1).take(end_at - at - 1).collect(), end, count })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_into_no_reply_is_known_by_its_count() {
+        for (count, shortest, with) in [(1e8 as u64, 0, false), (3e7 as u64, 0, true), (1 << 20, 251, false)] {
+            assert!(is_too_much(count, shortest, with), "{count}");
+        }
+        assert!(is_too_much(i64::MAX as u64, usize::MAX / 2, true));
+        // As it is in a reply.
+        let mut reply = Reply::new();
+        reply.bulk(b"");
+        assert_eq!(reply.len() as u64, BULK);
+        assert!(!is_too_much(DRAWN_MAX as u64 / BULK, 0, false) && is_too_much(DRAWN_MAX as u64 / BULK + 1, 0, false));
+    }
 }

@@ -79,7 +79,24 @@ fn wait_aof(_: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome
     Ok(())
 }
 
-fn shutdown(s: &mut Session, _: &Arguments<'_>, _: &mut Reply) -> Outcome {
+/// All is durable, so there is nothing to be saved, and nobody to wait for.
+fn shutdown(s: &mut Session, args: &Arguments<'_>, _: &mut Reply) -> Outcome {
+    let (mut save, mut nosave, mut abort) = (false, false, false);
+    for option in args.from(1) {
+        match option {
+            o if is(o, "SAVE") => save = true,
+            o if is(o, "NOSAVE") => nosave = true,
+            o if is(o, "ABORT") => abort = true,
+            o if is(o, "NOW") || is(o, "FORCE") => {}
+            _ => return Err(SYNTAX.into()),
+        }
+    }
+    if save && nosave || abort && args.len() > 2 {
+        return Err(SYNTAX.into());
+    }
+    if abort {
+        return Err("ERR No shutdown in progress.".into());
+    }
     tracing::info!("{}: SHUTDOWN", s.client.addr);
     s.closing = true;
     s.shared.stop.send_replace(true);
@@ -255,7 +272,12 @@ fn set(s: &Session, change: &mut Change, name: &[u8], value: &[u8]) -> Outcome {
     let number = || bytes(value).ok_or_else(|| bad("argument must be a memory value"));
     let changed = &mut change.settings;
     match &name.to_ascii_lowercase()[..] {
-        b"maxclients" => changed.connections = number()?.max(1),
+        b"maxclients" => {
+            let most =
+                crate::request::number(value).and_then(|count| u32::try_from(count).ok()).filter(|count| *count > 0);
+            changed.connections =
+                most.ok_or_else(|| bad("argument must be between 1 and 4294967295 inclusive"))? as usize;
+        }
         b"proto-max-bulk-len" => changed.argument = number()?.max(1 << 20),
         b"client-query-buffer-limit" => changed.request = number()?.max(1 << 20),
         b"timeout" => changed.idle = Duration::from_secs(number()? as u64),

@@ -95,6 +95,51 @@ fn what_is_too_large_is_refused_and_the_rest_goes_on() {
 }
 
 #[test]
+fn so_many_random_elements_that_no_reply_has_room_are_refused() {
+    let running = Running::start(DomainChoice::Emulated);
+    let mut client = running.client();
+    for line in ["SADD s a b", "HSET h a 1 b 2", "ZADD z 1 a 2 b"] {
+        client.say(line);
+    }
+    for line in [
+        "SRANDMEMBER s -100000000",
+        "HRANDFIELD h -100000000",
+        "HRANDFIELD h -40000000 WITHVALUES",
+        "ZRANDMEMBER z -1000000000",
+        "ZRANDMEMBER z -9223372036854775807",
+    ] {
+        assert_eq!(client.say(line).error(), "ERR value is out of range", "{line}");
+    }
+    let Reply::Array(some) = client.say("SRANDMEMBER s -1000") else { panic!("no array") };
+    assert_eq!(some.len(), 1000);
+    assert_eq!(client.say("SRANDMEMBER none -100000000"), Reply::Array(vec![]));
+}
+
+#[test]
+fn a_wrong_shutdown_does_not_shut_down() {
+    let running = Running::start(DomainChoice::Emulated);
+    let mut client = running.client();
+    for line in [
+        "SHUTDOWN BADARG",
+        "SHUTDOWN NOSAVE NOW BADARG",
+        "SHUTDOWN SAVE NOSAVE",
+        "SHUTDOWN ABORT NOW",
+        "SHUTDOWN NOSAVE ABORT",
+    ] {
+        assert_eq!(client.say(line).error(), "ERR syntax error", "{line}");
+    }
+    assert_eq!(client.say("SHUTDOWN ABORT").error(), "ERR No shutdown in progress.");
+    for count in ["0", "-1", "1k", "4294967296"] {
+        let said = client.ask(&["CONFIG", "SET", "maxclients", count]);
+        assert!(said.error().contains("must be between 1 and 4294967295"), "{count}: {said:?}");
+    }
+    assert_eq!(client.say("CONFIG SET maxclients 70"), Reply::ok());
+    assert_eq!(running.client().say("SET a 1"), Reply::ok());
+    client.send(&request(&["SHUTDOWN", "nosave", "now", "force"]));
+    assert!(client.has_ended());
+}
+
+#[test]
 fn slow_and_half_closed_connections_get_their_replies() {
     let running = Running::start(DomainChoice::File);
     let mut slow = running.client();

@@ -1,10 +1,12 @@
 //! `cairn kv check`.
 
 use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use kv::{Checked, Options, Problem};
+use kv::{Checked, Options, Problem, Salvaged};
 use rustix::fs::{FlockOperation, flock};
 
 use super::super::Outcome;
@@ -12,6 +14,9 @@ use crate::args::CheckStore;
 use crate::failure::Failure;
 use crate::output::say;
 use crate::size;
+
+/// Bytes of a pool's header, both copies.
+const HEADER: u64 = 8192;
 
 pub fn run(args: &CheckStore) -> Outcome {
     if args.repair || args.dry_run {
@@ -24,14 +29,16 @@ pub fn run(args: &CheckStore) -> Outcome {
     });
     bar.finish_and_clear();
     let checked = checked?;
-    say!("{}: {} keys, {}", path.display(), checked.keys, size::human(checked.bytes))?;
+    let printed = say!("{}: {} keys, {}", path.display(), checked.keys, size::human(checked.bytes));
     if checked.is_sound() {
-        say!("sound")?;
+        printed.and_then(|()| say!("sound"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    print(&checked.problems, checked.count)?;
-    say!("`cairn kv check --dry-run {0}` says what a repair would leave, `--repair` does it", path.display())?;
-    Ok(ExitCode::from(1))
+    let advice =
+        || say!("`cairn kv check --dry-run {0}` says what a repair would leave, `--repair` does it", path.display());
+    // Damage is told by the exit code though nothing can be printed.
+    let printed = printed.and_then(|()| print(&checked.problems, checked.count)).and_then(|()| advice());
+    printed.map(|()| ExitCode::from(1)).map_err(Failure::damaged)
 }
 
 fn print(problems: &[Problem], count: u64) -> Result<(), Failure> {
@@ -40,6 +47,17 @@ fn print(problems: &[Problem], count: u64) -> Result<(), Failure> {
     }
     if count > problems.len() as u64 {
         say!("... and {} more", count - problems.len() as u64)?;
+    }
+    Ok(())
+}
+
+/// What the opening of a copy has left out.
+fn print_given_up(given_up: &Salvaged) -> Result<(), Failure> {
+    if let Some(why) = &given_up.index {
+        say!("the index is made anew of all whole records, and keys may be back that were deleted: {why}")?;
+    }
+    for log in &given_up.logs {
+        say!("{log}")?;
     }
     Ok(())
 }
@@ -64,10 +82,11 @@ fn repair(args: &CheckStore) -> Outcome {
         return Err(Failure::new(format!("{}: is in use", path.display()), "close it first"));
     }
     let copy = Temporary(beside(&real, "repairing"));
-    std::fs::copy(&real, &copy.0).map_err(failed("copy"))?;
-    let (dropped, checked) = salvage(path, &copy.0)?;
+    copy_pool(&store, &copy.0).map_err(failed("copy"))?;
+    let (given_up, dropped, checked) = salvage(path, &copy.0)?;
     let (keys, bytes) = (checked.keys, size::human(checked.bytes));
     if args.dry_run {
+        print_given_up(&given_up)?;
         print(&dropped, dropped.len() as u64)?;
         say!("{}: a repair would leave {keys} keys, {bytes}; nothing was changed", path.display())?;
         return Ok(ExitCode::SUCCESS);
@@ -78,6 +97,7 @@ fn repair(args: &CheckStore) -> Outcome {
     // There is a whole store under the name at any time.
     std::fs::hard_link(&real, &before).or_else(|_| std::fs::rename(&real, &before)).map_err(failed("keep"))?;
     std::fs::rename(&copy.0, &real).and_then(|()| sync(folder)).map_err(failed("replace"))?;
+    print_given_up(&given_up)?;
     print(&dropped, dropped.len() as u64)?;
     say!("{}: {keys} keys, {bytes}; as it was before: {}", path.display(), before.display())?;
     Ok(ExitCode::SUCCESS)
@@ -92,14 +112,36 @@ impl Drop for Temporary {
     }
 }
 
+/// Copies a pool, and nothing of what stands behind its end: a file that somebody made longer may be so by terabytes.
+fn copy_pool(mut from: &File, to: &Path) -> io::Result<()> {
+    let meta = from.metadata()?;
+    let mut copy = File::options().read(true).write(true).create(true).truncate(true).open(to)?;
+    copy.set_permissions(meta.permissions())?;
+    let len = len_of(from, &copy, to, meta.len())?;
+    copy.set_len(0)?;
+    from.rewind()?;
+    io::copy(&mut from.take(len), &mut copy)?;
+    Ok(())
+}
+
+/// How long the pool in a file of `len` bytes says that it is; all of it, if it says nothing. Asked of a file that has its header alone.
+fn len_of(from: &File, sketch: &File, at: &Path, len: u64) -> io::Result<u64> {
+    let mut header = Vec::new();
+    from.take(HEADER).read_to_end(&mut header)?;
+    sketch.write_all_at(&header, 0)?;
+    sketch.set_len(len)?;
+    Ok(pmem::Options::new().open(at).map_or(len, |pool| pool.size().min(len)))
+}
+
 /// `path` is what its errors are about.
-fn salvage(path: &Path, copy: &Path) -> Result<(Vec<Problem>, Checked), Failure> {
+fn salvage(path: &Path, copy: &Path) -> Result<(Salvaged, Vec<Problem>, Checked), Failure> {
     let failed = |error: kv::Error| Failure::kv(path, &error);
     let store = Options::new().background(false).salvage(true).open(copy).map_err(failed)?;
+    let given_up = store.salvaged().clone();
     let dropped = store.drop_damaged().map_err(failed)?;
     let checked = store.check(|_| ()).map_err(failed)?;
     store.close().map_err(failed)?;
-    Ok((dropped, checked))
+    Ok((given_up, dropped, checked))
 }
 
 fn beside(path: &Path, what: &str) -> PathBuf {
