@@ -37,7 +37,7 @@ const TRIES: u32 = 8;
 /// The same of one that takes out more than it puts in, as long as something is moved or freed in between.
 const TRIES_URGENT: u32 = 1024;
 /// Behind so many, with a checkpoint each, nothing counts as live any more that is not, but for who still reads it.
-const TRIES_TO_FREE: u32 = 4;
+const TRIES_TO_FREE: u32 = 16;
 /// How often it looks for the end of those who could reach what was moved, each time it was tried in vain: about 100 ms.
 const LOOKS: u32 = 310;
 /// How often a replicated commit is tried while its log is full.
@@ -226,7 +226,8 @@ impl Core {
                 tracing::debug!(%error, "a checkpoint failed while somebody takes data out of a full store");
             }
         }
-        if !goes_on {
+        // One that is too long says nothing about others that delete.
+        if !(goes_on || hopeless && deletes) {
             self.cramped.lock()[usize::from(deletes)] = Some((self.active.now(), self.active.oldest_but(None)));
         }
         goes_on

@@ -16,7 +16,7 @@ use crate::space::Need;
 
 /// Segments kept back from data, beside those for nodes, in a store of `count`: keys that are deleted here and there leave segments full that have little room
 /// each, so it takes some deleting, and room to move things to, before one is empty.
-fn kept_from_data(count: u32) -> u64 {
+pub(crate) fn kept_from_data(count: u32) -> u64 {
     4 + u64::from(count) / 16
 }
 

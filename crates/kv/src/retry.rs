@@ -82,7 +82,9 @@ impl Store {
                     waited_in_vain += u32::from(in_vain);
                     key
                 }
-                Attempt::Full(error, deletes, bytes) if !core.full_again(&mut full, deletes, bytes) => return Err(error.into()),
+                Attempt::Full(error, deletes, bytes) if !core.full_again(&mut full, deletes, bytes) => {
+                    return Err(error.into());
+                }
                 Attempt::Full(..) => continue,
                 Attempt::TooMany(error) if !backoff.wait() => return Err(error.into()),
                 Attempt::TooMany(_) => continue,

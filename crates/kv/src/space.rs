@@ -276,7 +276,7 @@ impl Space {
     /// Whether so many bytes of whoever takes most would find room if what is live were packed without a gap.
     pub(crate) fn could_hold(&self, bytes: u64) -> bool {
         let usage = self.usage();
-        let kept = self.reserve.kept(Need::Urgent, 1, usage.segments as u32, self.segment_bytes) as u64;
+        let kept = crate::reserve::kept_from_data(usage.segments as u32).div_ceil(2);
         let taken = usage.live.div_ceil(self.segment_bytes) + usage.nodes + kept;
         bytes <= usage.segments.saturating_sub(taken) * self.segment_bytes
     }
