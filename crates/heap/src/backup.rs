@@ -28,6 +28,7 @@ use std::sync::atomic::{
 };
 use std::time::Duration;
 
+use pmem::sync::wait_point;
 use pmem::{DomainChoice, Image};
 use tx::{Error, Result};
 
@@ -176,6 +177,14 @@ impl Door {
 
     #[cold]
     fn wait(&self) {
+        while self.closed.load(SeqCst) {
+            if !wait_point() {
+                return self.wait_long();
+            }
+        }
+    }
+
+    fn wait_long(&self) {
         let mut waiting = self.waiting.lock();
         while self.closed.load(SeqCst) {
             if self.opened.wait_for(&mut waiting, PATIENCE).timed_out() {
@@ -214,6 +223,7 @@ impl Waits<'_, '_> {
                 return Ok(Some(guard));
             }
             let nap = match tries {
+                _ if wait_point() => Duration::ZERO,
                 0..SPINS => {
                     std::hint::spin_loop();
                     continue;

@@ -33,7 +33,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
-use pmem::sync::{Mutex, wait_point};
+use pmem::sync::{Mutex, is_scheduled, wait_point};
 use pmem::{Block, FlushSet, LINE, PPtr, Pool, SealKey};
 use tx::{Error, Result};
 
@@ -158,7 +158,7 @@ impl Copies {
 
     /// Nobody makes copies while it is held; `None` if somebody goes on making some for this time.
     pub(crate) fn try_hold_gate(&self, timeout: Duration) -> Option<parking_lot::RwLockWriteGuard<'_, ()>> {
-        self.gate.try_write_for(timeout)
+        if is_scheduled() { self.gate.try_write() } else { self.gate.try_write_for(timeout) }
     }
 
     // ---- what stands in the region ----------------------------------------------------------------------------------

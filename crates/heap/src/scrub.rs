@@ -99,7 +99,10 @@ pub(crate) fn sums(core: &Core, zone: u32) -> Result<Vec<u32>> {
             };
         }
         if !agree {
-            tracing::warn!(at, "main and backup of a page differ though everything is settled: one of them has gone bad, and nothing tells which");
+            tracing::warn!(
+                at,
+                "main and backup of a page differ though everything is settled: one of them has gone bad, and nothing tells which"
+            );
         }
         sums.push(if agree { sum } else { !sum });
     }

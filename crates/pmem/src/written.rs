@@ -21,6 +21,7 @@ use std::time::Duration;
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::error::{Error, Result};
+use crate::sync::{is_scheduled, wait_point};
 
 /// Bytes that share a bit.
 pub(crate) const GRANULE: u64 = 4096;
@@ -117,6 +118,10 @@ impl Written {
         *waiting += 1;
         self.held_up.notify_one();
         while self.noted.fetch_update(SeqCst, SeqCst, fits).is_err() {
+            if is_scheduled() {
+                parking_lot::MutexGuard::unlocked(&mut waiting, wait_point);
+                continue;
+            }
             if self.room.wait_for(&mut waiting, PATIENCE).timed_out() {
                 self.noted.fetch_add(1, SeqCst);
                 break;
