@@ -285,17 +285,20 @@ fn looks_clean(mapping: &Mapping) -> bool {
 /// One process at a time writes; several may read a closed pool. The lock is of the open file: it goes with the process.
 pub(crate) fn lock(file: &File, path: &Path, read_only: bool) -> Result<()> {
     let how = if read_only { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
-    match flock(file, how) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let pid = holder(file).unwrap_or(0);
-            if pid == std::process::id() {
-                return Err(Error::AlreadyOpen { path: path.to_owned() });
-            }
-            Err(Error::Busy { path: path.to_owned(), pid })
+    for tries in 1.. {
+        match flock(file, how) {
+            Ok(()) => break,
+            Err(rustix::io::Errno::WOULDBLOCK) => {}
+            Err(e) => return Err(io_error("lock", path)(e.into())),
         }
-        Err(e) => Err(io_error("lock", path)(e.into())),
+        match holder(file) {
+            Some(pid) if pid == std::process::id() => return Err(Error::AlreadyOpen { path: path.to_owned() }),
+            // The kernel's list is read piece by piece: while other locks come and go, one may be passed over.
+            None if tries < 16 => {}
+            holder => return Err(Error::Busy { path: path.to_owned(), pid: holder.unwrap_or(0) }),
+        }
     }
+    Ok(())
 }
 
 /// See `Drop` of the mapping, which does this once there is one.

@@ -26,6 +26,7 @@ pub struct Stored {
     grouped: bool,
     /// Whether the program makes the store in its pool.
     unmade: bool,
+    watermark: u32,
     script: Option<Vec<(usize, Op)>>,
     adjust: fn(Options) -> Options,
 }
@@ -136,7 +137,16 @@ impl Live {
 impl Stored {
     /// A random workload.
     pub fn new(name: &'static str, threads: usize) -> Self {
-        Self { name, threads, bound: 0, grouped: false, unmade: false, script: None, adjust: |options| options }
+        Self {
+            name,
+            threads,
+            bound: 0,
+            grouped: false,
+            unmade: false,
+            watermark: 2,
+            script: None,
+            adjust: |options| options,
+        }
     }
 
     /// Commits return before their barrier: if one survives, so does every one that had returned before it began.
@@ -168,6 +178,12 @@ impl Stored {
         Self { adjust, ..self }
     }
 
+    /// So many commits of a log for one watermark; 2 by default, since workloads are short.
+    #[must_use]
+    pub fn watermark_every(self, watermark: u32) -> Self {
+        Self { watermark, ..self }
+    }
+
     fn options(&self) -> Options {
         let durability = if self.bound == 0 { Durability::Durable } else { Durability::Bounded(self.bound) };
         (self.adjust)(
@@ -176,8 +192,8 @@ impl Stored {
                 .group_commit(self.grouped)
                 .segment(SEGMENT)
                 .settle(2 * SEGMENT)
-                .watermark_every(2)
-                .transactions(8) // each of three threads may hold a snapshot and write, and a checkpoint takes a seat, too
+                .watermark_every(self.watermark)
+                .transactions(8) // each of three threads may hold a snapshot and write
                 .background(false),
         )
     }

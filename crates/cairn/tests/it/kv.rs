@@ -449,7 +449,7 @@ fn a_repair_that_fails_leaves_all_as_it_was() {
     let table = info["regions"].as_array().unwrap().iter().find(|region| region["name"] == "kv.table").unwrap();
     let mut bytes = fs::read(&path).unwrap();
     // The kind of a segment that is in use: this cannot be mended.
-    bytes[table["offset"].as_u64().unwrap() as usize + 8192] ^= 0x80;
+    bytes[table["offset"].as_u64().unwrap() as usize + 12288] ^= 0x80;
     fs::write(&path, &bytes).unwrap();
     for how in ["--dry-run", "--repair", "--repair"] {
         let run = cairn(dir.path(), &format!("kv check s {how}"));

@@ -293,7 +293,9 @@ missed::steps! {
 
 #[test]
 fn each_step_is_missed_when_it_is_left_out() {
-    missed::each_step(&workloads(), STEPS, Stored::adjust, &["deadlock"]);
+    // Watermarks are for lost pages, which no model here has; their stores only make more crash states.
+    let without = |stored: Stored, options| stored.watermark_every(16).adjust(options);
+    missed::each_step(&workloads(), STEPS, without, &["deadlock"]);
 }
 
 /// The last transaction of a log, if it is damaged, cannot be told from a torn one; if it cannot be read, it can.

@@ -123,7 +123,7 @@ const REDUNDANT: &[missed::Redundant] = &[
     ("recovery.rs", "pool.drain()?;", "for followers in other processes, which no model here has"),
     (
         "front.rs",
-        "pool.flush(self.offset, WATERMARK_BYTES as u64)?;",
+        "raw::store(Claim::Watermark, pool, self.offset",
         "an older watermark says less: only where a page is lost, too, anything comes of that, and no model here loses pages",
     ),
 ];
