@@ -75,7 +75,7 @@ pub fn write(root: &Path) -> io::Result<()> {
 /// The committed header is what the sources make.
 ///
 /// # Errors
-/// As [`write`], but for the header itself.
+/// As [`write()`], but for the header itself.
 pub fn check(root: &Path) -> io::Result<Vec<Problem>> {
     if !root.join(CRATE).exists() {
         return Ok(vec![]);
