@@ -8,7 +8,7 @@
 //! is a word that proves itself: anything but "clean, of this zone of this pool" is dirty, so a damaged mark costs time, never data. A second word, in a region of its
 //! own ("heap.marks") and written with every mark, says the same: a zone is clean if both say so. So a page of marks that goes back to what it held earlier costs time,
 //! too. (A heap of an earlier build has one word.) Checksums are
-//! of the backup's pages at the moment of cleaning; they tell scrubbing which of two copies is wrong.
+//! of the backup's pages at the moment of cleaning, but for pages whose copies differ then (`scrub::sums`); they tell scrubbing which of two copies is wrong.
 //!
 //! How a writer and a cleaner meet (both sequentially consistent, so one of them sees the other):
 //!
