@@ -1,7 +1,7 @@
 //! What a log's handles share: reserve, complete, force.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use pmem::sync::{OwnMutex, switch_point};
@@ -16,10 +16,13 @@ use crate::record::{Header, Kind, RECORD_HEADER};
 use crate::recovery::{Reader, Recovered, Tail, recover};
 use crate::replicate::{At, Lead, Leading, Log as CopyOfLog};
 use crate::sabotage::{Sabotage, Step};
-use crate::space::{Geometry, NoPlace, Place, Space};
+use crate::space::{Geometry, NO_MARKER, NoPlace, Place, Space};
 use crate::superline::{SEGMENT_MAX, Superline};
 use crate::wait::{Wait, Waiting};
 use crate::window::{Claimed, OwnLine, SLOTS, State, Window};
+
+/// Cells for what threads know to be durable; more threads share them.
+const CELLS: usize = 64;
 
 pub(crate) struct Core {
     pub(crate) pool: Pool,
@@ -28,18 +31,19 @@ pub(crate) struct Core {
     pub(crate) options: Options,
     pub(crate) window: Window,
     space: OwnLine<OwnMutex<Space>>,
+    /// Through which record each thread knows all to be durable. It says so under the lock when it reserves next: on a line that it has to fetch anyway. Threads that share
+    /// a cell tell less of each other, and never too much.
+    known: Box<[OwnLine<AtomicU64>]>,
     /// Through which record forces by the policy have leaders.
-    led: AtomicU64,
+    led: OwnLine<AtomicU64>,
     /// Records reserved and not durable, at most.
     pub(crate) bound: u64,
     /// A forced append goes past the cache, on lines of its own. In a file the sync takes all, and bytes count more than lines.
     streams: bool,
     read_only: bool,
     pub(crate) waiting: Waiting,
-    /// What the watermark says, or is about to.
-    marked: AtomicU64,
-    /// None without one: a log in format 1, or with other copies. Held by who writes it.
-    watermark: Option<OwnMutex<Watermark>>,
+    /// None without one: a log in format 1, or with other copies.
+    watermark: Option<Watermark>,
     /// The log has other copies, and this is their leader.
     pub(crate) leading: Option<Leading>,
     pub(crate) sabotage: Sabotage,
@@ -141,24 +145,29 @@ impl Core {
         let mut space = Space::new(pool, region, geometry, cell, walk.lsn, walk.position, walk.opened, sabotage);
         space.known_head = Some(superline.head_position);
         let mut core = Self::assemble(pool, offset, options, space);
-        (core.key, core.leading, core.streams) = (key, Some(leading), false);
+        (core.key, core.leading) = (key, Some(leading));
+        core.streams = false;
         core.watermark = None; // its copies say what the log has
+        core.space().marker = NO_MARKER;
         Ok((core, recovered))
     }
 
-    fn assemble(pool: &Pool, offset: u64, options: &Options, space: Space) -> Self {
+    fn assemble(pool: &Pool, offset: u64, options: &Options, mut space: Space) -> Self {
         let forced = space.next_lsn - 1;
         let file = pool.domain() == Domain::File;
         let bound = if options.frequency == 1 { SLOTS } else { (options.frequency * options.threads).min(SLOTS) };
         let watermark = Watermark::new(space.superline.front(), offset).filter(|_| !pool.is_read_only());
-        Self {
+        if watermark.is_some() {
             // It may say less, so it is written with the first record.
-            marked: AtomicU64::new(forced.saturating_sub(EVERY)),
-            watermark: watermark.map(OwnMutex::new),
+            space.marker = (forced + 1).saturating_sub(EVERY).max(1);
+        }
+        Self {
+            watermark,
+            known: (0..CELLS).map(|_| OwnLine(AtomicU64::new(forced))).collect(),
             key: key(pool, offset, &space.superline),
             epoch: space.superline.epoch,
             window: Window::new(forced),
-            led: AtomicU64::new(forced),
+            led: OwnLine(AtomicU64::new(forced)),
             bound,
             streams: !file && options.frequency == 1,
             read_only: pool.is_read_only(),
@@ -175,11 +184,11 @@ impl Core {
 
     #[inline]
     pub(crate) fn reserve(&self, len: u64, to_line: bool) -> Result<Place> {
-        self.reserve_or(len, to_line, self.options.when_full)
+        self.reserve_or(len, to_line, self.options.when_full, self.options.every())
     }
 
     #[inline]
-    pub(crate) fn reserve_or(&self, len: u64, to_line: bool, when_full: WhenFull) -> Result<Place> {
+    pub(crate) fn reserve_or(&self, len: u64, to_line: bool, when_full: WhenFull, every: u64) -> Result<Place> {
         if self.read_only {
             return Err(pmem::Error::ReadOnly.into());
         }
@@ -189,17 +198,28 @@ impl Core {
         }
         let mut wait = Wait::new(&self.waiting);
         loop {
+            let mut known = self.known().load(Acquire);
+            if !self.streams {
+                known = known.max(self.window.told()); // forces tell each time, also those that acknowledgements of copies end
+            }
             let mut space = self.space();
             let next = space.next_lsn;
-            if next > self.window.forced() + self.bound {
+            space.forced = space.forced.max(known);
+            if next > space.forced + self.bound {
+                space.forced = self.window.follow(space.forced);
+            }
+            if next > space.forced + self.bound {
                 drop(space);
                 // Earlier records first; how many, bounds what a crash can take.
                 self.force_through(next - self.bound)?;
                 continue;
             }
-            match space.place(len, to_line) {
+            match space.place(len, to_line, every) {
                 Ok((place, needed)) => {
-                    self.window.reserve(place.lsn, place.offset, needed);
+                    if !to_line {
+                        let mark = if place.marks { self.watermark_of(&place) } else { 0 };
+                        self.window.reserve(place.lsn, place.offset, needed, mark);
+                    }
                     return Ok(place);
                 }
                 Err(NoPlace::Failed(error)) => return Err(error),
@@ -254,17 +274,18 @@ impl Core {
     // ---- complete ---------------------------------------------------------------------------------------------
 
     #[inline]
-    pub(crate) fn header(&self, lsn: u64, kind: Kind, len: u64, to_line: bool) -> Header {
-        let forced = if self.sabotage.skips(Step::HonestWatermark) { lsn - 1 } else { self.window.forced() };
-        // A record leaves the window when it is durable, so the distance is less than its size.
-        let forced_back = (lsn - 1 - forced.min(lsn - 1)) as u16;
+    pub(crate) fn header(&self, place: &Place, kind: Kind, len: u64, to_line: bool) -> Header {
+        let (lsn, sabotaged) = (place.lsn, self.sabotage.skips(Step::HonestWatermark));
+        let forced = if sabotaged { lsn - 1 } else { place.forced };
+        // A record is reserved when all but the last of a window's size are known to be durable, so the distance is less than that.
+        let forced_back = (lsn - 1 - forced) as u16;
         Header { lsn, forced_back, epoch: self.epoch, kind, len: len as u32, to_line }
     }
 
     /// Puts the header before a payload that stands there, or is nobody's.
     pub(crate) fn complete(&self, place: Place, kind: Kind, payload: &[u8], len: u64) -> Result<Header> {
         let seal = self.key.seal(if kind == Kind::Data { payload } else { &[] });
-        let header = self.header(place.lsn, kind, len, false);
+        let header = self.header(&place, kind, len, false);
         raw::bytes_mut(Claim::Reserved, self, &self.pool, place.offset, RECORD_HEADER)?
             .copy_from_slice(&header.encode(&self.key, seal));
         self.window.set(place.lsn, State::Complete);
@@ -275,23 +296,35 @@ impl Core {
     /// Whoever waits for this record, the first that is not durable, can flush it.
     #[inline]
     fn completed(&self, lsn: u64) {
-        if self.window.forced() + 1 == lsn {
+        if self.waiting.any() && self.window.forced() + 1 == lsn {
             self.waiting.wake();
         }
     }
 
-    /// Takes note of what has become persistent, and wakes who waits for it; returns through where everything is durable.
+    /// Takes note of what has become persistent; returns through where everything is durable.
     #[inline]
     pub(crate) fn advance(&self, skip_gaps: Option<u64>) -> u64 {
-        let before = self.window.forced();
         let forced = self.window.advance(skip_gaps);
-        if forced > before {
-            self.waiting.wake();
-        }
+        self.known().store(forced, Release);
         forced
     }
 
+    /// These are persistent: wakes those who wait for that.
+    pub(crate) fn persisted(&self, claimed: &Claimed) {
+        self.window.persisted(claimed);
+        self.waiting.wake();
+    }
+
+    /// Through which record this thread knows everything to be durable.
+    #[inline]
+    fn known(&self) -> &AtomicU64 {
+        &self.known[pmem::thread_number() % CELLS].0
+    }
+
     /// Reserve, copy, complete and, by the policy, force.
+    ///
+    /// Past the cache, alone: one locked instruction, which takes the log's lock; none behind the drain. Written by every append, and by all threads: the lock's line and that of
+    /// the record's mark. Once in 32 appends the line that tells what is durable; once in 16 the watermark, on media.
     #[inline]
     pub(crate) fn append(&self, payload: &[u8]) -> Result<u64> {
         let len = payload.len() as u64;
@@ -299,18 +332,28 @@ impl Core {
         let seal = self.key.seal(payload);
         if self.streams {
             let place = self.reserve(len, true)?;
-            let header = self.header(place.lsn, Kind::Data, len, true).encode(&self.key, seal);
+            self.window.prepare(place.lsn);
+            let header = self.header(&place, Kind::Data, len, true).encode(&self.key, seal);
             raw::store(Claim::Reserved, &self.pool, place.offset, &header, payload)?;
-            self.mark_durable();
+            if place.marks {
+                self.write_watermark(self.watermark_of(&place))?;
+            }
+            if self.sabotage.skips(Step::PersistentLate) {
+                self.window.set(place.lsn, State::Persistent);
+            }
             if !self.sabotage.skips(Step::ForceBarrier) {
                 self.pool.drain()?;
             }
-            self.window.set(place.lsn, State::Persistent);
-            self.force_through(place.lsn)?;
+            let forced = self.window.persist(place.lsn, place.forced);
+            self.known().store(forced, Release);
+            self.waiting.wake();
+            if forced < place.lsn {
+                self.force_through(place.lsn)?;
+            }
             return Ok(place.lsn);
         }
         let place = self.reserve(len, false)?;
-        let header = self.header(place.lsn, Kind::Data, len, false).encode(&self.key, seal);
+        let header = self.header(&place, Kind::Data, len, false).encode(&self.key, seal);
         let bytes = raw::bytes_mut(Claim::Reserved, self, &self.pool, place.offset, header.len() as u64 + len)?;
         let (to_header, to_payload) = bytes.split_at_mut(header.len());
         to_header.copy_from_slice(&header);
@@ -333,13 +376,13 @@ impl Core {
             return self.force_through(lsn);
         }
         loop {
-            let led = self.led.load(Acquire).max(self.window.forced());
+            let led = self.led.0.load(Acquire).max(self.window.forced());
             if lsn < led + every {
                 return Ok(());
             }
             switch_point();
-            let before = self.led.load(Relaxed);
-            if before <= led && self.led.compare_exchange(before, led + every, AcqRel, Relaxed).is_ok() {
+            let before = self.led.0.load(Relaxed);
+            if before <= led && self.led.0.compare_exchange(before, led + every, AcqRel, Relaxed).is_ok() {
                 self.force_through(led + every)?;
             }
         }
@@ -377,11 +420,11 @@ impl Core {
                     continue;
                 }
                 self.pool.check_usable()?; // or what is waited for may never come
-                let is_there = || self.window.forced_by_now() > forced || self.window.state(forced + 1) != next;
+                let is_there = || self.window.forced() > forced || self.window.state(forced + 1) != next;
                 match wait.once(patience, is_there) {
                     Ok(()) => {}
                     Err(waited) => {
-                        if self.window.state(forced + 1) == Some(State::Reserved) {
+                        if self.window.is_held(forced + 1) {
                             return Err(Error::Stalled { lsn: Lsn(forced + 1), waited });
                         }
                         wait = Wait::new(&self.waiting); // it goes on, if slowly: somebody's sync takes long
@@ -394,7 +437,7 @@ impl Core {
             }
             // Of a failed one those learn at once who wait for these records.
             self.persist(&claimed).inspect_err(|_| self.waiting.wake())?;
-            self.window.persisted(&claimed);
+            self.persisted(&claimed);
             wait = Wait::new(&self.waiting);
         }
     }
@@ -405,31 +448,25 @@ impl Core {
                 self.pool.flush(offset, len)?;
             }
         }
-        self.mark_durable();
+        if let Some(mark) = self.window.mark(claimed) {
+            self.write_watermark(mark)?;
+        }
         if !self.sabotage.skips(Step::ForceBarrier) {
             self.pool.drain()?;
         }
         Ok(())
     }
 
-    /// Writes the watermark if enough became durable since: in front of a barrier, which makes it persistent too, so that it is never waited for alone.
-    #[inline]
-    fn mark_durable(&self) {
-        if self.window.forced() >= self.marked.load(Relaxed) + self.options.every() {
-            self.write_watermark();
-        }
+    /// What the watermark says that is written for this record.
+    fn watermark_of(&self, place: &Place) -> u64 {
+        if self.sabotage.skips(Step::HonestMark) { place.lsn } else { place.forced }
     }
 
-    /// Says on media that what is durable is.
+    /// Says on media that everything through `forced` is durable: in front of a barrier, which makes it persistent too, so that it is never waited for alone.
     #[cold]
-    pub(crate) fn write_watermark(&self) {
-        let Some(watermark) = self.watermark.as_ref().and_then(OwnMutex::try_lock) else { return };
-        let forced = if self.sabotage.skips(Step::HonestMark) { self.last() } else { self.window.forced() };
-        if forced > self.marked.load(Relaxed) {
-            self.marked.store(forced, Relaxed);
-            // What it is about is durable already. If this fails the next barrier does, too.
-            let _ = watermark.write(&self.pool, &self.key, forced);
-        }
+    fn write_watermark(&self, forced: u64) -> Result<()> {
+        switch_point();
+        self.watermark.as_ref().map_or(Ok(()), |there| there.write(&self.pool, &self.key, forced))
     }
 
     /// The log's one lock that is not of a moment's step.

@@ -8,8 +8,8 @@
 //! | 2 | watermark; of a copy, at byte 512, the vow's slot 1 | |
 //!
 //! The *watermark* says through which record everything was durable when it was written: recovery takes the loss of such a record for what it is, also if
-//! the page with the last records is lost, and nothing behind them bears witness. It is written every [`EVERY`] records, in front of the next one's barrier,
-//! which makes both persistent: no append waits for it.
+//! the page with the last records is lost, and nothing behind them bears witness. It is written every [`EVERY`] records, by whoever makes the next one durable, in front of
+//! the barrier, which makes both persistent: no append waits for it.
 
 use pmem::{Area, LINE, Pool, Region, SealKey, Twin, TwoSlot};
 
@@ -24,9 +24,11 @@ const SLOT: u64 = 512;
 const _: () = assert!(TwoSlot::<Superline>::SIZE / 2 <= SLOT && SLOT.is_multiple_of(LINE));
 /// Where the watermark stands.
 const WATERMARK_AT: u64 = 2 * PAGE;
-/// Its bytes: the same word twice, each with its own check.
+/// Its bytes: the same LSN twice, each with its own bits of one seal.
 pub(crate) const WATERMARK_BYTES: usize = 16;
 const LSN_BITS: u32 = 48;
+/// Bits of the seal beside an LSN.
+const SEAL_BITS: usize = 64 - LSN_BITS as usize;
 /// After so many durable records the watermark is written.
 pub(crate) const EVERY: u64 = 16;
 
@@ -145,19 +147,25 @@ pub(crate) fn observed(observer: &pmem::Observer, offset: u64) -> Result<Option<
 
 /// The bytes that say that everything through `lsn` is durable.
 fn encode(key: &SealKey, lsn: u64) -> [u8; WATERMARK_BYTES] {
+    let seal = seal(key, lsn);
     let mut bytes = [0; WATERMARK_BYTES];
     for (copy, to) in bytes.chunks_exact_mut(8).enumerate() {
-        to.copy_from_slice(&word(key, lsn, copy as u64).to_le_bytes());
+        to.copy_from_slice(&word(seal, lsn, copy).to_le_bytes());
     }
     bytes
 }
 
-/// One word, so that it is never torn: the LSN's low bits, and above them what is left of a seal.
-fn word(key: &SealKey, lsn: u64, copy: u64) -> u64 {
-    let mut sealed = *b"watermark of log\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
-    sealed[16..24].copy_from_slice(&lsn.to_le_bytes());
-    sealed[24..].copy_from_slice(&copy.to_le_bytes());
-    key.seal(&sealed) << LSN_BITS | lsn & ((1 << LSN_BITS) - 1)
+#[inline]
+fn seal(key: &SealKey, lsn: u64) -> u64 {
+    let mut sealed = *b"watermark of log\0\0\0\0\0\0\0\0";
+    sealed[16..].copy_from_slice(&lsn.to_le_bytes());
+    key.seal(&sealed)
+}
+
+/// One word, so that it is never torn: the LSN's low bits, and above them those of the seal that are this copy's.
+#[inline]
+fn word(seal: u64, lsn: u64, copy: usize) -> u64 {
+    seal >> (SEAL_BITS * copy) << LSN_BITS | lsn & ((1 << LSN_BITS) - 1)
 }
 
 /// Through which record everything was durable, by these bytes; 0 if they say nothing. `near` is a record of the log.
@@ -167,7 +175,7 @@ pub(crate) fn decode(key: &SealKey, bytes: &[u8; WATERMARK_BYTES], near: u64) ->
         found.copy_from_slice(bytes);
         let found = u64::from_le_bytes(found);
         let lsn = nearest(found & ((1 << LSN_BITS) - 1), near)?;
-        (word(key, lsn, copy as u64) == found).then_some(lsn)
+        (word(seal(key, lsn), lsn, copy) == found).then_some(lsn)
     };
     bytes.chunks_exact(8).enumerate().filter_map(read).max().unwrap_or(0)
 }
@@ -190,7 +198,8 @@ impl Watermark {
         Ok(decode(key, &bytes, near))
     }
 
-    /// Says that everything through `lsn` is durable; persistent with this thread's next drain. The caller is the only one who does, and has the whole line.
+    /// Says that everything through `lsn` is durable; persistent with this thread's next drain. The caller was given this to do by [`Space::place`](crate::space::Space::place), and has the
+    /// whole line.
     pub(crate) fn write(&self, pool: &Pool, key: &SealKey, lsn: u64) -> Result<()> {
         raw::store(Claim::Watermark, pool, self.offset, &encode(key, lsn), &[])
     }

@@ -16,6 +16,7 @@ use crate::record::{Kind, RECORD_HEADER};
 use crate::replicate::{CopyState, Joining, Layout, Link, Lookout, number};
 use crate::space::Place;
 use crate::superline::Superline;
+use crate::window::SLOTS;
 
 /// Who changes the copies looks so often at the clock, and whether they answered what others hear.
 const MOMENT: Duration = Duration::from_millis(1);
@@ -168,7 +169,9 @@ impl Log {
 
     #[inline]
     fn check(&self, lsn: Lsn) -> Result<()> {
-        if lsn.0 <= self.core.window.forced() || self.core.window.state(lsn.0).is_some() {
+        let forced = self.core.window.forced();
+        // Of a record further on a slot says nothing, and of one on its way past the cache neither.
+        if lsn.0 <= forced || lsn.0 - forced <= SLOTS && self.core.window.state(lsn.0).is_some() {
             return Ok(());
         }
         let last = self.core.last();
@@ -483,9 +486,9 @@ impl Core {
         if last + 1 == self.space().superline.head_lsn {
             return Ok(None); // nothing there that could be in doubt
         }
-        let place = self.reserve_or(0, false, WhenFull::Refuse)?;
+        // The watermark with it, persistent with the same barrier.
+        let place = self.reserve_or(0, false, WhenFull::Refuse, 1)?;
         let before = self.complete(place, Kind::Watermark, &[], 0)?.forced();
-        self.write_watermark(); // persistent with the same barrier
         self.force_within(place.lsn, patience)?;
         // Somebody may have come in between.
         Ok((before + 1 == place.lsn).then_some(place.lsn))

@@ -35,6 +35,8 @@ pub struct Iter<'a> {
     core: &'a Core,
     from: u64,
     lsn: u64,
+    /// Everything through here was durable when it looked last.
+    forced: u64,
     position: u64,
     epoch: u32,
     pinned: u64,
@@ -48,7 +50,7 @@ impl<'a> Iter<'a> {
         let (lsn, position, epoch) = space.start_for(from);
         let pinned = position / space.geometry.segment_bytes;
         space.pin(pinned);
-        Self { core, from, lsn, position, epoch, pinned, geometry: space.geometry.clone() }
+        Self { core, from, lsn, forced: 0, position, epoch, pinned, geometry: space.geometry.clone() }
     }
 
     /// The next record, if one is durable by now.
@@ -68,9 +70,11 @@ impl<'a> Iter<'a> {
 
     /// One record on, of whatever kind.
     fn step(&mut self) -> Result<Option<(Header, u64)>> {
-        let forced = self.core.window.forced();
-        if self.lsn > forced {
-            return Ok(None);
+        if self.lsn > self.forced {
+            self.forced = self.core.window.forced();
+            if self.lsn > self.forced {
+                return Ok(None);
+            }
         }
         let mut offset = 0;
         // It is durable, so it stands at the one or, if not there, at the other; nobody writes at either. What a writer left behind a torn record has
@@ -93,7 +97,7 @@ impl<'a> Iter<'a> {
                 return Ok(Some((header, offset)));
             }
         }
-        Err(Error::Lost { lsn: Lsn(self.lsn), offset, through: Lsn(forced) })
+        Err(Error::Lost { lsn: Lsn(self.lsn), offset, through: Lsn(self.forced) })
     }
 
     fn repin(&mut self, segment: u64) {

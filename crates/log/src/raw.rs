@@ -14,7 +14,7 @@ pub(crate) enum Claim {
     Kept,
     /// The log is being opened: nobody else has it.
     Opening,
-    /// Of the watermark: who writes it holds its lock, and nobody has a reference.
+    /// Of the watermark: one record at a time is to write it ([`Space::place`](crate::space::Space::place)), and nobody has a reference.
     Watermark,
     /// Of a copy's segments: its leader's device may write there at any time, as another process could, so that from the making of the copy to its end no
     /// reference to them is made. What was torn no seal fits.

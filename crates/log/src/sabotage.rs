@@ -12,6 +12,8 @@ pub enum Step {
     ForceBarrier,
     /// A force by another thread is over only behind its barrier.
     MarkLate,
+    /// ... and so is an append past the cache.
+    PersistentLate,
     /// The superline names the new head before its space is used again.
     HeadFirst,
     /// ... in both copies.
@@ -28,8 +30,10 @@ pub enum Step {
     Watermark,
     /// The watermark of a record is what was durable, not what was complete.
     HonestWatermark,
-    /// The watermark before the segments is what was durable, not what was reserved.
+    /// The watermark before the segments is what was durable, not what is reserved.
     HonestMark,
+    /// One record at a time has the watermark to write.
+    MarkAlone,
     /// Recovery verifies seals.
     VerifySeal,
     /// Growth is in the superline before records go there.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use pmem::{Pool, Region, SealKey, TwoSlot};
+use pmem::{LINE, Pool, Region, SealKey, TwoSlot};
 
 use crate::circle::Circle;
 use crate::error::{Error, Result};
@@ -81,7 +81,14 @@ impl Geometry {
 pub(crate) struct Place {
     pub(crate) lsn: u64,
     pub(crate) offset: u64,
+    /// Everything through here was known to be durable when it was reserved.
+    pub(crate) forced: u64,
+    /// In front of the barrier that makes the record persistent, the watermark is written.
+    pub(crate) marks: bool,
 }
+
+/// In place of [`Space::marker`], where there is no watermark: none is ever durable through there.
+pub(crate) const NO_MARKER: u64 = u64::MAX >> 1;
 
 /// What every reservation changes, on one line with the lock; the rest behind a pointer.
 pub(crate) struct Space {
@@ -92,8 +99,15 @@ pub(crate) struct Space {
     limit: u64,
     /// Where `position` stands in the pool is `position + delta`.
     delta: u64,
+    /// Everything through here is durable, as far as those knew who reserved.
+    pub(crate) forced: u64,
+    /// The last record that was given the watermark to write.
+    pub(crate) marker: u64,
     rest: Box<Rest>,
 }
+
+// With the lock.
+const _: () = assert!(size_of::<pmem::sync::OwnMutex<Space>>() <= LINE as usize);
 
 pub(crate) struct Rest {
     pub(crate) pool: Pool,
@@ -168,22 +182,31 @@ impl Space {
             known_head: None,
             sabotage,
         };
-        let mut space = Self { next_lsn, position, limit, delta: 0, rest: Box::new(rest) };
+        let mut space =
+            Self { next_lsn, position, limit, delta: 0, forced: next_lsn - 1, marker: NO_MARKER, rest: Box::new(rest) };
         if let Some(last) = space.opened.back() {
             space.delta = space.geometry.offset(last.segment).wrapping_sub(last.segment * space.geometry.segment_bytes);
         }
         space
     }
 
-    /// A place for the next record.
+    /// A place for the next record, and its bytes. The record writes the watermark if `every` records, one at least, are durable from the last that did.
+    ///
+    /// That one is among them, so whoever wrote the watermark for it has done so; and until this one is durable no other writes it: one thread at a time does, without a lock.
     #[inline]
-    pub(crate) fn place(&mut self, len: u64, to_line: bool) -> std::result::Result<(Place, u64), NoPlace> {
+    pub(crate) fn place(&mut self, len: u64, to_line: bool, every: u64) -> std::result::Result<(Place, u64), NoPlace> {
         let mut needed = space(self.position, len, to_line);
         if self.position + needed > self.limit {
             self.open_segment(len)?;
             needed = space(self.position, len, to_line);
         }
-        let place = Place { lsn: self.next_lsn, offset: self.position.wrapping_add(self.delta) };
+        let marks =
+            self.forced + 1 >= self.marker + every || self.sabotage.skips(Step::MarkAlone) && self.marker < NO_MARKER;
+        if marks {
+            self.marker = self.next_lsn;
+        }
+        let offset = self.position.wrapping_add(self.delta);
+        let place = Place { lsn: self.next_lsn, offset, forced: self.forced, marks };
         self.position += needed;
         self.next_lsn += 1;
         Ok((place, needed))

@@ -1,19 +1,22 @@
 //! Waiting for another thread. On memory it is done in less time than a system call takes, so a thread looks again some times before it sleeps; on a disk it sleeps
 //! soon. A thread that sleeps is woken by whoever changes what it waits for: makes records durable, completes the first that is not, makes room.
+//!
+//! Who changes something stores it, and then looks for sleepers, without a barrier between the two: that would be a locked instruction behind a drain, which waits for all
+//! that was stored past the cache. A thread that is about to sleep counts itself, then has every thread pass a barrier, then looks once more: either it sees the
+//! change, or it is counted by the time the other looks.
 
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicUsize, compiler_fence};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use pmem::sync::wait_point;
+use pmem::sync::{barrier_everywhere, wait_point};
 
 /// Tries that only pause: about a barrier's worth.
 const SPINS: u32 = 40;
 /// Tries that give the processor away, which on too few processors the awaited thread needs.
 const YIELDS: u32 = 2000;
-/// The first sleep. Completing a record is a plain store and a load behind it, which the
-/// processor may exchange: a store that was not seen before this sleep is seen behind it.
+/// A sleep where the system has no barrier for all threads, so that a wake-up may be missed.
 const SHORT: Duration = Duration::from_micros(100);
 /// Every other sleep, at most: nobody wakes for a pool that another of its users has poisoned.
 const LONG: Duration = Duration::from_millis(10);
@@ -37,9 +40,16 @@ impl Waiting {
     /// Something has changed that others may wait for.
     #[inline]
     pub(crate) fn wake(&self) {
-        if self.sleepers.load(SeqCst) > 0 {
+        if self.any() {
             self.wake_all();
         }
+    }
+
+    /// True if a thread sleeps that does not see what was stored before this.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        compiler_fence(SeqCst); // the processor's is the sleeper's to make
+        self.sleepers.load(Relaxed) > 0
     }
 
     /// A sleeper looks with the lock held: it has seen the change, or sleeps by the time this has the lock.
@@ -51,9 +61,10 @@ impl Waiting {
 
     fn sleep(&self, limit: Duration, is_there: impl FnOnce() -> bool) {
         self.sleepers.fetch_add(1, SeqCst);
+        let most = if barrier_everywhere() { LONG } else { SHORT };
         let mut guard = self.mutex.lock();
         if !is_there() {
-            self.woken.wait_for(&mut guard, limit);
+            self.woken.wait_for(&mut guard, most.min(limit));
         }
         drop(guard);
         self.sleepers.fetch_sub(1, Relaxed);
@@ -64,14 +75,13 @@ impl Waiting {
 pub(crate) struct Wait<'a> {
     waiting: &'a Waiting,
     tries: u32,
-    sleeps: u32,
     since: Option<Instant>,
 }
 
 impl<'a> Wait<'a> {
     #[inline]
     pub(crate) fn new(waiting: &'a Waiting) -> Self {
-        Self { waiting, tries: 0, sleeps: 0, since: None }
+        Self { waiting, tries: 0, since: None }
     }
 
     /// Waits a little, at most until it is there; `Err` with the time waited once that is more than `limit`.
@@ -94,9 +104,7 @@ impl<'a> Wait<'a> {
         let waited = since.elapsed();
         let Some(left) = limit.checked_sub(waited).filter(|left| !left.is_zero()) else { return Err(waited) };
         if sleeps {
-            let most = if self.sleeps == 0 { SHORT } else { LONG };
-            self.sleeps = self.sleeps.saturating_add(1);
-            self.waiting.sleep(most.min(left), is_there);
+            self.waiting.sleep(left, is_there);
         } else {
             std::thread::yield_now();
         }

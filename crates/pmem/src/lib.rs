@@ -85,7 +85,7 @@ mod written;
 
 pub use alloc::{Allocator, Block, Found, HeapOptions, HeapUsage, Intent};
 pub use area::{Area, Region};
-pub use cpu::{FlushWith, LINE, WORD, flush_with, lines, prefetch};
+pub use cpu::{FlushWith, LINE, WORD, flush_with, lines, prefetch, prefetch_to_write};
 pub use directory::{RegionInfo, RegionKind};
 pub use domain::{Domain, DomainChoice, Latency};
 pub use draft::Draft;

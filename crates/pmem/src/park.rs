@@ -44,7 +44,7 @@ pub fn unpark(address: usize) {
 /// Every thread of the process passes a full memory barrier; false where the system has no such call. A thread that stores, and then looks for sleepers, needs
 /// no barrier of its own then.
 #[cold]
-pub(crate) fn barrier_everywhere() -> bool {
+pub fn barrier_everywhere() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     let register = || !cfg!(miri) && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
     *REGISTERED.get_or_init(register) && membarrier(MembarrierCommand::PrivateExpedited).is_ok()

@@ -74,7 +74,7 @@ impl Joining<'_> {
 
     /// A record is durable without the copy that joins.
     fn confirm(&mut self) -> Result<()> {
-        let place = self.core.reserve_or(0, false, WhenFull::Refuse)?;
+        let place = self.core.reserve_or(0, false, WhenFull::Refuse, 1)?;
         self.core.complete(place, Kind::Watermark, &[], 0)?;
         let since = (self.leading.clock)();
         while self.core.advance(None) < place.lsn {

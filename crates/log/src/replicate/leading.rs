@@ -26,7 +26,7 @@ use crate::raw::{self, Claim};
 use crate::sabotage::Sabotage;
 use crate::space::Geometry;
 use crate::wait::Wait;
-use crate::window::{Claimed, State};
+use crate::window::Claimed;
 
 /// When the leader's own image is flushed, beside the copies (Arcadia §5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,7 +209,7 @@ impl Leading {
     /// Takes a step of the group, and says what it committed. All of it under the group's lock: who has it, and finds too little there, is asleep before it gives it back, and is woken.
     fn settle(&self, core: &Core, group: &mut Group, step: impl FnOnce(&mut Group) -> Settled) {
         if let Some(claimed) = step(group).committed {
-            core.window.persisted(&claimed);
+            core.persisted(&claimed);
             core.advance(None);
         }
         self.news(core, group);
@@ -238,13 +238,12 @@ impl Leading {
                 self.wait(core, Until::Committed(posted));
                 continue;
             }
-            if core.window.state(forced + 1) == Some(State::Reserved) && core.window.forced() == forced {
+            if core.window.is_held(forced + 1) && core.window.forced() == forced {
                 let waited = Duration::from_micros((self.clock)().saturating_sub(started));
                 if waited > patience {
                     return Err(Error::Stalled { lsn: Lsn(forced + 1), waited });
                 }
-                let is_there =
-                    || core.window.forced_by_now() > forced || core.window.state(forced + 1) != Some(State::Reserved);
+                let is_there = || core.window.forced() > forced || !core.window.is_held(forced + 1);
                 // Until its holder completes it; how long that took, is asked above.
                 let _: std::result::Result<(), Duration> = pause.once(patience, is_there);
             }

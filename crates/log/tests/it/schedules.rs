@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use log::{Log, Options};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use log::{Log, Options, Step};
 use tx::conformance::{explore, together};
 
 fn log(frequency: u32) -> (tempfile::TempDir, Arc<Log>) {
@@ -35,6 +37,54 @@ fn appends_and_reservations_together() {
         assert_eq!(log.forced().get(), 18);
         assert_eq!(crate::basics::records(&log).len(), 18);
     });
+}
+
+/// What the watermark says on media: the LSN of either of its words, which are one behind the other where nothing goes wrong.
+fn watermark(log: &Log) -> [u64; 2] {
+    let bytes = std::fs::read(log.pool().path()).unwrap();
+    let at = 4 * 4096; // behind both pages of the pool's header, and those of the superline
+    [at, at + 8].map(|at| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) & ((1 << 48) - 1))
+}
+
+fn watermarks(without: Option<Step>) {
+    explore(4, 200, move || {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = Options::new().bytes(16 << 10).segment(1024).idle(None).watermark_every(1);
+        let options = without.into_iter().fold(options, Options::without);
+        let log = Arc::new(options.create(dir.path().join("l")).unwrap());
+        let most = Arc::new(AtomicU64::new(0));
+        let appends = |thread: u8| {
+            let (log, most) = (Arc::clone(&log), Arc::clone(&most));
+            Box::new(move || {
+                for _ in 0..3 {
+                    log.append(&[thread; 20]).unwrap();
+                    let [mark, twin] = watermark(&log);
+                    assert_eq!(mark, twin, "one record at a time has it to write");
+                    assert!(mark <= log.forced().get(), "the watermark is ahead");
+                    assert!(most.fetch_max(mark, SeqCst) <= mark, "the watermark went back");
+                }
+            }) as Box<dyn FnOnce() + Send>
+        };
+        together(vec![appends(1), appends(2), appends(3)]);
+        assert!(most.load(SeqCst) > 0);
+    });
+}
+
+#[test]
+fn the_watermark_is_never_ahead_and_never_goes_back() {
+    watermarks(None);
+}
+
+#[test]
+#[should_panic = "the watermark went back"]
+fn without_turns_the_watermark_goes_back() {
+    watermarks(Some(Step::MarkAlone));
+}
+
+#[test]
+#[should_panic = "the watermark is ahead"]
+fn a_watermark_of_what_is_reserved_is_ahead() {
+    watermarks(Some(Step::HonestMark));
 }
 
 /// The bound of the policy holds under every schedule, and leaders do not wait for each other for ever.

@@ -87,6 +87,8 @@ fn workloads() -> Vec<Workload> {
     add("two threads", &two, &[shallow(1).schedules(20).budget(30_000).point_budget(100), deep(2).schedules(4)]);
     let freq = Records::script(3, (0..9).map(|n| (n % 2, Append(20))).collect());
     add("frequency", &freq, &[shallow(1).schedules(20).budget(30_000).point_budget(100), file(shallow(2)), faults(3)]);
+    let appends = Records::script(1, (0..4).map(|n| (n % 2, Append(30))).collect());
+    add("appends, two threads", &appends, &[shallow(1).schedules(20).budget(30_000).point_budget(100)]);
     for seed in 11..13 {
         add("random", &Records::new("log", 1, 1), &[deep(seed), faults(seed)]);
         add("random, two threads", &Records::new("log-2", 2, 1), &[deep(seed)]);
@@ -109,7 +111,7 @@ fn histories_and_faults() {
 }
 
 missed::steps! {
-    InOrder, FlushOthers, ForceBarrier, MarkLate, HeadFirst, HeadTwice, RaiseEpoch, EpochFloor, EraseTorn, SettleRead, Watermark, HonestWatermark,
+    InOrder, FlushOthers, ForceBarrier, MarkLate, PersistentLate, HeadFirst, HeadTwice, RaiseEpoch, EpochFloor, EraseTorn, SettleRead, Watermark, HonestWatermark,
     HonestMark, VerifySeal, GrowFirst, UncleanFirst,
 }
 

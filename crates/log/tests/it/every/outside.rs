@@ -2,10 +2,10 @@
 //! converting that.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use log::{Error, Follower, Log, Lsn, Options};
-use pmem::sync::{set_scheduler, switch_point};
+use pmem::sync::{Scheduler, set_scheduler, switch_point};
 
 use super::model::World;
 use super::operations::Kind;
@@ -41,10 +41,15 @@ pub struct Outside {
 
 /// As one step, whatever else is under way.
 fn at_once<R>(f: impl FnOnce() -> R) -> R {
-    let scheduler = set_scheduler(None);
-    let done = f();
-    set_scheduler(scheduler);
-    done
+    /// Under the scheduler again, also if this panics: what is dropped then may need a lock of a thread that waits for its turn.
+    struct Again(Option<Arc<dyn Scheduler>>);
+    impl Drop for Again {
+        fn drop(&mut self) {
+            set_scheduler(self.0.take());
+        }
+    }
+    let _again = Again(set_scheduler(None));
+    f()
 }
 
 impl Outside {
