@@ -38,8 +38,9 @@ pub(crate) struct Core {
     led: OwnLine<AtomicU64>,
     /// Records reserved and not durable, at most.
     pub(crate) bound: u64,
-    /// A forced append goes past the cache, on lines of its own. In a file the sync takes all, and bytes count more than lines.
-    streams: bool,
+    /// An append of so many bytes or more goes past the cache, on lines of its own: a forced one; and a long one that nobody forces yet, since to fetch lines that are
+    /// overwritten whole takes longer than to wait until they are out. In a file the sync takes all, and bytes count more than lines.
+    streams_from: u64,
     read_only: bool,
     pub(crate) waiting: Waiting,
     /// None without one: a log in format 1, or with other copies.
@@ -146,7 +147,7 @@ impl Core {
         space.known_head = Some(superline.head_position);
         let mut core = Self::assemble(pool, offset, options, space);
         (core.key, core.leading) = (key, Some(leading));
-        core.streams = false;
+        core.streams_from = u64::MAX;
         core.watermark = None; // its copies say what the log has
         core.space().marker = NO_MARKER;
         Ok((core, recovered))
@@ -169,7 +170,11 @@ impl Core {
             window: Window::new(forced),
             led: OwnLine(AtomicU64::new(forced)),
             bound,
-            streams: !file && options.frequency == 1,
+            streams_from: match options.frequency {
+                _ if file => u64::MAX,
+                1 => 0,
+                _ => options.streams_from(),
+            },
             read_only: pool.is_read_only(),
             waiting: Waiting::new(file),
             leading: None,
@@ -199,7 +204,7 @@ impl Core {
         let mut wait = Wait::new(&self.waiting);
         loop {
             let mut known = self.known().load(Acquire);
-            if !self.streams {
+            if self.streams_from > 0 {
                 known = known.max(self.window.told()); // forces tell each time, also those that acknowledgements of copies end
             }
             let mut space = self.space();
@@ -330,7 +335,7 @@ impl Core {
         let len = payload.len() as u64;
         // Brings it into the cache, too. Longer ones sealed piece by piece, between the stores of the pieces, were measured no faster.
         let seal = self.key.seal(payload);
-        if self.streams {
+        if len >= self.streams_from {
             let place = self.reserve(len, true)?;
             self.window.prepare(place.lsn);
             let header = self.header(&place, Kind::Data, len, true).encode(&self.key, seal);
@@ -345,10 +350,10 @@ impl Core {
                 self.pool.drain()?;
             }
             let forced = self.window.persist(place.lsn, place.forced);
-            self.known().store(forced, Release);
+            self.known().store(if self.sabotage.skips(Step::HonestCell) { place.lsn } else { forced }, Release);
             self.waiting.wake();
             if forced < place.lsn {
-                self.force_through(place.lsn)?;
+                self.force(place.lsn)?;
             }
             return Ok(place.lsn);
         }

@@ -16,6 +16,9 @@ pub const REGION_KIND: RegionKind = RegionKind::Other(16);
 /// The region of a log that has a pool of its own, and the pool's engine.
 pub const NAME: &str = "log";
 
+/// With a frequency, records of so many bytes or more go past the cache.
+const STREAM_FROM: u64 = 1500;
+
 /// What happens to a reservation when the log is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
@@ -58,6 +61,8 @@ pub struct Options {
     #[cfg(any(test, feature = "sabotage", feature = "testing"))]
     pub(crate) every: u64,
     #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    pub(crate) stream_from: u64,
+    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
     pub(crate) front: Front,
 }
 
@@ -86,6 +91,8 @@ impl Options {
             #[cfg(any(test, feature = "sabotage", feature = "testing"))]
             every: EVERY,
             #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+            stream_from: STREAM_FROM,
+            #[cfg(any(test, feature = "sabotage", feature = "testing"))]
             front: Front::Two,
         }
     }
@@ -105,6 +112,7 @@ impl Options {
 
     /// The force policy (Arcadia §4.4): records become durable `every` at a time. With 1, the default, each force is durable when it returns. Else
     /// [`Log::force`] returns at once unless `every` records have gathered, and up to `every` × [`threads`](Self::threads) of the last records may be lost by a crash.
+    /// On memory an appended record of 1500 bytes or more goes past the cache, with a barrier of its own, since that is faster; it is durable with those before it.
     #[must_use]
     pub fn frequency(self, every: u32) -> Self {
         Self { frequency: u64::from(every), ..self }
@@ -162,6 +170,13 @@ impl Options {
         Self { every, ..self }
     }
 
+    /// On memory, records of so many bytes or more go past the cache whatever the frequency.
+    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[must_use]
+    pub fn stream_from(self, bytes: u64) -> Self {
+        Self { stream_from: bytes, ..self }
+    }
+
     /// A new log is made in format 1.
     #[cfg(any(test, feature = "sabotage", feature = "testing"))]
     #[must_use]
@@ -178,6 +193,16 @@ impl Options {
     #[inline(always)]
     pub(crate) fn every(&self) -> u64 {
         EVERY
+    }
+
+    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    pub(crate) fn streams_from(&self) -> u64 {
+        self.stream_from
+    }
+
+    #[cfg(not(any(test, feature = "sabotage", feature = "testing")))]
+    pub(crate) fn streams_from(&self) -> u64 {
+        STREAM_FROM
     }
 
     /// The form of a new log.

@@ -41,7 +41,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) lsn: u64,
-    /// How many records before this one were not known to be durable when it was completed, itself not counted.
+    /// How many records before this one were not known to be durable when it was reserved, itself not counted.
     pub(crate) forced_back: u16,
     pub(crate) epoch: u32,
     pub(crate) kind: Kind,
@@ -56,7 +56,7 @@ impl Header {
         space(position, u64::from(self.len), self.to_line)
     }
 
-    /// Everything through this LSN was durable when the record was completed.
+    /// Everything through this LSN was durable when the record was reserved.
     pub(crate) fn forced(&self) -> u64 {
         (self.lsn - 1).saturating_sub(u64::from(self.forced_back))
     }

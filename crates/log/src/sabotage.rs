@@ -30,6 +30,8 @@ pub enum Step {
     Watermark,
     /// The watermark of a record is what was durable, not what was complete.
     HonestWatermark,
+    /// A thread takes for durable what is so without a gap.
+    HonestCell,
     /// The watermark before the segments is what was durable, not what is reserved.
     HonestMark,
     /// One record at a time has the watermark to write.

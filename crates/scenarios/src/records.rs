@@ -108,7 +108,7 @@ impl Records {
 
     fn options(&self) -> Options {
         let options = Options::new().bytes(4 * SEGMENT).segment(SEGMENT).frequency(self.frequency).threads(8);
-        (self.adjust)(options.watermark_every(2))
+        (self.adjust)(options.watermark_every(2).stream_from(80))
     }
 
     fn open(&self, sim: &Arc<Sim>) -> log::Result<(Log, Pool, log::Recovered)> {

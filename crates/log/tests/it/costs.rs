@@ -62,6 +62,29 @@ fn with_a_frequency_so_many_appends_share_a_barrier() {
     assert_eq!(cost.media_bytes(), 800 * 128 + 799 / 16 * 64);
 }
 
+/// Long records go past the cache whatever the frequency, with a barrier each; they force nothing, and leave the others to the policy.
+#[test]
+fn a_long_record_has_a_barrier_of_its_own_whatever_the_frequency() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = log(&dir, Options::new().bytes(1 << 20).frequency(8), DomainChoice::Emulated);
+    for (len, drains) in [(1499, 0), (1500, 1), (4096, 1), (100, 0), (1500, 1)] {
+        let cost = cost(&log, || {
+            log.append(&vec![7; len]).unwrap();
+        });
+        assert_eq!(cost.drains, drains, "{len} bytes");
+        if drains > 0 {
+            // At most the line that it shares with the record before is flushed.
+            assert!(
+                cost.flushed_lines <= 1 && cost.media_bytes() <= (24 + len as u64).div_ceil(64) * 64 + 64,
+                "{cost:?}"
+            );
+        }
+    }
+    assert_eq!(log.forced().get(), 0, "the first record waits");
+    log.force_now(Lsn::new(5)).unwrap();
+    assert_eq!(log.forced().get(), 5);
+}
+
 #[test]
 fn nothing_but_the_watermark_is_written_between_reclaims() {
     let dir = tempfile::tempdir().unwrap();

@@ -31,6 +31,7 @@ fn drawn(rng: &mut Rng) -> (Options, u32) {
     let domain = [DomainChoice::Emulated, DomainChoice::Emulated, DomainChoice::File][rng.below(3) as usize];
     let options = Options::new().bytes(segment * (4 + rng.below(5))).segment(segment).idle(None);
     let options = options.frequency(frequency).watermark_every([1, 16][rng.below(2) as usize]);
+    let options = options.stream_from([40, 1500][rng.below(2) as usize]);
     let options = options.pool(pmem::Options::new().domain(domain));
     (if rng.below(4) == 0 { options.format_1() } else { options }, frequency)
 }

@@ -87,6 +87,31 @@ fn a_watermark_of_what_is_reserved_is_ahead() {
     watermarks(Some(Step::HonestMark));
 }
 
+/// Records that go past the cache between others that nobody has forced: the bound of the policy holds, and at the end all are there.
+#[test]
+fn long_records_by_a_frequency() {
+    explore(5, 300, || {
+        let (dir, log) = log(3);
+        drop(log);
+        let options = Options::new().bytes(16 << 10).segment(1024).idle(None).frequency(3).threads(2);
+        let options = options.stream_from(30).watermark_every(2);
+        let log = Arc::new(options.create(dir.path().join("long")).unwrap());
+        let appends = |lengths: [usize; 5]| {
+            let log = Arc::clone(&log);
+            Box::new(move || {
+                for len in lengths {
+                    log.append(&vec![7; len]).unwrap();
+                    let window = log.vulnerability_window();
+                    assert!(window.now <= window.bound, "{window:?}");
+                }
+            }) as Box<dyn FnOnce() + Send>
+        };
+        together(vec![appends([40, 10, 60, 10, 40]), appends([10, 50, 10, 10, 30])]);
+        log.force_now(log::Lsn::new(10)).unwrap();
+        assert_eq!(crate::basics::records(&log).len(), 10);
+    });
+}
+
 /// The bound of the policy holds under every schedule, and leaders do not wait for each other for ever.
 #[test]
 fn leaders_of_a_frequency() {

@@ -105,6 +105,7 @@ const OPTIONS: &[&str] = &[
     "Options::pool",
     "Options::without",
     "Options::watermark_every",
+    "Options::stream_from",
     "Options::format_1",
     "Lsn::new",
     "Lsn::get",
