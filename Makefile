@@ -3,7 +3,7 @@
 # `check` only reads; `fmt` and `fix` write. `test`, `check` and `crash` are the gate; what ends in `-long`, `fuzz`, `miri`, `tsan`, `demo`, `capi` and the tests of peers, fabric, RocksDB and virtual machines are not in it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers setup-fabric test crash demo capi check test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long space-long histories-long sim-long miri tsan
+.PHONY: help setup setup-peers setup-fabric test crash demo capi check test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long space-long bench-long histories-long sim-long miri tsan
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -23,6 +23,8 @@ ROUNDS ?= 20000
 OBJECT_BYTES ?= 1073741824
 # For `make space-long`: how many stores.
 SPACE_SEEDS ?= 200
+# For `make bench-long`: where stores go that are to be on a disk.
+DISK ?= /var/tmp
 # For `make histories-long`: committed transactions, shared by four histories.
 TRANSACTIONS ?= 4000000
 # For `make sim-long`; SEED too.
@@ -105,6 +107,10 @@ every-long: ## Every operation of a heap, and of a log, beside every other, in R
 
 recovery-long: ## How long a heap of RECOVERY_BYTES (1 GiB) takes to recover, in memory and on disk
 	CAIRN_RECOVERY_BYTES=$(RECOVERY_BYTES) $(CARGO) test --release --package heap --test it recovery::how_long -- --nocapture
+
+bench-long: setup-peers ## Stores of keys and values beside their peers, an hour: sizes, shapes and tails that `cairn bench kv` leaves out, in memory and in DISK (/var/tmp)
+	$(CARGO) build --release --package cairn --features cairn/peers
+	PMEM_IS_PMEM_FORCE=1 tools/bench-long.sh "$${CARGO_TARGET_DIR:-target}" $(DISK)
 
 churn-long: ## Objects come and go for CHURN_SECONDS (600) with each of two policies: memory and pool must not grow
 	CAIRN_CHURN_SECONDS=$(CHURN_SECONDS) $(CARGO) test --release --package heap --test memory churning_for_long -- --nocapture

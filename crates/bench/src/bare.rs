@@ -7,7 +7,16 @@ use crate::target::{Aborts, Objects, Stack, Target};
 use crate::{Error, Result};
 
 /// A pool without an engine.
-pub struct OnPool<'e>(pub &'e Pool);
+pub struct OnPool<'e>(pub &'e Pool, pub Store);
+
+/// How bytes get to where they last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// Into the cache, and flushed.
+    Cached,
+    /// Past the cache, by streaming stores.
+    Past,
+}
 
 impl Target for OnPool<'_> {
     type Objects = BareObjects;
@@ -24,7 +33,7 @@ impl Target for OnPool<'_> {
         let mut all = Vec::with_capacity(threads);
         for _ in 0..threads {
             let (area, behind) = rest.split_at(own)?;
-            all.push(BareObjects { area, stride });
+            all.push(BareObjects { area, stride, how: self.1 });
             rest = behind;
         }
         Ok(all)
@@ -39,11 +48,19 @@ impl Target for OnPool<'_> {
 pub struct BareObjects {
     area: Area,
     stride: u64,
+    how: Store,
 }
 
 impl Objects for BareObjects {
     #[inline]
     fn overwrite(&mut self, which: &[usize], data: &[u8]) -> Result<Aborts> {
+        if self.how == Store::Past {
+            for at in which {
+                let _ = self.area.copy_nt(*at as u64 * self.stride, data)?;
+            }
+            let _ = self.area.drain()?;
+            return Ok(0);
+        }
         for at in which {
             self.area.bytes_mut(*at as u64 * self.stride, data.len())?.copy_from_slice(data);
         }

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::crew::{Crew, with_crew};
 use crate::engines::{Contestant, Made, Room};
-use crate::{Error, Plan, Result, Row, Side, Watch, run_watched};
+use crate::{Error, Plan, Result, Row, Side, Watch, machine, run_watched};
 
 /// The part of an experiment that does not depend on which it is.
 #[derive(Clone, Debug)]
@@ -78,6 +78,7 @@ impl Contest {
         watch: &dyn Watch,
         side: impl for<'c> Fn(usize, &'env Made, &'c Crew<'env>, Row) -> Result<Side<'c>>,
     ) -> Result<Vec<Row>> {
+        let row = Row { medium: machine::medium(&self.dir), ..row.clone() };
         let named = |who: Contestant| Row { engine: who.name().into(), ..row.clone() };
         let mut rows = with_crew(row.threads, |crew| {
             let mut sides = Vec::new();

@@ -9,6 +9,7 @@ use pmem::Pool;
 use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, KvMap};
 use tx::{Isolation, Reference};
 
+use crate::bare::Store;
 #[cfg(feature = "peers")]
 use crate::peer::PeerStore;
 use crate::target::OnKv;
@@ -27,13 +28,15 @@ pub enum Contestant {
     Reference,
     /// Nobody: bytes stored, flushed and waited for.
     Bare,
+    /// Nobody: bytes stored past the cache and waited for.
+    BareNt,
     /// libpmemobj.
     Pmemobj,
 }
 
 impl Contestant {
     /// Engines of ours, as `--engine` names them.
-    pub const ENGINES: [Self; 16] = [
+    pub const ENGINES: [Self; 17] = [
         Self::Heap(Policy::None),
         Self::Heap(Policy::Undo),
         Self::Heap(Policy::InPlace),
@@ -50,6 +53,7 @@ impl Contestant {
         Self::Kv,
         Self::Reference,
         Self::Bare,
+        Self::BareNt,
     ];
     /// Peers, as `--peer` names them.
     pub const PEERS: [Self; 1] = [Self::Pmemobj];
@@ -63,6 +67,7 @@ impl Contestant {
             Self::Kv => "kv",
             Self::Reference => "reference",
             Self::Bare => "bare",
+            Self::BareNt => "bare-nt",
             Self::Pmemobj => "pmemobj",
         }
     }
@@ -163,11 +168,16 @@ pub enum Made {
     Kv(kv::Store),
     /// The reference engine.
     Reference(Reference),
-    /// A pool without an engine.
-    Bare(Pool),
+    /// A pool without an engine, and whether it is written past the cache.
+    Bare(Pool, Store),
     /// libpmemobj.
     #[cfg(feature = "peers")]
     Pmemobj(peers::Pmemobj),
+}
+
+/// Slots of a heap whose threads stay: with 32 and more, each thread finds its own free.
+pub(crate) fn slots(threads: usize) -> usize {
+    threads.max(16) * 2
 }
 
 /// For what is neither objects nor logs.
@@ -184,18 +194,19 @@ impl Made {
         let path = dir.join(who.name());
         Ok(Ok(match who {
             Contestant::Heap(policy) => {
-                let options = heap::Options::new().policy(policy).bytes(bytes).slots(room.threads.max(8) * 2);
+                let options = heap::Options::new().policy(policy).bytes(bytes).slots(slots(room.threads));
                 Self::Heap(Heap::create(path, &options)?)
             }
             Contestant::Partial(tenths) => {
                 // Of what is stored: the room around it, which nobody writes, would make the share larger than it says.
                 let alpha = f64::from(tenths) / 10.0 * room.stored as f64 / bytes as f64;
                 let options = heap::Options::new().policy(Policy::InPlacePartial).alpha(alpha).bytes(bytes);
-                Self::Heap(Heap::create(path, &options.slots(room.threads.max(8) * 2))?)
+                Self::Heap(Heap::create(path, &options.slots(slots(room.threads)))?)
             }
             Contestant::Kv => Self::Kv(kv::Options::new().create(path)?),
             Contestant::Reference => Self::Reference(Reference::with_capacity(bytes)),
-            Contestant::Bare => Self::Bare(pmem::Options::new().size(SLACK).create(path)?),
+            Contestant::Bare => Self::Bare(pmem::Options::new().size(SLACK).create(path)?, Store::Cached),
+            Contestant::BareNt => Self::Bare(pmem::Options::new().size(SLACK).create(path)?, Store::Past),
             #[cfg(feature = "peers")]
             Contestant::Pmemobj => Self::Pmemobj(peers::Pmemobj::create(&path, bytes as usize)?),
             #[cfg(not(feature = "peers"))]
@@ -220,7 +231,7 @@ impl Made {
         match self {
             Self::Heap(heap) => Some(heap.pool()),
             Self::Kv(store) => Some(store.pool()),
-            Self::Bare(pool) => Some(pool),
+            Self::Bare(pool, _) => Some(pool),
             _ => None,
         }
     }
@@ -231,7 +242,7 @@ impl Made {
         match self {
             Self::Heap(heap) => Some(heap.pool().domain().to_string()),
             Self::Kv(store) => Some(store.pool().domain().to_string()),
-            Self::Bare(pool) => Some(pool.domain().to_string()),
+            Self::Bare(pool, _) => Some(pool.domain().to_string()),
             Self::Reference(_) => None,
             #[cfg(feature = "peers")]
             Self::Pmemobj(peer) => Some(domain_of_peer(peer.flushes()).to_string()),
@@ -253,7 +264,7 @@ impl Made {
                 Structure::BTree => AnyStore::ReferenceTree(OnKv(KvMap::new(engine, tree(engine, key_bytes)?))),
             },
             Self::Kv(_) => return Err(Error::Parameter(NO_OBJECTS.into())),
-            Self::Bare(_) => return Err(Error::Parameter("bare overwrites objects: it has no keys".into())),
+            Self::Bare(..) => return Err(Error::Parameter("bare overwrites objects: it has no keys".into())),
             #[cfg(feature = "peers")]
             Self::Pmemobj(peer) => AnyStore::Pmemobj(match structure {
                 Structure::HashMap => PeerStore::hash(peer, keys)?,
@@ -354,8 +365,8 @@ macro_rules! on_target {
             $crate::engines::Made::Kv(_) => {
                 return Err($crate::Error::Parameter($crate::engines::NO_OBJECTS.into()));
             }
-            $crate::engines::Made::Bare(pool) => {
-                let $target = $crate::bare::OnPool(pool);
+            $crate::engines::Made::Bare(pool, how) => {
+                let $target = $crate::bare::OnPool(pool, *how);
                 $body
             }
             #[cfg(feature = "peers")]

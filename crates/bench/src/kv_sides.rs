@@ -21,7 +21,7 @@ use pmem::Stats;
 use tx::{Backoff, Isolation, Patience};
 
 pub use field::Field;
-pub(crate) use field::fill;
+pub(crate) use field::{Loaded, fill};
 pub(crate) use files::{as_killed, taken};
 
 use crate::engines::Structure;

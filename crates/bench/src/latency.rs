@@ -1,5 +1,6 @@
 //! Latencies of single operations, sampled so that measuring does not show in what is measured.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -14,6 +15,26 @@ const GAP_MAX: u64 = 32;
 /// Reading the clock twice costs some 40 ns. Over this long a time that is one in a hundred.
 const CLOCK_NS: u64 = 4000;
 
+/// True in rounds of which latencies are wanted and no times: then every operation is timed. A sample knows no longest one.
+static EVERY: AtomicBool = AtomicBool::new(false);
+
+/// While it lives, every operation is timed.
+#[derive(Debug)]
+pub(crate) struct EveryOperation(());
+
+impl EveryOperation {
+    pub(crate) fn timed() -> Self {
+        EVERY.store(true, Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for EveryOperation {
+    fn drop(&mut self) {
+        EVERY.store(false, Relaxed);
+    }
+}
+
 /// Decides which operations are timed alone: as many as cost one part in a hundred, all if they are slow. The gaps are random: engines
 /// do some work every so many transactions, and a regular sample would see it always or never.
 #[derive(Debug)]
@@ -21,6 +42,8 @@ pub struct Sampler {
     left: u64,
     /// Mean of the gaps, once it is known.
     gap: Option<u64>,
+    /// Every operation is timed while this says so.
+    every: &'static AtomicBool,
     random: Random,
     samples: Vec<u64>,
     first: Vec<u64>,
@@ -30,7 +53,7 @@ impl Sampler {
     /// The same seed has the same gaps.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { left: 1, gap: None, random: Random::new(seed), samples: Vec::new(), first: Vec::new() }
+        Self { left: 1, gap: None, every: &EVERY, random: Random::new(seed), samples: Vec::new(), first: Vec::new() }
     }
 
     /// Does the operation; times it if its turn has come.
@@ -48,6 +71,7 @@ impl Sampler {
         let (result, time) = clock::timed(work);
         self.add(time);
         self.left = match self.gap {
+            _ if self.every.load(Relaxed) => 1,
             Some(gap) => 1 + self.random.below(2 * gap - 1),
             None => {
                 self.learn(time);
@@ -100,6 +124,12 @@ impl Latency {
         }
     }
 
+    /// True if there are samples.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// The latency that this share of the operations does not exceed; `None` of no samples.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<f64> {
@@ -125,7 +155,8 @@ mod tests {
 
     #[test]
     fn short_operations_are_sampled_at_random_distances() {
-        let mut sampler = Sampler { gap: Some(GAP_MAX), ..Sampler::new(7) };
+        static NO: AtomicBool = AtomicBool::new(false); // other tests run beside this one
+        let mut sampler = Sampler { gap: Some(GAP_MAX), every: &NO, ..Sampler::new(7) };
         let mut at = Vec::new();
         for i in 0..320_000 {
             sampler.op(|| Ok(())).unwrap();
@@ -148,6 +179,15 @@ mod tests {
             (0..FIRST).for_each(|_| sampler.learn(Duration::from_nanos(nanoseconds)));
             assert_eq!(sampler.gap, Some(gap), "{nanoseconds} ns");
         }
+    }
+
+    /// From the next sample on.
+    #[test]
+    fn all_operations_are_timed_when_the_longest_is_wanted() {
+        static YES: AtomicBool = AtomicBool::new(true);
+        let mut sampler = Sampler { gap: Some(GAP_MAX), every: &YES, ..Sampler::new(7) };
+        (0..1000).for_each(|_| sampler.op(|| Ok(())).unwrap());
+        assert_eq!(sampler.take().len(), 1000);
     }
 
     /// Few operations that take long are all sampled.

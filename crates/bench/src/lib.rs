@@ -67,6 +67,7 @@ pub mod workload;
 
 pub use contest::Contest;
 pub use error::{Error, Result};
+pub use machine::lasts;
 pub use rounds::{Batch, Plan, Side, run, run_watched};
 pub use row::{Row, Spread, write_json};
 pub use table::{comparison, table};

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use pmem::{Domain, DomainChoice, Latency, Options};
 
+pub(crate) use processor::line_transfer;
+
 use crate::{Error, Plan, Result, Row, run};
 
 /// The experiment's name in rows and on the command line.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use pmem::{Pool, Stats};
 
-use crate::latency::Latency;
+use crate::latency::{EveryOperation, Latency};
+use crate::limits::line_transfer;
 use crate::table::contestant;
 use crate::{Result, Row, Spread, Watch, machine};
 
@@ -14,8 +15,14 @@ const ROUNDS_MIN: usize = 5;
 /// Most operations in a batch: an operation that costs nothing must not run for ever.
 const BATCH_MAX: u64 = 1 << 28;
 
-/// The engine whose times are the limit of the others in its rounds.
-const LIMIT: &str = "bare";
+/// Engines whose times are the limit of the others in their rounds: of each round the shortest.
+const LIMITS: [&str; 2] = ["bare", "bare-nt"];
+
+/// Rounds in which each operation is timed, behind those whose times are told: a sample knows no longest operation.
+const LATENCY_ROUNDS: usize = 3;
+
+/// At most so many rounds' operations are done beside those that are asked for: finding the size of a batch takes as much as a few of them.
+pub(crate) const ROUNDS_BESIDE: u64 = 5 + LATENCY_ROUNDS as u64;
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +129,10 @@ struct Measured {
     ns_per_op: Vec<f64>,
     time: Duration,
     aborts: u64,
+    /// Of sampled operations, while times were taken.
     latency: Latency,
+    /// Of every operation, in rounds behind them.
+    every: Latency,
     counts: Option<Stats>,
     syncs: Option<u64>,
 }
@@ -170,7 +180,12 @@ pub fn run_watched(
     for side in &mut sides {
         measured.push(Measured { batch: calibrate(plan.batch_time, &mut side.work)?, ..Measured::default() });
     }
+    let several = sides.iter().any(|side| side.row.threads > 1);
+    let mut lines = Vec::new();
     for _ in 0..rounds {
+        if several {
+            lines.extend(line_transfer());
+        }
         for (side, so_far) in sides.iter_mut().zip(&mut measured) {
             let before = side.pool.as_ref().map(Pool::stats);
             let batch = (side.work)(so_far.batch)?;
@@ -179,9 +194,14 @@ pub fn run_watched(
         }
         watch.step();
     }
+    measure_latencies(&mut sides, &mut measured)?;
     let machine = machine::describe();
     let base = baseline.and_then(|at| Some((contestant(&sides.get(at)?.row), measured[at].ns_per_op.clone())));
-    let limit = sides.iter().position(|side| side.row.engine == LIMIT).map(|at| measured[at].ns_per_op.clone());
+    let limits = sides.iter().zip(&measured).filter(|(side, _)| LIMITS.contains(&side.row.engine.as_str()));
+    let limit = limits
+        .map(|(_, limit)| limit.ns_per_op.clone())
+        .reduce(|one, other| one.iter().zip(&other).map(|(one, other)| one.min(*other)).collect());
+    let lines = Spread::of(&lines);
     let finished = sides.into_iter().zip(measured).map(|(side, measured)| {
         let mut row = finish(side, &measured, &machine);
         let own = &measured.ns_per_op;
@@ -189,10 +209,23 @@ pub fn run_watched(
             row.ratio = divided(base, own);
             row.baseline = Some(name.clone());
         }
+        row.line_ns = lines.filter(|_| row.threads > 1);
         row.of_limit = limit.as_ref().and_then(|limit| divided(own, limit));
         row
     });
     Ok(finished.collect())
+}
+
+/// Rounds of which nothing but latencies is kept. Sides that tell none are left alone.
+fn measure_latencies(sides: &mut [Side<'_>], measured: &mut [Measured]) -> Result<()> {
+    let _every = EveryOperation::timed();
+    for _ in 0..LATENCY_ROUNDS {
+        for (side, so_far) in sides.iter_mut().zip(&mut *measured).filter(|(_, so_far)| so_far.latency.any()) {
+            let batch = (side.work)(so_far.batch)?;
+            so_far.every.add(&batch.samples);
+        }
+    }
+    Ok(())
 }
 
 /// Round by round.
@@ -228,7 +261,9 @@ fn finish(side: Side<'_>, measured: &Measured, machine: &str) -> Row {
     row.ns_per_op = Spread::of(&measured.ns_per_op);
     row.ops_per_s = row.ns_per_op.map_or(0.0, |ns| 1e9 / ns.median.max(1e-3));
     row.bytes_per_s = side.op_bytes.map(|bytes| bytes as f64 * row.ops_per_s);
-    [row.p50_ns, row.p99_ns, row.p999_ns] = [0.5, 0.99, 0.999].map(|quantile| measured.latency.quantile(quantile));
+    let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|quantile| measured.latency.quantile(quantile));
+    (row.p50_ns, row.p99_ns, row.p999_ns) = (p50, p99, p999);
+    row.max_ns = [&measured.latency, &measured.every].into_iter().filter_map(|all| all.quantile(1.0)).reduce(f64::max);
     row.syncs_per_op = measured.syncs.filter(|_| row.ops > 0).map(|syncs| syncs as f64 / row.ops as f64);
     if let Some(counts) = measured.counts.filter(|_| row.ops > 0) {
         let per_op = |count: u64| Some(count as f64 / row.ops as f64);
@@ -300,6 +335,30 @@ mod tests {
         assert_eq!(rows[1].ratio.map(|ratio| ratio.median.round()), Some(3.0));
         assert_eq!(rows[1].of_limit, None);
         assert_eq!((rows[1].aborts, rows[1].p50_ns, rows[1].p999_ns), (14, Some(100.0), Some(100.0)));
+        assert_eq!(rows[1].max_ns, Some(100.0));
+    }
+
+    /// The longest operation may be one that no sample met: it counts, and its round's time does not.
+    #[test]
+    fn the_longest_operation_is_of_rounds_of_their_own() {
+        let mut round = 0;
+        let side = Side::new(Row::new("test", "some"), |batch| {
+            round += 1;
+            let slow = round > 2 + ROUNDS_MIN; // finding the batch takes two
+            let ns = if slow { 900 } else { 10 };
+            Ok(Batch { time: Duration::from_nanos(ns * batch), samples: vec![ns], ..Batch::default() })
+        });
+        let rows = run(&Plan { rounds: 5, batch_time: Duration::from_nanos(10) }, vec![side]).unwrap();
+        assert_eq!((rows[0].ns_per_op.unwrap().max, rows[0].p999_ns, rows[0].max_ns), (10.0, Some(10.0), Some(900.0)));
+    }
+
+    #[test]
+    fn several_threads_are_told_what_a_line_takes() {
+        let side =
+            |threads| Side::new(Row::new("test", "some").threads(threads), |batch| Ok(Duration::from_nanos(batch)));
+        let rows = run(&Plan::quick(), vec![side(1), side(2)]).unwrap();
+        assert_eq!(rows[0].line_ns, None);
+        assert!(rows[1].line_ns.is_none_or(|ns| ns.min > 0.0), "{rows:?}");
     }
 
     /// Whoever takes part with it is held against the bare work.

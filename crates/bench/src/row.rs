@@ -96,6 +96,14 @@ pub struct Row {
     pub of_live: Option<f64>,
     /// Bytes of memory that lasts for each byte of live objects, their backup counted and the log not.
     pub memory: Option<f64>,
+    /// The longest of the operations that were timed alone, which in rounds of their own are all.
+    pub max_ns: Option<f64>,
+    /// How long a line of the cache that one thread has written takes to another one, in the rounds of this row; where several threads are at work.
+    pub line_ns: Option<Spread>,
+    /// File system that the files are in, such as `tmpfs`: there, nobody's data outlives a loss of power.
+    pub medium: Option<String>,
+    /// Bytes of anonymous memory that the process took while the store was filled, divided by its keys.
+    pub dram_per_key: Option<f64>,
 }
 
 impl Row {
@@ -133,6 +141,10 @@ impl Row {
             file_bytes: None,
             of_live: None,
             memory: None,
+            max_ns: None,
+            line_ns: None,
+            medium: None,
+            dram_per_key: None,
         }
     }
 

@@ -49,6 +49,8 @@ pub fn comparison(rows: &[Row]) -> String {
         limit: rows.iter().any(|row| row.of_limit.is_some()),
         aborted: rows.iter().any(|row| row.aborts > 0),
         syncs: rows.iter().any(|row| row.syncs_per_op.is_some_and(|syncs| syncs > 0.0)),
+        line: rows.iter().any(|row| row.line_ns.is_some()),
+        space: rows.iter().any(|row| row.of_live.is_some()),
     };
     table.set_header(header(&format!("x {baseline}"), shown));
     let (common, varying) = split(rows);
@@ -84,13 +86,22 @@ struct Columns {
     limit: bool,
     aborted: bool,
     syncs: bool,
+    line: bool,
+    space: bool,
 }
 
 fn header(ratio: &str, shown: Columns) -> Vec<Cell> {
     let times = ["ns/op", "min..max", ratio, "min..max"];
     let limit = shown.limit.then_some("of bare");
-    let rest = ["per s", "p50", "p99", "p99.9", "barriers", "lines", "bytes", "aborts"];
-    let more = [shown.aborted.then_some("of all"), shown.syncs.then_some("syncs")].into_iter().flatten();
+    let rest = ["per s", "p50", "p99", "p99.9", "max", "barriers", "lines", "bytes", "aborts"];
+    let more = [
+        shown.aborted.then_some("of all"),
+        shown.syncs.then_some("syncs"),
+        shown.line.then_some("line ns"),
+        shown.space.then_some("x live"),
+        shown.space.then_some("DRAM/key"),
+    ];
+    let more = more.into_iter().flatten();
     let numbers = times.into_iter().chain(limit).chain(rest).chain(more).map(right);
     [Cell::new(""), Cell::new("")].into_iter().chain(numbers).collect()
 }
@@ -132,6 +143,7 @@ fn numbers(row: &Row, shown: Columns) -> Vec<Cell> {
         or_none(row.p50_ns, number),
         or_none(row.p99_ns, number),
         or_none(row.p999_ns, number),
+        or_none(row.max_ns, number),
         or_none(row.barriers_per_op, count),
         or_none(row.lines_per_op, count),
         or_none(row.media_bytes_per_op, |bytes| format!("{bytes:.0}")),
@@ -139,7 +151,11 @@ fn numbers(row: &Row, shown: Columns) -> Vec<Cell> {
     ];
     let aborted = shown.aborted.then(|| or_none(row.abort_rate, |rate| format!("{:.1} %", rate * 100.0)));
     let syncs = shown.syncs.then(|| or_none(row.syncs_per_op, count));
-    times.into_iter().chain(limit).chain(rest).chain(aborted).chain(syncs).map(right).collect()
+    let line = shown.line.then(|| row.line_ns.map_or_else(String::new, |ns| number(ns.median)));
+    let live = shown.space.then(|| or_none(row.of_live, number));
+    let dram = shown.space.then(|| or_none(row.dram_per_key, |bytes| format!("{bytes:.0}")));
+    let more = [aborted, syncs, line, live, dram].into_iter().flatten();
+    times.into_iter().chain(limit).chain(rest).chain(more).map(right).collect()
 }
 
 /// Parameters that tell contestants apart which were measured together.

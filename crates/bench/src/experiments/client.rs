@@ -19,6 +19,8 @@ pub(super) struct Client<'e, S, N> {
     pub(super) aborts: u64,
     /// Keys that are asked for are there: else the store has lost them.
     sure: bool,
+    /// Of a read behind a write, the read alone is timed.
+    pub(super) reads_timed: bool,
     out: Vec<u8>,
     number: u64,
 }
@@ -26,7 +28,18 @@ pub(super) struct Client<'e, S, N> {
 impl<'e, S: Store, N: Names> Client<'e, S, N> {
     pub(super) fn new(store: S, names: &'e N, values: &'e Values, sure: bool, seed: u64) -> Self {
         let out = vec![0; values.longest()];
-        Self { store, names, values, ops: Vec::new(), sampler: Sampler::new(seed), aborts: 0, sure, out, number: seed }
+        Self {
+            store,
+            names,
+            values,
+            ops: Vec::new(),
+            sampler: Sampler::new(seed),
+            aborts: 0,
+            sure,
+            reads_timed: false,
+            out,
+            number: seed,
+        }
     }
 
     /// One operation, untimed.
@@ -45,7 +58,8 @@ impl<'e, S: Store, N: Names> Client<'e, S, N> {
             Op::Scan { count, .. } => self.store.scan(key, count as usize, &mut self.out)?,
             Op::Delete { .. } => self.store.delete(key)?,
         };
-        if found.pairs == 0 && self.sure {
+        // Another thread may have removed it just now.
+        if found.pairs == 0 && self.sure && !matches!(op, Op::Delete { .. }) {
             return Err(lost(op, key));
         }
         Ok(found)
@@ -63,7 +77,9 @@ impl<S: Store, N: Names> Worker for Client<'_, S, N> {
         let ops = std::mem::take(&mut self.ops);
         let mut sampler = std::mem::replace(&mut self.sampler, Sampler::new(0));
         let done = ops.iter().try_for_each(|op| {
-            self.aborts += sampler.op(|| self.one(*op, &mut buffer))?.aborts;
+            let untimed = self.reads_timed && !matches!(op, Op::Read { .. });
+            let found = if untimed { self.one(*op, &mut buffer) } else { sampler.op(|| self.one(*op, &mut buffer)) };
+            self.aborts += found?.aborts;
             Ok(())
         });
         (self.ops, self.sampler) = (ops, sampler);

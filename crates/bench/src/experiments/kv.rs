@@ -1,9 +1,10 @@
 //! `kv`: one put per transaction, and YCSB A to F, on stores of keys and values.
 
 use crate::experiments::ycsb::generated;
-use crate::kv_sides::{Field, Keeper, KvRoom};
+use crate::kv_sides::{Field, Keeper, KvRoom, Loaded};
+use crate::rounds::ROUNDS_BESIDE;
 use crate::workload::{Hashed, Values, Workload, Ycsb};
-use crate::{Result, Row, Watch};
+use crate::{Result, Row, Spread, Watch, machine};
 
 /// The experiment's name in rows and on the command line.
 pub const EXPERIMENT: &str = "kv";
@@ -75,18 +76,21 @@ impl KvRun {
         let room = KvRoom { pairs: keys + inserts, key_bytes: self.key_bytes, value_bytes, sessions: threads_max + 1 };
         let names = Hashed::new(self.key_bytes)?;
         let values = Values::new(value_bytes as usize, field.seed);
-        let stand = field.stand(room, |_| Ok(()))?;
+        let mut stand = field.stand(room, |_| Ok(()))?;
+        let base = Row::new(EXPERIMENT, "")
+            .param("keys", keys)
+            .param("key_bytes", self.key_bytes)
+            .param("value_bytes", value_bytes);
+        let loaded = stand.load(keys, &names, &values, value_bytes)?;
+        let mut rows = loads(field, &base, keys, loaded);
         // Twice: who writes to new places has made his room by then, and who fills one file after the other has done so.
-        (0..2).try_for_each(|_| stand.load(keys, &names, &values, value_bytes))?;
-        let mut rows = Vec::new();
+        stand.load(keys, &names, &values, value_bytes)?;
         for (threads, workload) in runs.iter().copied() {
             let ycsb = Ycsb::new(workload, keys).value_bytes(value_bytes);
-            let row = Row::new(EXPERIMENT, "")
+            let row = base
+                .clone()
                 .threads(threads)
                 .param("workload", workload.name())
-                .param("keys", keys)
-                .param("key_bytes", self.key_bytes)
-                .param("value_bytes", value_bytes)
                 .param("distribution", ycsb.chosen().name());
             let takes_part = |who: Keeper| match workload.scans() && !who.is_ordered() {
                 true => Err("a hash map has no order to scan in".to_owned()),
@@ -102,9 +106,44 @@ impl KvRun {
     }
 }
 
+/// What it took each store to be filled, once, in large transactions where it has some.
+fn loads(field: &Field, base: &Row, keys: u64, loaded: Vec<Loaded>) -> Vec<Row> {
+    let base = base.clone().param("workload", "load").param("distribution", "in turn");
+    let base_line = match field.baseline {
+        Some(wanted) => loaded.iter().find(|one| one.who == wanted),
+        None => loaded.iter().find(|one| one.who.is_peer()).or(loaded.first()),
+    };
+    let base_line = base_line.map(|one| (one.who.name().to_owned(), one.time));
+    let live =
+        keys * ["key_bytes", "value_bytes"].iter().filter_map(|name| base.params.get(*name)?.as_u64()).sum::<u64>();
+    let row = |one: Loaded| {
+        let ns = one.time.as_nanos() as f64 / keys.max(1) as f64;
+        Row {
+            engine: one.who.name().into(),
+            domain: one.domain,
+            medium: machine::medium(&field.dir),
+            machine: machine::describe(),
+            rounds: 1,
+            ops: keys,
+            seconds: one.time.as_secs_f64(),
+            ops_per_s: 1e9 / ns.max(1e-3),
+            ns_per_op: Spread::of(&[ns]),
+            baseline: base_line.as_ref().map(|(name, _)| name.clone()),
+            ratio: base_line
+                .as_ref()
+                .and_then(|(_, time)| Spread::of(&[time.as_secs_f64() / one.time.as_secs_f64().max(1e-9)])),
+            file_bytes: Some(one.file),
+            of_live: Some(one.file as f64 / live.max(1) as f64),
+            dram_per_key: one.dram.map(|bytes| bytes as f64 / keys.max(1) as f64),
+            ..base.clone()
+        }
+    };
+    loaded.into_iter().map(row).collect()
+}
+
 /// More than any store inserts in all rounds, at 5 % of its operations, each of 100 ns, of as many threads as there may be cores.
 fn inserts_max(field: &Field, threads: usize) -> u64 {
-    let rounds = field.plan.rounds() as u64 + 5; // finding the size of a batch takes as much as a few of them
+    let rounds = field.plan.rounds() as u64 + ROUNDS_BESIDE;
     let cores = std::thread::available_parallelism().map_or(1, usize::from).min(threads) as u64;
     let batch_time = field.plan.by(threads).batch_time;
     batch_time.as_nanos() as u64 / 100 * cores * rounds / 20 + 1000
@@ -119,9 +158,12 @@ mod tests {
     fn a_row_for_everybody_in_every_case() {
         let plan = Plan { batch_time: std::time::Duration::from_micros(100), ..Plan::quick() };
         let field = Field { who: Keeper::OURS.into_iter().chain(Keeper::peers()).collect(), ..Field::here(plan) };
-        let run = KvRun { keys: vec![300], value_bytes: vec![64], ..KvRun::default() };
+        let workloads = Workload::EVERY.to_vec();
+        let run = KvRun { workloads, keys: vec![300], value_bytes: vec![64], ..KvRun::default() };
         let rows = run.measure(&field, &()).unwrap();
-        assert_eq!(rows.len(), 2 * 7 * field.who.len());
+        let (loads, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.params["workload"] == "load");
+        assert!(loads.iter().all(|row| row.ops == 300 && row.of_live > Some(0.0)), "{loads:?}");
+        assert_eq!(rows.len(), 2 * 9 * field.who.len());
         for row in &rows {
             let who: Keeper = row.engine.parse().unwrap();
             let scans = row.params["workload"] != "E" || who.is_ordered();

@@ -4,6 +4,7 @@ use crate::contest::{Contest, share};
 use crate::crew::Crew;
 use crate::engines::{Contestant, Structure, on_store};
 use crate::experiments::client::{Client, loaded, own, room};
+use crate::rounds::ROUNDS_BESIDE;
 use crate::target::Store;
 use crate::workload::{Distribution, Hashed, Names, Op, Stream, Trace, Values, Workload, Ycsb};
 use crate::{Batch, Error, Result, Row, Side, Watch};
@@ -171,7 +172,7 @@ const UNORDERED: &str = "a hash map has no order to scan in";
 
 /// More than any engine inserts in all rounds, at 5 % of its operations, each of 100 ns.
 fn inserts_max(contest: &Contest) -> u64 {
-    let rounds = contest.plan.rounds() as u64 + 5; // finding the size of a batch takes as much as a few of them
+    let rounds = contest.plan.rounds() as u64 + ROUNDS_BESIDE;
     contest.plan.batch_time.as_nanos() as u64 / 100 * rounds / 20 + 1000
 }
 
@@ -187,6 +188,8 @@ pub(super) fn generated<'c, 'env, S: Store + 'env, N: Names>(
 ) -> Work<'c> {
     let client = |(store, t)| Client::new(store, names, values, true, t);
     let mut clients: Vec<_> = stores.into_iter().zip(0..).map(client).collect();
+    let reads_timed = streams.iter().any(|stream| stream.workload() == Workload::ReadBack);
+    clients.iter_mut().for_each(|client| client.reads_timed = reads_timed);
     let mut known = streams.first().map_or(0, Stream::next_insert);
     Box::new(move |batch| {
         let share = share(batch, clients.len());

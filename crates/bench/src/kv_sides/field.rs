@@ -1,6 +1,7 @@
 //! Who is compared on keys and values, where and how long.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use tx::Isolation;
@@ -11,7 +12,7 @@ use crate::contest::memory;
 use crate::crew::{Crew, with_crew};
 use crate::experiments::log_append::folder;
 use crate::workload::{Names, Values};
-use crate::{Batch, Plan, Result, Row, Side, Watch, run_watched};
+use crate::{Batch, Plan, Result, Row, Side, Watch, clock, machine, run_watched};
 
 /// The part of an experiment that does not depend on which it is.
 #[derive(Clone, Debug)]
@@ -35,7 +36,26 @@ pub(crate) struct Stand {
     /// Declared before the folder, so that stores are closed before their files go.
     pub(crate) open: Vec<(Keeper, Box<dyn KvSide>)>,
     missing: Vec<(Keeper, String)>,
-    _folder: TempDir,
+    folder: TempDir,
+}
+
+/// What filling a store took.
+pub(crate) struct Loaded {
+    pub(crate) who: Keeper,
+    pub(crate) time: Duration,
+    /// Bytes of anonymous memory that the process has more than before; what one store gave back another may have got.
+    pub(crate) dram: Option<u64>,
+    /// Bytes that its files take of the device.
+    pub(crate) file: u64,
+    pub(crate) domain: Option<String>,
+}
+
+/// Bytes of memory of the process that no file is behind.
+fn anonymous() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib << 10)
 }
 
 /// Most bytes that are put in one transaction while a store is filled.
@@ -86,7 +106,7 @@ impl Field {
                 Err(why) => missing.push((who, why)),
             }
         }
-        Ok(Stand { open, missing, _folder: folder })
+        Ok(Stand { open, missing, folder })
     }
 
     /// One comparison: measures what `work` makes of each store, once for each isolation that `takes_part` says (`None` if there is no choice);
@@ -99,6 +119,7 @@ impl Field {
         takes_part: impl Fn(Keeper) -> Result<Vec<Option<Isolation>>, String>,
         work: impl for<'c> Fn(&'env dyn KvSide, &'c Crew<'env>, Option<Isolation>) -> Result<Work<'c>>,
     ) -> Result<Vec<Row>> {
+        let row = Row { medium: machine::medium(&self.dir), ..row.clone() };
         let named = |who: Keeper| Row { engine: who.name().into(), ..row.clone() };
         let mut missing: Vec<_> = stand.missing.iter().map(|(who, why)| named(*who).missing(why)).collect();
         let mut rows = with_crew(row.threads, |crew| {
@@ -149,10 +170,26 @@ fn counted<'c>(side: &'c dyn KvSide, mut work: Work<'c>) -> impl FnMut(u64) -> R
 }
 
 impl Stand {
-    /// Fills all stores with keys 0 to `keys`.
-    pub(crate) fn load(&self, keys: u64, names: &impl Names, values: &Values, bytes: u32) -> Result<()> {
+    /// Fills all stores with keys 0 to `keys`; what each took for it. Another system that cannot keep them is missing from then on.
+    pub(crate) fn load(&mut self, keys: u64, names: &impl Names, values: &Values, bytes: u32) -> Result<Vec<Loaded>> {
         let name = |key| names.name(key, &mut names.buffer()).to_vec();
-        self.fill(|| (0..keys).map(|key| (name(key), values.get(key, bytes))))
+        let mut loaded = Vec::new();
+        for (who, side) in std::mem::take(&mut self.open) {
+            let before = anonymous();
+            let pairs = (0..keys).map(|key| (name(key), values.get(key, bytes)));
+            let time = match clock::time(|| fill(who, &mut *side.session()?, pairs)) {
+                Err(error) if who.is_peer() => {
+                    self.missing.push((who, format!("it cannot be filled: {error}")));
+                    continue;
+                }
+                time => time?,
+            };
+            let dram = anonymous().zip(before).map(|(after, before)| after.saturating_sub(before));
+            let file = files::taken(&self.folder.path().join(who.name()))?;
+            loaded.push(Loaded { who, time, dram, file, domain: side.domain() });
+            self.open.push((who, side));
+        }
+        Ok(loaded)
     }
 
     /// Fills all stores with the same pairs.
@@ -239,6 +276,39 @@ mod tests {
         fn scan(&mut self, _: &[u8], _: usize, _: &mut [u8]) -> Result<Found> {
             Ok(Found::default())
         }
+    }
+
+    /// Has no room.
+    struct Full;
+
+    impl KvSide for Full {
+        fn session(&self) -> Result<Box<dyn Session + '_>> {
+            Err(crate::Error::Parameter("no room".into()))
+        }
+        fn stats(&self) -> Option<pmem::Stats> {
+            None
+        }
+        fn domain(&self) -> Option<String> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_peer_that_cannot_keep_the_keys_does_not_end_the_run() {
+        let field = Field { who: vec![], ..Field::here(Plan::quick()) };
+        let room = KvRoom { pairs: 10, key_bytes: 24, value_bytes: 8, sessions: 1 };
+        let mut stand = field.stand(room, |_| Ok(())).unwrap();
+        let peer = Keeper::Peer(peers::Peer::ALL[0]);
+        let who: [(Keeper, Box<dyn KvSide>); 2] = [(peer, Box::new(Full)), (Keeper::Kv, Box::new(Liar))];
+        stand.open.extend(who);
+        std::fs::create_dir(stand.folder.path().join(Keeper::Kv.name())).unwrap();
+        let (names, values) = (crate::workload::Hashed::new(24).unwrap(), Values::new(8, 1));
+        let loaded = stand.load(10, &names, &values, 8).unwrap();
+        assert_eq!(loaded.iter().map(|one| one.who).collect::<Vec<_>>(), [Keeper::Kv]);
+        assert_eq!(stand.open.len(), 1);
+        assert!(stand.missing[0].0 == peer && stand.missing[0].1.contains("no room"), "{:?}", stand.missing);
+        stand.open.push((Keeper::Kv, Box::new(Full)));
+        assert!(stand.load(10, &names, &values, 8).is_err(), "ours must not fail");
     }
 
     /// Other tests sync too, which can hide it once, not always.

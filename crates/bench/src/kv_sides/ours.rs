@@ -9,7 +9,7 @@ use tx::{Doom, Engine, Isolation, Kv, KvTx, Typed};
 
 use super::{KvRoom, KvSide, Session, Step};
 use crate::Result;
-use crate::engines::Structure;
+use crate::engines::{Structure, slots};
 use crate::target::OnKv;
 
 /// A structure in a heap.
@@ -19,8 +19,7 @@ pub(super) fn open(dir: &Path, structure: Structure, room: KvRoom) -> Result<Box
     let heap = if path.exists() {
         Heap::open(path, &options)?
     } else {
-        let slots = room.sessions.max(8) * 2;
-        Heap::create(path, &options.policy(Policy::InPlace).bytes(room.in_blocks()).slots(slots))?
+        Heap::create(path, &options.policy(Policy::InPlace).bytes(room.in_blocks()).slots(slots(room.sessions)))?
     };
     Ok(match structure {
         Structure::BTree => Box::new(OnHeap { map: tree(&heap, room.key_bytes)?, heap }),

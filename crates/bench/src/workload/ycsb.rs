@@ -22,6 +22,10 @@ pub enum Workload {
     F,
     /// Updates; not one of YCSB's.
     Put,
+    /// An update, and a read of the same key behind it; not one of YCSB's.
+    ReadBack,
+    /// A key is removed, and put again behind it; not one of YCSB's.
+    Churn,
 }
 
 impl Workload {
@@ -29,6 +33,9 @@ impl Workload {
     pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
     /// All there are.
     pub const WITH_PUT: [Self; 7] = [Self::Put, Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
+    /// All there are; a run without a choice leaves the last two out.
+    pub const EVERY: [Self; 9] =
+        [Self::Put, Self::A, Self::B, Self::C, Self::D, Self::E, Self::F, Self::ReadBack, Self::Churn];
 
     /// Its letter, or its name.
     #[must_use]
@@ -41,6 +48,8 @@ impl Workload {
             Self::E => "E",
             Self::F => "F",
             Self::Put => "put",
+            Self::ReadBack => "readback",
+            Self::Churn => "churn",
         }
     }
 
@@ -50,10 +59,10 @@ impl Workload {
         self == Self::E
     }
 
-    /// True if it adds keys.
+    /// True if it adds keys, or takes some away: the next one needs a store of its own.
     #[must_use]
     pub fn inserts(self) -> bool {
-        matches!(self, Self::D | Self::E)
+        matches!(self, Self::D | Self::E | Self::Churn)
     }
 
     /// Of 100 operations so many are the first kind: reads, or scans in E.
@@ -62,7 +71,7 @@ impl Workload {
             Self::A | Self::F => 50,
             Self::B | Self::D | Self::E => 95,
             Self::C => 100,
-            Self::Put => 0,
+            Self::Put | Self::ReadBack | Self::Churn => 0,
         }
     }
 }
@@ -77,8 +86,8 @@ impl FromStr for Workload {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::WITH_PUT.into_iter().find(|workload| workload.name().eq_ignore_ascii_case(name));
-        found.ok_or_else(|| format!("{name:?} is no workload: A, B, C, D, E, F or put"))
+        let found = Self::EVERY.into_iter().find(|workload| workload.name().eq_ignore_ascii_case(name));
+        found.ok_or_else(|| format!("{name:?} is no workload: A, B, C, D, E, F, put, readback or churn"))
     }
 }
 
@@ -142,7 +151,7 @@ impl Ycsb {
     pub fn new(workload: Workload, keys: u64) -> Self {
         let distribution = match workload {
             Workload::D => Distribution::Latest,
-            Workload::Put => Distribution::Uniform,
+            Workload::Put | Workload::ReadBack | Workload::Churn => Distribution::Uniform,
             _ => Distribution::Zipfian,
         };
         Self { workload, keys: keys.max(1), value_bytes: 1024, distribution }
@@ -185,7 +194,15 @@ impl Ycsb {
             Distribution::Latest => Choice::Latest(Latest::new(self.keys)),
             Distribution::Uniform => Choice::Uniform,
         };
-        Stream { ycsb: self, random: Random::new(seed), choice, known: self.keys, from: self.keys, to: self.keys }
+        Stream {
+            ycsb: self,
+            random: Random::new(seed),
+            choice,
+            known: self.keys,
+            from: self.keys,
+            to: self.keys,
+            pending: None,
+        }
     }
 }
 
@@ -207,6 +224,8 @@ pub struct Stream {
     /// Keys from here to `to` too: its own inserts.
     from: u64,
     to: u64,
+    /// What follows the operation before.
+    pending: Option<Op>,
 }
 
 impl Stream {
@@ -214,6 +233,12 @@ impl Stream {
     /// `from`.
     pub fn meet(&mut self, known: u64, from: u64) {
         (self.known, self.from, self.to) = (known, from, from);
+    }
+
+    /// What it is a stream of.
+    #[must_use]
+    pub fn workload(&self) -> Workload {
+        self.ycsb.workload
     }
 
     /// The key that the next insert has.
@@ -239,6 +264,9 @@ impl Iterator for Stream {
 
     fn next(&mut self) -> Option<Op> {
         let Ycsb { workload, value_bytes: bytes, .. } = self.ycsb;
+        if let Some(op) = self.pending.take() {
+            return Some(op);
+        }
         let first_kind = self.random.below(100) < workload.reads();
         Some(match (workload, first_kind) {
             (Workload::E, true) => Op::Scan { key: self.existing(), count: 1 + self.random.below(SCAN_MAX) as u32 },
@@ -246,6 +274,16 @@ impl Iterator for Stream {
             (Workload::D | Workload::E, false) => {
                 self.to += 1;
                 Op::Insert { key: self.to - 1, bytes }
+            }
+            (Workload::ReadBack, false) => {
+                let key = self.existing();
+                self.pending = Some(Op::Read { key });
+                Op::Update { key, bytes }
+            }
+            (Workload::Churn, false) => {
+                let key = self.existing();
+                self.pending = Some(Op::Insert { key, bytes });
+                Op::Delete { key }
             }
             (Workload::F, false) => Op::ReadModifyWrite { key: self.existing(), bytes },
             (_, false) => Op::Update { key: self.existing(), bytes },
@@ -323,6 +361,23 @@ mod tests {
             }
         }
         assert!(newest > 4_000, "{newest} of 20000 reads were of the ten newest");
+    }
+
+    /// What follows is of the same key, also across the end of a batch.
+    #[test]
+    fn pairs_of_operations_are_of_one_key() {
+        for workload in [Workload::ReadBack, Workload::Churn] {
+            let mut stream = Ycsb::new(workload, 100).stream(3);
+            let ops: Vec<Op> = (0..60).flat_map(|_| stream.by_ref().take(7).collect::<Vec<_>>()).collect();
+            for pair in ops.chunks_exact(2) {
+                let (first, second) = (pair[0], pair[1]);
+                assert_eq!(first.key(), second.key());
+                match workload {
+                    Workload::ReadBack => assert!(matches!((first, second), (Op::Update { .. }, Op::Read { .. }))),
+                    _ => assert!(matches!((first, second), (Op::Delete { .. }, Op::Insert { .. }))),
+                }
+            }
+        }
     }
 
     #[test]

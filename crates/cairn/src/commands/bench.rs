@@ -285,6 +285,10 @@ fn print_place(rows: &[Row]) -> Result<(), Failure> {
     if !said.is_empty() {
         say!("persistence domain: {}", said.join(", "))?;
     }
+    if let Some(medium) = rows.iter().find_map(|row| row.medium.as_deref()) {
+        let nobody = "; what is there does not outlive a loss of power, whoever wrote it: compared is the work that durability asks for";
+        say!("files on {medium}{}", if bench::lasts(medium) { "" } else { nobody })?;
+    }
     if let Some(row) = rows.iter().find(|row| row.missing.is_none()) {
         let rounds = rows.iter().map(|row| row.rounds).max().unwrap_or(0);
         say!("machine: {}; {rounds} rounds", row.machine)?;

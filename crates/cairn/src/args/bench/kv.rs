@@ -60,7 +60,8 @@ Examples:
       in a build with --features peers
   cairn bench kv --peer rocksdb --keys 100k,1M --value-bytes 100 --dir /var/tmp --round-ms 100")]
 pub struct KvStores {
-    /// Workloads: put, A, B, C, D, E, F [default: all]
+    /// Workloads: put, A, B, C, D, E, F [default: these]; readback: an update and a read of its key, of which the read alone is timed
+    /// by itself; churn: a key is removed and put again
     #[arg(long, value_name = "W", value_delimiter = ',')]
     pub workload: Vec<Workload>,
     /// Keys at first; k and M are powers of 1000 [default: 100k, or 5k if quick]
