@@ -71,6 +71,8 @@ pub(crate) struct Copied {
 pub(crate) struct Copies {
     pool: Pool,
     key: SealKey,
+    /// Of the bytes of copies, whose seals are exclusive-ored with tags that `key` made.
+    of_bytes: SealKey,
     /// The region, as a line of bytes.
     pub(crate) line: Space,
     shards: Box<[Shard]>,
@@ -124,6 +126,7 @@ impl Copies {
     pub(crate) fn new(pool: &Pool, epoch: u64, line: Space, sabotage: Sabotage) -> Self {
         Self {
             pool: pool.clone(),
+            of_bytes: pool.seal_key(KEY | epoch).of_kind(OF_BYTES),
             key: pool.seal_key(KEY | epoch),
             line,
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
@@ -178,7 +181,7 @@ impl Copies {
 
     /// The proof of a copy with these bytes.
     pub(crate) fn sealed(&self, tag: u64, bytes: &[u8]) -> u64 {
-        (self.key.seal(bytes) ^ tag) | 1 // never 0
+        (self.of_bytes.seal(bytes) ^ tag) | 1 // never 0
     }
 
     /// The place in the pool of what is at `at` in the line.
@@ -324,6 +327,8 @@ impl Copies {
 
 /// Apart from the other keys of a heap's pool.
 const KEY: u64 = 0xc0 << 56;
+/// The kind of the seals of bytes.
+const OF_BYTES: u32 = 1;
 
 /// The pieces of a block in which bytes lie, as they are copied.
 pub(crate) fn segments(block: &Block, (offset, len): Bytes) -> impl Iterator<Item = Bytes> + use<> {

@@ -238,13 +238,13 @@ impl Node {
     }
 
     /// The checksum of children with these seals, in order; of a root that goes on, with the seal of the next one behind them.
-    pub(crate) fn children(key: &SealKey, seals: impl Iterator<Item = u64>) -> u64 {
-        let bytes: Vec<u8> = seals.flat_map(u64::to_le_bytes).collect();
-        key.seal(&bytes)
+    /// `kind` is the node's that names them: each level has a key of its own, so that seals of one can stand in what another seals.
+    pub(crate) fn children(key: &SealKey, kind: u32, seals: impl Iterator<Item = u64>) -> u64 {
+        key.of_kind(kind).seal_words(seals)
     }
 
     pub(crate) fn seal_at(&self, key: &SealKey, number: u32, rest_of_fence: &[u8]) -> u64 {
         let own = &pmem::bytes_of(self)[8..];
-        key.seal_each([own, rest_of_fence].into_iter()) ^ place(u64::from(number), WRITERS, 0)
+        key.of_kind(self.kind).seal_each([own, rest_of_fence].into_iter()) ^ place(u64::from(number), WRITERS, 0)
     }
 }

@@ -156,7 +156,7 @@ fn load(
         match before.take() {
             None if proves && node.seal != checkpoint.root_seal => return Err(stale(space, root)),
             Some((at, children, seals))
-                if proves && children != Node::children(key, seals.iter().copied().chain([node.seal])) =>
+                if proves && children != Node::children(key, ROOT, seals.iter().copied().chain([node.seal])) =>
             {
                 return Err(stale(space, at));
             }
@@ -195,7 +195,7 @@ fn load(
                 last = Some(fence);
             }
             let Some(first) = numbers.first() else { return Err(damaged(space, list, "it is empty")) };
-            if proves && children != Node::children(key, seals.into_iter()) {
+            if proves && children != Node::children(key, CHUNK, seals.into_iter()) {
                 return Err(stale(space, list));
             }
             let list = List { leaves: numbers.clone(), children, node: list, seal: list_seal };
@@ -208,7 +208,7 @@ fn load(
     }
     if let Some((at, children, seals)) = before
         && proves
-        && children != Node::children(key, seals.into_iter())
+        && children != Node::children(key, ROOT, seals.into_iter())
     {
         return Err(stale(space, at));
     }

@@ -249,7 +249,7 @@ impl Core {
                     list.push(node);
                     seals.push(leaf.seal.load(Relaxed));
                 }
-                let children = self.children(settler, seals.into_iter());
+                let children = self.children(settler, CHUNK, seals.into_iter());
                 self.write_list(settler, number, list, children, gathered)?;
                 Ok(end(chunk))
             })?;
@@ -260,8 +260,8 @@ impl Core {
     }
 
     /// What a node keeps of those it names.
-    fn children(&self, settler: &Settler, seals: impl Iterator<Item = u64>) -> u64 {
-        if settler.cell.get().proves_nodes() { Node::children(&self.key, seals) } else { 0 }
+    fn children(&self, settler: &Settler, kind: u32, seals: impl Iterator<Item = u64>) -> u64 {
+        if settler.cell.get().proves_nodes() { Node::children(&self.key, kind, seals) } else { 0 }
     }
 
     /// Returns where it is, and its seal.
@@ -325,7 +325,7 @@ impl Core {
                 // Node 0 means that there is none: it stays taken.
                 place = settler.nodes.take(&self.space, 1)?;
             }
-            let children = self.children(settler, lists.iter().map(|list| list.1).chain(next_seal));
+            let children = self.children(settler, ROOT, lists.iter().map(|list| list.1).chain(next_seal));
             let numbers: Vec<u32> = lists.iter().map(|list| list.0).collect();
             let mut node = Node::list(number, ROOT, &numbers, next, children);
             next_seal = Some(nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?);

@@ -403,7 +403,8 @@ impl Log {
             let space = core.space();
             (space.superline.id, space.geometry.segment_bytes, space.geometry.circle.segments())
         };
-        let layout = Layout { log, key: leading.secret(), segment_bytes, segments };
+        let (key, seals) = leading.secret();
+        let layout = Layout { log, key, segment_bytes, segments, seals };
         let patience = core.options.patience;
         Joining { core, leading, link, receiver, pump, patience }.join(layout, new_id)
     }

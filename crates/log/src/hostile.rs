@@ -107,7 +107,7 @@ proptest! {
                 let header = Header { lsn, forced_back, epoch: epoch as u32, kind, len: len as u32 & 0xfff_ffff, to_line };
                 let offset = first + word * 8;
                 let payload = (len as usize).min((first + 4096 - offset) as usize).saturating_sub(24);
-                let seal = key.seal(&pool_bytes(&pool, offset + 24, payload));
+                let seal = key.sum(&pool_bytes(&pool, offset + 24, payload));
                 if offset + 24 <= first + 4096 {
                     let bytes = header.encode(&key, seal);
                     bytes_mut(Claim::Opening, &pool, &pool, offset, 24).expect("in bounds").copy_from_slice(&bytes);

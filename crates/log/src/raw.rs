@@ -1,7 +1,7 @@
 //! All the unsafe code of the log: bytes of the pool by offset, and why nobody else uses them.
 
 use fabric::Address;
-use pmem::{Domain, Pool};
+use pmem::{Domain, Pool, SealKey, Sum};
 
 use crate::error::Result;
 
@@ -51,6 +51,21 @@ pub(crate) fn bytes_mut<'a>(
 pub(crate) fn store(_claim: Claim, pool: &Pool, offset: u64, header: &[u8], payload: &[u8]) -> Result<()> {
     // SAFETY: the place is the caller's alone, to the end of its last line.
     unsafe { pool.store_joined(offset, header, payload)? };
+    Ok(())
+}
+
+/// As [`store`], of a header that is made of the payload's sum.
+#[inline]
+pub(crate) fn store_sealed<const HEADER: usize>(
+    _claim: Claim,
+    pool: &Pool,
+    offset: u64,
+    key: &SealKey,
+    payload: &[u8],
+    header: impl FnOnce(Sum) -> [u8; HEADER],
+) -> Result<()> {
+    // SAFETY: as in `store`.
+    unsafe { pool.store_sealed(offset, key, payload, header)? };
     Ok(())
 }
 

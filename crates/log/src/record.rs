@@ -4,10 +4,10 @@
 //! | seal u64 | lsn: low 48 bits, forced back: 16 bits | epoch u32 | length: 28 bits, kind: 3, to the line's end: 1 | payload |
 //! ```
 //!
-//! A record starts on a word. The seal is of the whole LSN, of the rest of the header and of the payload's seal, under the log's key: what a
+//! A record starts on a word. The seal is of the payload with the whole LSN and the rest of the header, under the log's key: what a
 //! client stores never passes for a record, and a record of another log, or copied elsewhere, is none.
 
-use pmem::{LINE, SealKey};
+use pmem::{LINE, SealKey, Sum};
 
 /// Bytes before a record's payload.
 pub const RECORD_HEADER: u64 = 24;
@@ -61,9 +61,9 @@ impl Header {
         (self.lsn - 1).saturating_sub(u64::from(self.forced_back))
     }
 
-    /// The header's bytes, with the seal that makes it and the payload with the seal `payload` a record.
+    /// The header's bytes, with the seal that makes it and the payload of this sum a record.
     #[inline]
-    pub(crate) fn encode(&self, key: &SealKey, payload: u64) -> [u8; RECORD_HEADER as usize] {
+    pub(crate) fn encode(&self, key: &SealKey, payload: Sum) -> [u8; RECORD_HEADER as usize] {
         let words = [
             self.lsn & LSN_MASK | u64::from(self.forced_back) << LSN_BITS,
             u64::from(self.epoch)
@@ -77,12 +77,8 @@ impl Header {
     }
 
     #[inline]
-    fn seal(&self, key: &SealKey, words: [u64; 2], payload: u64) -> u64 {
-        let mut sealed = [0; 32];
-        for (to, word) in sealed.chunks_exact_mut(8).zip([self.lsn, words[0], words[1], payload]) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
-        key.seal(&sealed)
+    fn seal(&self, key: &SealKey, words: [u64; 2], payload: Sum) -> u64 {
+        key.seal_with(payload, [self.lsn, words[0], words[1]])
     }
 
     /// The header that stands in these bytes, whatever they are, if its LSN is near `expected`. Nothing is proved yet.
@@ -108,12 +104,12 @@ impl Header {
     /// True if the seal in `bytes` is that of this header and payload.
     pub(crate) fn verifies(&self, key: &SealKey, bytes: &[u8; RECORD_HEADER as usize], payload: &[u8]) -> bool {
         let [seal, first, second] = words(bytes);
-        seal == self.seal(key, [first, second], self.payload_seal(key, payload))
+        seal == self.seal(key, [first, second], self.payload_sum(key, payload))
     }
 
     /// What was given up is not read, and need not have arrived.
-    fn payload_seal(&self, key: &SealKey, payload: &[u8]) -> u64 {
-        key.seal(if self.kind == Kind::Skipped { &[] } else { payload })
+    fn payload_sum(&self, key: &SealKey, payload: &[u8]) -> Sum {
+        key.sum(if self.kind == Kind::Skipped { &[] } else { payload })
     }
 }
 
@@ -167,7 +163,7 @@ mod tests {
     #[test]
     fn what_is_encoded_is_decoded_and_verifies() {
         let key = SealKey::new(1, 2);
-        let bytes = header().encode(&key, key.seal(b"hello"));
+        let bytes = header().encode(&key, key.sum(b"hello"));
         for expected in [header().lsn, header().lsn - 1000, header().lsn + 1000] {
             let found = Header::decode(&bytes, expected).expect("a kind");
             assert_eq!(found, header());
@@ -183,7 +179,7 @@ mod tests {
     #[test]
     fn no_bit_of_a_record_can_change() {
         let key = SealKey::new(1, 2);
-        let bytes = header().encode(&key, key.seal(b"hello"));
+        let bytes = header().encode(&key, key.sum(b"hello"));
         for bit in 0..RECORD_HEADER as usize * 8 {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);

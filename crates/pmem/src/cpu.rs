@@ -266,9 +266,12 @@ fn gather(to: &mut [u8], head: &[u8], body: &[u8], at: usize) {
 }
 
 /// Whole lines, `dst` aligned to one.
+///
+/// # Safety
+/// As [`copy_nt`].
 #[cfg(target_arch = "x86_64")]
 #[inline]
-unsafe fn stream_lines(_with: FlushWith, dst: *mut u8, src: *const u8, len: usize) {
+pub(crate) unsafe fn stream_lines(_with: FlushWith, dst: *mut u8, src: *const u8, len: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     // SSE2 is part of x86-64. Wider stores were measured here and gain nothing: the four stores of a line leave
     // together through one write-combining buffer.
@@ -280,7 +283,7 @@ unsafe fn stream_lines(_with: FlushWith, dst: *mut u8, src: *const u8, len: usiz
 
 #[cfg(target_arch = "aarch64")]
 #[inline]
-unsafe fn stream_lines(with: FlushWith, dst: *mut u8, src: *const u8, len: usize) {
+pub(crate) unsafe fn stream_lines(with: FlushWith, dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         dst.copy_from_nonoverlapping(src, len);

@@ -112,6 +112,7 @@ impl Options {
 
     fn new_header(&self, size: u64, id: u64, key: u64) -> Result<Header> {
         let mut header = Header::new(id, key, size);
+        header.version = self.version;
         header.layout = name_bytes(self.layout.as_deref().unwrap_or(""))?;
         header.engine = name_bytes(self.engine.as_deref().unwrap_or(""))?;
         header.engine_options = self.engine_options;

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use crate::error::Result;
 use crate::pool::Pool;
-use crate::{FlushSet, Moment};
+use crate::{FlushSet, Moment, SealKey, Sum};
 
 /// A small number that no other live thread of this process has. (A thread that is [played](crate::sync::as_thread_number) has a large one, which others may
 /// play, too.)
@@ -122,5 +122,28 @@ impl Pool {
     #[track_caller]
     pub unsafe fn store_joined(&self, to: u64, head: &[u8], body: &[u8]) -> Result<()> {
         self.inner.mapping.join_nt(to, head, body, Location::caller())
+    }
+
+    /// As [`store_joined`](Self::store_joined), of a head that holds a seal over the body: `head` makes it of the body's [sum](SealKey::sum), which is
+    /// taken while the body's lines leave, from the bytes that leave. The line with the head is stored last. No order between the lines is
+    /// promised until this thread's next drain: a crash before it leaves any of their words, as always. Where the two cannot be done
+    /// in one pass (the place does not start on a line, the seals are those of format version 1, a medium that is simulated or synced), one
+    /// comes behind the other.
+    ///
+    /// # Errors
+    /// As [`address`](Self::address), before anything is stored.
+    ///
+    /// # Safety
+    /// As [`store_joined`](Self::store_joined).
+    #[inline]
+    #[track_caller]
+    pub unsafe fn store_sealed<const HEAD: usize>(
+        &self,
+        to: u64,
+        key: &SealKey,
+        body: &[u8],
+        head: impl FnOnce(Sum) -> [u8; HEAD],
+    ) -> Result<()> {
+        self.inner.mapping.seal_nt(to, key, body, head, Location::caller())
     }
 }

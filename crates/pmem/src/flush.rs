@@ -9,6 +9,7 @@ use rustix::fs::fdatasync;
 use crate::cpu;
 use crate::error::{Error, Result};
 use crate::mapping::{Backing, Mapping};
+use crate::seal::{SealKey, Sum};
 use crate::sim::Site;
 use crate::stats::{THREADS, thread_id};
 
@@ -258,6 +259,48 @@ impl Mapping {
                 self.flush(offset, end - offset, site)
             }
         }
+    }
+
+    /// As [`join_nt`](Self::join_nt), of a head that is made of the body's sum, which is taken while the body leaves; the head's line leaves last.
+    #[inline]
+    pub(crate) fn seal_nt<const HEAD: usize>(
+        &self,
+        offset: u64,
+        key: &SealKey,
+        body: &[u8],
+        head: impl FnOnce(Sum) -> [u8; HEAD],
+        site: Site,
+    ) -> Result<()> {
+        const LINE_BYTES: usize = cpu::LINE as usize;
+        const { assert!(HEAD <= LINE_BYTES, "the head is in the first line") };
+        if let Backing::Flushed(with) = &self.backing
+            && offset.is_multiple_of(cpu::LINE)
+        {
+            let in_first = LINE_BYTES - HEAD;
+            let len = (HEAD + body.len()).next_multiple_of(LINE_BYTES).max(LINE_BYTES);
+            let to = self.access(offset, len as u64, true)?.as_ptr();
+            // SAFETY: a line and the whole lines behind it are less than `len`, which `access` checked; as in `copy_nt`.
+            if let Some((sum, stored)) = unsafe { key.sum_storing(body, to.wrapping_add(LINE_BYTES), in_first) } {
+                let (body, behind) = body.split_at(in_first.min(body.len()));
+                let rest = &behind[stored..];
+                let mut line = [0; LINE_BYTES];
+                if !rest.is_empty() {
+                    line[..rest.len()].copy_from_slice(rest);
+                    // SAFETY: the last line of `len`.
+                    unsafe { cpu::stream_lines(*with, to.add(len - LINE_BYTES), line.as_ptr(), LINE_BYTES) };
+                    line.fill(0);
+                }
+                line[..HEAD].copy_from_slice(&head(sum));
+                line[HEAD..HEAD + body.len()].copy_from_slice(body);
+                // SAFETY: the first line.
+                unsafe { cpu::stream_lines(*with, to, line.as_ptr(), LINE_BYTES) };
+                self.written.note(offset, len as u64);
+                self.counters.streamed(len as u64);
+                self.imitate_lines(len as u64 / cpu::LINE);
+                return Ok(());
+            }
+        }
+        self.join_nt(offset, &head(key.sum(body)), body, site)
     }
 
     #[inline]

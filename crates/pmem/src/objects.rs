@@ -23,13 +23,13 @@ use crate::cpu::LINE;
 use crate::directory::RegionKind;
 use crate::error::{Error, Result};
 use crate::flush::FlushSet;
-use crate::hash::SealKey;
 use crate::mapping::Mapping;
 use crate::persist::bytes_of;
 use crate::pool::Pool;
 use crate::ring::Ring;
 use crate::ring_record::Position;
 use crate::ring_recovery::{RingRecord, Tail};
+use crate::seal::SealKey;
 use crate::sim::here;
 use crate::sync::Mutex;
 

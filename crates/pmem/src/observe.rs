@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use crate::Persist;
 use crate::directory::{RegionInfo, RegionKind};
 use crate::error::{Error, Result};
-use crate::hash::SealKey;
 use crate::header::{Header, header_cell, text};
 use crate::open::{explain_foreign, io_error, open_at_once};
+use crate::seal::{SealKey, Seals};
 use crate::two_slot::{RawCell, TwoSlot};
 
 /// A cell whose bytes change from one look to the next is being written; nobody writes one so often in a row.
@@ -41,6 +41,7 @@ pub struct Observer {
     file: File,
     path: PathBuf,
     header: Header,
+    seals: Seals,
 }
 
 impl Observer {
@@ -59,7 +60,7 @@ impl Observer {
         }
         explain_foreign(meta.len(), path, |start, at| file.read_exact_at(start, at))?;
         let header = read_header(&file, path)?;
-        Ok(Self { file, path: path.to_owned(), header })
+        Ok(Self { file, path: path.to_owned(), seals: header.seals(), header })
     }
 
     /// Reads the header again: regions may have been added, or have grown.
@@ -116,7 +117,7 @@ impl Observer {
 
     /// As [`Pool::seal_key`](crate::Pool::seal_key).
     pub fn seal_key(&self, place: u64) -> SealKey {
-        SealKey::new(self.header.key, place)
+        self.seals.key(place)
     }
 
     // ---- bytes ------------------------------------------------------------------------------------------------

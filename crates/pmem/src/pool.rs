@@ -16,10 +16,10 @@ pub(crate) use crate::directory::RegionKind;
 use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::flush::{FlushSet, Persisted};
-use crate::hash::SealKey;
 use crate::header::{FLAG_CLEAN, Header, text};
 use crate::mapping::Mapping;
 use crate::persist::bytes_of;
+use crate::seal::{SealKey, Seals};
 use crate::sim::here;
 use crate::stats::Stats;
 use crate::two_slot::RawCell;
@@ -40,6 +40,8 @@ pub struct PoolInfo {
     pub path: PathBuf,
     /// Random number that names it.
     pub id: u64,
+    /// Version of the format that it was made in.
+    pub format_version: u32,
     /// Bytes.
     pub size: u64,
     /// Bytes that no region uses.
@@ -63,7 +65,7 @@ pub struct PoolInfo {
 pub(crate) struct Inner {
     pub(crate) mapping: Mapping,
     pub(crate) tag: u16,
-    key: u64,
+    seals: Seals,
     id: u64,
     generation: u64,
     was_clean: bool,
@@ -116,7 +118,7 @@ impl Pool {
         }
         let inner = Inner {
             tag: header.tag(),
-            key: header.key,
+            seals: header.seals(),
             id: header.id,
             generation: header.generation,
             was_clean,
@@ -150,6 +152,7 @@ impl Pool {
         PoolInfo {
             path: self.path().to_owned(),
             id: header.id,
+            format_version: header.version,
             size: header.size,
             free: header.size - header.used_end(),
             generation: header.generation,
@@ -377,7 +380,7 @@ impl std::fmt::Debug for Pool {
 
 impl Inner {
     pub(crate) fn seal_key(&self, place: u64) -> SealKey {
-        SealKey::new(self.key, place)
+        self.seals.key(place)
     }
 
     pub(crate) fn was_clean(&self) -> bool {

@@ -22,13 +22,13 @@ use crate::area::Area;
 use crate::cpu::LINE;
 use crate::error::{Error, Result};
 use crate::flush::{Moment, Persisted};
-use crate::hash::SealKey;
 use crate::persist::bytes_of;
 use crate::ring_mark::{MARK_BYTES, Mark, MarkCell};
 use crate::ring_record::{
     Appended, KIND_DATA, KIND_OUTSIDE, KIND_SKIP, PAYLOAD_MAX, Position, RECORD_HEADER, RecordHeader, space,
 };
 use crate::ring_recovery::{Recovered, Tail, recover};
+use crate::seal::SealKey;
 use crate::sim::here;
 
 /// Smallest ring: room for the mark and a few lines.
@@ -52,6 +52,8 @@ pub struct Ring {
     area: Area,
     mark: MarkCell,
     key: SealKey,
+    /// Of what is sealed outside of the ring: those seals stand in records that `key` seals.
+    outside: SealKey,
     epoch: u32,
     /// Where the first record of this open goes.
     opened_at: u64,
@@ -69,6 +71,9 @@ pub struct Ring {
     appended: Option<Moment>,
     scratch: Vec<u8>,
 }
+
+/// The kind of the seals over bytes outside of the ring.
+const OUTSIDE: u32 = 1;
 
 impl Ring {
     fn check_len(area: &Area) -> Result<()> {
@@ -109,6 +114,7 @@ impl Ring {
         Self {
             area,
             mark,
+            outside: key.of_kind(OUTSIDE),
             key,
             epoch,
             opened_at: head,
@@ -219,13 +225,13 @@ impl Ring {
     /// As [`append`](Self::append).
     #[inline]
     pub fn append_sealing<'a>(&mut self, parts: &[&[u8]], outside: impl Iterator<Item = &'a [u8]>) -> Result<Appended> {
-        let seal = self.key.seal_each(outside);
+        let seal = self.outside.seal_each(outside);
         self.append_kind(KIND_OUTSIDE, parts, Some(seal))
     }
 
     /// Seal of bytes outside of the ring, to compare with what recovery found in a record.
     pub fn outside_seal<'a>(&self, outside: impl Iterator<Item = &'a [u8]>) -> u64 {
-        self.key.seal_each(outside)
+        self.outside.seal_each(outside)
     }
 
     /// Bytes of the ring that appending a payload of `len` bytes takes just now: its record, and the ring's end if that is skipped.

@@ -3,9 +3,9 @@
 use crate::area::Area;
 use crate::cpu::LINE;
 use crate::error::{Error, Result};
-use crate::hash::SealKey;
 use crate::ring_mark::Mark;
 use crate::ring_record::{KIND_DATA, KIND_OUTSIDE, KIND_SKIP, Position, RECORD_HEADER, RecordHeader, header_at};
+use crate::seal::SealKey;
 use crate::two_slot::Twin;
 
 /// A whole record found in a ring.

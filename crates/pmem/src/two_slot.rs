@@ -21,9 +21,9 @@ use crate::area::Area;
 use crate::cpu::LINE;
 use crate::error::{Error, Result};
 use crate::flush::Moment;
-use crate::hash::SealKey;
 use crate::mapping::{Mapping, PAGE};
 use crate::persist::{bytes_of, from_bytes};
+use crate::seal::SealKey;
 use crate::sim::here;
 
 /// What the two slots said at open.

@@ -51,7 +51,7 @@ impl InfoJson {
         Self {
             path: info.path.display().to_string(),
             id: format!("{:016x}", info.id),
-            format_version: pmem::FORMAT_VERSION,
+            format_version: info.format_version,
             size: info.size,
             free: info.free,
             generation: info.generation,

@@ -8,6 +8,7 @@ mod damage;
 mod dropped;
 mod every;
 mod feed;
+mod format_1;
 mod full;
 mod isolation;
 mod kill;

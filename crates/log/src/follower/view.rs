@@ -73,8 +73,7 @@ impl View {
         if superline.is_copy() {
             return Err(Error::IsACopy { region: name.to_owned() });
         }
-        let secret = observer.seal_key(offset).seal(&superline.id.to_le_bytes());
-        let key = SealKey::new(secret, superline.id);
+        let key = observer.seal_key(offset).derived(superline.id);
         let has_watermark = front == Front::Two && !superline.is_copy();
         let marked = if has_watermark { decode(&key, &watermark, superline.head_lsn) } else { 0 };
         Ok(Self { key, circle: superline.circle(), superline, extents, marked })

@@ -15,7 +15,7 @@ use pmem::{LINE, Pool, Region, SealKey, TwoSlot};
 
 use super::at::{At, PIECE, Span};
 use super::members::{Config, MAGIC, Origin, Vow};
-use super::message::{DIGESTS_MAX, Formed, Layout, Reply, Request, State, WIRE_VERSION, Walked};
+use super::message::{DIGESTS, DIGESTS_MAX, Formed, Layout, Reply, Request, State, WIRE_VERSION, Walked};
 use super::window::CopyWindow;
 use crate::Lsn;
 use crate::core::is_unfinished;
@@ -268,6 +268,12 @@ fn failed(why: String) -> Answer {
 impl Layout {
     /// What came from outside.
     fn check(&self) -> std::result::Result<(), String> {
+        if !(1..=2).contains(&self.seals) {
+            return Err(format!(
+                "its records are sealed as in format version {}, which this build does not know",
+                self.seals
+            ));
+        }
         let (bytes, segments) = (self.segment_bytes, self.segments);
         let good = (SEGMENT_MIN..=SEGMENT_MAX).contains(&bytes) && bytes.is_multiple_of(LINE);
         if !good || !(2..=1 << 32).contains(&segments) || bytes.checked_mul(segments).is_none_or(|all| all > 1 << 46) {
@@ -301,7 +307,7 @@ impl Log {
             return Err(Error::NotALog { region: name.to_owned(), offset, why });
         }
         let Parts { superline: superline_area, vow: vow_area, region } = front.split(region)?;
-        let vow = Vow::new(layout.key, me);
+        let vow = Vow::new(layout, me);
         let mut superline = Superline::new(front, layout.log, layout.segment_bytes, layout.segments);
         superline.version = COPY_VERSION;
         superline.closed = 0;
@@ -345,7 +351,7 @@ impl Log {
         let superline = cell.get();
         let geometry = Geometry::new(superline.segment_bytes, superline.circle(), &region);
         let head = superline.head();
-        let key = SealKey::new(vow.get().key, superline.id);
+        let key = vow.get().seal_key(superline.id);
         let committed = head.lsn - 1;
         let (received, persisted, dirty, scratch) = (head, head, Vec::new(), Vec::new());
         Self { region, geometry, cell, vow, key, received, persisted, committed, dirty, knows: false, scratch }
@@ -367,6 +373,7 @@ impl Log {
             key: vow.key,
             segment_bytes: superline.segment_bytes,
             segments: self.geometry.circle.segments(),
+            seals: vow.seals(),
         };
         Formed {
             layout,
@@ -416,11 +423,12 @@ impl Log {
             return Ok(Reply::Failed { why: format!("there are no bytes {} to {}", span.from, span.to) });
         }
         let mut digests = Vec::new();
+        let key = self.key.derived(DIGESTS);
         for piece in span.pieces(self.geometry.segment_bytes) {
             let len = piece.to - piece.from;
             let offset = self.geometry.locate(piece.from);
             self.region.areas()[0].probe("segment of a log", offset - self.region.areas()[0].offset(), len)?;
-            digests.push(self.key.seal(fill(&mut self.scratch, pool, offset, len)?));
+            digests.push(key.seal(fill(&mut self.scratch, pool, offset, len)?));
         }
         Ok(Reply::Digests(digests))
     }

@@ -9,7 +9,7 @@ use pmem::DomainChoice;
 use super::message::{FromCopy, Layout, Reply, Request, ToCopy, WIRE_VERSION, decode, encode};
 use super::{At, Replica};
 
-const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: 64 << 10, segments: 4 };
+const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: 64 << 10, segments: 4, seals: 2 };
 const START: At = At { lsn: 1, position: 0, epoch: 1 };
 const PATIENCE: Duration = Duration::from_secs(20);
 

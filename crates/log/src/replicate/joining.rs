@@ -18,7 +18,7 @@ use super::at::{PIECE, Span};
 use super::candidate::Link;
 use super::leading::Leading;
 use super::members::Config;
-use super::message::{DIGESTS_MAX, Formed, FromCopy, Layout, Reply, Request, WIRE_VERSION, decode};
+use super::message::{DIGESTS, DIGESTS_MAX, Formed, FromCopy, Layout, Reply, Request, WIRE_VERSION, decode};
 use crate::Lsn;
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -168,10 +168,11 @@ impl Joining<'_> {
         if pieces.len() != theirs.len() {
             return Err(self.failed("it does not say what it has".into()));
         }
+        let key = self.core.key.derived(DIGESTS);
         for (piece, theirs) in pieces.into_iter().zip(theirs) {
             let offset = geometry.locate(piece.from);
             let bytes = raw::bytes(Claim::Kept, &self.core, &self.core.pool, offset, piece.to - piece.from)?;
-            if self.core.key.seal(bytes) != theirs {
+            if key.seal(bytes) != theirs {
                 self.link.sender.write(offset - self.leading.base, bytes)?;
             }
         }

@@ -571,9 +571,10 @@ impl Leading {
         (config.ids.clone(), config.write_quorum)
     }
 
-    /// What seals the records, for a new copy.
-    pub(crate) fn secret(&self) -> u64 {
-        self.vow.lock().get().key
+    /// What seals the records, for a new copy: a key, and the version of the pool format whose function it is for.
+    pub(crate) fn secret(&self) -> (u64, u32) {
+        let vow = self.vow.lock().get();
+        (vow.key, vow.seals())
     }
 
     /// Closes the connections. Nobody waits.

@@ -2,9 +2,10 @@
 //!
 //! With `N` copies a record counts as durable on `W` of them, and recovery reads at least `R = N - W + 1`: any `R` have one of any `W` (Arcadia §4.2).
 
-use pmem::Persist;
+use pmem::{Persist, SealKey};
 use serde::{Deserialize, Serialize};
 
+use super::message::Layout;
 use crate::error::{Error, Result};
 
 /// Most copies of a log.
@@ -86,14 +87,26 @@ pub(crate) struct Vow {
     pub(crate) owner: u64,
     /// No leader with a lower epoch is heard.
     pub(crate) promised: u32,
+    /// Version of the pool format whose function seals the records, 0 for version 1. (The name is part of the cell's type.)
     spare: u32,
     /// That of the superline's epoch counts; the other is of one to come, or past.
     configs: [Configured; 2],
 }
 
 impl Vow {
-    pub(crate) fn new(key: u64, me: u64) -> Self {
-        Self { magic: MAGIC, key, me, owner: 0, promised: 0, spare: 0, configs: [Configured::default(); 2] }
+    pub(crate) fn new(layout: &Layout, me: u64) -> Self {
+        let (key, spare) = (layout.key, if layout.seals == 1 { 0 } else { layout.seals });
+        Self { magic: MAGIC, key, me, owner: 0, promised: 0, spare, configs: [Configured::default(); 2] }
+    }
+
+    /// Version of the pool format whose function seals the records.
+    pub(crate) fn seals(&self) -> u32 {
+        self.spare.max(1)
+    }
+
+    /// What seals the records of the log called `log`.
+    pub(crate) fn seal_key(&self, log: u64) -> SealKey {
+        if self.seals() == 1 { SealKey::format_1(self.key, log) } else { SealKey::new(self.key, log) }
     }
 
     /// With a promise to this leader.
@@ -171,7 +184,12 @@ mod tests {
     #[test]
     fn the_config_of_the_log_stays_until_the_next_counts() {
         let with = |vow: Vow, present, new, config: Config| vow.with_config(present, new, &config, Origin::default());
-        let vow = with(Vow::new(1, 2), 0, 5, config(2, 1));
+        let vow = with(
+            Vow::new(&Layout { log: 7, key: 1, segment_bytes: 4096, segments: 4, seals: 2 }, 2),
+            0,
+            5,
+            config(2, 1),
+        );
         assert_eq!(vow.config(5), Some(config(2, 1)));
         for vow in [vow, with(vow, 5, 6, config(1, 1))] {
             let vow = with(vow, 5, 7, config(3, 2));

@@ -7,7 +7,9 @@ use super::at::{At, Span};
 use super::members::{Config, Origin};
 
 /// Raised when messages change.
-pub(crate) const WIRE_VERSION: u32 = 2;
+pub(crate) const WIRE_VERSION: u32 = 3;
+/// Names the key of digests: these are of bytes that hold seals.
+pub(crate) const DIGESTS: u64 = u64::from_le_bytes(*b"digests\0");
 /// Most digests in a message.
 pub(crate) const DIGESTS_MAX: u64 = 4096;
 
@@ -18,6 +20,8 @@ pub(crate) struct Layout {
     pub(crate) key: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) segments: u64,
+    /// Version of the pool format whose function seals the records.
+    pub(crate) seals: u32,
 }
 
 /// From a leader.

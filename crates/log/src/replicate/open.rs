@@ -152,7 +152,7 @@ impl Options {
     pub fn create_replicated(&self, replicas: &Replicas) -> Result<Log> {
         self.check()?;
         let (segment_bytes, segments) = self.geometry()?;
-        let layout = Layout { log: number()?, key: number()?, segment_bytes, segments };
+        let layout = Layout { log: number()?, key: number()?, segment_bytes, segments, seals: pmem::FORMAT_VERSION };
         let all = replicas.addresses.len() + usize::from(replicas.local.is_some());
         let make = Make {
             layout,

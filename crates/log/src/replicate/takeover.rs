@@ -557,7 +557,7 @@ mod tests {
 
     fn promise_from(me: u64, log_epoch: u32, config: &Config, origin: Origin) -> Heard {
         let formed = Formed {
-            layout: Layout { log: 7, key: 9, segment_bytes: 4096, segments: 8 },
+            layout: Layout { log: 7, key: 9, segment_bytes: 4096, segments: 8, seals: 2 },
             me,
             promised: 2,
             owner: 1,

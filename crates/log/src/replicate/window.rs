@@ -85,7 +85,7 @@ mod tests {
         let look = |window: &CopyWindow| (window.len(), window.address().is_some());
         let before = look(&window);
         assert!(window.write(0, b"x").is_err() && window.read(0, &mut [0]).is_err());
-        let layout = Layout { log: 7, key: 9, segment_bytes: 4096, segments: 4 };
+        let layout = Layout { log: 7, key: 9, segment_bytes: 4096, segments: 4, seals: 2 };
         copy.answer(1, &Request::Format { layout, me: 5 }).expect("formatted");
         let then = look(&window);
         window.write(4096 * 4 - 1, b"x").expect("the last byte");

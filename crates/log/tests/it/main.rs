@@ -9,6 +9,7 @@ mod damage;
 mod dropped;
 mod every;
 mod follower;
+mod format_1;
 mod hostile;
 mod model;
 mod mutations;

@@ -10,6 +10,8 @@ const HEADER_SLOT: usize = 4096;
 const HEADER_VALUE: usize = 3264;
 /// Bytes in front of a typed cell's value.
 const TYPE: usize = 8;
+/// The kind of the seals that records keep of bytes outside of the ring.
+const OUTSIDE: u32 = 1;
 /// Bytes of one slot of a ring's mark, one in front of its records and one behind them, and of a record's header.
 const MARK: usize = 64;
 const RECORD: usize = 32;
@@ -90,7 +92,7 @@ impl Seal {
 
     /// The two copies of the pool header.
     pub(crate) fn header() -> [Self; 2] {
-        let key = SealKey::new(u64::from_le_bytes(*b"CAIRN\r\n\x1a"), 0);
+        let key = SealKey::format_1(u64::from_le_bytes(*b"CAIRN\r\n\x1a"), 0);
         [0, 1].map(|n| Self::slot(n * HEADER_SLOT, HEADER_VALUE, n as u64, key.clone()))
     }
 
@@ -131,7 +133,7 @@ impl Seal {
 
     /// The seal that the record at `at` of the ring in `ring` keeps of these blocks.
     pub(crate) fn outside(pool: &Pool, ring: &Range, at: usize, blocks: Vec<Range>) -> Self {
-        Self::Outside { at: at + RECORD, blocks, key: pool.seal_key((ring.start + MARK) as u64) }
+        Self::Outside { at: at + RECORD, blocks, key: pool.seal_key((ring.start + MARK) as u64).of_kind(OUTSIDE) }
     }
 
     /// Table words and bitmap pairs of a heap extent of `chunks` chunks of 4 KiB.

@@ -136,7 +136,7 @@ impl World {
         self.tell(|| format!("machine {at} stands, with {} links", links.len()));
         let ids: Vec<u64> = (0..self.shape.copies).filter(|&c| c != at).map(|c| 100 + c as u64).collect();
         let has_copy = at < self.shape.copies;
-        let layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS };
+        let layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS, seals: 2 };
         let stand = Stand {
             owner: self.next_owner,
             term: 0,

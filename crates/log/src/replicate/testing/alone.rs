@@ -15,7 +15,7 @@ use crate::record::{Header, Kind, RECORD_HEADER, space};
 use crate::recovery::Walk;
 use crate::space::read_header;
 
-const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS };
+const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS, seals: 2 };
 const ME: u64 = 1;
 
 /// A place between two records.
@@ -219,7 +219,7 @@ pub fn record(place: Place, payload: &[u8]) -> Vec<u8> {
     let key = SealKey::new(LAYOUT.key, LAYOUT.log);
     let (lsn, epoch, len) = (place.lsn, place.epoch, payload.len() as u32);
     let header = Header { lsn, forced_back: 0, epoch, kind: Kind::Data, len, to_line: false };
-    let mut bytes = header.encode(&key, key.seal(payload)).to_vec();
+    let mut bytes = header.encode(&key, key.sum(payload)).to_vec();
     bytes.extend(payload);
     bytes.resize(space(place.position, payload.len() as u64, false) as usize, 0);
     bytes

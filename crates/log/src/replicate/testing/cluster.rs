@@ -56,7 +56,7 @@ impl Cluster {
     /// As [`Options::create_replicated`].
     pub fn create(options: &Options, homes: &[Home], write_quorum: u32, on: On) -> Result<Self> {
         let (segment_bytes, segments) = options.geometry()?;
-        let layout = Layout { log: 7, key: 9, segment_bytes, segments };
+        let layout = Layout { log: 7, key: 9, segment_bytes, segments, seals: 2 };
         let ids = (2..=homes.len() as u64).collect();
         let make = Make { layout, write_quorum, ids };
         Self::lead(options, homes, Some(make), 1, on).map(|(this, _)| this)

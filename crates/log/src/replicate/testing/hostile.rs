@@ -25,7 +25,7 @@ use crate::raw::{self, Claim};
 use crate::sabotage::Sabotage;
 use crate::{Log, Options};
 
-const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS };
+const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS, seals: 2 };
 /// Steps after which it goes on for ever.
 const STEPS_MAX: usize = 20_000;
 
@@ -83,7 +83,13 @@ impl<'a> Script<'a> {
         if self.once_in(2) {
             return LAYOUT;
         }
-        Layout { log: self.number(), key: self.number(), segment_bytes: self.number(), segments: self.number() }
+        Layout {
+            log: self.number(),
+            key: self.number(),
+            segment_bytes: self.number(),
+            segments: self.number(),
+            seals: self.number() as u32,
+        }
     }
 
     fn request(&mut self) -> Request {

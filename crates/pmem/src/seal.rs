@@ -1,0 +1,232 @@
+//! Keyed checksums, called seals: they decide whether something was committed.
+//!
+//! Values stored by a client, who does not know the key, cannot be chosen such that a torn state verifies.
+//! Pools of format version 2 have CLNH with a proven bound ([`clnh`]), under words that ChaCha12 expands
+//! ([`expand`]); those of version 1 have XXH3 ([`xxh3`]). Definition, theorem and proof: `docs/seals.md`.
+
+#[cfg(target_arch = "aarch64")]
+mod arm;
+mod clnh;
+mod expand;
+mod portable;
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+mod xxh3;
+
+use std::sync::Arc;
+
+use clnh::{Own, Shared};
+
+/// What the expanded words are for: the nonces of the expansion. 0 is for the words of all places.
+const OF_PLACE: u64 = 1;
+const OF_DERIVED: u64 = 2;
+const OF_KINDS: u64 = 16;
+
+/// Makes the keys of a pool's places.
+#[derive(Clone)]
+pub(crate) struct Seals(Expanded);
+
+#[derive(Clone)]
+enum Expanded {
+    Xxh3(u64),
+    Clnh(Arc<Shared>),
+}
+
+impl Seals {
+    /// Those of pools of format version 1.
+    pub(crate) fn version_1(pool_key: u64) -> Self {
+        Self(Expanded::Xxh3(pool_key))
+    }
+
+    /// Those of version 2. The id is no secret from everybody, but from most.
+    pub(crate) fn version_2(pool_key: u64, pool_id: u64) -> Self {
+        let [name, rest] = [*b"cairn se", *b"als, v.2"].map(u64::from_le_bytes);
+        Self::of(Shared::new([pool_key, pool_id, name, rest]))
+    }
+
+    fn of(shared: Shared) -> Self {
+        Self(Expanded::Clnh(Arc::new(shared)))
+    }
+
+    pub(crate) fn key(&self, place: u64) -> SealKey {
+        SealKey(match &self.0 {
+            Expanded::Xxh3(pool_key) => Function::Xxh3(Box::new(xxh3::secret(*pool_key, place))),
+            Expanded::Clnh(shared) => {
+                Function::Clnh { own: shared.own(place, OF_PLACE), shared: Arc::clone(shared), place }
+            }
+        })
+    }
+}
+
+/// The key behind the seals of one place (a ring, a cell): a pool's key, and where in the pool it is. A record copied to
+/// another place, or from another pool, does not verify.
+///
+/// ```
+/// use pmem::SealKey;
+/// let key = SealKey::new(7, 4096);
+/// assert_eq!(key.seal(b"debit"), key.seal_parts([&b"de"[..], b"bit"].into_iter()));
+/// assert_ne!(key.seal(b"debit"), SealKey::new(7, 8192).seal(b"debit")); // another place
+/// ```
+#[derive(Clone)]
+pub struct SealKey(Function);
+
+#[derive(Clone)]
+enum Function {
+    Xxh3(Box<xxh3::Secret>),
+    Clnh { own: Own, shared: Arc<Shared>, place: u64 },
+}
+
+/// What a seal takes of a text, when the rest of what it covers is not known yet: see [`SealKey::sum`]. A secret of the key.
+#[derive(Clone, Copy)]
+pub struct Sum(u128);
+
+impl SealKey {
+    /// The key for the place called `place` in a pool of format version 2 whose key is `pool_key` and whose id is 0.
+    pub fn new(pool_key: u64, place: u64) -> Self {
+        Seals::version_2(pool_key, 0).key(place)
+    }
+
+    /// The key for the place called `place` in a pool of format version 1 whose key is `pool_key`.
+    pub fn format_1(pool_key: u64, place: u64) -> Self {
+        Seals::version_1(pool_key).key(place)
+    }
+
+    /// Seal of one run of bytes.
+    #[inline]
+    pub fn seal(&self, bytes: &[u8]) -> u64 {
+        match &self.0 {
+            Function::Clnh { shared, own, .. } => shared.seal(own, bytes),
+            Function::Xxh3(secret) => xxh3::seal(secret, bytes),
+        }
+    }
+
+    /// Seal of several runs of bytes, one behind the other; a single run seals as by [`seal`](Self::seal).
+    #[inline]
+    pub fn seal_parts<'a>(&self, parts: impl Iterator<Item = &'a [u8]> + Clone) -> u64 {
+        match &self.0 {
+            Function::Clnh { shared, own, .. } => {
+                let len = parts.clone().map(<[u8]>::len).sum();
+                shared.finish(own, shared.sum_parts(len, parts))
+            }
+            Function::Xxh3(secret) => xxh3::seal_parts(secret, parts),
+        }
+    }
+
+    /// Seal of a list of runs of bytes, which need not be joined for it: the [`seal_list`](Self::seal_list) of their seals. The lengths
+    /// are not in it: whoever keeps the seal keeps them too.
+    ///
+    /// ```
+    /// let key = pmem::SealKey::new(7, 4096);
+    /// assert_eq!(key.seal_each([&b"debit"[..]].into_iter()), key.seal(b"debit"));
+    /// let seals = [key.seal(b"debit"), key.seal(b"credit")];
+    /// assert_eq!(key.seal_each([&b"debit"[..], b"credit"].into_iter()), key.seal_list(seals.into_iter()));
+    /// ```
+    #[inline]
+    pub fn seal_each<'a>(&self, runs: impl Iterator<Item = &'a [u8]>) -> u64 {
+        self.seal_list(runs.map(|run| self.seal(run)))
+    }
+
+    /// One seal in place of a list of them, whose number is kept beside it. Of one seal, itself; of none, that of no bytes.
+    #[inline]
+    pub fn seal_list(&self, mut seals: impl Iterator<Item = u64>) -> u64 {
+        match &self.0 {
+            Function::Clnh { shared, own, .. } => {
+                let Some(first) = seals.next() else { return self.seal(&[]) };
+                seals.fold(first, |before, next| shared.list(own, before, next))
+            }
+            Function::Xxh3(secret) => xxh3::seal_list(secret, seals),
+        }
+    }
+
+    /// One seal in place of words that are seals themselves, of texts in other places or of other [kinds](Self::of_kind). Their number is
+    /// kept beside it.
+    pub fn seal_words(&self, words: impl Iterator<Item = u64>) -> u64 {
+        match &self.0 {
+            Function::Clnh { .. } => self.seal_list(words),
+            Function::Xxh3(secret) => {
+                let joined: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+                xxh3::seal(secret, &joined)
+            }
+        }
+    }
+
+    /// The first half of [`seal_with`](Self::seal_with): all that needs the text.
+    #[inline]
+    pub fn sum(&self, text: &[u8]) -> Sum {
+        Sum(match &self.0 {
+            Function::Clnh { shared, .. } => shared.sum(text),
+            Function::Xxh3(secret) => xxh3::seal(secret, text).into(),
+        })
+    }
+
+    /// The seal of a text together with three words, such as its header, which need not be known when the text is looked at.
+    ///
+    /// ```
+    /// let key = pmem::SealKey::new(7, 4096);
+    /// let payload = key.sum(b"debit");
+    /// assert_ne!(key.seal_with(payload, [1, 2, 3]), key.seal_with(payload, [1, 2, 4]));
+    /// ```
+    #[inline]
+    pub fn seal_with(&self, text: Sum, words: [u64; 3]) -> u64 {
+        match &self.0 {
+            Function::Clnh { shared, own, .. } => shared.bound(own, text.0, words),
+            Function::Xxh3(secret) => {
+                let mut sealed = [[0; 8]; 4];
+                for (to, word) in sealed.iter_mut().zip(words.into_iter().chain([text.0 as u64])) {
+                    *to = word.to_le_bytes();
+                }
+                xxh3::seal(secret, sealed.as_flattened())
+            }
+        }
+    }
+
+    /// The key for another kind of thing in the same place: what is sealed under this one may hold seals of that one. In a pool of
+    /// format version 1 it is the same key.
+    pub fn of_kind(&self, kind: u32) -> Self {
+        Self(match &self.0 {
+            Function::Clnh { shared, place, .. } => Function::Clnh {
+                own: shared.own(*place, OF_KINDS + u64::from(kind)),
+                shared: Arc::clone(shared),
+                place: *place,
+            },
+            same @ Function::Xxh3(_) => same.clone(),
+        })
+    }
+
+    /// A key that has nothing to do with this one for who does not know it: that of the log called `name` at this place, or of a message.
+    pub fn derived(&self, name: u64) -> Self {
+        match &self.0 {
+            Function::Clnh { shared, place, .. } => {
+                Seals::of(Shared::new(shared.derived(*place, OF_DERIVED))).key(name)
+            }
+            Function::Xxh3(_) => Self::format_1(self.seal(&name.to_le_bytes()), name),
+        }
+    }
+
+    /// The sum of `text`, if it can be made while its bytes from `skip` on, whole lines of them, are stored past the cache from `to` on;
+    /// and how many bytes these were.
+    ///
+    /// # Safety
+    /// `to` starts on a line and is writable for so many bytes, which are no part of `text` and which nobody else uses.
+    #[inline]
+    pub(crate) unsafe fn sum_storing(&self, text: &[u8], to: *mut u8, skip: usize) -> Option<(Sum, usize)> {
+        let Function::Clnh { shared, .. } = &self.0 else { return None };
+        // SAFETY: the caller's promise.
+        let (sum, stored) = unsafe { shared.sum_storing(text, to, skip) };
+        Some((Sum(sum), stored))
+    }
+}
+
+impl std::fmt::Debug for SealKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SealKey(..)") // a secret
+    }
+}
+
+impl std::fmt::Debug for Sum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sum(..)") // of a secret
+    }
+}
