@@ -173,7 +173,8 @@ impl Heap {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_in(pool: &Pool, options: &Options) -> Result<Self> {
-        let closed = pool.was_clean() && pool.is_untouched(STATE);
+        // A heap may have been opened in this pool before, and not closed; but not in one that nobody writes.
+        let closed = pool.was_clean() && (pool.is_read_only() || pool.is_untouched(STATE));
         let (mut cell, twin) = cell::open::<State>(pool.region(STATE)?)?;
         let mut state = cell.get();
         let stored = Policy::from_code(state.policy).filter(|_| state_is_sound(&state));
@@ -214,7 +215,7 @@ impl Heap {
         };
         let mut core = assemble(pool, options, stored, &state, Parts { alloc, rings, backup });
         if closed {
-            recovery::nothing_left(&core, &found)?;
+            recovery::nothing_left(&core, &found, state.backup != 0)?;
         }
         let recovery = recovery::run(&core, &found, state.backup != 0)?;
         if stored == Policy::InPlace && state.backup == 0 {

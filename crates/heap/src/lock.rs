@@ -15,6 +15,17 @@ use std::sync::atomic::{
 
 use pmem::sync::{switch_point, unpark};
 
+#[cfg(feature = "sabotage")]
+thread_local! {
+    static LOST: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// For tests: marks that this thread's writers have lost, as they gave their locks up.
+#[cfg(feature = "sabotage")]
+pub fn marks_lost() -> u64 {
+    LOST.get()
+}
+
 const WRITER: u32 = 1 << 31;
 const PENDING: u32 = 1 << 30;
 const SLOT_SHIFT: u32 = 16;
@@ -158,8 +169,11 @@ pub(crate) fn set_pending(word: &AtomicU32, slot: usize) {
 #[inline]
 fn leave(word: &AtomicU32, left: u32) {
     let mark = word.load(Relaxed) & MARKED;
-    if cfg!(feature = "sabotage") {
+    #[cfg(feature = "sabotage")]
+    {
         switch_point(); // under a scheduler it is lost
+        let is_lost = mark == 0 && is_marked(word);
+        LOST.set(LOST.get() + u64::from(is_lost));
     }
     word.store(left | mark, Release);
     if mark != 0 {

@@ -110,14 +110,24 @@ pub(crate) fn run(core: &Core, found: &[Recovered], backup: bool) -> Result<Reco
     Ok(recovery)
 }
 
-/// A heap that was closed has retired every record. One that stands there is of an earlier time: a page of the log went back, and what it tells has long been
-/// overwritten.
-pub(crate) fn nothing_left(core: &Core, found: &[Recovered]) -> Result<()> {
+/// A heap that was closed has retired every record, and cleaned every zone. A record that stands there is of an earlier time: a page of the log went back,
+/// and what it tells has long been overwritten. A mark that is not clean is damaged; if the heap is open for writing, recovery repairs that.
+pub(crate) fn nothing_left(core: &Core, found: &[Recovered], backup: bool) -> Result<()> {
     for (slot, recovered) in found.iter().enumerate() {
         if let Some(first) = recovered.records.first()
             && unretired(core, slot, recovered)? > 0
         {
             return Err(damaged(first.position.get(), format!("slot {slot} has it, though the heap was closed")));
+        }
+    }
+    if core.policy == Policy::InPlace && backup && core.pool.is_read_only() {
+        let dirty = dirty_zones(core)?;
+        if let Some(&first) = dirty.first() {
+            let (found, all) = (dirty.len(), zones(core));
+            let why = format!(
+                "{found} of {all} zones are not marked clean, though the heap was closed: `cairn check --repair` compares them with their backup"
+            );
+            return Err(Error::Damaged { what: "mark of a zone", offset: core.zones.at(first)?, why });
         }
     }
     Ok(())
@@ -294,15 +304,24 @@ fn mark_zones(core: &Core, ranges: &[Bytes]) -> Result<()> {
     Ok(())
 }
 
-/// Makes main what the backup is, wherever they may differ. One barrier, none if no zone is dirty.
-fn restore_zones(core: &Core, recovery: &mut Recovery) -> Result<()> {
+fn zones(core: &Core) -> u32 {
+    core.main.len().div_ceil(core.zones.bytes()) as u32
+}
+
+/// Zones that may differ from the backup.
+fn dirty_zones(core: &Core) -> Result<Vec<u32>> {
     let mut dirty = Vec::new();
-    for zone in 0..core.main.len().div_ceil(core.zones.bytes()) {
-        let zone = zone as u32;
+    for zone in 0..zones(core) {
         if core.zones.mark(zone)? == Mark::Dirty {
             dirty.push(zone);
         }
     }
+    Ok(dirty)
+}
+
+/// Makes main what the backup is, wherever they may differ. One barrier, none if no zone is dirty.
+fn restore_zones(core: &Core, recovery: &mut Recovery) -> Result<()> {
+    let dirty = dirty_zones(core)?;
     if dirty.is_empty() {
         return Ok(());
     }

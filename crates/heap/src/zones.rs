@@ -185,7 +185,8 @@ impl Zones {
 
     // ---- marks on media -------------------------------------------------------------------------------------------
 
-    fn at(&self, zone: u32) -> Result<u64> {
+    /// Where the zone's mark is.
+    pub(crate) fn at(&self, zone: u32) -> Result<u64> {
         self.table.entry(zone.into(), Self::stride(self.zone_bytes)).ok_or_else(|| Error::Limit {
             what: "zones of this heap",
             found: zone.into(),

@@ -7,11 +7,12 @@ use std::time::Instant;
 use rustix::fs::fdatasync;
 
 use crate::cpu;
+use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::mapping::{Backing, Mapping};
 use crate::seal::{SealKey, Sum};
 use crate::sim::Site;
-use crate::stats::{THREADS, thread_id};
+use crate::stats::{THREADS, is_played_apart, thread_id};
 
 /// Proof that a drain took place on this thread.
 ///
@@ -72,9 +73,13 @@ impl Moment {
     #[inline]
     pub fn is_after(&self, earlier: Moment) -> bool {
         // Threads past the last row share a count, which others raise: then nothing is known.
-        (self.pool, self.thread) == (earlier.pool, earlier.thread)
-            && self.thread < THREADS - 1
-            && self.drains > earlier.drains
+        self.thread < THREADS - 1 && self.is_later_on_its_thread(earlier)
+    }
+
+    /// The same if the thread's count is its own.
+    #[inline]
+    fn is_later_on_its_thread(&self, earlier: Moment) -> bool {
+        (self.pool, self.thread) == (earlier.pool, earlier.thread) && self.drains > earlier.drains
     }
 }
 
@@ -147,6 +152,14 @@ impl Mapping {
     #[inline]
     pub(crate) fn moment(&self) -> Moment {
         Moment { pool: self.id(), thread: thread_id(), drains: self.counters.drains_here() }
+    }
+
+    /// Whether this thread has drained since a moment of its own. In simulated memory a played thread is alone in playing its number; elsewhere nobody knows.
+    #[inline]
+    pub(crate) fn is_drained_since(&self, earlier: Moment) -> bool {
+        let now = self.moment();
+        let is_alone = self.domain() == Domain::Simulated && is_played_apart(now.thread);
+        now.is_after(earlier) || is_alone && now.is_later_on_its_thread(earlier)
     }
 
     /// Starts the write-back of the lines of a range that was accessed before.

@@ -69,6 +69,12 @@ impl std::ops::Sub for Stats {
 /// alone. It divides by every count up to 16 and by 64, so that homes among so many are as without it.
 const PLAYED: usize = 2_882_880;
 
+/// Whether this is a played thread whose number has a row to itself.
+#[inline]
+pub(crate) fn is_played_apart(thread: usize) -> bool {
+    thread.checked_sub(PLAYED).is_some_and(|played| played < THREADS - 1)
+}
+
 /// One thread's counters, alone on their lines: no count is shared on the hot path.
 #[repr(align(128))]
 #[derive(Default)]

@@ -197,7 +197,7 @@ impl RawCell {
     /// Writes the value into the older slot and flushes it. Makes sure first that the last value staged is persistent.
     pub(crate) fn stage(&mut self, mapping: &Mapping, value: &[u8]) -> Result<Moment> {
         if let Some(last) = self.in_flight.take()
-            && !mapping.moment().is_after(last)
+            && !mapping.is_drained_since(last)
         {
             // Else both slots would be in flight.
             self.settle(mapping)?;

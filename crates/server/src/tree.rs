@@ -17,6 +17,7 @@
 //! A commit waits for its barrier on its own thread ([`write_once`](Engine::write_once) returns what is done): a transaction of a heap cannot go to another one.
 //! In a file the executor makes one transaction, and one sync, of what all connections of a thread have sent while that thread waited for the last one.
 
+mod check;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use structures::{BTree, BTreeOptions, BTreeRoot, KvMap, Map};
 use tx::{Backoff, Engine as _, Isolation, Kv, KvTx, Patience, Typed};
 
+pub use self::check::verify;
 use self::sweep::Place;
 use self::transaction::Attempt;
 use crate::engine::{Commit, Counts, Engine, Error, Result, Run};
@@ -202,12 +204,7 @@ impl Tree {
             if ptr.is_null() {
                 return Err(tx.refuse("the heap has no tree; it was made by another program"));
             }
-            let root = *tx.read(ptr)?;
-            if root.magic != MAGIC || root.key_max == 0 {
-                let why = format!("no root of a tree says {root:?}");
-                return Err(tx::Error::Damaged { what: "root", offset: ptr.offset(), why });
-            }
-            let tree = BTree::open(tx, root.tree)?;
+            let (root, tree) = check::root(tx, ptr)?;
             Ok((tree, root, tree.len(tx)?))
         })?;
         let generation = heap.pool().generation();

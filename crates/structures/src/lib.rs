@@ -10,6 +10,7 @@
 //! | `entry` | a key and its value in one block, with or without links before them |
 //! | `graph` | [`Graph`]: nodes, edges, breadth-first search, paths |
 //! | `kv` | [`KvMap`]: a map as a [`tx::Kv`] |
+//! | `any` | [`Structure`]: whatever a pool's root leads to |
 //! | `media` | what comes from media is checked here first: damage is an error that names the place |
 //! | `testing` | checks against a plain model, for the tests of engines |
 //!
@@ -40,6 +41,7 @@
 
 #![forbid(unsafe_code)]
 
+mod any;
 mod btree;
 mod entry;
 mod graph;
@@ -52,6 +54,7 @@ mod media;
 pub mod testing;
 mod tree;
 
+pub use any::Structure;
 pub use btree::{BTree, BTreeOptions, BTreeRoot};
 pub use entry::ENTRY_KEY_MAX;
 pub use graph::{Direction, Graph, GraphOptions, GraphReport, GraphRoot};

@@ -89,14 +89,16 @@ fn small(dir: &tempfile::TempDir) -> Heap {
     heap
 }
 
-/// Under every schedule: from a thread's second attempt on, it is overtaken by those only that queued before it. Readers, writers, frees and aborts, so that words are
+/// Under every schedule in which no mark is lost: from a thread's second attempt on, it is overtaken by those only that queued before it. Readers, writers, frees and aborts, so that words are
 /// marked in each of their states, rewritten, and belong to another object in between.
 #[test]
 fn nobody_is_overtaken_by_more_than_those_before() {
     const WRITERS: u64 = 2;
-    // Where the mark was lost, which is made in the moment in which a writer gives its lock up, and had to be made again: the one exception.
-    let lost = std::sync::Arc::new(AtomicU64::new(0));
-    let overtaken_more = std::sync::Arc::clone(&lost);
+    // Reads of both readers, once each: they may have smaller numbers.
+    const BEFORE: u64 = 2;
+    // Schedules in which a mark was lost, which is made in the moment in which a writer gives its lock up; and in which a writer was overtaken by more.
+    let seen = std::sync::Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let counts = std::sync::Arc::clone(&seen);
     explore(7, 400, move || {
         let dir = memory();
         let heap = &small(&dir);
@@ -154,11 +156,14 @@ fn nobody_is_overtaken_by_more_than_those_before() {
                 write(false)
             }),
         ];
-        // Two readers and another writer may have smaller numbers; each of the readers is through with one read.
-        for overtaken in together(threads) {
-            assert!(overtaken <= 4, "{overtaken} reads overtook a writer");
-            overtaken_more.fetch_add(u64::from(overtaken > 2), SeqCst);
-        }
+        // All of them are on one thread of the system.
+        let lost = heap::marks_lost();
+        let overtaken = together(threads).into_iter().max().unwrap_or(0);
+        let lost = heap::marks_lost() - lost;
+        // Until a lost mark is made again, each reader may get in once more.
+        assert!(overtaken <= BEFORE + 2 * lost, "{overtaken} reads overtook a writer, {lost} marks were lost");
+        counts[0].fetch_add(u64::from(lost > 0), SeqCst);
+        counts[1].fetch_add(u64::from(overtaken > BEFORE), SeqCst);
         let mut tx = heap.begin(Isolation::Strict).unwrap();
         let object = *tx.read(cell).unwrap();
         assert_eq!(*tx.read(object).unwrap(), WRITERS);
@@ -167,5 +172,7 @@ fn nobody_is_overtaken_by_more_than_those_before() {
         *tx.write(object).unwrap() = 0;
         Transaction::commit(tx).unwrap();
     });
-    assert!(lost.load(SeqCst) <= 8, "a writer was overtaken by more in {} of 400 schedules", lost.load(SeqCst));
+    let [lost, more] = [0, 1].map(|at| seen[at].load(SeqCst));
+    println!("{lost} of 400 schedules lose a mark, in {more} a writer is overtaken by more");
+    assert!(lost > 0, "no schedule loses a mark: the bound holds always, so say so");
 }

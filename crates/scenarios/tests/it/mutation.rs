@@ -6,18 +6,11 @@ use crash::{Config, FaultKind, Model};
 use scenarios::Named;
 
 /// Source lines whose barrier no model here misses, and why they stay.
-const REDUNDANT: &[missed::Redundant] = &[
-    (
-        "pool.rs",
-        "return inner.mapping.drain(here())",
-        "closed as it was found: what a program stored in its own region without a drain is persistent behind every close",
-    ),
-    (
-        "objects.rs",
-        "the changes, before their records are retired",
-        "not missed since the allocator's words and what proves them lie on different pages; needed by the protocol, and open why no model here gets there",
-    ),
-];
+const REDUNDANT: &[missed::Redundant] = &[(
+    "pool.rs",
+    "return inner.mapping.drain(here())",
+    "closed as it was found: what a program stored in its own region without a drain is persistent behind every close",
+)];
 
 /// From cheap to thorough: what the workload needs, then what recovery needs.
 fn configs(named: &Named) -> Vec<Config> {

@@ -31,8 +31,10 @@ fn is_known(sample: &Sample, sort: &str, own: &Result<Data, Unread>) -> bool {
     let is_shorter = own.as_ref().is_ok_and(|data| sample.data.starts_with(data));
     match (sample.kind, sample.closed) {
         // Objects have one copy, without a checksum; as have, of a heap that was not closed, those that were written lately.
-        (Kind::HeapUndo | Kind::HeapPartial, _) | (Kind::HeapInPlace, false) => sort != "cut",
-        (Kind::HeapInPlace, true) => false,
+        (Kind::HeapUndo | Kind::HeapPartial | Kind::Tree, _) | (Kind::HeapInPlace | Kind::Served, false) => {
+            sort != "cut"
+        }
+        (Kind::HeapInPlace | Kind::Served, true) => false,
         // Its last records are in doubt, or were never there.
         (Kind::Pool, _) => sort != "cut" && is_shorter_ring(sample, own),
         (Kind::Log, false) => {
@@ -89,6 +91,16 @@ fn judge(sample: &Sample, bytes: &[u8], path: &Path) -> Judged {
     Judged { code, said, own }
 }
 
+/// Whether damage of it is exit code 1, whatever is damaged. A heap that was not closed may say that it has to be recovered, by a program that has its regions.
+fn is_told(sample: &Sample) -> bool {
+    use Kind::{HeapInPlace, HeapPartial, HeapUndo, Served, Store, Tree};
+    match sample.kind {
+        Store => true,
+        HeapInPlace | HeapPartial | HeapUndo | Tree | Served => sample.closed,
+        _ => false,
+    }
+}
+
 /// Why a verdict is wrong, if it is: because of the command, or of the engine, which takes wrong data for right itself.
 enum Complaint {
     OfCommand(String),
@@ -102,7 +114,7 @@ fn complaint(sample: &Sample, is_changed: bool, judged: &Judged) -> Option<Compl
             Some(Complaint::OfCommand(format!("sound, and its own open or check says: {error}")))
         }
         // What is no pool any more, or is one of another kind, is no damage to the command.
-        Err(Unread::Rejected(_)) if *code == 2 && sample.kind == Kind::Store && !said.contains("not a pool") => {
+        Err(Unread::Rejected(_)) if *code == 2 && is_told(sample) && !said.contains("not a pool") => {
             Some(Complaint::OfCommand(format!("exit code 2, and it is damaged: {said}")))
         }
         Err(Unread::Lost) if *code == 0 => {
@@ -197,4 +209,47 @@ fn check_calls_nothing_sound_that_is_not() {
     println!("{known} known limits were met");
     wrong.iter().for_each(|one| eprintln!("{one}"));
     assert!(wrong.is_empty(), "{} wrong verdicts", wrong.len());
+}
+
+/// Each page of the backup is lost, and recovery makes main of it: objects have no checksum then, but what a server keeps in them must fit together.
+#[test]
+fn what_a_damaged_backup_breaks_is_damage() {
+    let dir = folder();
+    let path: PathBuf = dir.path().join("f");
+    let sample = Sample::make(Kind::Served, false, &path);
+    std::fs::write(&path, &sample.bytes).unwrap();
+    let regions = pmem::Options::new().open(&path).unwrap().info().regions;
+    let backup = regions.iter().find(|region| region.name == "heap.backup").unwrap();
+    let pages = backup.offset as usize / files::PAGE..(backup.offset + backup.len) as usize / files::PAGE;
+    let mut broken = Vec::new();
+    for page in pages {
+        let judged = judge(&sample, &Mutation::Zeroed { page }.apply(&sample), &path);
+        if judged.own.is_err() {
+            assert_eq!(judged.code, 1, "page {page}: {}: {:?}", judged.said, judged.own);
+            broken.push(judged.said);
+        }
+    }
+    assert!(broken.iter().any(|said| said.starts_with("root of the heap: damaged")), "{broken:?}");
+}
+
+/// A closed heap has no dirty zones: a page of marks that is lost is damage, and is repaired.
+#[test]
+fn lost_marks_of_a_closed_heap_are_damage_and_repaired() {
+    let dir = folder();
+    let path: PathBuf = dir.path().join("f");
+    let sample = Sample::make(Kind::HeapInPlace, true, &path);
+    std::fs::write(&path, &sample.bytes).unwrap();
+    let regions = pmem::Options::new().open_read_only(&path).unwrap().info().regions;
+    for name in ["heap.zones", "heap.marks"] {
+        let page = regions.iter().find(|region| region.name == name).unwrap().offset as usize / files::PAGE;
+        let bytes = Mutation::Zeroed { page }.apply(&sample);
+        std::fs::write(&path, &bytes).unwrap();
+        let (code, said) = verdict(&path, true);
+        assert!(code == 1 && said.contains("mark of a zone") && said.contains("--repair"), "{name}: {code}: {said}");
+        let args = args::Check { path: path.clone(), json: false, recover: false, repair: true, dry_run: false };
+        let report = examine(&args).unwrap();
+        assert!(report.sound && report.repaired.iter().any(|what| what.contains("marks of")), "{:?}", report.repaired);
+        assert_eq!(verdict(&path, true).0, 0, "{name}");
+        assert_eq!(read(sample.kind, &path, true).unwrap(), sample.data, "{name}");
+    }
 }

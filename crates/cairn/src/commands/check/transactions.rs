@@ -2,6 +2,8 @@
 
 use heap::{Heap, Options, Policy, Scrubbed};
 use pmem::{Error as PoolError, Pool, PoolInfo};
+use structures::Structure;
+use tx::{Engine, Isolation, Typed};
 
 use super::{CheckJson, Repair, usage};
 use crate::size;
@@ -41,7 +43,13 @@ pub(super) fn look_into(pool: &Pool, repair: Repair, report: &mut CheckJson) -> 
             "the copy at byte {offset} is not whole: it was being made when the program ended, or it is damaged and its object may be half changed"
         ));
     }
-    if !found.was_clean() {
+    if pool.was_clean() && found.zones > 0 {
+        // Else they would have been clean.
+        let (zones, replaced) = (found.zones, size::human(found.restored_bytes));
+        report.repaired.push(format!(
+            "heap of transactions: marks of {zones} zones were damaged; the zones were compared with their backup, {replaced} replaced"
+        ));
+    } else if !found.was_clean() {
         let (finished, undone, zones) = (found.finished, found.undone, found.zones + found.copies);
         report.notes.push(format!(
             "recovered: {finished} transactions finished, {undone} undone, {zones} dirty zones or copies compared, {} of them replaced",
@@ -68,10 +76,36 @@ pub(super) fn look_into(pool: &Pool, repair: Repair, report: &mut CheckJson) -> 
                 _ => "no backup".into(),
             };
             report.checked.push(format!("heap of transactions: {}, {}, {zones}", heap.policy(), usage(used)));
+            match look_into_root(&heap) {
+                Ok(what) => report.checked.push(format!("root of the heap: {what}")),
+                Err(error) => report.finding(format!("root of the heap: {error}")),
+            }
         }
         Err(error) => report.finding(format!("heap of transactions: {error}")),
     }
     Ok(Some(heap))
+}
+
+/// Walks what the heap's root leads to, if it is of a type that is known here.
+fn look_into_root(heap: &Heap) -> tx::Result<String> {
+    if let Some(report) = server::tree::verify(heap)? {
+        return Ok(format!("tree of a server, {} pairs in {} blocks", report.entries, report.blocks));
+    }
+    let tx = heap.begin(Isolation::Strict)?;
+    Ok(match (Structure::at_root(&tx)?, tx.root_layout()?) {
+        (Some(found), _) => {
+            let entries = found.verify(&tx)?;
+            format!(
+                "{}, {entries} {}",
+                found.name(),
+                if matches!(found, Structure::Graph(_)) { "nodes" } else { "pairs" }
+            )
+        }
+        (None, Some(layout)) => {
+            format!("of a type ({layout:016x}) that this command does not know; what it leads to was not looked into")
+        }
+        (None, None) => "none".into(),
+    })
 }
 
 fn report_copies(report: &mut CheckJson, repair: Repair, compared: &Scrubbed) {

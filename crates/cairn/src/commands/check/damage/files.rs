@@ -1,12 +1,16 @@
 //! Small files of every kind, what is in them, and what can become of their bytes.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use heap::{Heap, Policy};
 use pmem::{Allocator, HeapOptions, PPtr, Persist, RegionKind, Ring};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::Rng;
-use tx::{Engine, Isolation, Typed};
+use server::engine::Engine as _;
+use server::tree::Tree;
+use structures::{BTree, BTreeOptions, Map, Structure};
+use tx::{Engine, Isolation, Transaction, Typed};
 
 pub const PAGE: usize = 4096;
 
@@ -17,14 +21,27 @@ pub enum Kind {
     HeapInPlace,
     HeapPartial,
     HeapUndo,
+    /// A B+tree in a heap with undo, whose nodes have no checksum.
+    Tree,
+    /// The tree of a server.
+    Served,
     Store,
     Log,
     /// A copy of a log on several machines.
     Copy,
 }
 
-pub const KINDS: [Kind; 7] =
-    [Kind::Pool, Kind::HeapInPlace, Kind::HeapPartial, Kind::HeapUndo, Kind::Store, Kind::Log, Kind::Copy];
+pub const KINDS: [Kind; 9] = [
+    Kind::Pool,
+    Kind::HeapInPlace,
+    Kind::HeapPartial,
+    Kind::HeapUndo,
+    Kind::Tree,
+    Kind::Served,
+    Kind::Store,
+    Kind::Log,
+    Kind::Copy,
+];
 
 /// What is read out of a file: names and values.
 pub type Data = Vec<(Vec<u8>, Vec<u8>)>;
@@ -48,6 +65,8 @@ impl Sample {
             Kind::HeapInPlace => heap(path, closed, Policy::InPlace, &mut older),
             Kind::HeapPartial => heap(path, closed, Policy::InPlacePartial, &mut older),
             Kind::HeapUndo => heap(path, closed, Policy::Undo, &mut older),
+            Kind::Tree => tree(path, closed, &mut older),
+            Kind::Served => served(path, closed, &mut older),
             Kind::Store => store(path, closed, &mut older),
             Kind::Log => log(path, closed, &mut older),
             Kind::Copy => copy(path, closed, &mut older),
@@ -118,6 +137,56 @@ fn heap(path: &Path, closed: bool, policy: Policy, older: &mut Vec<Vec<u8>>) {
     }
     if closed {
         heap.close().unwrap();
+    }
+}
+
+fn tree(path: &Path, closed: bool, older: &mut Vec<Vec<u8>>) {
+    let options = heap::Options::new().policy(Policy::Undo).bytes(1 << 17).slots(2).log_bytes(4096);
+    let heap = Heap::create(path, &options.coordinator(false)).unwrap();
+    let tree = heap
+        .transact(Isolation::Strict, |tx| {
+            let tree = BTree::create(tx, &BTreeOptions::new().key_max(16).node_bytes(256, 256))?;
+            tx.set_root(tree.root())?;
+            Ok::<_, tx::Error>(tree)
+        })
+        .unwrap();
+    for n in 0..80 {
+        let (key, value) = pair(n);
+        heap.transact(Isolation::Strict, |tx| tree.put(tx, &key, &value)).unwrap();
+        if n % 20 == 19 {
+            note(path, older);
+        }
+    }
+    if closed {
+        heap.close().unwrap();
+    }
+}
+
+fn serving() -> server::tree::Options {
+    server::tree::Options::new().bytes(1 << 17).slots(1)
+}
+
+fn served(path: &Path, closed: bool, older: &mut Vec<Vec<u8>>) {
+    for part in 0..4 {
+        let tree = Tree::open_or_create(path, &serving()).unwrap();
+        for n in part * 20..(part + 1) * 20 {
+            let (key, value) = pair(n);
+            tree.write(&mut |tx| tx.put(&key, &value, None)).unwrap();
+        }
+        Box::new(tree).close().unwrap();
+        note(path, older); // closed, since something runs beside an open one
+    }
+    if !closed {
+        // All zones are dirty, and nobody settles them meanwhile.
+        let heap = Heap::open(path, &heap::Options::new().coordinator(false)).unwrap();
+        let mut blocks = Vec::new();
+        heap.live_blocks(|offset, _| blocks.push(offset)).unwrap();
+        let mut tx = heap.begin(Isolation::Strict).unwrap();
+        for offset in blocks {
+            tx.bytes_mut(PPtr::new(heap.pool().tag(), offset), 8).unwrap();
+        }
+        note(path, older);
+        tx.abort().unwrap();
     }
 }
 
@@ -212,12 +281,17 @@ impl<E: std::error::Error> From<E> for Unread {
 
 /// Opens the file as its own kind does, which recovers it if it was not closed, checks all of it, and reads all that is in it.
 pub fn read(kind: Kind, path: &Path, closed: bool) -> Result<Data, Unread> {
+    if kind == Kind::Served {
+        return of_served(path);
+    }
     let options = pmem::Options::new();
     let pool = if closed { options.open_read_only(path) } else { options.open(path) };
     let pool = pool?;
     let mut data = match kind {
         Kind::Pool => of_pool(&pool)?,
         Kind::HeapInPlace | Kind::HeapPartial | Kind::HeapUndo => of_heap(&pool)?,
+        Kind::Tree => of_tree(&pool)?,
+        Kind::Served => Data::new(), // above
         Kind::Store => of_store(&pool)?,
         Kind::Log => of_log(&pool)?,
         Kind::Copy => of_copy(&pool)?,
@@ -239,7 +313,8 @@ fn of_pool(pool: &pmem::Pool) -> pmem::Result<Data> {
     Ok(data)
 }
 
-fn of_heap(pool: &pmem::Pool) -> Result<Data, Unread> {
+/// The heap, and all that its own check looks at.
+fn checked(pool: &pmem::Pool) -> Result<Heap, Unread> {
     let heap = Heap::open_in(pool, &heap::Options::new().coordinator(false))?;
     let (found, unclear) = heap.compare_all()?;
     heap.live_blocks(|_, _| {})?;
@@ -250,6 +325,39 @@ fn of_heap(pool: &pmem::Pool) -> Result<Data, Unread> {
         let why = format!("{} and {} bytes differ", found.main_repaired, found.backup_repaired);
         return Err(Unread::Rejected(why));
     }
+    Ok(heap)
+}
+
+fn of_tree(pool: &pmem::Pool) -> Result<Data, Unread> {
+    let heap = checked(pool)?;
+    let tx = heap.begin(Isolation::Strict)?;
+    let Some(Structure::BTree(tree)) = Structure::at_root(&tx)? else { return Err(Unread::Lost) };
+    tree.verify(&tx)?;
+    let mut data = Data::new();
+    tree.for_each(&tx, |key, value| {
+        data.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    })?;
+    Ok(data)
+}
+
+/// As it is served.
+fn of_served(path: &Path) -> Result<Data, Unread> {
+    let tree = Tree::open_or_create(path, &serving())?;
+    server::tree::verify(tree.heap())?;
+    let mut data = Data::new();
+    tree.read(&mut |tx| {
+        data.clear();
+        tx.scan(tx::Keys::all(), &mut |key, value| {
+            data.push((key.to_vec(), value.to_vec()));
+            ControlFlow::Continue(())
+        })
+    })?;
+    Ok(data)
+}
+
+fn of_heap(pool: &pmem::Pool) -> Result<Data, Unread> {
+    let heap = checked(pool)?;
     let tx = heap.begin(Isolation::Strict)?;
     let (mut data, mut at) = (Vec::new(), tx.root::<Node>().map_err(|_| Unread::Lost)?);
     while !at.is_null() && data.len() < 1000 {
