@@ -323,6 +323,16 @@ impl Store {
         Arc::into_inner(self.core).ok_or(pmem::Error::InUse { what: "the store".into() })?.close()
     }
 
+    /// For tests: makes room ahead of who puts, as the thread in the background does.
+    ///
+    /// # Errors
+    /// Those of growing the pool; not that it is full.
+    #[cfg(any(feature = "sabotage", feature = "testing"))]
+    #[doc(hidden)]
+    pub fn grow_ahead(&self) -> Result<()> {
+        self.core.space.grow_ahead(|| true)
+    }
+
     /// For tests: drops it and leaves the file as a crash would.
     #[doc(hidden)]
     pub fn abandon(self) {

@@ -38,6 +38,8 @@ pub enum Op {
     Write(Vec<(u8, Option<usize>)>),
     /// A checkpoint.
     Settle,
+    /// The file grows ahead of who puts.
+    Ahead,
     /// A snapshot is held while these run; it must show to the end what it showed.
     Hold(Vec<Op>),
     /// A backup, and a store made of it: it has what a snapshot of that moment shows, whatever others do meanwhile.
@@ -252,6 +254,7 @@ impl Stored {
                 }
                 live.acknowledge(store, ack)?;
             }
+            Op::Ahead => store.grow_ahead()?,
             Op::Hold(ops) => {
                 let snapshot = store.snapshot()?;
                 let before = pairs(&snapshot)?;

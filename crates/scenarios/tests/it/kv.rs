@@ -38,7 +38,7 @@ type Workload = missed::Workload<Stored>;
 
 /// From cheap to thorough.
 fn workloads() -> Vec<Workload> {
-    use Op::{Backup, Close, Hold, Restart, Settle, Write};
+    use Op::{Ahead, Backup, Close, Hold, Restart, Settle, Write};
     let mut all: Vec<Workload> = Vec::new();
     let mut add = |name, stored: &Stored, configs: &[Config]| {
         all.extend(configs.iter().map(|config| (name, stored.clone(), config.clone().shrink(false))));
@@ -102,6 +102,13 @@ fn workloads() -> Vec<Workload> {
         ]),
         &[shallow(1), deep(2)],
     );
+    // The file grows before anybody asks, by those who ask, and while others commit.
+    let mut growing = vec![(0, put(0, 1500))];
+    for at in 1..6 {
+        growing.extend([(0, put(at, 3000)), (1, Ahead), (0, put(at, 20)), (1, put(6, 3000))]);
+    }
+    growing.extend([(1, Settle), (0, put(1, 9)), (1, Settle), (1, Settle)]);
+    add("growing", &Stored::script(growing), &[shallow(1).schedules(4).point_budget(40), deep(2).schedules(2)]);
     // A tombstone of one writer, and what it deletes in the log of another.
     let threads = |ops: Vec<(usize, Op)>| Stored::script(ops);
     add(
