@@ -145,6 +145,9 @@ impl Store {
     /// [`Error::Full`], [`Error::Limit`], [`Error::InDoubt`].
     #[inline]
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        if let Some(had) = self.core.put_alone(key, value)? {
+            return Ok(had);
+        }
         self.alone(|tx| tx.put(key, value))
     }
 
