@@ -262,9 +262,8 @@ impl Core {
                 let spot = work.writes[at].spot;
                 let leaf = self.index.leaf(spot);
                 leaf.pending.fetch_or(bit, SeqCst);
-                fence(SeqCst);
                 // A leaf that was split meanwhile has passed the bit on, or was split before: then the key is elsewhere.
-                if leaf.layout() == spot.layout {
+                if leaf.layout_now() == spot.layout {
                     break;
                 }
                 let key = work.key(&work.writes[at]);
@@ -289,10 +288,7 @@ impl Core {
     #[inline]
     fn retreat(&self, work: &Work, bit: u64) {
         for write in &work.writes {
-            let pending = &self.index.leaf(write.spot).pending;
-            if pending.load(Relaxed) & bit != 0 {
-                pending.fetch_and(!bit, SeqCst);
-            }
+            self.index.leaf(write.spot).retreat(bit);
         }
     }
 
@@ -507,14 +503,7 @@ impl Core {
                 fence(SeqCst);
                 self.note_expiring();
             }
-            self.space.add_live(run.segment, word.space());
-            switch_point();
-            let unlinked = self.active.now();
-            if self.sabotage.skips(Step::RetireBeforeFree) {
-                self.free_at_once(write.old);
-            } else if !write.old.is_none() {
-                log.dead.push(Dead { word: write.old, unlinked });
-            }
+            let unlinked = self.is_published(run.segment, word, write.old, log);
             if tombstone && self.sabotage.skips(Step::KeepTombstones) {
                 self.index.remove(pin, work.key(write), write.hash, word)?;
             } else if tombstone {
@@ -522,6 +511,20 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// The index leads to `word` instead of `old`; returns a reading of the clock behind that.
+    #[inline]
+    pub(crate) fn is_published(&self, segment: u32, word: Word, old: Word, log: &mut Log) -> u64 {
+        self.space.add_live(segment, word.space());
+        switch_point();
+        let unlinked = self.active.now();
+        if self.sabotage.skips(Step::RetireBeforeFree) {
+            self.free_at_once(old);
+        } else if !old.is_none() {
+            log.dead.push(Dead { word: old, unlinked });
+        }
+        unlinked
     }
 
     // ---- groups -----------------------------------------------------------------------------------------------

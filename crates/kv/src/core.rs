@@ -27,6 +27,8 @@ pub(crate) struct Core {
     /// Itself, as its handles share it.
     pub(crate) this: Weak<Self>,
     pub(crate) pool: Pool,
+    /// See `lone`.
+    pub(crate) puts_alone: bool,
     pub(crate) key: SealKey,
     pub(crate) generation: u16,
     pub(crate) options: Options,

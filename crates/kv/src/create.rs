@@ -115,6 +115,7 @@ pub(crate) fn assemble(
     Ok(Core {
         this: std::sync::Weak::new(),
         pool: pool.clone(),
+        puts_alone: Core::puts_alone(options, pool),
         key,
         generation: pool.generation() as u16,
         options: options.clone(),

@@ -74,6 +74,8 @@ impl Keeper {
             let (mut idle, mut ages, mut sweep) = (Idle::default(), Ages::default(), Sweep::default());
             while !kept.keeper.stop.load(Acquire) {
                 let Wanted { checkpoint, look } = kept.keeper.wait();
+                // First: somebody may be about to find none.
+                kept.make_room_ahead();
                 ages.look(&kept);
                 // Whoever follows is told what is removed.
                 if !kept.follows()
@@ -91,7 +93,7 @@ impl Keeper {
                 if checkpoint || !look && idle.is_due(&kept) {
                     kept.keep();
                 }
-                kept.space.populate(|| !kept.keeper.is_called());
+                kept.make_room_ahead();
             }
         };
         let thread = std::thread::Builder::new().name("cairn-kv".into()).spawn(run).ok()?;
@@ -160,6 +162,14 @@ impl Drop for Keeper {
 }
 
 impl Core {
+    /// Has segments, and memory for them, ready for those who will ask.
+    fn make_room_ahead(&self) {
+        if let Err(error) = self.space.grow_ahead(|| !self.keeper.stop.load(Acquire)) {
+            tracing::warn!(%error, store = %self.pool.path().display(), "the store could not grow ahead; commits go on as long as there is room");
+        }
+        self.space.populate(|| !self.keeper.is_called());
+    }
+
     fn keep(&self) {
         if let Err(error) = self.checkpoint() {
             tracing::warn!(%error, store = %self.pool.path().display(), "a checkpoint failed; commits go on as long as there is room");

@@ -63,6 +63,7 @@ mod keeper;
 mod later;
 mod load;
 mod locks;
+mod lone;
 mod media;
 mod nodes;
 mod options;

@@ -196,6 +196,13 @@ pub(crate) fn seal(key: &SealKey, bytes: &[u8], place: u64) -> u64 {
     seal.max(1) // zeros are no record
 }
 
+/// The same of a record in two parts, the first one at least as long as the header.
+#[inline]
+pub(crate) fn seal_parts(key: &SealKey, head: &[u8], rest: &[u8], place: u64) -> u64 {
+    let parts = [head.get(8..).unwrap_or_default(), rest];
+    (key.seal_parts(parts.into_iter()) ^ place).max(1)
+}
+
 /// What the next transaction keeps of the seal of this one's first record.
 pub(crate) fn link(seal: u64) -> u16 {
     (seal >> 48) as u16
@@ -247,6 +254,9 @@ mod tests {
         let whole = seal(&key, &image[..len], place(64, 3, 9));
         for other in [place(80, 3, 9), place(64, 4, 9), place(64, 3, 10)] {
             assert_ne!(seal(&key, &image[..len], other), whole);
+        }
+        for cut in 8..=len {
+            assert_eq!(seal_parts(&key, &image[..cut], &image[cut..len], place(64, 3, 9)), whole);
         }
         for bit in 64..len * 8 {
             let mut changed = image.clone();

@@ -8,6 +8,10 @@ pub enum Step {
     Announce,
     /// A reader waits for who prepares with a smaller timestamp.
     AwaitPreparing,
+    /// A put by itself compares its key with that of the version it takes for its own.
+    CompareKeys,
+    /// ... and stores the line with the seal behind that.
+    SealLast,
     /// Reads are validated.
     Validate,
     /// Scans are validated.

@@ -101,7 +101,7 @@ impl Core {
     #[cold]
     pub(crate) fn account(&self, bytes: u64) {
         self.note_leaves();
-        if self.space.is_fresh() {
+        if self.space.wants_keeper() {
             self.keeper.wake();
         }
         let written = self.written.fetch_add(bytes, Relaxed) + bytes;

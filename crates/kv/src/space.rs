@@ -1,4 +1,6 @@
-//! Segments: who uses which, how much of each is live, and where more come from.
+//! Segments: who uses which, and how much of each is live. Where more come from: see `growth`.
+
+mod growth;
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -11,13 +13,9 @@ use crate::error::{Error, Result};
 use crate::media::Use;
 use crate::reserve::Reserve;
 use crate::rows::Rows;
-use crate::word::{REACH, Word};
+use crate::word::Word;
+use growth::Growth;
 
-/// Bytes by which a store grows, at most, and at least in segments.
-const GROWTH_MAX: u64 = 1 << 30;
-const GROWTH_SEGMENTS: u64 = 4;
-/// Free segments that are not worth giving back.
-const SLACK: u32 = 4;
 /// Extents of a region, at most.
 const EXTENTS: usize = 48;
 
@@ -34,7 +32,13 @@ pub(crate) struct Space {
     urgent: AtomicBool,
     /// Segments that were never used: the first one in the upper half, how many in the lower.
     fresh: AtomicU64,
+    /// Fewer are free than there should be ahead of those who will ask.
+    scarce: AtomicBool,
+    /// Held while the file gets longer or shorter, and by nobody who finds room. Before `state`.
+    growth: pmem::sync::Mutex<Growth>,
     state: pmem::sync::Mutex<State>,
+    #[cfg(test)]
+    made: growth::Made,
 }
 
 struct Extent {
@@ -52,11 +56,12 @@ struct Segment {
 }
 
 struct State {
-    data: Region,
     /// A word for each segment.
     table: Region,
     count: u32,
     free: BTreeSet<u32>,
+    /// How often the file has grown.
+    growths: u64,
     /// The disk said no; until something is freed.
     full: bool,
 }
@@ -92,7 +97,7 @@ pub(crate) enum Need {
 impl Space {
     /// Takes the regions over.
     pub(crate) fn new(pool: &Pool, segment_bytes: u64, data: Region, table: Region) -> Result<Self> {
-        let state = State { data, table, count: 0, free: BTreeSet::new(), full: false };
+        let state = State { table, count: 0, free: BTreeSet::new(), growths: 0, full: false };
         let space = Self {
             pool: pool.clone(),
             segment_bytes,
@@ -102,10 +107,15 @@ impl Space {
             short: false.into(),
             urgent: false.into(),
             fresh: 0.into(),
+            scarce: false.into(),
+            growth: pmem::sync::Mutex::new(Growth::new(data)),
             state: pmem::sync::Mutex::new(state),
+            #[cfg(test)]
+            made: growth::Made::default(),
         };
+        let growth = space.growth.lock();
         let mut state = space.state.lock();
-        space.note_extents(&mut state);
+        state.count = space.note_extents(&growth);
         for number in 0..state.count {
             let word = state.table_word(number)?;
             let Some(used) = Use::from_word(word) else {
@@ -117,18 +127,8 @@ impl Space {
             space.segment(number).used.store(used.to_word(), Relaxed);
         }
         drop(state);
+        drop(growth);
         Ok(space)
-    }
-
-    fn note_extents(&self, state: &mut State) {
-        let mut first = 0;
-        for (area, extent) in state.data.areas().iter().zip(&self.extents) {
-            let count = area.len() / self.segment_bytes;
-            let known = extent.get_or_init(|| Extent { offset: area.offset(), first, count: count.into() });
-            known.count.store(count, Release);
-            first += count as u32;
-        }
-        state.count = first;
     }
 
     #[inline]
@@ -213,54 +213,79 @@ impl Space {
 
     /// `count` segments in a row for `what`. What the table says of them is not flushed: see [`Self::flush_words`].
     pub(crate) fn take(&self, what: Use, count: u32, need: Need) -> Result<u32> {
+        let mut refused = None;
         let mut state = self.state.lock();
-        // Each leaves something to those behind it.
-        let kept = self.reserve.kept(need, count, state.count, self.segment_bytes);
-        let fits = |state: &State| {
-            state.free.len() >= count as usize + kept && state.find(count, self.segment_bytes).is_some()
-        };
-        if !fits(&state) {
-            let there = if state.find(count, self.segment_bytes).is_some() { state.free.len() } else { 0 };
-            let grown = self.grow(&mut state, (count as usize + kept).saturating_sub(there).max(1) as u32);
-            if !fits(&state) {
-                self.short.store(true, Relaxed);
-                if need == Need::Urgent {
-                    self.urgent.store(true, Relaxed);
+        loop {
+            // Each leaves something to those behind it.
+            let kept = self.reserve.kept(need, count, state.count, self.segment_bytes);
+            let found = self.find(&state, count);
+            match found.filter(|_| state.free.len() >= count as usize + kept) {
+                Some(first) => {
+                    self.give(&mut state, first, count, what)?;
+                    self.note_scarce(&state);
+                    return Ok(first);
                 }
-                grown.or_else(|error| if matches!(error, Error::Full { .. }) { Ok(()) } else { Err(error) })?;
-                let has_log = |number| matches!(self.used(number), Use::Log { .. });
-                debug_assert!(
-                    need != Need::Settle || !(0..state.count).any(has_log),
-                    "a checkpoint has no nodes: see `reserve`; {:?}",
-                    self.reserve
-                );
-                return Err(self.no_room(&state, u64::from(count), need));
+                None if refused.is_some() => break,
+                None => {}
             }
+            let there = if found.is_some() { state.free.len() } else { 0 };
+            let least = (count as usize + kept).saturating_sub(there).max(1) as u32;
+            let seen = state.growths;
+            // Those who find room do not wait for it.
+            drop(state);
+            refused = self.grow(least, seen).err();
+            state = self.state.lock();
         }
-        let Some(first) = state.find(count, self.segment_bytes).filter(|first| self.is_one_extent(*first, count))
-        else {
-            return Err(self.no_room(&state, u64::from(count), need));
-        };
+        self.short.store(true, Relaxed);
+        if need == Need::Urgent {
+            self.urgent.store(true, Relaxed);
+        }
+        if let Some(error) = refused.filter(|error| !matches!(error, Error::Full { .. })) {
+            return Err(error);
+        }
+        let has_log = |number| matches!(self.used(number), Use::Log { .. });
+        debug_assert!(
+            need != Need::Settle || !(0..state.count).any(has_log),
+            "a checkpoint has no nodes: see `reserve`; {:?}",
+            self.reserve
+        );
+        Err(self.no_room(&state, u64::from(count), need))
+    }
+
+    fn give(&self, state: &mut State, first: u32, count: u32, what: Use) -> Result<()> {
         for number in first..first + count {
             state.free.remove(&number);
-            self.name(&mut state, number, if number == first { what } else { Use::More })?;
+            self.name(state, number, if number == first { what } else { Use::More })?;
         }
         // What an earlier, longer use has left must not be taken for a part of this one after a restart: it would stay taken.
         let next = first + count;
         if state.free.contains(&next) && state.table_word(next)? == Use::More.to_word() {
             state.set_table_word(next, Use::Free.to_word())?;
         }
-        Ok(first)
+        Ok(())
+    }
+
+    /// The lowest `count` free ones in a row: low ones first, so that the end of the file becomes free.
+    fn find(&self, state: &State, count: u32) -> Option<u32> {
+        let mut start = *state.free.first()?;
+        let mut last = None;
+        for &number in &state.free {
+            // No run goes from one extent to the next.
+            if last.is_some_and(|last| number != last + 1) || self.extents().any(|extent| extent.first == number) {
+                start = number;
+            }
+            if number + 1 - start == count {
+                return Some(start);
+            }
+            last = Some(number);
+        }
+        None
     }
 
     /// Says in the table what a segment is used for.
     fn name(&self, state: &mut State, number: u32, what: Use) -> Result<()> {
         self.segment(number).used.store(what.to_word(), Release);
         state.set_table_word(number, what.to_word())
-    }
-
-    fn is_one_extent(&self, first: u32, count: u32) -> bool {
-        self.offset(first) + u64::from(count - 1) * self.segment_bytes == self.offset(first + count - 1)
     }
 
     /// Whether somebody was refused since the last call.
@@ -283,7 +308,7 @@ impl Space {
 
     /// Where so many segments in a row would be taken.
     pub(crate) fn lowest(&self, count: u32) -> Option<u32> {
-        self.state.lock().find(count, self.segment_bytes)
+        self.find(&self.state.lock(), count)
     }
 
     /// Others may have freed space on the disk: the next who needs some asks again.
@@ -309,102 +334,6 @@ impl Space {
             size: self.pool.size(),
             deletes: need == Need::Urgent,
         }
-    }
-
-    /// More segments, at least `least`.
-    fn grow(&self, state: &mut State, least: u32) -> Result<()> {
-        if state.full {
-            return Err(self.no_room(state, u64::from(least), Need::Data));
-        }
-        let least = u64::from(least);
-        let most = (u64::from(state.count) / 4).min(GROWTH_MAX / self.segment_bytes);
-        let mut wanted = least.max(GROWTH_SEGMENTS).max(most);
-        loop {
-            match self.grow_by(state, wanted) {
-                Ok(()) => return Ok(()),
-                Err(Error::Pool(pmem::Error::NoSpace { .. } | pmem::Error::Reserve { .. })) if wanted > least => {
-                    wanted = (wanted / 2).max(least);
-                }
-                Err(Error::Pool(pmem::Error::NoSpace { .. } | pmem::Error::Reserve { .. })) => {
-                    state.full = true;
-                    return Err(self.no_room(state, least, Need::Data));
-                }
-                Err(other) => return Err(other),
-            }
-        }
-    }
-
-    fn grow_by(&self, state: &mut State, segments: u64) -> Result<()> {
-        let count = u64::from(state.count) + segments;
-        let max = Rows::<Segment>::MOST as u64;
-        if count > max {
-            return Err(Error::Limit { what: "segments of the store", found: count, max });
-        }
-        let room = state.table_len();
-        if count * 8 > room {
-            let more = (count * 8 - room).max(room);
-            let State { table, .. } = state;
-            self.pool.grow_region(table, more)?;
-        }
-        let State { data, .. } = state;
-        self.pool.grow_region(data, segments * self.segment_bytes)?;
-        let before = state.count;
-        self.note_extents(state);
-        let end = self.offset(state.count - 1) + self.segment_bytes;
-        if end > REACH {
-            return Err(Error::Limit { what: "bytes of the pool", found: end, max: REACH });
-        }
-        for number in before..state.count {
-            self.segment(number).used.store(0, Relaxed);
-            state.free.insert(number);
-        }
-        self.fresh.store(u64::from(before) << 32 | segments, Relaxed);
-        Ok(())
-    }
-
-    /// Whether there are segments that nobody has used.
-    #[inline]
-    pub(crate) fn is_fresh(&self) -> bool {
-        self.fresh.load(Relaxed) != 0
-    }
-
-    /// Has memory ready for those segments, so that who takes them need not wait for the kernel; the rest of them another time once there is something else to do.
-    pub(crate) fn populate(&self, goes_on: impl Fn() -> bool) {
-        let fresh = self.fresh.swap(0, Relaxed);
-        let (mut number, mut left) = ((fresh >> 32) as u32, fresh as u32);
-        while left > 0 && goes_on() {
-            // Should it have been given back meanwhile, there is nothing to be had, and no harm.
-            self.pool.populate(self.offset(number), self.segment_bytes);
-            (number, left) = (number + 1, left - 1);
-        }
-        if left > 0 {
-            // Unless there are newer ones.
-            let _ = self.fresh.compare_exchange(0, u64::from(number) << 32 | u64::from(left), Relaxed, Relaxed);
-        }
-    }
-
-    /// Gives free segments at the end back to the file system, if there are many: more than were used, and more than the next growth would bring.
-    pub(crate) fn shrink(&self) -> Result<()> {
-        let mut state = self.state.lock();
-        let count = state.count;
-        let used = count - state.free.len() as u32;
-        let last = state.data.areas().last().map_or(0, |area| area.len() / self.segment_bytes) as u32;
-        // One segment of the last extent stays: an extent that is gone could not be named again.
-        let most = (0..last.saturating_sub(1)).take_while(|n| state.free.contains(&(count - 1 - n))).count() as u32;
-        let keep = used + used / 4 + 4 * SLACK;
-        let by = most.min(count.saturating_sub(keep));
-        if by < (count / 4).max(4 * SLACK) {
-            return Ok(());
-        }
-        // Nobody finds a way there: no number of these leads anywhere before it is given out again.
-        let State { data, .. } = &mut *state;
-        if self.pool.cut_region(data, u64::from(by) * self.segment_bytes)? {
-            for number in count - by..count {
-                state.free.remove(&number);
-            }
-            self.note_extents(&mut state);
-        }
-        Ok(())
     }
 
     /// The table says from now on that nothing is in the segment, once it is flushed.
@@ -445,27 +374,6 @@ impl Space {
 }
 
 impl State {
-    /// The lowest `count` free ones in a row: low ones first, so that the end of the file becomes free.
-    fn find(&self, count: u32, segment_bytes: u64) -> Option<u32> {
-        let mut start = *self.free.first()?;
-        let mut last = None;
-        for &number in &self.free {
-            // No run goes from one extent to the next.
-            let border = self.data.areas().iter().scan(0, |end, area| {
-                *end += (area.len() / segment_bytes) as u32;
-                Some(*end)
-            });
-            if last.is_some_and(|last| number != last + 1) || border.into_iter().any(|first| first == number) {
-                start = number;
-            }
-            if number + 1 - start == count {
-                return Some(start);
-            }
-            last = Some(number);
-        }
-        None
-    }
-
     fn table_len(&self) -> u64 {
         self.table.areas().iter().map(Area::len).sum()
     }

@@ -145,6 +145,9 @@ impl Store {
     /// [`Error::Full`], [`Error::Limit`], [`Error::InDoubt`].
     #[inline]
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        if let Some(had) = self.core.put_alone(key, value)? {
+            return Ok(had);
+        }
         self.alone(|tx| tx.put(key, value))
     }
 
@@ -321,6 +324,16 @@ impl Store {
         drop(self.keeper.take()); // waits for its thread, which has the core
         self.closing.0 = None;
         Arc::into_inner(self.core).ok_or(pmem::Error::InUse { what: "the store".into() })?.close()
+    }
+
+    /// For tests: makes room ahead of who puts, as the thread in the background does.
+    ///
+    /// # Errors
+    /// Those of growing the pool; not that it is full.
+    #[cfg(any(feature = "sabotage", feature = "testing"))]
+    #[doc(hidden)]
+    pub fn grow_ahead(&self) -> Result<()> {
+        self.core.space.grow_ahead(|| true)
     }
 
     /// For tests: drops it and leaves the file as a crash would.

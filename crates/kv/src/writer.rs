@@ -181,6 +181,14 @@ impl Log {
         self.at + len <= self.limit
     }
 
+    /// Where a record of so many bytes goes, as a transaction of its own: none if there is more to do for it than to write it.
+    #[inline]
+    pub(crate) fn next_run(&self, len: u64) -> Option<Run> {
+        let (offset, sequence, segment) = (self.base + self.at, self.sequence, self.segment);
+        let plain = self.has_room(len) && self.unnamed.is_empty();
+        plain.then_some(Run { image: 0, len: len as usize, offset, sequence, segment })
+    }
+
     /// Bytes written, once they are worth telling.
     #[inline]
     pub(crate) fn tell(&mut self, space: &Space) -> Option<u64> {
@@ -363,7 +371,8 @@ impl Writer {
     #[inline]
     pub(crate) fn prepare(&self, pin: &Pin<'_>) {
         self.owner.store(pin.seat as u32 + 1, Relaxed);
-        self.state.store(UNKNOWN, SeqCst);
+        // Whoever sees the announcement at a leaf, which comes behind this, sees this.
+        self.state.store(UNKNOWN, Release);
     }
 
     #[inline]

@@ -184,6 +184,25 @@ impl Pool {
         Ok(())
     }
 
+    /// Whether nothing stands behind a region of this pool: growing it takes no further extent.
+    ///
+    /// ```
+    /// # fn main() -> pmem::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = pmem::Options::new().create(dir.path().join("p"))?;
+    /// let (table, data) = (pool.add_region("table", 8192)?, pool.add_region("data", 8192)?);
+    /// assert!(!pool.is_last(&table) && pool.is_last(&data));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_last(&self, region: &Region) -> bool {
+        let end = self.inner.state.lock().header.used_end();
+        region
+            .areas
+            .last()
+            .is_some_and(|last| Arc::ptr_eq(last.pool(), &self.inner) && last.offset() + last.len() == end)
+    }
+
     /// Cuts `by` bytes off the end of a claimed region, and of the file, if its last extent is the last of the pool and longer than that; false, and nothing
     /// done, otherwise. Nobody may hold an address behind the new end.
     ///

@@ -36,7 +36,7 @@ pub use objects::ObjectTable;
 pub use records::{Op as LogOp, Records};
 pub use resize::Resize;
 pub use sealed::Sealed;
-pub use store::{Op as StoreOp, Stored};
+pub use store::{ALIKE, Op as StoreOp, Stored};
 
 use ::heap::Policy;
 use crash::{Config, MutationReport, Report};

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Ticket, Violation, Witness};
 use kv::{Durability, Isolation, Keys, Options, Snapshot, Store};
@@ -36,8 +36,12 @@ pub struct Stored {
 pub enum Op {
     /// A transaction: each key gets a value of that length, or goes.
     Write(Vec<(u8, Option<usize>)>),
+    /// The same of one key that gets a value, as a call of its own. No other thread writes the key.
+    Put(u8, usize),
     /// A checkpoint.
     Settle,
+    /// The file grows ahead of who puts.
+    Ahead,
     /// A snapshot is held while these run; it must show to the end what it showed.
     Hold(Vec<Op>),
     /// A backup, and a store made of it: it has what a snapshot of that moment shows, whatever others do meanwhile.
@@ -74,7 +78,18 @@ pub enum Effect {
 type Pair = (Vec<u8>, Vec<u8>);
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
+/// These two are one to the index, until it looks at their records.
+pub const ALIKE: [u8; 2] = [98, 99];
+
 fn key(n: u8) -> Vec<u8> {
+    if n == ALIKE[1] {
+        static KEY: LazyLock<Vec<u8>> = LazyLock::new(|| {
+            let tag = |key: &[u8]| xxhash_rust::xxh3::xxh3_64(key) >> 50;
+            let mut all = (0_u32..).map(|n| [b"k", &n.to_be_bytes()[..]].concat());
+            all.find(|other| tag(other) == tag(&key(ALIKE[0]))).unwrap_or_default()
+        });
+        return KEY.clone();
+    }
     // Many that have a long beginning in common, and so do the fences between them.
     if (100..PROBES[0]).contains(&n) {
         return [&[b'm'; 150][..], &[n]].concat();
@@ -245,6 +260,20 @@ impl Stored {
                     Err(error) => return Err(error.into()),
                 }
             }
+            Op::Put(at, len) => {
+                let n = live.next.fetch_add(1, Relaxed);
+                let ticket = ack.begin(Effect::Write(n, vec![(*at, Some(*len))]));
+                match store.put(&key(*at), &value(n, *at, *len)) {
+                    Ok(_) => {
+                        // Not before its own, and before that of whoever writes the key next.
+                        let order = ack.begin(Effect::At(n, store.stats().now.get()));
+                        ack.commit(order);
+                        ack.commit(ticket);
+                    }
+                    Err(error) if full(&error) => ack.abort(ticket),
+                    Err(error) => return Err(error.into()),
+                }
+            }
             Op::Settle => {
                 match store.checkpoint() {
                     Err(error) if !full(&error) => return Err(error.into()),
@@ -252,6 +281,7 @@ impl Stored {
                 }
                 live.acknowledge(store, ack)?;
             }
+            Op::Ahead => store.grow_ahead()?,
             Op::Hold(ops) => {
                 let snapshot = store.snapshot()?;
                 let before = pairs(&snapshot)?;

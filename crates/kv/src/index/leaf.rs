@@ -6,7 +6,7 @@
 //! A leaf is a few words that change under a sequence lock: a reader that met a change looks again. Leaves are used anew but never freed, so a reader with an old
 //! idea of the tree meets a leaf, if not the right one; the layout number tells.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use pmem::sync::{switch_point, wait_point};
@@ -77,6 +77,20 @@ impl Default for Leaf {
 impl Leaf {
     pub(crate) fn layout(&self) -> u32 {
         self.layout.load(Acquire)
+    }
+
+    /// Behind an announcement: if this is not yet the layout of a split, the split sees the announcement.
+    #[inline]
+    pub(crate) fn layout_now(&self) -> u32 {
+        self.layout.load(SeqCst)
+    }
+
+    /// The writer whose bit this is has nothing to publish here any more.
+    #[inline]
+    pub(crate) fn retreat(&self, bit: u64) {
+        if self.pending.load(Relaxed) & bit != 0 {
+            self.pending.fetch_and(!bit, SeqCst);
+        }
     }
 
     #[inline]
@@ -165,6 +179,20 @@ impl Leaf {
     pub(crate) fn likely(&self, hash: u64) -> Option<Word> {
         let word = self.word(self.first_hit(hash)? as u8);
         (!word.is_none() && word.tag() == crate::word::tag(hash)).then_some(word)
+    }
+
+    /// The one version that may be of a key with this hash, if there is any; `None` if there are several, or the leaf stands for other keys by now.
+    #[inline]
+    pub(crate) fn only(&self, layout: u32, hash: u64) -> Option<Word> {
+        self.consistent(layout, |leaf| {
+            let (mut found, mut count) = (Word::NONE, 0);
+            let mut note = |word| {
+                (found, count) = (word, count + 1);
+                Ok::<_, std::convert::Infallible>(false)
+            };
+            let _ = leaf.search(hash, &mut note);
+            (count < 2).then_some(found)
+        })?
     }
 
     #[inline]

@@ -49,6 +49,8 @@ pub(crate) struct Index {
 
 /// Lines of a record that are asked for ahead of its use; of longer ones the processor fetches what follows by itself.
 const AHEAD_LINES: u64 = 4;
+/// Lines in which a short key stands, wherever the record begins.
+const KEY_LINES: u64 = 2;
 
 /// What changes under the lock of the tree.
 #[derive(Default)]
@@ -222,6 +224,12 @@ impl Index {
     #[inline]
     pub(crate) fn prefetch(&self, word: Word) {
         self.pool.prefetch(word.offset(), (word.space() / 64 + 1).min(AHEAD_LINES));
+    }
+
+    /// The same of its beginning, with the key.
+    #[inline]
+    pub(crate) fn prefetch_key(&self, word: Word) {
+        self.pool.prefetch(word.offset(), KEY_LINES);
     }
 
     /// All versions of the leaf at `spot` in order of keys; false if it stands for other keys by now. What came since the last scan takes its place in the leaf's list.

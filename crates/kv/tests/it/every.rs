@@ -111,6 +111,7 @@ const ALONG: &[&str] = &[
     "Store::changes",
     "Store::commits_wait",
     "Store::effective_durability",
+    "Store::grow_ahead",
     "Store::open",
     "Store::pool",
     "Store::salvaged",

@@ -313,6 +313,89 @@ fn a_reader_does_not_skip_who_prepares() {
     }
 }
 
+// ---- a put by itself ---------------------------------------------------------------------------------------------
+
+/// One that the first put has begun a segment for, so that the next goes its own way. Two keys of which a leaf keeps the same.
+fn alike(step: Option<Step>) -> (Own, [Vec<u8>; 2]) {
+    let own = own(without(small().background(false), step));
+    let tag = |key: &[u8]| xxhash_rust::xxh3::xxh3_64(key) >> 50;
+    let first = b"key".to_vec();
+    let others = (0_u32..).map(|n| n.to_be_bytes().to_vec());
+    let second = others.into_iter().find(|other| tag(other) == tag(&first)).unwrap();
+    own.store.put(&first, b"1").unwrap();
+    (own, [first, second])
+}
+
+#[test]
+fn a_put_does_not_take_another_key_for_its_own() {
+    let lost = |step| {
+        let (own, [first, second]) = alike(step);
+        let had = own.store.put(&second, &[2; 300]).unwrap();
+        had || own.store.get(&first).unwrap().as_deref() != Some(b"1")
+    };
+    assert!(!lost(None));
+    assert!(lost(Some(Step::CompareKeys)));
+}
+
+/// What it gives up, since the key was another one, is nowhere, if the program ends then.
+#[test]
+fn a_put_that_is_given_up_leaves_no_record() {
+    let leaves = |step| {
+        let (own, [first, second]) = alike(step);
+        let dir = crate::memory();
+        let (at, copy) = (own.store.pool().path().to_owned(), dir.path().join("copy"));
+        let to = copy.clone();
+        // The first time it is about to be stored it is alone; the next time it is a transaction.
+        kv::at_next_commit(move || {
+            kv::at_next_commit(move || {
+                std::fs::copy(at, to).unwrap();
+            });
+        });
+        assert!(!own.store.put(&second, &[2; 300]).unwrap());
+        let copy = small().background(false).open(&copy).unwrap();
+        assert_eq!(copy.get(&first).unwrap().unwrap(), b"1");
+        copy.get(&second).unwrap().is_some()
+    };
+    assert!(!leaves(None));
+    assert!(leaves(Some(Step::SealLast)));
+}
+
+/// Who looks twice beside it finds the same.
+fn looks_differ(step: Option<Step>) -> bool {
+    let own = own(without(small().background(false), step));
+    let (store, mut round, mut differ) = (&own.store, 0_u32, false);
+    let orders = each_order(PREEMPTIONS - 1, |order| {
+        round += 1;
+        let put = || {
+            // The first one of a thread begins a segment.
+            store.put(b"before", b"").unwrap();
+            store.put(b"key", &round.to_be_bytes()).unwrap();
+            true
+        };
+        let look = || {
+            let tx = store.begin(Isolation::Snapshot).unwrap();
+            let found = [(); 2].map(|()| {
+                switch_point();
+                tx.get(b"key").unwrap().map(<[u8]>::to_vec)
+            });
+            found[0] == found[1]
+        };
+        let [_, same] = order.run([&put, &look]);
+        differ = !same;
+        same
+    });
+    assert!(differ || orders > 100, "{orders} orders");
+    differ
+}
+
+#[test]
+fn a_reader_does_not_skip_who_puts_alone() {
+    assert!(!looks_differ(None));
+    for step in [Step::Announce, Step::AwaitPreparing] {
+        assert!(looks_differ(Some(step)), "{step:?}");
+    }
+}
+
 // ---- the order of a log ------------------------------------------------------------------------------------------
 
 /// Of three transactions in a row the second goes bad. The third is whole, and it proves that the second was durable.

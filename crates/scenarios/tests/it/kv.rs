@@ -3,7 +3,7 @@
 use super::missed;
 use crash::{Config, FaultKind, Model};
 use kv::{Options, Step};
-use scenarios::{StoreOp as Op, Stored};
+use scenarios::{ALIKE, StoreOp as Op, Stored};
 
 fn alone(ops: Vec<Op>) -> Stored {
     Stored::script(ops.into_iter().map(|op| (0, op)).collect())
@@ -38,7 +38,7 @@ type Workload = missed::Workload<Stored>;
 
 /// From cheap to thorough.
 fn workloads() -> Vec<Workload> {
-    use Op::{Backup, Close, Hold, Restart, Settle, Write};
+    use Op::{Ahead, Backup, Close, Hold, Put, Restart, Settle, Write};
     let mut all: Vec<Workload> = Vec::new();
     let mut add = |name, stored: &Stored, configs: &[Config]| {
         all.extend(configs.iter().map(|config| (name, stored.clone(), config.clone().shrink(false))));
@@ -102,8 +102,42 @@ fn workloads() -> Vec<Workload> {
         ]),
         &[shallow(1), deep(2)],
     );
-    // A tombstone of one writer, and what it deletes in the log of another.
+    // The file grows before anybody asks, by those who ask, and while others commit.
+    let mut growing = vec![(0, put(0, 1500))];
+    for at in 1..6 {
+        growing.extend([(0, put(at, 3000)), (1, Ahead), (0, put(at, 20)), (1, put(6, 3000))]);
+    }
+    growing.extend([(1, Settle), (0, put(1, 9)), (1, Settle), (1, Settle)]);
+    add("growing", &Stored::script(growing), &[shallow(1).schedules(4).point_budget(40), deep(2).schedules(2)]);
     let threads = |ops: Vec<(usize, Op)>| Stored::script(ops);
+    // Puts by themselves, behind the first, which begins the log: on a line and on several, new keys, and one that looks like another.
+    let by_itself = alone(vec![
+        Put(1, 20),
+        Put(2, 5),
+        Put(1, 200),
+        Put(ALIKE[0], 100),
+        Put(ALIKE[1], 150),
+        delete(2),
+        Put(2, 9),
+        Settle,
+        Put(ALIKE[1], 0),
+        Put(1, 70),
+    ]);
+    add("by itself", &by_itself, &[shallow(1), file(shallow(2)), deep(3)]);
+    add(
+        "by themselves",
+        &threads(vec![
+            (0, Put(1, 20)),
+            (1, Put(2, 300)),
+            (0, Put(1, 9)),
+            (1, Put(2, 40)),
+            (0, Settle),
+            (1, Put(2, 100)),
+            (0, Put(1, 8)),
+        ]),
+        &[shallow(1).schedules(10).point_budget(40), deep(2).schedules(3)],
+    );
+    // A tombstone of one writer, and what it deletes in the log of another.
     add(
         "two writers",
         &threads(vec![
@@ -287,7 +321,7 @@ fn workloads() -> Vec<Workload> {
 }
 
 missed::steps! {
-    SealAll, VerifySeal, WholeTransactions, CommitBarrier, CheckpointBarrier, ForceFirst, MarksFirst, RetireBeforeFree, AwaitReaders, KeepTombstones,
+    CompareKeys, SealAll, VerifySeal, WholeTransactions, CommitBarrier, CheckpointBarrier, ForceFirst, MarksFirst, RetireBeforeFree, AwaitReaders, KeepTombstones,
     GreaterOnly, RestoreClock, SettleRead, CopyNodes, Generations, FreshSegments, Prefix, EraseDropped, HonestWatermark,
 }
 
