@@ -249,8 +249,11 @@ fn stores_are_compared() {
     let kv = rows("kv --workload put,c --keys 300 --value-bytes 64");
     let who: Vec<_> =
         kv.iter().map(|row| (row["params"]["workload"].as_str().unwrap(), row["engine"].as_str().unwrap())).collect();
-    assert_eq!(who, [("put", "kv"), ("put", "btree"), ("C", "kv"), ("C", "btree")]);
-    assert!(kv.iter().all(|row| row["ops"].as_u64() > Some(0) && row["barriers_per_op"].is_number()), "{kv:?}");
+    let [load, put, c] = ["load", "put", "C"].map(|workload| [(workload, "kv"), (workload, "btree")]);
+    assert_eq!(who, [load, put, c].concat());
+    assert!(kv.iter().all(|row| row["ops"].as_u64() > Some(0)), "{kv:?}");
+    assert!(kv[..2].iter().all(|row| row["file_bytes"].as_u64() > Some(300 * 64)), "{kv:?}");
+    assert!(kv[2..].iter().all(|row| row["barriers_per_op"].is_number() && row["max_ns"].is_number()), "{kv:?}");
 
     let midas = rows("midas --scenario s1");
     let who: Vec<_> = midas.iter().map(|row| (&row["engine"], &row["params"]["isolation"])).collect();

@@ -74,8 +74,12 @@ impl Pattern {
 }
 
 fn heap(policy: Policy, objects: usize) -> (tempfile::TempDir, Heap, Vec<PPtr<Object>>) {
+    heap_of(8, policy, objects)
+}
+
+fn heap_of(slots: usize, policy: Policy, objects: usize) -> (tempfile::TempDir, Heap, Vec<PPtr<Object>>) {
     let dir = memory();
-    let options = quiet(policy, DomainChoice::Emulated).bytes(4 << 20).slots(8);
+    let options = quiet(policy, DomainChoice::Emulated).bytes(4 << 20).slots(slots);
     let (heap, objects) = with_objects(&dir, &options, objects);
     objects.iter().for_each(|&o| bump(&heap, o)); // zones marked, pipeline full
     (dir, heap, objects)
@@ -155,7 +159,8 @@ fn undo_costs_three_for_a_hundred_objects_declared_together() {
 
 /// Transactions and barriers of a run in place on one object by several threads; `wait` is called before the n-th, `done` behind it.
 fn several(threads: u64, wait: impl Fn(u64) + Sync, done: impl Fn() + Sync) -> (u64, u64) {
-    let (_dir, heap, made) = heap(Policy::InPlace, 1);
+    // A slot for each number that a thread may have: two that came to one slot would not have to wait for each other's settling.
+    let (_dir, heap, made) = heap_of(64, Policy::InPlace, 1);
     let (start, each) = (Barrier::new(threads as usize), RUN / threads);
     let cost: Cost = counted(&heap, || {
         std::thread::scope(|scope| {
