@@ -161,6 +161,7 @@ pub struct Room {
 }
 
 /// A contestant, set up.
+#[expect(clippy::large_enum_variant, reason = "there are a few of them")]
 pub enum Made {
     /// A heap.
     Heap(Heap),
