@@ -28,6 +28,11 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         match worked {
             Ok(Ok(true)) => {}
             Ok(Ok(false)) => tokio::time::sleep(PAUSE).await,
+            // A removal waits for what this makes room for; that was said.
+            Ok(Err(error)) if shared.gate.hidden().is_some() => {
+                tracing::debug!("elements of removed collections stay for now: {error}");
+                tokio::time::sleep(PAUSE).await;
+            }
             Ok(Err(error)) => {
                 tracing::warn!("elements of removed collections stay for now: {error}");
                 tokio::time::sleep(PAUSE * 20).await;

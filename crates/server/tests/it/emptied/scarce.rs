@@ -1,5 +1,6 @@
 //! Steps that find no room: at the first one nothing is done, and at a later one what has yet to go is hidden until it goes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use server::engine::{Engine, Kv};
+use server::tree::{self, Tree};
 use server::{Config, Server};
 
 use super::{ask, int, memory, stop, with};
@@ -23,8 +25,8 @@ struct Room {
     left: AtomicU64,
     /// No notes.
     notes: AtomicBool,
-    /// Deletions of elements.
-    elements: AtomicU64,
+    /// Notes of garbage that are cleared.
+    reaped: AtomicU64,
     /// No notes of garbage.
     garbage: AtomicBool,
 }
@@ -47,10 +49,10 @@ fn serve_on(engine: Box<dyn Engine>, room: &Arc<Room>, config: Config) -> (Serve
         let together = room.together.load(SeqCst);
         match key.first() {
             Some(0xf2) if sets => room.garbage.load(SeqCst),
-            Some(0xf3) if sets => room.notes.load(SeqCst) && (key == b"\xf3flush" || key == b"\xf3remove"),
+            Some(0xf3) if sets && [&b"flush"[..], b"remove", b"spare"].contains(&&key[1..]) => room.notes.load(SeqCst),
             _ if sets => false,
-            Some(0xf0) if together == 0 || (before as u64) < together => {
-                room.elements.fetch_add(1, SeqCst);
+            Some(0xf2) => {
+                room.reaped.fetch_add(1, SeqCst);
                 false
             }
             _ if together > 0 && before as u64 >= together => true,
@@ -114,12 +116,11 @@ fn collections_go_without_a_note_of_their_elements() {
     assert_eq!(int(client.say("DEL hash1 hash2")), 2);
     assert_eq!((int(client.say("DBSIZE")), int(client.say("HLEN hash3"))), (KEYS + 4, 300));
     assert_eq!((client.say("FLUSHALL"), int(client.say("DBSIZE"))), (Reply::ok(), 0));
-    room.elements.store(0, SeqCst);
     // Elements that were noted go by themselves, a few at a time.
     room.garbage.store(false, SeqCst);
     assert_eq!(int(ask(&mut client, &with("SADD set", 0..500, |n| vec![n.to_string()]))), 500);
     assert_eq!(client.say("DEL set"), Reply::Int(1));
-    soon("elements stay", || room.elements.load(SeqCst) >= 500);
+    soon("elements stay", || room.reaped.load(SeqCst) > 0);
     stop(server);
     let store = kv::Options::new().open(&path).unwrap();
     let left = store.begin(kv::Isolation::Snapshot).unwrap().scan(server::engine::Keys::prefix(b"\xf0")).count();
@@ -233,4 +234,139 @@ fn what_is_flushed_waits_for_room() {
 fn what_is_deleted_waits_for_room() {
     let count = KEYS.div_ceil(2);
     waits(|client| del(client, 2), &Reply::Int(count as i64), |n| n < KEYS && n % 2 == 0);
+}
+
+// ---- at random ------------------------------------------------------------------------------------------------------
+
+/// Strings, and hashes with so many fields, by database and name.
+type Model = BTreeMap<(u8, String), u64>;
+
+const HASH: u64 = 70;
+
+fn check(client: &mut Client, model: &Model, when: &str) {
+    for db in 0..2 {
+        client.say(&format!("SELECT {db}"));
+        let Reply::Array(mut keys) = client.say("KEYS *") else { panic!("{when}: no keys") };
+        keys.sort_by_key(|key| format!("{key:?}"));
+        let mut expected: Vec<_> = model.keys().filter(|key| key.0 == db).map(|key| Reply::text(&key.1)).collect();
+        expected.sort_by_key(|key| format!("{key:?}"));
+        assert_eq!(keys, expected, "{when}, database {db}");
+    }
+    for ((db, name), value) in model.iter().step_by(7) {
+        client.say(&format!("SELECT {db}"));
+        match name.strip_prefix("hash") {
+            Some(_) => assert_eq!(int(client.say(&format!("HLEN {name}"))), *value, "{when}: {name}"),
+            None => assert_eq!(client.say(&format!("GET {name}")), Reply::text(&value.to_string()), "{when}: {name}"),
+        }
+    }
+}
+
+/// A store of either engine.
+fn serve_any(seed: u64, path: &Path, room: &Arc<Room>) -> (Server, Client) {
+    if seed.is_multiple_of(2) {
+        return serve(path, room);
+    }
+    let pool = pmem::Options::new().domain(pmem::DomainChoice::Emulated);
+    let options = tree::Options::new().bytes(1 << 20).slots(8).pool(pool);
+    serve_on(Box::new(Tree::open_or_create(path, &options).unwrap()), room, usual())
+}
+
+/// Whatever finds no room, and whenever: a request is done, or it is not, and the same after a restart.
+fn at_random(seed: u64) {
+    let mut random = Random(seed);
+    let dir = memory();
+    let path = dir.path().join("store");
+    let room = room(0, u64::MAX);
+    let (mut server, mut client) = serve_any(seed, &path, &room);
+    let mut model = Model::new();
+    for step in 0..60 {
+        let when = format!("seed {seed}, step {step}");
+        match random.below(8) {
+            0 => room.together.store([0, 1, 3, 20][random.below(4) as usize], SeqCst),
+            1 => room.left.store([0, 10, 100, u64::MAX][random.below(4) as usize], SeqCst),
+            2 => room.notes.store(random.below(2) == 0, SeqCst),
+            3 => room.garbage.store(random.below(2) == 0, SeqCst),
+            4 if random.below(3) == 0 => {
+                room.notes.store(false, SeqCst);
+                room.garbage.store(false, SeqCst);
+                room.left.store(u64::MAX, SeqCst);
+                room.together.store(0, SeqCst);
+                client.say("SELECT 0");
+                soon(&when, || client.say("SET string0 0") == Reply::ok());
+                model.insert((0, "string0".to_owned()), 0);
+            }
+            4 => {
+                stop(server);
+                (server, client) = serve_any(seed, &path, &room);
+            }
+            _ => {}
+        }
+        let db = random.below(2) as u8;
+        client.say(&format!("SELECT {db}"));
+        let name = |n: u64| format!("string{n}");
+        match random.below(8) {
+            0..3 => {
+                let from = random.below(300);
+                let words = with("MSET", from..from + 80, |n| vec![name(n), (n + seed).to_string()]);
+                match ask(&mut client, &words) {
+                    reply if reply == Reply::ok() => {
+                        model.extend((from..from + 80).map(|n| ((db, name(n)), n + seed)));
+                    }
+                    reply => assert!(misconf(&reply), "{when}: {reply:?}"),
+                }
+            }
+            3 => {
+                let hash = format!("hash{}", random.below(6));
+                let words = with(&format!("HSET {hash}"), 0..HASH, |n| vec![n.to_string(), "v".to_owned()]);
+                match ask(&mut client, &words) {
+                    Reply::Int(_) => drop(model.insert((db, hash), HASH)),
+                    reply => assert!(misconf(&reply), "{when}: {reply:?}"),
+                }
+            }
+            4..7 => {
+                let (each, hashes) = (1 + random.below(3), random.below(2) * 6);
+                let mut words = with("DEL", (0..400).filter(|n| n % each == 0), |n| vec![name(n)]);
+                words.extend((0..hashes).map(|n| format!("hash{n}")));
+                let gone: Vec<_> = words[1..].iter().map(|key| (db, key.clone())).collect();
+                let there = gone.iter().filter(|key| model.contains_key(key)).count();
+                match ask(&mut client, &words) {
+                    Reply::Int(count) => {
+                        assert_eq!(count as usize, there, "{when}");
+                        model.retain(|key, _| !gone.contains(key));
+                    }
+                    reply => assert!(misconf(&reply), "{when}: {reply:?}"),
+                }
+            }
+            _ => {
+                let all = random.below(2) == 0;
+                match client.say(if all { "FLUSHALL" } else { "FLUSHDB" }) {
+                    reply if reply == Reply::ok() => model.retain(|key, _| !all && key.0 != db),
+                    reply => assert!(misconf(&reply), "{when}: {reply:?}"),
+                }
+            }
+        }
+        check(&mut client, &model, &when);
+    }
+    stop(server);
+}
+
+#[test]
+fn whatever_finds_no_room_a_request_is_done_or_it_is_not() {
+    let seeds = std::env::var("CAIRN_SPACE_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    for seed in 0..6 * seeds {
+        println!("seed {seed}");
+        at_random(seed);
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) % n
+    }
 }
