@@ -436,7 +436,7 @@ async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
 /// What keys, as they are in the store, have at this moment.
 fn versions(shared: &Shared, keys: &[Vec<u8>]) -> engine::Result<Vec<Option<u64>>> {
     let mut versions = Vec::new();
-    shared.engine.read(&mut |tx| {
+    shared.look(&mut |tx| {
         versions = keys.iter().map(|key| tx.version(key)).collect::<Result<_, _>>()?;
         Ok(())
     })?;

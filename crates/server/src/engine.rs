@@ -162,6 +162,12 @@ pub trait Engine: Send + Sync + 'static {
         usize::MAX
     }
 
+    /// Bytes of a value that is kept so as to be overwritten with what is to be removed, in a store that changes values in place: a full one has room for no other. None
+    /// if it is no such store.
+    fn spare_bytes(&self) -> usize {
+        0
+    }
+
     /// Bytes of a key.
     fn key_max(&self) -> usize;
 

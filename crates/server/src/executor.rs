@@ -17,7 +17,9 @@ use std::sync::Arc;
 use tokio::sync::{Notify, oneshot};
 
 use crate::engine::{Error, Result, Tx};
+use crate::flush::Inside;
 use crate::metrics::{Recorder, Watch};
+use crate::remove::{Brief, Hiding};
 use crate::sabotage::Step;
 use crate::shared::Shared;
 
@@ -30,6 +32,8 @@ const BYTES: usize = 1 << 20;
 const SHORT: u64 = 500_000;
 /// Attempts that meet conflicts, before it is left to the store, which queues.
 const ATTEMPTS: usize = 4;
+/// Bytes of deletions from which on a transaction that may find no room goes in steps at once: some thousand keys.
+const LARGE: u64 = 256 << 10;
 
 /// Requests of one connection.
 pub(crate) trait Work: Any + Send {
@@ -47,6 +51,9 @@ pub(crate) trait Work: Any + Send {
 
     /// From now on it is the first request only; false if it was so before.
     fn narrow(&mut self) -> bool;
+
+    /// Whether it is one request, or one transaction.
+    fn is_one(&self) -> bool;
 
     /// What it asked for with [`Error::Flush`] was done.
     fn flushed(&mut self) {}
@@ -100,45 +107,77 @@ fn reason(shared: &Shared, error: Error) -> Error {
     shared.engine.healthy().err().unwrap_or(error)
 }
 
+/// The same for who is inside the gate, without what nobody is to see. With somewhere to say so, it ends when it has taken much out.
+fn attempt_inside(
+    shared: &Shared,
+    work: &mut dyn Work,
+    tx: &mut dyn Tx,
+    inside: &Inside<'_>,
+    ended: Option<&Cell<bool>>,
+) -> Result<()> {
+    match (inside.hidden(), ended) {
+        (Some(hidden), _) => attempt_safely(shared, work, &mut Hiding::new(tx, hidden)),
+        (None, Some(ended)) => attempt_safely(shared, work, &mut Brief::new(tx, LARGE, ended)),
+        (None, None) => attempt_safely(shared, work, tx),
+    }
+}
+
 /// Runs it on this thread.
 fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
+    // Whether it may be found to be for steps before all of it was tried in vain.
+    let mut brief = true;
     loop {
         let mut attempts = 0;
         let writes = work.writes();
+        let (one, ended) = (brief && writes && work.is_one(), Cell::new(false));
+        let inside = shared.enter();
         let mut attempt = |tx: &mut dyn Tx| {
             attempts += 1;
-            attempt_safely(shared, work, tx)
+            let brief = one && (attempts > 1 || shared.was_full_lately());
+            attempt_inside(shared, work, tx, &inside, brief.then_some(&ended))
         };
         let began = writes.then(Watch::start);
-        let result = shared.enter().and_then(|_inside| match writes {
+        let result = match writes {
             true => shared.engine.write(&mut attempt),
             false => shared.engine.read(&mut attempt),
-        });
+        };
+        drop(inside);
         if let (Some(began), Ok(())) = (began, &result) {
             recorder.commits.add(began.nanos(), 1);
         }
         recorder.transactions.add(1);
         recorder.conflicts.add(u64::saturating_sub(attempts, 1));
+        if let (Err(Error::Full(_)), true) = (&result, writes) {
+            shared.note_full();
+        }
         match result {
             Ok(()) => return,
+            Err(_) if ended.get() => match in_steps(shared, work, true) {
+                Ok(true) => return,
+                Ok(false) => brief = false,
+                Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
+                Err(error) => return work.fail(&reason(shared, error)),
+            },
             Err(Error::Again) => {}
             Err(_) if work.narrow() => {}
-            Err(Error::Flush(databases)) => match crate::flush::in_steps(shared, &databases) {
+            Err(Error::Flush(databases)) => match crate::remove::flush_in_steps(shared, &databases) {
                 Ok(()) => return work.flushed(),
                 Err(error) => return work.fail(&reason(shared, error)),
             },
             Err(_) if shared.sabotage.skips(Step::FailureTold) => return,
-            Err(full @ Error::Full(_)) if writes => {
-                match crate::remove::in_steps(shared, &mut |tx| attempt_safely(shared, work, tx)) {
-                    Ok(true) => return,
-                    Ok(false) => return work.fail(&reason(shared, full)),
-                    Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
-                    Err(error) => return work.fail(&reason(shared, error)),
-                }
-            }
+            Err(full @ Error::Full(_)) if writes => match in_steps(shared, work, false) {
+                Ok(true) => return,
+                Ok(false) => return work.fail(&reason(shared, full)),
+                Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
+                Err(error) => return work.fail(&reason(shared, error)),
+            },
             Err(error) => return work.fail(&reason(shared, error)),
         }
     }
+}
+
+fn in_steps(shared: &Shared, work: &mut dyn Work, is_worth_it: bool) -> Result<bool> {
+    crate::remove::in_steps(shared, is_worth_it, &mut |tx| attempt_safely(shared, work, tx))
 }
 
 /// Makes one transaction of the work of many connections.
@@ -219,10 +258,12 @@ impl Combiner {
         for _ in 0..ATTEMPTS {
             self.recorder.transactions.add(1);
             let began = Watch::start();
+            let (inside, ended) = (self.shared.enter(), Cell::new(false));
+            let brief = some.len() == 1 && some[0].work.is_one() && self.shared.was_full_lately();
+            let brief = brief.then_some(&ended);
             let run = &mut |tx: &mut dyn Tx| {
-                some.iter_mut().try_for_each(|one| attempt_safely(&self.shared, &mut *one.work, tx))
+                some.iter_mut().try_for_each(|one| attempt_inside(&self.shared, &mut *one.work, tx, &inside, brief))
             };
-            let Ok(inside) = self.shared.enter() else { break };
             let result = match self.shared.engine.write_once(run, self.lately.get() < SHORT && !early) {
                 Ok(commit) if early => {
                     some.into_iter().for_each(|one| drop(one.done.send(one.work)));
@@ -240,6 +281,7 @@ impl Combiner {
                     some.into_iter().for_each(|one| drop(one.done.send(one.work)));
                     return;
                 }
+                Err(_) if ended.get() => break,
                 Err(Error::Conflict(_) | Error::Again) => self.recorder.conflicts.add(1),
                 Err(_) => break,
             }

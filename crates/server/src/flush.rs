@@ -1,22 +1,18 @@
-//! `FLUSHALL` and `FLUSHDB` of many keys: in steps, each of them durable, while no other client looks.
-//!
-//! One transaction has a record for each key that it deletes, and a store that is full may have no room for all of them at once. The first step leaves a note of
-//! what is to go, and the last one removes it: a server that finds the note when it starts goes on where the last one stopped. So whoever looks sees all, or none.
+//! The gate that all transactions of clients pass: it is closed while something is removed in steps ([`remove`](crate::remove)), so that nobody sees a part of it.
 
-use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::data::{GARBAGE, Head, META, all};
-use crate::engine::{Engine, Error, Result, Tx};
+use crate::data::{GARBAGE, Head};
+use crate::engine::{Result, Run, Tx};
+use crate::remove::{Hidden, Hiding};
 use crate::shared::Shared;
 
 /// From here on keys go in steps.
 pub(crate) const AT_ONCE: usize = 4096;
-/// Keys of a step.
-const STEP: usize = 1024;
 /// Counts: a thread has one, so that threads rarely share one.
 const COUNTS: usize = 32;
 /// In place of a count: nobody may enter.
@@ -29,8 +25,9 @@ pub(crate) struct Gate {
     /// Held by who closes it.
     one: Mutex<()>,
     closing: AtomicBool,
-    /// Steps have failed in the midst of it: what is seen is neither all nor nothing.
-    unfinished: AtomicBool,
+    /// What a removal that waits for room has yet to remove; it changes while the gate is closed. And whether there is anything.
+    hidden: Mutex<Option<Arc<Hidden>>>,
+    hides: AtomicBool,
     /// Somebody has left, or it was opened.
     changed: (Mutex<()>, Condvar),
 }
@@ -44,6 +41,7 @@ struct Count(AtomicUsize);
 pub(crate) struct Inside<'g> {
     gate: &'g Gate,
     at: usize,
+    hidden: Option<Arc<Hidden>>,
 }
 
 /// Nobody else is inside.
@@ -59,7 +57,8 @@ impl Default for Gate {
             inside,
             one: Mutex::default(),
             closing: false.into(),
-            unfinished: false.into(),
+            hidden: Mutex::default(),
+            hides: false.into(),
             changed: (Mutex::default(), Condvar::new()),
         }
     }
@@ -77,7 +76,7 @@ impl Gate {
                 self.changed.1.wait(&mut changed);
             }
         }
-        Inside { gate: self, at }
+        Inside { gate: self, at, hidden: self.hidden() }
     }
 
     /// Waits until everybody has left.
@@ -95,8 +94,16 @@ impl Gate {
         Closed { gate: self, _one: one }
     }
 
-    fn is_unfinished(&self) -> bool {
-        self.unfinished.load(Relaxed)
+    /// What nobody is to see.
+    #[inline]
+    pub(crate) fn hidden(&self) -> Option<Arc<Hidden>> {
+        if self.hides.load(Relaxed) { self.hidden.lock().clone() } else { None }
+    }
+
+    pub(crate) fn hide(&self, hidden: Option<Hidden>) {
+        let hides = hidden.is_some();
+        *self.hidden.lock() = hidden.map(Arc::new);
+        self.hides.store(hides, SeqCst);
     }
 
     fn tell(&self) {
@@ -122,89 +129,48 @@ impl Drop for Closed<'_> {
     }
 }
 
+impl Inside<'_> {
+    pub(crate) fn hidden(&self) -> Option<&Hidden> {
+        self.hidden.as_deref()
+    }
+}
+
 impl Closed<'_> {
-    /// Whoever comes next ends what was begun.
-    pub(crate) fn leave_unfinished(&self) {
-        self.gate.unfinished.store(true, SeqCst);
+    pub(crate) fn hidden(&self) -> Option<Arc<Hidden>> {
+        self.gate.hidden()
+    }
+
+    /// From now on nobody sees this.
+    pub(crate) fn hide(&self, hidden: Option<Hidden>) {
+        self.gate.hide(hidden);
     }
 }
 
 impl Shared {
     /// Inside the gate, where nothing is seen in parts.
-    pub(crate) fn enter(&self) -> Result<Inside<'_>> {
-        let inside = self.gate.enter();
-        if self.gate.is_unfinished() {
-            // Not ended here: this thread may serve somebody who is inside.
-            let why = "a removal in steps has failed half way, and is ended before anything else is done; try again, or see the server's log";
-            return Err(Error::Other(why.to_owned()));
-        }
-        Ok(inside)
+    pub(crate) fn enter(&self) -> Inside<'_> {
+        self.gate.enter()
     }
 
-    /// Ends what was left unfinished. The caller's thread has nobody inside the gate.
+    /// Looks at the store without the gate: at what nobody is to see, neither.
+    pub(crate) fn look(&self, run: Run<'_>) -> Result<()> {
+        match self.gate.hidden() {
+            None => self.engine.read(run),
+            Some(hidden) => self.engine.read(&mut |tx| run(&mut Hiding::new(tx, &hidden))),
+        }
+    }
+
+    /// Goes on with a removal that waits for room. The caller's thread has nobody inside the gate.
     pub(crate) fn end_unfinished(&self) -> Result<()> {
-        if !self.gate.is_unfinished() {
+        if self.gate.hidden().is_none() {
             return Ok(());
         }
         let closed = self.gate.close();
-        finish(&*self.engine)?;
-        closed.gate.unfinished.store(false, SeqCst);
+        let Some(hidden) = closed.hidden() else { return Ok(()) };
+        crate::remove::finish_hidden(&*self.engine, &hidden)?;
+        closed.hide(None);
         Ok(())
     }
-}
-
-fn note() -> Vec<u8> {
-    [&[META], &b"flush"[..]].concat()
-}
-
-/// Removes all keys of these databases. The caller is not inside the gate.
-pub(crate) fn in_steps(shared: &Shared, databases: &[u8]) -> Result<()> {
-    let closed = shared.gate.close();
-    steps(&*shared.engine, databases).inspect_err(|_| closed.leave_unfinished())
-}
-
-/// Goes on where a server has stopped.
-pub(crate) fn finish(engine: &dyn Engine) -> Result<()> {
-    let mut left = None;
-    engine.read(&mut |tx| {
-        left = tx.get(&note())?.map(<[u8]>::to_vec);
-        Ok(())
-    })?;
-    left.map_or(Ok(()), |databases| steps(engine, &databases))?;
-    crate::remove::finish(engine)
-}
-
-fn steps(engine: &dyn Engine, databases: &[u8]) -> Result<()> {
-    let mut done = false;
-    while !done {
-        engine.write(&mut |tx| {
-            done = step(tx, databases)?;
-            Ok(())
-        })?;
-    }
-    Ok(())
-}
-
-/// True if nothing is left.
-fn step(tx: &mut dyn Tx, databases: &[u8]) -> Result<bool> {
-    let mut keys = Vec::new();
-    for database in databases {
-        tx.scan(all(*database, &[]), &mut |key, value| {
-            keys.push((key.to_vec(), Head::read(value)));
-            if keys.len() < STEP { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        if keys.len() == STEP {
-            break;
-        }
-    }
-    let done = keys.len() < STEP;
-    remove(tx, keys)?;
-    if done {
-        tx.delete(&note())?;
-    } else if tx.get(&note())?.is_none() {
-        tx.put(&note(), databases, None)?;
-    }
-    Ok(done)
 }
 
 /// Removes keys. Elements are swept later, of short collections too: to find them one by one would take a scan for each.

@@ -194,7 +194,7 @@ fn count_some(shared: &Shared, db: u8, last: Option<Vec<u8>>) -> Result<(u64, Op
         range.from = Bound::Excluded(last);
     }
     let (mut some, mut last) = (0, None);
-    shared.engine.read(&mut |tx| {
+    shared.look(&mut |tx| {
         (some, last) = (0, None);
         tx.scan(range.clone(), &mut |key, _| {
             some += 1;

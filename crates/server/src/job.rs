@@ -241,6 +241,10 @@ impl Work for Job {
         wide
     }
 
+    fn is_one(&self) -> bool {
+        self.exec.is_some() || self.to <= self.from + 1
+    }
+
     fn flushed(&mut self) {
         self.parts.reply.truncate(self.base);
         self.parts.reply.ok();

@@ -28,6 +28,11 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         match worked {
             Ok(Ok(true)) => {}
             Ok(Ok(false)) => tokio::time::sleep(PAUSE).await,
+            // A removal waits for what this makes room for; that was said.
+            Ok(Err(error)) if shared.gate.hidden().is_some() => {
+                tracing::debug!("elements of removed collections stay for now: {error}");
+                tokio::time::sleep(PAUSE).await;
+            }
             Ok(Err(error)) => {
                 tracing::warn!("elements of removed collections stay for now: {error}");
                 tokio::time::sleep(PAUSE * 20).await;
@@ -39,19 +44,37 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// Removes some; false if there are none.
 pub(crate) fn step(shared: &Shared, now: u64) -> Result<bool> {
-    shared.end_unfinished()?;
+    match shared.end_unfinished() {
+        // What is removed here makes room for it.
+        Ok(()) | Err(Error::Full(_) | Error::Memory(_) | Error::Limit(_)) => {}
+        Err(error) => return Err(error),
+    }
     if !shared.ids.are_drawn() {
         match shared.ids.draw_again(&*shared.engine, shared.sabotage) {
             Ok(()) | Err(Error::Full(_) | Error::Memory(_)) => {}
             Err(error) => return Err(error),
         }
     }
+    let mut most = AT_ONCE;
+    let (worked, gone) = loop {
+        match reap(shared, now, most) {
+            // A full store may have room for a few.
+            Err(Error::Full(_) | Error::Limit(_)) if most > 1 => most /= 2,
+            reaped => break reaped?,
+        }
+    };
+    shared.reaped.fetch_add(gone as u64, Relaxed);
+    Ok(shared.engine.sweep(now)? || worked)
+}
+
+/// Removes so many elements at most; whether there were any, and how many.
+fn reap(shared: &Shared, now: u64, most: usize) -> Result<(bool, usize)> {
     let (mut worked, mut gone) = (false, 0);
     shared.engine.write(&mut |tx| {
         (worked, gone) = (false, 0);
         if let Some((garbage, _)) = first(tx, Keys::prefix(&[GARBAGE]))? {
             worked = true;
-            gone = sweep(tx, garbage.get(1..9), &garbage)?;
+            gone = sweep(tx, garbage.get(1..9), &garbage, most)?;
             return Ok(());
         }
         let until = [&[DUE], &now.to_be_bytes()[..]].concat();
@@ -64,27 +87,26 @@ pub(crate) fn step(shared: &Shared, now: u64) -> Result<bool> {
             if owned && !shared.sabotage.skips(Step::OwnerSpared) {
                 return tx.delete(&due).map(drop);
             }
-            gone = sweep(tx, id, &due)?;
+            gone = sweep(tx, id, &due, most)?;
         }
         Ok(())
     })?;
-    shared.reaped.fetch_add(gone as u64, Relaxed);
-    Ok(shared.engine.sweep(now)? || worked)
+    Ok((worked, gone))
 }
 
 /// Removes some elements of an id, and tells how many; and the note about them when there are no more.
-fn sweep(tx: &mut dyn Tx, id: Option<&[u8]>, note: &[u8]) -> Result<usize> {
+fn sweep(tx: &mut dyn Tx, id: Option<&[u8]>, note: &[u8], most: usize) -> Result<usize> {
     let mut keys = Vec::new();
     if let Some(id) = id {
         tx.scan(Keys::prefix(&[&[ELEMENTS], id].concat()), &mut |key, _| {
             keys.push(key.to_vec());
-            if keys.len() < AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if keys.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
     }
     for key in &keys {
         tx.delete(key)?;
     }
-    if keys.len() < AT_ONCE {
+    if keys.len() < most {
         tx.delete(note)?;
     }
     Ok(keys.len())

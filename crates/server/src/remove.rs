@@ -1,201 +1,255 @@
-//! Transactions that take out more than a full store has room to say at once: in steps, each of them durable, while no other client looks.
+//! Removals in steps, each of them durable, while no other client looks: `FLUSHALL` of many keys, and transactions that take out more than a full store has room to
+//! say at once.
 //!
 //! A transaction has a record for each key that it deletes. Where these find no room, what is to go is noted as ranges of keys, in some bytes for each run of
-//! neighbours. The first step has that note, all that the transaction sets, and as many deletions as make up for both; the last one removes the note. A server
-//! that finds it when it starts goes on with it, so that whoever looks sees all of the transaction, or nothing.
+//! neighbours. The first step has that note and all that the transaction sets, with as many deletions as make up for both if they take room; the last one removes the note.
+//!
+//! ```text
+//!   the first step is refused     nothing is done, and nothing is left to do
+//!   a later one is                it is halved, down to one key; of a collection that key's elements go first, which takes no note of them
+//!   that one, too                 what has yet to go is hidden, others read and delete what they like, and it goes on when there is room
+//!   the server starts again       it goes on, or hides what has yet to go
+//! ```
+//!
+//! So whoever looks sees all of the transaction, or nothing.
 
-use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+mod hidden;
+mod note;
+mod plan;
+mod record;
+#[cfg(test)]
+mod tests;
 
-use tx::Keys;
+use std::ops::ControlFlow;
 
-use crate::data::{DATABASES, GARBAGE, Head, META};
-use crate::engine::{Engine, Error, Result, Tx, Visit};
-use crate::shared::Shared;
+pub(crate) use self::hidden::{Hidden, Hiding};
+pub(crate) use self::note::keep_spare;
+pub(crate) use self::record::Brief;
 
-/// Bytes of the records of deletions that are worth steps, and those of one step; the keys of one.
-const WORTH: u64 = 32 << 10;
-const STEP: u64 = 48 << 10;
-const STEP_KEYS: usize = 768;
+use self::note::Kind;
+use self::plan::{Plan, Run};
+use self::record::{Changes, record};
+use crate::data::{DATABASES, GARBAGE, Head};
+use crate::engine::{Engine, Error, Result, Tx};
+use crate::shared::{Shared, now};
+
+/// Bytes of the records of deletions that are worth steps.
+const WORTH: u64 = 2 << 10;
+/// Keys of a step, and bytes of its records for each of them.
+const STEP: usize = 768;
+const STEP_BYTES: u64 = 64;
+/// Steps without trouble before they are made larger again.
+const GOOD: u32 = 8;
+/// Elements of a collection that go at once before their head does.
+const ELEMENTS: usize = 256;
 /// Bytes of a note.
 const NOTE_MAX: usize = 64 << 20;
 /// Bytes that a record takes beside its key and value, at least, and at most.
 const RECORD: (u64, u64) = (40, 72);
+/// What the first step gives, in halves of what it takes: the store knows long records by about how long they are.
+const GAINS: [u64; 2] = [3, 8];
 
-type Put = (Vec<u8>, Option<u64>);
-
-/// What a transaction has set, and deleted.
-#[derive(Debug, Default)]
-struct Changes(BTreeMap<Vec<u8>, Option<Put>>);
-
-/// A transaction that notes what it changes.
-struct Recording<'t> {
-    tx: &'t mut dyn Tx,
-    changes: Changes,
+/// Whether it would do with less.
+fn is_no_room(error: &Error) -> bool {
+    matches!(error, Error::Full(_) | Error::Memory(_) | Error::Limit(_))
 }
 
-impl Tx for Recording<'_> {
-    fn prefetch(&self, keys: &[&[u8]]) {
-        self.tx.prefetch(keys);
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
-        self.tx.get(key)
-    }
-
-    fn put(&mut self, key: &[u8], value: &[u8], expires: Option<u64>) -> Result<()> {
-        self.tx.put(key, value, expires)?;
-        self.changes.0.insert(key.to_vec(), Some((value.to_vec(), expires)));
-        Ok(())
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<bool> {
-        let there = self.tx.delete(key)?;
-        self.changes.0.insert(key.to_vec(), None);
-        Ok(there)
-    }
-
-    fn expires(&self, key: &[u8]) -> Result<Option<u64>> {
-        self.tx.expires(key)
-    }
-
-    fn version(&self, key: &[u8]) -> Result<Option<u64>> {
-        self.tx.version(key)
-    }
-
-    fn scan(&self, keys: Keys, visit: Visit<'_>) -> Result<()> {
-        self.tx.scan(keys, visit)
-    }
+/// Whether it will do later.
+fn is_for_later(error: &Error) -> bool {
+    is_no_room(error) || matches!(error, Error::Conflict(_) | Error::Again)
 }
 
-/// Runs `attempt` and commits nothing.
-fn record(engine: &dyn Engine, attempt: &mut dyn FnMut(&mut dyn Tx) -> Result<()>) -> Result<Changes> {
-    let mut changes = None;
-    let ended = engine.write(&mut |tx| {
-        changes = None;
-        let mut recording = Recording { tx, changes: Changes::default() };
-        attempt(&mut recording)?;
-        changes = Some(recording.changes);
-        Err(Error::Again)
-    });
-    match (changes, ended) {
-        (Some(changes), _) => Ok(changes),
-        (None, Err(error)) => Err(error),
-        (None, Ok(())) => Ok(Changes::default()),
-    }
+/// All keys of these databases.
+fn runs_of(databases: &[u8]) -> Vec<Run> {
+    databases.iter().map(|database| Run { from: vec![*database], to: None, abandons: true }).collect()
 }
 
-impl Changes {
-    fn deleted(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.iter().filter(|(_, put)| put.is_none()).map(|(key, _)| &key[..])
-    }
+// ---- begin ------------------------------------------------------------------------------------------------------
 
-    fn is_worth_steps(&self) -> bool {
-        self.deleted().map(|key| RECORD.1 + key.len() as u64).sum::<u64>() >= WORTH
-    }
-}
-
-/// A transaction that was refused room, in steps: true if that is how it was done, false if it is none that takes much out. The caller is not inside the gate.
-pub(crate) fn in_steps(shared: &Shared, attempt: &mut dyn FnMut(&mut dyn Tx) -> Result<()>) -> Result<bool> {
-    let inside = shared.enter()?;
-    let worth = record(&*shared.engine, attempt)?.is_worth_steps();
-    drop(inside);
-    if !worth {
+/// A transaction that was refused room, or has so much to remove that it would be, in steps: true if that is how it was done, false if it takes nothing much out, or the
+/// store has no room to note it. The caller is not inside the gate; he may know that it is worth it.
+pub(crate) fn in_steps(
+    shared: &Shared,
+    is_worth_it: bool,
+    attempt: &mut dyn FnMut(&mut dyn Tx) -> Result<()>,
+) -> Result<bool> {
+    let inside = shared.enter();
+    let waits = inside.hidden().is_some();
+    if waits || !is_worth_it && !record(&*shared.engine, now(), attempt)?.is_worth_steps(WORTH) {
         return Ok(false);
     }
+    drop(inside);
     let closed = shared.gate.close();
-    let changes = record(&*shared.engine, attempt)?;
-    match begin(&*shared.engine, changes) {
-        Ok(true) => {}
-        Ok(false) | Err(Error::Full(_) | Error::Limit(_)) => return Ok(false),
-        Err(error) => return Err(error),
+    if closed.hidden().is_some() {
+        return Ok(false);
     }
-    finish(&*shared.engine).inspect_err(|_| closed.leave_unfinished())?;
+    let changes = record(&*shared.engine, now(), attempt)?;
+    let runs = match begin(&*shared.engine, changes) {
+        Ok(Some(runs)) => runs,
+        Ok(None) => return Ok(false),
+        Err(error) if is_no_room(&error) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    go_on(shared, &closed, runs)?;
     Ok(true)
 }
 
-/// The first step; false if it would take as much as it gives.
-fn begin(engine: &dyn Engine, mut changes: Changes) -> Result<bool> {
-    let mut plan = Plan::default();
+/// Removes all keys of these databases. The caller is not inside the gate.
+pub(crate) fn flush_in_steps(shared: &Shared, databases: &[u8]) -> Result<()> {
+    let closed = shared.gate.close();
+    if closed.hidden().is_some() {
+        return Err(Error::Full("another removal waits for room; delete something".to_owned()));
+    }
+    let (engine, runs) = (&*shared.engine, runs_of(databases));
+    let mut most = STEP;
+    loop {
+        let mut next = 0;
+        let begun = engine.write(&mut |tx| {
+            next = step(tx, &runs, 0, most)?;
+            if next < runs.len() { note::put(tx, Kind::Flush, databases) } else { Ok(()) }
+        });
+        match begun {
+            Ok(()) if next == runs.len() => return Ok(()),
+            Ok(()) => return go_on(shared, &closed, runs),
+            // The note alone, in the end: see `begin`.
+            Err(error) if is_no_room(&error) && most > 0 => most /= 2,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The first step of what has these changes: what is to go from then on. None if it would take as much as it gives.
+fn begin(engine: &dyn Engine, mut changes: Changes) -> Result<Option<Vec<Run>>> {
+    let (mut plan, mut note, mut in_place) = (Plan::default(), Vec::new(), false);
     engine.read(&mut |tx| {
         plan = Plan::of(tx, &changes)?;
+        note = note::encode(&plan.runs);
+        in_place = note::is_in_place(tx, &note)?;
         Ok(())
     })?;
     for id in &plan.garbage {
-        changes.0.remove(&[&[GARBAGE], &id.to_be_bytes()[..]].concat());
+        changes.0.remove(&garbage(*id));
     }
-    let note = encode(&plan.runs);
     if note.len() > NOTE_MAX.min(engine.value_max()) {
-        return Ok(false);
+        return Ok(None);
+    }
+    let write = |first: &[(Vec<u8>, u64)]| {
+        engine.write(&mut |tx| {
+            for (key, _) in first {
+                remove(tx, key, plan.garbage_of.get(key).copied())?;
+            }
+            for (key, put) in &changes.0 {
+                if let Some((value, expires)) = put {
+                    tx.put(key, value, *expires)?;
+                }
+            }
+            note::put(tx, Kind::Remove, &note)
+        })
+    };
+    if in_place {
+        return write(&[]).map(|()| Some(plan.runs));
     }
     let puts = changes.0.iter().filter_map(|(key, put)| Some((key, put.as_ref()?)));
     let cost: u64 = puts.map(|(key, put)| RECORD.1 + (key.len() + put.0.len()) as u64).sum();
     let cost = cost + RECORD.1 + note.len() as u64;
-    let (mut gain, mut first) = (0, Vec::new());
-    for (key, bytes) in plan.sizes {
-        // Half as much again: the store knows long records by about how long they are.
-        if gain > cost + cost / 2 {
+    let mut refused = false;
+    for halves in GAINS {
+        let (mut gain, mut count) = (0, 0);
+        for (_, bytes) in &plan.sizes {
+            if gain > cost * halves / 2 {
+                break;
+            }
+            gain += bytes;
+            count += 1;
+        }
+        if gain <= cost * halves / 2 {
             break;
         }
-        gain += bytes;
-        first.push(key);
-    }
-    if gain <= cost + cost / 2 {
-        return Ok(false);
-    }
-    engine.write(&mut |tx| {
-        for key in &first {
-            remove(tx, key, plan.garbage_of.get(key).copied())?;
+        match write(&plan.sizes[..count]) {
+            Err(error) if is_no_room(&error) => refused = true,
+            ended => return ended.map(|()| Some(plan.runs)),
         }
-        for (key, put) in &changes.0 {
-            if let Some((value, expires)) = put {
-                tx.put(key, value, *expires)?;
+    }
+    // What there is room for without deletions leaves what the store keeps for these.
+    if refused { write(&[]).map(|()| Some(plan.runs)) } else { Ok(None) }
+}
+
+// ---- go on ------------------------------------------------------------------------------------------------------
+
+/// The steps behind the first. Whatever becomes of them, what they would remove is gone for all who look; only what the store itself may have lost is an error.
+fn go_on(shared: &Shared, closed: &crate::flush::Closed<'_>, runs: Vec<Run>) -> Result<()> {
+    match finish(&*shared.engine, &runs) {
+        Ok(()) => keep_spare(&*shared.engine),
+        Err(error) => {
+            closed.hide(Some(waiting(runs, &error)));
+            if !is_for_later(&error) {
+                return Err(error);
             }
         }
-        tx.put(&name(), &note, None)
-    })?;
-    Ok(true)
-}
-
-fn remove(tx: &mut dyn Tx, key: &[u8], garbage: Option<u64>) -> Result<()> {
-    if let Some(id) = garbage {
-        tx.put(&[&[GARBAGE], &id.to_be_bytes()[..]].concat(), &[], None)?;
     }
-    tx.delete(key).map(drop)
+    Ok(())
 }
 
-fn name() -> Vec<u8> {
-    [&[META], &b"remove"[..]].concat()
+fn waiting(runs: Vec<Run>, error: &Error) -> Hidden {
+    tracing::error!(
+        "a removal in steps waits for room: what it has yet to remove is hidden, and until it has come to its end nothing is written but what takes something out; delete something, or give the store more room: {error}"
+    );
+    Hidden { runs }
 }
 
-/// Goes on with what is noted, to its end.
-pub(crate) fn finish(engine: &dyn Engine) -> Result<()> {
-    let mut noted = None;
-    engine.read(&mut |tx| {
-        noted = tx.get(&name())?.map(<[u8]>::to_vec);
-        Ok(())
-    })?;
-    let Some(noted) = noted else { return Ok(()) };
-    let runs =
-        decode(&noted).ok_or_else(|| Error::Damaged("the note of what is to be removed is not sound".to_owned()))?;
-    let mut next = 0;
+/// Goes on with what is noted; what it has yet to remove if there is no room for that.
+pub(crate) fn resume(engine: &dyn Engine) -> Result<Option<Hidden>> {
+    let Some(runs) = note::read(engine)? else { return Ok(None) };
+    match finish(engine, &runs) {
+        Ok(()) => Ok(None),
+        Err(error) if is_for_later(&error) => Ok(Some(waiting(runs, &error))),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same for what is hidden.
+pub(crate) fn finish_hidden(engine: &dyn Engine, hidden: &Hidden) -> Result<()> {
+    finish(engine, &hidden.runs)?;
+    tracing::info!("the removal that waited for room has come to its end");
+    keep_spare(engine);
+    Ok(())
+}
+
+fn finish(engine: &dyn Engine, runs: &[Run]) -> Result<()> {
+    let (mut most, mut good, mut next) = (STEP, 0, 0);
     while next < runs.len() {
         let from = next;
-        engine.write(&mut |tx| {
-            next = step(tx, &runs, from)?;
+        let stepped = engine.write(&mut |tx| {
+            next = step(tx, runs, from, most)?;
             Ok(())
-        })?;
+        });
+        match stepped {
+            Ok(()) => {
+                good += 1;
+                if good == GOOD {
+                    (most, good) = ((2 * most).min(STEP), 0);
+                }
+            }
+            Err(error) if is_no_room(&error) => {
+                next = from;
+                if most == 1 {
+                    with_elements(engine, runs, from, &error)?;
+                }
+                (most, good) = ((most / 2).max(1), 0);
+            }
+            Err(error) => return Err(error),
+        }
     }
-    engine.write(&mut |tx| tx.delete(&name()).map(drop))
+    engine.write(&mut |tx| note::clear(tx))
 }
 
 /// Removes some keys of runs, from `at` on; returns the first run that may have more.
-fn step(tx: &mut dyn Tx, runs: &[Run], mut at: usize) -> Result<usize> {
+fn step(tx: &mut dyn Tx, runs: &[Run], mut at: usize, most: usize) -> Result<usize> {
     let (mut keys, mut bytes) = (Vec::new(), 0);
     while let Some(run) = runs.get(at) {
         let mut more = false;
         tx.scan(run.keys(), &mut |key, value| {
-            if keys.len() == STEP_KEYS || bytes > STEP {
+            if keys.len() == most || bytes > STEP_BYTES * most as u64 {
                 more = true;
                 return ControlFlow::Break(());
             }
@@ -217,209 +271,54 @@ fn step(tx: &mut dyn Tx, runs: &[Run], mut at: usize) -> Result<usize> {
     Ok(at)
 }
 
+/// Removes the first key of runs, from `at` on, and before it all elements that would be nobody's. There was no room to note these, which is `error`.
+fn with_elements(engine: &dyn Engine, runs: &[Run], at: usize, error: &Error) -> Result<()> {
+    let mut first = None;
+    engine.read(&mut |tx| {
+        first = None;
+        for run in &runs[at..] {
+            tx.scan(run.keys(), &mut |key, value| {
+                first = Some((key.to_vec(), head(key, value).filter(|_| run.abandons)));
+                ControlFlow::Break(())
+            })?;
+            if first.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    })?;
+    let Some((key, Some(head))) = first else { return Err(error.clone()) };
+    let (mut most, mut more) = (ELEMENTS, true);
+    while more {
+        let removed = engine.write(&mut |tx| {
+            let mut elements = Vec::new();
+            tx.scan(head.elements(&[]), &mut |key, _| {
+                elements.push(key.to_vec());
+                if elements.len() <= most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            more = elements.len() > most;
+            elements.iter().take(most).try_for_each(|key| tx.delete(key).map(drop))
+        });
+        match removed {
+            Err(error) if is_no_room(&error) && most > 1 => (most, more) = (most / 2, true),
+            other => other?,
+        }
+    }
+    engine.write(&mut |tx| tx.delete(&key).map(drop))
+}
+
+fn remove(tx: &mut dyn Tx, key: &[u8], garbage_of: Option<u64>) -> Result<()> {
+    if let Some(id) = garbage_of {
+        tx.put(&garbage(id), &[], None)?;
+    }
+    tx.delete(key).map(drop)
+}
+
+fn garbage(id: u64) -> Vec<u8> {
+    [&[GARBAGE], &id.to_be_bytes()[..]].concat()
+}
+
 /// The head that a key of a client leads to.
 fn head(key: &[u8], value: &[u8]) -> Option<Head> {
     if *key.first()? < DATABASES { Head::read(value) } else { None }
 }
-
-// ---- runs -----------------------------------------------------------------------------------------------------
-
-/// Keys that go, with nothing between them that stays.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Run {
-    from: Vec<u8>,
-    /// The first that does not go; none for the first that does not begin as `from`.
-    to: Option<Vec<u8>>,
-    /// The elements of collections among them are nobody's from then on.
-    abandons: bool,
-}
-
-impl Run {
-    fn keys(&self) -> Keys {
-        match &self.to {
-            Some(to) => Keys::from(&self.from).until(to),
-            None => Keys::prefix(&self.from),
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Plan {
-    runs: Vec<Run>,
-    /// What goes, and bytes it takes at least.
-    sizes: Vec<(Vec<u8>, u64)>,
-    /// Collections whose elements are nobody's from then on, by their heads' keys; and all of them.
-    garbage_of: BTreeMap<Vec<u8>, u64>,
-    garbage: Vec<u64>,
-}
-
-/// A run that has not yet come to its end.
-struct Open {
-    from: Vec<u8>,
-    last: Vec<u8>,
-    one: bool,
-    abandons: Option<bool>,
-}
-
-fn common(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
-}
-
-/// The shortest key above `a`, and not above `b`.
-fn between<'b>(a: &[u8], b: &'b [u8]) -> &'b [u8] {
-    &b[..b.len().min(common(a, b) + 1)]
-}
-
-impl Plan {
-    fn of(tx: &dyn Tx, changes: &Changes) -> Result<Self> {
-        let mut plan = Self::default();
-        let gone: Vec<&[u8]> = changes.deleted().collect();
-        for area in gone.chunk_by(|a, b| a.first() == b.first()) {
-            plan.look_at(tx, changes, area)?;
-        }
-        plan.garbage = plan.garbage_of.values().copied().collect();
-        Ok(plan)
-    }
-
-    /// Goes through what is there from the first key that goes to the one behind the last.
-    fn look_at(&mut self, tx: &dyn Tx, changes: &Changes, area: &[&[u8]]) -> Result<()> {
-        let (Some(first), Some(last)) = (area.first(), area.last()) else { return Ok(()) };
-        // What belongs to somebody else begins with another byte.
-        let end = [first.first().map_or(0, |byte| byte + 1)];
-        let range = (Bound::Included(first.to_vec()), Bound::Excluded(end.to_vec()));
-        let mut set =
-            changes.0.range::<Vec<u8>, _>(range).filter(|(_, put)| put.is_some()).map(|(key, _)| key).peekable();
-        let mut before: Option<Vec<u8>> = None;
-        let mut open: Option<Open> = None;
-        tx.scan(Keys::from(first).until(&end), &mut |key, value| {
-            while let Some(stays) = set.next_if(|set| set[..] < *key) {
-                self.close(&mut open, before.as_deref(), stays);
-                before = Some(stays.clone());
-            }
-            if !matches!(changes.0.get(key), Some(None)) {
-                self.close(&mut open, before.as_deref(), key);
-                before = Some(key.to_vec());
-                return if key > *last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-            }
-            self.sizes.push((key.to_vec(), RECORD.0 + (key.len() + value.len()) as u64));
-            let head = head(key, value);
-            let abandons = head.map(|head| {
-                let note = [&[GARBAGE], &head.id.to_be_bytes()[..]].concat();
-                matches!(changes.0.get(&note), Some(Some(_)))
-            });
-            if let Some(head) = head.filter(|_| abandons == Some(true)) {
-                self.garbage_of.insert(key.to_vec(), head.id);
-            }
-            // What becomes of elements is the same for all of a run.
-            if let Some(run) = &open
-                && let (Some(this), Some(other)) = (run.abandons, abandons)
-                && this != other
-            {
-                let last = run.last.clone();
-                self.close(&mut open, before.as_deref(), key);
-                before = Some(last);
-            }
-            match &mut open {
-                Some(run) => {
-                    (run.last, run.one) = (key.to_vec(), false);
-                    run.abandons = run.abandons.or(abandons);
-                }
-                None => {
-                    let from = before.as_deref().map_or(key, |before| between(before, key)).to_vec();
-                    open = Some(Open { from, last: key.to_vec(), one: true, abandons });
-                }
-            }
-            ControlFlow::Continue(())
-        })?;
-        let stays = set.next().map_or(&end[..], |stays| &stays[..]);
-        self.close(&mut open, before.as_deref(), stays);
-        Ok(())
-    }
-
-    /// Ends a run before a key that is not of it.
-    fn close(&mut self, open: &mut Option<Open>, before: Option<&[u8]>, next: &[u8]) {
-        let Some(Open { from, last, one, abandons }) = open.take() else { return };
-        let abandons = abandons.unwrap_or(false);
-        // One key alone: by as much of it as no other has.
-        let own = before.map_or(0, |before| common(before, &last)).max(common(&last, next)) + 1;
-        let run = match last.get(..own).filter(|_| one && before.is_some()) {
-            Some(prefix) => Run { from: prefix.to_vec(), to: None, abandons },
-            None => Run { from, to: Some(between(&last, next).to_vec()), abandons },
-        };
-        self.runs.push(run);
-    }
-}
-
-// ---- the note -------------------------------------------------------------------------------------------------
-//
-// For each run: a number whose lower two bits say whether it abandons and whether it has an end, and whose other bits are how many bytes its beginning has in common with
-// the one before; how many more it has, and these; the same of its end, against its beginning.
-
-fn number(bytes: &mut Vec<u8>, mut number: usize) {
-    while number >= 0x80 {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-}
-
-fn take_number(bytes: &mut &[u8]) -> Option<usize> {
-    let mut number = 0;
-    for shift in (0..28).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= usize::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
-}
-
-fn take_key(bytes: &mut &[u8], before: &[u8], common: usize) -> Option<Vec<u8>> {
-    let len = take_number(bytes)?;
-    let (rest, left) = bytes.split_at_checked(len)?;
-    *bytes = left;
-    Some([before.get(..common)?, rest].concat())
-}
-
-fn encode(runs: &[Run]) -> Vec<u8> {
-    let (mut bytes, mut before) = (Vec::new(), &[][..]);
-    for run in runs {
-        let shared = common(before, &run.from);
-        number(&mut bytes, shared << 2 | usize::from(run.to.is_some()) << 1 | usize::from(run.abandons));
-        number(&mut bytes, run.from.len() - shared);
-        bytes.extend_from_slice(&run.from[shared..]);
-        if let Some(to) = &run.to {
-            let shared = common(&run.from, to);
-            number(&mut bytes, shared);
-            number(&mut bytes, to.len() - shared);
-            bytes.extend_from_slice(&to[shared..]);
-        }
-        before = &run.from;
-    }
-    bytes
-}
-
-fn decode(mut bytes: &[u8]) -> Option<Vec<Run>> {
-    let mut runs: Vec<Run> = Vec::new();
-    while !bytes.is_empty() {
-        let first = take_number(&mut bytes)?;
-        let before = runs.last().map_or(&[][..], |run| &run.from);
-        let from = take_key(&mut bytes, before, first >> 2)?;
-        let mut to = None;
-        if first & 2 != 0 {
-            let shared = take_number(&mut bytes)?;
-            to = Some(take_key(&mut bytes, &from, shared)?);
-        }
-        // No range of everything: a key of a client begins with its database.
-        if from.is_empty() || to.as_ref().is_some_and(|to| *to <= from) {
-            return None;
-        }
-        runs.push(Run { from, to, abandons: first & 1 != 0 });
-    }
-    Some(runs)
-}
-
-#[cfg(test)]
-mod tests;

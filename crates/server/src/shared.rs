@@ -20,6 +20,9 @@ use crate::slowlog::SlowLog;
 use crate::users::Users;
 use crate::waiters::Waiters;
 
+/// Milliseconds for which a store that was full is taken to be so.
+const LATELY: u64 = 60_000;
+
 /// What a server has, while it runs.
 pub(crate) struct Shared {
     pub(crate) engine: Box<dyn Engine>,
@@ -32,6 +35,8 @@ pub(crate) struct Shared {
     /// Of the places of fields and members.
     pub(crate) seed: u64,
     pub(crate) gate: Gate,
+    /// When a write found no room last, in milliseconds of Unix time; 0 if none has.
+    full_at: AtomicU64,
     /// There may be collections: only then must be looked whether a key that is overwritten is one.
     pub(crate) collections: AtomicBool,
     pub(crate) users: Users,
@@ -71,7 +76,11 @@ impl Shared {
     ) -> engine::Result<Arc<Self>> {
         let ids = Ids::draw(&*engine, sabotage)?;
         let collections = any_collection(&*engine)?;
-        crate::flush::finish(&*engine)?;
+        let gate = Gate::default();
+        match crate::remove::resume(&*engine)? {
+            None => crate::remove::keep_spare(&*engine),
+            waiting => gate.hide(waiting),
+        }
         let random = RandomSeed::draw();
         let seed = crate::data::seed(&*engine, collections, RandomSeed::draw().0)?;
         Ok(Arc::new_cyclic(|itself| Self {
@@ -81,7 +90,8 @@ impl Shared {
             cursors: Cursors::new(random.0),
             ids,
             seed,
-            gate: Gate::default(),
+            gate,
+            full_at: AtomicU64::new(0),
             collections: collections.into(),
             users,
             waiters: Waiters::default(),
@@ -119,6 +129,16 @@ impl Shared {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+
+    pub(crate) fn note_full(&self) {
+        self.full_at.store(now(), Relaxed);
+    }
+
+    /// Whether a write found no room a short time ago: a large one may not, either.
+    pub(crate) fn was_full_lately(&self) -> bool {
+        let at = self.full_at.load(Relaxed);
+        at != 0 && now().saturating_sub(at) < LATELY
     }
 
     pub(crate) fn client_id(&self) -> u64 {

@@ -58,6 +58,9 @@ const TOGETHER: u32 = 16;
 const TOGETHER_SLOW: u32 = 2;
 /// Attempts alone: none is in conflict with anybody.
 const ALONE: u32 = 4;
+/// Of the objects' bytes, the part that is kept for notes of what is to be removed: some bytes for each key that has gone among others that stay. And most of them.
+const SPARE: u64 = 16;
+const SPARE_MAX: u64 = 4 << 20;
 /// `"CairnSrv"`.
 const MAGIC: u64 = u64::from_le_bytes(*b"CairnSrv");
 /// Behind the name of a tree that is being made.
@@ -287,6 +290,10 @@ impl Engine for Tree {
 
     fn is_slow(&self) -> bool {
         self.heap.pool().domain() == Domain::File
+    }
+
+    fn spare_bytes(&self) -> usize {
+        (self.heap.stats().bytes / SPARE).min(SPARE_MAX) as usize
     }
 
     fn key_max(&self) -> usize {

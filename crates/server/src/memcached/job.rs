@@ -197,6 +197,10 @@ impl Work for Job {
         wide || now_forced
     }
 
+    fn is_one(&self) -> bool {
+        self.to <= self.from + 1
+    }
+
     fn fail(&mut self, error: &Error) {
         let quiet = self.requests().next().is_some_and(|one| one.quiet);
         self.parts.reply.truncate(self.base);

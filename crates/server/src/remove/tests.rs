@@ -1,6 +1,11 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use tx::Keys;
+
+use super::note::{decode, encode};
+use super::record::Recording;
 use super::*;
+use crate::engine::Visit;
 
 /// A transaction of which there are only pairs.
 struct Pairs(BTreeMap<Vec<u8>, Vec<u8>>);
@@ -23,7 +28,11 @@ impl Tx for Pairs {
         Ok(None)
     }
     fn scan(&self, keys: Keys, visit: Visit<'_>) -> Result<()> {
-        let _ = self.0.iter().filter(|(key, _)| keys.contains(key)).try_for_each(|(key, value)| visit(key, value));
+        let mut pairs: Vec<_> = self.0.iter().filter(|(key, _)| keys.contains(key)).collect();
+        if keys.reverse {
+            pairs.reverse();
+        }
+        let _ = pairs.into_iter().try_for_each(|(key, value)| visit(key, value));
         Ok(())
     }
 }
@@ -53,10 +62,6 @@ fn value(random: &mut Random) -> Vec<u8> {
         0 => [&b"h"[..], &random.below(1000).to_be_bytes(), &[0; 24]].concat(),
         _ => b"s".to_vec(),
     }
-}
-
-fn garbage(id: u64) -> Vec<u8> {
-    [&[GARBAGE], &id.to_be_bytes()[..]].concat()
 }
 
 /// Whatever is deleted among whatever stays: the steps do what the transaction would, after any restart.
@@ -99,10 +104,28 @@ fn steps_come_to_what_the_transaction_does() {
                 pairs.put(key, value, *expires).unwrap();
             }
         }
-        let mut next = random.below(runs.len() as u64 + 1) as usize;
+        // Whoever looks meanwhile sees what he will.
+        let hidden = Hidden { runs: runs.clone() };
+        let (mut next, mut most) = (random.below(runs.len() as u64 + 1) as usize, 1 + random.below(4) as usize);
         for again in [false, true] {
-            while next < runs.len() {
-                next = step(&mut pairs, &runs, next).unwrap();
+            loop {
+                let clients = |pairs: &BTreeMap<Vec<u8>, Vec<u8>>| -> Vec<_> {
+                    pairs
+                        .iter()
+                        .filter(|(key, _)| key[0] != GARBAGE)
+                        .map(|(key, value)| (key.clone(), value.clone()))
+                        .collect()
+                };
+                assert_eq!(
+                    seen(&Hiding::new(&mut pairs, &hidden), Keys::prefix(&[]).until(&[GARBAGE])),
+                    clients(&expected),
+                    "seed {seed}: {runs:?}"
+                );
+                if next == runs.len() {
+                    break;
+                }
+                next = step(&mut pairs, &runs, next, most).unwrap();
+                most = (most / 2).max(1);
             }
             next = if again { next } else { 0 };
         }
@@ -137,4 +160,72 @@ fn what_is_no_note_is_told() {
         assert!(decode(&note[..len]).is_none_or(|runs| runs.len() == 1), "{len}");
     }
     assert!(decode(&[0, 0]).is_none() && decode(&[255; 9]).is_none());
+}
+
+fn seen(tx: &dyn Tx, keys: Keys) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut seen = Vec::new();
+    tx.scan(keys, &mut |key, value| {
+        seen.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    for (key, value) in &seen {
+        assert_eq!(tx.get(key), Ok(Some(&value[..])));
+    }
+    seen
+}
+
+/// Whatever a transaction does that is recorded only, it sees what it would see.
+#[test]
+fn a_recorded_transaction_sees_what_it_does() {
+    for seed in 0..2000 {
+        let mut random = Random(seed);
+        let mut pairs = Pairs(BTreeMap::new());
+        for _ in 0..random.below(20) {
+            pairs.0.insert(random.key(), random.below(100).to_be_bytes().to_vec());
+        }
+        let (before, mut expected) = (pairs.0.clone(), Pairs(pairs.0.clone()));
+        let mut recording = Recording::new(&pairs, 50);
+        for _ in 0..random.below(30) {
+            let key = match random.below(2) {
+                0 => random.key(),
+                _ => before.keys().nth(random.below(20) as usize).cloned().unwrap_or_default(),
+            };
+            match random.below(4) {
+                0 => assert_eq!(recording.delete(&key), expected.delete(&key), "seed {seed}"),
+                1 => {
+                    let value = random.below(100).to_be_bytes();
+                    recording.put(&key, &value, Some(51)).unwrap();
+                    expected.put(&key, &value, None).unwrap();
+                }
+                // It has expired.
+                2 => {
+                    recording.put(&key, b"", Some(50)).unwrap();
+                    expected.delete(&key).unwrap();
+                }
+                _ => assert_eq!(recording.get(&key), expected.get(&key), "seed {seed}"),
+            }
+            let mut keys = Keys::from(&random.key());
+            if random.below(2) == 0 {
+                keys = keys.until(&random.key());
+            }
+            if random.below(2) == 0 {
+                keys = keys.reverse();
+            }
+            let (mut own, mut others) = (seen(&recording, keys.clone()), seen(&expected, keys.clone()));
+            assert_eq!(own, others, "seed {seed}: {keys:?}");
+            // As far as somebody looks.
+            let most = random.below(4) as usize;
+            for (tx, some) in [(&recording as &dyn Tx, &mut own), (&expected, &mut others)] {
+                some.clear();
+                tx.scan(keys.clone(), &mut |key, value| {
+                    some.push((key.to_vec(), value.to_vec()));
+                    if some.len() > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                })
+                .unwrap();
+            }
+            assert_eq!(own, others, "seed {seed}: {keys:?}, {most} of them");
+        }
+        assert_eq!(pairs.0, before);
+    }
 }

@@ -10,6 +10,9 @@ use pmem::DomainChoice;
 use server::engine::Kv;
 use server::{Config, Server};
 
+mod heap;
+mod scarce;
+
 use crate::support::{Before, Client, Reply, Watched, request, start, usual};
 
 const BYTES: u64 = 16 << 20;
@@ -137,6 +140,32 @@ fn one_request_takes_out_whatever_there_is() {
     }
     assert_eq!(client.say("EXEC"), Reply::Array(vec![Reply::ok(); 3]));
     assert_eq!((int(client.say("DBSIZE")), client.say("GET newer")), (1, Reply::text("2")));
+    stop(server);
+}
+
+/// Not before it was tried to take out all at once, in vain and more than once.
+#[test]
+fn a_store_that_was_full_takes_much_out_in_steps_at_once() {
+    let dir = memory();
+    let path = dir.path().join("store");
+    let deleted = Arc::new(AtomicU64::new(0));
+    let (counts, config) = (deleted.clone(), usual());
+    let before: Before = Box::new(move |key| {
+        counts.fetch_add(u64::from(key.first() == Some(&0)), SeqCst);
+    });
+    let server = start(None, config, Box::new(Watched(Box::new(Kv::new(open(&path))), before)));
+    let mut client = Client::to(server.redis()[0]);
+    let keys = fill(&mut client);
+    let Reply::Array(names) = client.say("KEYS *") else { panic!("no keys") };
+    let mut words = vec!["DEL".to_owned()];
+    words.extend(names.iter().map(|name| match name {
+        Reply::Bulk(name) => String::from_utf8(name.clone()).unwrap(),
+        other => panic!("{other:?}"),
+    }));
+    deleted.store(0, SeqCst);
+    assert_eq!((int(ask(&mut client, &words)), int(client.say("DBSIZE"))), (keys, 0));
+    let deleted = deleted.load(SeqCst);
+    assert!(deleted < keys + keys / 2, "{deleted} deletions of {keys} keys");
     stop(server);
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use pmem::DomainChoice;
-use server::engine::{Commit, Counts, Engine, Keys, Kv, Result, Run, Tx, Visit};
+use server::engine::{Commit, Counts, Engine, Error, Keys, Kv, Result, Run, Tx, Visit};
 use server::tree::{self, Tree};
 use server::{Config, Server, Step};
 
@@ -94,6 +94,9 @@ impl Engine for Watched {
     fn is_slow(&self) -> bool {
         self.0.is_slow()
     }
+    fn spare_bytes(&self) -> usize {
+        self.0.spare_bytes()
+    }
     fn key_max(&self) -> usize {
         self.0.key_max()
     }
@@ -123,6 +126,80 @@ impl Tx for WatchedTx<'_> {
     }
     fn delete(&mut self, key: &[u8]) -> Result<bool> {
         self.1(key);
+        self.0.delete(key)
+    }
+    fn expires(&self, key: &[u8]) -> Result<Option<u64>> {
+        self.0.expires(key)
+    }
+    fn version(&self, key: &[u8]) -> Result<Option<u64>> {
+        self.0.version(key)
+    }
+    fn scan(&self, keys: Keys, visit: Visit<'_>) -> Result<()> {
+        self.0.scan(keys, visit)
+    }
+}
+
+/// Whether there is no room for a change: of this key, whether it is set, behind so many deletions of its transaction.
+pub type NoRoom = Box<dyn Fn(&[u8], bool, usize) -> bool + Send + Sync>;
+
+/// A store that is full when somebody says so.
+pub struct Scarce(pub Box<dyn Engine>, pub NoRoom);
+
+impl Engine for Scarce {
+    fn read(&self, run: Run<'_>) -> Result<()> {
+        self.0.read(run)
+    }
+    fn write(&self, run: Run<'_>) -> Result<()> {
+        self.0.write(&mut |tx| run(&mut ScarceTx(tx, &self.1, 0)))
+    }
+    fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
+        self.0.write_once(&mut |tx| run(&mut ScarceTx(tx, &self.1, 0)), here)
+    }
+    fn sweep(&self, now: u64) -> Result<bool> {
+        self.0.sweep(now)
+    }
+    fn is_slow(&self) -> bool {
+        self.0.is_slow()
+    }
+    fn spare_bytes(&self) -> usize {
+        self.0.spare_bytes()
+    }
+    fn key_max(&self) -> usize {
+        self.0.key_max()
+    }
+    fn value_max(&self) -> usize {
+        self.0.value_max()
+    }
+    fn healthy(&self) -> Result<()> {
+        self.0.healthy()
+    }
+    fn counts(&self) -> Counts {
+        self.0.counts()
+    }
+    fn close(self: Box<Self>) -> Result<()> {
+        self.0.close()
+    }
+}
+
+struct ScarceTx<'t>(&'t mut dyn Tx, &'t NoRoom, usize);
+
+impl ScarceTx<'_> {
+    fn check(&self, key: &[u8], sets: bool) -> Result<()> {
+        if self.1(key, sets, self.2) { Err(Error::Full("a test takes all the room".to_owned())) } else { Ok(()) }
+    }
+}
+
+impl Tx for ScarceTx<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+        self.0.get(key)
+    }
+    fn put(&mut self, key: &[u8], value: &[u8], expires: Option<u64>) -> Result<()> {
+        self.check(key, true)?;
+        self.0.put(key, value, expires)
+    }
+    fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        self.check(key, false)?;
+        self.2 += 1;
         self.0.delete(key)
     }
     fn expires(&self, key: &[u8]) -> Result<Option<u64>> {
