@@ -20,7 +20,9 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
+
+use tx::Keys;
 
 pub(crate) use self::hidden::{Hidden, Hiding};
 pub(crate) use self::note::keep_spare;
@@ -103,13 +105,13 @@ pub(crate) fn flush_in_steps(shared: &Shared, databases: &[u8]) -> Result<()> {
     let (engine, runs) = (&*shared.engine, runs_of(databases));
     let mut most = STEP;
     loop {
-        let mut next = 0;
+        let mut is_end = false;
         let begun = engine.write(&mut |tx| {
-            next = step(tx, &runs, 0, most)?;
-            if next < runs.len() { note::put(tx, Kind::Flush, databases) } else { Ok(()) }
+            is_end = step(tx, &runs, Place::default(), most)?.is_end(&runs);
+            if is_end { Ok(()) } else { note::put(tx, Kind::Flush, databases) }
         });
         match begun {
-            Ok(()) if next == runs.len() => return Ok(()),
+            Ok(()) if is_end => return Ok(()),
             Ok(()) => return go_on(shared, &closed, runs),
             // The note alone, in the end: see `begin`.
             Err(error) if is_no_room(&error) && most > 0 => most /= 2,
@@ -174,6 +176,32 @@ fn begin(engine: &dyn Engine, mut changes: Changes) -> Result<Option<Vec<Run>>> 
     if refused { write(&[]).map(|()| Some(plan.runs)) } else { Ok(None) }
 }
 
+/// How far a removal has come: a run, and the last key of it that has gone. What has gone is not looked through again.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    run: usize,
+    last: Option<Vec<u8>>,
+}
+
+impl Place {
+    fn is_end(&self, runs: &[Run]) -> bool {
+        self.run >= runs.len()
+    }
+
+    /// What is left of the run.
+    fn keys(&self, runs: &[Run]) -> Option<Keys> {
+        let keys = runs.get(self.run)?.keys();
+        Some(match &self.last {
+            Some(last) => Keys { from: Bound::Excluded(last.clone()), ..keys },
+            None => keys,
+        })
+    }
+
+    fn next(&mut self) {
+        *self = Self { run: self.run + 1, last: None };
+    }
+}
+
 // ---- go on ------------------------------------------------------------------------------------------------------
 
 /// The steps behind the first. Whatever becomes of them, what they would remove is gone for all who look; only what the store itself may have lost is an error.
@@ -216,24 +244,24 @@ pub(crate) fn finish_hidden(engine: &dyn Engine, hidden: &Hidden) -> Result<()> 
 }
 
 fn finish(engine: &dyn Engine, runs: &[Run]) -> Result<()> {
-    let (mut most, mut good, mut next) = (STEP, 0, 0);
-    while next < runs.len() {
-        let from = next;
+    let (mut most, mut good, mut place) = (STEP, 0, Place::default());
+    while !place.is_end(runs) {
+        let mut next = Place::default();
         let stepped = engine.write(&mut |tx| {
-            next = step(tx, runs, from, most)?;
+            next = step(tx, runs, place.clone(), most)?;
             Ok(())
         });
         match stepped {
             Ok(()) => {
+                place = next;
                 good += 1;
                 if good == GOOD {
                     (most, good) = ((2 * most).min(STEP), 0);
                 }
             }
             Err(error) if is_no_room(&error) => {
-                next = from;
                 if most == 1 {
-                    with_elements(engine, runs, from, &error)?;
+                    with_elements(engine, runs, place.clone(), &error)?;
                 }
                 (most, good) = ((most / 2).max(1), 0);
             }
@@ -243,47 +271,52 @@ fn finish(engine: &dyn Engine, runs: &[Run]) -> Result<()> {
     engine.write(&mut |tx| note::clear(tx))
 }
 
-/// Removes some keys of runs, from `at` on; returns the first run that may have more.
-fn step(tx: &mut dyn Tx, runs: &[Run], mut at: usize, most: usize) -> Result<usize> {
+/// Removes some keys of runs, from a place on; returns that behind them.
+fn step(tx: &mut dyn Tx, runs: &[Run], mut place: Place, most: usize) -> Result<Place> {
     let (mut keys, mut bytes) = (Vec::new(), 0);
-    while let Some(run) = runs.get(at) {
+    while let Some(range) = place.keys(runs) {
+        let abandons = runs[place.run].abandons;
         let mut more = false;
-        tx.scan(run.keys(), &mut |key, value| {
+        tx.scan(range, &mut |key, value| {
             if keys.len() == most || bytes > STEP_BYTES * most as u64 {
                 more = true;
                 return ControlFlow::Break(());
             }
             bytes += RECORD.1 + key.len() as u64;
-            let head = if run.abandons { head(key, value) } else { None };
+            let head = if abandons { head(key, value) } else { None };
             keys.push((key.to_vec(), head.map(|head| head.id)));
+            place.last = Some(key.to_vec());
             ControlFlow::Continue(())
         })?;
         if more {
             break;
         }
-        at += 1;
+        place.next();
         // Each run is a look at the index.
         bytes += RECORD.0;
     }
     for (key, garbage) in keys {
         remove(tx, &key, garbage)?;
     }
-    Ok(at)
+    Ok(place)
 }
 
-/// Removes the first key of runs, from `at` on, and before it all elements that would be nobody's. There was no room to note these, which is `error`.
-fn with_elements(engine: &dyn Engine, runs: &[Run], at: usize, error: &Error) -> Result<()> {
+/// Removes the first key of runs, from a place on, and before it all elements that would be nobody's. There was no room to note these, which is `error`.
+fn with_elements(engine: &dyn Engine, runs: &[Run], place: Place, error: &Error) -> Result<()> {
     let mut first = None;
     engine.read(&mut |tx| {
         first = None;
-        for run in &runs[at..] {
-            tx.scan(run.keys(), &mut |key, value| {
-                first = Some((key.to_vec(), head(key, value).filter(|_| run.abandons)));
+        let mut place = place.clone();
+        while let Some(range) = place.keys(runs) {
+            let abandons = runs[place.run].abandons;
+            tx.scan(range, &mut |key, value| {
+                first = Some((key.to_vec(), head(key, value).filter(|_| abandons)));
                 ControlFlow::Break(())
             })?;
             if first.is_some() {
                 break;
             }
+            place.next();
         }
         Ok(())
     })?;

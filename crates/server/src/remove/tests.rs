@@ -106,7 +106,8 @@ fn steps_come_to_what_the_transaction_does() {
         }
         // Whoever looks meanwhile sees what he will.
         let hidden = Hidden { runs: runs.clone() };
-        let (mut next, mut most) = (random.below(runs.len() as u64 + 1) as usize, 1 + random.below(4) as usize);
+        let begun = Place { run: random.below(runs.len() as u64 + 1) as usize, last: None };
+        let (mut place, mut most) = (begun, 1 + random.below(4) as usize);
         for again in [false, true] {
             loop {
                 let clients = |pairs: &BTreeMap<Vec<u8>, Vec<u8>>| -> Vec<_> {
@@ -121,13 +122,13 @@ fn steps_come_to_what_the_transaction_does() {
                     clients(&expected),
                     "seed {seed}: {runs:?}"
                 );
-                if next == runs.len() {
+                if place.is_end(&runs) {
                     break;
                 }
-                next = step(&mut pairs, &runs, next, most).unwrap();
+                place = step(&mut pairs, &runs, place, most).unwrap();
                 most = (most / 2).max(1);
             }
-            next = if again { next } else { 0 };
+            place = if again { place } else { Place::default() };
         }
         assert_eq!(pairs.0, expected, "seed {seed}: {runs:?}");
     }
