@@ -175,6 +175,12 @@ impl Active {
         (active, began().filter(|began| *began != 0).min().map(|began| began - 1))
     }
 
+    /// The oldest snapshot of a transaction.
+    pub(crate) fn oldest_snapshot(&self) -> Option<u64> {
+        let began = self.seats.iter().take(self.transactions()).map(|seat| seat.began.load(SeqCst));
+        began.filter(|began| *began != 0).min().map(|began| began - 1)
+    }
+
     #[inline]
     pub(crate) fn seat(&self, seat: usize) -> &Seat {
         &self.seats[seat]

@@ -36,6 +36,10 @@ use crate::writer::{Dead, Log, Run, Tombstone, Writer};
 const TRIES: u32 = 8;
 /// The same of one that takes out more than it puts in, as long as something is moved or freed in between.
 const TRIES_URGENT: u32 = 1024;
+/// The same of one that puts in as much.
+const TRIES_REPLACE: u32 = 32;
+/// ... in vain, of one that waits for others' snapshots each time.
+const VAIN_REPLACE: u32 = 16;
 /// Behind so many, with a checkpoint each, nothing counts as live any more that is not, but for who still reads it.
 const TRIES_TO_FREE: u32 = 16;
 /// How often it looks for the end of those who could reach what was moved, each time it was tried in vain: about 100 ms.
@@ -165,16 +169,16 @@ impl Core {
     #[cold]
     fn make_room(&self, pin: &Pin<'_>, work: &mut Work, error: Error) -> Result<(usize, OwnMutexGuard<'_, Log>)> {
         let bytes: u64 = work.writes.iter().map(|write| write.len as u64).sum();
-        let Error::Full { deletes, .. } = error else { return Err(error) };
+        let Some(need) = error.refused() else { return Err(error) };
         for (number, writer) in self.writers.all.iter().enumerate() {
             // Who takes data out waits for one that is in use, rather than have one more begun. He has none himself, and no timestamp that others wait for.
-            let log = if deletes { Some(writer.log.lock()) } else { writer.log.try_lock() };
-            if let Some(mut log) = log.filter(|log| log.has_room(bytes)) {
+            let log = if need == Need::Urgent { Some(writer.log.lock()) } else { writer.log.try_lock() };
+            if let Some(mut log) = log.filter(|log| log.has_room(&self.space, bytes, need)) {
                 self.place(work, &mut log)?;
                 return Ok((number, log));
             }
         }
-        if self.is_hopeless(pin, deletes) {
+        if self.is_hopeless(pin, need) {
             return Err(error);
         }
         self.checkpoint()?;
@@ -184,39 +188,49 @@ impl Core {
     }
 
     /// Whether a checkpoint made now would be in vain, or in the way of somebody who has a turn: what this snapshot sees would not be freed.
-    fn is_hopeless(&self, pin: &Pin<'_>, deletes: bool) -> bool {
-        self.is_cramped(Some(pin), deletes) || !deletes && self.turn.try_lock().is_none()
+    fn is_hopeless(&self, pin: &Pin<'_>, need: Need) -> bool {
+        self.is_cramped(Some(pin), need) || need != Need::Urgent && self.turn.try_lock().is_none()
     }
 
     /// Whether nobody has committed or gone since all was freed that could be. That a put was tried in vain says nothing about deletions, for which more is moved.
-    fn is_cramped(&self, own: Option<&Pin<'_>>, deletes: bool) -> bool {
+    fn is_cramped(&self, own: Option<&Pin<'_>>, need: Need) -> bool {
         let now = Some((self.active.now(), self.active.oldest_but(own)));
-        let cramped = *self.cramped.lock();
-        cramped[1] == now || !deletes && cramped[0] == now
+        self.cramped.lock()[rank(need)..].contains(&now)
     }
 
-    /// Tries again while the store is full, as long as that gains anything: what one checkpoint has moved is free behind the next but one, unless somebody active
-    /// could still reach it; so whoever tries must not be. Records of so many `bytes` find no room by that if they would not beside all that is live.
-    /// One at a time, and the others wait without a snapshot; not while they try, since that may be a caller's code.
+    /// Says whether to try again what was refused with `error`, which is returned if not. It is as long as the store is full and that gains anything: what one checkpoint has moved
+    /// is free behind the next but one, unless somebody active could still reach it; so whoever tries must not be. Records of so many `bytes` find no room by that if they
+    /// would not beside all that is live. One at a time, and the others wait without a snapshot; not while they try, since that may be a caller's code.
     #[cold]
-    pub(crate) fn full_again(&self, tried: &mut Tried, deletes: bool, bytes: u64) -> bool {
-        if self.is_cramped(None, deletes) {
-            return false;
+    pub(crate) fn full_again(&self, tried: &mut Tried, error: Error, bytes: u64) -> Result<()> {
+        let Some(need) = error.refused() else { return Err(error) };
+        if self.is_cramped(None, need) {
+            return Err(self.named(error));
         }
-        if deletes && tried.in_vain > 0 {
-            self.await_oldest();
+        let deletes = need == Need::Urgent;
+        if tried.in_vain > 0 {
+            match need {
+                Need::Urgent => self.await_oldest(),
+                // What they have overwritten is free as soon as nobody reads it. That was long ago for who has waited before.
+                Need::Replace if self.active.oldest_snapshot() != Some(self.lasting.load(Relaxed)) => {
+                    self.await_oldest()
+                }
+                _ => {}
+            }
         }
         let before = self.rescues.load(Relaxed);
         let _turn = self.turn.lock();
         // What another one has moved meanwhile is for all.
         let is_done = self.rescues.load(Relaxed) != before;
         let now = (self.counters.moved.load(Relaxed), self.space.usage().free);
-        let gained = deletes && now != tried.last;
+        let gained = now != tried.last;
         tried.in_vain = if gained { 0 } else { tried.in_vain + 1 };
         tried.last = now;
         tried.tries += 1;
         let hopeless = tried.tries > TRIES_TO_FREE && !self.space.could_hold(bytes);
-        let goes_on = tried.tries < TRIES_URGENT && tried.in_vain < TRIES && !hopeless;
+        let most = if deletes { TRIES_URGENT } else { TRIES_REPLACE };
+        let vain = if need == Need::Replace { VAIN_REPLACE } else { TRIES };
+        let goes_on = tried.tries < most && tried.in_vain < vain && !hopeless;
         if goes_on && deletes && !is_done {
             self.rescues.fetch_add(1, Relaxed);
             // The keeper need not.
@@ -228,9 +242,25 @@ impl Core {
         }
         // One that is too long says nothing about others that delete.
         if !(goes_on || hopeless && deletes) {
-            self.cramped.lock()[usize::from(deletes)] = Some((self.active.now(), self.active.oldest_but(None)));
+            self.cramped.lock()[rank(need)] = Some((self.active.now(), self.active.oldest_but(None)));
         }
-        goes_on
+        if goes_on {
+            return Ok(());
+        }
+        if let Some(snapshot) = self.active.oldest_snapshot() {
+            self.lasting.store(snapshot, Relaxed);
+        }
+        Err(self.named(error))
+    }
+
+    /// With the snapshot that is in the way, if one is.
+    fn named(&self, mut error: Error) -> Error {
+        if let Error::Full { snapshot, .. } = &mut error
+            && self.space.held.load(Relaxed) >= self.space.segment_bytes
+        {
+            *snapshot = self.active.oldest_snapshot().map(Into::into);
+        }
+        error
     }
 
     /// What was moved is not freed while whoever is active could still reach it: he may be about to end, and not on a processor.
@@ -532,7 +562,7 @@ impl Core {
     fn commit_grouped(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>, shared: &OwnMutex<Log>) -> Result<u64> {
         let first = self.commit_in_group(pin, work, terms, shared);
         match first {
-            Err(Error::Full { deletes, .. }) if !self.is_hopeless(pin, deletes) => {}
+            Err(ref error) if error.refused().is_some_and(|need| !self.is_hopeless(pin, need)) => {}
             other => return other,
         }
         self.checkpoint()?;
@@ -661,6 +691,15 @@ impl Core {
         let (slot, word) = found.unwrap_or((0, Word::NONE));
         let record = found.map(|_| Record::at(Claim::Pinned, pin, &self.pool, word.offset())).transpose()?;
         Ok(crate::core::Seen { spot, slot, word, record })
+    }
+}
+
+/// Of those who are refused, the ones for whom less is done first.
+fn rank(need: Need) -> usize {
+    match need {
+        Need::Urgent => 2,
+        Need::Replace => 1,
+        _ => 0,
     }
 }
 

@@ -51,8 +51,10 @@ pub(crate) struct Core {
     pub(crate) settled: AtomicU64,
     /// How many more are enough for the next one.
     pub(crate) settle_at: AtomicU64,
-    /// The clock, and the oldest reader's, when nothing was left that could be freed: for those who put in, and for those who take out.
-    pub(crate) cramped: pmem::sync::Mutex<[Option<(u64, u64)>; 2]>,
+    /// The clock, and the oldest reader's, when nothing was left that could be freed: for those who put in, those who overwrite, and those who take out.
+    pub(crate) cramped: pmem::sync::Mutex<[Option<(u64, u64)>; 3]>,
+    /// A snapshot that those who overwrite have waited for in vain.
+    pub(crate) lasting: AtomicU64,
     /// Who was refused room has everything moved while he has this, one at a time, without a snapshot.
     pub(crate) turn: pmem::sync::Mutex<()>,
     /// How often that was done.

@@ -135,6 +135,7 @@ pub(crate) fn assemble(
         settled: 0.into(),
         settle_at: options.settle.min(crate::settle::LEAST).into(),
         cramped: pmem::sync::Mutex::default(),
+        lasting: u64::MAX.into(),
         turn: pmem::sync::Mutex::default(),
         rescues: 0.into(),
         ages: crate::active::OwnLine(1.into()),

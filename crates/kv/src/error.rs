@@ -172,8 +172,9 @@ pub enum Error {
     },
     /// There is no room for the records of the transaction.
     #[error(
-        "the store is full: {wanted} bytes do not fit in {path}, {free} of {size} are free, and {}, free disk space, or raise `max_size` of the pool's options",
-        if *.deletes { "kept for checkpoints; take out less at once, end old snapshots and transactions" } else { "kept for deletions and checkpoints; delete something" }
+        "the store is full: {wanted} bytes do not fit in {path}, {free} of {size} are free, and {}{}, free disk space, or raise `max_size` of the pool's options",
+        if *.deletes { "kept for checkpoints; take out less at once, end old snapshots and transactions" } else { "kept for deletions and checkpoints; delete something" },
+        .snapshot.map_or(String::new(), |at| format!(", end the snapshot or transaction of timestamp {at}, which keeps what was superseded since"))
     )]
     Full {
         /// The store.
@@ -186,6 +187,10 @@ pub enum Error {
         size: u64,
         /// The transaction takes out more than it puts in, and yet there was no room for its records.
         deletes: bool,
+        /// The same of one that puts in no more than it takes out: what it overwrites is not free at once.
+        overwrites: bool,
+        /// The oldest snapshot, if what was superseded since would make room.
+        snapshot: Option<crate::Timestamp>,
     },
 
     // ---- repair -------------------------------------------------------------------------------------------------
@@ -298,6 +303,17 @@ impl std::fmt::Display for Rival {
 }
 
 impl Error {
+    /// What it was that there was no room for.
+    pub(crate) fn refused(&self) -> Option<crate::space::Need> {
+        use crate::space::Need;
+        match self {
+            Self::Full { deletes: true, .. } => Some(Need::Urgent),
+            Self::Full { overwrites: true, .. } => Some(Need::Replace),
+            Self::Full { .. } => Some(Need::Data),
+            _ => None,
+        }
+    }
+
     /// Whether running the transaction again may succeed.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. } | Self::TooMany { .. })

@@ -398,7 +398,7 @@ impl Core {
         let mut tries = crate::commit::Tried::default();
         loop {
             match self.apply_once(&commit) {
-                Err(Error::Full { deletes, .. }) if self.full_again(&mut tries, deletes, 0) => {}
+                Err(error @ Error::Full { .. }) => self.full_again(&mut tries, error, 0)?,
                 other => return other.map(|()| commit.number),
             }
         }

@@ -82,10 +82,10 @@ impl Store {
                     waited_in_vain += u32::from(in_vain);
                     key
                 }
-                Attempt::Full(error, deletes, bytes) if !core.full_again(&mut full, deletes, bytes) => {
-                    return Err(error.into());
+                Attempt::Full(error, bytes) => {
+                    core.full_again(&mut full, error, bytes)?;
+                    continue;
                 }
-                Attempt::Full(..) => continue,
                 Attempt::TooMany(error) if !backoff.wait() => return Err(error.into()),
                 Attempt::TooMany(_) => continue,
             };
@@ -112,8 +112,8 @@ enum Attempt<T> {
     /// The key, and whether it was waited for until patience ended.
     Conflict(Vec<u8>, bool),
     TooMany(Error),
-    /// The store had no room for it; whether it takes data out, and how long it is.
-    Full(Error, bool, u64),
+    /// The store had no room for it; how long it is.
+    Full(Error, u64),
 }
 
 fn attempt<'s, R, E: From<Error>>(
@@ -141,7 +141,7 @@ fn attempt<'s, R, E: From<Error>>(
         Err(error) => Attempt::Done(Err(error)),
         Ok(value) => match tx.finish() {
             Ok(_) => Attempt::Done(Ok(value)),
-            Err(error @ Error::Full { deletes, .. }) => Attempt::Full(error, deletes, tx.bytes()),
+            Err(error @ Error::Full { .. }) => Attempt::Full(error, tx.bytes()),
             Err(error) => conflict_or(error),
         },
     }

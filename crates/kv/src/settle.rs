@@ -203,13 +203,17 @@ impl Core {
         let late = usize::from(self.sabotage.skips(Step::GroupsMarkFirst));
         gathered.marks = vec![Mark::from_word(0); WRITERS];
         gathered.links = vec![0; WRITERS];
+        let short = settler.rescue || self.space.is_short();
         for number in (late..WRITERS).chain(0..late) {
             let mut log = self.writers.get(number).log.lock();
             // Nothing came since the last checkpoint: its thread may be gone.
             let idle = log.segment().filter(|_| log.mark() == settler.mark(number));
-            if log.was_cut() && !self.sabotage.skips(Step::FreshSegments)
-                || idle.is_some_and(|segment| self.space.live(segment) == 0 || settler.nodes.is_far(segment))
-            {
+            let ends = |segment| {
+                // Nothing moves out of one that somebody fills.
+                let is_full = short && log.is_filled(&self.space);
+                self.space.live(segment) == 0 || settler.nodes.is_far(segment) || is_full
+            };
+            if log.was_cut() && !self.sabotage.skips(Step::FreshSegments) || idle.is_some_and(ends) {
                 log.end_segment(&self.space);
             }
             (gathered.marks[number], gathered.links[number]) = (log.mark(), log.link);
@@ -349,13 +353,17 @@ impl Core {
         // Whoever begins from here on has a later snapshot than anything unlinked so far.
         self.order.tick(&self.active);
         let oldest = if self.sabotage.skips(Step::AwaitReaders) { u64::MAX } else { self.active.oldest() };
+        let mut held = 0;
         settler.ripe.retain(|dead| {
             let wait = dead.unlinked >= oldest;
-            if !wait {
+            if wait {
+                held += dead.word.space();
+            } else {
                 self.space.sub_live(dead.word);
             }
             wait
         });
+        self.space.held.store(held, Relaxed);
         settler.retired.retain(|(since, _)| *since >= oldest);
         settler.tombstones.extend(gathered.tombstones);
         self.drop_tombstones(settler, oldest)?;

@@ -30,6 +30,8 @@ pub(crate) struct Space {
     /// Somebody was refused since the last look; and somebody who takes out more than he puts in.
     short: AtomicBool,
     urgent: AtomicBool,
+    /// Bytes of versions that were superseded, and that somebody may still read, at the last checkpoint.
+    pub(crate) held: AtomicU64,
     /// Segments that were never used: the first one in the upper half, how many in the lower.
     fresh: AtomicU64,
     /// Fewer are free than there should be ahead of those who will ask.
@@ -94,6 +96,14 @@ pub(crate) enum Need {
     Data,
 }
 
+/// Segments in a row that were free.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segments {
+    pub(crate) first: u32,
+    /// Whoever could have had them, and leave what he must: as many as may go on in them.
+    pub(crate) level: Need,
+}
+
 impl Space {
     /// Takes the regions over.
     pub(crate) fn new(pool: &Pool, segment_bytes: u64, data: Region, table: Region) -> Result<Self> {
@@ -106,6 +116,7 @@ impl Space {
             reserve: Reserve::default(),
             short: false.into(),
             urgent: false.into(),
+            held: 0.into(),
             fresh: 0.into(),
             scarce: false.into(),
             growth: pmem::sync::Mutex::new(Growth::new(data)),
@@ -212,7 +223,7 @@ impl Space {
     // ---- taken and given back ---------------------------------------------------------------------------------
 
     /// `count` segments in a row for `what`. What the table says of them is not flushed: see [`Self::flush_words`].
-    pub(crate) fn take(&self, what: Use, count: u32, need: Need) -> Result<u32> {
+    pub(crate) fn take(&self, what: Use, count: u32, need: Need) -> Result<Segments> {
         let mut refused = None;
         let mut state = self.state.lock();
         loop {
@@ -221,9 +232,14 @@ impl Space {
             let found = self.find(&state, count);
             match found.filter(|_| state.free.len() >= count as usize + kept) {
                 Some(first) => {
+                    let leaves = |n: &&Need| {
+                        state.free.len()
+                            >= count as usize + self.reserve.kept(**n, count, state.count, self.segment_bytes)
+                    };
+                    let level = [Need::Data, Need::Replace].iter().find(leaves).map_or(need, |level| need.max(*level));
                     self.give(&mut state, first, count, what)?;
                     self.note_scarce(&state);
-                    return Ok(first);
+                    return Ok(Segments { first, level });
                 }
                 None if refused.is_some() => break,
                 None => {}
@@ -250,6 +266,33 @@ impl Space {
             self.reserve
         );
         Err(self.no_room(&state, u64::from(count), need))
+    }
+
+    /// Whether so much is free as whoever has this need leaves.
+    pub(crate) fn is_whole(&self, need: Need) -> bool {
+        self.is_missing(&self.state.lock(), need) == 0
+    }
+
+    /// Segments that are missing to that, if one more is filled.
+    fn is_missing(&self, state: &State, need: Need) -> usize {
+        self.reserve.kept(need, 1, state.count, self.segment_bytes).saturating_sub(state.free.len())
+    }
+
+    /// The same, if need be with a longer file.
+    #[cold]
+    pub(crate) fn make_whole(&self, need: Need) -> bool {
+        loop {
+            let (missing, seen) = {
+                let state = self.state.lock();
+                (self.is_missing(&state, need), state.growths)
+            };
+            if missing == 0 {
+                return true;
+            }
+            if self.grow(missing as u32, seen).is_err() {
+                return false;
+            }
+        }
     }
 
     fn give(&self, state: &mut State, first: u32, count: u32, what: Use) -> Result<()> {
@@ -288,6 +331,11 @@ impl Space {
         state.set_table_word(number, what.to_word())
     }
 
+    /// Whether somebody was refused lately.
+    pub(crate) fn is_short(&self) -> bool {
+        self.short.load(Relaxed)
+    }
+
     /// Whether somebody was refused since the last call.
     pub(crate) fn take_short(&self) -> bool {
         self.short.swap(false, Relaxed)
@@ -301,7 +349,7 @@ impl Space {
     /// Whether so many bytes of whoever takes most would find room if what is live were packed without a gap.
     pub(crate) fn could_hold(&self, bytes: u64) -> bool {
         let usage = self.usage();
-        let kept = crate::reserve::kept_from_data(usage.segments as u32).div_ceil(2);
+        let kept = crate::reserve::kept(Need::Urgent, usage.segments as u32);
         let taken = usage.live.div_ceil(self.segment_bytes) + usage.nodes + kept;
         bytes <= usage.segments.saturating_sub(taken) * self.segment_bytes
     }
@@ -333,6 +381,8 @@ impl Space {
             free: state.free.len() as u64 * self.segment_bytes,
             size: self.pool.size(),
             deletes: need == Need::Urgent,
+            overwrites: need == Need::Replace,
+            snapshot: None,
         }
     }
 

@@ -208,7 +208,7 @@ impl Store {
         let mut tried = crate::commit::Tried::default();
         loop {
             match once() {
-                Err(Error::Full { deletes, .. }) if self.core.full_again(&mut tried, deletes, 0) => {}
+                Err(error @ Error::Full { .. }) => self.core.full_again(&mut tried, error, 0)?,
                 other => return other,
             }
         }

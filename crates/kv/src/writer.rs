@@ -14,7 +14,7 @@ use crate::active::{OwnLine, Pin};
 use crate::error::{Error, Result};
 use crate::media::{Checkpoint, Mark, Use, WRITERS};
 use crate::record::GRAIN;
-use crate::space::{Need, Space};
+use crate::space::{Need, Segments, Space};
 use crate::wait::{Parked, Wait};
 use crate::watermark::Watermark;
 use crate::word::Word;
@@ -64,6 +64,10 @@ pub(crate) struct Log {
     pub(crate) at: u64,
     /// Bytes in it; none before the first.
     limit: u64,
+    /// Who it is for: those who may take what is free, down to what it was taken from. New data, say, do not go where a deletion was given room.
+    level: Need,
+    /// The bytes of it that are for all: as many as there are, or none.
+    open: u64,
     /// Of the last transaction in it.
     pub(crate) link: u16,
     /// Behind the last transaction of this session, and behind the last one of it that is known to be durable.
@@ -123,6 +127,8 @@ impl Log {
             sequence: mark.sequence,
             at: 0,
             limit: 0,
+            level: Need::Settle,
+            open: 0,
             link,
             end: Mark::START,
             durable: Mark::START,
@@ -145,9 +151,19 @@ impl Log {
 
     /// Goes on in this segment, of so many bytes: the store was closed.
     pub(crate) fn resume(&mut self, space: &Space, segment: u32, limit: u64) {
-        space.reserve.note_begun(true);
         (self.segment, self.base, self.limit) = (segment, space.offset(segment), limit);
+        // Nobody knows any more who it was for.
+        self.set_level(space, Need::Settle);
         self.at = self.behind(space, self.at);
+    }
+
+    /// Whoever has this need may go on in the segment, and those who would leave less.
+    fn set_level(&mut self, space: &Space, level: Need) {
+        let open = if level == Need::Data { self.limit } else { 0 };
+        if (open > 0) != (self.open > 0) {
+            space.reserve.note_begun(open > 0);
+        }
+        (self.level, self.open) = (level, open);
     }
 
     pub(crate) fn mark(&self) -> Mark {
@@ -156,11 +172,9 @@ impl Log {
 
     /// It will go on in another segment, if it has one, or had before a crash.
     pub(crate) fn end_segment(&mut self, space: &Space) {
-        if self.limit > 0 {
-            space.reserve.note_begun(false);
-        }
         if self.limit > 0 || self.was_cut() {
             (self.limit, self.at) = (0, 0);
+            self.set_level(space, Need::Settle);
             // Before its mark from now on. The number is left out.
             self.sequence = self.sequence.saturating_add(1);
         }
@@ -176,16 +190,21 @@ impl Log {
         (self.limit > 0).then_some(self.segment)
     }
 
-    /// Whether so many bytes fit in the segment it fills.
-    pub(crate) fn has_room(&self, len: u64) -> bool {
-        self.at + len <= self.limit
+    /// Whether so many bytes fit in the segment it fills, for whoever has this need.
+    pub(crate) fn has_room(&self, space: &Space, len: u64, need: Need) -> bool {
+        self.at + len <= self.limit && (need <= self.level || space.is_whole(need))
+    }
+
+    /// Whether nothing that is worth a segment fits in there any more.
+    pub(crate) fn is_filled(&self, space: &Space) -> bool {
+        self.at + space.segment_bytes / 16 >= self.limit
     }
 
     /// Where a record of so many bytes goes, as a transaction of its own: none if there is more to do for it than to write it.
     #[inline]
     pub(crate) fn next_run(&self, len: u64) -> Option<Run> {
         let (offset, sequence, segment) = (self.base + self.at, self.sequence, self.segment);
-        let plain = self.has_room(len) && self.unnamed.is_empty();
+        let plain = self.at + len <= self.open && self.unnamed.is_empty();
         plain.then_some(Run { image: 0, len: len as usize, offset, sequence, segment })
     }
 
@@ -225,11 +244,11 @@ impl Log {
     ) -> Result<()> {
         runs.clear();
         let mut at = self.at;
+        let mut known = None;
         for (image, len) in records {
             debug_assert!((len as u64).is_multiple_of(GRAIN));
-            if at + len as u64 > self.limit {
-                self.begin_segment(space, len as u64, need())?;
-                at = 0;
+            if at + len as u64 > self.open {
+                at = self.go_on(space, at, len as u64, *known.get_or_insert_with(&need))?;
             }
             let here = (self.base + at, self.segment);
             // A segment may begin right behind the last one; its records are named after it.
@@ -293,21 +312,38 @@ impl Log {
         if self.limit > space.segment_bytes { self.limit } else { at.min(self.limit) }
     }
 
+    /// Where so many bytes go that do not fit in what is for all.
     #[cold]
+    fn go_on(&mut self, space: &Space, at: u64, len: u64, need: Need) -> Result<u64> {
+        let fits = at + len <= self.limit;
+        if fits && need <= self.level {
+            return Ok(at);
+        }
+        if fits && space.make_whole(need) {
+            // As if it had been taken now.
+            self.set_level(space, need);
+            return Ok(at);
+        }
+        self.begin_segment(space, len, need)?;
+        Ok(0)
+    }
+
     fn begin_segment(&mut self, space: &Space, len: u64, need: Need) -> Result<()> {
         let count = len.div_ceil(space.segment_bytes).max(1);
         let max = u64::from(u32::MAX);
         let none_left = Error::Limit { what: "segments of a log, ever", found: max + 1, max };
         let sequence = self.sequence.checked_add(1).ok_or(none_left)?;
-        let segment =
-            space.take(Use::Log { writer: self.number, sequence, generation: self.generation }, count as u32, need)?;
+        let what = Use::Log { writer: self.number, sequence, generation: self.generation };
+        // What is left of the one before is nobody's.
+        let before = self.level;
+        self.set_level(space, Need::Settle);
+        let taken = space.take(what, count as u32, need).inspect_err(|_| self.set_level(space, before))?;
+        let Segments { first: segment, level } = taken;
         self.unnamed.push((segment, count as u32));
-        if self.limit == 0 {
-            space.reserve.note_begun(true);
-        }
         self.segment = segment;
         self.base = space.offset(segment);
         self.limit = count * space.segment_bytes;
+        self.set_level(space, level);
         self.sequence = sequence;
         self.at = 0;
         Ok(())

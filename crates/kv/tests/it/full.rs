@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use kv::{Batch, Error, Isolation, Keys, Options, Store};
 
@@ -55,10 +56,62 @@ fn is_full(error: &Error) -> bool {
     matches!(error, Error::Full { .. })
 }
 
+/// Threads that write keys of their own again, each in a log of its own, whenever they are told.
+#[derive(Clone, Copy, Debug)]
+struct Beside {
+    threads: usize,
+    /// How often each does it, each time.
+    times: u64,
+}
+
+const NOBODY: Beside = Beside { threads: 0, times: 0 };
+
+/// What one of them is told by, and what it says when it is done: the number of those that were refused.
+struct Overwriter(Sender<u64>, Receiver<u64>);
+
+fn overwritten(thread: usize) -> Vec<u8> {
+    format!("again{thread:03}").into_bytes()
+}
+
+impl Beside {
+    /// Runs `then` with them: what it is given has each write so often.
+    fn run<R>(self, store: &Store, model: &mut Model, then: impl FnOnce(&mut Model, &dyn Fn()) -> R) -> R {
+        std::thread::scope(|scope| {
+            let overwriters: Vec<Overwriter> = (0..self.threads)
+                .map(|thread| {
+                    let (tell, told) = channel::<u64>();
+                    let (done, is_done) = channel();
+                    let (key, bytes) = (overwritten(thread), value(&overwritten(thread), 20));
+                    scope.spawn(move || {
+                        for times in told {
+                            let refused = (0..times).filter(|_| match store.put(&key, &bytes) {
+                                Ok(_) => false,
+                                Err(error) => is_full(&error) || panic!("{error}"),
+                            });
+                            done.send(refused.count() as u64).unwrap();
+                        }
+                    });
+                    Overwriter(tell, is_done)
+                })
+                .collect();
+            let write = |times| {
+                let write_again = |Overwriter(tell, is_done): &Overwriter| {
+                    tell.send(times).unwrap();
+                    is_done.recv().unwrap()
+                };
+                overwriters.iter().map(write_again).sum::<u64>()
+            };
+            assert_eq!(write(1), 0, "before it is full");
+            model.extend((0..self.threads).map(|thread| (overwritten(thread), 20)));
+            then(model, &|| assert!(write(self.times) <= self.times * self.threads as u64))
+        })
+    }
+}
+
 /// Puts until nothing goes in any more, not the smallest value neither.
-fn fill(store: &Store, model: &mut Model, random: &mut Random, lengths: Lengths, batch: usize) {
-    let mut refused = 0;
-    let mut lengths = lengths;
+fn fill(store: &Store, model: &mut Model, random: &mut Random, plan: &Plan, beside: &dyn Fn()) {
+    let Plan { mut lengths, puts, in_order, .. } = *plan;
+    let (mut refused, mut last) = (0, 0);
     while refused < 4 || lengths.1 > 0 {
         if refused >= 4 {
             lengths = Lengths(0, lengths.1 / 2);
@@ -66,8 +119,9 @@ fn fill(store: &Store, model: &mut Model, random: &mut Random, lengths: Lengths,
         }
         let mut some = Batch::new();
         let mut new = Model::new();
-        for _ in 0..1 + random.below(batch as u64) {
-            let key = format!("key{:07}", random.below(2_000_000)).into_bytes();
+        for _ in 0..1 + random.below(puts as u64) {
+            last += 1;
+            let key = format!("key{:07}", if in_order { last } else { random.below(2_000_000) }).into_bytes();
             let len = lengths.any(random);
             some.put(&key, &value(&key, len));
             new.insert(key, len);
@@ -80,6 +134,7 @@ fn fill(store: &Store, model: &mut Model, random: &mut Random, lengths: Lengths,
             Err(error) if is_full(&error) => refused += 1,
             Err(other) => panic!("{other}"),
         }
+        beside();
     }
 }
 
@@ -195,6 +250,10 @@ struct Plan {
     puts: usize,
     takes: usize,
     rounds: u64,
+    /// New keys are behind all others: so leaves are full.
+    in_order: bool,
+    /// Others while it is filled.
+    beside: Beside,
 }
 
 fn fill_and_empty(plan: Plan, seed: u64) {
@@ -213,7 +272,9 @@ fn fill_and_empty_in(dir: &Path, plan: Plan, seed: u64) {
         let when = |what: &str| format!("{what} in round {round} of seed {seed}, {plan:?}");
         store.put(HEAD, &value(HEAD, 33)).unwrap();
         model.insert(HEAD.to_vec(), 33);
-        fill(&store, &mut model, &mut random, plan.lengths, plan.puts);
+        plan.beside.run(&store, &mut model, |model, beside| {
+            fill(&store, model, &mut random, &plan, beside);
+        });
         let live = store.stats().live_bytes;
         least = if round == 0 { live / 4 * 3 } else { least };
         assert!(live >= least, "{}: {live} bytes are live, {least} at least expected", when("full"));
@@ -271,20 +332,232 @@ const MIB: u64 = 1 << 20;
 
 #[test]
 fn what_fits_in_can_be_taken_out_in_batches_of_200() {
-    let plan = Plan { bytes: 16 * MIB, segment: MIB, lengths: Lengths(3, 4), puts: 200, takes: 200, rounds: 1 };
+    let plan = Plan {
+        bytes: 16 * MIB,
+        segment: MIB,
+        lengths: Lengths(3, 4),
+        puts: 200,
+        takes: 200,
+        rounds: 1,
+        in_order: false,
+        beside: NOBODY,
+    };
     fill_and_empty(plan, 1);
 }
 
 #[test]
 fn what_fits_in_can_be_taken_out_one_by_one_with_a_head_written_again() {
-    let plan = Plan { bytes: 16 * MIB, segment: 256 << 10, lengths: Lengths(8, 12), puts: 20, takes: 1, rounds: 2 };
+    let plan = Plan {
+        bytes: 16 * MIB,
+        segment: 256 << 10,
+        lengths: Lengths(8, 12),
+        puts: 20,
+        takes: 1,
+        rounds: 2,
+        in_order: false,
+        beside: NOBODY,
+    };
     fill_and_empty(plan, 2);
 }
 
 #[test]
 fn what_fits_in_can_be_taken_out_by_large_transactions() {
-    let plan = Plan { bytes: 16 * MIB, segment: 64 << 10, lengths: Lengths(0, 3), puts: 200, takes: 6000, rounds: 1 };
+    let plan = Plan {
+        bytes: 16 * MIB,
+        segment: 64 << 10,
+        lengths: Lengths(0, 3),
+        puts: 200,
+        takes: 6000,
+        rounds: 1,
+        in_order: false,
+        beside: NOBODY,
+    };
     fill_and_empty(plan, 3);
+}
+
+/// New keys, and others written again in between: what these are given room for beyond new data is not for new data.
+#[test]
+fn what_fits_in_beside_overwriting_can_be_taken_out() {
+    for (segment, beside, seed) in [
+        (64 << 10, Beside { threads: 3, times: 1 }, 4),
+        (MIB, Beside { threads: 2, times: 3 }, 5),
+        (MIB, Beside { threads: 3, times: 1 }, 6),
+    ] {
+        let plan = Plan {
+            bytes: 16 * MIB,
+            segment,
+            lengths: Lengths(3, 3),
+            puts: 100,
+            takes: 1500,
+            rounds: 1,
+            in_order: true,
+            beside,
+        };
+        fill_and_empty(plan, seed);
+    }
+}
+
+/// Many leaves, few of which are written between two checkpoints, and one key at a time.
+#[test]
+fn small_values_in_order_beside_overwriting_can_be_deleted_one_by_one() {
+    for (segment, threads, times, least) in [(64 << 10, 3, 1, 170_000), (MIB, 3, 1, 110_000), (MIB, 2, 3, 110_000)] {
+        let dir = crate::memory();
+        let path = dir.path().join("store");
+        let pool = pmem::Options::new().max_size(16 * MIB).domain(pmem::DomainChoice::Emulated);
+        let options = Options::new().segment(segment).background(false).pool(pool);
+        let store = options.create(&path).unwrap();
+        let key = |n: u64| format!("k{n:07}").into_bytes();
+        let mut model = Model::new();
+        Beside { threads, times }.run(&store, &mut model, |model, write| {
+            let (mut n, mut refused) = (0, 0);
+            while refused < 10 {
+                let before = model.len();
+                for _ in 0..100 {
+                    n += 1;
+                    match store.put(&key(n), &value(&key(n), 10)) {
+                        Ok(_) => drop(model.insert(key(n), 10)),
+                        Err(error) => assert!(is_full(&error), "{error}"),
+                    }
+                }
+                write();
+                refused = if model.len() == before { refused + 1 } else { 0 };
+            }
+        });
+        let when = format!("segments of {segment} bytes, {threads} threads that write {times} times");
+        assert!(model.len() > least, "{when}: {} keys", model.len());
+        let store = again(store, &path, &options, threads as u64 + times, &model, &when);
+        let keys: Vec<_> = model.into_keys().collect();
+        for at in 0..1000 {
+            take(&store, &keys[at * 37..at * 37 + 1], 0, &when);
+        }
+        let left: Vec<_> = keys.iter().enumerate().filter(|(at, _)| at % 37 > 0 || at / 37 >= 1000).collect();
+        for some in left.chunks(1024) {
+            let some: Vec<_> = some.iter().map(|(_, key)| key.to_vec()).collect();
+            take(&store, &some, 1, &when);
+        }
+        assert_eq!(store.snapshot().unwrap().scan(Keys::all()).count(), 0, "{when}");
+    }
+}
+
+/// The same of whatever kind: small values, keys that are written again beside them, in segments of either size.
+#[test]
+fn whatever_fits_in_beside_overwriting_can_be_taken_out() {
+    let (seeds, largest) = budget();
+    let first = std::env::var("CAIRN_SPACE_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
+    for seed in first..first + seeds.div_ceil(2) {
+        let mut random = Random(!seed);
+        let low = random.below(5) as u32;
+        let plan = Plan {
+            bytes: (16 << random.below(u64::from((largest / 16).ilog2()) + 1)) * MIB,
+            segment: [64 << 10, MIB][random.below(2) as usize],
+            lengths: Lengths(low, low + random.below(3) as u32),
+            puts: 1 << random.below(9),
+            takes: 16 << random.below(8),
+            rounds: 2,
+            in_order: random.below(2) == 0,
+            beside: Beside { threads: 1 + random.below(4) as usize, times: 1 + random.below(4) },
+        };
+        println!("seed {seed}: {plan:?}");
+        fill_and_empty(plan, seed);
+    }
+}
+
+// ---- keys that are written again ------------------------------------------------------------------------------
+
+fn with_room_for(bytes: u64) -> (tempfile::TempDir, Store) {
+    let dir = crate::memory();
+    let pool = pmem::Options::new().max_size(bytes).domain(pmem::DomainChoice::Emulated);
+    let store = Options::new().segment(64 << 10).background(false).pool(pool).create(dir.path().join("store")).unwrap();
+    (dir, store)
+}
+
+/// A snapshot keeps all that is superseded since: who finds no room for that waits a while for it to end, and says which it is if it does not.
+#[test]
+fn who_overwrites_waits_for_a_snapshot_and_names_it() {
+    let (_dir, store) = with_room_for(4 * MIB);
+    let key = |n: u64| format!("key{:02}", n % 40).into_bytes();
+    (0..40).for_each(|n| assert!(!store.put(&key(n), &[0; 3000]).unwrap()));
+    let snapshot = store.snapshot().unwrap();
+    let began = store.stats().oldest_snapshot.unwrap();
+    let mut put = 0;
+    #[expect(clippy::disallowed_methods, reason = "how long it waits is a matter of real time")]
+    let refused = loop {
+        let since = std::time::Instant::now();
+        match store.put(&key(put), &[1; 3000]) {
+            Ok(_) => put += 1,
+            Err(error) => break (error, since.elapsed()),
+        }
+    };
+    let (error, waited) = refused;
+    assert!(put > 600, "{put} were put");
+    assert!(matches!(error, Error::Full { overwrites: true, snapshot: Some(at), .. } if at == began), "{error:?}");
+    assert!(error.to_string().contains(&format!("timestamp {began}")), "{error}");
+    assert!(waited.as_millis() >= 100, "it waited for {waited:?}");
+    // Not with a snapshot that is in nobody's way.
+    drop(snapshot);
+    (0..2000).for_each(|n| assert!(store.put(&key(n), &[2; 3000]).unwrap()));
+    let (mut n, _none) = (0, store.snapshot().unwrap());
+    let error = loop {
+        n += 1;
+        if let Err(error) = store.put(format!("new{n}").as_bytes(), &[3; 3000]) {
+            break error;
+        }
+    };
+    assert!(matches!(error, Error::Full { overwrites: false, snapshot: None, .. }), "{error:?}");
+}
+
+/// As often as it ends while somebody waits for it.
+#[test]
+fn who_overwrites_goes_on_when_the_snapshot_ends() {
+    let (_dir, store) = with_room_for(4 * MIB);
+    let key = |n: u64| format!("key{:02}", n % 40).into_bytes();
+    (0..40).for_each(|n| assert!(!store.put(&key(n), &[0; 3000]).unwrap()));
+    let mut before = 0;
+    for round in 0..3 {
+        let snapshot = std::cell::Cell::new(Some(store.snapshot().unwrap()));
+        let (mut n, mut ended) = (0_u64, false);
+        while !ended {
+            n += 1;
+            let mut attempts = 0;
+            let done = store.transact(|tx| {
+                attempts += 1;
+                // It is refused, and tried again.
+                if attempts == 6 {
+                    drop(snapshot.take());
+                    ended = true;
+                }
+                tx.put(&key(n), &[round; 3000]).map(drop)
+            });
+            done.unwrap_or_else(|error| panic!("{n} in round {round}, attempt {attempts}: {error}"));
+        }
+        assert!(n > 600 && n >= before, "round {round}: {n} went in beside the snapshot, {before} before");
+        before = n / 2;
+    }
+}
+
+/// Little is live, whoever overwrites what as fast as he can.
+#[test]
+fn a_store_with_little_in_it_is_never_full_for_who_overwrites() {
+    const THREADS: u64 = 4;
+    let (_dir, store) = with_room_for(8 * MIB);
+    let key = |thread: u64, n: u64| format!("{thread}/{:02}", n % 20).into_bytes();
+    (0..THREADS).for_each(|thread| (0..20).for_each(|n| assert!(!store.put(&key(thread, n), &[0; 3000]).unwrap())));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let store = &store;
+            scope.spawn(move || {
+                for n in 0..6000 {
+                    let done = match n % 8 {
+                        0 => store.transact(|tx| tx.put(&key(thread, n), &[n as u8; 3000]).map(drop)),
+                        _ => store.put(&key(thread, n), &[n as u8; 3000]).map(drop),
+                    };
+                    done.unwrap_or_else(|error| panic!("{n} of thread {thread}: {error}; {:?}", store.stats()));
+                }
+            });
+        }
+    });
+    store.checkpoint().unwrap();
+    assert_eq!(store.snapshot().unwrap().scan(Keys::all()).count() as u64, THREADS * 20);
 }
 
 /// In the environment: where files cannot grow any more, and the seed. Then this process is one for which the disk is full.
@@ -305,6 +578,8 @@ fn on_a_full_disk() {
         puts: 1 << random.below(8),
         takes: 1 << random.below(10),
         rounds: 2,
+        in_order: random.below(2) == 0,
+        beside: Beside { threads: random.below(4) as usize, times: random.below(12) },
     };
     println!("seed {seed}: {plan:?}");
     fill_and_empty_in(Path::new(dir), plan, seed);
@@ -406,6 +681,8 @@ fn whatever_fits_in_can_be_taken_out() {
             puts: 1 << random.below(9),
             takes: 1 << random.below(12),
             rounds: 2,
+            in_order: false,
+            beside: NOBODY,
         };
         println!("seed {seed}: {plan:?}");
         fill_and_empty(plan, seed);
