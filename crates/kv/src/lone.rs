@@ -58,6 +58,17 @@ impl Drop for Announced<'_> {
     }
 }
 
+/// Stores that are on their way to where a record goes, and that nobody waits for if the put gives up. Whoever has the log next stores at this place: not before
+/// they have got there.
+struct Streaming;
+
+impl Drop for Streaming {
+    #[cold]
+    fn drop(&mut self) {
+        fence(SeqCst);
+    }
+}
+
 /// What is put.
 struct Put<'a> {
     key: &'a [u8],
@@ -159,6 +170,7 @@ impl Core {
         head[..8].copy_from_slice(&seal.to_le_bytes());
 
         let (at, behind) = (put.run.offset, put.run.offset + head.len() as u64);
+        let streaming = Streaming;
         if self.sabotage.skips(Step::SealLast) {
             raw::store(Claim::Writer, &self.pool, at, head)?;
         }
@@ -169,8 +181,6 @@ impl Core {
         if !old.is_none() {
             let before = Record::at(Claim::Pinned, pin, &self.pool, old.offset())?;
             if before.key() != put.key && !self.sabotage.skips(Step::CompareKeys) {
-                // Whoever has the log next stores at this place: not before this has got there.
-                fence(SeqCst);
                 return Ok(None);
             }
             had = before.is_live(&Now::default());
@@ -180,6 +190,7 @@ impl Core {
         if !self.sabotage.skips(Step::CommitBarrier) {
             self.pool.drain().map_err(|source| Error::InDoubt { source })?;
         }
+        std::mem::forget(streaming); // the drain has waited for them
         log.link = record::link(seal);
         log.advance(&self.space, put.run, put.run.len as u64);
         log.is_durable();
