@@ -2,7 +2,7 @@
 //! say at once.
 //!
 //! A transaction has a record for each key that it deletes. Where these find no room, what is to go is noted as ranges of keys, in some bytes for each run of
-//! neighbours. The first step has that note and all that the transaction sets, with as many deletions as make up for both if they take room; the last one removes the note.
+//! neighbours, or as a [sieve], in one bit or two for each key that is there, if that is shorter: then a note takes a hundredth of the store at most, whatever goes. The first step has that note and all that the transaction sets, with as many deletions as make up for both if they take room; the last one removes the note.
 //!
 //! ```text
 //!   the first step is refused     nothing is done, and nothing is left to do
@@ -17,6 +17,7 @@ mod hidden;
 mod note;
 mod plan;
 mod record;
+mod sieve;
 #[cfg(test)]
 mod tests;
 
@@ -33,7 +34,7 @@ use self::plan::{Plan, Run};
 use self::record::{Changes, record};
 use crate::data::{DATABASES, GARBAGE, Head};
 use crate::engine::{Engine, Error, Result, Tx};
-use crate::shared::{Shared, now};
+use crate::shared::{RandomSeed, Shared, now};
 
 /// Bytes of the records of deletions that are worth steps.
 const WORTH: u64 = 2 << 10;
@@ -44,6 +45,8 @@ const STEP_BYTES: u64 = 64;
 const GOOD: u32 = 8;
 /// Elements of a collection that go at once before their head does.
 const ELEMENTS: usize = 256;
+/// Keys that stay, and that a step passes by, at most.
+const PASSED: usize = 16 << 10;
 /// Bytes of a note.
 const NOTE_MAX: usize = 64 << 20;
 /// Bytes that a record takes beside its key and value, at least, and at most.
@@ -63,7 +66,7 @@ fn is_for_later(error: &Error) -> bool {
 
 /// All keys of these databases.
 fn runs_of(databases: &[u8]) -> Vec<Run> {
-    databases.iter().map(|database| Run { from: vec![*database], to: None, abandons: true }).collect()
+    databases.iter().map(|database| Run::new(vec![*database], None, true)).collect()
 }
 
 // ---- begin ------------------------------------------------------------------------------------------------------
@@ -123,8 +126,10 @@ pub(crate) fn flush_in_steps(shared: &Shared, databases: &[u8]) -> Result<()> {
 /// The first step of what has these changes: what is to go from then on. None if it would take as much as it gives.
 fn begin(engine: &dyn Engine, mut changes: Changes) -> Result<Option<Vec<Run>>> {
     let (mut plan, mut note, mut in_place) = (Plan::default(), Vec::new(), false);
+    let seed = RandomSeed::draw().0;
     engine.read(&mut |tx| {
-        plan = Plan::of(tx, &changes)?;
+        changes.take_in_elements(tx)?;
+        plan = Plan::of(tx, &changes, seed)?;
         note = note::encode(&plan.runs);
         in_place = note::is_in_place(tx, &note)?;
         Ok(())
@@ -132,7 +137,7 @@ fn begin(engine: &dyn Engine, mut changes: Changes) -> Result<Option<Vec<Run>>> 
     for id in &plan.garbage {
         changes.0.remove(&garbage(*id));
     }
-    if note.len() > NOTE_MAX.min(engine.value_max()) {
+    if note.len() > NOTE_MAX {
         return Ok(None);
     }
     let write = |first: &[(Vec<u8>, u64)]| {
@@ -153,7 +158,7 @@ fn begin(engine: &dyn Engine, mut changes: Changes) -> Result<Option<Vec<Run>>> 
     }
     let puts = changes.0.iter().filter_map(|(key, put)| Some((key, put.as_ref()?)));
     let cost: u64 = puts.map(|(key, put)| RECORD.1 + (key.len() + put.0.len()) as u64).sum();
-    let cost = cost + RECORD.1 + note.len() as u64;
+    let cost = cost + note::cost(&note);
     let mut refused = false;
     for halves in GAINS {
         let (mut gain, mut count) = (0, 0);
@@ -273,15 +278,20 @@ fn finish(engine: &dyn Engine, runs: &[Run]) -> Result<()> {
 
 /// Removes some keys of runs, from a place on; returns that behind them.
 fn step(tx: &mut dyn Tx, runs: &[Run], mut place: Place, most: usize) -> Result<Place> {
-    let (mut keys, mut bytes) = (Vec::new(), 0);
+    let (mut keys, mut bytes, mut passed) = (Vec::new(), 0, 0);
     while let Some(range) = place.keys(runs) {
-        let abandons = runs[place.run].abandons;
+        let run = &runs[place.run];
         let mut more = false;
         tx.scan(range, &mut |key, value| {
-            if keys.len() == most || bytes > STEP_BYTES * most as u64 {
+            if keys.len() == most || bytes > STEP_BYTES * most as u64 || passed == PASSED {
                 more = true;
                 return ControlFlow::Break(());
             }
+            let Some(abandons) = run.goes(key) else {
+                passed += 1;
+                place.last = Some(key.to_vec());
+                return ControlFlow::Continue(());
+            };
             bytes += RECORD.1 + key.len() as u64;
             let head = if abandons { head(key, value) } else { None };
             keys.push((key.to_vec(), head.map(|head| head.id)));
@@ -308,8 +318,9 @@ fn with_elements(engine: &dyn Engine, runs: &[Run], place: Place, error: &Error)
         first = None;
         let mut place = place.clone();
         while let Some(range) = place.keys(runs) {
-            let abandons = runs[place.run].abandons;
+            let run = &runs[place.run];
             tx.scan(range, &mut |key, value| {
+                let Some(abandons) = run.goes(key) else { return ControlFlow::Continue(()) };
                 first = Some((key.to_vec(), head(key, value).filter(|_| abandons)));
                 ControlFlow::Break(())
             })?;

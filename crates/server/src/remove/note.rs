@@ -3,6 +3,7 @@
 //! ```text
 //!   META, "flush"    numbers of databases that are to be empty, a byte each
 //!   META, "remove"   runs of keys
+//!   META, "remove", number (4)     the same, from where the one before ends
 //!   META, "spare"    kind (1)       0 nothing, 1 as "flush", 2 as "remove"
 //!                    length (4)     big-endian
 //!                    bytes          the note, and whatever is behind it
@@ -11,10 +12,16 @@
 //! A store that changes its values in place keeps the spare one: a full one has no room for a new note, however short, and none is needed to overwrite it.
 //!
 //! For each run: a number whose lower two bits say whether it abandons and whether it has an end, and whose other bits are how many bytes its beginning has in
-//! common with the one before; how many more it has, and these; the same of its end, against its beginning.
+//! common with the one before; how many more it has, and these; the same of its end, against its beginning. In place of a run, 0 and 0 begin a sieve: see [`sieve`](super::sieve).
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use tx::Keys;
 
 use super::plan::{Run, common};
-use super::{is_no_room, runs_of};
+use super::sieve::{self, Sieve};
+use super::{RECORD, is_no_room, runs_of};
 use crate::data::META;
 use crate::engine::{Engine, Error, Result, Tx};
 
@@ -27,6 +34,10 @@ pub(super) enum Kind {
 
 /// Bytes before a note in the spare one's place.
 const HEAD: usize = 5;
+/// Bytes of one record of a note: a full store may have room for many that has none for a long one.
+const PIECE: usize = 32 << 10;
+/// Bytes of its key.
+const PIECE_NAME: u64 = 11;
 /// Least bytes that are worth keeping.
 const LEAST: usize = 256;
 
@@ -36,6 +47,23 @@ fn name(kind: Kind) -> Vec<u8> {
         Kind::Remove => b"remove",
     };
     [&[META], name].concat()
+}
+
+/// Where each piece of it goes.
+fn pieces(kind: Kind, note: &[u8]) -> impl Iterator<Item = (Vec<u8>, &[u8])> {
+    note.chunks(PIECE).enumerate().map(move |(number, piece)| {
+        let mut key = name(kind);
+        if number > 0 {
+            key.extend_from_slice(&(number as u32).to_be_bytes());
+        }
+        (key, piece)
+    })
+}
+
+/// Bytes that its records take.
+pub(super) fn cost(note: &[u8]) -> u64 {
+    let records = note.len().div_ceil(PIECE).max(1);
+    (RECORD.1 + PIECE_NAME) * records as u64 + note.len() as u64
 }
 
 fn spare_name() -> Vec<u8> {
@@ -76,7 +104,7 @@ pub(super) fn is_in_place(tx: &dyn Tx, note: &[u8]) -> Result<bool> {
 pub(super) fn put(tx: &mut dyn Tx, kind: Kind, note: &[u8]) -> Result<()> {
     match spare(tx)? {
         Some(Spare { len, .. }) if HEAD + note.len() <= len => put_spare(tx, kind as u8, note, len),
-        _ => tx.put(&name(kind), note, None),
+        _ => pieces(kind, note).try_for_each(|(key, piece)| tx.put(&key, piece, None)),
     }
 }
 
@@ -90,12 +118,21 @@ fn put_spare(tx: &mut dyn Tx, kind: u8, note: &[u8], len: usize) -> Result<()> {
     tx.put(&spare_name(), &value, None)
 }
 
+/// The records of a note, and what they say together.
+fn gather(tx: &dyn Tx, kind: Kind) -> Result<(Vec<Vec<u8>>, Vec<u8>)> {
+    let (mut keys, mut note) = (Vec::new(), Vec::new());
+    tx.scan(Keys::prefix(&name(kind)), &mut |key, piece| {
+        keys.push(key.to_vec());
+        note.extend_from_slice(piece);
+        ControlFlow::Continue(())
+    })?;
+    Ok((keys, note))
+}
+
 /// All that was noted is done.
 pub(super) fn clear(tx: &mut dyn Tx) -> Result<()> {
     for kind in [Kind::Flush, Kind::Remove] {
-        if tx.get(&name(kind))?.is_some() {
-            tx.delete(&name(kind))?;
-        }
+        gather(tx, kind)?.0.iter().try_for_each(|key| tx.delete(key).map(drop))?;
     }
     match spare(tx)? {
         Some(Spare { len, note: Some(_) }) => put_spare(tx, 0, &[], len),
@@ -109,7 +146,8 @@ pub(super) fn read(engine: &dyn Engine) -> Result<Option<Vec<Run>>> {
     engine.read(&mut |tx| {
         noted.clear();
         for kind in [Kind::Flush, Kind::Remove] {
-            noted.extend(tx.get(&name(kind))?.map(|note| (kind, note.to_vec())));
+            let (keys, note) = gather(tx, kind)?;
+            noted.extend((!keys.is_empty()).then_some((kind, note)));
         }
         if let Some((kind, note)) = spare(tx)?.and_then(|spare| spare.note) {
             noted.push((kind, note.to_vec()));
@@ -195,6 +233,11 @@ fn take_key(bytes: &mut &[u8], before: &[u8], common: usize) -> Option<Vec<u8>> 
 pub(super) fn encode(runs: &[Run]) -> Vec<u8> {
     let (mut bytes, mut before) = (Vec::new(), &[][..]);
     for run in runs {
+        if let (Some(sieve), Some(to)) = (&run.sieve, &run.to) {
+            encode_sieve(&mut bytes, &run.from, to, sieve);
+            before = &run.from;
+            continue;
+        }
         let shared = common(before, &run.from);
         number(&mut bytes, shared << 2 | usize::from(run.to.is_some()) << 1 | usize::from(run.abandons));
         number(&mut bytes, run.from.len() - shared);
@@ -210,22 +253,58 @@ pub(super) fn encode(runs: &[Run]) -> Vec<u8> {
     bytes
 }
 
+fn encode_sieve(bytes: &mut Vec<u8>, from: &[u8], to: &[u8], sieve: &Sieve) {
+    bytes.extend_from_slice(&[0, 0]);
+    for key in [from, to] {
+        number(bytes, key.len());
+        bytes.extend_from_slice(key);
+    }
+    bytes.extend_from_slice(&sieve.seed.to_be_bytes());
+    bytes.extend_from_slice(&[sieve.attempt as u8, sieve.width as u8]);
+    number(bytes, sieve.part);
+    bytes.extend_from_slice(&sieve.bytes);
+}
+
+/// Behind the two zeros.
+fn decode_sieve(bytes: &mut &[u8]) -> Option<Run> {
+    let from = take_key(bytes, &[], 0)?;
+    let to = take_key(bytes, &[], 0)?;
+    let (seed, rest) = bytes.split_first_chunk()?;
+    let ([attempt, width @ 1..=2], mut rest) = rest.split_first_chunk()? else { return None };
+    let (width, part) = (usize::from(*width), take_number(&mut rest)?);
+    let (cells, left) = rest.split_at_checked(sieve::bytes_of(part, width))?;
+    *bytes = left;
+    let attempt = u64::from(*attempt);
+    let sieve = Sieve { seed: u64::from_be_bytes(*seed), attempt, width, part, bytes: cells.to_vec() };
+    Some(Run { sieve: Some(Arc::new(sieve)), ..Run::new(from, Some(to), false) })
+}
+
+fn decode_run(bytes: &mut &[u8], before: &[u8]) -> Option<Run> {
+    let first = take_number(bytes)?;
+    let from = take_key(bytes, before, first >> 2)?;
+    let mut to = None;
+    if first & 2 != 0 {
+        let shared = take_number(bytes)?;
+        to = Some(take_key(bytes, &from, shared)?);
+    }
+    Some(Run::new(from, to, first & 1 != 0))
+}
+
 pub(super) fn decode(mut bytes: &[u8]) -> Option<Vec<Run>> {
     let mut runs: Vec<Run> = Vec::new();
     while !bytes.is_empty() {
-        let first = take_number(&mut bytes)?;
-        let before = runs.last().map_or(&[][..], |run| &run.from);
-        let from = take_key(&mut bytes, before, first >> 2)?;
-        let mut to = None;
-        if first & 2 != 0 {
-            let shared = take_number(&mut bytes)?;
-            to = Some(take_key(&mut bytes, &from, shared)?);
-        }
+        let run = if bytes.starts_with(&[0, 0]) {
+            bytes = &bytes[2..];
+            decode_sieve(&mut bytes)?
+        } else {
+            let before = runs.last().map_or(&[][..], |run| &run.from);
+            decode_run(&mut bytes, before)?
+        };
         // No range of everything: a key of a client begins with its database.
-        if from.is_empty() || to.as_ref().is_some_and(|to| *to <= from) {
+        if run.from.is_empty() || run.to.as_ref().is_some_and(|to| *to <= run.from) {
             return None;
         }
-        runs.push(Run { from, to, abandons: first & 1 != 0 });
+        runs.push(run);
     }
     Some(runs)
 }

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 
 use tx::Keys;
 
+use super::note::encode;
 use super::record::Changes;
+use super::sieve::{Known, Sieve};
 use super::{RECORD, head};
 use crate::data::GARBAGE;
 use crate::engine::{Result, Tx};
 
-/// Keys that go, with nothing between them that stays.
+/// Keys that go, with nothing between them that stays, unless there is a sieve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(super) from: Vec<u8>,
@@ -18,9 +21,15 @@ pub(crate) struct Run {
     pub(super) to: Option<Vec<u8>>,
     /// The elements of collections among them are nobody's from then on.
     pub(super) abandons: bool,
+    /// Which of them go, and abandon.
+    pub(super) sieve: Option<Arc<Sieve>>,
 }
 
 impl Run {
+    pub(super) fn new(from: Vec<u8>, to: Option<Vec<u8>>, abandons: bool) -> Self {
+        Self { from, to, abandons, sieve: None }
+    }
+
     pub(super) fn keys(&self) -> Keys {
         match &self.to {
             Some(to) => Keys::from(&self.from).until(to),
@@ -29,12 +38,21 @@ impl Run {
     }
 
     pub(super) fn has(&self, key: &[u8]) -> bool {
-        match &self.to {
+        let is_in = match &self.to {
             Some(to) => (&self.from[..]..&to[..]).contains(&key),
             None => key.starts_with(&self.from),
-        }
+        };
+        is_in && self.goes(key).is_some()
+    }
+
+    /// Of a key between the two: none if it stays, otherwise whether its elements are nobody's from then on.
+    pub(super) fn goes(&self, key: &[u8]) -> Option<bool> {
+        self.sieve.as_ref().map_or(Some(self.abandons), |sieve| sieve.goes(key))
     }
 }
+
+/// Bytes of the note of a sieve beside its cells and the keys it is between, at least.
+const SIEVE: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Plan {
@@ -64,18 +82,33 @@ fn between<'b>(a: &[u8], b: &'b [u8]) -> &'b [u8] {
 }
 
 impl Plan {
-    pub(super) fn of(tx: &dyn Tx, changes: &Changes) -> Result<Self> {
+    pub(super) fn of(tx: &dyn Tx, changes: &Changes, seed: u64) -> Result<Self> {
         let mut plan = Self::default();
         let gone: Vec<&[u8]> = changes.deleted().collect();
         for area in gone.chunk_by(|a, b| a.first() == b.first()) {
-            plan.look_at(tx, changes, area)?;
+            let (runs, mut known) = (plan.runs.len(), Known::new(seed));
+            plan.look_at(tx, changes, area, &mut known)?;
+            plan.shorten(runs, area, known);
         }
         plan.garbage = plan.garbage_of.values().copied().collect();
         Ok(plan)
     }
 
+    /// One run with a sieve in place of all behind a number, which are of this area, if it takes less to note it.
+    fn shorten(&mut self, runs: usize, area: &[&[u8]], known: Known) {
+        let (Some(first), Some(last)) = (area.first(), area.last()) else { return };
+        if encode(&self.runs[runs..]).len() <= SIEVE + first.len() + last.len() + known.bytes() {
+            return;
+        }
+        if let Some(sieve) = known.sieve() {
+            let to = [last, &[0][..]].concat();
+            self.runs.truncate(runs);
+            self.runs.push(Run { sieve: Some(Arc::new(sieve)), ..Run::new(first.to_vec(), Some(to), false) });
+        }
+    }
+
     /// Goes through what is there from the first key that goes to the one behind the last.
-    fn look_at(&mut self, tx: &dyn Tx, changes: &Changes, area: &[&[u8]]) -> Result<()> {
+    fn look_at(&mut self, tx: &dyn Tx, changes: &Changes, area: &[&[u8]], known: &mut Known) -> Result<()> {
         let (Some(first), Some(last)) = (area.first(), area.last()) else { return Ok(()) };
         // What belongs to somebody else begins with another byte.
         let end = [first.first().map_or(0, |byte| byte + 1)];
@@ -87,9 +120,11 @@ impl Plan {
         tx.scan(Keys::from(first).until(&end), &mut |key, value| {
             while let Some(stays) = set.next_if(|set| set[..] < *key) {
                 self.close(&mut open, before.as_deref(), stays);
+                known.add(stays, None);
                 before = Some(stays.clone());
             }
             if !matches!(changes.0.get(key), Some(None)) {
+                known.add(key, None);
                 self.close(&mut open, before.as_deref(), key);
                 before = Some(key.to_vec());
                 return if key > *last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
@@ -103,6 +138,7 @@ impl Plan {
             if let Some(head) = head.filter(|_| abandons == Some(true)) {
                 self.garbage_of.insert(key.to_vec(), head.id);
             }
+            known.add(key, Some(abandons == Some(true)));
             // What becomes of elements is the same for all of a run.
             if let Some(run) = &open
                 && let (Some(this), Some(other)) = (run.abandons, abandons)
@@ -124,8 +160,9 @@ impl Plan {
             }
             ControlFlow::Continue(())
         })?;
-        let stays = set.next().map_or(&end[..], |stays| &stays[..]);
+        let stays = set.peek().map_or(&end[..], |stays| &stays[..]);
         self.close(&mut open, before.as_deref(), stays);
+        set.for_each(|stays| known.add(stays, None));
         Ok(())
     }
 
@@ -136,8 +173,8 @@ impl Plan {
         // One key alone: by as much of it as no other has.
         let own = before.map_or(0, |before| common(before, &last)).max(common(&last, next)) + 1;
         let run = match last.get(..own).filter(|_| one && before.is_some()) {
-            Some(prefix) => Run { from: prefix.to_vec(), to: None, abandons },
-            None => Run { from, to: Some(between(&last, next).to_vec()), abandons },
+            Some(prefix) => Run::new(prefix.to_vec(), None, abandons),
+            None => Run::new(from, Some(between(&last, next).to_vec()), abandons),
         };
         self.runs.push(run);
     }

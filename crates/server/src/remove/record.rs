@@ -1,13 +1,13 @@
 //! What a transaction would do, without doing it.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
 
 use tx::Keys;
 
-use super::RECORD;
-use crate::data::GARBAGE;
+use super::{RECORD, garbage, head};
+use crate::data::{DATABASES, ELEMENTS, GARBAGE};
 use crate::engine::{Engine, Error, Result, Tx, Visit};
 
 pub(super) type Put = (Vec<u8>, Option<u64>);
@@ -130,8 +130,38 @@ impl Changes {
     /// Whether it takes much out: many keys, or one that many elements belong to.
     pub(super) fn is_worth_steps(&self, bytes: u64) -> bool {
         let gone = self.deleted().map(|key| RECORD.1 + key.len() as u64).sum::<u64>();
-        let abandons = || self.range(&Keys::prefix(&[GARBAGE])).any(|(_, put)| put.is_some());
-        gone >= bytes || gone > 0 && abandons()
+        gone >= bytes || !self.abandons().is_empty()
+    }
+
+    /// Collections whose elements are nobody's from then on.
+    fn abandons(&self) -> BTreeSet<u64> {
+        let keys = Keys::prefix(&[GARBAGE]);
+        let noted = self.range(&keys).filter(|(_, put)| put.is_some());
+        noted.filter_map(|(key, _)| Some(u64::from_be_bytes(key.get(1..)?.try_into().ok()?))).collect()
+    }
+
+    /// Has the elements of collections that are overwritten go with all else, in place of a note that they are nobody's: they make up for what comes.
+    pub(super) fn take_in_elements(&mut self, tx: &dyn Tx) -> Result<()> {
+        let mut ids = self.abandons();
+        for key in self.deleted().take_while(|key| key.first().is_some_and(|first| *first < DATABASES)) {
+            if ids.is_empty() {
+                break;
+            }
+            if let Some(head) = tx.get(key)?.and_then(|value| head(key, value)) {
+                ids.remove(&head.id);
+            }
+        }
+        for id in ids {
+            let elements = Keys::prefix(&[&[ELEMENTS], &id.to_be_bytes()[..]].concat());
+            let mut gone: Vec<_> = self.range(&elements).map(|(key, _)| key.clone()).collect();
+            tx.scan(elements, &mut |key, _| {
+                gone.push(key.to_vec());
+                ControlFlow::Continue(())
+            })?;
+            self.0.extend(gone.into_iter().map(|key| (key, None)));
+            self.0.remove(&garbage(id));
+        }
+        Ok(())
     }
 
     fn range(&self, keys: &Keys) -> impl DoubleEndedIterator<Item = (&Vec<u8>, &Option<Put>)> {

@@ -4,6 +4,7 @@ use tx::Keys;
 
 use super::note::{decode, encode};
 use super::record::Recording;
+use super::sieve::Known;
 use super::*;
 use crate::engine::Visit;
 
@@ -56,28 +57,44 @@ impl Random {
     }
 }
 
-fn value(random: &mut Random) -> Vec<u8> {
+fn value(random: &mut Random, id: u64) -> Vec<u8> {
     match random.below(3) {
         // A head, of a collection with this id.
-        0 => [&b"h"[..], &random.below(1000).to_be_bytes(), &[0; 24]].concat(),
+        0 => [&b"h"[..], &id.to_be_bytes(), &[0; 24]].concat(),
         _ => b"s".to_vec(),
     }
+}
+
+fn element(id: u64, n: u8) -> Vec<u8> {
+    [&[0xf0], &id.to_be_bytes()[..], &[n]].concat()
 }
 
 /// Whatever is deleted among whatever stays: the steps do what the transaction would, after any restart.
 #[test]
 fn steps_come_to_what_the_transaction_does() {
+    let mut noted = [0, 0];
     for seed in 0..3000 {
         let mut random = Random(seed);
         let mut pairs = Pairs(BTreeMap::new());
-        for _ in 0..1 + random.below(40) {
-            let (key, value) = (random.key(), value(&mut random));
+        let most = [12, 40, 120][random.below(3) as usize];
+        for id in 0..1 + random.below(most) {
+            let (key, value) = (random.key(), value(&mut random, id));
             pairs.0.insert(key, value);
         }
         let (mut changes, mut expected) = (Changes::default(), pairs.0.clone());
         let all: Vec<_> = pairs.0.clone().into_iter().collect();
         for (key, value) in &all {
             if random.below(3) == 0 {
+                continue;
+            }
+            if let Some(head) = head(key, value).filter(|_| random.below(3) == 0) {
+                // It is overwritten: its elements go, those that this transaction has set, too.
+                let put = random.below(2) == 0;
+                (0..3).for_each(|n| drop(pairs.0.insert(element(head.id, n), b"old".to_vec())));
+                changes.0.insert(element(head.id, 9), put.then(|| (b"own".to_vec(), None)));
+                changes.0.insert(garbage(head.id), Some((Vec::new(), None)));
+                changes.0.insert(key.clone(), Some((b"new".to_vec(), None)));
+                expected.insert(key.clone(), b"new".to_vec());
                 continue;
             }
             changes.0.insert(key.clone(), None);
@@ -89,10 +106,15 @@ fn steps_come_to_what_the_transaction_does() {
         }
         for _ in 0..random.below(4) {
             let key = random.key();
+            if pairs.0.get(&key).is_some_and(|value| head(&key, value).is_some()) {
+                continue;
+            }
             changes.0.insert(key.clone(), Some((b"new".to_vec(), None)));
             expected.insert(key, b"new".to_vec());
         }
-        let plan = Plan::of(&pairs, &changes).unwrap();
+        changes.take_in_elements(&pairs).unwrap();
+        let plan = Plan::of(&pairs, &changes, seed).unwrap();
+        plan.runs.iter().for_each(|run| noted[usize::from(run.sieve.is_some())] += 1);
         let gone: BTreeSet<_> = changes.deleted().map(<[u8]>::to_vec).filter(|key| pairs.0.contains_key(key)).collect();
         assert_eq!(plan.sizes.iter().map(|size| size.0.clone()).collect::<BTreeSet<_>>(), gone, "seed {seed}");
         let runs = decode(&encode(&plan.runs)).unwrap();
@@ -107,7 +129,7 @@ fn steps_come_to_what_the_transaction_does() {
         // Whoever looks meanwhile sees what he will.
         let hidden = Hidden { runs: runs.clone() };
         let begun = Place { run: random.below(runs.len() as u64 + 1) as usize, last: None };
-        let (mut place, mut most) = (begun, 1 + random.below(4) as usize);
+        let (mut place, mut most) = (begun, 1 + random.below(if most > 40 { 40 } else { 4 }) as usize);
         for again in [false, true] {
             loop {
                 let clients = |pairs: &BTreeMap<Vec<u8>, Vec<u8>>| -> Vec<_> {
@@ -126,12 +148,13 @@ fn steps_come_to_what_the_transaction_does() {
                     break;
                 }
                 place = step(&mut pairs, &runs, place, most).unwrap();
-                most = (most / 2).max(1);
+                most = (most / 2).max(1 + pairs.0.len() / 20);
             }
             place = if again { place } else { Place::default() };
         }
         assert_eq!(pairs.0, expected, "seed {seed}: {runs:?}");
     }
+    assert!(noted.iter().all(|count| *count > 300), "{noted:?} runs, and sieves");
 }
 
 #[test]
@@ -143,24 +166,34 @@ fn neighbours_are_one_run_and_others_take_few_bytes() {
     }
     let deleted =
         |step: usize| -> Changes { Changes(pairs.0.keys().step_by(step).map(|key| (key.clone(), None)).collect()) };
-    assert_eq!(Plan::of(&pairs, &deleted(1)).unwrap().runs.len(), 1);
-    let runs = Plan::of(&pairs, &deleted(2)).unwrap().runs;
-    let note = encode(&runs);
-    assert_eq!((runs.len(), note.len() < 6 * 5000), (5000, true), "{} bytes", note.len());
+    let planned = |step: usize| Plan::of(&pairs, &deleted(step), 1).unwrap().runs;
+    assert_eq!(planned(1).len(), 1);
+    assert!(planned(1)[0].sieve.is_none());
+    // Few among many.
+    let (runs, note) = (planned(100), encode(&planned(100)));
+    assert_eq!((runs.len(), note.len() < 8 * 100), (100, true), "{} bytes", note.len());
+    // Every other one.
+    let (runs, note) = (planned(2), encode(&planned(2)));
+    assert_eq!((runs.len(), note.len() < 10_000 / 8 * 13 / 10 + 300), (1, true), "{} bytes", note.len());
+    assert_eq!(decode(&note).unwrap(), runs);
 }
 
 #[test]
 fn what_is_no_note_is_told() {
-    let runs = [
-        Run { from: vec![0, 5], to: Some(vec![0, 5, 0]), abandons: true },
-        Run { from: vec![0, 6], to: None, abandons: false },
-    ];
+    let runs = [Run::new(vec![0, 5], Some(vec![0, 5, 0]), true), Run::new(vec![0, 6], None, false)];
     let note = encode(&runs);
     assert_eq!(decode(&note).as_deref(), Some(&runs[..]));
     for len in 1..note.len() {
         assert!(decode(&note[..len]).is_none_or(|runs| runs.len() == 1), "{len}");
     }
     assert!(decode(&[0, 0]).is_none() && decode(&[255; 9]).is_none());
+    let mut known = Known::new(7);
+    (0..100_u8).for_each(|n| known.add(&[0, n], (n % 2 == 0).then_some(n % 3 == 0)));
+    let sieve = Some(known.sieve().unwrap().into());
+    let runs = [Run { sieve, ..Run::new(vec![0, 5], Some(vec![0, 99]), false) }];
+    let note = encode(&runs);
+    assert_eq!(decode(&note).as_deref(), Some(&runs[..]));
+    (1..note.len()).for_each(|len| assert!(decode(&note[..len]).is_none(), "{len}"));
 }
 
 fn seen(tx: &dyn Tx, keys: Keys) -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -143,6 +143,73 @@ fn one_request_takes_out_whatever_there_is() {
     stop(server);
 }
 
+/// Small values and nothing else, in a store of so many bytes: as many as go in.
+fn fill_with_small_ones(path: &Path, bytes: u64) -> (Server, Client, u64) {
+    let pool = pmem::Options::new().domain(DomainChoice::Emulated).max_size(bytes);
+    let store = kv::Options::new().segment(64 << 10).pool(pool).open_or_create(path).unwrap();
+    let server = start(None, usual(), Box::new(Kv::new(store)));
+    let mut client = Client::to(server.redis()[0]);
+    let mut there = 0;
+    for some in [400, 20, 1] {
+        let put = |from: u64| with("MSET", from..from + some, |n| vec![format!("string{n:05}"), "v".to_owned()]);
+        while ask(&mut client, &put(there)) == Reply::ok() {
+            there += some;
+        }
+    }
+    (server, client, there)
+}
+
+/// Each of them stands beside one that stays. The more there are, the more there is to note: no number is too large.
+#[test]
+fn every_other_key_of_a_full_store_is_deleted_by_one_request() {
+    let dir = memory();
+    let path = dir.path().join("store");
+    let (server, mut client, there) = fill_with_small_ones(&path, 4 << 20);
+    let odd = || (1..there).step_by(2);
+    let del = with("DEL", odd(), |n| vec![format!("string{n:05}")]);
+    assert_eq!(int(ask(&mut client, &del)) as usize, odd().count(), "of {there} keys");
+    stop(server);
+    let (server, mut client) = serve(&path);
+    assert_eq!(int(client.say("DBSIZE")) as usize, there as usize - odd().count());
+    for n in (0..there).step_by(997) {
+        let expected = if n % 2 == 1 { Reply::Null } else { Reply::text("v") };
+        assert_eq!(client.say(&format!("GET string{n:05}")), expected, "{n}");
+    }
+    stop(server);
+}
+
+/// It is removed with what comes to its place, and makes up for it.
+#[test]
+fn a_large_collection_is_overwritten_in_a_full_store() {
+    let dir = memory();
+    let path = dir.path().join("store");
+    let (server, mut client) = serve(&path);
+    many(&mut client);
+    put(&mut client, "SADD other", |n| vec![format!("member{n}")]);
+    let mut more = 0;
+    let long = "x".repeat(2000);
+    for (line, keys) in [
+        (format!("SET set {long}"), 0),
+        ("RENAME string1 hash".to_owned(), 1),
+        (format!("MSET list {long} another {long}"), 0),
+        ("RENAME string2 other".to_owned(), 1),
+    ] {
+        top_up(&mut client, &mut more);
+        let before = int(client.say("DBSIZE"));
+        let words: Vec<_> = line.split(' ').collect();
+        let reply = client.ask(&words);
+        assert!(!matches!(reply, Reply::Error(_)), "{}: {reply:?}", &line[..20]);
+        let new = u64::from(words[0] == "MSET");
+        assert_eq!(int(client.say("DBSIZE")), before - keys + new, "{}", &line[..20]);
+    }
+    stop(server);
+    let (server, mut client) = serve(&path);
+    assert_eq!((client.say("GET set"), client.say("GET list")), (Reply::text(&long), Reply::text(&long)));
+    assert_eq!((client.say("GET hash"), client.say("GET string1")), (Reply::text("1"), Reply::Null));
+    assert_eq!((client.say("GET other"), client.say("GET string2")), (Reply::text("2"), Reply::Null));
+    stop(server);
+}
+
 /// Not before it was tried to take out all at once, in vain and more than once.
 #[test]
 fn a_store_that_was_full_takes_much_out_in_steps_at_once() {

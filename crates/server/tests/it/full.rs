@@ -84,13 +84,13 @@ fn take(random: &mut Random, n: u64) -> Vec<String> {
     let which = random.below(40);
     if random.below(400) == 0 {
         // Nearly all at once.
-        let words = |first: &str, each: &str| {
+        let words = |first: &str, each: &str, count: u64| {
             let first = first.split(' ').map(str::to_owned);
-            first.chain((0..1500).map(|at| format!("{each}{}", (n + 3 * at) % 20_000))).collect()
+            first.chain((0..count).map(|at| format!("{each}{}", (n + 3 * at) % 20_000))).collect()
         };
         return match random.below(4) {
-            0 => words("DEL", "string"),
-            1 => words(&format!("HDEL hash{which}"), "field"),
+            0 => words("DEL", "string", [1500, 6000][random.below(2) as usize]),
+            1 => words(&format!("HDEL hash{which}"), "field", 1500),
             2 => format!("LTRIM list{which} 1 1").split(' ').map(str::to_owned).collect(),
             _ => format!("SPOP set{which} 1000000").split(' ').map(str::to_owned).collect(),
         };

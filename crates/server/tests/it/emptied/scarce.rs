@@ -49,7 +49,11 @@ fn serve_on(engine: Box<dyn Engine>, room: &Arc<Room>, config: Config) -> (Serve
         let together = room.together.load(SeqCst);
         match key.first() {
             Some(0xf2) if sets => room.garbage.load(SeqCst),
-            Some(0xf3) if sets && [&b"flush"[..], b"remove", b"spare"].contains(&&key[1..]) => room.notes.load(SeqCst),
+            Some(0xf3)
+                if sets && [&b"flush"[..], b"remove", b"spare"].iter().any(|name| key[1..].starts_with(name)) =>
+            {
+                room.notes.load(SeqCst)
+            }
             _ if sets => false,
             Some(0xf2) => {
                 room.reaped.fetch_add(1, SeqCst);
@@ -238,10 +242,59 @@ fn what_is_deleted_waits_for_room() {
 
 // ---- at random ------------------------------------------------------------------------------------------------------
 
-/// Strings, and hashes with so many fields, by database and name.
+/// Strings, which are numbers, and hashes, by database and name.
 type Model = BTreeMap<(u8, String), u64>;
 
-const HASH: u64 = 70;
+/// Fields of a hash.
+const FIELDS: u64 = 70;
+/// In the model, a hash: more than a string is. Its fields are added.
+const HASH: u64 = 1 << 40;
+
+fn name(n: u64) -> String {
+    format!("string{n}")
+}
+
+/// Overwrites some keys, collections among them.
+fn overwrite(client: &mut Client, model: &mut Model, db: u8, random: &mut Random, when: &str) {
+    let from = random.below(300);
+    let names: Vec<_> = (0..6).filter(|_| random.below(2) == 0).map(|n| format!("hash{n}")).collect();
+    let moved = model.iter().filter(|(key, _)| key.0 == db).nth(random.below(300) as usize);
+    let (reply, put): (Reply, Vec<(String, u64)>) = match (random.below(3), moved) {
+        (0, Some(((_, old), value))) => {
+            let (old, new, value) = (old.clone(), format!("hash{}", random.below(6)), *value);
+            let reply = client.say(&format!("RENAME {old} {new}"));
+            if reply == Reply::ok() {
+                model.remove(&(db, old));
+            }
+            (reply, vec![(new, value)])
+        }
+        (1, _) => {
+            let new = format!("hash{}", random.below(6));
+            (client.say(&format!("SET {new} 5")), vec![(new, 5)])
+        }
+        _ => {
+            let put: Vec<_> = (from..from + 3).map(name).chain(names).map(|name| (name, from)).collect();
+            let mut words = vec!["MSET".to_owned()];
+            words.extend(put.iter().flat_map(|(name, value)| [name.clone(), value.to_string()]));
+            (ask(client, &words), put)
+        }
+    };
+    match reply {
+        reply if reply == Reply::ok() => model.extend(put.into_iter().map(|(name, value)| ((db, name), value))),
+        reply => assert!(misconf(&reply), "{when}: {reply:?}"),
+    }
+}
+
+/// Some fields of a hash that stand apart.
+fn delete_fields(client: &mut Client, model: &mut Model, db: u8, random: &mut Random, when: &str) {
+    let hash = format!("hash{}", random.below(6));
+    let Some(value) = model.get_mut(&(db, hash.clone())).filter(|value| **value > HASH) else { return };
+    let words = with(&format!("HDEL {hash}"), (0..FIELDS).step_by(2), |n| vec![n.to_string()]);
+    match ask(client, &words) {
+        Reply::Int(gone) => *value -= gone as u64,
+        reply => assert!(misconf(&reply), "{when}: {reply:?}"),
+    }
+}
 
 fn check(client: &mut Client, model: &Model, when: &str) {
     for db in 0..2 {
@@ -254,8 +307,8 @@ fn check(client: &mut Client, model: &Model, when: &str) {
     }
     for ((db, name), value) in model.iter().step_by(7) {
         client.say(&format!("SELECT {db}"));
-        match name.strip_prefix("hash") {
-            Some(_) => assert_eq!(int(client.say(&format!("HLEN {name}"))), *value, "{when}: {name}"),
+        match value.checked_sub(HASH) {
+            Some(fields) => assert_eq!(int(client.say(&format!("HLEN {name}"))), fields, "{when}: {name}"),
             None => assert_eq!(client.say(&format!("GET {name}")), Reply::text(&value.to_string()), "{when}: {name}"),
         }
     }
@@ -303,8 +356,9 @@ fn at_random(seed: u64) {
         }
         let db = random.below(2) as u8;
         client.say(&format!("SELECT {db}"));
-        let name = |n: u64| format!("string{n}");
-        match random.below(8) {
+        match random.below(10) {
+            8 => overwrite(&mut client, &mut model, db, &mut random, &when),
+            9 => delete_fields(&mut client, &mut model, db, &mut random, &when),
             0..3 => {
                 let from = random.below(300);
                 let words = with("MSET", from..from + 80, |n| vec![name(n), (n + seed).to_string()]);
@@ -317,13 +371,16 @@ fn at_random(seed: u64) {
             }
             3 => {
                 let hash = format!("hash{}", random.below(6));
-                let words = with(&format!("HSET {hash}"), 0..HASH, |n| vec![n.to_string(), "v".to_owned()]);
+                let words = with(&format!("HSET {hash}"), 0..FIELDS, |n| vec![n.to_string(), "v".to_owned()]);
                 match ask(&mut client, &words) {
-                    Reply::Int(_) => drop(model.insert((db, hash), HASH)),
+                    Reply::Int(_) => drop(model.insert((db, hash), HASH + FIELDS)),
+                    Reply::Error(text) if text.starts_with("WRONGTYPE") => {
+                        assert!(model.get(&(db, hash)).is_some_and(|value| *value < HASH), "{when}: {text}");
+                    }
                     reply => assert!(misconf(&reply), "{when}: {reply:?}"),
                 }
             }
-            4..7 => {
+            4..=6 => {
                 let (each, hashes) = (1 + random.below(3), random.below(2) * 6);
                 let mut words = with("DEL", (0..400).filter(|n| n % each == 0), |n| vec![name(n)]);
                 words.extend((0..hashes).map(|n| format!("hash{n}")));
