@@ -124,11 +124,21 @@ pub(crate) fn flush_in_steps(shared: &Shared, databases: &[u8]) -> Result<()> {
 }
 
 /// The first step of what has these changes: what is to go from then on. None if it would take as much as it gives.
-fn begin(engine: &dyn Engine, mut changes: Changes) -> Result<Option<Vec<Run>>> {
+fn begin(engine: &dyn Engine, changes: Changes) -> Result<Option<Vec<Run>>> {
+    let again = (!changes.abandons().is_empty()).then(|| changes.clone());
+    match (begin_with(engine, changes, false), again) {
+        (Ok(None), Some(changes)) => begin_with(engine, changes, true),
+        (Err(error), Some(changes)) if is_no_room(&error) => begin_with(engine, changes, true),
+        (begun, _) => begun,
+    }
+}
+
+/// The same, with or without the elements of collections that are deleted.
+fn begin_with(engine: &dyn Engine, mut changes: Changes, elements: bool) -> Result<Option<Vec<Run>>> {
     let (mut plan, mut note, mut in_place) = (Plan::default(), Vec::new(), false);
     let seed = RandomSeed::draw().0;
     engine.read(&mut |tx| {
-        changes.take_in_elements(tx)?;
+        changes.take_in_elements(tx, elements)?;
         plan = Plan::of(tx, &changes, seed)?;
         note = note::encode(&plan.runs);
         in_place = note::is_in_place(tx, &note)?;

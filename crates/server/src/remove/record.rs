@@ -13,7 +13,7 @@ use crate::engine::{Engine, Error, Result, Tx, Visit};
 pub(super) type Put = (Vec<u8>, Option<u64>);
 
 /// What a transaction has set, and deleted.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Changes(pub(super) BTreeMap<Vec<u8>, Option<Put>>);
 
 /// A transaction that sees what it changes, and leaves the store as it is: one that is full has no room for an attempt.
@@ -134,17 +134,18 @@ impl Changes {
     }
 
     /// Collections whose elements are nobody's from then on.
-    fn abandons(&self) -> BTreeSet<u64> {
+    pub(super) fn abandons(&self) -> BTreeSet<u64> {
         let keys = Keys::prefix(&[GARBAGE]);
         let noted = self.range(&keys).filter(|(_, put)| put.is_some());
         noted.filter_map(|(key, _)| Some(u64::from_be_bytes(key.get(1..)?.try_into().ok()?))).collect()
     }
 
-    /// Has the elements of collections that are overwritten go with all else, in place of a note that they are nobody's: they make up for what comes.
-    pub(super) fn take_in_elements(&mut self, tx: &dyn Tx) -> Result<()> {
+    /// Has the elements of collections that are overwritten go with all else, in place of a note that they are nobody's: they make up for what comes. Those of collections that are
+    /// deleted only if it says so: few heads may belong to most of the store.
+    pub(super) fn take_in_elements(&mut self, tx: &dyn Tx, deleted: bool) -> Result<()> {
         let mut ids = self.abandons();
         for key in self.deleted().take_while(|key| key.first().is_some_and(|first| *first < DATABASES)) {
-            if ids.is_empty() {
+            if ids.is_empty() || deleted {
                 break;
             }
             if let Some(head) = tx.get(key)?.and_then(|value| head(key, value)) {

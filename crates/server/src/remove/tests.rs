@@ -112,7 +112,7 @@ fn steps_come_to_what_the_transaction_does() {
             changes.0.insert(key.clone(), Some((b"new".to_vec(), None)));
             expected.insert(key, b"new".to_vec());
         }
-        changes.take_in_elements(&pairs).unwrap();
+        changes.take_in_elements(&pairs, random.below(4) == 0).unwrap();
         let plan = Plan::of(&pairs, &changes, seed).unwrap();
         plan.runs.iter().for_each(|run| noted[usize::from(run.sieve.is_some())] += 1);
         let gone: BTreeSet<_> = changes.deleted().map(<[u8]>::to_vec).filter(|key| pairs.0.contains_key(key)).collect();

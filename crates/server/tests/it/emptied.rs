@@ -210,6 +210,39 @@ fn a_large_collection_is_overwritten_in_a_full_store() {
     stop(server);
 }
 
+/// Most of the store belongs to few keys, and what comes to their place is longer than they are.
+#[test]
+fn few_collections_make_room_for_what_comes_with_their_removal() {
+    for lists in [1, 4] {
+        let dir = memory();
+        let (server, mut client, _) = fill_with_small_ones(&dir.path().join("store"), 4 << 20);
+        assert_eq!(client.say("FLUSHALL"), Reply::ok());
+        client.say("SET small x");
+        for some in [200, 20, 1] {
+            let mut refused = 0;
+            let mut n = 0;
+            while refused < 3 * lists {
+                n += 1;
+                let words = with(&format!("RPUSH list{}", n % lists), 0..some, |_| vec!["v".repeat(60)]);
+                refused = if matches!(ask(&mut client, &words), Reply::Error(_)) { refused + 1 } else { 0 };
+            }
+        }
+        let transaction = |client: &mut Client, lines: &[&str]| {
+            [&["MULTI"], lines].concat().iter().for_each(|line| drop(client.say(line)));
+            client.say("EXEC")
+        };
+        let lines = ["SET a 1", "FLUSHALL", "SET b 1", "RPUSH newer a b", "SET c 2"];
+        let replies = vec![Reply::ok(), Reply::ok(), Reply::ok(), Reply::Int(2), Reply::ok()];
+        if lists > 1 {
+            let reply = transaction(&mut client, &["DEL list0", "SET b 1"]);
+            assert_eq!(reply, Reply::Array(vec![Reply::Int(1), Reply::ok()]), "{lists}");
+        }
+        assert_eq!(transaction(&mut client, &lines), Reply::Array(replies), "{lists}");
+        assert_eq!((int(client.say("DBSIZE")), client.say("GET b")), (3, Reply::text("1")));
+        stop(server);
+    }
+}
+
 /// Not before it was tried to take out all at once, in vain and more than once.
 #[test]
 fn a_store_that_was_full_takes_much_out_in_steps_at_once() {

@@ -47,14 +47,18 @@ fn pipeline(client: &mut Client, requests: &[Vec<String>]) -> Vec<Reply> {
     requests.iter().map(|_| client.reply()).collect()
 }
 
-/// What fills a store: its length, and what kind it is of.
-fn put(random: &mut Random, n: u64) -> Vec<String> {
+/// What fills a store, with so many collections of a kind: its length, and what kind it is of.
+fn put(random: &mut Random, n: u64, collections: u64) -> Vec<String> {
     let value = "v".repeat((1 << random.below(12)) + random.below(32) as usize);
     let words = match random.below(6) {
-        0 => vec!["RPUSH".into(), format!("list{}", n % 40), value.clone(), value],
-        1 => vec!["HSET".into(), format!("hash{}", n % 40), format!("field{n}"), value],
-        2 => vec!["SADD".into(), format!("set{}", n % 40), format!("member{n}{}", &value[..value.len().min(60)])],
-        3 => vec!["ZADD".into(), format!("sorted{}", n % 40), n.to_string(), format!("member{n}")],
+        0 => vec!["RPUSH".into(), format!("list{}", n % collections), value.clone(), value],
+        1 => vec!["HSET".into(), format!("hash{}", n % collections), format!("field{n}"), value],
+        2 => vec![
+            "SADD".into(),
+            format!("set{}", n % collections),
+            format!("member{n}{}", &value[..value.len().min(60)]),
+        ],
+        3 => vec!["ZADD".into(), format!("sorted{}", n % collections), n.to_string(), format!("member{n}")],
         _ => vec!["SET".into(), format!("string{n}"), value],
     };
     words.into_iter().collect()
@@ -65,10 +69,10 @@ fn is_full(reply: &Reply) -> bool {
 }
 
 /// Fills it, and returns how many strings may be there.
-fn fill(client: &mut Client, random: &mut Random) -> u64 {
+fn fill(client: &mut Client, random: &mut Random, collections: u64) -> u64 {
     let (mut n, mut refused) = (0, 0);
     while refused < 6 {
-        let requests: Vec<_> = (0..1 + random.below(50)).map(|at| put(random, n + at)).collect();
+        let requests: Vec<_> = (0..1 + random.below(50)).map(|at| put(random, n + at, collections)).collect();
         n += requests.len() as u64;
         let replies = pipeline(client, &requests);
         for reply in &replies {
@@ -111,15 +115,51 @@ fn take(random: &mut Random, n: u64) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
+/// Requests that put something in, and take more out.
+fn take_and_put(client: &mut Client, random: &mut Random, when: &str) {
+    for _ in 0..3 {
+        let name = format!("{}{}", ["list", "hash", "set", "sorted"][random.below(4) as usize], random.below(4));
+        if client.ask(&["EXISTS", &name]) != Reply::Int(1) {
+            continue;
+        }
+        let lines = match random.below(3) {
+            0 => vec![format!("SET {name} v")],
+            1 => vec!["MULTI".to_owned(), format!("DEL {name}"), format!("SET {name} v"), "EXEC".to_owned()],
+            _ => vec!["SET small v".to_owned(), format!("RENAME small {name}")],
+        };
+        for line in &lines {
+            let reply = client.say(line);
+            // The small one is new, or not.
+            assert!(!matches!(reply, Reply::Error(_)) || line == "SET small v", "{when}: {line}: {reply:?}");
+            if matches!(reply, Reply::Error(_)) {
+                break;
+            }
+        }
+    }
+}
+
+fn flush_and_put(client: &mut Client, when: &str) {
+    for line in ["MULTI", "SET new 1", "FLUSHALL", "SET newer 2", "RPUSH newest 1 2"] {
+        assert!(matches!(client.say(line), Reply::Simple(_)), "{when}: {line}");
+    }
+    let expected = Reply::Array(vec![Reply::ok(), Reply::ok(), Reply::ok(), Reply::Int(2)]);
+    assert_eq!((client.say("EXEC"), client.say("DBSIZE")), (expected, Reply::Int(2)), "{when}");
+}
+
 fn fill_and_empty(seed: u64, bytes: u64) {
     let mut random = Random(seed);
     let dir = memory();
     let path = dir.path().join("store");
     let (mut server, mut client) = serve(&path, bytes);
-    for round in 0..2 {
+    for round in 0..5 {
         let when = format!("seed {seed}, round {round}, {bytes} bytes");
-        let most = fill(&mut client, &mut random);
+        let most = fill(&mut client, &mut random, [40, 1, 4][(round + seed) as usize % 3]);
         (server, client) = again(server, &path, bytes);
+        if round > 1 {
+            take_and_put(&mut client, &mut random, &when);
+            flush_and_put(&mut client, &when);
+            continue;
+        }
         let mut at = 0;
         let stop = random.below(most);
         while at < most {
