@@ -3,10 +3,10 @@
 //! Everything a reader can reach is freed only when all who were pinned at the moment it was unlinked are gone. That moment is a reading of the clock,
 //! and a pin has one from its beginning: so the clock is the epoch of the store's reclamation, too.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, compiler_fence};
 
-use pmem::sync::switch_point;
+use pmem::sync::{barrier_everywhere, switch_point};
 
 use crate::error::{Error, Result};
 use crate::wait::Parked;
@@ -31,12 +31,16 @@ pub(crate) struct Active {
     stable: OwnLine<AtomicU64>,
     /// Commits become visible in the order of their timestamps: see `order`.
     ordered: bool,
-    /// Those of transactions, and behind them [`OWN`] for the store's own work.
+    /// Seats of threads: each is taken by the thread of its number only. Behind them those that everybody may take, and [`UPKEEP`] for the store's own work.
     seats: Box<[OwnLine<Seat>]>,
+    /// How many there are of the first kind.
+    threads: usize,
 }
 
+/// Seats of threads. A store for fewer transactions than that has none: there it is a limit.
+const THREADS: usize = 64;
 /// Seats for the store's own work: it never waits for transactions to end, and takes none of theirs.
-const OWN: usize = 2;
+const UPKEEP: usize = 2;
 /// The one of whoever settles, one at a time; the one of whoever sweeps.
 const SETTLING: usize = 0;
 const SWEEPING: usize = 1;
@@ -68,7 +72,10 @@ impl Active {
             expired: 0.into(),
         };
         let (clock, stable) = (OwnLine(clock.into()), OwnLine(clock.into()));
-        Self { clock, stable, ordered, seats: (0..seats + OWN).map(|_| OwnLine(seat())).collect() }
+        // Who takes one without a barrier relies on whoever looks for the oldest to make one for all.
+        let threads = if seats >= THREADS && barrier_everywhere() { THREADS } else { 0 };
+        let seats = (0..threads + seats + UPKEEP).map(|_| OwnLine(seat())).collect();
+        Self { clock, stable, ordered, seats, threads }
     }
 
     /// The last commit timestamp given out.
@@ -111,19 +118,46 @@ impl Active {
         self.stable.fetch_max(stable, SeqCst);
     }
 
-    /// How many transactions there can be.
+    /// Seats of transactions: at least as many as there may be at once.
     #[inline]
     fn transactions(&self) -> usize {
-        self.seats.len() - OWN
+        self.seats.len() - UPKEEP
     }
 
     /// Takes a seat: from now on nothing that can be reached is freed.
     #[inline]
     pub(crate) fn pin(&self) -> Result<Pin<'_>> {
-        let count = self.transactions();
-        let home = pmem::thread_number() % count;
+        let thread = pmem::thread_number();
         switch_point();
-        (home..count).chain(0..home).find_map(|seat| self.take(seat)).ok_or(Error::TooMany { max: count })
+        if thread < self.threads
+            && let Some(pin) = self.take_own(thread)
+        {
+            return Ok(pin);
+        }
+        self.pin_anywhere(thread)
+    }
+
+    /// On one of the seats that everybody may take.
+    fn pin_anywhere(&self, thread: usize) -> Result<Pin<'_>> {
+        let max = self.transactions() - self.threads;
+        let home = thread % max;
+        let all = (home..max).chain(0..home);
+        all.map(|seat| self.threads + seat).find_map(|seat| self.take(seat)).ok_or(Error::TooMany { max })
+    }
+
+    /// Takes the seat of the calling thread, whose number this is: nobody else stores there while it is free, so it takes no read-modify-write, and no barrier: who looks for the
+    /// [`oldest`](Self::oldest) has every thread pass one, behind which he sees this seat taken, or this thread reads what he unlinked before.
+    #[inline]
+    fn take_own(&self, thread: usize) -> Option<Pin<'_>> {
+        let began = &self.seats[thread].began;
+        // Whoever gave it back, on any thread, has left the rest of it as it was.
+        if began.load(Acquire) != 0 {
+            return None;
+        }
+        began.store(self.stable() + 1, Release);
+        compiler_fence(SeqCst);
+        switch_point();
+        Some(Pin { active: self, seat: thread, snapshot: self.stable() })
     }
 
     #[inline]
@@ -156,6 +190,10 @@ impl Active {
     /// Whatever was unlinked before this reading of the clock is out of everybody's reach.
     pub(crate) fn oldest(&self) -> u64 {
         let now = self.stable();
+        // For those on seats of their own: see `take_own`.
+        if self.threads > 0 && !barrier_everywhere() {
+            return 0;
+        }
         let began = self.seats.iter().map(|seat| seat.began.load(SeqCst)).filter(|began| *began != 0);
         began.map(|began| began - 1).fold(now, u64::min)
     }
@@ -276,6 +314,65 @@ mod tests {
         active.tick();
         drop(second);
         assert_eq!(active.oldest(), 7);
+    }
+
+    #[test]
+    fn a_thread_has_a_seat_of_its_own_and_everybodys() {
+        let active = Active::new(1, THREADS, false);
+        assert_eq!(active.threads, if barrier_everywhere() { THREADS } else { 0 });
+        let mine = pmem::thread_number();
+        let has_own = mine < active.threads;
+        let own = active.pin().unwrap();
+        assert_eq!(own.seat == mine, has_own);
+        // Nobody else takes it, and the others are for all.
+        let others: Vec<_> = (usize::from(!has_own)..THREADS).map(|_| active.pin().unwrap()).collect();
+        assert!(others.iter().all(|pin| pin.seat >= active.threads));
+        assert!(matches!(active.pin(), Err(Error::TooMany { max: THREADS })));
+        std::thread::scope(|threads| {
+            let there = threads.spawn(|| active.pin().map(|pin| (pin.seat, pmem::thread_number())));
+            assert!(there.join().unwrap().is_ok_and(|(seat, thread)| seat == thread) || active.threads == 0);
+            threads.spawn(|| drop(own)).join().unwrap();
+        });
+        assert_eq!(active.census().0, others.len());
+        assert_eq!(active.pin().unwrap().seat == mine, has_own);
+    }
+
+    /// What is unlinked, and then not reached by any pin, is not reached by anybody. Real threads: that there is a barrier where it is needed shows on processors only.
+    #[test]
+    fn nobody_reaches_what_the_oldest_is_behind() {
+        use std::sync::atomic::{AtomicBool, AtomicUsize};
+        const OBJECTS: usize = 40_000;
+        let active = Active::new(1, THREADS, false);
+        let freed: Vec<AtomicBool> = (0..OBJECTS).map(|_| false.into()).collect();
+        let (linked, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+        std::thread::scope(|threads| {
+            let readers: Vec<_> = (0..3)
+                .map(|_| {
+                    threads.spawn(|| {
+                        let mut met = 0;
+                        while !done.load(Relaxed) {
+                            let _pin = active.pin().unwrap();
+                            let object = linked.load(Acquire);
+                            met += usize::from(freed[object].load(Relaxed));
+                        }
+                        met
+                    })
+                })
+                .collect();
+            let mut unlinked = std::collections::VecDeque::new();
+            for object in 1..OBJECTS {
+                let old = linked.swap(object, SeqCst);
+                unlinked.push_back((old, active.now()));
+                active.tick();
+                let oldest = active.oldest();
+                while let Some((old, _)) = unlinked.pop_front_if(|(_, at)| *at < oldest) {
+                    freed[old].store(true, Relaxed);
+                }
+            }
+            done.store(true, Relaxed);
+            assert!(readers.into_iter().all(|reader| reader.join().unwrap() == 0));
+        });
+        assert!(freed.iter().any(|freed| freed.load(Relaxed)));
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Core {
             let spot = self.index.spot(pin, key);
             let leaf = self.index.leaf(spot);
             self.await_pending(leaf, limit, own, Some(hash));
-            match self.index.find_in(spot, key, hash, pin)? {
+            match self.index.find_whole(spot, key, hash, pin)? {
                 Found::Here(slot, word) => {
                     return Ok(Seen { spot, slot, word, record: self.version(pin, word, limit)? });
                 }

@@ -130,7 +130,7 @@ impl Options {
         Self { settle: bytes, ..self }
     }
 
-    /// How many transactions can run at once. The store's own work is none of them.
+    /// How many transactions can run at once; of 64 and more, each thread has one besides. The store's own work is none of them.
     #[must_use]
     pub fn transactions(self, most: usize) -> Self {
         Self { transactions: most, ..self }

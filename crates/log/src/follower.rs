@@ -268,8 +268,11 @@ impl Follower {
         loop {
             let (before, marked) = (self.view.superline, self.view.marked);
             let found = self.find()?;
+            let is_behind_the_end = before.closed == 1 && self.at.lsn >= before.tail_lsn;
+            let outran = found.as_ref().is_some_and(|(header, _)| header.epoch > before.epoch);
             if let Some((header, payload)) = found
-                && header.epoch <= before.epoch
+                && !outran
+                && !is_behind_the_end
             {
                 let place = self.at;
                 let position = self.chunk.taken + header.space(self.chunk.taken);
@@ -300,9 +303,13 @@ impl Follower {
                 // The superline is the same before and after: nobody has written meanwhile.
                 return Err(self.lost(superline.tail_lsn - 1));
             }
-            if superline.closed == 0 && self.at.lsn <= marked {
-                // The watermark said so before the record was looked for.
+            if self.at.lsn <= marked {
+                // The watermark said so before the record was looked for, and of a closed log before the superline was read.
                 return Err(self.lost(marked));
+            }
+            if outran {
+                // Its epoch was in the superline before it was written: both copies have gone back.
+                return Err(self.lost(self.at.lsn));
             }
             return Ok(false);
         }
@@ -315,9 +322,6 @@ impl Follower {
 
     /// The record that is sought, if it is whole. Where it stands is `chunk.taken`.
     fn find(&mut self) -> Result<Option<(Header, Option<Vec<u8>>)>> {
-        if self.is_closed() && self.at.lsn >= self.view.superline.tail_lsn {
-            return Ok(None);
-        }
         for at in self.view.candidates(self.at.position) {
             // What was read before may be old: then it is read again.
             for old in [true, false] {

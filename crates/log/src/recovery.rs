@@ -4,6 +4,7 @@
 //! |---|---|
 //! | whole record: its LSN, epoch not below the last, seal verifies | take it, go on behind it |
 //! | none, and the log was closed here | clean end |
+//! | none that counts, but a whole one of a later epoch than the superline's, or the watermark is behind the end of a closed log | lost: both copies of the superline have gone back |
 //! | none, and the log was closed further on | lost: an error naming the place |
 //! | none, and a whole record behind says it had been durable, or the watermark does | lost |
 //! | none, but a record was begun here, or stands behind | torn tail: in doubt |
@@ -285,12 +286,12 @@ impl<'a> Reader<'a> {
     fn tail(&mut self, walk: &Walk) -> Result<Tail> {
         let offset = self.geometry.candidates(walk.position).next().map_or(0, |at| self.geometry.locate(at));
         let lost = |through| Err(Error::Lost { lsn: Lsn(walk.lsn), offset, through: Lsn(through) });
+        if self.is_outrun(walk)? {
+            return lost(walk.lsn.max(self.marked));
+        }
         if self.superline.closed == 1 {
-            return if walk.lsn == self.superline.tail_lsn {
-                Ok(Tail::Clean)
-            } else {
-                lost(self.superline.tail_lsn - 1)
-            };
+            let through = self.marked.max(self.superline.tail_lsn - 1);
+            return if walk.lsn > through { Ok(Tail::Clean) } else { lost(through) };
         }
         let (through, begun) = self.behind(walk)?;
         let through = through.max(self.marked);
@@ -298,6 +299,22 @@ impl<'a> Reader<'a> {
             return lost(through);
         }
         Ok(if begun { Tail::InDoubt { lsn: Lsn(walk.lsn), offset } } else { Tail::Clean })
+    }
+
+    /// Whether the next record is there, of a later epoch than the superline knows. That was persistent before the first record of its epoch: what is read is an old superline.
+    fn is_outrun(&mut self, walk: &Walk) -> Result<bool> {
+        for at in self.geometry.candidates(walk.position) {
+            if !self.is_free(at / self.geometry.segment_bytes) {
+                continue;
+            }
+            let found = read_header(self.pool, self.claim, self.geometry.locate(at))?;
+            let header = Header::decode(&found, walk.lsn);
+            let Some(header) = header.filter(|h| h.lsn == walk.lsn && h.epoch > self.superline.epoch) else { continue };
+            if self.payload(at, &header)?.is_some_and(|payload| header.verifies(self.key, &found, &payload)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Through which record all had been durable, by what stands behind the last whole one; and whether anything does, or the next one was begun.

@@ -169,6 +169,13 @@ struct IdGuard(usize);
 
 impl Drop for IdGuard {
     fn drop(&mut self) {
+        // What is torn down behind this guard gets another one, which nobody has.
+        if ID.get() == self.0 {
+            ID.set(usize::MAX);
+        }
+        if OWN.get() == Some(self.0) {
+            OWN.set(Some(usize::MAX));
+        }
         IDS.lock().free.push(Reverse(self.0));
     }
 }
@@ -295,6 +302,29 @@ mod tests {
         });
         assert_eq!(counters.sum().drains, 400_000);
         assert_eq!(as_thread(5, || counters.drains_here()), 200_000);
+    }
+
+    /// Also while a thread's own variables are torn down, before and behind the guard of its id.
+    #[test]
+    fn an_id_is_no_other_threads_as_long_as_its_own_runs() {
+        struct Asks;
+        impl Drop for Asks {
+            fn drop(&mut self) {
+                let (own, other) = (thread_id(), std::thread::spawn(thread_id).join().unwrap());
+                assert!(own != other, "both are {own}");
+            }
+        }
+        thread_local! {
+            static FIRST: Cell<Option<Asks>> = const { Cell::new(None) };
+            static LAST: Cell<Option<Asks>> = const { Cell::new(None) };
+        }
+        let ends = std::thread::spawn(|| {
+            FIRST.set(Some(Asks));
+            let own = thread_id();
+            LAST.set(Some(Asks));
+            own
+        });
+        assert!(ends.join().is_ok());
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub(crate) struct Index {
 
 /// Lines of a record that are asked for ahead of its use; of longer ones the processor fetches what follows by itself.
 const AHEAD_LINES: u64 = 4;
+/// The same of one that is about to be read, which is at hand sooner the more is on its way.
+const WHOLE_LINES: u64 = 20;
 /// Lines in which a short key stands, wherever the record begins.
 const KEY_LINES: u64 = 2;
 
@@ -193,6 +195,15 @@ impl Index {
     #[inline]
     pub(crate) fn find_in(&self, spot: Spot, key: &[u8], hash: u64, pin: &Pin<'_>) -> Result<Found> {
         self.leaf(spot).find(spot.layout, hash, |word| self.is_of(pin, word, key))
+    }
+
+    /// The same for who reads its value, whose lines are asked for together with the key's: the processor by itself would begin only behind the second miss.
+    #[inline]
+    pub(crate) fn find_whole(&self, spot: Spot, key: &[u8], hash: u64, pin: &Pin<'_>) -> Result<Found> {
+        self.leaf(spot).find(spot.layout, hash, |word| {
+            self.pool.prefetch(word.offset(), (word.space() / 64 + 1).min(WHOLE_LINES));
+            self.is_of(pin, word, key)
+        })
     }
 
     /// The newest version of `key`, and its leaf.

@@ -104,6 +104,43 @@ fn a_page_near_the_end_is_lost_or_goes_back_in_time() {
     }
 }
 
+/// Two pages at once, each zeroed or as it was at any earlier time: of a log that was closed nothing goes unnoticed, though both copies of its superline tell of an earlier end.
+#[test]
+fn two_pages_are_lost_or_go_back_in_time() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("l");
+    let (mut looks, mut last) = (Vec::new(), 0);
+    for session in 0..4 {
+        let log = if session == 0 { options().create(&path).unwrap() } else { options().open(&path).unwrap().0 };
+        // Fewer than make the watermark move, and more.
+        for _ in 0..[8, 30, 5, 9][session] {
+            last += 1;
+            assert_eq!(log.append(&payload(last)).unwrap().get(), last);
+        }
+        log.close().unwrap();
+        looks.push(std::fs::read(&path).unwrap());
+    }
+    let new = looks.pop().unwrap();
+    looks.push(vec![0; new.len()]);
+    let pages = FRONT / PAGE..FRONT / PAGE + 5;
+    let mut outcomes = [0, 0];
+    for (one, other) in pages.clone().flat_map(|one| (one + 1..pages.end).map(move |other| (one, other))) {
+        for (at, then) in (0..looks.len()).flat_map(|at| (0..looks.len()).map(move |then| (at, then))) {
+            let mut bytes = new.clone();
+            for (page, look) in [(one, at), (other, then)] {
+                bytes[page * PAGE..][..PAGE].copy_from_slice(&looks[look][page * PAGE..][..PAGE]);
+            }
+            let found = read(&bytes);
+            outcomes[usize::from(found.is_err())] += 1;
+            assert!(
+                found.as_ref().map_or(true, |found| *found == 52),
+                "pages {one}, {other} of {at}, {then}: {found:?}"
+            );
+        }
+    }
+    assert!(outcomes.iter().all(|&count| count > 20), "{outcomes:?}");
+}
+
 /// Nothing was appended yet: what is left of the superline says that the log was made.
 #[test]
 fn a_new_log_without_one_of_its_pages_is_a_log() {
