@@ -107,13 +107,22 @@ impl<'h> Tx<'h> {
     fn lock_read(&self, set: &mut Set, found: &Found<'h>) -> Result<()> {
         let (block, word) = (found.block(), Word::at(found));
         if let Some(at) = set.find(word) {
-            return if set.held[at].freed { Err(Error::Freed { offset: block.offset() }) } else { Ok(()) };
+            return if set.held[at].freed { Err(Error::Freed { offset: block.offset() }) } else { self.seen(set, at) };
         }
         if let Err(state) = lock::try_read(word.get()) {
             self.lock_read_cold(word, &block, state)?;
         }
         set.push(Held::new(word, block, false));
         check_current(found)
+    }
+
+    /// An object that is held is read: main has to hold all of it.
+    #[inline]
+    fn seen(&self, set: &mut Set, at: usize) -> Result<()> {
+        if set.held[at].staged && !self.core.sabotage.skips(Step::StagedSeen) {
+            self.core.unstage(set, at)?;
+        }
+        Ok(())
     }
 
     /// In use, or a thread queues for it.
@@ -138,7 +147,6 @@ impl<'h> Tx<'h> {
     /// to say.
     #[inline]
     fn claim_at_once(&self, set: &mut Set, ptr: PPtr<u8>, len: u64) -> Option<usize> {
-        self.core.pool.prefetch(ptr.offset(), AHEAD); // as in `share_at_once`
         let found = self.core.alloc.find_known(ptr, len)?;
         let (block, word) = (found.block(), Word::at(&found));
         match set.find(word) {
@@ -261,7 +269,7 @@ impl<'h> Tx<'h> {
         let set = &mut *self.state.set.borrow_mut();
         match set.find(word) {
             Some(at) if set.held[at].freed => return None,
-            Some(_) => {}
+            Some(at) => self.seen(set, at).ok()?,
             None => {
                 lock::try_read(word.get()).ok()?;
                 if !found.is_current() {
@@ -311,6 +319,17 @@ impl<'h> Tx<'h> {
     /// Locks the range and prepares for its change, all but old bytes and copies, which ranges get together.
     #[inline]
     fn prepare(&self, set: &mut Set, ptr: PPtr<u8>, len: u64) -> Result<usize> {
+        self.core.pool.prefetch(ptr.offset(), AHEAD); // as in `share_at_once`
+        let at = self.claim(set, ptr, len)?;
+        if set.held[at].staged && !self.core.sabotage.skips(Step::StagedFirst) {
+            self.core.unstage(set, at)?;
+        }
+        Ok(at)
+    }
+
+    /// The same, whatever of the object is staged.
+    #[inline]
+    fn claim(&self, set: &mut Set, ptr: PPtr<u8>, len: u64) -> Result<usize> {
         let at = match self.claim_at_once(set, ptr, len) {
             Some(at) => at,
             None => self.lock_write(set, &self.core.alloc.find(ptr, len)?, false)?,
@@ -327,7 +346,12 @@ impl<'h> Tx<'h> {
         let mut set = self.state.set.borrow_mut();
         let set = &mut *set;
         let at = self.prepare(set, ptr, len)?;
-        let offset = ptr.offset();
+        self.tell(set, at, (ptr.offset(), len))
+    }
+
+    /// What has to be persistent before the range changes.
+    #[inline]
+    fn tell(&self, set: &mut Set, at: usize, (offset, len): Bytes) -> Result<()> {
         if set.held[at].fresh || len == 0 || set.held[at].covered {
             return Ok(());
         }
@@ -363,6 +387,31 @@ impl<'h> Tx<'h> {
         let bytes = raw::bytes_mut(Claim::Writer, self, &self.core.pool, ptr.offset(), len)?;
         self.state.set.borrow_mut().note_write(ptr.offset(), len);
         Ok(bytes)
+    }
+
+    /// Keeps what a range holds from now on beside it until the commit; false if that is not to be.
+    #[inline]
+    fn stage(&self, ptr: PPtr<u8>, data: &[u8]) -> Result<bool> {
+        let (offset, len) = (ptr.offset(), data.len() as u64);
+        let mut set = self.state.set.borrow_mut();
+        let set = &mut *set;
+        // Whole lines are not asked for: they are stored past the cache.
+        let end = offset + len;
+        [offset, end].iter().filter(|at| !at.is_multiple_of(pmem::LINE)).for_each(|&at| self.core.pool.prefetch(at, 1));
+        let at = self.claim(set, ptr, len)?;
+        self.tell(set, at, (offset, len))?;
+        let again = set.held[at].staged;
+        if again && set.stage.is_barred((offset, len)) {
+            self.core.unstage(set, at)?;
+        }
+        // What this slot wrote just now it will read soon: that stays in the cache.
+        let held = &set.held[at];
+        if held.fresh || held.rewrite || !set.stage.put(offset, data, again) {
+            return Ok(false);
+        }
+        set.held[at].staged = true;
+        set.note_write(offset, len);
+        Ok(true)
     }
 
     fn intend_all(&self, ranges: &[Range]) -> Result<()> {
@@ -431,6 +480,9 @@ impl<'h> Tx<'h> {
             return Err(PoolError::BadPointer { ptr: ptr.raw(), why: "the root's own cell" }.into());
         }
         let at = self.lock_write(set, &found, true)?;
+        if set.held[at].staged {
+            self.core.unstage(set, at)?; // its range is one of the record, which seals what main holds
+        }
         set.held[at].freed = true;
         if set.held[at].fresh {
             set.allocs -= 1;
@@ -511,6 +563,17 @@ impl Transaction for Tx<'_> {
         self.check()?;
         self.dooming(self.write(ptr, len))?;
         self.dooming(self.written(ptr, len))
+    }
+
+    #[inline]
+    fn put_bytes(&mut self, ptr: PPtr<u8>, data: &[u8]) -> Result<()> {
+        self.check()?;
+        let len = data.len() as u64;
+        if self.core.stages((ptr.offset(), len)) && self.dooming(self.stage(ptr, data))? {
+            return Ok(());
+        }
+        self.bytes_mut(ptr, len)?.copy_from_slice(data);
+        Ok(())
     }
 
     fn bytes_mut_many(&mut self, ranges: &[Range]) -> Result<Vec<&mut [u8]>> {

@@ -83,6 +83,11 @@ fn whole(seen: &Words, history: &History<Effect>) -> Result<(), Violation> {
     let mut first = None;
     for chosen in 0..1u32 << doubt.len().min(8) {
         let some = doubt.iter().enumerate().filter(|(at, _)| chosen >> at & 1 != 0).map(|(_, e)| e);
+        let left_out = |number| doubt.iter().enumerate().any(|(at, e)| chosen >> at & 1 == 0 && e.number == number);
+        if history.acknowledged.iter().chain(some.clone()).flat_map(|e| &e.saw).any(|&number| left_out(number)) {
+            first = first.or_else(|| Some("what a transaction saw is not there, and it is".into()));
+            continue;
+        }
         match difference(seen, &expected(history.acknowledged.iter().chain(some))) {
             None => return Ok(()),
             Some(wrong) => first = first.or(Some(wrong)),

@@ -13,7 +13,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Bytes Read Rest Room BytesMut Write WriteField WriteMany BytesMutMany Intend Nested Free FreeBytes Replace
+    Bytes Read Rest Room BytesMut PutBytes Write WriteField WriteMany BytesMutMany Intend Nested Free FreeBytes Replace
     Alloc AllocBytes AllocSlice
     Commit Abort Drop FailedCommit Panic Transact
     Settle Grow Scrub ScrubAll Compare CompareAll LiveBlocks Stats Backup Kill
@@ -69,6 +69,7 @@ const OPERATIONS: &[(&str, Option<Kind>)] = &[
     ("Transaction::isolation", None),
     ("Transaction::bytes", Some(Kind::Bytes)),
     ("Transaction::bytes_mut", Some(Kind::BytesMut)),
+    ("Transaction::put_bytes", Some(Kind::PutBytes)),
     ("Transaction::bytes_mut_many", Some(Kind::BytesMutMany)),
     ("Transaction::intend", Some(Kind::Intend)),
     ("Transaction::alloc_bytes", Some(Kind::AllocBytes)),
