@@ -18,6 +18,11 @@ use crate::state::{Held, Set, TxState};
 /// Lines of an object that are asked for ahead of its lock.
 const AHEAD: u64 = 2;
 
+/// Lines of an entry that are asked for.
+const WHOLE: u64 = 18;
+/// Ranges that are declared together and asked for before they are locked.
+const TOGETHER: usize = 32;
+
 /// Largest alignment of a block.
 const ALIGN_MAX: u64 = 4096;
 
@@ -319,7 +324,6 @@ impl<'h> Tx<'h> {
     /// Locks the range and prepares for its change, all but old bytes and copies, which ranges get together.
     #[inline]
     fn prepare(&self, set: &mut Set, ptr: PPtr<u8>, len: u64) -> Result<usize> {
-        self.core.pool.prefetch(ptr.offset(), AHEAD); // as in `share_at_once`
         let at = self.claim(set, ptr, len)?;
         if set.held[at].staged && !self.core.sabotage.skips(Step::StagedFirst) {
             self.core.unstage(set, at)?;
@@ -343,6 +347,7 @@ impl<'h> Tx<'h> {
 
     #[inline]
     fn write(&self, ptr: PPtr<u8>, len: u64) -> Result<()> {
+        self.core.pool.prefetch(ptr.offset(), AHEAD); // as in `share_at_once`
         let mut set = self.state.set.borrow_mut();
         let set = &mut *set;
         let at = self.prepare(set, ptr, len)?;
@@ -414,17 +419,32 @@ impl<'h> Tx<'h> {
         Ok(true)
     }
 
+    /// Asks for the lock word of a range, and for its bytes, unless it may be overwritten unseen.
+    #[inline]
+    fn expect(&self, range: &Range) {
+        if !self.core.stages((range.at.offset(), range.len)) {
+            self.core.pool.prefetch(range.at.offset(), AHEAD);
+        }
+        if let Some(found) = self.core.alloc.find_known(range.at, range.len) {
+            pmem::prefetch(std::ptr::from_ref(found.word()).cast());
+        }
+    }
+
     fn intend_all(&self, ranges: &[Range]) -> Result<()> {
         let mut set = self.state.set.borrow_mut();
         let set = &mut *set;
         let (mut tell, mut cover) = (Vec::new(), Vec::new());
-        for range in ranges {
-            let at = self.prepare(set, range.at, range.len)?;
-            let bytes = (range.at.offset(), range.len);
-            if self.core.policy == Policy::InPlacePartial && !set.held[at].covered {
-                cover.push((at, bytes));
-            } else if self.must_tell(set, at, bytes) {
-                tell.push((at, bytes));
+        for some in ranges.chunks(TOGETHER) {
+            // All misses at once, before the first lock waits for its own.
+            some.iter().for_each(|range| self.expect(range));
+            for range in some {
+                let at = self.prepare(set, range.at, range.len)?;
+                let bytes = (range.at.offset(), range.len);
+                if self.core.policy == Policy::InPlacePartial && !set.held[at].covered {
+                    cover.push((at, bytes));
+                } else if self.must_tell(set, at, bytes) {
+                    tell.push((at, bytes));
+                }
             }
         }
         if !cover.is_empty() {
@@ -612,6 +632,14 @@ impl Transaction for Tx<'_> {
         match self.look_at_once(ptr, 0, true) {
             Some(bytes) => Ok(bytes),
             None => self.look(ptr, 0, true),
+        }
+    }
+
+    #[inline]
+    fn prefetch(&self, ptr: PPtr<u8>) {
+        if let Some(found) = self.core.alloc.find_known(ptr, 0) {
+            let end = found.block().offset() + found.block().len();
+            self.core.pool.prefetch(ptr.offset(), (end - ptr.offset()).div_ceil(pmem::LINE).min(WHOLE));
         }
     }
 

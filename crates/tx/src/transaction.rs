@@ -143,6 +143,10 @@ pub trait Transaction {
         self.bytes(ptr, len)
     }
 
+    /// Asks for the bytes from `ptr` to the end of its block, all of which are about to be read. A hint: it locks nothing, and takes any pointer.
+    #[inline]
+    fn prefetch(&self, _ptr: PPtr<u8>) {}
+
     /// The object that holds the root: a word for the pointer, a word for the layout hash of what it points to.
     fn root_cell(&self) -> PPtr<[u64; 2]>;
 

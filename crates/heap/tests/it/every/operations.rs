@@ -76,6 +76,7 @@ const OPERATIONS: &[(&str, Option<Kind>)] = &[
     ("Transaction::free_bytes", Some(Kind::FreeBytes)),
     ("Transaction::room", Some(Kind::Room)),
     ("Transaction::rest", Some(Kind::Rest)),
+    ("Transaction::prefetch", None),
     ("Transaction::root_cell", None),
     ("Transaction::doom", Some(Kind::FailedCommit)),
     ("Transaction::set_doom", Some(Kind::FailedCommit)),
