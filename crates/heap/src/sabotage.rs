@@ -86,6 +86,8 @@ pub enum Step {
     StagedSeen,
     /// ... and before it is changed in another way.
     StagedFirst,
+    /// What is staged, and joined with other writes, goes to main before it is sealed with them.
+    StagedJoined,
     /// What is still staged is stored in front of the commit's barrier.
     StagedInTime,
     /// A staged image is void after one copy.

@@ -177,9 +177,10 @@ impl Core {
         if set.stage.runs.len() > 1 {
             set.stage.runs.sort_unstable_by_key(|run| run.range);
         }
-        let writes = &set.writes;
+        let (writes, stays) = (&set.writes, self.sabotage.skips(Step::StagedJoined));
         set.stage.retain(|range, bytes| match writes.binary_search(&range) {
             Ok(_) => Ok(true),
+            Err(_) if stays => Ok(true),
             Err(_) => self.put_in_main(range, bytes).map(|()| false),
         })
     }

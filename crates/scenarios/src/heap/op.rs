@@ -161,7 +161,9 @@ fn long(rng: &mut Rng, atomic: bool, hot: usize) -> Vec<Edit> {
     let then = [Then::Read, Then::Change, Then::Before][rng.index(3)];
     let first = if rng.below(2) == 0 { Edit::Put(cell) } else { Edit::PutThen(cell, from, 1 + rng.index(4), then) };
     let second = if atomic && rng.below(2) == 0 { Edit::Look(hot) } else { Edit::whole(hot) };
-    vec![first, second]
+    // In front of the words, and changed before them: one range with them.
+    let joined = atomic && rng.below(4) == 0;
+    joined.then_some(Edit::Node(cell, 16)).into_iter().chain([first, second]).collect()
 }
 
 fn edits(rng: &mut Rng, nodes: bool, hot: usize) -> Vec<Edit> {

@@ -344,11 +344,22 @@ fn what_is_staged_is_in_main_before_it_is_changed() {
     }
 }
 
-/// The record seals them as one range.
+#[test]
+fn what_is_staged_has_the_last_word_over_what_was_changed_before() {
+    for policy in [IN_PLACE, PARTIAL] {
+        let report = crash::run(cells(policy, put_then(Then::Before)), &shallow()[0]);
+        assert!(report.violation().is_none(), "{report}");
+    }
+}
+
+/// The record seals them as one range: the pointer in front of the words, changed before, and the words.
 #[test]
 fn what_is_staged_is_in_main_before_it_is_joined_with_other_writes() {
-    let before = cells(IN_PLACE, put_then(Then::Before));
-    assert!(crash::run(before, &shallow()[0]).violation().is_none());
+    let ops = vec![Op::commit(vec![Edit::Node(5, 116), Edit::Put(5)])];
+    for policy in [IN_PLACE, PARTIAL] {
+        let sealed = cells(policy, ops.clone()).seal_max(4096);
+        shows(&sealed, |o| o.leave_out(Step::StagedJoined), &shallow());
+    }
 }
 
 #[test]
@@ -377,7 +388,7 @@ fn a_staged_image_is_copied_once() {
 fn what_was_written_stays_locked_to_the_barrier() {
     let ops = vec![(0, Op::commit(vec![Edit::Put(5)])), (1, Op::commit(vec![Edit::Look(5), w(0)]))];
     let two = Cells::script(IN_PLACE, ops).batch(1);
-    shows(&two, |o| o.leave_out(Step::WritersStay), &schedules(200));
+    shows(&two, |o| o.leave_out(Step::WritersStay), &schedules(40));
 }
 
 /// What is only read is given up in front of the barrier. Then another thread writes it, and may be durable first.
@@ -390,7 +401,7 @@ fn what_was_read_is_given_up_early() {
             (0, Op::commit(vec![Edit::Look(0), w(3)])),
             (1, Op::commit(vec![Edit::Look(3), w(0)])),
         ];
-        let report = crash::run(Cells::script(policy, ops).batch(1), &schedules(60)[0]);
+        let report = crash::run(Cells::script(policy, ops).batch(1), &schedules(15)[0]);
         assert!(report.violation().is_none(), "{report}");
     }
 }
