@@ -315,7 +315,7 @@ impl<'h> Open<'h> {
                         self.tx.put_bytes(place, &bytes)?;
                         self.wrote(at, from, &bytes);
                         // Looked at now, or by whatever comes next.
-                        return if act.word % 4 == 0 { self.see(object, live).map(drop) } else { Ok(()) };
+                        return if act.word.is_multiple_of(4) { self.see(object, live).map(drop) } else { Ok(()) };
                     }
                     Kind::Nested => {
                         self.tx.nested(|tx| tx.bytes_mut(place, 8 * count).map(|b| b.copy_from_slice(&bytes)))?;

@@ -238,7 +238,7 @@ impl Thread<'_> {
                         tx.put_bytes(place, &bytes)?;
                         self.change(offset, from, &bytes);
                         // Looked at now, or by whatever comes next.
-                        return if word[0] % 4 == 0 { self.look(tx, offset).map(drop) } else { Ok(()) };
+                        return if word[0].is_multiple_of(4) { self.look(tx, offset).map(drop) } else { Ok(()) };
                     }
                     _ => tx.bytes_mut(place, n as u64)?.copy_from_slice(&bytes),
                 }
