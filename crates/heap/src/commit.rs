@@ -58,7 +58,7 @@ impl Core {
         forget_fresh(set);
         let stays_pending = self.policy == Policy::Undo && !set.undo.is_empty();
         let undone = match self.policy {
-            Policy::None if !set.writes.is_empty() => Err(Error::NoRollback),
+            Policy::None if !set.writes.is_empty() => self.unstage_all(set).and(Err(Error::NoRollback)),
             Policy::None => Ok(()),
             Policy::Undo => self.abort_undo(slot, set),
             Policy::InPlace | Policy::InPlacePartial => self.abort_in_place(slot, set),
@@ -103,16 +103,19 @@ impl Core {
 
     fn commit_none(&self, slot: usize, set: &mut Set) -> Result<()> {
         self.end_reads(set);
-        self.flush_writes(&set.writes)?;
         if set.intents.is_empty() && set.freed.is_empty() {
+            self.write_out(set)?;
             self.pool.drain()?;
+            behind::drained();
         } else {
             let mut log = self.logs[slot].lock();
             for intent in &set.intents {
                 self.alloc.apply(intent, &mut log.lines)?;
             }
             self.pool.flush_set(&mut log.lines)?;
+            self.write_out(set)?;
             self.pool.drain()?;
+            behind::drained();
             drop(log);
             self.out_of_use(&mut set.freed, None);
         }
@@ -123,6 +126,15 @@ impl Core {
             self.after_durable(self.alloc.release(block).map_err(Error::from));
         }
         Ok(())
+    }
+
+    /// All that was written, persistent after the next drain.
+    #[inline]
+    fn write_out(&self, set: &Set) -> Result<()> {
+        for &(offset, len) in set.writes.iter().filter(|w| !set.stage.holds(w)) {
+            self.pool.flush(offset, len)?;
+        }
+        self.store_staged(&set.stage)
     }
 
     // ---- in place: one barrier, two past the break-even of the seal -------------------------------------------------

@@ -15,7 +15,7 @@
 //! | `zones` | in place: marks the zone dirty before the first write into it |
 //! | `copies`, `arena`, `partial` | in place with a partial backup: makes copies before the first write; where they are; opening and recovery |
 //! | `intents` | in place, if it is to be so: says in the log what is about to be written |
-//! | `staged` | in place: what is overwritten unseen, until the commit |
+//! | `staged` | what is overwritten unseen, until the commit |
 //! | `undo` | undo: keeps the old bytes before a write |
 //! | `own` | blocks for logs |
 //! | `commit`, `record` | makes it durable by a record in the slot's ring, or takes it back |

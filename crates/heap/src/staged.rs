@@ -2,7 +2,8 @@
 //!
 //! [`put_bytes`](tx::Transaction::put_bytes) says what an object holds from now on without asking for what it held. So nothing of it has to be in the cache: the new
 //! bytes are kept beside, the commit seals them there, and stores them past the cache once nothing atomic is left to do in front of the barrier. Settling stores them
-//! past the cache a second time, into the backup.
+//! past the cache a second time, into the backup. With policy `none` there is neither seal nor backup, and an abort, which takes nothing back, stores them. With
+//! `undo` nothing is staged: the old bytes are read as they are kept, so their lines are in the cache.
 //!
 //! Until then main holds what it held. So
 //!
@@ -156,7 +157,7 @@ pub(crate) fn give_back(spare: &mut Vec<Vec<u8>>, mut image: Vec<u8>) {
 impl Core {
     #[inline]
     pub(crate) fn stages(&self, range: Bytes) -> bool {
-        matches!(self.policy, Policy::InPlace | Policy::InPlacePartial) && Stage::takes(range)
+        self.policy != Policy::Undo && Stage::takes(range)
     }
 
     /// Puts into main what is staged of the object at `at` among those held.
@@ -183,6 +184,12 @@ impl Core {
             Err(_) if stays => Ok(true),
             Err(_) => self.put_in_main(range, bytes).map(|()| false),
         })
+    }
+
+    /// The same for everything, where nothing is taken back.
+    #[cold]
+    pub(crate) fn unstage_all(&self, set: &mut Set) -> Result<()> {
+        set.stage.retain(|range, bytes| self.put_in_main(range, bytes).map(|()| false))
     }
 
     /// The image of an entry whose ranges have just been copied is its no longer.
@@ -285,7 +292,7 @@ mod tests {
     /// Locks of what is only read, blocks that go out of use, and what is settled: all of that is behind it, or in front.
     #[test]
     fn nothing_atomic_stands_between_staged_bytes_and_their_drain() {
-        for policy in [Policy::InPlace, Policy::InPlacePartial] {
+        for policy in [Policy::None, Policy::InPlace, Policy::InPlacePartial] {
             let dir = tempfile::tempdir_in("/dev/shm").unwrap();
             let (heap, objects) = heap(&dir, policy);
             let mut old = None;
@@ -309,6 +316,19 @@ mod tests {
             assert!(stores > 200, "{policy}: {stores}");
             assert_eq!(behind, 0, "{policy}: of {stores} stores");
         }
+    }
+
+    /// Nothing is taken back there.
+    #[test]
+    fn without_rollback_an_abort_leaves_what_was_staged() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (heap, objects) = heap(&dir, Policy::None);
+        let mut tx = heap.begin(Isolation::Strict).unwrap();
+        tx.put_bytes(objects[4], &[1; 1024]).unwrap();
+        assert!(!tx.state.set.borrow().stage.is_empty());
+        assert!(matches!(tx.abort(), Err(tx::Error::NoRollback)));
+        let tx = heap.begin(Isolation::Strict).unwrap();
+        assert_eq!(tx.bytes(objects[4], 1024).unwrap(), [1; 1024]);
     }
 
     /// The counter counts.

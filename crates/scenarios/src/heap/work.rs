@@ -69,7 +69,7 @@ fn value(edit: &Edit, word: usize, number: u64) -> u64 {
 }
 
 /// What changed words get more than others.
-const CHANGED: u64 = 1 << 40;
+pub(super) const CHANGED: u64 = 1 << 40;
 
 fn effect<'a>(number: u64, edits: impl Iterator<Item = &'a Edit>, saw: Vec<u64>) -> Effect {
     let written = edits.filter(|edit| !matches!(edit, Edit::Look(_)));

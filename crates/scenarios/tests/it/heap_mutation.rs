@@ -130,6 +130,8 @@ fn workloads() -> Vec<Workload> {
     // Without atomicity a crash may leave half an allocation.
     let none = script(Policy::None, vec![Op::commit(vec![w(1), w(4)]), Op::commit(vec![w(1)])]);
     add("none", &none, &[shallow(1), shallow(2).model(file)]);
+    let none = script(Policy::None, vec![Op::commit(vec![Edit::Put(5), w(4)]), Op::commit(vec![w(1)])]);
+    add("none, put", &none, &[shallow(1), shallow(2).model(file)]);
     add("killed", &script(Policy::InPlace, vec![Op::commit(vec![w(3)])]), &[killed]);
     let unsealed = script(Policy::InPlace, each(Policy::InPlace)).seal_max(0);
     add("in place, two barriers", &unsealed, &[shallow(1), deep(2)]);
