@@ -184,10 +184,7 @@ impl<E: Engine + Sync> Objects for EngineObjects<'_, E> {
             if self.ranges.len() > 1 {
                 tx.intend(&self.ranges)?;
             }
-            self.ranges.iter().try_for_each(|range| {
-                tx.bytes_mut(range.at, len)?.copy_from_slice(data);
-                Ok(())
-            })
+            self.ranges.iter().try_for_each(|range| tx.put_bytes(range.at, data))
         })?;
         Ok(tries - 1)
     }

@@ -12,6 +12,7 @@ use crate::options::{Intents, Policy};
 use crate::raw::{self, Claim};
 use crate::record::{self, Bytes, COMMIT, END, SPILLED, is_short};
 use crate::sabotage::Step;
+use crate::staged::{Stage, behind};
 use crate::state::Set;
 use crate::transaction::collect;
 
@@ -38,6 +39,9 @@ impl Core {
             return Ok(());
         }
         record::coalesce(&mut set.writes);
+        if !set.stage.is_empty() {
+            self.unstage_joined(set)?;
+        }
         collect(set);
         self.door.pass();
         match self.policy {
@@ -54,7 +58,7 @@ impl Core {
         forget_fresh(set);
         let stays_pending = self.policy == Policy::Undo && !set.undo.is_empty();
         let undone = match self.policy {
-            Policy::None if !set.writes.is_empty() => Err(Error::NoRollback),
+            Policy::None if !set.writes.is_empty() => self.unstage_all(set).and(Err(Error::NoRollback)),
             Policy::None => Ok(()),
             Policy::Undo => self.abort_undo(slot, set),
             Policy::InPlace | Policy::InPlacePartial => self.abort_in_place(slot, set),
@@ -72,10 +76,19 @@ impl Core {
                 true if held.fresh => self.cancel_own(held.block)?,
                 true if stays_pending => {}
                 true => lock::end_write(held.word.get()),
+                false if set.reads_over => {}
                 false => lock::end_read(held.word.get()),
             }
         }
         undone
+    }
+
+    /// Gives up what was only read. The last lock is taken, and nothing that is read now can make another one wait for what is committed here: strict is what is
+    /// written, which stays locked to the barrier. Before the first flush: an atomic operation behind it would wait for it, as the drain does.
+    #[inline]
+    fn end_reads(&self, set: &mut Set) {
+        set.held.iter().filter(|held| !held.write).for_each(|held| lock::end_read(held.word.get()));
+        set.reads_over = true;
     }
 
     #[track_caller]
@@ -89,24 +102,25 @@ impl Core {
     // ---- none: one barrier ------------------------------------------------------------------------------------------
 
     fn commit_none(&self, slot: usize, set: &mut Set) -> Result<()> {
-        self.flush_writes(&set.writes)?;
+        self.end_reads(set);
         if set.intents.is_empty() && set.freed.is_empty() {
+            self.write_out(set)?;
             self.pool.drain()?;
+            behind::drained();
         } else {
             let mut log = self.logs[slot].lock();
             for intent in &set.intents {
                 self.alloc.apply(intent, &mut log.lines)?;
             }
             self.pool.flush_set(&mut log.lines)?;
+            self.write_out(set)?;
             self.pool.drain()?;
+            behind::drained();
             drop(log);
             self.out_of_use(&mut set.freed, None);
         }
-        for held in &set.held {
-            match held.write {
-                true => lock::end_write(held.word.get()),
-                false => lock::end_read(held.word.get()),
-            }
+        for held in set.held.iter().filter(|held| held.write) {
+            lock::end_write(held.word.get());
         }
         for block in set.freed.drain(..) {
             self.after_durable(self.alloc.release(block).map_err(Error::from));
@@ -114,18 +128,32 @@ impl Core {
         Ok(())
     }
 
+    /// All that was written, persistent after the next drain.
+    #[inline]
+    fn write_out(&self, set: &Set) -> Result<()> {
+        for &(offset, len) in set.writes.iter().filter(|w| !set.stage.holds(w)) {
+            self.pool.flush(offset, len)?;
+        }
+        self.store_staged(&set.stage)
+    }
+
     // ---- in place: one barrier, two past the break-even of the seal -------------------------------------------------
 
     #[inline]
     fn commit_in_place(&self, slot: usize, set: &mut Set) -> Result<()> {
-        let long: u64 = set.writes.iter().filter(|w| !is_short(w)).map(|w| w.1).sum();
+        let staged = |w: &Bytes| set.stage.holds(w);
+        // What is staged has just been copied, and is sealed at little cost.
+        let long: u64 = set.writes.iter().filter(|w| !is_short(w) && !staged(w)).map(|w| w.1).sum();
         let sealed = long <= self.seal_max;
+        let seal = sealed && (long > 0 || !set.stage.is_empty());
         let mut log = self.logs[slot].lock();
         // Atomic operations first: behind a flush, each would wait for it as the drain does.
         self.after_durable(log.release(self));
+        self.end_reads(set);
         log.copy_if_due(self);
         if !sealed {
-            self.flush_long(&set.writes)?;
+            self.store_staged(&set.stage)?;
+            self.flush_long(set)?;
             if !self.sabotage.skips(Step::DataSeal) {
                 log.drain(self)?; // the data, before a record vouches for them unseen
             }
@@ -138,9 +166,8 @@ impl Core {
         record::add_intents(&mut payload, set.intents.iter().copied());
         let mut spill = self.spill_if_long(slot, &mut log, &mut payload)?;
         log.before_append();
-        let seal = sealed && long > 0;
         let appended = self.append_at_last(slot, &mut log, &mut payload, &mut spill, |log, payload| {
-            self.append_commit(log, payload, &set.writes, seal)
+            self.append_commit(log, payload, set, seal)
         });
         log.scratch = payload;
         let end = match appended {
@@ -160,26 +187,35 @@ impl Core {
         for held in set.held.iter().filter(|held| held.write) {
             set.words.push((held.word, is_carried(&set.writes, &held.block)));
         }
+        // Nothing atomic from here on.
+        let late = self.sabotage.skips(Step::StagedInTime).then(|| set.stage.clone());
+        if seal && late.is_none() {
+            self.store_staged(&set.stage)?;
+        }
         let (ranges, copies) = (&*set.writes, &*set.copies);
         let (words, intents, frees) = (&*set.words, &*set.intents, &*set.freed);
-        log.push(self, &Parts { end, ranges, copies, words, intents, frees, sealed });
+        log.push(self, &Parts { end, ranges, copies, words, intents, frees, sealed }, &mut set.stage);
         self.counters[slot].pending.store(log.pending() as u64, Relaxed);
         if seal {
-            self.flush_long(&set.writes)?;
+            self.flush_long(set)?;
+        }
+        if self.sabotage.skips(Step::WritersStay) {
+            set.words.drain(..).for_each(|(word, _)| lock::set_pending(word.get(), slot));
+            pmem::sync::switch_point(); // under a scheduler others come in between
         }
         log.drain(self)?; // the one barrier
+        if let Some(stage) = late {
+            self.store_staged(&stage)?;
+        }
         log.after_append(self);
         for (word, _) in &set.words {
             lock::set_pending(word.get(), slot);
         }
-        for held in set.held.iter().filter(|held| !held.write) {
-            lock::end_read(held.word.get());
-        }
         Ok(())
     }
 
-    fn flush_long(&self, writes: &[Bytes]) -> Result<()> {
-        for &(offset, len) in writes.iter().filter(|w| !is_short(w)) {
+    fn flush_long(&self, set: &Set) -> Result<()> {
+        for &(offset, len) in set.writes.iter().filter(|w| !is_short(w) && !set.stage.holds(w)) {
             self.pool.flush(offset, len)?;
         }
         Ok(())
@@ -205,11 +241,12 @@ impl Core {
     }
 
     #[inline]
-    fn append_commit(&self, log: &mut Log, payload: &[u8], writes: &[Bytes], seal: bool) -> Result<Appended> {
+    fn append_commit(&self, log: &mut Log, payload: &[u8], set: &Set, seal: bool) -> Result<Appended> {
+        let long = set.writes.iter().filter(|w| !is_short(w));
         Ok(match seal {
-            true => {
-                log.ring.append_sealing(&[payload], writes.iter().filter(|w| !is_short(w)).map(|w| self.written(w)))?
-            }
+            true => log
+                .ring
+                .append_sealing(&[payload], long.map(|w| set.stage.find(w).unwrap_or_else(|| self.written(w))))?,
             false => log.ring.append(&[payload])?,
         })
     }
@@ -307,6 +344,7 @@ impl Core {
     fn commit_undo(&self, slot: usize, set: &mut Set) -> Result<()> {
         let mut log = self.logs[slot].lock();
         self.after_durable(log.release(self));
+        self.end_reads(set);
         log.copy_if_due(self);
         self.flush_writes(&set.writes)?;
         log.drain(self)?; // the new bytes, before the old ones are given up
@@ -314,16 +352,11 @@ impl Core {
         self.out_of_use(&mut set.freed, spill);
         set.undo.reset(self, &mut set.freed);
         set.words.clear();
-        for held in &set.held {
-            match held.write {
-                // Until the record is retired, recovery carries its intents out again; and should it go bad, puts the old bytes back:
-                // nobody may change these blocks meanwhile.
-                true => {
-                    set.words.push((held.word, true));
-                    lock::set_pending(held.word.get(), slot);
-                }
-                false => lock::end_read(held.word.get()),
-            }
+        for held in set.held.iter().filter(|held| held.write) {
+            // Until the record is retired, recovery carries its intents out again; and should it go bad, puts the old bytes back:
+            // nobody may change these blocks meanwhile.
+            set.words.push((held.word, true));
+            lock::set_pending(held.word.get(), slot);
         }
         self.push_undo(slot, &mut log, set);
         Ok(())
@@ -373,7 +406,8 @@ impl Core {
     fn push_undo(&self, slot: usize, log: &mut Log, set: &Set) {
         let end = log.ring.durable();
         let (words, intents, frees) = (&*set.words, &*set.intents, &*set.freed);
-        log.push(self, &Parts { end, ranges: &[], copies: &[], words, intents, frees, sealed: false });
+        let parts = Parts { end, ranges: &[], copies: &[], words, intents, frees, sealed: false };
+        log.push(self, &parts, &mut Stage::default());
         self.counters[slot].pending.store(log.pending() as u64, Relaxed);
     }
 
@@ -381,9 +415,11 @@ impl Core {
     #[inline]
     fn out_of_use(&self, freed: &mut Vec<Block>, own: Option<Block>) {
         for block in &*freed {
+            behind::modifies();
             self.after_durable(self.alloc.begin_free(block).map_err(Error::from));
         }
         if let Some(block) = own {
+            behind::modifies();
             self.after_durable(self.retire_own(&block));
             freed.push(block);
         }

@@ -13,6 +13,7 @@ use crate::options::{Intents, Policy};
 use crate::partial::CopiesState;
 use crate::queue::Queue;
 use crate::raw::{self, Claim};
+use crate::record::{Bytes, is_short};
 use crate::sabotage::Sabotage;
 use crate::space::Space;
 use crate::state::TxState;
@@ -169,6 +170,27 @@ impl Core {
             // used by whoever settles it alone, under the slot's log lock, and no range is pending in two slots.
             raw::copy(Claim::Settling, &self.pool, main, backup, n)
         })
+    }
+
+    /// The same from an image of the range, past the cache.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn store_in_backup(&self, offset: u64, image: &[u8]) -> Result<()> {
+        let mut rest = image;
+        self.pieces(offset, image.len() as u64, |_, backup, n| {
+            let (now, after) = rest.split_at(n as usize);
+            rest = after;
+            // as in `copy_to_backup`.
+            raw::store(Claim::Settling, &self.pool, backup, now)
+        })
+    }
+
+    /// Asks for the place of a range in the backup: its lines if they will be written in part, else what is needed to find it.
+    #[inline]
+    pub(crate) fn touch_backup(&self, (offset, len): Bytes) {
+        if let Some((to, _)) = self.main.linear(offset).and_then(|at| self.backup.place(at)) {
+            self.pool.prefetch(to, if is_short(&(offset, len)) { pmem::lines(to, len) } else { 1 });
+        }
     }
 
     /// Puts what a range of main held into the backup, and adds its lines. As for [`copy_to_backup`](Self::copy_to_backup).

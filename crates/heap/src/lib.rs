@@ -15,6 +15,7 @@
 //! | `zones` | in place: marks the zone dirty before the first write into it |
 //! | `copies`, `arena`, `partial` | in place with a partial backup: makes copies before the first write; where they are; opening and recovery |
 //! | `intents` | in place, if it is to be so: says in the log what is about to be written |
+//! | `staged` | what is overwritten unseen, until the commit |
 //! | `undo` | undo: keeps the old bytes before a write |
 //! | `own` | blocks for logs |
 //! | `commit`, `record` | makes it durable by a record in the slot's ring, or takes it back |
@@ -32,7 +33,7 @@
 //!
 //! DRAM: a heap with 64 slots that was just made or opened 400 KiB; in use 768 KiB, for each MiB of main 8 KiB, and for each object of 64 bytes 5, most
 //! of it a lock that the place keeps when the object is freed. A partial backup adds up to 48 for each copy. Objects that nobody has looked at since opening cost nothing. Transactions add nothing that
-//! stays. The pool: main; in place as much again for the backup, and 1 KiB for each MiB; with a partial one `alpha` of it; 64 KiB of log per slot. What DRAM it takes is asserted in
+//! stays, but for up to 32 KiB in each slot that overwrites by [`put_bytes`](tx::Transaction::put_bytes). The pool: main; in place as much again for the backup, and 1 KiB for each MiB; with a partial one `alpha` of it; 64 KiB of log per slot. What DRAM it takes is asserted in
 //! `tests/memory`.
 //!
 //! ```
@@ -76,6 +77,7 @@ mod recovery;
 mod sabotage;
 mod scrub;
 mod space;
+mod staged;
 mod state;
 mod stats;
 mod transaction;

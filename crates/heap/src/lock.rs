@@ -15,6 +15,8 @@ use std::sync::atomic::{
 
 use pmem::sync::{switch_point, unpark};
 
+use crate::staged::behind;
+
 #[cfg(feature = "sabotage")]
 thread_local! {
     static LOST: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
@@ -79,12 +81,14 @@ pub(crate) fn is_marked(word: &AtomicU32) -> bool {
 
 /// Called under the queue's lock.
 pub(crate) fn mark(word: &AtomicU32) {
+    behind::modifies();
     switch_point();
     word.fetch_or(MARKED, AcqRel);
 }
 
 /// Called under the queue's lock.
 pub(crate) fn unmark(word: &AtomicU32) {
+    behind::modifies();
     switch_point();
     word.fetch_and(!MARKED, AcqRel);
 }
@@ -92,6 +96,7 @@ pub(crate) fn unmark(word: &AtomicU32) {
 /// A free word becomes the writer's.
 #[inline]
 pub(crate) fn try_write(word: &AtomicU32, slot: usize) -> Attempt {
+    behind::modifies();
     switch_point();
     word.compare_exchange(0, writer(slot), AcqRel, Acquire).map(|_| ()).map_err(state)
 }
@@ -99,12 +104,14 @@ pub(crate) fn try_write(word: &AtomicU32, slot: usize) -> Attempt {
 /// The only reader becomes the writer.
 #[inline]
 pub(crate) fn try_upgrade(word: &AtomicU32, slot: usize) -> Attempt {
+    behind::modifies();
     switch_point();
     word.compare_exchange(1, writer(slot), AcqRel, Acquire).map(|_| ()).map_err(state)
 }
 
 /// A word that nobody reads but `readers` of the same transaction, and which is marked or not as it says, becomes the writer's. The mark stays.
 pub(crate) fn try_take(word: &AtomicU32, slot: usize, readers: u32, is_marked: bool) -> Attempt {
+    behind::modifies();
     switch_point();
     let mark = marked(is_marked);
     word.compare_exchange(readers | mark, writer(slot) | mark, AcqRel, Acquire).map(|_| ()).map_err(state)
@@ -113,6 +120,7 @@ pub(crate) fn try_take(word: &AtomicU32, slot: usize, readers: u32, is_marked: b
 /// What this slot itself has pending, and nobody reads but `readers` of the same transaction, becomes its to write again.
 #[inline]
 pub(crate) fn try_rewrite(word: &AtomicU32, slot: usize, readers: u32, is_marked: bool) -> Attempt {
+    behind::modifies();
     switch_point();
     let mark = marked(is_marked);
     let pending = PENDING | (slot as u32) << SLOT_SHIFT | readers | mark;
@@ -133,6 +141,7 @@ pub(crate) fn try_read_marked(word: &AtomicU32) -> Attempt {
 
 #[inline(always)]
 fn read_past(word: &AtomicU32, bars: u32) -> Attempt {
+    behind::modifies();
     switch_point();
     let mut seen = word.load(Acquire);
     loop {
@@ -148,6 +157,7 @@ fn read_past(word: &AtomicU32, bars: u32) -> Attempt {
 
 #[inline]
 pub(crate) fn end_read(word: &AtomicU32) {
+    behind::modifies();
     if word.fetch_sub(1, Release) & (READERS | MARKED) == MARKED | 1 {
         wake(word);
     }
@@ -184,6 +194,7 @@ fn leave(word: &AtomicU32, left: u32) {
 /// What was pending is settled; readers stay.
 #[inline]
 pub(crate) fn end_pending(word: &AtomicU32) {
+    behind::modifies();
     word.fetch_and(READERS | MARKED, Release);
 }
 

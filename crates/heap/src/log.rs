@@ -24,11 +24,19 @@ use crate::pending::{Owed, Pending, Told};
 use crate::raw::{self, Claim, Word};
 use crate::record::{self, Bytes, RETIRED, SHORT};
 use crate::sabotage::Step;
+use crate::staged::{self, Stage, behind};
+
+/// Bytes that are copied together, however few transactions they are of: more would leave the near cache before.
+const BATCH_BYTES: u64 = 16 << 10;
+/// Places that are asked for before they are written.
+const AHEAD: usize = 16;
 
 /// A range written, and what a short one held when it was committed.
 #[derive(Clone, Copy)]
 struct Written {
     range: Bytes,
+    /// Where in the entry's image its bytes are, if it has one still.
+    staged: u32,
     image: [u8; SHORT as usize],
 }
 
@@ -42,6 +50,8 @@ struct Committed {
     frees: usize,
     /// Its record carries short ranges.
     short: bool,
+    /// What the transaction had staged, for one copy; empty if nothing, or copied.
+    image: Vec<u8>,
 }
 
 /// What a transaction leaves behind when it commits.
@@ -84,6 +94,10 @@ pub(crate) struct Log {
     gone: usize,
     copied_at: Option<Moment>,
     copied_by: usize,
+    /// Bytes of ranges that are not copied.
+    uncopied: u64,
+    /// Memory for images.
+    spare: Vec<Vec<u8>>,
     /// Lines of the intents carried out, flushed before the next drain.
     pub(crate) lines: FlushSet,
     /// Transactions settled so far.
@@ -110,6 +124,8 @@ impl Log {
             gone: 0,
             copied_at: None,
             copied_by: usize::MAX,
+            uncopied: 0,
+            spare: Vec::new(),
             lines: FlushSet::default(),
             settled: 0,
             scratch: Vec::new(),
@@ -138,6 +154,7 @@ impl Log {
     pub(crate) fn drain(&mut self, core: &Core) -> Result<()> {
         core.pool.flush_set(&mut self.lines)?;
         let persisted = core.pool.drain()?;
+        behind::drained();
         self.ring.forced(&persisted);
         self.drained(&persisted);
         self.unlock_early(core)
@@ -200,7 +217,7 @@ impl Log {
 
     /// Takes note of a transaction that the next drain makes durable. Should it fail, nothing here matters any more.
     #[inline]
-    pub(crate) fn push(&mut self, core: &Core, parts: &Parts<'_>) {
+    pub(crate) fn push(&mut self, core: &Core, parts: &Parts<'_>, stage: &mut Stage) {
         // One or two elements are the rule: `extend` would prepare for many.
         for &range in parts.ranges {
             let mut image = [0; SHORT as usize];
@@ -209,7 +226,8 @@ impl Log {
                 let main = raw::bytes(Claim::Writer, core, &core.pool, range.0, range.1).unwrap_or_default(); // was in bounds before
                 image[..main.len()].copy_from_slice(main);
             }
-            self.ranges.push_back(Written { range, image });
+            self.uncopied += range.1;
+            self.ranges.push_back(Written { range, staged: stage.place(&range), image });
         }
         parts.copies.iter().for_each(|&copy| self.copies.push_back(copy));
         let number = self.settled + self.queue.len() as u64;
@@ -233,16 +251,18 @@ impl Log {
             intents: parts.intents.len(),
             frees: parts.frees.len(),
             short,
+            image: stage.take(&mut self.spare),
         });
     }
 
-    /// Copies what was committed before when enough has come together, or the ring fills up, while the bytes are in this thread's cache. Called
+    /// Copies what was committed before when enough has come together, in transactions or in bytes, or the ring fills up, while the bytes are in this thread's cache. Called
     /// right before a commit's drain, which then waits for both: an atomic read-modify-write in between would wait for the copies alone.
     #[inline]
     #[track_caller]
     pub(crate) fn copy_if_due(&mut self, core: &Core) {
         let waiting = self.queue.len() - self.copied;
-        if waiting >= core.batch || waiting > 0 && self.ring.unretired() > self.ring.capacity() / 4 {
+        let filled = self.uncopied >= BATCH_BYTES || self.ring.unretired() > self.ring.capacity() / 4;
+        if waiting >= core.batch || waiting > 0 && filled {
             core.after_durable(self.copy(core)); // of transactions that are
         }
     }
@@ -257,6 +277,7 @@ impl Log {
             if let Some(copies) = &core.copies {
                 copies.forget_block(&block);
             }
+            behind::modifies();
             core.alloc.release(block)?;
         }
         self.settled += 1;
@@ -277,6 +298,7 @@ impl Log {
             self.copied = self.stable;
         }
         while let Some(intent) = self.intents.front() {
+            behind::modifies();
             core.alloc.apply(intent, &mut self.lines)?;
             self.intents.pop_front();
         }
@@ -284,18 +306,9 @@ impl Log {
             self.copy_to_copies(core)?;
         }
         if core.policy == Policy::InPlace {
-            let (done, _) = self.to_copy(self.stable..self.copied);
-            for &Written { range: (offset, len), image } in self.ranges.range(done..) {
-                if !record::is_short(&(offset, len)) || core.sabotage.skips(Step::CarriedImage) {
-                    core.copy_to_backup(offset, len)?;
-                    continue;
-                }
-                core.put_in_backup(offset, &image[..len as usize], &mut self.lines)?;
-                if !core.sabotage.skips(Step::CarriedMain) {
-                    core.pool.add_lines(&mut self.lines, offset, len); // before its zone can be clean
-                }
-            }
+            self.copy_to_backup(core)?;
         }
+        self.uncopied = 0;
         for entry in self.queue.range_mut(self.copied..) {
             entry.intents = 0;
         }
@@ -308,22 +321,59 @@ impl Log {
         Ok(())
     }
 
+    /// Puts the ranges that are not copied into the backup.
+    #[track_caller]
+    fn copy_to_backup(&mut self, core: &Core) -> Result<()> {
+        let (mut range, _) = self.to_copy(self.stable..self.copied);
+        // Each begins with a miss: some of them at a time.
+        let touch = |written: &Written| core.touch_backup(written.range);
+        let mut ahead = self.ranges.range(range..);
+        ahead.by_ref().take(AHEAD).for_each(touch);
+        for entry in self.queue.range_mut(self.copied..) {
+            let image = std::mem::take(&mut entry.image);
+            for &Written { range: (offset, len), staged, image: carried } in
+                self.ranges.range(range..range + entry.ranges)
+            {
+                ahead.by_ref().take(1).for_each(touch);
+                if let Some(bytes) = image.get(staged as usize..).filter(|_| !image.is_empty()) {
+                    core.store_in_backup(offset, &bytes[..len as usize])?;
+                } else if !record::is_short(&(offset, len)) || core.sabotage.skips(Step::CarriedImage) {
+                    core.copy_to_backup(offset, len)?;
+                } else {
+                    core.put_in_backup(offset, &carried[..len as usize], &mut self.lines)?;
+                    if !core.sabotage.skips(Step::CarriedMain) {
+                        core.pool.add_lines(&mut self.lines, offset, len); // before its zone can be clean
+                    }
+                }
+            }
+            range += entry.ranges;
+            staged::give_back(&mut self.spare, core.void(&mut entry.image, image));
+        }
+        Ok(())
+    }
+
     /// The same for a partial backup: what has a copy. The rest is new.
     fn copy_to_copies(&mut self, core: &Core) -> Result<()> {
         let Some(copies) = &core.copies else { return Ok(()) };
         let (mut range, mut copy) = self.to_copy(self.stable..self.copied);
-        for entry in self.queue.range(self.copied..) {
+        self.copies.range(copy..).take(AHEAD).for_each(|copied| core.pool.prefetch(copied.at, 1)); // parallel misses
+        for entry in self.queue.range_mut(self.copied..) {
+            let image = std::mem::take(&mut entry.image);
             let written = self.ranges.range(range..range + entry.ranges);
             for &Written { range: (offset, len), .. } in written.clone().filter(|w| record::is_short(&w.range)) {
                 core.pool.add_lines(&mut self.lines, offset, len); // before its copy can be given up
             }
             let copied = self.copies.range(copy..copy + entry.copies).copied();
             join(written.map(|w| (w.range, w)), copied, |w, main, backup, n| {
+                let from = (main - w.range.0) as usize;
+                if let Some(bytes) = image.get(w.staged as usize..).filter(|_| !image.is_empty()) {
+                    // as below.
+                    return raw::store(Claim::Settling, &core.pool, backup, &bytes[from..][..n as usize]);
+                }
                 if !record::is_short(&w.range) || core.sabotage.skips(Step::CarriedImage) {
                     // the object is pending, and its copy ours: see `Claim::Settling`.
                     return raw::copy(Claim::Settling, &core.pool, main, backup, n);
                 }
-                let from = (main - w.range.0) as usize;
                 // as above.
                 raw::bytes_mut(Claim::Settling, core, &core.pool, backup, n)?
                     .copy_from_slice(&w.image[from..from + n as usize]);
@@ -331,6 +381,7 @@ impl Log {
                 Ok(())
             })?;
             (range, copy) = (range + entry.ranges, copy + entry.copies);
+            staged::give_back(&mut self.spare, core.void(&mut entry.image, image));
         }
         let freed: usize = self.queue.range(..self.copied).map(|c| c.frees).sum();
         self.frees.range(freed..).try_for_each(|block| copies.give_up(block, &mut self.lines))

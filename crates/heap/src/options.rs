@@ -192,13 +192,14 @@ impl Options {
         Self { recovery_bytes: Some(bytes), ..self }
     }
 
-    /// Transactions of a slot that are settled together.
+    /// Transactions of a slot that are settled together; fewer if they have written 16 KiB.
     #[must_use]
     pub fn batch(self, transactions: usize) -> Self {
         Self { batch: transactions.max(1), ..self }
     }
 
-    /// Most bytes whose seal is computed to save a barrier; larger transactions pay a second one.
+    /// Most bytes whose seal is computed to save a barrier; larger transactions pay a second one. What [`put_bytes`](tx::Transaction::put_bytes) keeps beside until the
+    /// commit, up to 16 KiB of a transaction, does not count.
     #[must_use]
     pub fn seal_max(self, bytes: u64) -> Self {
         Self { seal_max: bytes, ..self }

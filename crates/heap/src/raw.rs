@@ -103,6 +103,15 @@ pub(crate) fn copy(_claim: Claim, pool: &Pool, from: u64, to: u64, len: u64) -> 
     Ok(())
 }
 
+/// Stores bytes past the cache where that is faster; persistent after this thread's next drain. By `_claim` nobody uses them meanwhile; they are not `data`.
+#[inline]
+#[track_caller]
+pub(crate) fn store(_claim: Claim, pool: &Pool, to: u64, data: &[u8]) -> Result<()> {
+    // SAFETY: no overlap, and nobody else, as the claim promises.
+    unsafe { pool.store(to, data)? };
+    Ok(())
+}
+
 /// One value per slot, used by whoever has claimed the slot.
 pub(crate) struct PerSlot<T>(Box<[Own<T>]>);
 

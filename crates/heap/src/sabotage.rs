@@ -82,6 +82,18 @@ pub enum Step {
     CopySeal,
     /// What a record carries of an object without a copy goes to main.
     CarriedNew,
+    /// What is staged of an object goes to main before the object is read.
+    StagedSeen,
+    /// ... and before it is changed in another way.
+    StagedFirst,
+    /// What is staged, and joined with other writes, goes to main before it is sealed with them.
+    StagedJoined,
+    /// What is still staged is stored in front of the commit's barrier.
+    StagedInTime,
+    /// A staged image is void after one copy.
+    StagedOnce,
+    /// What was written stays locked until the commit's barrier.
+    WritersStay,
     /// The cut of a backup holds logs, marks and copies still.
     CutHolds,
     /// Copies are void once another opening of the pool has begun.

@@ -10,6 +10,7 @@ use tx::Doom;
 use crate::copies::Copied;
 use crate::raw::Word;
 use crate::record::Bytes;
+use crate::staged::Stage;
 use crate::undo::UndoLog;
 
 #[derive(Default)]
@@ -28,6 +29,10 @@ pub(crate) struct Set {
     index: HashMap<usize, u32, BuildHasherDefault<PointerHash>>,
     /// What was handed out to be changed.
     pub(crate) writes: Vec<Bytes>,
+    /// Of these, what main does not hold yet.
+    pub(crate) stage: Stage,
+    /// The commit has ended what is only read.
+    pub(crate) reads_over: bool,
     /// Blocks allocated and not freed again.
     pub(crate) allocs: usize,
     pub(crate) frees: usize,
@@ -58,6 +63,8 @@ pub(crate) struct Held {
     pub(crate) rewrite: bool,
     /// All of it has a copy, which `Set::copies` names.
     pub(crate) covered: bool,
+    /// Main does not hold all that was written to it (`staged`).
+    pub(crate) staged: bool,
     /// Bytes of it whose old ones are kept, or of which an intent tells: those named last, and what touches them.
     pub(crate) kept: Bytes,
 }
@@ -66,7 +73,8 @@ impl Held {
     /// A lock taken just now.
     #[inline]
     pub(crate) fn new(word: Word, block: Block, write: bool) -> Self {
-        Self { word, block, write, fresh: false, freed: false, rewrite: false, covered: false, kept: (0, 0) }
+        let (fresh, freed, rewrite, covered, staged) = (false, false, false, false, false);
+        Self { word, block, write, fresh, freed, rewrite, covered, staged, kept: (0, 0) }
     }
 }
 
@@ -141,8 +149,9 @@ impl Set {
         }
         self.held.clear();
         self.writes.clear();
+        self.stage.clear();
         self.copies.clear();
-        (self.allocs, self.frees, self.rewrites, self.unsure) = (0, 0, false, false);
+        (self.allocs, self.frees, self.rewrites, self.unsure, self.reads_over) = (0, 0, false, false, false);
         let largest = self.writes.capacity().max(self.held.capacity()).max(self.copies.capacity());
         if largest.max(self.index.capacity()) > KEEP {
             *self = Self::default(); // a huge transaction is no reason to keep its memory

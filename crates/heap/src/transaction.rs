@@ -18,6 +18,11 @@ use crate::state::{Held, Set, TxState};
 /// Lines of an object that are asked for ahead of its lock.
 const AHEAD: u64 = 2;
 
+/// Lines of an entry that are asked for.
+const WHOLE: u64 = 18;
+/// Ranges that are declared together and asked for before they are locked.
+const TOGETHER: usize = 32;
+
 /// Largest alignment of a block.
 const ALIGN_MAX: u64 = 4096;
 
@@ -107,13 +112,22 @@ impl<'h> Tx<'h> {
     fn lock_read(&self, set: &mut Set, found: &Found<'h>) -> Result<()> {
         let (block, word) = (found.block(), Word::at(found));
         if let Some(at) = set.find(word) {
-            return if set.held[at].freed { Err(Error::Freed { offset: block.offset() }) } else { Ok(()) };
+            return if set.held[at].freed { Err(Error::Freed { offset: block.offset() }) } else { self.seen(set, at) };
         }
         if let Err(state) = lock::try_read(word.get()) {
             self.lock_read_cold(word, &block, state)?;
         }
         set.push(Held::new(word, block, false));
         check_current(found)
+    }
+
+    /// An object that is held is read: main has to hold all of it.
+    #[inline]
+    fn seen(&self, set: &mut Set, at: usize) -> Result<()> {
+        if set.held[at].staged && !self.core.sabotage.skips(Step::StagedSeen) {
+            self.core.unstage(set, at)?;
+        }
+        Ok(())
     }
 
     /// In use, or a thread queues for it.
@@ -138,7 +152,6 @@ impl<'h> Tx<'h> {
     /// to say.
     #[inline]
     fn claim_at_once(&self, set: &mut Set, ptr: PPtr<u8>, len: u64) -> Option<usize> {
-        self.core.pool.prefetch(ptr.offset(), AHEAD); // as in `share_at_once`
         let found = self.core.alloc.find_known(ptr, len)?;
         let (block, word) = (found.block(), Word::at(&found));
         match set.find(word) {
@@ -261,7 +274,7 @@ impl<'h> Tx<'h> {
         let set = &mut *self.state.set.borrow_mut();
         match set.find(word) {
             Some(at) if set.held[at].freed => return None,
-            Some(_) => {}
+            Some(at) => self.seen(set, at).ok()?,
             None => {
                 lock::try_read(word.get()).ok()?;
                 if !found.is_current() {
@@ -311,6 +324,16 @@ impl<'h> Tx<'h> {
     /// Locks the range and prepares for its change, all but old bytes and copies, which ranges get together.
     #[inline]
     fn prepare(&self, set: &mut Set, ptr: PPtr<u8>, len: u64) -> Result<usize> {
+        let at = self.claim(set, ptr, len)?;
+        if set.held[at].staged && !self.core.sabotage.skips(Step::StagedFirst) {
+            self.core.unstage(set, at)?;
+        }
+        Ok(at)
+    }
+
+    /// The same, whatever of the object is staged.
+    #[inline]
+    fn claim(&self, set: &mut Set, ptr: PPtr<u8>, len: u64) -> Result<usize> {
         let at = match self.claim_at_once(set, ptr, len) {
             Some(at) => at,
             None => self.lock_write(set, &self.core.alloc.find(ptr, len)?, false)?,
@@ -324,10 +347,16 @@ impl<'h> Tx<'h> {
 
     #[inline]
     fn write(&self, ptr: PPtr<u8>, len: u64) -> Result<()> {
+        self.core.pool.prefetch(ptr.offset(), AHEAD); // as in `share_at_once`
         let mut set = self.state.set.borrow_mut();
         let set = &mut *set;
         let at = self.prepare(set, ptr, len)?;
-        let offset = ptr.offset();
+        self.tell(set, at, (ptr.offset(), len))
+    }
+
+    /// What has to be persistent before the range changes.
+    #[inline]
+    fn tell(&self, set: &mut Set, at: usize, (offset, len): Bytes) -> Result<()> {
         if set.held[at].fresh || len == 0 || set.held[at].covered {
             return Ok(());
         }
@@ -365,17 +394,57 @@ impl<'h> Tx<'h> {
         Ok(bytes)
     }
 
+    /// Keeps what a range holds from now on beside it until the commit; false if that is not to be.
+    #[inline]
+    fn stage(&self, ptr: PPtr<u8>, data: &[u8]) -> Result<bool> {
+        let (offset, len) = (ptr.offset(), data.len() as u64);
+        let mut set = self.state.set.borrow_mut();
+        let set = &mut *set;
+        // Whole lines are not asked for: they are stored past the cache.
+        let end = offset + len;
+        [offset, end].iter().filter(|at| !at.is_multiple_of(pmem::LINE)).for_each(|&at| self.core.pool.prefetch(at, 1));
+        let at = self.claim(set, ptr, len)?;
+        self.tell(set, at, (offset, len))?;
+        let again = set.held[at].staged;
+        if again && set.stage.is_barred((offset, len)) {
+            self.core.unstage(set, at)?;
+        }
+        // What this slot wrote just now it will read soon: that stays in the cache.
+        let held = &set.held[at];
+        if held.fresh || held.rewrite || !set.stage.put(offset, data, again) {
+            return Ok(false);
+        }
+        set.held[at].staged = true;
+        set.note_write(offset, len);
+        Ok(true)
+    }
+
+    /// Asks for the lock word of a range, and for its bytes, unless it may be overwritten unseen.
+    #[inline]
+    fn expect(&self, range: &Range) {
+        if !self.core.stages((range.at.offset(), range.len)) {
+            self.core.pool.prefetch(range.at.offset(), AHEAD);
+        }
+        if let Some(found) = self.core.alloc.find_known(range.at, range.len) {
+            pmem::prefetch(std::ptr::from_ref(found.word()).cast());
+        }
+    }
+
     fn intend_all(&self, ranges: &[Range]) -> Result<()> {
         let mut set = self.state.set.borrow_mut();
         let set = &mut *set;
         let (mut tell, mut cover) = (Vec::new(), Vec::new());
-        for range in ranges {
-            let at = self.prepare(set, range.at, range.len)?;
-            let bytes = (range.at.offset(), range.len);
-            if self.core.policy == Policy::InPlacePartial && !set.held[at].covered {
-                cover.push((at, bytes));
-            } else if self.must_tell(set, at, bytes) {
-                tell.push((at, bytes));
+        for some in ranges.chunks(TOGETHER) {
+            // All misses at once, before the first lock waits for its own.
+            some.iter().for_each(|range| self.expect(range));
+            for range in some {
+                let at = self.prepare(set, range.at, range.len)?;
+                let bytes = (range.at.offset(), range.len);
+                if self.core.policy == Policy::InPlacePartial && !set.held[at].covered {
+                    cover.push((at, bytes));
+                } else if self.must_tell(set, at, bytes) {
+                    tell.push((at, bytes));
+                }
             }
         }
         if !cover.is_empty() {
@@ -431,6 +500,9 @@ impl<'h> Tx<'h> {
             return Err(PoolError::BadPointer { ptr: ptr.raw(), why: "the root's own cell" }.into());
         }
         let at = self.lock_write(set, &found, true)?;
+        if set.held[at].staged {
+            self.core.unstage(set, at)?; // its range is one of the record, which seals what main holds
+        }
         set.held[at].freed = true;
         if set.held[at].fresh {
             set.allocs -= 1;
@@ -513,6 +585,17 @@ impl Transaction for Tx<'_> {
         self.dooming(self.written(ptr, len))
     }
 
+    #[inline]
+    fn put_bytes(&mut self, ptr: PPtr<u8>, data: &[u8]) -> Result<()> {
+        self.check()?;
+        let len = data.len() as u64;
+        if self.core.stages((ptr.offset(), len)) && self.dooming(self.stage(ptr, data))? {
+            return Ok(());
+        }
+        self.bytes_mut(ptr, len)?.copy_from_slice(data);
+        Ok(())
+    }
+
     fn bytes_mut_many(&mut self, ranges: &[Range]) -> Result<Vec<&mut [u8]>> {
         self.check()?;
         self.dooming(self.distinct(ranges))?;
@@ -549,6 +632,14 @@ impl Transaction for Tx<'_> {
         match self.look_at_once(ptr, 0, true) {
             Some(bytes) => Ok(bytes),
             None => self.look(ptr, 0, true),
+        }
+    }
+
+    #[inline]
+    fn prefetch(&self, ptr: PPtr<u8>) {
+        if let Some(found) = self.core.alloc.find_known(ptr, 0) {
+            let end = found.block().offset() + found.block().len();
+            self.core.pool.prefetch(ptr.offset(), (end - ptr.offset()).div_ceil(pmem::LINE).min(WHOLE));
         }
     }
 

@@ -110,6 +110,19 @@ impl Pool {
         self.inner.mapping.copy_nt(to, source, Location::caller())
     }
 
+    /// Stores `data` at `to`, past the cache where that is faster, and flushes the rest: persistent after this thread's next drain.
+    ///
+    /// # Errors
+    /// As [`address`](Self::address).
+    ///
+    /// # Safety
+    /// Nobody reads or writes the bytes at `to` while this runs; `data` is none of them.
+    #[inline]
+    #[track_caller]
+    pub unsafe fn store(&self, to: u64, data: &[u8]) -> Result<()> {
+        self.inner.mapping.copy_nt(to, data, Location::caller())
+    }
+
     /// Stores `head` and `body` at `to`, one behind the other, and zeros up to the end of the last line, past the cache where that is faster, and flushes
     /// the rest: persistent after this thread's next drain.
     ///

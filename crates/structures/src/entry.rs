@@ -116,7 +116,7 @@ pub(crate) fn overwrite<X: Transaction + ?Sized>(
 /// An empty value may end where its block ends: no place to point to.
 fn put_bytes<X: Transaction + ?Sized>(tx: &mut X, range: Range, value: &[u8]) -> Result<()> {
     if !value.is_empty() {
-        tx.bytes_mut(range.at, range.len)?.copy_from_slice(value);
+        tx.put_bytes(range.at, value)?;
     }
     Ok(())
 }

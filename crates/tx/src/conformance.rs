@@ -32,6 +32,7 @@ pub mod keys;
 mod many;
 mod nesting;
 mod own;
+mod puts;
 mod random;
 mod retry;
 mod root;
@@ -186,8 +187,8 @@ macro_rules! groups {
 }
 
 groups!(
-    atomicity, visibility, isolation, alloc, endings, nesting, own, forged, many, errors, retry, intend, root, size,
-    random, schedules
+    atomicity, visibility, isolation, alloc, endings, nesting, own, forged, many, errors, retry, intend, puts, root,
+    size, random, schedules
 );
 
 /// Runs the checks of one group, all of them even if some fail.
@@ -216,7 +217,7 @@ fn run_checks<S>(checks: Vec<Check<S>>, subject: S, group: &str, what: &str) {
 macro_rules! conformance {
     ($name:ident, $subject:expr) => {
         $crate::conformance!(
-            $name, $subject, atomicity visibility isolation alloc endings nesting own forged many errors retry intend root
+            $name, $subject, atomicity visibility isolation alloc endings nesting own forged many errors retry intend puts root
             size random schedules
         );
     };

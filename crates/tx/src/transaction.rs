@@ -80,6 +80,28 @@ pub trait Transaction {
     /// As [`bytes`](Self::bytes).
     fn bytes_mut(&mut self, ptr: PPtr<u8>, len: u64) -> Result<&mut [u8]>;
 
+    /// Overwrites the bytes at `ptr` by `data`. As `bytes_mut(ptr, len)?.copy_from_slice(data)`, and cheaper where an engine need not look at what they hold now.
+    ///
+    /// ```
+    /// # use tx::{Engine, Isolation::Serializable, Reference, Transaction, Typed};
+    /// # let engine = Reference::new();
+    /// engine.transact(Serializable, |tx| {
+    ///     let text = tx.alloc_slice(b"one two")?;
+    ///     tx.put_bytes(text, b"six")?;
+    ///     assert_eq!(tx.bytes(text, 7)?, b"six two");
+    ///     Ok::<(), tx::Error>(())
+    /// })?;
+    /// # Ok::<(), tx::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`bytes`](Self::bytes).
+    #[inline]
+    fn put_bytes(&mut self, ptr: PPtr<u8>, data: &[u8]) -> Result<()> {
+        self.bytes_mut(ptr, data.len() as u64)?.copy_from_slice(data);
+        Ok(())
+    }
+
     /// Ranges of *distinct* objects, to be changed together.
     ///
     /// # Errors
@@ -120,6 +142,10 @@ pub trait Transaction {
         let len = self.room(ptr)?;
         self.bytes(ptr, len)
     }
+
+    /// Asks for the bytes from `ptr` to the end of its block, all of which are about to be read. A hint: it locks nothing, and takes any pointer.
+    #[inline]
+    fn prefetch(&self, _ptr: PPtr<u8>) {}
 
     /// The object that holds the root: a word for the pointer, a word for the layout hash of what it points to.
     fn root_cell(&self) -> PPtr<[u64; 2]>;

@@ -409,3 +409,36 @@ fn a_heap_that_many_find_full_grows_once() {
         assert!(bytes <= 24 << 20, "{policy}: {bytes} for 8 MiB");
     }
 }
+
+/// However long they are, and however many: their seal is computed beside them. Written another way, those above the break-even of the seal cost two.
+#[test]
+fn bytes_that_are_overwritten_unseen_cost_one_barrier() {
+    const MANY: usize = 400;
+    for policy in [Policy::InPlace, Policy::InPlacePartial] {
+        let dir = memory();
+        let options = quiet(policy, DomainChoice::Emulated).bytes(4 << 20).slots(8).alpha(0.9);
+        let heap = Heap::create(dir.path().join("p"), &options).unwrap();
+        for (len, together, otherwise) in [(64, 1, 1), (1024, 1, 1), (1000, 2, 1), (1024, 4, 2), (4096, 1, 2)] {
+            let objects = heap.transact(Isolation::Strict, |tx| -> tx::Result<Vec<_>> {
+                (0..100).map(|_| tx.alloc_bytes(len, 64)).collect()
+            });
+            let objects = objects.unwrap();
+            let data = vec![7; len as usize];
+            let write = |n: usize, unseen: bool| {
+                // Apart: neighbours are one range of the record, and that is in main before it is sealed.
+                let some = (0..together).map(|k| objects[(n * 7 + k * 20) % 100]);
+                heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+                    some.clone().try_for_each(|at| match unseen {
+                        true => tx.put_bytes(at, &data),
+                        false => tx.bytes_mut(at, len).map(|bytes| bytes.copy_from_slice(&data)),
+                    })
+                })
+                .unwrap();
+            };
+            (0..100).for_each(|n| write(n, true)); // zones marked, copies made
+            let of = |unseen| counted(&heap, || (0..MANY).for_each(|n| write(n, unseen))).drains;
+            assert_eq!(of(true), MANY as u64 + SETTLING, "{policy}: {together} of {len} bytes");
+            assert_eq!(of(false), (otherwise * MANY) as u64 + SETTLING, "{policy}: {together} of {len} bytes");
+        }
+    }
+}

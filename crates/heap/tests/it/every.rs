@@ -183,8 +183,8 @@ fn steps_left_out_are_found() {
     // Where to look first: a round that finds it. Behind a change of what is drawn the search finds another one.
     type Without = fn(Options) -> Options;
     let steps: [(&str, u64, Without); 2] = [
-        ("OwedStays", 9306, |options| options.leave_out(heap::Step::OwedStays)),
-        ("LockedFirst", 1894, |options| options.leave_out(heap::Step::LockedFirst)),
+        ("OwedStays", 286, |options| options.leave_out(heap::Step::OwedStays)),
+        ("LockedFirst", 126, |options| options.leave_out(heap::Step::LockedFirst)),
     ];
     for (step, known, without) in steps {
         let found = fails(known..known + 1, without).or_else(|| fails(0..20_000, without));

@@ -33,7 +33,7 @@ macro_rules! kinds {
 
 kinds! {
     Bytes Read Rest Room Intend
-    BytesMut Write WriteField WriteMany BytesMutMany Nested
+    BytesMut PutBytes Write WriteField WriteMany BytesMutMany Nested
     /// A nested call that fails dooms the transaction.
     NestedFails
     Free FreeBytes Replace SetRoot Alloc AllocBytes AllocSlice
@@ -173,7 +173,7 @@ fn drawn(rng: &mut Rng) -> Vec<Op> {
             let kind = match rng.below(rarely) {
                 0 => whole[rng.index(whole.len())],
                 1 => [Kind::Commit, ends[rng.index(ends.len())]][rng.index(2)],
-                2 if rng.chance(1, 2) => [Kind::BytesMut, Kind::AllocSlice, Kind::Free][rng.index(3)],
+                2 if rng.chance(1, 2) => [Kind::BytesMut, Kind::PutBytes, Kind::AllocSlice, Kind::Free][rng.index(4)],
                 _ => of_objects[rng.index(of_objects.len())],
             };
             acts.push((rng.index(actors), act(rng, kind, objects)));
@@ -302,7 +302,7 @@ impl<'h> Open<'h> {
                 });
                 return Err(failed.err().map_or("a nested call has not failed".into(), Error::from));
             }
-            Kind::BytesMut | Kind::Nested | Kind::Write => {
+            Kind::BytesMut | Kind::PutBytes | Kind::Nested | Kind::Write => {
                 self.tx.bytes_mut(object, 8)?; // locked as a write locks it
                 let words = self.see(object, live)? as u64 / 8;
                 let from = act.range.0 % words;
@@ -311,6 +311,12 @@ impl<'h> Open<'h> {
                 let place = PPtr::<u8>::new(object.tag(), at + from);
                 match act.kind {
                     Kind::BytesMut => self.tx.bytes_mut(place, 8 * count)?.copy_from_slice(&bytes),
+                    Kind::PutBytes => {
+                        self.tx.put_bytes(place, &bytes)?;
+                        self.wrote(at, from, &bytes);
+                        // Looked at now, or by whatever comes next.
+                        return if act.word.is_multiple_of(4) { self.see(object, live).map(drop) } else { Ok(()) };
+                    }
                     Kind::Nested => {
                         self.tx.nested(|tx| tx.bytes_mut(place, 8 * count).map(|b| b.copy_from_slice(&bytes)))?;
                     }

@@ -85,7 +85,7 @@ impl Reference {
             cells.step(&live, 0, &op, &Ack::default())?;
             let heap = Arc::clone(&live.open.lock().map_err(|e| e.to_string())?.as_ref().ok_or("closed")?.0);
             let now = look(&heap, &live.root)?.map_err(|v| v.message)?.words;
-            effects.push((*slot, Effect { number, words: difference(&seen, &now) }));
+            effects.push((*slot, Effect { number, words: difference(&seen, &now), saw: Vec::new() }));
             seen = now;
         }
         if close {

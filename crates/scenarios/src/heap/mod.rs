@@ -15,7 +15,7 @@ use pmem::{HeapOptions, PPtr, Persist, Pool};
 use tx::{Engine, Isolation, Typed};
 
 pub(crate) use check::no_leaks;
-pub use op::{CELLS, Edit, End, NODE, Op};
+pub use op::{CELLS, Edit, End, NODE, Op, Then};
 pub use work::Effect;
 
 /// Slots of the heap.

@@ -15,6 +15,12 @@ pub const NODE: usize = usize::MAX;
 pub enum Edit {
     /// Words `from..from + count` of a cell get the transaction's number, or this value.
     Words(usize, usize, usize, Option<u64>),
+    /// All words of a cell, by one `put_bytes`: of the longest one, longer than what a new object may be.
+    Put(usize),
+    /// The same; then these words are read, or changed, in the same transaction.
+    PutThen(usize, usize, usize, Then),
+    /// Every word of a cell is read: whoever wrote what it holds is durable when this transaction is.
+    Look(usize),
     /// Every second word of a cell: as many ranges as that.
     Comb(usize),
     /// The cell gets a new node of this many bytes; the old one is freed.
@@ -32,6 +38,9 @@ impl Edit {
     pub fn cell(&self) -> usize {
         match *self {
             Edit::Words(cell, ..)
+            | Edit::Put(cell)
+            | Edit::PutThen(cell, ..)
+            | Edit::Look(cell)
             | Edit::Comb(cell)
             | Edit::Node(cell, _)
             | Edit::Bare(cell, _)
@@ -44,6 +53,17 @@ impl Edit {
     pub fn whole(cell: usize) -> Self {
         Edit::Words(cell, 0, CELLS[cell], None)
     }
+}
+
+/// What follows a `put_bytes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// The words are read, and written by one after the other with what was read.
+    Read,
+    /// They get one more than the transaction's number.
+    Change,
+    /// The same before the `put_bytes`, which has the last word.
+    Before,
 }
 
 /// How a transaction ends.
@@ -122,6 +142,7 @@ pub(super) fn random(rng: &mut Rng, policy: Policy, threads: usize) -> Vec<(usiz
                 _ => Op::Restart(None),
             },
             14 if rng.below(3) == 0 => Op::Grow,
+            15 if rng.below(2) == 0 => Op::Change(slot, long(rng, atomic, hot), rng.below(2) == 0, end),
             _ => Op::Change(slot, vec![Edit::Comb(CELLS.len() - 1)], rng.below(2) == 0, end),
         };
         ops.push((thread, op));
@@ -132,6 +153,17 @@ pub(super) fn random(rng: &mut Rng, policy: Policy, threads: usize) -> Vec<(usiz
 /// One that rolls back: without that a crash may leave half an allocation.
 fn other(rng: &mut Rng) -> Policy {
     [Policy::Undo, Policy::InPlace, Policy::InPlacePartial][rng.index(3)]
+}
+
+/// The longest cell by `put_bytes`, and something beside.
+fn long(rng: &mut Rng, atomic: bool, hot: usize) -> Vec<Edit> {
+    let (cell, from) = (CELLS.len() - 1, rng.index(CELLS[CELLS.len() - 1] - 4));
+    let then = [Then::Read, Then::Change, Then::Before][rng.index(3)];
+    let first = if rng.below(2) == 0 { Edit::Put(cell) } else { Edit::PutThen(cell, from, 1 + rng.index(4), then) };
+    let second = if atomic && rng.below(2) == 0 { Edit::Look(hot) } else { Edit::whole(hot) };
+    // In front of the words, and changed before them: one range with them.
+    let joined = atomic && rng.below(4) == 0;
+    joined.then_some(Edit::Node(cell, 16)).into_iter().chain([first, second]).collect()
 }
 
 fn edits(rng: &mut Rng, nodes: bool, hot: usize) -> Vec<Edit> {

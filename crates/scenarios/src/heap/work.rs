@@ -7,7 +7,7 @@ use heap::{Heap, Policy, Tx};
 use pmem::PPtr;
 use tx::{Engine, Isolation, Range, Transaction};
 
-use super::op::{CELLS, Edit, End, NODE, Op};
+use super::op::{CELLS, Edit, End, NODE, Op, Then};
 use super::{Live, Root};
 
 /// What a transaction promises: its number, and the value of each word it wrote, by cell and word.
@@ -17,6 +17,8 @@ pub struct Effect {
     pub number: u64,
     /// Cell, word, value.
     pub words: Vec<(usize, usize, u64)>,
+    /// Numbers of transactions whose words it has seen: it is there only if they are.
+    pub saw: Vec<u64>,
 }
 
 /// Bytes at the start of a node: its number and its length.
@@ -40,6 +42,7 @@ pub(super) fn place(root: &Root, cell: usize, word: usize) -> PPtr<u8> {
 fn words(edit: &Edit) -> Vec<usize> {
     match *edit {
         Edit::Words(_, from, count, _) => (from..from + count).collect(),
+        Edit::Put(cell) | Edit::PutThen(cell, ..) | Edit::Look(cell) => (0..CELLS[cell]).collect(),
         Edit::Comb(cell) => (0..CELLS[cell]).step_by(2).collect(),
         Edit::Node(..) | Edit::Bare(..) | Edit::Refill(_) | Edit::Unlink(_) => vec![NODE],
     }
@@ -49,21 +52,41 @@ fn words(edit: &Edit) -> Vec<usize> {
 fn ranges(root: &Root, edit: &Edit) -> Vec<Range> {
     match *edit {
         Edit::Words(cell, from, count, _) => vec![Range::new(place(root, cell, from), 8 * count as u64)],
+        Edit::Put(cell) | Edit::PutThen(cell, ..) | Edit::Look(cell) => {
+            vec![Range::new(place(root, cell, 0), 8 * CELLS[cell] as u64)]
+        }
         _ => words(edit).into_iter().map(|w| Range::new(place(root, edit.cell(), w), 8)).collect(),
     }
 }
 
-fn value(edit: &Edit, number: u64) -> u64 {
+fn value(edit: &Edit, word: usize, number: u64) -> u64 {
     match edit {
         Edit::Words(.., Some(value)) => *value,
+        Edit::PutThen(_, from, count, Then::Change) if (*from..from + count).contains(&word) => number + CHANGED,
         Edit::Unlink(_) => 0,
         _ => number,
     }
 }
 
-fn effect<'a>(number: u64, edits: impl Iterator<Item = &'a Edit>) -> Effect {
-    let of = |edit: &'a Edit| words(edit).into_iter().map(move |word| (edit.cell(), word, value(edit, number)));
-    Effect { number, words: edits.flat_map(of).collect() }
+/// What changed words get more than others.
+pub(super) const CHANGED: u64 = 1 << 40;
+
+fn effect<'a>(number: u64, edits: impl Iterator<Item = &'a Edit>, saw: Vec<u64>) -> Effect {
+    let written = edits.filter(|edit| !matches!(edit, Edit::Look(_)));
+    let of = |edit: &'a Edit| words(edit).into_iter().map(move |word| (edit.cell(), word, value(edit, word, number)));
+    Effect { number, words: written.flat_map(of).collect(), saw }
+}
+
+/// The numbers of those whose words the transaction sees in the cells that it looks at.
+fn look<'a>(tx: &Tx<'_>, root: &Root, edits: impl Iterator<Item = &'a Edit>) -> tx::Result<Vec<u64>> {
+    let mut saw = Vec::new();
+    for edit in edits.filter(|edit| matches!(edit, Edit::Look(_))) {
+        for word in words(edit) {
+            let bytes = tx.bytes(place(root, edit.cell(), word), 8)?;
+            saw.push(bytes.try_into().map_or(0, u64::from_le_bytes) % CHANGED);
+        }
+    }
+    Ok(saw)
 }
 
 fn conflict(error: &tx::Error) -> bool {
@@ -73,7 +96,9 @@ fn conflict(error: &tx::Error) -> bool {
 
 /// Locks what the edits write, so that the transaction's number can be taken.
 fn lock(tx: &mut Tx<'_>, root: &Root, edits: &[Edit], declare: bool) -> tx::Result<()> {
-    let all: Vec<Range> = edits.iter().flat_map(|e| ranges(root, e)).collect();
+    let looks = |edit: &&Edit| matches!(edit, Edit::Look(_));
+    let all: Vec<Range> = edits.iter().filter(|e| !looks(e)).flat_map(|e| ranges(root, e)).collect();
+    look(tx, root, edits.iter())?;
     if declare {
         return tx.intend(&all);
     }
@@ -83,8 +108,26 @@ fn lock(tx: &mut Tx<'_>, root: &Root, edits: &[Edit], declare: bool) -> tx::Resu
 
 fn apply(tx: &mut Tx<'_>, root: &Root, edits: &[Edit], number: u64) -> tx::Result<()> {
     for edit in edits {
-        let value = value(edit, number).to_le_bytes();
+        let value = value(edit, NODE, number).to_le_bytes();
         match *edit {
+            Edit::Look(_) => {}
+            Edit::Put(cell) => tx.put_bytes(place(root, cell, 0), &value.repeat(CELLS[cell]))?,
+            Edit::PutThen(cell, from, count, then) => {
+                let (at, some) = (place(root, cell, 0), Range::new(place(root, cell, from), 8 * count as u64));
+                let (all, changed) = (value.repeat(CELLS[cell]), (number + CHANGED).to_le_bytes().repeat(count));
+                if then == Then::Before {
+                    tx.bytes_mut(some.at, some.len)?.copy_from_slice(&changed);
+                }
+                tx.put_bytes(at, &all)?;
+                match then {
+                    Then::Read => {
+                        let now = tx.bytes(some.at, some.len)?.to_vec();
+                        tx.bytes_mut(some.at, some.len)?.copy_from_slice(&now);
+                    }
+                    Then::Change => tx.bytes_mut(some.at, some.len)?.copy_from_slice(&changed),
+                    Then::Before => {}
+                }
+            }
             Edit::Words(..) | Edit::Comb(_) => {
                 for range in ranges(root, edit) {
                     for word in tx.bytes_mut(range.at, range.len)?.chunks_exact_mut(8) {
@@ -127,10 +170,15 @@ fn apply(tx: &mut Tx<'_>, root: &Root, edits: &[Edit], number: u64) -> tx::Resul
 fn refill(tx: &mut Tx<'_>, node: PPtr<u8>, number: u64) -> tx::Result<()> {
     let word = tx.bytes(node, NODE_HEADER)?[8..].try_into().map_or(0, u64::from_le_bytes);
     let len = word & ((1 << BARE_SHIFT) - 1);
-    let (header, rest) = tx.bytes_mut(node, len)?.split_at_mut(NODE_HEADER as usize);
+    let mut bytes = vec![0; len as usize];
+    let (header, rest) = bytes.split_at_mut(NODE_HEADER as usize);
     header[..8].copy_from_slice(&number.to_le_bytes());
     header[8..].copy_from_slice(&len.to_le_bytes());
     fill(rest, number);
+    if number.is_multiple_of(2) {
+        return tx.put_bytes(node, &bytes);
+    }
+    tx.bytes_mut(node, len)?.copy_from_slice(&bytes);
     Ok(())
 }
 
@@ -164,7 +212,8 @@ fn attempt(
     let mut tx = heap.begin(Isolation::Strict)?;
     lock(&mut tx, &live.root, first, declare)?;
     let number = live.next.fetch_add(1, Relaxed);
-    let begin = || ack.begin(effect(number, first.iter().chain(after)));
+    let saw = look(&tx, &live.root, first.iter())?;
+    let begin = || ack.begin(effect(number, first.iter().chain(after), saw.clone()));
     // Nothing is rolled back there.
     let early = (heap.policy() == Policy::None).then(begin);
     let done = apply(&mut tx, &live.root, first, number).map_err(Error::from);

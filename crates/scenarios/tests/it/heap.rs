@@ -3,7 +3,7 @@
 
 use crash::{Config, Model};
 use heap::{Options, Policy, Step};
-use scenarios::heap::{CELLS, Cells, Edit, End, Op};
+use scenarios::heap::{CELLS, Cells, Edit, End, Op, Then};
 
 // ---- at random ------------------------------------------------------------------------------------------------------
 
@@ -322,6 +322,88 @@ fn carried_bytes_before_a_record_that_does_not_verify() {
     let ops = vec![Op::commit(vec![w(1)]), Op::commit(vec![w(1), w(4)]), Op::commit(vec![w(4)])];
     let configs = [shallow(), deep()].concat();
     shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::CarriedFirst), &configs);
+}
+
+// ---- bytes that are overwritten unseen ------------------------------------------------------------------------------
+
+fn put_then(then: Then) -> Vec<Op> {
+    vec![Op::commit(vec![Edit::PutThen(5, 40, 4, then), w(0)])]
+}
+
+#[test]
+fn what_is_staged_is_in_main_before_it_is_read() {
+    for policy in [IN_PLACE, PARTIAL] {
+        shows(&cells(policy, put_then(Then::Read)), |o| o.leave_out(Step::StagedSeen), &shallow());
+    }
+}
+
+#[test]
+fn what_is_staged_is_in_main_before_it_is_changed() {
+    for policy in [IN_PLACE, PARTIAL] {
+        shows(&cells(policy, put_then(Then::Change)), |o| o.leave_out(Step::StagedFirst), &shallow());
+    }
+}
+
+#[test]
+fn what_is_staged_has_the_last_word_over_what_was_changed_before() {
+    for policy in [IN_PLACE, PARTIAL] {
+        let report = crash::run(cells(policy, put_then(Then::Before)), &shallow()[0]);
+        assert!(report.violation().is_none(), "{report}");
+    }
+}
+
+/// The record seals them as one range: the pointer in front of the words, changed before, and the words.
+#[test]
+fn what_is_staged_is_in_main_before_it_is_joined_with_other_writes() {
+    let ops = vec![Op::commit(vec![Edit::Node(5, 116), Edit::Put(5)])];
+    for policy in [IN_PLACE, PARTIAL] {
+        let sealed = cells(policy, ops.clone()).seal_max(4096);
+        shows(&sealed, |o| o.leave_out(Step::StagedJoined), &shallow());
+    }
+}
+
+#[test]
+fn what_is_staged_is_stored_in_front_of_the_barrier() {
+    let ops = vec![Op::commit(vec![Edit::Put(5), w(0)])];
+    for policy in [IN_PLACE, PARTIAL] {
+        shows(&cells(policy, ops.clone()), |o| o.leave_out(Step::StagedInTime), &shallow());
+    }
+    // With so much beside that there are two barriers: it is in front of the first one.
+    let ops = vec![Op::commit(vec![w(4), Edit::Put(5)]), Op::commit(vec![w(4), w(0)])];
+    let report = crash::run(cells(IN_PLACE, ops).seal_max(0), &shallow()[0]);
+    assert!(report.violation().is_none(), "{report}");
+}
+
+/// An abort copies what was committed before; until it has settled that, another thread does, and copies it again.
+#[test]
+fn a_staged_image_is_copied_once() {
+    let put = || Op::commit(vec![Edit::Put(5), w(1)]);
+    let ops = vec![(0, put()), (0, Op::abort(vec![w(1)])), (1, Op::commit(vec![Edit::Words(5, 0, 60, None), w(0)]))];
+    let two = Cells::script(IN_PLACE, ops).batch(8).seal_max(4096);
+    shows(&two, |o| o.leave_out(Step::StagedOnce), &schedules(100));
+}
+
+/// What a transaction has read is durable when it is: so nobody reads what another one has written before that is.
+#[test]
+fn what_was_written_stays_locked_to_the_barrier() {
+    let ops = vec![(0, Op::commit(vec![Edit::Put(5)])), (1, Op::commit(vec![Edit::Look(5), w(0)]))];
+    let two = Cells::script(IN_PLACE, ops).batch(1);
+    shows(&two, |o| o.leave_out(Step::WritersStay), &schedules(40));
+}
+
+/// What is only read is given up in front of the barrier. Then another thread writes it, and may be durable first.
+#[test]
+fn what_was_read_is_given_up_early() {
+    for policy in [IN_PLACE, PARTIAL, Policy::Undo] {
+        let ops = vec![
+            (0, Op::commit(vec![Edit::Look(3), w(0)])),
+            (1, Op::commit(vec![w(3)])),
+            (0, Op::commit(vec![Edit::Look(0), w(3)])),
+            (1, Op::commit(vec![Edit::Look(3), w(0)])),
+        ];
+        let report = crash::run(Cells::script(policy, ops).batch(1), &schedules(15)[0]);
+        assert!(report.violation().is_none(), "{report}");
+    }
 }
 
 // ---- intents of objects ---------------------------------------------------------------------------------------------

@@ -107,6 +107,13 @@ fn workloads() -> Vec<Workload> {
         &threads(Policy::InPlacePartial, declared),
         &[shallow(1).schedules(60).budget(24_000).point_budget(60)],
     );
+    // Overwritten unseen; settled by later commits.
+    let put = [vec![Edit::Put(5), w(0)], vec![w(2)], vec![Edit::Put(5), w(4)], vec![w(2)], vec![w(2)]].map(Op::commit);
+    for (name, policy) in [("in place, put", Policy::InPlace), ("partial, put", Policy::InPlacePartial)] {
+        let puts = script(policy, put.to_vec()).dirty_zones(1);
+        add(name, &puts, &[shallow(1), shallow(2).model(file)]);
+        add(name, &puts.seal_max(0), &[shallow(1)]);
+    }
     // Crashes inside of recovery.
     let both = script(Policy::InPlacePartial, vec![Op::Change(0, vec![w(0), far()], true, End::Commit)]);
     let killed = Config::seeded(1).budget(12_000).point_budget(200).nested_budget(60);
@@ -123,6 +130,8 @@ fn workloads() -> Vec<Workload> {
     // Without atomicity a crash may leave half an allocation.
     let none = script(Policy::None, vec![Op::commit(vec![w(1), w(4)]), Op::commit(vec![w(1)])]);
     add("none", &none, &[shallow(1), shallow(2).model(file)]);
+    let none = script(Policy::None, vec![Op::commit(vec![Edit::Put(5), w(4)]), Op::commit(vec![w(1)])]);
+    add("none, put", &none, &[shallow(1), shallow(2).model(file)]);
     add("killed", &script(Policy::InPlace, vec![Op::commit(vec![w(3)])]), &[killed]);
     let unsealed = script(Policy::InPlace, each(Policy::InPlace)).seal_max(0);
     add("in place, two barriers", &unsealed, &[shallow(1), deep(2)]);

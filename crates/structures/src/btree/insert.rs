@@ -67,7 +67,7 @@ impl BTree {
         } else {
             let align = if value.len() >= LINE_FROM { pmem::LINE } else { 8 };
             let at = tx.alloc_bytes(value.len() as u64, align)?;
-            tx.bytes_mut(at, value.len() as u64)?.copy_from_slice(value);
+            tx.put_bytes(at, value)?;
             tail.extend_from_slice(&at.raw().to_le_bytes());
         }
         Ok(tail)
@@ -84,7 +84,7 @@ impl BTree {
         let len = value.len() as u64;
         if len == old.len {
             if let Some(at) = old.block.or((len > 0).then(|| behind(old.tail, VALUE_LEN as u64))) {
-                tx.bytes_mut(at, len)?.copy_from_slice(value);
+                tx.put_bytes(at, value)?;
             }
             return Ok(());
         }
@@ -95,7 +95,7 @@ impl BTree {
                 let value_len = Range::new(old.tail, VALUE_LEN as u64);
                 tx.intend(&[value_len, Range::new(at, len)])?;
                 tx.bytes_mut(value_len.at, value_len.len)?.copy_from_slice(&(len as u32).to_le_bytes());
-                tx.bytes_mut(at, len)?.copy_from_slice(value);
+                tx.put_bytes(at, value)?;
                 return Ok(());
             }
         }

@@ -55,7 +55,7 @@ impl HashMap {
         if spot.bucket.is_null() {
             return Ok(None);
         }
-        Ok(match self.search(tx, &spot, hash, key)? {
+        Ok(match self.search_for(tx, &spot, hash, key, true)? {
             Found::Entry { entry, .. } => Some(entry.value),
             Found::Free(_) | Found::Full => None,
         })
@@ -126,6 +126,19 @@ impl HashMap {
         hash: u64,
         key: &[u8],
     ) -> Result<Found<'t>> {
+        self.search_for(tx, spot, hash, key, false)
+    }
+
+    /// `value` says that the entry's value will be read: then all of the entry is asked for when its tag fits. A value that is overwritten is not.
+    #[inline]
+    fn search_for<'t, X: Transaction + ?Sized>(
+        &self,
+        tx: &'t X,
+        spot: &Spot,
+        hash: u64,
+        key: &[u8],
+        value: bool,
+    ) -> Result<Found<'t>> {
         let tag = tag_of(hash, spot.base);
         let mut free = None;
         let mut circle = Circle::new();
@@ -141,6 +154,9 @@ impl HashMap {
                     free = free.or(Some(slot_at(at, index)));
                 } else if link.bits() == tag {
                     let entry_at = link.ptr(self.tag());
+                    if value {
+                        tx.prefetch(entry_at);
+                    }
                     let entry = self.entry(tx, entry_at)?;
                     if entry.key == key {
                         return Ok(Found::Entry { slot: slot_at(at, index), at: entry_at, entry });

@@ -92,10 +92,11 @@ fn apart<S: Subject>(s: &S) {
 /// A name, and a way to use an object.
 type Use<S> = (&'static str, for<'e> fn(&mut TxOf<'e, S>, PPtr<u8>) -> Result<()>);
 
-fn uses<S: Subject>() -> [Use<S>; 6] {
+fn uses<S: Subject>() -> [Use<S>; 7] {
     [
         ("read", |tx, ptr| tx.bytes(ptr, 1).map(drop)),
         ("write", |tx, ptr| tx.bytes_mut(ptr, 1).map(drop)),
+        ("put", |tx, ptr| tx.put_bytes(ptr, &[1])),
         ("write_many", |tx, ptr| tx.bytes_mut_many(&[crate::Range::new(ptr, 1)]).map(drop)),
         ("intend", |tx, ptr| tx.intend(&[crate::Range::new(ptr, 1)])),
         ("free", |tx, ptr| tx.free(ptr)),

@@ -30,6 +30,9 @@ fn assert_refused<E: Engine>(engine: &E, ptr: PPtr<u8>, len: u64) {
     assert_bad(tx.bytes_mut(ptr, len));
     assert_doomed(tx);
     let mut tx = begin(engine);
+    assert_bad(tx.put_bytes(ptr, &vec![0; len.min(1 << 21) as usize]));
+    assert_doomed(tx);
+    let mut tx = begin(engine);
     assert_bad(tx.bytes_mut_many(&[Range::new(ptr, len)]));
     assert_doomed(tx);
     let mut tx = begin(engine);

@@ -85,6 +85,7 @@ impl Engine for Broken {
             began: self.commits.load(SeqCst),
             before: Vec::new(),
             freed: Vec::new(),
+            puts: Vec::new(),
             doom: RefCell::new(None),
         })
     }
@@ -98,6 +99,7 @@ pub struct BrokenTx<'e> {
     /// What was changed, with the bytes that stood there.
     before: Vec<(PPtr<u8>, Vec<u8>)>,
     freed: Vec<PPtr<u8>>,
+    puts: Vec<(PPtr<u8>, Vec<u8>)>,
     doom: RefCell<Option<Doom>>,
 }
 
@@ -162,6 +164,7 @@ impl<'e> BrokenTx<'e> {
     fn spoil(&mut self) {
         let root: PPtr<u8> = self.inner().root_cell().cast();
         match self.engine.fault {
+            PutsLate => std::mem::take(&mut self.puts).into_iter().for_each(|put| self.put_back(put)),
             CommitForgetsLast => {
                 let last = self.before.pop();
                 last.into_iter().for_each(|last| self.put_back(last));
@@ -211,6 +214,14 @@ impl<'e> BrokenTx<'e> {
                 self.inner = None;
                 for ptr in std::mem::take(&mut self.freed) {
                     let _ = self.engine.apart(|tx| tx.free(ptr));
+                }
+            }
+            PutsStay => {
+                self.inner = None;
+                for (at, bytes) in std::mem::take(&mut self.puts) {
+                    let _ = self
+                        .engine
+                        .apart(|tx| tx.bytes_mut(at, bytes.len() as u64).map(|to| to.copy_from_slice(&bytes)));
                 }
             }
             RootStays => {
@@ -289,6 +300,21 @@ impl Transaction for BrokenTx<'_> {
         let found = self.inner_mut().bytes_mut(ptr, len).map(drop);
         self.note(found)?;
         self.inner_mut().bytes_mut(ptr, len)
+    }
+
+    fn put_bytes(&mut self, ptr: PPtr<u8>, data: &[u8]) -> Result<()> {
+        let len = data.len() as u64;
+        match self.engine.fault {
+            PutUnchecked if self.engine.probe(|tx| tx.bytes_mut(ptr, len).map(drop)).is_err() => return Ok(()),
+            PutsLate | PutsStay => self.puts.push((ptr, data.to_vec())),
+            _ => {}
+        }
+        let late = self.is(PutsLate);
+        let bytes = self.bytes_mut(ptr, len)?;
+        if !late {
+            bytes.copy_from_slice(data);
+        }
+        Ok(())
     }
 
     fn bytes_mut_many(&mut self, ranges: &[Range]) -> Result<Vec<&mut [u8]>> {

@@ -58,6 +58,9 @@ pub enum Fault {
     ManyOverlap,
     IntendClears,
     IntendUnchecked,
+    PutsLate,
+    PutsStay,
+    PutUnchecked,
     /// Right for an engine without rollback: what was begun stays, and an abort says so.
     NoRollback,
     /// The same, but it does not say so.

@@ -190,6 +190,9 @@ const NOTICED: &[Noticed<Fault>] = &[
     (ManyOverlap, &["many/overlap"]),
     (IntendClears, &["intend/then_not"]),
     (IntendUnchecked, &["intend/checked"]),
+    (PutsLate, &["puts/among_others"]),
+    (PutsStay, &["puts/then_aborted"]),
+    (PutUnchecked, &["puts/checked"]),
     (NoRollbackUnsaid, &["atomicity/no_rollback_is_said"]),
 ];
 

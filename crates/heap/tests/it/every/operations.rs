@@ -13,7 +13,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Bytes Read Rest Room BytesMut Write WriteField WriteMany BytesMutMany Intend Nested Free FreeBytes Replace
+    Bytes Read Rest Room BytesMut PutBytes Write WriteField WriteMany BytesMutMany Intend Nested Free FreeBytes Replace
     Alloc AllocBytes AllocSlice
     Commit Abort Drop FailedCommit Panic Transact
     Settle Grow Scrub ScrubAll Compare CompareAll LiveBlocks Stats Backup Kill
@@ -69,12 +69,14 @@ const OPERATIONS: &[(&str, Option<Kind>)] = &[
     ("Transaction::isolation", None),
     ("Transaction::bytes", Some(Kind::Bytes)),
     ("Transaction::bytes_mut", Some(Kind::BytesMut)),
+    ("Transaction::put_bytes", Some(Kind::PutBytes)),
     ("Transaction::bytes_mut_many", Some(Kind::BytesMutMany)),
     ("Transaction::intend", Some(Kind::Intend)),
     ("Transaction::alloc_bytes", Some(Kind::AllocBytes)),
     ("Transaction::free_bytes", Some(Kind::FreeBytes)),
     ("Transaction::room", Some(Kind::Room)),
     ("Transaction::rest", Some(Kind::Rest)),
+    ("Transaction::prefetch", None),
     ("Transaction::root_cell", None),
     ("Transaction::doom", Some(Kind::FailedCommit)),
     ("Transaction::set_doom", Some(Kind::FailedCommit)),

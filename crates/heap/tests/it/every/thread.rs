@@ -226,7 +226,7 @@ impl Thread<'_> {
             Kind::Rest => drop(tx.rest(ptr)?),
             Kind::Room => drop(tx.room(ptr)?),
             Kind::Intend => tx.intend(&[Range::new(ptr, 16)])?,
-            Kind::BytesMut | Kind::Nested => {
+            Kind::BytesMut | Kind::PutBytes | Kind::Nested => {
                 let len = self.look_first(tx, offset, kind)?;
                 let from = self.rng.below(len / 8) as usize * 8;
                 let n = 8 * (1 + self.rng.below((len - from as u64) / 8)) as usize;
@@ -234,6 +234,12 @@ impl Thread<'_> {
                 let place = self.ptr(offset + from as u64);
                 match kind {
                     Kind::Nested => tx.nested(|tx| tx.bytes_mut(place, n as u64).map(|b| b.copy_from_slice(&bytes)))?,
+                    Kind::PutBytes => {
+                        tx.put_bytes(place, &bytes)?;
+                        self.change(offset, from, &bytes);
+                        // Looked at now, or by whatever comes next.
+                        return if word[0].is_multiple_of(4) { self.look(tx, offset).map(drop) } else { Ok(()) };
+                    }
                     _ => tx.bytes_mut(place, n as u64)?.copy_from_slice(&bytes),
                 }
                 self.change(offset, from, &bytes);
