@@ -11,6 +11,8 @@ mod every;
 mod follower;
 mod format_1;
 mod hostile;
+#[path = "../../../pmem/tests/it/left.rs"]
+mod left;
 mod model;
 mod mutations;
 mod pages;
