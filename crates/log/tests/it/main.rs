@@ -14,6 +14,7 @@ mod hostile;
 #[path = "../../../pmem/tests/it/left.rs"]
 mod left;
 mod model;
+mod mutate;
 mod mutations;
 mod pages;
 mod processes;
