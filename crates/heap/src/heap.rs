@@ -162,19 +162,26 @@ impl Heap {
     /// has recovered: in place then begins with a copy of everything.
     ///
     /// # Errors
-    /// Those of [`pmem::Options::open`]; [`Error::Damaged`].
+    /// Those of [`pmem::Options::open`]; [`Error::Damaged`]. A heap that was closed, and in which nothing was changed yet, stays closed.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let pool = options.pool.clone().open(path)?;
-        Self::open_in(&pool, options)
+        Self::open_in(&pool, options).inspect_err(|_| {
+            // Else it would pass for one that was killed: what was refused here, records of an earlier time say, would be recovered the next time.
+            if pool.was_clean()
+                && let Err(error) = pool.close()
+            {
+                tracing::warn!(%error, "a heap that could not be opened could not be closed either");
+            }
+        })
     }
 
-    /// Opens the heap in a pool.
+    /// Opens the heap in a pool. After an error, close the pool, as [`open`](Self::open) does: a heap in it that was closed stays so, if nothing was changed.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_in(pool: &Pool, options: &Options) -> Result<Self> {
         // A heap may have been opened in this pool before, and not closed; but not in one that nobody writes.
-        let closed = pool.was_clean() && (pool.is_read_only() || pool.is_untouched(STATE));
+        let closed = pool.was_clean() && (pool.is_read_only() || !pool.is_unsettled());
         let (mut cell, twin) = cell::open::<State>(pool.region(STATE)?)?;
         let mut state = cell.get();
         let stored = Policy::from_code(state.policy).filter(|_| state_is_sound(&state));
@@ -217,6 +224,7 @@ impl Heap {
         if closed {
             recovery::nothing_left(&core, &found, state.backup != 0)?;
         }
+        pool.set_unsettled(true);
         let recovery = recovery::run(&core, &found, state.backup != 0)?;
         if stored == Policy::InPlace && state.backup == 0 {
             // Opened under another policy since, or the copying was interrupted.
@@ -239,7 +247,7 @@ impl Heap {
 
     fn start(core: Core, cell: TwoSlot<State>, options: &Options, recovery: Recovery) -> Self {
         let core = Arc::new(core);
-        core.pool.set_unsettled(true);
+        core.pool.set_unsettled(true); // a new one, too
         // A simulated pool has no time, and `none` nothing to settle.
         let wanted = options.coordinator && core.policy != Policy::None && core.pool.domain() != Domain::Simulated;
         let coordinator = wanted.then(|| Coordinator::start(&core));

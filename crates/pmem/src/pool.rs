@@ -239,16 +239,16 @@ impl Pool {
         self.inner.seal_key(place)
     }
 
-    /// True if the region was not claimed since the pool was opened.
-    #[doc(hidden)]
-    pub fn is_untouched(&self, name: &str) -> bool {
-        !self.inner.visited.lock().contains(name)
-    }
-
     /// Until an engine has closed what it has here, closing the pool leaves it to be recovered.
     #[doc(hidden)]
     pub fn set_unsettled(&self, unsettled: bool) {
         self.inner.unsettled.store(unsettled, SeqCst);
+    }
+
+    /// What was said last.
+    #[doc(hidden)]
+    pub fn is_unsettled(&self) -> bool {
+        self.inner.unsettled.load(SeqCst)
     }
 
     // ---- persistence ------------------------------------------------------------------------------------------

@@ -12,9 +12,12 @@ mod dropped;
 mod every;
 mod evolution;
 mod fork;
+mod format_1;
 mod growth;
 mod kill;
 mod large;
+#[path = "../../../pmem/tests/it/left.rs"]
+mod left;
 mod lost_pages;
 mod partial;
 mod pending;

@@ -13,6 +13,8 @@ mod full;
 mod isolation;
 mod kill;
 mod later;
+#[path = "../../../pmem/tests/it/left.rs"]
+mod left;
 mod limits;
 mod model;
 mod mutations;

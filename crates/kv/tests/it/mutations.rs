@@ -8,7 +8,11 @@ use std::path::Path;
 
 use kv::{Error, Keys, Options, Step, Store};
 
-const PAGE: usize = 4096;
+use self::mutate::{PAGE, Rng, Tally, mutate, number};
+
+#[path = "../../../log/tests/it/mutate.rs"]
+mod mutate;
+
 /// Commits at the end of the log of a store that was not closed, of which nothing may tell that they were there.
 const UNNOTICED: usize = 16;
 
@@ -29,17 +33,6 @@ struct Made {
     commits: usize,
     /// Where the table of segments stands.
     front: usize,
-}
-
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
-    }
 }
 
 fn options() -> Options {
@@ -110,49 +103,13 @@ fn made(plan: Plan, closed: bool) -> Made {
 }
 
 /// Damages the bytes; says how.
-fn mutate(made: &Made, rng: &mut Rng) -> (&'static str, String, Vec<u8>) {
-    let mut bytes = made.bytes.clone();
+fn damaged(made: &Made, rng: &mut Rng) -> (&'static str, String, Vec<u8>) {
     // Pages in use: the others say nothing.
     let used: Vec<usize> =
-        (0..bytes.len() / PAGE).filter(|page| bytes[page * PAGE..][..PAGE].iter().any(|b| *b != 0)).collect();
+        (0..made.bytes.len() / PAGE).filter(|page| made.bytes[page * PAGE..][..PAGE].iter().any(|b| *b != 0)).collect();
     let page =
         |rng: &mut Rng| if rng.below(3) == 0 { rng.below(made.front / PAGE + 1) } else { used[rng.below(used.len())] };
-    let at = page(rng);
-    let range = at * PAGE..(at + 1) * PAGE;
-    match rng.below(6) {
-        0 => {
-            let (byte, bit) = (at * PAGE + rng.below(if at < 5 { 800 } else { PAGE }), rng.below(8));
-            bytes[byte] ^= 1 << bit;
-            ("bit", format!("byte {byte} bit {bit}"), bytes)
-        }
-        1 => {
-            let line = at * PAGE + rng.below(PAGE / 64) * 64;
-            let fill = [0, 0xff, rng.below(256) as u8][rng.below(3)];
-            bytes[line..line + 64].fill(fill);
-            ("line", format!("64 bytes at {line} of {fill}"), bytes)
-        }
-        2 => {
-            bytes[range].fill(0);
-            ("zeroed page", format!("page {at}"), bytes)
-        }
-        3 => {
-            let len = if rng.below(2) == 0 { at * PAGE } else { rng.below(bytes.len()) };
-            bytes.truncate(len);
-            ("truncation", format!("to {len}"), bytes)
-        }
-        4 => {
-            let from = page(rng) * PAGE;
-            bytes.copy_within(from..from + PAGE, at * PAGE);
-            ("moved page", format!("page {} to {at}", from / PAGE), bytes)
-        }
-        _ => {
-            let old = &made.older[rng.below(made.older.len())];
-            if old.len() >= range.end {
-                bytes[range.clone()].copy_from_slice(&old[range]);
-            }
-            ("lost write", format!("page {at} as it was"), bytes)
-        }
-    }
+    mutate(&made.bytes, &made.older, rng, page, 800)
 }
 
 /// All pairs; none if the check names problems.
@@ -210,40 +167,23 @@ fn outcome(path: &Path, made: &Made, bytes: &[u8], without: Option<Step>) -> Res
 
 #[test]
 fn damage_is_an_error_or_repaired_or_within_the_limits() {
-    let number = |name: &str, usual: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(usual);
     let (count, seed) = (number("CAIRN_DAMAGE", 400), number("CAIRN_SEED", 20));
     println!("seed {seed}, {count} mutations of each store");
     let dir = crate::memory();
     let path = dir.path().join("s");
-    let (mut outcomes, mut wrong) = (BTreeMap::<_, u64>::new(), Vec::new());
+    let mut tally = Tally::default();
     let kinds = [("new", 0), ("few", 60), ("many", 520)];
     for (n, (name, writes)) in kinds.into_iter().enumerate() {
         for closed in [true, false] {
             let made = made(Plan::new(name, writes), closed);
             let mut rng = Rng((seed << 8 | (2 * n + usize::from(closed)) as u64) + 1);
             for _ in 0..count {
-                let (kind, what, bytes) = mutate(&made, &mut rng);
-                match outcome(&path, &made, &bytes, None) {
-                    Ok(outcome) => *outcomes.entry((closed, kind, outcome)).or_default() += 1,
-                    Err(why) => {
-                        let how = ["killed", "closed"][usize::from(closed)];
-                        wrong.push(format!("{} {how}: {kind}, {what}: {why}", made.name));
-                    }
-                }
+                let (kind, what, bytes) = damaged(&made, &mut rng);
+                tally.note(name, closed, (kind, &what), outcome(&path, &made, &bytes, None));
             }
         }
     }
-    for ((closed, kind, outcome), count) in &outcomes {
-        println!("{} {kind}: {outcome} {count}", ["killed", "closed"][usize::from(*closed)]);
-    }
-    assert!(
-        wrong.is_empty(),
-        "seed {seed}: {} wrong, such as\n{}",
-        wrong.len(),
-        wrong[..wrong.len().min(60)].join("\n")
-    );
-    let errors: u64 = outcomes.iter().filter(|o| o.0.2 == "error").map(|o| o.1).sum();
-    assert!(errors > count / 4, "{errors} errors: what is mutated is not looked at");
+    tally.judge(seed, count / 4);
 }
 
 /// Each page as it was at each earlier look, and of zeros, where that is something else than it is now.

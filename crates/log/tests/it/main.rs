@@ -11,7 +11,10 @@ mod every;
 mod follower;
 mod format_1;
 mod hostile;
+#[path = "../../../pmem/tests/it/left.rs"]
+mod left;
 mod model;
+mod mutate;
 mod mutations;
 mod pages;
 mod processes;

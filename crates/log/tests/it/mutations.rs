@@ -3,14 +3,13 @@
 //!
 //! `CAIRN_DAMAGE=100000` makes so many mutations of each log, `CAIRN_SEED` others.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use log::{Error, Follower, Lsn, Options, Tail};
 
 use crate::basics::records;
+use crate::mutate::{PAGE, Rng, Tally, mutate, number};
 
-const PAGE: usize = 4096;
 /// Records at the end of a log that was not closed, of which nothing may tell that they were there.
 const UNNOTICED: usize = 16;
 
@@ -19,22 +18,10 @@ type Records = Vec<(u64, Vec<u8>)>;
 
 /// A file, what is in it, and what it was before.
 struct Made {
-    name: &'static str,
     closed: bool,
     bytes: Vec<u8>,
     older: Vec<Vec<u8>>,
     records: Records,
-}
-
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
-    }
 }
 
 fn options() -> Options {
@@ -42,7 +29,7 @@ fn options() -> Options {
 }
 
 /// A log that goes on for `laps` of its space, opened several times.
-fn made(name: &'static str, laps: usize, closed: bool) -> Made {
+fn made(laps: usize, closed: bool) -> Made {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("l");
     let mut log = options().create(&path).unwrap();
@@ -72,49 +59,15 @@ fn made(name: &'static str, laps: usize, closed: bool) -> Made {
     } else {
         log.abandon()
     }
-    Made { name, closed, bytes: std::fs::read(path).unwrap(), older, records }
+    Made { closed, bytes: std::fs::read(path).unwrap(), older, records }
 }
 
 /// Damages the bytes; says how.
-fn mutate(made: &Made, rng: &mut Rng) -> (&'static str, String, Vec<u8>) {
-    let mut bytes = made.bytes.clone();
-    let pages = bytes.len() / PAGE;
+fn damaged(made: &Made, rng: &mut Rng) -> (&'static str, String, Vec<u8>) {
+    let pages = made.bytes.len() / PAGE;
     // Half of the time what is at the beginning: headers, the superline, the watermark.
     let page = |rng: &mut Rng| if rng.below(3) == 0 { rng.below(5) } else { rng.below(pages) };
-    let at = page(rng);
-    let range = at * PAGE..(at + 1) * PAGE;
-    match rng.below(6) {
-        0 => {
-            let (byte, bit) = (at * PAGE + rng.below(if at < 5 { 400 } else { PAGE }), rng.below(8));
-            bytes[byte] ^= 1 << bit;
-            ("bit", format!("byte {byte} bit {bit}"), bytes)
-        }
-        1 => {
-            let line = at * PAGE + rng.below(PAGE / 64) * 64;
-            let fill = [0, 0xff, rng.below(256) as u8][rng.below(3)];
-            bytes[line..line + 64].fill(fill);
-            ("line", format!("64 bytes at {line} of {fill}"), bytes)
-        }
-        2 => {
-            bytes[range].fill(0);
-            ("zeroed page", format!("page {at}"), bytes)
-        }
-        3 => {
-            let len = if rng.below(2) == 0 { at * PAGE } else { rng.below(bytes.len()) };
-            bytes.truncate(len);
-            ("truncation", format!("to {len}"), bytes)
-        }
-        4 => {
-            let from = page(rng) * PAGE;
-            bytes.copy_within(from..from + PAGE, at * PAGE);
-            ("moved page", format!("page {} to {at}", from / PAGE), bytes)
-        }
-        _ => {
-            let old = rng.below(made.older.len());
-            bytes[range.clone()].copy_from_slice(&made.older[old][range]);
-            ("lost write", format!("page {at} as it was at look {old}"), bytes)
-        }
-    }
+    mutate(&made.bytes, &made.older, rng, page, 400)
 }
 
 /// Why an outcome is none that README names.
@@ -189,47 +142,20 @@ fn judge(made: &Made, found: &Records, tail: Tail, how: &str) -> Result<bool, Wr
 
 #[test]
 fn damage_is_an_error_or_repaired_or_within_the_limits() {
-    let number = |name: &str, usual: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(usual);
     let (count, seed) = (number("CAIRN_DAMAGE", 700), number("CAIRN_SEED", 20));
     println!("seed {seed}, {count} mutations of each log");
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("l");
-    let (mut outcomes, mut wrong) = (BTreeMap::<_, u64>::new(), Vec::new());
-    for (n, (name, laps, closed)) in [
-        ("new", 0, true),
-        ("new", 0, false),
-        ("short", 1, true),
-        ("short", 1, false),
-        ("laps", 3, true),
-        ("laps", 3, false),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let made = made(name, laps, closed);
+    let mut tally = Tally::default();
+    let kinds = [("new", 0), ("short", 1), ("laps", 3)];
+    let all = kinds.into_iter().flat_map(|(name, laps)| [(name, laps, true), (name, laps, false)]);
+    for (n, (name, laps, closed)) in all.enumerate() {
+        let made = made(laps, closed);
         let mut rng = Rng((seed << 8 | n as u64) + 1);
         for _ in 0..count {
-            let (kind, what, bytes) = mutate(&made, &mut rng);
-            match outcome(&path, &made, &bytes) {
-                Ok(outcome) => *outcomes.entry((closed, kind, outcome)).or_default() += 1,
-                Err(why) => wrong.push(format!(
-                    "{} {}: {kind}, {what}: {why}",
-                    made.name,
-                    ["killed", "closed"][usize::from(closed)]
-                )),
-            }
+            let (kind, what, bytes) = damaged(&made, &mut rng);
+            tally.note(name, closed, (kind, &what), outcome(&path, &made, &bytes));
         }
     }
-    for ((closed, kind, outcome), count) in &outcomes {
-        println!("{} {kind}: {outcome} {count}", ["killed", "closed"][usize::from(*closed)]);
-    }
-    assert!(
-        wrong.is_empty(),
-        "seed {seed}: {} wrong, such as\n{}",
-        wrong.len(),
-        wrong[..wrong.len().min(40)].join("\n")
-    );
-    let errors: u64 = outcomes.iter().filter(|o| o.0.2 == "error").map(|o| o.1).sum();
-    assert!(errors > count / 2, "{errors} errors: what is mutated is not looked at");
-    assert!(outcomes.keys().filter(|o| o.0).all(|o| o.2 != "limit"), "a closed log has no limits");
+    tally.judge(seed, count / 2);
 }

@@ -1,31 +1,9 @@
 //! Pools of format version 1, of which an earlier build left one without closing it, are used as they are.
 
-use std::path::{Path, PathBuf};
-
 use pmem::{Error, FORMAT_VERSION, Observer, Options, Pool, Ring, TwoSlot};
 
+use crate::left::left;
 use crate::support::{emulated, memory};
-
-/// The bytes that an earlier build left: lines of 64 bytes that are not zero, in hexadecimal, and where they are.
-fn left(dir: &Path) -> PathBuf {
-    let mut lines = include_str!("format_1.txt").lines();
-    let size = lines.next().and_then(|line| line.strip_prefix("size ")).unwrap();
-    let mut bytes = vec![0; size.parse().unwrap()];
-    for line in lines {
-        let (at, text) = line.split_once(' ').unwrap();
-        let at: usize = at.parse().unwrap();
-        if text == "again" {
-            bytes.copy_within(at - 64..at, at);
-            continue;
-        }
-        for (to, hex) in bytes[at..].iter_mut().zip(text.as_bytes().chunks(2)) {
-            *to = u8::from_str_radix(std::str::from_utf8(hex).unwrap(), 16).unwrap();
-        }
-    }
-    let path = dir.join("left");
-    std::fs::write(&path, bytes).unwrap();
-    path
-}
 
 const LENGTHS: [usize; 5] = [0, 5, 100, 300, 700];
 
@@ -44,7 +22,7 @@ fn bytes_of_pool(pool: &Pool) -> (TwoSlot<[u64; 40]>, Ring, pmem::Recovered, pme
 #[test]
 fn a_pool_of_an_earlier_build_is_recovered_and_written() {
     let dir = memory();
-    let path = left(dir.path());
+    let path = left(dir.path(), include_str!("format_1.txt"));
     let payload = payload();
     for round in 0..3 {
         assert_eq!(

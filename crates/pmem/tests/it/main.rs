@@ -9,6 +9,7 @@ mod file_domain;
 mod format_1;
 mod image;
 mod large;
+mod left;
 mod lost_write;
 mod objects;
 mod persist;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pmem::DomainChoice;
 
-use crate::support::{Reply, Running};
+use crate::support::{Reply, Running, until};
 
 #[test]
 fn each_element_goes_to_one_who_waits() {
@@ -35,7 +35,10 @@ fn each_element_goes_to_one_who_waits() {
                 let list = if number % 3 == 0 { "other" } else { "queue" };
                 client.say(&format!("RPUSH {list} {number}"));
             }
-            std::thread::sleep(Duration::from_millis(50));
+            // An end would be taken before what is left in the other list.
+            until("all is taken", || {
+                ["queue", "other"].iter().all(|list| client.say(&format!("LLEN {list}")) == Reply::Int(0))
+            });
             (0..4).for_each(|_| drop(client.say("RPUSH queue end")));
             waiting.into_iter().flat_map(|waiting| waiting.join().unwrap()).collect()
         });
@@ -47,12 +50,18 @@ fn each_element_goes_to_one_who_waits() {
 #[test]
 fn nothing_goes_to_who_has_left() {
     let running = Running::start(DomainChoice::Emulated);
-    let mut gone = running.client();
+    let (mut gone, mut client) = (running.client(), running.client());
+    let mut waiting = |count| {
+        let line = format!("blocked_clients:{count}");
+        until(
+            &line,
+            || matches!(client.say("INFO clients"), Reply::Bulk(text) if String::from_utf8_lossy(&text).lines().any(|l| l == line)),
+        );
+    };
     gone.send(b"BLPOP list 0\r\n");
-    std::thread::sleep(Duration::from_millis(50));
+    waiting(1);
     drop(gone);
-    std::thread::sleep(Duration::from_millis(50));
-    let mut client = running.client();
+    waiting(0);
     client.say("RPUSH list a");
     assert_eq!(client.say("LLEN list"), Reply::Int(1));
 }

@@ -35,7 +35,7 @@ impl Redis {
             .arg(dir);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
         let redis = Self(child);
-        for _ in 0..500 {
+        for _ in 0..6000 {
             if UnixStream::connect(&socket).is_ok() {
                 return Some(redis);
             }

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use pmem::DomainChoice;
 use server::engine::{Engine, Error, Keys, Result, Tx};
 
-use crate::support::Store;
+use crate::support::{Store, until};
 
 /// Each test runs on each engine, in memory and in a file.
 fn each(test: impl Fn(Box<dyn Engine>, &dyn Fn() -> Box<dyn Engine>)) {
@@ -349,11 +349,7 @@ fn full_and_free_again(store: Store, path: &Path) {
     }
     // What was deleted may have to be collected first.
     let again = || (0..filled / 4).try_for_each(|n| put(&*engine, &n.to_be_bytes(), &[8; 4096], None));
-    let free = (0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(20));
-        again().is_ok()
-    });
-    assert!(free, "{:?}", again());
+    until("there is room again", || again().is_ok());
     engine.close().unwrap();
     let engine = store.open(path, pool());
     assert_eq!(get(&*engine, &0u64.to_be_bytes()), Some(vec![8; 4096]));

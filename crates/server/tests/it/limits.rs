@@ -8,7 +8,7 @@ use pmem::DomainChoice;
 use proptest::prelude::*;
 use server::{Config, Settings};
 
-use crate::support::{Client, Reply, Running, request};
+use crate::support::{Client, Reply, Running, request, until};
 
 fn guarded(config: Config) -> Config {
     Config { password: Some("secret".to_owned()), ..config }
@@ -161,12 +161,10 @@ fn slow_and_half_closed_connections_get_their_replies() {
     while greedy.0.get_mut().write_all(&request(&["GET", "large"]).repeat(100)).is_ok() {}
     let mut other = running.client();
     assert_eq!(other.say("PING"), Reply::Simple("PONG".to_owned()));
-    let gone = (0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(100));
+    until("it is ended", || {
         let Reply::Bulk(list) = other.say("CLIENT LIST") else { panic!("no text") };
         String::from_utf8_lossy(&list).lines().count() == 1
     });
-    assert!(gone);
 }
 
 #[test]
@@ -188,13 +186,11 @@ fn too_many_connections_are_told_so() {
     assert_eq!(refused.reply().error(), "ERR max number of clients reached");
     assert!(refused.has_ended());
     clients.pop();
-    let again = (0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(10));
+    until("there is room for another", || {
         let mut client = running.client();
         let _ = client.0.get_mut().write_all(&request(&["PING"])); // it may be refused by now
         matches!(client.try_reply(), Some(Reply::Simple(_)))
     });
-    assert!(again);
 }
 
 #[test]
@@ -214,11 +210,7 @@ fn a_full_store_refuses_writes_and_recovers() {
     for number in 0..full {
         assert_eq!(client.ask(&["DEL", &format!("key{number}")]), Reply::Int(1));
     }
-    let again = (0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(20));
-        client.ask(&["SET", "again", &value]) == Reply::ok()
-    });
-    assert!(again);
+    until("there is room again", || client.ask(&["SET", "again", &value]) == Reply::ok());
 }
 
 #[test]
@@ -231,11 +223,7 @@ fn a_full_index_refuses_new_keys_and_recovers() {
     assert_eq!(refused.error(), "OOM command not allowed when used memory > 'maxmemory'.");
     assert_eq!(client.say("SET key0 2"), Reply::ok());
     (0..full).for_each(|number| drop(client.ask(&["DEL", &format!("key{number}")])));
-    let again = (0..200).any(|_| {
-        std::thread::sleep(Duration::from_millis(20));
-        client.say("SET again 1") == Reply::ok()
-    });
-    assert!(again);
+    until("there is room again", || client.say("SET again 1") == Reply::ok());
 }
 
 #[test]

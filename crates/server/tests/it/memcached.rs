@@ -83,7 +83,7 @@ impl Theirs {
             .spawn()
             .ok()?;
         let this = Self(child, free);
-        for _ in 0..500 {
+        for _ in 0..6000 {
             if TcpStream::connect(free).is_ok() {
                 return Some(this);
             }

@@ -14,6 +14,18 @@ use server::{Config, Server, Step};
 /// Nothing here takes longer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Waits until it is so, for as long as it takes on a machine that is busy with other things.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let looks = PATIENCE.as_millis() / 10;
+    let came = (0..looks).any(|look| {
+        if look > 0 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        is_so()
+    });
+    assert!(came, "not in {PATIENCE:?}: {what}");
+}
+
 /// Engines that a server runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {

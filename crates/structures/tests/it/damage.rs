@@ -2,7 +2,9 @@
 
 use pmem::PPtr;
 use structures::testing::{Random, damage};
-use structures::{BTree, BTreeOptions, HashMap, Map, SearchTree, SortedList};
+use structures::{
+    BTree, BTreeOptions, BTreeRoot, Graph, GraphOptions, HashMap, Map, SearchTree, SortedList, Structure,
+};
 use tx::{Engine, Error, Isolation, Reference, Transaction, Typed};
 
 use crate::support::{bst, list, map, small_map, small_tree, treap, tree, with};
@@ -141,4 +143,46 @@ fn half_a_change_never_commits() {
     assert!(tree.put(&mut tx, &[0; 400], b"").is_err());
     assert!(tx.doom().is_some());
     assert!(matches!(tx.commit(), Err(Error::Doomed { .. })));
+}
+
+/// By the type of the root alone, whatever kind it is; and damage behind it is an error, not another structure.
+#[test]
+fn a_structure_is_found_by_its_root() {
+    let engine = Reference::new();
+    let (map, tree, list, treap) = (map(&engine, &small_map()), small_tree(&engine), list(&engine), treap(&engine));
+    fill(&engine, map);
+    fill(&engine, tree);
+    fill(&engine, list);
+    fill(&engine, treap);
+    let graph = with(&engine, |tx| {
+        let graph = Graph::create(tx, &GraphOptions::new())?;
+        (0..9).try_for_each(|node| graph.add_node(tx, node).map(drop))?;
+        Ok(graph)
+    });
+    let found = |engine: &Reference| {
+        let tx = engine.begin(Isolation::Strict).unwrap();
+        Structure::at_root(&tx)?.map(|found| Ok::<_, Error>((found.name(), found.verify(&tx)?))).transpose()
+    };
+    assert_eq!(found(&engine).unwrap(), None);
+    let count = with(&engine, |tx| map.len(tx));
+    with(&engine, |tx| tx.set_root(map.root()));
+    assert_eq!(found(&engine).unwrap(), Some(("hash map", count)));
+    with(&engine, |tx| tx.set_root(tree.root()));
+    assert_eq!(found(&engine).unwrap(), Some(("B+tree", count)));
+    with(&engine, |tx| tx.set_root(list.root()));
+    assert_eq!(found(&engine).unwrap(), Some(("sorted list", count)));
+    with(&engine, |tx| tx.set_root(treap.root()));
+    assert_eq!(found(&engine).unwrap(), Some(("search tree", count)));
+    with(&engine, |tx| tx.set_root(graph.root()));
+    assert_eq!(found(&engine).unwrap(), Some(("graph", 9)));
+    with(&engine, |tx| {
+        let number = tx.alloc(&7u64)?;
+        tx.set_root(number)
+    });
+    assert_eq!(found(&engine).unwrap(), None, "of another type");
+    // A root that leads to a block of another kind.
+    with(&engine, |tx| tx.set_root::<BTreeRoot>(list.root().cast()));
+    assert!(matches!(found(&engine), Err(Error::Damaged { .. })));
+    with(&engine, |tx| tx.set_root::<BTreeRoot>(PPtr::from_raw(8)));
+    assert!(matches!(found(&engine), Err(Error::Damaged { .. })));
 }
