@@ -98,7 +98,7 @@ impl Core {
                 self.alloc.apply(intent, &mut log.lines)?;
             }
             self.pool.flush_set(&mut log.lines)?;
-            self.pool.drain()?;
+            self.pool.drain()?; // the blocks, too
             drop(log);
             self.out_of_use(&mut set.freed, None);
         }
