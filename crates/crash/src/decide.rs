@@ -12,6 +12,9 @@ use crate::image::mix_pair;
 /// The unit that stands for the length of the file.
 pub(crate) const LENGTH_UNIT: u32 = u32::MAX;
 
+/// Groups next to each other: the first one, and the last.
+pub(crate) type Place = (u32, u32);
+
 /// A branch taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
@@ -30,10 +33,8 @@ pub(crate) enum Policy {
     Old,
     /// Everything arrived.
     New,
-    /// Only this group arrived.
-    OneNew(u32),
-    /// Only this group did not arrive.
-    OneOld(u32),
+    /// Everything arrived (`new`) or nothing, but for these places, where it is the other way round.
+    AllBut { new: bool, places: Vec<Place> },
     /// These branches, then the first one everywhere.
     Script(Vec<Choice>),
     /// Any; in each image another share of places keeps its old value.
@@ -49,8 +50,9 @@ impl Policy {
         let option = match self {
             Policy::Old | Policy::Script(_) => 0,
             Policy::New => at.newest,
-            Policy::OneNew(only) => newest_if(*only == at.group),
-            Policy::OneOld(only) => newest_if(*only != at.group),
+            Policy::AllBut { new, places } => {
+                newest_if(*new != places.iter().any(|(first, last)| (first..=last).contains(&&at.group)))
+            }
             Policy::Random(seed) => {
                 let keep_old = [1, 4, 8, 12, 15][(mix_pair(*seed, 0) % 5) as usize];
                 let bits = mix_pair(*seed, u64::from(at.unit) + 1);

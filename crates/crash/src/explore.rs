@@ -21,7 +21,7 @@ use crate::run::now;
 use crate::scenario::Scenario;
 use crate::sim::{Hook, Sim, as_thread};
 use crate::violation::Violation;
-use crate::walk::Walk;
+use crate::walk::{Effect, Walk};
 use crate::witness::Witness;
 
 use known::{Known, Orders};
@@ -401,17 +401,21 @@ impl<S: Scenario> Explorer<S> {
         let place = if here.depth == self.config.depth { 0 } else { mix_pair(here.depth as u64, here.number) };
         let context = mix_pair(self.promises(), place);
         let mut orders = Orders::default();
-        let mut taken = Vec::new();
+        let (mut taken, mut effect) = (Vec::new(), Effect::default());
         let before = self.tally.lock().report.recoveries;
         loop {
             let now = self.tally.lock().report.recoveries;
             walk.afford(now - before, self.left_for(here.depth, now));
-            let Some(policy) = walk.next(&taken) else { return true };
+            let Some(policy) = walk.next(&taken, effect) else { return true };
             let expected = here.level.expected.as_ref();
-            let known = self.config.skip_known
-                && self.known.lock().find(here.image, &policy, context, expected, &mut orders, &mut taken);
-            walk.note(known);
-            if known {
+            let known = if self.config.skip_known {
+                self.known.lock().find(here.image, &policy, context, expected, &mut orders, &mut taken)
+            } else {
+                None
+            };
+            walk.note(known.is_some());
+            if let Some(known) = known {
+                effect = known;
                 self.tally.lock().report.known += 1;
                 continue;
             }
@@ -423,15 +427,16 @@ impl<S: Scenario> Explorer<S> {
                 }
                 Ok(_) if self.nested_finding.lock().is_some() => return false,
                 Ok(Recovered { state, trace }) => {
+                    taken.clear();
+                    taken.extend_from_slice(&here.child.state.lock().decider.taken);
+                    let mut known = self.known.lock();
+                    effect = known.effect(trace.map(|(trace, _)| trace), state, &taken);
                     if let Some((trace, leaf)) = trace {
-                        let mut known = self.known.lock();
-                        known.insert(context, leaf, trace, state);
+                        known.insert(context, leaf, trace, effect);
                         orders.note(&known, trace, here.image);
                     }
                 }
             }
-            taken.clear();
-            taken.extend_from_slice(&here.child.state.lock().decider.taken);
         }
     }
 

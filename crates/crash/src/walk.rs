@@ -1,13 +1,15 @@
 //! The order in which the images of one crash point are recovered: corner cases first where there are too many to see
 //! them all, then every path of the tree in turn, then random ones.
 
-use std::collections::VecDeque;
+mod guide;
+
+use guide::Guide;
 
 use crate::decide::{Choice, Policy, advance, width};
 use crate::image::mix_pair;
 
-/// Groups that get corner cases of their own at most.
-const CORNERS_MAX: usize = 64;
+/// Single places are tried until all but a quarter of the budget is used, or half of it and so many.
+const BEYOND_HALF: u64 = 64;
 
 /// Known images one after the other that say to look elsewhere.
 const KNOWN_RUN: u64 = 64;
@@ -24,7 +26,9 @@ pub(crate) struct Walk {
     known_last: u64,
     seed: u64,
     phase: Phase,
-    corners: VecDeque<Policy>,
+    guide: Guide,
+    /// The corner cases were seen, or there is no need of them.
+    cornered: bool,
     next_script: Option<Vec<Choice>>,
     /// Every path was taken.
     pub(crate) complete: bool,
@@ -32,10 +36,22 @@ pub(crate) struct Walk {
     pub(crate) of_about: f64,
 }
 
+/// What a recovery made of its image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Effect {
+    /// Equal where it read the same, in the same order.
+    pub(crate) reads: u64,
+    /// Equal where it showed the same, as far as states are told apart.
+    pub(crate) state: u32,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Start,
+    /// Nothing arrived.
     First,
+    /// Everything did.
+    Newest,
     Corners,
     Odometer,
     Random,
@@ -53,7 +69,8 @@ impl Walk {
             known_last: 0,
             seed,
             phase: Phase::Start,
-            corners: VecDeque::new(),
+            guide: Guide::new(),
+            cornered: false,
             next_script: None,
             complete: false,
             of_about: 0.0,
@@ -78,8 +95,8 @@ impl Walk {
         self.budget = self.budget_max.min(self.used + left.div_ceil(each));
     }
 
-    /// The next policy to recover with; `taken` is the path of the one before.
-    pub(crate) fn next(&mut self, taken: &[Choice]) -> Option<Policy> {
+    /// The next policy to recover with; `taken` is the path of the one before, and `effect` what came of it.
+    pub(crate) fn next(&mut self, taken: &[Choice], effect: Effect) -> Option<Policy> {
         let worn_out = self.known / KNOWN_PER_IMAGE > self.budget;
         if self.complete
             || (self.used >= self.budget && !matches!(self.phase, Phase::Odometer | Phase::Resumed))
@@ -94,33 +111,58 @@ impl Walk {
             }
             Phase::First => {
                 self.of_about = width(taken);
+                self.guide.begin(false, taken, effect, self.budget);
                 self.next_script = advance(taken);
-                if self.of_about > self.budget as f64 / 2.0 {
-                    self.list_corners(taken);
-                }
-                self.phase = Phase::Corners;
-                self.corner_or_script(None)
+                self.corners_or_script()
             }
-            Phase::Corners => self.corner_or_script(None),
-            Phase::Odometer => self.corner_or_script(Some(taken)),
+            Phase::Newest => {
+                self.of_about = self.of_about.max(width(taken));
+                self.guide.begin(true, taken, effect, self.budget);
+                self.phase = Phase::Corners;
+                self.corner()
+            }
+            Phase::Corners => {
+                self.guide.note(taken, effect);
+                self.corner()
+            }
+            Phase::Odometer => {
+                self.next_script = advance(taken);
+                self.corners_or_script()
+            }
             Phase::Random if self.known_last < KNOWN_RUN => Some(self.random()),
             Phase::Random => {
                 self.phase = Phase::Resumed;
                 self.next_script.take().map(Policy::Script)
             }
-            Phase::Resumed => self.corner_or_script(Some(taken)),
+            Phase::Resumed => {
+                self.next_script = advance(taken);
+                self.script()
+            }
         };
         self.used += u64::from(policy.is_some());
         policy
     }
 
-    fn corner_or_script(&mut self, taken: Option<&[Choice]>) -> Option<Policy> {
-        if let Some(corner) = self.corners.pop_front() {
-            return Some(corner);
+    /// Corner cases come first where the first path is too wide for the budget, and else as soon as half of it was not enough.
+    fn corners_or_script(&mut self) -> Option<Policy> {
+        let half = self.of_about > self.budget as f64 / 2.0 || self.used >= self.budget / 2;
+        if self.cornered || self.next_script.is_none() || self.used >= self.budget || !half {
+            return self.script();
         }
-        if let Some(taken) = taken {
-            self.next_script = advance(taken);
+        self.cornered = true;
+        self.phase = Phase::Newest;
+        Some(Policy::New)
+    }
+
+    fn corner(&mut self) -> Option<Policy> {
+        let singles = (self.budget - self.budget / 4).min(self.budget / 2 + BEYOND_HALF);
+        match self.guide.next(self.used >= singles) {
+            None => self.script(),
+            corner => corner,
         }
+    }
+
+    fn script(&mut self) -> Option<Policy> {
         let by_chance = self.phase != Phase::Resumed;
         if by_chance {
             self.phase = Phase::Odometer;
@@ -147,17 +189,5 @@ impl Walk {
 
     fn random(&mut self) -> Policy {
         Policy::Random(mix_pair(self.seed, self.used + self.known))
-    }
-
-    fn list_corners(&mut self, taken: &[Choice]) {
-        self.corners.push_back(Policy::New);
-        let mut groups: Vec<u32> = taken.iter().map(|c| c.group).collect();
-        groups.sort_unstable();
-        groups.dedup();
-        // Spread over all groups where there are too many.
-        let step = groups.len().div_ceil(CORNERS_MAX).max(1);
-        for &group in groups.iter().step_by(step) {
-            self.corners.extend([Policy::OneNew(group), Policy::OneOld(group)]);
-        }
     }
 }

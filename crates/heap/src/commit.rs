@@ -114,7 +114,7 @@ impl Core {
             }
             self.pool.flush_set(&mut log.lines)?;
             self.write_out(set)?;
-            self.pool.drain()?;
+            self.pool.drain()?; // the blocks, too
             behind::drained();
             drop(log);
             self.out_of_use(&mut set.freed, None);

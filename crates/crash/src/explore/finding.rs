@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use super::leaf::Recovered;
 use super::{Explorer, Here};
 use crate::decide::Policy;
 use crate::image::mix_pair;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::violation::{CrashPoint, Violation, branches, lost_words, stack};
-use crate::walk::Walk;
+use crate::walk::{Effect, Walk};
 
 /// Lost words that are tried one by one to tell a finding with as few as possible.
 const MINIMISE_MAX: usize = 256;
@@ -59,16 +60,18 @@ impl<S: Scenario> Explorer<S> {
     /// One crash is understood more easily than two: reports one of this crash point alone, if there is any, else the nested one.
     pub(super) fn report_simplest(&self, here: &mut Here<'_, S>, nested: Violation, budget: u64) {
         let mut walk = Walk::new(budget, mix_pair(self.config.seed, here.number));
-        let mut taken = Vec::new();
+        let (mut taken, mut effect) = (Vec::new(), Effect::default());
         let simple = self.shallowly(|| {
-            let mut simple = None;
-            while let Some(policy) = walk.next(&taken)
-                && simple.is_none()
-            {
-                simple = self.leaf(here, policy).err();
-                taken = here.child.choices();
+            while let Some(policy) = walk.next(&taken, effect) {
+                match self.leaf(here, policy) {
+                    Err(violation) => return Some(violation),
+                    Ok(Recovered { state, trace }) => {
+                        taken = here.child.choices();
+                        effect = self.known.lock().effect(trace.map(|(trace, _)| trace), state, &taken);
+                    }
+                }
             }
-            simple
+            None
         });
         match simple {
             Some(violation) => {

@@ -6,6 +6,7 @@
 use crate::config::Model;
 use crate::decide::{Choice, Policy};
 use crate::image::{Image, PlainMap, mix_pair};
+use crate::walk::Effect;
 
 /// Images that are remembered.
 const LEAVES_MAX: usize = 1 << 22;
@@ -24,6 +25,12 @@ pub(crate) type Trace = [(u32, u32)];
 struct Leaf {
     trace: u32,
     state: u32,
+}
+
+impl Leaf {
+    fn effect(self) -> Effect {
+        Effect { reads: self.trace.into(), state: self.state }
+    }
 }
 
 pub(crate) struct Known<T> {
@@ -60,11 +67,8 @@ impl<T: PartialEq> Known<T> {
         Some(id)
     }
 
-    /// Remembers an image that was recovered, checked, and showed this state. `leaf` is its hash.
-    pub(crate) fn insert(&mut self, context: u64, leaf: u64, trace: u32, state: T) {
-        if self.leaves.len() >= LEAVES_MAX {
-            return;
-        }
+    /// What came of a recovery that took this path, by which it can be told from others.
+    pub(crate) fn effect(&mut self, trace: Option<u32>, state: T, taken: &[Choice]) -> Effect {
         let state = match self.states.iter().rposition(|known| *known == state) {
             Some(at) => at as u32,
             None if self.states.len() >= STATES_MAX => NO_STATE,
@@ -73,10 +77,18 @@ impl<T: PartialEq> Known<T> {
                 self.states.len() as u32 - 1
             }
         };
-        self.leaves.insert(mix_pair(context, leaf), Leaf { trace, state });
+        let open = || taken.iter().fold(1 << 32, |hash, choice| mix_pair(hash, u64::from(choice.unit)));
+        Effect { reads: trace.map_or_else(open, u64::from), state }
     }
 
-    /// Whether the image that this policy makes is known, and showed what is `expected`; `path` becomes what recovery would take there.
+    /// Remembers an image that was recovered and checked, with this effect. `leaf` is its hash.
+    pub(crate) fn insert(&mut self, context: u64, leaf: u64, trace: u32, effect: Effect) {
+        if self.leaves.len() < LEAVES_MAX {
+            self.leaves.insert(mix_pair(context, leaf), Leaf { trace, state: effect.state });
+        }
+    }
+
+    /// What came of the image that this policy makes, if it is known and showed what is `expected`; `path` becomes what recovery would take there.
     pub(crate) fn find(
         &self,
         image: &Image,
@@ -85,33 +97,33 @@ impl<T: PartialEq> Known<T> {
         expected: Option<&T>,
         orders: &mut Orders,
         path: &mut Vec<Choice>,
-    ) -> bool {
+    ) -> Option<Effect> {
         // A length that is open is decided in ways that a hash does not follow.
         if image.lens.len() != 1 {
-            return false;
+            return None;
         }
         let as_expected = |leaf: &Leaf| expected.is_none_or(|e| self.states.get(leaf.state as usize) == Some(e));
         let look_up = |choices: &[Choice]| self.leaves.get(&mix_pair(context, leaf_hash(image, choices))).copied();
         if let Policy::Script(script) = policy {
-            let Some(leaf) = look_up(script).filter(as_expected) else { return false };
+            let leaf = look_up(script).filter(as_expected)?;
             let order = orders.of(leaf.trace, image, &self.traces);
             path.clear();
             path.extend(order.iter().map(|&unit| image.choice(unit, self.group_bytes)));
             if path.len() < script.len() || path.iter().zip(script).any(|(there, wanted)| there.unit != wanted.unit) {
                 // Such a recovery does not follow from the bytes alone.
-                return false;
+                return None;
             }
             path[..script.len()].copy_from_slice(script);
-            return true;
+            return Some(leaf.effect());
         }
         for (trace, order) in orders.0.iter().rev().take(GUESSES) {
             path.clear();
             path.extend(order.iter().map(|&unit| policy.choose(image.choice(unit, self.group_bytes))));
-            if look_up(path).is_some_and(|leaf| leaf.trace == *trace && as_expected(&leaf)) {
-                return true;
+            if let Some(leaf) = look_up(path).filter(|leaf| leaf.trace == *trace && as_expected(leaf)) {
+                return Some(leaf.effect());
             }
         }
-        false
+        None
     }
 }
 

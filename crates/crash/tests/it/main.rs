@@ -5,6 +5,7 @@ mod bugs;
 mod counts;
 mod example;
 mod files;
+mod guided;
 mod kill;
 mod known;
 mod mutation;

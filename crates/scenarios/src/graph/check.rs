@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use crash::{History, Sim, Violation, Witness};
 use heap::{Heap, Tx};
-use structures::Graph;
 use structures::testing::graph::{Model, Step, read, run};
+use structures::{Direction, Graph};
 use tx::{Engine, Isolation, Transaction, Typed};
 
 use super::work::{Effect, model};
-use super::{Edges, PROBE};
+use super::{Edges, NODES, PROBE};
 use crate::heap::no_leaks;
 
 fn open(tx: &Tx<'_>) -> tx::Result<Graph> {
@@ -50,13 +50,39 @@ fn see(heap: &Heap) -> Result<Model, Violation> {
         for block in graph.blocks(&tx)? {
             blocks.push((block.offset(), tx.room(block)?));
         }
-        Ok((read(&tx, graph)?, blocks))
+        let seen = read(&tx, graph)?;
+        agree(&tx, graph, &seen)?;
+        Ok((seen, blocks))
     };
     let (mut seen, blocks) = look().map_err(|e: tx::Error| Violation::detected(e))?;
     drop(tx);
     no_leaks(heap, blocks)?;
     PROBE.into_iter().for_each(|id| _ = seen.0.remove(&id));
     Ok(seen)
+}
+
+/// Degrees, and paths of two edges from the hub, say the same as the edges.
+fn agree(tx: &Tx<'_>, graph: Graph, seen: &Model) -> tx::Result<()> {
+    let wrong = |what: String| Err(tx::Error::Aborted { reason: what });
+    for (&id, ends) in &seen.0 {
+        let degree = |direction| graph.degree(tx, id, direction);
+        let (out, into) = (degree(Direction::Out)?, degree(Direction::In)?);
+        let sources = seen.0.values().filter(|ends| ends.contains(&id)).count();
+        if (out, into) != (Some(ends.len() as u64), Some(sources as u64)) {
+            return wrong(format!("node {id} has degrees {out:?} and {into:?}, and edges to {ends:?}, from {sources}"));
+        }
+    }
+    let leads = |from: u64, to: u64| seen.0.get(&from).is_some_and(|ends| ends.contains(&to));
+    for to in [1, 2, NODES - 1, NODES] {
+        let through = || seen.0.keys().any(|&id| leads(0, id) && leads(id, to));
+        let edges = if leads(0, to) { Some(1) } else { through().then_some(2) };
+        let path = graph.path(tx, 0, to, 2)?;
+        let is_one = path.iter().flat_map(|path| path.windows(2)).all(|edge| leads(edge[0], edge[1]));
+        if !is_one || path.as_ref().map(|path| path.len() - 1) != edges {
+            return wrong(format!("the path from 0 to {to} is {path:?}, over {edges:?} edges there is one"));
+        }
+    }
+    Ok(())
 }
 
 /// Adds the probe's edge, or removes it; true if it is there now.

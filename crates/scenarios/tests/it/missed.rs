@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use super::in_parallel;
@@ -47,23 +47,28 @@ pub fn each_step<S, Step, O>(
     });
 }
 
-/// Sources of which every line that drains must be reached. Not those of `heap`: `assemble.rs` drains once when a heap is made, which is no crash point; `commit.rs` once for
-/// a transaction of the policy `none` that allocates, of which nothing is promised; and `log.rs` for its callers, by whose lines it is counted. Not those of `pmem`: `session.rs`
-/// drains once where the ring of its objects is full, which no workload comes to, and others drain when a pool is made. `log` has two tests for the parts of its sources; `structures` and
-/// `server` have no drains of their own.
-const WHOLE: &[&str] = &["kv/src"];
+/// The sources whose barriers a test leaves out.
+pub struct Sources {
+    /// Flushes and drains in paths with this part are left out.
+    pub of: &'static str,
+    /// Every line of this folder that drains must be reached.
+    pub whole: &'static str,
+    /// What nobody misses.
+    pub redundant: &'static [Redundant],
+    /// Drains that no workload comes to, and why. What is reached after all, or is gone, must not stand here.
+    pub unreached: &'static [Redundant],
+}
 
-/// Leaves out each flush and each drain of `source` in turn, by source line; with all of them nothing may be missed.
-pub fn each_barrier<S: Scenario + Clone>(workloads: &[Workload<S>], source: &str, redundant: &[Redundant]) {
-    each_barrier_of(workloads, |subject, config| crash::run(subject.clone(), config), source, redundant);
+/// Leaves out each flush and each drain of `sources` in turn, by source line; with all of them nothing may be missed.
+pub fn each_barrier<S: Scenario + Clone>(workloads: &[Workload<S>], sources: &Sources) {
+    each_barrier_of(workloads, |subject, config| crash::run(subject.clone(), config), sources);
 }
 
 /// The same, explored by `run`.
 pub fn each_barrier_of<S: Sync>(
     workloads: &[Workload<S>],
     run: impl Fn(&S, &Config) -> Report + Sync,
-    source: &str,
-    redundant: &[Redundant],
+    sources: &Sources,
 ) {
     let reached: Mutex<BTreeMap<Barrier, BTreeSet<usize>>> = Mutex::default();
     in_parallel(workloads.len(), |at| {
@@ -71,18 +76,17 @@ pub fn each_barrier_of<S: Sync>(
         let report = run(subject, config);
         assert!(report.violation().is_none(), "{name}: {report}");
         assert!(report.points > 0, "{name}");
-        for barrier in report.barriers.into_iter().filter(|barrier| barrier.file.contains(source)) {
+        for barrier in report.barriers.into_iter().filter(|barrier| barrier.file.contains(sources.of)) {
             reached.lock().expect("no panic").entry(barrier).or_default().insert(at);
         }
     });
     let found = reached.lock().expect("no panic").keys().cloned().collect();
-    let unreached = if WHOLE.contains(&source) { drains(source, &found, redundant) } else { Vec::new() };
-    assert!(unreached.is_empty(), "no workload reaches:\n{}", unreached.join("\n"));
+    every_drain_is_reached(sources, &found);
     let mut barriers: Vec<_> = reached.into_inner().expect("no panic").into_iter().collect();
     assert!(barriers.len() >= 5, "{barriers:?}");
     barriers.retain(|(barrier, _)| {
         let line = source_line(barrier);
-        !redundant.iter().any(|(file, text, _)| barrier.file.ends_with(file) && line.contains(text))
+        !sources.redundant.iter().any(|(file, text, _)| barrier.file.ends_with(file) && line.contains(text))
     });
     each(&barriers, |(barrier, by)| {
         let killer = by.iter().find_map(|&at| {
@@ -93,10 +97,12 @@ pub fn each_barrier_of<S: Sync>(
     });
 }
 
-/// Lines of `source` that drain a pool, and are neither reached nor redundant.
-fn drains(source: &str, reached: &BTreeSet<Barrier>, redundant: &[Redundant]) -> Vec<String> {
+/// What drains a pool, in the sources; not what drains for its caller, whose line counts.
+const DRAINS: [&str; 3] = ["pool.drain()", "mapping.drain(here())", "mapping().drain(here())"];
+
+fn every_drain_is_reached(sources: &Sources, reached: &BTreeSet<Barrier>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut folders = vec![root.join(source)];
+    let mut folders = vec![root.join(sources.whole)];
     let mut unreached = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).expect("sources") {
@@ -106,17 +112,25 @@ fn drains(source: &str, reached: &BTreeSet<Barrier>, redundant: &[Redundant]) ->
                 continue;
             }
             let text = std::fs::read_to_string(&path).expect("source");
-            for (line, code) in (1..).zip(text.lines()) {
-                let is_one = code.contains("pool.drain()") && !code.trim_start().starts_with("//");
-                let known = reached.iter().any(|barrier| path.ends_with(&barrier.file[7..]) && barrier.line == line)
-                    || redundant.iter().any(|(file, part, _)| path.ends_with(file) && code.contains(part));
-                if is_one && !known {
-                    unreached.push(format!("{}:{line}: {}", path.display(), code.trim()));
+            for (line, code) in (1..).zip(text.lines().map(str::trim)) {
+                let is_one = DRAINS.iter().any(|drain| code.contains(drain)) && !code.starts_with("//");
+                let at_line =
+                    |barrier: &Barrier| path.ends_with(&barrier.file["crates/".len()..]) && barrier.line == line;
+                if is_one && !reached.iter().any(at_line) {
+                    unreached.push((path.clone(), line, code.to_owned()));
                 }
             }
         }
     }
-    unreached
+    let is = |(path, _, code): &(PathBuf, u32, String), (file, part, _): &Redundant| {
+        path.ends_with(file) && code.contains(part)
+    };
+    let known = || sources.unreached.iter().chain(sources.redundant);
+    let new: Vec<_> = unreached.iter().filter(|drain| !known().any(|known| is(drain, known))).collect();
+    assert!(new.is_empty(), "no workload reaches:\n{new:#?}");
+    let over: Vec<_> =
+        sources.unreached.iter().filter(|known| !unreached.iter().any(|drain| is(drain, known))).collect();
+    assert!(over.is_empty(), "reached, or not there, and still listed:\n{over:#?}");
 }
 
 /// `f` gives the name of what it leaves out, and who missed it.
