@@ -38,6 +38,8 @@ impl Core {
             Counters::add(&counters.read_only);
             return Ok(());
         }
+        // What is refused must not come up at the next open, as what was stored before a failed barrier may.
+        self.pool.check_usable()?;
         record::coalesce(&mut set.writes);
         if !set.stage.is_empty() {
             self.unstage_joined(set)?;

@@ -1,5 +1,7 @@
 //! Open, change, roll back, open again.
 
+use std::sync::Arc;
+
 use heap::{Heap, Options, Policy};
 use pmem::{DomainChoice, PPtr};
 use tx::{Engine, Isolation, Transaction, Typed};
@@ -202,5 +204,45 @@ fn a_heap_open_for_reading_says_so_whatever_its_policy() {
         assert!(matches!(error, tx::Error::Pool(pmem::Error::ReadOnly)), "{policy}: {error}");
         tx.abort().unwrap();
         assert_eq!(*heap.begin(Isolation::Strict).unwrap().read(object).unwrap(), 7);
+    }
+}
+
+/// Behind a barrier that failed nothing is committed, and nothing that was refused comes up when the heap is opened, though it wrote nothing that the first one had.
+#[test]
+fn what_is_refused_behind_a_failed_barrier_is_not_there_later() {
+    for policy in Policy::ALL {
+        let memory = crate::raw::Memory::new(4 << 20);
+        let pool = pmem::Options::new().size(64 << 10).create_on(Arc::clone(&memory) as Arc<_>).unwrap();
+        let heap =
+            Heap::create_in(&pool, &Options::new().policy(policy).bytes(1 << 20).slots(4).coordinator(false)).unwrap();
+        drop(pool);
+        let objects = heap
+            .transact(Isolation::Strict, |tx| -> tx::Result<_> {
+                let objects = [tx.alloc(&[0u64; 8])?, tx.alloc(&[0u64; 8])?];
+                let root = tx.alloc(&objects.map(|object| object.raw()))?;
+                tx.set_root(root)?;
+                Ok(objects)
+            })
+            .unwrap();
+        let put = |object: PPtr<[u64; 8]>| {
+            heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
+                tx.read(tx.root::<[u64; 2]>()?)?;
+                *tx.write(object)? = [1; 8];
+                Ok(())
+            })
+        };
+        memory.fail_after(0);
+        assert!(put(objects[0]).is_err(), "{policy}");
+        for _ in 0..2 {
+            let refused = put(objects[1]).unwrap_err();
+            assert!(refused.to_string().contains("sync"), "{policy}: {refused}");
+        }
+        drop(heap);
+        memory.fail_after(u64::MAX);
+        let pool = pmem::Options::new().open_on(Arc::clone(&memory) as Arc<_>).unwrap();
+        let heap = Heap::open_in(&pool, &Options::new().coordinator(false)).unwrap();
+        let found = heap.transact(Isolation::Strict, |tx| -> tx::Result<_> { Ok(*tx.read(objects[1])?) }).unwrap();
+        // Without rollback a change is there when it is made.
+        assert!(policy == Policy::None || found == [0; 8], "{policy}: {found:?}");
     }
 }
