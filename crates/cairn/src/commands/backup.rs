@@ -44,7 +44,13 @@ pub fn run(args: &Backup) -> Outcome {
 
 /// Recovered, and held against its own backup.
 fn heap(args: &Backup, pool: Pool, progress: impl FnMut(u64, u64)) -> Result<String, Failure> {
-    let heap = Heap::open_in(&pool, &Options::new().coordinator(false)).map_err(|error| heap_failed(args, error))?;
+    let heap = match Heap::open_in(&pool, &Options::new().coordinator(false)) {
+        Ok(heap) => heap,
+        Err(error) => {
+            give_back(args, pool)?;
+            return Err(heap_failed(args, error));
+        }
+    };
     drop(pool); // the heap's own handle is the last
     let made = heap.backup(&args.target, progress);
     let closed = match heap.pool().is_read_only() {

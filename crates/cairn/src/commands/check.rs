@@ -199,6 +199,10 @@ fn end(
         drop(pool); // the heap's own handle is the last
         return heap.close().map_err(|error| Failure::heap(path, &error));
     }
+    if info.was_clean && heap.is_none() && info.regions.iter().all(|region| transactions::owns(&region.name)) {
+        // What was refused and not changed stays closed: else the next program to open it would recover it, old records and all.
+        return pool.close().map_err(|error| Failure::pool(path, &error));
+    }
     if let Some(region) = foreign {
         let name = &region.name;
         report.notes.push(format!("not closed cleanly: region {name:?} is recovered by the program that owns it"));

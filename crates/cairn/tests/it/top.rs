@@ -128,7 +128,7 @@ impl Terminal {
 
     fn wait_for(&mut self, text: &str) {
         while !self.seen.contains(text) {
-            let more = self.out.recv_timeout(Duration::from_secs(20));
+            let more = self.out.recv_timeout(Duration::from_secs(60));
             let more = more.unwrap_or_else(|error| panic!("{text}: {error}: {:?}", self.seen));
             self.seen += &String::from_utf8_lossy(&more);
         }

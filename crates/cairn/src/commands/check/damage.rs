@@ -211,6 +211,47 @@ fn check_calls_nothing_sound_that_is_not() {
     assert!(wrong.is_empty(), "{} wrong verdicts", wrong.len());
 }
 
+/// Files that were closed, and are recovered or repaired all the same, twice: what the second look calls sound is as it was.
+#[test]
+#[allow(clippy::print_stderr, reason = "a test that says what it has done")]
+fn repair_makes_nothing_sound_that_is_not() {
+    let (dir, seed, each) = (folder(), seed(), budget().div_ceil(4));
+    let path: PathBuf = dir.path().join("f");
+    let mut wrong = Vec::new();
+    watched(|progress| {
+        for (number, kind) in KINDS.iter().enumerate() {
+            let sample = Sample::make(*kind, true, &path);
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ (number as u64) << 32 ^ 1 << 62);
+            for (sort, name) in Mutation::NAMES.iter().enumerate() {
+                // Lost writes are what a recovery is fooled by.
+                for time in 0..each * if sort == 5 { 4 } else { 1 } {
+                    let mutation = Mutation::draw(&mut rng, sort, &sample);
+                    let repair = time % 2 == 1 && *kind != Kind::Store; // which has a command of its own
+                    let what = format!("{kind:?}, repair: {repair}, {mutation:?}, seed {seed}");
+                    progress(what.clone());
+                    let bytes = mutation.apply(&sample);
+                    std::fs::write(&path, &bytes).unwrap();
+                    let args = args::Check { path: path.clone(), json: false, recover: true, repair, dry_run: false };
+                    let sound = [(); 2].map(|()| examine(&args).is_ok_and(|report| report.sound))[1];
+                    if !sound {
+                        assert!(bytes != sample.bytes, "{what}: nothing was changed");
+                        continue;
+                    }
+                    let own = read(*kind, &path, true);
+                    if own.as_ref().is_ok_and(|data| *data == sample.data) {
+                        continue;
+                    }
+                    if !is_known(&sample, name, &own) {
+                        wrong.push(format!("{what}: sound, and then: {:?}", own.map(|data| data.len())));
+                    }
+                }
+            }
+        }
+    });
+    wrong.iter().for_each(|one| eprintln!("{one}"));
+    assert!(wrong.is_empty(), "{} wrong verdicts", wrong.len());
+}
+
 /// Each page of the backup is lost, and recovery makes main of it: objects have no checksum then, but what a server keeps in them must fit together.
 #[test]
 fn what_a_damaged_backup_breaks_is_damage() {
