@@ -138,7 +138,7 @@ fn a_mark_before_its_barrier() {
 fn a_mark_seen_set_before_its_barrier() {
     let ops = vec![(0, Op::commit(vec![w(1)])), (1, Op::commit(vec![w(2)]))];
     let two = Cells::script(IN_PLACE, ops);
-    shows(&two, |o| o.leave_out(Step::ZoneSeenLate), &schedules(40));
+    shows(&two, |o| o.leave_out(Step::ZoneSeenLate), &schedules(120));
 }
 
 /// A transaction is in a zone; another one makes cleaning due.

@@ -45,6 +45,11 @@ fn workloads() -> Vec<Workload> {
     };
     let few = alone(vec![put(1, 20), Write(vec![(1, Some(30)), (2, Some(100)), (3, Some(5))]), delete(2), put(1, 0)]);
     add("few", &few, &[shallow(1), file(shallow(2)), deep(3), file(deep(4))]);
+    add(
+        "torn",
+        &alone(vec![put(1, 10), Write(vec![(1, Some(90)), (2, Some(90)), (3, Some(90))])]),
+        &[shallow(1), deep(2), file(deep(3)), thorough(4)],
+    );
     let settled = alone(vec![
         put(1, 20),
         Settle,
@@ -74,11 +79,6 @@ fn workloads() -> Vec<Workload> {
         "restarts",
         &alone(vec![put(1, 20), Restart, put(1, 30), put(2, 5), Restart, delete(1), Close, put(3, 9)]),
         &[shallow(1), file(shallow(2)), deep(3)],
-    );
-    add(
-        "torn",
-        &alone(vec![put(1, 10), Write(vec![(1, Some(90)), (2, Some(90)), (3, Some(90))])]),
-        &[shallow(1), deep(2), file(deep(3))],
     );
     add(
         "held",
