@@ -81,7 +81,7 @@ fn steps_come_to_what_the_transaction_does() {
             let (key, value) = (random.key(), value(&mut random, id));
             pairs.0.insert(key, value);
         }
-        let (mut changes, mut expected) = (Changes::default(), pairs.0.clone());
+        let (mut changes, mut expected, mut abandoned) = (Changes::default(), pairs.0.clone(), Vec::new());
         let all: Vec<_> = pairs.0.clone().into_iter().collect();
         for (key, value) in &all {
             if random.below(3) == 0 {
@@ -100,8 +100,9 @@ fn steps_come_to_what_the_transaction_does() {
             changes.0.insert(key.clone(), None);
             expected.remove(key);
             if let Some(head) = head(key, value).filter(|_| random.below(2) == 0) {
+                (0..3).for_each(|n| drop(pairs.0.insert(element(head.id, n), b"old".to_vec())));
                 changes.0.insert(garbage(head.id), Some((Vec::new(), None)));
-                expected.insert(garbage(head.id), Vec::new());
+                abandoned.push(head.id);
             }
         }
         for _ in 0..random.below(4) {
@@ -112,7 +113,13 @@ fn steps_come_to_what_the_transaction_does() {
             changes.0.insert(key.clone(), Some((b"new".to_vec(), None)));
             expected.insert(key, b"new".to_vec());
         }
-        changes.take_in_elements(&pairs, random.below(4) == 0).unwrap();
+        // They are noted to be nobody's, or go.
+        let elements = random.below(4) == 0;
+        for id in abandoned.into_iter().filter(|_| !elements) {
+            expected.insert(garbage(id), Vec::new());
+            (0..3).for_each(|n| drop(expected.insert(element(id, n), b"old".to_vec())));
+        }
+        changes.take_in_elements(&pairs, elements).unwrap();
         let plan = Plan::of(&pairs, &changes, seed).unwrap();
         plan.runs.iter().for_each(|run| noted[usize::from(run.sieve.is_some())] += 1);
         let gone: BTreeSet<_> = changes.deleted().map(<[u8]>::to_vec).filter(|key| pairs.0.contains_key(key)).collect();

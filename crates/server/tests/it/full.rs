@@ -138,11 +138,12 @@ fn take_and_put(client: &mut Client, random: &mut Random, when: &str) {
     }
 }
 
+/// No collection: a server that was started in a full store has no number for a new one until something is gone.
 fn flush_and_put(client: &mut Client, when: &str) {
-    for line in ["MULTI", "SET new 1", "FLUSHALL", "SET newer 2", "RPUSH newest 1 2"] {
+    for line in ["MULTI", "SET new 1", "FLUSHALL", "SET newer 2", "SET newest 3"] {
         assert!(matches!(client.say(line), Reply::Simple(_)), "{when}: {line}");
     }
-    let expected = Reply::Array(vec![Reply::ok(), Reply::ok(), Reply::ok(), Reply::Int(2)]);
+    let expected = Reply::Array(vec![Reply::ok(); 4]);
     assert_eq!((client.say("EXEC"), client.say("DBSIZE")), (expected, Reply::Int(2)), "{when}");
 }
 
