@@ -310,7 +310,8 @@ mod tests {
         struct Asks;
         impl Drop for Asks {
             fn drop(&mut self) {
-                let (own, other) = (thread_id(), std::thread::spawn(thread_id).join().unwrap());
+                let own = thread_id();
+                let other = std::thread::scope(|threads| threads.spawn(thread_id).join().unwrap());
                 assert!(own != other, "both are {own}");
             }
         }
@@ -318,13 +319,16 @@ mod tests {
             static FIRST: Cell<Option<Asks>> = const { Cell::new(None) };
             static LAST: Cell<Option<Asks>> = const { Cell::new(None) };
         }
-        let ends = std::thread::spawn(|| {
-            FIRST.set(Some(Asks));
-            let own = thread_id();
-            LAST.set(Some(Asks));
-            own
+        std::thread::scope(|threads| {
+            let ends = threads.spawn(|| {
+                FIRST.set(Some(Asks));
+                let own = thread_id();
+                LAST.set(Some(Asks));
+                own
+            });
+            // Its variables, too, are gone behind this.
+            assert!(ends.join().is_ok());
         });
-        assert!(ends.join().is_ok());
     }
 
     #[test]
