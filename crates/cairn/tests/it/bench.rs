@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{cairn, temp};
+use super::{Run, cairn, temp};
 
 #[test]
 fn limits_of_a_directory() {
@@ -47,7 +47,10 @@ fn a_directory_that_is_not_there() {
 
 /// The rows of a run, and the run.
 fn rows_of(dir: &std::path::Path, line: &str) -> Vec<Value> {
-    let run = cairn(dir, &format!("{line} --json -"));
+    // Without atomicity a transaction that meets another one behind its first change ends the run: hardly ever, where a thread is off its processor in the midst of one.
+    let is_cut_short = |run: &Run| run.code == 2 && line.contains("none") && run.err.contains("has no atomicity");
+    let again = || cairn(dir, &format!("{line} --json -"));
+    let run = std::iter::repeat_with(again).take(4).find(|run| !is_cut_short(run)).expect("four runs were cut short");
     assert_eq!(run.code, 0, "{run:?}");
     run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
