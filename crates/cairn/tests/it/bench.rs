@@ -50,8 +50,11 @@ fn rows_of(dir: &std::path::Path, line: &str) -> Vec<Value> {
     // Without atomicity a transaction that meets another one behind its first change ends the run: hardly ever, where a thread is off its processor in the midst of one.
     let is_cut_short = |run: &Run| run.code == 2 && line.contains("none") && run.err.contains("has no atomicity");
     let again = || cairn(dir, &format!("{line} --json -"));
-    let run = std::iter::repeat_with(again).take(4).find(|run| !is_cut_short(run)).expect("four runs were cut short");
-    assert_eq!(run.code, 0, "{run:?}");
+    let run = std::iter::repeat_with(again)
+        .take(4)
+        .find(|run| !is_cut_short(run))
+        .unwrap_or_else(|| panic!("{line}: four runs were cut short"));
+    assert_eq!(run.code, 0, "{line}: {run:?}");
     run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 

@@ -224,6 +224,8 @@ fn what_is_refused_behind_a_failed_barrier_is_not_there_later() {
                 Ok(objects)
             })
             .unwrap();
+        // Nothing of it is pending: who writes would settle it first, and be refused by that.
+        heap.settle().unwrap();
         let put = |object: PPtr<[u64; 8]>| {
             heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
                 tx.read(tx.root::<[u64; 2]>()?)?;
