@@ -11,28 +11,64 @@ use crate::lock;
 use crate::raw::Word;
 use crate::sabotage::Step;
 
+/// Blocks that an allocation passes over before it meets a conflict.
+const PASSED: usize = 8;
+
 impl Core {
     /// A block of the slot's own, out of a larger heap if it must. Called with the slot's log locked, so nothing is settled for it.
     #[cold]
     pub(crate) fn reserve_own(&self, slot: usize, bytes: u64) -> Result<Block> {
-        let block = match self.alloc.reserve_hidden(bytes, pmem::LINE) {
+        let reserve = || match self.alloc.reserve_hidden(bytes, pmem::LINE) {
             Err(PoolError::HeapFull { .. }) => {
                 self.grow_for(bytes, self.main.len())?;
-                self.alloc.reserve_hidden(bytes, pmem::LINE)?
+                Ok(self.alloc.reserve_hidden(bytes, pmem::LINE)?)
             }
-            other => other?,
+            other => Ok(other?),
         };
         if self.sabotage.skips(Step::OwnLocked) {
+            let block = reserve()?;
             self.alloc.show(&block)?;
             return Ok(block);
         }
-        self.lock_reserved(slot, &block).map(|_| block)
+        self.reserve_locked(slot, reserve).map(|(block, _)| block)
+    }
+
+    /// A block that the slot's transaction has locked before it resolves.
+    ///
+    /// Who has a pointer to what was there before may hold its lock until it sees that this does not resolve, or be about to queue for it: the block is passed
+    /// over, so that an allocation behind a first change does not end a transaction that cannot roll back.
+    #[inline]
+    pub(crate) fn reserve_locked(&self, slot: usize, reserve: impl Fn() -> Result<Block>) -> Result<(Block, Word)> {
+        let block = reserve()?;
+        match self.lock_reserved(slot, &block)? {
+            Some(word) => Ok((block, word)),
+            None => self.reserve_another(slot, block, reserve),
+        }
+    }
+
+    #[cold]
+    fn reserve_another(&self, slot: usize, first: Block, reserve: impl Fn() -> Result<Block>) -> Result<(Block, Word)> {
+        let mut passed = vec![first];
+        let found = loop {
+            if passed.len() == PASSED {
+                break None;
+            }
+            let Ok(block) = reserve() else { break None };
+            match self.lock_reserved(slot, &block)? {
+                Some(word) => break Some((block, word)),
+                None => passed.push(block),
+            }
+        };
+        for block in passed {
+            self.alloc.release(block)?;
+        }
+        found.ok_or(Error::Conflict { offset: first.offset() })
     }
 
     /// Locks a block that was reserved for the slot's transaction, and lets it resolve: only now, so that nobody locks it first who has a pointer to what was
-    /// there before.
+    /// there before. Nothing if somebody has: it does not resolve then.
     #[inline]
-    pub(crate) fn lock_reserved(&self, slot: usize, block: &Block) -> Result<Word> {
+    fn lock_reserved(&self, slot: usize, block: &Block) -> Result<Option<Word>> {
         let word = Word::of(&self.alloc, block)?;
         let early = self.sabotage.skips(Step::LockedFirst);
         if early {
@@ -41,15 +77,13 @@ impl Core {
         // A mark is of a thread that queues for the object that was there before, and finds it gone.
         let taken = lock::try_write(word.get(), slot).or_else(|_| lock::try_take(word.get(), slot, 0, true));
         if taken.is_err() {
-            // Somebody is about to see that it does not resolve.
             if early {
                 self.alloc.begin_free(block)?;
             }
-            self.alloc.release(*block)?;
-            return Err(Error::Conflict { offset: block.offset() });
+            return Ok(None);
         }
         self.alloc.show(block)?;
-        Ok(word)
+        Ok(Some(word))
     }
 
     /// The block is not needed any more: it does not resolve, but is not handed out yet either. Then
@@ -65,5 +99,36 @@ impl Core {
     pub(crate) fn cancel_own(&self, block: Block) -> Result<()> {
         self.retire_own(&block)?;
         Ok(self.alloc.release(block)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tx::{Engine, Isolation, Transaction};
+
+    use crate::raw::Word;
+    use crate::{Heap, Options, Policy, lock};
+
+    /// A reader that came by a pointer to what was there before, and has not seen yet that it is gone.
+    #[test]
+    fn an_allocation_passes_over_a_block_whose_lock_is_held() {
+        for policy in [Policy::None, Policy::Undo, Policy::InPlace, Policy::InPlacePartial] {
+            let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+            let options = Options::new().policy(policy).bytes(2 << 20).slots(2).coordinator(false);
+            let heap = Heap::create(dir.path().join("h"), &options).unwrap();
+            let core = heap.core();
+            let next = core.alloc.reserve_hidden(64, 8).unwrap();
+            core.alloc.release(next).unwrap();
+            let word = Word::of(&core.alloc, &next).unwrap();
+            lock::try_read(word.get()).unwrap();
+            let mut tx = heap.begin(Isolation::Strict).unwrap();
+            let other = tx.alloc_bytes(64, 8).unwrap();
+            assert_ne!(other.offset(), next.offset(), "{policy}");
+            lock::end_read(word.get());
+            let now = tx.alloc_bytes(64, 8).unwrap();
+            assert_eq!(now.offset(), next.offset(), "{policy}: it was given back");
+            tx.commit().unwrap();
+            heap.close().unwrap();
+        }
     }
 }

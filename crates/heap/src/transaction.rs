@@ -471,9 +471,8 @@ impl<'h> Tx<'h> {
             let what = "alignment of a block (a power of two)";
             return Err(PoolError::Limit { what, found: align, min: 1, max: ALIGN_MAX }.into());
         }
-        let block = self.core.reserve(len, align)?;
+        let (block, word) = self.core.reserve_locked(self.slot, || self.core.reserve(len, align))?;
         let (offset, bytes) = (block.offset(), block.len());
-        let word = self.core.lock_reserved(self.slot, &block)?;
         set.push(Held { fresh: true, ..Held::new(word, block, true) });
         set.allocs += 1;
         if self.core.policy == Policy::InPlace {

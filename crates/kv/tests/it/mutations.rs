@@ -131,37 +131,46 @@ fn read(path: &Path, without: Option<Step>) -> Result<Option<Pairs>, Error> {
 /// What came of it, or why that is none of what README names.
 fn outcome(path: &Path, made: &Made, bytes: &[u8], without: Option<Step>) -> Result<&'static str, String> {
     std::fs::write(path, bytes).map_err(|e| e.to_string())?;
-    match read(path, without) {
-        Ok(None) => Ok("error"),
-        Ok(Some(pairs)) if pairs == made.pairs => Ok("equal"),
-        Ok(Some(pairs)) => {
-            // How many commits at the end are gone, if it is that.
-            let mut gone = 0;
-            for (key, writes) in &made.history {
-                let found = pairs.get(key);
-                let was = writes.iter().rposition(|(value, _)| value.as_ref() == found);
-                let since = |number: usize| made.commits + 1 - number;
-                let lost = match was {
-                    Some(at) => writes.get(at + 1).map_or(0, |next| since(next.1)),
-                    None if found.is_none() => since(writes[0].1),
-                    None => return Err(format!("key {:?} has what it never had", String::from_utf8_lossy(key))),
-                };
-                gone = gone.max(lost);
-            }
-            if let Some(key) = pairs.keys().find(|key| !made.history.contains_key(*key)) {
-                return Err(format!("{:?} was never there", String::from_utf8_lossy(key)));
-            }
-            if gone <= UNNOTICED && !made.closed {
-                Ok("limit")
-            } else {
-                Err(format!("the last {gone} commits are gone, or some of them"))
-            }
-        }
+    let refused = match read(path, without) {
+        Ok(Some(pairs)) => return judge(made, &pairs),
+        Ok(None) => "a check that names problems".to_owned(),
         Err(error @ Error::Pool(pmem::Error::OutOfBounds { .. } | pmem::Error::RegionExists { .. })) => {
-            Err(format!("this is not what happened: {error}"))
+            return Err(format!("this is not what happened: {error}"));
         }
-        Err(error) if error.to_string().len() > 20 => Ok("error"),
-        Err(error) => Err(format!("it says nothing: {error}")),
+        Err(error) if error.to_string().len() > 20 => error.to_string(),
+        Err(error) => return Err(format!("it says nothing: {error}")),
+    };
+    // What was refused is refused again, or all there: not taken for a store that was killed.
+    if let Ok(Some(pairs)) = read(path, without) {
+        judge(made, &pairs).map_err(|why| format!("opened behind {refused}: {why}"))?;
+    }
+    Ok("error")
+}
+
+/// Equal, or without the last few commits, if it was not closed.
+fn judge(made: &Made, pairs: &Pairs) -> Result<&'static str, String> {
+    if *pairs == made.pairs {
+        return Ok("equal");
+    }
+    let mut gone = 0;
+    for (key, writes) in &made.history {
+        let found = pairs.get(key);
+        let was = writes.iter().rposition(|(value, _)| value.as_ref() == found);
+        let since = |number: usize| made.commits + 1 - number;
+        let lost = match was {
+            Some(at) => writes.get(at + 1).map_or(0, |next| since(next.1)),
+            None if found.is_none() => since(writes[0].1),
+            None => return Err(format!("key {:?} has what it never had", String::from_utf8_lossy(key))),
+        };
+        gone = gone.max(lost);
+    }
+    if let Some(key) = pairs.keys().find(|key| !made.history.contains_key(*key)) {
+        return Err(format!("{:?} was never there", String::from_utf8_lossy(key)));
+    }
+    if gone <= UNNOTICED && !made.closed {
+        Ok("limit")
+    } else {
+        Err(format!("the last {gone} commits are gone, or some of them"))
     }
 }
 

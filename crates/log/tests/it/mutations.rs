@@ -83,7 +83,13 @@ fn outcome(path: &Path, made: &Made, bytes: &[u8]) -> Result<&'static str, Wrong
     }
     let (found, tail) = match opened {
         Ok(found) => found,
-        Err(error) => return named(error),
+        Err(error) => {
+            // What was refused is refused again, or all there: not taken for a log that was killed.
+            if let Ok((records, tail)) = open(path, None) {
+                judge(made, &records, tail, &format!("opened behind {error}"))?;
+            }
+            return named(error);
+        }
     };
     let equal = judge(made, &found, tail, "opened")?;
     // What is appended now is there, whatever was damaged.
