@@ -17,14 +17,20 @@ use crate::shared::{Shared, now};
 
 /// Elements that one transaction removes.
 const AT_ONCE: usize = 256;
-/// Between two looks, if there is nothing to do.
+/// Between two looks, if there is nothing to do, and behind a first refusal; each further one doubles it.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Up to here.
+const REST: Duration = Duration::from_secs(10);
 
 /// Looks after it as long as the server runs.
 pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut rest = PAUSE;
     loop {
         let worker = shared.clone();
         let worked = tokio::task::spawn_blocking(move || step(&worker, now())).await;
+        if matches!(worked, Ok(Ok(_))) {
+            rest = PAUSE;
+        }
         match worked {
             Ok(Ok(true)) => {}
             Ok(Ok(false)) => tokio::time::sleep(PAUSE).await,
@@ -35,7 +41,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             }
             Ok(Err(error)) => {
                 tracing::warn!("elements of removed collections stay for now: {error}");
-                tokio::time::sleep(PAUSE * 20).await;
+                tokio::time::sleep(rest).await;
+                rest = (2 * rest).min(REST);
             }
             Err(_) => return,
         }
@@ -67,35 +74,50 @@ pub(crate) fn step(shared: &Shared, now: u64) -> Result<bool> {
     Ok(shared.engine.sweep(now)? || worked)
 }
 
-/// Removes so many elements at most; whether there were any, and how many.
 fn reap(shared: &Shared, now: u64, most: usize) -> Result<(bool, usize)> {
-    let (mut worked, mut gone) = (false, 0);
+    let mut done = (false, 0);
     shared.engine.write(&mut |tx| {
-        (worked, gone) = (false, 0);
-        if let Some((garbage, _)) = first(tx, Keys::prefix(&[GARBAGE]))? {
-            worked = true;
-            gone = sweep(tx, garbage.get(1..9), &garbage, most)?;
-            return Ok(());
-        }
-        let until = [&[DUE], &now.to_be_bytes()[..]].concat();
-        if let Some((due, owner)) = first(tx, Keys::prefix(&[DUE]).until(&until))? {
-            worked = true;
-            let id = due.get(9..17);
-            let head = tx.get(&owner)?.and_then(Head::read);
-            // Who was told to stay, or to go later, has another note or none.
-            let owned = head.is_some_and(|head| Some(&head.id.to_be_bytes()[..]) == id);
-            if owned && !shared.sabotage.skips(Step::OwnerSpared) {
-                return tx.delete(&due).map(drop);
-            }
-            gone = sweep(tx, id, &due, most)?;
-        }
+        done = remove_some(tx, now, most, shared.sabotage.skips(Step::OwnerSpared))?;
         Ok(())
     })?;
-    Ok((worked, gone))
+    Ok(done)
 }
 
-/// Removes some elements of an id, and tells how many; and the note about them when there are no more.
-fn sweep(tx: &mut dyn Tx, id: Option<&[u8]>, note: &[u8], most: usize) -> Result<usize> {
+/// Removes so many elements and notes at most; whether there were any, and how many elements. Many small collections go together: one a transaction would
+/// keep a full store full for seconds.
+fn remove_some(tx: &mut dyn Tx, now: u64, most: usize, spares_nobody: bool) -> Result<(bool, usize)> {
+    let (mut left, mut gone) = (most, 0);
+    while left > 0 {
+        let Some((note, id)) = next(tx, now, spares_nobody)? else { break };
+        let swept = sweep(tx, id.as_deref(), left)?;
+        gone += swept;
+        left -= swept;
+        if left > 0 {
+            tx.delete(&note)?;
+            left -= 1;
+        }
+    }
+    Ok((left < most, gone))
+}
+
+/// A note that is due, and whose elements have no owner.
+fn next(tx: &dyn Tx, now: u64, spares_nobody: bool) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>> {
+    if let Some((garbage, _)) = first(tx, Keys::prefix(&[GARBAGE]))? {
+        let id = garbage.get(1..9).map(<[u8]>::to_vec);
+        return Ok(Some((garbage, id)));
+    }
+    let until = [&[DUE], &now.to_be_bytes()[..]].concat();
+    let Some((due, owner)) = first(tx, Keys::prefix(&[DUE]).until(&until))? else { return Ok(None) };
+    let head = tx.get(&owner)?.and_then(Head::read);
+    // Who was told to stay, or to go later, has another note or none.
+    let id = due.get(9..17).map(<[u8]>::to_vec);
+    let is_owned = head.is_some_and(|head| Some(&head.id.to_be_bytes()[..]) == id.as_deref());
+    let id = id.filter(|_| !is_owned || spares_nobody);
+    Ok(Some((due, id)))
+}
+
+/// Removes some elements of an id, and tells how many.
+fn sweep(tx: &mut dyn Tx, id: Option<&[u8]>, most: usize) -> Result<usize> {
     let mut keys = Vec::new();
     if let Some(id) = id {
         tx.scan(Keys::prefix(&[&[ELEMENTS], id].concat()), &mut |key, _| {
@@ -105,9 +127,6 @@ fn sweep(tx: &mut dyn Tx, id: Option<&[u8]>, note: &[u8], most: usize) -> Result
     }
     for key in &keys {
         tx.delete(key)?;
-    }
-    if keys.len() < most {
-        tx.delete(note)?;
     }
     Ok(keys.len())
 }
@@ -119,4 +138,42 @@ fn first(tx: &dyn Tx, keys: Keys) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         ControlFlow::Break(())
     })?;
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remove::tests::Pairs;
+
+    /// Of as many collections as fit into one transaction; what is larger than one goes on in the next.
+    #[test]
+    fn small_collections_go_together() {
+        let mut pairs = Pairs::default();
+        let (notes, each, large) = (40_u64, 5_u64, 900_u64);
+        for id in 0..=notes {
+            pairs.put(&[&[GARBAGE], &id.to_be_bytes()[..]].concat(), &[], None).unwrap();
+            for element in 0..if id == notes { large } else { each } {
+                let key = [&[ELEMENTS], &id.to_be_bytes()[..], &element.to_be_bytes()].concat();
+                pairs.put(&key, &[], None).unwrap();
+            }
+        }
+        let most = AT_ONCE;
+        let (mut steps, mut gone) = (0, 0);
+        loop {
+            let before = pairs.len();
+            let (worked, some) = remove_some(&mut pairs, 0, most, false).unwrap();
+            assert!(before - pairs.len() <= most, "no more than {most} at once");
+            (steps, gone) = (steps + u64::from(worked), gone + some as u64);
+            if !worked {
+                break;
+            }
+        }
+        assert_eq!((gone, pairs.len()), (notes * each + large, 0));
+        assert_eq!(steps, (notes * (each + 1) + large + 1).div_ceil(most as u64), "each transaction is full");
+        // One at a time, too: what a full store may have room for.
+        pairs.put(&[&[GARBAGE], &7_u64.to_be_bytes()[..]].concat(), &[], None).unwrap();
+        pairs.put(&[&[ELEMENTS], &7_u64.to_be_bytes()[..], b"e"].concat(), &[], None).unwrap();
+        let one = |pairs: &mut Pairs| remove_some(pairs, 0, 1, false).unwrap();
+        assert_eq!([one(&mut pairs), one(&mut pairs), one(&mut pairs)], [(true, 1), (true, 0), (false, 0)]);
+    }
 }

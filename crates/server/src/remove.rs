@@ -19,7 +19,7 @@ mod plan;
 mod record;
 mod sieve;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::ops::{Bound, ControlFlow};
 
@@ -243,6 +243,7 @@ fn waiting(runs: Vec<Run>, error: &Error) -> Hidden {
 /// Goes on with what is noted; what it has yet to remove if there is no room for that.
 pub(crate) fn resume(engine: &dyn Engine) -> Result<Option<Hidden>> {
     let Some(runs) = note::read(engine)? else { return Ok(None) };
+    tracing::info!("a removal in steps was cut short: it is brought to its end before anybody is served");
     match finish(engine, &runs) {
         Ok(()) => Ok(None),
         Err(error) if is_for_later(&error) => Ok(Some(waiting(runs, &error))),

@@ -9,7 +9,14 @@ use super::*;
 use crate::engine::Visit;
 
 /// A transaction of which there are only pairs.
-struct Pairs(BTreeMap<Vec<u8>, Vec<u8>>);
+#[derive(Default)]
+pub(crate) struct Pairs(BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl Pairs {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
 
 impl Tx for Pairs {
     fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
