@@ -52,7 +52,8 @@ pub trait Engine {
         let mut turns = Turns::new(patience, self.queue());
         loop {
             let offset = match self.attempt(isolation, &mut f) {
-                Attempt::Done(result) => return result,
+                Attempt::Committed(value) => return Ok(value),
+                Attempt::Ended(result) => return result,
                 Attempt::Conflict(offset) => offset,
             };
             if !turns.wait(offset) {
@@ -80,7 +81,7 @@ pub trait Engine {
     {
         let conflict = |e: Error| match Doom::from(&e).conflict {
             Some(offset) => Attempt::Conflict(offset),
-            None => Attempt::Done(Err(e.into())),
+            None => Attempt::Ended(Err(e.into())),
         };
         let mut tx = match self.begin(isolation) {
             Ok(tx) => tx,
@@ -89,17 +90,17 @@ pub trait Engine {
         match f(&mut tx) {
             Ok(value) => match tx.doom() {
                 None => match tx.commit() {
-                    Ok(()) => Attempt::Done(Ok(value)),
+                    Ok(()) => Attempt::Committed(value),
                     Err(e) => conflict(e),
                 },
                 // An ignored conflict is one still.
                 Some(Doom { conflict: Some(offset), .. }) => Attempt::over(tx, Attempt::Conflict(offset)),
-                Some(Doom { first, .. }) => Attempt::over(tx, Attempt::Done(Err(Error::Doomed { first }.into()))),
+                Some(Doom { first, .. }) => Attempt::over(tx, Attempt::Ended(Err(Error::Doomed { first }.into()))),
             },
             Err(e) => match tx.doom() {
                 // Whatever the caller made of it: the cause was a conflict.
                 Some(Doom { conflict: Some(offset), .. }) => Attempt::over(tx, Attempt::Conflict(offset)),
-                _ => Attempt::over(tx, Attempt::Done(Err(e))),
+                _ => Attempt::over(tx, Attempt::Ended(Err(e))),
             },
         }
     }
@@ -108,8 +109,11 @@ pub trait Engine {
 /// How an attempt ended.
 #[doc(hidden)]
 pub enum Attempt<R, E> {
-    /// With a result.
-    Done(Result<R, E>),
+    /// With a commit. A variant of its own: a result that is copied as a whole is read in larger pieces than it was just written in, and such a load waits until the
+    /// stores behind the barrier have left the processor, as a locked instruction there would.
+    Committed(R),
+    /// With an error, after which nothing is left to be done.
+    Ended(Result<R, E>),
     /// With a conflict about this object.
     Conflict(u64),
 }
@@ -120,7 +124,7 @@ impl<R, E: From<Error>> Attempt<R, E> {
     fn over(tx: impl Transaction, outcome: Self) -> Self {
         match tx.abort() {
             Ok(()) => outcome,
-            Err(e) => Self::Done(Err(e.into())),
+            Err(e) => Self::Ended(Err(e.into())),
         }
     }
 }
