@@ -54,7 +54,7 @@ crash: setup ## All built-in crash scenarios, each with the budget that `cairn c
 
 demo: setup ## Kill a working process 20 times and lose nothing: a minute; DEMO='--trace FILE' runs operations of yours
 	@mkdir -p target
-	$(CARGO) run --release --package cairn -- demo --report target/demo.html $(DEMO)
+	$(CARGO) run --release --package cairn-cli -- demo --report target/demo.html $(DEMO)
 
 capi: setup ## The C library: target/release/libcairn.so and libcairn.a, for crates/capi/include/cairn.h
 	$(CARGO) build --release --package capi
@@ -68,15 +68,15 @@ check: setup ## The gate, read-only: format, clippy, docs, arrows, licences, lin
 	$(MAKE) crash
 
 test-peers: setup-peers ## Clippy and tests of the peers and of the benchmark with them
-	$(CARGO) clippy --package peers --package bench --package cairn --features cairn/peers --all-targets -- -D warnings
-	PMEM_IS_PMEM_FORCE=1 $(CARGO) test --package peers --package bench --package cairn --features cairn/peers
+	$(CARGO) clippy --package peers --package bench --package cairn-cli --features cairn-cli/peers --all-targets -- -D warnings
+	PMEM_IS_PMEM_FORCE=1 $(CARGO) test --package peers --package bench --package cairn-cli --features cairn-cli/peers
 
 test-fabric: setup-fabric ## Clippy and tests of transport, log and command with RDMA: libfabric's providers that need no hardware
-	$(CARGO) clippy --package fabric --package bench --package cairn --features fabric/libfabric,cairn/libfabric --all-targets -- -D warnings
+	$(CARGO) clippy --package fabric --package bench --package cairn-cli --features fabric/libfabric,cairn-cli/libfabric --all-targets -- -D warnings
 	$(CARGO) clippy --manifest-path crates/log/Cargo.toml --features libfabric --all-targets -- -D warnings
 	$(CARGO) test --package fabric --features fabric/libfabric
 	$(CARGO) test --manifest-path crates/log/Cargo.toml --features libfabric
-	$(CARGO) test --package cairn --features cairn/libfabric --test it replicated::transports
+	$(CARGO) test --package cairn-cli --features cairn-cli/libfabric --test it replicated::transports
 
 test-rocksdb: setup-peers ## Kill RocksDB on a Cairn log KILLS=50 times in each of six ways, in memory and on disk
 	CAIRN_KILLS=$(KILLS) $(CARGO) test --release --package peers --features rocksdb --test it -- --nocapture
@@ -95,7 +95,7 @@ test-vm: ## Kill a virtual machine KILLS=50 times while it writes (records and s
 	KILLS=$(KILLS) tools/vm/test.sh
 
 crash-long: ## All built-in crash scenarios with a large budget: BUDGET=20000000 SEED=1
-	$(CARGO) run --release --package cairn -- crash --budget $(BUDGET) --seed $(SEED)
+	$(CARGO) run --release --package cairn-cli -- crash --budget $(BUDGET) --seed $(SEED)
 
 kill-long: ## Kill a process with several threads 1000 times while it commits to heaps, on tmpfs and on disk, and 500 times to a store
 	CAIRN_KILLS=1000 $(CARGO) test --release --package heap --test it kill:: -- --nocapture
@@ -109,7 +109,7 @@ recovery-long: ## How long a heap of RECOVERY_BYTES (1 GiB) takes to recover, in
 	CAIRN_RECOVERY_BYTES=$(RECOVERY_BYTES) $(CARGO) test --release --package heap --test it recovery::how_long -- --nocapture
 
 bench-long: setup-peers ## Stores of keys and values beside their peers, an hour: sizes, shapes and tails that `cairn bench kv` leaves out, in memory and in DISK (/var/tmp)
-	$(CARGO) build --release --package cairn --features cairn/peers
+	$(CARGO) build --release --package cairn-cli --features cairn-cli/peers
 	PMEM_IS_PMEM_FORCE=1 tools/bench-long.sh "$${CARGO_TARGET_DIR:-target}" $(DISK)
 
 churn-long: ## Objects come and go for CHURN_SECONDS (600) with each of two policies: memory and pool must not grow

@@ -16,7 +16,7 @@ fail() { say "FAILED: $*" >&2; exit 1; }
 "$here/setup.sh"
 cd "$here/../.."
 say "building cairn with libfabric"
-cargo build --quiet --release -p cairn --features cairn/libfabric
+cargo build --quiet --release -p cairn-cli --features cairn-cli/libfabric
 cairn=$(readlink -f "${CARGO_TARGET_DIR:-target}/release/cairn")
 
 # What the guest needs besides: the program, the tool that makes the device, verbs' driver for it, and their libraries.

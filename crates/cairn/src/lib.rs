@@ -10,7 +10,7 @@
 //! * [`pmem`]: below all of them, pools in persistent memory (or in an ordinary file), flush and drain, records that are whole or
 //!   not there, an allocator.
 //!
-//! The command `cairn`, in the same package, creates, shows and checks pools, measures what this machine can do, explores crashes,
+//! The command `cairn`, of the package `cairn-cli`, creates, shows and checks pools, measures what this machine can do, explores crashes,
 //! and kills itself to show that nothing is lost: `cairn help`.
 //!
 //! ```

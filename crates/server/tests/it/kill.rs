@@ -57,7 +57,7 @@ pub fn synced(step: Option<Step>) {
     witness::synced(&start, &log, true);
 }
 
-/// With all its steps it passes what finds the lack of one. `crates/cairn` does the same with the command, and longer.
+/// With all its steps it passes what finds the lack of one. `crates/cli` does the same with the command, and longer.
 #[test]
 fn nothing_acknowledged_is_lost() {
     for domain in ["emulated", "file"] {

@@ -1,10 +1,14 @@
 //! The examples do what they say.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not know for tests")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-use super::temp;
+fn temp() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
 
 /// Cargo builds examples beside the tests of a package, but not for a single test binary.
 fn binary(name: &str) -> PathBuf {

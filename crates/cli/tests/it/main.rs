@@ -13,7 +13,6 @@ mod demo;
 #[allow(dead_code, reason = "what only tests of membership need")]
 #[path = "../../../membership/tests/it/etcd.rs"]
 mod etcd;
-mod examples;
 mod foreign;
 mod kv;
 mod log;
