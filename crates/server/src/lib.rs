@@ -50,6 +50,7 @@ pub mod engine;
 mod executor;
 mod flush;
 mod glob;
+mod headed;
 mod http;
 mod info;
 mod job;
