@@ -58,8 +58,9 @@ struct Reactor {
     places: Vec<Place>,
     free: Vec<usize>,
     events: Vec<epoll::Event>,
-    /// Who takes part in the next round.
+    /// Who takes part in the next round; and there may be others, of whom nobody tells again.
     next: Vec<usize>,
+    more: bool,
     round: u64,
     /// When this round began: in milliseconds of Unix time, and by the thread's own clock.
     moment: u64,
@@ -86,6 +87,7 @@ pub(crate) async fn run(thread: Rc<Thread>, desk: Rc<Desk>) {
         free: Vec::new(),
         events: Vec::with_capacity(EVENTS),
         next: Vec::new(),
+        more: false,
         round: 0,
         moment: 0,
         began: 0,
@@ -93,7 +95,7 @@ pub(crate) async fn run(thread: Rc<Thread>, desk: Rc<Desk>) {
         writes: Group::default(),
     };
     loop {
-        if reactor.next.is_empty() {
+        if reactor.next.is_empty() && !reactor.more {
             reactor.desk.wait().await;
         } else {
             // Others have their turn between rounds.
@@ -244,10 +246,7 @@ impl Reactor {
                 }
             }
         }
-        if self.events.len() == EVENTS {
-            // There may be more, of whom nobody tells again.
-            self.desk.go_round();
-        }
+        self.more = self.events.len() == EVENTS;
     }
 
     /// Reads once what a connection has sent, unless some of that is left from before, and says what is to be done.

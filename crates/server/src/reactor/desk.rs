@@ -105,11 +105,6 @@ impl Desk {
         std::mem::take(&mut *self.bell.ended.lock())
     }
 
-    /// There is something to be done although nobody comes.
-    pub(crate) fn go_round(&self) {
-        self.bell.notify.notify_one();
-    }
-
     fn come(&self, came: Came) {
         self.came.borrow_mut().push(came);
         self.bell.notify.notify_one();
