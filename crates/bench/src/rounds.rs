@@ -75,6 +75,8 @@ pub struct Batch {
     pub counts: Option<Stats>,
     /// How often the process waited for the device, where that is all that is known.
     pub syncs: Option<u64>,
+    /// CPU time of the process that was asked, if it is another one.
+    pub cpu: Option<Duration>,
 }
 
 impl From<Duration> for Batch {
@@ -135,6 +137,8 @@ struct Measured {
     every: Latency,
     counts: Option<Stats>,
     syncs: Option<u64>,
+    /// Nanoseconds for each operation, of every round.
+    cpu: Vec<f64>,
 }
 
 impl Measured {
@@ -149,6 +153,7 @@ impl Measured {
         if let Some(syncs) = batch.syncs {
             *self.syncs.get_or_insert_default() += syncs;
         }
+        self.cpu.extend(batch.cpu.map(|cpu| cpu.as_nanos() as f64 / ops as f64));
         self.ns_per_op.push(batch.time.as_nanos() as f64 / ops as f64);
         self.ops += ops;
         self.time += batch.time;
@@ -197,6 +202,7 @@ pub fn run_watched(
     measure_latencies(&mut sides, &mut measured)?;
     let machine = machine::describe();
     let base = baseline.and_then(|at| Some((contestant(&sides.get(at)?.row), measured[at].ns_per_op.clone())));
+    let base_cpu = baseline.and_then(|at| measured.get(at)).map(|base| base.cpu.clone()).unwrap_or_default();
     let limits = sides.iter().zip(&measured).filter(|(side, _)| LIMITS.contains(&side.row.engine.as_str()));
     let limit = limits
         .map(|(_, limit)| limit.ns_per_op.clone())
@@ -207,6 +213,7 @@ pub fn run_watched(
         let own = &measured.ns_per_op;
         if let Some((name, base)) = &base {
             row.ratio = divided(base, own);
+            row.cpu_ratio = divided(&measured.cpu, &base_cpu);
             row.baseline = Some(name.clone());
         }
         row.line_ns = lines.filter(|_| row.threads > 1);
@@ -259,6 +266,7 @@ fn finish(side: Side<'_>, measured: &Measured, machine: &str) -> Row {
     row.aborts = measured.aborts;
     row.abort_rate = (row.ops > 0).then(|| row.aborts as f64 / (row.aborts + row.ops) as f64);
     row.ns_per_op = Spread::of(&measured.ns_per_op);
+    row.cpu_ns_per_op = Spread::of(&measured.cpu);
     row.ops_per_s = row.ns_per_op.map_or(0.0, |ns| 1e9 / ns.median.max(1e-3));
     row.bytes_per_s = side.op_bytes.map(|bytes| bytes as f64 * row.ops_per_s);
     let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|quantile| measured.latency.quantile(quantile));

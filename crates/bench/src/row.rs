@@ -104,6 +104,10 @@ pub struct Row {
     pub medium: Option<String>,
     /// Bytes of anonymous memory that the process took while the store was filled, divided by its keys.
     pub dram_per_key: Option<f64>,
+    /// CPU time of the server's process, its own and the kernel's for it, divided by the requests.
+    pub cpu_ns_per_op: Option<Spread>,
+    /// How many times as much of it as the baseline needs, round by round: less than 1 is cheaper.
+    pub cpu_ratio: Option<Spread>,
 }
 
 impl Row {
@@ -145,6 +149,8 @@ impl Row {
             line_ns: None,
             medium: None,
             dram_per_key: None,
+            cpu_ns_per_op: None,
+            cpu_ratio: None,
         }
     }
 

@@ -51,8 +51,9 @@ pub fn comparison(rows: &[Row]) -> String {
         syncs: rows.iter().any(|row| row.syncs_per_op.is_some_and(|syncs| syncs > 0.0)),
         line: rows.iter().any(|row| row.line_ns.is_some()),
         space: rows.iter().any(|row| row.of_live.is_some()),
+        cpu: rows.iter().any(|row| row.cpu_ns_per_op.is_some()),
     };
-    table.set_header(header(&format!("x {baseline}"), shown));
+    table.set_header(header(baseline, shown));
     let (common, varying) = split(rows);
     let (mut last, mut notes) = (None, Vec::new());
     for row in rows {
@@ -88,9 +89,12 @@ struct Columns {
     syncs: bool,
     line: bool,
     space: bool,
+    cpu: bool,
 }
 
-fn header(ratio: &str, shown: Columns) -> Vec<Cell> {
+fn header(baseline: &str, shown: Columns) -> Vec<Cell> {
+    let (ratio, of_cpu) = (&*format!("x {baseline}"), &*format!("CPU of {baseline}'s"));
+    let cpu = if shown.cpu { &["CPU ns/op", of_cpu, "min..max"][..] } else { &[] };
     let times = ["ns/op", "min..max", ratio, "min..max"];
     let limit = shown.limit.then_some("of bare");
     let rest = ["per s", "p50", "p99", "p99.9", "max", "barriers", "lines", "bytes", "aborts"];
@@ -102,7 +106,7 @@ fn header(ratio: &str, shown: Columns) -> Vec<Cell> {
         shown.space.then_some("DRAM/key"),
     ];
     let more = more.into_iter().flatten();
-    let numbers = times.into_iter().chain(limit).chain(rest).chain(more).map(right);
+    let numbers = times.into_iter().chain(cpu.iter().copied()).chain(limit).chain(rest).chain(more).map(right);
     [Cell::new(""), Cell::new("")].into_iter().chain(numbers).collect()
 }
 
@@ -131,12 +135,20 @@ fn words(row: &Row, names: &[String]) -> String {
 
 fn numbers(row: &Row, shown: Columns) -> Vec<Cell> {
     let or_none = |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(String::new, show);
+    let ratio = |times: Spread| format!("{:.2}..{:.2}{}", times.min, times.max, wide(times));
     let times = [
         row.ns_per_op.map_or_else(String::new, |ns| number(ns.median)),
         row.ns_per_op.map_or_else(String::new, spread),
         row.ratio.map_or_else(String::new, |ratio| format!("{:.2}", ratio.median)),
-        row.ratio.map_or_else(String::new, |ratio| format!("{:.2}..{:.2}{}", ratio.min, ratio.max, wide(ratio))),
+        row.ratio.map_or_else(String::new, ratio),
     ];
+    let cpu = shown.cpu.then(|| {
+        [
+            row.cpu_ns_per_op.map_or_else(String::new, |ns| number(ns.median)),
+            row.cpu_ratio.map_or_else(String::new, |of| format!("{:.2}", of.median)),
+            row.cpu_ratio.map_or_else(String::new, ratio),
+        ]
+    });
     let limit = shown.limit.then(|| row.of_limit.map_or_else(String::new, |times| format!("{:.2}", times.median)));
     let rest = [
         scaled(row.ops_per_s),
@@ -155,7 +167,7 @@ fn numbers(row: &Row, shown: Columns) -> Vec<Cell> {
     let live = shown.space.then(|| or_none(row.of_live, number));
     let dram = shown.space.then(|| or_none(row.dram_per_key, |bytes| format!("{bytes:.0}")));
     let more = [aborted, syncs, line, live, dram].into_iter().flatten();
-    times.into_iter().chain(limit).chain(rest).chain(more).map(right).collect()
+    times.into_iter().chain(cpu.into_iter().flatten()).chain(limit).chain(rest).chain(more).map(right).collect()
 }
 
 /// Parameters that tell contestants apart which were measured together.
@@ -287,6 +299,22 @@ mod tests {
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         assert_eq!((lines.len(), lines[0]), (6, "log-append: bytes=64 threads=1"));
         assert!(lines[1].contains("of bare") && lines[5].contains("1.75"), "{text}");
+    }
+
+    /// Where the server is a process of its own, what that costs stands beside the time.
+    #[test]
+    fn cpu_time_is_shown_where_there_is_any() {
+        let row = |engine: &str, cpu: Option<f64>, of: f64| Row {
+            baseline: Some("redis".into()),
+            cpu_ns_per_op: cpu.and_then(|cpu| Spread::of(&[cpu])),
+            cpu_ratio: cpu.and_then(|_| Spread::of(&[of, of + 0.01, of + 0.02])),
+            ..Row::new("server", engine)
+        };
+        let text = comparison(&[row("redis", Some(7700.0), 1.0), row("cairn", Some(6160.0), 0.79)]);
+        for part in ["CPU ns/op", "CPU of redis's", "7700", "6160", "0.80", "0.79..0.81"] {
+            assert!(text.contains(part), "{part:?} in {text}");
+        }
+        assert!(!comparison(&[row("redis", None, 1.0)]).contains("CPU"));
     }
 
     #[test]

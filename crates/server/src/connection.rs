@@ -16,7 +16,7 @@ use crate::data::stored;
 use crate::engine;
 use crate::job::{Job, Parts, text};
 use crate::reply::Reply;
-use crate::request::{Arguments, Limits, Parser};
+use crate::request::{Arguments, Limits, Malformed, Parser};
 use crate::sabotage::Step;
 use crate::session::{Client, Replies, Session};
 use crate::shared::{Shared, now};
@@ -27,7 +27,7 @@ const BATCH: usize = 256;
 /// Bytes of their arguments, unless one has more.
 const BYTES: usize = 1 << 20;
 /// Bytes of replies that are gathered before they are written.
-const REPLY: usize = 64 << 10;
+pub(crate) const REPLY: usize = 64 << 10;
 /// Keys that a connection may watch.
 const WATCHED: usize = 100_000;
 /// Bytes of buffers that a connection may keep between requests.
@@ -60,9 +60,15 @@ pub(crate) async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, threa
             drop(stream.shutdown().await);
             return;
         }
-        let wanted = parser.wanted(&parts.input);
-        rest(&mut parts.input, &mut parts.reply, wanted);
+        settle(&mut parts, &mut parser);
     }
+}
+
+/// All that was found is answered: takes it off the input, and the connection rests.
+pub(crate) fn settle(parts: &mut Parts, parser: &mut Parser) {
+    parts.input.drain(..parser.discard());
+    let wanted = parser.wanted(&parts.input);
+    rest(&mut parts.input, &mut parts.reply, wanted);
 }
 
 /// Between requests: gives memory back that is seldom needed, and makes room for `wanted` bytes that are announced.
@@ -111,7 +117,17 @@ pub(crate) async fn write(
     client: &Client,
     reply: &mut Reply,
 ) -> std::io::Result<()> {
-    let mut written = 0;
+    write_from(stream, thread, client, reply, 0).await
+}
+
+/// The same, of replies of which so many bytes have gone.
+pub(crate) async fn write_from(
+    stream: &mut (impl AsyncWrite + Unpin),
+    thread: &Thread,
+    client: &Client,
+    reply: &mut Reply,
+    mut written: usize,
+) -> std::io::Result<()> {
     let bytes = reply.bytes();
     std::future::poll_fn(|cx| {
         while written < bytes.len() {
@@ -138,12 +154,28 @@ pub(crate) async fn write(
 }
 
 /// Runs requests that are complete, and takes them off the input; true if there may be more.
-async fn turn(
+pub(crate) async fn turn(
     mut parts: Parts,
     parser: &mut Parser,
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     thread: &Thread,
 ) -> (Parts, bool) {
+    let found = find(&mut parts, parser, thread);
+    answer(parts, 0, found, parser, stream, thread).await
+}
+
+/// What was found on the input, besides the requests.
+pub(crate) struct Found {
+    /// Why nothing can follow.
+    pub(crate) malformed: Option<Malformed>,
+    /// There may be more requests.
+    pub(crate) full: bool,
+    /// Bytes of the input.
+    pub(crate) seen: usize,
+}
+
+/// Finds requests that are complete.
+pub(crate) fn find(parts: &mut Parts, parser: &mut Parser, thread: &Thread) -> Found {
     parts.session.renew();
     let (limits, most) = match &parts.session.user {
         Some(_) => (thread.limits().0, BATCH),
@@ -152,15 +184,16 @@ async fn turn(
     };
     let mut malformed = None;
     parts.batch.clear();
+    // As a rule it is the same again.
+    let mut last = parts.commands.last().copied().flatten();
     parts.commands.clear();
     while parts.batch.len() < most {
         match parser.advance(&parts.input, &limits, &mut parts.batch) {
             Ok(true) => {
-                let name = |at: usize| parts.batch.arguments(at, &parts.input).get(0);
-                let at = parts.commands.len();
-                // As a rule it is the same again.
-                let same = at > 0 && name(at) == name(at - 1);
-                parts.commands.push(if same { parts.commands[at - 1] } else { commands::find(name(at)) });
+                let name = parts.batch.arguments(parts.commands.len(), &parts.input).get(0);
+                let same = last.is_some_and(|(_, command)| commands::is(name, command.name));
+                last = if same { last } else { commands::find(name) };
+                parts.commands.push(last);
             }
             Ok(false) => break,
             Err(error) => {
@@ -169,9 +202,18 @@ async fn turn(
             }
         }
     }
-    let full = parts.batch.len() == most;
-    let seen = parts.input.len();
-    let mut at = 0;
+    Found { malformed, full: parts.batch.len() == most, seen: parts.input.len() }
+}
+
+/// Answers those from `at` on, and takes all off the input; true if there may be more.
+pub(crate) async fn answer(
+    mut parts: Parts,
+    mut at: usize,
+    found: Found,
+    parser: &mut Parser,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    thread: &Thread,
+) -> (Parts, bool) {
     while at < parts.batch.len() && !parts.session.closing {
         (parts, at) = step(parts, at, stream, thread).await;
         if parts.reply.len() > REPLY {
@@ -179,13 +221,13 @@ async fn turn(
             parts.session.closing |= write(stream, thread, &client, &mut parts.reply).await.is_err();
         }
     }
-    if let Some(malformed) = malformed {
+    if let Some(malformed) = found.malformed {
         thread.recorder.errors.add(1);
         parts.reply.error(&format!("ERR {malformed}"));
         parts.session.closing = true;
     }
     // Who waited for an element went on to read.
-    let more = full || parts.input.len() > seen;
+    let more = found.full || parts.input.len() > found.seen;
     parts.input.drain(..parser.discard());
     (parts, more)
 }
@@ -205,7 +247,7 @@ async fn step(
         job.wake();
         recorder.batches.add(1);
         job.count();
-        note_slow(&job.parts, at..job.done, thread, began);
+        note_slow(&job.parts, at..job.done, thread, thread.tick() - began);
         return (job.parts, job.done);
     }
     let (mark, written) = (parts.reply.len(), parts.reply.written());
@@ -216,7 +258,7 @@ async fn step(
     let mark = if parts.reply.written() == written { mark } else { 0 };
     recorder.commands.add(1);
     if parts.ran {
-        note_slow(&parts, at..at + 1, thread, began);
+        note_slow(&parts, at..at + 1, thread, thread.tick() - began);
     }
     // Nothing is said to who wants to hear nothing, this time or always.
     match (before, parts.session.replies) {
@@ -231,8 +273,8 @@ async fn step(
 }
 
 /// Keeps requests that took long, together, in the log of those. What waits for others is not slow.
-fn note_slow(parts: &Parts, requests: std::ops::Range<usize>, thread: &Thread, began: u64) {
-    let (log, took) = (&thread.shared.slow, thread.tick() - began);
+pub(crate) fn note_slow(parts: &Parts, requests: std::ops::Range<usize>, thread: &Thread, took: u64) {
+    let log = &thread.shared.slow;
     if !log.is_slow(took) {
         return;
     }
@@ -251,7 +293,7 @@ fn note_slow(parts: &Parts, requests: std::ops::Range<usize>, thread: &Thread, b
 }
 
 /// The end of the requests from `at` on that can be one transaction: on data, allowed, and not queued.
-fn together(parts: &Parts, at: usize) -> usize {
+pub(crate) fn together(parts: &Parts, at: usize) -> usize {
     let session = &parts.session;
     if session.multi.is_some() || session.replies != Replies::On {
         return at;
@@ -350,7 +392,7 @@ async fn alone(
         Run::Session(run) => {
             let mark = parts.reply.len();
             let outcome = run(&mut parts.session, &args, &mut parts.reply);
-            answer(&mut parts.reply, mark, outcome, thread);
+            outcome_of(&mut parts.reply, mark, outcome, thread);
             parts
         }
         Run::Connection(Special::Exec) => exec(parts, thread).await,
@@ -359,7 +401,7 @@ async fn alone(
     }
 }
 
-fn answer(reply: &mut Reply, mark: usize, outcome: Result<(), Stop>, thread: &Thread) {
+fn outcome_of(reply: &mut Reply, mark: usize, outcome: Result<(), Stop>, thread: &Thread) {
     let error = match outcome {
         Ok(()) => return,
         Err(Stop::Error(error)) => error,
@@ -429,7 +471,7 @@ async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
     let job = thread.executor.run(Job::exec(inner)).await;
     job.wake();
     job.count();
-    note_slow(&job.parts, 0..job.done, thread, began);
+    note_slow(&job.parts, 0..job.done, thread, thread.tick() - began);
     Parts { input, batch, commands, ran, ..job.parts }
 }
 
@@ -468,6 +510,6 @@ fn watch(mut parts: Parts, at: usize, thread: &Thread) -> Parts {
         }
     };
     let mark = parts.reply.len();
-    answer(&mut parts.reply, mark, outcome, thread);
+    outcome_of(&mut parts.reply, mark, outcome, thread);
     parts
 }

@@ -29,6 +29,7 @@ use tx::Keys;
 
 use crate::commands::{Context, Outcome, WRONG_TYPE};
 use crate::engine::{self, Error, Result, Tx};
+use crate::headed::Headed;
 use crate::sabotage::{Sabotage, Step};
 
 /// Databases: the first byte of a key in the store.
@@ -173,6 +174,10 @@ pub(crate) fn stored(db: u8, key: &[u8]) -> Vec<u8> {
     stored
 }
 
+/// A key as it is in the store, and a value: as short as most are.
+pub(crate) type Key = Headed<64>;
+type Value = Headed<256>;
+
 /// All keys of a database that begin with `prefix`.
 pub(crate) fn all(db: u8, prefix: &[u8]) -> Keys {
     Keys::prefix(&stored(db, prefix))
@@ -307,8 +312,8 @@ pub(crate) fn seed(engine: &dyn engine::Engine, any_collection: bool, drawn: u64
 }
 
 impl Context<'_> {
-    pub(crate) fn key(&self, key: &[u8]) -> Vec<u8> {
-        stored(self.db, key)
+    pub(crate) fn key(&self, key: &[u8]) -> Key {
+        Key::new(self.db, key)
     }
 
     // ---- strings ------------------------------------------------------------------------------------------------
@@ -327,9 +332,7 @@ impl Context<'_> {
     pub(crate) fn put_string(&mut self, key: &[u8], bytes: &[u8], expires: Option<u64>) -> Outcome {
         self.looks.write(bytes.len())?;
         let key = self.key(key);
-        let mut value = Vec::with_capacity(1 + bytes.len());
-        value.push(STRING);
-        value.extend_from_slice(bytes);
+        let value = Value::new(STRING, bytes);
         self.overwrite(&key, |tx| tx.put(&key, &value, expires))
     }
 

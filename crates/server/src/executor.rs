@@ -1,7 +1,7 @@
 //! Transactions for connections: at once where a barrier is cheap, many as one where it is a sync, or where other machines must have it, too.
 //!
 //! ```text
-//!   memory   a connection's batch is a transaction, committed on the thread that reads and writes its socket
+//!   memory   batches of all connections of a thread that have come together are a transaction, committed on the thread that reads and writes their sockets
 //!   slow     batches of all connections of a thread, that are there when the one before is durable, become one transaction; the store waits for it, off the thread if that takes long
 //! ```
 //!
@@ -18,6 +18,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::engine::{Error, Result, Tx};
 use crate::flush::Inside;
+use crate::job::Job;
 use crate::metrics::{Recorder, Watch};
 use crate::remove::{Brief, Hiding};
 use crate::sabotage::Step;
@@ -32,6 +33,8 @@ const BYTES: usize = 1 << 20;
 const SHORT: u64 = 500_000;
 /// Attempts that meet conflicts, before it is left to the store, which queues.
 const ATTEMPTS: usize = 4;
+/// Attempts of what is one transaction for several connections on this thread, before each has its own.
+const ATTEMPTS_TOGETHER: u64 = 2;
 /// Bytes of deletions from which on a transaction that may find no room goes in steps at once: some thousand keys.
 const LARGE: u64 = 256 << 10;
 
@@ -74,6 +77,58 @@ impl Executor {
     pub(crate) fn start(shared: Arc<Shared>, recorder: Arc<Recorder>) -> Self {
         let combiner = shared.engine.is_slow().then(|| Combiner::start(&shared, &recorder));
         Self { shared, recorder, combiner }
+    }
+
+    /// Whether all is run at once, on this thread: nobody waits for anybody's commit but his own.
+    pub(crate) fn is_immediate(&self) -> bool {
+        self.combiner.is_none()
+    }
+
+    /// Runs it on this thread until it is durable.
+    pub(crate) fn run_now(&self, work: &mut dyn Work) {
+        run_at_once(&self.shared, &self.recorder, work);
+    }
+
+    /// Runs jobs of several connections on this thread, until they are durable: as one transaction, or each alone if that fails. `early` is called with who they are of, and with
+    /// their replies, if these do not wait.
+    pub(crate) fn run_together(&self, jobs: &mut [(usize, Job)], writes: bool, early: &mut dyn FnMut(usize, &[u8])) {
+        if !self.try_together(jobs, writes, early) {
+            jobs.iter_mut().for_each(|(_, job)| self.run_now(job));
+        }
+    }
+
+    fn try_together(&self, jobs: &mut [(usize, Job)], writes: bool, early: &mut dyn FnMut(usize, &[u8])) -> bool {
+        // In a full store each has its own way to its end.
+        if jobs.len() < 2 || writes && self.shared.was_full_lately() {
+            return false;
+        }
+        let (shared, recorder) = (&*self.shared, &*self.recorder);
+        let began = writes.then(Watch::start);
+        let mut attempts = 0;
+        let inside = shared.enter();
+        let mut run = |tx: &mut dyn Tx| {
+            attempts += 1;
+            if attempts > ATTEMPTS_TOGETHER {
+                return Err(Error::Again);
+            }
+            Job::prefetch_all(jobs.iter().map(|(_, job)| job), tx);
+            jobs.iter_mut().try_for_each(|(_, job)| {
+                job.prefetched = true;
+                attempt_inside(shared, job, tx, &inside, None)
+            })?;
+            if shared.sabotage.skips(Step::TogetherFirst) {
+                jobs.iter().for_each(|(at, job)| early(*at, job.parts.reply.bytes()));
+            }
+            Ok(())
+        };
+        let result = if writes { shared.engine.write(&mut run) } else { shared.engine.read(&mut run) };
+        drop(inside);
+        recorder.transactions.add(1);
+        recorder.conflicts.add(u64::saturating_sub(attempts, 1));
+        if let (Some(began), Ok(())) = (began, &result) {
+            recorder.commits.add(began.nanos(), 1);
+        }
+        result.is_ok()
     }
 
     /// Runs `work` until it is durable; gives it back with its replies.

@@ -57,6 +57,8 @@ pub(crate) struct Job {
     /// What was in the reply before, and which database was used.
     base: usize,
     db: u8,
+    /// What its keys need was asked for with that of others.
+    pub(crate) prefetched: bool,
 }
 
 impl Job {
@@ -64,14 +66,14 @@ impl Job {
     pub(crate) fn batch(parts: Parts, requests: std::ops::Range<usize>) -> Self {
         let (base, db) = (parts.reply.len(), parts.session.db);
         let (from, to) = (requests.start, requests.end);
-        Self { parts, from, to, done: from, errors: 0, looks: (0, 0), exec: None, base, db }
+        Self { parts, from, to, done: from, errors: 0, looks: (0, 0), exec: None, base, db, prefetched: false }
     }
 
     /// What was queued, if what was watched is as it was.
     pub(crate) fn exec(mut parts: Parts) -> Self {
         let watched = std::mem::take(&mut parts.session.watched);
         let (base, db, to) = (parts.reply.len(), parts.session.db, parts.batch.len());
-        Self { parts, from: 0, to, done: 0, errors: 0, looks: (0, 0), exec: Some(watched), base, db }
+        Self { parts, from: 0, to, done: 0, errors: 0, looks: (0, 0), exec: Some(watched), base, db, prefetched: false }
     }
 
     /// Runs one request, with an error of its own as its reply.
@@ -96,20 +98,19 @@ impl Job {
     }
 
     /// Of several requests the keys are known before the first is run.
-    fn prefetch(&self, tx: &dyn Tx) {
-        if self.to - self.from < 2 {
-            return;
-        }
-        let Parts { session, input, batch, commands, .. } = &self.parts;
-        let (mut stored, mut ends) = (Vec::with_capacity(1024), Vec::with_capacity(self.to - self.from));
-        for at in self.from..self.to {
-            // The first key is enough: most commands have no other.
-            if let Some((_, Command { keys: KeysAt::Range(first, ..), .. })) = commands.get(at).copied().flatten() {
-                let key = batch.arguments(at, input).get(*first);
-                if key.len() < 256 {
-                    stored.push(session.db);
-                    stored.extend_from_slice(key);
-                    ends.push(stored.len());
+    pub(crate) fn prefetch_all<'j>(jobs: impl Iterator<Item = &'j Self>, tx: &dyn Tx) {
+        let (mut stored, mut ends) = (Vec::with_capacity(1024), Vec::with_capacity(64));
+        for job in jobs {
+            let Parts { session, input, batch, commands, .. } = &job.parts;
+            for at in job.from..job.to {
+                // The first key is enough: most commands have no other.
+                if let Some((_, Command { keys: KeysAt::Range(first, ..), .. })) = commands.get(at).copied().flatten() {
+                    let key = batch.arguments(at, input).get(*first);
+                    if key.len() < 256 {
+                        stored.push(session.db);
+                        stored.extend_from_slice(key);
+                        ends.push(stored.len());
+                    }
                 }
             }
         }
@@ -202,7 +203,9 @@ impl Work for Job {
             }
             self.parts.reply.array(self.to);
         }
-        self.prefetch(tx);
+        if self.to - self.from > 1 && !self.prefetched {
+            Self::prefetch_all(std::iter::once(&*self), tx);
+        }
         let alone = self.exec.is_some() || self.to == self.from + 1;
         let mut looks = Looks::new(if alone { WRITTEN_MAX } else { WRITTEN });
         looks.whole = self.exec.is_some();

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `config`, `server` | what the server is to do; listens, and hands connections to its threads |
 //! | `thread` | a thread that serves, and the connections it has |
+//! | `reactor`, `line` | where a commit is cheap: reads all connections that sent something, and has their requests run together |
 //! | `connection` | reads requests, has them run, writes replies, in their order |
 //! | `request`, `reply` | Redis' protocol, versions 2 and 3 |
 //! | `session`, `users` | who is connected, and what he may do |
@@ -50,11 +51,14 @@ pub mod engine;
 mod executor;
 mod flush;
 mod glob;
+mod headed;
 mod http;
 mod info;
 mod job;
+mod line;
 mod memcached;
 mod metrics;
+mod reactor;
 mod reaper;
 mod remove;
 mod reply;

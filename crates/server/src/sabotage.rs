@@ -6,6 +6,8 @@
 pub enum Step {
     /// A reply waits until its transaction is durable.
     DurableFirst,
+    /// Replies to requests of several connections that are one transaction wait until it is committed.
+    TogetherFirst,
     /// Who wrote in a transaction that failed is told so.
     FailureTold,
     /// Requests of a batch run in the order they came in.
@@ -35,8 +37,9 @@ pub enum Step {
 impl Step {
     /// All of them.
     #[cfg(feature = "sabotage")]
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::DurableFirst,
+        Self::TogetherFirst,
         Self::FailureTold,
         Self::InOrder,
         Self::OneTransaction,

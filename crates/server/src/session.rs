@@ -168,12 +168,26 @@ impl Client {
         }
     }
 
-    /// Whether it is to end. If not, its task is woken when it is: a task has one waker, which is kept the first time.
+    /// Whether it is to end. If not, its task is woken when it is: a task has one waker, which is kept until it is [forgotten](Self::forget_waker).
     pub(crate) fn is_killed(&self, cx: &Context<'_>) -> bool {
         if !self.waker_kept.load(Relaxed) {
-            *self.waker.lock() = Some(cx.waker().clone());
-            self.waker_kept.store(true, Relaxed);
+            self.keep_waker(cx.waker());
         }
+        self.must_end()
+    }
+
+    /// Who is told from now on when it is to end.
+    pub(crate) fn keep_waker(&self, waker: &Waker) {
+        *self.waker.lock() = Some(waker.clone());
+        self.waker_kept.store(true, Relaxed);
+    }
+
+    /// The next who [asks](Self::is_killed) is who is told.
+    pub(crate) fn forget_waker(&self) {
+        self.waker_kept.store(false, Relaxed);
+    }
+
+    pub(crate) fn must_end(&self) -> bool {
         self.killed.load(SeqCst)
     }
 

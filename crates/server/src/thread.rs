@@ -13,6 +13,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::executor::Executor;
 use crate::metrics::Recorder;
+use crate::reactor::Desk;
 use crate::request::Limits;
 use crate::session::Client;
 use crate::shared::{Shared, now};
@@ -80,6 +81,13 @@ pub(crate) async fn run(shared: Arc<Shared>, recorder: Arc<Recorder>, mut accept
     let scratch = RefCell::new(vec![0; SCRATCH]);
     let limits = Cell::new((0, Limits::STRANGER, 0));
     let thread = Rc::new(Thread { shared: shared.clone(), recorder, executor, scratch, limits, began: Instant::now() });
+    let desk =
+        thread.executor.is_immediate().then(Desk::open).and_then(|desk| {
+            desk.map_err(|error| tracing::warn!("no epoll, so each connection has a task: {error}")).ok()
+        });
+    if let Some(desk) = &desk {
+        tokio::task::spawn_local(crate::reactor::run(thread.clone(), desk.clone()));
+    }
     let mut stop = shared.stop.subscribe();
     let mut second = tokio::time::interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -89,7 +97,11 @@ pub(crate) async fn run(shared: Arc<Shared>, recorder: Arc<Recorder>, mut accept
             next = accepted.recv() => {
                 let Some(next) = next else { break };
                 own.push(Arc::downgrade(&next.client));
-                tokio::task::spawn_local(one(next, thread.clone()));
+                let present = Present::new(thread.clone(), &next.client);
+                match (&desk, next) {
+                    (Some(desk), Accepted { socket, client, protocol: Protocol::Redis(None) }) => desk.seat(socket, client, present),
+                    (_, next) => drop(tokio::task::spawn_local(one(next, present))),
+                }
             }
             _ = second.tick() => end_idle(&shared, &mut own),
             _ = stop.wait_for(|stop| *stop) => break,
@@ -126,7 +138,15 @@ fn end_idle(shared: &Shared, own: &mut Vec<std::sync::Weak<Client>>) {
 }
 
 /// Counts a connection as long as it is there.
-struct Present(Rc<Thread>, u64);
+pub(crate) struct Present(Rc<Thread>, u64);
+
+impl Present {
+    fn new(thread: Rc<Thread>, client: &Client) -> Self {
+        thread.recorder.connections.add(1);
+        thread.recorder.connected.add(1);
+        Self(thread, client.id)
+    }
+}
 
 impl Drop for Present {
     fn drop(&mut self) {
@@ -135,11 +155,9 @@ impl Drop for Present {
     }
 }
 
-async fn one(accepted: Accepted, thread: Rc<Thread>) {
-    thread.recorder.connections.add(1);
-    thread.recorder.connected.add(1);
+async fn one(accepted: Accepted, present: Present) {
+    let thread = present.0.clone();
     let Accepted { socket, client, protocol } = accepted;
-    let _present = Present(thread.clone(), client.id);
     match socket {
         Socket::Tcp(socket) => {
             let Ok(socket) = TcpStream::from_std(socket) else { return };

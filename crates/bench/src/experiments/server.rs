@@ -1,7 +1,9 @@
 //! `server`: `cairn serve` beside Redis with `appendfsync always`, as `redis-benchmark` sees them, or beside memcached, as a client of our own does.
 //!
-//! Both are processes of their own with their files in the same directory, and the same client asks both in turn. Throughput and latencies are the client's.
+//! Both are processes of their own with their files in the same directory, and the same client asks both in turn. Throughput and latencies are the client's, and as a rule its
+//! limit: what a request costs is the CPU time of the server's process.
 
+mod cpu;
 mod memcached;
 
 use std::cell::RefCell;
@@ -160,9 +162,10 @@ impl Served {
             let seen: Rc<RefCell<Vec<(f64, f64)>>> = Rc::default();
             latencies.push(seen.clone());
             sides.push(Side::new(row, move |_| {
-                let (batch, p50, p99) = self.ask(&process, test, connections, pipeline, self.requests)?;
+                let asked = || self.ask(&process, test, connections, pipeline, self.requests);
+                let ((batch, p50, p99), cpu) = cpu::of(process.child.id(), asked)?;
                 seen.borrow_mut().push((p50, p99));
-                Ok(batch)
+                Ok(Batch { cpu, ..batch })
             }));
         }
         // One run of the client is a round.
@@ -209,9 +212,10 @@ impl Served {
                 sides.push(Side::new(row, move |_| {
                     round += 1;
                     let server = &process; // all of it: it ends with this
-                    let answered = memcached::run(server.port, asked, &Load { seed: round, ..load })?;
+                    let run = || memcached::run(server.port, asked, &Load { seed: round, ..load });
+                    let (answered, cpu) = cpu::of(server.child.id(), run)?;
                     let ops = Some(answered.requests);
-                    Ok(Batch { time: answered.time, ops, samples: answered.waits, ..Batch::default() })
+                    Ok(Batch { time: answered.time, ops, samples: answered.waits, cpu, ..Batch::default() })
                 }));
             }
         }

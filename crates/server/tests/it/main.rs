@@ -16,6 +16,7 @@ mod kill;
 mod limits;
 mod memcached;
 mod panics;
+mod reactor;
 mod reaper;
 mod sabotage;
 mod support;

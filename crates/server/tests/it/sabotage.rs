@@ -7,7 +7,7 @@ use server::Step;
 use tx::Isolation;
 
 use crate::support::{Reply, Running, Store};
-use crate::{first, kill, panics, reaper, transactions};
+use crate::{first, kill, panics, reactor, reaper, transactions};
 
 const DOMAINS: [DomainChoice; 2] = [DomainChoice::Emulated, DomainChoice::File];
 
@@ -55,6 +55,12 @@ fn panics_show_what_is_not_given_up() {
         let half = || panics::ends_nothing_else(Some(Step::PanicGivesUp), Store::Kv, domain);
         assert!(finds("as if it were alone", half), "{domain:?}");
     }
+}
+
+#[test]
+fn sockets_show_who_is_answered_before_the_commit() {
+    let check = || reactor::answered_behind_the_commit(Some(Step::TogetherFirst));
+    assert!(finds("answered before its transaction was committed", check));
 }
 
 #[test]

@@ -13,6 +13,9 @@ use crate::size;
 /// Latencies are the client's, medians of the rounds. redis-volatile keeps nothing: it shows what the
 /// client can do at best.
 ///
+/// The client is the limit, as a rule: it needs more CPU for a request than a server does. "CPU ns/op" is what the server's process has had of a processor in a round, in its own code and
+/// in the kernel's, divided by the requests (cpu_ns_per_op in JSON); behind it stands that, divided by Redis' of the same round (cpu_ratio): less than 1 is cheaper.
+///
 /// With --memcached, cairn is asked in memcached's protocol beside memcached, which keeps nothing either, by a client of this program's: each connection sends its requests,
 /// and waits for all answers. Latencies are those of all rounds.
 #[derive(Debug, ClapArgs)]

@@ -1,0 +1,437 @@
+//! Connections of Redis' protocol that a thread serves without a task for each: where a commit is a barrier, all of those that sent something take part in one.
+//!
+//! ```text
+//!   epoll ─> read every socket that has something ─> requests on data, of all connections: one transaction ─> every reply
+//!                        │                              what is large, or meets trouble: one of its own
+//!                        └─> anything else, or a reply that is not taken at once ─> a future, as of a connection with a task; a task of its own once it waits
+//! ```
+//!
+//! A connection has a seat. It leaves it while a task has it, and comes back when that has nothing to do any more. Nobody's replies are written before the transaction that
+//! they are of is committed; whoever does not take them waits in a task. Each connection is read once a round, so that nobody who sends much keeps others waiting.
+
+mod desk;
+
+use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+
+use rustix::event::{Timespec, epoll};
+use tokio::io::AsyncWriteExt;
+
+pub(crate) use self::desk::Desk;
+use self::desk::{Came, Place, Seat, Way};
+use crate::connection::{self, Found, REPLY};
+use crate::job::{Job, Parts};
+use crate::line::Line;
+use crate::request::Parser;
+use crate::session::Session;
+use crate::shared::now;
+use crate::thread::Thread;
+
+/// Sockets that are heard of at once.
+const EVENTS: usize = 256;
+/// Requests of all connections that become one transaction.
+const TOGETHER: usize = 64;
+/// Bytes of these, as they came.
+const TOGETHER_BYTES: usize = 256 << 10;
+/// Requests of one connection, and their bytes, from which on it has a transaction of its own.
+const ALONE: usize = 32;
+const ALONE_BYTES: usize = 64 << 10;
+
+/// What a connection has come with.
+enum Asked {
+    Nothing,
+    /// Requests on data, and whether they write.
+    Plain(bool),
+    Other(Found),
+    Gone,
+}
+
+/// The connections of a thread.
+struct Reactor {
+    thread: Rc<Thread>,
+    desk: Rc<Desk>,
+    places: Vec<Place>,
+    free: Vec<usize>,
+    events: Vec<epoll::Event>,
+    /// Who takes part in the next round; and there may be others, of whom nobody tells again.
+    next: Vec<usize>,
+    more: bool,
+    round: u64,
+    /// When this round began: in milliseconds of Unix time, and by the thread's own clock.
+    moment: u64,
+    began: u64,
+    /// Who was found to want a transaction that reads, or one that writes, in this round.
+    reads: Group,
+    writes: Group,
+}
+
+/// Those who are to have one transaction together.
+#[derive(Default)]
+struct Group {
+    jobs: Vec<(usize, Job)>,
+    requests: usize,
+    bytes: usize,
+}
+
+/// Serves as long as the thread lives.
+pub(crate) async fn run(thread: Rc<Thread>, desk: Rc<Desk>) {
+    let mut reactor = Reactor {
+        thread,
+        desk,
+        places: Vec::new(),
+        free: Vec::new(),
+        events: Vec::with_capacity(EVENTS),
+        next: Vec::new(),
+        more: false,
+        round: 0,
+        moment: 0,
+        began: 0,
+        reads: Group::default(),
+        writes: Group::default(),
+    };
+    loop {
+        if reactor.next.is_empty() && !reactor.more {
+            reactor.desk.wait().await;
+        } else {
+            // Others have their turn between rounds.
+            tokio::task::yield_now().await;
+        }
+        std::future::poll_fn(|cx| {
+            reactor.round(cx);
+            Poll::Ready(())
+        })
+        .await;
+    }
+}
+
+impl Reactor {
+    /// Serves everybody once who has sent something.
+    fn round(&mut self, cx: &mut Context<'_>) {
+        self.seat_who_came();
+        self.end_who_must();
+        self.hear();
+        let mut turn = std::mem::take(&mut self.next);
+        self.round += 1;
+        self.moment = now();
+        self.began = self.thread.tick();
+        for at in turn.drain(..) {
+            match self.places.get_mut(at) {
+                // Who left his seat and came back may stand here twice.
+                Some(Place::Taken(seat)) if seat.round != self.round => seat.round = self.round,
+                _ => continue,
+            }
+            match self.take_in(at) {
+                Asked::Nothing => {}
+                Asked::Gone => self.leave(at),
+                Asked::Plain(writes) => self.join(at, writes, cx),
+                Asked::Other(found) => self.go_on(at, Rest { found, from: 0, written: 0, began: self.began }, cx),
+            }
+            if let Some(Place::Taken(seat)) = self.places.get_mut(at) {
+                seat.queued = seat.full || seat.readable;
+                if seat.queued {
+                    self.next.push(at);
+                }
+            }
+        }
+        self.commit(false, cx);
+        self.commit(true, cx);
+        if self.next.is_empty() {
+            self.next = turn; // its room
+        }
+    }
+
+    fn seat_who_came(&mut self) {
+        for came in self.desk.take_who_came() {
+            match came {
+                Came::New(socket, client, present) => {
+                    let at = self.free.pop().unwrap_or(self.places.len());
+                    let Ok(line) = Line::new(socket, self.desk.epoll.get_ref().clone(), at as u64) else {
+                        tracing::warn!("{}: the connection cannot be watched, and is ended", client.addr);
+                        self.free.extend((at < self.places.len()).then_some(at));
+                        continue;
+                    };
+                    client.keep_waker(&self.desk.ring(at));
+                    let session =
+                        Session::new(self.thread.shared.clone(), self.thread.recorder.clone(), client.clone());
+                    let (parser, parts) = (Parser::default(), Some(Parts::new(session)));
+                    let (readable, hung, full, queued) = (false, false, false, false);
+                    let seat = Seat {
+                        at,
+                        line,
+                        client,
+                        parser,
+                        parts,
+                        readable,
+                        hung,
+                        full,
+                        queued,
+                        round: 0,
+                        _present: present,
+                    };
+                    if at == self.places.len() {
+                        self.places.push(Place::Free);
+                    }
+                    self.sit(Box::new(seat));
+                }
+                Came::Back(seat) => {
+                    seat.client.keep_waker(&self.desk.ring(seat.at));
+                    self.take_back(seat, true);
+                }
+                Came::Left(at) => self.leave(at),
+            }
+        }
+    }
+
+    /// A future is done with a connection. What that has missed meanwhile it looks for.
+    fn take_back(&mut self, mut seat: Box<Seat>, was_away: bool) {
+        let at = seat.at;
+        match seat.line.take_back(at as u64) {
+            Ok(false) if !was_away => self.places[at] = Place::Taken(seat),
+            Ok(_) => self.sit(seat),
+            Err(error) => {
+                tracing::warn!("{}: the connection cannot be watched, and is ended: {error}", seat.client.addr);
+                self.leave(at);
+            }
+        }
+    }
+
+    /// Takes its seat, and its turn.
+    fn sit(&mut self, mut seat: Box<Seat>) {
+        let at = seat.at;
+        if seat.client.must_end() {
+            return self.leave(at);
+        }
+        (seat.readable, seat.queued) = (true, true);
+        self.next.push(at);
+        self.places[at] = Place::Taken(seat);
+    }
+
+    fn leave(&mut self, at: usize) {
+        self.places[at] = Place::Free;
+        self.free.push(at);
+    }
+
+    fn end_who_must(&mut self) {
+        for at in self.desk.take_ended() {
+            // Who sits there now may be another one.
+            if matches!(&self.places[at], Place::Taken(seat) if seat.client.must_end()) {
+                self.leave(at);
+            }
+        }
+    }
+
+    /// Learns who has sent something.
+    fn hear(&mut self) {
+        self.events.clear();
+        let room = rustix::buffer::spare_capacity(&mut self.events);
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if let Err(error) = epoll::wait(self.desk.epoll.get_ref(), room, Some(&none))
+            && error != rustix::io::Errno::INTR
+        {
+            tracing::error!("connections are not heard of: {error}");
+        }
+        for event in &self.events {
+            let (at, flags) = (event.data.u64() as usize, event.flags);
+            if let Some(Place::Taken(seat)) = self.places.get_mut(at) {
+                seat.readable = true;
+                let end = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+                seat.hung |= flags.intersects(end);
+                if !std::mem::replace(&mut seat.queued, true) {
+                    self.next.push(at);
+                }
+            }
+        }
+        self.more = self.events.len() == EVENTS;
+    }
+
+    /// Reads once what a connection has sent, unless some of that is left from before, and says what is to be done.
+    fn take_in(&mut self, at: usize) -> Asked {
+        let Some(Place::Taken(seat)) = self.places.get_mut(at) else { return Asked::Nothing };
+        let Some(parts) = &mut seat.parts else { return Asked::Nothing };
+        if !seat.full {
+            let mut scratch = self.thread.scratch.borrow_mut();
+            match seat.line.read_now(&mut scratch) {
+                Ok(0) => return Asked::Gone,
+                Ok(count) => {
+                    seat.readable = count == scratch.len() || seat.hung;
+                    parts.input.extend_from_slice(&scratch[..count]);
+                    self.thread.recorder.read.add(count as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    seat.readable = false;
+                    return Asked::Nothing;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Asked::Nothing,
+                Err(_) => return Asked::Gone,
+            }
+            seat.client.last_active.store(self.moment, Relaxed);
+        }
+        let (parser, thread) = (&mut seat.parser, &self.thread);
+        let found = catch_unwind(AssertUnwindSafe(|| connection::find(parts, parser, thread)));
+        let Ok(found) = found else {
+            tracing::error!(
+                "{}: reading a request has panicked, which is a bug; the connection is ended",
+                seat.client.addr
+            );
+            return Asked::Gone;
+        };
+        seat.full = found.full;
+        if parts.batch.len() == 0 && found.malformed.is_none() && !parts.session.closing {
+            connection::settle(parts, &mut seat.parser);
+            return Asked::Nothing;
+        }
+        let plain = found.malformed.is_none() && !parts.session.closing;
+        if !plain || connection::together(parts, 0) < parts.batch.len() {
+            return Asked::Other(found);
+        }
+        Asked::Plain(parts.commands.iter().flatten().any(|(_, command)| command.is(crate::commands::flag::WRITE)))
+    }
+
+    /// Requests on data: with those of others, or alone if they are many.
+    fn join(&mut self, at: usize, writes: bool, cx: &mut Context<'_>) {
+        let Some(Place::Taken(seat)) = self.places.get_mut(at) else { return };
+        let Some(parts) = seat.parts.take() else { return };
+        let (requests, bytes) = (parts.batch.len(), parts.input.len());
+        let mut job = Job::batch(parts, 0..requests);
+        let most = TOGETHER_BYTES.min(self.thread.shared.engine.together_max());
+        if requests > ALONE || bytes > ALONE_BYTES.min(most) {
+            let began = self.thread.tick();
+            self.thread.executor.run_now(&mut job);
+            let ended = self.thread.tick();
+            let answered = self.answer(at, job, ended - began, cx);
+            self.thread.recorder.replies.add(ended - self.began, answered.into());
+            return;
+        }
+        if self.group(writes).bytes + bytes > most {
+            self.commit(writes, cx);
+        }
+        let group = self.group(writes);
+        group.jobs.push((at, job));
+        (group.requests, group.bytes) = (group.requests + requests, group.bytes + bytes);
+        if group.requests >= TOGETHER {
+            self.commit(writes, cx);
+        }
+    }
+
+    fn group(&mut self, writes: bool) -> &mut Group {
+        if writes { &mut self.writes } else { &mut self.reads }
+    }
+
+    /// Runs those who wait for a transaction, and writes their replies.
+    fn commit(&mut self, writes: bool, cx: &mut Context<'_>) {
+        let mut group = std::mem::take(self.group(writes));
+        if group.jobs.is_empty() {
+            return;
+        }
+        let (began, thread) = (self.thread.tick(), self.thread.clone());
+        thread.executor.run_together(&mut group.jobs, writes, &mut |at, reply| {
+            if let Some(Place::Taken(seat)) = self.places.get_mut(at) {
+                drop(seat.line.write_now(reply));
+            }
+        });
+        let took = thread.tick() - began;
+        let answered =
+            group.jobs.drain(..).filter_map(|(at, job)| self.answer(at, job, took, cx).then_some(())).count();
+        thread.recorder.replies.add(thread.tick() - self.began, answered as u64);
+        *self.group(writes) = Group { jobs: group.jobs, ..Group::default() }; // their room
+    }
+
+    /// Its transaction is committed: writes what is to be said, and does what is left to do. True if that was all.
+    fn answer(&mut self, at: usize, mut job: Job, took: u64, cx: &mut Context<'_>) -> bool {
+        let thread = &self.thread;
+        job.wake();
+        thread.recorder.batches.add(1);
+        job.count();
+        connection::note_slow(&job.parts, 0..job.done, thread, took);
+        let Some(Place::Taken(seat)) = self.places.get_mut(at) else { return false };
+        let all = job.done == job.parts.batch.len();
+        let reply = job.parts.reply.bytes();
+        let written = if all { seat.line.write_now(reply) } else { Ok(0) };
+        let written = match written {
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
+            Err(_) => {
+                self.leave(at);
+                return false;
+            }
+        };
+        if all && written == reply.len() {
+            thread.recorder.written.add(written as u64);
+            connection::settle(&mut job.parts, &mut seat.parser);
+            seat.parts = Some(job.parts);
+            return true;
+        }
+        let found = Found { malformed: None, full: seat.full, seen: job.parts.input.len() };
+        let from = job.done;
+        seat.parts = Some(job.parts);
+        self.go_on(at, Rest { found, from, written, began: self.began }, cx);
+        false
+    }
+
+    /// Goes on in a future, which goes on in a task when it has to wait.
+    fn go_on(&mut self, at: usize, rest: Rest, cx: &mut Context<'_>) {
+        let Place::Taken(mut seat) = std::mem::replace(&mut self.places[at], Place::Away) else { return };
+        let Some(parts) = seat.parts.take() else { return self.leave(at) };
+        let client = seat.client.clone();
+        let mut end: Pin<Box<dyn Future<Output = Option<Box<Seat>>>>> =
+            Box::pin(go_on(seat, parts, rest, self.thread.clone()));
+        match catch_unwind(AssertUnwindSafe(|| end.as_mut().poll(cx))) {
+            // It may have begun to wait, and found that it need not.
+            Ok(Poll::Ready(Some(seat))) => self.take_back(seat, false),
+            Ok(Poll::Ready(None)) => self.leave(at),
+            Ok(Poll::Pending) => {
+                // From now on that task is who is to be told.
+                client.forget_waker();
+                let desk = self.desk.clone();
+                tokio::task::spawn_local(async move {
+                    // Whatever becomes of the task.
+                    let mut way = Way(desk, Some(Came::Left(at)));
+                    if let Some(seat) = end.await {
+                        way.1 = Some(Came::Back(seat));
+                    }
+                });
+            }
+            Err(_) => {
+                tracing::error!("{}: a command has panicked, which is a bug; the connection is ended", client.addr);
+                self.leave(at);
+            }
+        }
+    }
+}
+
+/// What is left to do of requests that were found.
+struct Rest {
+    found: Found,
+    /// The first request that is not answered.
+    from: usize,
+    /// Bytes of the reply that have gone.
+    written: usize,
+    began: u64,
+}
+
+/// Does the rest as a connection with a task does. Gives the seat back when all that was read is answered, and the answers have gone; none if the connection has ended.
+async fn go_on(mut seat: Box<Seat>, mut parts: Parts, rest: Rest, thread: Rc<Thread>) -> Option<Box<Seat>> {
+    let Seat { line, client, parser, .. } = &mut *seat;
+    if rest.written > 0 || parts.reply.len() > REPLY {
+        connection::write_from(line, &thread, client, &mut parts.reply, rest.written).await.ok()?;
+    }
+    let mut more;
+    (parts, more) = connection::answer(parts, rest.from, rest.found, parser, line, &thread).await;
+    while more && !parts.session.closing {
+        (parts, more) = connection::turn(parts, parser, line, &thread).await;
+    }
+    connection::write(line, &thread, client, &mut parts.reply).await.ok()?;
+    thread.recorder.replies.add(thread.tick() - rest.began, 1);
+    if parts.session.closing {
+        drop(line.shutdown().await);
+        return None;
+    }
+    connection::settle(&mut parts, parser);
+    (seat.full, seat.parts) = (false, Some(parts));
+    Some(seat)
+}

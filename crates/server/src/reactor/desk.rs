@@ -1,0 +1,137 @@
+//! Where connections come to a thread's reactor, and what each has there.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use parking_lot::Mutex;
+use rustix::event::epoll;
+use rustix::fd::OwnedFd;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
+
+use crate::job::Parts;
+use crate::line::Line;
+use crate::request::Parser;
+use crate::session::Client;
+use crate::thread::{Present, Socket};
+
+/// Where connections come to a thread's reactor.
+pub(crate) struct Desk {
+    pub(crate) epoll: AsyncFd<Rc<OwnedFd>>,
+    came: RefCell<Vec<Came>>,
+    bell: Arc<Bell>,
+}
+
+pub(crate) enum Came {
+    New(Socket, Arc<Client>, Present),
+    Back(Box<Seat>),
+    /// The connection of that seat has ended in a task.
+    Left(usize),
+}
+
+/// Rung from anywhere.
+#[derive(Default)]
+struct Bell {
+    notify: Notify,
+    /// Seats whose connections somebody wants to end.
+    ended: Mutex<Vec<usize>>,
+}
+
+/// Wakes the reactor, and says for whom.
+struct Ring(Arc<Bell>, usize);
+
+impl Wake for Ring {
+    fn wake(self: Arc<Self>) {
+        self.0.ended.lock().push(self.1);
+        self.0.notify.notify_one();
+    }
+}
+
+/// A connection.
+pub(crate) struct Seat {
+    pub(crate) at: usize,
+    pub(crate) line: Line,
+    pub(crate) client: Arc<Client>,
+    pub(crate) parser: Parser,
+    /// None while a job or a future has them.
+    pub(crate) parts: Option<Parts>,
+    /// Something may have come that is not read.
+    pub(crate) readable: bool,
+    /// It has come to its end, which is seen behind what came before.
+    pub(crate) hung: bool,
+    /// There may be requests that were read and not yet looked at.
+    pub(crate) full: bool,
+    /// It takes part in the next round; and the last one that it took part in.
+    pub(crate) queued: bool,
+    pub(crate) round: u64,
+    pub(crate) _present: Present,
+}
+
+pub(crate) enum Place {
+    Free,
+    /// A task has the connection.
+    Away,
+    Taken(Box<Seat>),
+}
+
+impl Desk {
+    /// Of this thread, which must run a `LocalSet`.
+    #[expect(deprecated, reason = "it asks for a descriptor that stays the same and open, which this one does")]
+    pub(crate) fn open() -> io::Result<Rc<Self>> {
+        let epoll = Rc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        let epoll = AsyncFd::with_interest(epoll, tokio::io::Interest::READABLE)?;
+        Ok(Rc::new(Self { epoll, came: RefCell::default(), bell: Arc::default() }))
+    }
+
+    pub(crate) fn seat(&self, socket: Socket, client: Arc<Client>, present: Present) {
+        self.come(Came::New(socket, client, present));
+    }
+
+    /// Wakes the reactor when the connection in that seat is to end.
+    pub(crate) fn ring(&self, at: usize) -> Waker {
+        Waker::from(Arc::new(Ring(self.bell.clone(), at)))
+    }
+
+    /// Who came since this was asked last.
+    pub(crate) fn take_who_came(&self) -> Vec<Came> {
+        std::mem::take(&mut *self.came.borrow_mut())
+    }
+
+    /// The seats whose connections somebody has wanted to end since this was asked last.
+    pub(crate) fn take_ended(&self) -> Vec<usize> {
+        std::mem::take(&mut *self.bell.ended.lock())
+    }
+
+    fn come(&self, came: Came) {
+        self.came.borrow_mut().push(came);
+        self.bell.notify.notify_one();
+    }
+
+    /// Until something is to be done.
+    pub(crate) async fn wait(&self) {
+        tokio::select! {
+            biased;
+            ready = self.epoll.readable() => {
+                // Before it is looked: what comes behind that is heard of again.
+                if let Ok(mut ready) = ready {
+                    ready.clear_ready();
+                }
+            }
+            () = self.bell.notify.notified() => {}
+        }
+    }
+}
+
+/// Who leaves a task comes this way.
+pub(crate) struct Way(pub(crate) Rc<Desk>, pub(crate) Option<Came>);
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        if let Some(came) = self.1.take() {
+            self.0.come(came);
+        }
+    }
+}
