@@ -87,7 +87,7 @@ mod zones;
 pub use backup::Backup;
 pub use heap::Heap;
 #[cfg(feature = "sabotage")]
-pub use lock::marks_lost;
+pub use lock::{lock_words_changed, marks_lost};
 pub use options::{Intents, Options, Policy};
 pub use recovery::Recovery;
 #[cfg(feature = "sabotage")]

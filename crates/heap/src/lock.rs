@@ -20,6 +20,20 @@ use crate::staged::behind;
 #[cfg(feature = "sabotage")]
 thread_local! {
     static LOST: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    static CHANGED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// For tests: times that this thread has changed a lock word, or tried to, which takes its line from other threads as well.
+#[cfg(feature = "sabotage")]
+pub fn lock_words_changed() -> u64 {
+    CHANGED.get()
+}
+
+/// In front of each change of a lock word.
+#[inline(always)]
+fn changes() {
+    #[cfg(feature = "sabotage")]
+    CHANGED.set(CHANGED.get() + 1);
 }
 
 /// For tests: marks that this thread's writers have lost, as they gave their locks up.
@@ -82,6 +96,7 @@ pub(crate) fn is_marked(word: &AtomicU32) -> bool {
 /// Called under the queue's lock.
 pub(crate) fn mark(word: &AtomicU32) {
     behind::modifies();
+    changes();
     switch_point();
     word.fetch_or(MARKED, AcqRel);
 }
@@ -89,6 +104,7 @@ pub(crate) fn mark(word: &AtomicU32) {
 /// Called under the queue's lock.
 pub(crate) fn unmark(word: &AtomicU32) {
     behind::modifies();
+    changes();
     switch_point();
     word.fetch_and(!MARKED, AcqRel);
 }
@@ -97,6 +113,7 @@ pub(crate) fn unmark(word: &AtomicU32) {
 #[inline]
 pub(crate) fn try_write(word: &AtomicU32, slot: usize) -> Attempt {
     behind::modifies();
+    changes();
     switch_point();
     word.compare_exchange(0, writer(slot), AcqRel, Acquire).map(|_| ()).map_err(state)
 }
@@ -105,6 +122,7 @@ pub(crate) fn try_write(word: &AtomicU32, slot: usize) -> Attempt {
 #[inline]
 pub(crate) fn try_upgrade(word: &AtomicU32, slot: usize) -> Attempt {
     behind::modifies();
+    changes();
     switch_point();
     word.compare_exchange(1, writer(slot), AcqRel, Acquire).map(|_| ()).map_err(state)
 }
@@ -112,6 +130,7 @@ pub(crate) fn try_upgrade(word: &AtomicU32, slot: usize) -> Attempt {
 /// A word that nobody reads but `readers` of the same transaction, and which is marked or not as it says, becomes the writer's. The mark stays.
 pub(crate) fn try_take(word: &AtomicU32, slot: usize, readers: u32, is_marked: bool) -> Attempt {
     behind::modifies();
+    changes();
     switch_point();
     let mark = marked(is_marked);
     word.compare_exchange(readers | mark, writer(slot) | mark, AcqRel, Acquire).map(|_| ()).map_err(state)
@@ -121,6 +140,7 @@ pub(crate) fn try_take(word: &AtomicU32, slot: usize, readers: u32, is_marked: b
 #[inline]
 pub(crate) fn try_rewrite(word: &AtomicU32, slot: usize, readers: u32, is_marked: bool) -> Attempt {
     behind::modifies();
+    changes();
     switch_point();
     let mark = marked(is_marked);
     let pending = PENDING | (slot as u32) << SLOT_SHIFT | readers | mark;
@@ -142,6 +162,7 @@ pub(crate) fn try_read_marked(word: &AtomicU32) -> Attempt {
 #[inline(always)]
 fn read_past(word: &AtomicU32, bars: u32) -> Attempt {
     behind::modifies();
+    changes();
     switch_point();
     let mut seen = word.load(Acquire);
     loop {
@@ -158,6 +179,7 @@ fn read_past(word: &AtomicU32, bars: u32) -> Attempt {
 #[inline]
 pub(crate) fn end_read(word: &AtomicU32) {
     behind::modifies();
+    changes();
     if word.fetch_sub(1, Release) & (READERS | MARKED) == MARKED | 1 {
         wake(word);
     }
@@ -178,6 +200,7 @@ pub(crate) fn set_pending(word: &AtomicU32, slot: usize) {
 /// Plain stores: a read-modify-write would wait for what was flushed before. A mark that is made between them is lost.
 #[inline]
 fn leave(word: &AtomicU32, left: u32) {
+    changes();
     let mark = word.load(Relaxed) & MARKED;
     #[cfg(feature = "sabotage")]
     {
@@ -195,6 +218,7 @@ fn leave(word: &AtomicU32, left: u32) {
 #[inline]
 pub(crate) fn end_pending(word: &AtomicU32) {
     behind::modifies();
+    changes();
     word.fetch_and(READERS | MARKED, Release);
 }
 

@@ -18,8 +18,10 @@ use crate::state::{Held, Set, TxState};
 /// Lines of an object that are asked for ahead of its lock.
 const AHEAD: u64 = 2;
 
-/// Lines of an entry that are asked for.
-const WHOLE: u64 = 18;
+/// Bytes that are asked for of an entry whose length is not known.
+const WHOLE: u64 = 18 * pmem::LINE;
+/// Most bytes that are asked for at once: more would wait for the first to come.
+const ASKED: u64 = 2048;
 /// Ranges that are declared together and asked for before they are locked.
 const TOGETHER: usize = 32;
 
@@ -637,9 +639,14 @@ impl Transaction for Tx<'_> {
     #[inline]
     fn prefetch(&self, ptr: PPtr<u8>) {
         if let Some(found) = self.core.alloc.find_known(ptr, 0) {
-            let end = found.block().offset() + found.block().len();
-            self.core.pool.prefetch(ptr.offset(), (end - ptr.offset()).div_ceil(pmem::LINE).min(WHOLE));
+            self.prefetch_bytes(ptr, (found.block().offset() + found.block().len() - ptr.offset()).min(WHOLE));
         }
+    }
+
+    #[inline]
+    fn prefetch_bytes(&self, ptr: PPtr<u8>, len: u64) {
+        let lines = (ptr.offset() % pmem::LINE + len.min(ASKED)).div_ceil(pmem::LINE);
+        self.core.pool.prefetch(ptr.offset(), lines);
     }
 
     fn root_cell(&self) -> PPtr<[u64; 2]> {

@@ -147,6 +147,10 @@ pub trait Transaction {
     #[inline]
     fn prefetch(&self, _ptr: PPtr<u8>) {}
 
+    /// Asks for the first `len` bytes at `ptr`, as [`prefetch`](Self::prefetch) for all that follow.
+    #[inline]
+    fn prefetch_bytes(&self, _ptr: PPtr<u8>, _len: u64) {}
+
     /// The object that holds the root: a word for the pointer, a word for the layout hash of what it points to.
     fn root_cell(&self) -> PPtr<[u64; 2]>;
 

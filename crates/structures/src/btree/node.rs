@@ -1,11 +1,17 @@
 //! A node's bytes, read with suspicion: whatever stands there, the answer is a value or the reason why not.
 
 use std::cmp::Ordering;
+use std::hint::select_unpredictable;
 
 use pmem::PPtr;
 
 use super::layout::{CHILD, HEADER, LEVELS_MAX, NODE_KIND, NodeHeader, SLOT, Slot, VALUE_LEN, head_of};
 use crate::media::word;
+
+/// Nodes up to this many bytes are asked for whole before they are searched: then the record does not have to wait for its slot.
+const SMALL: u64 = 1536;
+/// Of larger ones this share, where most slots of short keys are.
+const SLOTS_OF: u64 = 6;
 
 /// What is wrong with a node.
 pub(super) type Bad = &'static str;
@@ -29,6 +35,15 @@ impl Shape {
             0 => self.leaf as usize,
             level if level < LEVELS_MAX => self.inner as usize,
             _ => 0,
+        }
+    }
+
+    /// First bytes of a node that are asked for before it is searched.
+    #[inline]
+    pub(super) fn searched(&self, level: u16) -> u64 {
+        match self.capacity(level) as u64 {
+            small if small <= SMALL => small,
+            large => large / SLOTS_OF,
         }
     }
 }
@@ -127,6 +142,9 @@ impl<'t> Node<'t> {
     }
 
     /// Where `key` is, or where it would be.
+    ///
+    /// Heads are compared as if the key had the prefix, without a branch that would be guessed. Only if it is not found there, its prefix is looked at: a leaf that has
+    /// the key is asked for a single record.
     #[inline]
     pub(super) fn search(&self, key: &[u8]) -> Result<Result<usize, usize>, Bad> {
         let count = self.count();
@@ -134,20 +152,14 @@ impl<'t> Node<'t> {
         if count == 0 {
             return Ok(Err(0));
         }
-        if prefix > 0 {
-            let shared = self.key(0)?.get(..prefix).ok_or("a key is shorter than the prefix")?;
-            match key[..prefix.min(key.len())].cmp(shared) {
-                Ordering::Less => return Ok(Err(0)),
-                Ordering::Greater => return Ok(Err(count)),
-                Ordering::Equal => {}
-            }
-        }
         let head = head_of(key, prefix);
-        let slots = self.bytes.get(HEADER..HEADER + SLOT * count).ok_or("no such slot")?;
-        let (mut low, mut high) = (0, count);
+        let slots = self.bytes.get(HEADER..HEADER + SLOT * count).ok_or("no such slot")?.as_chunks::<SLOT>().0;
+        let mut low = first_from(slots, head);
+        let mut high = count;
+        // Keys with this very head, of which there seldom is a second: the first decides, or where among them is found by halves.
+        let mut mid = low;
         while low < high {
-            let mid = (low + high) / 2;
-            let slot: Slot = pmem::from_bytes(&slots[SLOT * mid..][..SLOT]).ok_or("no such slot")?;
+            let slot: Slot = pmem::from_bytes(&slots[mid]).ok_or("no such slot")?;
             let order = match slot.head.cmp(&head) {
                 Ordering::Equal => self.split(slot)?.0.cmp(key),
                 order => order,
@@ -156,6 +168,17 @@ impl<'t> Node<'t> {
                 Ordering::Less => low = mid + 1,
                 Ordering::Greater => high = mid,
                 Ordering::Equal => return Ok(Ok(mid)),
+            }
+            mid = (low + high) / 2;
+        }
+        if prefix > 0 {
+            // The record before is the one that an inner node's child is taken from.
+            let other = self.key(low.saturating_sub(1))?;
+            let shared = other.get(..prefix).ok_or("a key is shorter than the prefix")?;
+            match key[..prefix.min(key.len())].cmp(shared) {
+                Ordering::Less => return Ok(Err(0)),
+                Ordering::Greater => return Ok(Err(count)),
+                Ordering::Equal => {}
             }
         }
         Ok(Err(low))
@@ -168,5 +191,92 @@ impl<'t> Node<'t> {
             Ok(index) => index + 1,
             Err(index) => index,
         })
+    }
+}
+
+/// The first of at least one slot whose head is not below this one, or how many there are: in order or not, none outside.
+#[inline]
+fn first_from(slots: &[[u8; SLOT]], head: u32) -> usize {
+    let below = |at: usize| {
+        let [a, b, c, d, ..] = slots[at];
+        u32::from_ne_bytes([a, b, c, d]) < head
+    };
+    let (mut from, mut len) = (0, slots.len());
+    while len > 1 {
+        let half = len / 2;
+        from = select_unpredictable(below(from + half), from + half, from);
+        len -= half;
+    }
+    from + usize::from(below(from))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::image::{Image, Record};
+    use super::*;
+
+    /// As many as wanted, from the seed on (xorshift).
+    fn numbers(mut seed: u64) -> impl Iterator<Item = u64> {
+        std::iter::repeat_with(move || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed
+        })
+    }
+
+    /// Keys with a common beginning or almost all with one, of few letters: heads are shared, end early, and lie on both sides of a prefix.
+    fn key(numbers: &mut impl Iterator<Item = u64>, outsiders: bool) -> Vec<u8> {
+        let mut next = |of: u64| numbers.next().unwrap_or_default() % of;
+        let mut key = if outsiders && next(20) == 0 { b"us".to_vec() } else { b"user-".to_vec() };
+        for _ in 0..next(9) {
+            key.push([0, b'a', b'b', 0xff][next(4) as usize]);
+        }
+        key
+    }
+
+    #[test]
+    fn a_search_finds_what_counting_finds() {
+        for seed in 1..=400 {
+            let mut numbers = numbers(seed * 0x9e37_79b9);
+            let outsiders = seed % 3 == 0;
+            let keys: BTreeSet<_> = (0..seed % 60).map(|_| key(&mut numbers, outsiders)).collect();
+            let level = (seed % 2) as u16;
+            let shape = Shape { leaf: 4096, inner: 4096, inline_max: 8 };
+            let first = if level == 0 { PPtr::NULL } else { PPtr::new(1, 64) };
+            let records: Vec<Record<'_>> = keys.iter().map(|key| (&key[..], &[0; 8][..])).collect();
+            let image = Image::build(shape, level, first, &records).unwrap();
+            let strangers = [&b""[..], b"u", b"user", b"user-", b"usf", b"t", b"v"].map(<[u8]>::to_vec);
+            let others: Vec<_> = (0..100).map(|_| key(&mut numbers, true)).chain(strangers).collect();
+            for key in keys.iter().chain(&others) {
+                let below = keys.iter().filter(|other| *other < key).count();
+                let expected = if keys.contains(key) { Ok(below) } else { Err(below) };
+                assert_eq!(image.node().search(key), Ok(expected), "seed {seed}, {key:?} in {keys:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_order_is_searched_to_an_end() {
+        let shape = Shape { leaf: 1024, inner: 1024, inline_max: 8 };
+        let names: Vec<_> = (0..30).map(|n| format!("key{n:02}")).collect();
+        let records: Vec<Record<'_>> = names.iter().map(|name| (name.as_bytes(), &[0; 8][..])).collect();
+        let whole = Image::build(shape, 0, PPtr::NULL, &records).unwrap();
+        let mut numbers = numbers(7);
+        for _ in 0..2000 {
+            let mut bytes = whole.bytes().to_vec();
+            for _ in 0..3 {
+                let at = 4 + numbers.next().unwrap_or_default() as usize % (HEADER + 30 * SLOT - 4);
+                bytes[at] = numbers.next().unwrap_or_default() as u8;
+            }
+            let Ok(node) = Node::parse(&bytes, shape) else { continue };
+            for name in ["", "key00", "key17", "key29", "zebra"] {
+                if let Ok(Ok(at) | Err(at)) = node.search(name.as_bytes()) {
+                    assert!(at <= node.count());
+                }
+            }
+        }
     }
 }

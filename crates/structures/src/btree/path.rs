@@ -5,7 +5,6 @@ use tx::{Range, Result, Transaction};
 
 use super::BTree;
 use super::image::Image;
-use super::layout::LEVELS_MAX;
 use super::node::{Bad, Node, Value};
 use crate::media::{behind, damaged, held};
 
@@ -17,10 +16,14 @@ pub(super) struct Step {
     pub(super) level: u16,
 }
 
+/// Levels of a usual tree.
+const NEAR: usize = 6;
+
 /// From the top to a leaf.
-#[derive(Clone, Copy)]
 pub(super) struct Path {
-    steps: [Step; LEVELS_MAX],
+    near: [Step; NEAR],
+    /// Behind those.
+    far: Vec<Step>,
     len: usize,
     /// No key of the tree is larger than the one looked for.
     pub(super) at_the_end: bool,
@@ -28,19 +31,23 @@ pub(super) struct Path {
 
 impl Path {
     pub(super) fn new() -> Self {
-        Self { steps: [Step { at: PPtr::NULL, index: 0, level: 0 }; LEVELS_MAX], len: 0, at_the_end: true }
+        let near = [Step { at: PPtr::NULL, index: 0, level: 0 }; NEAR];
+        Self { near, far: Vec::new(), len: 0, at_the_end: true }
     }
 
     /// Levels go down by one at each step, so there are never more steps than levels.
     #[inline]
     pub(super) fn push(&mut self, step: Step) {
-        self.steps[self.len] = step;
+        match self.near.get_mut(self.len) {
+            Some(free) => *free = step,
+            None => self.far.push(step),
+        }
         self.len += 1;
     }
 
     pub(super) fn pop(&mut self) -> Option<Step> {
         self.len = self.len.checked_sub(1)?;
-        Some(self.steps[self.len])
+        if self.len < NEAR { Some(self.near[self.len]) } else { self.far.pop() }
     }
 }
 
@@ -76,7 +83,10 @@ impl BTree {
     pub(super) fn value<'t, X: Transaction + ?Sized>(&self, tx: &'t X, value: Value<'t>) -> Result<&'t [u8]> {
         match value {
             Value::Inline(bytes) => Ok(bytes),
-            Value::Block { at, len } => held("value", at, tx.bytes(at, len)),
+            Value::Block { at, len } => {
+                tx.prefetch_bytes(at, len);
+                held("value", at, tx.bytes(at, len))
+            }
         }
     }
 
@@ -89,6 +99,8 @@ impl BTree {
     /// The node at `at`, which is of this level.
     #[inline]
     pub(super) fn node<'t, X: Transaction + ?Sized>(&self, tx: &'t X, at: PPtr<u8>, level: u16) -> Result<Node<'t>> {
+        // All lines of the search at once, while the lock is taken: its steps depend on each other.
+        tx.prefetch_bytes(at, self.shape.searched(level));
         let block = held("B+tree node", at, tx.bytes(at, self.shape.capacity(level) as u64))?;
         let node = Node::parse(block, self.shape).map_err(bad(at))?;
         if node.header.level == level { Ok(node) } else { Err(bad(at)("of another level")) }

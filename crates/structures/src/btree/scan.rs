@@ -5,8 +5,11 @@ use std::ops::{Bound, ControlFlow};
 use tx::{Keys, Result, Transaction, Visit};
 
 use super::BTree;
-use super::node::Node;
+use super::node::{Node, Value};
 use super::path::{Path, Step, bad};
+
+/// Records between one that is visited and the one whose value is asked for.
+const AHEAD: usize = 3;
 
 impl BTree {
     pub(super) fn visit_range<X: Transaction + ?Sized>(&self, tx: &X, keys: &Keys, visit: Visit<'_>) -> Result<()> {
@@ -29,6 +32,7 @@ impl BTree {
                 if beyond(key, keys) {
                     return Ok(());
                 }
+                self.ask_for(tx, &node, if keys.reverse { at.wrapping_sub(AHEAD) } else { at + AHEAD });
                 let value = self.value(tx, node.value(at).map_err(&why)?)?;
                 if visit(key, value) == ControlFlow::Break(()) {
                     return Ok(());
@@ -39,6 +43,16 @@ impl BTree {
             index = self.next_leaf(tx, &mut path, keys.reverse)?;
         }
         Ok(())
+    }
+
+    /// Asks for the value of a record that will soon be visited, if it has a block.
+    #[inline]
+    fn ask_for<X: Transaction + ?Sized>(&self, tx: &X, leaf: &Node<'_>, index: usize) {
+        if index < leaf.count()
+            && let Ok(Value::Block { at, len }) = leaf.value(index)
+        {
+            tx.prefetch_bytes(at, len);
+        }
     }
 
     /// The way to the first leaf, and the records before (`reverse`) or from which on it is scanned.

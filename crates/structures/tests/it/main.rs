@@ -8,5 +8,6 @@ mod graph;
 mod growth;
 mod keys;
 mod model;
+mod readers;
 mod support;
 mod threads;
