@@ -64,6 +64,21 @@ pub(crate) fn store(_claim: Claim, pool: &Pool, offset: u64, bytes: &[u8]) -> Re
     Ok(())
 }
 
+/// As [`store`]; returns the seal of `before` and `bytes`, taken in the same pass where that can be done.
+#[inline]
+#[track_caller]
+pub(crate) fn store_sealing(
+    _claim: Claim,
+    pool: &Pool,
+    key: &pmem::SealKey,
+    offset: u64,
+    before: &[u8],
+    bytes: &[u8],
+) -> Result<u64> {
+    // SAFETY: as in `store`.
+    Ok(unsafe { pool.store_sealing(offset, key, before, bytes)? })
+}
+
 /// A transaction with the store that it is of, so that it can end on another thread and after its caller.
 pub(crate) struct Held {
     /// Goes first.
