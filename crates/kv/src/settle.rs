@@ -235,7 +235,7 @@ impl Core {
                 let (mut list, mut seals) = (Vec::with_capacity(FANOUT), Vec::with_capacity(FANOUT));
                 for stretch in chunk.stretches() {
                     let leaf = self.index.leaf(stretch.spot);
-                    let old = leaf.node.load(Relaxed);
+                    let old = leaf.node();
                     let dirty = self.index.leaves.take_dirty(stretch.spot.leaf);
                     let mut node = old;
                     if dirty || old == NO_NODE || settler.nodes.is_far(old / per) {
@@ -244,7 +244,7 @@ impl Core {
                         let written = self.write_leaf(settler, number, stretch.from, &words, old);
                         let (place, seal) = written.inspect_err(|_| self.index.leaves.mark_dirty(stretch.spot.leaf))?;
                         node = place;
-                        leaf.node.store(node, Relaxed);
+                        leaf.set_node(node);
                         leaf.seal.store(seal, Relaxed);
                         if old != NO_NODE {
                             gathered.left.push(old);
