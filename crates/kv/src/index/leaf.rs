@@ -235,6 +235,17 @@ impl Leaf {
         }
     }
 
+    /// Shows up to so many versions that are probably the first ones, or the last ones, in order of keys: nobody may rely on it.
+    #[inline]
+    pub(crate) fn first_words(&self, last: bool, count: usize, mut show: impl FnMut(Word)) {
+        let entries = (self.listed.load(Relaxed) as usize).min(SLOTS);
+        let first = if last { entries.saturating_sub(count) } else { 0 };
+        for at in first..entries.min(first + count) {
+            let slot = (self.order[at / 8].load(Relaxed) >> (at % 8 * 8)) as u8;
+            show(self.word(slot));
+        }
+    }
+
     /// Asks for what `listed` reads.
     pub(crate) fn prefetch(&self) {
         let line = |at: *const u8| pmem::prefetch(at);
