@@ -46,7 +46,10 @@ impl Core {
         let (wanted, dense) = match (self.space.take_short(), settler.rescue) {
             (_, true) => (usage.live, bytes / 64 * 63),
             (true, false) => (usage.live, bytes / 8 * 7),
-            (false, _) => (2 * usage.live + slack, bytes / 2),
+            (false, _) => {
+                let spare = u64::from(self.options.spare);
+                (usage.live + usage.live / 100 * spare + slack, bytes * 100 / (100 + spare))
+            }
         };
         // What is written goes to the lowest free segments. So the end of the file becomes free, once what is there has moved.
         let near = 2 * (usage.segments - usage.free) + slack / bytes;

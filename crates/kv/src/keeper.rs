@@ -14,11 +14,16 @@ use crate::sweep::Sweep;
 /// How often it looks without being called.
 const TICK: Duration = Duration::from_millis(200);
 
+/// How long who commits waits, each time, while the keeper cannot keep up: then it does.
+const BREATH: Duration = Duration::from_millis(2);
+
 /// How the keeper is called.
 #[derive(Default)]
 pub(crate) struct Signal {
     wanted: Mutex<Wanted>,
     changed: Condvar,
+    /// A checkpoint was made.
+    kept: Condvar,
     stop: AtomicBool,
     /// Whether there is one.
     pub(crate) running: AtomicBool,
@@ -35,6 +40,14 @@ impl Signal {
     pub(crate) fn call(&self) {
         self.wanted.lock().checkpoint = true;
         self.changed.notify_one();
+    }
+
+    /// The same, and waits for the next one to be made, though not for long.
+    pub(crate) fn call_and_wait(&self) {
+        let mut wanted = self.wanted.lock();
+        wanted.checkpoint = true;
+        self.changed.notify_one();
+        self.kept.wait_for(&mut wanted, BREATH);
     }
 
     /// For whatever else there is to do.
@@ -174,5 +187,50 @@ impl Core {
         if let Err(error) = self.checkpoint() {
             tracing::warn!(%error, store = %self.pool.path().display(), "a checkpoint failed; commits go on as long as there is room");
         }
+        self.keeper.kept.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use crate::Options;
+
+    /// Who commits does not wait for a checkpoint that takes its time, nor for one of his own behind it.
+    #[test]
+    fn commits_go_on_behind_a_keeper_that_cannot_keep_up() {
+        const SETTLE: u64 = 256 << 10;
+        let memory = std::path::Path::new("/dev/shm");
+        let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+        let store = Options::new().settle(SETTLE).create(dir.path().join("store")).unwrap();
+        let (done, is_done) = channel();
+        std::thread::scope(|threads| {
+            // As if it had much to do.
+            let settling = store.core.settler.lock();
+            let checkpoints = store.stats().checkpoints;
+            threads.spawn(|| {
+                // Four and a half times what is worth one.
+                let puts = SETTLE * 9 / 2 / 4096;
+                let all = (0..puts).try_for_each(|n| store.put(&n.to_be_bytes(), &[7; 4000]).map(drop));
+                done.send(all.map(|()| puts)).unwrap();
+            });
+            let all = is_done.recv_timeout(Duration::from_secs(60));
+            let made = store.stats().checkpoints - checkpoints;
+            drop(settling);
+            assert!(matches!(all, Ok(Ok(_))) && made == 0, "{all:?}, {made} checkpoints");
+        });
+        let behind = |store: &crate::Store| {
+            let (written, settled) = (&store.core.written, &store.core.settled);
+            written.load(super::Acquire) - settled.load(super::Acquire)
+        };
+        for _ in 0..1000 {
+            if behind(&store) < SETTLE {
+                return;
+            }
+            store.core.keeper.call_and_wait();
+        }
+        panic!("{} bytes behind, and no checkpoint", behind(&store));
     }
 }

@@ -27,6 +27,8 @@ const HEAD: usize = 4 * LINE as usize;
 /// Longest key and value that go this way.
 const KEY: usize = HEAD - HEADER as usize;
 const VALUE: usize = 64 << 10;
+/// What of a value stands behind the head is sealed while it leaves, from this length on.
+const ONE_PASS: usize = 1 << 10;
 
 /// The lock of a key, as long as this lives.
 struct KeyLock<'a> {
@@ -164,17 +166,23 @@ impl Core {
         head[key_end..].copy_from_slice(front);
         head[..HEADER as usize].copy_from_slice(pmem::bytes_of(&header));
         let place = record::place(put.run.offset, put.writer, put.run.sequence);
-        let sealed =
-            if self.sabotage.skips(Step::SealAll) { (&head[..HEADER as usize], &[][..]) } else { (&*head, rest) };
-        let seal = record::seal_parts(&self.key, sealed.0, sealed.1, place);
-        head[..8].copy_from_slice(&seal.to_le_bytes());
-
         let (at, behind) = (put.run.offset, put.run.offset + head.len() as u64);
         let streaming = Streaming;
+        let one_pass =
+            rest.len() >= ONE_PASS && !self.sabotage.skips(Step::SealAll) && !self.sabotage.skips(Step::SealLast);
+        let seal = if one_pass {
+            let covered = record::sealed(head);
+            record::bound(raw::store_sealing(Claim::Writer, &self.pool, &self.key, behind, covered, rest)?, place)
+        } else if self.sabotage.skips(Step::SealAll) {
+            record::seal_parts(&self.key, &head[..HEADER as usize], &[], place)
+        } else {
+            record::seal_parts(&self.key, head, rest, place)
+        };
+        head[..8].copy_from_slice(&seal.to_le_bytes());
         if self.sabotage.skips(Step::SealLast) {
             raw::store(Claim::Writer, &self.pool, at, head)?;
         }
-        if !rest.is_empty() {
+        if !one_pass && !rest.is_empty() {
             raw::store(Claim::Writer, &self.pool, behind, rest)?;
         }
         let mut had = false;
@@ -207,10 +215,15 @@ mod tests {
     use crate::{Isolation, Options, Store};
 
     fn store() -> (tempfile::TempDir, Store) {
+        store_of(4096)
+    }
+
+    fn store_of(segment: u64) -> (tempfile::TempDir, Store) {
         let memory = std::path::Path::new("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
         let pool = pmem::Options::new().domain(pmem::DomainChoice::Emulated);
-        let store = Options::new().segment(4096).background(false).pool(pool).create(dir.path().join("store")).unwrap();
+        let store =
+            Options::new().segment(segment).background(false).pool(pool).create(dir.path().join("store")).unwrap();
         (dir, store)
     }
 
@@ -236,6 +249,26 @@ mod tests {
         assert_eq!(store.get(b"key").unwrap().unwrap(), b"5");
         assert_eq!(store.get(&[7; KEY]).unwrap().unwrap(), [8; 300]);
         assert_eq!((store.stats().entries, store.stats().commits), (3, 7));
+    }
+
+    /// Values that are sealed while they leave: around the length from which on they are, the blocks of the checksum, and lines.
+    #[test]
+    fn long_values_are_sealed_as_those_of_a_transaction() {
+        let (dir, store) = store_of(1 << 20);
+        store.put(b"first", b"").unwrap();
+        let lens = (900..1300).step_by(13).chain((1980..2120).step_by(7)).chain([4000, 4096, 4097, 65_535, VALUE]);
+        let pairs: Vec<(Vec<u8>, Vec<u8>)> = lens
+            .enumerate()
+            .map(|(n, len)| (vec![n as u8; 1 + n * 31 % KEY], (0..len).map(|at| (at * 7 + n) as u8).collect()))
+            .collect();
+        for (key, value) in &pairs {
+            assert_eq!(store.core.put_alone(key, value).unwrap(), Some(false), "{} bytes", value.len());
+        }
+        store.abandon();
+        let pool = pmem::Options::new().domain(pmem::DomainChoice::Emulated);
+        let store = Options::new().background(false).verify(true).pool(pool).open(dir.path().join("store")).unwrap();
+        assert!(pairs.iter().all(|(key, value)| store.get(key).unwrap().as_ref() == Some(value)));
+        assert!(store.check(|_| ()).unwrap().is_sound());
     }
 
     /// Each length, so that header, key, and value end before, on and behind lines; read by whoever comes after a crash.

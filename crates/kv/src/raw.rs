@@ -1,8 +1,8 @@
 //! All the unsafe code of the store: bytes of the pool by offset, and nodes of the index that others may still be reading.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 use pmem::Pool;
 
@@ -62,6 +62,40 @@ pub(crate) fn store(_claim: Claim, pool: &Pool, offset: u64, bytes: &[u8]) -> Re
     // SAFETY: the place is the caller's alone, to the end of its last line; what is stored is on no medium yet.
     unsafe { pool.store_joined(offset, bytes, &[])? };
     Ok(())
+}
+
+/// As [`store`]; returns the seal of `before` and `bytes`, taken in the same pass where that can be done.
+#[inline]
+#[track_caller]
+pub(crate) fn store_sealing(
+    _claim: Claim,
+    pool: &Pool,
+    key: &pmem::SealKey,
+    offset: u64,
+    before: &[u8],
+    bytes: &[u8],
+) -> Result<u64> {
+    // SAFETY: as in `store`.
+    Ok(unsafe { pool.store_sealing(offset, key, before, bytes)? })
+}
+
+/// A type that zeros are a value of.
+///
+/// # Safety
+/// All bytes 0 are a valid one.
+pub(crate) unsafe trait Zeros: Sized {}
+
+// SAFETY: a number.
+unsafe impl Zeros for AtomicU64 {}
+// SAFETY: numbers, atomic or not, and arrays of them.
+unsafe impl Zeros for crate::index::Leaf {}
+// SAFETY: as above.
+unsafe impl Zeros for crate::space::Segment {}
+
+/// So many zeros. Of a long row the kernel makes each page when it is first used, so that nobody waits for all of them.
+pub(crate) fn zeros<T: Zeros>(len: usize) -> Box<[T]> {
+    // SAFETY: what the trait promises.
+    unsafe { Box::new_zeroed_slice(len).assume_init() }
 }
 
 /// A transaction with the store that it is of, so that it can end on another thread and after its caller.

@@ -192,15 +192,25 @@ impl<'a> Record<'a> {
 /// The seal of the record `bytes`. The place binds it to where it stands and to what the segment was used for then.
 #[inline]
 pub(crate) fn seal(key: &SealKey, bytes: &[u8], place: u64) -> u64 {
-    let seal = key.seal(bytes.get(8..).unwrap_or_default()) ^ place;
-    seal.max(1) // zeros are no record
+    bound(key.seal(sealed(bytes)), place)
 }
 
 /// The same of a record in two parts, the first one at least as long as the header.
 #[inline]
 pub(crate) fn seal_parts(key: &SealKey, head: &[u8], rest: &[u8], place: u64) -> u64 {
-    let parts = [head.get(8..).unwrap_or_default(), rest];
-    (key.seal_parts(parts.into_iter()) ^ place).max(1)
+    bound(key.seal_parts([sealed(head), rest].into_iter()), place)
+}
+
+/// What of the first part of a record its seal covers.
+#[inline]
+pub(crate) fn sealed(head: &[u8]) -> &[u8] {
+    head.get(8..).unwrap_or_default()
+}
+
+/// The seal of a record in this place, from what its key says of its bytes.
+#[inline]
+pub(crate) fn bound(seal: u64, place: u64) -> u64 {
+    (seal ^ place).max(1) // zeros are no record
 }
 
 /// What the next transaction keeps of the seal of this one's first record.

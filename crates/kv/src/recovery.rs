@@ -245,7 +245,7 @@ fn load_leaf(
     if let Some(mut locked) = made.lock(made.layout()) {
         locked.fill(node.words());
     }
-    made.node.store(number, std::sync::atomic::Ordering::Relaxed);
+    made.set_node(number);
     made.seal.store(node.seal, std::sync::atomic::Ordering::Relaxed);
     Ok(leaf)
 }

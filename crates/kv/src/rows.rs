@@ -1,6 +1,8 @@
-//! A row of things that grows while others use it, and never moves.
+//! A row of things, zeros at first, that grows while others use it, and never moves.
 
 use std::sync::OnceLock;
+
+use crate::raw::{self, Zeros};
 
 /// Things in the first block. Each further eight blocks have as many as all before them: at most about an eighth waits to be used.
 const FIRST: usize = 64;
@@ -9,7 +11,7 @@ const DOUBLINGS: usize = 25;
 
 pub(crate) struct Rows<T>(Box<[OnceLock<Box<[T]>>]>);
 
-impl<T: Default> Rows<T> {
+impl<T: Zeros> Rows<T> {
     /// Things there can be.
     pub(crate) const MOST: usize = FIRST << DOUBLINGS;
 
@@ -20,7 +22,7 @@ impl<T: Default> Rows<T> {
     #[inline]
     pub(crate) fn get(&self, at: u32) -> &T {
         let (block, at, len) = place(at as usize % Self::MOST);
-        let made = self.0[block].get_or_init(|| (0..len).map(|_| T::default()).collect());
+        let made = self.0[block].get_or_init(|| raw::zeros(len));
         &made[at]
     }
 
@@ -44,6 +46,8 @@ fn place(at: usize) -> (usize, usize, usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use super::*;
 
     #[test]
@@ -54,6 +58,6 @@ mod tests {
             assert_eq!((here, place), (block, next), "{at}");
             (block, next) = if place + 1 < len { (block, place + 1) } else { (block + 1, 0) };
         }
-        assert_eq!(place(Rows::<u8>::MOST - 1).0, DOUBLINGS * PARTS);
+        assert_eq!(place(Rows::<AtomicU64>::MOST - 1).0, DOUBLINGS * PARTS);
     }
 }

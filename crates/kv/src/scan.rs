@@ -34,7 +34,9 @@ pub(crate) struct Scanner<'p> {
 }
 
 /// Records asked for ahead of their use.
-const AHEAD: usize = 12;
+const AHEAD: usize = 16;
+/// Levels of a binary search whose keys are asked for before it begins.
+const LEVELS: u32 = 3;
 
 /// Which leaf is next.
 enum Place<'p> {
@@ -85,6 +87,7 @@ impl<'p> Scanner<'p> {
     }
 
     /// The next record.
+    #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<Record<'p>>> {
         loop {
             while let Some(word) = self.next_word() {
@@ -113,7 +116,14 @@ impl<'p> Scanner<'p> {
     }
 
     /// The next version of the present leaf.
+    #[inline]
     fn next_word(&mut self) -> Option<Word> {
+        if self.left.len() == AHEAD
+            && let Place::Here(next) = &self.place
+        {
+            let index = &self.core.index;
+            index.leaf(next.spot).first_words(self.range.reverse, AHEAD, |word| index.prefetch(word));
+        }
         let (at, ahead) = if self.range.reverse {
             (self.left.next_back()?, self.left.end.checked_sub(AHEAD).filter(|at| *at >= self.left.start))
         } else {
@@ -141,6 +151,7 @@ impl<'p> Scanner<'p> {
         }
     }
 
+    #[inline(never)]
     fn read_leaf(&mut self) -> Result<()> {
         let index = &self.core.index;
         let stretch: Stretch<'p> = loop {
@@ -169,18 +180,23 @@ impl<'p> Scanner<'p> {
                 self.core.verify(record)
             })?;
         }
-        let key = |word: Word| index.key(self.pin, word);
+        let pin = self.pin;
+        let key = |word: Word| index.key(pin, word);
+        let lower = |slots: &[(Word, u8)], before: &dyn Fn(&[u8]) -> bool| {
+            prefetch_probes(slots, LEVELS, &|word| index.prefetch_key(word));
+            lower(slots, |(word, _)| Ok(before(key(*word)?)))
+        };
         self.left = 0..slots.len();
         // A leaf may have more keys than were asked for: it is the first one, or has taken in others since.
         match &self.place {
             Place::At(from) if !self.range.reverse && stretch.from < from.as_slice() => {
-                self.left.start = lower(slots, |(word, _)| Ok(key(*word)? < from.as_slice()))?;
+                self.left.start = lower(slots, &|key| key < from.as_slice())?;
             }
             Place::At(to) if self.range.reverse => {
-                self.left.end = lower(slots, |(word, _)| Ok(key(*word)? <= to.as_slice()))?;
+                self.left.end = lower(slots, &|key| key <= to.as_slice())?;
             }
             Place::Before(Some(to)) if stretch.to.is_none_or(|end| end > to.as_slice()) => {
-                self.left.end = lower(slots, |(word, _)| Ok(key(*word)? < to.as_slice()))?;
+                self.left.end = lower(slots, &|key| key < to.as_slice())?;
             }
             _ => {}
         }
@@ -212,5 +228,17 @@ impl<'p> Scanner<'p> {
             (true, None) if self.range.reverse => Place::Before(Some(stretch.from.to_vec())),
             (true, None) => stretch.to.map_or(Place::End, |to| Place::At(to.to_vec())),
         }
+    }
+}
+
+/// Asks for the keys that a binary search looks at first, whichever way it goes: one miss instead of one behind the other.
+fn prefetch_probes(slots: &[(Word, u8)], levels: u32, prefetch: &impl Fn(Word)) {
+    let (before, from) = slots.split_at(0_usize.midpoint(slots.len()));
+    if let Some(((word, _), behind)) = from.split_first()
+        && levels > 0
+    {
+        prefetch(*word);
+        prefetch_probes(before, levels - 1, prefetch);
+        prefetch_probes(behind, levels - 1, prefetch);
     }
 }

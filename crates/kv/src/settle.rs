@@ -25,6 +25,10 @@ use crate::writer::{Dead, Tombstone};
 /// Bytes of new records that are worth a checkpoint.
 pub(crate) const LEAST: u64 = 4 << 20;
 
+/// So many times what is worth a checkpoint without one: the keeper cannot keep up, or makes none.
+const LATE: u64 = 3;
+const TOO_LATE: u64 = 6;
+
 /// What checkpoints need to know of each other. Whoever holds it settles.
 pub(crate) struct Settler {
     pub(crate) cell: Cell,
@@ -110,10 +114,13 @@ impl Core {
         if unsettled < enough {
             return;
         }
-        // Behind a keeper that cannot keep up, committers help, or there would be no end to it.
-        let late = unsettled >= 3 * enough;
-        if self.keeper.running.load(Acquire) && !late {
+        // Committers wait a little, again and again, for a keeper that cannot keep up, which takes less time than a checkpoint; behind one that makes none
+        // they do it themselves, or there would be no end to it.
+        let kept = self.keeper.running.load(Acquire);
+        if kept && unsettled < LATE * enough {
             self.keeper.call();
+        } else if kept && unsettled < TOO_LATE * enough {
+            self.keeper.call_and_wait();
         } else if let Err(error) = self.checkpoint() {
             tracing::warn!(%error, "a checkpoint failed; commits go on as long as there is room");
         }
@@ -235,7 +242,7 @@ impl Core {
                 let (mut list, mut seals) = (Vec::with_capacity(FANOUT), Vec::with_capacity(FANOUT));
                 for stretch in chunk.stretches() {
                     let leaf = self.index.leaf(stretch.spot);
-                    let old = leaf.node.load(Relaxed);
+                    let old = leaf.node();
                     let dirty = self.index.leaves.take_dirty(stretch.spot.leaf);
                     let mut node = old;
                     if dirty || old == NO_NODE || settler.nodes.is_far(old / per) {
@@ -244,7 +251,7 @@ impl Core {
                         let written = self.write_leaf(settler, number, stretch.from, &words, old);
                         let (place, seal) = written.inspect_err(|_| self.index.leaves.mark_dirty(stretch.spot.leaf))?;
                         node = place;
-                        leaf.node.store(node, Relaxed);
+                        leaf.set_node(node);
                         leaf.seal.store(seal, Relaxed);
                         if old != NO_NODE {
                             gathered.left.push(old);

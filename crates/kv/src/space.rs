@@ -49,8 +49,7 @@ struct Extent {
     count: AtomicU64,
 }
 
-#[derive(Default)]
-struct Segment {
+pub(crate) struct Segment {
     /// The table's word.
     used: AtomicU64,
     /// Bytes of versions that are still needed, rounded as words are.

@@ -567,6 +567,7 @@ pub struct Scan<'t> {
 impl<'t> Iterator for Scan<'t> {
     type Item = Result<Pair<'t>>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {
             return None;
@@ -600,8 +601,21 @@ impl<'t> Scan<'t> {
         self.expires
     }
 
+    #[inline]
     fn step(&mut self) -> Result<Option<Pair<'t>>> {
         self.tx.check()?;
+        if self.own.is_empty() && self.waiting.is_none() {
+            let Some(record) = self.scanner.next()? else { return Ok(None) };
+            if self.tx.level > Isolation::Snapshot {
+                self.found.push(record.header.ts);
+            }
+            self.expires = record.expires();
+            return Ok(Some((record.key(), record.value())));
+        }
+        self.step_among_own()
+    }
+
+    fn step_among_own(&mut self) -> Result<Option<Pair<'t>>> {
         loop {
             if self.waiting.is_none() {
                 self.waiting = self.scanner.next()?;

@@ -236,11 +236,12 @@ pub(crate) unsafe fn join_nt(with: FlushWith, dst: *mut u8, head: &[u8], body: &
     }
     let streamed_from = at;
     while at < total {
-        // Lines that lie wholly in `body` leave from where they are.
-        let whole = if at >= head.len() { (total - at) & !(LINE_BYTES - 1) } else { 0 };
+        // Lines that lie wholly in one of them leave from where they are.
+        let from = if at < head.len() { &head[at..] } else { &body[at - head.len()..] };
+        let whole = from.len() & !(LINE_BYTES - 1);
         if whole > 0 {
-            // SAFETY: at + whole <= total; dst + at starts a line.
-            unsafe { stream_lines(with, dst.add(at), body.as_ptr().add(at - head.len()), whole) };
+            // SAFETY: at + whole <= total, and `from` has as many; dst + at starts a line.
+            unsafe { stream_lines(with, dst.add(at), from.as_ptr(), whole) };
             at += whole;
         } else {
             gather(&mut line, head, body, at);
@@ -308,8 +309,19 @@ mod tests {
     fn join_nt_joins_every_alignment_and_length() {
         let src: Vec<u8> = (0..400u32).map(|i| i as u8 | 1).collect();
         for at in (0..64).step_by(8) {
-            for (head, body) in [(24, 0), (24, 1), (24, 39), (24, 40), (24, 41), (24, 300), (0, 64), (64, 64), (100, 7)]
-            {
+            for (head, body) in [
+                (24, 0),
+                (24, 1),
+                (24, 39),
+                (24, 40),
+                (24, 41),
+                (24, 300),
+                (0, 64),
+                (64, 64),
+                (100, 7),
+                (333, 0),
+                (200, 150),
+            ] {
                 let mut memory = vec![0xaau8; 1024];
                 let start = memory.as_ptr().align_offset(64) + at;
                 let end = (at + head + body).next_multiple_of(64) - at + start;

@@ -159,4 +159,18 @@ impl Pool {
     ) -> Result<()> {
         self.inner.mapping.seal_nt(to, key, body, head, Location::caller())
     }
+
+    /// Stores `body` at `to`, and zeros up to the end of its last line, as [`store_joined`](Self::store_joined); returns the [seal](SealKey::seal_parts) of `before` and
+    /// `body`, taken in the same pass where that can be done, as by [`store_sealed`](Self::store_sealed).
+    ///
+    /// # Errors
+    /// As [`address`](Self::address), before anything is stored.
+    ///
+    /// # Safety
+    /// As [`store_joined`](Self::store_joined).
+    #[inline]
+    #[track_caller]
+    pub unsafe fn store_sealing(&self, to: u64, key: &SealKey, before: &[u8], body: &[u8]) -> Result<u64> {
+        self.inner.mapping.store_sealing(to, key, before, body, Location::caller())
+    }
 }

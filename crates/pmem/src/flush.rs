@@ -316,6 +316,42 @@ impl Mapping {
         self.join_nt(offset, &head(key.sum(body)), body, site)
     }
 
+    /// Stores `body` at `offset`, which starts a line, and zeros up to the end of its last one, as [`join_nt`](Self::join_nt); returns the seal of `before` and `body`, which is
+    /// taken while the body leaves.
+    pub(crate) fn store_sealing(
+        &self,
+        offset: u64,
+        key: &SealKey,
+        before: &[u8],
+        body: &[u8],
+        site: Site,
+    ) -> Result<u64> {
+        const LINE_BYTES: usize = cpu::LINE as usize;
+        if let Backing::Flushed(with) = &self.backing
+            && offset.is_multiple_of(cpu::LINE)
+        {
+            let len = body.len().next_multiple_of(LINE_BYTES);
+            let to = self.access(offset, len as u64, true)?.as_ptr();
+            // SAFETY: the whole lines of the body are among `len` bytes, which `access` checked; as in `copy_nt`.
+            if let Some((seal, stored)) = unsafe { key.seal_storing(before, body, to) } {
+                let rest = &body[stored..];
+                if !rest.is_empty() {
+                    let mut line = [0; LINE_BYTES];
+                    line[..rest.len()].copy_from_slice(rest);
+                    // SAFETY: the last line of `len`.
+                    unsafe { cpu::stream_lines(*with, to.add(stored), line.as_ptr(), LINE_BYTES) };
+                }
+                self.written.note(offset, len as u64);
+                self.counters.streamed(len as u64);
+                self.imitate_lines(len as u64 / cpu::LINE);
+                return Ok(seal);
+            }
+        }
+        let seal = key.seal_parts([before, body].into_iter());
+        self.join_nt(offset, &[], body, site)?;
+        Ok(seal)
+    }
+
     #[inline]
     fn imitate_lines(&self, lines: u64) {
         if let Some(latency) = &self.latency {

@@ -217,6 +217,19 @@ impl SealKey {
         let (sum, stored) = unsafe { shared.sum_storing(text, to, skip) };
         Some((Sum(sum), stored))
     }
+
+    /// The seal of `before` and `body`, one behind the other, if it can be made while the whole lines that `body` begins with are stored past the cache from `to` on;
+    /// and how many bytes these were.
+    ///
+    /// # Safety
+    /// `to` starts on a line and is writable for so many bytes, which are no part of either and which nobody else uses.
+    #[inline]
+    pub(crate) unsafe fn seal_storing(&self, before: &[u8], body: &[u8], to: *mut u8) -> Option<(u64, usize)> {
+        let Function::Clnh { shared, own, .. } = &self.0 else { return None };
+        // SAFETY: the caller's promise.
+        let (sum, stored) = unsafe { shared.sum_storing_behind(before, body, to) }?;
+        Some((shared.finish(own, sum), stored))
+    }
 }
 
 impl std::fmt::Debug for SealKey {

@@ -26,8 +26,8 @@ pub(crate) struct Leaf {
     pub(crate) pending: AtomicU64,
     /// Raised whenever the leaf stands for other keys than before.
     layout: AtomicU32,
-    /// Its node on media, for the checkpoint.
-    pub(crate) node: AtomicU32,
+    /// Its node on media, for the checkpoint: what is missing to [`NO_NODE`].
+    node: AtomicU32,
     /// Slots whose place in `order` counts.
     ordered: AtomicU64,
     /// Entries of `order`.
@@ -61,7 +61,7 @@ impl Default for Leaf {
             used: 0.into(),
             pending: 0.into(),
             layout: 0.into(),
-            node: NO_NODE.into(),
+            node: 0.into(),
             ordered: 0.into(),
             listed: 0.into(),
             _gap: 0,
@@ -77,6 +77,20 @@ impl Default for Leaf {
 impl Leaf {
     pub(crate) fn layout(&self) -> u32 {
         self.layout.load(Acquire)
+    }
+
+    /// Its node on media, or [`NO_NODE`]. For the checkpoint.
+    pub(crate) fn node(&self) -> u32 {
+        NO_NODE - self.node.load(Relaxed)
+    }
+
+    /// The same; it has none from now on.
+    pub(crate) fn take_node(&self) -> u32 {
+        NO_NODE - self.node.swap(0, SeqCst)
+    }
+
+    pub(crate) fn set_node(&self, node: u32) {
+        self.node.store(NO_NODE - node, Relaxed);
     }
 
     /// Behind an announcement: if this is not yet the layout of a split, the split sees the announcement.
@@ -218,6 +232,17 @@ impl Leaf {
         while used != 0 {
             into.push(self.word(used.trailing_zeros() as u8));
             used &= used - 1;
+        }
+    }
+
+    /// Shows up to so many versions that are probably the first ones, or the last ones, in order of keys: nobody may rely on it.
+    #[inline]
+    pub(crate) fn first_words(&self, last: bool, count: usize, mut show: impl FnMut(Word)) {
+        let entries = (self.listed.load(Relaxed) as usize).min(SLOTS);
+        let first = if last { entries.saturating_sub(count) } else { 0 };
+        for at in first..entries.min(first + count) {
+            let slot = (self.order[at / 8].load(Relaxed) >> (at % 8 * 8)) as u8;
+            show(self.word(slot));
         }
     }
 
@@ -437,6 +462,15 @@ mod tests {
     fn find(leaf: &Leaf, n: u64) -> Found {
         let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         leaf.find(leaf.layout(), hash, |found| Ok::<_, ()>(found.offset() == n * 64)).unwrap()
+    }
+
+    /// Rows of leaves begin as zeros.
+    #[test]
+    fn zeros_are_an_empty_leaf() {
+        let leaves = crate::raw::zeros::<Leaf>(3);
+        assert!(leaves.iter().all(|leaf| leaf.node() == NO_NODE && leaf.lock(0).is_some_and(|leaf| leaf.len() == 0)));
+        leaves[1].set_node(7);
+        assert_eq!((leaves[1].node(), leaves[1].take_node(), leaves[1].node()), (7, 7, NO_NODE));
     }
 
     #[test]

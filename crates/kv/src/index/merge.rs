@@ -39,7 +39,7 @@ impl Index {
         fence(SeqCst);
         let pending = self.leaf(right_spot).pending.load(SeqCst);
         self.leaf(left_spot).pending.fetch_or(pending, SeqCst);
-        let node = self.leaf(right_spot).node.swap(NO_NODE, SeqCst);
+        let node = self.leaf(right_spot).take_node();
         if node != NO_NODE {
             tree.left.push(node);
         }

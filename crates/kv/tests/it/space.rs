@@ -256,6 +256,31 @@ fn overwriting_a_million_times_stays_within_a_constant() {
     assert!(stats.index_segments <= 2, "{stats:?}");
 }
 
+/// Less room to spare makes a smaller store, for which more is moved.
+#[test]
+fn what_is_spared_is_paid_for_by_moving() {
+    let of = |spare: u32| {
+        let dir = crate::memory();
+        let options = Options::new().segment(SEGMENT).settle(512 << 10).background(false).spare(spare);
+        let store = options.create(dir.path().join("store")).unwrap();
+        let mut random = Random(5);
+        let (mut most, mut model) = (0, Model::new());
+        for n in 0..60_000 {
+            let (key, value) = (name(random.below(10_000)), value(n, 7));
+            store.put(&key, &value).unwrap();
+            model.insert(key, value.to_vec());
+            if n > 30_000 && n % 500 == 0 {
+                most = used(&store.stats()).max(most);
+            }
+        }
+        check(&store, &model, &format!("{spare} to spare"));
+        (most, store.stats().moved)
+    };
+    let (tight, normal, wide) = (of(25), of(100), of(200));
+    assert!(tight.0 < normal.0 && normal.0 < wide.0 && tight.0 * 3 < wide.0 * 2, "{tight:?}, {normal:?}, {wide:?}");
+    assert!(tight.1 > normal.1 && normal.1 > wide.1 && tight.1 > 4 * wide.1, "{tight:?}, {normal:?}, {wide:?}");
+}
+
 // ---- syncs ----------------------------------------------------------------------------------------------------
 
 /// In a file; checkpoints come when they are asked for.

@@ -255,6 +255,20 @@ macro_rules! entries {
             // SAFETY: the caller's promise, and as above.
             unsafe { <$ops>::bits(super::storing::<$ops>(shared, text, to, skip)) }
         }
+
+        /// # Safety
+        /// As [`super::sum_storing_behind`].
+        $(#[target_feature($feature)])?
+        pub(super) unsafe fn behind(
+            shared: &Shared,
+            first: (u64, &[u8; super::BLOCK]),
+            body: &[u8],
+            to: *mut u8,
+            in_first: usize,
+        ) -> u128 {
+            // SAFETY: the caller's promise, and as above.
+            unsafe { <$ops>::bits(super::behind::<$ops>(shared, first, body, to, in_first)) }
+        }
     };
 }
 
@@ -370,6 +384,56 @@ impl Shared {
     pub(crate) unsafe fn sum_storing(&self, text: &[u8], to: *mut u8, skip: usize) -> (u128, usize) {
         let sum = of_level!(self.level, sum_storing(self, text, to, skip));
         (sum, text.len().saturating_sub(skip) & !63)
+    }
+
+    /// The sum of `before` and `body`, one behind the other; and the whole lines that `body` begins with have been stored past the cache from `to` on, which starts
+    /// on a line. Of a `before` as long as a block, or a body that ends in the first one, none: then nothing has happened.
+    ///
+    /// # Safety
+    /// `to` is writable for that many bytes, is no part of either text, and nobody else uses these bytes.
+    pub(crate) unsafe fn sum_storing_behind(&self, before: &[u8], body: &[u8], to: *mut u8) -> Option<(u128, usize)> {
+        let in_first = BLOCK.checked_sub(before.len()).filter(|bytes| *bytes < body.len())?;
+        let mut first = [0; BLOCK];
+        first[..before.len()].copy_from_slice(before);
+        first[before.len()..].copy_from_slice(&body[..in_first]);
+        let total = (before.len() + body.len()) as u64;
+        Some((of_level!(self.level, behind(self, (total, &first), body, to, in_first)), body.len() & !63))
+    }
+}
+
+/// See [`Shared::sum_storing_behind`]: the first block of a text of so many bytes, and what `body` has behind its first `in_first` bytes, which are in that block.
+///
+/// # Safety
+/// As there, and as [`Ops`].
+#[inline(always)]
+unsafe fn behind<O: Ops>(
+    shared: &Shared,
+    (total, first): (u64, &[u8; BLOCK]),
+    body: &[u8],
+    to: *mut u8,
+    in_first: usize,
+) -> O::Wide {
+    let (mut stored, lines) = (0, body.len() / 64);
+    let (mut block, mut at, mut before) = (&first[..], in_first, total);
+    // Lines of the body that begin in this block leave with it, as far as they are whole: at least as many as end there.
+    let mut now = lines.min(in_first / 64);
+    loop {
+        // SAFETY: lines from `stored` to `stored + now` are among the whole ones of the body, and of the bytes at `to`; the rest as in `sum`.
+        unsafe {
+            let from = body.as_ptr().wrapping_add(64 * stored);
+            let lanes = O::lanes_storing(&shared.words, block, to.wrapping_add(64 * stored), from, now);
+            let sum = O::xor(lanes, O::mul(before, shared.point));
+            stored += now;
+            if at == body.len() {
+                // What is left of them began in the last block but one.
+                let (from, to) = (body.as_ptr().wrapping_add(64 * stored), to.wrapping_add(64 * stored));
+                crate::cpu::stream_lines(crate::cpu::flush_with(), to, from, 64 * (lines - stored));
+                return sum;
+            }
+            before = O::reduce(sum);
+        }
+        let end = body.len().min(at + BLOCK);
+        (block, at, now) = (&body[at..end], end, (lines - stored).min((end - at) / 64));
     }
 }
 

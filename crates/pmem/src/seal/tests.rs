@@ -267,6 +267,35 @@ fn what_is_stored_while_it_is_summed_is_the_text() {
     }
 }
 
+/// The same of a text whose first part is elsewhere.
+#[test]
+fn what_is_stored_behind_another_part_is_sealed_with_it() {
+    let mut random = Random::new("what_is_stored_behind_another_part_is_sealed_with_it");
+    let bytes = random.bytes(6200);
+    for len in lengths(&mut random) {
+        for front in [0, 1, 56, 120, 248, random.below(1024), 1023, 1024, 1100] {
+            let from = random.below(64);
+            let (before, body) = bytes[from..from + front + len].split_at(front);
+            for (level, key) in keys(4) {
+                let mut memory = vec![0xaa_u8; 5300];
+                let start = memory.as_ptr().align_offset(64);
+                // SAFETY: more than the body's length is behind it.
+                let found = unsafe { key.seal_storing(before, body, memory.as_mut_ptr().add(start)) };
+                crate::cpu::drain();
+                let at = format!("{level:?}, {len} bytes behind {front}");
+                assert_eq!(found.is_some(), front <= 1024 && front + len > 1024, "{at}");
+                let stored = found.map_or(0, |(seal, stored)| {
+                    assert_eq!(seal, key.seal_parts([before, body].into_iter()), "{at}");
+                    assert_eq!(stored, len / 64 * 64, "{at}");
+                    stored
+                });
+                assert_eq!(memory[start..start + stored], body[..stored], "{at}");
+                assert!(memory[..start].iter().chain(&memory[start + stored..]).all(|byte| *byte == 0xaa), "{at}");
+            }
+        }
+    }
+}
+
 /// So that no build changes the bytes unnoticed.
 #[test]
 fn known_seals() {

@@ -48,6 +48,46 @@ fn what_is_stored_while_it_is_sealed_is_what_two_passes_store() {
     }
 }
 
+/// The same of a body behind a part that is stored elsewhere, or not at all.
+#[test]
+fn a_body_is_sealed_with_what_comes_before_it() {
+    let dir = memory();
+    let sides = [emulated(1 << 16), emulated(1 << 16).format_1(), synced(1 << 16)];
+    let text: Vec<u8> = (0..6000).map(|i| (i * 31 % 251) as u8).collect();
+    for (n, options) in sides.into_iter().enumerate() {
+        let pool = options.create(dir.path().join(n.to_string())).unwrap();
+        let mut area = pool.add_region("r", 8192).unwrap().into_area().unwrap();
+        let key = pool.seal_key(area.offset());
+        for at in [0, 40, 64] {
+            for (front, len) in
+                [(0, 0), (120, 64), (120, 904), (120, 905), (120, 968), (248, 3000), (1024, 700), (9, 4096)]
+            {
+                area.bytes_mut(0, 8192).unwrap().fill(0xaa);
+                let (before, body) = text[..front + len].split_at(front);
+                let stats = pool.stats();
+                // SAFETY: `area` owns the bytes, and nothing of it is borrowed.
+                let seal = unsafe { pool.store_sealing(area.offset() + at, &key, before, body).unwrap() };
+                pool.drain().unwrap();
+                let stats = pool.stats() - stats;
+
+                let what = format!("side {n}, {len} bytes behind {front} at {at}");
+                assert_eq!(seal, key.seal(&text[..front + len]), "{what}");
+                let end = (at + len as u64).next_multiple_of(if len > 0 || at % LINE > 0 { LINE } else { 1 });
+                let mut expected = body.to_vec();
+                expected.resize((end - at) as usize, 0);
+                let found = area.bytes(0, 8192).unwrap();
+                let (from, to) = (at as usize, end as usize);
+                assert!(found[from..to] == expected, "{what}");
+                assert!(found[..from].iter().chain(&found[to..]).all(|byte| *byte == 0xaa), "{what}: outside");
+                if n < 2 {
+                    let lines = stats.flushed_lines + stats.nt_bytes / LINE;
+                    assert_eq!(lines, pmem::lines(at, end - at), "{what}: each line leaves once");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn nothing_is_stored_out_of_bounds() {
     let dir = memory();
@@ -57,6 +97,9 @@ fn nothing_is_stored_out_of_bounds() {
     for at in [(1 << 16) - 64, 1 << 16, u64::MAX - 63] {
         // SAFETY: it is refused.
         let refused = unsafe { pool.store_sealed(at, &key, &[7; 300], |_| [0; HEAD]) };
+        assert!(matches!(refused, Err(Error::OutOfBounds { .. })), "{at:#x}: {refused:?}");
+        // SAFETY: as above.
+        let refused = unsafe { pool.store_sealing(at, &key, &[7; 100], &[7; 3000]) };
         assert!(matches!(refused, Err(Error::OutOfBounds { .. })), "{at:#x}: {refused:?}");
     }
     assert!(std::fs::read(pool.path()).unwrap() == before);

@@ -93,6 +93,7 @@ pub(super) const ALONG: &[&str] = &[
     "Options::progress",
     "Options::segment",
     "Options::settle",
+    "Options::spare",
     "Options::transactions",
     "Options::verify",
     "Options::watermark_every",
