@@ -10,6 +10,7 @@ mod copied;
 pub mod damage;
 mod directory;
 mod every;
+mod faults;
 pub mod graph;
 pub mod heap;
 mod journal;
@@ -39,7 +40,7 @@ pub use sealed::Sealed;
 pub use store::{ALIKE, Op as StoreOp, Stored};
 
 use ::heap::Policy;
-use crash::{Config, MutationReport, Report};
+use crash::{Config, FaultKind, MutationReport, Report};
 
 use self::structures::{Hash, List, Search, Tree};
 
@@ -51,6 +52,7 @@ pub struct Named {
     pub promise: &'static str,
     run: fn(&Config) -> Report,
     run_failing_drains: fn(&Config, u64) -> Vec<Report>,
+    run_full_disks: fn(&Config) -> Vec<Report>,
     mutate: fn(&Config) -> MutationReport,
 }
 
@@ -63,6 +65,21 @@ impl Named {
     /// Explores it once for each of its drains, which fails: at most `most` times.
     pub fn run_failing_drains(&self, config: &Config, most: u64) -> Vec<Report> {
         (self.run_failing_drains)(config, most)
+    }
+
+    /// Explores it on disks of which each is full a little later.
+    pub fn run_full_disks(&self, config: &Config) -> Vec<Report> {
+        (self.run_full_disks)(config)
+    }
+
+    /// So many recoveries of others cost as much as one of this: who gives all of them the same time divides by it.
+    pub fn weight(&self) -> u64 {
+        if self.name.ends_with("-many") { 4 } else { 1 }
+    }
+
+    /// Faults of the medium, one at a time, that lose nothing without a word: an error, or everything that was acknowledged.
+    pub fn withstands(&self) -> &'static [FaultKind] {
+        faults::withstood(self.name)
     }
 
     /// Leaves each of its barriers out in turn.
@@ -78,6 +95,7 @@ macro_rules! named {
             promise: $promise,
             run: |config| crash::run($scenario, config),
             run_failing_drains: |config, most| crash::run_failing_drains($scenario, config, most),
+            run_full_disks: |config| crash::run_full_disks($scenario, config),
             mutate: |config| crash::mutate($scenario, config),
         }),*]
     };
