@@ -146,6 +146,7 @@ pub const ALL: &[Named] = named! {
     "hash-undo", Pairs::new("hash-undo", Hash { grows: true }, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
     "hash-undo-2", Pairs::new("hash-undo-2", Hash { grows: true }, Policy::Undo, 2), "the same with two threads";
     "hash-none", Pairs::new("hash-none", Hash { grows: true }, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
+    "hash-many", Pairs::new("hash-many", Hash { grows: true }, Policy::InPlace, 1).many(), "the same with two hundred keys: dozens of buckets, a directory that has doubled";
     "hash-fixed-inplace", Pairs::new("hash-fixed-inplace", Hash { grows: false }, Policy::InPlace, 1), "a hash map of chains: acknowledged changes of keys are there, others whole or not at all; it verifies, leaks nothing, goes on";
     "hash-fixed-inplace-2", Pairs::new("hash-fixed-inplace-2", Hash { grows: false }, Policy::InPlace, 2), "the same with two threads";
     "hash-fixed-partial", Pairs::new("hash-fixed-partial", Hash { grows: false }, Policy::InPlacePartial, 1), "the same, with copies of what was written lately";
@@ -159,6 +160,7 @@ pub const ALL: &[Named] = named! {
     "btree-undo", Pairs::new("btree-undo", Tree, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
     "btree-undo-2", Pairs::new("btree-undo-2", Tree, Policy::Undo, 2), "the same with two threads";
     "btree-none", Pairs::new("btree-none", Tree, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
+    "btree-many", Pairs::new("btree-many", Tree, Policy::InPlace, 1).many(), "the same with two hundred keys, on three levels";
     "list-inplace", Pairs::new("list-inplace", List, Policy::InPlace, 1), "a sorted list: acknowledged changes of keys are there, others whole or not at all; it verifies, leaks nothing, goes on";
     "list-inplace-2", Pairs::new("list-inplace-2", List, Policy::InPlace, 2), "the same with two threads";
     "list-partial", Pairs::new("list-partial", List, Policy::InPlacePartial, 1), "the same, with copies of what was written lately";
