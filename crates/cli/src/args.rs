@@ -2,6 +2,7 @@
 
 mod bench;
 mod copies;
+mod crash;
 mod demo;
 mod kv;
 mod log;
@@ -19,6 +20,7 @@ pub use self::bench::{
     WorstCase, Ycsb,
 };
 pub use self::copies::{Copies, Etcd, GROUP, Trust};
+pub use self::crash::Fault;
 pub use self::demo::{Demo, DemoWorker};
 pub use self::kv::{
     Backup as BackupOfStore, CheckStore, CreateStore, Delete, Dump, Follow, Format, Get, Kv, Load, PromoteStore, Put,
@@ -251,13 +253,17 @@ Examples:
       all scenarios
   cairn crash --scenario two-slot --budget 1M --seed 7
   cairn crash --scenario two-slot --mutate
-      is every flush and drain needed?")]
+      is every flush and drain needed?
+  cairn crash --model file:4096
+      on an ordinary file, where only a sync makes anything durable
+  cairn crash --scenario log --faults flip,poison,sync,full
+      a medium that fails, too")]
 pub struct Crash {
     /// Run this scenario only; may be given several times
     #[arg(long, value_name = "NAME")]
     pub scenario: Vec<String>,
     /// Name the scenarios and what they explore
-    #[arg(long, conflicts_with_all = ["scenario", "mutate", "json"])]
+    #[arg(long, conflicts_with_all = ["scenario", "mutate", "faults", "json"])]
     pub list: bool,
     /// Images to recover in each scenario at most; k, M and G are powers of 1000
     #[arg(long, value_name = "N", default_value = "20k", value_parser = size::parse_count)]
@@ -271,6 +277,12 @@ pub struct Crash {
     /// The same seed explores the same states
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
+    /// How memory tears
+    #[arg(long, value_name = "MODEL", default_value = "words", value_parser = crash::model, long_help = crash::MODEL_HELP)]
+    pub model: ::crash::Model,
+    /// The device fails, too, in these ways: flip, poison, stuck, sync, full
+    #[arg(long, value_name = "FAULTS", value_delimiter = ',', conflicts_with = "mutate", long_help = crash::FAULTS_HELP)]
+    pub faults: Vec<crash::Fault>,
     /// Leave out each flush and drain in turn and see whether that is found
     #[arg(long)]
     pub mutate: bool,

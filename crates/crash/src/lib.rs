@@ -96,7 +96,7 @@ pub use mutate::{MutationReport, mutate};
 pub use oracle::{Ack, History, Ticket};
 pub use report::{Coverage, Report};
 pub use rng::Rng;
-pub use run::{run, run_failing_drains, run_shared};
+pub use run::{run, run_failing_drains, run_full_disks, run_shared};
 pub use scenario::{Error, Scenario};
 pub use sim::{Sim, as_thread};
 pub use violation::{CrashPoint, Lost, Violation};

@@ -133,6 +133,18 @@ impl Report {
         }
     }
 
+    /// One report of several explorations of a scenario, each with another fault; none of none. Distinct states and time are their sums, and each violation names its fault.
+    #[must_use]
+    pub fn of_all(reports: impl IntoIterator<Item = Self>) -> Option<Self> {
+        reports.into_iter().reduce(|mut all, report| {
+            all.states += report.states;
+            all.time_ms += report.time_ms;
+            all.fail_drain = None;
+            all.add(report);
+            all
+        })
+    }
+
     /// The first violation.
     #[must_use]
     pub fn violation(&self) -> Option<&Violation> {
@@ -225,8 +237,8 @@ impl fmt::Display for Report {
         if self.violations.is_empty() {
             return write!(f, "  no violation");
         }
-        for violation in &self.violations {
-            write!(f, "{violation}")?;
+        for (at, violation) in self.violations.iter().enumerate() {
+            write!(f, "{}{violation}", if at == 0 { "" } else { "\n" })?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Runs a workload, on as many threads as it names, with the explorer behind its memory.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -22,6 +23,8 @@ use crate::violation::Violation;
 /// Workloads tried at most to shrink one, and for how long.
 const SHRINK_TRIES_MAX: usize = 400;
 const SHRINK_TIME: Duration = Duration::from_secs(20);
+/// By which files grow.
+const PAGE: u64 = 4096;
 
 /// Explores a scenario.
 pub fn run<S: Scenario>(scenario: S, config: &Config) -> Report {
@@ -38,6 +41,9 @@ pub fn run_shared<S: Scenario>(scenario: &Arc<S>, config: &Config) -> Report {
     report.model = config.model;
     report.fail_drain = config.fail_drain;
     report.time_ms = began.elapsed().as_millis() as u64;
+    if let Some(fault) = fault_of(config) {
+        report.violations.iter_mut().for_each(|violation| _ = violation.fault.get_or_insert_with(|| fault.clone()));
+    }
     if config.shrink
         && let Some(first) = report.violations.first_mut()
     {
@@ -64,6 +70,28 @@ pub fn run_failing_drains<S: Scenario>(scenario: S, config: &Config, most: u64) 
         }
     }
     reports
+}
+
+/// Explores the program on disks of which each is full a little later: at the length the file has at first, and one, two, four ... pages behind it, up to the
+/// scenario's capacity. What is acknowledged is there, whatever was refused.
+pub fn run_full_disks<S: Scenario>(scenario: S, config: &Config) -> Vec<Report> {
+    let scenario = Arc::new(scenario);
+    let sim = Sim::new(scenario.capacity(), config.model);
+    if as_thread(0, || attempt(|| scenario.setup(&sim))).is_err() {
+        return vec![run_shared(&scenario, config)]; // it says so
+    }
+    let (first, capacity) = (sim.length(), scenario.capacity());
+    let later = (0..).map(|shift| first + (PAGE << shift)).take_while(|&full| full < capacity);
+    iter::once(first).chain(later).map(|full| run_shared(&scenario, &config.clone().disk_full(full))).collect()
+}
+
+/// The device's fault that the whole exploration has.
+fn fault_of(config: &Config) -> Option<Box<str>> {
+    match (config.fail_drain, config.disk_full) {
+        (Some(n), _) => Some(format!("drain {n} of the program fails").into()),
+        (None, Some(bytes)) => Some(format!("the disk is full at {bytes} bytes").into()),
+        (None, None) => None,
+    }
 }
 
 /// What came of one schedule.
@@ -284,6 +312,7 @@ fn shrink<S: Scenario>(scenario: &Arc<S>, config: &Config, found: &mut Violation
         }
     });
     best.shrunk_from = Some(before as u32);
+    best.fault = best.fault.or_else(|| fault_of(config));
     *found = best;
 }
 

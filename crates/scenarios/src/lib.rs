@@ -10,6 +10,7 @@ mod copied;
 pub mod damage;
 mod directory;
 mod every;
+mod faults;
 pub mod graph;
 pub mod heap;
 mod journal;
@@ -39,7 +40,7 @@ pub use sealed::Sealed;
 pub use store::{ALIKE, Op as StoreOp, Stored};
 
 use ::heap::Policy;
-use crash::{Config, MutationReport, Report};
+use crash::{Config, FaultKind, MutationReport, Report};
 
 use self::structures::{Hash, List, Search, Tree};
 
@@ -51,6 +52,7 @@ pub struct Named {
     pub promise: &'static str,
     run: fn(&Config) -> Report,
     run_failing_drains: fn(&Config, u64) -> Vec<Report>,
+    run_full_disks: fn(&Config) -> Vec<Report>,
     mutate: fn(&Config) -> MutationReport,
 }
 
@@ -63,6 +65,21 @@ impl Named {
     /// Explores it once for each of its drains, which fails: at most `most` times.
     pub fn run_failing_drains(&self, config: &Config, most: u64) -> Vec<Report> {
         (self.run_failing_drains)(config, most)
+    }
+
+    /// Explores it on disks of which each is full a little later.
+    pub fn run_full_disks(&self, config: &Config) -> Vec<Report> {
+        (self.run_full_disks)(config)
+    }
+
+    /// So many recoveries of others cost as much as one of this: who gives all of them the same time divides by it.
+    pub fn weight(&self) -> u64 {
+        if self.name.ends_with("-many") { 4 } else { 1 }
+    }
+
+    /// Faults of the medium, one at a time, that lose nothing without a word: an error, or everything that was acknowledged.
+    pub fn withstands(&self) -> &'static [FaultKind] {
+        faults::withstood(self.name)
     }
 
     /// Leaves each of its barriers out in turn.
@@ -78,6 +95,7 @@ macro_rules! named {
             promise: $promise,
             run: |config| crash::run($scenario, config),
             run_failing_drains: |config, most| crash::run_failing_drains($scenario, config, most),
+            run_full_disks: |config| crash::run_full_disks($scenario, config),
             mutate: |config| crash::mutate($scenario, config),
         }),*]
     };
@@ -128,6 +146,7 @@ pub const ALL: &[Named] = named! {
     "hash-undo", Pairs::new("hash-undo", Hash { grows: true }, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
     "hash-undo-2", Pairs::new("hash-undo-2", Hash { grows: true }, Policy::Undo, 2), "the same with two threads";
     "hash-none", Pairs::new("hash-none", Hash { grows: true }, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
+    "hash-many", Pairs::new("hash-many", Hash { grows: true }, Policy::InPlace, 1).many(), "the same with two hundred keys: dozens of buckets, a directory that has doubled";
     "hash-fixed-inplace", Pairs::new("hash-fixed-inplace", Hash { grows: false }, Policy::InPlace, 1), "a hash map of chains: acknowledged changes of keys are there, others whole or not at all; it verifies, leaks nothing, goes on";
     "hash-fixed-inplace-2", Pairs::new("hash-fixed-inplace-2", Hash { grows: false }, Policy::InPlace, 2), "the same with two threads";
     "hash-fixed-partial", Pairs::new("hash-fixed-partial", Hash { grows: false }, Policy::InPlacePartial, 1), "the same, with copies of what was written lately";
@@ -141,6 +160,7 @@ pub const ALL: &[Named] = named! {
     "btree-undo", Pairs::new("btree-undo", Tree, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
     "btree-undo-2", Pairs::new("btree-undo-2", Tree, Policy::Undo, 2), "the same with two threads";
     "btree-none", Pairs::new("btree-none", Tree, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
+    "btree-many", Pairs::new("btree-many", Tree, Policy::InPlace, 1).many(), "the same with two hundred keys, on three levels";
     "list-inplace", Pairs::new("list-inplace", List, Policy::InPlace, 1), "a sorted list: acknowledged changes of keys are there, others whole or not at all; it verifies, leaks nothing, goes on";
     "list-inplace-2", Pairs::new("list-inplace-2", List, Policy::InPlace, 2), "the same with two threads";
     "list-partial", Pairs::new("list-partial", List, Policy::InPlacePartial, 1), "the same, with copies of what was written lately";

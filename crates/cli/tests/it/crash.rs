@@ -59,3 +59,25 @@ fn an_unknown_scenario_is_answered_with_the_known_ones() {
     let failure = run.failure();
     assert!(failure.0.contains("nonsense") && names().iter().all(|name| failure.1.contains(name)), "{run:?}");
 }
+
+/// Media that fail: which ones a scenario is held to is said, and what is not is refused rather than explored for nothing.
+#[test]
+fn faults_and_models() {
+    let dir = temp();
+    let line = "crash --scenario sealed --scenario log --budget 300 --faults flip,poison,sync,full --model file:4096";
+    let run = cairn(dir.path(), &format!("{line} --json reports.json"));
+    assert_eq!(run.code, 0, "{run:?}");
+    let text = fs::read_to_string(dir.path().join("reports.json")).unwrap();
+    for report in text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+        assert!(report["faults_detected"].as_u64() > Some(20), "{report}");
+        // An exploration for each drain, and for each length.
+        assert!(report["schedules"].as_u64() > Some(8), "{report}");
+    }
+    let list = cairn(dir.path(), "crash --list").out;
+    let of = |name: &str| list.lines().find(|line| line.split_whitespace().next() == Some(name)).unwrap().to_owned();
+    assert!(of("ring").ends_with("[withstands flip, poison]") && !of("two-slot").contains("withstands"), "{list}");
+    for line in ["--scenario two-slot --faults flip", "--faults water", "--model paper", "--faults flip --mutate"] {
+        let run = cairn(dir.path(), &format!("crash {line}"));
+        assert_eq!(run.code, 2, "{line}: {run:?}");
+    }
+}

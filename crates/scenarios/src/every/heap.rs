@@ -1,4 +1,4 @@
-//! Transactions of a heap, all operations of them and of the heap. Backups are of files, which the explorer's medium is none of.
+//! Transactions of a heap, all operations of them and of the heap. Backups are of files, which the explorer's medium is none of: the tests named `every` of `heap` make them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -40,7 +40,8 @@ kinds! {
     Commit Abort Drop
     /// A doomed transaction is committed, and that is refused.
     FailedCommit Transact
-    Settle Grow Scrub ScrubAll Compare CompareAll LiveBlocks Stats
+    /// `SettleIdle` is the coordinator's turn: its thread cannot be played, its step can.
+    Settle SettleIdle Grow Scrub ScrubAll Compare CompareAll LiveBlocks Stats
 }
 
 impl Kind {
@@ -521,6 +522,7 @@ fn whole(kind: Kind, heap: &Heap) -> Result<(), Error> {
     };
     match kind {
         Kind::Settle => heap.settle()?,
+        Kind::SettleIdle => heap.settle_idle(),
         Kind::Grow if heap.stats().bytes < 3 * CHUNKS / 2 * 4096 => heap.grow(4096)?,
         Kind::Scrub => sound(heap.scrub()?, Vec::new())?,
         Kind::Compare => sound(heap.compare()?, Vec::new())?,

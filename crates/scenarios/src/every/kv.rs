@@ -32,7 +32,7 @@ kinds! {
     Put PutUntil Delete DeleteRange TablePut TableDelete
     Commit CommitAsync Abort Drop
     StoreGet StoreView StorePut StorePutUntil StoreDelete CompareAndSet Write Load Loader Transact TransactAt
-    Checkpoint Sync Stats Check DropDamaged Sweep ExpireBefore Feed Backup
+    Checkpoint GrowAhead Sync Stats Check DropDamaged Sweep ExpireBefore Feed Backup
 }
 
 /// One operation: which, on which keys, and with what.
@@ -543,6 +543,8 @@ impl<'s> Together<'s> {
         let (store, live) = (self.store, self.live);
         match act.kind {
             Kind::Checkpoint => store.checkpoint()?,
+            // With a checkpoint and a sweep: all that the thread in the background does.
+            Kind::GrowAhead => store.grow_ahead()?,
             Kind::Sync => {
                 store.sync()?;
                 same("what is at risk behind a sync", store.at_risk(), 0)?;

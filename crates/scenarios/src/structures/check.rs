@@ -71,10 +71,10 @@ pub(super) fn look<K: Kind>(pairs: &Pairs<K>, tx: &Tx<'_>) -> tx::Result<Result<
     Ok(Ok((seen, blocks)))
 }
 
-fn expected<'a>(effects: impl Iterator<Item = &'a Effect>) -> Seen {
+fn expected<'a>(start: usize, effects: impl Iterator<Item = &'a Effect>) -> Seen {
     let mut effects: Vec<_> = effects.collect();
     effects.sort_by_key(|e| e.number);
-    let mut pairs = at_first();
+    let mut pairs = at_first(start);
     for effect in effects {
         for &(key, len) in &effect.keys {
             match len {
@@ -87,15 +87,15 @@ fn expected<'a>(effects: impl Iterator<Item = &'a Effect>) -> Seen {
 }
 
 /// All acknowledged transactions and some of those in doubt, each whole.
-pub(super) fn as_promised(seen: &Seen, history: &History<Effect>) -> Result<(), Violation> {
+pub(super) fn as_promised(seen: &Seen, start: usize, history: &History<Effect>) -> Result<(), Violation> {
     let doubt = &history.in_doubt;
     for chosen in 0..1u32 << doubt.len().min(8) {
         let some = doubt.iter().enumerate().filter(|(at, _)| chosen >> at & 1 != 0).map(|(_, e)| e);
-        if *seen == expected(history.acknowledged.iter().chain(some)) {
+        if *seen == expected(start, history.acknowledged.iter().chain(some)) {
             return Ok(());
         }
     }
-    let sure = expected(history.acknowledged.iter());
+    let sure = expected(start, history.acknowledged.iter());
     let keys = seen.keys().chain(sure.keys());
     let wrong = keys.filter(|key| seen.get(key) != sure.get(key)).min();
     let (found, wanted) = wrong.map_or((None, None), |key| (seen.get(key), sure.get(key)));
@@ -138,7 +138,7 @@ pub(super) fn whole<K: Kind>(
     let open = || pairs.open(sim).map_err(|e| Violation::detected(e.to_string()));
     let (heap, pool) = open()?;
     let seen = see(pairs, &heap)?;
-    as_promised(&seen, history)?;
+    as_promised(&seen, pairs.start, history)?;
     let state: Vec<u64> = seen.iter().flat_map(|(&key, &(number, _))| [key as u64, number]).collect();
     let digest = state.iter().fold(7u64, |h, n| h.wrapping_mul(0x1_0000_01b3) ^ n) >> 1;
     let _witness = Witness::of(digest)?;
@@ -165,7 +165,7 @@ pub(super) fn half<K: Kind>(
 ) -> Result<Vec<u64>, Violation> {
     let (heap, pool) = pairs.open(sim).map_err(|e| Violation::detected(e.to_string()))?;
     if history.in_doubt.is_empty() {
-        as_promised(&see(pairs, &heap)?, history)?;
+        as_promised(&see(pairs, &heap)?, pairs.start, history)?;
         return Ok(Vec::new());
     }
     sane(pairs, &heap)?;

@@ -1,12 +1,13 @@
 //! The structures, so small that everything happens within a few operations.
 
 use std::fmt::Debug;
+use std::ops::ControlFlow::Continue;
 
 use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, Map, SearchTree, SearchTreeOptions, SortedList};
 use tx::{Result, Transaction, Typed};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{KEYS, START};
+use super::{KEYS, MANY, START};
 
 /// Of all keys of a tree.
 const BEGINNING: &str = "beginning that all of the keys have and";
@@ -25,6 +26,11 @@ pub trait Kind: Copy + Debug + Send + Sync + 'static {
     /// [`KEYS`] keys.
     fn keys(self) -> Vec<Vec<u8>>;
 
+    /// [`MANY`] keys, as they come: in no order.
+    fn many() -> Vec<Vec<u8>> {
+        (0..MANY).map(|n| format!("{:03}", n * 77 % MANY).into_bytes()).collect()
+    }
+
     /// Makes an empty one, the engine's root.
     ///
     /// # Errors
@@ -36,6 +42,31 @@ pub trait Kind: Copy + Debug + Send + Sync + 'static {
     /// # Errors
     /// Those of the structure.
     fn open<X: Transaction>(self, tx: &X) -> Result<Self::Map>;
+
+    /// Destroys the one at the engine's root, and makes another one that holds the same.
+    ///
+    /// # Errors
+    /// Those of the structure.
+    fn remake<X: Transaction>(self, tx: &mut X) -> Result<()> {
+        let old = self.open(tx)?;
+        let mut pairs = Vec::new();
+        old.for_each(tx, |key, value| {
+            pairs.push((key.to_vec(), value.to_vec()));
+            Continue(())
+        })?;
+        old.destroy(tx)?;
+        self.fill(tx, &pairs)
+    }
+
+    /// Makes one that holds these pairs, the engine's root.
+    ///
+    /// # Errors
+    /// Those of the structure.
+    fn fill<X: Transaction>(self, tx: &mut X, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        self.create(tx)?;
+        let map = self.open(tx)?;
+        pairs.iter().try_for_each(|(key, value)| map.put(tx, key, value).map(drop))
+    }
 }
 
 /// A B+tree of three levels: three records to a leaf, five children to an inner node.
@@ -73,14 +104,24 @@ impl Kind for Tree {
     }
 
     fn create<X: Transaction>(self, tx: &mut X) -> Result<()> {
-        let options = BTreeOptions::new().key_max(48).inline_max(16).node_bytes(256, 256);
-        let root = BTree::create(tx, &options)?.root();
+        let root = BTree::create(tx, &tree_options())?.root();
+        tx.set_root(root)
+    }
+
+    /// In ascending order, as they were read.
+    fn fill<X: Transaction>(self, tx: &mut X, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let pairs = pairs.iter().map(|(key, value)| (key, value));
+        let root = BTree::load(tx, &tree_options(), pairs)?.root();
         tx.set_root(root)
     }
 
     fn open<X: Transaction>(self, tx: &X) -> Result<BTree> {
         BTree::open(tx, tx.root()?)
     }
+}
+
+fn tree_options() -> BTreeOptions {
+    BTreeOptions::new().key_max(48).inline_max(16).node_bytes(256, 256)
 }
 
 impl Kind for Hash {

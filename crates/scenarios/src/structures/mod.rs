@@ -23,8 +23,12 @@ pub use work::{Edit, Effect, LENS, Op};
 pub const KEYS: usize = 24;
 /// Of these, the ones that are there at first: they fill a bucket, and a tree of two levels.
 pub const START: usize = 14;
+/// Keys of a workload with many.
+pub const MANY: usize = 200;
+/// Of these, the ones that are there at first.
+const MANY_START: usize = 170;
 /// Number of the first transaction; below are those of the pairs that are there at first.
-const FIRST: u64 = 100;
+const FIRST: u64 = 1000;
 
 /// Bugs for tests of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +54,8 @@ pub struct Pairs<K> {
     policy: Policy,
     threads: usize,
     keys: Vec<Vec<u8>>,
+    /// Of these, the ones that are there at first.
+    start: usize,
     script: Option<Vec<(usize, Op)>>,
     bug: Option<Bug>,
 }
@@ -57,7 +63,13 @@ pub struct Pairs<K> {
 impl<K: Kind> Pairs<K> {
     /// A random workload for this many threads.
     pub fn new(name: &'static str, kind: K, policy: Policy, threads: usize) -> Self {
-        Self { name, kind, policy, threads, keys: kind.keys(), script: None, bug: None }
+        Self { name, kind, policy, threads, keys: kind.keys(), start: START, script: None, bug: None }
+    }
+
+    /// With [`MANY`] keys, most of which are there at first: nodes and levels that a few dozen do not make.
+    #[must_use]
+    pub fn many(self) -> Self {
+        Self { keys: K::many(), start: MANY_START, ..self }
     }
 
     /// Exactly these operations, each on its thread.
@@ -127,7 +139,9 @@ impl<K: Kind> Scenario for Pairs<K> {
         let heap = Heap::create_in(&pool, &options(self.policy, K::COPIES)?)?;
         drop(pool);
         heap.transact(Isolation::Strict, |tx| self.kind.create(tx))?;
-        heap.transact(Isolation::Strict, |tx| work::fill_up(tx, self))?;
+        for keys in work::at_first(self.start).into_iter().collect::<Vec<_>>().chunks(START) {
+            heap.transact(Isolation::Strict, |tx| work::fill_up(tx, self, keys))?;
+        }
         heap.close()?;
         Ok(())
     }
@@ -140,7 +154,7 @@ impl<K: Kind> Scenario for Pairs<K> {
     }
 
     fn ops(&self, rng: &mut Rng) -> Vec<(usize, Op)> {
-        self.script.clone().unwrap_or_else(|| work::random(rng, self.policy, self.threads))
+        self.script.clone().unwrap_or_else(|| work::random(rng, self.policy, self.threads, self.keys.len()))
     }
 
     fn step(&self, live: &Live, _: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {

@@ -35,6 +35,8 @@ pub enum Op {
     Change(Vec<Edit>, End),
     /// Looks at everything, and holds it against what is committed.
     Scan,
+    /// Destroys the structure and makes another one that holds the same, in one transaction.
+    Remake,
     /// Settles everything.
     Settle,
     /// Drops everything and opens again; with one thread only.
@@ -54,8 +56,10 @@ pub struct Effect {
 pub(super) type Seen = BTreeMap<usize, (u64, usize)>;
 
 /// What there is at first.
-pub(super) fn at_first() -> Seen {
-    (0..START).map(|key| (key, (1 + key as u64, LENS[key % LENS.len()]))).collect()
+pub(super) fn at_first(start: usize) -> Seen {
+    // Of many keys only some have a block for their value.
+    let len = |key: usize| if key < START { LENS[key % LENS.len()] } else { LENS[key % 3] };
+    (0..start).map(|key| (key, (1 + key as u64, len(key)))).collect()
 }
 
 /// Lengths of values: in a leaf, in blocks, beginning on a line.
@@ -72,39 +76,41 @@ pub(super) fn parse(bytes: &[u8]) -> Option<(u64, usize)> {
     (value(number, bytes.len()) == bytes).then_some((number, bytes.len()))
 }
 
-pub(super) fn fill_up<K: Kind>(tx: &mut Tx<'_>, pairs: &Pairs<K>) -> tx::Result<()> {
+pub(super) fn fill_up<K: Kind>(tx: &mut Tx<'_>, pairs: &Pairs<K>, some: &[(usize, (u64, usize))]) -> tx::Result<()> {
     let map = pairs.kind.open(tx)?;
-    at_first()
-        .into_iter()
-        .try_for_each(|(key, (number, len))| map.put(tx, &pairs.keys[key], &value(number, len)).map(drop))
+    some.iter().try_for_each(|&(key, (number, len))| map.put(tx, &pairs.keys[key], &value(number, len)).map(drop))
 }
 
-pub(super) fn random(rng: &mut Rng, policy: Policy, threads: usize) -> Vec<(usize, Op)> {
+pub(super) fn random(rng: &mut Rng, policy: Policy, threads: usize, keys: usize) -> Vec<(usize, Op)> {
     let aborts = policy != Policy::None;
+    // All of many keys is more than a log of old bytes takes.
+    let remakes = aborts && keys <= KEYS;
     // It grows, or it shrinks.
     let deletes = [1, 1, 5][rng.index(3)];
     let edits = |rng: &mut Rng, most: usize| {
         let mut edits: Vec<Edit> = Vec::new();
         for _ in 0..=rng.index(most) {
             let delete = rng.below(6) < deletes;
-            let key = if delete { rng.index(KEYS) } else { KEYS - 1 - rng.index(KEYS).min(rng.index(KEYS)) };
+            let key = if delete { rng.index(keys) } else { keys - 1 - rng.index(keys).min(rng.index(keys)) };
             if edits.iter().all(|e| e.key() != key) {
                 edits.push(if delete { Edit::Delete(key) } else { Edit::Put(key, LENS[rng.index(LENS.len())]) });
             }
         }
         edits
     };
-    let op = |rng: &mut Rng| {
+    let op = |rng: &mut Rng, at: usize| {
         let end = if aborts && rng.below(6) == 0 { End::Abort } else { End::Commit };
         match rng.below(16) {
             0..=10 => Op::Change(edits(rng, 3), end),
             11 | 12 => Op::Change(edits(rng, 8), end),
             13 => Op::Scan,
             14 if threads == 1 => Op::Restart,
+            // Half of them: it has more images than all the rest.
+            15 if remakes && at.is_multiple_of(2) => Op::Remake,
             _ => Op::Settle,
         }
     };
-    (0..14).map(|_| (rng.index(threads), op(rng))).collect()
+    (0..14).map(|at| (rng.index(threads), op(rng, at))).collect()
 }
 
 pub(super) fn run<K: Kind>(
@@ -127,6 +133,7 @@ pub(super) fn run<K: Kind>(
     match op {
         Op::Change(edits, end) => again(&|| change(pairs, live, heap, (edits, *end), ack)),
         Op::Scan => again(&|| scan(pairs, live, heap)),
+        Op::Remake => again(&|| remake(pairs, live, heap)),
         Op::Settle => Ok(heap.settle()?),
         Op::Restart => Ok(()),
     }
@@ -227,6 +234,20 @@ fn apply<K: Kind>(
     if right { Ok(()) } else { Err(format!("{edit:?} says {had_now} where get said {had}").into()) }
 }
 
+/// One attempt. Nothing is promised of it: what there is stays as it is.
+fn remake<K: Kind>(pairs: &Pairs<K>, live: &Live, heap: &Heap) -> Result<(), Error> {
+    let mut tx = heap.begin(Isolation::Strict)?;
+    let remade = pairs.kind.remake(&mut tx);
+    live.sim.observe();
+    match remade {
+        Ok(()) => Ok(tx.commit()?),
+        Err(e) => {
+            tx.abort()?;
+            Err(e.into())
+        }
+    }
+}
+
 /// Does what the bug does, before the next change.
 fn break_apart<'h>(
     mut tx: Tx<'h>,
@@ -257,7 +278,7 @@ fn scan<K: Kind>(pairs: &Pairs<K>, live: &Live, heap: &Heap) -> Result<(), Error
     let tx = heap.begin(Isolation::Strict)?;
     let (seen, _) = check::look(pairs, &tx)?.map_err(|violation| violation.message)?;
     let history = live.book.lock().map_err(|e| e.to_string())?.clone();
-    check::as_promised(&seen, &history).map_err(|violation| format!("a scan: {}", violation.message))?;
+    check::as_promised(&seen, pairs.start, &history).map_err(|violation| format!("a scan: {}", violation.message))?;
     tx.commit()?;
     Ok(())
 }

@@ -114,6 +114,55 @@ fn faults_of_the_medium() {
     }
 }
 
+/// What each scenario says that it withstands, a little of it; `cairn crash --faults` plants more.
+#[test]
+fn faults_that_are_withstood() {
+    let is_one = |name: &str| {
+        ["log", "kv", "heap", "ring", "sealed"].iter().any(|start| name.starts_with(start)) || name == "btree-partial"
+    };
+    let all: Vec<_> = scenarios::ALL.iter().filter(|named| is_one(named.name)).collect();
+    let detected = AtomicUsize::new(0);
+    in_parallel(all.len(), |at| {
+        let config = Config::seeded(51).depth(1).budget(120).schedules(3).point_budget(6).faults(8);
+        let report = all[at].run(&config.fault_kinds(all[at].withstands().to_vec()));
+        assert!(report.violation().is_none(), "{}: {report}", all[at].name);
+        assert!(report.faults > 50, "{}: {report}", all[at].name);
+        detected.fetch_add(report.faults_detected as usize, Relaxed);
+    });
+    assert!(detected.into_inner() > 1_000);
+}
+
+/// A cell whose newer value cannot be read shows the older one, which is what makes a single cell no promise of it: that is seen.
+#[test]
+fn a_fault_that_is_not_withstood_is_seen() {
+    let named = scenarios::ALL.iter().find(|named| named.name == "two-slot").expect("built in");
+    let config = Config::seeded(1).depth(1).budget(400).schedules(2).faults(24).stop_at_first(false);
+    let report = named.run(&config.fault_kinds(vec![crash::FaultKind::Poison]));
+    assert!(report.violations.len() > 1, "{report}");
+    assert!(report.violations.iter().all(|violation| violation.fault.is_some()), "{report}");
+}
+
+/// The disk is full at once, and later and later.
+#[test]
+fn full_disks() {
+    let names = ["resize", "kv", "kv-every", "log-every", "heap-inplace", "heap-every-partial", "btree-inplace"];
+    in_parallel(names.len(), |at| {
+        let named = scenarios::ALL.iter().find(|n| n.name == names[at]).expect("built in");
+        let reports = named.run_full_disks(&Config::seeded(3).depth(1).budget(60).point_budget(4));
+        assert!(reports.len() > 3, "{}", named.name);
+        for report in &reports {
+            assert!(report.violation().is_none(), "{}: {report}", named.name);
+        }
+        // The program went further where there was more room.
+        let (first, last) = (reports[0].drains, reports[reports.len() - 1].drains);
+        assert!(
+            first <= last && (first < last || !["resize", "kv"].contains(&named.name)),
+            "{}: {first} {last}",
+            named.name
+        );
+    });
+}
+
 /// A writer is killed when it has just wrapped around: the record that fills the ring's end leads to the next, and is in a cache alone.
 #[test]
 fn a_ring_found_wrapped_around_in_a_cache() {

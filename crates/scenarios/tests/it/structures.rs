@@ -7,7 +7,7 @@ use crash::{Config, Model, Rng, Scenario};
 use heap::Policy;
 use scenarios::Named;
 use scenarios::heap::End;
-use scenarios::structures::{Bug, Edit, Hash, Kind, LENS, List, Op, Pairs, START, Search, Tree};
+use scenarios::structures::{Bug, Edit, Hash, Kind, LENS, List, MANY, Op, Pairs, START, Search, Tree};
 use structures::Map;
 use tx::{Engine, Isolation, Reference};
 
@@ -27,8 +27,10 @@ pub fn is_one(named: &Named) -> bool {
 const FIRST: [&str; 2] = ["hash", "btree"];
 const LINKED: [&str; 4] = ["list", "bst", "treap", "graph"];
 
+/// Those of few keys; of the others see `many_keys_make_many_nodes`.
 fn all(kinds: &[&str]) -> Vec<&'static Named> {
-    scenarios::ALL.iter().filter(|named| kinds.iter().any(|kind| named.name.starts_with(kind))).collect()
+    let is_one = |name: &str| kinds.iter().any(|kind| name.starts_with(kind)) && !name.ends_with("-many");
+    scenarios::ALL.iter().filter(|named| is_one(named.name)).collect()
 }
 
 /// Few images a crash point, so that every one is reached; crashes in recovery, too.
@@ -177,6 +179,56 @@ fn everything_happens() {
     assert!(chains >= 3, "{chains}");
 }
 
+/// Two hundred keys make what a few dozen do not: three levels of a tree whose leaves are full, a map of dozens of buckets.
+#[test]
+fn many_keys_make_many_nodes() {
+    fn shape<K: Kind>(kind: K) -> (u64, u32) {
+        let engine = Reference::new();
+        let report = engine.transact(Isolation::Strict, |tx| {
+            kind.create(tx)?;
+            let map = kind.open(tx)?;
+            for key in &K::many()[..MANY - 30] {
+                map.put(tx, key, &[1; 8])?;
+            }
+            map.verify(tx)
+        });
+        report.map(|report| (report.blocks - if K::ORDERED { 0 } else { report.entries }, report.depth)).expect("made")
+    }
+    let ((leaves, levels), (buckets, _)) = (shape(Tree), shape(GROWING));
+    assert!(leaves > 20 && levels >= 3 && buckets > 16, "{leaves} nodes on {levels} levels, {buckets} blocks");
+    in_parallel(2, |at| {
+        let config = Config::seeded(7).budget(150).point_budget(3).nested_budget(2).schedules(2);
+        let named = scenarios::ALL.iter().filter(|named| named.name.ends_with("-many")).nth(at).expect("built in");
+        let report = named.run(&config);
+        assert!(report.violation().is_none() && report.points > 20, "{report}");
+    });
+}
+
+/// Destroyed and made anew in one transaction, in bulk where there is that: all of it, or nothing.
+#[test]
+fn made_anew() {
+    fn explore<K: Kind>(kind: K) {
+        let ops = [commit(&[Edit::Put(START, 40), Edit::Delete(2)]), Op::Remake, commit(&[Edit::Put(1, 136)])];
+        for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo] {
+            let script = ops.iter().map(|op| (0, op.clone())).collect();
+            let config = Config::seeded(9).budget(120).point_budget(4).nested_budget(2).nested_share(30);
+            let report = crash::run(Pairs::new("anew", kind, policy, 1).script(script), &config);
+            assert!(report.violation().is_none() && report.points > 10, "{kind:?} {policy}: {report}");
+        }
+    }
+    in_parallel(6, |at| match at {
+        0 => explore(Tree),
+        1 => explore(GROWING),
+        2 => explore(FIXED),
+        3 => explore(List),
+        4 => explore(BST),
+        _ => explore(TREAP),
+    });
+    // And it is drawn.
+    let drawn = |seed| Pairs::new("drawn", Tree, Policy::InPlace, 2).ops(&mut Rng::seeded(seed));
+    assert!((0..30).flat_map(drawn).any(|(_, op)| op == Op::Remake));
+}
+
 // ---- the check sees something ---------------------------------------------------------------------------------------
 
 /// Explores a script as it is, and with a bug: the first must be clean, the second say this.
@@ -209,9 +261,9 @@ fn commit(edits: &[Edit]) -> Op {
 #[test]
 fn two_transactions_where_one_was_promised() {
     let two = [commit(&[Edit::Put(1, 40), Edit::Put(START, 16)])];
-    each(&two, Bug::Piecewise, "in doubt [100]");
+    each(&two, Bug::Piecewise, "in doubt [1000]");
     let split = [commit(&[Edit::Put(START, 8), Edit::Delete(2)])];
-    each(&split, Bug::Piecewise, "in doubt [100]");
+    each(&split, Bug::Piecewise, "in doubt [1000]");
 }
 
 #[test]
