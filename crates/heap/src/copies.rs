@@ -447,6 +447,7 @@ impl Core {
     /// Takes places for copies, and notes them in the map.
     fn room_for(&self, copies: &Copies, slot: usize, missing: &[Bytes], room: &mut Room) -> Result<()> {
         let needed: u64 = missing.iter().map(|m| Copies::space(m.1)).sum();
+        let mut in_use = false;
         for round in 0..=2 * ROUNDS {
             if round > 0 {
                 if round == ROUNDS || room.given_up.is_empty() {
@@ -466,14 +467,14 @@ impl Core {
             // Where copies are of many lengths, so little may lie in pieces that are too short: then more.
             let wanted = if round < ROUNDS { needed << round } else { arena.limit().max(needed) };
             arena.advance(self, copies, slot, wanted, &mut room.given_up)?;
+            in_use = arena.in_use(); // now: another one's look is next
             if room.places.len() == missing.len() {
                 return Ok(());
             }
         }
-        let arena = copies.arena.lock();
-        Err(match arena.in_use() {
+        Err(match in_use {
             true => Error::Conflict { offset: 0 },
-            false => Error::BackupFull { bytes: needed, room: arena.limit() },
+            false => Error::BackupFull { bytes: needed, room: copies.arena.lock().limit() },
         })
     }
 

@@ -73,6 +73,9 @@ impl FromStr for Shape {
     }
 }
 
+/// A share of it has room for what one transaction changes: a handful of a B+tree's nodes.
+const STORED_MIN: u64 = 64 << 10;
+
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Structures {
@@ -159,7 +162,7 @@ impl Structures {
             }
             _ => {
                 // Half of the keys are there at any time, each in a block with key and links.
-                let stored = keys * (u64::from(self.value_bytes) + 56);
+                let stored = (keys * (u64::from(self.value_bytes) + 56)).max(STORED_MIN);
                 Room { bytes: 2 * keys * (u64::from(self.value_bytes) + 128), stored, blocks: 2 * keys, threads }
             }
         }
