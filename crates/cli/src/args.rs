@@ -37,7 +37,7 @@ use crate::size;
 /// Durable transactions at memory speed: make, show and check pools, measure, explore crashes,
 /// show that nothing is lost.
 #[derive(Debug, Parser)]
-#[command(version, after_help = EXIT_CODES, arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "cairn", version, after_help = EXIT_CODES, arg_required_else_help = true, max_term_width = 100)]
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,

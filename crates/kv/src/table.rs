@@ -195,7 +195,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     /// Calls `f` with the key's bytes, and the value's if there is one.
     fn with<T>(&self, key: &K, value: Option<&V>, f: impl FnOnce(&[u8], &[u8]) -> Result<T>) -> Result<T> {
         // Whoever comes here while `f` runs finds nothing spare, and allocates.
-        let (mut key_bytes, mut buffer) = SPARE.take();
+        let (mut key_bytes, mut buffer) = SPARE.try_with(Cell::take).unwrap_or_default();
         key_bytes.clear();
         buffer.clear();
         key_bytes.extend_from_slice(&self.prefix);
@@ -205,7 +205,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
             Err(why) => Err(self.unfit(&key_bytes, why)),
         };
         if key_bytes.capacity().max(buffer.capacity()) <= 64 << 10 {
-            SPARE.set((key_bytes, buffer));
+            let _ = SPARE.try_with(|spare| spare.set((key_bytes, buffer)));
         }
         result
     }

@@ -77,7 +77,8 @@ impl<'s> Transaction<'s> {
         if manner.age != 0 {
             pin.seat().age.store(manner.age, Relaxed);
         }
-        let work = SPARE.take().unwrap_or_default();
+        // None in the destructor of another variable of the thread, after this one is gone.
+        let work = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
         Self {
             core,
             pin,
@@ -518,7 +519,7 @@ impl Drop for Transaction<'_> {
         work.clear();
         // What a huge one has taken is not kept.
         if work.capacity() <= 1 << 20 {
-            SPARE.set(Some(work));
+            let _ = SPARE.try_with(|spare| spare.set(Some(work)));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Several threads at once.
 
-use kv::{Error, Isolation, Keys, Options};
+use kv::{Error, Isolation, Keys, Options, Store};
 
 #[test]
 fn money_is_neither_made_nor_lost() {
@@ -64,4 +64,42 @@ fn a_transaction_within_another_on_the_same_key_gives_up() {
     });
     nested.unwrap();
     assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"1"[..]));
+}
+
+/// Uses the store when its thread's variables go: before the store's own have gone, or after.
+struct AtEnd(std::sync::Arc<Store>, std::sync::mpsc::Sender<usize>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        let found = self.0.snapshot().unwrap().get(b"a").unwrap().map_or(0, |value| value.len());
+        self.0.transact(|tx| tx.put(b"b", b"1")).unwrap();
+        let _ = self.1.send(found);
+    }
+}
+
+thread_local! {
+    static AT_END: std::cell::RefCell<Option<AtEnd>> = const { std::cell::RefCell::new(None) };
+}
+
+#[test]
+fn a_store_is_used_while_the_variables_of_a_thread_are_torn_down() {
+    let dir = crate::memory();
+    let store = std::sync::Arc::new(Store::open(dir.path().join("s")).unwrap());
+    for is_first in [true, false] {
+        let (told, hears) = std::sync::mpsc::channel();
+        let store = store.clone();
+        std::thread::spawn(move || {
+            let at_end = AtEnd(store.clone(), told);
+            if is_first {
+                AT_END.set(Some(at_end));
+                store.transact(|tx| tx.put(b"a", b"one")).unwrap();
+            } else {
+                store.transact(|tx| tx.put(b"a", b"one")).unwrap();
+                AT_END.set(Some(at_end));
+            }
+        })
+        .join()
+        .unwrap();
+        assert_eq!(hears.recv(), Ok(3), "is_first {is_first}");
+    }
 }

@@ -77,6 +77,7 @@ const OPERATIONS: &[(&str, Option<Kind>)] = &[
     ("Transaction::room", Some(Kind::Room)),
     ("Transaction::rest", Some(Kind::Rest)),
     ("Transaction::prefetch", None),
+    ("Transaction::prefetch_bytes", None),
     ("Transaction::root_cell", None),
     ("Transaction::doom", Some(Kind::FailedCommit)),
     ("Transaction::set_doom", Some(Kind::FailedCommit)),
