@@ -89,7 +89,7 @@ pub fn at_next_commit(then: impl FnOnce() + 'static) {
 
 #[cfg(feature = "sabotage")]
 pub(crate) fn before_barrier() {
-    if let Some(then) = BEFORE_BARRIER.take() {
+    if let Some(then) = BEFORE_BARRIER.try_with(std::cell::Cell::take).ok().flatten() {
         then();
     }
 }
