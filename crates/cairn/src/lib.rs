@@ -49,7 +49,15 @@ pub use {heap, kv, log, pmem, structures, tx};
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// The same for the page about layouts.
+/// The same for the pages that have examples.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/evolution.md")]
-struct EvolutionPage;
+mod pages {
+    #[doc = include_str!("../../../docs/kv.md")]
+    struct KeyValue;
+    #[doc = include_str!("../../../docs/log.md")]
+    struct Log;
+    #[doc = include_str!("../../../docs/heap.md")]
+    struct Heap;
+    #[doc = include_str!("../../../docs/evolution.md")]
+    struct Evolution;
+}

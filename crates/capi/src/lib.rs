@@ -13,6 +13,21 @@
 //! | `failure`, `code` | what went wrong, and what the caller can do about it |
 //! | `options` | structs that can grow |
 //! | `log_side`, `kv_side`, `replicas_side` | what the handles stand for |
+//!
+//! # One call from C
+//!
+//! `cairn_log_append(log, "17 apples", 9, &lsn)`
+//!
+//! 1. `raw/log`: pointer and length become a slice, `&lsn` a place for a result; null is an error.
+//!    A panic from here on is one, too (`call`).
+//! 2. `handles` `with`: the handle is a number, never followed: kind, slot, generation. The slot
+//!    has the log, or another generation: then the handle was closed. Closing waits for nobody:
+//!    while a call holds the slot it is refused.
+//! 3. The crate's own `append`. Its error becomes a code, grouped by what the caller can do
+//!    (`code`), and a message that the thread keeps.
+//!
+//! What borrows from a log or store (a reservation, an iterator, a transaction with its scans) is
+//! kept together with it in `raw/held`. The header is made from the sources by `xtask`.
 
 #![deny(unsafe_code)]
 

@@ -50,6 +50,70 @@
 //! assert_eq!(heap.transact(Isolation::Strict, |tx| tx.read(counter).copied())?, 1);
 //! # Ok(()) }
 //! ```
+//!
+//! # One transaction in place
+//!
+//! `heap.transact(Isolation::Serializable, |tx| { tx.write(account)?.balance -= 10; Ok(()) })`
+//!
+//! 1. `engine`: `transact` begins, calls, commits; after a conflict it is rolled back, waits as
+//!    `backoff` says, and starts again. From the 17th conflict on it waits in the heap's queue
+//!    (`queue`): it marks the objects that it met conflicts at, and gets them before all that come
+//!    later.
+//! 2. `transaction` `Tx::begin` claims a slot (`slots`): its state, its log. The thread gets the
+//!    slot it had.
+//! 3. `write`: the allocator resolves the pointer to one live block; the block's lock word
+//!    (`lock`) lies beside it in the chunk table. Free: it is ours. Pending in another slot: that
+//!    slot is settled first. In use: a conflict, at once.
+//! 4. `zones` `enter`: the zone is marked dirty; only the first write into a clean zone pays a
+//!    barrier. With a partial backup `copies` `cover` instead: who finds no copy of the object
+//!    makes one, one barrier.
+//! 5. The caller changes main itself, through `&mut`. `put_bytes` overwrites without looking: the
+//!    bytes wait beside (`staged`), and go to main before anything else is done with their object,
+//!    or with the commit.
+//! 6. `commit` `commit_in_place`: one record, the ranges written and the intents, goes into the
+//!    slot's ring. Of short ranges (up to 32 bytes) it carries what they hold now; over what the
+//!    long ones hold it has a seal. Locks of what was only read go; then long ranges and record
+//!    are flushed, what is staged is stored past the cache; **the one barrier**. The locks become
+//!    pending: readers may enter, and the same slot may write again what its records carry; what
+//!    it owes first for anything else, `pending` tells.
+//! 7. `log`: every sixteenth commit of a slot, or after 16 KiB, first copies what is pending to
+//!    the backup, short ranges as they were then, staged ones from their image. Its own barrier
+//!    makes that stable, its record and the next retire it, and then the locks are free: settling
+//!    has no barrier of its own unless somebody cannot wait.
+//!
+//! # One recovery of a heap
+//!
+//! `recovery`, after the rings are open
+//!
+//! 1. Every whole, unretired record whose data seal verifies over main goes forward: main, and
+//!    what it carries, to backup, intents into the bitmaps. One that does not verify did not
+//!    arrive, or was settled before its slot went on; either way the backup is right. Barrier.
+//! 2. All rings are retired. Before anything else is changed: a second recovery must not decide
+//!    anew.
+//! 3. In every zone that is marked dirty main becomes what the backup is, where they differ.
+//!    Barrier. The marks go. Barrier.
+//!
+//! Partial instead: `partial` `find` takes the copies whose tag and proof verify, and makes them
+//! sure, a barrier if any was not; what is durable goes forward into the copies, or into main
+//! where there is none; rings retired; `restore` makes main what the copies are, barrier;
+//! `begin_copies` begins another epoch, which voids them.
+//!
+//! Undo instead: old bytes behind a ring's last END go back, last first; barrier; retired.
+//!
+//! # One backup of a heap
+//!
+//! `heap.backup("monday", |copied, all| ..)`, beside its transactions
+//!
+//! 1. `image` `Pool::image`: from now on `Mapping::flush`, `copy_nt` and `join_nt` set a bit for
+//!    each 4 KiB that they write out. `pass` reads the file by its descriptor and writes a
+//!    temporary one; further passes are about what was flushed meanwhile. Should writers be
+//!    faster, `hold_back` lets them wait for the copier (`written`).
+//! 2. `backup` `cut`, in the order in which others take these locks: the gate of the copies, the
+//!    zones, every slot's log, growth; `Image::cut_into_memory` adds the pool's header, and reads
+//!    the rest, a mebibyte at most, into memory. What the file held then is what a crash could
+//!    have left.
+//! 3. `verify` opens the copy, which recovers it, counts its blocks, compares main with backup,
+//!    and closes it. `publish`: one sync, the name, the directory.
 
 #![deny(unsafe_code)]
 

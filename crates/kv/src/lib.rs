@@ -42,6 +42,91 @@
 //! store.close()?;
 //! # Ok(()) }
 //! ```
+//!
+//! # One commit on keys
+//!
+//! `store.transact(|tx| { let n = tx.get(b"apples")?; tx.put(b"apples", ..)?; Ok(()) })`
+//!
+//! 1. `retry` begins a transaction; `active` `pin` takes a seat, and with it a reading of the
+//!    clock: the snapshot. While the seat is taken nothing that can be reached from there is
+//!    freed.
+//! 2. `get`: `index` `locate` goes down two levels of immutable nodes to a leaf, whose word leads
+//!    to the newest record; `core` `version` follows the records' `prev` on media to the one of
+//!    the snapshot. No lock. Whoever is about to commit in that leaf, with a smaller timestamp or
+//!    none yet, is waited for; but not where a commit waits for a device or other machines: there
+//!    the snapshot is from before the first commit still under way (`order`), and readers wait for
+//!    nobody. What was read is noted (`work`); the value is shown where it is. A scan (`scan`)
+//!    goes leaf by leaf along a list of slots in order of keys, which each leaf has in memory
+//!    (`leaf`); an insert does not touch it, the next scan puts in what is missing. Records are
+//!    asked for a dozen ahead.
+//! 3. `put`: the key's lock (`locks`), one for each key, is taken, and what is newest must be of
+//!    the snapshot: else it is a conflict at once, the first updater wins. The record is made in
+//!    memory, complete but for timestamp and seal.
+//! 4. `commit`: the thread's `writer` finds places behind the last transaction of its log; a new
+//!    segment comes from `space`. It announces itself at each leaf, and *then* asks the clock for
+//!    the commit's timestamp. What was read, ranges too (`scan`), is looked at again as of that
+//!    timestamp; waits go to smaller timestamps only.
+//! 5. The records get timestamp, link to the transaction before, and seals, are stored past the
+//!    cache in one run, and are drained: **the one barrier**. Each record's seal is proof of
+//!    itself, `rest` of the others: there is no commit record. On a file `group` has a step of its
+//!    own here: transactions that are ready at the same time go to one log as one, in order of
+//!    their timestamps; the first of them finds the places, not before all are validated, and
+//!    writes; the others wait for him. One commit in 16 also says, on another page and with its
+//!    own barrier, how far its log was durable before it (`watermark`). A put that is a
+//!    transaction of its own, in memory and where its log has room, takes the same steps without
+//!    image and lists (`lone`): the record leaves from the caller's bytes, and the version it
+//!    supersedes is known by its word until then.
+//! 6. `publish`: the leaf's word is exchanged. The version it led to waits in the writer's list.
+//!    In such a store the commit is acknowledged when all with smaller timestamps are published,
+//!    so that whoever begins then sees it. Locks go, each to the first of those who wait for it.
+//! 7. Later, `settle`, mostly by the `keeper`: marks are taken of all logs; leaves that changed
+//!    are written to new nodes, with the lists above them; barrier; the cell names them and the
+//!    marks; barrier; its other copy does, too; barrier. Then what no durable checkpoint leads to
+//!    and nobody can reach is subtracted from its segment; a segment with nothing in it is free;
+//!    where few are full, versions are moved (`compact`), and from far out when the file is much
+//!    too long; the file's free end goes back to the file system. What a checkpoint itself needs
+//!    is kept back from data (`reserve`): without one nothing is ever freed. The keeper makes the
+//!    file longer ahead of writers (`growth`), 4 MiB at a time and an eighth of the store or 128
+//!    MiB ahead, under a lock that nobody takes who finds room, and has the kernel make the new
+//!    pages (`Pool::populate`) before they come there; who finds no room makes such a step
+//!    himself. Who finds the store full makes checkpoints until something is free, or nothing more
+//!    can be. What is kept for checkpoints, deletions and moving, and that new data do not fill
+//!    what was given to these: `reserve`.
+//!
+//! A replicated store (`replicated`) has its barrier elsewhere: in step 4, behind validation, the
+//! commit draws its number and a place in the `log` under one lock, when all with smaller
+//! timestamps have theirs: so the log is in the order of timestamps. It is encoded right there and
+//! forced on a quorum of the copies; only then its records go to the segments, without a barrier,
+//! and the index leads to them. When the log is half full, what waits in the segments is drained
+//! once, and the log forgets it. A `follower` repeats commits as its copy of the log knows them to
+//! be committed, and lets the leader use their space again when they are durable in its own store.
+//! Opening and promotion are the same: take the log over, repeat what is behind the last number.
+//!
+//! After a conflict a transaction queues (`queue`): two at a time try again, in the order in which
+//! they came. Such an attempt takes locks for what it reads, too, and waits for those it does not
+//! get. An older transaction tells a younger one that holds a lock to give way (*wound-wait*), so
+//! the oldest always gets through. Who waits sleeps in a row, oldest first, and is given the lock:
+//! nobody waits for more than the holder and those who are older, ten seconds for each; a thread
+//! that meets many conflicts begins so. `store.put` is such an attempt with one lock: it meets
+//! none.
+//!
+//! # One recovery of a store
+//!
+//! `recovery`, after the pool is open
+//!
+//! 1. The cell gives the last checkpoint. `load` reads its nodes, each held against what names it,
+//!    and fills the leaves in memory with their words. No record is read. A word counts as live in
+//!    its segment, a tombstone is noted.
+//! 2. With the table, `replay` knows the segments of each log, and reads it from its mark: a whole
+//!    transaction, linked to the one before, leads the index to its records where they are newer.
+//!    Where none stands it looks further on: for the next, linked likewise; or for one that is
+//!    not, which proves a loss. So does a watermark behind the log's end.
+//! 3. If commits were bounded, `prefix` has read all logs before, for the numbers: what comes
+//!    behind the first that is missing is dropped, and its seals are erased.
+//! 4. What was read is flushed, and the table; barrier. The clock goes on above every timestamp
+//!    seen: each is either in what a checkpoint's clock covers or behind a mark.
+//! 5. Segments in which nothing is live are free. Each log begins a new one, unless the store had
+//!    been closed.
 
 #![deny(unsafe_code)]
 

@@ -46,6 +46,44 @@
 //! log.cleanup_to(lsn)?; // carried out, not needed any more
 //! # Ok(()) }
 //! ```
+//!
+//! # One append
+//!
+//! `log.append(b"17 apples")`, each force a barrier, on memory
+//!
+//! 1. `core` `append` seals the payload, which brings it into the cache. Nothing is shared yet.
+//! 2. `reserve`: under the one lock of the log, which is the only locked instruction, `space`
+//!    gives the next LSN and place, and takes note of what this thread knows to be durable. A few
+//!    instructions, unless a segment begins.
+//! 3. The header, with the watermark of that moment, and the payload are stored past the cache to
+//!    lines of their own, of one record in 16 the log's watermark, too, and **drained**, while
+//!    others do the same.
+//! 4. The record is marked persistent in `window`, by a plain store, which the drain orders; the
+//!    thread follows the marks without a gap, from what was known to be durable when it reserved,
+//!    and notes how far in a cell of its own; all threads are told once in 32 records. If an
+//!    earlier record is missing, the thread waits for it, or flushes what is complete and claimed
+//!    by nobody.
+//!
+//! With a frequency, if it is shorter than 1500 bytes, or in a file, the record is noted as
+//! reserved, stored through the cache, packed, and marked complete; the thread that completes
+//! every `F`-th leads: it claims all complete records, flushes their ranges, drains once. A
+//! replica is to be given the same: `claim` hands out ranges that are contiguous and in order, and
+//! log bytes are wire bytes.
+//!
+//! # One recovery of a log
+//!
+//! `recovery` reads the superline, walks from the head while records are whole, and decides by a
+//! table whether that is the end, a torn tail, or a loss. What it read is flushed, a torn record's
+//! seal erased, the epoch raised: then the log goes on.
+//!
+//! **On several machines.** `leading` `force` claims what is complete and, under one lock, writes
+//! it into the window of every live copy, as it stands in the log; it flushes its own image, and
+//! hears the copies itself, or sleeps while another thread does (`hearing`). At a copy `replica`
+//! hears that something was written; `copy` verifies the records where they stand, and with one
+//! drain for all that has arrived acknowledges them. `group` counts: with a write quorum, in
+//! order, they are durable. A new leader goes by `takeover`: promise, walk, fetch, verify, repair,
+//! install; its head says why what it finds is the log. `simulate` runs all of these over a
+//! network and memory that fail.
 
 #![deny(unsafe_code)]
 

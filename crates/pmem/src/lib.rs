@@ -20,6 +20,24 @@
 //! | `observe` | another process looks on, through the file, while it is written |
 //! | `sim`, `sync` | where a crash explorer and its scheduler plug in |
 //!
+//! From the media up:
+//!
+//! ```text
+//!    objects.rs  objects/                publications: allocate, free, set, root; one barrier
+//!       |        \
+//!    alloc/      ring.rs  two_slot.rs  sealed.rs      records that prove they are whole
+//!       |           |        |            |
+//!       |        area.rs ----+------------+           bytes with one owner
+//!       |           |
+//!    create.rs  open.rs  pool.rs                      files
+//!          \     |
+//!    directory.rs  header.rs                          regions
+//!          \     |
+//!    mapping.rs  length.rs  flush.rs  image.rs        the one checked way to the media: access; length; flush and drain; a copy of it
+//!      /    |      |        \
+//! cpu.rs  sync_file.rs  sim.rs  stats.rs              instructions; shared fdatasync; the explorer's seam; counters
+//! ```
+//!
 //! # Example
 //!
 //! ```
@@ -44,6 +62,56 @@
 //!
 //! The bytes are described in `docs/format.md`, what a crash may leave in `docs/persistence-model.md`, and why each barrier is there in
 //! `docs/barriers.md`.
+//!
+//! # One store
+//!
+//! `area.put(0, &7u64)?; area.persist(0, 8)?;`
+//!
+//! 1. `area`: `put` checks the bounds against the area, whose one owner `&mut self` is.
+//! 2. `mapping`: `access` checks them against the mapped length, refuses a forked child and a
+//!    read-only pool, and tells a simulated medium. The store itself is an ordinary one.
+//! 3. `flush`: `flush` counts the lines, then does what the domain asks: `cpu` issues `clwb` for
+//!    each line; nothing for a file; a call for a simulated medium, with the caller's source line.
+//! 4. `drain`: `sfence`; or `sync_file`, where one `fdatasync` serves all who wait; or the
+//!    simulated medium. It returns `Persisted`, the proof that a ring takes.
+//!
+//! # One publication
+//!
+//! `session.publish(&mut [Action::Alloc(node), Action::root(ptr)])`
+//!
+//! 1. `objects`: `reserve` asks `alloc/allocator` for a block. It comes from the thread's cache; a
+//!    cache that is empty takes a word of free bits from its span (`chunk`), or a span from the
+//!    shared lists (`central`), which look at further chunks of the media only then (`media`). All
+//!    in DRAM: nothing persistent changes.
+//! 2. The caller fills the block: `Reserved` is its only owner.
+//! 3. `Session::prepare` checks every action, encodes it, and takes freed blocks out of use; an
+//!    error up to here changes nothing.
+//! 4. `Session::append` (`objects/session`) flushes the new blocks and appends one record to the
+//!    ring (`ring`), which also seals the blocks' contents. No order between the two.
+//! 5. `publish` flushes what the *previous* publication changed in place, then drains: **the one
+//!    barrier**. Now this record is durable, and the previous one can be retired.
+//! 6. `carry_out` does in place what the record says: table word and bitmap, words, root. Their
+//!    lines wait in a `FlushSet` for the next publication.
+//! 7. Freed blocks are released.
+//!
+//! # One recovery
+//!
+//! `Options::open`, `Objects::open`, after a power cut
+//!
+//! 1. `open`: lock the file; if it was not closed cleanly, write out and forget what the page
+//!    cache holds of it; say clearly what a foreign file is; map.
+//! 2. `two_slot` `RawCell::load`: the newer whole header slot wins; `header` `validate` checks
+//!    what a seal cannot prove.
+//! 3. `pool` `Pool::start`: generation + 1, clean flag away, in both slots. Then a file longer
+//!    than the header says is cut.
+//! 4. `Ring::open`: `ring_recovery` `recover` reads from the mark to the first record that is not
+//!    whole, and decides by a table whether that is an end, a torn tail, or a loss. `settle_end`
+//!    makes what was seen persistent and a torn tail unable to come back.
+//! 5. `objects` `recover`: each record is carried out again, in order; twice is harmless. The last
+//!    one only counts if the blocks it seals had all arrived. They are drained first, then what
+//!    was carried out, then the ring is retired.
+//! 6. `Allocator::open` reads nothing. A chunk is looked at when a pointer into it is resolved, or
+//!    when free blocks run out.
 
 extern crate self as pmem;
 

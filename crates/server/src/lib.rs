@@ -38,6 +38,24 @@
 //! server.join()?;
 //! # Ok(()) }
 //! ```
+//!
+//! # One request to the server
+//!
+//! `SET apples 17`, pipelined with others
+//!
+//! 1. `thread` was given the connection by `server`, and keeps it. In memory `reactor` `take_in`
+//!    reads each connection that has sent something, on a file and under TLS `connection` `read`,
+//!    in a task; `request` finds the requests that are complete.
+//! 2. `together` asks how many of them can be one transaction: on data, allowed to the `user`, not
+//!    queued by `MULTI`. They become a `job`, which borrows the connection's parts.
+//! 3. `executor` runs it. In memory: at once, with those of the thread's other connections
+//!    (`run_together`), by `Engine::write`, which is `kv`'s `transact`. On a file: its `Combiner`
+//!    gathers jobs of the thread while the transaction before is synced, and commits them as one
+//!    (`Engine::write_once`).
+//! 4. `attempt` has the keys fetched from memory, then runs the `commands` one after the other;
+//!    they see a transaction of `engine`, and `data` says where things lie. After a conflict all
+//!    of it runs again, from an empty reply.
+//! 5. Durable. `answer` sends the replies, in a task `write`.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
 //! Damaged heaps, by the file: a workload leaves a heap that was closed, or one that was killed; one change of its bytes must lead to an error, to a
-//! repair that is equal, to the same contents, to a loss that opening tells of, or to what README's limits name. `CAIRN_DAMAGE` is how many
+//! repair that is equal, to the same contents, to a loss that opening tells of, or to what docs/limits.md names. `CAIRN_DAMAGE` is how many
 //! mutations of each kind a heap gets; the table is that of `docs/damage.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ enum Outcome {
     Equal,
     /// Other contents, and opening or scrubbing has told that something is in doubt.
     Told,
-    /// Other contents, where README says that it can be so.
+    /// Other contents, where docs/limits.md says that it can be so.
     Limit,
 }
 

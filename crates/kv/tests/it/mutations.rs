@@ -1,5 +1,5 @@
 //! Damage of every kind, to stores that were closed and to stores whose process was killed. What comes of it is an error, all pairs, or, of a store that was not
-//! closed, all but the last few commits of a log, as README says.
+//! closed, all but the last few commits of a log, as docs/limits.md says.
 //!
 //! `CAIRN_DAMAGE=100000` makes so many mutations of each store, `CAIRN_SEED` others.
 
@@ -128,7 +128,7 @@ fn read(path: &Path, without: Option<Step>) -> Result<Option<Pairs>, Error> {
     Ok(Some(pairs))
 }
 
-/// What came of it, or why that is none of what README names.
+/// What came of it, or why that is none of what docs/limits.md names.
 fn outcome(path: &Path, made: &Made, bytes: &[u8], without: Option<Step>) -> Result<&'static str, String> {
     std::fs::write(path, bytes).map_err(|e| e.to_string())?;
     let refused = match read(path, without) {

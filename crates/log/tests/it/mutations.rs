@@ -1,5 +1,5 @@
 //! Damage of every kind, to logs that were closed and to logs whose writer was killed. What comes of it is an error, all records, or, of a log that was
-//! not closed, all but the last few, as README says; never other records, and never fewer with no word of it.
+//! not closed, all but the last few, as docs/limits.md says; never other records, and never fewer with no word of it.
 //!
 //! `CAIRN_DAMAGE=100000` makes so many mutations of each log, `CAIRN_SEED` others.
 
@@ -70,7 +70,7 @@ fn damaged(made: &Made, rng: &mut Rng) -> (&'static str, String, Vec<u8>) {
     mutate(&made.bytes, &made.older, rng, page, 400)
 }
 
-/// Why an outcome is none that README names.
+/// Why an outcome is none that docs/limits.md names.
 type Wrong = String;
 
 /// Reads it beside, opens it, appends, and opens it again.

@@ -24,7 +24,7 @@ fn seed() -> u64 {
     std::env::var("CAIRN_SEED").map_or(1, |text| text.parse().expect("CAIRN_SEED is a number"))
 }
 
-/// Wrong data that the engines themselves take for whole, as README's limits say. What no checksum or no later record covers; never anything that was not there once, but
+/// Wrong data that the engines themselves take for whole, as docs/limits.md says. What no checksum or no later record covers; never anything that was not there once, but
 /// in objects and regions that have no checksum.
 fn is_known(sample: &Sample, sort: &str, own: &Result<Data, Unread>) -> bool {
     // Nothing behind the last records says that there were more: a part of the end is lost.
