@@ -40,7 +40,6 @@ pub(crate) async fn wait(
     let waiting = thread.shared.waiters.register(keys);
     let until = patience.map(|patience| tokio::time::Instant::now() + patience);
     let before = parts.input.len();
-    client.blocked.store(true, std::sync::atomic::Ordering::Relaxed);
     loop {
         waiting.again();
         let mark = parts.reply.len();
@@ -75,7 +74,6 @@ pub(crate) async fn wait(
             }
         }
     }
-    client.blocked.store(false, std::sync::atomic::Ordering::Relaxed);
     parts
 }
 

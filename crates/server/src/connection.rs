@@ -147,7 +147,10 @@ pub(crate) async fn write_from(
         Pin::new(&mut *stream).poll_flush(cx)
     })
     .await?;
-    client.writing_since.store(0, Relaxed);
+    if client.writing_since.load(Relaxed) != 0 {
+        client.last_active.store(now(), Relaxed); // it was reading
+        client.writing_since.store(0, Relaxed);
+    }
     thread.recorder.written.add(written as u64);
     reply.clear();
     Ok(())
@@ -214,10 +217,11 @@ pub(crate) async fn answer(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     thread: &Thread,
 ) -> (Parts, bool) {
+    let client = parts.session.client.clone();
+    client.begins_work();
     while at < parts.batch.len() && !parts.session.closing {
         (parts, at) = step(parts, at, stream, thread).await;
         if parts.reply.len() > REPLY {
-            let client = parts.session.client.clone();
             parts.session.closing |= write(stream, thread, &client, &mut parts.reply).await.is_err();
         }
     }
@@ -229,6 +233,7 @@ pub(crate) async fn answer(
     // Who waited for an element went on to read.
     let more = found.full || parts.input.len() > found.seen;
     parts.input.drain(..parser.discard());
+    client.has_worked(now());
     (parts, more)
 }
 

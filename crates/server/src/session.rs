@@ -117,8 +117,8 @@ pub(crate) struct Client {
     pub(crate) state: Mutex<State>,
     /// It has said who it is, or need not.
     pub(crate) known: AtomicBool,
-    /// It waits for others, as it has asked for.
-    pub(crate) blocked: AtomicBool,
+    /// A request of it is being answered, which can take as long as the client has asked for.
+    at_work: AtomicBool,
     /// When a reply did not go out at once; 0 if all have.
     pub(crate) writing_since: AtomicU64,
     /// Somebody wants it to end.
@@ -153,7 +153,7 @@ impl Client {
             last_command: u64::MAX.into(),
             state: Mutex::new(state),
             known: false.into(),
-            blocked: false.into(),
+            at_work: false.into(),
             writing_since: 0.into(),
             killed: false.into(),
             waker: Mutex::default(),
@@ -187,6 +187,28 @@ impl Client {
         self.waker_kept.store(false, Relaxed);
     }
 
+    /// A request of it is being answered from now on.
+    pub(crate) fn begins_work(&self) {
+        self.at_work.store(true, Relaxed);
+    }
+
+    /// The request is answered: from now on it is the client that is waited for.
+    pub(crate) fn has_worked(&self, now: u64) {
+        self.last_active.store(now, Relaxed);
+        self.at_work.store(false, Relaxed);
+    }
+
+    /// Whether it has been silent longer than `idle` (milliseconds; 0: for ever), has not taken replies for `patience`, or has not said who it is.
+    pub(crate) fn has_waited_too_long(&self, now: u64, idle: u64, patience: u64) -> bool {
+        let since = |moment: u64| now.saturating_sub(moment);
+        let writing = self.writing_since.load(Relaxed);
+        let stuck = writing != 0 && since(writing) > patience;
+        let rests = writing == 0 && !self.at_work.load(Relaxed);
+        let silent = idle != 0 && rests && since(self.last_active.load(Relaxed)) > idle;
+        let stranger = !self.known.load(Relaxed) && since(self.since) > patience;
+        stuck || silent || stranger
+    }
+
     pub(crate) fn must_end(&self) -> bool {
         self.killed.load(SeqCst)
     }
@@ -213,5 +235,36 @@ impl Client {
             state.library,
             state.library_version,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_waited_for_is_never_silent() {
+        const IDLE: u64 = 1000;
+        let client = Client::new(1, String::new(), String::new(), 0);
+        client.known.store(true, Relaxed);
+        let goes = |at| client.has_waited_too_long(at, IDLE, 5000);
+        assert!(!goes(IDLE) && goes(IDLE + 1));
+        // It waits for an element, longer than it may be silent, and is silent from then on.
+        client.begins_work();
+        assert!(!goes(9000));
+        client.has_worked(9000);
+        assert!(!goes(9000 + IDLE) && goes(9001 + IDLE));
+        // It takes its reply slowly: as long as it takes some, it stays.
+        client.writing_since.store(20_000, Relaxed);
+        assert!(!goes(25_000) && goes(25_001));
+        // Nothing ends who is silent, if nothing is said about it.
+        client.writing_since.store(0, Relaxed);
+        assert!(!client.has_waited_too_long(1 << 40, 0, 5000));
+    }
+
+    #[test]
+    fn who_does_not_say_who_it_is_goes() {
+        let client = Client::new(1, String::new(), String::new(), 0);
+        assert!(!client.has_waited_too_long(5000, 0, 5000) && client.has_waited_too_long(5001, 0, 5000));
     }
 }

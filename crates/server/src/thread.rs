@@ -125,12 +125,7 @@ fn end_idle(shared: &Shared, own: &mut Vec<std::sync::Weak<Client>>) {
     let idle = settings.idle.as_millis() as u64;
     own.retain(|client| {
         let Some(client) = client.upgrade() else { return false };
-        let since = |moment: u64| now.saturating_sub(moment);
-        let writing = client.writing_since.load(Relaxed);
-        let stuck = writing != 0 && since(writing) > patience;
-        let silent = idle != 0 && !client.blocked.load(Relaxed) && since(client.last_active.load(Relaxed)) > idle;
-        let stranger = !client.known.load(Relaxed) && since(client.since) > patience;
-        if stuck || silent || stranger {
+        if client.has_waited_too_long(now, idle, patience) {
             client.end();
         }
         true

@@ -33,6 +33,7 @@ pub(crate) async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, threa
         }
         let began = thread.tick();
         client.last_active.store(now(), Relaxed);
+        client.begins_work();
         let mut closing = false;
         loop {
             let more;
@@ -47,6 +48,7 @@ pub(crate) async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, threa
                 break;
             }
         }
+        client.has_worked(now());
         if write(&mut stream, &thread, &client, &mut parts.reply).await.is_err() {
             return;
         }
