@@ -101,14 +101,13 @@ impl std::fmt::Debug for Heap {
 impl Heap {
     // ---- make -------------------------------------------------------------------------------------------------------
 
-    /// Makes a pool with an empty heap.
+    /// Makes a pool with an empty heap. The file appears under its name when the heap is whole.
     ///
     /// # Errors
     /// Those of [`pmem::Options::create`]; [`Error::Limit`].
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         options.check()?;
-        let pool = options.pool.clone().size(1 << 20).create(path)?;
-        Self::create_in(&pool, options)
+        options.pool.clone().size(1 << 20).create_with(path, |pool| Self::create_in(pool, options))
     }
 
     /// Makes an empty heap in a pool that has none.

@@ -355,8 +355,8 @@ impl Options {
     }
 
     fn create_alone(&self, path: &Path) -> Result<Store> {
-        let pool = self.pool.clone().size(self.least()).engine(NAME, [0; 64]).create(path)?;
-        Store::start(crate::create::create(&pool, self)?)
+        let pool = self.pool.clone().size(self.least()).engine(NAME, [0; 64]);
+        pool.create_with(path, |pool| Store::start(crate::create::create(pool, self)?))
     }
 
     /// A store made of a log.

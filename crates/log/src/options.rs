@@ -240,7 +240,7 @@ impl Options {
 
     // ---- a log in a pool of its own ---------------------------------------------------------------------------
 
-    /// Makes a pool with one log in it.
+    /// Makes a pool with one log in it. The file appears under its name when the log is whole.
     ///
     /// # Errors
     /// [`Error::Limit`]; those of [`pmem::Options::create`].
@@ -248,8 +248,7 @@ impl Options {
         self.check()?;
         let (segment, segments) = self.geometry()?;
         let size = (segment * segments + self.front().bytes() + 16384).next_multiple_of(4096);
-        let pool = self.pool.clone().size(size).engine(NAME, [0; 64]).create(path)?;
-        self.create_in(&pool, NAME)
+        self.pool.clone().size(size).engine(NAME, [0; 64]).create_with(path, |pool| self.create_in(pool, NAME))
     }
 
     /// Opens the log in a pool of its own, and recovers it if it was not closed.

@@ -47,6 +47,34 @@ impl Options {
         Pool::start(mapping, header, cell, false)
     }
 
+    /// As [`create`](Self::create), but the file appears under its name only when `fill` has made of it what it is to be: a process that is killed meanwhile leaves nothing there.
+    ///
+    /// ```
+    /// # fn main() -> pmem::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("p");
+    /// let region = pmem::Options::new().size(1 << 20).create_with(&path, |pool| pool.add_region("mine", 4096))?;
+    /// # drop(region);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); those of `fill`.
+    pub fn create_with<T, E: From<Error>>(
+        &self,
+        path: impl AsRef<Path>,
+        fill: impl FnOnce(&Pool) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let path = path.as_ref();
+        if fs::metadata(path).is_ok_and(|m| m.file_type().is_char_device()) {
+            return fill(&self.create_on_device(path)?);
+        }
+        let draft = Draft::new(path)?;
+        let made = fill(&self.create_draft(&draft)?)?;
+        draft.publish()?;
+        Ok(made)
+    }
+
     fn write_file(&self, draft: &Draft, header: Header) -> Result<(Mapping, Header, RawCell)> {
         let (path, file) = (draft.path(), draft.file().try_clone());
         let file = file.map_err(io_error("dup", path))?;

@@ -248,3 +248,17 @@ fn what_is_refused_behind_a_failed_barrier_is_not_there_later() {
         assert!(policy == Policy::None || found == [0; 8], "{policy}: {found:?}");
     }
 }
+
+/// A heap has its name when it is whole: nothing is left of one whose making ends early, by an error or a kill.
+#[test]
+fn a_heap_that_is_not_finished_has_no_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("heap");
+    for policy in Policy::ALL {
+        let tight = options(policy).pool(pmem::Options::new().max_size(2 << 20)).bytes(64 << 20);
+        Heap::create(&path, &tight).unwrap_err();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{policy}");
+    }
+    Heap::create(&path, &options(Policy::InPlace)).unwrap().close().unwrap();
+    Heap::open(&path, &reopen()).unwrap().close().unwrap();
+}
