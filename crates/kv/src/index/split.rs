@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::index::fences::common;
 use crate::index::{CHUNK_MAX, Chunk, Index, Old, Root, SLOTS, Spot, Stretch, Tree};
 use crate::raw::{Claim, Published};
-use crate::record::Record;
-use crate::word::Word;
+use crate::record::{Record, hash};
+use crate::word::{Word, tag};
 
 impl Index {
     /// Makes room in the leaf for `key`.
@@ -59,12 +59,16 @@ impl Index {
         Ok(())
     }
 
-    /// With their keys, in order. Their leaf is locked. One that has gone bad and belongs elsewhere now comes first, so that no fence is made of it.
+    /// With their keys, in order. Their leaf is locked. A key that is corrupt would go to the wrong side, where nobody looks for what it was: it stops the split.
     fn sorted<'k>(&'k self, pin: &'k Pin<'_>, words: Vec<Word>, of: Stretch<'k>) -> Result<Vec<(&'k [u8], Word)>> {
         let key = |word: Word| {
             let key = Record::at(Claim::Pinned, pin, &self.pool, word.offset())?.key();
-            let fits = key >= of.from && of.to.is_none_or(|to| key < to);
-            Ok((if fits { key } else { of.from }, word))
+            let fits = key >= of.from && of.to.is_none_or(|to| key < to) && tag(hash(key)) == word.tag();
+            if fits {
+                Ok((key, word))
+            } else {
+                Err(crate::record::damaged(word.offset(), "its key is not the one that the index has it for"))
+            }
         };
         let mut sorted = words.into_iter().map(key).collect::<Result<Vec<_>>>()?;
         sorted.sort_unstable_by(|a, b| a.0.cmp(b.0));

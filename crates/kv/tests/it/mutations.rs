@@ -195,6 +195,94 @@ fn damage_is_an_error_or_repaired_or_within_the_limits() {
     tally.judge(seed, count / 4);
 }
 
+/// What a key may have: more than one value behind a write that failed.
+type Possible = BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>;
+
+/// A damaged store that opens is used: neighbours of its keys come until leaves split, some go, and checkpoints are made. Each answer is an error, or what the key has.
+fn used(path: &Path, made: &Made, bytes: &[u8], rng: &mut Rng) -> Result<&'static str, String> {
+    std::fs::write(path, bytes).map_err(|e| e.to_string())?;
+    let Ok(store) = options().open(path) else { return Ok("error") };
+    let mut truth: Possible = made.pairs.iter().map(|(k, v)| (k.clone(), vec![Some(v.clone())])).collect();
+    let mut failed = false;
+    for n in 0..260_usize {
+        let near = made.pairs.keys().nth(rng.below(made.pairs.len())).expect("not empty").clone();
+        let (key, value) = match rng.below(8) {
+            0..5 => ([near.as_slice(), b"+", n.to_string().as_bytes()].concat(), Some(format!("new {n}").into_bytes())),
+            5 => (near, Some(format!("other {n}").into_bytes())),
+            6 => (near, None),
+            _ => {
+                failed |= n % 5 == 0 && store.checkpoint().is_err();
+                continue;
+            }
+        };
+        let result = match &value {
+            Some(value) => store.put(&key, value),
+            None => store.delete(&key),
+        };
+        let may = truth.entry(key).or_insert_with(|| vec![None]);
+        match result {
+            Ok(had) if !may.iter().any(|before| before.is_some() == had) => {
+                return Err(format!("write {n}: says that there was {} before", if had { "a value" } else { "none" }));
+            }
+            Ok(_) => *may = vec![value],
+            Err(_) => {
+                failed = true;
+                may.push(value);
+            }
+        }
+    }
+    for (key, may) in &truth {
+        match store.get(key) {
+            Ok(value) if may.contains(&value) => {}
+            Ok(value) => return Err(format!("{}: {value:?}, not {may:?}", String::from_utf8_lossy(key))),
+            Err(_) => failed = true,
+        }
+    }
+    let scanned: Result<Pairs, Error> = store
+        .snapshot()
+        .and_then(|view| view.scan(Keys::all()).map(|pair| pair.map(|(k, v)| (k.to_vec(), v.to_vec()))).collect());
+    match scanned {
+        Ok(pairs) => {
+            let wrong = truth.iter().find(|(key, may)| !may.contains(&pairs.get(*key).cloned()));
+            if let Some((key, may)) = wrong {
+                let key_text = String::from_utf8_lossy(key);
+                return Err(format!("a scan has {:?} for {key_text}, not {may:?}", pairs.get(key)));
+            }
+        }
+        Err(_) => failed = true,
+    }
+    Ok(if failed { "error" } else { "equal" })
+}
+
+#[test]
+fn what_is_damaged_stays_an_error_while_the_store_is_used() {
+    let (count, seed) = (number("CAIRN_DAMAGE", 250), number("CAIRN_SEED", 23));
+    println!("seed {seed}, {count} mutations of each store");
+    let dir = crate::memory();
+    let path = dir.path().join("s");
+    let mut tally = Tally::default();
+    for (n, (name, writes)) in [("few", 60), ("many", 520)].into_iter().enumerate() {
+        let made = made(Plan::new(name, writes), true);
+        let mut rng = Rng((seed << 8 | n as u64) + 1);
+        for turn in 0..count {
+            let (kind, what, bytes) = match turn % 2 {
+                0 => damaged(&made, &mut rng),
+                // A key, where it stands in its record.
+                _ => {
+                    let key = made.pairs.keys().nth(rng.below(made.pairs.len())).expect("not empty");
+                    let at = made.bytes.windows(key.len()).rposition(|window| window == key).expect("it is there");
+                    let at = at + rng.below(key.len());
+                    let mut bytes = made.bytes.clone();
+                    bytes[at] ^= 1 << rng.below(8);
+                    ("key", format!("byte {at}"), bytes)
+                }
+            };
+            tally.note(name, true, (kind, &what), used(&path, &made, &bytes, &mut rng));
+        }
+    }
+    tally.judge(seed, count / 4);
+}
+
 /// Each page as it was at each earlier look, and of zeros, where that is something else than it is now.
 fn each_page_goes_back(made: &Made, without: Option<Step>) -> (usize, Vec<String>) {
     let dir = crate::memory();
