@@ -54,7 +54,7 @@ crash: setup ## All built-in crash scenarios, each with the budget that `cairn c
 
 demo: setup ## Kill a working process 20 times and lose nothing: a minute; DEMO='--trace FILE' runs operations of yours
 	@mkdir -p target
-	$(CARGO) run --release --package cairn-cli -- demo --report target/demo.html $(DEMO)
+	$(CARGO) run --release --package cairn-cli --features redb -- demo --report target/demo.html $(DEMO)
 
 capi: setup ## The C library: target/release/libcairn.so and libcairn.a, for crates/capi/include/cairn.h
 	$(CARGO) build --release --package capi

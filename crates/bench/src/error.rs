@@ -19,7 +19,7 @@ pub enum Error {
     #[error(transparent)]
     Kv(#[from] kv::Error),
     /// A peer.
-    #[cfg(feature = "peers")]
+    #[cfg(feature = "redb")]
     #[error(transparent)]
     Peer(#[from] peers::Error),
     /// A file or directory of the benchmark itself.

@@ -7,7 +7,7 @@ mod field;
 mod files;
 mod kv;
 mod ours;
-#[cfg(feature = "peers")]
+#[cfg(feature = "redb")]
 mod peers_side;
 #[cfg(feature = "peers")]
 mod pmemobj;
@@ -16,7 +16,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use ::peers::Peer;
+pub use ::peers::Peer;
 use pmem::Stats;
 use tx::{Backoff, Isolation, Patience};
 
@@ -163,7 +163,7 @@ impl Keeper {
             Self::Heap(structure) => ours::open(dir, structure, room)?,
             #[cfg(feature = "peers")]
             Self::Pmemobj(structure) => Box::new(pmemobj::OnPmemobj::open(dir, structure, room)?),
-            #[cfg(feature = "peers")]
+            #[cfg(feature = "redb")]
             Self::Peer(peer) => match peers_side::OnPeer::open(peer, dir, room)? {
                 Some(side) => Box::new(side),
                 None => return Ok(Err(format!("not in this build: feature {peer}"))),

@@ -28,7 +28,8 @@ fn caches() -> Option<String> {
 }
 
 /// The file system that `dir` is in, by its name, or by its number if that is none of the usual.
-pub(crate) fn medium(dir: &Path) -> Option<String> {
+#[must_use]
+pub fn medium(dir: &Path) -> Option<String> {
     let kind = rustix::fs::statfs(dir).ok()?.f_type as u64 & 0xffff_ffff;
     let known = NAMES.iter().find(|(number, _)| *number == kind).map(|(_, name)| (*name).to_owned());
     Some(known.unwrap_or_else(|| format!("file system {kind:#x}")))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use heap::Policy;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
+use crate::{Error, Result, place};
 
 /// The hidden command by which the parent starts itself again as a worker.
 pub const WORKER: &str = "demo-worker";
@@ -39,6 +39,12 @@ pub struct Demo {
     pub report: PathBuf,
     /// The same seed draws the same operations; moments differ all the same.
     pub seed: u64,
+    /// Leave the comparisons with other systems out; a trace has none.
+    pub only_kills: bool,
+    /// Where files on a disk go, for the comparisons.
+    pub disk: PathBuf,
+    /// The command `cairn`, which is started as a server for them.
+    pub cairn: PathBuf,
     /// A planted bug that must be found: updates are acknowledged before they are committed.
     pub early: bool,
 }
@@ -56,6 +62,9 @@ impl Default for Demo {
             trace: None,
             report: "cairn-demo.html".into(),
             seed: 1,
+            only_kills: false,
+            disk: place::disk(),
+            cairn: "cairn".into(),
             early: false,
         }
     }

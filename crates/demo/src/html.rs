@@ -9,7 +9,9 @@ use crate::{Error, Result};
 
 const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:#222}\
 table{border-collapse:collapse;margin:1em 0}th,td{padding:.3em .8em;border-bottom:1px solid #ccc;text-align:right}\
-th:first-child,td:first-child{text-align:left}li{margin:.2em 0}.bad{color:#a00}.good{color:#060}\
+td{white-space:nowrap}th:first-child,td:first-child{text-align:left}li{margin:.2em 0}.bad{color:#a00}.good{color:#060}\
+.scale{position:relative;width:200px;text-align:left}.bar{background:#0072b2;position:absolute;top:50%;height:.9em;margin-top:-.45em}.slow{background:#e69f00}\
+.one{position:absolute;left:33.3%;top:0;bottom:0;border-left:1px solid #222}\
 svg{max-width:100%;height:auto;margin:.5em 0}";
 
 impl Summary {
@@ -43,12 +45,45 @@ impl Summary {
             }
             writeln!(p, "</ul>")?;
         }
+        self.write_beside(p)?;
+        writeln!(p, "<h2>Killed and recovered</h2>")?;
         self.write_table(p)?;
         for picture in self.pictures()? {
             writeln!(p, "{picture}")?;
         }
         writeln!(p, "</body></html>")?;
         Ok(page)
+    }
+
+    /// Bars of how many times as fast, on a logarithmic scale, from the line: to the right it is faster.
+    fn write_beside(&self, p: &mut String) -> std::fmt::Result {
+        if self.beside.is_empty() {
+            return Ok(());
+        }
+        writeln!(p, "<h2>Beside what would be used instead</h2>\n<table><tr>")?;
+        for head in Self::BESIDE {
+            writeln!(p, "<th>{}</th>", escape(head))?;
+        }
+        writeln!(p, "<th class=\"scale\">a tenth, <b>as fast</b>, 10, 100 times</th></tr>")?;
+        for (row, cells) in self.beside.iter().zip(self.beside_rows()) {
+            let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
+            let bar = row.measured.as_ref().map_or_else(
+                |_| String::new(),
+                |measured| {
+                    let at = |times: f64| (times.max(0.1).log10() + 1.0).min(3.0) * 100.0 / 3.0;
+                    let class = if measured.ratio.median < 1.0 { "bar slow" } else { "bar" };
+                    let (one, end) = (at(1.0), at(measured.ratio.median));
+                    let (left, width) = (one.min(end), (end - one).abs());
+                    format!("<div class=\"{class}\" style=\"left:{left:.1}%;width:{width:.1}%\"></div>")
+                },
+            );
+            writeln!(p, "<tr>{cells}<td class=\"scale\"><div class=\"one\"></div>{bar}</td></tr>")?;
+        }
+        writeln!(p, "</table>\n<ul>")?;
+        for note in self.beside_notes() {
+            writeln!(p, "<li>{}</li>", escape(&note))?;
+        }
+        writeln!(p, "</ul>")
     }
 
     fn write_table(&self, p: &mut String) -> std::fmt::Result {
@@ -86,7 +121,7 @@ impl Summary {
                 &["50 %", "99 %", "99.9 %"],
                 &latencies,
             )?,
-            plots::points("Recovery in ms", "recovery", &recoveries)?,
+            plots::points("Recovery in ms, on a logarithmic scale", "recovery", &recoveries)?,
         ])
     }
 }
@@ -108,7 +143,15 @@ mod tests {
         summary().write_html(&path).unwrap();
         let page = std::fs::read_to_string(&path).unwrap();
         assert_eq!(page.matches("<svg").count(), 3);
-        for words in ["none was lost", "YCSB A &amp; more", "a &lt;fast&gt; one", "1 234 567", "updates lost"] {
+        for words in [
+            "none was lost",
+            "YCSB A &amp; more",
+            "a &lt;fast&gt; one",
+            "1 234 567",
+            "updates lost",
+            "Beside what",
+            "2.50 (2.00-3.00)",
+        ] {
             assert!(page.contains(words), "{words}");
         }
         assert!(!page.contains("src=") && !page.contains("href="));

@@ -15,6 +15,7 @@
 //! | `message` | what it says |
 //! | `parent` | [`run`]: rounds, kills |
 //! | `child` | a worker, seen from the parent; how it dies |
+//! | `beside` | store, server and objects beside what would be used instead |
 //! | `witness` | what was acknowledged, against what was found |
 //! | `verify` | recovers, and reads everything |
 //! | `place`, `progress` | where pools go; the live line |
@@ -22,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beside;
 mod child;
 mod config;
 mod error;
@@ -42,6 +44,7 @@ mod verify;
 mod witness;
 mod worker;
 
+pub use beside::{Beside, Measured};
 pub use config::{Demo, WORKER};
 pub use error::{Error, Result};
 pub use parent::run;

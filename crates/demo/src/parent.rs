@@ -18,7 +18,7 @@ use crate::summary::{Finding, Outcome, Summary, number};
 use crate::value::Values;
 use crate::verify::{self, Found};
 use crate::witness::{Ledger, State, Wrong};
-use crate::{Error, Result, place};
+use crate::{Error, Result, beside, place};
 
 /// Runs the demonstration.
 ///
@@ -30,7 +30,9 @@ pub fn run(demo: &Demo) -> Result<Summary> {
     let bytes = demo.policies.iter().map(|policy| store::pool_bytes(&input, *policy)).sum();
     let place = place::make(demo.dir.as_deref(), bytes)?;
     let interrupted = interruptions();
+    let compared = !demo.only_kills && demo.trace.is_none();
     let steps = demo.policies.len() as u64 * u64::from(1 + ROUNDS) + u64::from(demo.kills);
+    let steps = steps + if compared { beside::ROWS } else { 0 };
     let stage = Stage {
         demo,
         values: Values::new(input.longest_value()),
@@ -39,11 +41,15 @@ pub fn run(demo: &Demo) -> Result<Summary> {
         progress: Progress::new(steps),
         interrupted,
     };
-    let done = stage.run(place.path());
+    let beside = match compared {
+        true => beside::measure(demo, place.path(), &demo.disk, &stage.progress),
+        false => Vec::new(),
+    };
+    let done = if stage.interrupted.load(Relaxed) { Err(Error::Interrupted) } else { stage.run(place.path()) };
     if stage.interrupted.load(Relaxed) {
         return Err(Error::Interrupted);
     }
-    let mut summary = done?;
+    let mut summary = Summary { beside, ..done? };
     if summary.findings().next().is_some() {
         summary.kept = Some(place.keep());
     } else if demo.kills > 0 && summary.outcomes.iter().all(|outcome| outcome.acknowledged == 0) {
@@ -89,6 +95,7 @@ impl Stage<'_> {
             domain = Some(found);
         }
         Ok(Summary {
+            beside: Vec::new(),
             outcomes,
             workload: self.input.describe(),
             structure: if self.input.scans() { "B+tree" } else { "hash map" },

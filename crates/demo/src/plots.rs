@@ -61,19 +61,20 @@ pub(crate) fn bars(title: &str, labels: &[&str], lines: &[Line]) -> Result<Strin
     Ok(svg)
 }
 
-/// Points joined by lines, the first at 1.
+/// Points joined by lines, the first at 1, on a logarithmic scale.
 pub(crate) fn points(title: &str, axis: &str, lines: &[Line]) -> Result<String, Failed> {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
+        let (least, most) = decades(lines);
         let longest = lines.iter().map(|(_, values)| values.len()).max().unwrap_or(0).max(1);
         let mut chart = ChartBuilder::on(&root)
             .caption(title, ("sans-serif", 17))
             .margin(10)
             .x_label_area_size(36)
             .y_label_area_size(60)
-            .build_cartesian_2d(0.5..longest as f64 + 0.5, 0.0..top(lines))?;
+            .build_cartesian_2d(0.5..longest as f64 + 0.5, (least..most).log_scale())?;
         let whole = |x: &f64| format!("{x:.0}");
         chart
             .configure_mesh()
@@ -85,7 +86,7 @@ pub(crate) fn points(title: &str, axis: &str, lines: &[Line]) -> Result<String, 
             .draw()?;
         for (number, (name, values)) in lines.iter().enumerate() {
             let colour = COLOURS[number % COLOURS.len()];
-            let path: Vec<(f64, f64)> = (1..).map(f64::from).zip(values.iter().copied()).collect();
+            let path: Vec<(f64, f64)> = (1..).map(f64::from).zip(values.iter().map(|value| value.max(least))).collect();
             chart.draw_series(path.iter().map(|at| Circle::new(*at, 3, colour.filled())))?;
             chart
                 .draw_series([PathElement::new(path, colour.stroke_width(2))])?
@@ -96,6 +97,17 @@ pub(crate) fn points(title: &str, axis: &str, lines: &[Line]) -> Result<String, 
         root.present()?;
     }
     Ok(svg)
+}
+
+/// Powers of ten that all values lie between, with room for the names of the lines.
+fn decades(lines: &[Line]) -> (f64, f64) {
+    let values = || lines.iter().flat_map(|(_, values)| values).copied().filter(|value| *value > 0.0);
+    let least = values().fold(f64::INFINITY, f64::min);
+    if !least.is_finite() {
+        return (0.1, 10.0);
+    }
+    let most = values().fold(least, f64::max);
+    (10_f64.powf(least.log10().floor()), 10_f64.powf(most.log10().floor() + 2.0))
 }
 
 /// Upper end of the y axis.

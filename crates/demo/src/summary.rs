@@ -7,6 +7,7 @@ use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use heap::Policy;
 
+use crate::beside::Beside;
 use crate::message::Round;
 use crate::progress::grouped;
 
@@ -104,6 +105,8 @@ pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
 /// What came out of a demonstration.
 #[derive(Clone, Debug)]
 pub struct Summary {
+    /// What would be used instead, beside ours.
+    pub beside: Vec<Beside>,
     /// One per policy.
     pub outcomes: Vec<Outcome>,
     pub(crate) workload: String,
@@ -120,6 +123,23 @@ impl Summary {
     /// What must not be, with the policy it happened to.
     pub fn findings(&self) -> impl Iterator<Item = (Policy, &Finding)> {
         self.outcomes.iter().flat_map(|outcome| outcome.findings.iter().map(move |finding| (outcome.policy, finding)))
+    }
+
+    pub(crate) const BESIDE: [&'static str; 6] =
+        ["operation", "Cairn per second", "beside", "other per second", "times as fast", "p99 of both"];
+
+    /// Texts for these columns.
+    pub(crate) fn beside_rows(&self) -> Vec<[String; 6]> {
+        self.beside.iter().map(Beside::cells).collect()
+    }
+
+    /// What is worth knowing about them.
+    pub(crate) fn beside_notes(&self) -> Vec<String> {
+        vec![format!(
+            "both sides take turns, {} rounds; median of the rounds, in brackets the range; each operation is durable on both sides: redb \
+             syncs each commit, Redis has appendfsync always",
+            crate::beside::ROUNDS
+        )]
     }
 
     pub(crate) const COLUMNS: [&'static str; 9] = [
@@ -203,13 +223,29 @@ fn millis(ms: Option<f64>) -> String {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new();
-        table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
         // Two lines for long heads keep the table narrow.
         let head = |text: &str| match text.rsplit_once(' ') {
             Some((first, last)) => format!("{first}\n{last}"),
             None => text.to_owned(),
         };
+        if !self.beside.is_empty() {
+            let mut table = Table::new();
+            table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+            table.set_header(Self::BESIDE.map(head));
+            for row in self.beside_rows() {
+                table.add_row(row);
+            }
+            for at in [1, 3, 4, 5] {
+                if let Some(column) = table.column_mut(at) {
+                    column.set_cell_alignment(CellAlignment::Right);
+                }
+            }
+            writeln!(f, "{table}")?;
+            self.beside_notes().iter().try_for_each(|note| write_wrapped(f, note))?;
+            writeln!(f)?;
+        }
+        let mut table = Table::new();
+        table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(Self::COLUMNS.map(head));
         for row in self.rows() {
             table.add_row(row);
@@ -247,6 +283,7 @@ fn write_wrapped(f: &mut fmt::Formatter<'_>, note: &str) -> fmt::Result {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::beside::Measured;
 
     /// Made up.
     pub(crate) fn summary() -> Summary {
@@ -267,7 +304,13 @@ pub(crate) mod tests {
             outcome.recoveries = vec![3_000_000, 1_000_000];
             outcome
         };
+        let ratio = bench::Spread { median: 2.5, min: 2.0, max: 3.0 };
+        let beside = |measured| Beside { what: "store: puts".into(), peer: "redb", measured };
         Summary {
+            beside: vec![
+                beside(Ok(Measured { cairn: 2e6, peer: 1e6, ratio, p99_ns: Some((1500.0, 2e6)) })),
+                beside(Err("not in this build".into())),
+            ],
             outcomes: vec![outcome(Policy::Undo, [800, 1000, 900]), outcome(Policy::InPlace, [2000, 1000, 2100])],
             workload: "YCSB A & more".into(),
             structure: "hash map",
@@ -289,8 +332,20 @@ pub(crate) mod tests {
     #[test]
     fn the_table_has_it_all() {
         let text = summary().to_string();
-        for words in ["undo", "900 (800-1000)", "1.5 µs", "3.00", "2.0 ms", "3.0 ms", "1 234 567", "2000 (1000-2100)"]
-        {
+        for words in [
+            "undo",
+            "900 (800-1000)",
+            "1.5 µs",
+            "3.00",
+            "2.0 ms",
+            "3.0 ms",
+            "1 234 567",
+            "2000 (1000-2100)",
+            "2.50 (2.00-3.00)",
+            "2.0 M",
+            "1.5 µs, 2.0 ms",
+            "not in this build",
+        ] {
             assert!(text.contains(words), "{words}: {text}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");

@@ -8,11 +8,14 @@ use heap::Policy;
 
 use crate::size;
 
-/// Kill a working process again and again, and show that nothing is lost
+/// Compare with what would be used instead, then kill a working process again and again, and show that nothing is lost
 ///
-/// A worker process runs YCSB workload A on a hash map in a pool. First it is measured, undisturbed; then it is killed with SIGKILL at
-/// random moments. After each kill this process recovers the pool and holds every key against the updates that the worker had
-/// acknowledged. Printed is one table; plots are in the report. Takes about a minute.
+/// First the store is measured beside redb, in this process, on a disk and in memory, the server beside Redis with
+/// appendfsync always, and large objects changed in place beside an undo log.
+///
+/// Then a worker process runs YCSB workload A on a hash map in a pool. It is measured, undisturbed; then it is killed with SIGKILL at
+/// random moments. After each kill this process recovers the pool and compares every key with the updates that the worker had
+/// acknowledged. Printed are two tables; plots are in the report. Takes about a minute.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
@@ -22,11 +25,11 @@ Exit codes:
 
 Examples:
   cairn demo
-  cairn demo --policy none --keys 2k --seconds 1 --kills 200
+  cairn demo --only-kills --policy none --keys 2k --seconds 1 --kills 200
       without atomicity half a transaction is found after some ten kills: what the others protect from
   cairn demo --trace requests.txt --report requests.html
       operations of your own, one a line: get KEY, put KEY BYTES, delete KEY, scan KEY N
-  cairn demo --dir /var/tmp --keys 10k --seconds 5
+  cairn demo --only-kills --dir /var/tmp --keys 10k --seconds 5
       on a disk, synced at every commit")]
 pub struct Demo {
     /// Make the pools in this directory [default: /dev/shm if there is room, else the one for temporary files]
@@ -59,6 +62,12 @@ pub struct Demo {
     /// The same seed draws the same operations and moments
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
+    /// Leave the comparisons out
+    #[arg(long)]
+    pub only_kills: bool,
+    /// Files that are compared on a disk go to this directory [default: /var/tmp]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["only_kills", "trace"])]
+    pub disk: Option<PathBuf>,
     /// Plant a bug that must be found: acknowledge before the commit
     #[arg(long, hide = true)]
     pub plant_early: bool,

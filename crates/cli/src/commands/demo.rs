@@ -20,6 +20,9 @@ pub fn run(args: &args::Demo) -> Outcome {
         trace: args.trace.clone(),
         report: args.report.clone(),
         seed: args.seed,
+        only_kills: args.only_kills,
+        disk: args.disk.clone().unwrap_or_else(|| ::demo::Demo::default().disk),
+        cairn: std::env::current_exe().unwrap_or_else(|_| "cairn".into()),
         early: args.plant_early,
     };
     // A report that cannot be written is told before the demonstration, not after; an old one stays until there is a new one.

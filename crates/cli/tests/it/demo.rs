@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::{cairn, temp};
 
-const TINY: &str = "demo --dir . --keys 200 --value-bytes 100 --seconds 0.5 --threads 2";
+const TINY: &str = "demo --only-kills --dir . --keys 200 --value-bytes 100 --seconds 0.5 --threads 2";
 
 /// On a disk, commits may take longer than a worker lives here.
 fn memory() -> TempDir {

@@ -70,7 +70,7 @@ const CASES: &[Case] = &[
         "demo",
         Nothing,
         Something,
-        "--dir /dev/shm --keys 200 --value-bytes 100 --seconds 0.5 --threads 2 --kills 1 --policy undo",
+        "--only-kills --dir /dev/shm --keys 200 --value-bytes 100 --seconds 0.5 --threads 2 --kills 1 --policy undo",
     ),
     ("bench limits", Nothing, Something, "--quick --dir . --domain emulated"),
     ("bench tx-overwrite", Nothing, Something, "--objects 4 --bytes 64 ONE"),
