@@ -27,12 +27,12 @@ impl Options {
     /// opened as by [`open`](Self::open), and so recovered if it was not closed; what is in it stays. The new one is under its name as a whole or not at all.
     ///
     /// ```
-    /// # fn main() -> log::Result<()> {
+    /// # fn main() -> cairn_log::Result<()> {
     /// # let dir = tempfile::tempdir().unwrap();
     /// # let (old, new) = (dir.path().join("old"), dir.path().join("new"));
-    /// # log::Options::new().bytes(1 << 20).create(&old)?.append(b"debit")?;
-    /// let found = log::Options::new().convert(&old, &new)?;
-    /// assert_eq!((found.records, found.next), (1, log::Lsn::new(2)));
+    /// # cairn_log::Options::new().bytes(1 << 20).create(&old)?.append(b"debit")?;
+    /// let found = cairn_log::Options::new().convert(&old, &new)?;
+    /// assert_eq!((found.records, found.next), (1, cairn_log::Lsn::new(2)));
     /// # Ok(()) }
     /// ```
     ///

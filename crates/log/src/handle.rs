@@ -27,9 +27,9 @@ mod led;
 /// panics, in a forked child, after a failed sync, behind a reservation that was forgotten, and if it is replicated.
 ///
 /// ```
-/// # fn main() -> log::Result<()> {
+/// # fn main() -> cairn_log::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
-/// let log = log::Options::new().bytes(1 << 20).create(dir.path().join("orders"))?;
+/// let log = cairn_log::Options::new().bytes(1 << 20).create(dir.path().join("orders"))?;
 /// std::thread::scope(|threads| {
 ///     for _ in 0..2 {
 ///         threads.spawn(|| log.append(b"one barrier each, in order").unwrap());
@@ -118,9 +118,9 @@ impl Log {
     /// A place in the log for a record of `len` bytes: to be filled by any thread at leisure, and completed. Later records become durable only behind it.
     ///
     /// ```
-    /// # fn main() -> log::Result<()> {
+    /// # fn main() -> cairn_log::Result<()> {
     /// # let dir = tempfile::tempdir().unwrap();
-    /// # let log = log::Options::new().bytes(1 << 20).create(dir.path().join("l"))?;
+    /// # let log = cairn_log::Options::new().bytes(1 << 20).create(dir.path().join("l"))?;
     /// let mut record = log.reserve(6)?;
     /// record.copy(0, b"cre");
     /// record[3..].copy_from_slice(b"dit"); // it stands in the log already

@@ -29,14 +29,14 @@
 //! | open (a barrier more if the superline's copies differ) | 3 | the superline, twice; after a crash the live part is written out |
 //!
 //! ```
-//! # fn main() -> log::Result<()> {
+//! # fn main() -> cairn_log::Result<()> {
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let path = dir.path().join("orders.cairn");
-//! let log = log::Options::new().bytes(16 << 20).create(&path)?;
+//! let log = cairn_log::Options::new().bytes(16 << 20).create(&path)?;
 //! let lsn = log.append(b"17 apples")?; // durable when it returns
 //! log.close()?;
 //!
-//! let (log, found) = log::Options::new().open(&path)?;
+//! let (log, found) = cairn_log::Options::new().open(&path)?;
 //! assert_eq!(found.records, 1);
 //! let mut records = log.iter();
 //! while let Some(record) = records.next()? {
