@@ -72,10 +72,8 @@ test-peers: setup-peers ## Clippy and tests of the peers and of the benchmark wi
 	PMEM_IS_PMEM_FORCE=1 $(CARGO) test --package peers --package bench --package cairn-cli --features cairn-cli/peers
 
 test-fabric: setup-fabric ## Clippy and tests of transport, log and command with RDMA: libfabric's providers that need no hardware
-	$(CARGO) clippy --package fabric --package bench --package cairn-cli --features fabric/libfabric,cairn-cli/libfabric --all-targets -- -D warnings
-	$(CARGO) clippy --manifest-path crates/log/Cargo.toml --features libfabric --all-targets -- -D warnings
-	$(CARGO) test --package fabric --features fabric/libfabric
-	$(CARGO) test --manifest-path crates/log/Cargo.toml --features libfabric
+	$(CARGO) clippy --package cairn-fabric --package cairn-log --package bench --package cairn-cli --features cairn-fabric/libfabric,cairn-log/libfabric,cairn-cli/libfabric --all-targets -- -D warnings
+	$(CARGO) test --package cairn-fabric --package cairn-log --features cairn-fabric/libfabric,cairn-log/libfabric
 	$(CARGO) test --package cairn-cli --features cairn-cli/libfabric --test it replicated::transports
 
 test-rocksdb: setup-peers ## Kill RocksDB on a Cairn log KILLS=50 times in each of six ways, in memory and on disk
@@ -98,35 +96,35 @@ crash-long: ## All built-in crash scenarios with a large budget: BUDGET=20000000
 	$(CARGO) run --release --package cairn-cli -- crash --budget $(BUDGET) --seed $(SEED)
 
 kill-long: ## Kill a process with several threads 1000 times while it commits to heaps, on tmpfs and on disk, and 500 times to a store
-	CAIRN_KILLS=1000 $(CARGO) test --release --package heap --test it kill:: -- --nocapture
-	CAIRN_KILLS=500 $(CARGO) test --release --package kv --test it as_many_kills -- --nocapture
+	CAIRN_KILLS=1000 $(CARGO) test --release --package cairn-heap --test it kill:: -- --nocapture
+	CAIRN_KILLS=500 $(CARGO) test --release --package cairn-kv --test it as_many_kills -- --nocapture
 
 every-long: ## Every operation of a heap, and of a log, beside every other, in ROUNDS (20000) rounds of three threads
-	CAIRN_EVERY=$(ROUNDS) $(CARGO) test --release --package heap --test it every:: -- --nocapture
-	CAIRN_EVERY=$(ROUNDS) $(CARGO) test --release --package log --test it every:: -- --nocapture
+	CAIRN_EVERY=$(ROUNDS) $(CARGO) test --release --package cairn-heap --test it every:: -- --nocapture
+	CAIRN_EVERY=$(ROUNDS) $(CARGO) test --release --package cairn-log --test it every:: -- --nocapture
 
 recovery-long: ## How long a heap of RECOVERY_BYTES (1 GiB) takes to recover, in memory and on disk
-	CAIRN_RECOVERY_BYTES=$(RECOVERY_BYTES) $(CARGO) test --release --package heap --test it recovery::how_long -- --nocapture
+	CAIRN_RECOVERY_BYTES=$(RECOVERY_BYTES) $(CARGO) test --release --package cairn-heap --test it recovery::how_long -- --nocapture
 
 bench-long: setup-peers ## Stores of keys and values beside their peers, an hour: sizes, shapes and tails that `cairn bench kv` leaves out, in memory and in DISK (/var/tmp)
 	$(CARGO) build --release --package cairn-cli --features cairn-cli/peers
 	PMEM_IS_PMEM_FORCE=1 tools/bench-long.sh "$${CARGO_TARGET_DIR:-target}" $(DISK)
 
 churn-long: ## Objects come and go for CHURN_SECONDS (600) with each of two policies: memory and pool must not grow
-	CAIRN_CHURN_SECONDS=$(CHURN_SECONDS) $(CARGO) test --release --package heap --test memory churning_for_long -- --nocapture
+	CAIRN_CHURN_SECONDS=$(CHURN_SECONDS) $(CARGO) test --release --package cairn-heap --test memory churning_for_long -- --nocapture
 
 object-long: ## One object of OBJECT_BYTES (1 GiB): written, rolled back, overwritten, recovered
-	CAIRN_OBJECT_BYTES=$(OBJECT_BYTES) $(CARGO) test --release --package heap --test it large:: -- --nocapture
+	CAIRN_OBJECT_BYTES=$(OBJECT_BYTES) $(CARGO) test --release --package cairn-heap --test it large:: -- --nocapture
 
 space-long: ## Fill stores of 16 to 256 MiB with anything, and empty them in any way, with restarts and kills, on full disks too: SPACE_SEEDS=200
-	CAIRN_SPACE_MIB=256 CAIRN_SPACE_SEEDS=$(SPACE_SEEDS) $(CARGO) test --release --package kv --test it full:: -- --nocapture
-	CAIRN_SPACE_MIB=256 CAIRN_SPACE_SEEDS=$(SPACE_SEEDS) $(CARGO) test --release --package server --test it full:: -- --nocapture
+	CAIRN_SPACE_MIB=256 CAIRN_SPACE_SEEDS=$(SPACE_SEEDS) $(CARGO) test --release --package cairn-kv --test it full:: -- --nocapture
+	CAIRN_SPACE_MIB=256 CAIRN_SPACE_SEEDS=$(SPACE_SEEDS) $(CARGO) test --release --package cairn-server --test it full:: -- --nocapture
 
 histories-long: ## Random transactions of 8 threads, checked for cycles and real time: TRANSACTIONS=4000000
-	CAIRN_TRANSACTIONS=$(TRANSACTIONS) $(CARGO) test --release --package kv --test it histories -- --nocapture
+	CAIRN_TRANSACTIONS=$(TRANSACTIONS) $(CARGO) test --release --package cairn-kv --test it histories -- --nocapture
 
 sim-long: ## Random schedules of a replicated log with all that goes wrong: SCHEDULES=1000000 SEED=1
-	CAIRN_SCHEDULES=$(SCHEDULES) CAIRN_SEED=$(SEED) $(CARGO) test --release --package log --lib schedules_lose_nothing -- --nocapture
+	CAIRN_SCHEDULES=$(SCHEDULES) CAIRN_SEED=$(SEED) $(CARGO) test --release --package cairn-log --lib schedules_lose_nothing -- --nocapture
 
 # Both need the nightly toolchain: its interpreter, or the sources of the standard library, which is built with the sanitizer too.
 NIGHTLY = $(CARGO) +nightly

@@ -5,7 +5,7 @@ set -euo pipefail
 case " $* " in
 *" --crate-name it "*" --test "*)
     case "${CARGO_PKG_NAME:-}" in
-    cairn | capi | fabric | kv | log | membership | server | testnet) set -- "${@/opt-level=[12]/opt-level=0}" ;;
+    cairn-cli | capi | cairn-fabric | cairn-kv | cairn-log | cairn-membership | cairn-server | testnet) set -- "${@/opt-level=[12]/opt-level=0}" ;;
     esac
     ;;
 esac

@@ -30,9 +30,9 @@ build() { # package feature example
     cargo build --quiet --release --target $target -p "$1" --features "$2" --example "$3"
   readlink -f "${CARGO_TARGET_DIR:-target}/$target/release/examples/$3"
 }
-worker=$(build pmem sabotage vm_worker)
-heap_worker=$(build heap no-drains vm_heap_worker)
-store_worker=$(build kv no-drains vm_store_worker)
+worker=$(build cairn-pmem sabotage vm_worker)
+heap_worker=$(build cairn-heap no-drains vm_heap_worker)
+store_worker=$(build cairn-kv no-drains vm_store_worker)
 
 scratch=$vm_dir/bytes
 rm -rf "$scratch"

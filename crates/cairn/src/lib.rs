@@ -42,7 +42,43 @@
 
 #![forbid(unsafe_code)]
 
-pub use {heap, kv, log, pmem, structures, tx};
+/// A store of keys and values, with serializable transactions, typed tables, and one barrier for a commit.
+pub mod kv {
+    #[doc(inline)]
+    pub use ::kv::*;
+}
+
+/// Objects in persistent memory, changed in place under transactions.
+pub mod heap {
+    #[doc(inline)]
+    pub use ::heap::*;
+}
+
+/// Maps of byte strings and a directed graph, on any engine.
+pub mod structures {
+    #[doc(inline)]
+    pub use ::structures::*;
+}
+
+/// A log of records that any number of threads append to at once, with one barrier for a force.
+pub mod log {
+    #[doc(inline)]
+    pub use ::log::*;
+}
+
+/// What transactions are, whatever engine runs them.
+pub mod tx {
+    #[doc(inline)]
+    pub use ::tx::*;
+}
+
+/// Pools in persistent memory or in a file, and what may be stored there.
+pub mod pmem {
+    // Its paths lead through this crate.
+    pub use ::pmem::PersistOfCairn as Persist;
+    #[doc(inline)]
+    pub use ::pmem::*;
+}
 
 /// The README's example, compiled and run with the documentation tests.
 #[cfg(doctest)]

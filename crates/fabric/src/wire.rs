@@ -20,8 +20,6 @@
 //!
 //! The sum is the CRC-32C of the bytes before it. Payloads have none: TCP and TLS have theirs, and what is written is checked by who reads it.
 
-use crc_fast::{CrcAlgorithm, checksum};
-
 use crate::{MESSAGE_MAX, READ_MAX, Reason, Rights, Violation, WRITE_MAX};
 
 /// Bytes of a header.
@@ -115,7 +113,7 @@ pub(crate) fn seal(header: &mut [u8; HEADER]) {
 }
 
 fn sum(header: &[u8; HEADER]) -> u32 {
-    checksum(CrcAlgorithm::Crc32Iscsi, &header[..20]) as u32
+    pmem::crc32c(&[&header[..20]])
 }
 
 pub(crate) fn malformed(what: &str) -> Reason {

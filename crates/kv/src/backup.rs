@@ -10,7 +10,9 @@ use pmem::{DomainChoice, Draft};
 use crate::error::Result;
 use crate::load::Loaded;
 use crate::options::Options;
-use crate::replicated;
+#[cfg(feature = "replication")]
+use crate::origin::origin;
+use crate::origin::set_origin;
 use crate::store::{Snapshot, Store};
 use crate::{Timestamp, tx};
 
@@ -45,13 +47,14 @@ impl Store {
         self.snapshot()?.backup(path, |_| ())
     }
 
-    /// As [`backup`](Self::backup), of a replicated store, with progress: a [`Follower`](crate::Follower) begins with this copy instead of with the first commit, which the log
+    /// As [`backup`](Self::backup), of a replicated store, with progress: a `Follower` begins with this copy instead of with the first commit, which the log
     /// may have no more. To be brought to the follower's machine soon: the log keeps what comes behind it as long as there is room.
     ///
     /// # Errors
     /// As [`Snapshot::backup`]; [`Error::NotReplicated`](crate::Error::NotReplicated).
+    #[cfg(feature = "replication")]
     pub fn seed(&self, path: impl AsRef<Path>, progress: impl FnMut(Loaded)) -> Result<Backup> {
-        let Some(log) = replicated::origin(&self.core.pool)? else { return Err(crate::Error::NotReplicated) };
+        let Some(log) = origin(&self.core.pool)? else { return Err(crate::Error::NotReplicated) };
         // The snapshot has these commits, and perhaps some behind them, which are repeated there.
         let origin = (log, self.core.published());
         let snapshot = self.snapshot()?;
@@ -136,7 +139,7 @@ fn copy(
     let loaded = loader.finish()?;
     progress(loaded);
     if let Some((log, commits)) = origin {
-        replicated::set_origin(&store.core.pool, log)?;
+        set_origin(&store.core.pool, log)?;
         store.core.bound.restart(commits);
     }
     store.close()?;

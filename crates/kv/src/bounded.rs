@@ -20,7 +20,7 @@ pub enum Durability {
     Durable,
     /// Nothing, unless more than this many commits would be at risk.
     Bounded(u32),
-    /// A write quorum of the copies of the store's log: see [`Options::replicated`](crate::Options::replicated). Seen by nobody before.
+    /// A write quorum of the copies of the store's log: see `Options::replicated`, of the feature `replication`. Seen by nobody before.
     Replicated,
 }
 

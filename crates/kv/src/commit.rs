@@ -23,7 +23,7 @@ use crate::group::{self, Member, Written};
 use crate::order::Place;
 use crate::raw::{self, Claim};
 use crate::record::{self, Record, TOMBSTONE};
-use crate::replicated::Replicated;
+use crate::replicated::{Replicated, is_in_doubt};
 use crate::scan::Scanner;
 use crate::space::Need;
 use crate::time::Now;
@@ -424,7 +424,7 @@ impl Core {
                 Ok(number)
             }
             Some(leading) => leading.append(&self.bound, work, self.sabotage, drawn).inspect_err(|error| {
-                if !matches!(error, Error::LogInDoubt { .. }) {
+                if !is_in_doubt(error) {
                     self.turned_back();
                 }
             }),

@@ -3,7 +3,6 @@
 use pmem::{Area, Pool, Region};
 
 use crate::active::Active;
-use crate::bounded::Durability;
 use crate::cell::{Cell, PAGE};
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -128,7 +127,7 @@ pub(crate) fn assemble(
         space,
         settler: pmem::sync::Mutex::new(settler),
         bound: crate::bounded::Bound::new(options.durability, checkpoint.commit_number),
-        replicated: (options.durability == Durability::Replicated).then(crate::replicated::Replicated::default),
+        replicated: crate::replicated::Replicated::of(options.durability),
         sabotage: sabotage(options),
         salvaged: crate::salvaged::Salvaged::default(),
         written: crate::active::OwnLine(0.into()),

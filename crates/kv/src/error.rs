@@ -96,6 +96,7 @@ pub enum Error {
     },
 
     /// The commit's record in the log failed: whether it is durable shows when the store is opened again, or to whoever leads it now.
+    #[cfg(feature = "replication")]
     #[error(
         "in doubt: the transaction may be durable or not, because {source}; open the store again to see, or ask whoever leads it now"
     )]
@@ -138,6 +139,7 @@ pub enum Error {
         first: u64,
     },
     /// A record of the log is no commit of a store.
+    #[cfg(feature = "replication")]
     #[error("record {at} of the log is no commit of a store; give the copies of a store's log")]
     NotACommit {
         /// Its number.
@@ -154,6 +156,7 @@ pub enum Error {
         capacity: u64,
     },
     /// The log's own error: nothing was committed.
+    #[cfg(feature = "replication")]
     #[error(transparent)]
     Log(Box<log::Error>),
 
@@ -250,6 +253,7 @@ pub enum Error {
     Pool(#[from] pmem::Error),
 }
 
+#[cfg(feature = "replication")]
 impl From<log::Error> for Error {
     fn from(error: log::Error) -> Self {
         Self::Log(Box::new(error))

@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::Step;
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::replicated;
+use crate::origin;
 use crate::store::{Snapshot, Store};
 
 /// Bytes of the log that are repeated before anybody is looked after.
@@ -247,7 +247,7 @@ impl Shared {
         if !records.is_empty()
             && let Some(log) = self.replica.status()
         {
-            replicated::set_origin(&core.pool, log.log)?;
+            origin::set_origin(&core.pool, log.log)?;
         }
         for (lsn, record) in &records {
             core.apply(record, *lsn)?;

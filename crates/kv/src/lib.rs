@@ -22,7 +22,7 @@
 //! | `keeper`, `sweep` | the thread that settles, and removes what has expired |
 //! | `order`, `wait` | in which order commits are seen; how threads wait for each other |
 //! | `later` | commits that are awaited |
-//! | `replicated`, `follower` | commits through a log with copies on other machines; the same store there |
+//! | `origin`; `replicated`, `follower` with the feature `replication` | commits through a log with copies on other machines; the same store there |
 //! | `feed` | changes in the order of their commits |
 //!
 //! # Example
@@ -129,8 +129,12 @@
 //!    been closed.
 
 #![deny(unsafe_code)]
+// What is for a log with copies stays where it belongs, and has no user then.
+#![cfg_attr(not(feature = "replication"), allow(dead_code))]
 
 mod active;
+#[cfg(not(feature = "replication"))]
+mod alone;
 mod backup;
 mod bounded;
 mod cell;
@@ -141,6 +145,7 @@ mod core;
 mod create;
 mod error;
 mod feed;
+#[cfg(feature = "replication")]
 mod follower;
 mod group;
 mod index;
@@ -153,11 +158,13 @@ mod media;
 mod nodes;
 mod options;
 mod order;
+mod origin;
 mod queue;
 #[allow(unsafe_code)]
 mod raw;
 mod record;
 mod recovery;
+#[cfg(feature = "replication")]
 mod replicated;
 mod reserve;
 mod retry;
@@ -181,11 +188,14 @@ mod work;
 mod writer;
 
 pub use ::tx::{Isolation, Keys};
+#[cfg(not(feature = "replication"))]
+use alone as replicated;
 pub use backup::{Backup, restore};
 pub use bounded::Durability;
 pub use check::{Checked, Problem};
 pub use error::{Error, Key, Result, Rival};
 pub use feed::{Changed, Changes};
+#[cfg(feature = "replication")]
 pub use follower::{Follower, FollowerStatus};
 pub use later::Commit;
 pub use load::{Loaded, Loader};

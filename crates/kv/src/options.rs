@@ -8,6 +8,7 @@ use pmem::{Domain, Pool};
 
 use crate::bounded::Durability;
 use crate::error::{Error, Result};
+use crate::origin::origin;
 use crate::replicated::{self, Copies};
 use crate::store::Store;
 
@@ -188,38 +189,6 @@ impl Options {
         Self { durability, ..self }
     }
 
-    /// Commits go through a log with these copies, and are durable when a write quorum of them has it: the store survives the loss of the others, and of this machine. On
-    /// another one a [`Follower`](crate::Follower) has the same store, a moment later, and can be promoted. What is not about the log's size can be different at
-    /// every open; a transaction's record has to fit in one of its [segments](log::Options::segment).
-    ///
-    /// Making one makes the log, too. Opening takes the log over, and whoever led the store before is shut out; [`open_or_create`](Self::open_or_create) makes the store
-    /// anew of the log if only the store is missing.
-    ///
-    /// ```no_run
-    /// # fn main() -> kv::Result<()> {
-    /// # let trust = log::fabric::Options::default();
-    /// let copies = log::Replicas::new()
-    ///     .local("/mnt/pmem/shop.log")
-    ///     .at("backup-1:7400")
-    ///     .at("backup-2:7400")
-    ///     .write_quorum(2)
-    ///     .trust(trust);
-    /// let log = log::Options::new().bytes(256 << 20);
-    /// let store = kv::Options::new().replicated(&copies, &log).open_or_create("/mnt/pmem/shop.cairn")?;
-    /// store.put(b"apples", b"17")?; // on two machines when it returns
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn replicated(self, copies: &log::Replicas, log: &log::Options) -> Self {
-        let copies = Copies { replicas: copies.clone(), log: log.clone() };
-        Self { durability: Durability::Replicated, copies: Some(Arc::new(copies)), ..self }
-    }
-
-    /// Of a store that follows.
-    pub(crate) fn following(&self) -> Self {
-        Self { durability: Durability::Replicated, copies: None, ..self.clone() }
-    }
-
     /// Whether transactions that commit at the same time are written as one, to one log, with one barrier between them. Without, each thread has a log and barriers of its
     /// own. By default they are on a file, where a barrier is a sync, and not in persistent memory, where it takes less time than waiting for others; for
     /// [bounded](Durability::Bounded) commits, which wait for no barrier, never. Commits are made in order then: those behind a serializable transaction that has read a long
@@ -305,7 +274,7 @@ impl Options {
 
     fn check(&self) -> Result<()> {
         if self.durability == Durability::Replicated && self.copies.is_none() {
-            let wanted = "at least 1: see `Options::replicated`";
+            let wanted = "at least 1: see `Options::replicated`, of the feature `replication`";
             return Err(Error::Option { what: "the number of copies of a replicated store's log", found: 0, wanted });
         }
         self.check_values()
@@ -331,7 +300,7 @@ impl Options {
     /// Makes a store.
     ///
     /// # Errors
-    /// Those of [`pmem::Options::create`]; of a replicated one, those of [`log::Options::create_replicated`].
+    /// Those of [`pmem::Options::create`]; of a replicated one, those of `log::Options::create_replicated`.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Store> {
         self.check()?;
         let path = path.as_ref();
@@ -341,7 +310,7 @@ impl Options {
                 return Err(pmem::Error::Io { op: "create", path: path.to_owned(), source }.into());
             }
             // The log first: of a log alone the store can be made.
-            let log = copies.log.create_replicated(&copies.replicas)?;
+            let log = copies.create()?;
             return self.create_of(path, log);
         }
         self.create_alone(path)
@@ -360,7 +329,7 @@ impl Options {
     }
 
     /// A store made of a log.
-    fn create_of(&self, path: &Path, log: log::Log) -> Result<Store> {
+    fn create_of(&self, path: &Path, log: replicated::Log) -> Result<Store> {
         let store = self.create_alone(path)?;
         store.core.take_over(log)?;
         Ok(store)
@@ -369,7 +338,7 @@ impl Options {
     /// Opens a store, and recovers it if it was not closed.
     ///
     /// # Errors
-    /// [`Error::Lost`], [`Error::Damaged`]; those of [`pmem::Options::open`]; of a replicated one, those of [`log::Options::open_replicated`], and [`Error::Behind`].
+    /// [`Error::Lost`], [`Error::Damaged`]; those of [`pmem::Options::open`]; of a replicated one, those of `log::Options::open_replicated`, and [`Error::Behind`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
         self.check()?;
         let pool = self.pool.clone().engine(NAME, [0; 64]).open(path)?;
@@ -392,9 +361,7 @@ impl Options {
         }
         match (self.create(path), &self.copies) {
             // There is a log already.
-            (Err(Error::Log(error)), Some(copies)) if matches!(*error, log::Error::QuorumUnavailable { .. }) => {
-                self.create_of(path, copies.log.open_replicated(&copies.replicas)?.0)
-            }
+            (Err(error), Some(copies)) if replicated::is_there(&error) => self.create_of(path, copies.open()?),
             (other, _) => other,
         }
     }
@@ -422,7 +389,7 @@ impl Options {
     /// [`pmem::Error::RegionExists`], unless a crash cut its making short; as [`create`](Self::create).
     pub fn create_in(&self, pool: &Pool) -> Result<Store> {
         self.check()?;
-        let log = self.copies.as_ref().map(|copies| copies.log.create_replicated(&copies.replicas)).transpose()?;
+        let log = self.copies.as_ref().map(|copies| copies.create()).transpose()?;
         let store = Store::start(crate::create::create(pool, self)?)?;
         log.map_or(Ok(()), |log| store.core.take_over(log))?;
         Ok(store)
@@ -436,7 +403,7 @@ impl Options {
         self.check()?;
         let store = self.open_following(pool)?;
         if let Some(copies) = &self.copies {
-            store.core.take_over(copies.log.open_replicated(&copies.replicas)?.0)?;
+            store.core.take_over(copies.open()?)?;
         }
         Ok(store)
     }
@@ -452,7 +419,7 @@ impl Options {
 
     /// The store in a pool; a replicated one leads nobody yet.
     pub(crate) fn open_following(&self, pool: &Pool) -> Result<Store> {
-        let origin = replicated::origin(pool)?;
+        let origin = origin(pool)?;
         let is_replicated = self.durability == Durability::Replicated;
         if let (Some(log), false) = (origin, is_replicated || self.salvage || pool.is_read_only()) {
             return Err(Error::IsReplicated { log });

@@ -21,22 +21,25 @@
 //! | nobody sees a commit that is not durable | [`Leading::append`] forces before anything is stored or published |
 //! | the log has all commits behind those that are durable in the store, of everybody who follows too | [`Leading::trim`]; [`Follower`](crate::Follower) |
 //! | whoever leads has all commits there ever were | [`Core::take_over`]: no gap before the log's first commit, none behind its last |
-//! | a store whose log is missing is not opened as if it were whole | [`Origin`], the log's id on media |
+//! | a store whose log is missing is not opened as if it were whole | `origin`, the log's id on media |
 
 use std::collections::VecDeque;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
 
-use log::{Log, Lsn};
+pub(crate) use log::Log;
+use log::Lsn;
 use parking_lot::Mutex;
-use pmem::{Domain, Persist, Pool, TwoSlot};
+use pmem::Domain;
 
 use crate::Step;
 use crate::bounded::Bound;
+use crate::bounded::Durability;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::options::REGION_KIND;
+use crate::options::Options;
+use crate::origin::set_origin;
 use crate::record::{KEY_MAX, TOMBSTONE, VALUE_MAX};
 use crate::sabotage::Sabotage;
 use crate::store::Store;
@@ -48,6 +51,62 @@ use crate::work::Work;
 pub(crate) struct Copies {
     pub(crate) replicas: log::Replicas,
     pub(crate) log: log::Options,
+}
+
+impl Copies {
+    /// Makes the log.
+    pub(crate) fn create(&self) -> Result<Log> {
+        Ok(self.log.create_replicated(&self.replicas)?)
+    }
+
+    /// Takes it over.
+    pub(crate) fn open(&self) -> Result<Log> {
+        Ok(self.log.open_replicated(&self.replicas)?.0)
+    }
+}
+
+/// Whether a log could not be made because there is one.
+pub(crate) fn is_there(error: &Error) -> bool {
+    matches!(error, Error::Log(error) if matches!(**error, log::Error::QuorumUnavailable { .. }))
+}
+
+/// Whether it is not known if a commit is in the log.
+pub(crate) fn is_in_doubt(error: &Error) -> bool {
+    matches!(error, Error::LogInDoubt { .. })
+}
+
+impl Options {
+    /// Commits go through a log with these copies, and are durable when a write quorum of them has it: the store survives the loss of the others, and of this machine. On
+    /// another one a [`Follower`](crate::Follower) has the same store, a moment later, and can be promoted. What is not about the log's size can be different at
+    /// every open; a transaction's record has to fit in one of its [segments](log::Options::segment).
+    ///
+    /// Making one makes the log, too. Opening takes the log over, and whoever led the store before is shut out; [`open_or_create`](Self::open_or_create) makes the store
+    /// anew of the log if only the store is missing.
+    ///
+    /// ```no_run
+    /// # fn main() -> kv::Result<()> {
+    /// # let trust = log::fabric::Options::default();
+    /// let copies = log::Replicas::new()
+    ///     .local("/mnt/pmem/shop.log")
+    ///     .at("backup-1:7400")
+    ///     .at("backup-2:7400")
+    ///     .write_quorum(2)
+    ///     .trust(trust);
+    /// let log = log::Options::new().bytes(256 << 20);
+    /// let store = kv::Options::new().replicated(&copies, &log).open_or_create("/mnt/pmem/shop.cairn")?;
+    /// store.put(b"apples", b"17")?; // on two machines when it returns
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn replicated(self, copies: &log::Replicas, log: &log::Options) -> Self {
+        let copies = Copies { replicas: copies.clone(), log: log.clone() };
+        Self { durability: Durability::Replicated, copies: Some(Arc::new(copies)), ..self }
+    }
+
+    /// Of a store that follows.
+    pub(crate) fn following(&self) -> Self {
+        Self { durability: Durability::Replicated, copies: None, ..self.clone() }
+    }
 }
 
 // ---- records of the log -----------------------------------------------------------------------------------------
@@ -132,58 +191,6 @@ fn half(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-// ---- which log --------------------------------------------------------------------------------------------------
-
-/// The region that says of which log a store is made.
-const REGION: &str = "kv.log";
-/// A page for each copy; a region of one page is of a store in format 1, with both on it.
-const REGION_BYTES: u64 = 2 * PAGE;
-const PAGE: u64 = 4096;
-
-/// Which log a store is made of.
-#[derive(Clone, Copy, Debug, Persist)]
-#[repr(C)]
-struct Origin {
-    /// Its id; 0: it was not known yet.
-    log: u64,
-}
-
-/// Of which log the store in this pool is made, if it is of any.
-pub(crate) fn origin(pool: &Pool) -> Result<Option<u64>> {
-    let mut region = match pool.region(REGION) {
-        Err(pmem::Error::NoRegion { .. }) => return Ok(None),
-        other => other?,
-    };
-    let half = TwoSlot::<Origin>::SIZE / 2;
-    let stride = if region.len() < REGION_BYTES { half } else { PAGE };
-    let cell = region.split_front(region.len().min(REGION_BYTES))?;
-    let second_unwritten = cell.bytes(stride, half as usize)?.iter().all(|byte| *byte == 0);
-    match TwoSlot::<Origin>::open_apart(cell, stride) {
-        // It was being written when a crash came, and nothing came behind it.
-        Err(pmem::Error::Damaged { .. }) if second_unwritten => Ok(None),
-        other => Ok(Some(other?.0.get().log)),
-    }
-}
-
-/// Says so on media, before the first commit out of that log.
-pub(crate) fn set_origin(pool: &Pool, log: u64) -> Result<()> {
-    match origin(pool)? {
-        Some(store) if store == log => return Ok(()),
-        Some(store) => return Err(Error::OtherLog { store, log }),
-        None => {}
-    }
-    let mut region = match pool.add_region_as(REGION, REGION_BYTES, REGION_KIND, 0) {
-        Err(pmem::Error::RegionExists { .. }) => pool.region(REGION)?,
-        other => other?,
-    };
-    let half = TwoSlot::<Origin>::SIZE / 2;
-    let stride = if region.len() < REGION_BYTES { half } else { PAGE };
-    let cell = region.split_front(region.len().min(REGION_BYTES))?;
-    let mut cell = TwoSlot::create_apart(cell, stride, &Origin { log })?;
-    cell.update_mirrored(&Origin { log })?;
-    Ok(())
-}
-
 // ---- roles ------------------------------------------------------------------------------------------------------
 
 /// What a replicated store does: it follows until it is given the log that it leads.
@@ -193,6 +200,11 @@ pub(crate) struct Replicated {
 }
 
 impl Replicated {
+    /// Of a store with these options, if it is one.
+    pub(crate) fn of(durability: Durability) -> Option<Self> {
+        (durability == Durability::Replicated).then(Self::default)
+    }
+
     pub(crate) fn leading(&self) -> Option<&Leading> {
         self.leading.get()
     }
@@ -457,7 +469,6 @@ mod tests {
     use super::*;
     use crate::later::Commit as Awaited;
     use crate::options::Options;
-    use crate::raw::Claim;
 
     /// Barriers of a store, and of this machine's copy of its log.
     fn barriers(store: &Store) -> (u64, u64) {
@@ -513,40 +524,6 @@ mod tests {
     fn a_log_that_is_cleaned_up_keeps_its_last_commit() {
         assert_eq!(cleaned_up(None), (vec![10], false));
         assert_eq!(cleaned_up(Some(Step::KeepLastCommit)), (vec![], true), "ten commits are lost, and nobody was told");
-    }
-
-    /// Cut off anywhere, the making of the mark leaves one or none, and it can be made again.
-    #[test]
-    fn a_mark_that_was_cut_short_is_none() {
-        let dir = tempfile::tempdir().unwrap();
-        let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("pool")).unwrap();
-        set_origin(&pool, 7).unwrap();
-        let size = TwoSlot::<Origin>::size_apart(PAGE);
-        let whole = pool.region(REGION).unwrap().areas()[0].bytes(0, size as usize).unwrap().to_vec();
-        let mut found = [0; 2];
-        for len in 0..=whole.len() {
-            let mut region = pool.region(REGION).unwrap();
-            let cell = region.split_front(REGION_BYTES).unwrap();
-            if len > 200 && len < PAGE as usize - 100 {
-                continue;
-            }
-            let mut cut = whole.clone();
-            cut[len..].fill(0);
-            crate::raw::copy(Claim::Opening, &pool, cell.offset(), &cut).unwrap();
-            drop((region, cell));
-            // Once the second copy is begun, the first one is whole.
-            match origin(&pool).unwrap() {
-                None => found[0] += 1,
-                Some(log) => {
-                    assert_eq!(log, 7);
-                    found[1] += 1;
-                }
-            }
-            set_origin(&pool, 7).unwrap();
-            assert_eq!(origin(&pool).unwrap(), Some(7));
-        }
-        assert!(found[0] > 8 && found[1] > 100, "{found:?}");
-        assert!(matches!(set_origin(&pool, 8), Err(Error::OtherLog { store: 7, log: 8 })));
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use crate::at::At;
 use crate::error::{Error, Result};
 use crate::front::Front;
 use crate::options::{NAME, Options};
 use crate::record::Kind;
-use crate::replicate::At;
 use crate::{Log, Lsn};
 
 /// What a log has that was written anew.
@@ -27,12 +27,12 @@ impl Options {
     /// opened as by [`open`](Self::open), and so recovered if it was not closed; what is in it stays. The new one is under its name as a whole or not at all.
     ///
     /// ```
-    /// # fn main() -> log::Result<()> {
+    /// # fn main() -> cairn_log::Result<()> {
     /// # let dir = tempfile::tempdir().unwrap();
     /// # let (old, new) = (dir.path().join("old"), dir.path().join("new"));
-    /// # log::Options::new().bytes(1 << 20).create(&old)?.append(b"debit")?;
-    /// let found = log::Options::new().convert(&old, &new)?;
-    /// assert_eq!((found.records, found.next), (1, log::Lsn::new(2)));
+    /// # cairn_log::Options::new().bytes(1 << 20).create(&old)?.append(b"debit")?;
+    /// let found = cairn_log::Options::new().convert(&old, &new)?;
+    /// assert_eq!((found.records, found.next), (1, cairn_log::Lsn::new(2)));
     /// # Ok(()) }
     /// ```
     ///
@@ -46,26 +46,21 @@ impl Options {
             return Err(io("convert to", to, std::io::ErrorKind::AlreadyExists.into()));
         }
         let (old, found) = self.clone().idle(None).open(from)?;
-        let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let hidden = tempfile::Builder::new().prefix(".cairn-convert-").tempdir_in(directory);
-        let hidden = hidden.map_err(|source| io("make a directory in", directory, source))?;
-        let unnamed = hidden.path().join("log");
-        let converted = self.copy(&old, found.head, &unnamed)?;
-        // Not over what somebody has made there meanwhile.
-        fs::hard_link(&unnamed, to).map_err(|source| io("name", to, source))?;
-        fs::File::open(directory).and_then(|d| d.sync_all()).map_err(|source| io("sync", directory, source))?;
+        let draft = pmem::Draft::new(to)?;
+        let converted = self.copy(&old, found.head, &draft)?;
+        draft.publish()?;
         old.close()?;
         Ok(converted)
     }
 
-    fn copy(&self, old: &Log, head: Lsn, to: &Path) -> Result<Converted> {
+    fn copy(&self, old: &Log, head: Lsn, draft: &pmem::Draft) -> Result<Converted> {
         let stats = old.stats();
         // Records lie otherwise in their segments, so that they may take some more of them.
         let bytes = stats.capacity + 2 * stats.segment_bytes;
         let options = self.clone().bytes(bytes).segment(stats.segment_bytes).frequency(64).threads(1).idle(None);
         options.check()?;
         let size = (bytes + Front::Two.bytes() + 16384).next_multiple_of(4096);
-        let pool = options.pool.clone().size(size).engine(NAME, [0; 64]).create(to)?;
+        let pool = options.pool.clone().size(size).engine(NAME, [0; 64]).create_draft(draft)?;
         let first = At { lsn: head.0, position: 0, epoch: 1 };
         let new = Log::new(crate::core::Core::create_from(&pool, NAME, &options, first)?);
         drop(pool);

@@ -8,18 +8,22 @@ use pmem::sync::{OwnMutex, switch_point};
 use pmem::{Domain, LINE, Pool, Region, SealKey};
 
 use crate::Lsn;
+use crate::at::At;
 use crate::error::{Error, Result};
 use crate::front::{EVERY, Front, Parts, Watermark};
 use crate::options::{Options, REGION_KIND, WhenFull};
 use crate::raw::{self, Claim};
 use crate::record::{Header, Kind, RECORD_HEADER};
-use crate::recovery::{Reader, Recovered, Tail, recover};
-use crate::replicate::{At, Lead, Leading, Log as CopyOfLog};
+use crate::recovery::{Recovered, recover};
+use crate::replicate::Leading;
 use crate::sabotage::{Sabotage, Step};
-use crate::space::{Geometry, NO_MARKER, NoPlace, Place, Space};
+use crate::space::{Geometry, NoPlace, Place, Space};
 use crate::superline::{SEGMENT_MAX, Superline};
 use crate::wait::{Wait, Waiting};
 use crate::window::{Claimed, OwnLine, SLOTS, State, Window};
+
+#[cfg(feature = "replication")]
+mod lead;
 
 /// Cells for what threads know to be durable; more threads share them.
 const CELLS: usize = 64;
@@ -111,46 +115,6 @@ impl Core {
         let marked = watermark.map_or(Ok(0), |there| there.read(pool, &key, superline.head_lsn))?;
         let (space, recovered) = recover(pool, region, geometry, (cell, twin), key, marked, sabotage)?;
         Ok((Self::assemble(pool, first, options, space), recovered))
-    }
-
-    /// The log that was taken over, by its new leader.
-    pub(crate) fn lead(
-        pool: &Pool,
-        image: CopyOfLog,
-        end: At,
-        lead: Lead,
-        options: &Options,
-    ) -> Result<(Self, Recovered)> {
-        let sabotage = sabotage(options);
-        let (region, geometry, cell, vow, key) = image.into_parts();
-        let superline = cell.get();
-        let offset = geometry.offset(0);
-        let walk = Reader::new(pool, &region, &geometry, &key, superline, sabotage).walk()?;
-        if (walk.lsn, walk.position) != (end.lsn, end.position) {
-            return Err(Error::Lost {
-                lsn: Lsn(walk.lsn),
-                offset: geometry.locate(walk.position),
-                through: Lsn(end.lsn - 1),
-            });
-        }
-        let recovered = Recovered {
-            records: walk.records,
-            bytes: walk.bytes,
-            head: Lsn(superline.head_lsn),
-            next: Lsn(walk.lsn),
-            tail: Tail::Clean,
-            was_closed: false,
-            superline_repaired: false,
-        };
-        let leading = Leading::new(lead, end, superline.head(), vow, &geometry, sabotage);
-        let mut space = Space::new(pool, region, geometry, cell, walk.lsn, walk.position, walk.opened, sabotage);
-        space.known_head = Some(superline.head_position);
-        let mut core = Self::assemble(pool, offset, options, space);
-        (core.key, core.leading) = (key, Some(leading));
-        core.streams_from = u64::MAX;
-        core.watermark = None; // its copies say what the log has
-        core.space().marker = NO_MARKER;
-        Ok((core, recovered))
     }
 
     fn assemble(pool: &Pool, offset: u64, options: &Options, mut space: Space) -> Self {

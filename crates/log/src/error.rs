@@ -220,6 +220,7 @@ pub enum Error {
         next: &'static str,
     },
     /// The network.
+    #[cfg(feature = "replication")]
     #[error(transparent)]
     Fabric(#[from] fabric::Error),
     /// The pool, or the medium below it.

@@ -40,16 +40,16 @@ const NAP_MAX: Duration = Duration::from_millis(10);
 /// A record is known to be durable when a later one says so, or, if none comes, when the writer has been [idle](crate::Options::idle) for 100 ms.
 ///
 /// ```
-/// # fn main() -> log::Result<()> {
+/// # fn main() -> cairn_log::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let path = dir.path().join("orders");
 /// use std::time::Duration;
-/// let log = log::Options::new().bytes(1 << 20).create(&path)?;
+/// let log = cairn_log::Options::new().bytes(1 << 20).create(&path)?;
 /// log.append(b"17 apples")?;
 ///
-/// let mut follower = log::Follower::open(&path)?; // most often in another process
+/// let mut follower = cairn_log::Follower::open(&path)?; // most often in another process
 /// let found = follower.wait(Duration::from_secs(60))?;
-/// assert_eq!(found, Some((log::Lsn::new(1), b"17 apples".to_vec())));
+/// assert_eq!(found, Some((cairn_log::Lsn::new(1), b"17 apples".to_vec())));
 /// assert_eq!(follower.next()?, None); // for now
 /// # Ok(()) }
 /// ```

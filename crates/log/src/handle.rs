@@ -13,13 +13,13 @@ use crate::keeper::Keeper;
 use crate::options::WhenFull;
 use crate::raw::{Claim, bytes_mut};
 use crate::record::{Kind, RECORD_HEADER};
-use crate::replicate::{CopyState, Joining, Layout, Link, Lookout, number};
+use crate::replicate::Lookout;
 use crate::space::Place;
 use crate::superline::Superline;
 use crate::window::SLOTS;
 
-/// Who changes the copies looks so often at the clock, and whether they answered what others hear.
-const MOMENT: Duration = Duration::from_millis(1);
+#[cfg(feature = "replication")]
+mod led;
 
 /// An open log. Any number of threads use it at once, by reference.
 ///
@@ -27,9 +27,9 @@ const MOMENT: Duration = Duration::from_millis(1);
 /// panics, in a forked child, after a failed sync, behind a reservation that was forgotten, and if it is replicated.
 ///
 /// ```
-/// # fn main() -> log::Result<()> {
+/// # fn main() -> cairn_log::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
-/// let log = log::Options::new().bytes(1 << 20).create(dir.path().join("orders"))?;
+/// let log = cairn_log::Options::new().bytes(1 << 20).create(dir.path().join("orders"))?;
 /// std::thread::scope(|threads| {
 ///     for _ in 0..2 {
 ///         threads.spawn(|| log.append(b"one barrier each, in order").unwrap());
@@ -104,17 +104,6 @@ impl Log {
         Self { core, keeper, lookout: None, closing }
     }
 
-    /// The log of a leader, who hears its copies by these.
-    pub(crate) fn leading(core: Core, receivers: Vec<Option<Box<dyn fabric::Receiver>>>) -> Self {
-        if let Some(leading) = &core.leading {
-            let receivers = receivers.into_iter().enumerate().filter_map(|(peer, there)| Some((peer, there?)));
-            receivers.for_each(|(peer, receiver)| leading.hears(peer, receiver));
-        }
-        let mut log = Self::new(core);
-        log.lookout = Some(Lookout::start(&log.core));
-        log
-    }
-
     // ---- write ------------------------------------------------------------------------------------------------
 
     /// Appends a record and [forces](Self::force) it by the policy: with the default, it is durable when this returns. One barrier.
@@ -129,9 +118,9 @@ impl Log {
     /// A place in the log for a record of `len` bytes: to be filled by any thread at leisure, and completed. Later records become durable only behind it.
     ///
     /// ```
-    /// # fn main() -> log::Result<()> {
+    /// # fn main() -> cairn_log::Result<()> {
     /// # let dir = tempfile::tempdir().unwrap();
-    /// # let log = log::Options::new().bytes(1 << 20).create(dir.path().join("l"))?;
+    /// # let log = cairn_log::Options::new().bytes(1 << 20).create(dir.path().join("l"))?;
     /// let mut record = log.reserve(6)?;
     /// record.copy(0, b"cre");
     /// record[3..].copy_from_slice(b"dit"); // it stands in the log already
@@ -313,109 +302,6 @@ impl Log {
         &self.core
     }
 
-    /// Something arrived from a copy.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn on_event(&self, peer: usize, event: fabric::Event) {
-        if let Some(leading) = &self.core.leading {
-            leading.on_event(&self.core, peer, event);
-        }
-    }
-
-    /// Gives up the copies that have not acknowledged for too long.
-    #[cfg(test)]
-    pub(crate) fn give_up_late(&self) {
-        if let Some(leading) = &self.core.leading {
-            leading.give_up_late();
-        }
-    }
-
-    /// The other copies of a replicated log, in no order: id, how it is doing, through which record it has all.
-    pub fn copies(&self) -> Vec<(u64, CopyState, Lsn)> {
-        let states = self.core.leading.as_ref().map(crate::replicate::Leading::states).unwrap_or_default();
-        states.into_iter().map(|(id, state, lsn)| (id, state, Lsn(lsn))).collect()
-    }
-
-    /// The ids of all copies of a replicated log, those that are lost and the leader's own included, and how many of them must have a record. None and 0 if it has no other copies.
-    pub fn members(&self) -> (Vec<u64>, u32) {
-        self.core.leading.as_ref().map(crate::replicate::Leading::members).unwrap_or_default()
-    }
-
-    /// Takes a copy in while the log is used: one that was given up and is there again, or a new one, which a [`Replica`](crate::Replica) serves at this address. It is repaired, and
-    /// counts from when this returns. Appends go on meanwhile, but for the moment in which it becomes live. With a new one a log has a copy more;
-    /// the write quorum stays.
-    ///
-    /// # Errors
-    /// [`Error::Copy`] if it cannot join, which changes nothing; [`Error::Fenced`], [`Error::QuorumLost`]; those of the network.
-    pub fn join(&self, address: &str, trust: &fabric::Options) -> Result<()> {
-        let connection = fabric::connect(address, trust, None)?;
-        let fabric::Connection { sender, receiver, access, .. } = connection;
-        access.set(fabric::Rights::Write); // to nothing: it acknowledges by immediates
-        let link = Link::new(0, address.to_owned(), sender);
-        let (peer, receiver) = self.join_by(link, receiver, number()?, &mut || self.listen())?;
-        if let Some(leading) = &self.core.leading {
-            leading.hears(peer, receiver);
-        }
-        Ok(())
-    }
-
-    /// A copy is not one of the log's any more: it was lost for good, and does not count among those that must be read when the log is opened. By its
-    /// [id](Self::copies).
-    ///
-    /// # Errors
-    /// [`Error::Limit`] if the write quorum needs it; as [`join`](Self::join).
-    pub fn remove(&self, id: u64) -> Result<()> {
-        self.remove_by(id, &mut || self.listen())
-    }
-
-    /// Lets a moment pass, in which the copies are heard, by this thread or by another.
-    fn listen(&self) {
-        if let Some(leading) = &self.core.leading
-            && !leading.listen(&self.core, MOMENT)
-        {
-            leading.pause(MOMENT);
-        }
-    }
-
-    pub(crate) fn remove_by(&self, id: u64, pump: &mut dyn FnMut()) -> Result<()> {
-        match &self.core.leading {
-            Some(leading) => leading.remove(&self.core, id, pump),
-            None => {
-                let next = "it has no other copies";
-                Err(Error::NotReplicated { what: "remove a copy", next })
-            }
-        }
-    }
-
-    /// The same over any connection: `pump` lets time pass until something may have arrived.
-    pub(crate) fn join_by(
-        &self,
-        link: Link,
-        receiver: Box<dyn fabric::Receiver>,
-        new_id: u64,
-        pump: &mut dyn FnMut(),
-    ) -> Result<(usize, Box<dyn fabric::Receiver>)> {
-        let core = &*self.core;
-        let Some(leading) = &core.leading else {
-            let next = "make a replicated one, and append its records there";
-            return Err(Error::NotReplicated { what: "take a copy in", next });
-        };
-        let (log, segment_bytes, segments) = {
-            let space = core.space();
-            (space.superline.id, space.geometry.segment_bytes, space.geometry.circle.segments())
-        };
-        let (key, seals) = leading.secret();
-        let layout = Layout { log, key, segment_bytes, segments, seals };
-        let patience = core.options.patience;
-        Joining { core, leading, link, receiver, pump, patience }.join(layout, new_id)
-    }
-
-    /// Somebody else leads this log now, or may: nothing more becomes durable through this handle. For whoever elects leaders to say, when a lease is over.
-    pub fn fence(&self) {
-        if let Some(leading) = &self.core.leading {
-            leading.fence(leading.epoch, leading.owner);
-        }
-    }
-
     /// An error once this log cannot make anything durable any more: too few copies are left, or another leader has taken it over.
     ///
     /// # Errors
@@ -466,7 +352,7 @@ impl Log {
         if self.core.leading.is_some() {
             self.core.mark(Duration::ZERO)?;
         }
-        drop(self.lookout.take());
+        self.lookout = None; // waits, too
         self.closing.0 = None;
         let core = Arc::into_inner(self.core).ok_or(pmem::Error::InUse { what: "the log".into() })?;
         core.close()

@@ -19,9 +19,9 @@ pub struct Record<'a> {
 /// The durable records from some number on, each verified when it is read. What it has not passed yet is not reclaimed meanwhile.
 ///
 /// ```
-/// # fn main() -> log::Result<()> {
+/// # fn main() -> cairn_log::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
-/// let log = log::Options::new().bytes(1 << 20).create(dir.path().join("l"))?;
+/// let log = cairn_log::Options::new().bytes(1 << 20).create(dir.path().join("l"))?;
 /// log.append(b"debit")?;
 /// let mut records = log.iter();
 /// while let Some(record) = records.next()? {

@@ -15,7 +15,7 @@
 //! | `keeper` | forces what waited too long; marks an idle log |
 //! | `superline`, `recovery` | where a log begins; how it is read after a crash |
 //! | `iter`, `follower` | reads it: here, and in another process while it is written |
-//! | `replicate` | the same log on several machines: [`Replicas`], [`Replica`] |
+//! | `replicate`, with the feature `replication` | the same log on several machines: `Replicas`, `Replica` |
 //! | `sabotage`, `raw` | for tests that must be seen to fail; the unsafe code |
 //!
 //! # What it costs
@@ -29,14 +29,14 @@
 //! | open (a barrier more if the superline's copies differ) | 3 | the superline, twice; after a crash the live part is written out |
 //!
 //! ```
-//! # fn main() -> log::Result<()> {
+//! # fn main() -> cairn_log::Result<()> {
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let path = dir.path().join("orders.cairn");
-//! let log = log::Options::new().bytes(16 << 20).create(&path)?;
+//! let log = cairn_log::Options::new().bytes(16 << 20).create(&path)?;
 //! let lsn = log.append(b"17 apples")?; // durable when it returns
 //! log.close()?;
 //!
-//! let (log, found) = log::Options::new().open(&path)?;
+//! let (log, found) = cairn_log::Options::new().open(&path)?;
 //! assert_eq!(found.records, 1);
 //! let mut records = log.iter();
 //! while let Some(record) = records.next()? {
@@ -86,7 +86,12 @@
 //! network and memory that fail.
 
 #![deny(unsafe_code)]
+// What is for copies stays where it belongs, and has no user then.
+#![cfg_attr(not(feature = "replication"), allow(dead_code))]
 
+#[cfg(not(feature = "replication"))]
+mod alone;
+mod at;
 mod circle;
 mod convert;
 mod core;
@@ -104,6 +109,7 @@ mod options;
 mod raw;
 mod record;
 mod recovery;
+#[cfg(feature = "replication")]
 mod replicate;
 mod sabotage;
 mod space;
@@ -111,8 +117,11 @@ mod superline;
 mod wait;
 mod window;
 
+#[cfg(not(feature = "replication"))]
+use alone as replicate;
 pub use convert::Converted;
 pub use error::{Error, Result};
+#[cfg(feature = "replication")]
 pub use fabric;
 pub use follower::Follower;
 pub use handle::{Log, Reservation, Stats, VulnerabilityWindow};
@@ -121,8 +130,9 @@ pub use lsn::Lsn;
 pub use options::{NAME, Options, REGION_KIND, WhenFull};
 pub use record::RECORD_HEADER;
 pub use recovery::{Recovered, Tail};
-#[cfg(any(test, feature = "testing"))]
+#[cfg(all(feature = "replication", any(test, feature = "testing")))]
 pub use replicate::testing;
+#[cfg(feature = "replication")]
 pub use replicate::{
     COPIES_MAX, CheckedCopy, CopyState, Cursor, FlushOrder, Replica, ReplicaStatus, Replicas, check_copy, look,
 };

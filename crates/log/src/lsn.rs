@@ -3,9 +3,9 @@
 /// A log sequence number: the first record of a log has 1, each further one the next, data or not. 0 stands before the first.
 ///
 /// ```
-/// # fn main() -> log::Result<()> {
+/// # fn main() -> cairn_log::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
-/// let log = log::Options::new().bytes(1 << 20).create(dir.path().join("l"))?;
+/// let log = cairn_log::Options::new().bytes(1 << 20).create(dir.path().join("l"))?;
 /// let (a, b) = (log.append(b"debit")?, log.append(b"credit")?);
 /// assert!(a < b);
 /// assert_eq!((a.get(), b.get()), (1, 2));

@@ -31,10 +31,10 @@ pub enum WhenFull {
 /// How to make or open a log. What is not about its size can be different at every open.
 ///
 /// ```
-/// # fn main() -> log::Result<()> {
+/// # fn main() -> cairn_log::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
 /// use std::time::Duration;
-/// let options = log::Options::new()
+/// let options = cairn_log::Options::new()
 ///     .bytes(16 << 20)
 ///     .frequency(8)                         // a barrier for eight records ...
 ///     .within(Duration::from_millis(1));    // ... or after a millisecond

@@ -1,7 +1,10 @@
 //! All the unsafe code of the log: bytes of the pool by offset, and why nobody else uses them.
 
+#[cfg(feature = "replication")]
 use fabric::Address;
-use pmem::{Domain, Pool, SealKey, Sum};
+#[cfg(feature = "replication")]
+use pmem::Domain;
+use pmem::{Pool, SealKey, Sum};
 
 use crate::error::Result;
 
@@ -93,6 +96,7 @@ pub(crate) fn copy_in(_claim: Claim, pool: &Pool, offset: u64, bytes: &[u8]) -> 
 /// Where a device finds the bytes, of a window that holds the pool: none where what it writes would not become persistent as a store does. Of a file it would not: the
 /// kernel does not know that such pages have changed.
 /// By `_claim` no reference to them is made.
+#[cfg(feature = "replication")]
 pub(crate) fn for_device(_claim: Claim, pool: &Pool, offset: u64, len: u64) -> Option<Address> {
     if !matches!(pool.domain(), Domain::Pmem | Domain::PmemEadr | Domain::Emulated) {
         return None;

@@ -45,10 +45,10 @@ pub enum Tail {
 /// What an open found.
 ///
 /// ```
-/// # fn main() -> log::Result<()> {
+/// # fn main() -> cairn_log::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let path = dir.path().join("l");
-/// use log::{Options, Tail};
+/// use cairn_log::{Options, Tail};
 /// let log = Options::new().bytes(1 << 20).create(&path)?;
 /// log.append(b"debit")?;
 /// drop(log); // closes it

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use pmem::{LINE, Pool, Region, SealKey, TwoSlot};
 
+use crate::at::At;
 use crate::circle::Circle;
 use crate::error::{Error, Result};
 use crate::raw::{Claim, bytes, copy_out};
 use crate::record::{Header, RECORD_HEADER, space};
-use crate::replicate::At;
 use crate::sabotage::{Sabotage, Step};
 use crate::superline::{GROWTHS_MAX, SEGMENTS_MAX, Superline};
 

@@ -5,10 +5,10 @@
 
 use pmem::{LINE, Persist};
 
+use crate::at::At;
 use crate::circle::{Circle, Growth};
 use crate::error::{Error, Result};
 use crate::front::Front;
-use crate::replicate::At;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cairnlog");
 /// A log of its own, in format 1: both copies of the superline are on one page, and there is no watermark.

@@ -6,27 +6,36 @@
 
 #![forbid(unsafe_code)]
 
-use proc_macro_crate::{Error as LookupError, FoundCrate, crate_name};
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, Fields, Result, parse_macro_input, parse_quote};
+use syn::{Data, DeriveInput, Error, Fields, Path, Result, parse_macro_input, parse_quote};
 
 /// Implements `pmem::Persist` for a struct; see the documentation of the trait.
 ///
 /// The struct must be `#[repr(C)]` or `#[repr(transparent)]`, `Copy`, and without padding. Type parameters get the
-/// bound `Persist`.
-#[proc_macro_derive(Persist)]
+/// bound `Persist`. The crate is found as `::pmem`; `#[persist(crate = path)]` says where else it is.
+#[proc_macro_derive(Persist, attributes(persist))]
 pub fn derive_persist(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    let input = parse_macro_input!(input as DeriveInput);
-    expand(&input).unwrap_or_else(Error::into_compile_error).into()
+    derived(input, parse_quote!(::pmem))
 }
 
-fn expand(input: &DeriveInput) -> Result<TokenStream> {
+/// The same for users of the facade, which has the crate as `::cairn::pmem`.
+#[proc_macro_derive(PersistOfCairn, attributes(persist))]
+pub fn derive_persist_of_cairn(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    derived(input, parse_quote!(::cairn::pmem))
+}
+
+fn derived(input: proc_macro::TokenStream, pmem: Path) -> proc_macro::TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    expand(&input, pmem).unwrap_or_else(Error::into_compile_error).into()
+}
+
+fn expand(input: &DeriveInput, pmem: Path) -> Result<TokenStream> {
     let fields = struct_fields(input)?;
     require_fixed_repr(input)?;
 
-    let pmem = pmem_path(crate_name)?;
+    let pmem = named_path(input)?.unwrap_or(pmem);
     let name = &input.ident;
     let label = name.to_string();
     let mut generics = input.generics.clone();
@@ -60,26 +69,19 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// Where the deriving package has the crate `pmem`: its own dependency under whatever name, or inside the facade `cairn`.
-fn pmem_path(find: impl Fn(&str) -> std::result::Result<FoundCrate, LookupError>) -> Result<TokenStream> {
-    let root = |found, own: &str| match found {
-        FoundCrate::Itself => Ident::new(own, Span::call_site()), // in tests and examples; the library calls itself by its name too
-        FoundCrate::Name(name) => Ident::new(&name, Span::call_site()),
-    };
-    if let Ok(found) = find("pmem") {
-        let pmem = root(found, "pmem");
-        return Ok(quote!(::#pmem));
+/// The path in `#[persist(crate = path)]`.
+fn named_path(input: &DeriveInput) -> Result<Option<Path>> {
+    let mut named = None;
+    for attribute in input.attrs.iter().filter(|a| a.path().is_ident("persist")) {
+        attribute.parse_nested_meta(|meta| {
+            if !meta.path.is_ident("crate") {
+                return Err(meta.error("expected `crate = path`"));
+            }
+            named = Some(meta.value()?.call(Path::parse_mod_style)?);
+            Ok(())
+        })?;
     }
-    match find("cairn") {
-        Ok(found) => {
-            let cairn = root(found, "cairn");
-            Ok(quote!(::#cairn::pmem))
-        }
-        Err(_) => Err(Error::new(
-            Span::call_site(),
-            "Persist can be derived in packages that depend on `cairn` or on `pmem`: add one to Cargo.toml",
-        )),
-    }
+    Ok(named)
 }
 
 fn struct_fields(input: &DeriveInput) -> Result<&Fields> {
@@ -125,20 +127,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pmem_is_found_under_any_name() {
-        let path = |dependencies: &[(&str, FoundCrate)]| {
-            let find = |name: &str| {
-                let found = dependencies.iter().find(|(package, _)| *package == name).map(|(_, found)| found.clone());
-                found.ok_or(LookupError::CrateNotFound { crate_name: name.into(), path: "Cargo.toml".into() })
-            };
-            pmem_path(find).map(|tokens| tokens.to_string().replace(' ', "")).map_err(|e| e.to_string())
-        };
-        let named = |name: &str| FoundCrate::Name(name.into());
-        assert_eq!(path(&[("pmem", named("pmem"))]).as_deref(), Ok("::pmem"));
-        assert_eq!(path(&[("pmem", named("memory")), ("cairn", named("cairn"))]).as_deref(), Ok("::memory"));
-        assert_eq!(path(&[("pmem", FoundCrate::Itself)]).as_deref(), Ok("::pmem"));
-        assert_eq!(path(&[("cairn", named("durable"))]).as_deref(), Ok("::durable::pmem"));
-        assert_eq!(path(&[("cairn", FoundCrate::Itself)]).as_deref(), Ok("::cairn::pmem"));
-        assert!(path(&[]).unwrap_err().contains("add one to Cargo.toml"));
+    fn pmem_is_where_the_attribute_says() {
+        let path = |input: DeriveInput| expand(&input, parse_quote!(::pmem)).map(|tokens| tokens.to_string());
+        let input = parse_quote!(
+            #[repr(C)]
+            struct S {
+                a: u64,
+            }
+        );
+        assert!(path(input).unwrap().contains(":: pmem :: Persist for S"));
+        let input = parse_quote!(
+            #[repr(C)]
+            #[persist(crate = ::durable::pmem)]
+            struct S {
+                a: u64,
+            }
+        );
+        let text = path(input).unwrap();
+        assert!(text.contains(":: durable :: pmem :: Persist for S") && !text.contains("{ :: pmem"), "{text}");
+        let input = parse_quote!(
+            #[repr(C)]
+            #[persist(crates = durable)]
+            struct S {
+                a: u64,
+            }
+        );
+        assert!(path(input).unwrap_err().to_string().contains("crate = path"));
     }
 }

@@ -167,10 +167,9 @@ fn is_memory(file: &File, path: &Path) -> Result<bool> {
 fn random() -> Result<u64> {
     let mut bytes = [0; 8];
     #[expect(clippy::disallowed_methods, reason = "the seam for identities and keys of new pools")]
-    getrandom::fill(&mut bytes).map_err(|e| Error::Io {
-        op: "getrandom",
-        path: PathBuf::new(),
-        source: io::Error::other(e.to_string()),
-    })?;
+    let filled = rustix::io::retry_on_intr(|| {
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) // eight bytes or none
+    });
+    filled.map_err(|e| Error::Io { op: "getrandom", path: PathBuf::new(), source: e.into() })?;
     Ok(u64::from_le_bytes(bytes))
 }

@@ -8,16 +8,7 @@
 /// assert_eq!(pmem::crc32c(&[b"1234", b"56789"]), 0xe306_9283);
 /// ```
 pub fn crc32c(parts: &[&[u8]]) -> u32 {
-    match parts {
-        [one] => crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, one) as u32,
-        _ => {
-            let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-            for part in parts {
-                digest.update(part);
-            }
-            digest.finalize() as u32
-        }
-    }
+    !parts.iter().fold(!0, |state, part| crate::crc::update(state, part))
 }
 
 /// One step of SplitMix64 (Steele, Lea, Flood 2014): a bijection with good avalanche.
@@ -37,5 +28,8 @@ mod tests {
     fn crc32c_is_the_castagnoli_one() {
         assert_eq!(crc32c(&[b"123456789"]), 0xe306_9283);
         assert_eq!(crc32c(&[b"1234", b"", b"56789"]), 0xe306_9283);
+        // RFC 3720, B.4.
+        assert_eq!(crc32c(&[&[0; 32]]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[&[0xff; 32]]), 0x62a8_ab43);
     }
 }

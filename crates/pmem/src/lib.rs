@@ -118,6 +118,7 @@ extern crate self as pmem;
 mod alloc;
 mod area;
 mod cpu;
+mod crc;
 mod create;
 mod directory;
 mod domain;
@@ -169,6 +170,8 @@ pub use observe::Observer;
 pub use open::Options;
 pub use persist::{Layout, Persist, bytes_of, bytes_of_mut, from_bytes, view, view_mut, zeroed};
 pub use pmem_derive::Persist;
+#[doc(hidden)]
+pub use pmem_derive::PersistOfCairn;
 pub use pool::{Pool, PoolInfo};
 pub use ptr::{OFFSET_MAX, PPtr};
 pub use ring::{RING_MIN, Ring};

@@ -1,7 +1,7 @@
 //! Who may depend on whom inside the workspace: arrows point down only.
 
 use crate::Problem;
-use crate::metadata::{Metadata, Package};
+use crate::metadata::{Metadata, Package, short};
 
 /// One crate and the crates of the workspace it may link, from the ground up.
 ///
@@ -40,7 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("cairn", &["pmem", "tx", "log", "heap", "eaw", "mvcc", "structures", "kv", "chain"]),
     // The command.
     (
-        "cairn-cli",
+        "cli",
         &[
             "pmem",
             "tx",
@@ -61,7 +61,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     // Tests what a program with the facade alone can do.
-    ("cairn-user", &["cairn"]),
+    ("user", &["cairn"]),
 ];
 
 /// What tests of any crate but those of [`BELOW_TESTS`] may link beside what the crate itself does: the explorer; the player of schedules; networks
@@ -74,12 +74,12 @@ const BELOW_TESTS: &[&str] = &["pmem-derive", "crash", "xtask"];
 /// Every dependency between members is an arrow of the table.
 #[must_use]
 pub fn check(metadata: &Metadata) -> Vec<Problem> {
-    let names: Vec<&str> = metadata.members().map(|package| package.name.as_str()).collect();
+    let names: Vec<&str> = metadata.members().map(Package::short).collect();
     metadata.members().flat_map(|package| check_package(package, &names)).collect()
 }
 
 fn check_package(package: &Package, members: &[&str]) -> Vec<Problem> {
-    let name = package.name.as_str();
+    let name = package.short();
     let Some((_, below)) = LAYERS.iter().find(|(layer, _)| *layer == name) else {
         return vec![Problem::new(
             name,
@@ -87,10 +87,10 @@ fn check_package(package: &Package, members: &[&str]) -> Vec<Problem> {
             "give it one in LAYERS of crates/xtask/src/arrows.rs, and in the picture of ARCHITECTURE.md",
         )];
     };
-    let inside = package.dependencies.iter().filter(|d| d.path.is_some() && members.contains(&d.name.as_str()));
+    let inside = package.dependencies.iter().filter(|d| d.path.is_some() && members.contains(&short(&d.name)));
     inside
         .filter(|dependency| {
-            let target = dependency.name.as_str();
+            let target = short(&dependency.name);
             let extra = dependency.kind.as_deref() == Some("dev")
                 && IN_TESTS.contains(&target)
                 && !BELOW_TESTS.contains(&name);
@@ -127,7 +127,7 @@ mod tests {
             member("heap", &["pmem", "dev:crash"]),
             member("testnet", &[]),
             member("cairn", &["pmem", "heap"]),
-            member("cairn-cli", &["pmem", "crash", "bench", "heap", "dev:testnet"]),
+            member("cli", &["pmem", "crash", "bench", "heap", "dev:testnet"]),
         ];
         assert_eq!(violations(packages), Vec::<String>::new());
     }
@@ -151,10 +151,10 @@ mod tests {
             ("heap", "peers"),
             ("cairn", "bench"),
             ("cairn", "server"),
-            ("cairn-cli", "peers"),
+            ("cli", "peers"),
             ("membership", "pmem"),
             ("log", "membership"),
-            ("cairn-cli", "testnet"),
+            ("cli", "testnet"),
         ] {
             let target = to.split_once(':').map_or(to, |(_, name)| name);
             let found = violations(vec![member(from, &[to]), member(target, &[])]);
@@ -183,7 +183,7 @@ mod tests {
                 let place = LAYERS.iter().position(|(layer, _)| layer == target);
                 assert!(place.is_some_and(|place| place < index), "{name} -> {target}");
                 let product =
-                    !["crash", "testnet", "scenarios", "peers", "bench", "demo", "xtask", "cairn-cli"].contains(name);
+                    !["crash", "testnet", "scenarios", "peers", "bench", "demo", "xtask", "cli"].contains(name);
                 assert!(
                     !(product && ["crash", "testnet", "scenarios", "peers", "bench", "demo"].contains(target)),
                     "{name} -> {target}"

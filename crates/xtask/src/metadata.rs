@@ -38,6 +38,20 @@ pub struct Package {
     pub targets: Vec<Target>,
 }
 
+impl Package {
+    /// What the workspace calls it: packages that are published have `cairn-` before that.
+    #[must_use]
+    pub fn short(&self) -> &str {
+        short(&self.name)
+    }
+}
+
+/// The name of a package in the workspace.
+#[must_use]
+pub fn short(name: &str) -> &str {
+    name.strip_prefix("cairn-").unwrap_or(name)
+}
+
 /// One line under `[dependencies]` or its siblings.
 #[derive(Debug, Deserialize)]
 pub struct Dependency {

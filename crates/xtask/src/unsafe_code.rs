@@ -20,11 +20,11 @@ const WITH_RAW_MODULE: &[&str] = &["capi", "crash", "fabric", "heap", "kv", "log
 pub fn check(metadata: &Metadata) -> io::Result<Vec<Problem>> {
     let mut problems = Vec::new();
     for package in metadata.members() {
-        if UNSAFE.contains(&package.name.as_str()) {
+        if UNSAFE.contains(&package.short()) {
             continue;
         }
         for root in roots(package) {
-            problems.extend(check_root(&package.name, root)?);
+            problems.extend(check_root(package.short(), root)?);
         }
     }
     Ok(problems)

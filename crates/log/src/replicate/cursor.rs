@@ -13,9 +13,9 @@ use crate::error::Result;
 /// How far a [`Replica`](crate::Replica)'s copy was read.
 ///
 /// ```no_run
-/// # fn main() -> log::Result<()> {
-/// # let trust = log::fabric::Options::default();
-/// use log::{Replica, Cursor};
+/// # fn main() -> cairn_log::Result<()> {
+/// # let trust = cairn_log::fabric::Options::default();
+/// use cairn_log::{Replica, Cursor};
 /// let replica = Replica::serve_read(&pmem::Options::new(), "/mnt/pmem/orders.copy", "0.0.0.0:7400", trust)?;
 /// let mut cursor = Cursor::default();
 /// loop {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use fabric::{Connection, Event};
 use pmem::DomainChoice;
 
+use super::Replica;
 use super::message::{FromCopy, Layout, Reply, Request, ToCopy, WIRE_VERSION, decode, encode};
-use super::{At, Replica};
+use crate::at::At;
 
 const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: 64 << 10, segments: 4, seals: 2 };
 const START: At = At { lsn: 1, position: 0, epoch: 1 };

@@ -2,7 +2,6 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `at` | places and pieces of a log, the same on every copy |
 //! | `members` | which copies there are, how many make a quorum; what a copy has promised |
 //! | `message` | what leaders and copies say to each other |
 //! | `copy`, `window` | a copy: promises, verifies, persists, acknowledges; what peers write into |
@@ -18,7 +17,6 @@
 //! | `simulate`, `intruder` | for tests: all of it over a simulated network and memory; a leader that goes on writing |
 //! | `testing` | copies and leaders driven by hand: by scenarios of crashes, and by any bytes |
 
-mod at;
 mod candidate;
 mod check;
 mod copy;
@@ -42,7 +40,8 @@ mod takeover;
 pub mod testing;
 mod window;
 
-pub(crate) use at::At;
+use crate::at;
+
 pub(crate) use candidate::Link;
 pub use check::{CheckedCopy, check_copy};
 pub(crate) use copy::Log;

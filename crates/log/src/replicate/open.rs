@@ -20,8 +20,8 @@ use crate::{Log, Options};
 /// Where the copies of a log are, and how many must have a record before it counts as durable.
 ///
 /// ```no_run
-/// # fn main() -> log::Result<()> {
-/// use log::{Options, Replicas, fabric};
+/// # fn main() -> cairn_log::Result<()> {
+/// use cairn_log::{Options, Replicas, fabric};
 /// let secret = fabric::Secret::new(&std::fs::read("/etc/cairn/secret").unwrap())?;
 /// let copies = Replicas::new()
 ///     .local("/mnt/pmem/orders.log")     // one of the three; leave it out, and all of them are elsewhere

@@ -34,10 +34,10 @@ const CONNECTIONS_MAX: usize = 64;
 /// A copy of a replicated log, served from this process until it is dropped.
 ///
 /// ```
-/// # fn main() -> log::Result<()> {
+/// # fn main() -> cairn_log::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let path = |name: &str| dir.path().join(name);
-/// use log::{Options, Replica, Replicas, fabric};
+/// use cairn_log::{Options, Replica, Replicas, fabric};
 /// let secret = fabric::Secret::new(b"what both of them know")?;
 /// let trust = fabric::Options { secret: Some(secret), ..Default::default() };
 /// let backup = Replica::serve(path("backup"), "127.0.0.1:0", trust.clone())?;

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test, in helpers too")]
 
+extern crate cairn_log as log;
+
 mod basics;
 mod costs;
 mod costs_replicated;

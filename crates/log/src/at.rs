@@ -1,9 +1,11 @@
 //! Places between records.
 
+#[cfg(feature = "replication")]
 use serde::{Deserialize, Serialize};
 
 /// A place between two records: the same on every copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "replication", derive(Serialize, Deserialize))]
 pub(crate) struct At {
     /// The record behind it.
     pub(crate) lsn: u64,
@@ -14,7 +16,8 @@ pub(crate) struct At {
 }
 
 /// Positions, the end not included. Never empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "replication", derive(Serialize, Deserialize))]
 pub(crate) struct Span {
     pub(crate) from: u64,
     pub(crate) to: u64,

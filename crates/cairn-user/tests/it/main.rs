@@ -1,0 +1,5 @@
+//! What a program outside of the workspace does with the facade alone.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod crates;

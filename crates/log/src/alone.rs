@@ -1,0 +1,47 @@
+//! In place of `replicate`, without the feature `replication`: nobody leads a log of copies, so there is nothing that could be called.
+
+use std::time::Duration;
+
+use crate::at::At;
+use crate::core::Core;
+use crate::error::Result;
+
+/// Never made.
+pub(crate) enum Leading {}
+
+/// Likewise.
+pub(crate) enum Lookout {}
+
+impl Leading {
+    pub(crate) fn check(&self) -> Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn all_know_head(&self, _: u64) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn post_head(&self, _: At) {
+        match *self {}
+    }
+
+    pub(crate) fn await_head(&self, _: &Core, _: u64) -> Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn post(&self, _: &Core) -> Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn flush_own(&self, _: &Core) -> Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn force(&self, _: &Core, _: u64, _: Duration) -> Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn close(&self) {
+        match *self {}
+    }
+}

@@ -1,0 +1,128 @@
+//! What only a replicated log has: its copies.
+
+use std::time::Duration;
+
+use super::Log;
+use crate::Lsn;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::replicate::{CopyState, Joining, Layout, Leading, Link, Lookout, number};
+
+/// Who changes the copies looks so often at the clock, and whether they answered what others hear.
+const MOMENT: Duration = Duration::from_millis(1);
+
+impl Log {
+    /// The log of a leader, who hears its copies by these.
+    pub(crate) fn leading(core: Core, receivers: Vec<Option<Box<dyn fabric::Receiver>>>) -> Self {
+        if let Some(leading) = &core.leading {
+            let receivers = receivers.into_iter().enumerate().filter_map(|(peer, there)| Some((peer, there?)));
+            receivers.for_each(|(peer, receiver)| leading.hears(peer, receiver));
+        }
+        let mut log = Self::new(core);
+        log.lookout = Some(Lookout::start(&log.core));
+        log
+    }
+
+    /// Something arrived from a copy.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn on_event(&self, peer: usize, event: fabric::Event) {
+        if let Some(leading) = &self.core.leading {
+            leading.on_event(&self.core, peer, event);
+        }
+    }
+
+    /// Gives up the copies that have not acknowledged for too long.
+    #[cfg(test)]
+    pub(crate) fn give_up_late(&self) {
+        if let Some(leading) = &self.core.leading {
+            leading.give_up_late();
+        }
+    }
+
+    /// The other copies of a replicated log, in no order: id, how it is doing, through which record it has all.
+    pub fn copies(&self) -> Vec<(u64, CopyState, Lsn)> {
+        let states = self.core.leading.as_ref().map(Leading::states).unwrap_or_default();
+        states.into_iter().map(|(id, state, lsn)| (id, state, Lsn(lsn))).collect()
+    }
+
+    /// The ids of all copies of a replicated log, those that are lost and the leader's own included, and how many of them must have a record. None and 0 if it has no other copies.
+    pub fn members(&self) -> (Vec<u64>, u32) {
+        self.core.leading.as_ref().map(Leading::members).unwrap_or_default()
+    }
+
+    /// Takes a copy in while the log is used: one that was given up and is there again, or a new one, which a [`Replica`](crate::Replica) serves at this address. It is repaired, and
+    /// counts from when this returns. Appends go on meanwhile, but for the moment in which it becomes live. With a new one a log has a copy more;
+    /// the write quorum stays.
+    ///
+    /// # Errors
+    /// [`Error::Copy`] if it cannot join, which changes nothing; [`Error::Fenced`], [`Error::QuorumLost`]; those of the network.
+    pub fn join(&self, address: &str, trust: &fabric::Options) -> Result<()> {
+        let connection = fabric::connect(address, trust, None)?;
+        let fabric::Connection { sender, receiver, access, .. } = connection;
+        access.set(fabric::Rights::Write); // to nothing: it acknowledges by immediates
+        let link = Link::new(0, address.to_owned(), sender);
+        let (peer, receiver) = self.join_by(link, receiver, number()?, &mut || self.listen())?;
+        if let Some(leading) = &self.core.leading {
+            leading.hears(peer, receiver);
+        }
+        Ok(())
+    }
+
+    /// A copy is not one of the log's any more: it was lost for good, and does not count among those that must be read when the log is opened. By its
+    /// [id](Self::copies).
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if the write quorum needs it; as [`join`](Self::join).
+    pub fn remove(&self, id: u64) -> Result<()> {
+        self.remove_by(id, &mut || self.listen())
+    }
+
+    /// Lets a moment pass, in which the copies are heard, by this thread or by another.
+    fn listen(&self) {
+        if let Some(leading) = &self.core.leading
+            && !leading.listen(&self.core, MOMENT)
+        {
+            leading.pause(MOMENT);
+        }
+    }
+
+    pub(crate) fn remove_by(&self, id: u64, pump: &mut dyn FnMut()) -> Result<()> {
+        match &self.core.leading {
+            Some(leading) => leading.remove(&self.core, id, pump),
+            None => {
+                let next = "it has no other copies";
+                Err(Error::NotReplicated { what: "remove a copy", next })
+            }
+        }
+    }
+
+    /// The same over any connection: `pump` lets time pass until something may have arrived.
+    pub(crate) fn join_by(
+        &self,
+        link: Link,
+        receiver: Box<dyn fabric::Receiver>,
+        new_id: u64,
+        pump: &mut dyn FnMut(),
+    ) -> Result<(usize, Box<dyn fabric::Receiver>)> {
+        let core = &*self.core;
+        let Some(leading) = &core.leading else {
+            let next = "make a replicated one, and append its records there";
+            return Err(Error::NotReplicated { what: "take a copy in", next });
+        };
+        let (log, segment_bytes, segments) = {
+            let space = core.space();
+            (space.superline.id, space.geometry.segment_bytes, space.geometry.circle.segments())
+        };
+        let (key, seals) = leading.secret();
+        let layout = Layout { log, key, segment_bytes, segments, seals };
+        let patience = core.options.patience;
+        Joining { core, leading, link, receiver, pump, patience }.join(layout, new_id)
+    }
+
+    /// Somebody else leads this log now, or may: nothing more becomes durable through this handle. For whoever elects leaders to say, when a lease is over.
+    pub fn fence(&self) {
+        if let Some(leading) = &self.core.leading {
+            leading.fence(leading.epoch, leading.owner);
+        }
+    }
+}
