@@ -227,7 +227,9 @@ pub(crate) async fn answer(
     }
     if let Some(malformed) = found.malformed {
         thread.recorder.errors.add(1);
-        parts.reply.error(&format!("ERR {malformed}"));
+        if parts.session.replies == Replies::On {
+            parts.reply.error(&format!("ERR {malformed}"));
+        }
         parts.session.closing = true;
     }
     // Who waited for an element went on to read.
@@ -266,14 +268,15 @@ async fn step(
         note_slow(&parts, at..at + 1, thread, thread.tick() - began);
     }
     // Nothing is said to who wants to hear nothing, this time or always.
-    match (before, parts.session.replies) {
-        (_, Replies::Off) => parts.reply.truncate(mark),
-        (Replies::Skip, Replies::Skip) => {
-            parts.reply.truncate(mark);
-            parts.session.replies = Replies::On;
-        }
-        _ => {}
+    let skipped = before == Replies::Skip && parts.session.replies != Replies::On;
+    if skipped || parts.session.replies == Replies::Off {
+        parts.reply.truncate(mark);
     }
+    parts.session.replies = match (before, parts.session.replies) {
+        (_, Replies::SkipNext) => Replies::Skip,
+        (Replies::Skip, Replies::Skip) => Replies::On,
+        (_, after) => after,
+    };
     (parts, at + 1)
 }
 

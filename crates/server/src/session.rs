@@ -37,7 +37,9 @@ pub(crate) struct Session {
 pub(crate) enum Replies {
     On,
     Off,
-    /// Not to the next request.
+    /// Not from the next request on: that of now has no answer either.
+    SkipNext,
+    /// Not to this request.
     Skip,
 }
 
@@ -95,7 +97,9 @@ impl Session {
         self.db = 0;
         self.multi = None;
         self.watched.clear();
-        self.replies = Replies::On;
+        if self.replies != Replies::Skip {
+            self.replies = Replies::On;
+        }
         self.user = self.shared.users.whoever();
         self.client.known.store(self.user.is_some(), Relaxed);
         let mut state = self.client.state.lock();

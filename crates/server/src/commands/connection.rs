@@ -186,7 +186,8 @@ fn client(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
                 reply.ok();
             }
             o if is(o, "OFF") => s.replies = Replies::Off,
-            o if is(o, "SKIP") => s.replies = Replies::Skip,
+            o if is(o, "SKIP") && s.replies == Replies::Off => {}
+            o if is(o, "SKIP") => s.replies = Replies::SkipNext,
             _ => return Err(SYNTAX.into()),
         },
         (b"no-evict" | b"no-touch", 3) => reply.ok(),

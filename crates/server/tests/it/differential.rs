@@ -512,6 +512,45 @@ fn replies_of_a_tree_are_those_of_redis_still() {
     seeds(Store::Tree, 3..6);
 }
 
+// ---- requests without a reply -----------------------------------------------------------------------------------
+
+/// Which requests have a reply, and which have not: those in turn are sent at once, and all that comes is compared.
+#[test]
+fn what_is_not_answered_is_what_redis_does_not_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let _redis = Redis::start(dir.path()).expect("redis-server does not start; `make setup` installs it");
+    let socket = dir.path().join("cairn.sock");
+    let config = Config { redis: Vec::new(), unix: Some(socket.clone()), ..Config::default() };
+    let server = Server::start(config, Store::Kv.open(dir.path().join("store"), pmem::Options::new())).unwrap();
+    let words = ["CLIENT REPLY SKIP", "CLIENT REPLY OFF", "CLIENT REPLY ON", "RESET", "PING", "GET a", "NOSUCH", "GET"];
+    let mut random = Random(7);
+    for round in 0..300 {
+        let mut script = Vec::new();
+        for n in 0..2 + random.below(7) {
+            let word = words[random.below(words.len() as u64) as usize];
+            // Of those that tell them apart, more.
+            script.push(if n % 2 == 1 { format!("ECHO {n}") } else { word.to_owned() });
+            if random.below(3) == 0 {
+                script.push("CLIENT REPLY SKIP".to_owned());
+            }
+        }
+        script.extend(["CLIENT REPLY ON", "CLIENT REPLY ON", "ECHO the-end"].map(str::to_owned));
+        let sent: Vec<u8> = script.iter().flat_map(|line| encoded(&request(line))).collect();
+        let [theirs, ours] = [dir.path().join("redis.sock"), socket.clone()].map(|socket| {
+            let mut client = Client::new(&socket, 2);
+            client.0.get_mut().write_all(&sent).unwrap();
+            let mut all = Vec::new();
+            while !all.ends_with(b"$7\r\nthe-end\r\n") {
+                assert!(client.0.read_until(b'\n', &mut all).unwrap() > 0, "{script:?}");
+            }
+            String::from_utf8(all).unwrap()
+        });
+        assert_eq!(ours, theirs, "round {round}: {script:?}");
+    }
+    server.stop();
+    server.join().unwrap();
+}
+
 // ---- slow requests ----------------------------------------------------------------------------------------------
 
 /// Arguments and the client's name of each entry; ids must be in order.
