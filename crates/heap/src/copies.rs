@@ -380,7 +380,10 @@ impl Core {
                     continue;
                 }
                 match copies.find(offset) {
-                    Found::Missing => missing.push((offset, len)),
+                    Found::Missing => {
+                        self.pool.prefetch(offset, pmem::lines(offset, len)); // all of it is sealed, and copied
+                        missing.push((offset, len));
+                    }
                     Found::At(at) => {
                         set.copies.push(Copied { offset, len, at: copies.place(at)? + HEADER });
                     }

@@ -3,8 +3,8 @@
 use pmem::PPtr;
 use tx::{Result, Transaction, Typed};
 
-use super::HashMap;
 use super::layout::{Bucket, HASH_BITS, NODE_LOG2_MAX, SLOTS, bits, prefix, tag_of};
+use super::{HashMap, ahead};
 use crate::entry::Entry;
 use crate::media::{Circle, Link, behind, damaged, held};
 
@@ -77,6 +77,10 @@ impl HashMap {
 
     #[inline]
     pub(super) fn descend<X: Transaction + ?Sized>(&self, tx: &X, hash: u64) -> Result<Spot> {
+        if self.first_bucket != 0 {
+            let guess = ahead::place(self.first_bucket, bits(hash, 0, self.page_end()));
+            tx.prefetch_bytes(PPtr::new(self.tag(), guess), size_of::<Bucket>() as u64);
+        }
         let page = PPtr::<u64>::new(self.tag(), self.pages[bits(hash, 0, self.page_bits) as usize]);
         let mut word = behind(page, 8 * bits(hash, self.page_bits, self.slot_bits));
         let mut base = self.page_end();

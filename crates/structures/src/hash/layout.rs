@@ -33,7 +33,8 @@ pub struct HashRoot {
     pub(super) page_bits: u8,
     pub(super) slot_bits: u8,
     pub(super) grows: u8,
-    pub(super) reserved: [u8; 5],
+    /// In lines, where the buckets begin that were made with the map (`ahead`); 0 if that is not known.
+    pub(super) first_bucket: [u8; 5],
     pub(super) pages: [u64; PAGES_MAX],
 }
 

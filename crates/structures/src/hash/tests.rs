@@ -140,3 +140,97 @@ fn all_depths_at_once() {
     survive(&hashes, HashMapOptions::new().capacity(1));
     survive(&hashes, HashMapOptions::new().capacity(1).fixed());
 }
+
+fn heap(dir: &tempfile::TempDir, name: &str) -> heap::Heap {
+    let options = heap::Options::new().policy(heap::Policy::Undo).bytes(8 << 20).slots(2).coordinator(false);
+    heap::Heap::create(dir.path().join(name), &options).unwrap()
+}
+
+/// Directory words whose bucket is where the hint says, and all of them.
+fn guessed(heap: &heap::Heap, map: &HashMap) -> (usize, usize) {
+    let slots = 1u64 << map.slot_bits;
+    let words = (0..1u64 << map.page_end()).map(|index| {
+        let page = PPtr::<u8>::new(map.tag(), map.pages[(index / slots) as usize]);
+        PPtr::<u64>::new(map.tag(), page.offset() + 8 * (index % slots))
+    });
+    let tx = heap.begin(Isolation::Strict).unwrap();
+    let is_there = |(index, word): (u64, PPtr<u64>)| {
+        Link(*tx.read(word).unwrap()).ptr::<u8>(0).offset() == super::ahead::place(map.first_bucket, index)
+    };
+    let all: Vec<bool> = (0..).zip(words).map(is_there).collect();
+    (all.iter().filter(|there| **there).count(), all.len())
+}
+
+#[test]
+fn buckets_made_with_the_map_lie_side_by_side() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    for capacity in [1000, 4608, 9_000, 20_000, 100_000] {
+        let heap = heap(&dir, &capacity.to_string());
+        let options = HashMapOptions::new().capacity(capacity);
+        let map = heap.transact(Isolation::Strict, |tx| HashMap::create(tx, &options)).unwrap();
+        assert_eq!(map.first_bucket > 0, capacity > 4608, "{capacity}");
+        let (there, all) = guessed(&heap, &map);
+        assert!(map.first_bucket == 0 || there == all, "{capacity}: {there} of {all}");
+        heap.transact(Isolation::Strict, |tx| -> Result<()> {
+            (0..300u32).try_for_each(|n| map.put(tx, &n.to_le_bytes(), b"value").map(drop))?;
+            tx.set_root(map.root())
+        })
+        .unwrap();
+        let tx = heap.begin(Isolation::Strict).unwrap();
+        let again = HashMap::open(&tx, tx.root().unwrap()).unwrap();
+        assert_eq!(again.first_bucket, map.first_bucket);
+        assert_eq!(again.verify(&tx).unwrap().entries, 300);
+        drop(tx);
+        heap.transact(Isolation::Strict, |tx| map.destroy(tx)).unwrap();
+    }
+}
+
+/// In a heap full of holes there is no hint, or one that is nearly always right.
+#[test]
+fn scattered_buckets_have_no_hint() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    for keep in [2, 3, 100_000] {
+        let heap = heap(&dir, &keep.to_string());
+        let blocks: Vec<_> = heap
+            .transact(Isolation::Strict, |tx| {
+                (0..4000).map(|_| tx::Transaction::alloc_bytes(tx, 128, 64)).collect::<Result<_>>()
+            })
+            .unwrap();
+        let freed = blocks.iter().enumerate().filter(|(n, _)| n % keep != 0).map(|(_, at)| *at);
+        heap.transact(Isolation::Strict, |tx| freed.clone().try_for_each(|at| tx::Transaction::free_bytes(tx, at)))
+            .unwrap();
+        heap.settle().unwrap();
+        let options = HashMapOptions::new().capacity(9000);
+        let map = heap.transact(Isolation::Strict, |tx| HashMap::create(tx, &options)).unwrap();
+        let (there, all) = guessed(&heap, &map);
+        assert!(map.first_bucket == 0 || there * 8 >= all * 7, "{keep}: {there} of {all}");
+        let tx = heap.begin(Isolation::Strict).unwrap();
+        map.verify(&tx).unwrap();
+    }
+}
+
+/// Whatever stands there, in a map of an earlier build or a damaged one, a map does the same.
+#[test]
+fn a_hint_is_only_a_hint() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let heap = heap(&dir, "p");
+    let options = HashMapOptions::new().capacity(9000);
+    let map = heap.transact(Isolation::Strict, |tx| HashMap::create(tx, &options)).unwrap();
+    let right = heap.transact(Isolation::Strict, |tx| -> Result<_> { Ok(tx.read(map.root())?.first_bucket) }).unwrap();
+    for (hint, n) in [[0; 5], [0xff; 5], [1, 0, 0, 0, 0], [0, 0, 0, 0, 0x80], right].into_iter().zip(0u32..) {
+        let entries = heap
+            .transact(Isolation::Strict, |tx| -> Result<u64> {
+                tx.write(map.root())?.first_bucket = hint;
+                let map = HashMap::open(tx, map.root())?;
+                for k in 0..200u32 {
+                    let key = [k, n / 2].map(u32::to_le_bytes).concat();
+                    assert_eq!(map.put(tx, &key, &n.to_le_bytes())?, n % 2 == 1);
+                    assert_eq!(map.get(tx, &key)?, Some(&n.to_le_bytes()[..]));
+                    assert!(!map.delete(tx, &[9])?);
+                }
+                Ok(map.verify(tx)?.entries)
+            })
+            .unwrap();
+        assert_eq!(entries, u64::from(n / 2 + 1) * 200, "{hint:?}");
+    }
+}
