@@ -16,8 +16,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::draft::Draft;
-use crate::error::{Error, Result};
-use crate::length::extend;
+use crate::error::{Error, Result, SpaceFor};
+use crate::length::{extend, is_no_space};
 use crate::mapping::Mapping;
 use crate::open::io_error;
 use crate::pool::Pool;
@@ -283,11 +283,9 @@ impl Image<'_> {
     }
 
     fn failed(&self, op: &'static str, source: io::Error, wanted: u64) -> Error {
-        match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                Error::NoSpace { path: self.draft.path().to_owned(), wanted }
-            }
-            _ => io_error(op, self.draft.path())(source),
+        match is_no_space(&source) {
+            true => Error::NoSpace { path: self.draft.path().to_owned(), wanted, what: SpaceFor::CopyOfPool },
+            false => io_error(op, self.draft.path())(source),
         }
     }
 }
