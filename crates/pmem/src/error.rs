@@ -68,8 +68,14 @@ pub enum Error {
         /// The pool file.
         path: PathBuf,
     },
-    /// Something of the pool is still in use, so it cannot be closed cleanly.
-    #[error("{what} is still in use; drop or finish it, then close again")]
+    /// Another backup of the pool is being made; one at a time can be.
+    #[error("{path}: another backup of it is being made; wait until that one is done, then make this one", path = path.display())]
+    BackupRunning {
+        /// The pool file.
+        path: PathBuf,
+    },
+    /// Something of the pool is still in use, so it cannot be closed cleanly, or opened a second time.
+    #[error("{what} is still in use; drop or finish it, then try again")]
     InUse {
         /// What is in use.
         what: String,

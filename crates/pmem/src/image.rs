@@ -71,7 +71,7 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Io`]: `AlreadyExists` if something is at `path`, `Unsupported` for a pool without a file: simulated, or a device. [`Error::InUse`] if another copy is
+    /// [`Error::Io`]: `AlreadyExists` if something is at `path`, `Unsupported` for a pool without a file: simulated, or a device. [`Error::BackupRunning`] if another copy is
     /// being made. [`Error::Poisoned`]: what the file holds is not known.
     pub fn image(&self, path: impl AsRef<Path>) -> Result<Image<'_>> {
         let (path, mapping) = (path.as_ref(), &self.inner.mapping);
@@ -83,7 +83,7 @@ impl Pool {
             return Err(io_error("copy the file of", self.path())(io::ErrorKind::Unsupported.into()));
         }
         let draft = Draft::new(path)?;
-        mapping.written.begin(mapping.reserved)?;
+        mapping.written.begin(mapping.reserved, self.path())?;
         Ok(Image { pool: self, draft, len: 0, unwritten: Vec::new(), noting: Noting(Some(mapping)) })
     }
 }
