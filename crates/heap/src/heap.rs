@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pmem::sync::Mutex;
-use pmem::{Allocator, Domain, Error as PoolError, Persist, Pool, Ring, Twin, TwoSlot};
+use pmem::{Allocator, Domain, Error as PoolError, Persist, Pool, Ring, SpaceFor, Twin, TwoSlot};
 use tx::{Engine, Error, Isolation, Result};
 
 use crate::assemble::{Parts, add_backup, assemble, make_root, rebuild, switch};
@@ -101,14 +101,23 @@ impl std::fmt::Debug for Heap {
 impl Heap {
     // ---- make -------------------------------------------------------------------------------------------------------
 
-    /// Makes a pool with an empty heap.
+    /// Makes a pool with an empty heap. If there is no room for it, nothing is left.
     ///
     /// # Errors
     /// Those of [`pmem::Options::create`]; [`Error::Limit`].
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         options.check()?;
+        let path = path.as_ref();
         let pool = options.pool.clone().size(1 << 20).create(path)?;
-        Self::create_in(&pool, options)
+        Self::create_in(&pool, options).map_err(|error| match error {
+            Error::Pool(PoolError::NoSpace { path: at, wanted, what: SpaceFor::Growth }) => {
+                if path.metadata().is_ok_and(|meta| meta.is_file()) {
+                    let _ = std::fs::remove_file(path); // the error that matters is returned
+                }
+                PoolError::NoSpace { path: at, wanted: pool.size() + wanted, what: SpaceFor::NewPool }.into()
+            }
+            other => other,
+        })
     }
 
     /// Makes an empty heap in a pool that has none.
