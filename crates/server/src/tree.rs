@@ -261,7 +261,10 @@ impl Tree {
             // It has all its locks.
             together = Some(RwLockWriteGuard::downgrade(gate));
         }
-        objects.commit()?;
+        objects.commit().map_err(|error| match error.into() {
+            Error::Stopped(why) if writes => Error::InDoubt(why),
+            other => other,
+        })?;
         drop(together);
         if added != 0 {
             self.entries.fetch_add(added, Relaxed);
