@@ -261,6 +261,10 @@ impl Tree {
             // It has all its locks.
             together = Some(RwLockWriteGuard::downgrade(gate));
         }
+        if let (true, Err(error)) = (writes, self.heap.pool().check_usable()) {
+            objects.abort()?; // before it has written anything that lasts
+            return Err(error.into());
+        }
         objects.commit().map_err(|error| match error.into() {
             Error::Stopped(why) if writes => Error::InDoubt(why),
             other => other,
