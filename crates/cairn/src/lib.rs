@@ -37,6 +37,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! A full disk is an error wherever something is made, opened, or grows, and nothing else: what is open can still be read, and freed. Under `ulimit -f` a process has to
+//! ignore SIGXFSZ for that, or the kernel ends it: see [`pmem::Options`].
+//!
 //! Longer ones are in the folder `examples`: a bank, twice, a queue, an address book, opening after a crash, and going from one
 //! version of persistent structs to the next.
 

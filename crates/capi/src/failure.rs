@@ -35,7 +35,7 @@ impl From<pmem::Error> for Failure {
             _ => None,
         };
         let code = match &error {
-            E::Busy { .. } | E::AlreadyOpen { .. } | E::InUse { .. } => CAIRN_BUSY,
+            E::Busy { .. } | E::AlreadyOpen { .. } | E::BackupRunning { .. } | E::InUse { .. } => CAIRN_BUSY,
             E::NoSpace { .. }
             | E::Reserve { .. }
             | E::HeapFull { .. }

@@ -12,6 +12,7 @@ mod size;
 
 use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
@@ -22,6 +23,7 @@ use crate::failure::Failure;
 use crate::output::note;
 
 fn main() -> ExitCode {
+    ignore_file_size_signal();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(asked) => return explain(&asked),
@@ -48,6 +50,12 @@ fn main() -> ExitCode {
         Command::BenchReplica => commands::bench::replica(),
     };
     ended(outcome.and_then(|code| output::finish().map(|()| code)))
+}
+
+/// Under `ulimit -f` what makes a file longer than that is an error, as on a full disk; the signal that comes with it would end a server that could go on reading and deleting.
+fn ignore_file_size_signal() {
+    // Where no handler can be set, the signal does what it does by default.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
 }
 
 fn ended(outcome: Outcome) -> ExitCode {

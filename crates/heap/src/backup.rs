@@ -93,7 +93,7 @@ impl Heap {
     ///
     /// # Errors
     /// [`pmem::Error::Io`]: `AlreadyExists` if something is at `path`, `Unsupported` if the pool has no file: a device, or a simulated one. [`pmem::Error::NoSpace`] at `path`;
-    /// [`pmem::Error::InUse`] while another backup is made; [`Error::Damaged`] if the copy shows that bytes of the heap have gone bad. There is nothing at `path` then.
+    /// [`pmem::Error::BackupRunning`] while another backup is made; [`Error::Damaged`] if the copy shows that bytes of the heap have gone bad. There is nothing at `path` then.
     pub fn backup(&self, path: impl AsRef<Path>, mut progress: impl FnMut(u64, u64)) -> Result<Backup> {
         let core = self.core();
         let mut image = core.pool.image(path)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pmem::sync::Mutex;
-use pmem::{Allocator, Domain, Error as PoolError, Persist, Pool, Ring, Twin, TwoSlot};
+use pmem::{Allocator, Domain, Error as PoolError, Persist, Pool, Ring, SpaceFor, Twin, TwoSlot};
 use tx::{Engine, Error, Isolation, Result};
 
 use crate::assemble::{Parts, add_backup, assemble, make_root, rebuild, switch};
@@ -107,7 +107,14 @@ impl Heap {
     /// Those of [`pmem::Options::create`]; [`Error::Limit`].
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         options.check()?;
-        options.pool.clone().size(1 << 20).create_with(path, |pool| Self::create_in(pool, options))
+        options.pool.clone().size(1 << 20).create_with(path, |pool| {
+            Self::create_in(pool, options).map_err(|error| match error {
+                Error::Pool(PoolError::NoSpace { path, wanted, what: SpaceFor::Growth }) => {
+                    PoolError::NoSpace { path, wanted: pool.size() + wanted, what: SpaceFor::NewPool }.into()
+                }
+                other => other,
+            })
+        })
     }
 
     /// Makes an empty heap in a pool that has none.

@@ -57,8 +57,8 @@ pub(crate) struct Seat {
     parked: Parked,
     /// The store's own work: its locks are no reason for a conflict, and it waits for nobody's.
     upkeep: std::sync::atomic::AtomicBool,
-    /// Who began up to here on this seat is too old: see `Options::max_snapshot_age`. A later one began later.
-    pub(crate) expired: AtomicU64,
+    /// Who has this seat and began up to here is too old: see `Options::max_snapshot_age`. 0: nobody was told so since it was taken.
+    expired: AtomicU64,
 }
 
 impl Active {
@@ -149,12 +149,13 @@ impl Active {
     /// [`oldest`](Self::oldest) has every thread pass one, behind which he sees this seat taken, or this thread reads what he unlinked before.
     #[inline]
     fn take_own(&self, thread: usize) -> Option<Pin<'_>> {
-        let began = &self.seats[thread].began;
+        let seat = &self.seats[thread];
         // Whoever gave it back, on any thread, has left the rest of it as it was.
-        if began.load(Acquire) != 0 {
+        if seat.began.load(Acquire) != 0 {
             return None;
         }
-        began.store(self.stable() + 1, Release);
+        seat.forget_limit();
+        seat.began.store(self.stable() + 1, Release);
         compiler_fence(SeqCst);
         switch_point();
         Some(Pin { active: self, seat: thread, snapshot: self.stable() })
@@ -162,13 +163,15 @@ impl Active {
 
     #[inline]
     fn take(&self, seat: usize) -> Option<Pin<'_>> {
-        let began = &self.seats[seat].began;
-        if began.load(Relaxed) != 0 {
+        let taken = &self.seats[seat];
+        if taken.began.load(Relaxed) != 0 {
             return None;
         }
         // Announced before the snapshot is taken, and not later than it: who looks for the oldest sees this one, or it begins after that look.
         let announced = self.stable() + 1;
-        began.compare_exchange(0, announced, SeqCst, Relaxed).ok()?;
+        taken.began.compare_exchange(0, announced, SeqCst, Relaxed).ok()?;
+        // Not before: it could be another's seat.
+        taken.forget_limit();
         switch_point();
         Some(Pin { active: self, seat, snapshot: self.stable() })
     }
@@ -224,14 +227,31 @@ impl Active {
         &self.seats[seat]
     }
 
-    /// Tells all that began before `limit` that they are too old.
+    /// Tells all that began before `limit` that they are too old; says how many were not told before.
+    ///
+    /// Never one that begins when this has returned: who takes a seat forgets what was told there, whatever the limit was. The clock is ahead of what a later one
+    /// begins at while commits are under way, so that its beginning alone does not tell. Whoever takes a seat meanwhile is told if he began before the limit, or not:
+    /// as if he had begun before this, or after.
     pub(crate) fn expire(&self, limit: u64) -> usize {
-        let old = self.seats.iter().filter(|seat| (1..=limit).contains(&seat.began.load(Acquire)));
-        old.filter(|seat| seat.expired.fetch_max(limit, AcqRel) < limit).count()
+        let began = |seat: &Seat| seat.began.load(Acquire);
+        let old = self.seats.iter().map(|seat| (seat, began(seat))).filter(|(_, began)| (1..=limit).contains(began));
+        old.filter(|(seat, began)| {
+            switch_point();
+            seat.expired.fetch_max(limit, AcqRel) < *began
+        })
+        .count()
     }
 }
 
 impl Seat {
+    /// What its last holder was told does not concern the next one.
+    #[inline]
+    fn forget_limit(&self) {
+        if self.expired.load(Relaxed) != 0 {
+            self.expired.store(0, Relaxed);
+        }
+    }
+
     /// Tells it to give way, wherever it waits.
     pub(crate) fn wound(&self) {
         self.wounded.store(true, Release);
@@ -373,6 +393,49 @@ mod tests {
             assert!(readers.into_iter().all(|reader| reader.join().unwrap() == 0));
         });
         assert!(freed.iter().any(|freed| freed.load(Relaxed)));
+    }
+
+    #[test]
+    fn who_begins_later_is_never_too_old() {
+        for seats in [2, THREADS] {
+            let active = Active::new(5, seats, true);
+            active.tick(); // a commit under way: the clock is ahead of what the next one sees
+            for limit in [active.now(), active.now() + 1, u64::MAX] {
+                let open = active.pin().unwrap();
+                let elsewhere: Vec<_> = (1..seats).map(|_| active.pin().unwrap()).collect();
+                assert_eq!((active.expire(limit), active.expire(limit)), (seats, 0), "each is told once");
+                assert!(elsewhere.iter().chain([&open]).all(Pin::is_expired));
+                drop((open, elsewhere));
+                let later: Vec<_> = (0..seats).map(|_| active.pin().unwrap()).collect();
+                assert!(!later.iter().any(Pin::is_expired), "of {seats}, limit {limit}");
+                assert_eq!(active.expire(5), 0, "they see that, and did not begin before it");
+                drop(later);
+            }
+        }
+    }
+
+    /// Real threads: one tells all that began before, while another gives its seat back and takes one, again and again.
+    #[test]
+    fn who_is_told_while_seats_change_hands_has_begun_before() {
+        use std::sync::atomic::AtomicBool;
+        for round in 0..200 {
+            let active = Active::new(5, 2, true);
+            active.tick();
+            let (told, go) = (AtomicBool::new(false), std::sync::Barrier::new(2));
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    go.wait();
+                    let newly = (0..50).map(|_| active.expire(u64::MAX)).sum::<usize>();
+                    assert!(newly <= 50);
+                    told.store(true, SeqCst);
+                });
+                go.wait();
+                while !told.load(SeqCst) {
+                    let _ = active.pin().unwrap().is_expired();
+                }
+                assert!(!active.pin().unwrap().is_expired(), "round {round}");
+            });
+        }
     }
 
     #[test]

@@ -129,6 +129,7 @@ fn copy(
     let store = options.create_draft(draft)?;
     let mut loader = store.loader();
     let mut records = snapshot.records();
+    snapshot.check()?; // of an empty one, too
     while let Some(record) = records.next()? {
         snapshot.check()?;
         core.verify(record)?;

@@ -333,7 +333,9 @@ impl From<Error> for tx::Error {
             Error::Doomed { first } => Self::Doomed { first },
             Error::Limit { what, found, max } => Self::Limit { what, found, max },
             Error::Damaged { what, offset, why } => Self::Damaged { what, offset, why },
-            Error::Full { path, wanted, .. } => Self::Pool(pmem::Error::NoSpace { path, wanted }),
+            Error::Full { path, wanted, .. } => {
+                Self::Pool(pmem::Error::NoSpace { path, wanted, what: pmem::SpaceFor::Growth })
+            }
             Error::Pool(error) | Error::InDoubt { source: error } => Self::Pool(error),
             other => Self::Aborted { reason: other.to_string() },
         }

@@ -243,8 +243,21 @@ impl Store {
         self.core.checkpoint()
     }
 
-    /// Tells transactions that began before the present one, and all before it, that they are too old: each gets [`Error::Expired`] at its next step, and what was
-    /// kept for it is freed when it is dropped. Returns how many.
+    /// Tells transactions, snapshots and feeds that see the state of before `oldest` that they are too old: each gets [`Error::Expired`] at its next step, and what was
+    /// kept for it is freed when it is dropped. Returns how many were not told before. Whatever `oldest` is, only those are told that are open: never one that begins when this
+    /// has returned.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = kv::Store::open(dir.path().join("s"))?;
+    /// let old = store.snapshot()?;
+    /// store.put(b"apples", b"17")?;
+    /// store.expire_before(store.stats().now);
+    /// assert!(matches!(old.get(b"apples"), Err(kv::Error::Expired { .. })));
+    /// assert!(store.snapshot()?.get(b"apples")?.is_some());
+    /// # Ok(()) }
+    /// ```
     pub fn expire_before(&self, oldest: Timestamp) -> usize {
         let count = self.core.active.expire(oldest.get());
         crate::stats::add(&self.core.counters.expired, count as u64);

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use crate::domain::DomainChoice;
 use crate::draft::Draft;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SpaceFor};
 use crate::header::{FIRST_REGION, Header, MAGIC, header_cell, name_bytes};
-use crate::length::extend;
+use crate::length::{extend, is_no_space};
 use crate::mapping::{Mapping, PAGE};
 use crate::open::{Options, device_len, io_error, lock, open_at_once};
 use crate::persist::bytes_of;
@@ -84,11 +84,9 @@ impl Options {
             DomainChoice::File => true,
             _ => !is_memory(&file, path)?,
         };
-        extend(&file, 0, header.size, by_pages).map_err(|e| match e.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                Error::NoSpace { path: path.to_owned(), wanted: header.size }
-            }
-            _ => io_error("allocate", path)(e),
+        extend(&file, 0, header.size, by_pages).map_err(|e| match is_no_space(&e) {
+            true => Error::NoSpace { path: path.to_owned(), wanted: header.size, what: SpaceFor::NewPool },
+            false => io_error("allocate", path)(e),
         })?;
         let mapping = Mapping::file(file, path, header.size, &self.map_options(false))?;
         let (header, cell) = write_first(&mapping, header)?;

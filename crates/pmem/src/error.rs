@@ -3,6 +3,43 @@
 use std::io;
 use std::path::PathBuf;
 
+/// What a pool asks its file system for space for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SpaceFor {
+    /// A pool that is made.
+    NewPool,
+    /// A file that is opened for writing, some of whose bytes have no blocks: a sparse copy.
+    SparseFile,
+    /// More of a pool that is open.
+    Growth,
+    /// A copy of a pool.
+    CopyOfPool,
+}
+
+impl SpaceFor {
+    fn no_space(self, wanted: u64) -> String {
+        match self {
+            Self::NewPool => format!(
+                "no space for a new pool of {wanted} bytes: the file system is full, or a quota or `ulimit -f` does not allow it; free space there, or make a \
+                 smaller pool"
+            ),
+            Self::SparseFile => format!(
+                "no space for {wanted} bytes of the file that have no blocks yet: it is sparse, as some copies are, and the file system is full; free space \
+                 there, or copy it to where there is enough, and open it again"
+            ),
+            Self::Growth => {
+                format!("no space for {wanted} more bytes; free space on the file system, or free objects in the pool")
+            }
+            Self::CopyOfPool => {
+                format!(
+                    "no space for {wanted} more bytes of the copy; free space on the file system, or choose another place"
+                )
+            }
+        }
+    }
+}
+
 /// Every error of this crate. The message says what happened, where, and what to do next.
 ///
 /// ```
@@ -31,21 +68,30 @@ pub enum Error {
         /// The pool file.
         path: PathBuf,
     },
-    /// Something of the pool is still in use, so it cannot be closed cleanly.
-    #[error("{what} is still in use; drop or finish it, then close again")]
+    /// Another backup of the pool is being made; one at a time can be.
+    #[error("{path}: another backup of it is being made; wait until that one is done, then make this one", path = path.display())]
+    BackupRunning {
+        /// The pool file.
+        path: PathBuf,
+    },
+    /// Something of the pool is still in use, so it cannot be closed cleanly, or opened a second time.
+    #[error("{what} is still in use; drop or finish it, then try again")]
     InUse {
         /// What is in use.
         what: String,
     },
 
     // ---- make space ------------------------------------------------------------------------------------------
-    /// The file system is full. The pool stays usable for reading and freeing.
-    #[error("{path}: no space for {wanted} more bytes; free space on the file system, or free objects in the pool", path = path.display())]
+    /// The file system is full, or a quota or the largest file that this process may write (`ulimit -f`) is reached. A pool that is open stays usable for reading and
+    /// freeing. At that limit the kernel also sends SIGXFSZ, which ends the process unless it is ignored: see [`Options`](crate::Options).
+    #[error("{path}: {}", what.no_space(*wanted), path = path.display())]
     NoSpace {
         /// The pool file.
         path: PathBuf,
         /// Bytes asked for.
         wanted: u64,
+        /// What they are for.
+        what: SpaceFor,
     },
     /// The pool would outgrow the address range reserved at open.
     #[error(

@@ -16,8 +16,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::draft::Draft;
-use crate::error::{Error, Result};
-use crate::length::extend;
+use crate::error::{Error, Result, SpaceFor};
+use crate::length::{extend, is_no_space};
 use crate::mapping::Mapping;
 use crate::open::io_error;
 use crate::pool::Pool;
@@ -71,7 +71,7 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Io`]: `AlreadyExists` if something is at `path`, `Unsupported` for a pool without a file: simulated, or a device. [`Error::InUse`] if another copy is
+    /// [`Error::Io`]: `AlreadyExists` if something is at `path`, `Unsupported` for a pool without a file: simulated, or a device. [`Error::BackupRunning`] if another copy is
     /// being made. [`Error::Poisoned`]: what the file holds is not known.
     pub fn image(&self, path: impl AsRef<Path>) -> Result<Image<'_>> {
         let (path, mapping) = (path.as_ref(), &self.inner.mapping);
@@ -83,7 +83,7 @@ impl Pool {
             return Err(io_error("copy the file of", self.path())(io::ErrorKind::Unsupported.into()));
         }
         let draft = Draft::new(path)?;
-        mapping.written.begin(mapping.reserved)?;
+        mapping.written.begin(mapping.reserved, self.path())?;
         Ok(Image { pool: self, draft, len: 0, unwritten: Vec::new(), noting: Noting(Some(mapping)) })
     }
 }
@@ -283,11 +283,9 @@ impl Image<'_> {
     }
 
     fn failed(&self, op: &'static str, source: io::Error, wanted: u64) -> Error {
-        match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                Error::NoSpace { path: self.draft.path().to_owned(), wanted }
-            }
-            _ => io_error(op, self.draft.path())(source),
+        match is_no_space(&source) {
+            true => Error::NoSpace { path: self.draft.path().to_owned(), wanted, what: SpaceFor::CopyOfPool },
+            false => io_error(op, self.draft.path())(source),
         }
     }
 }

@@ -2,14 +2,16 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::Ordering::Release;
 
 use rustix::fs::{FallocateFlags, fallocate, fsync, ftruncate};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::domain::Domain;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SpaceFor};
+use crate::holes::holes;
 use crate::mapping::{Backing, Mapping, PAGE};
 use crate::sim::Site;
 
@@ -27,11 +29,11 @@ impl Mapping {
             return Ok(());
         }
         if self.is_fixed() {
-            return Err(Error::NoSpace { path: self.path.clone(), wanted: len - old });
+            return Err(self.no_space(len - old, SpaceFor::Growth));
         }
         match &self.backing {
             Backing::Simulated(medium) => {
-                medium.set_len(len, site).map_err(|e| self.space(e, len - old))?;
+                medium.set_len(len, site).map_err(|e| self.space(e, len - old, SpaceFor::Growth))?;
                 self.len.store(len, Release);
             }
             backing => {
@@ -39,7 +41,7 @@ impl Mapping {
                 let by_pages = matches!(backing, Backing::Synced);
                 if let Err(e) = extend(file, old, len, by_pages) {
                     let _ = ftruncate(file, old); // best effort: a longer file is trimmed at the next open
-                    return Err(self.space(e, len - old));
+                    return Err(self.space(e, len - old, SpaceFor::Growth));
                 }
                 let flags = match self.domain {
                     Domain::Pmem | Domain::PmemEadr => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
@@ -108,27 +110,73 @@ impl Mapping {
         }
     }
 
-    fn space(&self, source: io::Error, wanted: u64) -> Error {
-        match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                Error::NoSpace { path: self.path.clone(), wanted }
-            }
-            _ => self.fail("growing the file", source),
+    /// Allocates what of the first `len` bytes has no blocks: the file may be a sparse copy, and on a full disk a store into a hole is answered
+    /// by a signal. Before anything is stored.
+    pub(crate) fn fill_holes(&self, len: u64) -> Result<()> {
+        let Some(file) = self.file.as_ref().filter(|_| !self.is_fixed()) else { return Ok(()) };
+        let holes = holes(file, len).map_err(|e| self.fail("looking for holes in the file", e))?;
+        let filled = holes.iter().try_for_each(|&(from, to)| extend(file, from, to, false));
+        filled.map_err(|e| {
+            let allocated = file.metadata().map_or(0, |meta| meta.blocks() * 512);
+            self.space(e, len.saturating_sub(allocated).max(PAGE), SpaceFor::SparseFile)
+        })
+    }
+
+    fn space(&self, source: io::Error, wanted: u64, what: SpaceFor) -> Error {
+        match is_no_space(&source) {
+            true => self.no_space(wanted, what),
+            false => self.fail("allocating blocks of the file", source),
         }
+    }
+
+    fn no_space(&self, wanted: u64, what: SpaceFor) -> Error {
+        Error::NoSpace { path: self.path.clone(), wanted, what }
     }
 }
 
-/// Makes `file` `len` bytes long with every block allocated, so that no store into the mapping can meet a full disk.
+/// Whether there is no room for the file: on the disk, by quota, or because no file of this process may be so long.
+pub(crate) fn is_no_space(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
+}
+
+/// Makes `file` at least `len` bytes long with every block behind `old` allocated, so that no store into the mapping can meet a full disk.
 ///
 /// `by_pages` fills it in writes of one page: the page cache then holds small folios, and one dirty line costs one page at the
 /// next sync (larger writes were measured to cost up to a MiB).
 pub(crate) fn extend(file: &File, old: u64, len: u64, by_pages: bool) -> io::Result<()> {
-    match fallocate(file, FallocateFlags::empty(), old, len - old) {
+    match in_pieces(old, len, |at, bytes| fallocate(file, FallocateFlags::empty(), at, bytes)) {
         Ok(()) => {}
-        Err(rustix::io::Errno::OPNOTSUPP) => return fill(file, old, len), // the writes allocate
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return fill(file, old, len), // the writes allocate
         Err(e) => return Err(e.into()),
     }
     if by_pages { fill(file, old, len) } else { Ok(()) }
+}
+
+/// Pieces that a signal makes smaller are no smaller than this.
+const PIECE: u64 = 1 << 20;
+/// Interruptions in one place after which it is given up.
+const INTERRUPTED: u32 = 10_000;
+
+/// Runs `allocate` for all bytes from `at` to `end`. Where a signal interrupts it, nothing of the piece is kept, and what is tried next is half as long: signals that
+/// come all the time, as a profiler's do, leave time for that.
+fn in_pieces(
+    mut at: u64,
+    end: u64,
+    mut allocate: impl FnMut(u64, u64) -> rustix::io::Result<()>,
+) -> rustix::io::Result<()> {
+    let (mut piece, mut interrupted) = (end - at, 0);
+    while at < end {
+        let bytes = piece.min(end - at);
+        match allocate(at, bytes) {
+            Ok(()) => (at, interrupted) = (at + bytes, 0),
+            Err(Errno::INTR) if interrupted < INTERRUPTED => {
+                piece = (bytes / 2).next_multiple_of(PAGE).max(PIECE);
+                interrupted += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn fill(file: &File, old: u64, len: u64) -> io::Result<()> {
@@ -140,4 +188,44 @@ fn fill(file: &File, old: u64, len: u64) -> io::Result<()> {
         at += n as u64;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// As tmpfs does it: a piece is done whole, or a signal came first, and nothing of it is.
+    #[test]
+    fn an_interrupted_allocation_goes_on() {
+        let (from, to) = (3 * PAGE, 64 * MIB);
+        for between_signals in [PIECE, PIECE + PAGE, 3 * MIB, 65 * MIB] {
+            let (mut done, mut calls) = (from, 0);
+            in_pieces(from, to, |at, bytes| {
+                assert_eq!(at, done);
+                calls += 1;
+                if bytes > between_signals {
+                    return Err(Errno::INTR);
+                }
+                done += bytes;
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(done, to);
+            assert!(calls < 100, "{calls} calls");
+        }
+        // One that is interrupted whatever its length is an error at last, and so is any other at once.
+        let mut calls = 0;
+        let mut fails_with = |error| {
+            calls = 0;
+            let failed = in_pieces(from, to, |_, _| {
+                calls += 1;
+                Err(error)
+            });
+            (failed, calls)
+        };
+        assert_eq!(fails_with(Errno::INTR), (Err(Errno::INTR), INTERRUPTED + 1));
+        assert_eq!(fails_with(Errno::NOSPC), (Err(Errno::NOSPC), 1));
+    }
 }

@@ -21,6 +21,11 @@ use crate::two_slot::{RawCell, Twin};
 
 /// How to create or open a pool.
 ///
+/// Every block of a pool's file is allocated when it is made, opened for writing, or grown: no store into the mapping meets a full disk, where it would end the process
+/// by SIGBUS. Not so on file systems that write to another place each time (btrfs, ZFS), and for copies that share their blocks with the original (`cp --reflink`).
+/// A process whose files are limited in length (`ulimit -f`) should ignore SIGXFSZ: otherwise the kernel ends it
+/// where a pool would grow beyond that; with the signal ignored that is [`Error::NoSpace`].
+///
 /// ```
 /// # fn main() -> pmem::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
@@ -115,9 +120,10 @@ impl Options {
 
     // ---- open -------------------------------------------------------------------------------------------------
 
-    /// Opens the pool at `path` for reading and writing.
+    /// Opens the pool at `path` for reading and writing. What of a sparse copy has no blocks gets them, so that no store can meet a full disk.
     ///
     /// # Errors
+    /// [`Error::NoSpace`] if there is no room for these blocks;
     /// [`Error::Busy`] and [`Error::AlreadyOpen`] if somebody has it; [`Error::NotAPool`], [`Error::NewerVersion`], [`Error::Truncated`],
     /// [`Error::Damaged`], [`Error::WrongLayout`] for what it is; [`Error::Io`] with the kernel's reason.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
@@ -159,6 +165,9 @@ impl Options {
         }
         let mapping = Mapping::file(file, path, len, &self.map_options(read_only))?;
         let (header, cell, repaired) = self.read_header(&mapping, len)?;
+        if !read_only {
+            mapping.fill_holes(header.size)?;
+        }
         let pool = Pool::start(mapping, header, cell, repaired)?;
         if !device && !read_only {
             pool.trim(meta.len())?;

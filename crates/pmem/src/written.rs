@@ -9,7 +9,7 @@
 //! Once the copier has set a limit, a writer that would set one bit more waits until the copier has caught up. So no more granules are ever left to be copied than the
 //! limit says.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -138,9 +138,9 @@ impl Written {
     // ---- the copier -------------------------------------------------------------------------------------------------
 
     /// From now on everything flushed is noted, unless somebody else has asked for it and is not done.
-    pub(crate) fn begin(&self, reserved: u64) -> Result<()> {
+    pub(crate) fn begin(&self, reserved: u64, path: &Path) -> Result<()> {
         if self.on.swap(true, Acquire) {
-            return Err(Error::InUse { what: "the record of what is written, by another backup,".into() });
+            return Err(Error::BackupRunning { path: path.to_owned() });
         }
         let leaves = self.leaves.get_or_init(|| (0..reserved.div_ceil(GRANULE * LEAF)).map(|_| Leaf::new()).collect());
         for word in leaves.iter().filter_map(Leaf::get).flat_map(|leaf| leaf.iter()) {

@@ -30,9 +30,12 @@ pub enum Error {
     /// A key or value longer than the store takes.
     #[error("{0}")]
     Limit(String),
-    /// It may be durable or not: a barrier failed.
+    /// It may be durable or not: the barrier behind it failed.
     #[error("{0}")]
     InDoubt(String),
+    /// Nothing of it is written: a barrier has failed before, and nothing is taken since.
+    #[error("{0}")]
+    Stopped(String),
     /// Bytes on the medium have gone bad.
     #[error("{0}")]
     Damaged(String),
@@ -177,7 +180,7 @@ pub trait Engine: Send + Sync + 'static {
     /// An error if it takes no writes any more, whatever they are: until it is opened again.
     ///
     /// # Errors
-    /// [`Error::InDoubt`] once a barrier has failed.
+    /// [`Error::Stopped`] once a barrier has failed.
     fn healthy(&self) -> Result<()>;
 
     /// How it is doing.
@@ -217,7 +220,8 @@ impl From<pmem::Error> for Error {
         let text = error.to_string();
         match error {
             E::NoSpace { .. } | E::HeapFull { .. } | E::Reserve { .. } | E::DirectoryFull { .. } => Self::Full(text),
-            E::Poisoned | E::Sync { .. } => Self::InDoubt(text),
+            // Not at a commit: whose commit it was knows that it is in doubt.
+            E::Poisoned | E::Sync { .. } => Self::Stopped(text),
             E::Damaged { .. } | E::Truncated { .. } | E::Unreadable { .. } => Self::Damaged(text),
             _ => Self::Other(text),
         }

@@ -61,6 +61,9 @@ pub(crate) trait Work: Any + Send {
     /// What it asked for with [`Error::Flush`] was done.
     fn flushed(&mut self) {}
 
+    /// The barrier behind the last attempt failed, and what it wrote may be durable or not: the answer to each request that was in it. None is run again.
+    fn end_in_doubt(&mut self, error: &Error);
+
     /// The transaction failed: that is the answer.
     fn fail(&mut self, error: &Error);
 }
@@ -128,7 +131,16 @@ impl Executor {
         if let (Some(began), Ok(())) = (began, &result) {
             recorder.commits.add(began.nanos(), 1);
         }
-        result.is_ok()
+        if let Err(error @ Error::InDoubt(_)) = &result {
+            for (_, job) in jobs.iter_mut() {
+                if job.writes() {
+                    end_in_doubt(shared, job, error);
+                } else {
+                    self.run_now(job);
+                }
+            }
+        }
+        matches!(result, Ok(()) | Err(Error::InDoubt(_)))
     }
 
     /// Runs `work` until it is durable; gives it back with its replies.
@@ -160,6 +172,21 @@ fn attempt_safely(shared: &Shared, work: &mut dyn Work, tx: &mut dyn Tx) -> Resu
 /// Once a barrier has failed, transactions fail for reasons that follow from it, as conflicts with one that never ends. That is what is to be told.
 fn reason(shared: &Shared, error: Error) -> Error {
     shared.engine.healthy().err().unwrap_or(error)
+}
+
+/// The client is told that its write may be there: were it run again, it would be refused, and be told that nothing is written.
+fn end_in_doubt(shared: &Shared, work: &mut dyn Work, error: &Error) {
+    if !shared.sabotage.skips(Step::FailureTold) {
+        work.end_in_doubt(error);
+    }
+}
+
+/// Why steps ended early. Those before were durable, and the answer is for all of them.
+fn reason_of_steps(shared: &Shared, error: Error) -> Error {
+    match reason(shared, error) {
+        Error::Stopped(why) => Error::InDoubt(why),
+        other => other,
+    }
 }
 
 /// The same for who is inside the gate, without what nobody is to see. With somewhere to say so, it ends when it has taken much out.
@@ -207,24 +234,25 @@ fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
         }
         match result {
             Ok(()) => return,
+            Err(error @ Error::InDoubt(_)) if writes => return end_in_doubt(shared, work, &error),
             Err(_) if ended.get() => match in_steps(shared, work, true) {
                 Ok(true) => return,
                 Ok(false) => brief = false,
                 Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
-                Err(error) => return work.fail(&reason(shared, error)),
+                Err(error) => return work.fail(&reason_of_steps(shared, error)),
             },
             Err(Error::Again) => {}
             Err(_) if work.narrow() => {}
             Err(Error::Flush(databases)) => match crate::remove::flush_in_steps(shared, &databases) {
                 Ok(()) => return work.flushed(),
-                Err(error) => return work.fail(&reason(shared, error)),
+                Err(error) => return work.fail(&reason_of_steps(shared, error)),
             },
             Err(_) if shared.sabotage.skips(Step::FailureTold) => return,
             Err(full @ Error::Full(_)) if writes => match in_steps(shared, work, false) {
                 Ok(true) => return,
                 Ok(false) => return work.fail(&reason(shared, full)),
                 Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
-                Err(error) => return work.fail(&reason(shared, error)),
+                Err(error) => return work.fail(&reason_of_steps(shared, error)),
             },
             Err(error) => return work.fail(&reason(shared, error)),
         }
@@ -334,6 +362,13 @@ impl Combiner {
                     self.recorder.commits.add(took, 1);
                     self.lately.set(self.lately.get() / 8 * 7 + took / 8);
                     some.into_iter().for_each(|one| drop(one.done.send(one.work)));
+                    return;
+                }
+                Err(error @ Error::InDoubt(_)) => {
+                    for mut one in some {
+                        end_in_doubt(&self.shared, &mut *one.work, &error);
+                        drop(one.done.send(one.work));
+                    }
                     return;
                 }
                 Err(_) if ended.get() => break,

@@ -254,6 +254,15 @@ impl Work for Job {
         self.done = self.to;
     }
 
+    fn end_in_doubt(&mut self, error: &Error) {
+        self.parts.reply.truncate(self.base);
+        self.parts.session.db = self.db;
+        let replies = if self.exec.is_some() { 1 } else { self.done - self.from };
+        let text = text(error);
+        (0..replies).for_each(|_| self.parts.reply.error(&text));
+        self.errors = replies as u64;
+    }
+
     fn fail(&mut self, error: &Error) {
         self.parts.reply.truncate(self.base);
         self.parts.session.db = self.db;
@@ -275,8 +284,12 @@ pub(crate) fn text(error: &Error) -> String {
             "OOM command not allowed when used memory > 'maxmemory'.".to_owned()
         }
         Error::InDoubt(why) => {
-            tracing::error!("{why}");
-            format!("MISCONF Errors writing to the AOF file: {why}")
+            tracing::error!("a write is in doubt: {why}");
+            format!("MISCONF this write is in doubt: it may or may not be there after a restart: {why}")
+        }
+        Error::Stopped(why) => {
+            tracing::error!("a command was refused: {why}");
+            format!("MISCONF Errors writing to the AOF file: this command has written nothing: {why}")
         }
         Error::Damaged(why) => {
             tracing::error!("{why}");

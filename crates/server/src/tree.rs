@@ -261,7 +261,14 @@ impl Tree {
             // It has all its locks.
             together = Some(RwLockWriteGuard::downgrade(gate));
         }
-        objects.commit()?;
+        if let (true, Err(error)) = (writes, self.heap.pool().check_usable()) {
+            objects.abort()?; // before it has written anything that lasts
+            return Err(error.into());
+        }
+        objects.commit().map_err(|error| match error.into() {
+            Error::Stopped(why) if writes => Error::InDoubt(why),
+            other => other,
+        })?;
         drop(together);
         if added != 0 {
             self.entries.fetch_add(added, Relaxed);

@@ -19,7 +19,7 @@ pub(crate) fn taken(dir: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Copies all files below `from` to `to`, holes as holes. Of a store that is open, and at rest, this is what is left when its process is killed: all
+/// Copies all files below `from` to `to`, holes as holes; what has all its blocks has them in the copy, too, so that nobody has to ask for them when it opens. Of a store that is open, and at rest, this is what is left when its process is killed: all
 /// that was written to a file or its mapping, nothing that only memory has.
 pub(crate) fn as_killed(from: &Path, to: &Path) -> Result<()> {
     let copied = fs::create_dir_all(to).and_then(|()| {
@@ -66,6 +66,10 @@ fn copy(from: &Path, to: &Path, metadata: &fs::Metadata) -> io::Result<()> {
     const CHUNK: usize = 1 << 16;
     static ZEROS: [u8; CHUNK] = [0; CHUNK];
     let (mut source, mut target) = (File::open(from)?, File::create(to)?);
+    if metadata.len() > 0 && metadata.blocks() * 512 >= metadata.len() {
+        // Where that cannot be, it is a sparse file.
+        let _ = rustix::fs::fallocate(&target, rustix::fs::FallocateFlags::empty(), 0, metadata.len());
+    }
     target.set_len(metadata.len())?;
     let mut chunk = vec![0; CHUNK];
     // Ends at the length it had: a file that is appended to meanwhile is cut there.
@@ -98,7 +102,13 @@ mod tests {
         sparse.set_len(64 << 20).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&sparse, &[7; 5000], 32 << 20).unwrap();
 
+        let whole = File::create(from.join("whole")).unwrap();
+        let allocated = rustix::fs::fallocate(&whole, rustix::fs::FallocateFlags::empty(), 0, 1 << 20).is_ok();
+
         as_killed(&from, &to).unwrap();
+        let blocks = to.join("whole").metadata().unwrap().blocks();
+        assert!(blocks * 512 >= 1 << 20 || !allocated, "{blocks} blocks");
+        fs::remove_file(to.join("whole")).unwrap();
         assert_eq!(fs::read(to.join("below/short")).unwrap(), b"words");
         let copy = fs::read(to.join("sparse")).unwrap();
         assert_eq!((copy.len(), &copy[32 << 20..][..5001]), (64 << 20, &[&[7; 5000][..], &[0]].concat()[..]));

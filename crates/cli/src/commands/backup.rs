@@ -115,7 +115,7 @@ fn failed(args: &Backup, error: pmem::Error) -> Failure {
             };
             Failure::new(format!("{}: {op} failed: {source}", path.display()), next)
         }
-        pmem::Error::NoSpace { path, wanted } if *path == args.target => Failure::new(
+        pmem::Error::NoSpace { path, wanted, .. } if *path == args.target => Failure::new(
             format!("{}: no space for the copy: {} more are needed", path.display(), size::human(*wanted)),
             "free space there, or choose another place",
         ),

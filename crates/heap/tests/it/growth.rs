@@ -53,6 +53,27 @@ fn small_growths_do_not_use_the_directory_up() {
 }
 
 #[test]
+fn a_heap_that_there_is_no_room_for_is_not_made() {
+    let dir = memory();
+    let bytes = 1 << 39;
+    let space = rustix::fs::statvfs(dir.path()).unwrap();
+    if space.f_blocks * space.f_frsize >= bytes {
+        println!("skipped: there is room for {bytes} bytes");
+        return;
+    }
+    for policy in Policy::ALL {
+        let path = dir.path().join("heap");
+        let error = Heap::create(&path, &small(policy).bytes(bytes)).unwrap_err();
+        let Error::Pool(PoolError::NoSpace { wanted, .. }) = &error else { panic!("{policy}: {error:?}") };
+        let said = error.to_string();
+        assert!(*wanted >= bytes && said.contains(&wanted.to_string()), "{policy}: {said}");
+        assert!(said.contains(path.to_str().unwrap()) && said.contains("the file system is full"), "{policy}: {said}");
+        assert!(!said.contains("objects"), "there are none to be freed: {policy}: {said}");
+        assert_eq!(dir.path().read_dir().unwrap().count(), 0, "{policy}: nothing is left");
+    }
+}
+
+#[test]
 fn a_heap_grows_by_itself_up_to_its_cap() {
     for policy in Policy::ALL {
         let dir = memory();

@@ -1,6 +1,9 @@
 //! Several threads at once.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
 use kv::{Error, Isolation, Keys, Options, Store};
+use pmem::DomainChoice;
 
 #[test]
 fn money_is_neither_made_nor_lost() {
@@ -64,6 +67,43 @@ fn a_transaction_within_another_on_the_same_key_gives_up() {
     });
     nested.unwrap();
     assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"1"[..]));
+}
+
+/// Where commits take the time of a sync the clock is ahead of what a transaction begins at: it is not too old for that.
+#[test]
+fn who_begins_behind_an_expiry_is_not_too_old() {
+    let dir = crate::memory();
+    let options = Options::new().pool(pmem::Options::new().domain(DomainChoice::File));
+    let store = options.create(dir.path().join("store")).unwrap();
+    store.put(b"key", b"0").unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for writer in 0..2u8 {
+            let (store, done) = (&store, &done);
+            threads.spawn(move || {
+                for n in 0..=u8::MAX {
+                    store.put(&[writer], &[n]).unwrap();
+                }
+                done.store(true, SeqCst);
+            });
+        }
+        let mut rounds = 0;
+        while !done.load(SeqCst) {
+            rounds += 1;
+            let limit = if rounds % 3 > 0 { store.stats().now } else { u64::MAX.into() };
+            let open = store.snapshot().unwrap();
+            store.expire_before(limit);
+            if open.timestamp() < limit {
+                assert!(matches!(open.get(b"key"), Err(Error::Expired { .. })), "round {rounds}");
+            }
+            // On the seat that is free now, or on another.
+            let _kept = (rounds % 2 > 0).then_some(open);
+            let later = store.begin(Isolation::ALL[rounds % 3]).unwrap();
+            assert!(later.get(b"key").is_ok_and(|found| found.is_some()), "round {rounds}, limit {limit}");
+            assert!(store.transact(|tx| Ok(tx.get(b"key")?.is_some())).unwrap());
+        }
+        println!("{rounds} rounds");
+    });
 }
 
 /// Uses the store when its thread's variables go: before the store's own have gone, or after.

@@ -201,7 +201,7 @@ fn what_cannot_be_copied_is_an_error() {
     let pool = Options::new().size(1 << 20).create(dir.path().join("pool")).unwrap();
     assert_eq!(kind(&pool.image(dir.path().join("no/copy")).unwrap_err()), ErrorKind::NotFound);
     let image = pool.image(&copy).unwrap();
-    assert!(matches!(pool.image(dir.path().join("other")), Err(Error::InUse { .. })));
+    assert!(matches!(pool.image(dir.path().join("other")), Err(Error::BackupRunning { .. })));
     drop(image);
     // What failed, and what was given up, keeps nobody from the next.
     let mut image = pool.image(&copy).unwrap();
@@ -209,7 +209,7 @@ fn what_cannot_be_copied_is_an_error() {
     image.cut().unwrap();
     let other = pool.image(dir.path().join("other")).unwrap();
     drop(image); // does not end the other one
-    assert!(matches!(pool.image(&copy), Err(Error::InUse { .. })));
+    assert!(matches!(pool.image(&copy), Err(Error::BackupRunning { .. })));
     drop(other);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 }

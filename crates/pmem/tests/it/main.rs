@@ -17,4 +17,5 @@ mod pool;
 mod primitives;
 mod seals;
 mod soundness;
+mod sparse;
 mod support;

@@ -229,7 +229,7 @@ fn forgotten_reservation_blocks_a_clean_close() {
     drop(objects.reserve(64, 8).unwrap());
     std::mem::forget(objects.reserve(64, 8).unwrap());
     assert_eq!(objects.heap().unsettled(), 1);
-    let error = fails(objects.close(), &["1 reserved blocks of heap \"objects.heap\"", "close again"]);
+    let error = fails(objects.close(), &["1 reserved blocks of heap \"objects.heap\"", "try again"]);
     assert!(matches!(error, Error::InUse { .. }));
     drop(pool);
     // It was never published: after the next open it is free.

@@ -201,6 +201,14 @@ impl Work for Job {
         self.to <= self.from + 1
     }
 
+    fn end_in_doubt(&mut self, error: &Error) {
+        self.parts.reply.truncate(self.base);
+        let text = text(error);
+        let loud = self.requests().take(self.done - self.from).filter(|one| !one.quiet).count();
+        (0..loud).for_each(|_| self.parts.reply.raw(text.as_bytes()));
+        self.errors = (self.done - self.from) as u64;
+    }
+
     fn fail(&mut self, error: &Error) {
         let quiet = self.requests().next().is_some_and(|one| one.quiet);
         self.parts.reply.truncate(self.base);
@@ -226,7 +234,12 @@ fn text(error: &Error) -> String {
         }
         other => {
             tracing::error!("{other}");
-            format!("SERVER_ERROR {}\r\n", other.to_string().replace(char::is_control, " "))
+            let what = match other {
+                Error::InDoubt(_) => "this write is in doubt: it may or may not be there after a restart: ",
+                Error::Stopped(_) => "this command has written nothing: ",
+                _ => "",
+            };
+            format!("SERVER_ERROR {what}{}\r\n", other.to_string().replace(char::is_control, " "))
         }
     }
 }

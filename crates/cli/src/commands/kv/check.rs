@@ -130,7 +130,12 @@ fn len_of(from: &File, sketch: &File, at: &Path, len: u64) -> io::Result<u64> {
     from.take(HEADER).read_to_end(&mut header)?;
     sketch.write_all_at(&header, 0)?;
     sketch.set_len(len)?;
-    Ok(pmem::Options::new().open(at).map_or(len, |pool| pool.size().min(len)))
+    match pmem::Options::new().open(at) {
+        Ok(pool) => Ok(pool.size().min(len)),
+        // It allocates as much as the copy needs.
+        Err(pmem::Error::NoSpace { .. }) => Err(io::ErrorKind::StorageFull.into()),
+        Err(_) => Ok(len),
+    }
 }
 
 /// `path` is what its errors are about.

@@ -46,7 +46,7 @@ impl Thread<'_> {
                 let path = self.world().file(self.dir);
                 match self.heap.backup(&path, |_, _| ()) {
                     Ok(_) => std::fs::remove_file(path).unwrap(),
-                    Err(Error::Pool(PoolError::InUse { .. })) => {} // one at a time
+                    Err(Error::Pool(PoolError::BackupRunning { .. })) => {} // one at a time
                     Err(e) => panic!("{e}"),
                 }
             }
