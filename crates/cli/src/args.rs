@@ -256,7 +256,7 @@ Examples:
       is every flush and drain needed?
   cairn crash --model file:4096
       on an ordinary file, where only a sync makes anything durable
-  cairn crash --scenario log --faults flip,poison,sync,full
+  cairn crash --scenario log --faults flip,poison,page,sync,full
       a medium that fails, too")]
 pub struct Crash {
     /// Run this scenario only; may be given several times

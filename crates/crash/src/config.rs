@@ -94,6 +94,8 @@ pub enum FaultKind {
     Poison,
     /// A line shows what it held earlier: the last write of it never happened.
     Stuck,
+    /// A page of 4 KiB shows what it held at an earlier barrier: no write of it since then happened.
+    Page,
 }
 
 /// A plain description of an exploration. The same configuration explores the same states.

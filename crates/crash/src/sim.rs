@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 use pmem::sim::Site;
 
-use crate::config::{Barrier, Config, Kind, Model};
+use crate::config::{Barrier, Config, FaultKind, Kind, Model};
 use crate::decide::Decider;
 use crate::image::Image;
 use crate::pending::{LINE_WORDS, Pending};
@@ -93,6 +93,15 @@ struct Plays {
     keep_old_lines: bool,
 }
 
+/// What a line held before a barrier wrote it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OldLine {
+    /// Number of the barrier.
+    pub(crate) barrier: u64,
+    pub(crate) line: u32,
+    pub(crate) content: [u64; LINE_WORDS],
+}
+
 /// What the model knows. `shadow` and `media` hold only granted blocks; elsewhere the memory is both.
 pub(crate) struct State {
     interval: u32,
@@ -107,7 +116,8 @@ pub(crate) struct State {
     lens: Vec<u64>,
     drains: u64,
     armed: bool,
-    old_lines: VecDeque<(u32, [u64; LINE_WORDS])>,
+    old_lines: VecDeque<OldLine>,
+    planted: Option<FaultKind>,
     image: Arc<Image>,
     leaf_hash: u64,
     pub(crate) decider: Decider,
@@ -163,6 +173,7 @@ impl Sim {
                 drains: 0,
                 armed: false,
                 old_lines: VecDeque::new(),
+                planted: None,
                 image: Arc::default(),
                 leaf_hash: 0,
                 decider: Decider::default(),

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
+use crash::{Ack, Error, FaultKind, History, Rng, Scenario, Sim, Violation};
 use pmem::{Options, Pool};
 
 /// Adds regions and restarts, cleanly or not.
@@ -142,7 +142,16 @@ impl Scenario for Directory {
             if proof != !stored && stored | proof != 0 {
                 return Err(Violation::detected(format!("note {stored:#x} with proof {proof:#x}")));
             }
-            if note(&history.acknowledged).is_some_and(|n| n > stored) {
+            let is_older = note(&history.acknowledged).is_some_and(|n| n > stored);
+            if is_older && matches!(sim.planted(), Some(FaultKind::Stuck | FaultKind::Page)) {
+                let was = |e: &Effect| *e == Effect::Note(stored);
+                return Err(if stored == 0 || history.acknowledged.iter().any(was) {
+                    Violation::detected("a region that only its owner knows went back in time")
+                } else {
+                    Violation::new(format!("note {stored} was never stored"))
+                });
+            }
+            if is_older {
                 return Err(Violation::new(format!("closed cleanly with note {stored}, history {history:?}")));
             }
         }

@@ -2,14 +2,19 @@
 //! come at most records that were on their way, without a gap. After recovery the log goes on at once, so that what torn records left meets new ones
 //! at its place.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use crash::{Ack, Error, History, Rng, Scenario, Sim, Ticket, Violation, Witness};
+use crash::{Ack, Error, FaultKind, History, Rng, Scenario, Sim, Ticket, Violation, Witness};
 use log::{Log, Lsn, Options, Tail};
 use pmem::Pool;
 
+use crate::faults::{gone_unnoticed, is_told};
+
 const SEGMENT: u64 = 256;
+/// Records for one watermark.
+const WATERMARK: u64 = 2;
 /// Records appended by the check itself, after it has looked, have numbers from here on.
 const PROBE: u64 = 1 << 32;
 
@@ -53,6 +58,7 @@ pub struct Live {
     next: AtomicU64,
     /// How many records were acknowledged.
     acknowledged: AtomicU64,
+    forced: AtomicU64,
     /// Records not known to be durable or cleaned up: LSN, number, and the ticket while it is not durable.
     state: Mutex<Vec<(u64, u64, Option<Ticket>)>>,
 }
@@ -60,8 +66,10 @@ pub struct Live {
 /// What was promised.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Record n is there, until it is cleaned up; and how many records were acknowledged when it was begun: it bears witness for them.
+    /// Record n is there, until it is cleaned up; and how many records were acknowledged when it was reserved: it bears witness for them.
     Record(u64, u64),
+    /// Its LSN, and through which one everything was known to be durable when it was reserved.
+    At(u64, u64, u64),
     /// These may be gone.
     Cleaned(Vec<u64>),
     /// These are.
@@ -108,7 +116,7 @@ impl Records {
 
     fn options(&self) -> Options {
         let options = Options::new().bytes(4 * SEGMENT).segment(SEGMENT).frequency(self.frequency).threads(8);
-        (self.adjust)(options.watermark_every(2).stream_from(80))
+        (self.adjust)(options.watermark_every(WATERMARK).stream_from(80))
     }
 
     fn open(&self, sim: &Arc<Sim>) -> log::Result<(Log, Pool, log::Recovered)> {
@@ -128,6 +136,12 @@ fn read(log: &Log) -> Result<Vec<(u64, u64)>, Violation> {
     Ok(all)
 }
 
+/// What is so from now on.
+fn note(effect: Effect, ack: &Ack<Effect>) {
+    let ticket = ack.begin(effect);
+    ack.commit(ticket);
+}
+
 impl Live {
     /// Tickets of what is durable by now.
     fn settle(&self, log: &Log, ack: &Ack<Effect>) -> Result<(), Error> {
@@ -137,6 +151,7 @@ impl Live {
                 self.commit(ticket, ack);
             }
         }
+        self.forced.fetch_max(forced, Relaxed);
         Ok(())
     }
 
@@ -150,6 +165,7 @@ impl Live {
             Op::Append(len) => {
                 let n = self.next.fetch_add(1, Relaxed);
                 let ticket = ack.begin(Effect::Record(n, self.acknowledged.load(Relaxed)));
+                let known = self.forced.load(Relaxed);
                 match log.append(&payload(n, *len)) {
                     Ok(lsn) => {
                         // Without a frequency it is durable now, whatever the log says of itself.
@@ -160,6 +176,10 @@ impl Live {
                             self.commit(ticket, ack);
                             None
                         };
+                        note(Effect::At(n, lsn.get(), known), ack);
+                        if !waits {
+                            self.forced.fetch_max(lsn.get(), Relaxed);
+                        }
                         self.state.lock().map_err(|e| e.to_string())?.push((lsn.get(), n, ticket));
                     }
                     Err(error) if full(&error) => ack.abort(ticket),
@@ -170,18 +190,21 @@ impl Live {
                 let mut places = Vec::new();
                 for &len in lengths {
                     match log.reserve(len + 8) {
-                        Ok(place) => places.push(place),
+                        Ok(place) => {
+                            places.push((place, self.forced.load(Relaxed), self.acknowledged.load(Relaxed)));
+                        }
                         Err(error) if full(&error) => break,
                         Err(error) => return Err(error.into()),
                     }
                 }
                 let mut last = Lsn::default();
-                for mut place in places.into_iter().rev() {
+                for (mut place, known, before) in places.into_iter().rev() {
                     let n = self.next.fetch_add(1, Relaxed);
-                    let ticket = ack.begin(Effect::Record(n, self.acknowledged.load(Relaxed)));
+                    let ticket = ack.begin(Effect::Record(n, before));
                     let bytes = payload(n, place.len() - 8);
                     place.copy(0, &bytes);
                     let lsn = place.complete()?;
+                    note(Effect::At(n, lsn.get(), known), ack);
                     self.state.lock().map_err(|e| e.to_string())?.push((lsn.get(), n, Some(ticket)));
                     last = last.max(lsn);
                 }
@@ -258,7 +281,14 @@ impl Scenario for Records {
     fn start(&self, sim: &Arc<Sim>) -> Result<Live, Error> {
         let (log, pool, _) = self.open(sim)?;
         let open = Mutex::new(Some((Arc::new(log), pool)));
-        Ok(Live { sim: sim.clone(), open, next: 1.into(), acknowledged: 0.into(), state: Mutex::default() })
+        Ok(Live {
+            sim: sim.clone(),
+            open,
+            next: 1.into(),
+            acknowledged: 0.into(),
+            forced: 0.into(),
+            state: Mutex::default(),
+        })
     }
 
     fn ops(&self, rng: &mut Rng) -> Vec<(usize, Op)> {
@@ -307,6 +337,7 @@ impl Scenario for Records {
                     if there.iter().any(|r| r.1 == n) { live.commit(ticket, ack) } else { ack.abort(ticket) }
                 }
             }
+            live.forced.fetch_max(there.last().map_or(0, |record| record.0), Relaxed);
             state.extend(there.into_iter().map(|(lsn, n)| (lsn, n, None)));
             drop(state);
             *open = Some((Arc::new(log), pool));
@@ -338,8 +369,10 @@ impl Scenario for Records {
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Vec<u64>, Violation> {
         let (log, _pool, found) = self.open(sim).map_err(Violation::detected)?;
         let all = read(&log)?;
-        let survived: Vec<u64> = all.iter().map(|r| r.1).filter(|n| *n < PROBE).collect();
-        held(&survived, found.tail, all.len() == survived.len(), history)?;
+        let there: Vec<(u64, u64)> = all.iter().copied().filter(|r| r.1 < PROBE).collect();
+        let survived: Vec<u64> = there.iter().map(|r| r.1).collect();
+        let planted = sim.planted().filter(|_| !found.was_closed);
+        let lost = held(&there, found.tail, history, planted, self.threads)?;
         let _witness = Witness::of(survived.iter().fold(0, |seen: u64, n| seen.wrapping_mul(31).wrapping_add(*n)))?;
         for len in [0, 41] {
             let before = log.stats().next.get();
@@ -356,12 +389,21 @@ impl Scenario for Records {
                 }
             }
         }
+        gone_unnoticed(lost, "records")?;
         Ok(survived)
     }
 }
 
-/// What was promised, against what is there.
-fn held(survived: &[u64], tail: Tail, untouched: bool, history: &History<Effect>) -> Result<(), Violation> {
+/// What was promised, against what is there: of a log that was not closed, with a fault planted, the last records may be missing, with all behind them; how many are?
+fn held(
+    found: &[(u64, u64)],
+    tail: Tail,
+    history: &History<Effect>,
+    planted: Option<FaultKind>,
+    threads: usize,
+) -> Result<usize, Violation> {
+    let survived: Vec<u64> = found.iter().map(|r| r.1).collect();
+    let (mut places, mut known) = (BTreeMap::new(), BTreeMap::new());
     let (mut there, mut gone, mut back, mut witnessed) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for effect in &history.acknowledged {
         match effect {
@@ -369,6 +411,7 @@ fn held(survived: &[u64], tail: Tail, untouched: bool, history: &History<Effect>
                 there.push(*n);
                 witnessed = witnessed.max(*before);
             }
+            Effect::At(n, lsn, forced) => drop(places.insert(*n, (*lsn, *forced))),
             Effect::Cleaned(numbers) => gone.extend(numbers.iter().copied()),
             Effect::Reclaimed(numbers) => back.extend(numbers.iter().copied()),
         }
@@ -377,6 +420,7 @@ fn held(survived: &[u64], tail: Tail, untouched: bool, history: &History<Effect>
     for effect in &history.in_doubt {
         match effect {
             Effect::Record(n, _) => doubt.push(*n),
+            Effect::At(..) => {}
             Effect::Cleaned(numbers) | Effect::Reclaimed(numbers) => gone.extend(numbers.iter().copied()),
         }
     }
@@ -391,14 +435,20 @@ fn held(survived: &[u64], tail: Tail, untouched: bool, history: &History<Effect>
         return Err(Violation::new(format!("record {n} is there twice: {survived:?}")));
     }
     let kept = |n: &u64| survived.contains(n) || gone.contains(n) || back.contains(n);
-    let lost: Vec<(usize, u64)> = there.into_iter().enumerate().filter(|(_, n)| !kept(n)).collect();
-    if let Some((first, _)) = lost.first() {
-        // What was forced last before a crash, and damaged since, looks like a torn record; recovery must then say so. Unless a later record
-        // tells: then it is an error.
-        if untouched && matches!(tail, Tail::InDoubt { .. }) && *first as u64 >= witnessed {
-            return Err(Violation::detected(format!("records {lost:?} are in doubt")));
-        }
-        return Err(Violation::new(format!("records {lost:?} were durable; there are {survived:?}, {tail:?}")));
+    for (lsn, forced) in there.iter().filter_map(|n| places.get(n)) {
+        known.insert(*lsn, *forced);
     }
-    Ok(())
+    let lost: Vec<(usize, u64)> = there.into_iter().enumerate().filter(|(_, n)| !kept(n)).collect();
+    let Some((first, _)) = lost.first() else { return Ok(0) };
+    let end = found.last().map_or(0, |r| r.0);
+    let every = WATERMARK * threads as u64;
+    let at_end =
+        lost.iter().all(|(_, n)| places.get(n).is_some_and(|(lsn, _)| *lsn > end && !is_told(*lsn, &known, every)));
+    // A bit of what was forced last looks like a torn record; recovery must say so. Unless a later record tells: then it is an error.
+    let is_said =
+        planted != Some(FaultKind::Flip) || matches!(tail, Tail::InDoubt { .. }) && *first as u64 >= witnessed;
+    if planted.is_none() || !at_end || !is_said {
+        return Err(Violation::new(format!("records {lost:?} were durable, {known:?}; there are {found:?}, {tail:?}")));
+    }
+    Ok(lost.len())
 }

@@ -1,13 +1,15 @@
 //! The key-value store: acknowledged transactions are there, others whole or not at all; what was deleted stays deleted; a snapshot shows what it showed. After
 //! recovery the store goes on at once, so that what a torn transaction left meets new ones at its place.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex};
 
-use crash::{Ack, Error, History, Rng, Scenario, Sim, Ticket, Violation, Witness};
+use crash::{Ack, Error, FaultKind, History, Rng, Scenario, Sim, Ticket, Violation, Witness};
 use kv::{Durability, Isolation, Keys, Options, Snapshot, Store};
 use pmem::Pool;
+
+use crate::faults::{gone_unnoticed, unnoticed};
 
 const SEGMENT: u64 = 4096;
 /// Written by the check itself, from here on.
@@ -71,6 +73,8 @@ pub enum Effect {
     Write(u64, Vec<(u8, Option<usize>)>),
     /// Its place among those that committed.
     At(u64, u64),
+    /// Its thread, and so its log.
+    By(u64, usize),
     /// It began and returned then, if it may be at risk.
     Returned(u64, u64, u64),
 }
@@ -128,6 +132,12 @@ fn read(store: &Store, reverse: bool) -> Result<State, Violation> {
 fn full(error: &kv::Error) -> bool {
     use pmem::Error::{NoSpace, Reserve};
     matches!(error, kv::Error::Full { .. } | kv::Error::Pool(NoSpace { .. } | Reserve { .. }))
+}
+
+/// What is so from now on.
+fn note(effect: Effect, ack: &Ack<Effect>) {
+    let ticket = ack.begin(effect);
+    ack.commit(ticket);
 }
 
 impl Live {
@@ -215,10 +225,11 @@ impl Stored {
 
     fn open(&self, sim: &Arc<Sim>) -> kv::Result<(Store, Pool)> {
         let pool = pmem::Options::new().open_on(sim.clone())?;
-        Ok((self.options().open_in(&pool)?, pool))
+        // What is damaged in a value shows if it is looked for.
+        Ok((self.options().verify(sim.planted().is_some()).open_in(&pool)?, pool))
     }
 
-    fn run(&self, live: &Live, store: &Store, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
+    fn run(&self, live: &Live, store: &Store, thread: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
         match op {
             Op::Write(writes) => {
                 let n = live.next.fetch_add(1, Relaxed);
@@ -235,6 +246,7 @@ impl Stored {
                     written = written.and_then(|()| tx.put(&marker(n), &value(n, 0, 0)).map(|_| ()));
                 }
                 // In doubt from here on: what is not committed is nowhere.
+                note(Effect::By(n, thread), ack);
                 let ticket = ack.begin(Effect::Write(n, writes.clone()));
                 let committed = written.and_then(|()| tx.commit());
                 let at_risk = store.at_risk();
@@ -244,16 +256,13 @@ impl Stored {
                 match committed {
                     Ok(at) if self.bound > 0 => {
                         let returned = live.moments.fetch_add(1, Relaxed);
-                        for effect in [Effect::At(n, at.get()), Effect::Returned(n, began, returned)] {
-                            let known = ack.begin(effect);
-                            ack.commit(known);
-                        }
+                        note(Effect::At(n, at.get()), ack);
+                        note(Effect::Returned(n, began, returned), ack);
                         live.waiting.lock().map_err(|e| e.to_string())?.push_back(ticket);
                         live.acknowledge(store, ack)?;
                     }
                     Ok(at) => {
-                        let order = ack.begin(Effect::At(n, at.get()));
-                        ack.commit(order);
+                        note(Effect::At(n, at.get()), ack);
                         ack.commit(ticket);
                     }
                     Err(error) if full(&error) || error.is_conflict() => ack.abort(ticket),
@@ -262,12 +271,12 @@ impl Stored {
             }
             Op::Put(at, len) => {
                 let n = live.next.fetch_add(1, Relaxed);
+                note(Effect::By(n, thread), ack);
                 let ticket = ack.begin(Effect::Write(n, vec![(*at, Some(*len))]));
                 match store.put(&key(*at), &value(n, *at, *len)) {
                     Ok(_) => {
                         // Not before its own, and before that of whoever writes the key next.
-                        let order = ack.begin(Effect::At(n, store.stats().now.get()));
-                        ack.commit(order);
+                        note(Effect::At(n, store.stats().now.get()), ack);
                         ack.commit(ticket);
                     }
                     Err(error) if full(&error) => ack.abort(ticket),
@@ -286,7 +295,7 @@ impl Stored {
                 let snapshot = store.snapshot()?;
                 let before = pairs(&snapshot)?;
                 for op in ops {
-                    self.run(live, store, op, ack)?;
+                    self.run(live, store, thread, op, ack)?;
                 }
                 if pairs(&snapshot)? != before {
                     return Err("a snapshot has changed".into());
@@ -379,7 +388,7 @@ impl Scenario for Stored {
         (0..count).map(|_| (rng.below(self.threads as u64) as usize, op(rng))).collect()
     }
 
-    fn step(&self, live: &Live, _: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
+    fn step(&self, live: &Live, thread: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
         let mut open = live.open.lock().map_err(|e| e.to_string())?;
         if matches!(op, Op::Restart | Op::Close) {
             let (store, pool) = open.take().ok_or("closed")?;
@@ -398,7 +407,7 @@ impl Scenario for Stored {
         }
         let store = Arc::clone(&open.as_ref().ok_or("closed")?.0);
         drop(open);
-        self.run(live, &store, op, ack)
+        self.run(live, &store, thread, op, ack)
     }
 
     fn finish(&self, live: Live) -> Result<(), Error> {
@@ -411,6 +420,10 @@ impl Scenario for Stored {
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<State, Violation> {
         let (mut store, mut pool) = self.open(sim).map_err(Violation::detected)?;
+        let unnoticed = if pool.was_clean() { 0 } else { unnoticed(sim.planted(), self.watermark as usize) };
+        if sim.planted().is_some() {
+            is_sound(&store)?;
+        }
         let all = read(&store, false)?;
         if self.grouped {
             // What a torn transaction left does not go by closing.
@@ -424,10 +437,17 @@ impl Scenario for Stored {
         }
         // The check's own keys are others than the program's.
         let (probes, shown): (State, State) = all.clone().into_iter().partition(|(_, value)| number(value) >= PROBE);
-        if self.bound > 0 {
-            held_back(&shown, history)?
-        } else {
-            held(&shown, history)?
+        let lost = match unnoticed {
+            0 if self.bound == 0 => held(&shown, history, Unnoticed::default())?,
+            0 => held_back(&shown, history, 0)?,
+            // Those since the last barrier but one, too; recovery is none.
+            most if self.bound > 0 => held_back(&shown, history, most.max(2 * self.bound as usize))?,
+            // Those of one barrier.
+            most => {
+                let most = if self.grouped { most.max(self.threads) } else { most };
+                let one = sim.planted() == Some(FaultKind::Flip);
+                held(&shown, history, Unnoticed { most, grouped: self.grouped, one })?
+            }
         };
         if probes.keys().any(|probe| !PROBES.iter().any(|at| key(*at) == *probe)) {
             return Err(Violation::new(format!("a key of the program has a value of the check: {probes:?}")));
@@ -438,8 +458,15 @@ impl Scenario for Stored {
             .fold(0u64, |h, b| h.wrapping_mul(31).wrapping_add(u64::from(*b)));
         let _witness = Witness::of(seen)?;
         go_on(&store, &all)?;
+        gone_unnoticed(lost, "transactions")?;
         Ok(shown)
     }
+}
+
+/// A check names what is damaged.
+pub(crate) fn is_sound(store: &Store) -> Result<(), Violation> {
+    let checked = store.check(|_| ()).map_err(Violation::detected)?;
+    if checked.is_sound() { Ok(()) } else { Err(Violation::detected(format!("a check finds {checked:?}"))) }
 }
 
 fn number(value: &[u8]) -> u64 {
@@ -479,12 +506,24 @@ fn go_on(store: &Store, all: &State) -> Result<(), Violation> {
     }
 }
 
-/// What was promised, against what is there.
-fn held(there: &State, history: &History<Effect>) -> Result<(), Violation> {
-    let mut places = BTreeMap::new();
+/// So many of the last transactions of a log may be missing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unnoticed {
+    most: usize,
+    /// They are all in one.
+    grouped: bool,
+    /// Of one only: a page of the table of segments may take the ends of several.
+    one: bool,
+}
+
+/// What was promised, against what is there: how many of the last are missing?
+fn held(there: &State, history: &History<Effect>, unnoticed: Unnoticed) -> Result<usize, Violation> {
+    let (mut places, mut logs) = (BTreeMap::new(), BTreeMap::new());
     for effect in history.acknowledged.iter().chain(&history.in_doubt) {
-        if let Effect::At(n, at) = effect {
-            places.insert(*n, *at);
+        match effect {
+            Effect::At(n, at) => drop(places.insert(*n, *at)),
+            Effect::By(n, thread) => drop(logs.insert(*n, if unnoticed.grouped { 0 } else { *thread })),
+            _ => {}
         }
     }
     let (mut done, mut doubt) = (Vec::new(), Vec::new());
@@ -512,9 +551,10 @@ fn held(there: &State, history: &History<Effect>) -> Result<(), Violation> {
             .collect();
         orders.extend(more);
     }
-    let right = |order: &Vec<usize>| {
+    let right = |order: &Vec<usize>, gone: &[u64]| {
         let mut state = State::new();
-        for (_, n, writes) in done.iter().chain(order.iter().map(|at| &doubt[*at])) {
+        let there_still = done.iter().filter(|(_, n, _)| !gone.contains(n));
+        for (_, n, writes) in there_still.chain(order.iter().map(|at| &doubt[*at])) {
             for (at, len) in *writes {
                 match len {
                     Some(len) => state.insert(key(*at), value(*n, *at, *len)),
@@ -524,15 +564,41 @@ fn held(there: &State, history: &History<Effect>) -> Result<(), Violation> {
         }
         state == *there
     };
-    if orders.iter().any(right) {
-        return Ok(());
+    if orders.iter().any(|order| right(order, &[])) {
+        return Ok(0);
+    }
+    let all: BTreeSet<usize> = logs.values().copied().collect();
+    // Of each log so many.
+    let mut shortened: Vec<BTreeMap<usize, usize>> = vec![BTreeMap::new()];
+    for log in all.iter().filter(|_| unnoticed.most > 0) {
+        let with = |before: &BTreeMap<_, _>, lost| before.iter().map(|(l, n)| (*l, *n)).chain([(*log, lost)]).collect();
+        let more = (1..=unnoticed.most).flat_map(|lost| shortened.iter().map(move |before| with(before, lost)));
+        let more: Vec<BTreeMap<usize, usize>> = more.collect();
+        if unnoticed.one {
+            shortened.extend(more.into_iter().filter(|lost| lost.len() == 1));
+        } else {
+            shortened.extend(more);
+        }
+    }
+    for lost in &shortened[1..] {
+        let last_of = |(log, lost): (&usize, &usize)| {
+            let of_it = |n: &u64| logs.get(n) == Some(log);
+            done.iter().rev().map(|(_, n, _)| *n).filter(of_it).take(*lost).collect::<Vec<_>>()
+        };
+        let gone: Vec<u64> = lost.iter().flat_map(last_of).collect();
+        // Nothing stands in a log behind what is missing.
+        let is_behind = |at: &usize| logs.get(&doubt[*at].1).is_some_and(|log| lost.contains_key(log));
+        if orders.iter().filter(|order| !order.iter().any(is_behind)).any(|order| right(order, &gone)) {
+            return Ok(gone.len());
+        }
     }
     let show = |state: &State| state.iter().map(|(k, v)| (k.clone(), number(v), v.len())).collect::<Vec<_>>();
     Err(Violation::new(format!("there are {:?}; done {done:?}, in doubt {doubt:?}", show(there))))
 }
 
 /// What was promised of commits that return before their barrier, against what is there.
-fn held_back(there: &State, history: &History<Effect>) -> Result<(), Violation> {
+/// How many of the last that were durable are missing?
+fn held_back(there: &State, history: &History<Effect>, unnoticed: usize) -> Result<usize, Violation> {
     let (mut all, mut places, mut moments) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let known = history.acknowledged.iter().map(|effect| (true, effect));
     for (durable, effect) in known.chain(history.in_doubt.iter().map(|effect| (false, effect))) {
@@ -540,12 +606,17 @@ fn held_back(there: &State, history: &History<Effect>) -> Result<(), Violation> 
             Effect::Write(n, writes) => drop(all.insert(*n, (durable, writes))),
             Effect::At(n, at) => drop(places.insert(*n, *at)),
             Effect::Returned(n, began, returned) => drop(moments.insert(*n, (*began, *returned))),
+            Effect::By(..) => {}
         }
     }
     let survived = |n: &u64| there.contains_key(&marker(*n));
-    if let Some((n, _)) = all.iter().find(|(n, (durable, _))| *durable && !survived(n)) {
+    let mut durable: Vec<u64> = all.iter().filter(|(_, (durable, _))| *durable).map(|(n, _)| *n).collect();
+    durable.sort_by_key(|n| places.get(n).copied().unwrap_or(u64::MAX));
+    let kept = durable.len() - durable.len().min(unnoticed);
+    if let Some(n) = durable[..kept].iter().find(|n| !survived(n)) {
         return Err(Violation::new(format!("transaction {n} was durable")));
     }
+    let lost = durable.iter().filter(|n| !survived(n)).count();
     for (n, (began, _)) in moments.iter().filter(|(n, _)| survived(n)) {
         if let Some((gone, _)) = moments.iter().find(|(other, (_, returned))| returned < began && !survived(other)) {
             return Err(Violation::new(format!(
@@ -566,5 +637,37 @@ fn held_back(there: &State, history: &History<Effect>) -> Result<(), Violation> 
         }
         right.insert(marker(*n), value(*n, 0, 0));
     }
-    if right == *there { Ok(()) } else { Err(Violation::new(format!("of transactions {order:?} not all is there"))) }
+    if right == *there {
+        Ok(lost)
+    } else {
+        let show: Vec<_> = there.iter().map(|(k, v)| (k.escape_ascii().to_string(), number(v), v.len())).collect();
+        Err(Violation::new(format!("of transactions {order:?} not all is there: {show:?}; of {all:?} at {places:?}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of five transactions by two threads, in turns, these are found.
+    fn lost(found: &[u64], most: usize, one: bool) -> Result<usize, Violation> {
+        let of =
+            |n: u64| [Effect::By(n, n as usize % 2), Effect::Write(n, vec![(n as u8, Some(20))]), Effect::At(n, n)];
+        let history = History { acknowledged: (1..=5).flat_map(of).collect(), in_doubt: Vec::new() };
+        let there = found.iter().map(|n| (key(*n as u8), value(*n, *n as u8, 20))).collect();
+        held(&there, &history, Unnoticed { most, grouped: false, one })
+    }
+
+    #[test]
+    fn the_ends_of_logs_may_be_gone_and_no_more() {
+        assert_eq!(lost(&[1, 2, 3, 4, 5], 0, true), Ok(0));
+        assert!(lost(&[1, 2, 3, 4], 0, true).is_err(), "of a store that was closed, or had no fault");
+        assert_eq!(lost(&[1, 2, 3, 4], 1, true), Ok(1));
+        assert_eq!(lost(&[1, 2, 4], 2, true), Ok(2), "both of one thread");
+        assert!(lost(&[2, 4], 2, true).is_err(), "more than the watermark leaves out");
+        assert!(lost(&[1, 2, 4, 5], 2, true).is_err(), "a hole");
+        assert!(lost(&[1, 2, 3], 2, true).is_err(), "of two logs");
+        assert_eq!(lost(&[1, 2, 3], 2, false), Ok(2), "of two logs");
+        assert!(lost(&[2, 3, 4], 2, false).is_err(), "a hole");
+    }
 }

@@ -16,6 +16,7 @@ clear error, never anything else. Scenarios whose structures promise nothing of 
   flip    a bit is wrong that recovery reads
   poison  a line cannot be read
   stuck   a line shows what it held before its last write, which never happened
+  page    a page of 4 KiB shows what it held at an earlier barrier
   sync    a drain of the program fails, each in turn
   full    the disk is full, at the file's first length and at larger ones";
 
@@ -28,6 +29,8 @@ pub enum Fault {
     Poison,
     /// The last write of a line never happened.
     Stuck,
+    /// No write of a page since some barrier happened.
+    Page,
     /// A sync fails.
     Sync,
     /// The disk is full.
@@ -41,6 +44,7 @@ impl Fault {
             Self::Flip => Some(FaultKind::Flip),
             Self::Poison => Some(FaultKind::Poison),
             Self::Stuck => Some(FaultKind::Stuck),
+            Self::Page => Some(FaultKind::Page),
             Self::Sync | Self::Full => None,
         }
     }

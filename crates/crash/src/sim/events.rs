@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pmem::sim::Site;
 
-use super::{Sim, State, thread_mask, word_at};
+use super::{OldLine, Sim, State, thread_mask, word_at};
 use crate::config::{Kind, Model};
 use crate::image::mix;
 use crate::pending::LINE_WORDS;
@@ -143,9 +143,10 @@ impl Sim {
 
     pub(super) fn settle(&self, state: &mut State, mask: u64) {
         let State { media, media_hash, pending, old_lines, .. } = state;
+        let barrier = old_lines.back().map_or(1, |last| last.barrier + 1);
         pending.drain(mask, self.model, |word, value| {
             if self.plays.keep_old_lines {
-                remember(old_lines, media, word);
+                remember(old_lines, barrier, media, word);
             }
             *media_hash ^= mix(word, media[word]) ^ mix(word, value);
             media[word] = value;
@@ -202,14 +203,18 @@ impl Sim {
     }
 }
 
-fn remember(old_lines: &mut VecDeque<(u32, [u64; LINE_WORDS])>, media: &[u64], word: usize) {
+fn remember(old_lines: &mut VecDeque<OldLine>, barrier: u64, media: &[u64], word: usize) {
     let line = word / LINE_WORDS;
+    let known = old_lines.iter().rev().take_while(|old| old.barrier == barrier).any(|old| old.line as usize == line);
+    if known {
+        return;
+    }
     let mut content = [0; LINE_WORDS];
     content.copy_from_slice(&media[line * LINE_WORDS..(line + 1) * LINE_WORDS]);
     if old_lines.len() == OLD_LINES_MAX {
         old_lines.pop_front();
     }
-    old_lines.push_back((line as u32, content));
+    old_lines.push_back(OldLine { barrier, line: line as u32, content });
 }
 
 #[cold]

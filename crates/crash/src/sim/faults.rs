@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Sim, State};
-use crate::config::Model;
+use crate::config::{FaultKind, Model};
 use crate::image::mix;
 use crate::pending::LINE_WORDS;
 use crate::raw::{BLOCK_WORDS, PAGE};
@@ -51,6 +51,15 @@ impl Sim {
             return Err(io::Error::other(format!("the line at offset {} is poisoned", poisoned * 64)));
         }
         Ok(())
+    }
+
+    /// The fault of the medium that a check finds, if one was planted: the promise may be a weaker one then.
+    pub fn planted(&self) -> Option<FaultKind> {
+        self.state.lock().planted
+    }
+
+    pub(crate) fn is_planted(&self, kind: FaultKind) {
+        self.state.lock().planted = Some(kind);
     }
 
     pub(crate) fn record_reads(&self) {

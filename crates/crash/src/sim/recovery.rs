@@ -54,6 +54,7 @@ impl Sim {
         self.len.store(if image.lens.len() == 1 { image.lens[0] } else { UNDECIDED }, Relaxed);
         state.decider.reset(policy);
         state.reads.clear();
+        state.planted = None;
         self.watched.store(false, Relaxed);
         self.poisoned.store(NO_LINE, Relaxed);
         self.any_given_up.store(false, Relaxed);

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Sim, State, UNDECIDED, word_at};
+use super::{OldLine, Sim, State, UNDECIDED, word_at};
 use crate::image::{Cached, Image, Unit, mix_pair};
-use crate::pending::LINE_WORDS;
 use crate::raw::BLOCK_WORDS;
 
 impl Sim {
@@ -128,8 +127,8 @@ impl Sim {
         self.open[word / 64].load(Relaxed) & (1 << (word % 64)) != 0
     }
 
-    /// Earlier contents of lines, oldest first, and the lines' numbers.
-    pub(crate) fn old_lines(&self) -> Vec<(u32, [u64; LINE_WORDS])> {
+    /// Earlier contents of lines, oldest first.
+    pub(crate) fn old_lines(&self) -> Vec<OldLine> {
         self.state.lock().old_lines.iter().copied().collect()
     }
 }

@@ -12,6 +12,8 @@ use super::kv_check::check;
 use super::{ACTORS, some};
 
 const SEGMENT: u64 = 4096;
+/// Commits of a log for one watermark.
+pub(super) const WATERMARK: u32 = 2;
 pub(super) const KEYS: u8 = 4;
 const LENGTHS: [usize; 5] = [8, 8, 60, 700, 1500];
 const PAST: u64 = 1;
@@ -146,12 +148,14 @@ impl EveryKv {
     fn options(&self) -> Options {
         let durability = if self.bound == 0 { Durability::Durable } else { Durability::Bounded(self.bound) };
         let options = Options::new().durability(durability).group_commit(false).background(false);
-        (self.adjust)(options.segment(SEGMENT).settle(2 * SEGMENT).transactions(8))
+        (self.adjust)(options.segment(SEGMENT).settle(2 * SEGMENT).transactions(8).watermark_every(WATERMARK))
     }
 
     pub(super) fn open(&self, sim: &Arc<Sim>, salvage: bool) -> kv::Result<(Store, Pool)> {
         let pool = pmem::Options::new().open_on(sim.clone())?;
-        Ok((self.options().salvage(salvage).open_in(&pool)?, pool))
+        // What is damaged in a value shows if it is looked for.
+        let options = self.options().salvage(salvage).verify(sim.planted().is_some());
+        Ok((options.open_in(&pool)?, pool))
     }
 }
 

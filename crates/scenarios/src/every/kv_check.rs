@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crash::{History, Sim, Violation, Witness};
 use kv::{Keys, Store};
 
-use super::kv::{Effect, EveryKv, KEYS, Values, bytes, is_live, key};
+use super::kv::{Effect, EveryKv, KEYS, Values, WATERMARK, bytes, is_live, key};
+use crate::faults::{gone_unnoticed, unnoticed};
+use crate::store::is_sound;
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -27,10 +29,14 @@ fn read(store: &Store, reverse: bool) -> kv::Result<Pairs> {
     Ok(all)
 }
 
-/// All that was acknowledged, and of what is in doubt the first ones, each whole.
-fn held(found: &Pairs, history: &History<Effect>) -> Result<(), Violation> {
+/// All that was acknowledged, and of what is in doubt the first ones, each whole. But so many of the last that were acknowledged may be missing, with all behind them: how many are?
+fn held(found: &Pairs, history: &History<Effect>, unnoticed: usize) -> Result<usize, Violation> {
     let mut values = Values::new();
-    history.acknowledged.iter().for_each(|effect| effect.apply(&mut values));
+    let mut before = vec![values.clone()];
+    for effect in &history.acknowledged {
+        effect.apply(&mut values);
+        before.push(values.clone());
+    }
     let mut allowed = vec![values.clone()];
     for effect in &history.in_doubt {
         effect.apply(&mut values);
@@ -42,9 +48,14 @@ fn held(found: &Pairs, history: &History<Effect>) -> Result<(), Violation> {
     let mut right = Vec::new();
     for values in &allowed {
         if pairs(values).map_err(Violation::detected)? == *found {
-            return Ok(());
+            return Ok(0);
         }
         right.push(values);
+    }
+    for (lost, values) in before.iter().rev().enumerate().skip(1).take(unnoticed) {
+        if pairs(values).map_err(Violation::detected)? == *found {
+            return Ok(lost);
+        }
     }
     let show: Vec<_> =
         found.iter().map(|(k, v)| (k, v.len(), v.first_chunk().map(|n| u64::from_le_bytes(*n)))).collect();
@@ -89,7 +100,16 @@ fn go_on(store: &Store, all: &Pairs) -> Result<(), Violation> {
 }
 
 pub(super) fn check(every: &EveryKv, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Pairs, Violation> {
-    let (store, _pool) = every.open(sim, false).map_err(Violation::detected)?;
+    let (store, pool) = every.open(sim, false).map_err(Violation::detected)?;
+    let unnoticed = match unnoticed(sim.planted(), WATERMARK as usize) {
+        0 => 0,
+        _ if pool.was_clean() => 0,
+        // Those since the last barrier but one, too; recovery is none.
+        most => most.max(2 * every.bound as usize),
+    };
+    if sim.planted().is_some() {
+        is_sound(&store)?;
+    }
     let all = read(&store, false).map_err(Violation::detected)?;
     if read(&store, true).map_err(Violation::detected)? != all {
         return Err(Violation::new("backwards the store shows something else"));
@@ -102,10 +122,11 @@ pub(super) fn check(every: &EveryKv, sim: &Arc<Sim>, history: &History<Effect>) 
             return Err(Violation::new(format!("key {n} is found by a scan and not by a look-up, or the other way")));
         }
     }
-    held(&shown, history)?;
+    let lost = held(&shown, history, unnoticed)?;
     let seen = shown.iter().flat_map(|(k, v)| k.iter().chain(v));
     let seen = seen.fold(7u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x1_0000_01b3));
     let _witness = Witness::of(seen)?;
     go_on(&store, &all)?;
+    gone_unnoticed(lost, "transactions")?;
     Ok(shown)
 }

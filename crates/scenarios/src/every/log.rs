@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Ticket, Violation, Witness};
-use log::{Log, Lsn, Options, Reservation};
+use log::{Log, Lsn, Options, Recovered, Reservation};
 use pmem::Pool;
 
 use super::{ACTORS, some};
+use crate::faults::{gone_unnoticed, is_told};
 
 const SEGMENT: u64 = 256;
+/// Records for one watermark.
+const WATERMARK: u64 = 2;
 /// Records of the check itself have numbers from here on.
 const PROBE: u64 = 1 << 32;
 
@@ -63,6 +66,8 @@ pub enum Effect {
     Cleaned(Vec<u64>),
     /// Nothing through this LSN is there any more.
     Gone(u64),
+    /// When this record was reserved, everything through that LSN was known to be durable.
+    Reserved(u64, u64),
 }
 
 /// Generated workloads of a log that is forced every so many records.
@@ -94,10 +99,17 @@ struct Model {
     through: u64,
     cleaned: BTreeSet<u64>,
     gone: u64,
+    forced: u64,
     grown: u32,
 }
 
 impl Model {
+    /// A record is reserved, and so much is durable.
+    fn is_reserved(&self, lsn: u64, ack: &Ack<Effect>) {
+        let ticket = ack.begin(Effect::Reserved(lsn, self.forced));
+        ack.commit(ticket);
+    }
+
     fn kept(&self) -> Vec<(u64, u64)> {
         self.records.iter().filter(|(_, (_, cleaned))| !cleaned).map(|(lsn, (n, _))| (*lsn, *n)).collect()
     }
@@ -148,13 +160,13 @@ impl EveryLog {
 
     fn options(&self) -> Options {
         let options = Options::new().bytes(4 * SEGMENT).segment(SEGMENT).frequency(self.frequency).threads(8);
-        (self.adjust)(options.watermark_every(2).stream_from(80))
+        (self.adjust)(options.watermark_every(WATERMARK).stream_from(80))
     }
 
-    fn open(&self, sim: &Arc<Sim>) -> log::Result<(Log, Pool)> {
+    fn open(&self, sim: &Arc<Sim>) -> log::Result<(Log, Pool, Recovered)> {
         let pool = pmem::Options::new().open_on(sim.clone())?;
-        let (log, _) = self.options().open_in(&pool, "log")?;
-        Ok((log, pool))
+        let (log, found) = self.options().open_in(&pool, "log")?;
+        Ok((log, pool, found))
     }
 }
 
@@ -198,6 +210,7 @@ impl Live {
         }
         let behind = model.tickets.split_off(&(forced + 1));
         std::mem::replace(&mut model.tickets, behind).into_values().for_each(|ticket| ack.commit(ticket));
+        model.forced = model.forced.max(forced);
         Ok(())
     }
 
@@ -221,11 +234,14 @@ impl Live {
                 let ticket = ack.begin(Effect::Record(0, n));
                 match log.append(&payload(n, act.len)) {
                     Ok(lsn) => {
+                        self.model().is_reserved(lsn.get(), ack);
                         ack.abort(ticket);
                         let ticket = ack.begin(Effect::Record(lsn.get(), n));
                         // Without a frequency it is durable now, whatever the log says of itself.
                         if log.vulnerability_window().bound == 0 {
                             ack.commit(ticket);
+                            let mut model = self.model();
+                            model.forced = model.forced.max(lsn.get());
                         } else {
                             self.model().tickets.insert(lsn.get(), ticket);
                         }
@@ -243,6 +259,7 @@ impl Live {
                     model.next += 1;
                     let n = model.next;
                     model.reserved.insert(place.lsn().get(), n);
+                    model.is_reserved(place.lsn().get(), ack);
                     drop(model);
                     *held = Some(place);
                 }
@@ -396,7 +413,8 @@ impl Scenario for EveryLog {
     }
 
     fn start(&self, sim: &Arc<Sim>) -> Result<Live, Error> {
-        Ok(Live { sim: sim.clone(), open: Mutex::new(Some(self.open(sim)?)), model: Mutex::default() })
+        let (log, pool, _) = self.open(sim)?;
+        Ok(Live { sim: sim.clone(), open: Mutex::new(Some((log, pool))), model: Mutex::default() })
     }
 
     fn ops(&self, rng: &mut Rng) -> Vec<(usize, Op)> {
@@ -425,7 +443,7 @@ impl Scenario for EveryLog {
         } else {
             log.abandon();
         }
-        let (log, pool) = self.open(&live.sim)?;
+        let (log, pool, _) = self.open(&live.sim)?;
         let there = read(log.iter())?;
         let mut model = live.model();
         let kept = model.kept();
@@ -441,6 +459,7 @@ impl Scenario for EveryLog {
             let ticket = ack.begin(Effect::Record(lsn, n)); // it came back, and stays
             ack.commit(ticket);
         }
+        model.forced = model.forced.max(there.last().map_or(0, |record| record.0));
         model.records = there.into_iter().map(|(lsn, n)| (lsn, (n, false))).collect();
         model.cleaned.clear();
         model.through = model.gone;
@@ -458,10 +477,11 @@ impl Scenario for EveryLog {
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Vec<(u64, u64)>, Violation> {
-        let (log, _pool) = self.open(sim).map_err(Violation::detected)?;
+        let (log, _pool, open) = self.open(sim).map_err(Violation::detected)?;
         let all = read(log.iter()).map_err(|e| Violation::detected(e.to_string()))?;
         let found: Vec<(u64, u64)> = all.iter().copied().filter(|record| record.1 < PROBE).collect();
-        held(&found, history)?;
+        let is_short = !open.was_closed && sim.planted().is_some();
+        let lost = held(&found, history, is_short)?;
         let seen = found.iter().fold(7, |seen: u64, (lsn, n)| (seen.wrapping_mul(31) ^ lsn).wrapping_mul(31) ^ n);
         let _witness = Witness::of(seen)?;
         for len in [0, 41] {
@@ -479,12 +499,15 @@ impl Scenario for EveryLog {
                 }
             }
         }
+        gone_unnoticed(lost, "records")?;
         Ok(found)
     }
 }
 
-/// What was acknowledged and is not cleaned up is there, what is gone is not, and behind the last that was acknowledged are only such as were on their way.
-fn held(found: &[(u64, u64)], history: &History<Effect>) -> Result<(), Violation> {
+/// What was acknowledged and is not cleaned up is there, what is gone is not, and behind the last that was acknowledged are only such as were on their way. But of a log that
+/// may be short of its end the last ones may be missing, with all behind them, of which no watermark tells: how many are?
+fn held(found: &[(u64, u64)], history: &History<Effect>, is_short: bool) -> Result<usize, Violation> {
+    let mut known = BTreeMap::new();
     let (mut there, mut doubt, mut cleaned, mut gone) = (BTreeMap::new(), Vec::new(), BTreeSet::<u64>::new(), 0);
     for (sure, effect) in
         history.acknowledged.iter().map(|e| (true, e)).chain(history.in_doubt.iter().map(|e| (false, e)))
@@ -497,6 +520,7 @@ fn held(found: &[(u64, u64)], history: &History<Effect>) -> Result<(), Violation
             Effect::Record(lsn, n) => doubt.push((*lsn, *n)),
             Effect::Cleaned(lsns) => cleaned.extend(lsns),
             Effect::Gone(lsn) => gone = gone.max(*lsn),
+            Effect::Reserved(lsn, forced) => drop(known.insert(*lsn, *forced)),
         }
     }
     for (lsn, n) in found {
@@ -511,8 +535,33 @@ fn held(found: &[(u64, u64)], history: &History<Effect>) -> Result<(), Violation
         return Err(Violation::new(format!("records are not in order: {found:?}")));
     }
     let kept = |(lsn, n): (&u64, &u64)| *lsn <= gone || cleaned.contains(lsn) || found.contains(&(*lsn, *n));
-    if let Some((lsn, n)) = there.iter().find(|record| !kept(*record)) {
-        return Err(Violation::new(format!("record {n} at {lsn} was durable; there are {found:?}")));
+    let lost: Vec<(&u64, &u64)> = there.iter().filter(|record| !kept(*record)).collect();
+    let Some((lsn, n)) = lost.first() else { return Ok(0) };
+    known.retain(|lsn, _| there.contains_key(lsn));
+    if !is_short || is_told(**lsn, &known, WATERMARK) || found.iter().any(|record| record.0 >= **lsn) {
+        return Err(Violation::new(format!("record {n} at {lsn} was durable, {known:?}; there are {found:?}")));
     }
-    Ok(())
+    Ok(lost.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A log of five records, appended one by one, of which these are found.
+    fn lost(found: &[u64], is_short: bool) -> Result<usize, Violation> {
+        let of = |lsn| [Effect::Reserved(lsn, lsn - 1), Effect::Record(lsn, lsn + 10)];
+        let history = History { acknowledged: (1..=5).flat_map(of).collect(), in_doubt: Vec::new() };
+        held(&found.iter().map(|lsn| (*lsn, lsn + 10)).collect::<Vec<_>>(), &history, is_short)
+    }
+
+    #[test]
+    fn an_end_may_be_gone_and_no_more() {
+        assert_eq!(lost(&[1, 2, 3, 4, 5], false), Ok(0));
+        assert!(lost(&[1, 2, 3, 4], false).is_err(), "of a log that was closed, or had no fault");
+        assert_eq!(lost(&[1, 2, 3, 4], true), Ok(1));
+        assert_eq!(lost(&[1, 2, 3], true), Ok(2));
+        assert!(lost(&[1, 2], true).is_err(), "more than the watermark leaves out");
+        assert!(lost(&[1, 2, 3, 5], true).is_err(), "a hole");
+    }
 }

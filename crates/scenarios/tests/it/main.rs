@@ -8,6 +8,7 @@ mod heap_damage;
 mod heap_mutation;
 mod heap_own;
 mod kv;
+mod limits;
 mod log;
 mod log_replicated;
 mod missed;

@@ -13,7 +13,7 @@ use server::{Config, Server};
 mod heap;
 mod scarce;
 
-use crate::support::{Before, Client, Reply, Watched, request, start, usual};
+use crate::support::{Before, Client, Reply, request, start, usual, watched};
 
 const BYTES: u64 = 16 << 20;
 const MANY: u64 = 16_000;
@@ -37,7 +37,7 @@ fn counted(path: &Path, steps: Arc<AtomicU64>) -> (Server, Client) {
     let before: Before = Box::new(move |key| {
         steps.fetch_add(u64::from(key == b"\xf3remove"), SeqCst);
     });
-    let server = start(None, config, Box::new(Watched(Box::new(Kv::new(open(path))), before)));
+    let server = start(None, config, watched(Box::new(Kv::new(open(path))), before));
     let client = Client::to(server.redis()[0]);
     (server, client)
 }
@@ -253,7 +253,7 @@ fn a_store_that_was_full_takes_much_out_in_steps_at_once() {
     let before: Before = Box::new(move |key| {
         counts.fetch_add(u64::from(key.first() == Some(&0)), SeqCst);
     });
-    let server = start(None, config, Box::new(Watched(Box::new(Kv::new(open(&path))), before)));
+    let server = start(None, config, watched(Box::new(Kv::new(open(&path))), before));
     let mut client = Client::to(server.redis()[0]);
     let keys = fill(&mut client);
     let Reply::Array(names) = client.say("KEYS *") else { panic!("no keys") };
@@ -309,7 +309,7 @@ fn who_is_killed_between_steps_ends_them_when_it_starts() {
     });
     // Nobody else writes while it is copied.
     let store = options().background(false).open(&path).unwrap();
-    let server = start(None, usual(), Box::new(Watched(Box::new(Kv::new(store)), before)));
+    let server = start(None, usual(), watched(Box::new(Kv::new(store)), before));
     let mut client = Client::to(server.redis()[0]);
     top_up(&mut client, &mut 0);
     client.send(&request(&["LTRIM", "list", "5", "9"]));

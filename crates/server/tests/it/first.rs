@@ -12,7 +12,7 @@ use pmem::DomainChoice;
 use server::engine::Keys;
 use server::{Config, Step};
 
-use crate::support::{Client, Reply, Store, Watched, request, start, usual};
+use crate::support::{Client, Reply, Store, request, start, usual, watched};
 
 /// First bytes of what is no client's key in the store: docs/format.md.
 const ELEMENTS: u8 = 0xf0;
@@ -69,7 +69,7 @@ pub fn made_in_between(step: Option<Step>, store: Store, what: &str) -> usize {
         }
     });
     let config = Config { memcached: vec!["127.0.0.1:0".parse().unwrap()], ..usual() };
-    let server = start(step, config, Box::new(Watched(engine, before)));
+    let server = start(step, config, watched(engine, before));
     // Connections go to the threads in turn: these have one each.
     let (address, plain) = match what {
         "memcached" => (server.memcached()[0], &b"set k 0 0 1\r\n1\r\n"[..]),

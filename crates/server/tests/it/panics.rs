@@ -5,7 +5,7 @@ use std::io::{BufRead, Write};
 use pmem::DomainChoice;
 use server::{Config, Step};
 
-use crate::support::{Client, Reply, Store, Watched, request, start, usual};
+use crate::support::{Client, Reply, Store, request, start, usual, watched};
 
 const SAYS: &str = "ERR internal error: see the server's log";
 
@@ -28,7 +28,7 @@ pub fn ends_nothing_else(step: Option<Step>, store: Store, domain: DomainChoice)
     let engine = store.open(dir.path().join("store"), pmem::Options::new().domain(domain));
     let bug = Box::new(|key: &[u8]| assert!(!key.ends_with(b"bug"), "a bug that this test has planted"));
     let config = Config { memcached: vec!["127.0.0.1:0".parse().unwrap()], ..usual() };
-    let server = start(step, config, Box::new(Watched(engine, bug)));
+    let server = start(step, config, watched(engine, bug));
     let (mut client, mut other) = (Client::to(server.redis()[0]), Client::to(server.redis()[0]));
     assert_eq!(other.say("SET other 1"), Reply::ok());
 

@@ -8,46 +8,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use pmem::DomainChoice;
-use server::engine::{Commit, Counts, Engine, Result, Run};
 use server::{Config, Server, Step};
 
-use crate::support::{Client, PATIENCE, Reply, Scarce, Store, Watched, request, start, until, usual};
-
-/// What is called where a transaction that writes is about to be committed.
-type AtCommit = Arc<dyn Fn() + Send + Sync>;
-
-/// A store of which somebody hears when its transactions are about to be committed.
-struct Told(Box<dyn Engine>, AtCommit);
-
-impl Engine for Told {
-    fn read(&self, run: Run<'_>) -> Result<()> {
-        self.0.read(run)
-    }
-    fn write(&self, run: Run<'_>) -> Result<()> {
-        self.0.write(&mut |tx| run(tx).inspect(|()| self.1()))
-    }
-    fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
-        self.0.write_once(&mut |tx| run(tx).inspect(|()| self.1()), here)
-    }
-    fn is_slow(&self) -> bool {
-        self.0.is_slow()
-    }
-    fn key_max(&self) -> usize {
-        self.0.key_max()
-    }
-    fn value_max(&self) -> usize {
-        self.0.value_max()
-    }
-    fn healthy(&self) -> Result<()> {
-        self.0.healthy()
-    }
-    fn counts(&self) -> Counts {
-        self.0.counts()
-    }
-    fn close(self: Box<Self>) -> Result<()> {
-        self.0.close()
-    }
-}
+use crate::support::{AtCommit, Client, PATIENCE, Reply, Store, request, scarce, start, told, until, usual};
 
 /// What the transactions of a server have done, in order.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,7 +39,7 @@ impl Holding {
         let dir = tempfile::tempdir().unwrap();
         let pool = pmem::Options::new().domain(DomainChoice::Emulated);
         let engine = store.open(dir.path().join("store"), pool);
-        let engine = Box::new(Scarce(engine, Box::new(|key, _, _| key.ends_with(b"full"))));
+        let engine = scarce(engine, Box::new(|key, _, _| key.ends_with(b"full")));
         let ((enter, entered), (release, released)) = (channel(), channel::<()>());
         let (seen, watched, early) =
             (Arc::<Mutex<Vec<Seen>>>::default(), Arc::default(), Arc::<AtomicUsize>::default());
@@ -91,13 +54,13 @@ impl Holding {
             }
         });
         let (noted, sockets, found) = (seen.clone(), Arc::<Mutex<Vec<TcpStream>>>::clone(&watched), early.clone());
-        let at_commit: AtCommit = Arc::new(move || {
+        let at_commit: AtCommit = Box::new(move || {
             for socket in &*sockets.lock().unwrap() {
                 found.fetch_add(usize::from(socket.peek(&mut [0]).is_ok()), SeqCst);
             }
             noted.lock().unwrap().push(Seen::Commit);
         });
-        let engine = Box::new(Told(Box::new(Watched(engine, before)), at_commit));
+        let engine = told(crate::support::watched(engine, before), at_commit);
         let server = start(step, Config { threads: 1, ..usual() }, engine);
         let holder = Client::to(server.redis()[0]);
         Self { server: Some(server), holder, entered, release, seen, watched, early, _dir: dir }

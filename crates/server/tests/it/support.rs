@@ -42,7 +42,10 @@ impl Store {
     pub fn open(self, path: impl AsRef<Path>, pool: pmem::Options) -> Box<dyn Engine> {
         match self {
             Self::Kv => Box::new(Kv::new(kv::Options::new().pool(pool).open_or_create(path).unwrap())),
-            Self::Slow => Box::new(Slow(Kv::new(kv::Options::new().pool(pool).open_or_create(path).unwrap()))),
+            Self::Slow => {
+                let engine = Box::new(Kv::new(kv::Options::new().pool(pool).open_or_create(path).unwrap()));
+                Box::new(Around { engine, run: |tx: &mut dyn Tx, run: Run<'_>| run(tx), slow: true })
+            }
             Self::Tree => {
                 let options = tree::Options::new().bytes(8 << 20).pool(pool);
                 Box::new(Tree::open_or_create(path, &options).unwrap())
@@ -51,36 +54,86 @@ impl Store {
     }
 }
 
-/// See [`Store::Slow`].
-struct Slow(Kv);
+/// A store around whose transactions something happens; all else is the store's.
+struct Around<F> {
+    engine: Box<dyn Engine>,
+    /// Runs what a transaction that may write is to do.
+    run: F,
+    /// No thread waits for a commit itself.
+    slow: bool,
+}
 
-impl Engine for Slow {
+impl<F: Fn(&mut dyn Tx, Run<'_>) -> Result<()> + Send + Sync + 'static> Around<F> {
+    fn boxed(engine: Box<dyn Engine>, run: F) -> Box<dyn Engine> {
+        Box::new(Self { engine, run, slow: false })
+    }
+}
+
+impl<F: Fn(&mut dyn Tx, Run<'_>) -> Result<()> + Send + Sync + 'static> Engine for Around<F> {
     fn read(&self, run: Run<'_>) -> Result<()> {
-        self.0.read(run)
+        self.engine.read(run)
     }
     fn write(&self, run: Run<'_>) -> Result<()> {
-        self.0.write(run)
+        self.engine.write(&mut |tx| (self.run)(tx, run))
     }
-    fn write_once(&self, run: Run<'_>, _: bool) -> Result<Commit> {
-        self.0.write_once(run, false)
+    fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
+        self.engine.write_once(&mut |tx| (self.run)(tx, run), here && !self.slow)
+    }
+    fn sweep(&self, now: u64) -> Result<bool> {
+        self.engine.sweep(now)
     }
     fn is_slow(&self) -> bool {
-        self.0.is_slow()
+        self.engine.is_slow()
+    }
+    fn together_max(&self) -> usize {
+        self.engine.together_max()
+    }
+    fn spare_bytes(&self) -> usize {
+        self.engine.spare_bytes()
     }
     fn key_max(&self) -> usize {
-        self.0.key_max()
+        self.engine.key_max()
     }
     fn value_max(&self) -> usize {
-        self.0.value_max()
+        self.engine.value_max()
     }
     fn healthy(&self) -> Result<()> {
-        self.0.healthy()
+        self.engine.healthy()
     }
     fn counts(&self) -> Counts {
-        self.0.counts()
+        self.engine.counts()
     }
     fn close(self: Box<Self>) -> Result<()> {
-        Box::new(self.0).close()
+        self.engine.close()
+    }
+}
+
+/// A transaction of which somebody hears what it is about to change, a key, as it is in the store, and whether it is set, and may refuse it.
+struct AroundTx<'t>(&'t mut dyn Tx, &'t mut dyn FnMut(&[u8], bool) -> Result<()>);
+
+impl Tx for AroundTx<'_> {
+    fn prefetch(&self, keys: &[&[u8]]) {
+        self.0.prefetch(keys);
+    }
+    fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+        self.0.get(key)
+    }
+    fn put(&mut self, key: &[u8], value: &[u8], expires: Option<u64>) -> Result<()> {
+        self.1(key, true)?;
+        self.0.put(key, value, expires)
+    }
+    fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        self.1(key, false)?;
+        self.0.delete(key)
+    }
+    fn expires(&self, key: &[u8]) -> Result<Option<u64>> {
+        self.0.expires(key)
+    }
+    fn version(&self, key: &[u8]) -> Result<Option<u64>> {
+        self.0.version(key)
+    }
+    fn scan(&self, keys: Keys, visit: Visit<'_>) -> Result<()> {
+        self.0.scan(keys, visit)
     }
 }
 
@@ -88,141 +141,38 @@ impl Engine for Slow {
 pub type Before = Box<dyn Fn(&[u8]) + Send + Sync>;
 
 /// A store in whose writes somebody may interfere.
-pub struct Watched(pub Box<dyn Engine>, pub Before);
-
-impl Engine for Watched {
-    fn read(&self, run: Run<'_>) -> Result<()> {
-        self.0.read(run)
-    }
-    fn write(&self, run: Run<'_>) -> Result<()> {
-        self.0.write(&mut |tx| run(&mut WatchedTx(tx, &self.1)))
-    }
-    fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
-        self.0.write_once(&mut |tx| run(&mut WatchedTx(tx, &self.1)), here)
-    }
-    fn sweep(&self, now: u64) -> Result<bool> {
-        self.0.sweep(now)
-    }
-    fn is_slow(&self) -> bool {
-        self.0.is_slow()
-    }
-    fn spare_bytes(&self) -> usize {
-        self.0.spare_bytes()
-    }
-    fn key_max(&self) -> usize {
-        self.0.key_max()
-    }
-    fn value_max(&self) -> usize {
-        self.0.value_max()
-    }
-    fn healthy(&self) -> Result<()> {
-        self.0.healthy()
-    }
-    fn counts(&self) -> Counts {
-        self.0.counts()
-    }
-    fn close(self: Box<Self>) -> Result<()> {
-        self.0.close()
-    }
-}
-
-struct WatchedTx<'t>(&'t mut dyn Tx, &'t Before);
-
-impl Tx for WatchedTx<'_> {
-    fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
-        self.0.get(key)
-    }
-    fn put(&mut self, key: &[u8], value: &[u8], expires: Option<u64>) -> Result<()> {
-        self.1(key);
-        self.0.put(key, value, expires)
-    }
-    fn delete(&mut self, key: &[u8]) -> Result<bool> {
-        self.1(key);
-        self.0.delete(key)
-    }
-    fn expires(&self, key: &[u8]) -> Result<Option<u64>> {
-        self.0.expires(key)
-    }
-    fn version(&self, key: &[u8]) -> Result<Option<u64>> {
-        self.0.version(key)
-    }
-    fn scan(&self, keys: Keys, visit: Visit<'_>) -> Result<()> {
-        self.0.scan(keys, visit)
-    }
+pub fn watched(engine: Box<dyn Engine>, before: Before) -> Box<dyn Engine> {
+    Around::boxed(engine, move |tx, run| {
+        run(&mut AroundTx(tx, &mut |key, _| {
+            before(key);
+            Ok(())
+        }))
+    })
 }
 
 /// Whether there is no room for a change: of this key, whether it is set, behind so many deletions of its transaction.
 pub type NoRoom = Box<dyn Fn(&[u8], bool, usize) -> bool + Send + Sync>;
 
 /// A store that is full when somebody says so.
-pub struct Scarce(pub Box<dyn Engine>, pub NoRoom);
-
-impl Engine for Scarce {
-    fn read(&self, run: Run<'_>) -> Result<()> {
-        self.0.read(run)
-    }
-    fn write(&self, run: Run<'_>) -> Result<()> {
-        self.0.write(&mut |tx| run(&mut ScarceTx(tx, &self.1, 0)))
-    }
-    fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
-        self.0.write_once(&mut |tx| run(&mut ScarceTx(tx, &self.1, 0)), here)
-    }
-    fn sweep(&self, now: u64) -> Result<bool> {
-        self.0.sweep(now)
-    }
-    fn is_slow(&self) -> bool {
-        self.0.is_slow()
-    }
-    fn spare_bytes(&self) -> usize {
-        self.0.spare_bytes()
-    }
-    fn key_max(&self) -> usize {
-        self.0.key_max()
-    }
-    fn value_max(&self) -> usize {
-        self.0.value_max()
-    }
-    fn healthy(&self) -> Result<()> {
-        self.0.healthy()
-    }
-    fn counts(&self) -> Counts {
-        self.0.counts()
-    }
-    fn close(self: Box<Self>) -> Result<()> {
-        self.0.close()
-    }
+pub fn scarce(engine: Box<dyn Engine>, no_room: NoRoom) -> Box<dyn Engine> {
+    Around::boxed(engine, move |tx, run| {
+        let mut deletions = 0;
+        run(&mut AroundTx(tx, &mut |key, sets| {
+            if no_room(key, sets, deletions) {
+                return Err(Error::Full("a test takes all the room".to_owned()));
+            }
+            deletions += usize::from(!sets);
+            Ok(())
+        }))
+    })
 }
 
-struct ScarceTx<'t>(&'t mut dyn Tx, &'t NoRoom, usize);
+/// What is called where a transaction that writes is about to be committed.
+pub type AtCommit = Box<dyn Fn() + Send + Sync>;
 
-impl ScarceTx<'_> {
-    fn check(&self, key: &[u8], sets: bool) -> Result<()> {
-        if self.1(key, sets, self.2) { Err(Error::Full("a test takes all the room".to_owned())) } else { Ok(()) }
-    }
-}
-
-impl Tx for ScarceTx<'_> {
-    fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
-        self.0.get(key)
-    }
-    fn put(&mut self, key: &[u8], value: &[u8], expires: Option<u64>) -> Result<()> {
-        self.check(key, true)?;
-        self.0.put(key, value, expires)
-    }
-    fn delete(&mut self, key: &[u8]) -> Result<bool> {
-        self.check(key, false)?;
-        self.2 += 1;
-        self.0.delete(key)
-    }
-    fn expires(&self, key: &[u8]) -> Result<Option<u64>> {
-        self.0.expires(key)
-    }
-    fn version(&self, key: &[u8]) -> Result<Option<u64>> {
-        self.0.version(key)
-    }
-    fn scan(&self, keys: Keys, visit: Visit<'_>) -> Result<()> {
-        self.0.scan(keys, visit)
-    }
+/// A store of which somebody hears when its transactions are about to be committed.
+pub fn told(engine: Box<dyn Engine>, at_commit: AtCommit) -> Box<dyn Engine> {
+    Around::boxed(engine, move |tx, run| run(tx).inspect(|()| at_commit()))
 }
 
 /// A server, and the directory with its store.

@@ -10,7 +10,7 @@ use server::Server;
 use server::tree::{Options, Tree};
 
 use super::{ask, int, memory, stop, with};
-use crate::support::{Before, Client, Reply, Watched, request, start, usual};
+use crate::support::{Before, Client, Reply, request, start, usual, watched};
 use crate::witness::Served;
 
 const BYTES: u64 = 6 << 20;
@@ -144,7 +144,7 @@ fn worker() {
             std::process::abort();
         }
     });
-    let server = start(None, usual(), Box::new(Watched(Box::new(open(Path::new(path))), before)));
+    let server = start(None, usual(), watched(Box::new(open(Path::new(path))), before));
     eprintln!("cairn: redis at {}", server.redis()[0]);
     eprintln!("cairn: serving");
     loop {

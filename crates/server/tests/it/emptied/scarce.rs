@@ -12,7 +12,7 @@ use server::tree::{self, Tree};
 use server::{Config, Server};
 
 use super::{ask, int, memory, stop, with};
-use crate::support::{Client, PATIENCE, Reply, Scarce, start, usual};
+use crate::support::{Client, PATIENCE, Reply, scarce, start, usual};
 
 const KEYS: u64 = 5000;
 
@@ -64,7 +64,7 @@ fn serve_on(engine: Box<dyn Engine>, room: &Arc<Room>, config: Config) -> (Serve
             _ => false,
         }
     };
-    let server = start(None, config, Box::new(Scarce(engine, Box::new(full))));
+    let server = start(None, config, scarce(engine, Box::new(full)));
     let client = Client::to(server.redis()[0]);
     (server, client)
 }
