@@ -45,6 +45,33 @@
 
 #![forbid(unsafe_code)]
 
+pub use ::heap::{Heap, Options as HeapOptions};
+pub use ::kv::{Options as StoreOptions, Store};
+pub use ::log::{Log, Options as LogOptions};
+
+/// What programs have in scope: the traits of transactions and structures, and the types of stored objects.
+///
+/// ```
+/// use cairn::prelude::*;
+/// use cairn::{Heap, HeapOptions};
+///
+/// # let dir = tempfile::tempdir()?;
+/// let heap = Heap::open_or_create(dir.path().join("counter.cairn"), &HeapOptions::new())?;
+/// heap.transact(Serializable, |tx| {
+///     let counter = tx.alloc(&17u64)?;
+///     tx.set_root(counter)
+/// })?;
+/// let counter = heap.transact(Serializable, |tx| tx.read(tx.root::<u64>()?).copied())?;
+/// assert_eq!(counter, 17);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod prelude {
+    pub use crate::pmem::{PPtr, Persist};
+    pub use crate::structures::Map;
+    pub use crate::tx::Isolation::{self, Serializable};
+    pub use crate::tx::{self, Engine, ToRange, Transaction, Typed};
+}
+
 /// A store of keys and values, with serializable transactions, typed tables, and one barrier for a commit.
 pub mod kv {
     #[doc(inline)]

@@ -181,6 +181,29 @@ impl Heap {
         })
     }
 
+    /// Opens the heap at `path`, or makes one if nothing is there.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("list.cairn");
+    /// use heap::{Heap, Options};
+    /// let options = Options::new().bytes(1 << 20);
+    /// drop(Heap::open_or_create(&path, &options)?); // closes it
+    /// assert!(Heap::open_or_create(&path, &options)?.recovery().was_clean());
+    /// # Ok::<(), tx::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`create`](Self::create).
+    pub fn open_or_create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        match Self::open(&path, options) {
+            Err(Error::Pool(PoolError::Io { source, .. })) if source.kind() == std::io::ErrorKind::NotFound => {
+                Self::create(path, options)
+            }
+            other => other,
+        }
+    }
+
     /// Opens the heap in a pool. After an error, close the pool, as [`open`](Self::open) does: a heap in it that was closed stays so, if nothing was changed.
     ///
     /// # Errors

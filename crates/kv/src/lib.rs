@@ -211,7 +211,7 @@ pub use store::{Batch, Snapshot, Store};
 #[cfg(feature = "serde")]
 pub use table::Json;
 pub use table::{
-    Entries, KeyCode, KeyRange, Plain, PrefixOf, Reader, TABLE_NAME_MAX, Table, TableOn, Unfit, ValueCode,
+    Entries, KeyCode, KeyOf, KeyRange, Plain, PrefixOf, Reader, TABLE_NAME_MAX, Table, TableOn, Unfit, ValueCode,
 };
 pub use time::Timestamp;
 pub use tx::{Pair, Scan, Transaction};

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use pmem::{Domain, Pool};
 use tx::Isolation;
@@ -64,6 +65,22 @@ impl Store {
     /// As [`Options::open_or_create`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Options::new().open_or_create(path)
+    }
+
+    /// Makes a store at `path`, where nothing is: [`Options::create`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        options.create(path)
+    }
+
+    /// As [`open`](Self::open), with options: [`Options::open_or_create`]. To open only what is there, [`Options::open`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_or_create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        options.open_or_create(path)
     }
 
     pub(crate) fn start(core: Core) -> Result<Self> {
@@ -157,6 +174,23 @@ impl Store {
     /// As [`put`](Self::put).
     pub fn put_until(&self, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
         self.alone(|tx| tx.put_until(key, value, expires))
+    }
+
+    /// Sets the key's value, to be gone after this time; true if it had one.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = kv::Store::open(dir.path().join("s"))?;
+    /// store.put_for(b"token", b"Ada", std::time::Duration::from_secs(60))?;
+    /// assert!(store.snapshot()?.expires(b"token")?.is_some());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn put_for(&self, key: &[u8], value: &[u8], time: Duration) -> Result<bool> {
+        self.put_until(key, value, crate::time::after(time))
     }
 
     /// Removes the key; true if it had a value. One barrier, if it had.
@@ -475,6 +509,11 @@ impl Batch {
     pub fn put_until(&mut self, key: &[u8], value: &[u8], expires: u64) -> &mut Self {
         self.0.push((key.to_vec(), Some((value.to_vec(), Some(expires)))));
         self
+    }
+
+    /// Sets a key's value, to be gone after this time, counted from now.
+    pub fn put_for(&mut self, key: &[u8], value: &[u8], time: Duration) -> &mut Self {
+        self.put_until(key, value, crate::time::after(time))
     }
 
     /// Removes a key.

@@ -11,11 +11,12 @@ mod value;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tx::Keys;
 
 pub use self::entries::Entries;
-pub use self::key::KeyCode;
+pub use self::key::{KeyCode, KeyOf};
 pub use self::range::{KeyRange, PrefixOf};
 #[cfg(feature = "serde")]
 pub use self::value::Json;
@@ -142,7 +143,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     /// people.on(&store).put(&("London".into(), 1), "Ada")?;
     /// people.on(&store).put(&("London".into(), 2), "Alan")?;
     /// people.on(&store).put(&("New York".into(), 3), "Grace")?;
-    /// assert_eq!(people.prefix(&store.snapshot()?, &("London".to_owned(),)).count(), 2);
+    /// assert_eq!(people.prefix(&store.snapshot()?, &("London",)).count(), 2);
     /// # Ok(()) }
     /// ```
     pub fn prefix<'t, R: Reader, P: PrefixOf<K> + ?Sized>(&self, tx: &'t R, prefix: &P) -> Entries<'t, R, K, V> {
@@ -167,6 +168,14 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     /// As [`put`](Self::put).
     pub fn put_until(&self, tx: &mut Transaction<'_>, key: &K, value: &V, expires: u64) -> Result<bool> {
         self.with(key, Some(value), |key, value| tx.put_until(key, value, expires))
+    }
+
+    /// Sets the key's value, to be gone after this time, counted from now; true if it had one.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn put_for(&self, tx: &mut Transaction<'_>, key: &K, value: &V, time: Duration) -> Result<bool> {
+        self.put_until(tx, key, value, crate::time::after(time))
     }
 
     /// Removes the key; true if it had a value.
@@ -279,6 +288,14 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> TableOn<'_, K, V> {
     /// As [`put`](Self::put).
     pub fn put_until(&self, key: &K, value: &V, expires: u64) -> Result<bool> {
         self.table.with(key, Some(value), |key, value| self.store.put_until(key, value, expires))
+    }
+
+    /// Sets the key's value, to be gone after this time; true if it had one.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn put_for(&self, key: &K, value: &V, time: Duration) -> Result<bool> {
+        self.put_until(key, value, crate::time::after(time))
     }
 
     /// Removes the key; true if it had a value. One barrier, if it had.

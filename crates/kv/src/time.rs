@@ -42,6 +42,11 @@ impl Now {
     }
 }
 
+/// The moment after this time from now, in milliseconds of Unix time.
+pub(crate) fn after(time: Duration) -> u64 {
+    millis().saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
 /// Milliseconds of Unix time.
 #[expect(clippy::disallowed_methods, reason = "what expires does so by the time of day")]
 pub(crate) fn millis() -> u64 {

@@ -273,6 +273,14 @@ impl<'s> Transaction<'s> {
         self.write(key, Some((value, Some(expires))))
     }
 
+    /// Sets the key's value, to be gone after this time, counted from now; true if it had one.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn put_for(&mut self, key: &[u8], value: &[u8], time: std::time::Duration) -> Result<bool> {
+        self.put_until(key, value, crate::time::after(time))
+    }
+
     /// Removes the key; true if it had a value.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! The handle: what programs call.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +11,10 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::iter::Iter;
 use crate::keeper::Keeper;
-use crate::options::WhenFull;
+use crate::options::{Options, WhenFull};
 use crate::raw::{Claim, bytes_mut};
 use crate::record::{Kind, RECORD_HEADER};
+use crate::recovery::{Recovered, Tail};
 use crate::replicate::Lookout;
 use crate::space::Place;
 use crate::superline::Superline;
@@ -42,6 +44,7 @@ pub struct Log {
     core: Arc<Core>,
     keeper: Option<Keeper>,
     lookout: Option<Lookout>,
+    found: Recovered,
     /// Behind the others: they have let go of the core by then.
     closing: Closing,
 }
@@ -101,7 +104,65 @@ impl Log {
         let core = Arc::new(core);
         let keeper = Keeper::start(&core);
         let closing = Closing(Some(Arc::clone(&core)));
-        Self { core, keeper, lookout: None, closing }
+        let next = Lsn(core.last() + 1);
+        let found = Recovered {
+            records: 0,
+            bytes: 0,
+            head: next,
+            next,
+            tail: Tail::Clean,
+            was_closed: true,
+            superline_repaired: false,
+        };
+        Self { core, keeper, lookout: None, found, closing }
+    }
+
+    /// The same, of a log in which this was found.
+    pub(crate) fn opened(core: Core, found: Recovered) -> Self {
+        Self { found, ..Self::new(core) }
+    }
+
+    // ---- make and open ----------------------------------------------------------------------------------------
+
+    /// Makes a log in a new file: [`Options::create`](crate::Options::create).
+    ///
+    /// ```
+    /// # fn main() -> cairn_log::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("orders");
+    /// use cairn_log::{Log, Options};
+    /// let log = Log::open_or_create(&path, &Options::new().bytes(1 << 20))?;
+    /// log.append(b"17 apples")?;
+    /// drop(log); // closes it
+    /// assert_eq!(Log::open(&path, &Options::new())?.recovery().records, 1);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        options.create(path)
+    }
+
+    /// Opens the log at `path`, and recovers it if it was not closed: [`Options::open`](crate::Options::open). What was found is [`recovery`](Self::recovery).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        Ok(options.open(path)?.0)
+    }
+
+    /// Opens the log at `path`, or makes one there: [`Options::open_or_create`](crate::Options::open_or_create).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_or_create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        options.open_or_create(path)
+    }
+
+    /// What the open found; of a new log, nothing.
+    pub fn recovery(&self) -> &Recovered {
+        &self.found
     }
 
     // ---- write ------------------------------------------------------------------------------------------------

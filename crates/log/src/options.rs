@@ -260,6 +260,19 @@ impl Options {
         self.open_in(&pool, NAME)
     }
 
+    /// Opens the log at `path`, or makes one if nothing is there. What was found is [`Log::recovery`].
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`create`](Self::create).
+    pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Log> {
+        match self.open(&path) {
+            Err(Error::Pool(pmem::Error::Io { source, .. })) if source.kind() == std::io::ErrorKind::NotFound => {
+                self.create(path)
+            }
+            other => Ok(other?.0),
+        }
+    }
+
     /// Opens a log that was closed for reading only; several processes may at once. To read one that is being written, see [`Follower`](crate::Follower).
     ///
     /// # Errors
@@ -287,6 +300,6 @@ impl Options {
     pub fn open_in(&self, pool: &Pool, region: &str) -> Result<(Log, Recovered)> {
         self.check()?;
         let (core, recovered) = Core::open(pool, region, self)?;
-        Ok((Log::new(core), recovered))
+        Ok((Log::opened(core, recovered), recovered))
     }
 }

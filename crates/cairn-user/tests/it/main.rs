@@ -3,3 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod crates;
+mod heap;
+mod kv;
+mod log;

@@ -68,6 +68,17 @@ pub trait KeyCode {
     }
 }
 
+/// A type with the same bytes as `K`: `K` itself, and for text and bytes their slices, so that nothing is copied to ask for them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not stand for `{K}` in the key of a table",
+    note = "it is of the key's own type, or `&str` for `String`, or `&[u8]` for `Vec<u8>`"
+)]
+pub trait KeyOf<K: ?Sized>: KeyCode {}
+
+impl<K: KeyCode + ?Sized> KeyOf<K> for K {}
+impl KeyOf<String> for &str {}
+impl KeyOf<Vec<u8>> for &[u8] {}
+
 fn array<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Unfit> {
     let (array, rest) = bytes.split_first_chunk().ok_or("the key is too short")?;
     *bytes = rest;

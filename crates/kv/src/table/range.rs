@@ -4,7 +4,7 @@ use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, 
 
 use tx::Keys;
 
-use super::KeyCode;
+use super::{KeyCode, KeyOf};
 
 /// A range of typed keys: `a..b`, `a..=b`, `..`, a pair of bounds; of `&str` and `&[u8]` where the keys are text and bytes.
 pub trait KeyRange<K: ?Sized> {
@@ -54,6 +54,19 @@ macro_rules! ranges {
                 keys(prefix, self.start_bound(), self.end_bound())
             }
         }
+
+        borrowed!($range: (&str, B) (String, B); (&str, B, C) (String, B, C); (&[u8], B) (Vec<u8>, B); (&[u8], B, C) (Vec<u8>, B, C););
+    )*};
+}
+
+/// Ranges of tuples that begin with text or bytes, by their slices.
+macro_rules! borrowed {
+    ($range:ident: $(($first:ty $(, $more:ident)*) $key:ty;)*) => {$(
+        impl<$($more: KeyCode),*> KeyRange<$key> for $range<($first, $($more),*)> {
+            fn keys(self, prefix: &[u8]) -> Keys {
+                keys(prefix, self.start_bound(), self.end_bound())
+            }
+        }
     )*};
 }
 
@@ -81,8 +94,8 @@ bytes! {
 }
 
 macro_rules! tuples {
-    ($(($($t:ident . $n:tt),*): $($more:ident)*;)*) => {$(
-        impl<$($t: KeyCode,)* $($more: KeyCode,)*> PrefixOf<($($t,)* $($more,)*)> for ($($t,)*) {
+    ($(($($t:ident $p:ident . $n:tt),*): $($more:ident)*;)*) => {$(
+        impl<$($t: KeyCode, $p: KeyOf<$t>,)* $($more: KeyCode,)*> PrefixOf<($($t,)* $($more,)*)> for ($($p,)*) {
             fn encode_prefix(&self, out: &mut Vec<u8>) {
                 $(self.$n.encode(out);)*
             }
@@ -91,10 +104,10 @@ macro_rules! tuples {
 }
 
 tuples! {
-    (A.0): B;
-    (A.0): B C;
-    (A.0): B C D;
-    (A.0, B.1): C;
-    (A.0, B.1): C D;
-    (A.0, B.1, C.2): D;
+    (A P.0): B;
+    (A P.0): B C;
+    (A P.0): B C D;
+    (A P.0, B Q.1): C;
+    (A P.0, B Q.1): C D;
+    (A P.0, B Q.1, C R.2): D;
 }

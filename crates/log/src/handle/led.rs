@@ -6,6 +6,7 @@ use super::Log;
 use crate::Lsn;
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::recovery::Recovered;
 use crate::replicate::{CopyState, Joining, Layout, Leading, Link, Lookout, number};
 
 /// Who changes the copies looks so often at the clock, and whether they answered what others hear.
@@ -13,12 +14,12 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 impl Log {
     /// The log of a leader, who hears its copies by these.
-    pub(crate) fn leading(core: Core, receivers: Vec<Option<Box<dyn fabric::Receiver>>>) -> Self {
+    pub(crate) fn leading(core: Core, found: Recovered, receivers: Vec<Option<Box<dyn fabric::Receiver>>>) -> Self {
         if let Some(leading) = &core.leading {
             let receivers = receivers.into_iter().enumerate().filter_map(|(peer, there)| Some((peer, there?)));
             receivers.for_each(|(peer, receiver)| leading.hears(peer, receiver));
         }
-        let mut log = Self::new(core);
+        let mut log = Self::opened(core, found);
         log.lookout = Some(Lookout::start(&log.core));
         log
     }

@@ -43,6 +43,7 @@ const OPERATIONS: &[(&str, Option<Kind>)] = &[
     ("Heap::create_in", Some(Kind::Reopen)),
     ("Heap::open", Some(Kind::Reopen)),
     ("Heap::open_in", Some(Kind::Reopen)),
+    ("Heap::open_or_create", Some(Kind::Reopen)),
     ("Heap::close", Some(Kind::Reopen)),
     ("Heap::pool", None),
     ("Heap::policy", None),

@@ -40,6 +40,10 @@ pub fn in_set(set: u64) -> impl Iterator<Item = Kind> {
 
 /// Every public function, and what draws it.
 const OPERATIONS: &[(&str, Kind)] = &[
+    ("Log::create", Kind::Open),
+    ("Log::open", Kind::Open),
+    ("Log::open_or_create", Kind::Open),
+    ("Log::recovery", Kind::Look),
     ("Log::append", Kind::Append),
     ("Log::reserve", Kind::Reserve),
     ("Log::force", Kind::Force),
@@ -86,6 +90,7 @@ const OPERATIONS: &[(&str, Kind)] = &[
     ("Options::create", Kind::Open),
     ("Options::create_in", Kind::Open),
     ("Options::open", Kind::Open),
+    ("Options::open_or_create", Kind::Open),
     ("Options::open_in", Kind::Open),
     ("Options::open_read_only", Kind::OpenReadOnly),
     ("Options::convert", Kind::Convert),
