@@ -5,6 +5,7 @@
 //! | a whole transaction, linked to the last one | its records go into the index where they are newer; on behind it |
 //! | anything else, and further on a whole first record linked to the last transaction | the rest of the segment was skipped; on there |
 //! | anything else, and further on a whole first record with another link | [`Error::Lost`] |
+//! | anything else, and nothing further on, but the checkpoint leads there or behind | [`Error::Lost`]: it would show a part of the transaction |
 //! | anything else, and nothing further on | the end: what is there was never acknowledged |
 
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ use crate::settle::{List, Settler};
 use crate::space::Space;
 use crate::watermark::Watermark;
 use crate::word::Word;
-use crate::writer::{Dead, Log, Tombstone};
+use crate::writer::{Dead, Tombstone};
 use prefix::Kept;
 
 mod prefix;
@@ -228,10 +229,13 @@ fn load_leaf(
     node: &Node,
 ) -> Result<u32> {
     for word in node.words() {
-        let segment = space.number(word.offset()).filter(|segment| matches!(space.used(*segment), Use::Log { .. }));
-        let Some(segment) = segment else {
+        let segment = space.number(word.offset()).map(|segment| (segment, space.used(segment)));
+        let Some((segment, Use::Log { writer, sequence, .. })) = segment else {
             return Err(damaged(space, number, "it leads to a place that is in no log"));
         };
+        let place = Mark { sequence, at: word.offset() - space.offset(segment) };
+        let proven = &mut settler.proven[writer];
+        *proven = (*proven).max(Some(place));
         space.add_live(segment, word.space());
         if word.is_tombstone() {
             // One that cannot be read stays.
@@ -315,7 +319,10 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
             }
         }
     }
-    let checkpoint = core.settler.lock().cell.get();
+    let (checkpoint, proven) = {
+        let mut settler = core.settler.lock();
+        (settler.cell.get(), std::mem::take(&mut settler.proven))
+    };
     let mut clock = checkpoint.clock;
     let pin = core.active.pin()?;
     let (mut dead, mut tombstones) = (Vec::new(), Vec::new());
@@ -349,7 +356,12 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
         let mut log = core.writers.get(writer).log.lock();
         let durable = log.watermark.as_ref().map_or(Mark::START, |watermark| watermark.durable);
         if durable > reading.at && !core.sabotage.skips(Step::Watermark) {
-            reading.is_short_of(&log, &mut kept)?;
+            let proof = log.watermark.as_ref().map_or(0, Watermark::offset);
+            reading.is_short(proof, &mut kept)?;
+        } else if let Some(led) = proven[writer].filter(|led| *led >= reading.at)
+            && !core.sabotage.skips(Step::ReachIndex)
+        {
+            reading.is_short(pieces.get(&led.sequence).map_or(0, |piece| piece.base + led.at), &mut kept)?;
         }
         let dropped = core.options.salvage && kept.last < kept.durable && kept.is_cut(&reading)?;
         if kept.given_up.contains(&writer) || dropped {
@@ -467,10 +479,9 @@ impl<'a> Reading<'a> {
         Ok(None)
     }
 
-    /// It ends before what the watermark of its log says was durable.
+    /// It ends before what was durable, as what is at `proof` says: the watermark of its log, or a version that the checkpoint leads to.
     #[cold]
-    fn is_short_of(&self, log: &Log, kept: &mut Kept) -> Result<()> {
-        let proof = log.watermark.as_ref().map_or(0, Watermark::offset);
+    fn is_short(&self, proof: u64, kept: &mut Kept) -> Result<()> {
         if self.core.options.salvage {
             tracing::warn!(writer = self.writer, proof, "committed transactions are lost, and given up");
             kept.given_up.insert(self.writer);

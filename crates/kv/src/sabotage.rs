@@ -56,6 +56,8 @@ pub enum Step {
     Links,
     /// A log reaches as far as its watermark says that it was durable.
     Watermark,
+    /// A log reaches as far as the checkpoint leads.
+    ReachIndex,
     /// Nodes prove those that they name.
     ProveNodes,
     /// Of bounded commits recovery keeps a prefix.

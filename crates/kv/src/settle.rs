@@ -51,6 +51,8 @@ pub(crate) struct Settler {
     pub(crate) rescue: bool,
     /// Nodes of the index in memory, and when they were replaced.
     pub(crate) retired: Vec<(u64, Box<dyn Send>)>,
+    /// For each log, the last place that the checkpoint which was opened leads to: it was durable by then.
+    pub(crate) proven: Vec<Option<Mark>>,
 }
 
 /// The node with the leaves of a chunk.
@@ -91,6 +93,7 @@ impl Settler {
             alone: HashMap::new(),
             rescue: false,
             retired: Vec::new(),
+            proven: vec![None; WRITERS],
         }
     }
 

@@ -26,8 +26,11 @@ const OTHERS: &[(&str, &[FaultKind])] = &[
     // Its other copies tell.
     ("log-copy", &[Flip, Poison]),
     ("log-leader", ALL),
-    // Not of the others: a checkpoint may have versions of a transaction that stands behind its marks, and shows them if the rest of that transaction is damaged.
+    ("kv", ALL),
+    ("kv-2", ALL),
+    ("kv-grouped", ALL),
     ("kv-bounded", ALL),
+    ("kv-bounded-2", ALL),
     ("kv-every", ALL),
     ("kv-every-bounded", ALL),
 ];

@@ -61,6 +61,8 @@ pub struct Live {
     forced: AtomicU64,
     /// Records not known to be durable or cleaned up: LSN, number, and the ticket while it is not durable.
     state: Mutex<Vec<(u64, u64, Option<Ticket>)>>,
+    /// Operations that append and have not noted what: nobody cleans up past records that he does not know.
+    appending: AtomicU64,
 }
 
 /// What was promised.
@@ -161,6 +163,15 @@ impl Live {
     }
 
     fn run(&self, log: &Log, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
+        let appends = u64::from(matches!(op, Op::Append(_) | Op::Batch(_)));
+        self.appending.fetch_add(appends, Relaxed);
+        let done = self.run_one(log, op, ack);
+        self.appending.fetch_sub(appends, Relaxed);
+        done?;
+        self.settle(log, ack)
+    }
+
+    fn run_one(&self, log: &Log, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
         match op {
             Op::Append(len) => {
                 let n = self.next.fetch_add(1, Relaxed);
@@ -231,7 +242,7 @@ impl Live {
                 // Watermarks and skipped records between them, which have no number.
                 if let Some((lsn, _)) = cleaned.iter().max() {
                     let others = self.state.lock().map_err(|e| e.to_string())?.iter().any(|r| r.0 < *lsn);
-                    if !others && self.next.load(Relaxed) > 0 {
+                    if !others && self.appending.load(Relaxed) == 0 {
                         log.cleanup_to(Lsn::new(*lsn))?;
                     }
                 }
@@ -254,7 +265,7 @@ impl Live {
             }
             Op::Restart | Op::Close => {}
         }
-        self.settle(log, ack)
+        Ok(())
     }
 }
 
@@ -288,6 +299,7 @@ impl Scenario for Records {
             acknowledged: 0.into(),
             forced: 0.into(),
             state: Mutex::default(),
+            appending: 0.into(),
         })
     }
 

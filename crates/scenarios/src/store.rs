@@ -536,6 +536,18 @@ fn held(there: &State, history: &History<Effect>, unnoticed: Unnoticed) -> Resul
         }
     }
     done.sort_unstable();
+    // One that only removes what is not there writes nothing, so that it is none of the last of its log.
+    let mut state = BTreeSet::new();
+    let mut wrote = BTreeSet::new();
+    for (_, n, writes) in &done {
+        for (at, len) in *writes {
+            let had = if len.is_some() { state.insert(*at) } else { state.remove(at) };
+            let changes = len.is_some() || had;
+            if changes {
+                wrote.insert(*n);
+            }
+        }
+    }
     // What is in doubt came last, each whole or not at all, in some order.
     let mut orders: Vec<Vec<usize>> = vec![vec![]];
     for at in 0..doubt.len() {
@@ -582,7 +594,7 @@ fn held(there: &State, history: &History<Effect>, unnoticed: Unnoticed) -> Resul
     }
     for lost in &shortened[1..] {
         let last_of = |(log, lost): (&usize, &usize)| {
-            let of_it = |n: &u64| logs.get(n) == Some(log);
+            let of_it = |n: &u64| wrote.contains(n) && logs.get(n) == Some(log);
             done.iter().rev().map(|(_, n, _)| *n).filter(of_it).take(*lost).collect::<Vec<_>>()
         };
         let gone: Vec<u64> = lost.iter().flat_map(last_of).collect();
