@@ -100,8 +100,11 @@ fn remove_some(tx: &mut dyn Tx, now: u64, most: usize, spares_nobody: bool) -> R
     Ok((left < most, gone))
 }
 
+/// A key, and the id whose elements go with it, if they do.
+type Note = (Vec<u8>, Option<Vec<u8>>);
+
 /// A note that is due, and whose elements have no owner.
-fn next(tx: &dyn Tx, now: u64, spares_nobody: bool) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>> {
+fn next(tx: &dyn Tx, now: u64, spares_nobody: bool) -> Result<Option<Note>> {
     if let Some((garbage, _)) = first(tx, Keys::prefix(&[GARBAGE]))? {
         let id = garbage.get(1..9).map(<[u8]>::to_vec);
         return Ok(Some((garbage, id)));

@@ -122,6 +122,7 @@ thread_local! {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a scope does not wait for the variables of its threads")]
 fn a_store_is_used_while_the_variables_of_a_thread_are_torn_down() {
     let dir = crate::memory();
     let store = std::sync::Arc::new(Store::open(dir.path().join("s")).unwrap());
