@@ -171,3 +171,29 @@ fn random() -> Result<u64> {
     filled.map_err(|e| Error::Io { op: "getrandom", path: PathBuf::new(), source: e.into() })?;
     Ok(u64::from_le_bytes(bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_its_name_when_it_is_filled() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p");
+        let count = || fs::read_dir(dir.path()).unwrap().filter(|e| e.as_ref().unwrap().path() == path).count();
+        let options = Options::new().size(1 << 20);
+        let refused = options.create_with(&path, |pool| {
+            pool.add_region("a", 4096)?;
+            assert_eq!(count(), 0);
+            Err::<(), _>(Error::ReadOnly)
+        });
+        assert!(matches!(refused, Err(Error::ReadOnly)));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let pool = options.create_with(&path, |pool| pool.add_region("a", 4096).map(|_| pool.clone())).unwrap();
+        assert_eq!(count(), 1);
+        pool.close().unwrap();
+        let pool = options.open(&path).unwrap();
+        assert!(pool.region("a").is_ok());
+        assert!(options.create_with(&path, |_| Ok::<_, Error>(())).is_err());
+    }
+}

@@ -598,8 +598,9 @@ fn held(there: &State, history: &History<Effect>, unnoticed: Unnoticed) -> Resul
             done.iter().rev().map(|(_, n, _)| *n).filter(of_it).take(*lost).collect::<Vec<_>>()
         };
         let gone: Vec<u64> = lost.iter().flat_map(last_of).collect();
-        // Nothing stands in a log behind what is missing.
-        let is_behind = |at: &usize| logs.get(&doubt[*at].1).is_some_and(|log| lost.contains_key(log));
+        // Nothing stands in a log behind what is missing; in that of groups another thread's, which has not returned, may stand before it.
+        let is_behind =
+            |at: &usize| !unnoticed.grouped && logs.get(&doubt[*at].1).is_some_and(|log| lost.contains_key(log));
         if orders.iter().filter(|order| !order.iter().any(is_behind)).any(|order| right(order, &gone)) {
             return Ok(gone.len());
         }

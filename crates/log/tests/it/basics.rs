@@ -255,13 +255,3 @@ fn half_made_logs_are_told_from_damaged_ones() {
     // Whatever was found, nobody keeps the region.
     assert!(pool.region("nothing").is_ok());
 }
-
-/// A log has its name when it is whole: nothing is left of one whose making ends early, by an error or a kill.
-#[test]
-fn a_log_that_is_not_finished_has_no_name() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("log");
-    small().pool(pmem::Options::new().max_size(64 << 10)).bytes(1 << 20).create(&path).unwrap_err();
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-    small().create(&path).unwrap().close().unwrap();
-}
