@@ -29,7 +29,7 @@ use crate::salvaged::{CutLog, Salvaged};
 use crate::settle::{List, Settler};
 use crate::space::Space;
 use crate::watermark::Watermark;
-use crate::word::Word;
+use crate::word::{Word, tag};
 use crate::writer::{Dead, Tombstone};
 use prefix::Kept;
 
@@ -103,13 +103,16 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
             other => other?,
         }
     }
+    let left_out = settler.left_out;
     let mut core = assemble(pool, &options, &checkpoint, index, space, (place, settler))?;
     if let Some(error) = &damaged {
         tracing::warn!(%error, "the index is made anew of what the logs have");
         salvage(&core)?;
     }
     let logs = replay(&core)?;
-    core.salvaged = Salvaged { index: damaged.map(|error| error.to_string()), logs };
+    let index = damaged.map(|error| error.to_string());
+    let index = index.or((left_out > 0).then(|| format!("{left_out} versions, whose keys are corrupt, are left out")));
+    core.salvaged = Salvaged { index, logs };
     if !core.salvaged.is_empty() {
         core.checkpoint()?; // what was given up is behind it
     }
@@ -191,7 +194,7 @@ fn load(
                     settler.long.insert(*number, span);
                 }
                 entries += u64::from(node.count);
-                chunk.push((fence.clone(), load_leaf(pool, space, index, settler, *number, &node)?));
+                chunk.push((fence.clone(), load_leaf(pool, options, space, index, settler, *number, &node)?));
                 seals.push(node.seal);
                 last = Some(fence);
             }
@@ -216,19 +219,31 @@ fn load(
     if chunks.is_empty() {
         return Err(damaged(space, checkpoint.root, "it is empty"));
     }
-    index.load(chunks, entries);
+    index.load(chunks, entries - settler.left_out);
     Ok(())
 }
 
 fn load_leaf(
     pool: &Pool,
+    options: &Options,
     space: &Space,
     index: &Index,
     settler: &mut Settler,
     number: u32,
     node: &Node,
 ) -> Result<u32> {
-    for word in node.words() {
+    let mut words: Vec<Word> = node.words().collect();
+    if options.salvage && !pool.is_read_only() {
+        // A leaf with such a key cannot be split when logs are read.
+        let is_known = |word: &Word| {
+            let record = Record::at(Claim::Opening, pool, pool, word.offset());
+            record.is_ok_and(|record| tag(record::hash(record.key())) == word.tag())
+        };
+        let before = words.len();
+        words.retain(is_known);
+        settler.left_out += (before - words.len()) as u64;
+    }
+    for word in words.iter().copied() {
         let segment = space.number(word.offset()).map(|segment| (segment, space.used(segment)));
         let Some((segment, Use::Log { writer, sequence, .. })) = segment else {
             return Err(damaged(space, number, "it leads to a place that is in no log"));
@@ -247,7 +262,10 @@ fn load_leaf(
     let leaf = index.leaves.add();
     let made = index.leaves.get(leaf);
     if let Some(mut locked) = made.lock(made.layout()) {
-        locked.fill(node.words());
+        locked.fill(words.into_iter());
+    }
+    if words.len() < node.count as usize {
+        index.leaves.mark_dirty(leaf); // the next checkpoint leaves them out, too
     }
     made.set_node(number);
     made.seal.store(node.seal, std::sync::atomic::Ordering::Relaxed);

@@ -15,7 +15,7 @@ use crate::store::Store;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Salvaged {
-    /// What was wrong with the index, if it was made anew of all whole records: keys may be back that were deleted.
+    /// What was wrong with the index: it was made anew of all whole records, so that keys may be back that were deleted, or some versions of it were left out.
     pub index: Option<String>,
     /// Logs that count only up to what of them is lost.
     pub logs: Vec<CutLog>,

@@ -53,6 +53,8 @@ pub(crate) struct Settler {
     pub(crate) retired: Vec<(u64, Box<dyn Send>)>,
     /// For each log, the last place that the checkpoint which was opened leads to: it was durable by then.
     pub(crate) proven: Vec<Option<Mark>>,
+    /// Versions that salvaging has left out of it, since their keys are corrupt.
+    pub(crate) left_out: u64,
 }
 
 /// The node with the leaves of a chunk.
@@ -94,6 +96,7 @@ impl Settler {
             rescue: false,
             retired: Vec::new(),
             proven: vec![None; WRITERS],
+            left_out: 0,
         }
     }
 

@@ -395,6 +395,9 @@ impl<'s> Transaction<'s> {
         let (word, spot) = (seen.word, seen.spot);
         let absent = seen.record.is_none_or(|record| record.header.has(TOMBSTONE));
         if value.is_none() && absent && !self.manner.follows {
+            if self.core.options.verify && seen.record.is_none() {
+                self.newest_sound(key, hash)?;
+            }
             // Nothing to delete; that there is nothing must still be so when this commits.
             if self.level > Isolation::Snapshot && !self.manner.locking {
                 self.note_missed(hash, key, spot);
