@@ -262,7 +262,7 @@ fn load_leaf(
     let leaf = index.leaves.add();
     let made = index.leaves.get(leaf);
     if let Some(mut locked) = made.lock(made.layout()) {
-        locked.fill(words.into_iter());
+        locked.fill(words.iter().copied());
     }
     if words.len() < node.count as usize {
         index.leaves.mark_dirty(leaf); // the next checkpoint leaves them out, too
