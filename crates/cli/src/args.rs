@@ -268,7 +268,7 @@ pub struct Crash {
     /// Images to recover in each scenario at most; k, M and G are powers of 1000
     #[arg(long, value_name = "N", default_value = "20k", value_parser = size::parse_count)]
     pub budget: u64,
-    /// Workloads in each scenario, which share the budget [default: more with a larger budget]
+    /// Workloads in each scenario, which share the budget, ten images each at least [default: more with a larger budget]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub schedules: Option<u64>,
     /// 1 crashes the program, 2 also its recovery, and so on

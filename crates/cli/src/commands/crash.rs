@@ -65,6 +65,9 @@ pub fn run(args: &Crash) -> Outcome {
     Ok(ExitCode::from(u8::from(violated > 0)))
 }
 
+/// States that a workload has at least.
+const STATES_LEAST: u64 = 10;
+
 /// Many workloads rather than one in depth: a workload that goes nowhere finds nothing, however many of its images are recovered. Shares of the budget, so
 /// that a rich crash point does not leave the later ones unexplored, nor crashes inside recoveries those of the program.
 fn config(args: &Crash, weight: u64) -> Config {
@@ -74,6 +77,8 @@ fn config(args: &Crash, weight: u64) -> Config {
         return config.point_budget((budget / 100).max(64)).nested_budget((budget / 2000).clamp(32, 4096));
     }
     let schedules = args.schedules.unwrap_or((budget.isqrt() / ROOT_PER_SCHEDULE).max(1));
+    // Each workload is run before its crash points are known: more than the budget has states for would say nothing, and not end.
+    let schedules = schedules.min((budget / STATES_LEAST).max(1));
     let each = budget / schedules;
     config
         .schedules(schedules)

@@ -29,6 +29,14 @@ fn all_scenarios_are_sound() {
     }
 }
 
+/// However many are asked for, each has some states, and it ends.
+#[test]
+fn workloads_are_as_many_as_the_budget_has_states_for() {
+    let run = cairn(temp().path(), "crash --scenario two-slot --budget 500 --schedules 100000000 --json -");
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(run.json()["schedules"].as_u64(), Some(50), "{run:?}");
+}
+
 #[test]
 fn one_seed_explores_the_same_states() {
     let dir = temp();
