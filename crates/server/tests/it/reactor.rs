@@ -77,11 +77,14 @@ impl Holding {
         std::array::from_fn(|_| self.client())
     }
 
-    /// The thread stands still meanwhile; what it did before is forgotten.
+    /// The thread stands still meanwhile; what it did before is forgotten. It finds all that is sent: a kernel that has
+    /// much to do delivers later than `write` returns.
     fn while_held(&mut self, send: impl FnOnce()) {
         self.holder.send(&request(&["SET", "hold", "1"]));
         self.entered.recv_timeout(PATIENCE).unwrap();
         send();
+        let port = self.server.as_ref().unwrap().redis()[0].port();
+        until("all that was sent is acknowledged", || unacknowledged(port) == 0);
         self.seen.lock().unwrap().clear();
         self.release.send(()).unwrap();
         assert_eq!(self.holder.reply(), Reply::ok());
@@ -106,6 +109,19 @@ impl Holding {
         server.stop();
         server.join().unwrap();
     }
+}
+
+/// Bytes on their way to this port, as Linux' table of TCP sockets has them. A segment is acknowledged behind the event
+/// that epoll sees.
+fn unacknowledged(port: u16) -> u64 {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let to = format!(":{port:04X}");
+    table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|columns| columns[2].ends_with(&to) && !columns[5].starts_with("04"))
+        .map(|columns| u64::from_str_radix(columns[4].split_once(':').unwrap().0, 16).unwrap())
+        .sum()
 }
 
 fn set(key: &str) -> Vec<u8> {
