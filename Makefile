@@ -44,8 +44,12 @@ setup-peers: ## As setup, and what the benchmark's peers need (Debian's libpmemo
 setup-fabric: ## As setup, and what RDMA needs (Debian's libfabric)
 	@tools/setup.sh --fabric
 
-test: setup ## Set-up, then all tests
-	$(CARGO) test --workspace
+# What takes longest stands in modules called `deep`.
+test: setup ## Set-up, then the tests, without the slowest ones
+	$(CARGO) test --workspace -- --skip deep::
+
+test-deep: setup ## The slowest tests: each barrier and each step of a protocol is left out in turn, and some workload notices
+	$(CARGO) test --workspace -- deep::
 
 # The command that the tests have built: cargo would build a package on its own with other features, and nearly everything anew.
 crash: setup ## All built-in crash scenarios, each with the budget that `cairn crash` has by itself: some minutes

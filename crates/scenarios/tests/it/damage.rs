@@ -158,8 +158,7 @@ fn judge_every(half: u64) -> (Counts, Vec<String>) {
     (counts, failures)
 }
 
-#[test]
-fn a_hundred_thousand_damaged_pools() {
+pub(crate) fn a_hundred_thousand_damaged_pools() {
     let (mut counts, mut failures) = (Counts::new(), Vec::new());
     std::thread::scope(|scope| {
         let halves = [0, 1].map(|half| scope.spawn(move || judge_every(half)));

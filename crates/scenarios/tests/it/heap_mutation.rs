@@ -157,8 +157,7 @@ fn workloads() -> Vec<Workload> {
     all
 }
 
-#[test]
-fn every_barrier_of_the_heap_is_missed_when_it_is_gone() {
+pub(crate) fn every_barrier_of_the_heap_is_missed_when_it_is_gone() {
     let sources = missed::Sources { of: "heap/src", whole: "heap/src", redundant: REDUNDANT, unreached: UNREACHED };
     missed::each_barrier(&workloads(), &sources);
 }

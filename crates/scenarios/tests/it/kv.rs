@@ -325,8 +325,7 @@ missed::steps! {
     GreaterOnly, RestoreClock, SettleRead, CopyNodes, Generations, FreshSegments, Prefix, EraseDropped, HonestWatermark,
 }
 
-#[test]
-fn each_step_is_missed_when_it_is_left_out() {
+pub(crate) fn each_step_is_missed_when_it_is_left_out() {
     // Watermarks are for lost pages, which no model here has; their stores only make more crash states.
     let without = |stored: Stored, options| stored.watermark_every(16).adjust(options);
     missed::each_step(&workloads(), STEPS, without, &["deadlock"]);
@@ -375,8 +374,7 @@ const REDUNDANT: &[missed::Redundant] = &[
 ];
 
 /// Each flush and each drain of `kv` is left out in turn, by source line; some workload must notice.
-#[test]
-fn every_barrier_of_the_store_is_missed_when_it_is_gone() {
+pub(crate) fn every_barrier_of_the_store_is_missed_when_it_is_gone() {
     let sources = missed::Sources { of: "kv/src", whole: "kv/src", redundant: REDUNDANT, unreached: &[] };
     missed::each_barrier(&workloads(), &sources);
 }

@@ -118,8 +118,7 @@ missed::steps! {
     HonestMark, VerifySeal, GrowFirst, UncleanFirst,
 }
 
-#[test]
-fn each_step_is_missed_when_it_is_left_out() {
+pub(crate) fn each_step_is_missed_when_it_is_left_out() {
     missed::each_step(&workloads(), STEPS, Records::adjust, &["deadlock", "panicked"]);
 }
 

@@ -1,6 +1,7 @@
 //! Explores every built-in scenario.
 
 mod damage;
+mod deep;
 mod every;
 mod graph;
 mod heap;
@@ -80,7 +81,6 @@ macro_rules! scenarios {
 }
 
 /// Recovery makes durable what it found in a cache before it relies on it: the process dies with its last stores not flushed, wherever it flushes.
-#[test]
 fn killed_in_front_of_flushes() {
     let names = [
         "heap-partial",
@@ -177,7 +177,6 @@ fn a_ring_found_wrapped_around_in_a_cache() {
 }
 
 /// Each drain fails once; for structures see there. Whoever opens the pool again, in the same process or after a kill, takes only for durable what is.
-#[test]
 fn failing_drains() {
     let all: Vec<_> = scenarios::ALL.iter().filter(|named| !structures::is_one(named)).collect();
     in_parallel(2 * all.len(), |at| {

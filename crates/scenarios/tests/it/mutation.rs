@@ -43,8 +43,7 @@ fn configs(named: &Named) -> Vec<Config> {
     configs.into_iter().map(|c| c.flushed_outlives(false).kills_at_flushes(0).shrink(false)).collect()
 }
 
-#[test]
-fn every_barrier_is_missed_when_it_is_gone() {
+pub(crate) fn every_barrier_is_missed_when_it_is_gone() {
     // Those of `heap`, `kv` and `log` have tests of their own, and structures have none.
     let others = ["heap", "hash", "btree", "list", "bst", "treap", "graph", "kv", "log"];
     let named = scenarios::ALL.iter().filter(|named| !others.iter().any(|other| named.name.starts_with(other)));

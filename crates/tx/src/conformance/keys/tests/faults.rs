@@ -174,7 +174,6 @@ const NOTICED: &[Noticed<Fault>] = &[
     (TooStrict, &["hermitage/g2_item", "hermitage/g2", "predicates/absent_keys"]),
 ];
 
-#[test]
 fn every_fault_is_noticed() {
     each_fault_is_noticed(NOTICED, Broken, checks);
 }
@@ -185,7 +184,6 @@ fn every_check_notices_something() {
 }
 
 /// Histories call the faults by one of their names, the first of which they use, too.
-#[test]
 fn phenomena_have_their_names() {
     use Isolation::{Serializable, Snapshot, Strict};
     use Phenomenon::{AbortedRead, G2, GNonadjacent, GSingle, IntermediateRead, Internal, UnknownValue};
@@ -220,5 +218,18 @@ fn phenomena_have_their_names() {
         });
         let found = found.lock().expect("the phenomena").clone();
         assert!(found.contains(&names[0]) && found.iter().all(|name| names.contains(name)), "{fault:?}: {found:?}");
+    }
+}
+
+/// Left to `make test-deep`: these test the instrument.
+mod deep {
+    #[test]
+    fn every_fault_is_noticed() {
+        super::every_fault_is_noticed();
+    }
+
+    #[test]
+    fn phenomena_have_their_names() {
+        super::phenomena_have_their_names();
     }
 }

@@ -1,0 +1,22 @@
+//! The slowest ones, which take two thirds of the time of all: `make test-deep` runs them, `make test` leaves them out by the
+//! name of this module.
+
+macro_rules! tests {
+    ($($name:ident = $run:path;)*) => {$(
+        #[test]
+        fn $name() {
+            $run();
+        }
+    )*};
+}
+
+tests! {
+    each_step_of_kv_is_missed_when_it_is_left_out = crate::kv::each_step_is_missed_when_it_is_left_out;
+    each_step_of_log_is_missed_when_it_is_left_out = crate::log::each_step_is_missed_when_it_is_left_out;
+    every_barrier_of_heap_is_missed_when_it_is_gone = crate::heap_mutation::every_barrier_of_the_heap_is_missed_when_it_is_gone;
+    every_barrier_of_kv_is_missed_when_it_is_gone = crate::kv::every_barrier_of_the_store_is_missed_when_it_is_gone;
+    every_barrier_of_the_objects_is_missed_when_it_is_gone = crate::mutation::every_barrier_is_missed_when_it_is_gone;
+    failing_drains = crate::failing_drains;
+    killed_in_front_of_flushes = crate::killed_in_front_of_flushes;
+    a_hundred_thousand_damaged_pools = crate::damage::a_hundred_thousand_damaged_pools;
+}
