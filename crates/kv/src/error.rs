@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use pmem::ErrorKind;
+
 use crate::Timestamp;
 
 /// Every error of a store. The message says what happened, where, and what to do next.
@@ -318,9 +320,36 @@ impl Error {
         }
     }
 
+    /// What the caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Conflict { .. } | Self::TooMany { .. } => ErrorKind::Retry,
+            Self::GaveUp { .. } | Self::Expired { .. } | Self::Doomed { .. } => ErrorKind::Aborted,
+            Self::Limit { .. } | Self::Option { .. } | Self::TableName { .. } => ErrorKind::Misuse,
+            Self::InDoubt { .. } => ErrorKind::Reopen,
+            Self::Follows => ErrorKind::Fenced,
+            Self::Type { .. }
+            | Self::IsReplicated { .. }
+            | Self::NotReplicated
+            | Self::OtherLog { .. }
+            | Self::Behind { .. }
+            | Self::NotAStore { .. }
+            | Self::NewerFormat { .. } => ErrorKind::Other,
+            Self::LogFull { .. } | Self::IndexMemory { .. } | Self::Full { .. } => ErrorKind::Full,
+            Self::Damaged { .. } | Self::Lost { .. } | Self::LostCommits { .. } => ErrorKind::Damaged,
+            #[cfg(feature = "replication")]
+            Self::LogInDoubt { .. } => ErrorKind::Reopen,
+            #[cfg(feature = "replication")]
+            Self::NotACommit { .. } => ErrorKind::Other,
+            #[cfg(feature = "replication")]
+            Self::Log(error) => error.kind(),
+            Self::Pool(error) => error.kind(),
+        }
+    }
+
     /// Whether running the transaction again may succeed.
     pub fn is_conflict(&self) -> bool {
-        matches!(self, Self::Conflict { .. } | Self::TooMany { .. })
+        self.kind() == ErrorKind::Retry
     }
 }
 
@@ -337,7 +366,7 @@ impl From<Error> for tx::Error {
                 Self::Pool(pmem::Error::NoSpace { path, wanted, what: pmem::SpaceFor::Growth })
             }
             Error::Pool(error) | Error::InDoubt { source: error } => Self::Pool(error),
-            other => Self::Aborted { reason: other.to_string() },
+            other => Self::Engine { kind: other.kind(), source: Box::new(other) },
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use pmem::ErrorKind;
+
 use crate::Lsn;
 
 /// Every error of this crate. The message says what happened, where, and what to do next.
@@ -226,6 +228,31 @@ pub enum Error {
     /// The pool, or the medium below it.
     #[error(transparent)]
     Pool(#[from] pmem::Error),
+}
+
+impl Error {
+    /// What the caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Stalled { .. } | Self::Unfinished { .. } => ErrorKind::InUse,
+            Self::QuorumUnavailable { .. } | Self::InDoubt { .. } | Self::QuorumLost { .. } => ErrorKind::Unavailable,
+            Self::Fenced { .. } => ErrorKind::Fenced,
+            Self::Full { .. } | Self::GrownTooOften { .. } => ErrorKind::Full,
+            Self::Lost { .. } | Self::Unrecoverable { .. } | Self::BadSuperline { .. } => ErrorKind::Damaged,
+            Self::IsACopy { .. } | Self::NotALog { .. } | Self::NewerVersion { .. } => ErrorKind::Other,
+            Self::Copy { .. } => ErrorKind::System,
+            Self::NotForced { .. }
+            | Self::Overtaken { .. }
+            | Self::TooLong { .. }
+            | Self::Limit { .. }
+            | Self::TwiceACopy { .. }
+            | Self::Replicated { .. }
+            | Self::NotReplicated { .. } => ErrorKind::Misuse,
+            #[cfg(feature = "replication")]
+            Self::Fabric(_) => ErrorKind::System,
+            Self::Pool(error) => error.kind(),
+        }
+    }
 }
 
 fn missing_ids(missing: &[u64]) -> String {

@@ -310,5 +310,94 @@ pub enum Error {
     },
 }
 
+/// What a caller can do about an error: the same few answers for all of Cairn's crates, whose errors each have a `kind()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Another transaction, or one that is not finished, was in the way.
+    Retry,
+    /// There is no room.
+    Full,
+    /// Somebody has it open, or uses a part of it.
+    InUse,
+    /// Too few machines of a group answer.
+    Unavailable,
+    /// Somebody else leads, or this one may not write.
+    Fenced,
+    /// Something failed behind the point where it can be taken back: what became of it shows when it is opened again.
+    Reopen,
+    /// Bytes on media are not what was stored, or cannot be read.
+    Damaged,
+    /// It is something else than was asked for, or of a newer version.
+    Other,
+    /// The call cannot succeed as it is.
+    Misuse,
+    /// The caller ended the transaction, or was too late with it.
+    Aborted,
+    /// The operating system or the network refused.
+    System,
+}
+
+impl ErrorKind {
+    /// What to do next, one sentence.
+    ///
+    /// ```
+    /// assert_eq!(pmem::ErrorKind::Full.advice(), "free or add space, then run it again");
+    /// ```
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::Retry => "run it again, from its beginning, after a pause",
+            Self::Full => "free or add space, then run it again",
+            Self::InUse => "close or finish what uses it, then run it again",
+            Self::Unavailable => "bring more machines of the group up, then run it again",
+            Self::Fenced => "write to whoever leads now",
+            Self::Reopen => "close it, look at the device, and open it again to see what is there",
+            Self::Damaged => "run `cairn check`, then repair it or restore it from a copy",
+            Self::Other => "check the path, or use the program and version that made it",
+            Self::Misuse => "change the call: running it again does not help",
+            Self::Aborted => "begin a new transaction, if it is still wanted",
+            Self::System => "look at the system's reason, mend it, and run it again",
+        }
+    }
+}
+
+impl Error {
+    /// What the caller can do about it; [`ErrorKind::advice`] says it in words.
+    ///
+    /// ```
+    /// let error = pmem::Options::new().open("/nonexistent/pool").unwrap_err();
+    /// assert_eq!(error.kind(), pmem::ErrorKind::System);
+    /// ```
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Busy { .. } | Self::AlreadyOpen { .. } | Self::BackupRunning { .. } | Self::InUse { .. } => {
+                ErrorKind::InUse
+            }
+            Self::NoSpace { .. }
+            | Self::Reserve { .. }
+            | Self::HeapFull { .. }
+            | Self::RingFull { .. }
+            | Self::DirectoryFull { .. } => ErrorKind::Full,
+            Self::NotAPool { .. }
+            | Self::NewerVersion { .. }
+            | Self::WrongLayout { .. }
+            | Self::Domain { .. }
+            | Self::NoRegion { .. } => ErrorKind::Other,
+            Self::Damaged { .. } | Self::Unreadable { .. } | Self::Truncated { .. } => ErrorKind::Damaged,
+            Self::NeedsRecovery { .. } | Self::Poisoned | Self::Sync { .. } => ErrorKind::Reopen,
+            Self::Io { .. } => ErrorKind::System,
+            Self::Forked
+            | Self::ReadOnly
+            | Self::BadPointer { .. }
+            | Self::DoubleFree { .. }
+            | Self::OutOfBounds { .. }
+            | Self::Unaligned { .. }
+            | Self::Limit { .. }
+            | Self::RegionExists { .. }
+            | Self::BadName { .. } => ErrorKind::Misuse,
+        }
+    }
+}
+
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;

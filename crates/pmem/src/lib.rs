@@ -161,7 +161,7 @@ pub use directory::{RegionInfo, RegionKind};
 pub use domain::{Domain, DomainChoice, Latency};
 pub use draft::Draft;
 pub use engine::thread_number;
-pub use error::{Error, Result, SpaceFor};
+pub use error::{Error, ErrorKind, Result, SpaceFor};
 pub use flush::{FlushSet, Moment, Persisted};
 pub use hash::crc32c;
 pub use header::{FORMAT_VERSION, LAYOUT_MAX, NAME_MAX, REGIONS_MAX};

@@ -1,13 +1,16 @@
 //! What can go wrong in a transaction, grouped by what the caller can do about it.
 
+use pmem::ErrorKind;
+
 use crate::Isolation;
 
 /// Every error of a transaction. The message says what happened, where, and what to do next.
 ///
 /// ```
-/// use tx::{Advice, Error};
-/// assert_eq!(Error::Conflict { offset: 4096 }.advice(), Advice::Retry);
-/// assert_eq!(Error::OwnConflict { offset: 4096 }.advice(), Advice::GiveUp);
+/// use pmem::ErrorKind;
+/// use tx::Error;
+/// assert_eq!(Error::Conflict { offset: 4096 }.kind(), ErrorKind::Retry);
+/// assert_eq!(Error::OwnConflict { offset: 4096 }.kind(), ErrorKind::Misuse);
 /// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -118,6 +121,14 @@ pub enum Error {
     },
 
     // ---- see there -------------------------------------------------------------------------------------------------
+    /// An error of the store's own.
+    #[error("{source}")]
+    Engine {
+        /// What the caller can do about it.
+        kind: ErrorKind,
+        /// The store's error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The pool's own error.
     #[error(transparent)]
     Pool(#[from] pmem::Error),
@@ -126,27 +137,23 @@ pub enum Error {
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What to do about an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Advice {
-    /// Abort and run the transaction again, after a pause.
-    Retry,
-    /// Free or add space, then run it again.
-    MakeSpace,
-    /// Running it again does not help.
-    GiveUp,
-}
-
 impl Error {
-    /// What to do about it.
-    pub fn advice(&self) -> Advice {
+    /// What the caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Conflict { .. } | Self::NoSlot { .. } => Advice::Retry,
-            Self::BackupFull { .. }
-            | Self::Pool(pmem::Error::NoSpace { .. } | pmem::Error::HeapFull { .. } | pmem::Error::Reserve { .. }) => {
-                Advice::MakeSpace
-            }
-            _ => Advice::GiveUp,
+            Self::Conflict { .. } | Self::NoSlot { .. } => ErrorKind::Retry,
+            Self::BackupFull { .. } => ErrorKind::Full,
+            Self::Damaged { .. } => ErrorKind::Damaged,
+            Self::GaveUp { .. } | Self::Doomed { .. } | Self::Aborted { .. } => ErrorKind::Aborted,
+            Self::OwnConflict { .. }
+            | Self::Isolation { .. }
+            | Self::NoRollback
+            | Self::Overlap { .. }
+            | Self::Freed { .. }
+            | Self::Unordered
+            | Self::Limit { .. } => ErrorKind::Misuse,
+            Self::Engine { kind, .. } => *kind,
+            Self::Pool(error) => error.kind(),
         }
     }
 }

@@ -157,7 +157,7 @@ fn a_transaction_that_changes_more_than_fits_is_refused_and_taken_back() {
     };
     assert!(matches!(error, Error::BackupFull { bytes: COPY, .. }), "{error}");
     assert!(error.to_string().contains("larger alpha"), "{error}");
-    assert_eq!(error.advice(), tx::Advice::MakeSpace);
+    assert_eq!(error.kind(), tx::ErrorKind::Full);
     assert!((9..=10).contains(&written), "{written}");
     drop(tx);
     assert!(objects.iter().all(|&o| word(&heap, o) == 0));

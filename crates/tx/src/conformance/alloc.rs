@@ -7,7 +7,7 @@ use pmem::PPtr;
 use crate::conformance::stage::join;
 use crate::conformance::support::{TxOf, assert_bad, assert_doomed, begin, err, numbers, ok, run, set, try_run, value};
 use crate::conformance::{Check, ROOM, Subject, plain_checks};
-use crate::{Advice, Error, Result, Transaction, Typed};
+use crate::{Error, ErrorKind, Result, Transaction, Typed};
 
 pub(super) fn checks<S: Subject>(group: &'static str) -> Vec<Check<S>> {
     plain_checks!(
@@ -248,7 +248,7 @@ fn too_much<S: Subject>(s: &S) {
         match try_run(&engine, |tx| tx.alloc_bytes(ROOM / 32, 8)) {
             Ok(object) => objects.push(object),
             Err(e) => {
-                assert_eq!(e.advice(), Advice::MakeSpace, "{e}");
+                assert_eq!(e.kind(), ErrorKind::Full, "{e}");
                 break;
             }
         }

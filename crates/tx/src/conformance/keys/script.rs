@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::Subject;
-use crate::{Advice, Error, Isolation, Keys, Kv, KvTx, Result};
+use crate::{Error, ErrorKind, Isolation, Keys, Kv, KvTx, Result};
 
 /// A key and a number, as scripts use them.
 pub(super) type Pair = (String, i64);
@@ -36,7 +36,7 @@ pub(super) fn must<'s, K: Kv, R>(store: &'s K, f: impl FnMut(&mut K::Tx<'s>) -> 
 
 /// True for errors that say: not at the same time as the other one. Scripts play all transactions on one thread.
 pub(super) fn is_conflict(e: &Error) -> bool {
-    e.advice() == Advice::Retry || matches!(e, Error::OwnConflict { .. })
+    e.kind() == ErrorKind::Retry || matches!(e, Error::OwnConflict { .. })
 }
 
 /// All pairs of `keys`.
