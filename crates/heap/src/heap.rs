@@ -254,7 +254,7 @@ impl Heap {
             recovery::nothing_left(&core, &found, state.backup != 0)?;
         }
         pool.set_unsettled(true);
-        let recovery = recovery::run(&core, &found, state.backup != 0)?;
+        let recovery = recovery::run(&core, &found, state.backup != 0, closed)?;
         if stored == Policy::InPlace && state.backup == 0 {
             // Opened under another policy since, or the copying was interrupted.
             core.grow_backup()?;

@@ -9,7 +9,8 @@
 //! | not whole | the ring ends before it |
 //!
 //! Then, in this order, each behind a barrier: all records are retired; in every dirty zone main becomes what the backup is; the marks go. Retired first,
-//! so that no second recovery decides anew over bytes that the first has changed.
+//! so that no second recovery decides anew over bytes that the first has changed. Of a heap that was closed nothing is restored: main and backup are equal there, and a
+//! mark that is not clean is damaged. What it tells nothing about, no more than the mark is repaired: the backup may be damaged too.
 //!
 //! Undo: after the last END of a ring the old bytes go back, last first; intents of every END are carried out; then everything is retired. Twice is
 //! harmless.
@@ -61,8 +62,8 @@ impl Recovery {
 
 const LINE: u64 = pmem::LINE;
 
-/// Finishes or undoes what the rings and marks tell of. `backup` says whether the backup follows main.
-pub(crate) fn run(core: &Core, found: &[Recovered], backup: bool) -> Result<Recovery> {
+/// Finishes or undoes what the rings and marks tell of. `backup` says whether the backup follows main, `closed` that nothing is left to be done.
+pub(crate) fn run(core: &Core, found: &[Recovered], backup: bool, closed: bool) -> Result<Recovery> {
     let mut recovery = Recovery::default();
     for (slot, recovered) in found.iter().enumerate() {
         recovery.records += unretired(core, slot, recovered)?;
@@ -104,7 +105,10 @@ pub(crate) fn run(core: &Core, found: &[Recovered], backup: bool) -> Result<Reco
         }
     }
     if core.policy == Policy::InPlace && backup {
-        restore_zones(core, &mut recovery)?;
+        match closed && !core.sabotage.skips(Step::KeepClosed) {
+            true => mark_again(core, &mut recovery)?,
+            false => restore_zones(core, &mut recovery)?,
+        }
     }
     left.restore(core, &mut recovery)?;
     Ok(recovery)
@@ -317,6 +321,21 @@ fn dirty_zones(core: &Core) -> Result<Vec<u32>> {
         }
     }
     Ok(dirty)
+}
+
+/// Marks every zone clean again: persistent after the next drain. With checksums if only the second mark of it is damaged; else scrubbing keeps them anew, where both copies
+/// are equal.
+fn mark_again(core: &Core, recovery: &mut Recovery) -> Result<()> {
+    let dirty = dirty_zones(core)?;
+    if core.pool.is_read_only() && !dirty.is_empty() {
+        return Err(PoolError::NeedsRecovery { path: core.pool.path().to_owned() }.into());
+    }
+    for zone in dirty {
+        recovery.zones += 1;
+        let mark = if core.zones.has_sums(zone)? { Mark::Summed } else { Mark::Clean };
+        core.zones.set_mark(zone, mark)?;
+    }
+    Ok(())
 }
 
 /// Makes main what the backup is, wherever they may differ. One barrier, none if no zone is dirty.

@@ -68,6 +68,8 @@ pub enum Step {
     IntentBarrier,
     /// Recovery marks the zones of what is open, or carried, before the records that tell of it are retired.
     OpenMarked,
+    /// A damaged mark in a heap that was closed restores nothing.
+    KeepClosed,
     /// The barrier behind a copy, before its object is written.
     CopyBarrier,
     /// Copies are sure on media when the transaction that made them is over.

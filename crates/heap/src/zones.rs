@@ -237,6 +237,11 @@ impl Zones {
         })
     }
 
+    /// Whether the first word of its mark says that its checksums are those of the backup as it is.
+    pub(crate) fn has_sums(&self, zone: u32) -> Result<bool> {
+        Ok(self.stored(self.at(zone)?)? == self.word(zone, Mark::Summed))
+    }
+
     fn stored(&self, at: u64) -> Result<u64> {
         // marks change under the lock of `dirty` only, which callers hold, or before anybody else has the heap.
         let stored = raw::bytes(Claim::Marks, self, &self.pool, at, 8)?;

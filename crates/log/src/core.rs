@@ -97,7 +97,7 @@ impl Core {
             return Err(Error::NotALog { region: name.to_owned(), offset: first, why });
         }
         if looks_unfinished(&region)? {
-            let why = "its superline was never written: making it was cut short, make it again";
+            let why = "it has neither a superline nor a record: making it was cut short, make it again";
             return Err(Error::NotALog { region: name.to_owned(), offset: first, why });
         }
         let Parts { superline: area, region, .. } = front.split(region)?;

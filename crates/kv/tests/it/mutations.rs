@@ -8,7 +8,7 @@ use std::path::Path;
 
 use kv::{Error, Keys, Options, Step, Store};
 
-use self::mutate::{PAGE, Rng, Tally, mutate, number};
+use self::mutate::{PAGE, Rng, Tally, mutate, mutate_twice, number};
 
 #[path = "../../../log/tests/it/mutate.rs"]
 mod mutate;
@@ -109,7 +109,8 @@ fn damaged(made: &Made, rng: &mut Rng) -> (&'static str, String, Vec<u8>) {
         (0..made.bytes.len() / PAGE).filter(|page| made.bytes[page * PAGE..][..PAGE].iter().any(|b| *b != 0)).collect();
     let page =
         |rng: &mut Rng| if rng.below(3) == 0 { rng.below(made.front / PAGE + 1) } else { used[rng.below(used.len())] };
-    mutate(&made.bytes, &made.older, rng, page, 800)
+    let damage = if rng.below(3) == 0 { mutate_twice } else { mutate };
+    damage(&made.bytes, &made.older, rng, page, 800)
 }
 
 /// All pairs; none if the check names problems.
@@ -129,10 +130,12 @@ fn read(path: &Path, without: Option<Step>) -> Result<Option<Pairs>, Error> {
 }
 
 /// What came of it, or why that is none of what docs/limits.md names.
-fn outcome(path: &Path, made: &Made, bytes: &[u8], without: Option<Step>) -> Result<&'static str, String> {
+fn outcome(path: &Path, made: &Made, kind: &str, bytes: &[u8], without: Option<Step>) -> Result<&'static str, String> {
     std::fs::write(path, bytes).map_err(|e| e.to_string())?;
+    // What tells of a page that is lost may be lost with it.
+    let unnoticed = if kind == "two" { usize::MAX } else { UNNOTICED };
     let refused = match read(path, without) {
-        Ok(Some(pairs)) => return judge(made, &pairs),
+        Ok(Some(pairs)) => return judge(made, unnoticed, &pairs),
         Ok(None) => "a check that names problems".to_owned(),
         Err(error @ Error::Pool(pmem::Error::OutOfBounds { .. } | pmem::Error::RegionExists { .. })) => {
             return Err(format!("this is not what happened: {error}"));
@@ -142,13 +145,13 @@ fn outcome(path: &Path, made: &Made, bytes: &[u8], without: Option<Step>) -> Res
     };
     // What was refused is refused again, or all there: not taken for a store that was killed.
     if let Ok(Some(pairs)) = read(path, without) {
-        judge(made, &pairs).map_err(|why| format!("opened behind {refused}: {why}"))?;
+        judge(made, unnoticed, &pairs).map_err(|why| format!("opened behind {refused}: {why}"))?;
     }
     Ok("error")
 }
 
 /// Equal, or without the last few commits, if it was not closed.
-fn judge(made: &Made, pairs: &Pairs) -> Result<&'static str, String> {
+fn judge(made: &Made, unnoticed: usize, pairs: &Pairs) -> Result<&'static str, String> {
     if *pairs == made.pairs {
         return Ok("equal");
     }
@@ -167,7 +170,7 @@ fn judge(made: &Made, pairs: &Pairs) -> Result<&'static str, String> {
     if let Some(key) = pairs.keys().find(|key| !made.history.contains_key(*key)) {
         return Err(format!("{:?} was never there", String::from_utf8_lossy(key)));
     }
-    if gone <= UNNOTICED && !made.closed {
+    if gone <= unnoticed && !made.closed {
         Ok("limit")
     } else {
         Err(format!("the last {gone} commits are gone, or some of them"))
@@ -188,7 +191,7 @@ fn damage_is_an_error_or_repaired_or_within_the_limits() {
             let mut rng = Rng((seed << 8 | (2 * n + usize::from(closed)) as u64) + 1);
             for _ in 0..count {
                 let (kind, what, bytes) = damaged(&made, &mut rng);
-                tally.note(name, closed, (kind, &what), outcome(&path, &made, &bytes, None));
+                tally.note(name, closed, (kind, &what), outcome(&path, &made, kind, &bytes, None));
             }
         }
     }
@@ -299,7 +302,7 @@ fn each_page_goes_back(made: &Made, without: Option<Step>) -> (usize, Vec<String
             let mut bytes = made.bytes.clone();
             bytes[at].copy_from_slice(was);
             count += 1;
-            if let Err(why) = outcome(&path, made, &bytes, without) {
+            if let Err(why) = outcome(&path, made, "a page", &bytes, without) {
                 wrong.push(format!("{}: page {page} as at look {look}: {why}", made.name));
             }
         }

@@ -55,7 +55,7 @@ impl View {
             let mut start = vec![0; (Front::Two.bytes() + 64).min(extents[0].len) as usize];
             observer.read_at(offset, &mut start)?;
             if start.iter().all(|&b| b == 0) {
-                return none("its superline was never written: making it was cut short, make it again");
+                return none("it has neither a superline nor a record: making it was cut short, make it again");
             }
             return Err(pmem::Error::Damaged { what: "superline of a log", offset, found: 0, expected: 1 }.into());
         };

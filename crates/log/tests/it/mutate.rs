@@ -67,6 +67,24 @@ pub fn mutate(
     }
 }
 
+/// Damages a file in two places.
+pub fn mutate_twice(
+    bytes: &[u8],
+    older: &[Vec<u8>],
+    rng: &mut Rng,
+    page: impl Fn(&mut Rng) -> usize,
+    used: usize,
+) -> (&'static str, String, Vec<u8>) {
+    let (_, first, once) = mutate(bytes, older, rng, &page, used);
+    // What a truncation left may be too short for the page of the second.
+    let within = |rng: &mut Rng| page(rng).min((once.len() / PAGE).saturating_sub(1));
+    if once.len() < PAGE {
+        return ("two", first, once);
+    }
+    let (_, second, twice) = mutate(&once, older, rng, within, used);
+    ("two", format!("{first}; {second}"), twice)
+}
+
 /// What came of all mutations.
 #[derive(Default)]
 pub struct Tally {
