@@ -53,6 +53,7 @@ pub(crate) async fn wait(
             break;
         }
         waiting.found_nothing();
+        parts.session.waited = true;
         parts.reply.truncate(mark);
         // What is to be said about requests before this one is not to wait.
         if write(stream, thread, &client, &mut parts.reply).await.is_err() {
@@ -74,6 +75,7 @@ pub(crate) async fn wait(
             }
         }
     }
+    parts.session.waited = false;
     parts
 }
 

@@ -5,7 +5,7 @@
 //! | `/` | a page that draws what the server does |
 //! | `/status.json` | what the page draws |
 //! | `/metrics` | the same for Prometheus |
-//! | `/healthz` | 200 while the store takes writes, else 503 and why |
+//! | `/healthz` | 200 while the store takes writes, else 503 and why: a sync has failed, or a write found no room within the last minute |
 //!
 //! It asks for no password, and tells numbers only: no key, no value, no name of a user.
 
@@ -134,7 +134,7 @@ impl Site {
                 let text = self.made(move |shared| status::json(shared, keys.as_ref())).await;
                 reply(StatusCode::OK, "application/json", text)
             }
-            "/healthz" => match self.shared.engine.healthy() {
+            "/healthz" => match self.shared.takes_writes() {
                 Ok(()) => reply(StatusCode::OK, PLAIN, "ok\n"),
                 Err(why) => reply(StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{why}\n")),
             },

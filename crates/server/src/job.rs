@@ -176,7 +176,8 @@ fn run_command(
     match command.run {
         Run::Data(run) | Run::Block(run, _) => {
             let own = std::mem::take(looks);
-            let mut context = Context { tx, reply, db: session.db, now, shared: &session.shared, looks: own };
+            let mut context =
+                Context { tx, reply, db: session.db, now, shared: &session.shared, looks: own, waited: session.waited };
             let outcome = run(&mut context, args);
             *looks = context.looks;
             outcome

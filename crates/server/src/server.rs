@@ -275,9 +275,13 @@ fn refuse_open(config: &Config, anybody: bool) -> Result<(), Error> {
     }
 }
 
+/// Connections that may wait to be accepted; the system allows `net.core.somaxconn` at most. With the usual 128, of thousands that come at once many try again after a second.
+const BACKLOG: i32 = 4096;
+
 fn listen(address: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), Error> {
     let failed = |source| Error::Listen { what: address.to_string(), source };
     let listener = std::net::TcpListener::bind(address).map_err(failed)?;
+    rustix::net::listen(&listener, BACKLOG).map_err(|e| failed(e.into()))?;
     listener.set_nonblocking(true).map_err(failed)?;
     let at = listener.local_addr().map_err(failed)?;
     Ok((listener, at))
@@ -295,6 +299,7 @@ fn listen_unix(path: &Path) -> Result<std::os::unix::net::UnixListener, Error> {
         std::fs::remove_file(path).map_err(failed)?;
     }
     let listener = std::os::unix::net::UnixListener::bind(path).map_err(failed)?;
+    rustix::net::listen(&listener, BACKLOG).map_err(|e| failed(e.into()))?;
     listener.set_nonblocking(true).map_err(failed)?;
     Ok(listener)
 }

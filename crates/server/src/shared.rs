@@ -141,6 +141,18 @@ impl Shared {
         at != 0 && now().saturating_sub(at) < LATELY
     }
 
+    /// Why writes fail, if they do.
+    pub(crate) fn takes_writes(&self) -> Result<(), String> {
+        self.engine.healthy().map_err(|error| error.to_string())?;
+        match self.was_full_lately() {
+            true => Err(format!(
+                "full: a write found no room within the last {} s; delete something, or make room on the disk",
+                LATELY / 1000
+            )),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn client_id(&self) -> u64 {
         self.next_client.fetch_add(1, Relaxed)
     }

@@ -9,11 +9,13 @@ use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::commands::{COMMANDS, Command, flag};
+use crate::commands::{COMMANDS, Command, Outcome, flag};
 use crate::data::META;
 use crate::engine::{self, Engine, Keys};
 use crate::glob;
 use crate::request::Arguments;
+
+const NO_ADMIN: &str = "ERR nobody could change users any more, not even after a restart: let another user who is on, with a password, run +acl first";
 
 type Hash = [u8; 32];
 
@@ -171,6 +173,12 @@ impl User {
         self.rules.retain(|rule| rule[1..] != kept[1..]);
         self.rules.push(kept);
         Ok(())
+    }
+
+    /// Can come in, and change users.
+    fn is_admin(&self) -> bool {
+        let can_enter = self.on && (self.no_password || !self.passwords.is_empty());
+        can_enter && crate::commands::find(b"acl").is_some_and(|(number, _)| self.may_run(number))
     }
 
     pub(crate) fn may_run(&self, number: usize) -> bool {
@@ -361,18 +369,24 @@ impl Users {
         self.all.read().values().cloned().collect()
     }
 
-    /// Durable when it returns.
-    pub(crate) fn set(&self, engine: &dyn Engine, user: User) -> engine::Result<()> {
+    /// Durable when it returns. Refused if nobody could change users any more: they are in the store, so no restart would help.
+    pub(crate) fn set(&self, engine: &dyn Engine, user: User) -> Outcome {
         let mut users = self.all.write();
+        if !user.is_admin() && !users.values().any(|other| other.name != user.name && other.is_admin()) {
+            return Err(NO_ADMIN.into());
+        }
         engine.write(&mut |tx| tx.put(&key_of(&user.name), user.rules().as_bytes(), None))?;
         users.insert(user.name.clone(), Arc::new(user));
         self.number.fetch_add(1, SeqCst);
         Ok(())
     }
 
-    /// Durable when it returns; true if there was one.
-    pub(crate) fn delete(&self, engine: &dyn Engine, name: &str) -> engine::Result<bool> {
+    /// Durable when it returns; true if there was one. Refused as [`set`](Self::set) is.
+    pub(crate) fn delete(&self, engine: &dyn Engine, name: &str) -> Outcome<bool> {
         let mut users = self.all.write();
+        if users.contains_key(name) && !users.values().any(|other| other.name != name && other.is_admin()) {
+            return Err(NO_ADMIN.into());
+        }
         engine.write(&mut |tx| tx.delete(&key_of(name)).map(drop))?;
         let gone = users.remove(name).is_some();
         self.number.fetch_add(1, SeqCst);

@@ -175,7 +175,9 @@ fn client(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
         }
         (b"info", 2) => reply.verbatim(&format!("{}\n", s.client.line(now()))),
         (b"list", _) => {
-            let clients: Vec<_> = s.shared.clients.lock().values().filter_map(std::sync::Weak::upgrade).collect();
+            let listed = Listed::read(args)?;
+            let mut clients: Vec<_> = s.shared.clients.lock().values().filter_map(std::sync::Weak::upgrade).collect();
+            clients.retain(|client| listed.has(client.id));
             let now = now();
             reply.verbatim(&clients.iter().map(|client| format!("{}\n", client.line(now))).collect::<String>());
         }
@@ -201,6 +203,42 @@ fn client(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Whom `CLIENT LIST` is about.
+enum Listed {
+    All,
+    /// These ids.
+    Some(Vec<u64>),
+    /// There are none of this type.
+    Nobody,
+}
+
+impl Listed {
+    fn read(args: &Arguments<'_>) -> Outcome<Self> {
+        match args.len() {
+            2 => Ok(Self::All),
+            4 if is(args.get(2), "TYPE") => match &args.get(3).to_ascii_lowercase()[..] {
+                b"normal" => Ok(Self::All),
+                b"master" | b"replica" | b"slave" | b"pubsub" => Ok(Self::Nobody),
+                _ => Err(format!("ERR Unknown client type '{}'", args.get(3).escape_ascii()).into()),
+            },
+            4.. if is(args.get(2), "ID") => {
+                let id = |text| int(text).ok().and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
+                let ids: Option<Vec<u64>> = args.from(3).map(id).collect();
+                Ok(Self::Some(ids.ok_or("ERR Invalid client ID")?))
+            }
+            _ => Err(SYNTAX.into()),
+        }
+    }
+
+    fn has(&self, id: u64) -> bool {
+        match self {
+            Self::All => true,
+            Self::Some(ids) => ids.contains(&id),
+            Self::Nobody => false,
+        }
+    }
 }
 
 fn kill(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {

@@ -295,22 +295,79 @@ fn first(c: &Context<'_>, range: Keys) -> Outcome<Option<Vec<u8>>> {
     Ok(first)
 }
 
-/// The first key from a random one on, by the first bytes that keys have; not each is as likely as the others.
+/// Of so many keys each is exactly as likely as the others.
+const FEW: usize = 64;
+/// Of more, so many are drawn, each with a likelihood that is known; one of them is taken, with weights that make up for it.
+const DRAWN: usize = 8;
+
 fn randomkey(c: &mut Context<'_>, _: &Arguments<'_>) -> Outcome {
-    let ends = (first(c, all(c.db, &[]))?, first(c, all(c.db, &[]).reverse())?);
-    let (Some(low), Some(high)) = ends else {
-        c.reply.null();
-        return Ok(());
-    };
-    // Between the first key and the last one: what they have in common, and then any eight bytes between theirs.
-    let common = low.iter().zip(&high).take_while(|(a, b)| a == b).count();
-    let head = |key: &[u8]| (0..8).fold(0, |all, at| all << 8 | u64::from(key.get(common + at).copied().unwrap_or(0)));
-    let span = head(&high) - head(&low);
-    let drawn = head(&low) + c.shared.random() % span.saturating_add(1).max(1);
-    let from = [&stored(c.db, &low[..common]), &drawn.to_be_bytes()[..]].concat();
-    let found = first(c, Keys { from: Bound::Included(from), ..all(c.db, &[]) })?;
-    c.reply.bulk(&found.unwrap_or(high));
+    let mut keys = Vec::new();
+    c.tx.scan(all(c.db, &[]), &mut |key, _| {
+        keys.push((key[1..].to_vec(), 1.0));
+        if keys.len() > FEW { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    if keys.len() > FEW {
+        let low = keys.swap_remove(0).0;
+        keys.clear();
+        for _ in 0..DRAWN {
+            keys.push(draw(c, low.clone())?);
+        }
+    }
+    // Uniform in [0, 1).
+    let fraction = (c.shared.random() >> 11) as f64 / (1_u64 << 53) as f64;
+    let mut left = fraction * keys.iter().map(|drawn| drawn.1).sum::<f64>();
+    let taken = keys.iter().find(|(_, weight)| {
+        left -= weight;
+        left < 0.0
+    });
+    match taken.or(keys.last()) {
+        Some((key, _)) => c.reply.bulk(key),
+        None => c.reply.null(),
+    }
     Ok(())
+}
+
+/// A key, drawn byte by byte among those that there are, and the inverse of its likelihood. `low` is the first of all keys.
+fn draw(c: &Context<'_>, mut low: Vec<u8>) -> Outcome<(Vec<u8>, f64)> {
+    let (mut prefix, mut weight) = (Vec::new(), 1.0);
+    loop {
+        let Some(high) = first(c, all(c.db, &prefix).reverse())? else { return Ok((low, weight)) };
+        let common = low.iter().zip(&high).take_while(|(a, b)| a == b).count();
+        // What comes next in a key: nothing, or a byte.
+        let next = |key: &[u8]| key.get(common).map_or(0, |byte| 1 + u64::from(*byte));
+        let (mut least, most) = (next(&low), next(&high));
+        if least == most {
+            return Ok((low, weight));
+        }
+        // One that ends here is a choice of its own, however far from it the first byte lies.
+        let ends = u64::from(least == 0);
+        let mut found = low.clone();
+        if ends == 1 {
+            let behind = Keys { from: Bound::Excluded(stored(c.db, &low)), ..all(c.db, &low) };
+            found = first(c, behind)?.unwrap_or(high);
+            least = next(&found);
+        }
+        let choices = most - least + 1 + ends;
+        let drawn = c.shared.random() % choices;
+        if drawn < ends {
+            return Ok((low, weight * choices as f64));
+        }
+        let value = least + drawn - ends;
+        prefix = low[..common].to_vec();
+        let mut passed = 1;
+        if value > least {
+            let at = stored(c.db, &[&prefix[..], &[(value - 1) as u8]].concat());
+            let whole = all(c.db, &prefix);
+            let before = Keys { to: Bound::Excluded(at.clone()), ..whole.clone() }.reverse();
+            let Some(there) = first(c, Keys { from: Bound::Included(at), ..whole })? else { return Ok((low, weight)) };
+            // It is drawn for each value since the one before it.
+            passed = next(&there) - first(c, before)?.map_or(least, |key| next(&key));
+            found = there;
+        }
+        weight *= choices as f64 / passed.max(1) as f64;
+        prefix.push((next(&found) - 1) as u8);
+        low = found;
+    }
 }
 
 /// What `SCAN`, `HSCAN` and their like ask for.
@@ -325,7 +382,10 @@ pub(super) struct Scanned<'b> {
 
 /// Reads cursor and options, which begin at `at`.
 pub(super) fn scanned<'b>(args: &Arguments<'b>, at: usize) -> Outcome<Scanned<'b>> {
-    let cursor = std::str::from_utf8(args.get(at)).ok().and_then(|text| text.parse::<u64>().ok());
+    let cursor = std::str::from_utf8(args.get(at)).ok().and_then(|text| match text.strip_prefix('-') {
+        Some(rest) => rest.parse::<u64>().ok().filter(|_| !rest.starts_with('+')).map(u64::wrapping_neg), // as `strtoul`
+        None => text.parse().ok(),
+    });
     let cursor = cursor.ok_or("ERR invalid cursor")?;
     let mut asked = Scanned { cursor, pattern: b"*", count: 10, kind: None, names_only: false };
     let mut at = at + 1;

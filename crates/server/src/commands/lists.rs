@@ -432,6 +432,7 @@ fn lrem(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 
 const NO_RANK: &str = "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to \
                        start from the end of the list";
+const RANK_RANGE: &str = "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
 
 fn lpos(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let (mut rank, mut count, mut looked_at) = (1, None, 0);
@@ -440,7 +441,11 @@ fn lpos(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         let value = args.get(at + 1);
         match args.get(at) {
             _ if at + 1 == args.len() => return Err(SYNTAX.into()),
-            o if is(o, "RANK") => rank = Some(int(value)?).filter(|rank| *rank != 0).ok_or(NO_RANK)?,
+            o if is(o, "RANK") => match int(value)? {
+                0 => return Err(NO_RANK.into()),
+                i64::MIN => return Err(RANK_RANGE.into()),
+                number => rank = number,
+            },
             o if is(o, "COUNT") => count = Some(at_least(value, 0, "ERR COUNT can't be negative")?),
             o if is(o, "MAXLEN") => looked_at = at_least(value, 0, "ERR MAXLEN can't be negative")?,
             _ => return Err(SYNTAX.into()),

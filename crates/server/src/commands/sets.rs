@@ -70,8 +70,10 @@ fn smove(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     if there && from != to {
         take(c, &mut source, member)?;
         c.save(from, &source)?;
-        put(c, &mut target, member, &[])?;
-        c.save(to, &target)?;
+        // A target that has it already is as it was, for those who watch it too.
+        if put(c, &mut target, member, &[])? {
+            c.save(to, &target)?;
+        }
     }
     c.reply.int(there.into());
     Ok(())

@@ -101,7 +101,8 @@ fn server(text: &mut Text, shared: &Shared, counts: &Counts) {
     text.gauge("redis_uptime_in_seconds", "How long it runs", now().saturating_sub(shared.started) / 1000);
     text.gauge("cairn_threads", "Threads that serve connections", shared.recorders.len());
     text.gauge("cairn_healthy", "Whether the store takes writes: 0 after a barrier has failed", healthy);
-    text.gauge("redis_aof_last_write_status", "The same, by its Redis name", healthy);
+    let writes = u8::from(shared.takes_writes().is_ok());
+    text.gauge("redis_aof_last_write_status", "The same, and 0 while writes find no room", writes);
     text.gauge("redis_aof_enabled", "Every write is durable when its reply is sent", 1);
     text.gauge("redis_rdb_changes_since_last_save", "Acknowledged writes that a crash would lose", 0);
     text.gauge("redis_loading_dump_file", "Whether data are still being loaded", 0);

@@ -20,6 +20,7 @@ use crate::support::until;
 struct Frail {
     kv: Kv,
     broken: Arc<AtomicBool>,
+    full: Arc<AtomicBool>,
 }
 
 impl Engine for Frail {
@@ -27,10 +28,10 @@ impl Engine for Frail {
         self.kv.read(run)
     }
     fn write(&self, run: Run<'_>) -> Result<()> {
-        self.kv.write(run)
+        if self.full.load(Relaxed) { Err(Error::Full("no room".into())) } else { self.kv.write(run) }
     }
     fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
-        self.kv.write_once(run, here)
+        if self.full.load(Relaxed) { Err(Error::Full("no room".into())) } else { self.kv.write_once(run, here) }
     }
     fn is_slow(&self) -> bool {
         self.kv.is_slow()
@@ -55,6 +56,7 @@ impl Engine for Frail {
 struct Running {
     server: Option<Server>,
     broken: Arc<AtomicBool>,
+    full: Arc<AtomicBool>,
     _dir: tempfile::TempDir,
 }
 
@@ -65,9 +67,9 @@ impl Running {
         let store = kv::Options::new().pool(pool).create(dir.path().join("store")).unwrap();
         let any = || "127.0.0.1:0".parse().unwrap();
         let config = Config { redis: vec![any()], http: Some(any()), threads: 2, ..Config::default() };
-        let broken = Arc::<AtomicBool>::default();
-        let engine = Frail { kv: Kv::new(store), broken: broken.clone() };
-        Self { server: Some(Server::start(config, Box::new(engine)).unwrap()), broken, _dir: dir }
+        let (broken, full) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+        let engine = Frail { kv: Kv::new(store), broken: broken.clone(), full: full.clone() };
+        Self { server: Some(Server::start(config, Box::new(engine)).unwrap()), broken, full, _dir: dir }
     }
 
     fn http(&self) -> SocketAddr {
@@ -334,6 +336,20 @@ fn metrics_agree_under_load() {
             }
         });
     }
+}
+
+#[test]
+fn a_store_without_room_is_not_healthy() {
+    let running = Running::start(DomainChoice::Emulated);
+    running.full.store(true, Relaxed);
+    assert_eq!(running.get("/healthz").status, 200, "nobody has written");
+    let said = running.redis().run(&["SET a 1"]).remove(0);
+    assert!(said.starts_with('-'), "{said}");
+    let full = running.get("/healthz");
+    assert_eq!(full.status, 503);
+    assert!(full.body.starts_with("full: "), "{}", full.body);
+    assert_eq!(running.metrics().get("redis_aof_last_write_status"), 0.0);
+    assert_eq!(running.metrics().get("cairn_healthy"), 1.0);
 }
 
 #[test]
