@@ -3,7 +3,7 @@
 # `check` only reads; `fmt` and `fix` write. `test`, `check` and `crash` are the gate; what ends in `-long`, `fuzz`, `miri`, `tsan`, `demo`, `capi` and the tests of peers, fabric, RocksDB and virtual machines are not in it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers setup-fabric test crash demo capi check test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long space-long bench-long histories-long sim-long miri tsan
+.PHONY: help setup setup-peers setup-fabric test test-deep crash demo capi check package test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long space-long bench-long histories-long sim-long miri tsan
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -82,6 +82,9 @@ test-fabric: setup-fabric ## Clippy and tests of transport, log and command with
 
 test-rocksdb: setup-peers ## Kill RocksDB on a Cairn log KILLS=50 times in each of six ways, in memory and on disk
 	CAIRN_KILLS=$(KILLS) $(CARGO) test --release --package peers --features rocksdb --test it -- --nocapture
+
+package: ## Package what is published, and compile each package alone, as crates.io would have it
+	$(CARGO) package --allow-dirty $$(grep -l '^publish = true' crates/*/Cargo.toml | xargs grep -hm1 '^name' | sed 's/.*"\(.*\)"/-p \1/')
 
 fmt: ## Format all sources
 	$(CARGO) fmt --all

@@ -314,25 +314,25 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Another transaction, or one that is not finished, was in the way.
+    /// A conflict with another transaction.
     Retry,
     /// There is no room.
     Full,
-    /// Somebody has it open, or uses a part of it.
+    /// It is open elsewhere, or a part of it is in use.
     InUse,
-    /// Too few machines of a group answer.
+    /// Too few replicas answer.
     Unavailable,
-    /// Somebody else leads, or this one may not write.
+    /// Another machine leads, or this one may only read.
     Fenced,
-    /// Something failed behind the point where it can be taken back: what became of it shows when it is opened again.
+    /// The outcome is unknown: opening it again shows whether it happened.
     Reopen,
     /// Bytes on media are not what was stored, or cannot be read.
     Damaged,
-    /// It is something else than was asked for, or of a newer version.
+    /// The file is something else, or of a newer version.
     Other,
     /// The call cannot succeed as it is.
     Misuse,
-    /// The caller ended the transaction, or was too late with it.
+    /// The transaction was ended by its caller, by an earlier error, or by its age.
     Aborted,
     /// The operating system or the network refused.
     System,
@@ -346,17 +346,17 @@ impl ErrorKind {
     /// ```
     pub const fn advice(self) -> &'static str {
         match self {
-            Self::Retry => "run it again, from its beginning, after a pause",
+            Self::Retry => "run the transaction again, after a pause",
             Self::Full => "free or add space, then run it again",
             Self::InUse => "close or finish what uses it, then run it again",
-            Self::Unavailable => "bring more machines of the group up, then run it again",
-            Self::Fenced => "write to whoever leads now",
-            Self::Reopen => "close it, look at the device, and open it again to see what is there",
-            Self::Damaged => "run `cairn check`, then repair it or restore it from a copy",
-            Self::Other => "check the path, or use the program and version that made it",
+            Self::Unavailable => "bring more replicas up, then run it again",
+            Self::Fenced => "write to the machine that leads now",
+            Self::Reopen => "check the device, then open it again to see what is there",
+            Self::Damaged => "run `cairn check`, then repair it or restore a backup",
+            Self::Other => "check the path, or use the version that wrote it",
             Self::Misuse => "change the call: running it again does not help",
             Self::Aborted => "begin a new transaction, if it is still wanted",
-            Self::System => "look at the system's reason, mend it, and run it again",
+            Self::System => "fix what the system reports, then run it again",
         }
     }
 }
