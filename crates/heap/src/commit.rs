@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use pmem::{Appended, Block, Error as PoolError};
+use pmem::{Block, Error as PoolError, Position, Result as PoolResult};
 use tx::{Error, Result};
 
 use crate::core::{Core, Counters};
@@ -168,17 +168,27 @@ impl Core {
         record::add_intents(&mut payload, set.intents.iter().copied());
         let mut spill = self.spill_if_long(slot, &mut log, &mut payload)?;
         log.before_append();
-        let appended = self.append_at_last(slot, &mut log, &mut payload, &mut spill, |log, payload| {
-            self.append_commit(log, payload, set, seal)
-        });
+        // What is staged leaves as early as it can: as soon as nothing atomic is left to do. Should no record be appended, the backup has what was there.
+        let late = self.sabotage.skips(Step::StagedInTime).then(|| set.stage.clone());
+        let early = seal && late.is_none() && set.freed.is_empty() && spill.is_none();
+        let appended = match seal.then(|| self.seal(log.ring.outside(), set, early)).transpose() {
+            Ok(seal) => self.append_at_last(slot, &mut log, &mut payload, &mut spill, |log, payload| {
+                if self.sabotage.skips(Step::Appended) {
+                    let (unretired, capacity) = (log.ring.unretired(), log.ring.capacity());
+                    return Err(PoolError::RingFull { unretired, capacity, wanted: payload.len() as u64 });
+                }
+                log.ring.append_sealed(&[payload], seal).map(|appended| appended.end)
+            }),
+            Err(e) => Err(Box::new(e)),
+        };
         log.scratch = payload;
         let end = match appended {
-            Ok(appended) => appended.end,
+            Ok(end) => end,
             Err(e) => {
                 if let Some(block) = spill {
                     self.cancel_own(block)?;
                 }
-                return Err(e);
+                return Err(*e);
             }
         };
         self.too_early(&mut log, set)?;
@@ -190,8 +200,7 @@ impl Core {
             set.words.push((held.word, is_carried(&set.writes, &held.block)));
         }
         // Nothing atomic from here on.
-        let late = self.sabotage.skips(Step::StagedInTime).then(|| set.stage.clone());
-        if seal && late.is_none() {
+        if seal && !early && late.is_none() {
             self.store_staged(&set.stage)?;
         }
         let (ranges, copies) = (&*set.writes, &*set.copies);
@@ -225,7 +234,7 @@ impl Core {
 
     /// What the transaction has left in a range.
     #[inline]
-    fn written(&self, &(offset, len): &Bytes) -> &[u8] {
+    pub(crate) fn written(&self, &(offset, len): &Bytes) -> &[u8] {
         // the transaction is the writer of these bytes, and at its end.
         raw::bytes(Claim::Writer, self, &self.pool, offset, len).unwrap_or_default() // was in bounds when it was written
     }
@@ -242,19 +251,9 @@ impl Core {
         Ok(())
     }
 
-    #[inline]
-    fn append_commit(&self, log: &mut Log, payload: &[u8], set: &Set, seal: bool) -> Result<Appended> {
-        let long = set.writes.iter().filter(|w| !is_short(w));
-        Ok(match seal {
-            true => log
-                .ring
-                .append_sealing(&[payload], long.map(|w| set.stage.find(w).unwrap_or_else(|| self.written(w))))?,
-            false => log.ring.append(&[payload])?,
-        })
-    }
-
     /// Appends a transaction's last record. Where the ring is full it makes room of earlier transactions' records; if the transaction's own are in the way, with
     /// what is skipped at the ring's end, the payload moves to a block, for whose name there is room (`undo::END_ROOM`).
+    /// The result is one for registers: see `tx::engine::Attempt`.
     #[inline]
     fn append_at_last(
         &self,
@@ -262,19 +261,33 @@ impl Core {
         log: &mut Log,
         payload: &mut Vec<u8>,
         spill: &mut Option<Block>,
-        append: impl Fn(&mut Log, &[u8]) -> Result<Appended>,
-    ) -> Result<Appended> {
+        append: impl Fn(&mut Log, &[u8]) -> PoolResult<Position>,
+    ) -> Result<Position, Box<Error>> {
         match append(log, payload) {
-            Err(Error::Pool(PoolError::RingFull { .. })) => {}
-            other => return other,
+            Ok(end) => Ok(end),
+            Err(PoolError::RingFull { .. }) => {
+                self.append_with_room(slot, log, payload, spill, append).map_err(Box::new)
+            }
+            Err(other) => Err(Box::new(other.into())),
         }
+    }
+
+    #[cold]
+    fn append_with_room(
+        &self,
+        slot: usize,
+        log: &mut Log,
+        payload: &mut Vec<u8>,
+        spill: &mut Option<Block>,
+        append: impl Fn(&mut Log, &[u8]) -> PoolResult<Position>,
+    ) -> Result<Position> {
         log.settle(self)?;
         match append(log, payload) {
-            Err(Error::Pool(PoolError::RingFull { .. })) if spill.is_none() => {}
-            other => return other,
+            Err(PoolError::RingFull { .. }) if spill.is_none() => {}
+            other => return Ok(other?),
         }
         *spill = Some(self.spill(slot, log, payload)?);
-        append(log, payload)
+        Ok(append(log, payload)?)
     }
 
     #[inline]
@@ -393,13 +406,14 @@ impl Core {
         }
         let mut spill = self.spill_if_long(slot, log, &mut payload)?;
         log.before_append();
-        let appended =
-            self.append_at_last(slot, log, &mut payload, &mut spill, |log, payload| Ok(log.ring.append(&[payload])?));
+        let appended = self.append_at_last(slot, log, &mut payload, &mut spill, |log, payload| {
+            log.ring.append(&[payload]).map(|appended| appended.end)
+        });
         log.scratch = payload;
         if let (Err(_), Some(block)) = (&appended, spill) {
             self.cancel_own(block)?;
         }
-        appended?;
+        appended.map_err(|e| *e)?;
         log.drain(self)?;
         log.after_append(self);
         Ok(spill)

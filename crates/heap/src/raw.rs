@@ -7,7 +7,7 @@ use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
-use pmem::{Allocator, Block, Found, Pool};
+use pmem::{Allocator, Block, Found, Pool, SealKey};
 use tx::Result;
 
 /// A block's lock word. Kept only by what the heap owns, or borrows: it lives as long as the allocator.
@@ -110,6 +110,14 @@ pub(crate) fn store(_claim: Claim, pool: &Pool, to: u64, data: &[u8]) -> Result<
     // SAFETY: no overlap, and nobody else, as the claim promises.
     unsafe { pool.store(to, data)? };
     Ok(())
+}
+
+/// Stores whole lines as [`store`] does, and returns their seal, taken in the same pass. By `_claim` nobody uses them meanwhile; they are not `data`.
+#[inline]
+#[track_caller]
+pub(crate) fn store_sealing(_claim: Claim, pool: &Pool, to: u64, key: &SealKey, data: &[u8]) -> Result<u64> {
+    // SAFETY: no overlap, and nobody else, as the claim promises.
+    Ok(unsafe { pool.store_sealing(to, key, &[], data)? })
 }
 
 /// One value per slot, used by whoever has claimed the slot.

@@ -92,6 +92,8 @@ pub enum Step {
     StagedJoined,
     /// What is still staged is stored in front of the commit's barrier.
     StagedInTime,
+    /// The record of a commit in place is appended. Without it the commit fails, and takes back what it has stored.
+    Appended,
     /// A staged image is void after one copy.
     StagedOnce,
     /// What was written stays locked until the commit's barrier.

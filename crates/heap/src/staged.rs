@@ -13,12 +13,13 @@
 //! * new objects, short runs and very long ones are never staged: `bytes_mut` serves them;
 //! * once the transaction is committed, the bytes are the log's, used by who holds its lock, for one copy. Whoever copies a second time takes main.
 
+use pmem::SealKey;
 use tx::Result;
 
 use crate::core::Core;
 use crate::options::Policy;
 use crate::raw::{self, Claim};
-use crate::record::Bytes;
+use crate::record::{Bytes, is_short};
 use crate::sabotage::Step;
 use crate::state::Set;
 
@@ -174,10 +175,20 @@ impl Core {
     }
 
     /// The same for what has been joined with other writes. These are in order, and apart; so is then what stays staged.
+    #[inline]
     pub(crate) fn unstage_joined(&self, set: &mut Set) -> Result<()> {
         if set.stage.runs.len() > 1 {
             set.stage.runs.sort_unstable_by_key(|run| run.range);
         }
+        let (mut runs, writes) = (set.stage.runs.iter(), &set.writes);
+        match runs.all(|run| writes.binary_search(&run.range).is_ok()) {
+            true => Ok(()),
+            false => self.unstage_parts(set),
+        }
+    }
+
+    #[cold]
+    fn unstage_parts(&self, set: &mut Set) -> Result<()> {
         let (writes, stays) = (&set.writes, self.sabotage.skips(Step::StagedJoined));
         set.stage.retain(|range, bytes| match writes.binary_search(&range) {
             Ok(_) => Ok(true),
@@ -219,6 +230,38 @@ impl Core {
             raw::store(Claim::Writer, &self.pool, run.range.0, bytes)?;
         }
         Ok(())
+    }
+}
+
+impl Core {
+    /// The seal over the long ones of what was written. If `storing`, what is staged of them is stored in the same pass, as by [`store_staged`](Self::store_staged): so
+    /// early, the rest of the commit is done while its lines leave.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn seal(&self, key: &SealKey, set: &Set, storing: bool) -> Result<u64> {
+        let mut outcome = Ok(());
+        let long = set.writes.iter().filter(|w| !is_short(w));
+        let seal = key.seal_list(long.map(|range| match set.stage.find(range) {
+            Some(bytes) if storing => self.store_sealing(key, range.0, bytes).unwrap_or_else(|e| {
+                outcome = Err(e);
+                0
+            }),
+            Some(bytes) => key.seal(bytes),
+            None => key.seal(self.written(range)),
+        }));
+        outcome.map(|()| seal)
+    }
+
+    #[inline]
+    #[track_caller]
+    fn store_sealing(&self, key: &SealKey, offset: u64, bytes: &[u8]) -> Result<u64> {
+        behind::stored();
+        // the transaction is the writer of these bytes, and at its end.
+        if (offset | bytes.len() as u64).is_multiple_of(pmem::LINE) {
+            return raw::store_sealing(Claim::Writer, &self.pool, offset, key, bytes);
+        }
+        raw::store(Claim::Writer, &self.pool, offset, bytes)?;
+        Ok(key.seal(bytes))
     }
 }
 
@@ -329,6 +372,41 @@ mod tests {
         assert!(matches!(tx.abort(), Err(tx::Error::NoRollback)));
         let tx = heap.begin(Isolation::Strict).unwrap();
         assert_eq!(tx.bytes(objects[4], 1024).unwrap(), [1; 1024]);
+    }
+
+    /// It stored them already: the backup has what was there. The block is given up that the record was moved to at last.
+    #[test]
+    fn a_commit_whose_record_has_no_place_takes_back_what_was_staged() {
+        for policy in [Policy::InPlace, Policy::InPlacePartial] {
+            let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+            let (heap, objects) = heap(&dir, policy);
+            put(&heap, &objects, 1).unwrap();
+            let used = heap.live_blocks(|_, _| ()).unwrap().live_blocks;
+            heap.close().unwrap();
+            let pool = pmem::Options::new().domain(DomainChoice::Emulated);
+            let options = Options::new().coordinator(false).pool(pool);
+            let heap = Heap::open(dir.path().join("p"), &options.clone().leave_out(Step::Appended)).unwrap();
+            let (stores, _) = counted(|| {
+                let full = put(&heap, &objects, 2);
+                assert!(matches!(full, Err(tx::Error::Pool(pmem::Error::RingFull { .. }))), "{full:?}");
+            });
+            assert!(stores > 0, "{policy}");
+            let old = |heap: &Heap| {
+                let tx = heap.begin(Isolation::Strict).unwrap();
+                (0..6).all(|n| tx.bytes(objects[n], LENGTHS[n]).unwrap().iter().all(|&byte| byte == 1))
+            };
+            assert!(old(&heap), "{policy}");
+            assert_eq!(heap.live_blocks(|_, _| ()).unwrap().live_blocks, used, "{policy}");
+            drop(heap);
+            assert!(old(&Heap::open(dir.path().join("p"), &options).unwrap()), "{policy}");
+        }
+    }
+
+    /// One object of each length.
+    fn put(heap: &Heap, objects: &[PPtr<u8>], byte: u8) -> Result<()> {
+        let mut tx = heap.begin(Isolation::Strict)?;
+        (0..6).try_for_each(|n| tx.put_bytes(objects[n], &vec![byte; LENGTHS[n] as usize]))?;
+        tx.commit()
     }
 
     /// The counter counts.

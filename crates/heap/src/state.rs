@@ -59,8 +59,6 @@ pub(crate) struct Held {
     pub(crate) fresh: bool,
     /// Freed by this transaction.
     pub(crate) freed: bool,
-    /// Pending in this slot when it was locked.
-    pub(crate) rewrite: bool,
     /// All of it has a copy, which `Set::copies` names.
     pub(crate) covered: bool,
     /// Main does not hold all that was written to it (`staged`).
@@ -73,8 +71,8 @@ impl Held {
     /// A lock taken just now.
     #[inline]
     pub(crate) fn new(word: Word, block: Block, write: bool) -> Self {
-        let (fresh, freed, rewrite, covered, staged) = (false, false, false, false, false);
-        Self { word, block, write, fresh, freed, rewrite, covered, staged, kept: (0, 0) }
+        let (fresh, freed, covered, staged) = (false, false, false, false);
+        Self { word, block, write, fresh, freed, covered, staged, kept: (0, 0) }
     }
 }
 

@@ -231,10 +231,9 @@ impl<'h> Tx<'h> {
                     set.rewrites |= rewrite;
                     if let Some(at) = read {
                         set.held[at].write = true;
-                        set.held[at].rewrite = rewrite;
                         return Ok(at);
                     }
-                    set.push(Held { rewrite, ..Held::new(word, block, true) });
+                    set.push(Held::new(word, block, true));
                     check_current(found)?;
                     return Ok(set.held.len() - 1);
                 }
@@ -411,9 +410,8 @@ impl<'h> Tx<'h> {
         if again && set.stage.is_barred((offset, len)) {
             self.core.unstage(set, at)?;
         }
-        // What this slot wrote just now it will read soon: that stays in the cache.
         let held = &set.held[at];
-        if held.fresh || held.rewrite || !set.stage.put(offset, data, again) {
+        if held.fresh || !set.stage.put(offset, data, again) {
             return Ok(false);
         }
         set.held[at].staged = true;

@@ -48,9 +48,7 @@ impl Mapping {
                     _ => MapFlags::SHARED,
                 };
                 self.map_at(old, len - old, flags).map_err(|e| self.fail("mmap", e))?;
-                if by_pages {
-                    self.advise_random(old, len - old)?;
-                }
+                self.advise(old, len - old)?;
             }
         }
         self.persist_len(site)

@@ -201,7 +201,8 @@ impl Ring {
     /// [`Error::RingFull`] if unretired records leave no room; [`Error::Limit`] for a payload over [`PAYLOAD_MAX`].
     #[inline]
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<Appended> {
-        self.append_kind(KIND_DATA, parts, None)
+        let position = self.append_kind(KIND_DATA, parts, None)?;
+        Ok(self.appended_at(position))
     }
 
     /// Appends a record that also seals `outside`, run by run: bytes elsewhere that are flushed under the same barrier. Recovery gives the seal
@@ -225,8 +226,30 @@ impl Ring {
     /// As [`append`](Self::append).
     #[inline]
     pub fn append_sealing<'a>(&mut self, parts: &[&[u8]], outside: impl Iterator<Item = &'a [u8]>) -> Result<Appended> {
-        let seal = self.outside.seal_each(outside);
-        self.append_kind(KIND_OUTSIDE, parts, Some(seal))
+        let seal = self.outside_seal(outside);
+        self.append_sealed(parts, Some(seal))
+    }
+
+    /// The same, of bytes whose seal is known: made by [`outside`](Self::outside), as [`SealKey::seal_each`] does. Without one, as [`append`](Self::append).
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    #[inline]
+    pub fn append_sealed(&mut self, parts: &[&[u8]], seal: Option<u64>) -> Result<Appended> {
+        let position = self.append_kind(if seal.is_some() { KIND_OUTSIDE } else { KIND_DATA }, parts, seal)?;
+        Ok(self.appended_at(position))
+    }
+
+    /// Of the record just appended. Made of its parts here, where it is inlined: what is read in larger pieces than it was stored in waits for every store before it.
+    #[inline(always)]
+    fn appended_at(&self, position: Position) -> Appended {
+        Appended { position, end: Position(self.head), moment: self.area.mapping().moment() }
+    }
+
+    /// The key of seals of bytes outside of the ring.
+    #[inline]
+    pub fn outside(&self) -> &SealKey {
+        &self.outside
     }
 
     /// Seal of bytes outside of the ring, to compare with what recovery found in a record.
@@ -241,7 +264,7 @@ impl Ring {
         if needed > rest { rest + needed } else { needed }
     }
 
-    fn append_kind(&mut self, kind: u32, parts: &[&[u8]], outside: Option<u64>) -> Result<Appended> {
+    fn append_kind(&mut self, kind: u32, parts: &[&[u8]], outside: Option<u64>) -> Result<Position> {
         let mut len = parts.iter().map(|p| p.len() as u64).sum::<u64>();
         if len > PAYLOAD_MAX {
             return Err(Error::Limit { what: "bytes of a record", found: len, min: 0, max: PAYLOAD_MAX });
@@ -266,9 +289,8 @@ impl Ring {
         let position = Position(self.head);
         self.write(kind, len, parts, outside)?;
         self.stage_mark()?;
-        let moment = self.area.mapping().moment();
-        self.appended = Some(moment);
-        Ok(Appended { position, end: Position(self.head), moment })
+        self.appended = Some(self.area.mapping().moment());
+        Ok(position)
     }
 
     /// Puts one record at the head and flushes it. The room is there.

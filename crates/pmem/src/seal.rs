@@ -226,8 +226,13 @@ impl SealKey {
     #[inline]
     pub(crate) unsafe fn seal_storing(&self, before: &[u8], body: &[u8], to: *mut u8) -> Option<(u64, usize)> {
         let Function::Clnh { shared, own, .. } = &self.0 else { return None };
-        // SAFETY: the caller's promise.
-        let (sum, stored) = unsafe { shared.sum_storing_behind(before, body, to) }?;
+        let (sum, stored) = if before.is_empty() {
+            // SAFETY: the caller's promise.
+            unsafe { shared.sum_storing(body, to, 0) }
+        } else {
+            // SAFETY: as above.
+            unsafe { shared.sum_storing_behind(before, body, to) }?
+        };
         Some((shared.finish(own, sum), stored))
     }
 }

@@ -49,13 +49,15 @@ pub trait Engine {
     where
         E: From<Error>,
     {
-        let mut turns = Turns::new(patience, self.queue());
+        // Made when it is needed: to copy the patience, which was stored just now, would wait for the barrier of the transaction before (see `Attempt`).
+        let mut turns = None;
         loop {
             let offset = match self.attempt(isolation, &mut f) {
                 Attempt::Committed(value) => return Ok(value),
                 Attempt::Ended(result) => return result,
                 Attempt::Conflict(offset) => offset,
             };
+            let turns = turns.get_or_insert_with(|| Turns::new(patience, self.queue()));
             if !turns.wait(offset) {
                 return Err(Error::GaveUp { attempts: turns.backoff.attempts(), offset }.into());
             }

@@ -77,6 +77,39 @@ fn resident(path: &Path) -> u64 {
     lines.filter_map(of).next().unwrap() << 10
 }
 
+/// Whether all of a file's mappings ask for large pages.
+fn asks_for_large_pages(path: &Path) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let path = path.to_str().unwrap();
+    let (mut ours, mut found) = (false, Vec::new());
+    for line in maps.lines() {
+        if line.starts_with(|c: char| c.is_ascii_hexdigit() && !c.is_ascii_uppercase()) {
+            ours = line.ends_with(path);
+        } else if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| ours) {
+            found.push(flags.split_whitespace().any(|flag| flag == "hg"));
+        }
+    }
+    assert!(!found.is_empty(), "{path} is not mapped");
+    found.into_iter().all(|asks| asks)
+}
+
+/// What is added later, too. A kernel that has none says nothing.
+#[test]
+fn large_pages_are_asked_for_in_memory_and_not_on_a_disk() {
+    if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+        return;
+    }
+    let dir = memory();
+    for (choice, asks) in [(DomainChoice::Emulated, true), (DomainChoice::File, false)] {
+        let path = dir.path().join(format!("{choice:?}"));
+        Options::new().domain(choice).size(4 << 20).create(&path).unwrap().close().unwrap();
+        let pool = Options::new().domain(choice).open(&path).unwrap();
+        assert_eq!(asks_for_large_pages(&path), asks, "{choice:?}");
+        pool.add_region("more", 16 << 20).unwrap();
+        assert_eq!(asks_for_large_pages(&path), asks, "{choice:?}, grown");
+    }
+}
+
 #[test]
 fn populated_pages_are_there_in_memory_and_left_alone_on_a_disk() {
     const SIZE: u64 = 8 << 20;
