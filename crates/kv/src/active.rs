@@ -4,7 +4,7 @@
 //! and a pin has one from its beginning: so the clock is the epoch of the store's reclamation, too.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicU64, compiler_fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, compiler_fence};
 
 use pmem::sync::{barrier_everywhere, switch_point};
 
@@ -59,6 +59,8 @@ pub(crate) struct Seat {
     upkeep: std::sync::atomic::AtomicBool,
     /// Who has this seat and began up to here is too old: see `Options::max_snapshot_age`. 0: nobody was told so since it was taken.
     expired: AtomicU64,
+    /// Changes with each leaf that is scanned from here: see [`Pin::looks`].
+    chance: AtomicU32,
 }
 
 impl Active {
@@ -70,6 +72,7 @@ impl Active {
             parked: Parked::default(),
             upkeep: false.into(),
             expired: 0.into(),
+            chance: 0.into(),
         };
         let (clock, stable) = (OwnLine(clock.into()), OwnLine(clock.into()));
         // Who takes one without a barrier relies on whoever looks for the oldest to make one for all.
@@ -285,6 +288,14 @@ impl Pin<'_> {
     pub(crate) fn is_expired(&self) -> bool {
         let limit = self.seat().expired.load(Relaxed);
         limit != 0 && self.seat().began.load(Relaxed) <= limit
+    }
+
+    /// True of one leaf in 16 that its holder scans, of the seat's first one among them: in no pattern that a row of scans could have, too.
+    pub(crate) fn looks(&self) -> bool {
+        let chance = &self.seat().chance;
+        let now = chance.load(Relaxed);
+        chance.store(now.wrapping_mul(0x915f_77f5).wrapping_add(0x6b79_31b5), Relaxed);
+        now >> 28 == 0
     }
 
     /// Stands at an earlier reading of the clock than now. Nothing that was reached before may be used any more.

@@ -20,6 +20,7 @@ use crate::active::Pin;
 use crate::core::Core;
 use crate::error::{Error, Key, Result, Rival};
 use crate::group::{self, Member, Written};
+use crate::index::{Found, Spot};
 use crate::order::Place;
 use crate::raw::{self, Claim};
 use crate::record::{self, Record, TOMBSTONE};
@@ -353,7 +354,7 @@ impl Core {
         } else {
             Record::at(Claim::Pinned, pin, &self.pool, read.record)?.key()
         };
-        let seen = self.read(pin, key, read.hash, ts, Some(own))?;
+        let seen = self.read(pin, key, read.hash, ts, Some(own), None)?;
         let found = seen.record.map_or(0, |record| record.header.ts);
         // A tombstone may have been dropped, or not yet been there to be seen: to be absent is all that counts, if nobody put something in between.
         let same = found == read.ts || (read.ts == 0 && found <= pin.snapshot);
@@ -686,8 +687,19 @@ impl Core {
 
     /// Whether the newest version of `key` is one that this transaction may supersede, and which that is. The caller has the key's lock.
     #[inline]
-    pub(crate) fn newest<'p>(&'p self, pin: &'p Pin<'_>, key: &[u8], hash: u64) -> Result<crate::core::Seen<'p>> {
-        let (spot, found) = self.index.find(pin, key, hash)?;
+    pub(crate) fn newest<'p>(
+        &'p self,
+        pin: &'p Pin<'_>,
+        key: &[u8],
+        hash: u64,
+        likely: Option<Spot>,
+    ) -> Result<crate::core::Seen<'p>> {
+        let guess = likely.map(|spot| Ok::<_, Error>((spot, self.index.find_in(spot, key, hash, pin)?))).transpose()?;
+        let (spot, found) = match guess {
+            Some((spot, Found::Here(slot, word))) => (spot, Some((slot, word))),
+            // It may have been another key with this hash.
+            _ => self.index.find(pin, key, hash)?,
+        };
         let (slot, word) = found.unwrap_or((0, Word::NONE));
         let record = found.map(|_| Record::at(Claim::Pinned, pin, &self.pool, word.offset())).transpose()?;
         Ok(crate::core::Seen { spot, slot, word, record })

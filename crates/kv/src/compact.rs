@@ -20,6 +20,9 @@ use crate::space::Need;
 use crate::word::Word;
 use crate::writer::{Dead, Log, Run, Tombstone};
 
+/// Versions that move in one transaction, at most.
+pub(crate) const TOGETHER: usize = 256;
+
 /// A segment with something in it.
 #[derive(Clone, Copy, Debug)]
 struct Full {
@@ -82,6 +85,9 @@ impl Core {
                 left = left.saturating_sub(full.live);
             }
         }
+        if !settler.rescue {
+            self.gather_neighbours(settler, &pin, left)?;
+        }
         Ok(())
     }
 
@@ -117,25 +123,33 @@ impl Core {
             (true, false) => Need::Rescue,
             (true, true) => Need::Last,
         };
-        for some in needed.chunks(256) {
-            let (mut held, mut batch) = (Vec::new(), Vec::new());
-            for record in some {
-                let hash = record::hash(record.key());
-                match self.locks.try_lock(hash, pin) {
-                    Tried::Taken => held.push(hash),
-                    // Two keys may share a lock.
-                    Tried::Own => {}
-                    // Somebody who writes it now supersedes it anyway.
-                    Tried::Busy => continue,
-                }
-                let word = self.index.find_at(pin, record.key(), hash, record.offset);
-                batch.extend(word.map(|word| (*record, word, hash)));
+        needed.chunks(TOGETHER).try_for_each(|some| self.move_together(settler, pin, some, need))
+    }
+
+    /// Moves those of up to [`TOGETHER`] versions that are still the newest of their keys, into one run if there is room for it. One barrier.
+    pub(crate) fn move_together(
+        &self,
+        settler: &mut Settler,
+        pin: &Pin<'_>,
+        some: &[Record<'_>],
+        need: Need,
+    ) -> Result<()> {
+        let (mut held, mut batch) = (Vec::new(), Vec::new());
+        for record in some {
+            let hash = record::hash(record.key());
+            match self.locks.try_lock(hash, pin) {
+                Tried::Taken => held.push(hash),
+                // Two keys may share a lock.
+                Tried::Own => {}
+                // Somebody who writes it now supersedes it anyway.
+                Tried::Busy => continue,
             }
-            let moved = if batch.is_empty() { Ok(()) } else { self.rewrite(settler, pin, &batch, need) };
-            held.into_iter().for_each(|hash| self.locks.unlock(hash, pin));
-            moved?;
+            let word = self.index.find_at(pin, record.key(), hash, record.offset);
+            batch.extend(word.map(|word| (*record, word, hash)));
         }
-        Ok(())
+        let moved = if batch.is_empty() { Ok(()) } else { self.rewrite(settler, pin, &batch, need) };
+        held.into_iter().for_each(|hash| self.locks.unlock(hash, pin));
+        moved
     }
 
     /// Visits the records of a segment, as far as they are whole.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use pmem::{Pool, SealKey};
 
+use crate::Step;
 use crate::active::{Active, OwnLine, Pin};
 use crate::error::Result;
 use crate::index::{Found, Index, Leaf, Spot};
@@ -82,7 +83,7 @@ pub(crate) struct Seen<'p> {
 }
 
 impl Core {
-    /// The version of `key` that was newest when the clock stood at `limit`. `own` is the writer that commits for the reader.
+    /// The version of `key` that was newest when the clock stood at `limit`. `own` is the writer that commits for the reader; `likely`, where a key with this hash was.
     #[inline]
     pub(crate) fn read<'p>(
         &'p self,
@@ -91,15 +92,20 @@ impl Core {
         hash: u64,
         limit: u64,
         own: Option<usize>,
+        likely: Option<Spot>,
     ) -> Result<Seen<'p>> {
+        let mut likely = likely;
         loop {
-            let spot = self.index.spot(pin, key);
+            let guess = likely.take();
+            let spot = guess.unwrap_or_else(|| self.index.spot(pin, key));
             let leaf = self.index.leaf(spot);
             self.await_pending(leaf, limit, own, Some(hash));
             match self.index.find_whole(spot, key, hash, pin)? {
                 Found::Here(slot, word) => {
                     return Ok(Seen { spot, slot, word, record: self.version(pin, word, limit)? });
                 }
+                // It may have been another key with this hash.
+                Found::Absent if guess.is_some() && !self.sabotage.skips(Step::LookTwice) => {}
                 Found::Absent if self.options.verify && !self.verify_alike(pin, spot, hash)? => {}
                 Found::Absent => return Ok(Seen { spot, slot: 0, word: Word::NONE, record: None }),
                 Found::Moved => {}
@@ -107,8 +113,8 @@ impl Core {
         }
     }
 
-    /// Asks for what keys need, step by step for all of them: where their leaves are, which slots, which records.
-    pub(crate) fn prefetch(&self, pin: &Pin<'_>, keys: &[&[u8]]) {
+    /// Asks for what keys need, step by step for all of them: where their leaves are, which is noted; which slots, which records.
+    pub(crate) fn prefetch(&self, pin: &Pin<'_>, keys: &[&[u8]], mut note: impl FnMut(u64, Spot)) {
         let mut spots = [(0, Spot { leaf: 0, layout: 0 }); AHEAD];
         let all = keys.iter().zip(&mut spots);
         for (key, found) in all {
@@ -120,6 +126,7 @@ impl Core {
         let spots = &spots[..keys.len().min(AHEAD)];
         spots.iter().for_each(|(hash, spot)| self.index.leaf(*spot).prefetch_slot(*hash));
         for (hash, spot) in spots {
+            note(*hash, *spot);
             if let Some(word) = self.index.leaf(*spot).likely(*hash) {
                 self.index.prefetch(word);
             }
@@ -203,7 +210,7 @@ impl Core {
                 let concerns = match state {
                     State::Idle => false,
                     State::Unknown => true,
-                    State::Preparing(ts) => ts <= limit && !self.sabotage.skips(crate::Step::AwaitPreparing),
+                    State::Preparing(ts) => ts <= limit && !self.sabotage.skips(Step::AwaitPreparing),
                 };
                 // Whoever does not hold the key's lock does not write it, or has published it.
                 !concerns || !hash.is_none_or(|hash| self.locks.owner(hash).is_some_and(|seat| writer.is_of(seat)))

@@ -106,6 +106,9 @@ impl Keeper {
                 if checkpoint || !look && idle.is_due(&kept) {
                     kept.keep();
                 }
+                if let Err(error) = kept.look_after_scans() {
+                    tracing::debug!(%error, "what is scanned stays where it is");
+                }
                 kept.make_room_ahead();
             }
         };

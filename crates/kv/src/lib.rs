@@ -17,6 +17,7 @@
 //! | `record`, `word`, `media` | what all of it looks like on media |
 //! | `settle`, `nodes` | checkpoints: the index on media follows |
 //! | `compact`, `space`, `reserve` | segments: freed, emptied, given back; what is kept for checkpoints |
+//! | `neighbours` | what scans read together is written together |
 //! | `recovery`, `create` | open: the last checkpoint, then what the logs have behind it |
 //! | `table`, `load`, `backup` | typed keys and values; many pairs at once; a copy of a snapshot |
 //! | `keeper`, `sweep` | the thread that settles, and removes what has expired |
@@ -155,6 +156,7 @@ mod load;
 mod locks;
 mod lone;
 mod media;
+mod neighbours;
 mod nodes;
 mod options;
 mod order;

@@ -10,6 +10,8 @@ pub enum Step {
     AwaitPreparing,
     /// A put by itself compares its key with that of the version it takes for its own.
     CompareKeys,
+    /// A key that is not where one with its hash was is looked for where it belongs.
+    LookTwice,
     /// ... and stores the line with the seal behind that.
     SealLast,
     /// Reads are validated.
@@ -34,6 +36,8 @@ pub enum Step {
     GroupsMarkFirst,
     /// A feed looks how far the log of groups has come behind those of who waits for a group.
     FeedGroupsLast,
+    /// A checkpoint that meets a leaf which was split looks again where its keys are.
+    LookAgain,
     /// Versions are freed only behind a checkpoint that does not lead to them.
     RetireBeforeFree,
     /// Versions are freed only when nobody can reach them.
@@ -46,6 +50,8 @@ pub enum Step {
     RestoreClock,
     /// What recovery read is written out before it counts.
     SettleRead,
+    /// What is moved for scans matches its seal before it gets a new one.
+    VerifyMoved,
     /// A record counts only if it is not older than what its segment was taken for.
     Generations,
     /// What a crash left of a segment that was just begun is taken out of the table before it has another use.

@@ -31,6 +31,8 @@ pub(crate) struct Scanner<'p> {
     stretch: Option<Stretch<'p>>,
     /// All of a leaf is held against its seals before anything of it is believed.
     verify: bool,
+    /// Has what it finds scattered written together: see `neighbours`.
+    gathers: bool,
 }
 
 /// Records asked for ahead of their use.
@@ -78,12 +80,13 @@ impl<'p> Scanner<'p> {
             left: 0..0,
             stretch: None,
             verify: core.options.verify,
+            gathers: !core.pool.is_read_only(),
         }
     }
 
-    /// Believes nothing that does not match its seal.
+    /// Believes nothing that does not match its seal, and reads once.
     pub(crate) fn verified(self) -> Self {
-        Self { verify: true, ..self }
+        Self { verify: true, gathers: false, ..self }
     }
 
     /// The next record.
@@ -173,6 +176,9 @@ impl<'p> Scanner<'p> {
                 };
             }
         };
+        if self.gathers && self.pin.looks() && self.leaf.is_scattered() {
+            self.core.note_scattered(stretch.spot.leaf);
+        }
         let slots = &self.leaf.slots;
         if self.verify {
             slots.iter().try_for_each(|(word, _)| {

@@ -11,12 +11,14 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use pmem::sync::switch_point;
+
 use crate::Step;
 use crate::active::Pin;
 use crate::cell::Cell;
 use crate::core::Core;
 use crate::error::Result;
-use crate::index::{Chunk, NO_NODE};
+use crate::index::NO_NODE;
 use crate::media::{CHUNK, Checkpoint, FANOUT, FENCE_INLINE, Mark, Node, ROOT, Use, WRITERS};
 use crate::nodes::{self, Nodes};
 use crate::word::Word;
@@ -238,38 +240,47 @@ impl Core {
     // ---- what is written --------------------------------------------------------------------------------------
 
     fn write_leaves(&self, settler: &mut Settler, pin: &Pin<'_>, number: u64, gathered: &mut Gathered) -> Result<()> {
-        let mut from: Option<Vec<u8>> = Some(Vec::new());
+        let mut from = Some(Vec::new());
         let mut words = Vec::new();
         let per = nodes::per_segment(self.space.segment_bytes);
         while let Some(key) = from.take() {
-            // No leaf is split while its chunk is looked at. Those that are split later have changed, and wait for the next checkpoint with all they have now.
-            from = self.index.hold(|| -> Result<Option<Vec<u8>>> {
-                let chunk = self.index.chunk(pin, &key);
-                let (mut list, mut seals) = (Vec::with_capacity(FANOUT), Vec::with_capacity(FANOUT));
-                for stretch in chunk.stretches() {
-                    let leaf = self.index.leaf(stretch.spot);
-                    let old = leaf.node();
-                    let dirty = self.index.leaves.take_dirty(stretch.spot.leaf);
-                    let mut node = old;
-                    if dirty || old == NO_NODE || settler.nodes.is_far(old / per) {
-                        leaf.words(stretch.spot.layout, &mut words);
-                        // What is not written now has changed still, whatever becomes of this checkpoint.
-                        let written = self.write_leaf(settler, number, stretch.from, &words, old);
-                        let (place, seal) = written.inspect_err(|_| self.index.leaves.mark_dirty(stretch.spot.leaf))?;
-                        node = place;
-                        leaf.set_node(node);
-                        leaf.seal.store(seal, Relaxed);
-                        if old != NO_NODE {
-                            gathered.left.push(old);
-                        }
+            let (mut list, mut seals) = (Vec::with_capacity(FANOUT), Vec::with_capacity(FANOUT));
+            // Nobody waits for this who splits leaves. One that is split behind this has changed, and waits for the next checkpoint with all it has then.
+            let mut next = Some(self.index.locate(pin, &key));
+            while let Some(stretch) = next {
+                let leaf = self.index.leaf(stretch.spot);
+                let old = leaf.node();
+                let dirty = self.index.leaves.take_dirty(stretch.spot.leaf);
+                switch_point();
+                let mut node = old;
+                if dirty || old == NO_NODE || settler.nodes.is_far(old / per) {
+                    if !leaf.words(stretch.spot.layout, &mut words) && !self.sabotage.skips(Step::LookAgain) {
+                        // It was split: what it stood for is found from its first key on.
+                        self.index.leaves.mark_dirty(stretch.spot.leaf);
+                        from = Some(stretch.from.to_vec());
+                        break;
                     }
-                    list.push(node);
-                    seals.push(leaf.seal.load(Relaxed));
+                    // What is not written now has changed still, whatever becomes of this checkpoint.
+                    let written = self.write_leaf(settler, number, stretch.from, &words, old);
+                    let (place, seal) = written.inspect_err(|_| self.index.leaves.mark_dirty(stretch.spot.leaf))?;
+                    node = place;
+                    leaf.set_node(node);
+                    leaf.seal.store(seal, Relaxed);
+                    if old != NO_NODE {
+                        gathered.left.push(old);
+                    }
                 }
+                list.push(node);
+                seals.push(leaf.seal.load(Relaxed));
+                next = stretch.neighbour(false);
+                if next.is_none() {
+                    from = stretch.to.map(<[u8]>::to_vec);
+                }
+            }
+            if !list.is_empty() {
                 let children = self.children(settler, CHUNK, seals.into_iter());
                 self.write_list(settler, number, list, children, gathered)?;
-                Ok(end(chunk))
-            })?;
+            }
         }
         // Lists of the last checkpoint that were not found again.
         gathered.left.extend(settler.chunks.drain().map(|(_, list)| list.node));
@@ -442,9 +453,4 @@ impl Core {
             (number..number + run).for_each(|number| self.space.give_back(number));
         }
     }
-}
-
-/// Where the next chunk begins.
-fn end(chunk: &Chunk) -> Option<Vec<u8>> {
-    chunk.end.as_deref().map(<[u8]>::to_vec)
 }

@@ -150,7 +150,7 @@ impl Store {
     #[inline]
     pub fn view<R>(&self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         let pin = self.core.active.pin()?;
-        let seen = self.core.read(&pin, key, record::hash(key), pin.snapshot, None)?;
+        let seen = self.core.read(&pin, key, record::hash(key), pin.snapshot, None, None)?;
         let now = crate::time::Now::default();
         Ok(look(seen.record.filter(|record| record.is_live(&now)).map(|record| record.value())))
     }

@@ -141,7 +141,7 @@ impl<'s> Transaction<'s> {
             self.agrees(key, seen.record)?;
             return Ok(seen.record.filter(|record| record.is_live(&self.now)).map(|record| record.value()));
         }
-        let seen = self.core.read(&self.pin, key, hash, self.pin.snapshot, None)?;
+        let seen = self.core.read(&self.pin, key, hash, self.pin.snapshot, None, self.likely(hash))?;
         let live = seen.record.filter(|record| record.is_live(&self.now));
         if self.level > Isolation::Snapshot {
             let mut work = self.work.borrow_mut();
@@ -159,7 +159,7 @@ impl<'s> Transaction<'s> {
     /// What is newest, to be read: a writer may supersede what has gone bad.
     fn newest_sound(&self, key: &[u8], hash: u64) -> Result<crate::core::Seen<'_>> {
         loop {
-            let seen = self.core.newest(&self.pin, key, hash)?;
+            let seen = self.core.newest(&self.pin, key, hash, self.likely(hash))?;
             match seen.record {
                 _ if !self.core.options.verify => return Ok(seen),
                 Some(record) => return self.core.verify(record).map(|()| seen),
@@ -185,9 +185,16 @@ impl<'s> Transaction<'s> {
     /// ```
     pub fn prefetch(&self, keys: &[&[u8]]) {
         // So many that what was fetched first is still there when the last is asked for.
+        let mut work = self.work.borrow_mut();
         for some in keys.chunks(AHEAD) {
-            self.core.prefetch(&self.pin, some);
+            self.core.prefetch(&self.pin, some, |hash, spot| work.note_spot(hash, spot));
         }
+    }
+
+    /// Where a key with this hash was when it was fetched.
+    #[inline]
+    fn likely(&self, hash: u64) -> Option<crate::index::Spot> {
+        self.work.borrow().likely(hash)
     }
 
     /// Whether it reads what is newest, under locks, instead of a snapshot.
@@ -343,7 +350,7 @@ impl<'s> Transaction<'s> {
     /// What `get` finds if it is not this transaction's own.
     fn committed(&self, key: &[u8]) -> Result<Option<crate::record::Record<'_>>> {
         let limit = if self.locks_reads() { u64::MAX } else { self.pin.snapshot };
-        Ok(self.core.read(&self.pin, key, record::hash(key), limit, None)?.record)
+        Ok(self.core.read(&self.pin, key, record::hash(key), limit, None, None)?.record)
     }
 
     fn write(&mut self, key: &[u8], value: Option<(&[u8], Option<u64>)>) -> Result<bool> {
@@ -382,7 +389,7 @@ impl<'s> Transaction<'s> {
             return Ok(had);
         }
         self.lock(hash, key)?;
-        let seen = self.core.newest(&self.pin, key, hash)?;
+        let seen = self.core.newest(&self.pin, key, hash, self.likely(hash))?;
         if self.locks_reads() {
             self.agrees(key, seen.record)?;
         }

@@ -13,6 +13,9 @@ use crate::writer::Run;
 /// Writes that are looked through one by one; more have a table.
 const FEW: usize = 12;
 
+/// Leaves of keys that are kept.
+const SPOTS: usize = 128;
+
 /// How often all writes are looked through for scans, before they are kept in order.
 const LOOKS: usize = 8;
 
@@ -46,6 +49,8 @@ pub(crate) struct Work {
     /// Keys that were looked for and not found.
     pub(crate) missed: Vec<u8>,
     pub(crate) scans: Vec<Scanned>,
+    /// Leaves of keys that were asked for ahead, each at a place its hash gives: whoever came last has it.
+    spots: Vec<(u64, Spot)>,
     /// Timestamps of what scans found.
     pub(crate) scanned: Vec<u64>,
     /// Hashes of the keys whose locks are held.
@@ -121,6 +126,19 @@ impl Work {
         self.missed.clear();
         self.scans.clear();
         self.scanned.clear();
+        self.spots.clear();
+    }
+
+    /// Keeps where the leaf of a key with this hash is.
+    pub(crate) fn note_spot(&mut self, hash: u64, spot: Spot) {
+        self.spots.resize(SPOTS, (0, Spot { leaf: 0, layout: 0 }));
+        self.spots[hash as usize % SPOTS] = (hash, spot);
+    }
+
+    /// Where that was, if it was asked for ahead.
+    #[inline]
+    pub(crate) fn likely(&self, hash: u64) -> Option<Spot> {
+        self.spots.get(hash as usize % SPOTS).filter(|(of, _)| *of == hash).map(|(_, spot)| *spot)
     }
 
     /// Bytes of memory its lists have.
@@ -129,6 +147,7 @@ impl Work {
             + self.writes.capacity() * size_of::<Write>()
             + self.table.capacity() * size_of::<(u64, u32)>()
             + self.reads.capacity() * size_of::<Read>()
+            + self.spots.capacity() * size_of::<(u64, Spot)>()
             + self.missed.capacity()
             + self.scans.capacity() * size_of::<Scanned>()
             + self.scanned.capacity() * size_of::<u64>()

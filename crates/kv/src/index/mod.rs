@@ -376,12 +376,6 @@ impl Index {
         }
     }
 
-    /// No node is replaced while `f` runs.
-    pub(crate) fn hold<R>(&self, f: impl FnOnce() -> R) -> R {
-        let _tree = self.tree.lock();
-        f()
-    }
-
     /// Puts a whole tree in place, before anybody uses it. `chunks` are leaves with the fences before them.
     pub(crate) fn load(&mut self, chunks: Vec<Vec<(Vec<u8>, u32)>>, entries: u64) {
         let mut fences = Vec::new();

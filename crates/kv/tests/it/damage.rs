@@ -339,3 +339,22 @@ fn a_damaged_word_of_the_table_is_told() {
         assert!(matches!(error, Error::Damaged { what: "table of segments", .. }), "bit {bit}: {error}");
     }
 }
+
+/// What is moved for scans gets a new seal: what has gone bad must not get one.
+#[test]
+fn what_went_bad_is_not_moved_for_scans() {
+    for step in [None, Some(kv::Step::VerifyMoved)] {
+        let dir = crate::memory();
+        let path = dir.path().join("store");
+        let store = options().create(&path).unwrap();
+        (0..300).for_each(|n| assert!(!store.put(&key(n * 7 % 300), &value(n * 7 % 300)).unwrap()));
+        store.close().unwrap();
+        damage(&path, &[3, 250]);
+        let store = step.into_iter().fold(options(), Options::without).open(&path).unwrap();
+        (0..200).for_each(|_| drop(all(&store)));
+        store.checkpoint().unwrap();
+        assert!(store.stats().moved >= 298, "{:?}", store.stats());
+        let checked = store.check(|_| ()).unwrap();
+        assert_eq!((checked.keys, checked.count), if step.is_none() { (298, 2) } else { (300, 0) }, "{step:?}");
+    }
+}

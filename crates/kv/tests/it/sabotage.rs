@@ -337,6 +337,50 @@ fn a_put_does_not_take_another_key_for_its_own() {
     assert!(lost(Some(Step::CompareKeys)));
 }
 
+/// A key of eight bytes with the same hash as this one of four to seven: XXH3 mixes up to eight bytes by steps that go backwards, too.
+fn of_same_hash(key: &[u8]) -> [u8; 8] {
+    const PRIME: u64 = 0x9fb2_1c65_1e98_df25;
+    let hash = xxhash_rust::xxh3::xxh3_64;
+    let back = |mut h: u64| {
+        let inverse = (0..6).fold(PRIME, |x, _| x.wrapping_mul(2_u64.wrapping_sub(PRIME.wrapping_mul(x))));
+        h ^= h >> 28 ^ h >> 56;
+        h = h.wrapping_mul(inverse);
+        h ^= (h >> 35) + 8;
+        h = h.wrapping_mul(inverse);
+        // To the power of 64 it is nothing at all.
+        (0..63).fold(h, |h, _| h ^ h.rotate_left(49) ^ h.rotate_left(24))
+    };
+    // The hash of zeros tells what is mixed in first.
+    let found = (back(hash(key)) ^ back(hash(&[0; 8]))).rotate_left(32).to_le_bytes();
+    assert_eq!(hash(&found), hash(key));
+    found
+}
+
+/// Of two keys with one hash in two leaves each is found, whichever was asked for ahead.
+#[test]
+fn a_key_is_not_missed_where_another_one_of_its_hash_was() {
+    let misses = |step| {
+        let own = own(without(small().background(false), step));
+        let store = &own.store;
+        let pairs = (0..200_u32).map(|n| [&[7][..], &n.to_le_bytes()].concat()).map(|key| (of_same_hash(&key), key));
+        let (far, near) = pairs.into_iter().find(|(far, _)| far[0] > 0x80).unwrap();
+        for n in 0..=255 {
+            store.put(&[n, n], b"").unwrap();
+        }
+        store.put(&near, b"near").unwrap();
+        store.put(&far, b"far").unwrap();
+        let mut tx = store.begin(Isolation::Serializable).unwrap();
+        tx.prefetch(&[&near[..]]);
+        let found = tx.get(&far).unwrap() == Some(b"far") && tx.get(&near).unwrap() == Some(b"near");
+        // A put looks for what it supersedes.
+        let had = tx.put(&far, b"2").unwrap() && tx.put(&near, b"2").unwrap();
+        tx.commit().unwrap();
+        !(found && had)
+    };
+    assert!(!misses(None));
+    assert!(misses(Some(Step::LookTwice)));
+}
+
 /// What it gives up, since the key was another one, is nowhere, if the program ends then.
 #[test]
 fn a_put_that_is_given_up_leaves_no_record() {
@@ -544,4 +588,34 @@ fn lost_by_a_feed(step: Option<Step>) -> Option<usize> {
 fn a_feed_tells_what_a_group_has_committed() {
     assert_eq!(lost_by_a_feed(None), None);
     assert!(lost_by_a_feed(Some(Step::FeedGroupsLast)).is_some());
+}
+
+/// Splits a leaf in every order beside a checkpoint, then the program stops; whether all keys are there, in all orders.
+fn all_there_behind_a_split(step: Option<Step>) -> bool {
+    let key = |n: u8| [b'k', n];
+    let mut all = true;
+    each_order(2, |order| {
+        let options = without(small().segment(4096).background(false), step);
+        let dir = crate::memory();
+        let path = dir.path().join("store");
+        let store = options.create(&path).unwrap();
+        // Two leaves, of which the second is full.
+        (0..124).for_each(|n| assert!(!store.put(&key(n), b"").unwrap()));
+        store.checkpoint().unwrap();
+        assert!(!store.delete(&key(150)).unwrap() && store.put(&key(123), b"it has changed").unwrap());
+        order.run([&|| store.checkpoint().unwrap(), &|| assert!(!store.put(&key(200), b"").unwrap())]);
+        store.abandon();
+        all = options.open(&path).is_ok_and(|store| {
+            let is_there = |n| store.get(&key(n)).is_ok_and(|value| value.is_some());
+            (0..124).chain([200]).all(is_there) && store.check(|_| ()).is_ok_and(|checked| checked.is_sound())
+        });
+        all
+    });
+    all
+}
+
+#[test]
+fn a_checkpoint_follows_a_leaf_that_is_split() {
+    assert!(all_there_behind_a_split(None));
+    assert!(!all_there_behind_a_split(Some(Step::LookAgain)));
 }

@@ -148,3 +148,50 @@ fn a_transaction_that_writes_and_scans_sees_each_of_its_writes_in_order() {
         tx.commit().unwrap();
     }
 }
+
+/// Keys put in no order of theirs.
+fn scattered(store: &Store, keys: u64) {
+    (0..keys).for_each(|n| assert!(!store.put(&key(n * 1009 % keys), b"a short value").unwrap()));
+}
+
+/// So often that no leaf is left out.
+fn scan_often(store: &Store) {
+    let snapshot = store.snapshot().unwrap();
+    (0..200).for_each(|_| assert!(snapshot.scan(Keys::all()).all(|pair| pair.is_ok())));
+}
+
+#[test]
+fn what_is_scanned_is_written_together_once() {
+    const KEYS: u64 = 3000;
+    let dir = crate::memory();
+    let store = store(&dir);
+    scattered(&store, KEYS);
+    settle(&store);
+    assert_eq!(store.stats().moved, 0, "nobody has scanned");
+    scan_often(&store);
+    let before = store.stats();
+    store.checkpoint().unwrap();
+    let after = store.stats();
+    assert_eq!(after.moved, KEYS);
+    // Those of a checkpoint, one for each 256 versions, and two of the pool's directory where the file gets longer.
+    let longer = 2 * u64::from(after.segments > before.segments);
+    assert_eq!(after.pool.drains - before.pool.drains, 3 + KEYS.div_ceil(256) + longer);
+    settle(&store);
+    scan_often(&store);
+    settle(&store);
+    assert_eq!(store.stats().moved, KEYS, "they are neighbours by now");
+    let model: Model = (0..KEYS).map(|n| (key(n), b"a short value".to_vec())).collect();
+    assert_eq!(read(&store, Keys::all(), 0, || ()), expected(&model, &Keys::all()));
+    assert!(store.check(|_| ()).unwrap().is_sound());
+}
+
+#[test]
+fn whole_scans_of_long_values_and_checks_move_nothing() {
+    let dir = crate::memory();
+    let store = store(&dir);
+    (0..1000).for_each(|n| assert!(!store.put(&key(n * 1009 % 1000), &[7; 600]).unwrap()));
+    settle(&store);
+    scan_often(&store);
+    settle(&store);
+    assert_eq!(store.stats().moved, 0);
+}

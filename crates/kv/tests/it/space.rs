@@ -214,7 +214,10 @@ fn versions_kept_for_a_reader_go_with_it() {
     }
     store.checkpoint().unwrap();
     let held = store.stats();
-    assert_eq!(held.live_bytes, LIVE * (rounds + 1), "all that is newer than the reader waits for it");
+    // And what has moved for its scans, before it kept much.
+    let copies =
+        held.live_bytes.checked_sub(LIVE * (rounds + 1)).expect("all that is newer than the reader waits for it");
+    assert!(copies <= LIVE, "{held:?}");
     drop(reader);
     (0..8).for_each(|_| store.checkpoint().unwrap());
     let after = store.stats();
