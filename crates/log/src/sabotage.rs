@@ -62,6 +62,14 @@ pub enum Step {
     Fence,
     /// A leader waits for a write quorum.
     WriteQuorum,
+    /// A takeover needs quorums of the copies before a change, too, that may not be committed.
+    BothQuorums,
+    /// ... and installs them before those behind the change alone.
+    InstallJoint,
+    /// A leader tells of both groups before it tells of the new one alone.
+    JointFirst,
+    /// No two changes have one generation, though one came to a single copy and was given up.
+    BurnGeneration,
     /// Who has heard the copies, and goes, calls another who waits for them.
     HandOn,
     /// Who hears an acknowledgement wakes those who wait for it.

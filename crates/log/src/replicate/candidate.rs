@@ -304,10 +304,8 @@ impl Candidate {
             let why = "a log is made only of new copies, and of all of them";
             return Err(Error::QuorumUnavailable { why, found, missing: Vec::new() });
         }
-        let make = self.stand.make.as_ref().map(|make| Config {
-            ids: ids.iter().copied().skip(usize::from(!self.stand.image_counts)).collect(),
-            write_quorum: make.write_quorum,
-            generation: 0,
+        let make = self.stand.make.as_ref().map(|make| {
+            Config::of(ids.iter().copied().skip(usize::from(!self.stand.image_counts)).collect(), make.write_quorum)
         });
         if let Some(config) = &make {
             config.check()?;

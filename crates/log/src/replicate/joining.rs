@@ -5,7 +5,7 @@
 //! | it promises this leader's epoch: who led it before is shut out | yes |
 //! | a force without it: a write quorum still hears this leader, so nobody has taken the log over with a promise that a copy lost with its medium | yes |
 //! | pieces that differ are written into it | yes |
-//! | when nothing is under way: those that differ still; it is told where the log begins and ends; all are told if it is a new one | no |
+//! | when nothing is under way: those that differ still; it is told where the log begins and ends; all are told if it is a new one, twice: of both groups, then of the new one | no |
 //! | it is live | yes |
 //!
 //! It counts for nothing before the last step: a leader that fails on the way leaves a copy of an older epoch, or of none.
@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::options::WhenFull;
 use crate::raw::{self, Claim};
 use crate::record::Kind;
+use crate::sabotage::Step;
 
 /// A copy that joins, and the way to it.
 pub(crate) struct Joining<'a> {
@@ -46,17 +47,15 @@ impl Joining<'_> {
         let formed = self.promise(layout, new_id)?;
         self.link.id = formed.me;
         self.confirm()?;
-        let mut config = self.leading.config.lock().clone();
+        let config = self.leading.config.lock().clone();
         let is_new = !config.ids.contains(&formed.me);
         if is_new {
-            config.ids.push(formed.me);
-            config.generation += 1;
-            config.check()?;
+            config.towards([&config.ids[..], &[formed.me]].concat()).check()?;
         }
         let end = self.leading.posting.lock().end;
         let head = self.core.space().superline.head();
         self.repair(Span { from: head.position, to: end.position })?;
-        self.finish(&config, is_new)
+        self.finish()
     }
 
     fn promise(&mut self, layout: Layout, new_id: u64) -> Result<Formed> {
@@ -181,26 +180,52 @@ impl Joining<'_> {
 
     // ---- the last step ----------------------------------------------------------------------------------------
 
-    fn finish(mut self, config: &Config, is_new: bool) -> Result<(usize, Box<dyn Receiver>)> {
+    fn finish(mut self) -> Result<(usize, Box<dyn Receiver>)> {
         let leading = self.leading;
         let mut posting = leading.posting.lock();
         leading.rest(self.core, &mut self.pump)?;
         let head = self.core.space().superline.head();
         let (end, origin) = (posting.end, leading.vow.lock().get().origin(leading.epoch));
         self.repair(Span { from: head.position, to: end.position })?;
+        let config = self.next_config()?;
         let install = Request::Install { head, end, config: config.clone(), origin };
-        if self.ask(install)? != Reply::Installed {
-            return Err(self.failed("it does not say that it has all".into()));
-        }
-        let Self { link, receiver, pump, .. } = self;
-        let peer = leading.group.lock().joined(link.id, end.lsn - 1, head.position);
+        self.installed(install)?;
+        let peer = leading.group.lock().joined(self.link.id, end.lsn - 1, head.position);
         while posting.links.len() <= peer {
             posting.links.push(None);
         }
-        posting.links[peer] = Some(link);
-        if is_new {
-            leading.install(&mut posting, head, config, Some(peer), pump)?;
+        // It answers here, not where live copies are heard, until it has its link among theirs.
+        leading.change(&mut posting, head, &config, &mut self.pump)?;
+        if config.before.is_some() {
+            let config = leading.config.lock().clone();
+            let settled = self.installed(Request::Install { head, end, config, origin });
+            if let Err(why) = settled {
+                leading.given_up(&mut leading.group.lock(), peer, why.to_string());
+                return Err(why);
+            }
         }
-        Ok((peer, receiver))
+        posting.links[peer] = Some(self.link);
+        Ok((peer, self.receiver))
+    }
+
+    fn installed(&mut self, install: Request) -> Result<()> {
+        match self.ask(install)? {
+            Reply::Installed => Ok(()),
+            _ => Err(self.failed("it does not say that it has all".into())),
+        }
+    }
+
+    /// The copies there are, if it is one of them; else those with it, joint. Its answer may be lost: then it has this generation, and no other change does.
+    fn next_config(&self) -> Result<Config> {
+        let (mut config, id) = (self.leading.config.lock(), self.link.id);
+        if config.ids.contains(&id) {
+            return Ok(config.clone());
+        }
+        let next = self.leading.joint(&config, [&config.ids[..], &[id]].concat());
+        next.check()?;
+        if !self.leading.group.lock().skips(Step::BurnGeneration) {
+            *config = config.burned();
+        }
+        Ok(next)
     }
 }

@@ -23,7 +23,7 @@ use crate::Lsn;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::raw::{self, Claim};
-use crate::sabotage::Sabotage;
+use crate::sabotage::{Sabotage, Step};
 use crate::space::Geometry;
 use crate::wait::Wait;
 use crate::window::Claimed;
@@ -345,7 +345,7 @@ impl Leading {
         }
     }
 
-    fn given_up(&self, group: &mut Group, peer: usize, why: String) {
+    pub(super) fn given_up(&self, group: &mut Group, peer: usize, why: String) {
         group.lost(peer, why);
         self.hearing.news(group, |_| true);
     }
@@ -409,13 +409,13 @@ impl Leading {
             return;
         }
         let mut posting = self.posting.lock();
-        self.ask_all(&mut posting.links, &Request::Head { head }, Asked::Head(head.position), None);
+        self.ask_all(&mut posting.links, &Request::Head { head }, Asked::Head(head.position));
     }
 
-    fn ask_all(&self, links: &mut [Option<Link>], request: &Request, what: Asked, but: Option<usize>) {
+    fn ask_all(&self, links: &mut [Option<Link>], request: &Request, what: Asked) {
         self.reap(links);
         for (peer, link) in links.iter_mut().enumerate() {
-            let Some(to) = link.as_mut().filter(|_| Some(peer) != but) else { continue };
+            let Some(to) = link.as_mut() else { continue };
             // Known before it can be answered.
             let mut asked = self.asked.lock();
             match to.ask(request.clone()) {
@@ -470,31 +470,48 @@ impl Leading {
         }
         let mut posting = self.posting.lock();
         self.rest(core, pump)?;
-        let mut config = self.config.lock().clone();
-        config.ids.retain(|&i| i != id);
-        config.generation += 1;
-        config.check()?;
+        let config = self.config.lock().clone();
+        if !config.ids.contains(&id) {
+            return Ok(());
+        }
+        let next = self.joint(&config, config.ids.iter().copied().filter(|&i| i != id).collect());
+        next.check()?;
         let head = core.space().superline.head();
         let mut group = self.group.lock();
         group.removed(id);
         self.hearing.news(&group, |_| true);
         drop(group);
-        self.install(&mut posting, head, &config, None, pump)
+        self.change(&mut posting, head, &next, pump)
     }
 
-    /// Tells all live copies, but one that knows it, and the own image, which copies there are now. Nothing is under way meanwhile: the caller holds the posting. If too few know it in
-    /// the end, of these or of those there were, it is not certain which there are: then this leader is at its end, and a takeover finds out.
-    pub(super) fn install(
+    /// The configuration on the way from one to these copies.
+    pub(super) fn joint(&self, config: &Config, ids: Vec<u64>) -> Config {
+        let joint = config.towards(ids);
+        if self.group.lock().skips(Step::JointFirst) { Config { before: None, ..joint } } else { joint }
+    }
+
+    /// All live copies, and the own image, go over to a joint configuration, and when a write quorum of both has it, to the copies behind the change.
+    /// Nothing if they are there already.
+    pub(super) fn change(
         &self,
         posting: &mut Posting,
         head: At,
         config: &Config,
-        but: Option<usize>,
         pump: &mut dyn FnMut(),
     ) -> Result<()> {
+        if self.config.lock().ids == config.ids {
+            return Ok(());
+        }
+        self.install(posting, head, config, pump)?;
+        if config.before.is_some() { self.install(posting, head, &config.settled(), pump) } else { Ok(()) }
+    }
+
+    /// Tells all live copies, but one that joins, which knows it, and the own image, which copies there are now. Nothing is under way meanwhile: the caller holds the posting. If too few know it in
+    /// the end, of either group if it is joint, it is not certain which there are: then this leader is at its end, and a takeover finds out.
+    fn install(&self, posting: &mut Posting, head: At, config: &Config, pump: &mut dyn FnMut()) -> Result<()> {
         let (end, origin) = (posting.end, self.vow.lock().get().origin(self.epoch));
         let request = Request::Install { head, end, config: config.clone(), origin };
-        self.ask_all(&mut posting.links, &request, Asked::Install, but);
+        self.ask_all(&mut posting.links, &request, Asked::Install);
         let started = (self.clock)();
         loop {
             let live: Vec<usize> = self.group.lock().live().collect();
@@ -514,23 +531,22 @@ impl Leading {
         }
         self.asked.lock().retain(|a| a.2 != Asked::Install);
         let live = self.group.lock().live_ids();
-        let own = self.own.filter(|own| config.ids.contains(own));
+        let own = self.own.filter(|own| config.all().contains(own));
         if own.is_some() {
             let mut vow = self.vow.lock();
             let value = vow.get().with_config(self.epoch, self.epoch, config, origin);
             vow.update_mirrored(&value)?;
         }
         let knows = |id: u64| own == Some(id) || live.contains(&id);
-        let mut before = self.config.lock();
-        if !config.can_write(knows) || !before.can_write(knows) {
+        if !config.can_write(knows) {
             let needed = config.write_quorum as usize;
             let mut group = self.group.lock();
             group.end(Over::QuorumLost { live: live.len() + usize::from(own.is_some()), needed });
             self.hearing.news(&group, |_| true);
-            drop((group, before));
+            drop(group);
             return self.check();
         }
-        *before = config.clone();
+        *self.config.lock() = config.clone();
         Ok(())
     }
 

@@ -12,18 +12,29 @@ use crate::error::{Error, Result};
 pub const COPIES_MAX: usize = 7;
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cairncop");
 
-/// The copies of a log, by their ids, and the write quorum.
+/// Copies, by their ids, and how many of them must have a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Quorum {
+    pub(crate) ids: Vec<u64>,
+    pub(crate) write_quorum: u32,
+}
+
+/// The copies of a log, and the write quorum.
+///
+/// A change is two configurations: a *joint* one, which has the copies before the change, too, and needs quorums of both; when it is on a write quorum of both, the one
+/// with the new copies alone. [`docs/replication.md`](../../../../docs/replication.md) says why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Config {
     pub(crate) ids: Vec<u64>,
     pub(crate) write_quorum: u32,
-    /// Of two of one epoch the later counts: copies join and leave while a leader leads.
+    /// Of two of one epoch the later counts: copies join and leave while a leader leads. No two have the same.
     pub(crate) generation: u32,
+    /// Of a joint configuration: the copies before the change.
+    pub(crate) before: Option<Quorum>,
 }
 
-impl Config {
-    /// Checks what came from outside.
-    pub(crate) fn check(&self) -> Result<()> {
+impl Quorum {
+    fn check(&self) -> Result<()> {
         let limit = |what, found, max| {
             if (1..=max).contains(&found) { Ok(()) } else { Err(Error::Limit { what, found, min: 1, max }) }
         };
@@ -37,18 +48,65 @@ impl Config {
         Ok(())
     }
 
-    pub(crate) fn read_quorum(&self) -> usize {
+    fn count(&self, has: impl Fn(u64) -> bool) -> usize {
+        self.ids.iter().filter(|&&id| has(id)).count()
+    }
+
+    fn read_quorum(&self) -> usize {
         self.ids.len() - self.write_quorum as usize + 1
     }
+}
 
-    /// True if these copies are a write quorum.
-    pub(crate) fn can_write(&self, has: impl Fn(u64) -> bool) -> bool {
-        self.ids.iter().filter(|&&id| has(id)).count() >= self.write_quorum as usize
+impl Config {
+    /// Of copies that are all there are.
+    pub(crate) fn of(ids: Vec<u64>, write_quorum: u32) -> Self {
+        Self { ids, write_quorum, generation: 0, before: None }
     }
 
-    /// True if these copies are a read quorum.
+    /// Checks what came from outside.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.quorums().try_for_each(|quorum| quorum.check())?;
+        let (found, max) = (self.all().len() as u64, COPIES_MAX as u64);
+        if found > max { Err(Error::Limit { what: "copies of the log", found, min: 1, max }) } else { Ok(()) }
+    }
+
+    fn quorums(&self) -> impl Iterator<Item = Quorum> + '_ {
+        let now = Quorum { ids: self.ids.clone(), write_quorum: self.write_quorum };
+        std::iter::once(now).chain(self.before.clone())
+    }
+
+    /// All copies, those before the change too.
+    pub(crate) fn all(&self) -> Vec<u64> {
+        let mut all = self.ids.clone();
+        let before = self.before.iter().flat_map(|before| &before.ids);
+        all.extend(before.filter(|id| !self.ids.contains(id)));
+        all
+    }
+
+    /// True if these copies are a write quorum, of both if it is joint.
+    pub(crate) fn can_write(&self, has: impl Fn(u64) -> bool) -> bool {
+        self.quorums().all(|quorum| quorum.count(&has) >= quorum.write_quorum as usize)
+    }
+
+    /// True if these copies are a read quorum, of both if it is joint.
     pub(crate) fn can_read(&self, has: impl Fn(u64) -> bool) -> bool {
-        self.ids.iter().filter(|&&id| has(id)).count() >= self.read_quorum()
+        self.quorums().all(|quorum| quorum.count(&has) >= quorum.read_quorum())
+    }
+
+    /// The joint configuration on the way to these copies.
+    pub(crate) fn towards(&self, ids: Vec<u64>) -> Self {
+        let before = Quorum { ids: self.ids.clone(), write_quorum: self.write_quorum };
+        Self { ids, generation: self.generation.wrapping_add(1), before: Some(before), ..*self }
+    }
+
+    /// The copies behind the change, alone: once the joint configuration is on a write quorum of both.
+    pub(crate) fn settled(&self) -> Self {
+        Self { before: None, generation: self.generation.wrapping_add(2), ..self.clone() }
+    }
+
+    /// The same copies, behind a change that may have come to a copy, and is given up: no later change has its generation.
+    pub(crate) fn burned(&self) -> Self {
+        Self { generation: self.generation.wrapping_add(2), ..self.clone() }
     }
 }
 
@@ -68,8 +126,44 @@ struct Configured {
     taken: u64,
     write_quorum: u32,
     generation: u32,
+    /// How many ids there are; of a joint one, [`Joint`] beside that.
     count: u64,
     ids: [u64; COPIES_MAX],
+}
+
+/// What makes a configuration a joint one, in the upper bytes of its count of ids: which of them are of the copies behind the change, and which of those before it. 0 for one
+/// that is not joint; an earlier build takes any other for no configuration.
+#[derive(Clone, Copy)]
+struct Joint {
+    count: u8,
+    before: u8,
+    now: u8,
+    write_quorum_before: u8,
+}
+
+impl Joint {
+    fn of(config: &Config) -> Self {
+        let all = config.all();
+        let count = all.len().min(COPIES_MAX) as u8;
+        let Some(before) = &config.before else { return Self { count, before: 0, now: 0, write_quorum_before: 0 } };
+        let bits =
+            |of: &[u64]| all.iter().take(COPIES_MAX).enumerate().map(|(at, id)| u8::from(of.contains(id)) << at).sum();
+        Self {
+            count,
+            before: bits(&before.ids),
+            now: bits(&config.ids),
+            write_quorum_before: before.write_quorum as u8,
+        }
+    }
+
+    fn pack(self) -> u64 {
+        u32::from_le_bytes([self.count, self.before, self.now, self.write_quorum_before]).into()
+    }
+
+    fn unpack(count: u64) -> Option<Self> {
+        let [count, before, now, write_quorum_before] = u32::try_from(count).ok()?.to_le_bytes();
+        Some(Self { count, before, now, write_quorum_before })
+    }
 }
 
 /// What a copy keeps beside its superline. Two epochs, in two cells: the one *promised* is given to a new leader before anything is read, and shuts the leaders
@@ -117,8 +211,13 @@ impl Vow {
     /// The copies there are by the log of this epoch.
     pub(crate) fn config(&self, log_epoch: u32) -> Option<Config> {
         let found = self.configs.iter().find(|c| c.epoch == log_epoch && c.count > 0)?;
-        let ids = found.ids.get(..found.count as usize)?.to_vec();
-        let config = Config { ids, write_quorum: found.write_quorum, generation: found.generation };
+        let joint = Joint::unpack(found.count)?;
+        let all = found.ids.get(..usize::from(joint.count))?;
+        let of = |bits: u8| all.iter().enumerate().filter(|(at, _)| bits >> at & 1 == 1).map(|(_, &id)| id).collect();
+        let before = Quorum { ids: of(joint.before), write_quorum: joint.write_quorum_before.into() };
+        let before = Some(before).filter(|_| joint.before != 0);
+        let ids = if before.is_some() { of(joint.now) } else { all.to_vec() };
+        let config = Config { ids, write_quorum: found.write_quorum, generation: found.generation, before };
         config.check().is_ok().then_some(config)
     }
 
@@ -131,10 +230,10 @@ impl Vow {
     /// With the copies there are to be by the log of epoch `new`, while that of `present` still counts.
     pub(crate) fn with_config(mut self, present: u32, new: u32, config: &Config, origin: Origin) -> Self {
         let mut ids = [0; COPIES_MAX];
-        for (to, id) in ids.iter_mut().zip(&config.ids) {
+        for (to, id) in ids.iter_mut().zip(&config.all()) {
             *to = *id;
         }
-        let count = config.ids.len().min(COPIES_MAX) as u64;
+        let count = Joint::of(config).pack();
         let at = usize::from(self.configs[0].epoch == present && present != new);
         self.configs[at] = {
             let Origin { base, taken } = origin;
@@ -150,7 +249,7 @@ mod tests {
     use super::*;
 
     fn config(n: u64, write_quorum: u32) -> Config {
-        Config { ids: (1..=n).collect(), write_quorum, generation: 0 }
+        Config::of((1..=n).collect(), write_quorum)
     }
 
     #[test]
@@ -178,7 +277,30 @@ mod tests {
         assert!(config(3, 0).check().is_err());
         assert!(config(3, 4).check().is_err());
         assert!(config(8, 4).check().is_err());
-        assert!(Config { ids: vec![1, 2, 1], write_quorum: 2, generation: 0 }.check().is_err());
+        assert!(Config::of(vec![1, 2, 1], 2).check().is_err());
+    }
+
+    /// A joint configuration, as a copy keeps it; and whoever reads both can find neither what the old ones wrote without it, nor what the new ones wrote.
+    #[test]
+    fn a_joint_one_needs_quorums_of_both() {
+        let layout = Layout { log: 7, key: 1, segment_bytes: 4096, segments: 4, seals: 2 };
+        for (from, to) in [(vec![1, 2, 3], vec![1, 2, 3, 4]), (vec![1, 2, 3, 4, 5, 6, 7], vec![1, 2, 3, 5, 6, 7])] {
+            let old = Config::of(from, 2);
+            let joint = old.towards(to.clone());
+            joint.check().expect("both can be");
+            let kept = Vow::new(&layout, 2).with_config(0, 5, &joint, Origin::default()).config(5);
+            assert_eq!(kept.as_ref(), Some(&joint));
+            assert_eq!(joint.settled().ids, to);
+            for readers in 0..1_u32 << 7 {
+                let reads = |id: u64| readers >> (id - 1) & 1 == 1;
+                let writes = |id: u64| !reads(id);
+                if joint.can_read(reads) {
+                    assert!(!old.can_write(writes) && !joint.settled().can_write(writes), "{readers:b}");
+                }
+            }
+        }
+        let eight = Config::of((1..8).collect(), 4).towards((2..9).collect());
+        assert!(eight.check().is_err(), "no copy has room for eight");
     }
 
     #[test]

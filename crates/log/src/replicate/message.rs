@@ -7,7 +7,7 @@ use super::at::{At, Span};
 use super::members::{Config, Origin};
 
 /// Raised when messages change.
-pub(crate) const WIRE_VERSION: u32 = 3;
+pub(crate) const WIRE_VERSION: u32 = 4;
 /// Names the key of digests: these are of bytes that hold seals.
 pub(crate) const DIGESTS: u64 = u64::from_le_bytes(*b"digests\0");
 /// Most digests in a message.

@@ -9,7 +9,8 @@
 //! | fetch | the image and the sources: what have you got? | pieces that differ are read into the image |
 //! | verify | the image: is that the log? | it is: what a failing medium changed meanwhile goes no further |
 //! | repair | the image and all others | pieces that differ are written into the copies |
-//! | install | all: this is the log, of my epoch | a write quorum has done so |
+//! | install | all: this is the log, of my epoch | a write quorum has done so, of the copies before a change too if that may not be committed |
+//! | settle | after such a change: the copies behind it, alone | a write quorum of those has done so |
 //!
 //! Why that is the log: a record is acknowledged by `W` copies that have the log epoch of its leader. Any `R` readable copies have one of them, so the newest epoch
 //! among them is that leader's or a later one's, and that log has the record, by induction. Within one epoch there is one writer, so two copies of the
@@ -19,7 +20,7 @@
 //! cut short anywhere is only done again.
 
 use super::at::{At, PIECE, Span};
-use super::members::{Config, Origin};
+use super::members::{Config, Origin, Quorum};
 use super::message::{DIGESTS_MAX, Formed, Layout, Reply, Request, Walked};
 use crate::Lsn;
 use crate::error::{Error, Result};
@@ -118,6 +119,7 @@ enum Phase {
     Verify,
     CompareOthers,
     Install,
+    Settle,
 }
 
 impl Takeover {
@@ -194,7 +196,7 @@ impl Takeover {
             Phase::Fetch => self.fetched(),
             Phase::Verify => self.verified(),
             Phase::CompareOthers => self.compared_others(),
-            Phase::Install => self.installed(),
+            Phase::Install | Phase::Settle => self.installed(),
         }
     }
 
@@ -258,11 +260,14 @@ impl Takeover {
         self.newest = self.members().filter(|&c| self.copies[c].as_ref().is_some_and(of_newest)).collect();
         let witnesses = || self.newest.iter().filter_map(|&c| self.copies[c].as_ref());
         let configs = || witnesses().filter(|f| f.log_epoch == newest).filter_map(|f| f.config.clone());
-        let Some(config) = configs().max_by_key(|c| c.generation) else {
+        let Some(mut config) = configs().max_by_key(|c| c.generation) else {
             return Err(self.unavailable("the newest of them does not say which copies there are", &[]));
         };
+        if self.plan.sabotage.skips(Step::BothQuorums) {
+            config.before = None;
+        }
         if !config.can_read(|id| self.has_read(id)) {
-            let missing: Vec<u64> = config.ids.iter().copied().filter(|&id| !self.has_read(id)).collect();
+            let missing: Vec<u64> = config.all().into_iter().filter(|&id| !self.has_read(id)).collect();
             return Err(self.unavailable("too few of the copies there are can be read", &missing));
         }
         let origins = || witnesses().filter(|f| f.log_epoch == newest).map(|f| f.origin);
@@ -282,31 +287,45 @@ impl Takeover {
         Ok(Progress::Ask(self.walk()))
     }
 
-    /// With copies that are none of the log's yet in the places of those that are lost for good. The write quorum stays what it was.
+    /// With copies that are none of the log's yet in the places of those that are lost for good. The write quorum stays what it was. It is joint with the copies before, without the
+    /// lost ones: as many of those make a read quorum as did with them, since a write quorum has fewer by so many.
     ///
     /// All others have promised: one of them may have, with a lost one, been made the newest by somebody who did not get to lead, of a higher epoch than any that a write quorum
     /// with a new copy would meet. From this promise on it is not.
     fn replaced(&self, mut config: Config) -> Result<Config> {
         let alive = |id: u64| self.alive().find(|&c| self.plan.ids[c] == id);
-        let lost: Vec<u64> = self.plan.lost.iter().copied().filter(|id| config.ids.contains(id)).collect(); // others were replaced before
+        let all = config.all();
+        let lost: Vec<u64> = self.plan.lost.iter().copied().filter(|id| all.contains(id)).collect(); // others were replaced before
         if let Some(back) = lost.iter().find(|&&id| alive(id).is_some()) {
             let why = "it was said to be lost for good, and is there".into();
             return Err(Error::Copy { copy: format!("{back:x}"), why });
         }
-        let missing: Vec<u64> =
-            config.ids.iter().copied().filter(|&id| !lost.contains(&id) && alive(id).is_none()).collect();
+        let missing: Vec<u64> = all.iter().copied().filter(|&id| !lost.contains(&id) && alive(id).is_none()).collect();
         if !lost.is_empty() && !missing.is_empty() {
             return Err(self.unavailable("a copy is replaced when all the others are there", &missing));
         }
-        for lost in lost {
-            let is_new = |&c: &usize| (c != IMAGE || self.plan.image_counts) && !config.ids.contains(&self.plan.ids[c]);
+        if lost.is_empty() {
+            return Ok(config);
+        }
+        let now = || Quorum { ids: config.ids.clone(), write_quorum: config.write_quorum };
+        let mut before = config.before.clone().unwrap_or_else(now);
+        let were = before.ids.len();
+        before.ids.retain(|id| !lost.contains(id));
+        before.write_quorum = before.write_quorum.saturating_sub((were - before.ids.len()) as u32);
+        config.generation += 1;
+        for lost in lost.into_iter().filter(|lost| config.ids.contains(lost)).collect::<Vec<_>>() {
+            let is_new = |&c: &usize| {
+                let id = self.plan.ids[c];
+                (c != IMAGE || self.plan.image_counts) && !config.ids.contains(&id) && !all.contains(&id)
+            };
             let Some(new) = self.alive().find(is_new) else {
                 return Err(self.unavailable("no new copy was found for the place of one that is lost for good", &[]));
             };
             let new = self.plan.ids[new];
             config.ids.iter_mut().filter(|id| **id == lost).for_each(|id| *id = new);
-            config.generation += 1;
         }
+        config.before = Some(before);
+        config.check()?;
         Ok(config)
     }
 
@@ -360,7 +379,7 @@ impl Takeover {
             return self.decide();
         }
         let Some(before) = &self.before else { return Err(self.unavailable("nothing was read", &[])) };
-        let unread: Vec<u64> = before.ids.iter().copied().filter(|&id| !self.has_read(id)).collect();
+        let unread: Vec<u64> = before.all().into_iter().filter(|&id| !self.has_read(id)).collect();
         // The image's own first: what it has whole is never fetched, so a copy whose medium fails between this round and the next cannot spoil what is good here.
         let further = |w: &Walked| w.end.lsn > self.end.lsn && w.end.position > self.end.position;
         let farthest = found.iter().filter(|(_, w)| further(w)).max_by_key(|(copy, w)| (*copy == IMAGE, w.end.lsn));
@@ -513,17 +532,25 @@ impl Takeover {
     // ---- install ----------------------------------------------------------------------------------------------
 
     fn install(&mut self) -> Vec<Command> {
+        let config = self.config();
+        let alive: Vec<usize> = self.alive().collect();
+        if config.before.is_some() && self.plan.sabotage.skips(Step::InstallJoint) {
+            self.after = Some(config.settled());
+        }
+        self.install_at(Phase::Install, alive)
+    }
+
+    fn install_at(&mut self, phase: Phase, whom: Vec<usize>) -> Vec<Command> {
         let (head, end) = (self.head, self.end);
         // If nothing that was appended since the newest was taken over is there, those that it was taken from still have all of it.
         let base = if self.end.lsn <= self.origin.taken { self.origin.base } else { self.newest_epoch };
         let origin = Origin { base, taken: self.end.lsn };
         let config = self.config();
-        let alive: Vec<usize> = self.alive().collect();
-        self.ask(Phase::Install, alive, |_| Request::Install { head, end, config: config.clone(), origin })
+        self.ask(phase, whom, |_| Request::Install { head, end, config: config.clone(), origin })
     }
 
     fn config(&self) -> Config {
-        let none = || Config { ids: Vec::new(), write_quorum: 1, generation: 0 };
+        let none = || Config::of(Vec::new(), 1);
         self.after.clone().or_else(|| self.plan.make.clone()).unwrap_or_else(none)
     }
 
@@ -534,8 +561,12 @@ impl Takeover {
         let config = self.config();
         let all = self.plan.make.is_none() || config.ids.iter().all(|&id| has(id));
         if !all || !config.can_write(has) || !live.contains(&IMAGE) {
-            let missing: Vec<u64> = config.ids.iter().copied().filter(|&id| !has(id)).collect();
+            let missing: Vec<u64> = config.all().into_iter().filter(|&id| !has(id)).collect();
             return Err(self.unavailable("too few were left when they were repaired", &missing));
+        }
+        if config.before.is_some() {
+            self.after = Some(config.settled());
+            return Ok(Progress::Ask(self.install_at(Phase::Settle, live)));
         }
         Ok(Progress::Taken(Taken { head: self.head, end: self.end, live, config, in_doubt: self.in_doubt }))
     }
@@ -598,7 +629,7 @@ mod tests {
 
     #[test]
     fn what_the_image_has_whole_is_not_fetched() {
-        let config = Config { ids: vec![1, 2], write_quorum: 1, generation: 0 };
+        let config = Config::of(vec![1, 2], 1);
         let mut takeover = begin(&[1, 2], &[]);
         all_say(&mut takeover, |copy| promise(copy as u64 + 1, 1, &config)).expect("promised");
         let ends = [at(5), at(8)];
@@ -624,7 +655,7 @@ mod tests {
 
     /// Four copies, any three of which must have a record, and any two of which can be read: the fourth is lost, a fifth is to take its place. These promise.
     fn with_a_new_one(promised: &[usize]) -> (Result<Progress>, Takeover) {
-        let config = Config { ids: vec![1, 2, 3, 4], write_quorum: 3, generation: 0 };
+        let config = Config::of(vec![1, 2, 3, 4], 3);
         let ids = [1, 2, 3, 5];
         let mut takeover = begin(&ids, &[4]);
         let said = |copy| match promised.contains(&copy) {
@@ -642,6 +673,10 @@ mod tests {
         all_say(&mut takeover, |_| Heard::Reply(Reply::Walked(nothing))).expect("walked");
         all_say(&mut takeover, |_| Heard::Reply(Reply::Walked(nothing))).expect("verified");
         assert_eq!(takeover.phase, Phase::Install);
+        let joint = takeover.config();
+        assert_eq!(joint.before, Some(Quorum { ids: vec![1, 2, 3], write_quorum: 2 }));
+        all_say(&mut takeover, |_| Heard::Reply(Reply::Installed)).expect("installed");
+        assert_eq!(takeover.phase, Phase::Settle);
         let Ok(Progress::Taken(taken)) = all_say(&mut takeover, |_| Heard::Reply(Reply::Installed)) else {
             panic!("all have heard of it")
         };
@@ -656,7 +691,7 @@ mod tests {
 
     /// Three copies that all must have a record. Two were each taken over alone, as epoch 3, at different ends: neither led. The third is still of epoch 1.
     fn after_two_who_did_not_lead(ends: [At; 3]) -> (Result<Progress>, Takeover) {
-        let config = Config { ids: vec![1, 2, 3], write_quorum: 3, generation: 0 };
+        let config = Config::of(vec![1, 2, 3], 3);
         let mut takeover = begin(&[1, 2, 3], &[]);
         let from = |taken| Origin { base: 1, taken };
         let said = [(3, from(5)), (3, from(8)), (1, Origin::default())];
@@ -714,7 +749,7 @@ mod tests {
 
     #[test]
     fn a_record_of_what_was_taken_over_that_only_the_newest_lost_is_in_doubt() {
-        let config = Config { ids: vec![1, 2, 3], write_quorum: 2, generation: 0 };
+        let config = Config::of(vec![1, 2, 3], 2);
         let mut takeover = begin(&[1, 2, 3], &[]);
         // The second and the third are of a leader before the one that the newest was taken over from: they are not asked, and may have acknowledged all of it.
         let said = [(3, Origin { base: 2, taken: 8 }), (1, Origin::default()), (1, Origin::default())];

@@ -66,6 +66,16 @@ fn schedules_lose_nothing() {
     }
 }
 
+/// The same, where copies join and leave all the time.
+#[test]
+fn a_log_that_grows_and_shrinks_loses_nothing() {
+    let first = first_seed();
+    let (coverage, violations) = run_all(first..first + schedules() / 5, Shape::growing, None);
+    assert!(violations.is_empty(), "{violations:?}\nagain: CAIRN_SEED=<seed> CAIRN_SCHEDULES=2");
+    println!("{coverage:#?}");
+    assert!(schedules() < 10_000 || coverage.growths > 0 && coverage.removals > 0, "{coverage:#?}");
+}
+
 /// Each step that is left out is found. Two who stand at once find most: they always do here.
 #[test]
 fn a_protocol_without_a_step_is_found() {
@@ -81,7 +91,20 @@ fn a_protocol_without_a_step_is_found() {
         let first = first_seed();
         let rivals = |seed| Shape { rivals: true, ..Shape::random(seed) };
         let (_, violations) = run_all(first..first + 20_000, rivals, Some(step));
-        let Some((seed, violation)) = violations.first_key_value() else { panic!("nobody misses {step:?}") };
+        let Some((seed, violation)) = violations.first_key_value() else {
+            panic!("no schedule finds a protocol without {step:?}")
+        };
+        println!("{step:?}: seed {seed}: {violation}");
+    }
+}
+
+/// So is each step of a change of copies.
+#[test]
+fn a_change_of_copies_without_a_step_is_found() {
+    for step in [Step::BothQuorums, Step::JointFirst, Step::InstallJoint, Step::BurnGeneration] {
+        let first = first_seed();
+        let (_, violations) = run_all(first..first + 20_000, Shape::growing, Some(step));
+        let Some((seed, violation)) = violations.first_key_value() else { panic!("no schedule finds {step:?}") };
         println!("{step:?}: seed {seed}: {violation}");
     }
 }

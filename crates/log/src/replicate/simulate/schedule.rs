@@ -20,6 +20,8 @@ pub(super) struct Shape {
     pub(super) damages: bool,
     /// Machines stand for leader all the time, over a network that is often slow.
     pub(super) rivals: bool,
+    /// Machines with an empty copy that is none of the log's when it is made: with one, copies join that none leaves for, and others are removed.
+    pub(super) spares: usize,
 }
 
 const LINE: u64 = 64;
@@ -31,14 +33,22 @@ impl Shape {
     pub(super) fn random(seed: u64) -> Self {
         let mut rng = Rng::seeded(seed ^ 0x5eed);
         let (copies, quorum) = [(2, 1), (2, 2), (3, 2), (3, 2), (3, 3), (4, 3), (5, 3)][rng.index(7)];
-        Self {
-            copies,
-            quorum,
-            clients: rng.index(3),
-            calm: rng.chance(1, 5),
-            damages: quorum > 1 && rng.chance(1, 3),
-            rivals: rng.chance(1, 5),
-        }
+        let (clients, calm) = (rng.index(3), rng.chance(1, 5));
+        let (damages, rivals) = (quorum > 1 && rng.chance(1, 3), rng.chance(1, 5));
+        // A log that was damaged has one copy too few already.
+        let spares = if !damages && rng.chance(1, 2) { 1 + rng.index(2) } else { 0 };
+        Self { copies, quorum, clients, calm, damages, rivals, spares }
+    }
+
+    /// With copies that join and leave all the time, and leaders that stand meanwhile.
+    pub(super) fn growing(seed: u64) -> Self {
+        let spares = 1 + (seed % 2) as usize;
+        Self { damages: false, rivals: seed % 4 < 3, spares, ..Self::random(seed) }
+    }
+
+    /// Machines with a copy.
+    pub(super) fn machines(&self) -> usize {
+        self.copies + self.spares
     }
 }
 
@@ -61,6 +71,8 @@ pub(super) struct Coverage {
     pub(super) joins: u64,
     pub(super) replaced: u64,
     pub(super) wipes: u64,
+    pub(super) growths: u64,
+    pub(super) removals: u64,
     pub(super) excused: u64,
 }
 
@@ -71,7 +83,7 @@ impl Coverage {
         }
     }
 
-    fn counts(&mut self) -> [&mut u64; 17] {
+    fn counts(&mut self) -> [&mut u64; 19] {
         [
             &mut self.schedules,
             &mut self.records,
@@ -89,6 +101,8 @@ impl Coverage {
             &mut self.joins,
             &mut self.replaced,
             &mut self.wipes,
+            &mut self.growths,
+            &mut self.removals,
             &mut self.excused,
         ]
     }
@@ -107,7 +121,7 @@ impl Coverage {
     pub(super) fn check(&self) {
         let mut counts = self.clone();
         for (at, count) in counts.counts().into_iter().enumerate() {
-            assert!(*count > 0 || at == 8 || at == 16, "nothing of kind {at} in {self:#?}");
+            assert!(*count > 0 || at == 8 || at == 18, "nothing of kind {at} in {self:#?}");
         }
     }
 }
@@ -191,6 +205,9 @@ fn act(world: &mut World) -> Result<(), String> {
         975..983 => world.up(at)?,
         983..990 => {
             if let Some(&leader) = leaders.get(world.rng.index(leaders.len().max(1))) {
+                if world.shape.spares > 0 && world.rng.chance(1, 3) {
+                    return world.remove(leader, at);
+                }
                 let new = world.new_copy();
                 world.join(leader, new.unwrap_or(at))?;
             }

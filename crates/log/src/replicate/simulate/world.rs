@@ -64,9 +64,9 @@ impl World {
         }
         let network = Network::new(seed, faults);
         let mut nodes = Vec::new();
-        for machine in 0..shape.copies + shape.clients {
+        for machine in 0..shape.machines() + shape.clients {
             let net = network.node();
-            let (module, role) = if machine < shape.copies {
+            let (module, role) = if machine < shape.machines() {
                 let (module, copy) = Node::make(Sabotage(without)).map_err(broken)?;
                 (Some(module), Role::Serving(Box::new(super::super::served::Served::new(copy, false))))
             } else {
@@ -86,7 +86,7 @@ impl World {
             next_number: 1,
             next_owner: 1,
             next_id: 1000,
-            ids: (0..shape.copies).map(|c| 100 + c as u64).collect(),
+            ids: (0..shape.machines()).map(|c| 100 + c as u64).collect(),
             damaged: None,
             flips: Vec::new(),
             twice: false,
@@ -117,7 +117,7 @@ impl World {
         };
         self.nodes[at].ends.clear();
         let mut links = Vec::new();
-        for other in 0..self.shape.copies {
+        for other in 0..if make { self.shape.copies } else { self.shape.machines() } {
             let (here, there) = (self.nodes[at].net, self.nodes[other].net);
             let Some(served) = self.nodes[other].served().filter(|_| other != at) else { continue };
             let window = served.copy().window();
@@ -135,7 +135,7 @@ impl World {
             self.lost.filter(|_| self.rng.chance(1, 2)).map(|at| Lost { id: self.ids[at], new_id: self.next_id + 1 });
         self.tell(|| format!("machine {at} stands, with {} links", links.len()));
         let ids: Vec<u64> = (0..self.shape.copies).filter(|&c| c != at).map(|c| 100 + c as u64).collect();
-        let has_copy = at < self.shape.copies;
+        let has_copy = at < self.shape.machines();
         let layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS, seals: 2 };
         let stand = Stand {
             owner: self.next_owner,
@@ -330,7 +330,7 @@ impl World {
         let joined = log.join_by(link, ours.receiver, new_id, &mut pump);
         let joined = joined.map(|(peer, receiver)| {
             // The copy that was lost with its medium is never seen again.
-            let old = Some(self.ids[other]).filter(|&old| id != Some(old));
+            let old = Some(self.ids[other]).filter(|&old| id != Some(old) && self.lost == Some(other));
             let mut pump = || {
                 broken_by = broken_by.take().or(self.step().err());
             };
@@ -344,11 +344,12 @@ impl World {
             Ok((peer, receiver, removed)) => {
                 self.coverage.joins += 1;
                 self.tell(|| format!("machine {other} has joined machine {at}: {removed:?}"));
-                if id != Some(self.ids[other]) {
-                    self.ids[other] = id.unwrap_or(new_id);
+                if self.lost == Some(other) {
                     self.lost = None;
                     self.coverage.replaced += 1;
                 }
+                self.coverage.growths += u64::from(log.members().0.len() > self.shape.copies);
+                self.ids[other] = id.unwrap_or(new_id);
                 if self.nodes[at].leader().is_some_and(|leader| Arc::ptr_eq(&leader.log, &log)) {
                     self.nodes[at].ends.push((Of::Copy(peer), receiver));
                 }
@@ -359,6 +360,26 @@ impl World {
                 Ok(())
             }
         }
+    }
+
+    /// A copy leaves; there are more than a write quorum then, or nobody could lead without the one that is down.
+    pub(super) fn remove(&mut self, at: usize, other: usize) -> std::result::Result<(), String> {
+        let Some(log) = self.nodes[at].leader().map(|leader| Arc::clone(&leader.log)) else { return Ok(()) };
+        let Some(&id) = self.ids.get(other).filter(|_| other != at) else { return Ok(()) };
+        let (members, quorum) = log.members();
+        if !members.contains(&id) || members.len() <= quorum as usize {
+            return Ok(());
+        }
+        self.tell(|| format!("machine {other} ({id:x}) leaves machine {at}"));
+        let (mut broken_by, faults) = (None, self.rng.chance(1, 4));
+        let removed = log.remove_by(id, &mut || {
+            let happened = self.step().map(|_| ());
+            let happened = if faults { happened.and_then(|()| self.maybe_fault()) } else { happened };
+            broken_by = broken_by.take().or(happened.err());
+        });
+        self.tell(|| format!("machine {other} ({id:x}) has left machine {at}: {removed:?}"));
+        self.coverage.removals += u64::from(removed.is_ok());
+        broken_by.map_or(Ok(()), Err)
     }
 
     // ---- events -----------------------------------------------------------------------------------------------

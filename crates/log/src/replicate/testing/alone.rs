@@ -153,7 +153,7 @@ impl Alone {
     /// # Errors
     /// Its own.
     pub fn install(&mut self, head: Place, end: Place, members: &[u64], write_quorum: u32) -> Result<bool> {
-        let config = Config { ids: members.to_vec(), write_quorum, generation: 0 };
+        let config = Config::of(members.to_vec(), write_quorum);
         let request = Request::Install { head: head.into(), end: end.into(), config, origin: Origin::default() };
         Ok(self.copy.answer(self.session, &request)?.reply == Reply::Installed)
     }

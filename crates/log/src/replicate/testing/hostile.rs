@@ -12,7 +12,7 @@ use super::super::at::{At, Span};
 use super::super::candidate::{Candidate, Link, Lost, Stand};
 use super::super::copy::Copy;
 use super::super::leading::{FlushOrder, Lead};
-use super::super::members::{Config, Origin};
+use super::super::members::{Config, Origin, Quorum};
 use super::super::message::{
     Formed, FromCopy, Layout, Reply, Request, State, ToCopy, WIRE_VERSION, Walked, decode, encode,
 };
@@ -75,8 +75,13 @@ impl<'a> Script<'a> {
     }
 
     fn config(&mut self) -> Config {
-        let ids = (0..self.byte() % 9).map(|_| self.number()).collect();
-        Config { ids, write_quorum: self.number() as u32, generation: self.number() as u32 }
+        let mut quorum = || {
+            let ids = (0..self.byte() % 9).map(|_| self.number()).collect();
+            Quorum { ids, write_quorum: self.number() as u32 }
+        };
+        let (Quorum { ids, write_quorum }, before) = (quorum(), quorum());
+        let before = Some(before).filter(|before| !before.ids.is_empty());
+        Config { ids, write_quorum, generation: self.number() as u32, before }
     }
 
     fn layout(&mut self) -> Layout {
@@ -334,7 +339,7 @@ pub fn copy(pool: &Pool, bytes: &[u8]) {
         target.ask(&mut honest.peer, Request::Promise { epoch: 1, owner: 1 });
     }
     if state > 2 {
-        let config = Config { ids: vec![1], write_quorum: 1, generation: 0 };
+        let config = Config::of(vec![1], 1);
         let (head, end) = (start.into(), start.into());
         let reply = target.ask(&mut honest.peer, Request::Install { head, end, config, origin: Origin::default() });
         assert_eq!(reply, Some(Reply::Installed));
@@ -416,7 +421,7 @@ pub fn candidate(pools: [&Pool; 2], bytes: &[u8]) {
     let mut target = Target { served: Served::new(copy, false), pool: there.clone() };
     let mut first = target.connect();
     let start = Place { lsn: 1, position: 0, epoch: 1 };
-    let config = Config { ids: vec![1], write_quorum: 1, generation: 0 };
+    let config = Config::of(vec![1], 1);
     target.ask(&mut first, Request::Format { layout: LAYOUT, me: 1 });
     target.ask(&mut first, Request::Promise { epoch: 1, owner: 1 });
     let (head, end) = (start.into(), start.into());
