@@ -60,10 +60,10 @@ pub use backoff::{Queue, Waited};
 pub use clock::{Clock, CounterClock, Timestamp};
 pub use engine::{Attempt, Engine};
 pub use error::{Error, Result};
-pub use pmem::ErrorKind;
 pub use evolve::{Batch, Evolving, evolve};
 pub use isolation::Isolation;
 pub use kv::{Keys, Kv, KvTx, Visit};
+pub use pmem::ErrorKind;
 #[doc(hidden)]
 pub use reference::Bug;
 pub use reference::{Reference, ReferenceTx};
