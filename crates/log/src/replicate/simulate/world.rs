@@ -353,13 +353,27 @@ impl World {
                 if self.nodes[at].leader().is_some_and(|leader| Arc::ptr_eq(&leader.log, &log)) {
                     self.nodes[at].ends.push((Of::Copy(peer), receiver));
                 }
-                Ok(())
+                self.one_config_each()
             }
             Err(error) => {
                 self.tell(|| format!("machine {other} has not joined machine {at}: {error}"));
-                Ok(())
+                self.one_config_each()
             }
         }
+    }
+
+    /// No two configurations of one epoch have the same generation: a takeover would take either.
+    fn one_config_each(&mut self) -> std::result::Result<(), String> {
+        let mut known = BTreeMap::new();
+        for at in 0..self.nodes.len() {
+            let formed = self.nodes[at].served().and_then(|served| served.copy().log().map(super::super::Log::formed));
+            let Some((epoch, config)) = formed.and_then(|f| Some((f.log_epoch, f.config?))) else { continue };
+            let before = known.entry((epoch, config.generation)).or_insert_with(|| config.clone());
+            if *before != config {
+                return Err(format!("machine {at}, epoch {epoch}: {config:?} and {before:?} are of one generation"));
+            }
+        }
+        Ok(())
     }
 
     /// A copy leaves; there are more than a write quorum then, or nobody could lead without the one that is down.
