@@ -70,8 +70,8 @@ fn schedules_lose_nothing() {
 #[test]
 fn a_log_that_grows_and_shrinks_loses_nothing() {
     let first = first_seed();
-    let (coverage, violations) = run_all(first..first + schedules() / 5, Shape::growing, None);
-    assert!(violations.is_empty(), "{violations:?}\nagain: CAIRN_SEED=<seed> CAIRN_SCHEDULES=2");
+    let (coverage, violations) = run_all(first..first + schedules() / 20, Shape::growing, None);
+    assert!(violations.is_empty(), "{violations:?}\nagain: CAIRN_SEED=<seed> CAIRN_SCHEDULES=20");
     println!("{coverage:#?}");
     assert!(schedules() < 10_000 || coverage.growths > 0 && coverage.removals > 0, "{coverage:#?}");
 }
