@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn a_joint_one_needs_quorums_of_both() {
         let layout = Layout { log: 7, key: 1, segment_bytes: 4096, segments: 4, seals: 2 };
-        for (from, to) in [(vec![1, 2, 3], vec![1, 2, 3, 4]), (vec![1, 2, 3, 4, 5, 6, 7], vec![1, 2, 3, 5, 6, 7])] {
+        for (from, to) in [(vec![1, 2, 3], vec![1, 2, 3, 4]), (vec![1, 2, 3, 5, 6, 7, 4], vec![1, 2, 3, 5, 6, 7])] {
             let old = Config::of(from, 2);
             let joint = old.towards(to.clone());
             joint.check().expect("both can be");

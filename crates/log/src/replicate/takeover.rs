@@ -689,6 +689,45 @@ mod tests {
         assert!(matches!(&outcome, Err(Error::QuorumUnavailable { why, .. }) if why.contains("no new copy")));
     }
 
+    /// Of three copies, two of which must have a record, the leader was cut off when a fourth alone knew that it had joined. What a takeover says that has heard of the first, the
+    /// second and the fourth, and installs the log at the first and the fourth; the third, with the second, may be led by somebody who has never heard of the fourth.
+    fn after_a_join_was_cut_short(without: Option<Step>) -> Result<Progress> {
+        let old = Config::of(vec![1, 2, 3], 2);
+        let joint = old.towards(vec![1, 2, 3, 4]);
+        let ids = [1, 2, 4];
+        let mut takeover = begin(&ids, &[]);
+        takeover.plan.sabotage = Sabotage(without);
+        all_say(&mut takeover, |c| promise(ids[c], 1, if c == 2 { &joint } else { &old })).expect("promised");
+        let nothing = Walked { end: at(1), doubt: false, through: 0 };
+        all_say(&mut takeover, |_| Heard::Reply(Reply::Walked(nothing))).expect("walked");
+        all_say(&mut takeover, |_| Heard::Reply(Reply::Walked(nothing))).expect("verified");
+        assert_eq!(takeover.phase, Phase::Install);
+        let without_the_second = |c| if c == 1 { Heard::Lost("gone".into()) } else { Heard::Reply(Reply::Installed) };
+        all_say(&mut takeover, without_the_second)
+    }
+
+    #[test]
+    fn a_change_that_may_not_be_committed_needs_quorums_of_both() {
+        let outcome = after_a_join_was_cut_short(None);
+        let Err(Error::QuorumUnavailable { missing, .. }) = outcome else { panic!("two led at once") };
+        assert_eq!(missing, [2, 3]);
+        for step in [Step::BothQuorums, Step::InstallJoint] {
+            assert!(after_a_join_was_cut_short(Some(step)).is_ok(), "{step:?} is not tested by this");
+        }
+    }
+
+    #[test]
+    fn of_two_changes_the_later_counts_though_the_first_was_given_up() {
+        let old = Config::of(vec![1, 2, 3], 2);
+        let (given_up, later) = (old.towards(vec![1, 2, 3, 4]), old.burned().towards(vec![1, 2, 3, 5]));
+        for [first, second] in [[&given_up, &later], [&later, &given_up]] {
+            let mut takeover = begin(&[1, 2, 3], &[]);
+            let said = [&old, first, second];
+            all_say(&mut takeover, |c| promise(c as u64 + 1, 1, said[c])).expect("promised");
+            assert_eq!(takeover.before.as_ref(), Some(&later));
+        }
+    }
+
     /// Three copies that all must have a record. Two were each taken over alone, as epoch 3, at different ends: neither led. The third is still of epoch 1.
     fn after_two_who_did_not_lead(ends: [At; 3]) -> (Result<Progress>, Takeover) {
         let config = Config::of(vec![1, 2, 3], 3);

@@ -125,9 +125,9 @@ fn joining() {
         drop(machines.pools[3].add_region("like it", 4096 + BYTES).unwrap());
         (machines.pools[3].stats() - before).drains
     };
-    // All the others: a record without it, and the list of copies; a copy is told of that as of a log that it has, the leader has but the list.
+    // All the others: a record without it, and the list of copies, joint and alone; a copy is told of that as of a log that it has, the leader has but the list.
     let joined = machines.barriers(|m| m.cluster().join(&home).unwrap());
-    assert_eq!(joined, [1 + 2, 1 + 4, 1 + 4, region + 6 + 2 + 4]);
+    assert_eq!(joined, [1 + 2 * 2, 1 + 2 * 4, 1 + 2 * 4, region + 6 + 2 + 2 * 4]);
     assert_eq!(
         machines.barriers(|m| {
             m.append(1, 8);

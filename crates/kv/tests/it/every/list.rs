@@ -77,6 +77,7 @@ pub(super) const ALONG: &[&str] = &[
     "Commit::wait",
     "Entries::reverse",
     "Error::is_conflict",
+    "Error::kind",
     "Loader::finish",
     "Loader::loaded",
     "Loader::put",

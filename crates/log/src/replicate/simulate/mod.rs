@@ -70,8 +70,8 @@ fn schedules_lose_nothing() {
 #[test]
 fn a_log_that_grows_and_shrinks_loses_nothing() {
     let first = first_seed();
-    let (coverage, violations) = run_all(first..first + schedules() / 5, Shape::growing, None);
-    assert!(violations.is_empty(), "{violations:?}\nagain: CAIRN_SEED=<seed> CAIRN_SCHEDULES=2");
+    let (coverage, violations) = run_all(first..first + schedules() / 20, Shape::growing, None);
+    assert!(violations.is_empty(), "{violations:?}\nagain: CAIRN_SEED=<seed> CAIRN_SCHEDULES=20");
     println!("{coverage:#?}");
     assert!(schedules() < 10_000 || coverage.growths > 0 && coverage.removals > 0, "{coverage:#?}");
 }
@@ -98,10 +98,10 @@ fn a_protocol_without_a_step_is_found() {
     }
 }
 
-/// So is each step of a change of copies.
+/// So is each step of a change of copies; that of a takeover, `InstallJoint`, by a test of `takeover`.
 #[test]
 fn a_change_of_copies_without_a_step_is_found() {
-    for step in [Step::BothQuorums, Step::JointFirst, Step::InstallJoint, Step::BurnGeneration] {
+    for step in [Step::BurnGeneration, Step::BothQuorums, Step::JointFirst] {
         let first = first_seed();
         let (_, violations) = run_all(first..first + 20_000, Shape::growing, Some(step));
         let Some((seed, violation)) = violations.first_key_value() else { panic!("no schedule finds {step:?}") };

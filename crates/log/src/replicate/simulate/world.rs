@@ -10,6 +10,7 @@ use fabric::{Event, Rights};
 
 use super::super::candidate::{Candidate, Elected, Link, Lost, Make, Stand};
 use super::super::leading::{FlushOrder, Lead};
+use super::super::members::Config;
 use super::super::message::Layout;
 use super::super::takeover::Taken;
 use super::node::{Leader, Node, Of, Role};
@@ -322,10 +323,15 @@ impl World {
         let (link, new_id) = (Link::new(0, format!("machine {other}"), ours.sender), self.next_id);
         self.tell(|| format!("machine {other} ({id:?}) joins machine {at}"));
         let (mut broken_by, faults) = (None, self.rng.chance(1, 4));
+        let cut_short = self.shape.spares > 0 && self.rng.chance(1, 4);
         let mut pump = || {
-            let happened = self.step().map(|_| ());
+            let happened = self.step().map(|_| ()).and_then(|()| self.one_config_each());
             let happened = if faults { happened.and_then(|()| self.maybe_fault()) } else { happened };
             broken_by = broken_by.take().or(happened.err());
+            // It was told that it joins, and its answer is lost.
+            if cut_short && self.config_of(other).is_some_and(|(_, config)| config.before.is_some()) {
+                self.network.reset(here, there);
+            }
         };
         let joined = log.join_by(link, ours.receiver, new_id, &mut pump);
         let joined = joined.map(|(peer, receiver)| {
@@ -362,6 +368,25 @@ impl World {
         }
     }
 
+    /// What a served copy says which copies there are, and of which epoch that is.
+    fn config_of(&mut self, at: usize) -> Option<(u32, Config)> {
+        let formed = self.nodes[at].served()?.copy().log()?.formed();
+        Some((formed.log_epoch, formed.config?))
+    }
+
+    /// No two configurations of one epoch have the same generation: a takeover would take either.
+    fn one_config_each(&mut self) -> std::result::Result<(), String> {
+        let mut known = BTreeMap::new();
+        for at in 0..self.nodes.len() {
+            let Some((epoch, config)) = self.config_of(at) else { continue };
+            let before = known.entry((epoch, config.generation)).or_insert_with(|| config.clone());
+            if *before != config {
+                return Err(format!("machine {at}, epoch {epoch}: {config:?} and {before:?} are of one generation"));
+            }
+        }
+        Ok(())
+    }
+
     /// A copy leaves; there are more than a write quorum then, or nobody could lead without the one that is down.
     pub(super) fn remove(&mut self, at: usize, other: usize) -> std::result::Result<(), String> {
         let Some(log) = self.nodes[at].leader().map(|leader| Arc::clone(&leader.log)) else { return Ok(()) };
@@ -373,7 +398,7 @@ impl World {
         self.tell(|| format!("machine {other} ({id:x}) leaves machine {at}"));
         let (mut broken_by, faults) = (None, self.rng.chance(1, 4));
         let removed = log.remove_by(id, &mut || {
-            let happened = self.step().map(|_| ());
+            let happened = self.step().map(|_| ()).and_then(|()| self.one_config_each());
             let happened = if faults { happened.and_then(|()| self.maybe_fault()) } else { happened };
             broken_by = broken_by.take().or(happened.err());
         });

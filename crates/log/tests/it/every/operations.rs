@@ -114,6 +114,7 @@ const OPTIONS: &[&str] = &[
     "Options::format_1",
     "Lsn::new",
     "Lsn::get",
+    "Error::kind",
 ];
 
 /// Of logs with copies: see `copies`, and for how they are opened, `replicated`.
