@@ -7,11 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 
 use super::ends;
 use super::greeting::{Greeted, Greeting};
 use super::stream::poll_for;
 use crate::{Connection, Options, Result, Window, clock};
+
+/// How long to wait before the system is asked again, when it had no room for a connection.
+const NO_ROOM_PAUSE: Duration = Duration::from_millis(50);
 
 /// Waits for peers, and finds out who they are, without threads: everything happens in [`accept`](Self::accept).
 pub struct Listener {
@@ -38,11 +42,19 @@ impl Listener {
 
     /// The next peer that has proved who it is; none if there was none within `wait`. Those that prove something else are dropped, with a warning in the log.
     ///
+    /// A system without descriptors or memory for a connection is no error: the oldest peer that has not proved anything yet is dropped for it, and those that wait to be accepted wait on.
+    ///
     /// # Errors
-    /// The system gives no socket.
+    /// The socket that peers connect to does not work any more.
     pub fn accept(&mut self, wait: Duration) -> Result<Option<Connection>> {
         let Some(greeted) = self.greeter.accept(wait)? else { return Ok(None) };
-        ends::connection(greeted, &self.greeter.options, self.window.clone()).map(Some)
+        match ends::connection(greeted, &self.greeter.options, self.window.clone()) {
+            Ok(connection) => Ok(Some(connection)),
+            Err(error) => {
+                self.greeter.refuse("a peer", &error.to_string());
+                Ok(None)
+            }
+        }
     }
 
     /// The address, with the port that was found.
@@ -76,7 +88,7 @@ impl Greeter {
     pub(crate) fn accept(&mut self, wait: Duration) -> Result<Option<Greeted>> {
         let deadline = clock::after(wait);
         loop {
-            self.take_new()?;
+            let has_room = self.take_new()?;
             if let Some(greeted) = self.advance() {
                 return Ok(Some(greeted));
             }
@@ -85,27 +97,40 @@ impl Greeter {
                 return Ok(None);
             }
             let first = self.half_open.iter().filter_map(|greeting| greeting.deadline).min();
-            let mut fds = vec![PollFd::new(&self.socket, PollFlags::IN)];
+            let pause = if has_room { Duration::MAX } else { NO_ROOM_PAUSE };
+            // Without room the socket stays ready, and would wake at once.
+            let mut fds: Vec<_> = has_room.then(|| PollFd::new(&self.socket, PollFlags::IN)).into_iter().collect();
             fds.extend(self.half_open.iter().map(Greeting::poll_fd));
-            poll_for(&mut fds, left.min(first.map_or(Duration::MAX, clock::until)))?;
+            poll_for(&mut fds, left.min(first.map_or(Duration::MAX, clock::until)).min(pause))?;
         }
     }
 
-    fn take_new(&mut self) -> Result<()> {
+    /// False if the system has no room for one that waits.
+    fn take_new(&mut self) -> Result<bool> {
         loop {
             match self.socket.accept() {
                 Ok((socket, peer)) => {
-                    self.half_open.push_back(Greeting::of_client(socket, peer, &self.options)?);
+                    match Greeting::of_client(socket, peer, &self.options) {
+                        Ok(greeting) => self.half_open.push_back(greeting),
+                        Err(error) => self.refuse(&peer.to_string(), &error.to_string()),
+                    }
                     if self.half_open.len() > self.options.half_open_max.max(1)
                         && let Some(oldest) = self.half_open.pop_front()
                     {
                         self.refuse(&oldest.peer, "too many peers have not proved yet who they are");
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
                 // Gone before it was accepted.
                 Err(error)
                     if [io::ErrorKind::ConnectionAborted, io::ErrorKind::Interrupted].contains(&error.kind()) => {}
+                Err(error) if is_no_room(&error) => match self.half_open.pop_front() {
+                    Some(oldest) => self.refuse(&oldest.peer, "there is no descriptor or memory left for others"),
+                    None => {
+                        tracing::warn!(%error, "no peer can be let in");
+                        return Ok(false);
+                    }
+                },
                 Err(error) => return Err(error.into()),
             }
         }
@@ -132,4 +157,9 @@ impl Greeter {
         self.refused += 1;
         tracing::warn!(peer, why, "a peer is not let in");
     }
+}
+
+fn is_no_room(error: &io::Error) -> bool {
+    let no_room = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|errno| no_room.contains(&errno))
 }

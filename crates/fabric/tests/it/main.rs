@@ -4,6 +4,7 @@
 
 mod broken;
 mod certificates;
+mod descriptors;
 #[cfg(feature = "libfabric")]
 mod libfabric;
 mod processes;
