@@ -2,6 +2,8 @@
 
 use std::io;
 
+use pmem::ErrorKind;
+
 use crate::code::cairn_code::{self, *};
 
 /// An error on its way to C.
@@ -56,6 +58,8 @@ impl From<pmem::Error> for Failure {
                 _ => CAIRN_IO,
             },
             E::Domain { .. } | E::Limit { .. } | E::BadName { .. } => CAIRN_INVALID,
+            // A program in C names no offsets: they are from media.
+            E::BadPointer { .. } | E::DoubleFree { .. } | E::OutOfBounds { .. } | E::Unaligned { .. } => CAIRN_DAMAGED,
             _ => CAIRN_FAILED,
         };
         Self { code, message: error.to_string(), errno: errno.unwrap_or(0) }
@@ -70,16 +74,24 @@ impl From<log::Error> for Failure {
             E::NotForced { .. } => CAIRN_NOT_FORCED,
             E::Full { .. } | E::GrownTooOften { .. } => CAIRN_FULL,
             E::TooLong { .. } => CAIRN_TOO_LONG,
+            // `cairn_replicas_accept_doubt` opens it all the same.
             E::Lost { .. } | E::InDoubt { .. } | E::Unrecoverable { .. } => CAIRN_LOST,
-            E::Fabric(log::fabric::Error::WeakSecret { .. } | log::fabric::Error::Tls { .. }) => CAIRN_INVALID,
-            // A copy that is not reached, or does not let this program in.
-            E::QuorumUnavailable { .. } | E::Fabric(_) => CAIRN_NO_QUORUM,
+            E::Fabric(error) => match error.kind() {
+                ErrorKind::Misuse => CAIRN_INVALID,
+                ErrorKind::System => CAIRN_IO,
+                _ => CAIRN_NO_QUORUM,
+            },
+            E::QuorumUnavailable { .. } => CAIRN_NO_QUORUM,
             E::QuorumLost { .. } => CAIRN_QUORUM_LOST,
             E::Fenced { .. } => CAIRN_FENCED,
             E::NotALog { .. } | E::IsACopy { .. } => CAIRN_FOREIGN,
             E::NewerVersion { .. } => CAIRN_NEWER,
             E::BadSuperline { .. } => CAIRN_DAMAGED,
-            E::Limit { .. } | E::TwiceACopy { .. } | E::Replicated { .. } | E::NotReplicated { .. } => CAIRN_INVALID,
+            E::Overtaken { .. }
+            | E::Limit { .. }
+            | E::TwiceACopy { .. }
+            | E::Replicated { .. }
+            | E::NotReplicated { .. } => CAIRN_INVALID,
             E::Pool(_) => {
                 let E::Pool(error) = error else { unreachable!("matched just now") };
                 return error.into();
@@ -100,11 +112,18 @@ impl From<kv::Error> for Failure {
             E::GaveUp { .. } => CAIRN_GAVE_UP,
             E::Expired { .. } | E::Doomed { .. } => CAIRN_DOOMED,
             E::Limit { .. } => CAIRN_TOO_LONG,
-            E::Option { .. } => CAIRN_INVALID,
+            E::Option { .. } | E::TableName { .. } => CAIRN_INVALID,
             E::InDoubt { source } => return Self { code: CAIRN_IN_DOUBT, message, ..source.into() },
             E::LogInDoubt { .. } => CAIRN_IN_DOUBT,
             E::IndexMemory { .. } | E::Full { .. } | E::LogFull { .. } => CAIRN_FULL,
-            E::NotAStore { .. } | E::IsReplicated { .. } | E::NotReplicated | E::OtherLog { .. } => CAIRN_FOREIGN,
+            E::NotAStore { .. }
+            | E::Type { .. }
+            | E::IsReplicated { .. }
+            | E::NotReplicated
+            | E::OtherLog { .. }
+            | E::Behind { .. }
+            | E::NotACommit { .. } => CAIRN_FOREIGN,
+            E::Follows => CAIRN_FENCED,
             E::NewerFormat { .. } => CAIRN_NEWER,
             E::Damaged { .. } => CAIRN_DAMAGED,
             E::Lost { .. } | E::LostCommits { .. } => CAIRN_LOST,
@@ -117,3 +136,166 @@ impl From<kv::Error> for Failure {
 }
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::code::{cairn_group, group};
+    use cairn_group::*;
+
+    /// What a C program does about the group is what a Rust program does about the kind.
+    fn agrees(kind: ErrorKind, code: cairn_code) -> bool {
+        let expected = match kind {
+            ErrorKind::Retry | ErrorKind::InUse | ErrorKind::Unavailable => CAIRN_AGAIN,
+            ErrorKind::Full => CAIRN_MAKE_ROOM,
+            ErrorKind::Damaged | ErrorKind::Other => CAIRN_REPAIR,
+            ErrorKind::Reopen | ErrorKind::Fenced | ErrorKind::Aborted | ErrorKind::System => CAIRN_CLOSE,
+            ErrorKind::Misuse => CAIRN_CHANGE_CALL,
+            _ => return false,
+        };
+        group(code as i32) == expected
+    }
+
+    #[track_caller]
+    fn check<E: Into<Failure> + std::fmt::Display>(kind: ErrorKind, error: E) {
+        let text = error.to_string();
+        let Failure { code, .. } = error.into();
+        assert!(agrees(kind, code), "{text}: {kind:?} is no {code:?}");
+    }
+
+    #[test]
+    fn codes_of_pools_agree_with_kinds() {
+        use pmem::Error as E;
+        let io = |kind: io::ErrorKind| E::Io { op: "open", path: "p".into(), source: kind.into() };
+        let limit = E::Limit { what: "x", found: 1, min: 2, max: 3 };
+        let domain = E::Domain { path: "p".into(), wanted: "dax", why: "none".into() };
+        let all = [
+            E::Busy { path: "p".into(), pid: 1 },
+            E::AlreadyOpen { path: "p".into() },
+            E::InUse { what: "x".into() },
+            E::NoSpace { path: "p".into(), wanted: 1, what: pmem::SpaceFor::Growth },
+            E::Reserve { wanted: 2, reserved: 1 },
+            E::HeapFull { bytes: 1 },
+            E::NotAPool { path: "p".into(), found: [0; 8], expected: [1; 8] },
+            E::NewerVersion { path: "p".into(), found: 9, supported: 1 },
+            E::NoRegion { name: "r".into() },
+            E::Damaged { what: "x", offset: 1, found: 1, expected: 2 },
+            E::Truncated { path: "p".into(), found: 1, expected: 2 },
+            E::Poisoned,
+            E::Sync { source: io::ErrorKind::Other.into() },
+            E::ReadOnly,
+            E::RegionExists { name: "r".into() },
+            E::BadName { name: "r".into(), max: 1 },
+            limit,
+            domain,
+            io(io::ErrorKind::NotFound),
+            io(io::ErrorKind::AlreadyExists),
+            io(io::ErrorKind::StorageFull),
+            io(io::ErrorKind::PermissionDenied),
+        ];
+        for error in all {
+            check(error.kind(), error);
+        }
+    }
+
+    /// Where a program in C has another way out than one in Rust: each with its reason.
+    #[test]
+    fn exceptions_are_these() {
+        let code = |error: pmem::Error| Failure::from(error).code;
+        // Its code is documented; only another process can go on.
+        assert_eq!(code(pmem::Error::Forked), CAIRN_FORKED);
+        // There is a code for what to do: open it for writing.
+        assert_eq!(code(pmem::Error::NeedsRecovery { path: "p".into() }), CAIRN_UNRECOVERED);
+        // A program in C names no offsets.
+        assert_eq!(code(pmem::Error::DoubleFree { ptr: 1 }), CAIRN_DAMAGED);
+        // `cairn_replicas_accept_doubt` is the next call.
+        let doubt = log::Error::InDoubt { lsn: log::Lsn::new(1), missing: vec![] };
+        assert_eq!(Failure::from(doubt).code, CAIRN_LOST);
+    }
+
+    #[test]
+    fn codes_of_logs_agree_with_kinds() {
+        use log::Error as E;
+        let lsn = log::Lsn::new(1);
+        let all = [
+            E::Stalled { lsn, waited: Duration::ZERO },
+            E::Unfinished { lsn },
+            E::NotForced { lsn, forced: lsn },
+            E::Overtaken { wanted: lsn, head: lsn },
+            E::QuorumUnavailable { why: "x", found: 1, missing: vec![] },
+            E::QuorumLost { live: 1, needed: 2 },
+            E::Fenced { epoch: 1, owner: 1 },
+            E::Full { head: lsn, live: 1, capacity: 1 },
+            E::TooLong { len: 2, max: 1 },
+            E::GrownTooOften { max: 1 },
+            E::Lost { lsn, offset: 1, through: lsn },
+            E::Unrecoverable { lsn, through: lsn },
+            E::IsACopy { region: "r".into() },
+            E::NotALog { region: "r".into(), offset: 1, why: "x" },
+            E::NewerVersion { found: 9, supported: 1 },
+            E::BadSuperline { offset: 1, what: "x", found: 1 },
+            E::Copy { copy: "x".into(), why: "x".into() },
+            E::Limit { what: "x", found: 1, min: 2, max: 3 },
+            E::TwiceACopy { id: 1 },
+            E::Replicated { what: "x", next: "y" },
+            E::NotReplicated { what: "x", next: "y" },
+            E::Fabric(log::fabric::Error::Unreachable { peer: "p".into(), what: "x".into() }),
+            E::Fabric(log::fabric::Error::NotTrusted { peer: "p".into(), what: "x".into() }),
+            E::Fabric(log::fabric::Error::NoTrust),
+            E::Fabric(log::fabric::Error::Io(io::ErrorKind::Other.into())),
+            E::Pool(pmem::Error::Poisoned),
+        ];
+        for error in all {
+            check(error.kind(), error);
+        }
+    }
+
+    #[test]
+    fn codes_of_stores_agree_with_kinds() {
+        use kv::Error as E;
+        let key = kv::Key(b"k".to_vec());
+        let full = |deletes| E::Full {
+            path: "p".into(),
+            wanted: 1,
+            free: 0,
+            size: 1,
+            deletes,
+            overwrites: false,
+            snapshot: None,
+        };
+        let all = [
+            E::Conflict { key: key.clone(), with: kv::Rival::Running },
+            E::TooMany { max: 1 },
+            E::GaveUp { attempts: 1, key },
+            E::Doomed { first: "x".into() },
+            E::Limit { what: "x", found: 2, max: 1 },
+            E::Option { what: "x", found: 1, wanted: "y" },
+            E::TableName { name: "t".into(), why: "x" },
+            E::InDoubt { source: pmem::Error::Poisoned },
+            E::LogInDoubt { source: Box::new(log::Error::QuorumLost { live: 1, needed: 2 }) },
+            E::Follows,
+            E::IsReplicated { log: 1 },
+            E::NotReplicated,
+            E::OtherLog { store: 1, log: 2 },
+            E::Behind { has: 1, first: 3 },
+            E::NotACommit { at: log::Lsn::new(1) },
+            E::LogFull { live: 1, capacity: 1 },
+            E::IndexMemory { keys: 1, bytes: 2, max: 1 },
+            full(true),
+            full(false),
+            E::NotAStore { region: "r".into(), why: "x" },
+            E::NewerFormat { found: 9, max: 1 },
+            E::Damaged { what: "x", offset: 1, why: "y".into() },
+            E::Lost { writer: 1, offset: 1, proof: 2 },
+            E::LostCommits { missing: 1, durable: 2 },
+            E::Log(Box::new(log::Error::Fenced { epoch: 1, owner: 1 })),
+            E::Pool(pmem::Error::ReadOnly),
+        ];
+        for error in all {
+            check(error.kind(), error);
+        }
+    }
+}

@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use pmem::ErrorKind;
+
 use crate::Rights;
 
 /// Every error of this crate. The message says what happened, where, and what to do next.
@@ -58,7 +60,7 @@ pub enum Error {
         /// What was seen.
         what: String,
     },
-    /// Nobody would have to prove anything.
+    /// No peer would have to prove who it is.
     #[error("neither a secret nor certificates are given; give one, or say in the options that anyone is trusted")]
     NoTrust,
     /// A secret that can be guessed.
@@ -96,6 +98,27 @@ pub enum Error {
     Io(#[from] io::Error),
 }
 
+impl Error {
+    /// What the caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Closed { .. } | Self::Unreachable { .. } => ErrorKind::Unavailable,
+            Self::TooManyReads { .. } => ErrorKind::InUse,
+            Self::TooLong { .. }
+            | Self::NotTrusted { .. }
+            | Self::NoTrust
+            | Self::WeakSecret { .. }
+            | Self::Tls { .. } => ErrorKind::Misuse,
+            Self::Provider { .. } | Self::Io(_) => ErrorKind::System,
+        }
+    }
+
+    /// What to do next: [`ErrorKind::advice`] of its kind.
+    pub fn advice(&self) -> &'static str {
+        self.kind().advice()
+    }
+}
+
 /// What this crate returns.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -109,7 +132,7 @@ pub enum Reason {
     /// The peer closed it. What it handed over before has arrived.
     #[error("the peer closed it")]
     Peer,
-    /// The peer or the way to it is gone. Of what was under way, nobody knows.
+    /// The peer or the way to it is gone. What was under way may have arrived or not.
     #[error("it was lost ({what})")]
     Lost {
         /// What was seen.

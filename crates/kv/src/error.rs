@@ -19,15 +19,15 @@ pub enum Error {
         /// Whom with.
         with: Rival,
     },
-    /// All seats for transactions are taken.
+    /// All transaction slots are in use.
     #[error("all {max} transactions are in use; finish some, or open with more (`Options::transactions`)")]
     TooMany {
-        /// Seats there are.
+        /// Slots there are.
         max: usize,
     },
 
     // ---- give up ------------------------------------------------------------------------------------------------
-    /// Conflicts went on for longer than the caller's patience.
+    /// Conflicts went on until the caller's timeout.
     #[error(
         "gave up after {attempts} attempts that met conflicts, the last about key {key}; does this thread hold it in another transaction?"
     )]
@@ -97,10 +97,10 @@ pub enum Error {
         source: pmem::Error,
     },
 
-    /// The commit's record in the log failed: whether it is durable shows when the store is opened again, or to whoever leads it now.
+    /// The commit's record in the log failed: whether it is durable shows when the store is opened again, or on the machine that leads it now.
     #[cfg(feature = "replication")]
     #[error(
-        "in doubt: the transaction may be durable or not, because {source}; open the store again to see, or ask whoever leads it now"
+        "in doubt: the transaction may be durable or not, because {source}; open the store again to see, or ask the machine that leads it now"
     )]
     LogInDoubt {
         /// The log's error.
@@ -149,7 +149,7 @@ pub enum Error {
     },
     /// The log has no room until the store is durable further.
     #[error(
-        "the log is full ({live} of {capacity} bytes): some copy, or whoever follows with it, does not come along; see `Log::copies`, or make a larger log"
+        "the log is full ({live} of {capacity} bytes): a copy or a follower does not keep up; see `Log::copies`, or make a larger log"
     )]
     LogFull {
         /// Bytes that are needed.
@@ -345,6 +345,11 @@ impl Error {
             Self::Log(error) => error.kind(),
             Self::Pool(error) => error.kind(),
         }
+    }
+
+    /// What to do next: [`ErrorKind::advice`] of its kind.
+    pub fn advice(&self) -> &'static str {
+        self.kind().advice()
     }
 
     /// Whether running the transaction again may succeed.

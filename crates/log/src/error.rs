@@ -234,24 +234,29 @@ impl Error {
     /// What the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Stalled { .. } | Self::Unfinished { .. } => ErrorKind::InUse,
-            Self::QuorumUnavailable { .. } | Self::InDoubt { .. } | Self::QuorumLost { .. } => ErrorKind::Unavailable,
+            Self::Stalled { .. } | Self::Unfinished { .. } | Self::NotForced { .. } => ErrorKind::InUse,
+            Self::QuorumUnavailable { .. } | Self::InDoubt { .. } => ErrorKind::Unavailable,
+            Self::QuorumLost { .. } => ErrorKind::Reopen,
             Self::Fenced { .. } => ErrorKind::Fenced,
             Self::Full { .. } | Self::GrownTooOften { .. } => ErrorKind::Full,
             Self::Lost { .. } | Self::Unrecoverable { .. } | Self::BadSuperline { .. } => ErrorKind::Damaged,
             Self::IsACopy { .. } | Self::NotALog { .. } | Self::NewerVersion { .. } => ErrorKind::Other,
             Self::Copy { .. } => ErrorKind::System,
-            Self::NotForced { .. }
-            | Self::Overtaken { .. }
+            Self::Overtaken { .. }
             | Self::TooLong { .. }
             | Self::Limit { .. }
             | Self::TwiceACopy { .. }
             | Self::Replicated { .. }
             | Self::NotReplicated { .. } => ErrorKind::Misuse,
             #[cfg(feature = "replication")]
-            Self::Fabric(_) => ErrorKind::System,
+            Self::Fabric(error) => error.kind(),
             Self::Pool(error) => error.kind(),
         }
+    }
+
+    /// What to do next: [`ErrorKind::advice`] of its kind.
+    pub fn advice(&self) -> &'static str {
+        self.kind().advice()
     }
 }
 

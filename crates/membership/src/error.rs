@@ -23,8 +23,8 @@ pub enum Error {
         /// What the last attempt met.
         why: String,
     },
-    /// Patience ran out before this candidate was elected.
-    #[error("{name} was not elected in {waited:?}, {}: try again, or follow", if *.taken { "somebody else leads" } else { "and nobody else was" })]
+    /// The timeout ran out before this candidate was elected.
+    #[error("{name} was not elected in {waited:?}, {}: try again, or follow", if *.taken { "another candidate leads" } else { "and no other candidate was" })]
     NotElected {
         /// The candidate.
         name: String,

@@ -252,8 +252,8 @@ pub enum Error {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// The object is free already, or being freed by somebody else.
-    #[error("{ptr:#x} is freed twice")]
+    /// The object is free already, or another thread is freeing it.
+    #[error("{ptr:#x} is freed twice; free it once")]
     DoubleFree {
         /// The pointer as stored.
         ptr: u64,
@@ -269,7 +269,7 @@ pub enum Error {
         len: u64,
     },
     /// An offset that does not fit the alignment of what is to be read there.
-    #[error("byte {offset} is not aligned to {align}")]
+    #[error("byte {offset} is not aligned to {align}; read there only what is")]
     Unaligned {
         /// From the start of the pool.
         offset: u64,
@@ -289,7 +289,7 @@ pub enum Error {
         max: u64,
     },
     /// A region of that name exists.
-    #[error("the pool already has a region {name:?}")]
+    #[error("the pool already has a region {name:?}; choose another name")]
     RegionExists {
         /// Its name.
         name: String,
@@ -351,7 +351,7 @@ impl ErrorKind {
             Self::InUse => "close or finish what uses it, then run it again",
             Self::Unavailable => "bring more replicas up, then run it again",
             Self::Fenced => "write to the machine that leads now",
-            Self::Reopen => "check the device, then open it again to see what is there",
+            Self::Reopen => "check the device and the replicas, then open it again to see what is there",
             Self::Damaged => "run `cairn check`, then repair it or restore a backup",
             Self::Other => "check the path, or use the version that wrote it",
             Self::Misuse => "change the call: running it again does not help",
@@ -362,11 +362,12 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// What the caller can do about it; [`ErrorKind::advice`] says it in words.
+    /// What the caller can do about it; [`advice`](Self::advice) says it in words.
     ///
     /// ```
     /// let error = pmem::Options::new().open("/nonexistent/pool").unwrap_err();
-    /// assert_eq!(error.kind(), pmem::ErrorKind::System);
+    /// assert_eq!(error.kind(), pmem::ErrorKind::Misuse);
+    /// assert_eq!(error.advice(), "change the call: running it again does not help");
     /// ```
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -378,15 +379,18 @@ impl Error {
             | Self::HeapFull { .. }
             | Self::RingFull { .. }
             | Self::DirectoryFull { .. } => ErrorKind::Full,
-            Self::NotAPool { .. }
-            | Self::NewerVersion { .. }
-            | Self::WrongLayout { .. }
-            | Self::Domain { .. }
-            | Self::NoRegion { .. } => ErrorKind::Other,
+            Self::NotAPool { .. } | Self::NewerVersion { .. } | Self::WrongLayout { .. } | Self::NoRegion { .. } => {
+                ErrorKind::Other
+            }
             Self::Damaged { .. } | Self::Unreadable { .. } | Self::Truncated { .. } => ErrorKind::Damaged,
             Self::NeedsRecovery { .. } | Self::Poisoned | Self::Sync { .. } => ErrorKind::Reopen,
-            Self::Io { .. } => ErrorKind::System,
-            Self::Forked
+            Self::Io { source, .. } => match source.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Full,
+                io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists => ErrorKind::Misuse,
+                _ => ErrorKind::System,
+            },
+            Self::Domain { .. }
+            | Self::Forked
             | Self::ReadOnly
             | Self::BadPointer { .. }
             | Self::DoubleFree { .. }
@@ -396,6 +400,11 @@ impl Error {
             | Self::RegionExists { .. }
             | Self::BadName { .. } => ErrorKind::Misuse,
         }
+    }
+
+    /// What to do next: [`ErrorKind::advice`] of its kind.
+    pub fn advice(&self) -> &'static str {
+        self.kind().advice()
     }
 }
 

@@ -6,13 +6,14 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 
+use pmem::ErrorKind;
 pub use tx::Keys;
 
 /// Why a transaction failed. The texts are the engine's own, and say what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody else came first: to be run again.
+    /// Another transaction came first: to be run again.
     #[error("{0}")]
     Conflict(String),
     /// To be run again, as it is.
@@ -36,12 +37,31 @@ pub enum Error {
     /// Nothing of it is written: a barrier has failed before, and nothing is taken since.
     #[error("{0}")]
     Stopped(String),
-    /// Bytes on the medium have gone bad.
+    /// Bytes on the medium are corrupt.
     #[error("{0}")]
     Damaged(String),
     /// Anything else.
     #[error("{0}")]
     Other(String),
+}
+
+impl Error {
+    /// What the caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Conflict(_) | Self::Again => ErrorKind::Retry,
+            Self::Full(_) | Self::Memory(_) => ErrorKind::Full,
+            Self::Flush(_) | Self::Limit(_) => ErrorKind::Misuse,
+            Self::InDoubt(_) | Self::Stopped(_) => ErrorKind::Reopen,
+            Self::Damaged(_) => ErrorKind::Damaged,
+            Self::Other(_) => ErrorKind::System,
+        }
+    }
+
+    /// What to do next: [`ErrorKind::advice`] of its kind.
+    pub fn advice(&self) -> &'static str {
+        self.kind().advice()
+    }
 }
 
 /// `Result` with an engine's [`Error`].

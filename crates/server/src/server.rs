@@ -22,14 +22,14 @@ use crate::users::Users;
 #[non_exhaustive]
 pub enum Error {
     /// An address or a file cannot be used.
-    #[error("{what}: {source}; choose another one, or end who uses it")]
+    #[error("{what}: {source}; choose another one, or end the process that uses it")]
     Listen {
         /// Where.
         what: String,
         /// Why.
         source: io::Error,
     },
-    /// Whoever reaches it could read and write everything.
+    /// Every client that reaches it could read and write everything.
     #[error(
         "{address} is reached from other machines, and needs no password; set one (--password-file), listen on 127.0.0.1, or say --open"
     )]
@@ -59,6 +59,22 @@ pub enum Error {
     /// The store's own error.
     #[error(transparent)]
     Engine(#[from] engine::Error),
+}
+
+impl Error {
+    /// What the operator can do about it.
+    pub fn kind(&self) -> pmem::ErrorKind {
+        match self {
+            Self::Listen { .. } | Self::Files { .. } | Self::Thread(_) => pmem::ErrorKind::System,
+            Self::Open { .. } | Self::Nowhere | Self::Tls(_) => pmem::ErrorKind::Misuse,
+            Self::Engine(error) => error.kind(),
+        }
+    }
+
+    /// What to do next: [`pmem::ErrorKind::advice`] of its kind.
+    pub fn advice(&self) -> &'static str {
+        self.kind().advice()
+    }
 }
 
 /// A server that runs. Dropping it stops it, too, without waiting.

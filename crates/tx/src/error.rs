@@ -30,9 +30,9 @@ pub enum Error {
     },
 
     // ---- give up -------------------------------------------------------------------------------------------------
-    /// Conflicts went on for longer than the caller's patience.
+    /// Conflicts went on until the caller's timeout.
     #[error(
-        "gave up after {attempts} attempts that met conflicts (last at byte {offset}); use shorter transactions or more patience"
+        "gave up after {attempts} attempts that met conflicts (last at byte {offset}); use shorter transactions or a longer timeout"
     )]
     GaveUp {
         /// How often it was tried.
@@ -80,7 +80,7 @@ pub enum Error {
         offset: u64,
     },
     /// The object was freed earlier in this transaction.
-    #[error("the object at byte {offset} was freed by this transaction")]
+    #[error("the object at byte {offset} was freed by this transaction; free it after its last use")]
     Freed {
         /// The object's place in the pool.
         offset: u64,
@@ -155,5 +155,10 @@ impl Error {
             Self::Engine { kind, .. } => *kind,
             Self::Pool(error) => error.kind(),
         }
+    }
+
+    /// What to do next: [`ErrorKind::advice`] of its kind.
+    pub fn advice(&self) -> &'static str {
+        self.kind().advice()
     }
 }

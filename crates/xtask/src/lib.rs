@@ -2,7 +2,7 @@
 //!
 //! [`metadata`] reads what cargo knows. Each rule is a function from that, or from the files, to a list of [`Problem`]s:
 //! [`arrows`] (who may depend on whom), [`licences`] (of everything linked), [`unsafe_code`] (where it may be),
-//! [`links`] (that Markdown points at files that exist) and [`header`] (that the C header is what its sources say). Each has a planted violation in its tests.
+//! [`links`] (that Markdown points at files that exist), [`messages`] (that errors say what to do next) and [`header`] (that the C header is what its sources say). Each has a planted violation in its tests.
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ pub mod arrows;
 pub mod header;
 pub mod licences;
 pub mod links;
+pub mod messages;
 pub mod metadata;
 pub mod unsafe_code;
 

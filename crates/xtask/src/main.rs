@@ -6,11 +6,11 @@ use std::io;
 use std::process::ExitCode;
 
 use xtask::metadata::Metadata;
-use xtask::{Problem, arrows, header, licences, links, unsafe_code};
+use xtask::{Problem, arrows, header, licences, links, messages, unsafe_code};
 
 const USAGE: &str = "usage: cargo xtask check | header
 
-check   dependency arrows, licences, where unsafe code is, the links in Markdown files, the C header
+check   dependency arrows, licences, where unsafe code is, the links in Markdown files, the messages of errors, the C header
 header  writes crates/capi/include/cairn.h from the sources of capi
 Exit code 0: all hold; 1: violations, each printed; 2: wrong usage, or cargo or a file could not be read.";
 
@@ -51,6 +51,7 @@ fn check() -> io::Result<Vec<Problem>> {
         ("licences", licences::check(&metadata)),
         ("unsafe code", unsafe_code::check(&metadata)?),
         ("links", links::check(&metadata.workspace_root)?),
+        ("messages of errors", messages::check(&metadata.workspace_root)?),
         ("C header", header::check(&metadata.workspace_root)?),
     ];
     let mut all = Vec::new();
