@@ -12,7 +12,7 @@
 //! | `active`, `time` | the clock, snapshots, and who is active |
 //! | `locks` | who writes which key |
 //! | `index` | from keys to their newest versions, in memory |
-//! | `scan` | ranges of it |
+//! | `scan`, `pairs` | ranges of it |
 //! | `commit`, `writer` | timestamp, validation, **one barrier**, publication |
 //! | `record`, `word`, `media` | what all of it looks like on media |
 //! | `settle`, `nodes` | checkpoints: the index on media follows |
@@ -161,6 +161,7 @@ mod nodes;
 mod options;
 mod order;
 mod origin;
+mod pairs;
 mod queue;
 #[allow(unsafe_code)]
 mod raw;
@@ -202,6 +203,7 @@ pub use follower::{Follower, FollowerStatus};
 pub use later::Commit;
 pub use load::{Loaded, Loader};
 pub use options::{NAME, Opening, Options, Part, REGION_KIND};
+pub use pairs::Pairs;
 pub use record::{KEY_MAX, VALUE_MAX};
 #[cfg(not(feature = "sabotage"))]
 use sabotage::Step;

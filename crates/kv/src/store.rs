@@ -27,8 +27,8 @@ use crate::{Timestamp, record};
 /// # fn main() -> kv::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
 /// let store = kv::Store::open(dir.path().join("shop.cairn"))?;
-/// store.put(b"apples", b"17")?;
-/// assert_eq!(store.get(b"apples")?.as_deref(), Some(&b"17"[..]));
+/// store.put("apples", "17")?;
+/// assert_eq!(store.get("apples")?.as_deref(), Some(&b"17"[..]));
 /// store.close()?;
 /// # Ok(()) }
 /// ```
@@ -83,6 +83,24 @@ impl Store {
         options.open_or_create(path)
     }
 
+    /// Opens a store that was closed, for reading only: [`Options::open_read_only`].
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("shop.cairn");
+    /// kv::Store::open(&path)?.put("apples", "17")?; // dropped, so closed
+    /// let store = kv::Store::open_read_only(&path)?;
+    /// assert_eq!(store.get("apples")?.as_deref(), Some(&b"17"[..]));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self> {
+        Options::new().open_read_only(path)
+    }
+
     pub(crate) fn start(core: Core) -> Result<Self> {
         core.note_leaves();
         core.space.reserve.note_nodes(&core.settler.lock(), core.space.segment_bytes);
@@ -130,7 +148,7 @@ impl Store {
     /// # Errors
     /// [`Error::Damaged`], [`Error::TooMany`].
     #[inline]
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.view(key, |value| value.map(<[u8]>::to_vec))
     }
 
@@ -148,7 +166,8 @@ impl Store {
     /// # Errors
     /// As [`get`](Self::get).
     #[inline]
-    pub fn view<R>(&self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+    pub fn view<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        let key = key.as_ref();
         let pin = self.core.active.pin()?;
         let seen = self.core.read(&pin, key, record::hash(key), pin.snapshot, None, None)?;
         let now = crate::time::Now::default();
@@ -161,7 +180,12 @@ impl Store {
     /// # Errors
     /// [`Error::Full`], [`Error::Limit`], [`Error::InDoubt`].
     #[inline]
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        self.put_bytes(key.as_ref(), value.as_ref())
+    }
+
+    #[inline]
+    fn put_bytes(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         if let Some(had) = self.core.put_alone(key, value)? {
             return Ok(had);
         }
@@ -172,7 +196,11 @@ impl Store {
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn put_until(&self, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
+    pub fn put_until(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: u64) -> Result<bool> {
+        self.put_bytes_until(key.as_ref(), value.as_ref(), expires)
+    }
+
+    fn put_bytes_until(&self, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
         self.alone(|tx| tx.put_until(key, value, expires))
     }
 
@@ -189,7 +217,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn put_for(&self, key: &[u8], value: &[u8], time: Duration) -> Result<bool> {
+    pub fn put_for(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, time: Duration) -> Result<bool> {
         self.put_until(key, value, crate::time::after(time))
     }
 
@@ -198,7 +226,12 @@ impl Store {
     /// # Errors
     /// As [`put`](Self::put).
     #[inline]
-    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.delete_bytes(key.as_ref())
+    }
+
+    #[inline]
+    fn delete_bytes(&self, key: &[u8]) -> Result<bool> {
         self.alone(|tx| tx.delete(key))
     }
 
@@ -216,7 +249,11 @@ impl Store {
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn compare_and_set(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+    pub fn compare_and_set(&self, key: impl AsRef<[u8]>, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+        self.compare_and_set_bytes(key.as_ref(), expected, new)
+    }
+
+    fn compare_and_set_bytes(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
         self.alone(|tx| {
             if tx.get(key)? != expected {
                 return Ok(false);
@@ -451,7 +488,7 @@ impl Snapshot<'_> {
     /// # Errors
     /// [`Error::Expired`]; [`Error::Damaged`].
     #[inline]
-    pub fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<&[u8]>> {
         self.0.get(key)
     }
 
@@ -464,7 +501,7 @@ impl Snapshot<'_> {
     ///
     /// # Errors
     /// As [`get`](Self::get).
-    pub fn expires(&self, key: &[u8]) -> Result<Option<u64>> {
+    pub fn expires(&self, key: impl AsRef<[u8]>) -> Result<Option<u64>> {
         self.0.expires(key)
     }
 
@@ -500,25 +537,25 @@ impl Batch {
     }
 
     /// Sets a key's value.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
-        self.0.push((key.to_vec(), Some((value.to_vec(), None))));
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
+        self.0.push((key.as_ref().to_vec(), Some((value.as_ref().to_vec(), None))));
         self
     }
 
     /// Sets a key's value, to be gone at a moment given in milliseconds of Unix time.
-    pub fn put_until(&mut self, key: &[u8], value: &[u8], expires: u64) -> &mut Self {
-        self.0.push((key.to_vec(), Some((value.to_vec(), Some(expires)))));
+    pub fn put_until(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: u64) -> &mut Self {
+        self.0.push((key.as_ref().to_vec(), Some((value.as_ref().to_vec(), Some(expires)))));
         self
     }
 
     /// Sets a key's value, to be gone after this time, counted from now.
-    pub fn put_for(&mut self, key: &[u8], value: &[u8], time: Duration) -> &mut Self {
+    pub fn put_for(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, time: Duration) -> &mut Self {
         self.put_until(key, value, crate::time::after(time))
     }
 
     /// Removes a key.
-    pub fn delete(&mut self, key: &[u8]) -> &mut Self {
-        self.0.push((key.to_vec(), None));
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
+        self.0.push((key.as_ref().to_vec(), None));
         self
     }
 

@@ -119,7 +119,8 @@ impl<'s> Transaction<'s> {
     /// # Errors
     /// [`Error::Conflict`] if this transaction must give way; [`Error::Expired`]; [`Error::Damaged`].
     #[inline]
-    pub fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<&[u8]>> {
+        let key = key.as_ref();
         self.check()?;
         self.try_get(key).map_err(|error| self.fail(error))
     }
@@ -268,23 +269,28 @@ impl<'s> Transaction<'s> {
     ///
     /// # Errors
     /// [`Error::Conflict`]; [`Error::Limit`].
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.write(key, Some((value, None)))
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        self.write(key.as_ref(), Some((value.as_ref(), None)))
     }
 
     /// Sets the key's value, to be gone at a moment given in milliseconds of Unix time; true if it had one.
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn put_until(&mut self, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
-        self.write(key, Some((value, Some(expires))))
+    pub fn put_until(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: u64) -> Result<bool> {
+        self.write(key.as_ref(), Some((value.as_ref(), Some(expires))))
     }
 
     /// Sets the key's value, to be gone after this time, counted from now; true if it had one.
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn put_for(&mut self, key: &[u8], value: &[u8], time: std::time::Duration) -> Result<bool> {
+    pub fn put_for(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        time: std::time::Duration,
+    ) -> Result<bool> {
         self.put_until(key, value, crate::time::after(time))
     }
 
@@ -292,8 +298,8 @@ impl<'s> Transaction<'s> {
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
-        self.write(key, None)
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.write(key.as_ref(), None)
     }
 
     /// Removes all keys of a range; returns how many had a value. It has a record for each: a full store has room for those of a thirty-second of it, so take out some
@@ -313,7 +319,8 @@ impl<'s> Transaction<'s> {
     ///
     /// # Errors
     /// As [`get`](Self::get).
-    pub fn expires(&self, key: &[u8]) -> Result<Option<u64>> {
+    pub fn expires(&self, key: impl AsRef<[u8]>) -> Result<Option<u64>> {
+        let key = key.as_ref();
         if self.get(key)?.is_none() {
             return Ok(None);
         }
@@ -340,7 +347,8 @@ impl<'s> Transaction<'s> {
     ///
     /// # Errors
     /// As [`get`](Self::get).
-    pub fn version(&self, key: &[u8]) -> Result<Option<Timestamp>> {
+    pub fn version(&self, key: impl AsRef<[u8]>) -> Result<Option<Timestamp>> {
+        let key = key.as_ref();
         if self.get(key)?.is_none() || self.work.borrow().find(record::hash(key), key).is_some() {
             return Ok(None);
         }

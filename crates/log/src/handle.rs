@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use pmem::Pool;
 
-use crate::Lsn;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::iter::Iter;
@@ -19,6 +18,7 @@ use crate::replicate::Lookout;
 use crate::space::Place;
 use crate::superline::Superline;
 use crate::window::SLOTS;
+use crate::{Follower, Following, Lsn};
 
 #[cfg(feature = "replication")]
 mod led;
@@ -158,6 +158,39 @@ impl Log {
     /// As there.
     pub fn open_or_create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         options.open_or_create(path)
+    }
+
+    /// Opens a log that was closed, for reading only: [`Options::open_read_only`](crate::Options::open_read_only). To read one that is being written,
+    /// [`follow`](Self::follow).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_read_only(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        Ok(options.open_read_only(path)?.0)
+    }
+
+    /// The records of the log at `path`, from the oldest on, which another process may be writing: each when it is durable. It waits for the next one, without an end;
+    /// [`Following::until_idle`] gives it one. [`Follower`] can do more.
+    ///
+    /// ```
+    /// # fn main() -> cairn_log::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("orders");
+    /// use cairn_log::{Log, Lsn, Options};
+    /// use std::time::Duration;
+    /// let log = Log::create(&path, &Options::new().bytes(1 << 20))?;
+    /// log.append(b"17 apples")?;
+    /// for record in Log::follow(&path)?.until_idle(Duration::from_secs(1)) {
+    ///     let (lsn, bytes) = record?;
+    ///     assert_eq!((lsn, &bytes[..]), (Lsn::new(1), &b"17 apples"[..]));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Follower::open`].
+    pub fn follow(path: impl AsRef<Path>) -> Result<Following> {
+        Ok(Following::new(Follower::open(path)?))
     }
 
     /// What the open found; of a new log, nothing.

@@ -14,7 +14,7 @@
 //! | `window`, `wait` | knows who is how far, who flushes what, and when all before it is durable |
 //! | `keeper` | forces what waited too long; marks an idle log |
 //! | `superline`, `recovery` | where a log begins; how it is read after a crash |
-//! | `iter`, `follower` | reads it: here, and in another process while it is written |
+//! | `iter`, `follower`, `following` | reads it: here, and in another process while it is written |
 //! | `replicate`, with the feature `replication` | the same log on several machines: `Replicas`, `Replica` |
 //! | `sabotage`, `raw` | for tests that must be seen to fail; the unsafe code |
 //!
@@ -97,6 +97,7 @@ mod convert;
 mod core;
 mod error;
 mod follower;
+mod following;
 mod front;
 mod handle;
 #[cfg(test)]
@@ -124,6 +125,7 @@ pub use error::{Error, Result};
 #[cfg(feature = "replication")]
 pub use fabric;
 pub use follower::Follower;
+pub use following::Following;
 pub use handle::{Log, Reservation, Stats, VulnerabilityWindow};
 pub use iter::{Iter, Record};
 pub use lsn::Lsn;

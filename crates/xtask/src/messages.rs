@@ -67,7 +67,7 @@ fn messages(source: &str) -> Vec<String> {
     let Some((_, body)) = source.split_once("pub enum Error {") else { return vec![] };
     let body = body.split_once("\n}").map_or(body, |(body, _)| body);
     let literals = body.split("#[error(").skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
-    literals.map(|rest| literal(rest)).collect()
+    literals.map(literal).collect()
 }
 
 /// A string literal behind its first quote, up to its last one.

@@ -6,3 +6,5 @@ mod crates;
 mod heap;
 mod kv;
 mod log;
+mod queue;
+mod tail;
