@@ -243,7 +243,14 @@ impl Shared {
     /// True if there was something to do.
     fn repeat(&self, cursor: &mut Cursor) -> Result<bool> {
         let core = &*self.store.core;
-        let records = self.replica.read(cursor, BATCH)?;
+        let records = match self.replica.read(cursor, BATCH) {
+            // The first commit that there is says what is missing.
+            Err(log::Error::Overtaken { .. }) => {
+                *cursor = Cursor::default();
+                self.replica.read(cursor, BATCH)?
+            }
+            read => read?,
+        };
         if !records.is_empty()
             && let Some(log) = self.replica.status()
         {

@@ -278,7 +278,7 @@ fn a_limit_of_file_sizes_is_a_full_disk() {
         let (said, number) =
             refused.expect("it is never full").unwrap_or_else(|error| panic!("the server is gone: {error}"));
         assert!(said.starts_with("-MISCONF") && said.ends_with("No space left on device") && number > 0, "{said}");
-        assert_eq!((connection.ask("GET fill0").unwrap(), served.health()), (value.clone(), 200));
+        assert_eq!((connection.ask("GET fill0").unwrap(), served.health()), (value.clone(), 503));
         assert_eq!(connection.ask("DEL fill0").unwrap(), ":1");
         assert!(connection.ask("SHUTDOWN").is_err() && served.child.wait().unwrap().success());
     }

@@ -8,7 +8,7 @@ use pmem::Pool;
 use super::at::At;
 use super::copy::Log;
 use crate::Lsn;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// How far a [`Replica`](crate::Replica)'s copy was read.
 ///
@@ -32,7 +32,12 @@ use crate::error::Result;
 pub struct Cursor(Option<At>);
 
 impl Cursor {
-    pub(super) fn read(&mut self, pool: &Pool, log: &Log, most: usize) -> Result<Vec<(Lsn, Vec<u8>)>> {
+    /// If the copy is `held` for its reader, records that it has not read may be missing for one reason alone: a leader began with a log that begins behind them.
+    pub(super) fn read(&mut self, pool: &Pool, log: &Log, most: usize, held: bool) -> Result<Vec<(Lsn, Vec<u8>)>> {
+        let head = log.head();
+        if let Some(at) = self.0.filter(|at| held && at.lsn < head.lsn) {
+            return Err(Error::Overtaken { wanted: Lsn(at.lsn), head: Lsn(head.lsn) });
+        }
         let mut records = Vec::new();
         self.0 = Some(log.read(pool, self.0.unwrap_or_else(|| log.head()), most, &mut records)?);
         Ok(records)

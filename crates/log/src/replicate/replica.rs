@@ -208,11 +208,12 @@ impl Replica {
     /// committed, or its silence of [100 ms](crate::Options::idle).
     ///
     /// # Errors
-    /// Those of the pool.
+    /// [`Error::Overtaken`] of a copy that is [served for its reader](Self::serve_read), if a leader began with a log that begins behind what was read here: a new cursor reads what there
+    /// is. Those of the pool.
     pub fn read(&self, cursor: &mut Cursor, most: usize) -> Result<Vec<(Lsn, Vec<u8>)>> {
         let served = self.shared.served.lock();
         let Some(log) = served.copy().log() else { return Ok(Vec::new()) };
-        cursor.read(&self.shared.pool, log, most)
+        cursor.read(&self.shared.pool, log, most, served.is_held())
     }
 
     /// How often something came that may have changed what can be [read](Self::read), or [is awaited](Self::is_awaited): asked before these, for [`await_news`](Self::await_news).

@@ -44,6 +44,11 @@ impl Served {
         self.copy
     }
 
+    /// Whether somebody reads it, and leaders are to wait for that.
+    pub(crate) fn is_held(&self) -> bool {
+        self.released.is_some()
+    }
+
     /// Somebody has connected; nothing is granted yet.
     pub(crate) fn connected(&mut self, sender: Box<dyn Sender>, access: Access, peer: String) -> u64 {
         let session = self.next;
@@ -68,7 +73,7 @@ impl Served {
                         *last = call;
                     }
                     if let Request::Head { head } = request
-                        && self.is_held(session, head)
+                        && self.is_to_wait(session, head)
                     {
                         self.heads.push((session, call, head));
                         return Ok(());
@@ -96,7 +101,7 @@ impl Served {
     // ---- who reads it here ------------------------------------------------------------------------------------
 
     /// Whether the leader is to wait before it uses the space before this head again. It says that all of that is committed, which lets whoever reads it go on.
-    fn is_held(&mut self, session: u64, head: At) -> bool {
+    fn is_to_wait(&mut self, session: u64, head: At) -> bool {
         let needed = self.released.is_some_and(|released| head.lsn > released.saturating_add(1));
         needed && self.copy.is_writer(session) && self.copy.log_mut().is_some_and(|log| log.vouch(head))
     }

@@ -12,6 +12,7 @@ mod dropped;
 mod every;
 mod follower;
 mod format_1;
+mod held;
 mod hostile;
 #[path = "../../../pmem/tests/it/left.rs"]
 mod left;

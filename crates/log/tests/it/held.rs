@@ -1,0 +1,46 @@
+//! A copy that is read where it is served.
+
+use std::time::Duration;
+
+use log::{Cursor, Error, Lsn, Options, Replica, Replicas, fabric};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A leader waits for the reader before it uses space again; but one that is gone may have moved its head, and the next one begins there.
+#[test]
+fn what_was_not_read_is_never_passed_over_in_silence() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let pool = pmem::Options::new().domain(pmem::DomainChoice::Emulated);
+    let trust = fabric::Options { anyone: true, ..Default::default() };
+    let replica = Replica::serve_read(&pool, dir.path().join("copy"), "127.0.0.1:0", trust.clone()).unwrap();
+    let address = replica.address().unwrap().to_string();
+    let copies = Replicas::new().trust(trust).timeout(LONG).patience(LONG).local(dir.path().join("own")).at(&address);
+    let options = Options::new().bytes(64 << 10).segment(4096).patience(LONG).pool(pool);
+    let log = options.create_replicated(&copies.clone().write_quorum(2)).unwrap();
+    let append = |n: u8| assert!(log.append(&[n; 50]).is_ok());
+    let mut cursor = Cursor::default();
+    let read =
+        |cursor: &mut Cursor| replica.read(cursor, 1 << 20).map(|records| records.into_iter().map(|r| r.0.get()));
+    (0..10).for_each(append);
+    // The last one is committed when the next one says so.
+    let seen: Vec<u64> = read(&mut cursor).unwrap().collect();
+    let through = *seen.last().unwrap();
+    assert!(through >= 8, "{seen:?}");
+    replica.release(Lsn::new(through)).unwrap();
+    (10..100).for_each(append);
+    log.cleanup_to(Lsn::new(90)).unwrap();
+    let reclaimed = log.reclaim(); // it tells the copy, which does not agree yet
+    log.abandon();
+
+    let (log, found) = options.open_replicated(&copies).unwrap();
+    assert!(found.head.get() > through + 1, "{reclaimed:?}, the new leader begins at {}", found.head);
+    log.append(b"one more").unwrap();
+    match read(&mut cursor) {
+        Ok(mut records) => assert_eq!(records.next(), Some(through + 1), "passed over"),
+        Err(Error::Overtaken { wanted, head }) => {
+            assert_eq!((wanted.get(), head), (through + 1, found.head));
+            assert_eq!(read(&mut Cursor::default()).unwrap().next(), Some(found.head.get()));
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
