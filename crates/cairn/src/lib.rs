@@ -1,6 +1,6 @@
 //! Durable transactions at memory speed: the library in one dependency.
 //!
-//! What a program needs is re-exported here, by layer:
+//! What a program needs is re-exported here, by layer; the first four are features, all on by default:
 //!
 //! * [`kv`]: a store of keys and values, with serializable transactions, typed tables, and one barrier for a commit.
 //! * [`structures`]: maps of byte strings (hash map, B+tree, sorted list, search tree) and a directed graph, on any engine.
@@ -45,8 +45,11 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "heap")]
 pub use ::heap::{Heap, Options as HeapOptions};
+#[cfg(feature = "kv")]
 pub use ::kv::{Options as StoreOptions, Store};
+#[cfg(feature = "log")]
 pub use ::log::{Log, Options as LogOptions};
 
 /// What programs have in scope: the traits of transactions and structures, and the types of stored objects.
@@ -67,30 +70,35 @@ pub use ::log::{Log, Options as LogOptions};
 /// ```
 pub mod prelude {
     pub use crate::pmem::{PPtr, Persist};
+    #[cfg(feature = "structures")]
     pub use crate::structures::Map;
     pub use crate::tx::Isolation::{self, Serializable};
     pub use crate::tx::{self, Engine, ToRange, Transaction, Typed};
 }
 
 /// A store of keys and values, with serializable transactions, typed tables, and one barrier for a commit.
+#[cfg(feature = "kv")]
 pub mod kv {
     #[doc(inline)]
     pub use ::kv::*;
 }
 
 /// Objects in persistent memory, changed in place under transactions.
+#[cfg(feature = "heap")]
 pub mod heap {
     #[doc(inline)]
     pub use ::heap::*;
 }
 
 /// Maps of byte strings and a directed graph, on any engine.
+#[cfg(feature = "structures")]
 pub mod structures {
     #[doc(inline)]
     pub use ::structures::*;
 }
 
 /// A log of records that any number of threads append to at once, with one barrier for a force.
+#[cfg(feature = "log")]
 pub mod log {
     #[doc(inline)]
     pub use ::log::*;
