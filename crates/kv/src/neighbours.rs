@@ -10,7 +10,7 @@ use crate::active::Pin;
 use crate::compact::TOGETHER;
 use crate::core::Core;
 use crate::error::Result;
-use crate::index::Listed;
+use crate::index::{Listed, SHORT};
 use crate::raw::Claim;
 use crate::record::Record;
 use crate::settle::Settler;
@@ -62,7 +62,7 @@ impl Core {
                 if !noted || !self.index.in_order(pin, stretch.spot, &mut listed).unwrap_or(false) {
                     continue;
                 }
-                for (word, _) in &listed.slots {
+                for (word, _) in listed.slots.iter().filter(|(word, _)| word.space() <= SHORT) {
                     let Ok(record) = Record::at(Claim::Pinned, pin, &self.pool, word.offset()) else { continue };
                     // What has gone bad stays as it is: elsewhere it would have a seal that fits.
                     if self.sabotage.skips(Step::VerifyMoved) || self.verify(record).is_ok() {

@@ -53,7 +53,6 @@ pub(crate) async fn wait(
             break;
         }
         waiting.found_nothing();
-        parts.session.waited = true;
         parts.reply.truncate(mark);
         // What is to be said about requests before this one is not to wait.
         if write(stream, thread, &client, &mut parts.reply).await.is_err() {
@@ -75,7 +74,6 @@ pub(crate) async fn wait(
             }
         }
     }
-    parts.session.waited = false;
     parts
 }
 

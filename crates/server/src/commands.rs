@@ -37,8 +37,6 @@ pub(crate) struct Context<'c> {
     pub(crate) shared: &'c Shared,
     /// Looks at keys that were there, and at those that were not.
     pub(crate) looks: Looks,
-    /// The command has waited: what is of another type by now is not there yet.
-    pub(crate) waited: bool,
 }
 
 /// What an attempt has done so far.
@@ -334,7 +332,13 @@ fn hexadecimal(text: &str) -> Option<f64> {
         // Four powers of two less for each place behind the point that counts, four more for each in front of it that does not.
         shift += 4 * (i32::from(!fits) - i32::from(at >= whole.len()));
     }
-    let value = sign * number as f64 * 2_f64.powi(shift) * 2_f64.powi(power.clamp(-5000, 5000));
+    let (mut value, mut left) = (sign * number as f64, shift + power.clamp(-9000, 9000));
+    // In steps: a power by itself may be no number where the product is one.
+    while left != 0 && value != 0.0 {
+        let step = left.clamp(-1000, 1000);
+        value *= 2_f64.powi(step);
+        left -= step;
+    }
     value.is_finite().then_some(value)
 }
 
@@ -353,6 +357,8 @@ mod tests {
             ("0xffffffffffffffff", 18446744073709551615.0),
             ("0x10000000000000000", 18446744073709551616.0),
             ("0x0.00000000000000000001p80", 1.0),
+            ("0x1p-1074", 5e-324),
+            ("0x0p5000", 0.0),
         ] {
             assert_eq!(float(text.as_bytes()).ok(), Some(number), "{text}");
         }

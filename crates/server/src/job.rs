@@ -176,8 +176,7 @@ fn run_command(
     match command.run {
         Run::Data(run) | Run::Block(run, _) => {
             let own = std::mem::take(looks);
-            let mut context =
-                Context { tx, reply, db: session.db, now, shared: &session.shared, looks: own, waited: session.waited };
+            let mut context = Context { tx, reply, db: session.db, now, shared: &session.shared, looks: own };
             let outcome = run(&mut context, args);
             *looks = context.looks;
             outcome

@@ -29,8 +29,6 @@ pub(crate) struct Session {
     pub(crate) watched: BTreeMap<Vec<u8>, Option<u64>>,
     /// The connection ends when its replies are written.
     pub(crate) closing: bool,
-    /// Its request waits, and has been tried before.
-    pub(crate) waited: bool,
     pub(crate) replies: Replies,
 }
 
@@ -70,7 +68,6 @@ impl Session {
             multi: None,
             watched: BTreeMap::new(),
             closing: false,
-            waited: false,
             replies,
         }
     }

@@ -326,17 +326,19 @@ impl Listed {
         Self { slots: Vec::with_capacity(SLOTS), known: 0, version: 0 }
     }
 
-    /// Whether half of its versions, or more, are short ones that do not stand right behind the one before: so much is worth writing all of them together.
+    /// Whether half of its versions, or more, are short ones that do not stand right behind a short one before: so much is worth writing all of them together.
     pub(crate) fn is_scattered(&self) -> bool {
         let follows = |a: Word, b: Word| b.offset().wrapping_sub(a.offset()) <= a.space() + pmem::LINE;
         let pairs = self.slots.windows(2).map(|pair| (pair[0].0, pair[1].0));
-        let apart = pairs.filter(|(a, b)| b.space() <= SHORT && !follows(*a, *b)).count();
+        // Behind a long one, which may have segments of its own, none can come to stand.
+        let short = |(a, b): &(Word, Word)| a.space() <= SHORT && b.space() <= SHORT;
+        let apart = pairs.filter(short).filter(|(a, b)| !follows(*a, *b)).count();
         apart * 2 >= self.slots.len() && apart > 0
     }
 }
 
 /// A version of so many bytes is read as fast from anywhere.
-const SHORT: u64 = 512;
+pub(crate) const SHORT: u64 = 512;
 
 /// No node on media yet.
 pub(crate) const NO_NODE: u32 = u32::MAX;

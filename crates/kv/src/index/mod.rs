@@ -30,7 +30,7 @@ use crate::record::Record;
 use crate::word::Word;
 pub(crate) use arena::Arena;
 pub(crate) use chunk::{CHUNK_MAX, Chunk, Root};
-pub(crate) use leaf::{Found, Leaf, Listed, NO_NODE, SLOTS};
+pub(crate) use leaf::{Found, Leaf, Listed, NO_NODE, SHORT, SLOTS};
 
 /// The index.
 pub(crate) struct Index {

@@ -195,3 +195,19 @@ fn whole_scans_of_long_values_and_checks_move_nothing() {
     settle(&store);
     assert_eq!(store.stats().moved, 0);
 }
+
+/// Short values between long ones, which have segments of their own, cannot stand one behind the other: scans do not ask for it again and again.
+#[test]
+fn scans_of_short_values_between_long_ones_move_nothing() {
+    let dir = crate::memory();
+    let store = store(&dir);
+    for n in 0..120 {
+        let key = key(n * 7 % 120);
+        store.put(&key, &[7; 40]).unwrap();
+        store.put(&[&key[..], b"+"].concat(), &[7; 70_000]).unwrap();
+    }
+    settle(&store);
+    scan_often(&store);
+    settle(&store);
+    assert_eq!(store.stats().moved, 0);
+}

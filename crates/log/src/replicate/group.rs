@@ -84,7 +84,8 @@ pub(crate) struct Settled {
 }
 
 impl Group {
-    /// The remote copies that are live, all through record `last` and with the head at `head`.
+    /// The remote copies that are live, all through record `last` and with the head at `head`. With too few of them it is over before it begins: nobody would be lost of whom that
+    /// could be noticed.
     pub(crate) fn new(
         ids: &[u64],
         last: u64,
@@ -94,12 +95,14 @@ impl Group {
         sabotage: Sabotage,
     ) -> Self {
         let peer = |&id| Peer { id, state: CopyState::Live, acked: last, head };
+        let live = ids.len() + usize::from(counts);
+        let too_few = live < write_quorum && !sabotage.skips(Step::WriteQuorum);
         Self {
             peers: ids.iter().map(peer).collect(),
             counts,
             write_quorum,
             batches: VecDeque::new(),
-            over: None,
+            over: too_few.then_some(Over::QuorumLost { live, needed: write_quorum }),
             sabotage,
         }
     }

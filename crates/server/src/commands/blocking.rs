@@ -2,8 +2,7 @@
 
 use super::flag::{BLOCKING, FAST, LIST, SORTED, WRITE};
 use super::names::{Popped, popped};
-use super::{Command, Context, KeysAt, Outcome, Run, SYNTAX, Stop, WRONG_TYPE, lists, sorted};
-use crate::data::Kind;
+use super::{Command, Context, KeysAt, Outcome, Run, SYNTAX, lists, sorted};
 use crate::request::Arguments;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -48,29 +47,8 @@ fn brpop(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     pop(c, args, lists::End::Right)
 }
 
-/// False if the key has become something else while the client waits: that is no error then, and it waits on, as with Redis.
-fn fits(c: &Context<'_>, key: &[u8], kind: Kind) -> Outcome<bool> {
-    match c.head(key, kind) {
-        Err(Stop::Error(text)) if c.waited && text == WRONG_TYPE => Ok(false),
-        other => other.map(|_| true),
-    }
-}
-
-fn fitting<'b>(c: &Context<'_>, keys: Vec<&'b [u8]>, kind: Kind) -> Outcome<Vec<&'b [u8]>> {
-    let mut fitting = Vec::new();
-    for key in keys {
-        if fits(c, key, kind)? {
-            fitting.push(key);
-        }
-    }
-    Ok(fitting)
-}
-
 fn pop(c: &mut Context<'_>, args: &Arguments<'_>, end: lists::End) -> Outcome {
     for key in keys(args) {
-        if !fits(c, key, Kind::List)? {
-            continue;
-        }
         if let Some(value) = lists::pop(c, key, end, 1)?.pop() {
             c.reply.array(2);
             c.reply.bulk(key);
@@ -85,20 +63,12 @@ fn pop(c: &mut Context<'_>, args: &Arguments<'_>, end: lists::End) -> Outcome {
 fn blmove(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let ends = lists::End::of(args.get(3)).zip(lists::End::of(args.get(4)));
     let (from, to) = ends.ok_or(SYNTAX)?;
-    if !fits(c, args.get(1), Kind::List)? {
-        c.reply.null();
-        return Ok(());
-    }
     let value = lists::transfer(c, (args.get(1), from), (args.get(2), to))?;
     c.reply.maybe(value.as_deref());
     Ok(())
 }
 
 fn brpoplpush(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    if !fits(c, args.get(1), Kind::List)? {
-        c.reply.null();
-        return Ok(());
-    }
     let value = lists::transfer(c, (args.get(1), lists::End::Right), (args.get(2), lists::End::Left))?;
     c.reply.maybe(value.as_deref());
     Ok(())
@@ -106,7 +76,6 @@ fn brpoplpush(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 
 fn blmpop(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let Popped { keys, end, count } = popped(args, 2, lists::End::of)?;
-    let keys = fitting(c, keys, Kind::List)?;
     if !lists::pop_first(c, &keys, end, count)? {
         c.reply.null_array();
     }
@@ -123,9 +92,6 @@ fn bzpopmax(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 
 fn pop_sorted(c: &mut Context<'_>, args: &Arguments<'_>, end: sorted::End) -> Outcome {
     for key in keys(args) {
-        if !fits(c, key, Kind::Sorted)? {
-            continue;
-        }
         if let Some((member, score)) = sorted::pop(c, key, end, 1)?.pop() {
             c.reply.array(3);
             c.reply.bulk(key);
@@ -140,7 +106,6 @@ fn pop_sorted(c: &mut Context<'_>, args: &Arguments<'_>, end: sorted::End) -> Ou
 
 fn bzmpop(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let Popped { keys, end, count } = popped(args, 2, sorted::End::of)?;
-    let keys = fitting(c, keys, Kind::Sorted)?;
     if !sorted::pop_first(c, &keys, end, count)? {
         c.reply.null_array();
     }

@@ -108,8 +108,7 @@ impl Job {
         let Parts { shared, reply, input, batch, .. } = &mut self.parts;
         let Some(request) = batch.get(at, input) else { return Ok(()) };
         let mark = reply.len();
-        let mut context =
-            Context { tx, reply, db: 0, now, shared, looks: crate::commands::Looks::default(), waited: false };
+        let mut context = Context { tx, reply, db: 0, now, shared, looks: crate::commands::Looks::default() };
         let outcome = match &self.settling {
             Some(answer) => settle(&mut context, &request, answer),
             None => super::run(&mut context, &request, &mut self.turn),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pmem::DomainChoice;
 
-use crate::support::{Client, Reply, Running, until};
+use crate::support::{Reply, Running, until};
 
 #[test]
 fn each_element_goes_to_one_who_waits() {
@@ -128,41 +128,5 @@ fn whatever_puts_an_element_there_wakes() {
             assert!(!matches!(other.say(line), Reply::Error(_)), "{line}");
         }
         assert_eq!(client.reply(), Reply::Array(["list", "x"].map(Reply::text).to_vec()), "{lines:?}");
-    }
-}
-
-/// As with Redis: an error only for who asks while the key is of another type.
-#[test]
-fn a_key_of_another_type_does_not_end_the_wait() {
-    let running = Running::start(DomainChoice::Emulated);
-    let mut client = running.client();
-    let waits = |client: &mut Client, count: usize| {
-        let line = format!("blocked_clients:{count}");
-        until(
-            &line,
-            || matches!(client.say("INFO clients"), Reply::Bulk(text) if String::from_utf8_lossy(&text).lines().any(|l| l == line)),
-        );
-    };
-    for (request, other, fits) in [
-        ("BLPOP k 0", "SET k text", "RPUSH k a"),
-        ("BRPOP k l 0", "SET k text", "RPUSH l a"),
-        ("BLMOVE k to LEFT LEFT 0", "SADD k a", "RPUSH k a"),
-        ("BRPOPLPUSH k to 0", "SET k text", "RPUSH k a"),
-        ("BLMPOP 0 2 k l LEFT", "ZADD k 1 a", "RPUSH l a"),
-        ("BZPOPMIN k 0", "RPUSH k a", "ZADD k 1 a"),
-        ("BZMPOP 0 2 k l MAX", "SET k text", "ZADD l 1 a"),
-    ] {
-        let mut waiting = running.client();
-        waiting.send(format!("{request}\r\n").as_bytes());
-        waits(&mut client, 1);
-        client.say(other);
-        if fits.contains(" k ") {
-            client.say("DEL k");
-        }
-        client.say(fits);
-        let got = waiting.reply();
-        assert!(matches!(got, Reply::Array(_) | Reply::Bulk(_)), "{request}: {got:?}");
-        waits(&mut client, 0);
-        client.say("FLUSHALL");
     }
 }

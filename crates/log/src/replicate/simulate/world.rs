@@ -322,12 +322,13 @@ impl World {
         self.next_id += 1;
         let (link, new_id) = (Link::new(0, format!("machine {other}"), ours.sender), self.next_id);
         self.tell(|| format!("machine {other} ({id:?}) joins machine {at}"));
-        let (mut broken_by, faults) = (None, self.rng.chance(1, 4));
+        let (mut broken_by, mut turns, faults) = (None, 0, self.rng.chance(1, 4));
         let cut_short = self.shape.spares > 0 && self.rng.chance(1, 4);
         let mut pump = || {
             let happened = self.step().map(|_| ()).and_then(|()| self.one_config_each());
             let happened = if faults { happened.and_then(|()| self.maybe_fault()) } else { happened };
-            broken_by = broken_by.take().or(happened.err());
+            turns += 1;
+            note(&log, turns, &mut broken_by, happened);
             // It was told that it joins, and its answer is lost.
             if cut_short && self.config_of(other).is_some_and(|(_, config)| config.before.is_some()) {
                 self.network.reset(here, there);
@@ -338,7 +339,9 @@ impl World {
             // The copy that was lost with its medium is never seen again.
             let old = Some(self.ids[other]).filter(|&old| id != Some(old) && self.lost == Some(other));
             let mut pump = || {
-                broken_by = broken_by.take().or(self.step().err());
+                let happened = self.step().map(|_| ());
+                turns += 1;
+                note(&log, turns, &mut broken_by, happened);
             };
             let removed = old.map_or(Ok(()), |old| log.remove_by(old, &mut pump));
             (peer, receiver, removed)
@@ -396,11 +399,12 @@ impl World {
             return Ok(());
         }
         self.tell(|| format!("machine {other} ({id:x}) leaves machine {at}"));
-        let (mut broken_by, faults) = (None, self.rng.chance(1, 4));
+        let (mut broken_by, mut turns, faults) = (None, 0, self.rng.chance(1, 4));
         let removed = log.remove_by(id, &mut || {
             let happened = self.step().map(|_| ()).and_then(|()| self.one_config_each());
             let happened = if faults { happened.and_then(|()| self.maybe_fault()) } else { happened };
-            broken_by = broken_by.take().or(happened.err());
+            turns += 1;
+            note(&log, turns, &mut broken_by, happened);
         });
         self.tell(|| format!("machine {other} ({id:x}) has left machine {at}: {removed:?}"));
         self.coverage.removals += u64::from(removed.is_ok());
@@ -554,5 +558,18 @@ impl World {
     /// Where its copy is.
     pub(super) fn module_of(&self, at: usize) -> Option<Arc<crash::Module>> {
         self.nodes[at].module.clone()
+    }
+}
+
+/// Turns of a change of copies, at most.
+const TURNS_MAX: u64 = 100_000;
+
+/// Notes what broke in a turn of a change that waits. Then its leader has nothing to wait for any more: a world that is broken stands still.
+fn note(log: &Log, turns: u64, broken_by: &mut Option<String>, happened: std::result::Result<(), String>) {
+    let stuck = || (turns > TURNS_MAX).then(|| format!("a change of copies has not ended after {turns} turns"));
+    let broken = happened.err().or_else(stuck);
+    if broken.is_some() && broken_by.is_none() {
+        *broken_by = broken;
+        log.fence();
     }
 }
