@@ -14,6 +14,24 @@
 //! and kills itself to show that nothing is lost: `cairn help`.
 //!
 //! ```
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("shop.cairn");
+//! let store = cairn::Store::open(&path)?; // creates, opens or recovers; closes itself when it is dropped
+//! store.put("apples", "17")?; // durable when it returns
+//! store.transact(|tx| {
+//!     let eaten = tx.get("apples")?.is_some_and(|left| left == b"17");
+//!     tx.put("apples", if eaten { "16" } else { "17" })
+//! })?; // serializable, run again after a conflict
+//! for entry in store.prefix("app")? {
+//!     let (key, value) = entry?;
+//!     assert_eq!((&key[..], &value[..]), (&b"apples"[..], &b"16"[..]));
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Objects, changed in place:
+//!
+//! ```
 //! use cairn::heap::{Heap, Options};
 //! use cairn::structures::{HashMap, HashMapOptions, Map};
 //! use cairn::tx::{self, Engine, Isolation::Serializable, Typed};
