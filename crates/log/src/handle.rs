@@ -396,13 +396,14 @@ impl Log {
         &self.core
     }
 
-    /// An error once this log cannot make anything durable any more: too few copies are left, or another leader has taken it over.
+    /// An error once this log cannot make anything durable any more: too few copies are left, or another leader has taken it over. Also when the time is over for which it was
+    /// [said](Self::lead_for) that nobody else can lead.
     ///
     /// # Errors
     /// [`Error::QuorumLost`], [`Error::Fenced`]; those of the pool.
     pub fn check_leading(&self) -> Result<()> {
         self.core.pool.check_usable()?;
-        self.core.leading.as_ref().map_or(Ok(()), crate::replicate::Leading::check)
+        self.core.leading.as_ref().map_or(Ok(()), crate::replicate::Leading::check_leading)
     }
 
     /// The log's own number, the same on all its copies.

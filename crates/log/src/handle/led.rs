@@ -40,6 +40,12 @@ impl Log {
         }
     }
 
+    /// The id of the leader's own copy, if it is one.
+    #[cfg(test)]
+    pub(crate) fn own_copy(&self) -> Option<u64> {
+        self.core.leading.as_ref().and_then(Leading::own)
+    }
+
     /// The other copies of a replicated log, in no order: id, how it is doing, through which record it has all.
     pub fn copies(&self) -> Vec<(u64, CopyState, Lsn)> {
         let states = self.core.leading.as_ref().map(Leading::states).unwrap_or_default();
@@ -118,6 +124,14 @@ impl Log {
         let layout = Layout { log, key, segment_bytes, segments, seals };
         let patience = core.options.patience;
         Joining { core, leading, link, receiver, pump, patience }.join(layout, new_id)
+    }
+
+    /// Nobody else can be elected for so long from now: behind that, [`check_leading`](Self::check_leading) is an error until this is said again. For whoever elects leaders; without it a
+    /// leader that is cut off does not know that another leads, and what it reads may be out of date.
+    pub fn lead_for(&self, left: Duration) {
+        if let Some(leading) = &self.core.leading {
+            leading.lead_for(left);
+        }
     }
 
     /// Somebody else leads this log now, or may: nothing more becomes durable through this handle. For whoever elects leaders to say, when a lease is over.

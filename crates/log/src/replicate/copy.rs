@@ -132,7 +132,8 @@ impl Copy {
         match request {
             Request::Look { version } if *version == WIRE_VERSION => Ok(Answer::plain(Reply::State(self.state()))),
             Request::Look { version } => {
-                Ok(failed(format!("it speaks version {WIRE_VERSION} of this protocol, not {version}")))
+                let which = if *version > WIRE_VERSION { "it" } else { "the program that asks it" };
+                Ok(failed(format!("it speaks wire version {WIRE_VERSION}, not {version}: upgrade {which}")))
             }
             Request::Format { layout, me } => self.format(layout, *me),
             Request::Promise { epoch, owner } => self.promise(session, *epoch, *owner),

@@ -142,3 +142,33 @@ fn who_has_no_promise_writes_nothing() {
         replica.stop().expect("closed");
     });
 }
+
+/// A machine that was not upgraded yet is not lost, and nothing else takes its place.
+#[test]
+fn a_copy_of_another_version_says_what_to_do_about_it() {
+    let trust = fabric::Options { anyone: true, ..Default::default() };
+    let mut listener = fabric::Listener::bind("127.0.0.1:0", trust.clone(), None).expect("listens");
+    let address = listener.address().expect("an address").to_string();
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut connection = listener.accept(PATIENCE).expect("listens").expect("somebody comes");
+            let event = connection.receiver.poll(PATIENCE).expect("it is there").expect("it asks");
+            let Event::Message(bytes) = event else { panic!("{event:?}") };
+            let asked: ToCopy = decode(&bytes).expect("a request");
+            assert_eq!(asked.request, Request::Look { version: WIRE_VERSION });
+            // As a copy answers a later version.
+            let dir = tempfile::tempdir().expect("a folder");
+            let pool = pmem::Options::new().size(64 << 10).create(dir.path().join("copy")).expect("a pool");
+            let mut copy = super::copy::Copy::open(&pool, Default::default()).expect("an empty copy");
+            let reply = copy.answer(1, &Request::Look { version: WIRE_VERSION + 1 }).expect("answered").reply;
+            let answer = encode(&FromCopy::Answer { call: asked.call, reply });
+            connection.sender.send(&answer).and_then(|()| connection.sender.flush()).expect("told");
+            let _ = connection.receiver.poll(PATIENCE);
+        });
+        let copies = crate::Replicas::new().at(&address).at("127.0.0.1:1").trust(trust.clone());
+        crate::Options::new().open_replicated(&copies).expect_err("it takes no part").to_string()
+    });
+    let wanted = format!("{address}: it speaks wire version {WIRE_VERSION}, not {}: upgrade it", WIRE_VERSION + 1);
+    assert!(said.contains(&wanted) && !said.contains("take the places"), "{said}");
+    assert!(said.contains("127.0.0.1:1: "), "whoever is not reached is named, too: {said}");
+}

@@ -7,6 +7,8 @@
 //! Costs of a force: one barrier here and one on each copy, however many records and forces share it; one message each way. Over TCP, of one thread, with `n` copies that
 //! all have to have it: here `n` system calls to send, `n` to receive, about one to wait; on each copy one of each.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
 use fabric::{Event, Receiver};
@@ -82,6 +84,8 @@ pub(crate) struct Leading {
     pub(super) vow: Mutex<TwoSlot<Vow>>,
     pub(super) config: Mutex<Config>,
     pub(super) own: Option<u64>,
+    /// By the clock: nobody else is elected before. `u64::MAX` if nobody is.
+    leads_until: AtomicU64,
     pub(crate) epoch: u32,
     pub(crate) owner: u64,
     order: FlushOrder,
@@ -116,6 +120,7 @@ impl Leading {
             vow: Mutex::new(vow),
             config: Mutex::new(lead.config),
             own: lead.own,
+            leads_until: AtomicU64::new(u64::MAX),
             epoch: lead.epoch,
             owner: lead.owner,
             order: lead.order,
@@ -359,6 +364,21 @@ impl Leading {
         }
     }
 
+    /// The same, or once another may have been elected.
+    pub(crate) fn check_leading(&self) -> Result<()> {
+        let until = self.leads_until.load(Acquire);
+        if until != u64::MAX && (self.clock)() >= until {
+            return Err(Error::Fenced { epoch: self.epoch, owner: self.owner });
+        }
+        self.check()
+    }
+
+    /// Nobody else is elected for so long from now.
+    pub(crate) fn lead_for(&self, left: Duration) {
+        let left = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
+        self.leads_until.store((self.clock)().saturating_add(left), Release);
+    }
+
     /// Another leader is known to be there, or may be: nothing is committed any more.
     pub(crate) fn fence(&self, epoch: u32, owner: u64) {
         let mut group = self.group.lock();
@@ -476,6 +496,7 @@ impl Leading {
         }
         let next = self.joint(&config, config.ids.iter().copied().filter(|&i| i != id).collect());
         next.check()?;
+        self.can_change(&next)?;
         let head = core.space().superline.head();
         let mut group = self.group.lock();
         group.removed(id);
@@ -488,6 +509,24 @@ impl Leading {
     pub(super) fn joint(&self, config: &Config, ids: Vec<u64>) -> Config {
         let joint = config.towards(ids);
         if self.group.lock().skips(Step::JointFirst) { Config { before: None, ..joint } } else { joint }
+    }
+
+    /// An error if the live copies cannot write both configurations, before any copy has heard of the second.
+    pub(super) fn can_change(&self, next: &Config) -> Result<()> {
+        let group = self.group.lock();
+        let live = group.live_ids();
+        let has = |id: u64| self.own == Some(id) || live.contains(&id);
+        if next.can_write(has) || group.skips(Step::CanChange) {
+            return Ok(());
+        }
+        let why = "too few of the copies that would be left are live: nothing was changed";
+        let missing = next.ids.iter().copied().filter(|&id| !has(id)).collect();
+        Err(Error::QuorumUnavailable {
+            why,
+            found: next.ids.iter().filter(|&&id| has(id)).count(),
+            missing,
+            away: Vec::new(),
+        })
     }
 
     /// All live copies, and the own image, go over to a joint configuration, and when a write quorum of both has it, to the copies behind the change.
@@ -579,6 +618,11 @@ impl Leading {
     /// Each remote copy: its id, how it is doing, and through which record it has all.
     pub(crate) fn states(&self) -> Vec<(u64, super::CopyState, u64)> {
         self.group.lock().states()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn own(&self) -> Option<u64> {
+        self.own
     }
 
     /// All copies there are, and the write quorum.

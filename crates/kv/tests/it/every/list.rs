@@ -133,6 +133,7 @@ pub(super) const ALONG: &[&str] = &[
 /// Of stores on several machines: see `replicated`.
 pub(super) const REPLICATED: &[&str] = &[
     "Follower::address",
+    "Follower::has_failed",
     "Follower::promote",
     "Follower::serve",
     "Follower::serve_with",
@@ -141,10 +142,12 @@ pub(super) const REPLICATED: &[&str] = &[
     "Follower::stop",
     "Follower::store",
     "Follower::wait",
+    "NotPromoted::follow",
     "Options::replicated",
     "Store::check_leading",
     "Store::copies",
     "Store::join",
+    "Store::lead_for",
     "Store::remove_copy",
     "Store::seed",
     "Store::transaction_max",
