@@ -14,7 +14,7 @@ use crate::options::{Options, WhenFull};
 use crate::raw::{Claim, bytes_mut};
 use crate::record::{Kind, RECORD_HEADER};
 use crate::recovery::{Recovered, Tail};
-use crate::replicate::Lookout;
+use crate::replicate::{Lookout, Returning};
 use crate::space::Place;
 use crate::superline::Superline;
 use crate::window::SLOTS;
@@ -44,6 +44,7 @@ pub struct Log {
     core: Arc<Core>,
     keeper: Option<Keeper>,
     lookout: Option<Lookout>,
+    returning: Option<Returning>,
     found: Recovered,
     /// Behind the others: they have let go of the core by then.
     closing: Closing,
@@ -114,7 +115,7 @@ impl Log {
             was_closed: true,
             superline_repaired: false,
         };
-        Self { core, keeper, lookout: None, found, closing }
+        Self { core, keeper, lookout: None, returning: None, found, closing }
     }
 
     /// The same, of a log in which this was found.
@@ -448,6 +449,7 @@ impl Log {
             self.core.mark(Duration::ZERO)?;
         }
         self.lookout = None; // waits, too
+        self.returning = None;
         self.closing.0 = None;
         let core = Arc::into_inner(self.core).ok_or(pmem::Error::InUse { what: "the log".into() })?;
         core.close()

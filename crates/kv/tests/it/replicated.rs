@@ -340,7 +340,7 @@ fn a_follower_that_cannot_lead_follows_on() {
     );
     let one = not.follow().unwrap();
     assert_eq!((one.address(), one.has_failed()), (address, false));
-    assert_eq!(one.store().get(b"apples").unwrap().is_some(), true);
+    assert!(one.store().get(b"apples").unwrap().is_some());
     let store = site.lead(&[&one]).unwrap();
     store.put(b"pears", b"3").unwrap();
     await_that(&one, || one.store().get(b"pears").unwrap().is_some());

@@ -120,6 +120,32 @@ fn who_is_shut_out_writes_nothing_from_when_another_has_the_promise() {
     });
 }
 
+/// It asks, and takes no answer: what it was told last is not waited for, by nobody else.
+#[test]
+fn who_takes_no_answers_keeps_nobody_from_leading() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let send_timeout = Duration::from_secs(250);
+    let trust = fabric::Options { anyone: true, send_timeout, ..Default::default() };
+    let replica = serve(&dir.path().join("copy"), &trust);
+    let mut old = Leader::connect(&replica, &trust);
+    old.ask(Request::Look { version: WIRE_VERSION });
+    old.ask(Request::Format { layout: LAYOUT, me: 5 });
+    old.lead(1);
+    // More answers than systems keep.
+    old.connection.sender.queue_up_to(usize::MAX - 1);
+    for call in 1000..160_000 {
+        let asked = encode(&ToCopy { call, request: Request::Look { version: WIRE_VERSION } });
+        if old.connection.sender.send(&asked).is_err() {
+            break;
+        }
+    }
+    let _ = old.connection.sender.flush();
+    let mut new = Leader::connect(&replica, &trust);
+    new.lead(2); // within its patience, which is shorter than that of who sends
+    drop(old);
+    replica.stop().expect("closed");
+}
+
 /// Before there is a log nobody gets rights, and afterwards who has no promise does not.
 #[test]
 fn who_has_no_promise_writes_nothing() {

@@ -257,7 +257,7 @@ fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(L
     if let Some(lsn) = taken.in_doubt {
         recovered.tail = Tail::InDoubt { lsn, offset: 0 };
     }
-    Ok((Log::leading(core, recovered, receivers), recovered))
+    Ok((Log::leading(core, recovered, receivers, &replicas.addresses, &replicas.trust), recovered))
 }
 
 /// The pool of the leader's image: its own copy, or a file that is gone when it is closed.

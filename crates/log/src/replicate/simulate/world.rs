@@ -357,6 +357,10 @@ impl World {
             return Err(broken);
         }
         match joined {
+            // Nothing is appended meanwhile: all was compared before, while others could.
+            Ok(_) if log.last_step() > 128 => {
+                Err(format!("{} bytes were compared while nobody appends", log.last_step()))
+            }
             Ok((peer, receiver, removed)) => {
                 self.coverage.joins += 1;
                 self.tell(|| format!("machine {other} has joined machine {at}: {removed:?}"));
