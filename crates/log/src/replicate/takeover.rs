@@ -8,7 +8,7 @@
 //! | | | what might have been acknowledged and cannot be read is on less than a write quorum, else *in doubt* |
 //! | fetch | the image and the sources: what have you got? | pieces that differ are read into the image |
 //! | verify | the image: is that the log? | it is: what a failing medium changed meanwhile goes no further |
-//! | repair | the image and all others | pieces that differ are written into the copies |
+//! | repair | the image and all others | pieces that differ are written into the copies, and compared again |
 //! | install | all: this is the log, of my epoch | a write quorum has done so, of the copies before a change too if that may not be committed |
 //! | settle | after such a change: the copies behind it, alone | a write quorum of those has done so |
 //!
@@ -112,6 +112,8 @@ pub(crate) struct Takeover {
     parts: Vec<(usize, Span)>,
     /// Parts that are not compared yet, none longer than a message takes.
     todo: Vec<(usize, Span)>,
+    /// Copies that pieces of the last of these were written into.
+    written: Vec<usize>,
     in_doubt: Option<Lsn>,
 }
 
@@ -147,6 +149,7 @@ impl Takeover {
             newest_epoch: 0,
             parts: Vec::new(),
             todo: Vec::new(),
+            written: Vec::new(),
             in_doubt: None,
             plan,
         };
@@ -531,15 +534,24 @@ impl Takeover {
             return Err(self.unavailable("the leader's own could not be read", &[]));
         }
         let mut pushes = Vec::new();
+        let written = std::mem::take(&mut self.written);
         for copy in 0..self.copies.len() {
             if copy == image || self.copies[copy].is_none() {
                 continue;
             }
             match self.differing(span, image, copy) {
                 Some(spans) if spans.is_empty() => {}
-                Some(spans) => pushes.push(Command::Push(copy, spans)),
-                None => self.copies[copy] = None, // it failed: the others may do
+                Some(spans) if !written.contains(&copy) => {
+                    self.written.push(copy);
+                    pushes.push(Command::Push(copy, spans));
+                }
+                // It failed, or does not have what was written into it: the others may do.
+                _ => self.copies[copy] = None,
             }
+        }
+        // What was written is compared again, before anybody vouches for it.
+        if !pushes.is_empty() {
+            self.todo.push((image, span));
         }
         pushes.extend(self.compare_others()?);
         Ok(Progress::Ask(pushes))

@@ -279,3 +279,31 @@ fn a_record_of_what_was_taken_over_that_only_the_newest_lost_is_in_doubt() {
     }
     assert_eq!(takeover.in_doubt, Some(Lsn(6)));
 }
+
+/// The second and the third lack what the first has; the third has something else still when it was written. Who is there in the end.
+#[test]
+fn what_was_written_into_a_copy_is_compared_before_it_counts() {
+    let config = Config::of(vec![1, 2, 3], 2);
+    let mut takeover = begin(&[1, 2, 3], &[]);
+    all_say(&mut takeover, |copy| promise(copy as u64 + 1, 1, &config)).expect("promised");
+    let mut compared = 0;
+    while takeover.phase != Phase::Install {
+        let (phase, end) = (takeover.phase, takeover.end);
+        let say = |copy: usize| match phase {
+            Phase::Walk if copy == IMAGE && end.lsn < 8 => {
+                Reply::Walked(Walked { end: at(8), doubt: false, through: 0 })
+            }
+            Phase::Walk | Phase::Verify => Reply::Walked(Walked { end, doubt: false, through: 0 }),
+            Phase::CompareOthers => {
+                let wrong = copy == 2 || copy == 1 && compared == 0;
+                Reply::Digests(vec![if wrong { 666 } else { 7 }])
+            }
+            _ => panic!("{phase:?}"),
+        };
+        let said: Vec<Reply> = (0..3).map(say).collect();
+        compared += u32::from(phase == Phase::CompareOthers);
+        all_say(&mut takeover, |copy| Heard::Reply(said[copy].clone())).expect("two of three");
+    }
+    assert_eq!(compared, 2);
+    assert_eq!(takeover.waiting(), [0, 1]);
+}
