@@ -272,7 +272,7 @@ pub struct Away {
     pub copy: String,
     /// What happened, or what it said.
     pub why: String,
-    /// It answered: it is not lost, and nothing else is to take its place.
+    /// It answered, and may be one of those that are missing: nothing else is to take its place.
     pub answered: bool,
 }
 

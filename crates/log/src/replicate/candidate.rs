@@ -253,7 +253,7 @@ impl Candidate {
                     }
                     None => match new_ids.pop_front() {
                         Some(me) => formats.push((copy, Request::Format { layout, me })),
-                        None => drop(self.refused(copy, "it is new: let it join when the log is open".into())),
+                        None => drop(self.give_up(copy, "it is new: let it join when the log is open".into())),
                     },
                 }
             }
@@ -339,7 +339,7 @@ impl Candidate {
         Heard::Lost(why)
     }
 
-    /// It is there, and takes no part.
+    /// It is there, may be one of the log's, and takes no part.
     fn refused(&mut self, copy: usize, why: String) -> Heard {
         self.without(copy, &why, true);
         Heard::Lost(why)

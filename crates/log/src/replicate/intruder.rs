@@ -146,6 +146,35 @@ fn who_takes_no_answers_keeps_nobody_from_leading() {
     replica.stop().expect("closed");
 }
 
+/// However long the log: an answer is waited for only so long.
+#[test]
+fn a_walk_reads_so_much_at_a_time() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let trust = fabric::Options { anyone: true, ..Default::default() };
+    let replica = serve(&dir.path().join("copy"), &trust);
+    let copies = crate::Replicas::new().at(&replica.address().expect("an address").to_string()).trust(trust.clone());
+    let log = crate::Options::new().bytes(64 << 10).idle(None).create_replicated(&copies).expect("made");
+    for n in 0..100 {
+        log.append(&[n; 50]).expect("appended");
+    }
+    log.abandon();
+    let mut leader = Leader::connect(&replica, &trust);
+    leader.lead(100);
+    let (mut at, mut answers) = (START, 0);
+    loop {
+        let Reply::Walked(walked) = leader.ask(Request::Walk { from: at, until: u64::MAX, epoch: 1 }) else {
+            panic!("it does not walk")
+        };
+        if walked.end == at {
+            break;
+        }
+        assert!(walked.end.position - at.position < super::copy::WALK_BYTES + 256, "{walked:?}");
+        (at, answers) = (walked.end, answers + 1);
+    }
+    assert!(at.lsn > 100 && answers > 5, "{at:?} {answers}");
+    replica.stop().expect("closed");
+}
+
 /// Before there is a log nobody gets rights, and afterwards who has no promise does not.
 #[test]
 fn who_has_no_promise_writes_nothing() {

@@ -3,7 +3,7 @@
 //! | round | asked | goes on if |
 //! |---|---|---|
 //! | promise | all: hear nobody before me | none has promised more; a read quorum of the copies there are counts, and all others of them if one is replaced; else *unavailable*, *fenced* |
-//! | walk | copies of the newest log epoch: how far do your records go from here? | again from the image's end, or the farthest, until nobody knows a further record |
+//! | walk | copies of the newest log epoch: how far do your records go from here? (each reads so much at a time) | again from the image's end, or the farthest, until nobody knows a further record |
 //! | | | no copy says that more had been durable, else *unrecoverable*, or *unavailable* while some were not read |
 //! | | | what might have been acknowledged and cannot be read is on less than a write quorum, else *in doubt* |
 //! | fetch | the image and the sources: what have you got? | pieces that differ are read into the image |
@@ -114,6 +114,8 @@ pub(crate) struct Takeover {
     todo: Vec<(usize, Span)>,
     /// Copies that pieces of the last of these were written into.
     written: Vec<usize>,
+    /// The image is whole as far as that.
+    verified: At,
     in_doubt: Option<Lsn>,
 }
 
@@ -150,6 +152,7 @@ impl Takeover {
             parts: Vec::new(),
             todo: Vec::new(),
             written: Vec::new(),
+            verified: nowhere,
             in_doubt: None,
             plan,
         };
@@ -460,8 +463,7 @@ impl Takeover {
 
     fn compare_source(&mut self) -> Result<Vec<Command>> {
         let Some(&(source, span)) = self.todo.last() else {
-            let (from, until, epoch) = (self.head, self.end.lsn, self.newest_epoch);
-            return Ok(self.ask(Phase::Verify, [IMAGE], |_| Request::Walk { from, until, epoch }));
+            return Ok(self.verify(self.head));
         };
         if self.copies[source].is_none() {
             return Err(self.unavailable("one was lost while it was read", &[]));
@@ -469,10 +471,22 @@ impl Takeover {
         Ok(self.ask(Phase::CompareSource, [IMAGE, source], |_| Request::Digest { span }))
     }
 
+    /// Reads the image from there on.
+    fn verify(&mut self, from: At) -> Vec<Command> {
+        let (until, epoch) = (self.end.lsn, self.newest_epoch);
+        self.verified = from;
+        self.ask(Phase::Verify, [IMAGE], |_| Request::Walk { from, until, epoch })
+    }
+
     /// What was read is what was found; or a medium failed meanwhile, and nothing of that goes any further.
     fn verified(&mut self) -> Result<Progress> {
         match self.heard[IMAGE] {
             Some(Heard::Reply(Reply::Walked(Walked { end, .. }))) if end == self.end => {}
+            Some(Heard::Reply(Reply::Walked(Walked { end, .. })))
+                if (self.verified.lsn + 1..self.end.lsn).contains(&end.lsn) =>
+            {
+                return Ok(Progress::Ask(self.verify(end)));
+            }
             _ => return Err(self.unavailable("one was damaged while it was read", &[])),
         }
         self.todo = vec![(IMAGE, Span { from: self.head.position, to: self.end.position })];
