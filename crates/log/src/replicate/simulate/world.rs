@@ -336,8 +336,7 @@ impl World {
             }
             // Leader and copy are cut off from all others when the copy has heard that it is one.
             if apart && self.config_of(other).is_some_and(|(_, config)| log.members().0.len() < config.ids.len()) {
-                let others = self.nodes.iter().map(|node| node.net).filter(|&net| net != here && net != there);
-                others.for_each(|net| [here, there].into_iter().for_each(|one| self.network.cut(one, net)));
+                self.set_apart(&[at, other]);
                 apart = false;
             }
         };
@@ -382,6 +381,13 @@ impl World {
         }
     }
 
+    /// Cuts these off from all others.
+    fn set_apart(&self, some: &[usize]) {
+        for other in (0..self.nodes.len()).filter(|other| !some.contains(other)) {
+            some.iter().for_each(|&one| self.network.cut(self.nodes[one].net, self.nodes[other].net));
+        }
+    }
+
     /// What a served copy says which copies there are, and of which epoch that is.
     fn config_of(&mut self, at: usize) -> Option<(u32, Config)> {
         let formed = self.nodes[at].served()?.copy().log()?.formed();
@@ -417,15 +423,27 @@ impl World {
         // One that is at its end may have sent it before.
         let can_be_spared = log.check_leading().is_err() || live + own - usize::from(is_live) >= quorum as usize;
         let (mut broken_by, mut turns, faults) = (None, 0, self.rng.chance(1, 4));
+        // Leader and copy are cut off from all others when the copy has heard of the first step, or of the second.
+        let mut apart = (self.shape.restless && self.rng.chance(1, 2)).then(|| self.rng.chance(1, 2));
+        let without: Vec<u64> = members.iter().copied().filter(|&i| i != id).collect();
         let removed = log.remove_by(id, &mut || {
             let happened = self.step().map(|_| ()).and_then(|()| self.one_config_each());
             let happened = if faults { happened.and_then(|()| self.maybe_fault()) } else { happened };
+            if let Some(joint) = apart
+                && let Some(n) = (0..self.nodes.len()).find(|&n| {
+                    self.config_of(n).is_some_and(|(by, c)| {
+                        by == log.stats().epoch && c.ids == without && c.before.is_some() == joint
+                    })
+                })
+            {
+                self.set_apart(&[at, n]);
+                apart = None;
+            }
             turns += 1;
             note(&log, turns, &mut broken_by, happened);
         });
         self.tell(|| format!("machine {other} ({id:x}) has left machine {at}: {removed:?}"));
         self.coverage.removals += u64::from(removed.is_ok());
-        let without: Vec<u64> = members.iter().copied().filter(|&i| i != id).collect();
         let epoch = log.stats().epoch;
         let told = |(by, c): &(u32, Config)| *by == epoch && c.ids == without && c.before.is_some();
         let has_heard = (knew.into_iter().enumerate()).any(|(n, before)| {
