@@ -7,6 +7,7 @@
 //! | `copy`, `window` | a copy: promises, verifies, persists, acknowledges; what peers write into |
 //! | `takeover`, `candidate` | how a new leader finds out what the log is, and repairs the copies; that, over connections |
 //! | `group`, `leading` | who has what while a leader leads; that, over connections |
+//! | `changing` | a copy leaves, or one more is there, by two installations |
 //! | `hearing` | who hears the copies: a thread that waits for them anyway |
 //! | `joining`, `returning` | how a copy comes back, or a new one is taken in, meanwhile; that it does by itself |
 //! | `served`, `replica` | a copy and its sessions; that, as a process |
@@ -18,6 +19,7 @@
 //! | `testing` | copies and leaders driven by hand: by scenarios of crashes, and by any bytes |
 
 mod candidate;
+mod changing;
 mod check;
 mod copy;
 mod cursor;
