@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use pmem::Persist;
 
+use super::types::short;
+
 /// Why bytes are not what was expected, or a value has no bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit(Cow<'static, str>);
@@ -77,9 +79,17 @@ pub trait ValueCode {
 
     /// Copies what is a reference.
     fn owned(value: Self::Value<'_>) -> Self::Owned;
+
+    /// What a store calls the type: as [`KeyCode::type_name`](super::KeyCode::type_name). Change it with the encoding, and old values are an error instead of nonsense.
+    fn type_name() -> String {
+        short::<Self>()
+    }
 }
 
 impl ValueCode for [u8] {
+    fn type_name() -> String {
+        "bytes".to_owned()
+    }
     type Value<'a> = &'a [u8];
     type Owned = Vec<u8>;
     fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
@@ -94,6 +104,9 @@ impl ValueCode for [u8] {
 }
 
 impl ValueCode for str {
+    fn type_name() -> String {
+        "text".to_owned()
+    }
     type Value<'a> = &'a str;
     type Owned = String;
     fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
@@ -120,6 +133,9 @@ macro_rules! itself {
 
 impl ValueCode for Vec<u8> {
     itself!();
+    fn type_name() -> String {
+        <[u8]>::type_name()
+    }
     fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
         Ok(self)
     }
@@ -130,6 +146,9 @@ impl ValueCode for Vec<u8> {
 
 impl ValueCode for String {
     itself!();
+    fn type_name() -> String {
+        str::type_name()
+    }
     fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
         Ok(self.as_bytes())
     }
@@ -185,6 +204,9 @@ impl ValueCode for bool {
 impl<T: ValueCode> ValueCode for Option<T> {
     type Value<'a> = Option<T::Value<'a>>;
     type Owned = Option<T::Owned>;
+    fn type_name() -> String {
+        format!("Option<{}>", T::type_name())
+    }
     fn bytes<'a>(&'a self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
         let Some(value) = self else { return Ok(&[0]) };
         let mut inner = Vec::new();
@@ -229,6 +251,10 @@ pub struct Plain<T>(pub T);
 impl<T: Persist> ValueCode for Plain<T> {
     type Value<'a> = T;
     type Owned = T;
+    /// With the hash of its layout: other fields are another type.
+    fn type_name() -> String {
+        format!("{} {:016x}", short::<T>(), const { T::LAYOUT.hash })
+    }
     fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
         Ok(pmem::bytes_of(&self.0))
     }
@@ -259,6 +285,10 @@ pub struct Json<T>(pub T);
 impl<T: serde::Serialize + serde::de::DeserializeOwned> ValueCode for Json<T> {
     type Value<'a> = T;
     type Owned = T;
+    /// Of whatever shape: serde says what fits.
+    fn type_name() -> String {
+        "JSON".to_owned()
+    }
     fn bytes<'a>(&'a self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
         serde_json::to_writer(&mut *buffer, &self.0).map_err(|error| error.to_string())?;
         Ok(buffer)
