@@ -178,7 +178,9 @@ fn pairs(scan: kv::Scan<'_>) -> kv::Result<Vec<(Key, Vec<u8>)>> {
 /// One store, some rounds.
 fn run(seed: u64, rounds: usize, step: Option<Step>, met: &mut Met) {
     let dir = crate::memory();
-    let options = Options::new().segment(64 << 10).settle(64 << 10).background(false).transactions(8);
+    // In short segments places of versions are soon used again.
+    let segment = if seed % 8 < 4 { 64 << 10 } else { 4 << 10 };
+    let options = Options::new().segment(segment).settle(64 << 10).background(false).transactions(8);
     let file = || pmem::Options::new().domain(DomainChoice::File);
     let options = match seed % 4 {
         0 => options,
