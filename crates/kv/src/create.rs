@@ -174,7 +174,7 @@ mod tests {
     fn a_store_of_format_1_stays_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let options = Options::new().segment(16 << 10).background(false);
+        let options = Options::new().segment_bytes(16 << 10).background(false);
         let pool = options.pool.clone().size(options.least()).engine(NAME, [0; 64]).create(&path).unwrap();
         let mut store = Store::start(create_as(&pool, &options, FORMAT_1).unwrap()).unwrap();
         drop(pool);

@@ -162,7 +162,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     ///
     /// # Errors
     /// As [`Transaction::put`]; [`Error::Type`] if the value has no encoding.
-    pub fn put(&self, tx: &mut Transaction<'_>, key: &K, value: &V) -> Result<bool> {
+    pub fn put(&self, tx: &mut Transaction<'_>, key: &K, value: &V::Put) -> Result<bool> {
         self.agree_to_put(tx)?;
         self.with(key, Some(value), |key, value| tx.put(key, value))
     }
@@ -171,7 +171,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn put_until(&self, tx: &mut Transaction<'_>, key: &K, value: &V, expires: u64) -> Result<bool> {
+    pub fn put_until(&self, tx: &mut Transaction<'_>, key: &K, value: &V::Put, expires: u64) -> Result<bool> {
         self.agree_to_put(tx)?;
         self.with(key, Some(value), |key, value| tx.put_until(key, value, expires))
     }
@@ -180,7 +180,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn put_for(&self, tx: &mut Transaction<'_>, key: &K, value: &V, time: Duration) -> Result<bool> {
+    pub fn put_for(&self, tx: &mut Transaction<'_>, key: &K, value: &V::Put, time: Duration) -> Result<bool> {
         self.put_until(tx, key, value, crate::time::after(time))
     }
 
@@ -210,14 +210,14 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     // ---- bytes ------------------------------------------------------------------------------------------------
 
     /// Calls `f` with the key's bytes, and the value's if there is one.
-    fn with<T>(&self, key: &K, value: Option<&V>, f: impl FnOnce(&[u8], &[u8]) -> Result<T>) -> Result<T> {
+    fn with<T>(&self, key: &K, value: Option<&V::Put>, f: impl FnOnce(&[u8], &[u8]) -> Result<T>) -> Result<T> {
         // Whoever comes here while `f` runs finds nothing spare, and allocates.
         let (mut key_bytes, mut buffer) = SPARE.try_with(Cell::take).unwrap_or_default();
         key_bytes.clear();
         buffer.clear();
         key_bytes.extend_from_slice(&self.shared.prefix);
         key.encode_last(&mut key_bytes);
-        let result = match value.map(|value| value.bytes(&mut buffer)).transpose() {
+        let result = match value.map(|value| V::bytes(value, &mut buffer)).transpose() {
             Ok(value) => f(&key_bytes, value.unwrap_or_default()),
             Err(why) => Err(self.unfit(&key_bytes, why)),
         };
@@ -291,7 +291,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> TableOn<'_, K, V> {
     ///
     /// # Errors
     /// As [`Store::put`]; [`Error::Type`] if the value has no encoding.
-    pub fn put(&self, key: &K, value: &V) -> Result<bool> {
+    pub fn put(&self, key: &K, value: &V::Put) -> Result<bool> {
         if !self.table.agree_with(self.store)? {
             return self.store.transact(|tx| self.table.put(tx, key, value)); // the first one
         }
@@ -302,7 +302,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> TableOn<'_, K, V> {
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn put_until(&self, key: &K, value: &V, expires: u64) -> Result<bool> {
+    pub fn put_until(&self, key: &K, value: &V::Put, expires: u64) -> Result<bool> {
         if !self.table.agree_with(self.store)? {
             return self.store.transact(|tx| self.table.put_until(tx, key, value, expires));
         }
@@ -313,7 +313,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> TableOn<'_, K, V> {
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn put_for(&self, key: &K, value: &V, time: Duration) -> Result<bool> {
+    pub fn put_for(&self, key: &K, value: &V::Put, time: Duration) -> Result<bool> {
         self.put_until(key, value, crate::time::after(time))
     }
 

@@ -98,7 +98,12 @@ fn transaction(store: &Store, rng: &mut Rng, next: &mut u64, told: &mut Told) ->
 
 fn every_read_is_exact(options: Options) {
     let dir = crate::memory();
-    let store = options.segment(4 << 10).settle(16 << 10).transactions(64).create(dir.path().join("store")).unwrap();
+    let store = options
+        .segment_bytes(4 << 10)
+        .settle_bytes(16 << 10)
+        .transactions(64)
+        .create(dir.path().join("store"))
+        .unwrap();
     let left = AtomicUsize::new(6_000);
     let work = |thread: u64| {
         let (mut rng, mut next) = (Rng(thread.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1), thread << 40);

@@ -118,9 +118,9 @@ struct Account {
     branch: u32,
 }
 
-fn returns<V: ValueCode<Owned = V> + PartialEq + Debug>(value: &V) {
+fn returns<V: ValueCode<Put = V, Owned = V> + PartialEq + Debug>(value: &V) {
     let mut buffer = Vec::new();
-    let bytes = value.bytes(&mut buffer).unwrap();
+    let bytes = V::bytes(value, &mut buffer).unwrap();
     assert_eq!(&V::owned(V::decode(bytes).unwrap()), value);
 }
 
@@ -158,10 +158,10 @@ fn a_table_is_a_typed_view_of_the_store() {
     let account = |balance| Account { balance, opened: 2026, branch: 1 };
     let total = store.transact(|tx| {
         for n in [5, 300, 70_000] {
-            assert!(!accounts.put(tx, &n, &Plain(account(n as i64)))?);
+            assert!(!accounts.put(tx, &n, &account(n as i64))?);
             names.put(tx, &format!("number {n}"), &n)?;
         }
-        assert!(accounts.put(tx, &5, &Plain(account(6)))?, "it had a value, of this very transaction");
+        assert!(accounts.put(tx, &5, &account(6))?, "it had a value, of this very transaction");
         accounts.scan(tx).map(|entry| Ok(entry?.1.balance)).sum::<kv::Result<i64>>()
     });
     assert_eq!(total.unwrap(), 70_306);
@@ -294,7 +294,7 @@ fn types_are_stored_with_the_first_entry_and_no_sooner() {
     let (_dir, store) = store();
     let none: [(String, String); 0] = [];
     let table = store.table::<u32, Plain<Account>>("accounts").unwrap();
-    let account = Plain(Account { balance: 1, opened: 2, branch: 3 });
+    let account = Account { balance: 1, opened: 2, branch: 3 };
     table.on(&store).get(&1).unwrap();
     table.on(&store).delete(&1).unwrap();
     let mut aborted = store.begin(Isolation::Serializable).unwrap();
@@ -358,10 +358,10 @@ fn json_values() {
     let (_dir, store) = store();
     let table = store.table::<u8, kv::Json<BTreeMap<String, Vec<u32>>>>("json").unwrap();
     let value: BTreeMap<_, _> = [("a".to_owned(), vec![1, 2]), ("b".to_owned(), vec![])].into();
-    table.on(&store).put(&1, &kv::Json(value.clone())).unwrap();
+    table.on(&store).put(&1, &value).unwrap();
     assert_eq!(table.on(&store).get(&1).unwrap(), Some(value));
     let other = store.table::<u8, kv::Json<Vec<u32>>>("json").unwrap(); // JSON is one type: serde says what fits
     assert!(other.on(&store).get(&1).unwrap_err().to_string().contains("invalid type: map"));
     let unfit = store.table::<u8, kv::Json<BTreeMap<(u8, u8), u8>>>("json").unwrap();
-    assert!(matches!(unfit.on(&store).put(&2, &kv::Json([((1, 1), 1)].into())), Err(Error::Type { .. })));
+    assert!(matches!(unfit.on(&store).put(&2, &[((1, 1), 1)].into()), Err(Error::Type { .. })));
 }

@@ -148,7 +148,9 @@ impl EveryKv {
     fn options(&self) -> Options {
         let durability = if self.bound == 0 { Durability::Durable } else { Durability::Bounded(self.bound) };
         let options = Options::new().durability(durability).group_commit(false).background(false);
-        (self.adjust)(options.segment(SEGMENT).settle(2 * SEGMENT).transactions(8).watermark_every(WATERMARK))
+        (self.adjust)(
+            options.segment_bytes(SEGMENT).settle_bytes(2 * SEGMENT).transactions(8).watermark_every(WATERMARK),
+        )
     }
 
     pub(super) fn open(&self, sim: &Arc<Sim>, salvage: bool) -> kv::Result<(Store, Pool)> {

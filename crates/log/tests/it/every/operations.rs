@@ -100,7 +100,7 @@ const OPERATIONS: &[(&str, Kind)] = &[
 const OPTIONS: &[&str] = &[
     "Options::new",
     "Options::bytes",
-    "Options::segment",
+    "Options::segment_bytes",
     "Options::frequency",
     "Options::threads",
     "Options::within",
