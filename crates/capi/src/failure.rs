@@ -213,7 +213,7 @@ mod tests {
         // A program in C names no offsets.
         assert_eq!(code(pmem::Error::DoubleFree { ptr: 1 }), CAIRN_DAMAGED);
         // `cairn_replicas_accept_doubt` is the next call.
-        let doubt = log::Error::InDoubt { lsn: log::Lsn::new(1), missing: vec![] };
+        let doubt = log::Error::InDoubt { lsn: log::Lsn::new(1), missing: vec![], away: vec![] };
         assert_eq!(Failure::from(doubt).code, CAIRN_LOST);
     }
 
@@ -226,7 +226,7 @@ mod tests {
             E::Unfinished { lsn },
             E::NotForced { lsn, forced: lsn },
             E::Overtaken { wanted: lsn, head: lsn },
-            E::QuorumUnavailable { why: "x", found: 1, missing: vec![] },
+            E::QuorumUnavailable { why: "x", found: 1, missing: vec![], away: vec![] },
             E::QuorumLost { live: 1, needed: 2 },
             E::Fenced { epoch: 1, owner: 1 },
             E::Full { head: lsn, live: 1, capacity: 1 },

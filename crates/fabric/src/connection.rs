@@ -49,6 +49,13 @@ pub trait Sender: Send {
     /// As for [`write`](Self::write).
     fn flush(&mut self) -> Result<()>;
 
+    /// From now on no operation waits for the peer: what it does not take yet is kept at this end, and goes when this end polls its receiver, or sends more. An operation that finds
+    /// more than so many bytes kept is the end of the connection, [`Reason::Slow`]. For who must not be held up by one peer of several. Backends whose operations never wait
+    /// for the peer have nothing to do.
+    fn queue_up_to(&mut self, bytes: usize) {
+        let _: usize = bytes;
+    }
+
     /// Flushes, and ends the connection. The peer gets all that came before, then [`Event::Closed`].
     fn close(&mut self);
 }

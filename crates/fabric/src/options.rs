@@ -30,7 +30,7 @@ pub struct Options {
     pub send_timeout: Duration,
     /// A peer that has not proved within this time who it is, is given up; and how long connecting may take.
     pub greeting_timeout: Duration,
-    /// Peers that have not proved yet who they are, at one listener. One more, and the oldest of them is given up.
+    /// Peers that have not proved yet who they are, at one listener. One more, and the oldest of the address that has the most of them is given up.
     pub half_open_max: usize,
 }
 

@@ -60,6 +60,48 @@ pub struct Follower {
     shared: Arc<Shared>,
     log: PathBuf,
     options: Options,
+    trust: log::fabric::Options,
+}
+
+/// A follower that was to lead and does not. Nothing of it is lost: it can follow again, or be dropped, which closes its store.
+#[derive(Debug)]
+pub struct NotPromoted {
+    /// Why.
+    pub error: Error,
+    store: Option<Store>,
+    log: PathBuf,
+    address: String,
+    options: Options,
+    trust: log::fabric::Options,
+}
+
+impl std::fmt::Display for NotPromoted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for NotPromoted {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+impl From<Box<NotPromoted>> for Error {
+    fn from(not: Box<NotPromoted>) -> Self {
+        not.error
+    }
+}
+
+impl NotPromoted {
+    /// Follows again, where it did, with the store as it is.
+    ///
+    /// # Errors
+    /// What it failed with before it was to lead; those of [`Replica::serve`].
+    pub fn follow(self) -> Result<Follower> {
+        let Some(store) = self.store else { return Err(self.error) };
+        Follower::start(store, self.options, self.log, &self.address, self.trust)
+    }
 }
 
 /// The thread, until this is dropped.
@@ -74,6 +116,7 @@ struct Shared {
     stop: AtomicBool,
     /// What it failed with. The copy is served on, and holds no leader up.
     failed: Mutex<Option<Error>>,
+    has_failed: AtomicBool,
     over: Condvar,
 }
 
@@ -115,16 +158,21 @@ impl Follower {
     ) -> Result<Self> {
         let options = options.following();
         let store = options.open_or_make(path.as_ref())?;
-        let replica = Replica::serve_read(&options.pool, log.as_ref(), address, trust.clone())?;
-        let (stop, failed) = (AtomicBool::new(false), Mutex::new(None));
-        let shared = Arc::new(Shared { store, replica, stop, failed, over: Condvar::new() });
+        Self::start(store, options, log.as_ref().to_owned(), address, trust.clone())
+    }
+
+    fn start(store: Store, options: Options, log: PathBuf, address: &str, trust: log::fabric::Options) -> Result<Self> {
+        let replica = Replica::serve_read(&options.pool, &log, address, trust.clone())?;
+        let (stop, failed, has_failed) = (AtomicBool::new(false), Mutex::new(None), AtomicBool::new(false));
+        let shared = Arc::new(Shared { store, replica, stop, failed, has_failed, over: Condvar::new() });
         let here = Arc::clone(&shared);
+        let path = shared.store.core.pool.path().to_owned();
         let name = std::thread::Builder::new().name("cairn-kv-follow".into());
-        let thread = name.spawn(move || here.run()).map_err(|source| {
-            Error::Pool(pmem::Error::Io { op: "start a thread for", path: path.as_ref().to_owned(), source })
-        })?;
+        let thread = name
+            .spawn(move || here.run())
+            .map_err(|source| Error::Pool(pmem::Error::Io { op: "start a thread for", path, source }))?;
         let running = Running { shared: Arc::clone(&shared), thread: Some(thread) };
-        Ok(Self { running, shared, log: log.as_ref().to_owned(), options })
+        Ok(Self { running, shared, log, options, trust })
     }
 
     /// The store, to be read: writing is [`Error::Follows`].
@@ -168,38 +216,51 @@ impl Follower {
         }
     }
 
+    /// True once it has failed, and repeats nothing any more: what with, [`wait`](Self::wait) says.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.shared.has_failed.load(Acquire)
+    }
+
     /// Makes this the store that leads: whoever led it is shut out, and everything that was acknowledged there is here. `copies` are the others, its own is added.
     ///
     /// # Errors
-    /// As [`Options::open`] of a replicated store.
-    pub fn promote(self, copies: &log::Replicas, log: &log::Options) -> Result<Store> {
+    /// As [`Options::open`] of a replicated store; with what is needed to [follow again](NotPromoted::follow).
+    pub fn promote(self, copies: &log::Replicas, log: &log::Options) -> std::result::Result<Store, Box<NotPromoted>> {
         let copies = copies.clone().local(&self.log);
         let log = log.clone().pool(self.options.pool.clone());
-        let (store, replica) = self.end()?;
-        replica.stop()?;
-        store.core.take_over(log.open_replicated(&copies)?.0)?;
-        Ok(store)
+        let (address, at) = (self.address(), self.log.clone());
+        let (options, trust) = (self.options.clone(), self.trust.clone());
+        let not = |error, store| Box::new(NotPromoted { error, store, log: at, address, options, trust });
+        let (store, replica) = match self.end() {
+            Ok((store, replica, None)) => (store, replica),
+            Ok((_, _, Some(error))) | Err(error) => return Err(not(error, None)),
+        };
+        let led = replica.stop().and_then(|()| log.open_replicated(&copies)).map_err(Error::from);
+        match led.and_then(|(led, _)| store.core.take_over(led)) {
+            Ok(()) => Ok(store),
+            Err(error) => Err(not(error, Some(store).filter(|store| store.core.leading().is_err()))),
+        }
     }
 
-    /// Stops serving, makes the store durable as far as it is, and closes both.
+    /// Stops serving, makes the store durable as far as it is, and closes both, also if one of them has failed.
     ///
     /// # Errors
-    /// Those of [`Store::close`].
+    /// What it failed with, if nobody was told; those of [`Store::close`].
     pub fn stop(self) -> Result<()> {
-        let (store, replica) = self.end()?;
-        replica.stop()?;
-        store.close()
+        let (store, replica, failed) = self.end()?;
+        let (stopped, closed) = (replica.stop(), store.close());
+        failed.map_or(Ok(()), Err)?;
+        stopped?;
+        closed
     }
 
-    /// The thread ends.
-    fn end(self) -> Result<(Store, Replica)> {
+    /// The thread ends. What it failed with, too, if nobody was told.
+    fn end(self) -> Result<(Store, Replica, Option<Error>)> {
         drop(self.running);
         let Shared { store, replica, failed, .. } =
             Arc::into_inner(self.shared).ok_or(pmem::Error::InUse { what: "the follower".into() })?;
-        match failed.into_inner() {
-            Some(error) => Err(error),
-            None => Ok((store, replica)),
-        }
+        Ok((store, replica, failed.into_inner()))
     }
 }
 
@@ -243,6 +304,7 @@ impl Shared {
     /// True if there was something to do.
     fn repeat(&self, cursor: &mut Cursor) -> Result<bool> {
         let core = &*self.store.core;
+        self.replica.wait(Duration::ZERO)?;
         let records = match self.replica.read(cursor, BATCH) {
             // The first commit that there is says what is missing.
             Err(log::Error::Overtaken { .. }) => {
@@ -274,7 +336,9 @@ impl Shared {
         if let Err(error) = self.replica.release(Lsn::new(u64::MAX)) {
             tracing::error!(%error, "its copy of the log has failed, too");
         }
-        *self.failed.lock() = Some(error);
+        let mut failed = self.failed.lock();
+        *failed = Some(error);
+        self.has_failed.store(true, Release);
         self.over.notify_all();
     }
 }

@@ -199,7 +199,7 @@ pub use check::{Checked, Problem};
 pub use error::{Error, Key, Result, Rival};
 pub use feed::{Changed, Changes};
 #[cfg(feature = "replication")]
-pub use follower::{Follower, FollowerStatus};
+pub use follower::{Follower, FollowerStatus, NotPromoted};
 pub use later::Commit;
 pub use load::{Loaded, Loader};
 pub use options::{NAME, Opening, Options, Part, REGION_KIND};

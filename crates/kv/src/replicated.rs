@@ -334,6 +334,13 @@ impl Store {
         self.core.leading().map(|leading| leading.log.payload_max() as usize - HEAD).ok()
     }
 
+    /// Nobody else can be elected for so long from now: see [`Log::lead_for`]. Nothing for a store that follows, or is its own.
+    pub fn lead_for(&self, left: std::time::Duration) {
+        if let Ok(leading) = self.core.leading() {
+            leading.log.lead_for(left);
+        }
+    }
+
     /// An error once this store cannot commit any more: too few copies of its log are left, or another one leads. It shows at the next commit by itself; a store that
     /// only reads asks.
     ///

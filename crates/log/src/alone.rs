@@ -12,8 +12,15 @@ pub(crate) enum Leading {}
 /// Likewise.
 pub(crate) enum Lookout {}
 
+/// Likewise.
+pub(crate) enum Returning {}
+
 impl Leading {
     pub(crate) fn check(&self) -> Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn check_leading(&self) -> Result<()> {
         match *self {}
     }
 

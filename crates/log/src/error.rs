@@ -46,8 +46,10 @@ pub enum Error {
 
     /// Too few copies of a replicated log could be reached, or read, to know what was acknowledged.
     #[error(
-        "the log's copies do not make a quorum: {why} ({found} reached{}); bring more of them up and try again, or let new ones take the places of those that are lost for good",
-        missing_ids(missing)
+        "the log's copies do not make a quorum: {why} ({found} reached{}{}); {}",
+        missing_ids(missing),
+        reasons(away),
+        quorum_advice(away)
     )]
     QuorumUnavailable {
         /// What was missing.
@@ -56,6 +58,8 @@ pub enum Error {
         found: usize,
         /// The ids of copies that would help.
         missing: Vec<u64>,
+        /// Copies that were named and took no part, and why.
+        away: Vec<Away>,
     },
     /// A record is on no copy that was read, though it may have been acknowledged: copies that were not read would tell.
     #[error(
@@ -257,6 +261,30 @@ impl Error {
     /// What to do next: [`ErrorKind::advice`] of its kind.
     pub fn advice(&self) -> &'static str {
         self.kind().advice()
+    }
+}
+
+/// A copy that took no part when a replicated log was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Away {
+    /// Where it is.
+    pub copy: String,
+    /// What happened, or what it said.
+    pub why: String,
+    /// It answered, and may be one of those that are missing: nothing else is to take its place.
+    pub answered: bool,
+}
+
+fn reasons(away: &[Away]) -> String {
+    away.iter().map(|away| format!("; {}: {}", away.copy, away.why)).collect()
+}
+
+fn quorum_advice(away: &[Away]) -> &'static str {
+    if away.iter().any(|away| away.answered) {
+        "do what those that answered ask for, and try again"
+    } else {
+        "bring more of them up and try again, or let new ones take the places of those that are lost for good"
     }
 }
 

@@ -14,7 +14,7 @@ use crate::options::{Options, WhenFull};
 use crate::raw::{Claim, bytes_mut};
 use crate::record::{Kind, RECORD_HEADER};
 use crate::recovery::{Recovered, Tail};
-use crate::replicate::Lookout;
+use crate::replicate::{Lookout, Returning};
 use crate::space::Place;
 use crate::superline::Superline;
 use crate::window::SLOTS;
@@ -44,6 +44,7 @@ pub struct Log {
     core: Arc<Core>,
     keeper: Option<Keeper>,
     lookout: Option<Lookout>,
+    returning: Option<Returning>,
     found: Recovered,
     /// Behind the others: they have let go of the core by then.
     closing: Closing,
@@ -114,7 +115,7 @@ impl Log {
             was_closed: true,
             superline_repaired: false,
         };
-        Self { core, keeper, lookout: None, found, closing }
+        Self { core, keeper, lookout: None, returning: None, found, closing }
     }
 
     /// The same, of a log in which this was found.
@@ -396,13 +397,14 @@ impl Log {
         &self.core
     }
 
-    /// An error once this log cannot make anything durable any more: too few copies are left, or another leader has taken it over.
+    /// An error once this log cannot make anything durable any more: too few copies are left, or another leader has taken it over. Also when the time is over for which it was
+    /// [said](Self::lead_for) that nobody else can lead.
     ///
     /// # Errors
     /// [`Error::QuorumLost`], [`Error::Fenced`]; those of the pool.
     pub fn check_leading(&self) -> Result<()> {
         self.core.pool.check_usable()?;
-        self.core.leading.as_ref().map_or(Ok(()), crate::replicate::Leading::check)
+        self.core.leading.as_ref().map_or(Ok(()), crate::replicate::Leading::check_leading)
     }
 
     /// The log's own number, the same on all its copies.
@@ -447,6 +449,7 @@ impl Log {
             self.core.mark(Duration::ZERO)?;
         }
         self.lookout = None; // waits, too
+        self.returning = None;
         self.closing.0 = None;
         let core = Arc::into_inner(self.core).ok_or(pmem::Error::InUse { what: "the log".into() })?;
         core.close()

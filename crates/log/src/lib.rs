@@ -121,7 +121,7 @@ mod window;
 #[cfg(not(feature = "replication"))]
 use alone as replicate;
 pub use convert::Converted;
-pub use error::{Error, Result};
+pub use error::{Away, Error, Result};
 #[cfg(feature = "replication")]
 pub use fabric;
 pub use follower::Follower;

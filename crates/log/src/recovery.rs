@@ -188,11 +188,11 @@ impl<'a> Reader<'a> {
     /// The whole records from here on, none missing.
     fn walk_from(&mut self, lsn: u64, position: u64, epoch: u32) -> Result<Walk> {
         let closed_at = if self.superline.closed == 1 { self.superline.tail_lsn } else { u64::MAX };
-        self.walk_until(closed_at, lsn, position, epoch)
+        self.walk_until(closed_at, lsn, position, epoch, u64::MAX)
     }
 
-    /// Those before record `until`.
-    pub(crate) fn walk_until(&mut self, until: u64, lsn: u64, position: u64, epoch: u32) -> Result<Walk> {
+    /// Those before record `until`, and no further than the one with which it is so many bytes.
+    pub(crate) fn walk_until(&mut self, until: u64, lsn: u64, position: u64, epoch: u32, most: u64) -> Result<Walk> {
         let superline = self.superline;
         let bytes = superline.segment_bytes;
         let mut walk = Walk { lsn, position, epoch, opened: VecDeque::new(), records: 0, bytes: 0 };
@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
             let segment = walk.position / bytes;
             walk.opened.push_back(Opened { segment, first_lsn: walk.lsn, epoch: superline.head_epoch });
         }
-        while walk.lsn != until {
+        while walk.lsn != until && walk.position - position < most {
             let Some((at, header)) = self.next(&walk)? else { break };
             if at.is_multiple_of(bytes) {
                 walk.opened.push_back(Opened { segment: at / bytes, first_lsn: walk.lsn, epoch: header.epoch });

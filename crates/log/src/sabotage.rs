@@ -70,6 +70,12 @@ pub enum Step {
     JointFirst,
     /// No two changes have one generation, though one came to a single copy and was given up.
     BurnGeneration,
+    /// A leader begins no change that live copies cannot complete.
+    CanChange,
+    /// A takeover withdraws a change that cannot be completed.
+    Withdraw,
+    /// A takeover installs nothing if those that promised could not write it.
+    CanWriteFirst,
     /// Who has heard the copies, and goes, calls another who waits for them.
     HandOn,
     /// Who hears an acknowledgement wakes those who wait for it.

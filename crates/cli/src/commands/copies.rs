@@ -120,23 +120,13 @@ fn candidate(args: &Etcd) -> Member {
     Member::new(name, host)
 }
 
-/// A term as epochs count them.
-fn term_of(revision: u64) -> Result<u32, Failure> {
-    u32::try_from(revision).map_err(|_| {
-        Failure::new(
-            format!("etcd is at revision {revision}, and terms of leaders end at {}", u32::MAX),
-            "use an etcd with a shorter history, or name the copies with --replica and leave --etcd out",
-        )
-    })
-}
-
 /// A number for this leader: the term, so that people recognise it, and what nobody else has.
 #[expect(clippy::disallowed_methods, reason = "two leaders must never have one number")]
-fn owner(term: u32) -> Result<u64, Failure> {
+fn owner(term: u64) -> Result<u64, Failure> {
     let random = getrandom::u32().map_err(|error| {
         Failure::new(format!("the system gives no random number: {error}"), "see whether /dev/urandom is there")
     })?;
-    Ok(u64::from(term) << 32 | u64::from(random))
+    Ok(term << 32 | u64::from(random))
 }
 
 // ---- lead -----------------------------------------------------------------------------------------------------------
@@ -207,7 +197,7 @@ pub fn lead_with(
     let place = place(path, &addresses);
     let mut named = say(replicas(path, copies, &addresses)?);
     if let Some(leadership) = &leadership {
-        let term = term_of(leadership.term())?;
+        let term = leadership.term();
         named = named.elected(owner(term)?, term);
     }
     let opened = match leadership.as_ref().map_or(Ok(()), Leadership::check) {
@@ -283,15 +273,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms_that_do_not_fit_are_refused() {
-        assert_eq!(term_of(7).unwrap(), 7);
-        assert_eq!(term_of(u64::from(u32::MAX)).unwrap(), u32::MAX);
-        assert!(term_of(u64::from(u32::MAX) + 1).is_err());
-    }
-
-    #[test]
     fn leaders_of_one_term_have_their_own_numbers() {
         let (one, other) = (owner(7).unwrap(), owner(7).unwrap());
         assert!(one != other && one >> 32 == 7 && other >> 32 == 7);
+        assert_eq!(owner(7 << 32 | 7).unwrap() >> 32, 7);
     }
 }

@@ -97,6 +97,10 @@ impl Sender for SendHalf {
         self.0.flush()
     }
 
+    fn queue_up_to(&mut self, bytes: usize) {
+        self.0.queue_up_to(bytes);
+    }
+
     fn close(&mut self) {
         self.0.close();
     }

@@ -1,7 +1,7 @@
 //! Until an end has proved who it is: TLS if there is any, then the secret.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
@@ -32,6 +32,8 @@ pub(crate) struct Greeting {
     handshake: Option<Handshake>,
     early: Vec<u8>,
     pub(crate) peer: String,
+    /// Its address.
+    pub(crate) from: IpAddr,
     pub(crate) deadline: Option<Instant>,
 }
 
@@ -49,7 +51,7 @@ pub(crate) fn connect(address: SocketAddr, host: &str, options: &Options) -> Res
             Some(Session::Client(session))
         }
     };
-    let mut greeting = Greeting::new(socket, address.to_string(), Role::Client, session, options)?;
+    let mut greeting = Greeting::new(socket, address, Role::Client, session, options)?;
     while !greeting.advance()? {
         let left = greeting.deadline.map_or(Duration::MAX, clock::until);
         if left.is_zero() {
@@ -69,10 +71,16 @@ impl Greeting {
                 ServerConnection::new(tls.server.clone()).map_err(|error| Error::Tls { what: error.to_string() })?,
             )),
         };
-        Self::new(socket, peer.to_string(), Role::Server, session, options)
+        Self::new(socket, peer, Role::Server, session, options)
     }
 
-    fn new(socket: TcpStream, peer: String, role: Role, session: Option<Session>, options: &Options) -> Result<Self> {
+    fn new(
+        socket: TcpStream,
+        peer: SocketAddr,
+        role: Role,
+        session: Option<Session>,
+        options: &Options,
+    ) -> Result<Self> {
         Ok(Self {
             stream: Stream::new(socket, options.send_timeout, session)?,
             sealed: Sealed::default(),
@@ -81,7 +89,8 @@ impl Greeting {
             secret: options.secret.as_ref().map_or_else(Vec::new, |secret| secret.bytes().to_vec()),
             handshake: None,
             early: Vec::new(),
-            peer,
+            peer: peer.to_string(),
+            from: peer.ip(),
             deadline: clock::after(options.greeting_timeout),
         })
     }

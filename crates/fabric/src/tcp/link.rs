@@ -6,7 +6,7 @@
 
 use std::io::{self, Read as _};
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -41,6 +41,8 @@ pub(super) struct Link {
     /// Readable once it is over: wakes who polls.
     bell: OwnedFd,
     patience: Duration,
+    /// Who sends does not wait while no more than so many bytes do; `usize::MAX` if it waits.
+    queue: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -65,6 +67,7 @@ impl Link {
             over: Mutex::default(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             patience,
+            queue: AtomicUsize::new(usize::MAX),
         })
     }
 
@@ -82,8 +85,11 @@ impl Link {
     pub(super) fn put(&self, header: Header, payload: &[u8]) -> Result<()> {
         self.with_outgoing(|outgoing| {
             let header = header.encode();
+            if let Some(most) = self.queue() {
+                outgoing.check_room(&self.stream, most)?;
+            }
             if !self.stream.is_sealed() && payload.len() > COPY_MAX {
-                return outgoing.push(&self.stream, &mut [&header, payload], self.patience);
+                return self.push(outgoing, &mut [&header, payload]);
             }
             self.gather(outgoing, &header, &payload[..payload.len().min(GATHER_MAX)])?;
             for piece in payload.chunks(GATHER_MAX).skip(1) {
@@ -94,12 +100,31 @@ impl Link {
     }
 
     pub(super) fn flush(&self) -> Result<()> {
-        self.with_outgoing(|outgoing| outgoing.push(&self.stream, &mut [], self.patience))
+        self.with_outgoing(|outgoing| self.push(outgoing, &mut []))
+    }
+
+    /// From now on who sends never waits for the socket: what that does not take is kept, and goes when this end polls, or sends again.
+    pub(super) fn queue_up_to(&self, bytes: usize) {
+        self.queue.store(bytes, Ordering::Release);
+    }
+
+    fn queue(&self) -> Option<usize> {
+        Some(self.queue.load(Ordering::Acquire)).filter(|&bytes| bytes != usize::MAX)
+    }
+
+    fn push(&self, outgoing: &mut Outgoing, tail: &mut [&[u8]]) -> std::result::Result<(), Reason> {
+        if self.queue().is_none() {
+            return outgoing.push(&self.stream, tail, self.patience);
+        }
+        if !outgoing.keep(&self.stream, tail)? {
+            self.has_urgent.store(true, Ordering::SeqCst);
+        }
+        Ok(())
     }
 
     fn gather(&self, outgoing: &mut Outgoing, header: &[u8], piece: &[u8]) -> std::result::Result<(), Reason> {
         self.seal(outgoing, &[header, piece])?;
-        if outgoing.len() >= GATHER_MAX { outgoing.push(&self.stream, &mut [], self.patience) } else { Ok(()) }
+        if outgoing.len() >= GATHER_MAX { self.push(outgoing, &mut []) } else { Ok(()) }
     }
 
     fn seal(&self, outgoing: &mut Outgoing, parts: &[&[u8]]) -> std::result::Result<(), Reason> {

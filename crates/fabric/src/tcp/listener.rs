@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl Listener {
 
     /// The next peer that has proved who it is; none if there was none within `wait`. Those that prove something else are dropped, with a warning in the log.
     ///
-    /// A system without descriptors or memory for a connection is no error: the oldest peer that has not proved anything yet is dropped for it, and those that wait to be accepted wait on.
+    /// A system without descriptors or memory for a connection is no error: the oldest peer, of the address that has the most, that has not proved anything yet is dropped for it, and those that wait to be accepted wait on.
     ///
     /// # Errors
     /// The socket that peers connect to does not work any more.
@@ -115,16 +115,16 @@ impl Greeter {
                         Err(error) => self.refuse(&peer.to_string(), &error.to_string()),
                     }
                     if self.half_open.len() > self.options.half_open_max.max(1)
-                        && let Some(oldest) = self.half_open.pop_front()
+                        && let Some(given_up) = self.give_up_one()
                     {
-                        self.refuse(&oldest.peer, "too many peers have not proved yet who they are");
+                        self.refuse(&given_up.peer, "too many peers have not proved yet who they are");
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
                 // Gone before it was accepted.
                 Err(error)
                     if [io::ErrorKind::ConnectionAborted, io::ErrorKind::Interrupted].contains(&error.kind()) => {}
-                Err(error) if is_no_room(&error) => match self.half_open.pop_front() {
+                Err(error) if is_no_room(&error) => match self.give_up_one() {
                     Some(oldest) => self.refuse(&oldest.peer, "there is no descriptor or memory left for others"),
                     None => {
                         tracing::warn!(%error, "no peer can be let in");
@@ -134,6 +134,14 @@ impl Greeter {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// The oldest of the address that has the most: a flood from one machine keeps none from another out.
+    fn give_up_one(&mut self) -> Option<Greeting> {
+        let of = |ip: IpAddr| self.half_open.iter().filter(|greeting| greeting.from == ip).count();
+        // Of equal ones the first.
+        let most = (0..self.half_open.len()).rev().max_by_key(|&at| of(self.half_open[at].from))?;
+        self.half_open.remove(most)
     }
 
     /// Lets each go on; the first that is done.

@@ -1,7 +1,7 @@
 //! Bytes that wait for the socket.
 
 use std::io::{self, IoSlice, Write as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::stream::Stream;
 use crate::{Reason, clock};
@@ -16,6 +16,8 @@ const WENT_MAX: usize = 64 << 10;
 pub(crate) struct Outgoing {
     bytes: Vec<u8>,
     went: usize,
+    /// Since when some of it waits for the socket.
+    waits: Option<Instant>,
     /// A frame was begun and not ended: nothing goes any more.
     broken: bool,
 }
@@ -41,6 +43,26 @@ impl Outgoing {
     pub(crate) fn offer(&mut self, stream: &Stream) -> Result<bool, Reason> {
         let sent = self.send(stream, &mut []);
         sent.map(|(_, all)| all).map_err(|error| self.fail(&error))
+    }
+
+    /// Whether there is room for one frame more, where no more than `most` bytes are to wait.
+    pub(crate) fn check_room(&mut self, stream: &Stream, most: usize) -> Result<(), Reason> {
+        if self.len() <= most || self.offer(stream)? || self.len() <= most {
+            return Ok(());
+        }
+        self.broken = true;
+        Err(Reason::Slow { waited: self.waits.map_or(Duration::ZERO, |since| clock::now().duration_since(since)) })
+    }
+
+    /// Sends what the socket takes now, and keeps the rest, `tail` too. Whether that was all.
+    pub(crate) fn keep(&mut self, stream: &Stream, tail: &mut [&[u8]]) -> Result<bool, Reason> {
+        let (_, all) = self.send(stream, tail).map_err(|error| self.fail(&error))?;
+        if !all {
+            self.waits.get_or_insert_with(clock::now);
+            let bytes = self.room()?;
+            tail.iter().for_each(|part| bytes.extend_from_slice(part));
+        }
+        Ok(all)
     }
 
     /// Sends it all, then `tail`, and waits for the socket. The peer has `patience` for each MiB.
@@ -75,7 +97,7 @@ impl Outgoing {
             let own = &self.bytes[self.went..];
             if own.is_empty() && tail.iter().all(|part| part.is_empty()) {
                 self.bytes.clear();
-                self.went = 0;
+                (self.went, self.waits) = (0, None);
                 return Ok((sent, true));
             }
             let first = *tail.first().unwrap_or(&&[][..]);

@@ -48,3 +48,54 @@ pub(crate) fn meet<R: Send>(
 fabric::conformance!(conforms, Tcp(options()));
 fabric::conformance!(conforms_spinning, Tcp(Options { spin: Duration::from_millis(1), ..options() }));
 fabric::conformance!(conforms_with_tls, Tcp(Options { secret: None, ..certificates::options() }));
+
+/// What the socket of a peer that does not poll takes, and the queue, is bounded; then the connection is over, and nobody has waited.
+#[test]
+fn who_queues_never_waits_for_its_peer() {
+    for options in [options(), Options { secret: None, ..certificates::options() }] {
+        let options = Options { send_timeout: Duration::from_secs(60), ..options };
+        let [near, far] = Tcp(options.clone()).connect([None, None]).unwrap();
+        let Connection { mut sender, receiver: _receiver, .. } = near;
+        sender.queue_up_to(1 << 20);
+        let message = [7; 32 << 10];
+        let over = (0..1 << 14).find_map(|_| sender.send(&message).and_then(|()| sender.flush()).err());
+        let Some(fabric::Error::Closed { reason: fabric::Reason::Slow { waited }, .. }) = over else {
+            panic!("{over:?}")
+        };
+        assert!(waited < options.send_timeout, "it waited {waited:?}");
+        drop(far);
+    }
+}
+
+/// What was queued arrives, whole and in order, while its end does no more than poll.
+#[test]
+fn what_is_queued_goes_when_its_end_polls() {
+    for options in [options(), Options { secret: None, ..certificates::options() }] {
+        let [near, far] = Tcp(options).connect([None, None]).unwrap();
+        let Connection { mut sender, mut receiver, .. } = near;
+        let Connection { receiver: mut there, sender: _kept, .. } = far;
+        sender.queue_up_to(usize::MAX - 1);
+        let count = 1024_u32;
+        for number in 0..count {
+            // More than is gathered, and less.
+            let len = if number % 16 == 0 { 60 << 10 } else { 12 << 10 };
+            let message: Vec<u8> = number.to_le_bytes().into_iter().cycle().take(len).collect();
+            sender.send(&message).unwrap();
+        }
+        sender.flush().unwrap();
+        let over = &std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    assert_eq!(receiver.poll(Duration::from_millis(5)).unwrap(), None);
+                }
+            });
+            for number in 0..count {
+                let event = there.poll(Duration::from_secs(60)).unwrap();
+                let Some(fabric::Event::Message(bytes)) = event else { panic!("{event:?}") };
+                assert_eq!(bytes[..4], number.to_le_bytes());
+            }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+}

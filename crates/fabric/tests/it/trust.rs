@@ -142,6 +142,32 @@ fn silent_strangers_are_bounded_in_number_and_time() {
     }
 }
 
+/// Many of one address keep nobody of another out, who was there before and takes a while.
+#[test]
+fn a_flood_from_one_address_gives_up_its_own() {
+    use rustix::net::{AddressFamily, SocketAddrV4, SocketType, bind, connect, socket};
+    use std::net::Ipv4Addr;
+    let few = Options { half_open_max: 4, ..options() };
+    let mut listener = tcp::Listener::bind("127.0.0.1:0", few, None).unwrap();
+    let port = listener.address().unwrap().port();
+    let other = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&other, &SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 2), 0)).unwrap();
+    connect(&other, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).unwrap();
+    let mut other = TcpStream::from(other);
+    assert!(listener.accept(Duration::ZERO).unwrap().is_none());
+    let _flood: Vec<_> = (0..20).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    assert!(listener.accept(Duration::from_millis(20)).unwrap().is_none());
+    assert!(listener.refused() >= 17, "{}", listener.refused());
+    other.set_nonblocking(true).unwrap();
+    let mut greeting = [0; 256];
+    let open = (0..).find_map(|_| match other.read(&mut greeting) {
+        Ok(0) => Some(false),
+        Ok(_) => None,
+        Err(error) => Some(error.kind() == std::io::ErrorKind::WouldBlock),
+    });
+    assert_eq!(open, Some(true), "it was given up for the flood");
+}
+
 /// Who connects to something that never answers is told so.
 #[test]
 fn a_silent_listener_is_given_up() {

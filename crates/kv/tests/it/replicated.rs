@@ -319,6 +319,42 @@ fn without_a_quorum_nothing_is_committed_and_everything_read() {
     assert_eq!(all(&promoted), had);
 }
 
+/// Nothing of it is lost: it follows again, where it did.
+#[test]
+fn a_follower_that_cannot_lead_follows_on() {
+    let site = Site::new();
+    let (one, two) = (site.follow(1), site.follow(2));
+    let store = site.lead(&[&one, &two]).unwrap();
+    store.put(b"apples", b"17").unwrap();
+    await_commits(&one, 1);
+    let (address, other) = (one.address(), two.address());
+    two.stop().unwrap();
+    store.put(b"apples", b"16").unwrap();
+    store.abandon();
+
+    let copies = Replicas::new().at(&other).trust(trust());
+    let not = one.promote(&copies, &log_of(1 << 20)).unwrap_err();
+    assert!(
+        matches!(&not.error, Error::Log(error) if matches!(**error, log::Error::QuorumUnavailable { .. })),
+        "{not}"
+    );
+    let one = not.follow().unwrap();
+    assert_eq!((one.address(), one.has_failed()), (address, false));
+    assert!(one.store().get(b"apples").unwrap().is_some());
+    let store = site.lead(&[&one]).unwrap();
+    store.put(b"pears", b"3").unwrap();
+    await_that(&one, || one.store().get(b"pears").unwrap().is_some());
+    assert_eq!(one.store().get(b"apples").unwrap().as_deref(), Some(&b"16"[..]));
+    // Whoever elects leaders says how long nobody else can be.
+    store.lead_for(Duration::from_secs(600));
+    store.check_leading().unwrap();
+    store.lead_for(Duration::ZERO);
+    assert!(matches!(store.check_leading(), Err(Error::Log(_))));
+    store.lead_for(Duration::from_secs(600));
+    store.check_leading().unwrap();
+    one.stop().unwrap();
+}
+
 /// What a test of quorums is for.
 #[test]
 fn a_commit_that_does_not_wait_for_its_quorum_is_found() {

@@ -7,20 +7,27 @@ use crate::Lsn;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::recovery::Recovered;
-use crate::replicate::{CopyState, Joining, Layout, Leading, Link, Lookout, number};
+use crate::replicate::{CopyState, Joining, Layout, Leading, Link, Lookout, Returning, number};
 
 /// Who changes the copies looks so often at the clock, and whether they answered what others hear.
 const MOMENT: Duration = Duration::from_millis(1);
 
 impl Log {
-    /// The log of a leader, who hears its copies by these.
-    pub(crate) fn leading(core: Core, found: Recovered, receivers: Vec<Option<Box<dyn fabric::Receiver>>>) -> Self {
+    /// The log of a leader, who hears its copies by these, and where they come back from.
+    pub(crate) fn leading(
+        core: Core,
+        found: Recovered,
+        receivers: Vec<Option<Box<dyn fabric::Receiver>>>,
+        addresses: &[String],
+        trust: &fabric::Options,
+    ) -> Self {
         if let Some(leading) = &core.leading {
             let receivers = receivers.into_iter().enumerate().filter_map(|(peer, there)| Some((peer, there?)));
             receivers.for_each(|(peer, receiver)| leading.hears(peer, receiver));
         }
         let mut log = Self::opened(core, found);
         log.lookout = Some(Lookout::start(&log.core));
+        log.returning = Some(Returning::start(&log.core, addresses, trust));
         log
     }
 
@@ -38,6 +45,18 @@ impl Log {
         if let Some(leading) = &self.core.leading {
             leading.give_up_late();
         }
+    }
+
+    /// What was compared in the last step of the last join.
+    #[cfg(test)]
+    pub(crate) fn last_step(&self) -> u64 {
+        self.core.leading.as_ref().map_or(0, Leading::last_step)
+    }
+
+    /// The id of the leader's own copy, if it is one.
+    #[cfg(test)]
+    pub(crate) fn own_copy(&self) -> Option<u64> {
+        self.core.leading.as_ref().and_then(Leading::own)
     }
 
     /// The other copies of a replicated log, in no order: id, how it is doing, through which record it has all.
@@ -62,9 +81,12 @@ impl Log {
         let fabric::Connection { sender, receiver, access, .. } = connection;
         access.set(fabric::Rights::Write); // to nothing: it acknowledges by immediates
         let link = Link::new(0, address.to_owned(), sender);
-        let (peer, receiver) = self.join_by(link, receiver, number()?, &mut || self.listen())?;
+        let (peer, receiver) = self.join_by(link, receiver, number()?, &mut || self.core.listen())?;
         if let Some(leading) = &self.core.leading {
             leading.hears(peer, receiver);
+        }
+        if let Some(returning) = &self.returning {
+            returning.knows(address);
         }
         Ok(())
     }
@@ -75,16 +97,7 @@ impl Log {
     /// # Errors
     /// [`Error::Limit`] if the write quorum needs it; as [`join`](Self::join).
     pub fn remove(&self, id: u64) -> Result<()> {
-        self.remove_by(id, &mut || self.listen())
-    }
-
-    /// Lets a moment pass, in which the copies are heard, by this thread or by another.
-    fn listen(&self) {
-        if let Some(leading) = &self.core.leading
-            && !leading.listen(&self.core, MOMENT)
-        {
-            leading.pause(MOMENT);
-        }
+        self.remove_by(id, &mut || self.core.listen())
     }
 
     pub(crate) fn remove_by(&self, id: u64, pump: &mut dyn FnMut()) -> Result<()> {
@@ -105,19 +118,15 @@ impl Log {
         new_id: u64,
         pump: &mut dyn FnMut(),
     ) -> Result<(usize, Box<dyn fabric::Receiver>)> {
-        let core = &*self.core;
-        let Some(leading) = &core.leading else {
-            let next = "make a replicated one, and append its records there";
-            return Err(Error::NotReplicated { what: "take a copy in", next });
-        };
-        let (log, segment_bytes, segments) = {
-            let space = core.space();
-            (space.superline.id, space.geometry.segment_bytes, space.geometry.circle.segments())
-        };
-        let (key, seals) = leading.secret();
-        let layout = Layout { log, key, segment_bytes, segments, seals };
-        let patience = core.options.patience;
-        Joining { core, leading, link, receiver, pump, patience }.join(layout, new_id)
+        self.core.join(link, receiver, Some(new_id), pump, self.core.options.patience, &|| false)
+    }
+
+    /// Nobody else can be elected for so long from now: behind that, [`check_leading`](Self::check_leading) is an error until this is said again. For whoever elects leaders; without it a
+    /// leader that is cut off does not know that another leads, and what it reads may be out of date.
+    pub fn lead_for(&self, left: Duration) {
+        if let Some(leading) = &self.core.leading {
+            leading.lead_for(left);
+        }
     }
 
     /// Somebody else leads this log now, or may: nothing more becomes durable through this handle. For whoever elects leaders to say, when a lease is over.
@@ -125,5 +134,39 @@ impl Log {
         if let Some(leading) = &self.core.leading {
             leading.fence(leading.epoch, leading.owner);
         }
+    }
+}
+
+impl Core {
+    /// Lets a moment pass, in which the copies are heard, by this thread or by another.
+    pub(crate) fn listen(&self) {
+        if let Some(leading) = &self.leading
+            && !leading.listen(self, MOMENT)
+        {
+            leading.pause(MOMENT);
+        }
+    }
+
+    /// A copy joins, over this connection; a new one if there is an id for it.
+    pub(crate) fn join(
+        &self,
+        link: Link,
+        receiver: Box<dyn fabric::Receiver>,
+        new_id: Option<u64>,
+        pump: &mut dyn FnMut(),
+        patience: Duration,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(usize, Box<dyn fabric::Receiver>)> {
+        let Some(leading) = &self.leading else {
+            let next = "make a replicated one, and append its records there";
+            return Err(Error::NotReplicated { what: "take a copy in", next });
+        };
+        let (log, segment_bytes, segments) = {
+            let space = self.space();
+            (space.superline.id, space.geometry.segment_bytes, space.geometry.circle.segments())
+        };
+        let (key, seals) = leading.secret();
+        let layout = Layout { log, key, segment_bytes, segments, seals };
+        Joining { core: self, leading, link, receiver, pump, patience, is_over }.join(layout, new_id)
     }
 }

@@ -9,7 +9,7 @@ use super::copy::Copy;
 use super::members::Config;
 use super::message::{Formed, FromCopy, Layout, Reply, Request, ToCopy, WIRE_VERSION, decode, encode};
 use super::takeover::{Command, Heard, Plan, Progress, Taken, Takeover};
-use crate::error::{Error, Result};
+use crate::error::{Away, Error, Result};
 use crate::raw::{self, Claim};
 use crate::sabotage::{Sabotage, Step};
 
@@ -100,6 +100,8 @@ pub(crate) struct Candidate {
     image: Copy,
     copies: Vec<Reach>,
     formed: Vec<Option<Formed>>,
+    /// Copies that take no part any more.
+    away: Vec<Away>,
     epoch: u32,
 }
 
@@ -123,7 +125,7 @@ impl Candidate {
         let copies: Vec<Reach> = std::iter::once(Reach::Image).chain(links.into_iter().map(Reach::Link)).collect();
         let formed = vec![None; copies.len()];
         let waiting = (1..copies.len()).collect();
-        let mut this = Self { stand, stage: Stage::Look(waiting), image, copies, formed, epoch: 0 };
+        let mut this = Self { stand, stage: Stage::Look(waiting), image, copies, formed, away: Vec::new(), epoch: 0 };
         this.formed[0] = this.image.log().map(super::copy::Log::formed);
         for copy in 1..this.copies.len() {
             if let Some(heard) = this.ask(copy, Request::Look { version: WIRE_VERSION })? {
@@ -195,17 +197,24 @@ impl Candidate {
     fn heard(&mut self, copy: usize, heard: Heard) -> Result<Option<Taken>> {
         match &mut self.stage {
             Stage::Look(_) | Stage::Format(_) => self.looked(copy, heard),
-            Stage::Take(takeover) => match takeover.hear(copy, heard)? {
-                Progress::Ask(commands) => self.run(commands.into()),
-                Progress::Taken(taken) => Ok(Some(taken)),
-            },
+            Stage::Take(takeover) => {
+                let why = if let Heard::Reply(Reply::Failed { why }) = &heard { Some(why.clone()) } else { None };
+                let progress = takeover.hear(copy, heard);
+                if let Some(why) = why {
+                    self.without(copy, &why, true);
+                }
+                match progress? {
+                    Progress::Ask(commands) => self.run(commands.into()),
+                    Progress::Taken(taken) => Ok(Some(taken)),
+                }
+            }
         }
     }
 
     fn looked(&mut self, copy: usize, heard: Heard) -> Result<Option<Taken>> {
         match heard {
             Heard::Reply(Reply::State(state)) => self.formed[copy] = state.formed,
-            Heard::Reply(Reply::Failed { why }) => drop(self.give_up(copy, why)),
+            Heard::Reply(Reply::Failed { why }) => drop(self.refused(copy, why)),
             _ => {}
         }
         let (Stage::Look(waiting) | Stage::Format(waiting)) = &mut self.stage else { return Ok(None) };
@@ -223,7 +232,7 @@ impl Candidate {
     /// Every copy has said what it is, or is lost.
     fn who_is_there(&mut self) -> Result<Option<Taken>> {
         let found = (1..self.copies.len()).filter(|&c| !self.gone(c)).count();
-        let unavailable = |why| Error::QuorumUnavailable { why, found, missing: Vec::new() };
+        let unavailable = |why| Error::QuorumUnavailable { why, found, missing: Vec::new(), away: Vec::new() };
         let Some(make) = &self.stand.make else {
             let Some(layout) = self.formed.iter().flatten().map(|f| f.layout).next() else {
                 return Err(unavailable("none that was reached is one of a log"));
@@ -302,7 +311,7 @@ impl Candidate {
         if self.stand.make.is_some() && self.formed.iter().any(Option::is_none) {
             let found = self.formed.iter().flatten().count();
             let why = "a log is made only of new copies, and of all of them";
-            return Err(Error::QuorumUnavailable { why, found, missing: Vec::new() });
+            return Err(Error::QuorumUnavailable { why, found, missing: Vec::new(), away: Vec::new() });
         }
         let make = self.stand.make.as_ref().map(|make| {
             Config::of(ids.iter().copied().skip(usize::from(!self.stand.image_counts)).collect(), make.write_quorum)
@@ -326,12 +335,28 @@ impl Candidate {
     // ---- commands ---------------------------------------------------------------------------------------------
 
     fn give_up(&mut self, copy: usize, why: String) -> Heard {
+        self.without(copy, &why, false);
+        Heard::Lost(why)
+    }
+
+    /// It is there, may be one of the log's, and takes no part.
+    fn refused(&mut self, copy: usize, why: String) -> Heard {
+        self.without(copy, &why, true);
+        Heard::Lost(why)
+    }
+
+    fn without(&mut self, copy: usize, why: &str, answered: bool) {
         if let Some(reach) = self.copies.get_mut(copy)
             && let Reach::Link(link) = std::mem::replace(reach, Reach::Gone)
         {
-            tracing::warn!(copy = link.name, why, "a copy of the log is lost");
+            tracing::warn!(copy = link.name, why, "a copy of the log takes no part any more");
+            self.away.push(Away { copy: link.name, why: why.to_owned(), answered });
         }
-        Heard::Lost(why)
+    }
+
+    /// Copies that take no part, and why.
+    pub(crate) fn away(&self) -> &[Away] {
+        &self.away
     }
 
     /// Carries commands out, and those that come of the image's answers.

@@ -29,6 +29,9 @@ use crate::sabotage::{Sabotage, Step};
 use crate::space::{Geometry, read_header};
 use crate::superline::{COPY_VERSION, SEGMENT_MAX, SEGMENT_MIN, Superline};
 
+/// What one walk reads, at most: who asks waits for the answer only so long, and a log that is not in memory is read slowly.
+pub(super) const WALK_BYTES: u64 = if cfg!(test) { 1 << 10 } else { 64 << 20 };
+
 /// A copy of a replicated log, in a pool. It is empty until a leader says of which log it is to be a copy.
 pub(crate) struct Copy {
     pool: Pool,
@@ -132,7 +135,8 @@ impl Copy {
         match request {
             Request::Look { version } if *version == WIRE_VERSION => Ok(Answer::plain(Reply::State(self.state()))),
             Request::Look { version } => {
-                Ok(failed(format!("it speaks version {WIRE_VERSION} of this protocol, not {version}")))
+                let which = if *version > WIRE_VERSION { "it" } else { "the program that asks it" };
+                Ok(failed(format!("it speaks wire version {WIRE_VERSION}, not {version}: upgrade {which}")))
             }
             Request::Format { layout, me } => self.format(layout, *me),
             Request::Promise { epoch, owner } => self.promise(session, *epoch, *owner),
@@ -408,8 +412,12 @@ impl Log {
         // A head that others have already moved frees what is before it.
         let superline = Superline { head_lsn: head.lsn, head_position: head.position, epoch, ..self.cell.get() };
         let mut reader = Reader::new(pool, &self.region, &self.geometry, &self.key, superline, sabotage).shared();
-        let Walk { lsn, position, epoch, .. } = reader.walk_until(until, from.lsn, from.position, from.epoch)?;
+        let Walk { lsn, position, epoch, .. } =
+            reader.walk_until(until, from.lsn, from.position, from.epoch, WALK_BYTES)?;
         let end = At { lsn, position, epoch };
+        if position - from.position >= WALK_BYTES {
+            return Ok(Reply::Walked(Walked { end, doubt: false, through: 0 })); // it is asked on from there
+        }
         let walk = Walk { lsn, position, epoch, opened: [].into(), records: 0, bytes: 0 };
         let (through, doubt) = reader.behind(&walk)?;
         // Who has been there all the time knows better than the bytes do.

@@ -120,6 +120,61 @@ fn who_is_shut_out_writes_nothing_from_when_another_has_the_promise() {
     });
 }
 
+/// It asks, and takes no answer: what it was told last is not waited for, by nobody else.
+#[test]
+fn who_takes_no_answers_keeps_nobody_from_leading() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let send_timeout = Duration::from_secs(250);
+    let trust = fabric::Options { anyone: true, send_timeout, ..Default::default() };
+    let replica = serve(&dir.path().join("copy"), &trust);
+    let mut old = Leader::connect(&replica, &trust);
+    old.ask(Request::Look { version: WIRE_VERSION });
+    old.ask(Request::Format { layout: LAYOUT, me: 5 });
+    old.lead(1);
+    // More answers than systems keep.
+    old.connection.sender.queue_up_to(usize::MAX - 1);
+    for call in 1000..160_000 {
+        let asked = encode(&ToCopy { call, request: Request::Look { version: WIRE_VERSION } });
+        if old.connection.sender.send(&asked).is_err() {
+            break;
+        }
+    }
+    let _ = old.connection.sender.flush();
+    let mut new = Leader::connect(&replica, &trust);
+    new.lead(2); // within its patience, which is shorter than that of who sends
+    drop(old);
+    replica.stop().expect("closed");
+}
+
+/// However long the log: an answer is waited for only so long.
+#[test]
+fn a_walk_reads_so_much_at_a_time() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let trust = fabric::Options { anyone: true, ..Default::default() };
+    let replica = serve(&dir.path().join("copy"), &trust);
+    let copies = crate::Replicas::new().at(&replica.address().expect("an address").to_string()).trust(trust.clone());
+    let log = crate::Options::new().bytes(64 << 10).idle(None).create_replicated(&copies).expect("made");
+    for n in 0..100 {
+        log.append(&[n; 50]).expect("appended");
+    }
+    log.abandon();
+    let mut leader = Leader::connect(&replica, &trust);
+    leader.lead(100);
+    let (mut at, mut answers) = (START, 0);
+    loop {
+        let Reply::Walked(walked) = leader.ask(Request::Walk { from: at, until: u64::MAX, epoch: 1 }) else {
+            panic!("it does not walk")
+        };
+        if walked.end == at {
+            break;
+        }
+        assert!(walked.end.position - at.position < super::copy::WALK_BYTES + 256, "{walked:?}");
+        (at, answers) = (walked.end, answers + 1);
+    }
+    assert!(at.lsn > 100 && answers > 5, "{at:?} {answers}");
+    replica.stop().expect("closed");
+}
+
 /// Before there is a log nobody gets rights, and afterwards who has no promise does not.
 #[test]
 fn who_has_no_promise_writes_nothing() {
@@ -141,4 +196,34 @@ fn who_has_no_promise_writes_nothing() {
         assert!(!bytes.windows(64).any(|some| some == [1; 64]), "{}: it was written to", trust.transport);
         replica.stop().expect("closed");
     });
+}
+
+/// A machine that was not upgraded yet is not lost, and nothing else takes its place.
+#[test]
+fn a_copy_of_another_version_says_what_to_do_about_it() {
+    let trust = fabric::Options { anyone: true, ..Default::default() };
+    let mut listener = fabric::Listener::bind("127.0.0.1:0", trust.clone(), None).expect("listens");
+    let address = listener.address().expect("an address").to_string();
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut connection = listener.accept(PATIENCE).expect("listens").expect("somebody comes");
+            let event = connection.receiver.poll(PATIENCE).expect("it is there").expect("it asks");
+            let Event::Message(bytes) = event else { panic!("{event:?}") };
+            let asked: ToCopy = decode(&bytes).expect("a request");
+            assert_eq!(asked.request, Request::Look { version: WIRE_VERSION });
+            // As a copy answers a later version.
+            let dir = tempfile::tempdir().expect("a folder");
+            let pool = pmem::Options::new().size(64 << 10).create(dir.path().join("copy")).expect("a pool");
+            let mut copy = super::copy::Copy::open(&pool, Default::default()).expect("an empty copy");
+            let reply = copy.answer(1, &Request::Look { version: WIRE_VERSION + 1 }).expect("answered").reply;
+            let answer = encode(&FromCopy::Answer { call: asked.call, reply });
+            connection.sender.send(&answer).and_then(|()| connection.sender.flush()).expect("told");
+            let _ = connection.receiver.poll(PATIENCE);
+        });
+        let copies = crate::Replicas::new().at(&address).at("127.0.0.1:1").trust(trust.clone());
+        crate::Options::new().open_replicated(&copies).expect_err("it takes no part").to_string()
+    });
+    let wanted = format!("{address}: it speaks wire version {WIRE_VERSION}, not {}: upgrade it", WIRE_VERSION + 1);
+    assert!(said.contains(&wanted) && !said.contains("take the places"), "{said}");
+    assert!(said.contains("127.0.0.1:1: "), "whoever is not reached is named, too: {said}");
 }

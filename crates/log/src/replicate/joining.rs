@@ -4,8 +4,8 @@
 //! |---|---|
 //! | it promises this leader's epoch: who led it before is shut out | yes |
 //! | a force without it: a write quorum still hears this leader, so nobody has taken the log over with a promise that a copy lost with its medium | yes |
-//! | pieces that differ are written into it | yes |
-//! | when nothing is under way: those that differ still; it is told where the log begins and ends; all are told if it is a new one, twice: of both groups, then of the new one | no |
+//! | pieces that differ are written into it, and compared again; then what came meanwhile, until that is little | yes |
+//! | when nothing is under way: the little that is left; it is told where the log begins and ends; all are told if it is a new one, twice: of both groups, then of the new one | no |
 //! | it is live | yes |
 //!
 //! It counts for nothing before the last step: a leader that fails on the way leaves a copy of an older epoch, or of none.
@@ -13,10 +13,11 @@
 use std::time::Duration;
 
 use fabric::{Event, Receiver};
+use parking_lot::MutexGuard;
 
 use super::at::{PIECE, Span};
 use super::candidate::Link;
-use super::leading::Leading;
+use super::leading::{Leading, Posting};
 use super::members::Config;
 use super::message::{DIGESTS, DIGESTS_MAX, Formed, FromCopy, Layout, Reply, Request, WIRE_VERSION, decode};
 use crate::Lsn;
@@ -27,6 +28,10 @@ use crate::raw::{self, Claim};
 use crate::record::Kind;
 use crate::sabotage::Step;
 
+/// What may be left for the last step, in which nobody appends: a copy on a slow line takes it in a fraction of a second. Twice as much with each time that more has come meanwhile.
+const LAST_BYTES: u64 = 64 << 10;
+const PASSES_MAX: u32 = 8;
+
 /// A copy that joins, and the way to it.
 pub(crate) struct Joining<'a> {
     pub(crate) core: &'a Core,
@@ -36,32 +41,52 @@ pub(crate) struct Joining<'a> {
     /// Lets time pass until something may have arrived.
     pub(crate) pump: &'a mut dyn FnMut(),
     pub(crate) patience: Duration,
+    /// The log is being closed: nobody waits for the copy any more.
+    pub(crate) is_over: &'a dyn Fn() -> bool,
 }
 
 impl Joining<'_> {
-    /// Joins; returns its number among the leader's copies, and how to hear it.
+    /// Joins; returns its number among the leader's copies, and how to hear it. Without an id for a new one only a copy that the log has comes back.
     ///
     /// # Errors
     /// [`Error::Copy`] if it cannot; those of a force; [`Error::QuorumLost`] if too few copies were left to be told of a new one.
-    pub(crate) fn join(mut self, layout: Layout, new_id: u64) -> Result<(usize, Box<dyn Receiver>)> {
+    pub(crate) fn join(mut self, layout: Layout, new_id: Option<u64>) -> Result<(usize, Box<dyn Receiver>)> {
+        let leading = self.leading;
+        let _alone = leading.joining.lock();
         let formed = self.promise(layout, new_id)?;
         self.link.id = formed.me;
         self.confirm()?;
-        let config = self.leading.config.lock().clone();
-        let is_new = !config.ids.contains(&formed.me);
-        if is_new {
+        let config = leading.config.lock().clone();
+        if !config.ids.contains(&formed.me) {
             config.towards([&config.ids[..], &[formed.me]].concat()).check()?;
         }
-        let end = self.leading.posting.lock().end;
-        let head = self.core.space().superline.head();
-        self.repair(Span { from: head.position, to: end.position })?;
-        self.finish()
+        let mut from = self.core.space().superline.head().position;
+        let mut to = leading.posting.lock().end.position;
+        for pass in 0..PASSES_MAX {
+            let came = to.saturating_sub(from);
+            self.repair(Span { from, to })?;
+            from = to;
+            let posting = leading.posting.lock();
+            to = posting.end.position;
+            if to - from <= LAST_BYTES << pass {
+                return self.finish(posting, from);
+            }
+            if pass > 0 && to - from > came {
+                break;
+            }
+        }
+        Err(self.failed("records are appended faster than it takes them".into()))
     }
 
-    fn promise(&mut self, layout: Layout, new_id: u64) -> Result<Formed> {
+    fn promise(&mut self, layout: Layout, new_id: Option<u64>) -> Result<Formed> {
         let mut found = self.state(Request::Look { version: WIRE_VERSION })?;
-        if found.is_none() {
-            found = self.state(Request::Format { layout, me: new_id })?;
+        let is_one = |formed: &Formed| self.leading.config.lock().ids.contains(&formed.me);
+        match new_id {
+            Some(me) if found.is_none() => found = self.state(Request::Format { layout, me })?,
+            None if !found.as_ref().is_some_and(is_one) => {
+                return Err(self.failed("it is none of the log's copies".into()));
+            }
+            _ => {}
         }
         let its = found.map(|formed| formed.layout.log);
         if its.is_some_and(|log| log != layout.log) {
@@ -121,6 +146,9 @@ impl Joining<'_> {
                 return Err(self.failed(format!("it has not answered for {:?}", self.patience)));
             }
             self.leading.check()?;
+            if (self.is_over)() {
+                return Err(self.failed("the log is closed".into()));
+            }
         }
     }
 
@@ -158,7 +186,16 @@ impl Joining<'_> {
         Ok(())
     }
 
+    /// What was written is compared again: a copy that was told that it has a record counts as having it.
     fn repair_pieces(&mut self, span: Span) -> Result<()> {
+        if self.write_differing(span)? && self.write_differing(span)? {
+            return Err(self.failed("what was written into it is not what it has".into()));
+        }
+        Ok(())
+    }
+
+    /// Whether any piece differed.
+    fn write_differing(&mut self, span: Span) -> Result<bool> {
         let Reply::Digests(theirs) = self.ask(Request::Digest { span })? else {
             return Err(self.failed("it does not say what it has".into()));
         };
@@ -168,25 +205,31 @@ impl Joining<'_> {
             return Err(self.failed("it does not say what it has".into()));
         }
         let key = self.core.key.derived(DIGESTS);
+        let mut differed = false;
         for (piece, theirs) in pieces.into_iter().zip(theirs) {
             let offset = geometry.locate(piece.from);
             let bytes = raw::bytes(Claim::Kept, &self.core, &self.core.pool, offset, piece.to - piece.from)?;
             if key.seal(bytes) != theirs {
+                differed = true;
                 self.link.sender.write(offset - self.leading.base, bytes)?;
             }
         }
-        Ok(self.link.sender.flush()?)
+        self.link.sender.flush()?;
+        Ok(differed)
     }
 
     // ---- the last step ----------------------------------------------------------------------------------------
 
-    fn finish(mut self) -> Result<(usize, Box<dyn Receiver>)> {
+    /// It has everything before position `from`. Nobody appends meanwhile, so nobody waits for it longer than for a copy that is live.
+    fn finish(mut self, mut posting: MutexGuard<'_, Posting>, from: u64) -> Result<(usize, Box<dyn Receiver>)> {
         let leading = self.leading;
-        let mut posting = leading.posting.lock();
+        self.patience = self.patience.min(leading.timeout);
+        self.link.sender.queue_up_to(leading.queue_bytes);
         leading.rest(self.core, &mut self.pump)?;
         let head = self.core.space().superline.head();
         let (end, origin) = (posting.end, leading.vow.lock().get().origin(leading.epoch));
-        self.repair(Span { from: head.position, to: end.position })?;
+        leading.note_last_step(end.position - from);
+        self.repair(Span { from: from.max(head.position), to: end.position })?;
         let config = self.next_config()?;
         let install = Request::Install { head, end, config: config.clone(), origin };
         self.installed(install)?;

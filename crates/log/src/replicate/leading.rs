@@ -7,6 +7,8 @@
 //! Costs of a force: one barrier here and one on each copy, however many records and forces share it; one message each way. Over TCP, of one thread, with `n` copies that
 //! all have to have it: here `n` system calls to send, `n` to receive, about one to wait; on each copy one of each.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
 use fabric::{Event, Receiver};
@@ -75,6 +77,8 @@ pub(crate) struct Leading {
     /// Held while records are claimed and posted.
     pub(super) posting: Mutex<Posting>,
     pub(super) group: Mutex<Group>,
+    /// One copy joins at a time: two connections to one would take its promise from each other.
+    pub(super) joining: Mutex<()>,
     pub(super) hearing: Hearing,
     /// What live copies were asked: copy, call, what for.
     asked: Mutex<Vec<(usize, u32, Asked)>>,
@@ -82,40 +86,53 @@ pub(crate) struct Leading {
     pub(super) vow: Mutex<TwoSlot<Vow>>,
     pub(super) config: Mutex<Config>,
     pub(super) own: Option<u64>,
+    /// By the clock: nobody else is elected before. `u64::MAX` if nobody is.
+    leads_until: AtomicU64,
     pub(crate) epoch: u32,
     pub(crate) owner: u64,
     order: FlushOrder,
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
     pub(super) clock: Clock,
     /// First byte of the first segment in the pool: where the copies' windows begin.
     pub(super) base: u64,
     pub(super) segment_bytes: u64,
     segments: u64,
+    /// Bytes that may wait for one copy, besides the last batch.
+    pub(super) queue_bytes: usize,
+    /// What was compared in the last step of the last join.
+    #[cfg(test)]
+    last_step: AtomicU64,
 }
 
 /// Longest wait without a look at the clock.
 const NAP: Duration = Duration::from_millis(5);
+/// Bytes that may wait at the leader for one copy, at least: nobody is to wait for a slow one while the posting is held. One that lets more wait is given up.
+const QUEUE_MIN: u64 = 8 << 20;
 
 impl Leading {
     pub(crate) fn new(
-        lead: Lead,
+        mut lead: Lead,
         end: At,
         head: At,
         vow: TwoSlot<Vow>,
         geometry: &Geometry,
         sabotage: Sabotage,
     ) -> Self {
+        let queue_bytes = geometry.segment_bytes.max(QUEUE_MIN) as usize;
+        lead.links.iter_mut().for_each(|link| link.sender.queue_up_to(queue_bytes));
         let ids: Vec<u64> = lead.links.iter().map(|l| l.id).collect();
         let counts = lead.own.is_some();
         let quorum = lead.config.write_quorum as usize;
         Self {
             group: Mutex::new(Group::new(&ids, end.lsn - 1, head.position, counts, quorum, sabotage)),
             posting: Mutex::new(Posting { links: lead.links.into_iter().map(Some).collect(), end }),
+            joining: Mutex::new(()),
             hearing: Hearing::new(),
             asked: Mutex::new(Vec::new()),
             vow: Mutex::new(vow),
             config: Mutex::new(lead.config),
             own: lead.own,
+            leads_until: AtomicU64::new(u64::MAX),
             epoch: lead.epoch,
             owner: lead.owner,
             order: lead.order,
@@ -124,6 +141,9 @@ impl Leading {
             base: geometry.offset(0),
             segment_bytes: geometry.segment_bytes,
             segments: geometry.circle.segments(),
+            queue_bytes,
+            #[cfg(test)]
+            last_step: AtomicU64::new(0),
         }
     }
 
@@ -359,6 +379,21 @@ impl Leading {
         }
     }
 
+    /// The same, or once another may have been elected.
+    pub(crate) fn check_leading(&self) -> Result<()> {
+        let until = self.leads_until.load(Acquire);
+        if until != u64::MAX && (self.clock)() >= until {
+            return Err(Error::Fenced { epoch: self.epoch, owner: self.owner });
+        }
+        self.check()
+    }
+
+    /// Nobody else is elected for so long from now.
+    pub(crate) fn lead_for(&self, left: Duration) {
+        let left = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
+        self.leads_until.store((self.clock)().saturating_add(left), Release);
+    }
+
     /// Another leader is known to be there, or may be: nothing is committed any more.
     pub(crate) fn fence(&self, epoch: u32, owner: u64) {
         let mut group = self.group.lock();
@@ -476,6 +511,7 @@ impl Leading {
         }
         let next = self.joint(&config, config.ids.iter().copied().filter(|&i| i != id).collect());
         next.check()?;
+        self.can_change(&next)?;
         let head = core.space().superline.head();
         let mut group = self.group.lock();
         group.removed(id);
@@ -488,6 +524,24 @@ impl Leading {
     pub(super) fn joint(&self, config: &Config, ids: Vec<u64>) -> Config {
         let joint = config.towards(ids);
         if self.group.lock().skips(Step::JointFirst) { Config { before: None, ..joint } } else { joint }
+    }
+
+    /// An error if the live copies cannot write both configurations, before any copy has heard of the second.
+    pub(super) fn can_change(&self, next: &Config) -> Result<()> {
+        let group = self.group.lock();
+        let live = group.live_ids();
+        let has = |id: u64| self.own == Some(id) || live.contains(&id);
+        if next.can_write(has) || group.skips(Step::CanChange) {
+            return Ok(());
+        }
+        let why = "too few of the copies that would be left are live: nothing was changed";
+        let missing = next.ids.iter().copied().filter(|&id| !has(id)).collect();
+        Err(Error::QuorumUnavailable {
+            why,
+            found: next.ids.iter().filter(|&&id| has(id)).count(),
+            missing,
+            away: Vec::new(),
+        })
     }
 
     /// All live copies, and the own image, go over to a joint configuration, and when a write quorum of both has it, to the copies behind the change.
@@ -521,6 +575,8 @@ impl Leading {
             if waiting.is_empty() {
                 break;
             }
+            // Another leads, or too few are left: what this one waits for is nothing any more.
+            self.check()?;
             if (self.clock)().saturating_sub(started) > self.timeout.as_micros() as u64 {
                 for peer in waiting {
                     let why = "it does not say that it knows the copies".into();
@@ -579,6 +635,36 @@ impl Leading {
     /// Each remote copy: its id, how it is doing, and through which record it has all.
     pub(crate) fn states(&self) -> Vec<(u64, super::CopyState, u64)> {
         self.group.lock().states()
+    }
+
+    pub(super) fn note_last_step(&self, bytes: u64) {
+        #[cfg(test)]
+        self.last_step.store(bytes, Release);
+        let _: u64 = bytes;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn last_step(&self) -> u64 {
+        self.last_step.load(Acquire)
+    }
+
+    /// Every copy there is, is live.
+    pub(super) fn has_all(&self) -> bool {
+        let (ids, live) = (self.config.lock().ids.clone(), self.group.lock().live_ids());
+        ids.iter().all(|id| self.own == Some(*id) || live.contains(id))
+    }
+
+    /// Addresses of copies that are live; none if somebody is about to send.
+    pub(super) fn live_names(&self) -> Option<Vec<String>> {
+        let posting = self.posting.try_lock()?;
+        let group = self.group.lock();
+        let live = posting.links.iter().enumerate().filter(|(peer, _)| group.is_live(*peer));
+        Some(live.filter_map(|(_, link)| Some(link.as_ref()?.name.clone())).collect())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn own(&self) -> Option<u64> {
+        self.own
     }
 
     /// All copies there are, and the write quorum.

@@ -10,6 +10,8 @@ use crate::error::{Error, Result};
 
 /// Most copies of a log.
 pub const COPIES_MAX: usize = 7;
+/// Most changes of one log's copies, twice over: what a copy says from outside is never counted past the end.
+const GENERATION_MAX: u32 = 1 << 31;
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cairncop");
 
 /// Copies, by their ids, and how many of them must have a record.
@@ -67,7 +69,11 @@ impl Config {
     pub(crate) fn check(&self) -> Result<()> {
         self.quorums().try_for_each(|quorum| quorum.check())?;
         let (found, max) = (self.all().len() as u64, COPIES_MAX as u64);
-        if found > max { Err(Error::Limit { what: "copies of the log", found, min: 1, max }) } else { Ok(()) }
+        if found > max {
+            return Err(Error::Limit { what: "copies of the log", found, min: 1, max });
+        }
+        let (found, max) = (self.generation.into(), GENERATION_MAX.into());
+        if found > max { Err(Error::Limit { what: "changes of the log's copies", found, min: 0, max }) } else { Ok(()) }
     }
 
     fn quorums(&self) -> impl Iterator<Item = Quorum> + '_ {
@@ -93,20 +99,42 @@ impl Config {
         self.quorums().all(|quorum| quorum.count(&has) >= quorum.read_quorum())
     }
 
+    /// True if a joint configuration can be [withdrawn](Self::withdrawn) by these: they are a write quorum of those before the change and a read quorum of those behind it. Not if
+    /// lost copies were replaced: of those before, fewer have a record.
+    pub(crate) fn can_withdraw(&self, has: impl Fn(u64) -> bool) -> bool {
+        let now = Quorum { ids: self.ids.clone(), write_quorum: self.write_quorum };
+        self.before.as_ref().is_some_and(|before| {
+            before.write_quorum >= now.write_quorum
+                && before.count(&has) >= before.write_quorum as usize
+                && now.count(&has) >= now.read_quorum()
+        })
+    }
+
+    /// The same copies, so many steps later.
+    pub(crate) fn later(self, steps: u32) -> Self {
+        Self { generation: self.generation.saturating_add(steps), ..self }
+    }
+
     /// The joint configuration on the way to these copies.
     pub(crate) fn towards(&self, ids: Vec<u64>) -> Self {
         let before = Quorum { ids: self.ids.clone(), write_quorum: self.write_quorum };
-        Self { ids, generation: self.generation.wrapping_add(1), before: Some(before), ..*self }
+        Self { ids, before: Some(before), ..self.clone() }.later(1)
     }
 
     /// The copies behind the change, alone: once the joint configuration is on a write quorum of both.
     pub(crate) fn settled(&self) -> Self {
-        Self { before: None, generation: self.generation.wrapping_add(2), ..self.clone() }
+        Self { before: None, ..self.clone() }.later(2)
+    }
+
+    /// The copies before the change, alone: once the joint configuration is on copies that [can withdraw](Self::can_withdraw) it.
+    pub(crate) fn withdrawn(&self) -> Option<Self> {
+        let Quorum { ids, write_quorum } = self.before.clone()?;
+        Some(Self { ids, write_quorum, before: None, ..*self }.later(2))
     }
 
     /// The same copies, behind a change that may have come to a copy, and is given up: no later change has its generation.
     pub(crate) fn burned(&self) -> Self {
-        Self { generation: self.generation.wrapping_add(2), ..self.clone() }
+        self.clone().later(2)
     }
 }
 
@@ -301,6 +329,46 @@ mod tests {
         }
         let eight = Config::of((1..8).collect(), 4).towards((2..9).collect());
         assert!(eight.check().is_err(), "no copy has room for eight");
+    }
+
+    /// Who withdraws a change, and who reads the copies before it, or could write those behind it, meet: whichever copies these are.
+    #[test]
+    fn a_change_is_withdrawn_by_those_whom_all_others_meet() {
+        let sets = |n: u32| (0..1_u32 << n).map(|bits| move |id: u64| bits >> (id - 1) & 1 == 1);
+        let mut withdrawn = 0;
+        for (from, to, w) in [
+            (vec![1, 2, 3], vec![1, 3], 2),
+            (vec![1, 2, 3, 4, 5], vec![1, 2, 3, 4], 3),
+            (vec![1, 2, 3], vec![1, 2, 3, 4], 2),
+            (vec![1, 2, 3], vec![1, 4, 5], 2),
+            (vec![1, 2], vec![3, 4], 1),
+        ] {
+            let old = Config::of(from, w);
+            let joint = old.towards(to);
+            for has in sets(5) {
+                let Some(back) = joint.withdrawn().filter(|_| joint.can_withdraw(has)) else { continue };
+                withdrawn += 1;
+                assert_eq!((&back.ids, back.write_quorum, &back.before), (&old.ids, w, &None));
+                for other in sets(5) {
+                    let meet = || (1..=5).any(|id| has(id) && other(id));
+                    assert!(!old.can_read(other) || meet());
+                    assert!(!joint.settled().can_write(other) || meet());
+                }
+            }
+        }
+        assert!(withdrawn > 0);
+        let replaced =
+            Config { before: Some(Quorum { ids: vec![1, 2], write_quorum: 1 }), ..Config::of(vec![1, 2, 4], 2) };
+        assert!(!replaced.can_withdraw(|_| true), "fewer copies would have each record than its user asked for");
+    }
+
+    #[test]
+    fn changes_are_counted_and_refused_at_their_end() {
+        let mut config = Config { generation: GENERATION_MAX, ..config(3, 2) };
+        assert!(config.check().is_ok());
+        assert!(config.towards(vec![1, 2]).check().is_err());
+        config.generation = u32::MAX;
+        assert!(config.check().is_err() && config.burned().settled().check().is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! | `takeover`, `candidate` | how a new leader finds out what the log is, and repairs the copies; that, over connections |
 //! | `group`, `leading` | who has what while a leader leads; that, over connections |
 //! | `hearing` | who hears the copies: a thread that waits for them anyway |
-//! | `joining` | how a copy comes back, or a new one is taken in, meanwhile |
+//! | `joining`, `returning` | how a copy comes back, or a new one is taken in, meanwhile; that it does by itself |
 //! | `served`, `replica` | a copy and its sessions; that, as a process |
 //! | `open` | how a log is made and opened, over the network |
 //! | `look` | what a copy says of itself |
@@ -32,6 +32,7 @@ mod members;
 mod message;
 mod open;
 mod replica;
+mod returning;
 mod served;
 #[cfg(test)]
 mod simulate;
@@ -57,3 +58,4 @@ pub(crate) use message::Layout;
 pub use open::Replicas;
 pub(crate) use open::number;
 pub use replica::{Replica, ReplicaStatus};
+pub(crate) use returning::Returning;

@@ -13,7 +13,7 @@ use super::message::Layout;
 use super::replica::open_or_create;
 use super::takeover::Taken;
 use crate::core::{Core, sabotage};
-use crate::error::{Error, Result};
+use crate::error::{Away, Error, Result};
 use crate::recovery::{Recovered, Tail};
 use crate::{Log, Options};
 
@@ -47,7 +47,7 @@ pub struct Replicas {
     pub(super) timeout: Duration,
     pub(super) patience: Duration,
     pub(super) owner: Option<u64>,
-    pub(super) term: u32,
+    pub(super) term: u64,
     pub(super) accept_doubt: bool,
     pub(super) lost: Vec<u64>,
 }
@@ -121,10 +121,11 @@ impl Replicas {
         Self { patience: limit, ..self }
     }
 
-    /// The number by which whoever elects leaders knows this one, and its term, which the log's epoch is at least. It orders leaders by when they took the log over: one of an
-    /// older term that does so later shuts the present one out, so check that the lease is still held before opening, and [`fence`](Log::fence) the log when it is lost.
+    /// The number by which whoever elects leaders knows this one, and its term. The log's epoch, which counts takeovers, is at least the term as long as that leaves half of the
+    /// epochs for them. Neither orders leaders: one of an older term that opens the log later shuts the present one out, so check that the lease is still held before opening, say how
+    /// long it is [held](Log::lead_for), and [`fence`](Log::fence) the log when it is lost.
     #[must_use]
-    pub fn elected(self, owner: u64, term: u32) -> Self {
+    pub fn elected(self, owner: u64, term: u64) -> Self {
         Self { owner: Some(owner), term, ..self }
     }
 
@@ -194,13 +195,18 @@ pub(super) fn clock() -> super::leading::Clock {
     Box::new(move || start.elapsed().as_micros() as u64)
 }
 
+/// The least epoch of a leader of this term.
+fn epoch_floor(term: u64) -> u32 {
+    u32::try_from(term).ok().filter(|&term| term <= u32::MAX / 2).unwrap_or(0)
+}
+
 fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(Log, Recovered)> {
     let sabotage = sabotage(options);
     let is_new = make.is_some();
     let (pool, temporary) = image_pool(options, replicas.local.as_deref())?;
     let image = Copy::open(&pool, sabotage)?;
     let mut links = Vec::new();
-    let mut receivers = Vec::new();
+    let (mut receivers, mut away) = (Vec::new(), Vec::new());
     for address in &replicas.addresses {
         match fabric::connect(address, &replicas.trust, None) {
             Ok(Connection { sender, receiver, access, .. }) => {
@@ -209,7 +215,10 @@ fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(L
                 receivers.push(Some(receiver));
             }
             Err(error) if is_new => return Err(error.into()),
-            Err(error) => tracing::warn!(address, %error, "a copy is not reached"),
+            Err(error) => {
+                tracing::warn!(address, %error, "a copy is not reached");
+                away.push(Away { copy: address.clone(), why: error.to_string(), answered: false });
+            }
         }
     }
     let owner = match replicas.owner {
@@ -217,11 +226,15 @@ fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(L
         None => number()?,
     };
     let lost = replicas.lost.iter().map(|&id| Ok(Lost { id, new_id: number()? })).collect::<Result<_>>()?;
-    let (term, image_id, accept_doubt) = (replicas.term, number()?, replicas.accept_doubt);
+    let (term, image_id, accept_doubt) = (epoch_floor(replicas.term), number()?, replicas.accept_doubt);
     let image_counts = replicas.local.is_some();
     let stand = Stand { owner, term, make, image_id, image_counts, accept_doubt, lost, sabotage };
-    let (candidate, taken) = Candidate::stand(stand, image, links)?;
-    let Elected { taken, epoch, own, image, links } = hear_out(candidate, taken, &mut receivers, replicas.patience)?;
+    let elected = Candidate::stand(stand, image, links)
+        .and_then(|(candidate, taken)| hear_out(candidate, taken, &mut receivers, replicas.patience, &mut away));
+    let Elected { taken, epoch, own, image, links } = elected.map_err(|error| match error {
+        Error::QuorumUnavailable { why, found, missing, .. } => Error::QuorumUnavailable { why, found, missing, away },
+        other => other,
+    })?;
     drop(temporary); // its file has no name any more, and goes when the pool is closed
     let receivers = links.iter().map(|(copy, _)| receivers[copy - 1].take()).collect();
     let lead = Lead {
@@ -234,12 +247,17 @@ fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(L
         timeout: replicas.timeout,
         clock: clock(),
     };
-    let none = || Error::QuorumUnavailable { why: "the leader has no image of the log", found: 0, missing: Vec::new() };
+    let none = || Error::QuorumUnavailable {
+        why: "the leader has no image of the log",
+        found: 0,
+        missing: Vec::new(),
+        away: Vec::new(),
+    };
     let (core, mut recovered) = Core::lead(&pool, image.into_log().ok_or_else(none)?, taken.end, lead, options)?;
     if let Some(lsn) = taken.in_doubt {
         recovered.tail = Tail::InDoubt { lsn, offset: 0 };
     }
-    Ok((Log::leading(core, recovered, receivers), recovered))
+    Ok((Log::leading(core, recovered, receivers, &replicas.addresses, &replicas.trust), recovered))
 }
 
 /// The pool of the leader's image: its own copy, or a file that is gone when it is closed.
@@ -258,17 +276,29 @@ fn image_pool(options: &Options, local: Option<&Path>) -> Result<(pmem::Pool, Op
 const NAP: Duration = Duration::from_millis(50);
 
 /// Brings a candidate what its copies say until it is elected.
-#[expect(clippy::disallowed_methods, reason = "time-outs are in real time; the simulator brings its own")]
 fn hear_out(
     mut candidate: Candidate,
+    taken: Option<Taken>,
+    receivers: &mut [Option<Box<dyn Receiver>>],
+    patience: Duration,
+    away: &mut Vec<Away>,
+) -> Result<Elected> {
+    let taken = take(&mut candidate, taken, receivers, patience);
+    away.extend_from_slice(candidate.away());
+    Ok(candidate.finish(taken?))
+}
+
+#[expect(clippy::disallowed_methods, reason = "time-outs are in real time; the simulator brings its own")]
+fn take(
+    candidate: &mut Candidate,
     mut taken: Option<Taken>,
     receivers: &mut [Option<Box<dyn Receiver>>],
     patience: Duration,
-) -> Result<Elected> {
+) -> Result<Taken> {
     let mut since = Instant::now();
     loop {
         if let Some(taken) = taken {
-            return Ok(candidate.finish(taken));
+            return Ok(taken);
         }
         let mut quiet = true;
         for (at, place) in receivers.iter_mut().enumerate() {
@@ -292,5 +322,17 @@ fn hear_out(
             let there = receivers.iter_mut().flatten().map(|receiver| &mut **receiver as &mut dyn Receiver);
             fabric::wait(there, left)?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_of_any_length_leave_epochs_for_takeovers() {
+        let half = u64::from(u32::MAX / 2);
+        assert_eq!([0, 7, half].map(epoch_floor), [0, 7, u32::MAX / 2]);
+        assert_eq!([half + 1, u64::from(u32::MAX), 1 << 32, u64::MAX].map(epoch_floor), [0; 4]);
     }
 }

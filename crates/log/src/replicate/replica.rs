@@ -152,7 +152,7 @@ impl Replica {
         let mut listener = Listener::bind(address, trust, Some(copy.window()))?;
         let address = listener.address()?;
         let shared = Arc::new(Shared {
-            served: Mutex::new(Served::new(copy, held)),
+            served: Mutex::new(Served::new(copy, held).closed_by_sessions()),
             news: Mutex::new(0),
             came: Condvar::new(),
             stop: AtomicBool::new(false),
@@ -328,7 +328,14 @@ impl Shared {
         let Connection { sender, mut receiver, peer, access } = connection;
         let session = self.served.lock().connected(sender, access, peer);
         let talked = self.talk(session, receiver.as_mut());
-        self.served.lock().unheard(session);
+        let left = {
+            let mut served = self.served.lock();
+            served.unheard(session);
+            served.left(session)
+        };
+        if let Some(mut sender) = left {
+            sender.close(); // what it was told last arrives, if it takes anything
+        }
         if let Err(error) = talked {
             self.fail(error);
         }
@@ -341,9 +348,15 @@ impl Shared {
         while !self.is_over() {
             let event = receiver.poll(if waiting > 0 { Duration::ZERO } else { NAP });
             let over = matches!(event, Err(_) | Ok(Some(Event::Closed(_))));
+            if matches!(event, Ok(None)) && !self.served.lock().has(session) {
+                return Ok(());
+            }
             if let Ok(Some(event)) = event {
                 let mut served = self.served.lock();
                 served.on_event(session, event)?;
+                if !over && !served.has(session) {
+                    return Ok(());
+                }
                 waiting = if served.has_dirty() { waiting + 1 } else { 0 };
                 drop(served);
                 if waiting == 0 {

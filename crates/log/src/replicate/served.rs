@@ -9,6 +9,9 @@ use super::copy::{Answer, Copy};
 use super::message::{FromCopy, Reply, Request, ToCopy, decode, encode};
 use crate::error::Result;
 
+/// Bytes that may wait for one peer: one that takes no answers keeps no other from getting theirs.
+const QUEUE_BYTES: usize = 4 << 20;
+
 struct Session {
     sender: Box<dyn Sender>,
     access: Access,
@@ -22,6 +25,8 @@ struct Session {
 pub(crate) struct Served {
     copy: Copy,
     sessions: BTreeMap<u64, Session>,
+    /// Ways to those whose session is over, who may have something to take still, where closing them can wait for the peer: that is for whoever hears the session, without a lock.
+    leaving: Option<Vec<(u64, Box<dyn Sender>)>>,
     next: u64,
     /// Somebody here reads the copy, and has no need any more of records through this one.
     released: Option<u64>,
@@ -32,7 +37,12 @@ pub(crate) struct Served {
 impl Served {
     /// If it is `held`, somebody reads the copy, and [releases](Self::release) what it has read.
     pub(crate) fn new(copy: Copy, held: bool) -> Self {
-        Self { copy, sessions: BTreeMap::new(), next: 1, released: held.then_some(0), heads: Vec::new() }
+        Self { copy, sessions: BTreeMap::new(), leaving: None, next: 1, released: held.then_some(0), heads: Vec::new() }
+    }
+
+    /// Whoever hears a session closes it, too, when it has [left](Self::left).
+    pub(crate) fn closed_by_sessions(self) -> Self {
+        Self { leaving: Some(Vec::new()), ..self }
     }
 
     pub(crate) fn copy(&self) -> &Copy {
@@ -50,7 +60,8 @@ impl Served {
     }
 
     /// Somebody has connected; nothing is granted yet.
-    pub(crate) fn connected(&mut self, sender: Box<dyn Sender>, access: Access, peer: String) -> u64 {
+    pub(crate) fn connected(&mut self, mut sender: Box<dyn Sender>, access: Access, peer: String) -> u64 {
+        sender.queue_up_to(QUEUE_BYTES);
         let session = self.next;
         self.next += 1;
         self.sessions.insert(session, Session { sender, access, peer, waits: false, last_call: 0 });
@@ -176,6 +187,11 @@ impl Served {
         self.dismiss(session, &last, &why);
     }
 
+    /// False if the session is over.
+    pub(crate) fn has(&self, session: u64) -> bool {
+        self.sessions.contains_key(&session)
+    }
+
     /// Nobody hears this session any more: it can do nothing further, nor can a device for it.
     pub(crate) fn unheard(&mut self, session: u64) {
         self.close(session, "it is not heard any more");
@@ -187,8 +203,18 @@ impl Served {
         if let Some(mut closed) = self.sessions.remove(&session) {
             tracing::info!(peer = closed.peer, why, "a session is over");
             closed.access.set(Rights::None);
-            closed.sender.close();
+            match &mut self.leaving {
+                Some(leaving) => leaving.push((session, closed.sender)),
+                None => closed.sender.close(),
+            }
         }
+    }
+
+    /// The way to a session that is over, to be closed.
+    pub(crate) fn left(&mut self, session: u64) -> Option<Box<dyn Sender>> {
+        let leaving = self.leaving.as_mut()?;
+        let at = leaving.iter().position(|(left, _)| *left == session)?;
+        Some(leaving.swap_remove(at).1)
     }
 
     /// True if records were written that are not acknowledged.

@@ -3,14 +3,16 @@
 //! | round | asked | goes on if |
 //! |---|---|---|
 //! | promise | all: hear nobody before me | none has promised more; a read quorum of the copies there are counts, and all others of them if one is replaced; else *unavailable*, *fenced* |
-//! | walk | copies of the newest log epoch: how far do your records go from here? | again from the image's end, or the farthest, until nobody knows a further record |
+//! | walk | copies of the newest log epoch: how far do your records go from here? (each reads so much at a time) | again from the image's end, or the farthest, until nobody knows a further record |
 //! | | | no copy says that more had been durable, else *unrecoverable*, or *unavailable* while some were not read |
 //! | | | what might have been acknowledged and cannot be read is on less than a write quorum, else *in doubt* |
 //! | fetch | the image and the sources: what have you got? | pieces that differ are read into the image |
 //! | verify | the image: is that the log? | it is: what a failing medium changed meanwhile goes no further |
-//! | repair | the image and all others | pieces that differ are written into the copies |
+//! | repair | the image and all others | pieces that differ are written into the copies, and compared again |
 //! | install | all: this is the log, of my epoch | a write quorum has done so, of the copies before a change too if that may not be committed |
 //! | settle | after such a change: the copies behind it, alone | a write quorum of those has done so |
+//!
+//! Nothing is installed unless those that promised are a write quorum, and what a change cannot complete is withdrawn: `docs/replication.md` says why both are safe.
 //!
 //! Why that is the log: a record is acknowledged by `W` copies that have the log epoch of its leader. Any `R` readable copies have one of them, so the newest epoch
 //! among them is that leader's or a later one's, and that log has the record, by induction. Within one epoch there is one writer, so two copies of the
@@ -25,6 +27,9 @@ use super::message::{DIGESTS_MAX, Formed, Layout, Reply, Request, Walked};
 use crate::Lsn;
 use crate::error::{Error, Result};
 use crate::sabotage::{Sabotage, Step};
+
+#[cfg(test)]
+mod tests;
 
 /// What to do for a takeover.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +112,10 @@ pub(crate) struct Takeover {
     parts: Vec<(usize, Span)>,
     /// Parts that are not compared yet, none longer than a message takes.
     todo: Vec<(usize, Span)>,
+    /// Copies that pieces of the last of these were written into.
+    written: Vec<usize>,
+    /// The image is whole as far as that.
+    verified: At,
     in_doubt: Option<Lsn>,
 }
 
@@ -142,6 +151,8 @@ impl Takeover {
             newest_epoch: 0,
             parts: Vec::new(),
             todo: Vec::new(),
+            written: Vec::new(),
+            verified: nowhere,
             in_doubt: None,
             plan,
         };
@@ -282,8 +293,15 @@ impl Takeover {
         }
         self.older = self.members().filter(|&c| self.copies[c].as_ref().is_some_and(is_older)).collect();
         (self.origin, self.newest_epoch) = (Origin { base, taken }, newest);
-        self.after = Some(self.replaced(config.clone())?);
-        self.before = Some(config);
+        let after = self.replaced(config.clone())?;
+        let alive = |id: u64| self.alive().any(|c| self.plan.ids[c] == id);
+        // Whoever could not lead installs nothing either: a log of a high epoch on too few copies would pass for the newest.
+        let can = after.can_write(alive) || self.can_withdraw(&after, alive);
+        if !can && !self.plan.sabotage.skips(Step::CanWriteFirst) {
+            let missing: Vec<u64> = after.all().into_iter().filter(|&id| !alive(id)).collect();
+            return Err(self.unavailable("too few of the copies there are can be written", &missing));
+        }
+        (self.before, self.after) = (Some(config), Some(after));
         Ok(Progress::Ask(self.walk()))
     }
 
@@ -312,7 +330,7 @@ impl Takeover {
         let were = before.ids.len();
         before.ids.retain(|id| !lost.contains(id));
         before.write_quorum = before.write_quorum.saturating_sub((were - before.ids.len()) as u32);
-        config.generation += 1;
+        config = config.later(1);
         for lost in lost.into_iter().filter(|lost| config.ids.contains(lost)).collect::<Vec<_>>() {
             let is_new = |&c: &usize| {
                 let id = self.plan.ids[c];
@@ -327,6 +345,10 @@ impl Takeover {
         config.before = Some(before);
         config.check()?;
         Ok(config)
+    }
+
+    fn can_withdraw(&self, config: &Config, has: impl Fn(u64) -> bool) -> bool {
+        config.can_withdraw(has) && !self.plan.sabotage.skips(Step::Withdraw)
     }
 
     /// Copies that can count.
@@ -347,7 +369,7 @@ impl Takeover {
 
     fn unavailable(&self, why: &'static str, missing: &[u64]) -> Error {
         let found = self.members().filter(|&c| self.copies[c].is_some()).count();
-        Error::QuorumUnavailable { why, found, missing: missing.to_vec() }
+        Error::QuorumUnavailable { why, found, missing: missing.to_vec(), away: Vec::new() }
     }
 
     // ---- walk -------------------------------------------------------------------------------------------------
@@ -441,8 +463,7 @@ impl Takeover {
 
     fn compare_source(&mut self) -> Result<Vec<Command>> {
         let Some(&(source, span)) = self.todo.last() else {
-            let (from, until, epoch) = (self.head, self.end.lsn, self.newest_epoch);
-            return Ok(self.ask(Phase::Verify, [IMAGE], |_| Request::Walk { from, until, epoch }));
+            return Ok(self.verify(self.head));
         };
         if self.copies[source].is_none() {
             return Err(self.unavailable("one was lost while it was read", &[]));
@@ -450,10 +471,22 @@ impl Takeover {
         Ok(self.ask(Phase::CompareSource, [IMAGE, source], |_| Request::Digest { span }))
     }
 
+    /// Reads the image from there on.
+    fn verify(&mut self, from: At) -> Vec<Command> {
+        let (until, epoch) = (self.end.lsn, self.newest_epoch);
+        self.verified = from;
+        self.ask(Phase::Verify, [IMAGE], |_| Request::Walk { from, until, epoch })
+    }
+
     /// What was read is what was found; or a medium failed meanwhile, and nothing of that goes any further.
     fn verified(&mut self) -> Result<Progress> {
         match self.heard[IMAGE] {
             Some(Heard::Reply(Reply::Walked(Walked { end, .. }))) if end == self.end => {}
+            Some(Heard::Reply(Reply::Walked(Walked { end, .. })))
+                if (self.verified.lsn + 1..self.end.lsn).contains(&end.lsn) =>
+            {
+                return Ok(Progress::Ask(self.verify(end)));
+            }
             _ => return Err(self.unavailable("one was damaged while it was read", &[])),
         }
         self.todo = vec![(IMAGE, Span { from: self.head.position, to: self.end.position })];
@@ -515,15 +548,24 @@ impl Takeover {
             return Err(self.unavailable("the leader's own could not be read", &[]));
         }
         let mut pushes = Vec::new();
+        let written = std::mem::take(&mut self.written);
         for copy in 0..self.copies.len() {
             if copy == image || self.copies[copy].is_none() {
                 continue;
             }
             match self.differing(span, image, copy) {
                 Some(spans) if spans.is_empty() => {}
-                Some(spans) => pushes.push(Command::Push(copy, spans)),
-                None => self.copies[copy] = None, // it failed: the others may do
+                Some(spans) if !written.contains(&copy) => {
+                    self.written.push(copy);
+                    pushes.push(Command::Push(copy, spans));
+                }
+                // It failed, or does not have what was written into it: the others may do.
+                _ => self.copies[copy] = None,
             }
+        }
+        // What was written is compared again, before anybody vouches for it.
+        if !pushes.is_empty() {
+            self.todo.push((image, span));
         }
         pushes.extend(self.compare_others()?);
         Ok(Progress::Ask(pushes))
@@ -535,7 +577,8 @@ impl Takeover {
         let config = self.config();
         let alive: Vec<usize> = self.alive().collect();
         if config.before.is_some() && self.plan.sabotage.skips(Step::InstallJoint) {
-            self.after = Some(config.settled());
+            let has = |id: u64| alive.iter().any(|&c| self.plan.ids[c] == id);
+            self.after = if config.can_write(has) { Some(config.settled()) } else { config.withdrawn() };
         }
         self.install_at(Phase::Install, alive)
     }
@@ -560,245 +603,19 @@ impl Takeover {
         let has = |id: u64| live.iter().any(|&c| self.plan.ids.get(c) == Some(&id));
         let config = self.config();
         let all = self.plan.make.is_none() || config.ids.iter().all(|&id| has(id));
-        if !all || !config.can_write(has) || !live.contains(&IMAGE) {
+        let next = if config.can_write(has) {
+            Some(config.settled())
+        } else {
+            self.can_withdraw(&config, has).then(|| config.withdrawn()).flatten()
+        };
+        let Some(next) = next.filter(|_| all && live.contains(&IMAGE)) else {
             let missing: Vec<u64> = config.all().into_iter().filter(|&id| !has(id)).collect();
             return Err(self.unavailable("too few were left when they were repaired", &missing));
-        }
+        };
         if config.before.is_some() {
-            self.after = Some(config.settled());
+            self.after = Some(next);
             return Ok(Progress::Ask(self.install_at(Phase::Settle, live)));
         }
         Ok(Progress::Taken(Taken { head: self.head, end: self.end, live, config, in_doubt: self.in_doubt }))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::message::State;
-    use super::*;
-
-    fn at(lsn: u64) -> At {
-        At { lsn, position: lsn * 64, epoch: 1 }
-    }
-
-    /// What a copy says that promises: of epoch 0 it is new.
-    fn promise(me: u64, log_epoch: u32, config: &Config) -> Heard {
-        promise_from(me, log_epoch, config, Origin::default())
-    }
-
-    fn promise_from(me: u64, log_epoch: u32, config: &Config, origin: Origin) -> Heard {
-        let formed = Formed {
-            layout: Layout { log: 7, key: 9, segment_bytes: 4096, segments: 8, seals: 2 },
-            me,
-            promised: 2,
-            owner: 1,
-            log_epoch,
-            config: (log_epoch > 0).then(|| config.clone()),
-            origin,
-            head: at(1),
-            next: 1,
-            knows: false,
-        };
-        Heard::Reply(Reply::State(State { formed: Some(formed) }))
-    }
-
-    fn begin(ids: &[u64], lost: &[u64]) -> Takeover {
-        let (ids, lost, sabotage) = (ids.to_vec(), lost.to_vec(), Sabotage::default());
-        Takeover::begin(Plan {
-            epoch: 2,
-            owner: 1,
-            ids,
-            image_counts: true,
-            make: None,
-            accept_doubt: false,
-            lost,
-            sabotage,
-        })
-        .0
-    }
-
-    /// Everybody who is asked says this.
-    fn all_say(takeover: &mut Takeover, what: impl Fn(usize) -> Heard) -> Result<Progress> {
-        let mut waiting = takeover.waiting().to_vec();
-        let last = waiting.pop().expect("somebody is asked");
-        for copy in waiting {
-            assert!(matches!(takeover.hear(copy, what(copy))?, Progress::Ask(more) if more.is_empty()));
-        }
-        takeover.hear(last, what(last))
-    }
-
-    #[test]
-    fn what_the_image_has_whole_is_not_fetched() {
-        let config = Config::of(vec![1, 2], 1);
-        let mut takeover = begin(&[1, 2], &[]);
-        all_say(&mut takeover, |copy| promise(copy as u64 + 1, 1, &config)).expect("promised");
-        let ends = [at(5), at(8)];
-        let mut asked = Vec::new();
-        while takeover.phase == Phase::Walk {
-            let walked = |copy: usize| Walked {
-                end: if ends[copy].lsn > takeover.end.lsn { ends[copy] } else { takeover.end },
-                doubt: false,
-                through: 0,
-            };
-            let said: Vec<Walked> = (0..2).map(walked).collect();
-            let Progress::Ask(commands) =
-                all_say(&mut takeover, |copy| Heard::Reply(Reply::Walked(said[copy]))).expect("walked")
-            else {
-                panic!("taken at once")
-            };
-            asked = commands;
-        }
-        let span = Span { from: at(5).position, to: at(8).position };
-        let wanted: Vec<Command> = (0..2).map(|copy| Command::Ask(copy, Request::Digest { span })).collect();
-        assert_eq!(asked, wanted);
-    }
-
-    /// Four copies, any three of which must have a record, and any two of which can be read: the fourth is lost, a fifth is to take its place. These promise.
-    fn with_a_new_one(promised: &[usize]) -> (Result<Progress>, Takeover) {
-        let config = Config::of(vec![1, 2, 3, 4], 3);
-        let ids = [1, 2, 3, 5];
-        let mut takeover = begin(&ids, &[4]);
-        let said = |copy| match promised.contains(&copy) {
-            true => promise(ids[copy], u32::from(copy < 3), &config),
-            false => Heard::Lost("gone".into()),
-        };
-        (all_say(&mut takeover, said), takeover)
-    }
-
-    #[test]
-    fn a_copy_is_replaced_when_all_the_others_have_promised() {
-        let (promised, mut takeover) = with_a_new_one(&[0, 1, 2, 3]);
-        assert!(promised.is_ok());
-        let nothing = Walked { end: at(1), doubt: false, through: 0 };
-        all_say(&mut takeover, |_| Heard::Reply(Reply::Walked(nothing))).expect("walked");
-        all_say(&mut takeover, |_| Heard::Reply(Reply::Walked(nothing))).expect("verified");
-        assert_eq!(takeover.phase, Phase::Install);
-        let joint = takeover.config();
-        assert_eq!(joint.before, Some(Quorum { ids: vec![1, 2, 3], write_quorum: 2 }));
-        all_say(&mut takeover, |_| Heard::Reply(Reply::Installed)).expect("installed");
-        assert_eq!(takeover.phase, Phase::Settle);
-        let Ok(Progress::Taken(taken)) = all_say(&mut takeover, |_| Heard::Reply(Reply::Installed)) else {
-            panic!("all have heard of it")
-        };
-        assert_eq!((taken.config.ids, taken.config.write_quorum), (vec![1, 2, 3, 5], 3));
-        // The first, the second and the new one would make a write quorum. But the third, with the lost one, was a read quorum, and may have promised more.
-        let (outcome, _) = with_a_new_one(&[0, 1, 3]);
-        let Err(Error::QuorumUnavailable { missing, .. }) = outcome else { panic!("nobody asked the third") };
-        assert_eq!(missing, [3]);
-        let (outcome, _) = with_a_new_one(&[0, 1, 2]);
-        assert!(matches!(&outcome, Err(Error::QuorumUnavailable { why, .. }) if why.contains("no new copy")));
-    }
-
-    /// Of three copies, two of which must have a record, the leader was cut off when a fourth alone knew that it had joined. What a takeover says that has heard of the first, the
-    /// second and the fourth, and installs the log at the first and the fourth; the third, with the second, may be led by somebody who has never heard of the fourth.
-    fn after_a_join_was_cut_short(without: Option<Step>) -> Result<Progress> {
-        let old = Config::of(vec![1, 2, 3], 2);
-        let joint = old.towards(vec![1, 2, 3, 4]);
-        let ids = [1, 2, 4];
-        let mut takeover = begin(&ids, &[]);
-        takeover.plan.sabotage = Sabotage(without);
-        all_say(&mut takeover, |c| promise(ids[c], 1, if c == 2 { &joint } else { &old })).expect("promised");
-        let nothing = Walked { end: at(1), doubt: false, through: 0 };
-        all_say(&mut takeover, |_| Heard::Reply(Reply::Walked(nothing))).expect("walked");
-        all_say(&mut takeover, |_| Heard::Reply(Reply::Walked(nothing))).expect("verified");
-        assert_eq!(takeover.phase, Phase::Install);
-        let without_the_second = |c| if c == 1 { Heard::Lost("gone".into()) } else { Heard::Reply(Reply::Installed) };
-        all_say(&mut takeover, without_the_second)
-    }
-
-    #[test]
-    fn a_change_that_may_not_be_committed_needs_quorums_of_both() {
-        let outcome = after_a_join_was_cut_short(None);
-        let Err(Error::QuorumUnavailable { missing, .. }) = outcome else { panic!("two led at once") };
-        assert_eq!(missing, [2, 3]);
-        for step in [Step::BothQuorums, Step::InstallJoint] {
-            assert!(after_a_join_was_cut_short(Some(step)).is_ok(), "{step:?} is not tested by this");
-        }
-    }
-
-    #[test]
-    fn of_two_changes_the_later_counts_though_the_first_was_given_up() {
-        let old = Config::of(vec![1, 2, 3], 2);
-        let (given_up, later) = (old.towards(vec![1, 2, 3, 4]), old.burned().towards(vec![1, 2, 3, 5]));
-        for [first, second] in [[&given_up, &later], [&later, &given_up]] {
-            let mut takeover = begin(&[1, 2, 3], &[]);
-            let said = [&old, first, second];
-            all_say(&mut takeover, |c| promise(c as u64 + 1, 1, said[c])).expect("promised");
-            assert_eq!(takeover.before.as_ref(), Some(&later));
-        }
-    }
-
-    /// Three copies that all must have a record. Two were each taken over alone, as epoch 3, at different ends: neither led. The third is still of epoch 1.
-    fn after_two_who_did_not_lead(ends: [At; 3]) -> (Result<Progress>, Takeover) {
-        let config = Config::of(vec![1, 2, 3], 3);
-        let mut takeover = begin(&[1, 2, 3], &[]);
-        let from = |taken| Origin { base: 1, taken };
-        let said = [(3, from(5)), (3, from(8)), (1, Origin::default())];
-        let mut last =
-            all_say(&mut takeover, |copy| promise_from(copy as u64 + 1, said[copy].0, &config, said[copy].1));
-        while last.is_ok() && takeover.phase == Phase::Walk {
-            let now = takeover.end;
-            let walked = |copy: usize| Walked {
-                end: if ends[copy].lsn > now.lsn { ends[copy] } else { now },
-                doubt: false,
-                through: 0,
-            };
-            last = all_say(&mut takeover, |copy| Heard::Reply(Reply::Walked(walked(copy))));
-        }
-        (last, takeover)
-    }
-
-    #[test]
-    fn who_has_been_there_all_the_time_is_believed_after_two_who_did_not_lead() {
-        // The second is damaged behind record 5 since; the third has all of them.
-        let (last, takeover) = after_two_who_did_not_lead([at(5), at(6), at(8)]);
-        assert!(last.is_ok());
-        assert_eq!((takeover.end, takeover.origin), (at(8), Origin { base: 1, taken: 8 }));
-        assert_eq!(takeover.in_doubt, None);
-    }
-
-    #[test]
-    fn who_was_not_asked_may_have_acknowledged_what_was_taken_over() {
-        let (_, takeover) = after_two_who_did_not_lead([at(5), at(8), at(8)]);
-        let nobody_walked = |lsn| [0, 1, 2].map(|copy| takeover.may_have_had(copy, Lsn(lsn), &[]));
-        // The first was installed without record 6, but may have had it before; the second was installed with it.
-        assert_eq!(nobody_walked(6), [true, true, true]);
-        assert_eq!(nobody_walked(8), [false, false, false], "it was not in the log that was taken over");
-        let sound = Walked { end: at(6), doubt: false, through: 0 };
-        let walked = [0, 1, 2].map(|copy| takeover.may_have_had(copy, Lsn(6), &[(copy, sound)]));
-        assert_eq!(walked, [false, true, false], "who looked and never had it");
-    }
-
-    #[test]
-    fn the_origin_stays_while_nothing_was_appended() {
-        for (end, origin) in [
-            (6, Origin { base: 1, taken: 6 }), // less than what was taken over: damage
-            (8, Origin { base: 1, taken: 8 }),
-            (9, Origin { base: 3, taken: 9 }), // appended by epoch 3
-        ] {
-            let (last, mut takeover) = after_two_who_did_not_lead([at(end), at(end), at(end.min(8))]);
-            assert!(last.is_ok());
-            let asked = takeover.install();
-            let Some(Command::Ask(_, Request::Install { origin: said, .. })) = asked.first() else {
-                panic!("{asked:?}")
-            };
-            assert_eq!(*said, origin, "the log ends before {end}");
-        }
-    }
-
-    #[test]
-    fn a_record_of_what_was_taken_over_that_only_the_newest_lost_is_in_doubt() {
-        let config = Config::of(vec![1, 2, 3], 2);
-        let mut takeover = begin(&[1, 2, 3], &[]);
-        // The second and the third are of a leader before the one that the newest was taken over from: they are not asked, and may have acknowledged all of it.
-        let said = [(3, Origin { base: 2, taken: 8 }), (1, Origin::default()), (1, Origin::default())];
-        all_say(&mut takeover, |copy| promise_from(copy as u64 + 1, said[copy].0, &config, said[copy].1))
-            .expect("promised");
-        while takeover.phase == Phase::Walk {
-            assert_eq!(takeover.waiting(), [0]);
-            let walked = Walked { end: at(6), doubt: false, through: 0 };
-            all_say(&mut takeover, |_| Heard::Reply(Reply::Walked(walked))).expect("walked");
-        }
-        assert_eq!(takeover.in_doubt, Some(Lsn(6)));
     }
 }

@@ -23,6 +23,7 @@ mod pages;
 mod processes;
 mod replicated;
 mod schedules;
+mod slow;
 mod space;
 mod support;
 #[path = "../../../heap/tests/it/turns.rs"]

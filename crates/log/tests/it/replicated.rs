@@ -46,6 +46,7 @@ tests!(
     a_log_is_made_of_new_copies_alone
     copies_come_back_while_the_log_is_used
     a_new_copy_takes_the_place_of_one_that_is_lost
+    a_copy_that_cannot_be_spared_is_not_removed_and_nothing_is_changed
     a_log_that_needs_all_its_copies_is_opened_with_a_new_one_for_one_that_is_lost
     who_looks_learns_how_a_copy_is_doing_and_disturbs_nobody
     a_copy_that_does_not_count_makes_no_quorum
@@ -293,6 +294,27 @@ fn a_new_copy_takes_the_place_of_one_that_is_lost(over: Over) {
     // Without the leader's own: the new one and the other are a quorum of three.
     let (log, _) = options().open_replicated(&cluster.copies(None, 2)).expect("opened");
     assert_eq!(read(&log), ["one", "two"]);
+}
+
+fn a_copy_that_cannot_be_spared_is_not_removed_and_nothing_is_changed(over: Over) {
+    let mut cluster = Cluster::new(over, 3);
+    let log = options().create_replicated(&cluster.copies(None, 2)).expect("made");
+    log.append(b"one").expect("appended");
+    let id = |at: usize| cluster.replicas[at].as_ref().and_then(Replica::status).expect("a copy").id;
+    let (second, third) = (id(1), id(2));
+    cluster.stop(2);
+    while log.copies().iter().any(|(id, state, _)| *id == third && *state == CopyState::Live) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let error = log.remove(second).expect_err("of the two that would be left one is dead");
+    let Error::QuorumUnavailable { missing, .. } = &error else { panic!("{error}") };
+    assert_eq!(*missing, [third]);
+    log.append(b"two").expect("nothing was changed");
+    log.abandon();
+    let (log, _) = options().open_replicated(&cluster.copies(None, 2)).expect("two of three");
+    assert_eq!((read(&log), log.members().0.len()), (vec!["one".to_owned(), "two".to_owned()], 3));
+    log.remove(third).expect("the dead one can be spared");
+    log.append(b"three").expect("appended");
 }
 
 fn a_log_that_needs_all_its_copies_is_opened_with_a_new_one_for_one_that_is_lost(over: Over) {

@@ -139,6 +139,7 @@ pub(super) const ALONG: &[&str] = &[
 /// Of stores on several machines: see `replicated`.
 pub(super) const REPLICATED: &[&str] = &[
     "Follower::address",
+    "Follower::has_failed",
     "Follower::promote",
     "Follower::serve",
     "Follower::serve_with",
@@ -147,10 +148,12 @@ pub(super) const REPLICATED: &[&str] = &[
     "Follower::stop",
     "Follower::store",
     "Follower::wait",
+    "NotPromoted::follow",
     "Options::replicated",
     "Store::check_leading",
     "Store::copies",
     "Store::join",
+    "Store::lead_for",
     "Store::remove_copy",
     "Store::seed",
     "Store::transaction_max",

@@ -101,7 +101,14 @@ fn a_protocol_without_a_step_is_found() {
 /// So is each step of a change of copies; that of a takeover, `InstallJoint`, by a test of `takeover`.
 #[test]
 fn a_change_of_copies_without_a_step_is_found() {
-    for step in [Step::BurnGeneration, Step::BothQuorums, Step::JointFirst] {
+    for step in [
+        Step::BurnGeneration,
+        Step::BothQuorums,
+        Step::JointFirst,
+        Step::CanChange,
+        Step::Withdraw,
+        Step::CanWriteFirst,
+    ] {
         let first = first_seed();
         let (_, violations) = run_all(first..first + 20_000, Shape::growing, Some(step));
         let Some((seed, violation)) = violations.first_key_value() else { panic!("no schedule finds {step:?}") };

@@ -22,6 +22,8 @@ pub(super) struct Shape {
     pub(super) rivals: bool,
     /// Machines with an empty copy that is none of the log's when it is made: with one, copies join that none leaves for, and others are removed.
     pub(super) spares: usize,
+    /// Copies join and leave all the time.
+    pub(super) restless: bool,
 }
 
 const LINE: u64 = 64;
@@ -37,13 +39,13 @@ impl Shape {
         let (damages, rivals) = (quorum > 1 && rng.chance(1, 3), rng.chance(1, 5));
         // A log that was damaged has one copy too few already.
         let spares = if !damages && rng.chance(1, 2) { 1 + rng.index(2) } else { 0 };
-        Self { copies, quorum, clients, calm, damages, rivals, spares }
+        Self { copies, quorum, clients, calm, damages, rivals, spares, restless: false }
     }
 
     /// With copies that join and leave all the time, and leaders that stand meanwhile.
     pub(super) fn growing(seed: u64) -> Self {
         let spares = 1 + (seed % 2) as usize;
-        Self { damages: false, rivals: seed % 4 < 3, spares, ..Self::random(seed) }
+        Self { damages: false, rivals: seed % 4 < 3, spares, restless: true, ..Self::random(seed) }
     }
 
     /// Machines with a copy.
@@ -74,6 +76,7 @@ pub(super) struct Coverage {
     pub(super) growths: u64,
     pub(super) removals: u64,
     pub(super) excused: u64,
+    pub(super) spared: u64,
 }
 
 impl Coverage {
@@ -83,7 +86,7 @@ impl Coverage {
         }
     }
 
-    fn counts(&mut self) -> [&mut u64; 19] {
+    fn counts(&mut self) -> [&mut u64; 20] {
         [
             &mut self.schedules,
             &mut self.records,
@@ -104,6 +107,7 @@ impl Coverage {
             &mut self.growths,
             &mut self.removals,
             &mut self.excused,
+            &mut self.spared,
         ]
     }
 
@@ -130,6 +134,7 @@ pub(super) fn run(seed: u64, shape: &Shape, without: Option<Step>) -> Result<Cov
     let mut world = World::new(seed, *shape, without)?;
     let said = |world: &World, what: String| format!("{shape:?}, after {:?}: {what}", world.network.now());
     play(&mut world).map_err(|what| said(&world, what))?;
+    do_without(&mut world).map_err(|what| said(&world, what))?;
     mend(&mut world).map_err(|what| said(&world, what))?;
     world.coverage.schedules = 1;
     Ok(world.coverage)
@@ -186,6 +191,11 @@ fn act(world: &mut World) -> Result<(), String> {
                 world.step()?;
             }
         }
+        880..900 if world.shape.restless => {
+            if let Some(&leader) = leaders.get(world.rng.index(leaders.len().max(1))) {
+                change(world, leader, at)?;
+            }
+        }
         880..910 => {
             if let Some(&leader) = leaders.first() {
                 world.clean(leader)?;
@@ -205,17 +215,22 @@ fn act(world: &mut World) -> Result<(), String> {
         975..983 => world.up(at)?,
         983..990 => {
             if let Some(&leader) = leaders.get(world.rng.index(leaders.len().max(1))) {
-                if world.shape.spares > 0 && world.rng.chance(1, 3) {
-                    return world.remove(leader, at);
-                }
-                let new = world.new_copy();
-                world.join(leader, new.unwrap_or(at))?;
+                change(world, leader, at)?;
             }
         }
         990..994 => heal(world),
         _ => fault(world, at)?,
     }
     Ok(())
+}
+
+/// A copy joins, a new one first; where there are some more than the log was made with, others leave.
+fn change(world: &mut World, leader: usize, at: usize) -> Result<(), String> {
+    if world.shape.spares > 0 && world.rng.chance(1, 3) {
+        return world.remove(leader, at);
+    }
+    let new = world.new_copy();
+    world.join(leader, new.unwrap_or(at))
 }
 
 impl World {
@@ -300,38 +315,72 @@ fn damage(world: &mut World, at: usize) {
     module.damage(start + at / 8 * 8, bits);
 }
 
+/// All is well again, but for one machine that is dead: if the log's copies can do without it, somebody can lead.
+fn do_without(world: &mut World) -> Result<(), String> {
+    if world.shape.damages {
+        return Ok(());
+    }
+    restart(world, None)?;
+    let dead = world.rng.index(world.shape.machines());
+    if !world.can_do_without(dead) {
+        return Ok(());
+    }
+    world.down(dead);
+    world.coverage.spared += 1;
+    // One is refused while another stands, or has promised more.
+    for _ in 0..20 {
+        restart(world, Some(dead))?;
+        if elect(world)? {
+            return Ok(());
+        }
+    }
+    Err(format!("nobody can lead without machine {dead}, which the copies can do without"))
+}
+
+/// Every machine serves its copy, as far as it can be opened, but for this one.
+fn restart(world: &mut World, but: Option<usize>) -> Result<(), String> {
+    world.network.heal_all();
+    for at in (0..world.nodes.len()).filter(|&at| Some(at) != but) {
+        if !matches!(world.nodes[at].role, Role::Serving(_) | Role::Idle) {
+            world.down(at);
+        }
+        world.up(at)?;
+    }
+    Ok(())
+}
+
+/// One that is able stands. Whether it leads, or would if it were told to accept that a record may be lost.
+fn elect(world: &mut World) -> Result<bool, String> {
+    let able: Vec<usize> =
+        (0..world.nodes.len()).filter(|&n| matches!(world.nodes[n].role, Role::Serving(_) | Role::Idle)).collect();
+    let at = able[world.rng.index(able.len())];
+    let doubts = world.coverage.refused_in_doubt;
+    world.stand(at, false)?;
+    let started = world.network.now();
+    while world.standing() {
+        world.step()?;
+        if world.network.now() > started + Duration::from_secs(2) {
+            world.time_passes(at)?;
+        }
+    }
+    Ok(!world.leaders().is_empty() || world.coverage.refused_in_doubt > doubts)
+}
+
 /// All is well again: somebody can lead, and everything is there.
 fn mend(world: &mut World) -> Result<(), String> {
-    for tries in 0..60 {
-        world.network.heal_all();
+    for _ in 0..60 {
+        restart(world, None)?;
         for at in 0..world.nodes.len() {
-            if !matches!(world.nodes[at].role, Role::Serving(_) | Role::Idle) {
-                world.down(at);
-            }
-            world.up(at)?;
             // Damage has taken a copy that all the others cannot do without: whoever runs this log puts an empty one in its place.
             if matches!(world.nodes[at].role, Role::Down) && world.shape.copies == world.shape.quorum as usize {
                 world.replace_module(at)?;
                 world.up(at)?;
             }
         }
-        let able: Vec<usize> =
-            (0..world.nodes.len()).filter(|&n| matches!(world.nodes[n].role, Role::Serving(_) | Role::Idle)).collect();
-        let at = able[world.rng.index(able.len())];
-        world.stand(at, false)?;
-        let started = world.network.now();
-        while world.standing() {
-            world.step()?;
-            if world.network.now() > started + Duration::from_secs(2) {
-                world.time_passes(at)?;
-            }
-        }
+        elect(world)?;
         if !world.leaders().is_empty() {
             return Ok(());
         }
-        if tries > 50 {
-            return Err(format!("nobody can lead, though all is well: {:?}", world.coverage));
-        }
     }
-    Err("nobody can lead, though all is well".into())
+    Err(format!("nobody can lead, though all is well: {:?}", world.coverage))
 }

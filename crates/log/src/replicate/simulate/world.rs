@@ -324,6 +324,7 @@ impl World {
         self.tell(|| format!("machine {other} ({id:?}) joins machine {at}"));
         let (mut broken_by, mut turns, faults) = (None, 0, self.rng.chance(1, 4));
         let cut_short = self.shape.spares > 0 && self.rng.chance(1, 4);
+        let mut apart = self.shape.restless && self.rng.chance(1, 4);
         let mut pump = || {
             let happened = self.step().map(|_| ()).and_then(|()| self.one_config_each());
             let happened = if faults { happened.and_then(|()| self.maybe_fault()) } else { happened };
@@ -332,6 +333,12 @@ impl World {
             // It was told that it joins, and its answer is lost.
             if cut_short && self.config_of(other).is_some_and(|(_, config)| config.before.is_some()) {
                 self.network.reset(here, there);
+            }
+            // Leader and copy are cut off from all others when the copy has heard that it is one.
+            if apart && self.config_of(other).is_some_and(|(_, config)| log.members().0.len() < config.ids.len()) {
+                let others = self.nodes.iter().map(|node| node.net).filter(|&net| net != here && net != there);
+                others.for_each(|net| [here, there].into_iter().for_each(|one| self.network.cut(one, net)));
+                apart = false;
             }
         };
         let joined = log.join_by(link, ours.receiver, new_id, &mut pump);
@@ -350,6 +357,10 @@ impl World {
             return Err(broken);
         }
         match joined {
+            // Nothing is appended meanwhile: all was compared before, while others could.
+            Ok(_) if log.last_step() > 128 => {
+                Err(format!("{} bytes were compared while nobody appends", log.last_step()))
+            }
             Ok((peer, receiver, removed)) => {
                 self.coverage.joins += 1;
                 self.tell(|| format!("machine {other} has joined machine {at}: {removed:?}"));
@@ -399,6 +410,12 @@ impl World {
             return Ok(());
         }
         self.tell(|| format!("machine {other} ({id:x}) leaves machine {at}"));
+        let knew: Vec<_> = (0..self.nodes.len()).map(|n| self.config_of(n)).collect();
+        let live = log.copies().into_iter().filter(|(_, state, _)| *state == CopyState::Live).count();
+        let own = usize::from(log.own_copy().is_some_and(|mine| members.contains(&mine)));
+        let is_live = log.copies().iter().any(|(i, state, _)| *i == id && *state == CopyState::Live);
+        // One that is at its end may have sent it before.
+        let can_be_spared = log.check_leading().is_err() || live + own - usize::from(is_live) >= quorum as usize;
         let (mut broken_by, mut turns, faults) = (None, 0, self.rng.chance(1, 4));
         let removed = log.remove_by(id, &mut || {
             let happened = self.step().map(|_| ()).and_then(|()| self.one_config_each());
@@ -408,7 +425,28 @@ impl World {
         });
         self.tell(|| format!("machine {other} ({id:x}) has left machine {at}: {removed:?}"));
         self.coverage.removals += u64::from(removed.is_ok());
+        let without: Vec<u64> = members.iter().copied().filter(|&i| i != id).collect();
+        let epoch = log.stats().epoch;
+        let told = |(by, c): &(u32, Config)| *by == epoch && c.ids == without && c.before.is_some();
+        let has_heard = (knew.into_iter().enumerate()).any(|(n, before)| {
+            let was_told = before.as_ref().is_none_or(|before| before.0 != epoch || told(before));
+            !was_told && self.config_of(n).as_ref().is_some_and(told)
+        });
+        if !can_be_spared && has_heard {
+            return Err(format!("copy {id:x} cannot be spared, and a copy has heard that it leaves"));
+        }
         broken_by.map_or(Ok(()), Err)
+    }
+
+    /// True if the log can be led without this machine, whatever copies there are by what any of them says.
+    pub(super) fn can_do_without(&mut self, at: usize) -> bool {
+        let formed = self.nodes[at].served().and_then(|served| Some(served.copy().log()?.formed()));
+        let Some(id) = formed.map(|formed| formed.me) else { return false };
+        let configs: Vec<Config> = (0..self.nodes.len()).filter_map(|n| Some(self.config_of(n)?.1)).collect();
+        let there = |other: u64| other != id;
+        let all_up = self.nodes.iter().all(|n| matches!(n.role, Role::Serving(_) | Role::Idle));
+        let led = |c: &Config| c.can_read(there) && (c.can_write(there) || c.can_withdraw(there));
+        all_up && !configs.is_empty() && configs.iter().all(led)
     }
 
     // ---- events -----------------------------------------------------------------------------------------------

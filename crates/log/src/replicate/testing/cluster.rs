@@ -74,7 +74,8 @@ impl Cluster {
         let sabotage = sabotage(options);
         let network = Network::new(1, Faults::none());
         let node = network.node();
-        let nobody = || Error::QuorumUnavailable { why: "nobody is there", found: 0, missing: Vec::new() };
+        let nobody =
+            || Error::QuorumUnavailable { why: "nobody is there", found: 0, missing: Vec::new(), away: Vec::new() };
         let (own, rest) = homes.split_first().ok_or_else(nobody)?;
         let (mut others, mut links, mut hears) = (Vec::new(), Vec::new(), Vec::new());
         for (at, home) in rest.iter().enumerate() {

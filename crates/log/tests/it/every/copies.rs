@@ -171,6 +171,7 @@ impl Group {
             Kind::Idle => log.idle().unwrap(),
             Kind::Look => {
                 assert!((2..=3).contains(&log.members().0.len()) && !log.copies().is_empty());
+                log.lead_for(std::time::Duration::MAX);
                 log.check_leading().unwrap();
             }
             Kind::Rejoin => {

@@ -67,6 +67,7 @@ const OPERATIONS: &[(&str, Kind)] = &[
     ("Log::pool", Kind::Look),
     ("Log::fence", Kind::Leads),
     ("Log::check_leading", Kind::Leads),
+    ("Log::lead_for", Kind::Leads),
     ("Log::remove", Kind::Remove),
     ("Log::close", Kind::Close),
     ("Log::abandon", Kind::Abandon),

@@ -305,6 +305,7 @@ impl<'a> Thread<'a> {
         match kind {
             Kind::Idle => assert!(matches!(log.idle(), Ok(()) | Err(Error::Full { .. }))),
             Kind::Leads => {
+                log.lead_for(std::time::Duration::ZERO);
                 log.fence(); // it has no copies that another could lead
                 log.check_leading().unwrap();
             }
