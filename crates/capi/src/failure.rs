@@ -213,7 +213,7 @@ mod tests {
         // A program in C names no offsets.
         assert_eq!(code(pmem::Error::DoubleFree { ptr: 1 }), CAIRN_DAMAGED);
         // `cairn_replicas_accept_doubt` is the next call.
-        let doubt = log::Error::InDoubt { lsn: log::Lsn::new(1), missing: vec![], away: vec![] };
+        let doubt = log::Error::InDoubt { lsn: log::Lsn::new(1), missing: vec![] };
         assert_eq!(Failure::from(doubt).code, CAIRN_LOST);
     }
 
