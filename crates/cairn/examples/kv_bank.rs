@@ -31,7 +31,7 @@ impl Bank {
         bank.store.transact(|tx| {
             for owner in OWNERS {
                 if bank.accounts.get(tx, owner)?.is_none() {
-                    bank.accounts.put(tx, owner, &Plain(Account { balance: 100, transfers: 0 }))?;
+                    bank.accounts.put(tx, owner, &Account { balance: 100, transfers: 0 })?;
                 }
             }
             Ok(())
@@ -51,8 +51,8 @@ impl Bank {
             payer.balance -= sum;
             payer.transfers += 1;
             payee.balance += sum;
-            self.accounts.put(tx, from, &Plain(payer))?;
-            self.accounts.put(tx, to, &Plain(payee))?;
+            self.accounts.put(tx, from, &payer)?;
+            self.accounts.put(tx, to, &payee)?;
             self.journal.put(tx, &(from, payer.transfers), &format!("{sum} to {to}"))?;
             Ok(true)
         })

@@ -118,6 +118,7 @@ impl From<kv::Error> for Failure {
             E::IndexMemory { .. } | E::Full { .. } | E::LogFull { .. } => CAIRN_FULL,
             E::NotAStore { .. }
             | E::Type { .. }
+            | E::TypeMismatch { .. }
             | E::IsReplicated { .. }
             | E::NotReplicated
             | E::OtherLog { .. }

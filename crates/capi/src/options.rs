@@ -89,7 +89,7 @@ impl cairn_log_options {
             .patience(Duration::from_micros(self.patience_us))
             .pool(pool(self.domain, self.max_bytes)?);
         if self.segment > 0 {
-            options = options.segment(self.segment);
+            options = options.segment_bytes(self.segment);
         }
         if let Some(limit) = after(self.within_us) {
             options = options.within(limit);
@@ -162,8 +162,8 @@ impl cairn_kv_options {
         let durability = if self.at_risk == 0 { Durability::Durable } else { Durability::Bounded(self.at_risk) };
         let age = (self.max_snapshot_age_us > 0).then(|| Duration::from_micros(self.max_snapshot_age_us));
         let options = kv::Options::new()
-            .segment(self.segment)
-            .settle(self.settle)
+            .segment_bytes(self.segment)
+            .settle_bytes(self.settle)
             .index_memory(self.index_memory)
             .transactions(self.transactions as usize)
             .durability(durability)

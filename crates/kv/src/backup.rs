@@ -125,7 +125,7 @@ fn copy(
     let core = snapshot.core();
     // One sync of the file makes all of it durable, so there is no barrier before.
     let pool = pmem::Options::new().domain(DomainChoice::Emulated);
-    let options = Options::new().segment(core.options.segment).background(false).pool(pool);
+    let options = Options::new().segment_bytes(core.options.segment).background(false).pool(pool);
     let store = options.create_draft(draft)?;
     let mut loader = store.loader();
     let mut records = snapshot.records();

@@ -538,7 +538,7 @@ impl Core {
             if tombstone && self.sabotage.skips(Step::KeepTombstones) {
                 self.index.remove(pin, work.key(write), write.hash, word)?;
             } else if tombstone {
-                log.tombstones.push(Tombstone { key: work.key(write).into(), word, unlinked });
+                log.tombstones.push(Tombstone { key: work.key(write).into(), word, ts: header.ts, unlinked });
             }
         }
         Ok(())

@@ -273,7 +273,8 @@ impl Core {
                 let unlinked = self.active.now();
                 settler.unripe.push(Dead { word: *old, unlinked });
                 if new.is_tombstone() {
-                    settler.tombstones.push(Tombstone { key: record.key().into(), word: new, unlinked });
+                    let (key, ts) = (record.key().into(), record.header.ts);
+                    settler.tombstones.push(Tombstone { key, word: new, ts, unlinked });
                 }
             }
         }

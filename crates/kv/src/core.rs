@@ -27,6 +27,8 @@ pub(crate) const AHEAD: usize = 32;
 pub(crate) struct Core {
     /// Itself, as its handles share it.
     pub(crate) this: Weak<Self>,
+    /// Of all stores that this process has opened, this one's number, from 1.
+    pub(crate) number: u64,
     pub(crate) pool: Pool,
     /// See `lone`.
     pub(crate) puts_alone: bool,

@@ -1,5 +1,7 @@
 //! A store is made: two regions, and an empty checkpoint in the first.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use pmem::{Area, Pool, Region};
 
 use crate::active::Active;
@@ -14,6 +16,9 @@ use crate::settle::Settler;
 use crate::space::Space;
 use crate::watermark::{self, Watermark};
 use crate::writer::Writers;
+
+/// Stores that this process has opened.
+static OPENED: AtomicU64 = AtomicU64::new(0);
 
 /// Segments of a new store.
 pub(crate) const SEGMENTS: u64 = 8;
@@ -113,6 +118,7 @@ pub(crate) fn assemble(
     }
     Ok(Core {
         this: std::sync::Weak::new(),
+        number: OPENED.fetch_add(1, Relaxed) + 1,
         pool: pool.clone(),
         puts_alone: Core::puts_alone(options, pool),
         key,
@@ -168,7 +174,7 @@ mod tests {
     fn a_store_of_format_1_stays_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let options = Options::new().segment(16 << 10).background(false);
+        let options = Options::new().segment_bytes(16 << 10).background(false);
         let pool = options.pool.clone().size(options.least()).engine(NAME, [0; 64]).create(&path).unwrap();
         let mut store = Store::start(create_as(&pool, &options, FORMAT_1).unwrap()).unwrap();
         drop(pool);

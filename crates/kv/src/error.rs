@@ -82,6 +82,18 @@ pub enum Error {
         /// What is wrong.
         why: crate::Unfit,
     },
+    /// A table has other types than it was made with.
+    #[error(
+        "table {table:?} holds {stored}, not {wanted}; use the types that it was made with, or bring it over by `Table::adopt`"
+    )]
+    TypeMismatch {
+        /// The table.
+        table: String,
+        /// Its types, of keys and of values.
+        stored: String,
+        /// Those that it was opened with.
+        wanted: String,
+    },
     /// What a table cannot be called.
     #[error("the name {name:?} of a table {why}; choose another one")]
     TableName {
@@ -329,6 +341,7 @@ impl Error {
             Self::InDoubt { .. } => ErrorKind::Reopen,
             Self::Follows => ErrorKind::Fenced,
             Self::Type { .. }
+            | Self::TypeMismatch { .. }
             | Self::IsReplicated { .. }
             | Self::NotReplicated
             | Self::OtherLog { .. }

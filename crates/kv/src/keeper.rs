@@ -207,7 +207,7 @@ mod tests {
         const SETTLE: u64 = 256 << 10;
         let memory = std::path::Path::new("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
-        let store = Options::new().settle(SETTLE).create(dir.path().join("store")).unwrap();
+        let store = Options::new().settle_bytes(SETTLE).create(dir.path().join("store")).unwrap();
         let (done, is_done) = channel();
         std::thread::scope(|threads| {
             // As if it had much to do.

@@ -222,8 +222,12 @@ mod tests {
         let memory = std::path::Path::new("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
         let pool = pmem::Options::new().domain(pmem::DomainChoice::Emulated);
-        let store =
-            Options::new().segment(segment).background(false).pool(pool).create(dir.path().join("store")).unwrap();
+        let store = Options::new()
+            .segment_bytes(segment)
+            .background(false)
+            .pool(pool)
+            .create(dir.path().join("store"))
+            .unwrap();
         (dir, store)
     }
 

@@ -123,28 +123,28 @@ impl Options {
 
     /// Bytes of a segment in a new store: space is taken and freed by segments. A multiple of 4096, from 4 KiB to 256 MiB.
     #[must_use]
-    pub fn segment(self, bytes: u64) -> Self {
+    pub fn segment_bytes(self, bytes: u64) -> Self {
         Self { segment: bytes, ..self }
     }
 
     /// After how many bytes of new records a checkpoint is made, at most: small stores are settled more often. More makes fewer writes and longer restarts.
     #[must_use]
-    pub fn settle(self, bytes: u64) -> Self {
+    pub fn settle_bytes(self, bytes: u64) -> Self {
         Self { settle: bytes, ..self }
     }
 
     /// How much room versions that nobody needs may take, beside what was written since the last checkpoint, before what stands between them is moved, in percent of what is
     /// needed: 100 by default, from 10 to 400. Less makes a smaller file and more writes: of a store whose keys were all overwritten at random, again and again, half a version was
-    /// moved for each one put with 25, and none in thirty with 200. The file is smaller still with fewer bytes between [checkpoints](Self::settle).
+    /// moved for each one put with 25, and none in thirty with 200. The file is smaller still with fewer bytes between [checkpoints](Self::settle_bytes).
     ///
     /// ```
     /// # fn main() -> kv::Result<()> {
     /// # let dir = tempfile::tempdir().unwrap();
-    /// let store = kv::Options::new().spare(25).settle(8 << 20).create(dir.path().join("s"))?;
+    /// let store = kv::Options::new().spare_percent(25).settle_bytes(8 << 20).create(dir.path().join("s"))?;
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn spare(self, percent: u32) -> Self {
+    pub fn spare_percent(self, percent: u32) -> Self {
         Self { spare: percent.clamp(10, 400), ..self }
     }
 

@@ -255,7 +255,12 @@ fn load_leaf(
         if word.is_tombstone() {
             // One that cannot be read stays.
             if let Ok(record) = Record::at(Claim::Opening, pool, pool, word.offset()) {
-                settler.tombstones.push(Tombstone { key: record.key().into(), word, unlinked: 0 });
+                settler.tombstones.push(Tombstone {
+                    key: record.key().into(),
+                    word,
+                    ts: record.header.ts,
+                    unlinked: 0,
+                });
             }
         }
     }
@@ -627,7 +632,7 @@ impl<'a> Reading<'a> {
             core.space.add_live(segment, word.space());
         }
         if word.is_tombstone() {
-            tombstones.push(Tombstone { key: record.key().into(), word, unlinked: 0 });
+            tombstones.push(Tombstone { key: record.key().into(), word, ts: record.header.ts, unlinked: 0 });
         }
         Ok(())
     }

@@ -78,7 +78,7 @@ pub(crate) fn is_in_doubt(error: &Error) -> bool {
 impl Options {
     /// Commits go through a log with these copies, and are durable when a write quorum of them has it: the store survives the loss of the others, and of this machine. On
     /// another one a [`Follower`](crate::Follower) has the same store, a moment later, and can be promoted. What is not about the log's size can be different at
-    /// every open; a transaction's record has to fit in one of its [segments](log::Options::segment).
+    /// every open; a transaction's record has to fit in one of its [segments](log::Options::segment_bytes).
     ///
     /// Making one makes the log, too. Opening takes the log over, and whoever led the store before is shut out; [`open_or_create`](Self::open_or_create) makes the store
     /// anew of the log if only the store is missing.

@@ -12,6 +12,8 @@ pub enum Step {
     CompareKeys,
     /// A key that is not where one with its hash was is looked for where it belongs.
     LookTwice,
+    /// Upkeep takes out a tombstone if it is the one that it means, not another one at its place.
+    KnowTombstones,
     /// ... and stores the line with the seal behind that.
     SealLast,
     /// Reads are validated.

@@ -6,6 +6,7 @@
 mod entries;
 mod key;
 mod range;
+mod types;
 mod value;
 
 use std::cell::Cell;
@@ -52,25 +53,27 @@ thread_local! {
 /// # Ok(()) }
 /// ```
 ///
-/// Types are not on media: whoever uses another type for the same name gets [`Error::Type`], or nonsense.
+/// The names of its types are stored with the first entry, under a key of the store's own that raw scans show: whoever uses other types for the same name gets [`Error::TypeMismatch`].
+/// Keep the handle, or clone it: it compares them once, a new one anew. In a store that was written before types were stored nothing is compared until something is put.
 pub struct Table<K: ?Sized, V: ?Sized> {
-    /// The name and a zero byte.
-    prefix: Arc<[u8]>,
+    shared: Arc<types::Shared>,
     types: PhantomData<fn() -> (*const K, *const V)>,
 }
 
 impl Store {
-    /// The table of that name. Nothing is written: a table is there when it has a key.
+    /// The table of that name. Nothing is written: a table is there when something is put in it.
     ///
     /// # Errors
-    /// [`Error::TableName`].
+    /// [`Error::TableName`]; [`Error::TypeMismatch`] if the table has other types; as [`get`](Self::get).
     pub fn table<K: KeyCode + ?Sized, V: ValueCode + ?Sized>(&self, name: &str) -> Result<Table<K, V>> {
-        Table::new(name)
+        let table = Table::new(name)?;
+        table.agree_with(self)?;
+        Ok(table)
     }
 }
 
 impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
-    /// The table of that name, of whatever store.
+    /// The table of that name, of whatever store: its types are compared when it is first used there.
     ///
     /// # Errors
     /// [`Error::TableName`].
@@ -83,18 +86,18 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
         if let Some(why) = why {
             return Err(Error::TableName { name: name.to_owned(), why });
         }
-        Ok(Self { prefix: [name.as_bytes(), &[0]].concat().into(), types: PhantomData })
+        Ok(Self { shared: Arc::new(types::Shared::new(name)), types: PhantomData })
     }
 
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
-        std::str::from_utf8(&self.prefix[..self.prefix.len() - 1]).unwrap_or_default()
+        std::str::from_utf8(&self.shared.prefix[..self.shared.prefix.len() - 1]).unwrap_or_default()
     }
 
     /// The bytes of a key, as it is in the store.
     pub fn raw_key(&self, key: &K) -> Vec<u8> {
-        let mut bytes = self.prefix.to_vec();
+        let mut bytes = self.shared.prefix.to_vec();
         key.encode_last(&mut bytes);
         bytes
     }
@@ -104,14 +107,15 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     /// The key's value.
     ///
     /// # Errors
-    /// As [`Transaction::get`]; [`Error::Type`].
+    /// As [`Transaction::get`]; [`Error::Type`], [`Error::TypeMismatch`]: as all operations of a table.
     pub fn get<'t>(&self, tx: &'t impl Reader, key: &K) -> Result<Option<V::Value<'t>>> {
+        self.agree(tx)?;
         self.with(key, None, |key, _| tx.read(key)?.map(|value| self.value(key, value)).transpose())
     }
 
     /// All entries, in order of their keys.
     pub fn scan<'t, R: Reader>(&self, tx: &'t R) -> Entries<'t, R, K, V> {
-        Entries::new(self.clone(), tx, Keys::prefix(&self.prefix))
+        Entries::new(self.clone(), tx, Keys::prefix(&self.shared.prefix))
     }
 
     /// The entries of a range of keys, in order.
@@ -130,7 +134,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     /// # Ok(()) }
     /// ```
     pub fn range<'t, R: Reader>(&self, tx: &'t R, range: impl KeyRange<K>) -> Entries<'t, R, K, V> {
-        Entries::new(self.clone(), tx, range.keys(&self.prefix))
+        Entries::new(self.clone(), tx, range.keys(&self.shared.prefix))
     }
 
     /// The entries whose keys begin so: text with a text, tuples with their first elements as a tuple.
@@ -147,7 +151,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     /// # Ok(()) }
     /// ```
     pub fn prefix<'t, R: Reader, P: PrefixOf<K> + ?Sized>(&self, tx: &'t R, prefix: &P) -> Entries<'t, R, K, V> {
-        let mut bytes = self.prefix.to_vec();
+        let mut bytes = self.shared.prefix.to_vec();
         prefix.encode_prefix(&mut bytes);
         Entries::new(self.clone(), tx, Keys::prefix(&bytes))
     }
@@ -158,7 +162,8 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     ///
     /// # Errors
     /// As [`Transaction::put`]; [`Error::Type`] if the value has no encoding.
-    pub fn put(&self, tx: &mut Transaction<'_>, key: &K, value: &V) -> Result<bool> {
+    pub fn put(&self, tx: &mut Transaction<'_>, key: &K, value: &V::Put) -> Result<bool> {
+        self.agree_to_put(tx)?;
         self.with(key, Some(value), |key, value| tx.put(key, value))
     }
 
@@ -166,7 +171,8 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn put_until(&self, tx: &mut Transaction<'_>, key: &K, value: &V, expires: u64) -> Result<bool> {
+    pub fn put_until(&self, tx: &mut Transaction<'_>, key: &K, value: &V::Put, expires: u64) -> Result<bool> {
+        self.agree_to_put(tx)?;
         self.with(key, Some(value), |key, value| tx.put_until(key, value, expires))
     }
 
@@ -174,7 +180,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn put_for(&self, tx: &mut Transaction<'_>, key: &K, value: &V, time: Duration) -> Result<bool> {
+    pub fn put_for(&self, tx: &mut Transaction<'_>, key: &K, value: &V::Put, time: Duration) -> Result<bool> {
         self.put_until(tx, key, value, crate::time::after(time))
     }
 
@@ -183,6 +189,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     /// # Errors
     /// As [`Transaction::delete`].
     pub fn delete(&self, tx: &mut Transaction<'_>, key: &K) -> Result<bool> {
+        self.agree(tx)?;
         self.with(key, None, |key, _| tx.delete(key))
     }
 
@@ -191,7 +198,8 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     /// # Errors
     /// As [`Transaction::delete_range`].
     pub fn delete_range(&self, tx: &mut Transaction<'_>, range: impl KeyRange<K>) -> Result<u64> {
-        tx.delete_range(range.keys(&self.prefix))
+        self.agree(tx)?;
+        tx.delete_range(range.keys(&self.shared.prefix))
     }
 
     /// The same table, for single operations on this store, each a transaction of its own.
@@ -202,14 +210,14 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     // ---- bytes ------------------------------------------------------------------------------------------------
 
     /// Calls `f` with the key's bytes, and the value's if there is one.
-    fn with<T>(&self, key: &K, value: Option<&V>, f: impl FnOnce(&[u8], &[u8]) -> Result<T>) -> Result<T> {
+    fn with<T>(&self, key: &K, value: Option<&V::Put>, f: impl FnOnce(&[u8], &[u8]) -> Result<T>) -> Result<T> {
         // Whoever comes here while `f` runs finds nothing spare, and allocates.
         let (mut key_bytes, mut buffer) = SPARE.try_with(Cell::take).unwrap_or_default();
         key_bytes.clear();
         buffer.clear();
-        key_bytes.extend_from_slice(&self.prefix);
+        key_bytes.extend_from_slice(&self.shared.prefix);
         key.encode_last(&mut key_bytes);
-        let result = match value.map(|value| value.bytes(&mut buffer)).transpose() {
+        let result = match value.map(|value| V::bytes(value, &mut buffer)).transpose() {
             Ok(value) => f(&key_bytes, value.unwrap_or_default()),
             Err(why) => Err(self.unfit(&key_bytes, why)),
         };
@@ -224,7 +232,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     }
 
     fn key(&self, key: &[u8]) -> Result<K::Owned> {
-        let mut rest = key.get(self.prefix.len()..).unwrap_or_default();
+        let mut rest = key.get(self.shared.prefix.len()..).unwrap_or_default();
         let decoded = K::decode_last(&mut rest);
         let all = decoded.and_then(|owned| if rest.is_empty() { Ok(owned) } else { Err("the key is too long".into()) });
         all.map_err(|why| self.unfit(key, why))
@@ -232,19 +240,23 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
 
     #[cold]
     fn unfit(&self, key: &[u8], why: Unfit) -> Error {
-        Error::Type { table: self.name().to_owned(), key: Key(key[self.prefix.len().min(key.len())..].to_vec()), why }
+        Error::Type {
+            table: self.name().to_owned(),
+            key: Key(key[self.shared.prefix.len().min(key.len())..].to_vec()),
+            why,
+        }
     }
 }
 
 impl<K: ?Sized, V: ?Sized> Clone for Table<K, V> {
     fn clone(&self) -> Self {
-        Self { prefix: Arc::clone(&self.prefix), types: PhantomData }
+        Self { shared: Arc::clone(&self.shared), types: PhantomData }
     }
 }
 
 impl<K: ?Sized, V: ?Sized> std::fmt::Debug for Table<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Table({})", self.prefix.escape_ascii())
+        write!(f, "Table({})", self.shared.prefix.escape_ascii())
     }
 }
 
@@ -269,6 +281,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> TableOn<'_, K, V> {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn view<T>(&self, key: &K, look: impl FnOnce(Option<V::Value<'_>>) -> T) -> Result<T> {
+        self.table.agree_with(self.store)?;
         self.table.with(key, None, |key, _| {
             self.store.view(key, |value| Ok(look(value.map(|value| self.table.value(key, value)).transpose()?)))?
         })
@@ -278,7 +291,10 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> TableOn<'_, K, V> {
     ///
     /// # Errors
     /// As [`Store::put`]; [`Error::Type`] if the value has no encoding.
-    pub fn put(&self, key: &K, value: &V) -> Result<bool> {
+    pub fn put(&self, key: &K, value: &V::Put) -> Result<bool> {
+        if !self.table.agree_with(self.store)? {
+            return self.store.transact(|tx| self.table.put(tx, key, value)); // the first one
+        }
         self.table.with(key, Some(value), |key, value| self.store.put(key, value))
     }
 
@@ -286,7 +302,10 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> TableOn<'_, K, V> {
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn put_until(&self, key: &K, value: &V, expires: u64) -> Result<bool> {
+    pub fn put_until(&self, key: &K, value: &V::Put, expires: u64) -> Result<bool> {
+        if !self.table.agree_with(self.store)? {
+            return self.store.transact(|tx| self.table.put_until(tx, key, value, expires));
+        }
         self.table.with(key, Some(value), |key, value| self.store.put_until(key, value, expires))
     }
 
@@ -294,7 +313,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> TableOn<'_, K, V> {
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn put_for(&self, key: &K, value: &V, time: Duration) -> Result<bool> {
+    pub fn put_for(&self, key: &K, value: &V::Put, time: Duration) -> Result<bool> {
         self.put_until(key, value, crate::time::after(time))
     }
 
@@ -303,6 +322,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> TableOn<'_, K, V> {
     /// # Errors
     /// As [`Store::delete`].
     pub fn delete(&self, key: &K) -> Result<bool> {
+        self.table.agree_with(self.store)?;
         self.table.with(key, None, |key, _| self.store.delete(key))
     }
 }
@@ -317,6 +337,12 @@ pub trait Reader: sealed::Sealed {
 
     /// Pairs of a range of keys, in order.
     fn pairs(&self, keys: Keys) -> Scan<'_>;
+
+    #[doc(hidden)]
+    fn store(&self) -> u64;
+
+    #[doc(hidden)]
+    fn wrote(&self, key: &[u8]) -> bool;
 }
 
 mod sealed {
@@ -333,6 +359,14 @@ impl Reader for Transaction<'_> {
     fn pairs(&self, keys: Keys) -> Scan<'_> {
         self.scan(keys)
     }
+
+    fn store(&self) -> u64 {
+        self.core().number
+    }
+
+    fn wrote(&self, key: &[u8]) -> bool {
+        self.has_written(key)
+    }
 }
 
 impl Reader for Snapshot<'_> {
@@ -342,5 +376,13 @@ impl Reader for Snapshot<'_> {
 
     fn pairs(&self, keys: Keys) -> Scan<'_> {
         self.scan(keys)
+    }
+
+    fn store(&self) -> u64 {
+        self.0.core().number
+    }
+
+    fn wrote(&self, _: &[u8]) -> bool {
+        false
     }
 }

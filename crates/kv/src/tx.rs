@@ -263,6 +263,11 @@ impl<'s> Transaction<'s> {
         self.core
     }
 
+    /// Whether it has itself written this key.
+    pub(crate) fn has_written(&self, key: &[u8]) -> bool {
+        self.work.borrow().find(record::hash(key), key).is_some()
+    }
+
     // ---- write ------------------------------------------------------------------------------------------------
 
     /// Sets the key's value; true if it had one.

@@ -104,6 +104,8 @@ pub(crate) struct Dead {
 pub(crate) struct Tombstone {
     pub(crate) key: Box<[u8]>,
     pub(crate) word: Word,
+    /// Of its commit: a word alone may be of a later one, at the same place.
+    pub(crate) ts: u64,
     pub(crate) unlinked: u64,
 }
 

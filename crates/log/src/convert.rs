@@ -57,7 +57,7 @@ impl Options {
         let stats = old.stats();
         // Records lie otherwise in their segments, so that they may take some more of them.
         let bytes = stats.capacity + 2 * stats.segment_bytes;
-        let options = self.clone().bytes(bytes).segment(stats.segment_bytes).frequency(64).threads(1).idle(None);
+        let options = self.clone().bytes(bytes).segment_bytes(stats.segment_bytes).frequency(64).threads(1).idle(None);
         options.check()?;
         let size = (bytes + Front::Two.bytes() + 16384).next_multiple_of(4096);
         let pool = options.pool.clone().size(size).engine(NAME, [0; 64]).create_draft(draft)?;

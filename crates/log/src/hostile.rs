@@ -10,7 +10,7 @@ use crate::superline::Superline;
 use crate::{Log, Options};
 
 fn options() -> Options {
-    Options::new().bytes(4096).segment(512).idle(None)
+    Options::new().bytes(4096).segment_bytes(512).idle(None)
 }
 
 fn pool(dir: &tempfile::TempDir) -> pmem::Pool {

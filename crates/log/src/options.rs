@@ -106,7 +106,7 @@ impl Options {
     /// Bytes of a segment in a new log: no record is longer, and space is reclaimed by segments. A multiple of 64, 256 B to 256 MiB; by default an eighth of the log,
     /// from 4 KiB to 1 MiB.
     #[must_use]
-    pub fn segment(self, bytes: u64) -> Self {
+    pub fn segment_bytes(self, bytes: u64) -> Self {
         Self { segment: Some(bytes), ..self }
     }
 

@@ -101,7 +101,7 @@ impl Led {
     }
 
     fn options(&self) -> Options {
-        (self.adjust)(Options::new().bytes(SEGMENTS * SEGMENT).segment(SEGMENT).idle(None))
+        (self.adjust)(Options::new().bytes(SEGMENTS * SEGMENT).segment_bytes(SEGMENT).idle(None))
     }
 
     fn open(&self, sim: &Arc<Sim>, leader: usize, owner: u64) -> log::Result<(Cluster, Pool)> {

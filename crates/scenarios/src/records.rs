@@ -117,7 +117,7 @@ impl Records {
     }
 
     fn options(&self) -> Options {
-        let options = Options::new().bytes(4 * SEGMENT).segment(SEGMENT).frequency(self.frequency).threads(8);
+        let options = Options::new().bytes(4 * SEGMENT).segment_bytes(SEGMENT).frequency(self.frequency).threads(8);
         (self.adjust)(options.watermark_every(WATERMARK).stream_from(80))
     }
 

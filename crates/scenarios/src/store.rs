@@ -215,8 +215,8 @@ impl Stored {
             Options::new()
                 .durability(durability)
                 .group_commit(self.grouped)
-                .segment(SEGMENT)
-                .settle(2 * SEGMENT)
+                .segment_bytes(SEGMENT)
+                .settle_bytes(2 * SEGMENT)
                 .watermark_every(self.watermark)
                 .transactions(8) // each of three threads may hold a snapshot and write
                 .background(false),

@@ -35,7 +35,7 @@ struct Counter(AtomicU64);
 #[must_use]
 pub fn options(bytes: u64, policy: Policy, threads: usize) -> log::Options {
     // One segment more: records do not cross them, so that each may end in a hole.
-    let options = log::Options::new().bytes(bytes.next_multiple_of(SEGMENT) + SEGMENT).segment(SEGMENT);
+    let options = log::Options::new().bytes(bytes.next_multiple_of(SEGMENT) + SEGMENT).segment_bytes(SEGMENT);
     match policy {
         Policy::Sync => options,
         Policy::Frequency(every) => options.frequency(every).threads(threads as u32),

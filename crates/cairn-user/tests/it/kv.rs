@@ -32,7 +32,7 @@ impl Shop {
     /// Both tables change, or neither.
     fn order(&self, number: u64, customer: &str, order: Order) -> cairn::kv::Result<()> {
         self.store.transact(|tx| {
-            self.orders.put(tx, &number, &Plain(order))?;
+            self.orders.put(tx, &number, &order)?;
             self.by_customer.put(tx, &(customer.to_owned(), number), &())?;
             Ok(())
         })

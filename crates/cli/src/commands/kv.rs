@@ -51,7 +51,7 @@ fn create(args: &args::CreateStore) -> Outcome {
     if let Some(latency) = args.media.nvm_latency {
         pool = pool.latency(latency);
     }
-    let options = Options::new().segment(args.segment).background(false).pool(pool);
+    let options = Options::new().segment_bytes(args.segment).background(false).pool(pool);
     let store = options.create(&args.path).map_err(failed)?;
     let (stats, domain) = (store.stats(), store.effective_durability());
     store.close().map_err(failed)?;

@@ -43,7 +43,7 @@ fn create(args: &args::CreateLog) -> Outcome {
     }
     let mut options = Options::new().bytes(args.bytes).idle(None).pool(pool);
     if let Some(segment) = args.segment {
-        options = options.segment(segment);
+        options = options.segment_bytes(segment);
     }
     match &args.path {
         Some(path) if !args.copies.are_named() => create_here(args, path, &options),

@@ -99,7 +99,7 @@ fn no_damaged_pool_of_any_kind_is_copied() {
     let dir = temp();
     let (path, payload) = (dir.path().join("p"), [b'x'; 40]);
     let log = || {
-        let log = ::log::Options::new().bytes(16 << 10).segment(2048).idle(None).create(&path).unwrap();
+        let log = ::log::Options::new().bytes(16 << 10).segment_bytes(2048).idle(None).create(&path).unwrap();
         for _ in 0..9 {
             log.append(&payload).unwrap();
         }

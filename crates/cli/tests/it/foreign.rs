@@ -102,7 +102,7 @@ fn what_is_no_pool_is_refused_at_once_by_every_command() {
     let dir = temp();
     let dir = dir.path();
     pmem::Options::new().size(1 << 20).create(dir.join("pool")).unwrap().close().unwrap();
-    kv::Options::new().segment(4096).background(false).create(dir.join("store")).unwrap().close().unwrap();
+    kv::Options::new().segment_bytes(4096).background(false).create(dir.join("store")).unwrap().close().unwrap();
     fs::write(dir.join("pairs"), "a\tb\n").unwrap();
     secret(&dir.join("secret"), 0o600);
     for kind in KINDS {

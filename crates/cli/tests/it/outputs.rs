@@ -268,7 +268,7 @@ fn make(path: &Path, needs: Needs) {
             heap.close().unwrap();
         }
         Store => {
-            let store = kv::Options::new().segment(4096).background(false).create(path).unwrap();
+            let store = kv::Options::new().segment_bytes(4096).background(false).create(path).unwrap();
             store.put(b"key", b"value").unwrap();
             store.close().unwrap();
         }

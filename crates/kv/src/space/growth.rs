@@ -259,7 +259,7 @@ mod tests {
     fn store(most: u64) -> (tempfile::TempDir, Store) {
         let memory = std::path::Path::new("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
-        let options = Options::new().segment(SEGMENT).background(false).pool(pmem::Options::new().max_size(most));
+        let options = Options::new().segment_bytes(SEGMENT).background(false).pool(pmem::Options::new().max_size(most));
         let store = options.create(dir.path().join("store")).unwrap();
         (dir, store)
     }

@@ -1,6 +1,7 @@
 //! Keys as bytes that sort as the keys do.
 
 use super::Unfit;
+use super::types::short;
 
 /// A type whose values are keys of a [`Table`](super::Table): their bytes are ordered as they are.
 ///
@@ -65,6 +66,12 @@ pub trait KeyCode {
     /// What is wrong with the bytes.
     fn decode_last(bytes: &mut &[u8]) -> Result<Self::Owned, Unfit> {
         Self::decode(bytes)
+    }
+
+    /// What a store calls the type: tables of types with other names are [another's](crate::Error::TypeMismatch). The type's name, without modules, unless told otherwise; types with the same
+    /// encoding may share one.
+    fn type_name() -> String {
+        short::<Self>()
     }
 }
 
@@ -143,6 +150,9 @@ impl<const N: usize> KeyCode for [u8; N] {
 
 impl KeyCode for [u8] {
     type Owned = Vec<u8>;
+    fn type_name() -> String {
+        "bytes".to_owned()
+    }
     fn encode(&self, out: &mut Vec<u8>) {
         for part in self.split_inclusive(|byte| *byte == 0) {
             out.extend_from_slice(part);
@@ -175,6 +185,9 @@ impl KeyCode for [u8] {
 
 impl KeyCode for str {
     type Owned = String;
+    fn type_name() -> String {
+        "text".to_owned()
+    }
     fn encode(&self, out: &mut Vec<u8>) {
         self.as_bytes().encode(out);
     }
@@ -198,6 +211,9 @@ macro_rules! same_as {
     ($($this:ty: $other:ty $(, for $t:ident)?;)*) => {$(
         impl$(<$t: KeyCode + ?Sized>)? KeyCode for $this {
             type Owned = <$other as KeyCode>::Owned;
+            fn type_name() -> String {
+                <$other>::type_name()
+            }
             fn encode(&self, out: &mut Vec<u8>) {
                 <$other>::encode(self, out);
             }
@@ -222,6 +238,9 @@ same_as! {
 
 impl<T: KeyCode> KeyCode for Option<T> {
     type Owned = Option<T::Owned>;
+    fn type_name() -> String {
+        format!("Option<{}>", T::type_name())
+    }
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(self.is_some()));
         if let Some(value) = self {
@@ -246,6 +265,9 @@ macro_rules! tuples {
     ($(($($t:ident . $n:tt,)* | $last:ident . $m:tt);)*) => {$(
         impl<$($t: KeyCode,)* $last: KeyCode> KeyCode for ($($t,)* $last,) {
             type Owned = ($($t::Owned,)* $last::Owned,);
+            fn type_name() -> String {
+                format!("({})", [$($t::type_name(),)* $last::type_name()].join(", "))
+            }
             fn encode(&self, out: &mut Vec<u8>) {
                 $(self.$n.encode(out);)*
                 self.$m.encode(out);

@@ -1,8 +1,11 @@
 //! Values as bytes.
 
 use std::borrow::Cow;
+use std::marker::PhantomData;
 
 use pmem::Persist;
+
+use super::types::short;
 
 /// Why bytes are not what was expected, or a value has no bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +39,11 @@ impl std::fmt::Display for Unfit {
 /// enum Colour { Red, Green }
 ///
 /// impl ValueCode for Colour {
+///     type Put = Self;
 ///     type Value<'a> = Self;
 ///     type Owned = Self;
-///     fn bytes<'a>(&'a self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
-///         Ok(match self { Self::Red => b"red", Self::Green => b"green" })
+///     fn bytes<'a>(value: &'a Self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+///         Ok(match value { Self::Red => b"red", Self::Green => b"green" })
 ///     }
 ///     fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
 ///         match bytes {
@@ -58,6 +62,8 @@ impl std::fmt::Display for Unfit {
     note = "for a type of your own, write `impl kv::ValueCode`"
 )]
 pub trait ValueCode {
+    /// What is put: the type itself, or what it is the encoding of.
+    type Put: ?Sized;
     /// What reading gives: for bytes and text a reference to where they are.
     type Value<'a>;
     /// The same without a reference.
@@ -67,7 +73,7 @@ pub trait ValueCode {
     ///
     /// # Errors
     /// Why it has none.
-    fn bytes<'a>(&'a self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit>;
+    fn bytes<'a>(value: &'a Self::Put, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit>;
 
     /// The value with these bytes.
     ///
@@ -77,13 +83,22 @@ pub trait ValueCode {
 
     /// Copies what is a reference.
     fn owned(value: Self::Value<'_>) -> Self::Owned;
+
+    /// What a store calls the type: as [`KeyCode::type_name`](super::KeyCode::type_name). Change it with the encoding, and old values are an error instead of nonsense.
+    fn type_name() -> String {
+        short::<Self>()
+    }
 }
 
 impl ValueCode for [u8] {
+    fn type_name() -> String {
+        "bytes".to_owned()
+    }
+    type Put = Self;
     type Value<'a> = &'a [u8];
     type Owned = Vec<u8>;
-    fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
-        Ok(self)
+    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        Ok(value)
     }
     fn decode(bytes: &[u8]) -> Result<&[u8], Unfit> {
         Ok(bytes)
@@ -94,10 +109,14 @@ impl ValueCode for [u8] {
 }
 
 impl ValueCode for str {
+    fn type_name() -> String {
+        "text".to_owned()
+    }
+    type Put = Self;
     type Value<'a> = &'a str;
     type Owned = String;
-    fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
-        Ok(self.as_bytes())
+    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        Ok(value.as_bytes())
     }
     fn decode(bytes: &[u8]) -> Result<&str, Unfit> {
         std::str::from_utf8(bytes).map_err(|_| "the value is not UTF-8".into())
@@ -110,6 +129,7 @@ impl ValueCode for str {
 /// What reading gives is the type itself.
 macro_rules! itself {
     () => {
+        type Put = Self;
         type Value<'a> = Self;
         type Owned = Self;
         fn owned(value: Self) -> Self {
@@ -120,8 +140,11 @@ macro_rules! itself {
 
 impl ValueCode for Vec<u8> {
     itself!();
-    fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
-        Ok(self)
+    fn type_name() -> String {
+        <[u8]>::type_name()
+    }
+    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        Ok(value)
     }
     fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
         Ok(bytes.to_vec())
@@ -130,8 +153,11 @@ impl ValueCode for Vec<u8> {
 
 impl ValueCode for String {
     itself!();
-    fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
-        Ok(self.as_bytes())
+    fn type_name() -> String {
+        str::type_name()
+    }
+    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        Ok(value.as_bytes())
     }
     fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
         <str as ValueCode>::decode(bytes).map(str::to_owned)
@@ -146,8 +172,8 @@ macro_rules! integers {
     ($($t:ty),*) => {$(
         impl ValueCode for $t {
             itself!();
-            fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
-                Ok(pmem::bytes_of(self))
+            fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+                Ok(pmem::bytes_of(value))
             }
             fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
                 plain(bytes)
@@ -160,8 +186,8 @@ integers!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64, ());
 
 impl<const N: usize> ValueCode for [u8; N] {
     itself!();
-    fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
-        Ok(self)
+    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        Ok(value)
     }
     fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
         plain(bytes)
@@ -170,8 +196,8 @@ impl<const N: usize> ValueCode for [u8; N] {
 
 impl ValueCode for bool {
     itself!();
-    fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
-        Ok(if *self { &[1] } else { &[0] })
+    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        Ok(if *value { &[1] } else { &[0] })
     }
     fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
         match bytes {
@@ -182,13 +208,17 @@ impl ValueCode for bool {
     }
 }
 
-impl<T: ValueCode> ValueCode for Option<T> {
+impl<T: ValueCode<Put: Sized>> ValueCode for Option<T> {
+    type Put = Option<T::Put>;
     type Value<'a> = Option<T::Value<'a>>;
     type Owned = Option<T::Owned>;
-    fn bytes<'a>(&'a self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
-        let Some(value) = self else { return Ok(&[0]) };
+    fn type_name() -> String {
+        format!("Option<{}>", T::type_name())
+    }
+    fn bytes<'a>(value: &'a Self::Put, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        let Some(value) = value else { return Ok(&[0]) };
         let mut inner = Vec::new();
-        let inner = value.bytes(&mut inner)?;
+        let inner = T::bytes(value, &mut inner)?;
         buffer.push(1);
         buffer.extend_from_slice(inner);
         Ok(buffer)
@@ -205,7 +235,7 @@ impl<T: ValueCode> ValueCode for Option<T> {
     }
 }
 
-/// A struct with `#[derive(Persist)]`, stored as its bytes.
+/// In the type of a table: values of a struct with `#[derive(Persist)]`, stored as its bytes.
 ///
 /// ```
 /// # fn main() -> kv::Result<()> {
@@ -219,18 +249,22 @@ impl<T: ValueCode> ValueCode for Option<T> {
 /// struct Account { balance: i64, opened: u64 }
 ///
 /// let accounts = store.table::<u64, Plain<Account>>("accounts")?;
-/// accounts.on(&store).put(&7, &Plain(Account { balance: 100, opened: 2026 }))?;
+/// accounts.on(&store).put(&7, &Account { balance: 100, opened: 2026 })?;
 /// assert_eq!(accounts.on(&store).get(&7)?.map(|account| account.balance), Some(100));
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plain<T>(pub T);
+pub struct Plain<T>(PhantomData<T>);
 
 impl<T: Persist> ValueCode for Plain<T> {
+    type Put = T;
     type Value<'a> = T;
     type Owned = T;
-    fn bytes<'a>(&'a self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
-        Ok(pmem::bytes_of(&self.0))
+    /// With the hash of its layout: other fields are another type.
+    fn type_name() -> String {
+        format!("{} {:016x}", short::<T>(), const { T::LAYOUT.hash })
+    }
+    fn bytes<'a>(value: &'a T, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        Ok(pmem::bytes_of(value))
     }
     fn decode(bytes: &[u8]) -> Result<T, Unfit> {
         plain(bytes)
@@ -240,27 +274,31 @@ impl<T: Persist> ValueCode for Plain<T> {
     }
 }
 
-/// Whatever serde knows, stored as JSON.
+/// In the type of a table: whatever serde knows, stored as JSON.
 ///
 /// ```
 /// # fn main() -> kv::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let store = kv::Store::open(dir.path().join("s"))?;
 /// let friends = store.table::<str, kv::Json<Vec<String>>>("friends")?;
-/// friends.on(&store).put("Ada", &kv::Json(vec!["Charles".into()]))?;
+/// friends.on(&store).put("Ada", &vec!["Charles".into()])?;
 /// assert_eq!(friends.on(&store).get("Ada")?, Some(vec!["Charles".into()]));
 /// # Ok(()) }
 /// ```
 #[cfg(feature = "serde")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Json<T>(pub T);
+pub struct Json<T>(PhantomData<T>);
 
 #[cfg(feature = "serde")]
 impl<T: serde::Serialize + serde::de::DeserializeOwned> ValueCode for Json<T> {
+    type Put = T;
     type Value<'a> = T;
     type Owned = T;
-    fn bytes<'a>(&'a self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
-        serde_json::to_writer(&mut *buffer, &self.0).map_err(|error| error.to_string())?;
+    /// Of whatever shape: serde says what fits.
+    fn type_name() -> String {
+        "JSON".to_owned()
+    }
+    fn bytes<'a>(value: &'a T, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+        serde_json::to_writer(&mut *buffer, value).map_err(|error| error.to_string())?;
         Ok(buffer)
     }
     fn decode(bytes: &[u8]) -> Result<T, Unfit> {

@@ -65,7 +65,7 @@ fn pairs_are_loaded_in_any_order() {
 fn a_backup_beside_writers_is_its_snapshot() {
     const ACCOUNTS: u64 = 500;
     let dir = crate::memory();
-    let store = Options::new().segment(64 << 10).settle(1 << 20).create(dir.path().join("store")).unwrap();
+    let store = Options::new().segment_bytes(64 << 10).settle_bytes(1 << 20).create(dir.path().join("store")).unwrap();
     let key = |n: u64| format!("account{n:04}").into_bytes();
     let read = |value: &[u8]| u64::from_le_bytes(value[..8].try_into().unwrap());
     let value = |sum: u64| [&sum.to_le_bytes()[..], &[sum as u8; 400]].concat();
@@ -251,7 +251,7 @@ fn what_several_openings_wrote_is_whole() {
 fn a_transaction_fills_segments_to_the_last_byte() {
     let dir = crate::memory();
     let path = |name: &str| dir.path().join(name);
-    let options = Options::new().segment(4096).background(false);
+    let options = Options::new().segment_bytes(4096).background(false);
     let store = options.create(path("store")).unwrap();
     store
         .transact(|tx| {

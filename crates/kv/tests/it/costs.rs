@@ -13,7 +13,7 @@ fn key(n: u64) -> Vec<u8> {
 
 fn store(dir: &tempfile::TempDir) -> Store {
     // Checkpoints are made by whoever commits, so that all is counted in one place.
-    Options::new().background(false).settle(4 << 20).create(dir.path().join("store")).unwrap()
+    Options::new().background(false).settle_bytes(4 << 20).create(dir.path().join("store")).unwrap()
 }
 
 fn batch(writes: u64, round: u64, value: &[u8]) -> Batch {

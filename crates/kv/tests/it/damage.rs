@@ -7,7 +7,7 @@ use std::path::Path;
 use kv::{Error, Keys, Options, Store};
 
 fn options() -> Options {
-    Options::new().segment(64 << 10).background(false)
+    Options::new().segment_bytes(64 << 10).background(false)
 }
 
 fn key(n: u64) -> Vec<u8> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use kv::{Options, Result, Store};
 
 fn options() -> Options {
-    Options::new().segment(64 << 10)
+    Options::new().segment_bytes(64 << 10)
 }
 
 /// Whether it was closed: then it can be read without a recovery.

@@ -17,7 +17,8 @@ fn who_follows_groups_sees_them_in_order_too() {
 
 fn follow(options: &Options) {
     let dir = crate::memory();
-    let store = options.clone().segment(64 << 10).settle(256 << 10).create(dir.path().join("store")).unwrap();
+    let store =
+        options.clone().segment_bytes(64 << 10).settle_bytes(256 << 10).create(dir.path().join("store")).unwrap();
     let mut changes = store.changes().unwrap();
     let done = AtomicBool::new(false);
     let mut copy: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
@@ -69,7 +70,7 @@ fn all(changes: &mut kv::Changes<'_>) -> Vec<Changed> {
 }
 
 fn made(dir: &tempfile::TempDir) -> Store {
-    Options::new().segment(64 << 10).background(false).create(dir.path().join("store")).unwrap()
+    Options::new().segment_bytes(64 << 10).background(false).create(dir.path().join("store")).unwrap()
 }
 
 #[test]

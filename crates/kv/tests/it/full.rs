@@ -265,7 +265,7 @@ fn fill_and_empty_in(dir: &Path, plan: Plan, seed: u64) {
     let mut random = Random(seed);
     let path = dir.join("store");
     let pool = pmem::Options::new().max_size(plan.bytes).domain(pmem::DomainChoice::Emulated);
-    let options = Options::new().segment(plan.segment).background(false).pool(pool);
+    let options = Options::new().segment_bytes(plan.segment).background(false).pool(pool);
     let mut store = options.create(&path).unwrap();
     let mut model = Model::new();
     let mut least = 0;
@@ -405,7 +405,7 @@ fn small_values_in_order_beside_overwriting_can_be_deleted_one_by_one() {
         let dir = crate::memory();
         let path = dir.path().join("store");
         let pool = pmem::Options::new().max_size(16 * MIB).domain(pmem::DomainChoice::Emulated);
-        let options = Options::new().segment(segment).background(false).pool(pool);
+        let options = Options::new().segment_bytes(segment).background(false).pool(pool);
         let store = options.create(&path).unwrap();
         let key = |n: u64| format!("k{n:07}").into_bytes();
         let mut model = Model::new();
@@ -468,7 +468,8 @@ fn whatever_fits_in_beside_overwriting_can_be_taken_out() {
 fn with_room_for(bytes: u64) -> (tempfile::TempDir, Store) {
     let dir = crate::memory();
     let pool = pmem::Options::new().max_size(bytes).domain(pmem::DomainChoice::Emulated);
-    let store = Options::new().segment(64 << 10).background(false).pool(pool).create(dir.path().join("store")).unwrap();
+    let store =
+        Options::new().segment_bytes(64 << 10).background(false).pool(pool).create(dir.path().join("store")).unwrap();
     (dir, store)
 }
 
@@ -632,7 +633,7 @@ fn threads_can_take_out_what_fits_in_and_checkpoints_have_their_nodes() {
     {
         let dir = crate::memory();
         let pool = pmem::Options::new().max_size(bytes).domain(pmem::DomainChoice::Emulated);
-        let store = Options::new().segment(segment).pool(pool).create(dir.path().join("store")).unwrap();
+        let store = Options::new().segment_bytes(segment).pool(pool).create(dir.path().join("store")).unwrap();
         let mut keys: Vec<_> = (0..fill_evenly(&store)).map(|n| format!("key{n:07}").into_bytes()).collect();
         Random(threads).shuffle(&mut keys);
         let when = format!("segments of {segment} bytes, {threads} threads");
@@ -653,7 +654,8 @@ fn threads_can_take_out_what_fits_in_and_checkpoints_have_their_nodes() {
 fn deletions_go_on_beside_puts_that_are_refused() {
     let dir = crate::memory();
     let pool = pmem::Options::new().max_size(8 * MIB).domain(pmem::DomainChoice::Emulated);
-    let store = Options::new().segment(64 << 10).background(false).pool(pool).create(dir.path().join("store")).unwrap();
+    let store =
+        Options::new().segment_bytes(64 << 10).background(false).pool(pool).create(dir.path().join("store")).unwrap();
     let count = fill_evenly(&store);
     let deleting = AtomicUsize::new(1);
     std::thread::scope(|scope| {

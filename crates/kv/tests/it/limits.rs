@@ -12,7 +12,8 @@ fn key(n: u64) -> Vec<u8> {
 #[test]
 fn a_snapshot_that_is_too_old_is_told_and_loses_nothing_it_was_shown() {
     let dir = crate::memory();
-    let options = Options::new().segment(64 << 10).settle(64 << 10).max_snapshot_age(Some(Duration::from_secs(2)));
+    let options =
+        Options::new().segment_bytes(64 << 10).settle_bytes(64 << 10).max_snapshot_age(Some(Duration::from_secs(2)));
     let store = options.create(dir.path().join("store")).unwrap();
     let first = vec![1; 1000];
     (0..100).for_each(|n| assert!(!store.put(&key(n), &first).unwrap()));
@@ -44,7 +45,7 @@ fn a_snapshot_that_is_too_old_is_told_and_loses_nothing_it_was_shown() {
 #[test]
 fn an_index_as_large_as_it_may_be_takes_no_new_keys_until_others_go() {
     let dir = crate::memory();
-    let options = Options::new().segment(64 << 10).background(false).index_memory(64 << 10);
+    let options = Options::new().segment_bytes(64 << 10).background(false).index_memory(64 << 10);
     let store = options.create(dir.path().join("store")).unwrap();
     let full = |n: u64| match store.put(&key(n), b"new") {
         Ok(_) => false,
@@ -64,7 +65,7 @@ fn an_index_as_large_as_it_may_be_takes_no_new_keys_until_others_go() {
 #[test]
 fn upkeep_takes_nobodys_seat() {
     let dir = crate::memory();
-    let options = Options::new().segment(64 << 10).background(false).transactions(2);
+    let options = Options::new().segment_bytes(64 << 10).background(false).transactions(2);
     let store = options.create(dir.path().join("store")).unwrap();
     (0..2000).for_each(|n| assert!(!store.put(&key(n), &[1; 100]).unwrap()));
     (0..2000).filter(|n| n % 8 > 0).for_each(|n| assert!(store.delete(&key(n)).unwrap()));

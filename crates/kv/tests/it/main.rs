@@ -7,6 +7,7 @@ mod costs;
 mod damage;
 mod dropped;
 mod every;
+mod exact;
 mod feed;
 mod format_1;
 mod full;

@@ -37,7 +37,7 @@ struct Made {
 
 fn options() -> Options {
     // Without a thread beside, so that all is in one log, and the same each time.
-    Options::new().segment(16 << 10).verify(true).background(false)
+    Options::new().segment_bytes(16 << 10).verify(true).background(false)
 }
 
 /// What a store is made of.

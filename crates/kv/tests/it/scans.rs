@@ -13,7 +13,7 @@ fn key(n: u64) -> Vec<u8> {
 
 /// Checkpoints come when they are asked for.
 fn store(dir: &tempfile::TempDir) -> Store {
-    Options::new().segment(64 << 10).background(false).create(dir.path().join("store")).unwrap()
+    Options::new().segment_bytes(64 << 10).background(false).create(dir.path().join("store")).unwrap()
 }
 
 fn settle(store: &Store) {

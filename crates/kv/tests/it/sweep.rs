@@ -17,7 +17,7 @@ fn soon(by: Duration) -> u64 {
 fn expired_keys_leave_the_index_and_the_file() {
     let dir = crate::memory();
     let path = dir.path().join("store");
-    let options = Options::new().segment(64 << 10).background(false);
+    let options = Options::new().segment_bytes(64 << 10).background(false);
     let store = options.create(&path).unwrap();
     const KEYS: u64 = 3000;
     for n in 0..KEYS {

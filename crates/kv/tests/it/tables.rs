@@ -118,9 +118,9 @@ struct Account {
     branch: u32,
 }
 
-fn returns<V: ValueCode<Owned = V> + PartialEq + Debug>(value: &V) {
+fn returns<V: ValueCode<Put = V, Owned = V> + PartialEq + Debug>(value: &V) {
     let mut buffer = Vec::new();
-    let bytes = value.bytes(&mut buffer).unwrap();
+    let bytes = V::bytes(value, &mut buffer).unwrap();
     assert_eq!(&V::owned(V::decode(bytes).unwrap()), value);
 }
 
@@ -158,10 +158,10 @@ fn a_table_is_a_typed_view_of_the_store() {
     let account = |balance| Account { balance, opened: 2026, branch: 1 };
     let total = store.transact(|tx| {
         for n in [5, 300, 70_000] {
-            assert!(!accounts.put(tx, &n, &Plain(account(n as i64)))?);
+            assert!(!accounts.put(tx, &n, &account(n as i64))?);
             names.put(tx, &format!("number {n}"), &n)?;
         }
-        assert!(accounts.put(tx, &5, &Plain(account(6)))?, "it had a value, of this very transaction");
+        assert!(accounts.put(tx, &5, &account(6))?, "it had a value, of this very transaction");
         accounts.scan(tx).map(|entry| Ok(entry?.1.balance)).sum::<kv::Result<i64>>()
     });
     assert_eq!(total.unwrap(), 70_306);
@@ -181,7 +181,7 @@ fn a_table_is_a_typed_view_of_the_store() {
     // The bytes are where the documentation says.
     assert_eq!(snapshot.get(b"accounts2\0number 300").unwrap(), Some(&300u64.to_le_bytes()[..]));
     assert_eq!(accounts.raw_key(&300), b"accounts\0\0\0\0\0\0\0\x01\x2c");
-    assert_eq!(snapshot.scan(Keys::all()).count(), 6);
+    assert_eq!(snapshot.scan(Keys::all()).count(), 6 + 2, "six entries, and the types of two tables");
     drop(snapshot);
     let deleted = store.transact(|tx| accounts.delete_range(tx, ..));
     assert_eq!(deleted.unwrap(), 3, "of this table, and no other");
@@ -227,7 +227,9 @@ fn what_does_not_fit_is_told() {
         assert!(matches!(store.table::<u8, u8>(name), Err(Error::TableName { .. })), "{name:?}");
     }
     assert_eq!(store.table::<u8, u8>(&"n".repeat(255)).unwrap().name().len(), 255);
-    store.table::<u32, u32>("t").unwrap().on(&store).put(&7, &1).unwrap();
+    // As by a program from before types were stored.
+    let written = Table::<u32, u32>::new("t").unwrap();
+    store.put(written.raw_key(&7), 1u32.to_le_bytes()).unwrap();
     let wrong_value = store.table::<u32, u64>("t").unwrap();
     let error = wrong_value.on(&store).get(&7).unwrap_err();
     assert!(error.to_string().contains("\"t\", key \"\\x00\\x00\\x00\\x07\": the value has 4 bytes, not 8"), "{error}");
@@ -242,6 +244,90 @@ fn what_does_not_fit_is_told() {
         assert!(found.contains(error), "{found}");
     }
     assert!(tx.commit().is_ok(), "to be told that types do not fit dooms nothing");
+}
+
+fn is_other<T>(result: kv::Result<T>) -> bool {
+    matches!(result, Err(Error::TypeMismatch { .. }))
+}
+
+#[test]
+fn a_table_has_the_types_that_it_was_made_with() {
+    let (dir, store) = store();
+    let ages = store.table::<str, u32>("ages").unwrap();
+    assert!(!ages.on(&store).put("Ada", &36).unwrap());
+    store.close().unwrap();
+
+    let store = Store::open(dir.path().join("store")).unwrap();
+    let error = store.table::<str, u64>("ages").unwrap_err();
+    assert!(error.to_string().starts_with("table \"ages\" holds text -> u32, not text -> u64; "), "{error}");
+    assert_eq!(error.kind(), tx::ErrorKind::Other);
+    assert_eq!(store.table::<String, u32>("ages").unwrap().on(&store).get(&"Ada".into()).unwrap(), Some(36));
+
+    // A handle of no store is told at its first use, whatever that is; and changes nothing.
+    let other = || Table::<str, u64>::new("ages").unwrap();
+    assert!(is_other(other().on(&store).get("Ada")));
+    assert!(is_other(other().on(&store).view("Ada", |_| ())));
+    assert!(is_other(other().on(&store).put("Ada", &1)));
+    assert!(is_other(other().on(&store).put_until("Ada", &1, u64::MAX)));
+    assert!(is_other(other().on(&store).delete("Ada")));
+    let mut tx = store.begin(Isolation::Serializable).unwrap();
+    assert!(is_other(other().get(&tx, "Ada")));
+    assert!(is_other(other().put(&mut tx, "Ada", &1)));
+    assert!(is_other(other().put_until(&mut tx, "Ada", &1, u64::MAX)));
+    assert!(is_other(other().delete(&mut tx, "Ada")));
+    assert!(is_other(other().delete_range(&mut tx, ..)));
+    let mut all = other().scan(&tx).map(is_other).collect::<Vec<_>>();
+    all.extend(other().prefix(&tx, "A").map(is_other));
+    assert_eq!(all, [true, true], "told once, and ended");
+    tx.commit().unwrap();
+    assert_eq!(ages.on(&store).get("Ada").unwrap(), Some(36));
+
+    // One handle, two stores.
+    let (_dir, second) = self::store();
+    second.table::<str, u64>("ages").unwrap().on(&second).put("Ada", &1).unwrap();
+    assert!(is_other(ages.on(&second).get("Ada")));
+    assert_eq!(ages.on(&store).get("Ada").unwrap(), Some(36));
+}
+
+#[test]
+fn types_are_stored_with_the_first_entry_and_no_sooner() {
+    let (_dir, store) = store();
+    let none: [(String, String); 0] = [];
+    let table = store.table::<u32, Plain<Account>>("accounts").unwrap();
+    let account = Account { balance: 1, opened: 2, branch: 3 };
+    table.on(&store).get(&1).unwrap();
+    table.on(&store).delete(&1).unwrap();
+    let mut aborted = store.begin(Isolation::Serializable).unwrap();
+    table.put(&mut aborted, &1, &account).unwrap();
+    assert!(table.get(&aborted, &1).unwrap().is_some(), "with the types that it has itself stored");
+    drop(aborted);
+    assert_eq!(store.tables().unwrap(), none);
+    let other = store.table::<u32, u32>("accounts").unwrap();
+
+    let drains = || store.pool().stats().drains;
+    let before = drains();
+    table.on(&store).put(&1, &account).unwrap();
+    let first = drains() - before;
+    table.on(&store).put(&2, &account).unwrap();
+    assert_eq!((first, drains() - before), (1, 2), "one barrier each");
+    let named = format!("u32 -> Account {:016x}", <Account as pmem::Persist>::LAYOUT.hash);
+    assert_eq!(store.tables().unwrap(), [("accounts".to_owned(), named)]);
+    assert!(is_other(other.on(&store).put(&1, &1)), "it was there before the types were");
+
+    store.table::<(u8, Option<String>), ()>("accounts, by name").unwrap().on(&store).put(&(1, None), &()).unwrap();
+    assert_eq!(store.tables().unwrap()[1].1, "(u8, Option<text>) -> ()");
+}
+
+#[test]
+fn what_was_written_before_types_were_stored_is_read_and_named_with_the_next_put() {
+    let (_dir, store) = store();
+    let table = Table::<u32, u32>::new("t").unwrap();
+    store.put(table.raw_key(&7), 1u32.to_le_bytes()).unwrap();
+    assert_eq!(table.on(&store).get(&7).unwrap(), Some(1));
+    assert_eq!(table.scan(&store.snapshot().unwrap()).count(), 1);
+    assert!(store.table::<u32, u64>("t").is_ok());
+    table.on(&store).put(&8, &2).unwrap();
+    assert!(is_other(store.table::<u32, u64>("t")));
 }
 
 #[test]
@@ -272,10 +358,10 @@ fn json_values() {
     let (_dir, store) = store();
     let table = store.table::<u8, kv::Json<BTreeMap<String, Vec<u32>>>>("json").unwrap();
     let value: BTreeMap<_, _> = [("a".to_owned(), vec![1, 2]), ("b".to_owned(), vec![])].into();
-    table.on(&store).put(&1, &kv::Json(value.clone())).unwrap();
+    table.on(&store).put(&1, &value).unwrap();
     assert_eq!(table.on(&store).get(&1).unwrap(), Some(value));
-    let other = store.table::<u8, kv::Json<Vec<u32>>>("json").unwrap();
+    let other = store.table::<u8, kv::Json<Vec<u32>>>("json").unwrap(); // JSON is one type: serde says what fits
     assert!(other.on(&store).get(&1).unwrap_err().to_string().contains("invalid type: map"));
     let unfit = store.table::<u8, kv::Json<BTreeMap<(u8, u8), u8>>>("json").unwrap();
-    assert!(matches!(unfit.on(&store).put(&2, &kv::Json([((1, 1), 1)].into())), Err(Error::Type { .. })));
+    assert!(matches!(unfit.on(&store).put(&2, &[((1, 1), 1)].into()), Err(Error::Type { .. })));
 }

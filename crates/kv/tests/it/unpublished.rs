@@ -117,7 +117,7 @@ fn numbers_are_in_the_order_of_timestamps() {
     let gap = |step: Option<kv::Step>, often: u32| {
         let dir = crate::memory();
         let (at, copy) = (dir.path().join("store"), dir.path().join("copy"));
-        let options = Options::new().background(false).durability(Durability::Bounded(100)).segment(64 << 10);
+        let options = Options::new().background(false).durability(Durability::Bounded(100)).segment_bytes(64 << 10);
         let options = step.into_iter().fold(options, Options::without);
         let store = options.create(&at).unwrap();
         let found = shows_a_gap(&store, often, || {

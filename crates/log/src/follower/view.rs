@@ -187,7 +187,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("l");
         let emulated = pmem::Options::new().domain(pmem::DomainChoice::Emulated);
-        let log = Options::new().bytes(64 << 10).segment(4096).idle(None).pool(emulated.clone()).create(&path).unwrap();
+        let log =
+            Options::new().bytes(64 << 10).segment_bytes(4096).idle(None).pool(emulated.clone()).create(&path).unwrap();
         for n in 1..=30 {
             log.append(&[n; 300]).unwrap();
         }

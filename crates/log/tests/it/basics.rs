@@ -14,7 +14,7 @@ pub fn records(log: &Log) -> Vec<(u64, Vec<u8>)> {
 }
 
 fn small() -> Options {
-    Options::new().bytes(64 << 10).segment(4096).idle(None)
+    Options::new().bytes(64 << 10).segment_bytes(4096).idle(None)
 }
 
 #[test]
@@ -165,8 +165,8 @@ fn errors_say_what_to_do() {
     log.append(&[0; 4072]).unwrap();
     assert!(matches!(log.force(Lsn::new(9)).unwrap_err(), Error::Limit { found: 9, max: 1, .. }));
     assert!(matches!(log.cleanup(Lsn::new(2)).unwrap_err(), Error::NotForced { .. }));
-    assert!(matches!(small().segment(100).create(dir.path().join("m")).unwrap_err(), Error::Limit { .. }));
-    assert!(matches!(small().segment(260).create(dir.path().join("m")).unwrap_err(), Error::Limit { .. }));
+    assert!(matches!(small().segment_bytes(100).create(dir.path().join("m")).unwrap_err(), Error::Limit { .. }));
+    assert!(matches!(small().segment_bytes(260).create(dir.path().join("m")).unwrap_err(), Error::Limit { .. }));
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn lengths_that_are_no_lengths_are_refused() {
 #[test]
 fn a_full_log_that_waits_can_be_closed() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options::new().bytes(1024).segment(512).idle(Some(Duration::from_millis(1)));
+    let options = Options::new().bytes(1024).segment_bytes(512).idle(Some(Duration::from_millis(1)));
     let options = options.when_full(log::WhenFull::Wait(Duration::from_secs(3600)));
     let log = options.create(dir.path().join("l")).unwrap();
     (0..2).for_each(|_| assert!(log.append(&[1; 480]).is_ok()));

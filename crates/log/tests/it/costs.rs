@@ -88,7 +88,7 @@ fn a_long_record_has_a_barrier_of_its_own_whatever_the_frequency() {
 #[test]
 fn nothing_but_the_watermark_is_written_between_reclaims() {
     let dir = tempfile::tempdir().unwrap();
-    let log = log(&dir, Options::new().bytes(64 << 10).segment(4096), DomainChoice::Emulated);
+    let log = log(&dir, Options::new().bytes(64 << 10).segment_bytes(4096), DomainChoice::Emulated);
     let (mut reclaims, mut watermarks) = (0, 0);
     for n in 0..2000u64 {
         let cost = cost(&log, || {

@@ -74,7 +74,7 @@ impl Machines {
 }
 
 fn options() -> Options {
-    Options::new().bytes(BYTES).segment(4096).idle(None)
+    Options::new().bytes(BYTES).segment_bytes(4096).idle(None)
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::basics::records;
 type Records = Vec<(u64, Vec<u8>)>;
 
 fn options() -> Options {
-    Options::new().bytes(4096).segment(512).idle(None)
+    Options::new().bytes(4096).segment_bytes(512).idle(None)
 }
 
 /// A pool with a log that has wrapped around: the file, and the records.

@@ -29,7 +29,7 @@ fn drawn(rng: &mut Rng) -> (Options, u32) {
     let frequency = [1, 1, 1, 2, 5][rng.below(5) as usize];
     let segment = [512, 1024][rng.below(2) as usize];
     let domain = [DomainChoice::Emulated, DomainChoice::Emulated, DomainChoice::File][rng.below(3) as usize];
-    let options = Options::new().bytes(segment * (4 + rng.below(5))).segment(segment).idle(None);
+    let options = Options::new().bytes(segment * (4 + rng.below(5))).segment_bytes(segment).idle(None);
     let options = options.frequency(frequency).watermark_every([1, 16][rng.below(2) as usize]);
     let options = options.stream_from([40, 1500][rng.below(2) as usize]);
     let options = options.pool(pmem::Options::new().domain(domain));

@@ -17,7 +17,7 @@ fn small() -> Options {
 }
 
 fn small_in(domain: DomainChoice) -> Options {
-    Options::new().bytes(64 << 10).segment(4096).idle(None).pool(pmem::Options::new().domain(domain))
+    Options::new().bytes(64 << 10).segment_bytes(4096).idle(None).pool(pmem::Options::new().domain(domain))
 }
 
 fn random(state: &mut u64) -> u64 {
@@ -430,7 +430,7 @@ fn a_damaged_record_is_lost_and_the_rest_can_be_saved() {
 fn no_flipped_bit_makes_a_wrong_record() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("l");
-    let log = Options::new().bytes(8192).segment(4096).idle(None).create(&path).unwrap();
+    let log = Options::new().bytes(8192).segment_bytes(4096).idle(None).create(&path).unwrap();
     (1..=20).for_each(|n| put(&log, 5 * n + 1));
     log.close().unwrap();
     let whole = std::fs::read(&path).unwrap();

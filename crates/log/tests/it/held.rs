@@ -15,7 +15,7 @@ fn what_was_not_read_is_never_passed_over_in_silence() {
     let replica = Replica::serve_read(&pool, dir.path().join("copy"), "127.0.0.1:0", trust.clone()).unwrap();
     let address = replica.address().unwrap().to_string();
     let copies = Replicas::new().trust(trust).timeout(LONG).patience(LONG).local(dir.path().join("own")).at(&address);
-    let options = Options::new().bytes(64 << 10).segment(4096).patience(LONG).pool(pool);
+    let options = Options::new().bytes(64 << 10).segment_bytes(4096).patience(LONG).pool(pool);
     let log = options.create_replicated(&copies.clone().write_quorum(2)).unwrap();
     let append = |n: u8| assert!(log.append(&[n; 50]).is_ok());
     let mut cursor = Cursor::default();

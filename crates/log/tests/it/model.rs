@@ -36,7 +36,7 @@ proptest! {
     fn a_log_is_a_list(ops in prop::collection::vec(op(), 1..80), frequency in 1u32..5) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("l");
-        let options = Options::new().bytes(4096).segment(512).idle(None).frequency(frequency);
+        let options = Options::new().bytes(4096).segment_bytes(512).idle(None).frequency(frequency);
         let mut log = options.create(&path).unwrap();
         // All records ever, and whether each is cleaned up.
         let mut all: Vec<(Vec<u8>, bool)> = Vec::new();

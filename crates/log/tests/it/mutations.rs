@@ -25,7 +25,7 @@ struct Made {
 }
 
 fn options() -> Options {
-    Options::new().bytes(64 << 10).segment(8 << 10).idle(None)
+    Options::new().bytes(64 << 10).segment_bytes(8 << 10).idle(None)
 }
 
 /// A log that goes on for `laps` of its space, opened several times.

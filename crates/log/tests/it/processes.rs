@@ -109,7 +109,7 @@ impl Cluster {
 }
 
 fn options() -> Options {
-    Options::new().bytes(1 << 20).segment(64 << 10).idle(None)
+    Options::new().bytes(1 << 20).segment_bytes(64 << 10).idle(None)
 }
 
 fn append(log: &Log, numbers: std::ops::Range<u32>) {

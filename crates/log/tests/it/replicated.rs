@@ -102,7 +102,7 @@ impl Cluster {
 }
 
 fn options() -> Options {
-    Options::new().bytes(64 << 10).segment(4096).idle(None)
+    Options::new().bytes(64 << 10).segment_bytes(4096).idle(None)
 }
 
 fn read(log: &Log) -> Vec<String> {

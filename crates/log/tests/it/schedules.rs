@@ -9,7 +9,7 @@ use tx::conformance::{explore, together};
 
 fn log(frequency: u32) -> (tempfile::TempDir, Arc<Log>) {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let options = Options::new().bytes(16 << 10).segment(1024).idle(None).frequency(frequency).threads(4);
+    let options = Options::new().bytes(16 << 10).segment_bytes(1024).idle(None).frequency(frequency).threads(4);
     let log = options.create(dir.path().join("l")).unwrap();
     (dir, Arc::new(log))
 }
@@ -49,7 +49,7 @@ fn watermark(log: &Log) -> [u64; 2] {
 fn watermarks(without: Option<Step>) {
     explore(4, 200, move || {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        let options = Options::new().bytes(16 << 10).segment(1024).idle(None).watermark_every(1);
+        let options = Options::new().bytes(16 << 10).segment_bytes(1024).idle(None).watermark_every(1);
         let options = without.into_iter().fold(options, Options::without);
         let log = Arc::new(options.create(dir.path().join("l")).unwrap());
         let most = Arc::new(AtomicU64::new(0));
@@ -93,7 +93,7 @@ fn long_records_by_a_frequency() {
     explore(5, 300, || {
         let (dir, log) = log(3);
         drop(log);
-        let options = Options::new().bytes(16 << 10).segment(1024).idle(None).frequency(3).threads(2);
+        let options = Options::new().bytes(16 << 10).segment_bytes(1024).idle(None).frequency(3).threads(2);
         let options = options.stream_from(30).watermark_every(2);
         let log = Arc::new(options.create(dir.path().join("long")).unwrap());
         let appends = |lengths: [usize; 5]| {

@@ -69,7 +69,7 @@ fn a_copy_that_hangs_holds_nobody_up_and_comes_back_by_itself() {
     let gate = Gate::to(address(&three));
     let copies = Replicas::new().at(&address(&one)).at(&address(&two)).at(&gate.address);
     let copies = copies.write_quorum(2).trust(trust.clone()).timeout(long);
-    let options = Options::new().bytes(64 << 20).segment(4 << 20).idle(None);
+    let options = Options::new().bytes(64 << 20).segment_bytes(4 << 20).idle(None);
     let log = options.create_replicated(&copies).expect("made");
     log.append(b"on all of them").expect("appended");
     gate.shut.store(true, Relaxed);

@@ -7,7 +7,7 @@ use log::{Error, Log, Lsn, Options, WhenFull};
 use crate::basics::records;
 
 fn small() -> Options {
-    Options::new().bytes(16 << 10).segment(4096).idle(None)
+    Options::new().bytes(16 << 10).segment_bytes(4096).idle(None)
 }
 
 fn fill(log: &Log) -> u64 {

@@ -148,7 +148,9 @@ impl EveryKv {
     fn options(&self) -> Options {
         let durability = if self.bound == 0 { Durability::Durable } else { Durability::Bounded(self.bound) };
         let options = Options::new().durability(durability).group_commit(false).background(false);
-        (self.adjust)(options.segment(SEGMENT).settle(2 * SEGMENT).transactions(8).watermark_every(WATERMARK))
+        (self.adjust)(
+            options.segment_bytes(SEGMENT).settle_bytes(2 * SEGMENT).transactions(8).watermark_every(WATERMARK),
+        )
     }
 
     pub(super) fn open(&self, sim: &Arc<Sim>, salvage: bool) -> kv::Result<(Store, Pool)> {
@@ -228,9 +230,13 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, right: T) -> Resul
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-fn pairs(scan: kv::Scan<'_>) -> kv::Result<Pairs> {
-    scan.map(|pair| pair.map(|(key, value)| (key.to_vec(), value.to_vec()))).collect()
+pub(super) fn pairs(scan: kv::Scan<'_>) -> kv::Result<Pairs> {
+    let is_entry = |pair: &kv::Result<(&[u8], &[u8])>| !matches!(pair, Ok((key, _)) if key.starts_with(TYPES));
+    scan.filter(is_entry).map(|pair| pair.map(|(key, value)| (key.to_vec(), value.to_vec()))).collect()
 }
+
+/// Keys under which the store keeps what types a table has.
+const TYPES: &[u8] = b"\0types\0";
 
 fn live_pairs(values: &Values, from: u8, to: u8) -> kv::Result<Pairs> {
     let live = values.range(from..to).filter(|(_, value)| is_live(value));
@@ -625,7 +631,9 @@ impl Scenario for EveryKv {
 
     fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
         let pool = pmem::Options::new().size(64 << 10).engine(kv::NAME, [0; 64]).create_on(sim.clone())?;
-        self.options().create_in(&pool)?.close()?;
+        let store = self.options().create_in(&pool)?;
+        store.transact(|tx| table()?.adopt(tx))?;
+        store.close()?;
         pool.close()?;
         Ok(())
     }

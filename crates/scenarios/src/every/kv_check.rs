@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crash::{History, Sim, Violation, Witness};
 use kv::{Keys, Store};
 
-use super::kv::{Effect, EveryKv, KEYS, Values, WATERMARK, bytes, is_live, key};
+use super::kv::{Effect, EveryKv, KEYS, Values, WATERMARK, bytes, is_live, key, pairs};
 use crate::faults::{gone_unnoticed, unnoticed};
 use crate::store::is_sound;
 
@@ -21,8 +21,7 @@ const PROBE: u8 = 0xFE;
 fn read(store: &Store, reverse: bool) -> kv::Result<Pairs> {
     let snapshot = store.snapshot()?;
     let keys = if reverse { Keys::all().reverse() } else { Keys::all() };
-    let mut all: Pairs =
-        snapshot.scan(keys).map(|pair| pair.map(|(k, v)| (k.to_vec(), v.to_vec()))).collect::<kv::Result<_>>()?;
+    let mut all = pairs(snapshot.scan(keys))?;
     if reverse {
         all.reverse();
     }
@@ -42,18 +41,18 @@ fn held(found: &Pairs, history: &History<Effect>, unnoticed: usize) -> Result<us
         effect.apply(&mut values);
         allowed.push(values.clone());
     }
-    let pairs = |values: &Values| -> kv::Result<Pairs> {
+    let shown = |values: &Values| -> kv::Result<Pairs> {
         values.iter().filter(|(_, v)| is_live(v)).map(|(n, v)| Ok((key(*n)?, bytes(*v)))).collect()
     };
     let mut right = Vec::new();
     for values in &allowed {
-        if pairs(values).map_err(Violation::detected)? == *found {
+        if shown(values).map_err(Violation::detected)? == *found {
             return Ok(0);
         }
         right.push(values);
     }
     for (lost, values) in before.iter().rev().enumerate().skip(1).take(unnoticed) {
-        if pairs(values).map_err(Violation::detected)? == *found {
+        if shown(values).map_err(Violation::detected)? == *found {
             return Ok(lost);
         }
     }

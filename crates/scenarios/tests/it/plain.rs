@@ -279,7 +279,7 @@ fn maps_of_several_threads() {
 // ---- log -------------------------------------------------------------------------------------------------------------
 
 fn log_options() -> log::Options {
-    log::Options::new().bytes(64 << 10).segment(4096).threads(8)
+    log::Options::new().bytes(64 << 10).segment_bytes(4096).threads(8)
 }
 
 /// Records of several threads, read while they are appended and after opening again.
@@ -327,7 +327,7 @@ fn count(log: &Log) -> u64 {
 // ---- kv --------------------------------------------------------------------------------------------------------------
 
 fn store_options() -> kv::Options {
-    kv::Options::new().segment(4096).settle(8192).transactions(4).background(false)
+    kv::Options::new().segment_bytes(4096).settle_bytes(8192).transactions(4).background(false)
 }
 
 /// Transfers between keys, scans, deletions, a checkpoint; then the same store again.

@@ -20,7 +20,7 @@ const MANY: u64 = 16_000;
 
 fn options() -> kv::Options {
     let pool = pmem::Options::new().domain(DomainChoice::Emulated).max_size(BYTES);
-    kv::Options::new().segment(64 << 10).pool(pool)
+    kv::Options::new().segment_bytes(64 << 10).pool(pool)
 }
 
 fn open(path: &Path) -> kv::Store {
@@ -146,7 +146,7 @@ fn one_request_takes_out_whatever_there_is() {
 /// Small values and nothing else, in a store of so many bytes: as many as go in.
 fn fill_with_small_ones(path: &Path, bytes: u64) -> (Server, Client, u64) {
     let pool = pmem::Options::new().domain(DomainChoice::Emulated).max_size(bytes);
-    let store = kv::Options::new().segment(64 << 10).pool(pool).open_or_create(path).unwrap();
+    let store = kv::Options::new().segment_bytes(64 << 10).pool(pool).open_or_create(path).unwrap();
     let server = start(None, usual(), Box::new(Kv::new(store)));
     let mut client = Client::to(server.redis()[0]);
     let mut there = 0;

@@ -22,7 +22,7 @@ impl Random {
 
 fn serve(path: &std::path::Path, bytes: u64) -> (Server, Client) {
     let pool = pmem::Options::new().domain(DomainChoice::Emulated).max_size(bytes);
-    let store = kv::Options::new().segment(256 << 10).pool(pool).open_or_create(path).unwrap();
+    let store = kv::Options::new().segment_bytes(256 << 10).pool(pool).open_or_create(path).unwrap();
     let server = start(None, usual(), Box::new(Kv::new(store)));
     let client = Client::to(server.redis()[0]);
     (server, client)

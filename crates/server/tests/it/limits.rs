@@ -197,7 +197,7 @@ fn too_many_connections_are_told_so() {
 fn a_full_store_refuses_writes_and_recovers() {
     let small = |options: kv::Options| {
         let pool = pmem::Options::new().domain(DomainChoice::File).max_size(4 << 20);
-        options.pool(pool).segment(64 << 10)
+        options.pool(pool).segment_bytes(64 << 10)
     };
     let running = Running::with(DomainChoice::File, |config| config, small);
     let mut client = running.client();

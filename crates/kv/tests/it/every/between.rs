@@ -105,6 +105,21 @@ impl Run<'_> {
         let live = self.model.state.values().filter(|value| value.is_live()).count() as u64;
         match op {
             "Store::checkpoint" => store.checkpoint().unwrap(),
+            "Store::scan" | "Store::prefix" => {
+                let begin = if op == "Store::scan" { &b""[..] } else { b"t" };
+                let live = self.model.state.iter().filter(|(key, value)| key.starts_with(begin) && value.is_live());
+                let mut right: VecDeque<_> = live.map(|(key, value)| (key.clone(), value.bytes.clone())).collect();
+                let mut found =
+                    if op == "Store::scan" { store.scan(Keys::all()) } else { store.prefix(begin) }.unwrap();
+                while !right.is_empty() {
+                    let (shown, expected) = match self.seed.below(2) {
+                        0 => (found.next(), right.pop_front()),
+                        _ => (found.next_back(), right.pop_back()),
+                    };
+                    assert_eq!(shown.unwrap().unwrap(), expected.unwrap());
+                }
+                assert!(found.next().is_none() && found.next_back().is_none());
+            }
             "Store::sync" => {
                 store.sync().unwrap();
                 assert_eq!(store.at_risk(), 0);

@@ -46,7 +46,7 @@ impl Run<'_> {
                     let found: kv::Result<Vec<_>> =
                         entries.map(|entry| entry.map(|(n, value)| (self.table.raw_key(&n), value.to_vec()))).collect();
                     let wanted: Vec<_> = match op {
-                        "Table::scan" => one.sees_in(&(vec![0], vec![255])),
+                        "Table::scan" => one.sees_in(&(b"t\0".to_vec(), b"t\x01".to_vec())),
                         "Table::range" => one.sees_in(&range),
                         _ => one.sees_in(&self.like(n)),
                     };
@@ -107,7 +107,6 @@ impl Run<'_> {
         let (numbers, range) = self.range();
         let mut tx = one.tx.take().unwrap();
         let (value, at) = (self.value(), self.expires());
-        let all: Range = (vec![0], vec![255]);
         let mut touched = vec![key.clone()];
         // Whether it failed, and whether it was to.
         let (failed, conflict) = match op {
@@ -145,7 +144,7 @@ impl Run<'_> {
             "Transaction::scan" | "Scan::expires" | "Table::scan" | "Table::range" | "Table::prefix" => {
                 let reverse = op == "Transaction::scan" && self.seed.below(2) == 0;
                 let range = match op {
-                    "Table::scan" => all.clone(),
+                    "Table::scan" => (b"t\0".to_vec(), b"t\x01".to_vec()),
                     "Table::prefix" => self.like(n),
                     _ => range,
                 };

@@ -606,7 +606,7 @@ pub fn leading(pool: &Pool, bytes: &[u8]) {
     let mut script = Script(bytes);
     let homes = ["here", "one", "two"].map(|region| Home { pool: pool.clone(), region });
     let options =
-        Options::new().bytes(SEGMENTS * SEGMENT).segment(SEGMENT).idle(None).patience(Duration::from_millis(200));
+        Options::new().bytes(SEGMENTS * SEGMENT).segment_bytes(SEGMENT).idle(None).patience(Duration::from_millis(200));
     let Ok(mut cluster) = Cluster::create(&options, &homes, 2, |_, act| act()) else { panic!("no log can be made") };
     let mut acknowledged = 0;
     for _ in 0..STEPS_MAX {

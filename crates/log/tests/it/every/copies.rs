@@ -225,7 +225,7 @@ impl Group {
 
 fn options() -> Options {
     let pool = pmem::Options::new().domain(pmem::DomainChoice::Emulated);
-    Options::new().bytes(256 << 10).segment(4096).idle(None).patience(LONG).pool(pool)
+    Options::new().bytes(256 << 10).segment_bytes(4096).idle(None).patience(LONG).pool(pool)
 }
 
 #[test]

@@ -101,7 +101,7 @@ const OPERATIONS: &[(&str, Kind)] = &[
 const OPTIONS: &[&str] = &[
     "Options::new",
     "Options::bytes",
-    "Options::segment",
+    "Options::segment_bytes",
     "Options::frequency",
     "Options::threads",
     "Options::within",
@@ -116,6 +116,11 @@ const OPTIONS: &[&str] = &[
     "Lsn::new",
     "Lsn::get",
     "Error::kind",
+    "Error::advice",
+    // What `Options::open_read_only`, `Follower::open`, `next` and `wait` do, by other names.
+    "Log::open_read_only",
+    "Log::follow",
+    "Following::until_idle",
 ];
 
 /// Of logs with copies: see `copies`, and for how they are opened, `replicated`.

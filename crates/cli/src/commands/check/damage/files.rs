@@ -209,7 +209,7 @@ pub fn stored(commits: usize) -> Data {
 }
 
 fn store(path: &Path, closed: bool, older: &mut Vec<Vec<u8>>) {
-    let store = kv::Options::new().segment(4096).background(false).create(path).unwrap();
+    let store = kv::Options::new().segment_bytes(4096).background(false).create(path).unwrap();
     for n in 0..COMMITS - 1 {
         let (key, value) = pair(n);
         store.put(&key, &value).unwrap();
@@ -228,7 +228,7 @@ fn store(path: &Path, closed: bool, older: &mut Vec<Vec<u8>>) {
 }
 
 fn log(path: &Path, closed: bool, older: &mut Vec<Vec<u8>>) {
-    let log = log::Options::new().bytes(16 << 10).segment(2048).idle(None).create(path).unwrap();
+    let log = log::Options::new().bytes(16 << 10).segment_bytes(2048).idle(None).create(path).unwrap();
     for n in 0..60_u8 {
         log.append(&vec![n; 20 + usize::from(n % 9) * 11]).unwrap();
         if n % 15 == 14 {
@@ -247,7 +247,7 @@ fn copy(path: &Path, closed: bool, older: &mut Vec<Vec<u8>>) {
     let trust = log::fabric::Options { secret: Some(secret), ..Default::default() };
     let replica = log::Replica::serve(path, "127.0.0.1:0", trust.clone()).unwrap();
     let replicas = log::Replicas::new().trust(trust).at(&replica.address().unwrap().to_string());
-    let options = log::Options::new().bytes(16 << 10).segment(2048).idle(None);
+    let options = log::Options::new().bytes(16 << 10).segment_bytes(2048).idle(None);
     let log = options.create_replicated(&replicas).unwrap();
     for n in 0..60_u8 {
         log.append(&vec![n; 20 + usize::from(n % 9) * 11]).unwrap();

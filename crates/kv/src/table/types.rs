@@ -1,0 +1,173 @@
+//! What a table's name stands for, kept in the store: its types, under a key that no table has.
+//!
+//! The first transaction that puts something in a table records its types with it, in the same commit. Every handle compares them once for each store, and
+//! notes that they agree; until there is a record it looks each time. A record is never changed but by `adopt`, so what agrees goes on to agree.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tx::Keys;
+
+use super::{KeyCode, Reader, Table, ValueCode};
+use crate::error::{Error, Result};
+use crate::store::Store;
+use crate::tx::Transaction;
+
+/// No table has an empty name, so none has these keys.
+const RECORDS: &[u8] = b"\0types\0";
+
+/// What all clones of a handle share.
+pub(super) struct Shared {
+    /// The name and a zero byte.
+    pub(super) prefix: Box<[u8]>,
+    /// The store in which they were found to agree last.
+    agrees: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(name: &str) -> Self {
+        Self { prefix: [name.as_bytes(), &[0]].concat().into(), agrees: AtomicU64::new(0) }
+    }
+}
+
+impl Store {
+    /// The tables that something was put in, and their types as text, in order of their names.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = kv::Store::open(dir.path().join("s"))?;
+    /// store.table::<str, u32>("ages")?.on(&store).put("Ada", &36)?;
+    /// assert_eq!(store.tables()?, [("ages".to_owned(), "text -> u32".to_owned())]);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Store::snapshot`] and [`Snapshot::get`](crate::Snapshot::get).
+    pub fn tables(&self) -> Result<Vec<(String, String)>> {
+        let snapshot = self.snapshot()?;
+        let records = snapshot.scan(Keys::prefix(RECORDS));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        records.map(|pair| pair.map(|(key, types)| (text(&key[RECORDS.len()..]), text(types)))).collect()
+    }
+}
+
+impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
+    /// Has the store hold this table's types from this transaction on, whatever it held: for who brings a table over to another type of values, and puts them all anew in the
+    /// same transaction. Handles of the old types that were used before do not notice: let them go.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = kv::Store::open(dir.path().join("s"))?;
+    /// # store.table::<str, u32>("ages")?.on(&store).put("Ada", &36)?;
+    /// use kv::Table;
+    /// let (old, new) = (Table::<str, u32>::new("ages")?, Table::<str, u64>::new("ages")?);
+    /// store.transact(|tx| {
+    ///     let all = old.scan(tx).collect::<kv::Result<Vec<_>>>()?;
+    ///     new.adopt(tx)?;
+    ///     all.iter().try_for_each(|(name, age)| new.put(tx, name, &u64::from(*age)).map(drop))
+    /// })?;
+    /// assert!(matches!(store.table::<str, u32>("ages"), Err(kv::Error::TypeMismatch { .. })));
+    /// assert_eq!(new.on(&store).get("Ada")?, Some(36));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub fn adopt(&self, tx: &mut Transaction<'_>) -> Result<()> {
+        tx.put(self.record(), Self::types())?;
+        Ok(())
+    }
+
+    fn types() -> String {
+        format!("{} -> {}", K::type_name(), V::type_name())
+    }
+
+    fn record(&self) -> Vec<u8> {
+        [RECORDS, self.name().as_bytes()].concat()
+    }
+
+    /// Whether this was found to agree with the store before.
+    #[inline]
+    fn agreed(&self, store: u64) -> bool {
+        self.shared.agrees.load(Relaxed) == store
+    }
+
+    /// An error if the store holds other types under this name; false if it holds none.
+    #[inline]
+    pub(super) fn agree(&self, tx: &impl Reader) -> Result<bool> {
+        if self.agreed(tx.store()) { Ok(true) } else { self.compare(tx) }
+    }
+
+    #[cold]
+    fn compare(&self, tx: &impl Reader) -> Result<bool> {
+        let record = self.record();
+        let found = tx.read(&record)?;
+        self.judge(found)?;
+        // What this very transaction has put may come to nothing.
+        if found.is_some() && !tx.wrote(&record) {
+            self.shared.agrees.store(tx.store(), Relaxed);
+        }
+        Ok(found.is_some())
+    }
+
+    /// The same, for what is no transaction.
+    #[inline]
+    pub(super) fn agree_with(&self, store: &Store) -> Result<bool> {
+        if self.agreed(store.core.number) { Ok(true) } else { self.compare_with(store) }
+    }
+
+    #[cold]
+    fn compare_with(&self, store: &Store) -> Result<bool> {
+        let found = store.view(self.record(), |found| self.judge(found).map(|()| found.is_some()))??;
+        if found {
+            self.shared.agrees.store(store.core.number, Relaxed);
+        }
+        Ok(found)
+    }
+
+    fn judge(&self, found: Option<&[u8]>) -> Result<()> {
+        match (found, Self::types()) {
+            (Some(stored), wanted) if stored != wanted.as_bytes() => Err(Error::TypeMismatch {
+                table: self.name().to_owned(),
+                stored: String::from_utf8_lossy(stored).into_owned(),
+                wanted,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// In front of a put.
+    #[inline]
+    pub(super) fn agree_to_put(&self, tx: &mut Transaction<'_>) -> Result<()> {
+        if self.agree(tx)? { Ok(()) } else { self.adopt(tx) }
+    }
+}
+
+/// The type's name without the modules that it and its parameters are in: where a type moves to is no matter of the store's.
+pub(super) fn short<T: ?Sized>() -> String {
+    let (mut short, mut word) = (String::new(), 0);
+    let mut letters = std::any::type_name::<T>().chars().peekable();
+    while let Some(letter) = letters.next() {
+        if letter == ':' && letters.next_if_eq(&':').is_some() {
+            short.truncate(word);
+            continue;
+        }
+        short.push(letter);
+        if !letter.is_alphanumeric() && letter != '_' {
+            word = short.len();
+        }
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn names_have_no_modules() {
+        assert_eq!(short::<Option<std::collections::BTreeMap<String, [u8; 4]>>>(), "Option<BTreeMap<String, [u8; 4]>>");
+        assert_eq!(short::<u64>(), "u64");
+    }
+}
