@@ -146,6 +146,23 @@ fn who_takes_no_answers_keeps_nobody_from_leading() {
     replica.stop().expect("closed");
 }
 
+/// Whoever wants to bring back a copy that is back already leaves it alone.
+#[test]
+fn a_copy_that_is_live_is_not_brought_back() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let trust = fabric::Options { anyone: true, ..Default::default() };
+    let replica = serve(&dir.path().join("copy"), &trust);
+    let address = replica.address().expect("an address").to_string();
+    let copies = crate::Replicas::new().at(&address).trust(trust.clone());
+    let log = crate::Options::new().bytes(64 << 10).idle(None).create_replicated(&copies).expect("made");
+    let Connection { sender, receiver, .. } = fabric::connect(&address, &trust, None).expect("reached");
+    let link = super::Link::new(0, address, sender);
+    let joined = log.core().join(link, receiver, None, &mut || log.core().listen(), PATIENCE, &|| false);
+    let error = joined.err().expect("it is there");
+    assert!(error.to_string().contains("live already"), "{error}");
+    log.append(b"by the way that there was").expect("appended");
+}
+
 /// However long the log: an answer is waited for only so long.
 #[test]
 fn a_walk_reads_so_much_at_a_time() {

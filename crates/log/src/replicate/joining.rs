@@ -86,6 +86,10 @@ impl Joining<'_> {
             None if !found.as_ref().is_some_and(is_one) => {
                 return Err(self.failed("it is none of the log's copies".into()));
             }
+            // It has come back meanwhile, or was never away: to take its promise anew would end the connection that it is live by.
+            None if found.as_ref().is_some_and(|formed| self.leading.group.lock().live_ids().contains(&formed.me)) => {
+                return Err(self.failed("it is live already".into()));
+            }
             _ => {}
         }
         let its = found.map(|formed| formed.layout.log);
