@@ -112,13 +112,11 @@ impl From<kv::Error> for Failure {
             E::GaveUp { .. } => CAIRN_GAVE_UP,
             E::Expired { .. } | E::Doomed { .. } => CAIRN_DOOMED,
             E::Limit { .. } => CAIRN_TOO_LONG,
-            E::Option { .. } | E::TableName { .. } => CAIRN_INVALID,
+            E::Option { .. } | E::TableName { .. } | E::Type { .. } | E::TypeMismatch { .. } => CAIRN_INVALID,
             E::InDoubt { source } => return Self { code: CAIRN_IN_DOUBT, message, ..source.into() },
             E::LogInDoubt { .. } => CAIRN_IN_DOUBT,
             E::IndexMemory { .. } | E::Full { .. } | E::LogFull { .. } => CAIRN_FULL,
             E::NotAStore { .. }
-            | E::Type { .. }
-            | E::TypeMismatch { .. }
             | E::IsReplicated { .. }
             | E::NotReplicated
             | E::OtherLog { .. }

@@ -27,8 +27,8 @@ pub(crate) const AHEAD: usize = 32;
 pub(crate) struct Core {
     /// Itself, as its handles share it.
     pub(crate) this: Weak<Self>,
-    /// Of all stores that this process has opened, this one's number, from 1.
-    pub(crate) number: u64,
+    /// See [`types`](Self::types).
+    pub(crate) types: AtomicU64,
     pub(crate) pool: Pool,
     /// See `lone`.
     pub(crate) puts_alone: bool,
@@ -113,6 +113,12 @@ impl Core {
                 Found::Moved => {}
             }
         }
+    }
+
+    /// Of all stores that this process has opened, this one's number, from 1; in the low bits how often the record of a table's types was written.
+    #[inline]
+    pub(crate) fn types(&self) -> u64 {
+        self.types.load(std::sync::atomic::Ordering::Acquire)
     }
 
     /// Asks for what keys need, step by step for all of them: where their leaves are, which is noted; which slots, which records.

@@ -118,7 +118,7 @@ pub(crate) fn assemble(
     }
     Ok(Core {
         this: std::sync::Weak::new(),
-        number: OPENED.fetch_add(1, Relaxed) + 1,
+        types: ((OPENED.fetch_add(1, Relaxed) + 1) << 32).into(),
         pool: pool.clone(),
         puts_alone: Core::puts_alone(options, pool),
         key,

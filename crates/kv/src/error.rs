@@ -84,7 +84,7 @@ pub enum Error {
     },
     /// A table has other types than it was made with.
     #[error(
-        "table {table:?} holds {stored}, not {wanted}; use the types that it was made with, or bring it over by `Table::adopt`"
+        "table {table:?} holds {stored}, not {wanted}; use the types that it was made with, or a table of another name"
     )]
     TypeMismatch {
         /// The table.
@@ -337,12 +337,14 @@ impl Error {
         match self {
             Self::Conflict { .. } | Self::TooMany { .. } => ErrorKind::Retry,
             Self::GaveUp { .. } | Self::Expired { .. } | Self::Doomed { .. } => ErrorKind::Aborted,
-            Self::Limit { .. } | Self::Option { .. } | Self::TableName { .. } => ErrorKind::Misuse,
+            Self::Limit { .. }
+            | Self::Option { .. }
+            | Self::TableName { .. }
+            | Self::Type { .. }
+            | Self::TypeMismatch { .. } => ErrorKind::Misuse,
             Self::InDoubt { .. } => ErrorKind::Reopen,
             Self::Follows => ErrorKind::Fenced,
-            Self::Type { .. }
-            | Self::TypeMismatch { .. }
-            | Self::IsReplicated { .. }
+            Self::IsReplicated { .. }
             | Self::NotReplicated
             | Self::OtherLog { .. }
             | Self::Behind { .. }

@@ -18,6 +18,7 @@ use crate::index::{Leaf, Spot};
 use crate::locks::{Locks, Tried};
 use crate::raw::{self, Claim};
 use crate::record::{self, GRAIN, HEADER, Header, Record};
+use crate::table::types::RECORDS;
 use crate::time::Now;
 use crate::word::Word;
 use crate::writer::{Log, Run, Writer};
@@ -91,7 +92,13 @@ impl Core {
     /// Sets the key's value, and says if it had one; none if this is no put to be made this way, and then nothing has happened.
     #[inline]
     pub(crate) fn put_alone(&self, key: &[u8], value: &[u8]) -> Result<Option<bool>> {
-        if !self.puts_alone || key.len() > KEY || value.len() > VALUE || self.check_key(key).is_err() {
+        // The types of a table are written where that is told.
+        if !self.puts_alone
+            || key.starts_with(RECORDS)
+            || key.len() > KEY
+            || value.len() > VALUE
+            || self.check_key(key).is_err()
+        {
             return Ok(None);
         }
         let hash = record::hash(key);

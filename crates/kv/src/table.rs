@@ -6,7 +6,7 @@
 mod entries;
 mod key;
 mod range;
-mod types;
+pub(crate) mod types;
 mod value;
 
 use std::cell::Cell;
@@ -361,7 +361,7 @@ impl Reader for Transaction<'_> {
     }
 
     fn store(&self) -> u64 {
-        self.core().number
+        self.core().types()
     }
 
     fn wrote(&self, key: &[u8]) -> bool {
@@ -379,7 +379,7 @@ impl Reader for Snapshot<'_> {
     }
 
     fn store(&self) -> u64 {
-        self.0.core().number
+        self.0.core().types()
     }
 
     fn wrote(&self, _: &[u8]) -> bool {

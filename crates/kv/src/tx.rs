@@ -1,7 +1,7 @@
 //! Transactions.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use tx::Isolation;
 
@@ -14,6 +14,7 @@ use crate::locks::{Stop, Tried};
 use crate::raw::Claim;
 use crate::record::{self, KEY_MAX, TOMBSTONE, VALUE_MAX};
 use crate::scan::{Range, Scanner};
+use crate::table::types::RECORDS;
 use crate::time::Now;
 use crate::work::{Read, Scanned, Work};
 
@@ -62,6 +63,8 @@ pub struct Transaction<'s> {
     /// Its image does not move while somebody reads from it: writes need `&mut self`.
     work: RefCell<Work>,
     doom: RefCell<Option<Doom>>,
+    /// It writes which types a table has.
+    names: bool,
     /// The state that its ranges show, if it locks what it reads.
     scanned_at: Cell<Option<u64>>,
 }
@@ -87,6 +90,7 @@ impl<'s> Transaction<'s> {
             now: Now::default(),
             work: RefCell::new(work),
             doom: RefCell::new(None),
+            names: false,
             scanned_at: Cell::new(None),
         }
     }
@@ -395,6 +399,7 @@ impl<'s> Transaction<'s> {
                 None => record::encode(image, key, &[], flags | TOMBSTONE, None),
             }
         };
+        self.names |= key.starts_with(RECORDS);
         let work = self.work.get_mut();
         if let Some(at) = work.find(hash, key) {
             let had = work.value(&work.writes[at], &self.now).is_some();
@@ -534,6 +539,9 @@ impl<'s> Transaction<'s> {
         }
         let terms = Terms { validate: self.level > Isolation::Snapshot, now: &self.now, follows: self.manner.follows };
         let ts = self.core.commit(&self.pin, work, terms)?;
+        if self.names {
+            self.core.types.fetch_add(1, Release);
+        }
         Ok(ts.into())
     }
 

@@ -1,7 +1,8 @@
 //! What a table's name stands for, kept in the store: its types, under a key that no table has.
 //!
 //! The first transaction that puts something in a table records its types with it, in the same commit. Every handle compares them once for each store, and
-//! notes that they agree; until there is a record it looks each time. A record is never changed but by `adopt`, so what agrees goes on to agree.
+//! notes that they agree; until there is a record it looks each time. Nothing here changes a record. Who writes its raw key, or removes it with a range of keys, raises a
+//! number that all handles compare, and so has them look again.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -13,13 +14,13 @@ use crate::store::Store;
 use crate::tx::Transaction;
 
 /// No table has an empty name, so none has these keys.
-const RECORDS: &[u8] = b"\0types\0";
+pub(crate) const RECORDS: &[u8] = b"\0types\0";
 
 /// What all clones of a handle share.
 pub(super) struct Shared {
     /// The name and a zero byte.
     pub(super) prefix: Box<[u8]>,
-    /// The store in which they were found to agree last.
+    /// The store in which they were found to agree last, and its number of changes then.
     agrees: AtomicU64,
 }
 
@@ -52,33 +53,6 @@ impl Store {
 }
 
 impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
-    /// Has the store hold this table's types from this transaction on, whatever it held: for who brings a table over to another type of values, and puts them all anew in the
-    /// same transaction. Handles of the old types that were used before do not notice: let them go.
-    ///
-    /// ```
-    /// # fn main() -> kv::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let store = kv::Store::open(dir.path().join("s"))?;
-    /// # store.table::<str, u32>("ages")?.on(&store).put("Ada", &36)?;
-    /// use kv::Table;
-    /// let (old, new) = (Table::<str, u32>::new("ages")?, Table::<str, u64>::new("ages")?);
-    /// store.transact(|tx| {
-    ///     let all = old.scan(tx).collect::<kv::Result<Vec<_>>>()?;
-    ///     new.adopt(tx)?;
-    ///     all.iter().try_for_each(|(name, age)| new.put(tx, name, &u64::from(*age)).map(drop))
-    /// })?;
-    /// assert!(matches!(store.table::<str, u32>("ages"), Err(kv::Error::TypeMismatch { .. })));
-    /// assert_eq!(new.on(&store).get("Ada")?, Some(36));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Transaction::put`].
-    pub fn adopt(&self, tx: &mut Transaction<'_>) -> Result<()> {
-        tx.put(self.record(), Self::types())?;
-        Ok(())
-    }
-
     fn types() -> String {
         format!("{} -> {}", K::type_name(), V::type_name())
     }
@@ -101,12 +75,12 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
 
     #[cold]
     fn compare(&self, tx: &impl Reader) -> Result<bool> {
-        let record = self.record();
+        let (record, store) = (self.record(), tx.store());
         let found = tx.read(&record)?;
         self.judge(found)?;
         // What this very transaction has put may come to nothing.
         if found.is_some() && !tx.wrote(&record) {
-            self.shared.agrees.store(tx.store(), Relaxed);
+            self.shared.agrees.store(store, Relaxed);
         }
         Ok(found.is_some())
     }
@@ -114,14 +88,15 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     /// The same, for what is no transaction.
     #[inline]
     pub(super) fn agree_with(&self, store: &Store) -> Result<bool> {
-        if self.agreed(store.core.number) { Ok(true) } else { self.compare_with(store) }
+        if self.agreed(store.core.types()) { Ok(true) } else { self.compare_with(store) }
     }
 
     #[cold]
     fn compare_with(&self, store: &Store) -> Result<bool> {
+        let types = store.core.types();
         let found = store.view(self.record(), |found| self.judge(found).map(|()| found.is_some()))??;
         if found {
-            self.shared.agrees.store(store.core.number, Relaxed);
+            self.shared.agrees.store(types, Relaxed);
         }
         Ok(found)
     }
@@ -137,10 +112,21 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
         }
     }
 
-    /// In front of a put.
+    /// In front of a put. What is there already, from before types were stored, must be of these.
     #[inline]
     pub(super) fn agree_to_put(&self, tx: &mut Transaction<'_>) -> Result<()> {
-        if self.agree(tx)? { Ok(()) } else { self.adopt(tx) }
+        if self.agree(tx)? { Ok(()) } else { self.note(tx) }
+    }
+
+    #[cold]
+    fn note(&self, tx: &mut Transaction<'_>) -> Result<()> {
+        if let Some(first) = tx.scan(Keys::prefix(&self.shared.prefix)).next() {
+            let (key, value) = first?;
+            self.key(key)?;
+            self.value(key, value)?;
+        }
+        tx.put(self.record(), Self::types())?;
+        Ok(())
     }
 }
 

@@ -203,7 +203,7 @@ fn run(seed: u64, rounds: usize, step: Option<Step>, met: &mut Met) {
         options,
     };
     // Before anybody is in conflict over what the first put stores as well.
-    store.transact(|tx| run.table.adopt(tx)).unwrap();
+    store.put(b"\0types\0t", "(u32, u32) -> bytes").unwrap();
     run.model.commit(&Change::from([(b"\0types\0t".to_vec(), Some((b"(u32, u32) -> bytes".to_vec(), None)))]));
     for _ in 0..rounds {
         let steps = 20 + run.seed.below(60);

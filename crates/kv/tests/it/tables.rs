@@ -260,7 +260,7 @@ fn a_table_has_the_types_that_it_was_made_with() {
     let store = Store::open(dir.path().join("store")).unwrap();
     let error = store.table::<str, u64>("ages").unwrap_err();
     assert!(error.to_string().starts_with("table \"ages\" holds text -> u32, not text -> u64; "), "{error}");
-    assert_eq!(error.kind(), tx::ErrorKind::Other);
+    assert_eq!(error.kind(), tx::ErrorKind::Misuse);
     assert_eq!(store.table::<String, u32>("ages").unwrap().on(&store).get(&"Ada".into()).unwrap(), Some(36));
 
     // A handle of no store is told at its first use, whatever that is; and changes nothing.
@@ -319,13 +319,39 @@ fn types_are_stored_with_the_first_entry_and_no_sooner() {
 }
 
 #[test]
+fn a_handle_looks_again_when_types_were_removed_or_written() {
+    let (_dir, store) = store();
+    let warm = store.table::<u64, u64>("t").unwrap();
+    for n in 0..3 {
+        warm.on(&store).put(&n, &n).unwrap();
+    }
+    store.transact(|tx| tx.delete_range(Keys::all())).unwrap();
+    assert_eq!(store.tables().unwrap().len(), 0);
+    warm.on(&store).put(&9, &9).unwrap();
+    assert_eq!(store.tables().unwrap().len(), 1, "stored again, with the first entry");
+    store.transact(|tx| tx.delete_range(Keys::all())).unwrap();
+    store.table::<str, str>("t").unwrap().on(&store).put("k", "v").unwrap();
+    assert!(is_other(warm.on(&store).get(&9)));
+    assert!(is_other(warm.on(&store).put(&9, &9)));
+    for written in ["u64 -> u64", "text -> text"] {
+        store.put(b"\0types\0t", written).unwrap();
+        assert_eq!(is_other(warm.on(&store).get(&9)), written != "u64 -> u64", "written by hand");
+    }
+}
+
+#[test]
 fn what_was_written_before_types_were_stored_is_read_and_named_with_the_next_put() {
     let (_dir, store) = store();
     let table = Table::<u32, u32>::new("t").unwrap();
     store.put(table.raw_key(&7), 1u32.to_le_bytes()).unwrap();
     assert_eq!(table.on(&store).get(&7).unwrap(), Some(1));
     assert_eq!(table.scan(&store.snapshot().unwrap()).count(), 1);
-    assert!(store.table::<u32, u64>("t").is_ok());
+    let wrong = store.table::<u32, u64>("t").unwrap();
+    assert!(matches!(wrong.on(&store).put(&8, &2), Err(Error::Type { .. })), "what is there is of another type");
+    let wrong = store.table::<str, u32>("t").unwrap();
+    assert!(wrong.on(&store).put("8", &2).is_ok(), "any bytes are text; then it is text");
+    store.delete(wrong.raw_key("8")).unwrap();
+    store.delete(b"\0types\0t").unwrap();
     table.on(&store).put(&8, &2).unwrap();
     assert!(is_other(store.table::<u32, u64>("t")));
 }

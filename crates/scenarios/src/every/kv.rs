@@ -632,7 +632,7 @@ impl Scenario for EveryKv {
     fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
         let pool = pmem::Options::new().size(64 << 10).engine(kv::NAME, [0; 64]).create_on(sim.clone())?;
         let store = self.options().create_in(&pool)?;
-        store.transact(|tx| table()?.adopt(tx))?;
+        store.put([TYPES, b"t"].concat(), "(u32, u32) -> bytes")?;
         store.close()?;
         pool.close()?;
         Ok(())

@@ -123,7 +123,6 @@ pub(super) const ALONG: &[&str] = &[
     "Store::table",
     "Store::tables",
     "Table::name",
-    "Table::adopt",
     "Table::new",
     "Table::on",
     "Table::put_for",
