@@ -29,7 +29,7 @@ const PROMPT: u32 = 8;
 const IN_VAIN: u32 = 2;
 
 impl Store {
-    /// Runs `f` in a serializable transaction until it commits. An `Err` of its own rolls back.
+    /// Runs `f` in a serializable transaction until it commits. An `Err` of its own rolls back. With an error type of your own: [`transact_at`](Self::transact_at).
     ///
     /// # Errors
     /// What `f` returns; those of [`Transaction::commit`] but conflicts; [`Error::GaveUp`].
