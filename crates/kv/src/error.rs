@@ -189,7 +189,7 @@ pub enum Error {
     },
     /// There is no room for the records of the transaction.
     #[error(
-        "the store is full: {wanted} bytes do not fit in {path}, {free} of {size} are free, and {}{}, free disk space, or raise `max_size` of the pool's options",
+        "the store is full: {path} has no {wanted} bytes for another segment, {free} of {size} are free, and {}{}, free disk space, or raise `max_size` of the pool's options",
         if *.deletes { "kept for checkpoints; take out less at once, end old snapshots and transactions" } else { "kept for deletions and checkpoints; delete something" },
         .snapshot.map_or(String::new(), |at| format!(", end the snapshot or transaction of timestamp {at}, which keeps what was superseded since"))
     )]

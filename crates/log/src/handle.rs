@@ -189,7 +189,7 @@ impl Log {
     /// ```
     ///
     /// # Errors
-    /// As [`Follower::open`].
+    /// As [`Follower::open`]; so there has to be a log by then.
     pub fn follow(path: impl AsRef<Path>) -> Result<Following> {
         Ok(Following::new(Follower::open(path)?))
     }

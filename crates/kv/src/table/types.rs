@@ -16,6 +16,9 @@ use crate::tx::Transaction;
 /// No table has an empty name, so none has these keys.
 pub(crate) const RECORDS: &[u8] = b"\0types\0";
 
+/// Entries that a table loses in one transaction.
+const TOGETHER: usize = 256;
+
 /// What all clones of a handle share.
 pub(super) struct Shared {
     /// The name and a zero byte.
@@ -49,6 +52,44 @@ impl Store {
         let records = snapshot.scan(Keys::prefix(RECORDS));
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         records.map(|pair| pair.map(|(key, types)| (text(&key[RECORDS.len()..]), text(types)))).collect()
+    }
+
+    /// Removes the table of that name, with all its entries and its types; returns how many entries it had. Some entries are removed in each transaction, the types in the last one:
+    /// after a crash in between call it again.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = kv::Store::open(dir.path().join("s"))?;
+    /// store.table::<str, u32>("ages")?.on(&store).put("Ada", &36)?;
+    /// assert_eq!(store.drop_table("ages")?, 1);
+    /// assert!(store.tables()?.is_empty());
+    /// store.table::<str, str>("ages")?; // of other types now
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Store::transact`].
+    pub fn drop_table(&self, name: &str) -> Result<u64> {
+        let (prefix, record) = ([name.as_bytes(), &[0]].concat(), [RECORDS, name.as_bytes()].concat());
+        let mut all = 0;
+        loop {
+            let removed = self.transact(|tx| {
+                let some = tx.scan(Keys::prefix(&prefix)).take(TOGETHER).map(|pair| Ok(pair?.0.to_vec()));
+                let keys = some.collect::<Result<Vec<_>>>()?;
+                for key in &keys {
+                    tx.delete(key)?;
+                }
+                if keys.len() < TOGETHER {
+                    tx.delete(&record)?;
+                }
+                Ok(keys.len())
+            })?;
+            all += removed as u64;
+            if removed < TOGETHER {
+                return Ok(all);
+            }
+        }
     }
 }
 

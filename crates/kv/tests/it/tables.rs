@@ -340,6 +340,24 @@ fn a_handle_looks_again_when_types_were_removed_or_written() {
 }
 
 #[test]
+fn a_table_is_dropped_with_its_types_and_no_other() {
+    let (_dir, store) = store();
+    let table = store.table::<u32, u32>("t").unwrap();
+    let (shorter, longer) = (store.table::<u32, u32>("").is_err(), store.table::<u32, u32>("tt").unwrap());
+    assert!(shorter);
+    for n in 0..600 {
+        table.on(&store).put(&n, &n).unwrap();
+    }
+    longer.on(&store).put(&1, &1).unwrap();
+    assert_eq!(store.drop_table("t").unwrap(), 600);
+    assert_eq!(store.drop_table("t").unwrap(), 0);
+    assert_eq!(store.tables().unwrap(), [("tt".to_owned(), "u32 -> u32".to_owned())]);
+    assert_eq!(longer.on(&store).get(&1).unwrap(), Some(1));
+    store.table::<str, str>("t").unwrap().on(&store).put("k", "v").unwrap();
+    assert!(is_other(table.on(&store).put(&1, &1)));
+}
+
+#[test]
 fn what_was_written_before_types_were_stored_is_read_and_named_with_the_next_put() {
     let (_dir, store) = store();
     let table = Table::<u32, u32>::new("t").unwrap();

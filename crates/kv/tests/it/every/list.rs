@@ -122,6 +122,7 @@ pub(super) const ALONG: &[&str] = &[
     "Store::snapshot",
     "Store::table",
     "Store::tables",
+    "Store::drop_table",
     "Table::name",
     "Table::new",
     "Table::on",
