@@ -1,6 +1,7 @@
 //! TCP, with and without TLS, among ends that trust each other and others.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use fabric::conformance::Subject;
@@ -67,6 +68,15 @@ fn who_queues_never_waits_for_its_peer() {
     }
 }
 
+/// Set when this is dropped, by a panic too: who waits for it ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// What was queued arrives, whole and in order, while its end does no more than poll.
 #[test]
 fn what_is_queued_goes_when_its_end_polls() {
@@ -83,10 +93,11 @@ fn what_is_queued_goes_when_its_end_polls() {
             sender.send(&message).unwrap();
         }
         sender.flush().unwrap();
-        let over = &std::sync::atomic::AtomicBool::new(false);
+        let over = &AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _over = Over(over);
             scope.spawn(move || {
-                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                while !over.load(Relaxed) {
                     assert_eq!(receiver.poll(Duration::from_millis(5)).unwrap(), None);
                 }
             });
@@ -95,7 +106,6 @@ fn what_is_queued_goes_when_its_end_polls() {
                 let Some(fabric::Event::Message(bytes)) = event else { panic!("{event:?}") };
                 assert_eq!(bytes[..4], number.to_le_bytes());
             }
-            over.store(true, std::sync::atomic::Ordering::Relaxed);
         });
     }
 }

@@ -177,6 +177,10 @@ impl Cluster {
     /// # Errors
     /// As [`Log::join`].
     pub fn join(&mut self, home: &Home) -> Result<()> {
+        self.join_along(home, |link| link)
+    }
+
+    fn join_along(&mut self, home: &Home, on_the_way: impl FnOnce(Link) -> Link) -> Result<()> {
         let at = self.others.len() + 1;
         let mut served = None;
         (self.on)(at, &mut || served = Some(Copy::open_in(&home.pool, home.region, Default::default())));
@@ -184,7 +188,7 @@ impl Cluster {
         let mut other = Other { served: Served::new(served?, false), node: self.network.node(), sessions: Vec::new() };
         let (link, receiver) = connect(&self.network, self.node, &mut other)?;
         self.others.push(other);
-        self.join_over(link, receiver)
+        self.join_over(on_the_way(link), receiver)
     }
 
     /// What is reached by this is taken in, whatever it is.
@@ -262,5 +266,52 @@ fn hear(log: &Log, hears: &mut [(usize, Box<dyn Receiver>)]) {
         while let Some(event) = arrived(receiver.as_mut()) {
             log.on_event(*peer, event);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{SEGMENT, SEGMENTS};
+    use super::*;
+
+    /// What it writes is lost on the way to the medium.
+    struct Lossy(Box<dyn Sender>);
+
+    impl Sender for Lossy {
+        fn write(&mut self, _: u64, _: &[u8]) -> fabric::Result<()> {
+            Ok(())
+        }
+        fn write_imm(&mut self, offset: u64, bytes: &[u8], imm: u32) -> fabric::Result<()> {
+            self.0.write_imm(offset, bytes, imm)
+        }
+        fn read(&mut self, offset: u64, len: u32, tag: u32) -> fabric::Result<()> {
+            self.0.read(offset, len, tag)
+        }
+        fn send(&mut self, message: &[u8]) -> fabric::Result<()> {
+            self.0.send(message)
+        }
+        fn flush(&mut self) -> fabric::Result<()> {
+            self.0.flush()
+        }
+        fn close(&mut self) {
+            self.0.close();
+        }
+    }
+
+    #[test]
+    fn a_copy_that_does_not_have_what_was_written_into_it_does_not_join() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let pool = |name: &str| pmem::Options::new().size(64 << 10).create(dir.path().join(name)).expect("a pool");
+        let homes = ["one", "two", "three", "four"].map(|name| Home { pool: pool(name), region: "log" });
+        let options = Options::new().bytes(SEGMENTS * SEGMENT).segment_bytes(SEGMENT).idle(None);
+        let mut cluster = Cluster::create(&options, &homes[..2], 2, |_, act| act()).expect("made");
+        for n in 0..3 {
+            cluster.complete(&[n; 40]).expect("room");
+            cluster.force().expect("forced");
+        }
+        let lossy = |link: Link| Link::new(0, link.name, Box::new(Lossy(link.sender)));
+        let error = cluster.join_along(&homes[2], lossy).expect_err("it has nothing");
+        assert!(error.to_string().contains("is not what it has"), "{error}");
+        cluster.join(&homes[3]).expect("that one has");
     }
 }
