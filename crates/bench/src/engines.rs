@@ -36,10 +36,11 @@ pub enum Contestant {
 
 impl Contestant {
     /// Engines of ours, as `--engine` names them.
-    pub const ENGINES: [Self; 17] = [
+    pub const ENGINES: [Self; 18] = [
         Self::Heap(Policy::None),
         Self::Heap(Policy::Undo),
         Self::Heap(Policy::InPlace),
+        Self::Heap(Policy::Eaw),
         Self::Partial(1),
         Self::Partial(2),
         Self::Partial(3),

@@ -147,7 +147,7 @@ pub(crate) fn switch(
             core.begin_copies(options)?; // before the policy is told: copies of an earlier time are void
             cell.update_mirrored(state)?;
         }
-        Policy::None | Policy::Undo => {
+        Policy::None | Policy::Undo | Policy::Eaw => {
             cell.update_mirrored(state)?;
             core = reassemble(core, options, wanted, state, Follower::Nothing);
         }

@@ -24,14 +24,19 @@ impl Core {
     #[inline]
     pub(crate) fn commit(&self, slot: usize, set: &mut Set) -> Result<()> {
         let counters = &self.counters[slot];
-        if set.writes.is_empty() && set.allocs + set.frees == 0 && set.undo.is_empty() && !set.rewrites {
+        if set.writes.is_empty()
+            && set.entries.is_empty()
+            && set.allocs + set.frees == 0
+            && set.undo.is_empty()
+            && !set.rewrites
+        {
             self.make_sure(set)?;
             if self.intents == Intents::Objects && set.held.iter().any(|held| held.kept.1 > 0) {
                 self.intents_are_void(slot);
             }
             for held in &set.held {
                 match held.write {
-                    true => lock::end_write(held.word.get()), // declared, not changed
+                    true => lock::end_write_but(held.word.get(), held.outer), // declared, not changed
                     false => lock::end_read(held.word.get()),
                 }
             }
@@ -50,6 +55,7 @@ impl Core {
             Policy::None => self.commit_none(slot, set)?,
             Policy::Undo => self.commit_undo(slot, set)?,
             Policy::InPlace | Policy::InPlacePartial => self.commit_in_place(slot, set)?,
+            Policy::Eaw => self.commit_redo(slot, set)?,
         }
         Counters::add(&counters.commits);
         Ok(())
@@ -64,6 +70,7 @@ impl Core {
             Policy::None => Ok(()),
             Policy::Undo => self.abort_undo(slot, set),
             Policy::InPlace | Policy::InPlacePartial => self.abort_in_place(slot, set),
+            Policy::Eaw => Ok(()), // nothing of it is in main
         };
         match undone {
             Ok(()) | Err(Error::NoRollback) => {}
@@ -77,7 +84,7 @@ impl Core {
             match held.write {
                 true if held.fresh => self.cancel_own(held.block)?,
                 true if stays_pending => {}
-                true => lock::end_write(held.word.get()),
+                true => lock::end_write_but(held.word.get(), held.outer),
                 false if set.reads_over => {}
                 false => lock::end_read(held.word.get()),
             }
@@ -88,13 +95,13 @@ impl Core {
     /// Gives up what was only read. The last lock is taken, and nothing that is read now can make another one wait for what is committed here: strict is what is
     /// written, which stays locked to the barrier. Before the first flush: an atomic operation behind it would wait for it, as the drain does.
     #[inline]
-    fn end_reads(&self, set: &mut Set) {
+    pub(crate) fn end_reads(&self, set: &mut Set) {
         set.held.iter().filter(|held| !held.write).for_each(|held| lock::end_read(held.word.get()));
         set.reads_over = true;
     }
 
     #[track_caller]
-    fn flush_writes(&self, writes: &[Bytes]) -> Result<()> {
+    pub(crate) fn flush_writes(&self, writes: &[Bytes]) -> Result<()> {
         for &(offset, len) in writes {
             self.pool.flush(offset, len)?;
         }
@@ -206,7 +213,7 @@ impl Core {
         let (ranges, copies) = (&*set.writes, &*set.copies);
         let (words, intents, frees) = (&*set.words, &*set.intents, &*set.freed);
         log.push(self, &Parts { end, ranges, copies, words, intents, frees, sealed }, &mut set.stage);
-        self.counters[slot].pending.store(log.pending() as u64, Relaxed);
+        self.tell_pending(slot, &log);
         if seal {
             self.flush_long(set)?;
         }
@@ -219,10 +226,22 @@ impl Core {
             self.store_staged(&stage)?;
         }
         log.after_append(self);
+        self.set_pending(slot, set);
+        Ok(())
+    }
+
+    /// What was written is readers' from here on; writers of other slots settle this one first.
+    #[inline]
+    pub(crate) fn set_pending(&self, slot: usize, set: &Set) {
         for (word, _) in &set.words {
             lock::set_pending(word.get(), slot);
         }
-        Ok(())
+    }
+
+    /// For the coordinator.
+    #[inline]
+    pub(crate) fn tell_pending(&self, slot: usize, log: &Log) {
+        self.counters[slot].pending.store(log.pending() as u64, Relaxed);
     }
 
     fn flush_long(&self, set: &Set) -> Result<()> {
@@ -255,7 +274,7 @@ impl Core {
     /// what is skipped at the ring's end, the payload moves to a block, for whose name there is room (`undo::END_ROOM`).
     /// The result is one for registers: see `tx::engine::Attempt`.
     #[inline]
-    fn append_at_last(
+    pub(crate) fn append_at_last(
         &self,
         slot: usize,
         log: &mut Log,
@@ -291,7 +310,7 @@ impl Core {
     }
 
     #[inline]
-    fn spill_if_long(&self, slot: usize, log: &mut Log, payload: &mut Vec<u8>) -> Result<Option<Block>> {
+    pub(crate) fn spill_if_long(&self, slot: usize, log: &mut Log, payload: &mut Vec<u8>) -> Result<Option<Block>> {
         if payload.len() as u64 <= log.ring.capacity() / RING_SHARE {
             return Ok(None);
         }
@@ -424,12 +443,12 @@ impl Core {
         let (words, intents, frees) = (&*set.words, &*set.intents, &*set.freed);
         let parts = Parts { end, ranges: &[], copies: &[], words, intents, frees, sealed: false };
         log.push(self, &parts, &mut Stage::default());
-        self.counters[slot].pending.store(log.pending() as u64, Relaxed);
+        self.tell_pending(slot, log);
     }
 
     /// None of these resolves from now on; nobody gets them before the record that tells of it is gone.
     #[inline]
-    fn out_of_use(&self, freed: &mut Vec<Block>, own: Option<Block>) {
+    pub(crate) fn out_of_use(&self, freed: &mut Vec<Block>, own: Option<Block>) {
         for block in &*freed {
             behind::modifies();
             self.after_durable(self.alloc.begin_free(block).map_err(Error::from));

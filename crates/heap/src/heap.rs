@@ -149,7 +149,7 @@ impl Heap {
                 let (region, cell) = partial::regions(pool, options.share().unwrap_or(partial::SHARE))?;
                 Follower::Copies(region, cell)
             }
-            Policy::None | Policy::Undo => Follower::Nothing,
+            Policy::None | Policy::Undo | Policy::Eaw => Follower::Nothing,
         };
         state.backup = (policy == Policy::InPlace).into();
         let mut cell = cell::create(cell, &state)?;
@@ -247,7 +247,7 @@ impl Heap {
                 let cell = partial::open_state(pool.region(COPIES_STATE)?)?;
                 Follower::Copies(pool.region(COPIES)?, cell)
             }
-            Policy::None | Policy::Undo => Follower::Nothing,
+            Policy::None | Policy::Undo | Policy::Eaw => Follower::Nothing,
         };
         let mut core = assemble(pool, options, stored, &state, Parts { alloc, rings, backup });
         if closed {

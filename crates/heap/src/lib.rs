@@ -1,7 +1,7 @@
 //! Objects in a pool, updated in place under transactions.
 //!
 //! One kind of heap, one lock map, one allocator; what differs is how an unfinished transaction is rolled back, the heap's [`Policy`]: not at all, from
-//! old bytes in a log (*undo*), or from a backup that follows the main copy (*in place*; Kamino-Tx, EuroSys 2017, §3, here with one
+//! old bytes in a log (*undo*), by new bytes that wait in a log (*eaw*), or from a backup that follows the main copy (*in place*; Kamino-Tx, EuroSys 2017, §3, here with one
 //! barrier where the paper has three), of all of it or of the objects written lately (*partial*; §4).
 //!
 //! # The way of a transaction
@@ -17,6 +17,8 @@
 //! | `intents` | in place, if it is to be so: says in the log what is about to be written |
 //! | `staged` | what is overwritten unseen, until the commit |
 //! | `undo` | undo: keeps the old bytes before a write |
+//! | `nested` | eaw: savepoints, and nested top actions |
+//! | `entries`, `redo` | eaw: what is written waits in entries; the commit logs them and then stores them; recovery |
 //! | `own` | blocks for logs |
 //! | `commit`, `record` | makes it durable by a record in the slot's ring, or takes it back |
 //! | `log` | what is committed and not yet settled; settling |
@@ -125,10 +127,12 @@ mod commit;
 mod coordinator;
 mod copies;
 mod core;
+mod entries;
 mod heap;
 mod intents;
 mod lock;
 mod log;
+mod nested;
 mod options;
 mod own;
 mod partial;
@@ -138,6 +142,7 @@ mod queue;
 mod raw;
 mod record;
 mod recovery;
+mod redo;
 mod sabotage;
 mod scrub;
 mod space;

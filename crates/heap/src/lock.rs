@@ -191,10 +191,22 @@ pub(crate) fn end_write(word: &AtomicU32) {
     leave(word, 0);
 }
 
+/// The same, but for so many of its own transaction's readers, which it has taken the word from.
+#[inline]
+pub(crate) fn end_write_but(word: &AtomicU32, readers: u8) {
+    leave(word, readers.into());
+}
+
 /// The writer has committed.
 #[inline]
 pub(crate) fn set_pending(word: &AtomicU32, slot: usize) {
     leave(word, PENDING | (slot as u32) << SLOT_SHIFT);
+}
+
+/// The same, but for readers as in [`end_write_but`].
+#[inline]
+pub(crate) fn set_pending_but(word: &AtomicU32, slot: usize, readers: u8) {
+    leave(word, PENDING | (slot as u32) << SLOT_SHIFT | u32::from(readers));
 }
 
 /// Plain stores: a read-modify-write would wait for what was flushed before. A mark that is made between them is lost.

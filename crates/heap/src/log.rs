@@ -28,6 +28,8 @@ use crate::staged::{self, Stage, behind};
 
 /// Bytes that are copied together, however few transactions they are of: more would leave the near cache before.
 const BATCH_BYTES: u64 = 16 << 10;
+/// Ranges of more lines are flushed at once, not line by line with others.
+const FEW_LINES: u64 = 4;
 /// Places that are asked for before they are written.
 const AHEAD: usize = 16;
 
@@ -221,7 +223,7 @@ impl Log {
         // One or two elements are the rule: `extend` would prepare for many.
         for &range in parts.ranges {
             let mut image = [0; SHORT as usize];
-            if record::is_short(&range) {
+            if core.policy != Policy::Eaw && record::is_short(&range) {
                 // the transaction is the writer of these bytes, and at its end.
                 let main = raw::bytes(Claim::Writer, core, &core.pool, range.0, range.1).unwrap_or_default(); // was in bounds before
                 image[..main.len()].copy_from_slice(main);
@@ -308,6 +310,9 @@ impl Log {
         if core.policy == Policy::InPlace {
             self.copy_to_backup(core)?;
         }
+        if core.policy == Policy::Eaw {
+            self.flush_stored(core)?;
+        }
         self.uncopied = 0;
         for entry in self.queue.range_mut(self.copied..) {
             entry.intents = 0;
@@ -317,6 +322,19 @@ impl Log {
         self.copied_by = here;
         if core.sabotage.skips(Step::RetireLate) {
             self.copies_are_stable();
+        }
+        Ok(())
+    }
+
+    /// Policy `eaw`: flushes what the commits have stored in main, each line once.
+    #[track_caller]
+    fn flush_stored(&mut self, core: &Core) -> Result<()> {
+        let (from, _) = self.to_copy(self.stable..self.copied);
+        for &Written { range: (offset, len), .. } in self.ranges.range(from..) {
+            match len <= FEW_LINES * pmem::LINE {
+                true => core.pool.add_lines(&mut self.lines, offset, len),
+                false => drop(core.pool.flush(offset, len)?),
+            }
         }
         Ok(())
     }

@@ -21,11 +21,13 @@ pub enum Policy {
     InPlace,
     /// From copies of the objects that were written lately, a share of the heap: one barrier, two for an object without a copy (Kamino-Tx §4).
     InPlacePartial,
+    /// Nothing of it is in the objects before it is durable in the log: one barrier, and no memory but the log (MARS, editable atomic writes).
+    Eaw,
 }
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::None, Self::Undo, Self::InPlace, Self::InPlacePartial];
+    pub const ALL: [Self; 5] = [Self::None, Self::Undo, Self::InPlace, Self::InPlacePartial, Self::Eaw];
 
     /// Its name, as on the command line and in the pool.
     pub fn name(self) -> &'static str {
@@ -34,6 +36,7 @@ impl Policy {
             Self::Undo => "undo",
             Self::InPlace => "inplace",
             Self::InPlacePartial => "inplace-partial",
+            Self::Eaw => "eaw",
         }
     }
 
@@ -43,6 +46,7 @@ impl Policy {
             Self::Undo => 2,
             Self::InPlace => 3,
             Self::InPlacePartial => 4,
+            Self::Eaw => 5,
         }
     }
 
@@ -56,7 +60,7 @@ impl std::str::FromStr for Policy {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|p| p.name() == name);
-        found.ok_or_else(|| format!("{name:?} is no policy: none, undo, inplace or inplace-partial"))
+        found.ok_or_else(|| format!("{name:?} is no policy: none, undo, inplace, inplace-partial or eaw"))
     }
 }
 

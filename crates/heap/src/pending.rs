@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn many_pending_objects_are_written_again_in_linear_time() {
         const MANY: usize = 4000;
-        for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo] {
+        for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo, Policy::Eaw] {
             let dir = tempfile::tempdir_in("/dev/shm").unwrap();
             let heap = heap(&dir, Options::new().policy(policy).bytes(2 << 20).slots(2).alpha(0.9));
             let mut numbers: Vec<PPtr<u64>> = heap

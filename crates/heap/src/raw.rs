@@ -142,3 +142,81 @@ impl<T> PerSlot<T> {
         unsafe { &*self.0[slot].0.get() }
     }
 }
+
+/// Bytes in DRAM, from a multiple of every alignment on. They move when there are more of them, and only then.
+#[derive(Default)]
+pub(crate) struct Aligned(Vec<Page>);
+
+#[derive(Clone, Copy)]
+#[repr(C, align(4096))]
+struct Page([u8; 4096]);
+
+impl Aligned {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+
+    /// Makes it `bytes` long at least.
+    #[inline]
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        if bytes > self.len() {
+            self.grow(bytes);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, bytes: usize) {
+        self.0.resize(bytes.max(2 * self.len()).div_ceil(size_of::<Page>()), Page([0; 4096]));
+    }
+
+    /// Gives memory back, if it is more than this.
+    pub(crate) fn give_up_beyond(&mut self, bytes: usize) {
+        if self.len() > bytes {
+            self.0 = Vec::new();
+        }
+    }
+
+    /// Where byte `at` is. Makes no reference: those to other bytes stay valid.
+    #[inline]
+    pub(crate) fn at(&mut self, at: usize) -> NonNull<u8> {
+        NonNull::new(self.0.as_mut_ptr().cast::<u8>().wrapping_add(at)).unwrap_or(NonNull::dangling())
+    }
+
+    #[inline]
+    pub(crate) fn slice(&self, at: usize, len: usize) -> &[u8] {
+        // SAFETY: a page is as many bytes, all of them initialised.
+        let all = unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast::<u8>(), self.len()) };
+        &all[at..at + len]
+    }
+
+    #[inline]
+    pub(crate) fn slice_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
+        // SAFETY: as above; `self` is borrowed exclusively.
+        let all = unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast::<u8>(), self.len()) };
+        &mut all[at..at + len]
+    }
+
+    /// Copies bytes to where others were, which they do not overlap with.
+    pub(crate) fn copy_within(&mut self, from: usize, to: usize, len: usize) {
+        let all = self.len();
+        self.slice_mut(0, all).copy_within(from..from + len, to);
+    }
+}
+
+/// Bytes of an entry of the transaction `by` (`entries`), which stay where they are until it is borrowed exclusively.
+#[inline]
+pub(crate) fn entry<T: ?Sized>(by: &T, bytes: NonNull<u8>, len: u64) -> &[u8] {
+    let _ = by;
+    // SAFETY: `Entries::look` gave the place just now, with so many bytes; entries are changed, moved and given up by methods only that borrow the transaction exclusively.
+    unsafe { std::slice::from_raw_parts(bytes.as_ptr(), len as usize) }
+}
+
+/// The same, to be changed, from a method that borrows the transaction exclusively.
+#[inline]
+#[expect(clippy::mut_from_ref, reason = "as just said")]
+pub(crate) fn entry_mut<T: ?Sized>(by: &T, bytes: NonNull<u8>, len: u64) -> &mut [u8] {
+    let _ = by;
+    // SAFETY: as above; entries do not overlap, and others are handed out beside this one for other objects alone.
+    unsafe { std::slice::from_raw_parts_mut(bytes.as_ptr(), len as usize) }
+}

@@ -12,6 +12,9 @@
 //! EXTENT      one: a block that holds    its number; bytes of records
 //!             further UNDO records       in the extent before; u64 each
 //! INTENT      about to be changed        none
+//! REDO        written                    with a seal: a count and ranges of    what the ranges of the rest hold
+//!                                        new objects; then what the ranges
+//!                                        hold, then intents
 //! END         none                       intents
 //! RETIRED     none                       none: its header tells what is durable and what is retired
 //! ```
@@ -29,6 +32,7 @@ pub(crate) const EXTENT: u8 = 4;
 pub(crate) const END: u8 = 5;
 pub(crate) const RETIRED: u8 = 6;
 pub(crate) const INTENT: u8 = 7;
+pub(crate) const REDO: u8 = 8;
 
 /// Bytes of the pool: offset and length.
 pub(crate) type Bytes = (u64, u64);
@@ -63,6 +67,27 @@ pub(crate) fn add_intents(out: &mut Vec<u8>, intents: impl Iterator<Item = Inten
     }
 }
 
+/// A list of ranges, with its length.
+pub(crate) fn add_ranges(out: &mut Vec<u8>, ranges: &[Bytes]) {
+    out.extend_from_slice(&(ranges.len() as u64).to_le_bytes());
+    for (offset, len) in ranges {
+        out.extend_from_slice(&offset.to_le_bytes());
+        out.extend_from_slice(&len.to_le_bytes());
+    }
+}
+
+/// The list at the start of a rest, and what is behind it.
+pub(crate) fn split_ranges(rest: &[u8]) -> Option<(Vec<Bytes>, &[u8])> {
+    let (count, tail) = rest.split_first_chunk::<8>()?;
+    let count = usize::try_from(u64::from_le_bytes(*count)).ok()?;
+    let (list, rest) = tail.split_at_checked(count.checked_mul(16)?)?;
+    Some((pairs(list), rest))
+}
+
+fn pairs(list: &[u8]) -> Vec<Bytes> {
+    list.chunks_exact(16).filter_map(from_bytes::<[u64; 2]>).map(|[offset, len]| (offset, len)).collect()
+}
+
 /// A payload taken apart.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Payload<'a> {
@@ -77,9 +102,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Payload<'_>> {
     let head = u64::from_le_bytes(*head);
     let count = usize::try_from(head >> 8).ok()?;
     let (list, rest) = tail.split_at_checked(count.checked_mul(16)?)?;
-    let ranges = list.chunks_exact(16).filter_map(from_bytes::<[u64; 2]>).map(|[offset, len]| (offset, len)).collect();
+    let ranges = pairs(list);
     let kind = head as u8;
-    (COMMIT..=INTENT).contains(&kind).then_some(Payload { kind, ranges, rest })
+    (COMMIT..=REDO).contains(&kind).then_some(Payload { kind, ranges, rest })
 }
 
 /// The intents in a rest.

@@ -12,6 +12,8 @@
 //! so that no second recovery decides anew over bytes that the first has changed. Of a heap that was closed nothing is restored: main and backup are equal there, and a
 //! mark that is not clean is damaged. What it tells nothing about, no more than the mark is repaired: the backup may be damaged too.
 //!
+//! Eaw: [`redo`](crate::redo).
+//!
 //! Undo: after the last END of a ring the old bytes go back, last first; intents of every END are carried out; then everything is retired. Twice is
 //! harmless.
 
@@ -24,6 +26,7 @@ use crate::options::Policy;
 use crate::partial::{self, Left};
 use crate::raw::{self, Claim};
 use crate::record::{self, Bytes, COMMIT, END, EXTENT, INTENT, RETIRED, SPILLED, UNDO, is_short};
+use crate::redo;
 use crate::sabotage::Step;
 use crate::undo::read_extent;
 use crate::zones::{Mark, PAGE};
@@ -85,6 +88,7 @@ pub(crate) fn run(core: &Core, found: &[Recovered], backup: bool, closed: bool) 
         }
         Policy::InPlace if backup => forward(core, found, None, &mut recovery, &mut open)?,
         Policy::InPlacePartial => forward(core, found, Some(&left), &mut recovery, &mut open)?,
+        Policy::Eaw => redo::forward(core, found, &mut recovery)?,
         Policy::InPlace => {} // the other policy has retired everything
     }
     if !core.sabotage.skips(Step::OpenMarked) && core.policy == Policy::InPlace && backup {
@@ -147,11 +151,11 @@ fn unretired(core: &Core, slot: usize, recovered: &Recovered) -> Result<u64> {
     Ok(count)
 }
 
-fn is_retired(payload: &[u8]) -> bool {
+pub(crate) fn is_retired(payload: &[u8]) -> bool {
     record::decode(payload).is_some_and(|r| r.kind == RETIRED)
 }
 
-fn damaged(offset: u64, why: impl Into<String>) -> Error {
+pub(crate) fn damaged(offset: u64, why: impl Into<String>) -> Error {
     Error::Damaged { what: "transaction record", offset, why: why.into() }
 }
 
@@ -251,7 +255,7 @@ fn find_durable(
     Ok(())
 }
 
-fn carry_out(core: &Core, log: &mut Log, intents: &[Intent]) -> Result<()> {
+pub(crate) fn carry_out(core: &Core, log: &mut Log, intents: &[Intent]) -> Result<()> {
     if core.sabotage.skips(Step::RecoverIntents) {
         return Ok(());
     }
@@ -262,7 +266,7 @@ fn carry_out(core: &Core, log: &mut Log, intents: &[Intent]) -> Result<()> {
 }
 
 /// A payload, fetched from the block it was moved to if it was long.
-fn whole(core: &Core, payload: &[u8], place: u64) -> Result<Vec<u8>> {
+pub(crate) fn whole(core: &Core, payload: &[u8], place: u64) -> Result<Vec<u8>> {
     let outer = record::decode(payload).ok_or_else(|| damaged(place, "it is no transaction's"))?;
     if outer.kind != SPILLED {
         return Ok(payload.to_vec());

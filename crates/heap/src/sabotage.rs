@@ -52,8 +52,12 @@ pub enum Step {
     RetireLate,
     /// Without a barrier of its own, the data are under the record's seal.
     DataSeal,
+    /// Entries go to main behind the commit's barrier.
+    RedoLate,
     /// Recovery verifies that seal.
     VerifySeal,
+    /// Of a slot with policy `eaw`, recovery holds the last record alone against its seal.
+    OnlyLast,
     /// Recovery carries intents out.
     RecoverIntents,
     /// Recovery retires records before it changes main.

@@ -158,7 +158,7 @@ pub(crate) fn give_back(spare: &mut Vec<Vec<u8>>, mut image: Vec<u8>) {
 impl Core {
     #[inline]
     pub(crate) fn stages(&self, range: Bytes) -> bool {
-        self.policy != Policy::Undo && Stage::takes(range)
+        !matches!(self.policy, Policy::Undo | Policy::Eaw) && Stage::takes(range)
     }
 
     /// Puts into main what is staged of the object at `at` among those held.

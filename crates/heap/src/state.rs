@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use pmem::{Block, Intent};
-use tx::Doom;
+use tx::{Doom, Savepoint};
 
 use crate::copies::Copied;
+use crate::entries::Entries;
 use crate::raw::Word;
 use crate::record::Bytes;
 use crate::staged::Stage;
@@ -31,6 +32,8 @@ pub(crate) struct Set {
     pub(crate) writes: Vec<Bytes>,
     /// Of these, what main does not hold yet.
     pub(crate) stage: Stage,
+    /// What is written under policy `eaw`.
+    pub(crate) entries: Entries,
     /// The commit has ended what is only read.
     pub(crate) reads_over: bool,
     /// Blocks allocated and not freed again.
@@ -43,10 +46,25 @@ pub(crate) struct Set {
     pub(crate) copies: Vec<Copied>,
     /// A copy was made, or brought back, and this thread has had no barrier since it is sure.
     pub(crate) unsure: bool,
+    /// Savepoints, oldest first.
+    pub(crate) saved: Vec<Saved>,
+    /// Of what is held, what was freed since the first of them, in order.
+    pub(crate) freed_since: Vec<usize>,
+    /// Conflicts that were gone back from.
+    pub(crate) lifted: u32,
+    /// What the transaction around this nested top action has.
+    pub(crate) outer: Option<Box<Set>>,
     // For the commit, empty between commits.
     pub(crate) words: Vec<(Word, bool)>,
     pub(crate) intents: Vec<Intent>,
     pub(crate) freed: Vec<Block>,
+}
+
+/// A savepoint: how much there was then.
+pub(crate) struct Saved {
+    pub(crate) savepoint: Savepoint,
+    pub(crate) held: usize,
+    pub(crate) freed: usize,
 }
 
 /// A lock held.
@@ -61,8 +79,10 @@ pub(crate) struct Held {
     pub(crate) freed: bool,
     /// All of it has a copy, which `Set::copies` names.
     pub(crate) covered: bool,
-    /// Main does not hold all that was written to it (`staged`).
+    /// Main does not hold all that was written to it (`staged`, `entries`).
     pub(crate) staged: bool,
+    /// Locks of transactions around this one that it was taken from, which only read it: to be given back.
+    pub(crate) outer: u8,
     /// Bytes of it whose old ones are kept, or of which an intent tells: those named last, and what touches them.
     pub(crate) kept: Bytes,
 }
@@ -72,7 +92,7 @@ impl Held {
     #[inline]
     pub(crate) fn new(word: Word, block: Block, write: bool) -> Self {
         let (fresh, freed, covered, staged) = (false, false, false, false);
-        Self { word, block, write, fresh, freed, covered, staged, kept: (0, 0) }
+        Self { word, block, write, fresh, freed, covered, staged, outer: 0, kept: (0, 0) }
     }
 }
 
@@ -148,7 +168,11 @@ impl Set {
         self.held.clear();
         self.writes.clear();
         self.stage.clear();
+        self.entries.clear();
         self.copies.clear();
+        self.saved.clear();
+        self.freed_since.clear();
+        self.lifted = 0;
         (self.allocs, self.frees, self.rewrites, self.unsure, self.reads_over) = (0, 0, false, false, false);
         let largest = self.writes.capacity().max(self.held.capacity()).max(self.copies.capacity());
         if largest.max(self.index.capacity()) > KEEP {

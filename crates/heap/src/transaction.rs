@@ -81,7 +81,7 @@ impl<'h> Tx<'h> {
     // ---- errors -----------------------------------------------------------------------------------------------------
 
     #[inline]
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.state.doomed.get() { self.refuse_doomed() } else { Ok(()) }
     }
 
@@ -93,7 +93,7 @@ impl<'h> Tx<'h> {
 
     /// Every error that is handed out dooms the transaction.
     #[inline]
-    fn dooming<T>(&self, result: Result<T>) -> Result<T> {
+    pub(crate) fn dooming<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(e) = &result {
             self.doom_by(Doom::from(e));
         }
@@ -101,7 +101,7 @@ impl<'h> Tx<'h> {
     }
 
     #[cold]
-    fn doom_by(&self, doom: Doom) {
+    pub(crate) fn doom_by(&self, doom: Doom) {
         self.state.doomed.set(true);
         if doom.conflict.is_some() {
             Counters::add(&self.core.counters[self.slot].conflicts);
@@ -117,7 +117,7 @@ impl<'h> Tx<'h> {
             return if set.held[at].freed { Err(Error::Freed { offset: block.offset() }) } else { self.seen(set, at) };
         }
         if let Err(state) = lock::try_read(word.get()) {
-            self.lock_read_cold(word, &block, state)?;
+            self.lock_read_cold(set, word, &block, state)?;
         }
         set.push(Held::new(word, block, false));
         check_current(found)
@@ -126,7 +126,7 @@ impl<'h> Tx<'h> {
     /// An object that is held is read: main has to hold all of it.
     #[inline]
     fn seen(&self, set: &mut Set, at: usize) -> Result<()> {
-        if set.held[at].staged && !self.core.sabotage.skips(Step::StagedSeen) {
+        if set.held[at].staged && self.core.policy != Policy::Eaw && !self.core.sabotage.skips(Step::StagedSeen) {
             self.core.unstage(set, at)?;
         }
         Ok(())
@@ -134,7 +134,8 @@ impl<'h> Tx<'h> {
 
     /// In use, or a thread queues for it.
     #[cold]
-    fn lock_read_cold(&self, word: Word, block: &Block, seen: State) -> Result<()> {
+    fn lock_read_cold(&self, set: &Set, word: Word, block: &Block, seen: State) -> Result<()> {
+        read_outside(set, word, block)?;
         if !lock::is_marked(word.get()) || self.is_barred(word) {
             return Err(self.conflict(word, block, seen, false));
         }
@@ -199,8 +200,8 @@ impl<'h> Tx<'h> {
     #[cold]
     fn lock_write_cold(&self, set: &mut Set, found: &Found<'h>, mut seen: State, to_free: bool) -> Result<usize> {
         let (block, word) = (found.block(), Word::at(found));
-        let read = set.find(word);
-        let ours = u32::from(read.is_some());
+        let (read, outer) = (set.find(word), read_outside(set, word, &block)?);
+        let ours = u32::from(read.is_some()) + u32::from(outer);
         loop {
             let mut rewrite = false;
             let marked = lock::is_marked(word.get());
@@ -230,10 +231,10 @@ impl<'h> Tx<'h> {
                 Ok(()) => {
                     set.rewrites |= rewrite;
                     if let Some(at) = read {
-                        set.held[at].write = true;
+                        (set.held[at].write, set.held[at].outer) = (true, outer);
                         return Ok(at);
                     }
-                    set.push(Held::new(word, block, true));
+                    set.push(Held { outer, ..Held::new(word, block, true) });
                     check_current(found)?;
                     return Ok(set.held.len() - 1);
                 }
@@ -274,7 +275,7 @@ impl<'h> Tx<'h> {
         let (block, word) = (found.block(), Word::at(&found));
         let set = &mut *self.state.set.borrow_mut();
         match set.find(word) {
-            Some(at) if set.held[at].freed => return None,
+            Some(at) if set.held[at].freed || self.is_elsewhere(&set.held[at]) => return None,
             Some(at) => self.seen(set, at).ok()?,
             None => {
                 lock::try_read(word.get()).ok()?;
@@ -316,6 +317,9 @@ impl<'h> Tx<'h> {
         self.check()?;
         let end = self.dooming(self.share(ptr, len))?;
         let len = if all { end - ptr.offset() } else { len };
+        if let Some(bytes) = self.dooming(self.look_in_entries(ptr, len))? {
+            return Ok(bytes);
+        }
         // as in `look_at_once`.
         self.dooming(raw::bytes(Claim::Reader, self, &self.core.pool, ptr.offset(), len))
     }
@@ -326,7 +330,7 @@ impl<'h> Tx<'h> {
     #[inline]
     fn prepare(&self, set: &mut Set, ptr: PPtr<u8>, len: u64) -> Result<usize> {
         let at = self.claim(set, ptr, len)?;
-        if set.held[at].staged && !self.core.sabotage.skips(Step::StagedFirst) {
+        if set.held[at].staged && self.core.policy != Policy::Eaw && !self.core.sabotage.skips(Step::StagedFirst) {
             self.core.unstage(set, at)?;
         }
         Ok(at)
@@ -366,7 +370,7 @@ impl<'h> Tx<'h> {
             Policy::Undo => set.undo.keep(self.core, self.slot, &[(offset, len)])?,
             Policy::InPlace => self.core.declare(self.slot, &[(offset, len)])?,
             Policy::InPlacePartial => return self.core.cover(self.slot, set, &[(at, (offset, len))]),
-            Policy::None => return Ok(()),
+            Policy::None | Policy::Eaw => return Ok(()),
         }
         set.held[at].keep(offset, len);
         Ok(())
@@ -380,9 +384,50 @@ impl<'h> Tx<'h> {
         let wanted = match self.core.policy {
             Policy::Undo => !set.undo.has(offset, len),
             Policy::InPlace => self.core.intents == Intents::Objects,
-            Policy::None | Policy::InPlacePartial => false,
+            Policy::None | Policy::InPlacePartial | Policy::Eaw => false,
         };
         wanted && !held.fresh && len > 0 && !held.has_kept(offset, len)
+    }
+
+    // ---- eaw --------------------------------------------------------------------------------------------------------
+
+    /// Whether what an object holds for this transaction is in entries, in part at least.
+    #[inline]
+    fn is_elsewhere(&self, held: &Held) -> bool {
+        held.staged && self.core.policy == Policy::Eaw
+    }
+
+    /// What this transaction has written of a range, or to a part of it.
+    fn look_in_entries(&self, ptr: PPtr<u8>, len: u64) -> Result<Option<&[u8]>> {
+        if self.core.policy != Policy::Eaw {
+            return Ok(None);
+        }
+        let (offset, set) = (ptr.offset(), &mut *self.state.set.borrow_mut());
+        // the lock is held to the end of the transaction.
+        let main = || raw::bytes(Claim::Reader, self, &self.core.pool, offset, len);
+        let bytes = set.entries.look((offset, len), main)?;
+        Ok(bytes.map(|bytes| raw::entry(self, bytes, len)))
+    }
+
+    /// The bytes to be changed: of an entry, or of a new object. If `whole`, all of them are overwritten.
+    #[inline]
+    fn edit(&self, ptr: PPtr<u8>, len: u64, whole: bool) -> Result<&mut [u8]> {
+        let (offset, core) = (ptr.offset(), self.core);
+        // What is overwritten unseen is stored behind the barrier: its lines come meanwhile.
+        core.pool.prefetch(offset, if whole { pmem::lines(offset, len.min(ASKED)) } else { AHEAD });
+        let set = &mut *self.state.set.borrow_mut();
+        let at = self.claim(set, ptr, len)?;
+        let held = &mut set.held[at];
+        let in_main = held.fresh && !held.staged && set.saved.last().is_none_or(|saved| at >= saved.held);
+        if in_main || len == 0 || core.pool.is_read_only() {
+            // as in `written`.
+            return raw::bytes_mut(Claim::Writer, self, &core.pool, offset, len);
+        }
+        let any = std::mem::replace(&mut held.staged, true);
+        // this transaction is the writer of the block, to its end.
+        let main = || raw::bytes(Claim::Writer, self, &core.pool, offset, len);
+        let bytes = set.entries.edit((offset, len), (any, whole), main)?;
+        Ok(raw::entry_mut(self, bytes, len))
     }
 
     /// Bytes of a block that this transaction is the writer of, noted as changed.
@@ -481,7 +526,7 @@ impl<'h> Tx<'h> {
         // reserved, and locked, by this transaction; no reference into it was handed out yet.
         raw::bytes_mut(Claim::Writer, self, &self.core.pool, offset, bytes)?.fill(0);
         // All of it is written, padding too: the backup gets what main has.
-        if !self.core.sabotage.skips(Step::WholeBlock) {
+        if self.core.policy != Policy::Eaw && !self.core.sabotage.skips(Step::WholeBlock) {
             set.writes.push((offset, bytes));
         }
         Ok(block.ptr(&self.core.pool))
@@ -499,10 +544,17 @@ impl<'h> Tx<'h> {
             return Err(PoolError::BadPointer { ptr: ptr.raw(), why: "the root's own cell" }.into());
         }
         let at = self.lock_write(set, &found, true)?;
+        if self.is_elsewhere(&set.held[at]) {
+            set.entries.forget((block.offset(), block.len()));
+            set.held[at].staged = false;
+        }
         if set.held[at].staged {
             self.core.unstage(set, at)?; // its range is one of the record, which seals what main holds
         }
         set.held[at].freed = true;
+        if !set.saved.is_empty() {
+            set.freed_since.push(at);
+        }
         if set.held[at].fresh {
             set.allocs -= 1;
         }
@@ -580,6 +632,9 @@ impl Transaction for Tx<'_> {
     #[inline]
     fn bytes_mut(&mut self, ptr: PPtr<u8>, len: u64) -> Result<&mut [u8]> {
         self.check()?;
+        if self.core.policy == Policy::Eaw {
+            return self.dooming(self.edit(ptr, len, false));
+        }
         self.dooming(self.write(ptr, len))?;
         self.dooming(self.written(ptr, len))
     }
@@ -588,6 +643,10 @@ impl Transaction for Tx<'_> {
     fn put_bytes(&mut self, ptr: PPtr<u8>, data: &[u8]) -> Result<()> {
         self.check()?;
         let len = data.len() as u64;
+        if self.core.policy == Policy::Eaw {
+            self.dooming(self.edit(ptr, len, true))?.copy_from_slice(data);
+            return Ok(());
+        }
         if self.core.stages((ptr.offset(), len)) && self.dooming(self.stage(ptr, data))? {
             return Ok(());
         }
@@ -600,6 +659,15 @@ impl Transaction for Tx<'_> {
         self.dooming(self.distinct(ranges))?;
         self.dooming(self.intend_all(ranges))?;
         let mut out = Vec::with_capacity(ranges.len());
+        if self.core.policy == Policy::Eaw {
+            for range in ranges {
+                self.dooming(self.edit(range.at, range.len, false))?; // all entries first: a new one may move the others
+            }
+            for range in ranges {
+                out.push(self.dooming(self.edit(range.at, range.len, false))?); // in different blocks, as just checked
+            }
+            return Ok(out);
+        }
         for range in ranges {
             out.push(self.dooming(self.written(range.at, range.len))?); // in different blocks, as just checked
         }
@@ -696,6 +764,22 @@ impl Drop for Tx<'_> {
             let _ = self.roll_back();
         }
     }
+}
+
+/// How many of the transactions around this nested top action read the block; an error if one writes it.
+#[cold]
+fn read_outside(set: &Set, word: Word, block: &Block) -> Result<u8> {
+    let mut readers = 0;
+    let mut around = &set.outer;
+    while let Some(outer) = around {
+        match outer.find(word).map(|at| outer.held[at].write) {
+            Some(true) => return Err(Error::OuterWrites { offset: block.offset() }),
+            Some(false) => readers += 1,
+            None => {}
+        }
+        around = &outer.outer;
+    }
+    Ok(readers)
 }
 
 /// Whoever had the block before us may have freed it between our looking and our locking.

@@ -38,6 +38,7 @@ mod retry;
 mod root;
 #[doc(hidden)]
 pub mod sabotage;
+mod savepoints;
 mod schedules;
 mod shuttle;
 mod size;
@@ -48,7 +49,7 @@ mod visibility;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::{Engine, Isolation};
+use crate::{Engine, Isolation, NestedTop, Savepoints};
 
 pub use shuttle::{explore, together};
 pub use support::Rng;
@@ -200,6 +201,17 @@ pub fn run_group<S: Subject>(subject: S, group: &str) {
     run_checks(checks(), subject, group, "engine");
 }
 
+/// Runs the checks of savepoints and nested top actions, all of them even if some fail.
+///
+/// # Panics
+/// If the engine fails one.
+pub fn run_parts<S: Subject>(subject: S, group: &str)
+where
+    for<'e> <S::Engine as Engine>::Tx<'e>: Savepoints + NestedTop,
+{
+    run_checks(savepoints::checks(), subject, group, "engine");
+}
+
 fn run_checks<S>(checks: Vec<Check<S>>, subject: S, group: &str, what: &str) {
     let subject = Arc::new(subject);
     let mut failed = Vec::new();
@@ -236,6 +248,27 @@ macro_rules! conformance {
             #[test]
             fn no_group_is_missing() {
                 assert_eq!($crate::conformance::GROUPS, [$(stringify!($group)),*]);
+            }
+        }
+    };
+}
+
+/// The same for an engine whose transactions have [`Savepoints`] and [`NestedTop`].
+#[macro_export]
+macro_rules! conformance_of_parts {
+    ($name:ident, $subject:expr) => {
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+
+            #[test]
+            fn savepoints() {
+                $crate::conformance::run_parts($subject, "savepoints");
+            }
+
+            #[test]
+            fn nested_top() {
+                $crate::conformance::run_parts($subject, "nested_top");
             }
         }
     };

@@ -1,7 +1,7 @@
 //! Who makes transactions, and runs them until they commit.
 
 use crate::backoff::{Patience, Queue, Turns};
-use crate::{Doom, Error, Isolation, Result, Transaction};
+use crate::{Doom, Error, Isolation, Procedure, Result, Transaction};
 
 /// An engine for transactions on objects.
 pub trait Engine {
@@ -62,6 +62,14 @@ pub trait Engine {
                 return Err(Error::GaveUp { attempts: turns.backoff.attempts(), offset }.into());
             }
         }
+    }
+
+    /// Runs a procedure, as [`transact`](Self::transact) does. An engine that logs calls has it run again after a crash.
+    ///
+    /// # Errors
+    /// As there.
+    fn call<P: Procedure>(&self, args: &P::Args) -> Result<P::Output> {
+        self.transact(P::ISOLATION, |tx| P::run(tx, args))
     }
 
     /// Where [`transact`](Self::transact) waits for others, if the engine has such a place.

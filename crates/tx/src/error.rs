@@ -85,6 +85,27 @@ pub enum Error {
         /// The object's place in the pool.
         offset: u64,
     },
+    /// A savepoint was set by another transaction, or behind one that was gone back to.
+    #[error(
+        "the savepoint is gone, or another transaction's; set one in this transaction, and go back to it alone or to earlier ones"
+    )]
+    NoSavepoint,
+    /// A nested top action wants an object that the transaction around it has written.
+    #[error(
+        "the transaction around has written the object at byte {offset}, and may still roll back; change it there, not in the nested top action"
+    )]
+    OuterWrites {
+        /// The object's place in the pool.
+        offset: u64,
+    },
+    /// The engine cannot do it.
+    #[error("engine `{engine}` has no {what}; open the heap with policy `eaw`")]
+    Unsupported {
+        /// Its name.
+        engine: &'static str,
+        /// What was asked for.
+        what: &'static str,
+    },
     /// A scan of a store that keeps its keys in no order.
     #[error("this store keeps keys in no order and cannot scan; use a B+tree")]
     Unordered,
@@ -150,6 +171,9 @@ impl Error {
             | Self::NoRollback
             | Self::Overlap { .. }
             | Self::Freed { .. }
+            | Self::NoSavepoint
+            | Self::OuterWrites { .. }
+            | Self::Unsupported { .. }
             | Self::Unordered
             | Self::Limit { .. } => ErrorKind::Misuse,
             Self::Engine { kind, .. } => *kind,

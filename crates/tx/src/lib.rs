@@ -5,6 +5,8 @@
 //! | `isolation` | what a transaction may see of others |
 //! | `engine` | [`Engine::begin`], and [`Engine::transact`], which retries conflicts with the pauses of `backoff` |
 //! | `transaction` | [`Transaction`]: read, change, allocate and free objects, commit or abort; [`Typed`] on top of it |
+//! | `savepoints` | [`Savepoints`], [`NestedTop`]: parts of a transaction that are undone, or committed, alone |
+//! | `procedure` | [`Procedure`]: a transaction with a name, for [`Engine::call`] |
 //! | `error` | what can go wrong, and what to do about it |
 //! | `kv` | [`Kv`], [`KvTx`]: the same for keys and values |
 //! | `slots`, `clock` | parts that engines share |
@@ -50,7 +52,9 @@ mod error;
 mod evolve;
 mod isolation;
 mod kv;
+mod procedure;
 mod reference;
+mod savepoints;
 mod slots;
 mod transaction;
 
@@ -64,8 +68,10 @@ pub use evolve::{Batch, Evolving, evolve};
 pub use isolation::Isolation;
 pub use kv::{Keys, Kv, KvTx, Visit};
 pub use pmem::ErrorKind;
+pub use procedure::Procedure;
 #[doc(hidden)]
 pub use reference::Bug;
 pub use reference::{Reference, ReferenceTx};
+pub use savepoints::{NestedTop, Savepoint, Savepoints};
 pub use slots::Slots;
 pub use transaction::{Doom, Field, Range, ToRange, Transaction, Typed};

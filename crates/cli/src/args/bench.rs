@@ -77,7 +77,7 @@ pub struct Limits {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Comparison")]
 pub struct Compare {
-    /// Engines: none (no atomicity, the upper bound), undo, inplace, partial-0.1 to partial-1.0 (in place with copies of a share of what is stored); kv (smallbank alone here); bare (tx-overwrite alone: bytes stored, flushed and waited for, the limit); reference (in DRAM, for tests of the benchmark)
+    /// Engines: none (no atomicity, the upper bound), undo, inplace, eaw, partial-0.1 to partial-1.0 (in place with copies of a share of what is stored); kv (smallbank alone here); bare (tx-overwrite alone: bytes stored, flushed and waited for, the limit); reference (in DRAM, for tests of the benchmark)
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = engine, default_value = "none,undo,inplace")]
     pub engine: Vec<Contestant>,
     /// Other systems: pmemobj; one that is not in this build is reported as missing

@@ -35,7 +35,7 @@ pub struct Demo {
     /// Make the pools in this directory [default: /dev/shm if there is room, else the one for temporary files]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// How unfinished transactions are rolled back, separated by commas: none, undo, inplace, inplace-partial
+    /// How unfinished transactions are rolled back, separated by commas: none, undo, inplace, inplace-partial, eaw
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "undo,inplace")]
     pub policy: Vec<Policy>,
     /// Keys; k, M and G are powers of 1000

@@ -9,7 +9,7 @@ use pmem::{DomainChoice, Error as PoolError, PPtr, Persist};
 use tempfile::TempDir;
 use tx::{Engine, Error, Isolation, ToRange, Transaction, Typed, field};
 
-use crate::support::{Rng, disk, memory, quiet};
+use crate::support::{ATOMIC, Rng, disk, memory, quiet};
 
 // ---- a bank ---------------------------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ fn busy(dir: &TempDir, options: &Options, backups: usize) {
 
 #[test]
 fn a_backup_beside_transfers_in_memory() {
-    for policy in [Policy::Undo, Policy::InPlace, Policy::InPlacePartial] {
+    for policy in ATOMIC {
         busy(&memory(), &options(policy, DomainChoice::Emulated), 12);
     }
     busy(&memory(), &options(Policy::InPlace, DomainChoice::Emulated).intents(Intents::Objects), 12);
@@ -191,7 +191,7 @@ fn a_backup_beside_transfers_in_memory() {
 
 #[test]
 fn a_backup_beside_transfers_on_a_disk() {
-    for policy in [Policy::Undo, Policy::InPlace, Policy::InPlacePartial] {
+    for policy in ATOMIC {
         busy(&disk(), &options(policy, DomainChoice::File), 4);
     }
 }
@@ -200,7 +200,7 @@ fn a_backup_beside_transfers_on_a_disk() {
 #[cfg(feature = "sabotage")]
 #[test]
 fn a_cut_that_holds_nothing_is_found() {
-    for policy in [Policy::Undo, Policy::InPlace, Policy::InPlacePartial] {
+    for policy in ATOMIC {
         let dir = memory();
         let heap = bank(&dir, &options(policy, DomainChoice::Emulated).leave_out(heap::Step::CutHolds));
         let found = while_busy(&heap, |acknowledged| {
@@ -232,7 +232,7 @@ fn a_cut_that_holds_nothing_is_found() {
 /// Everybody who takes the locks of a cut, at once: cleaning and scrubbing, growth, intents that do not fit into their log, settling.
 #[test]
 fn backups_wait_for_nobody_for_ever() {
-    for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo] {
+    for policy in ATOMIC {
         let dir = memory();
         let options = options(policy, DomainChoice::Emulated).log_bytes(2048).recovery_budget(32 << 10).bytes(2 << 20);
         let heap = bank(&dir, &options.intents(Intents::Objects));
@@ -349,7 +349,7 @@ fn policy_none_is_copied_as_a_crash_leaves_it() {
 /// The caller's own open transaction is taken back in the copy, and goes on.
 #[test]
 fn an_open_transaction_is_not_in_it() {
-    for policy in [Policy::Undo, Policy::InPlace, Policy::InPlacePartial] {
+    for policy in ATOMIC {
         let dir = memory();
         let heap = bank(&dir, &options(policy, DomainChoice::Emulated));
         let bank = the_bank(&heap);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use heap::{Heap, Intents, Policy};
 use pmem::{DomainChoice, PPtr};
-use tx::{Engine, Isolation, ToRange, Transaction, Typed};
+use tx::{Engine, Isolation, NestedTop, Savepoints, ToRange, Transaction, Typed};
 
 use crate::support::{Object, Rng, Zipfian, bump, bump_word, counted, memory, quiet, with_objects};
 
@@ -45,6 +45,15 @@ mod expected {
             Pattern::Uniform => [cost(10_083, 10_021, 1_921_920), word],
             Pattern::Zipfian => [cost(11_542, 10_021, 1_921_920), word],
             Pattern::Single => [cost(20_001, 10_021, 1_921_920), word],
+        }
+    }
+
+    pub const fn eaw(pattern: Pattern) -> [Cost; 2] {
+        match pattern {
+            Pattern::InTurn => [cost(10_002, 10_050, 1_923_264), cost(10_002, 10_029, 1_281_920)],
+            Pattern::Uniform => [cost(10_002, 9_997, 1_919_872), cost(10_002, 9_976, 1_278_528)],
+            Pattern::Zipfian => [cost(10_002, 8_590, 1_829_824), cost(10_002, 8_569, 1_188_480)],
+            Pattern::Single => [cost(10_002, 676, 1_323_328), cost(10_002, 655, 681_984)],
         }
     }
 
@@ -118,6 +127,14 @@ fn none_and_undo_cost_the_same_whatever_is_written() {
     for pattern in Pattern::ALL {
         assert_eq!(run(Policy::None, pattern), expected::NONE, "{pattern:?}");
         assert_eq!(run(Policy::Undo, pattern), expected::UNDO, "{pattern:?}");
+    }
+}
+
+/// Whatever is written, and however often: lines of main go with those of fifteen other transactions, each once.
+#[test]
+fn eaw_costs_one_barrier() {
+    for pattern in Pattern::ALL {
+        assert_eq!(run(Policy::Eaw, pattern), expected::eaw(pattern), "{pattern:?}");
     }
 }
 
@@ -300,11 +317,62 @@ fn a_record_that_does_not_fit_a_quarter_of_the_ring_costs_one_more() {
     }
 }
 
+/// Of policy `eaw`, in `docs/barriers.md`.
+#[test]
+fn what_eaw_costs_in_rarer_ways() {
+    const ROUNDS: u64 = 20;
+    let (_dir, heap, objects) = heap(Policy::Eaw, 100);
+    let each = |what: &str, expected: u64, mut work: Box<dyn FnMut(u64) + '_>| {
+        (0..4).for_each(&mut work); // what the ring carries settles into its way
+        let cost = drains(&heap, || (0..ROUNDS).for_each(&mut work));
+        assert_eq!(cost, expected * ROUNDS, "{what}");
+    };
+    let run = |f: &dyn Fn(&mut heap::Tx<'_>) -> tx::Result<()>| heap.transact(Isolation::Strict, |tx| f(tx)).unwrap();
+    each("its own pending object", 1, Box::new(|_| bump(&heap, objects[0])));
+    each("a small new object", 1, Box::new(|n| run(&|tx| tx.alloc(&n).map(drop))));
+    each("a new object", 1, Box::new(|n| run(&|tx| tx.alloc(&[n; 100]).map(drop))));
+    each("a new object that is long", 2, Box::new(|n| run(&|tx| tx.alloc(&[n; 1000]).map(drop))));
+    let kept = heap.transact(Isolation::Strict, |tx| tx.alloc(&[1u64; 100])).unwrap();
+    each("a new object, written again", 1, Box::new(|n| run(&|tx| tx.write(kept).map(|all| all.fill(n)))));
+    let freed = Box::new(|n| {
+        let new = heap.transact(Isolation::Strict, |tx| tx.alloc(&n)).unwrap();
+        run(&|tx| tx.free(new));
+    });
+    each("one freed behind another that made it", 2, freed);
+    let abort = Box::new(|n: u64| {
+        let mut tx = heap.begin(Isolation::Strict).unwrap();
+        tx.write(objects[50 + n as usize]).unwrap()[0] = n;
+        tx.alloc(&[n; 100]).unwrap();
+        tx.abort().unwrap();
+    });
+    each("an abort", 0, abort);
+    let back = |tx: &mut heap::Tx<'_>| {
+        tx.write(objects[1])?[0] += 1;
+        let savepoint = tx.savepoint()?;
+        tx.write(objects[2])?[0] += 1;
+        tx.rollback_to(savepoint)
+    };
+    each("a way back", 1, Box::new(|_| run(&back)));
+    let nested = |tx: &mut heap::Tx<'_>| {
+        tx.write(objects[1])?[0] += 1;
+        tx.nested_top(|tx| tx.write(objects[3]).map(|all| all[0] += 1))
+    };
+    each("a nested top action", 2, Box::new(|_| run(&nested)));
+    let many = |tx: &mut heap::Tx<'_>| (10..90).try_for_each(|at| tx.write(objects[at]).map(|all| all.fill(7)));
+    each("a record that is short enough for the ring", 1, Box::new(|_| run(&many)));
+    let large = heap.transact(Isolation::Strict, |tx| tx.alloc(&[1u64; 4000])).unwrap();
+    each("a record that is not", 2, Box::new(|n| run(&|tx| tx.write(large).map(|all| all.fill(n)))));
+    heap.settle().unwrap();
+    bump(&heap, objects[0]);
+    let other = std::thread::scope(|scope| scope.spawn(|| drains(&heap, || bump(&heap, objects[0]))).join().unwrap());
+    assert_eq!(other, 4, "another slot's pending object, which this thread settles for the first time");
+}
+
 // ---- in the background ----------------------------------------------------------------------------------------------
 
 #[test]
 fn what_has_gone_idle_is_settled_by_the_coordinator() {
-    for (policy, commit) in [(Policy::InPlace, 1), (Policy::Undo, 3)] {
+    for (policy, commit) in [(Policy::InPlace, 1), (Policy::Undo, 3), (Policy::Eaw, 1)] {
         let dir = memory();
         let options = quiet(policy, DomainChoice::Emulated).bytes(1 << 20).slots(8).coordinator(true);
         let (heap, objects) = with_objects(&dir, &options, 10);

@@ -6,6 +6,8 @@ use heap::{Heap, Options, Policy};
 use pmem::{DomainChoice, PPtr};
 use tx::{Engine, Isolation, Transaction, Typed};
 
+use crate::support::ATOMIC;
+
 fn options(policy: Policy) -> Options {
     Options::new().policy(policy).bytes(1 << 20).slots(4).pool(pmem::Options::new().domain(DomainChoice::Emulated))
 }
@@ -46,7 +48,7 @@ fn what_was_committed_is_there_after_a_close() {
 
 #[test]
 fn a_dropped_heap_recovers() {
-    for policy in [Policy::Undo, Policy::InPlace, Policy::InPlacePartial] {
+    for policy in ATOMIC {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p");
         let heap = Heap::create(&path, &options(policy)).unwrap();
@@ -89,7 +91,7 @@ fn a_dropped_heap_recovers() {
 
 #[test]
 fn an_abort_leaves_no_trace() {
-    for policy in [Policy::Undo, Policy::InPlace, Policy::InPlacePartial] {
+    for policy in ATOMIC {
         let dir = tempfile::tempdir().unwrap();
         let heap = Heap::create(dir.path().join("p"), &options(policy)).unwrap();
         let (a, b) = heap
@@ -164,6 +166,13 @@ fn another_policy_can_take_a_heap_over() {
         Policy::InPlace,
         Policy::Undo,
         Policy::InPlacePartial,
+        Policy::Eaw,
+        Policy::Eaw,
+        Policy::InPlacePartial,
+        Policy::Eaw,
+        Policy::Undo,
+        Policy::Eaw,
+        Policy::InPlace,
         Policy::InPlacePartial,
     ]
     .into_iter()

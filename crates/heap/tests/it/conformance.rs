@@ -57,4 +57,6 @@ tx::conformance!(none, on(Policy::None));
 tx::conformance!(undo, on(Policy::Undo));
 tx::conformance!(inplace, on(Policy::InPlace));
 tx::conformance!(inplace_partial, on(Policy::InPlacePartial));
+tx::conformance!(eaw, on(Policy::Eaw));
 tx::conformance!(inplace_intents, OnHeap { intents: Intents::Objects, ..on(Policy::InPlace) });
+tx::conformance_of_parts!(eaw_parts, on(Policy::Eaw));

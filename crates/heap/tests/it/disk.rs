@@ -26,7 +26,7 @@ fn heap(policy: Policy) -> (tempfile::TempDir, Heap, Vec<PPtr<Object>>) {
 
 #[test]
 fn a_commit_in_place_is_one_sync() {
-    for (policy, each) in [(Policy::None, 1), (Policy::InPlace, 1), (Policy::Undo, 3)] {
+    for (policy, each) in [(Policy::None, 1), (Policy::InPlace, 1), (Policy::Eaw, 1), (Policy::Undo, 3)] {
         let (_dir, heap, objects) = heap(policy);
         let before = heap.pool().stats();
         objects.iter().step_by(5).take(200).for_each(|&o| bump(&heap, o));

@@ -4,7 +4,7 @@ use heap::{Heap, Options, Policy, Tx};
 use pmem::{DomainChoice, PPtr, Persist};
 use tx::{Batch, Engine, Evolving, Isolation, Typed, evolve};
 
-use crate::support::{memory, quiet};
+use crate::support::{ATOMIC, memory, quiet};
 
 mod v1 {
     use pmem::{PPtr, Persist};
@@ -98,7 +98,7 @@ fn check(heap: &Heap) {
 /// The process "dies" in each batch: what it has stored is there, and nobody takes it back.
 #[test]
 fn a_crash_in_every_batch_is_gone_on_from() {
-    for policy in [Policy::Undo, Policy::InPlace, Policy::InPlacePartial] {
+    for policy in ATOMIC {
         let dir = memory();
         made(&dir, policy).abandon();
         for survived in 0..NODES / BATCH {

@@ -12,6 +12,8 @@ use heap::{Heap, Options, Policy};
 use pmem::{DomainChoice, HeapOptions, PPtr, Persist};
 use tx::{Engine, Isolation, ToRange, Transaction, Typed};
 
+use crate::support::ATOMIC;
+
 const CELLS: usize = 24;
 const THREADS: u64 = 3;
 /// A worker that nobody kills ends by itself.
@@ -269,7 +271,7 @@ fn how_many() -> u64 {
 #[test]
 fn on_tmpfs() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("tmpfs");
-    for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo] {
+    for policy in ATOMIC {
         kills(dir.path(), policy, "emulated", how_many());
     }
 }
@@ -277,7 +279,7 @@ fn on_tmpfs() {
 #[test]
 fn on_disk() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo] {
+    for policy in ATOMIC {
         kills(dir.path(), policy, "file", how_many());
     }
 }

@@ -25,7 +25,7 @@ fn assert_filled(heap: &Heap, object: PPtr<u8>, len: u64, by: u8) {
 #[test]
 fn an_object_larger_than_the_heap_was() {
     let len = std::env::var("CAIRN_OBJECT_BYTES").ok().and_then(|n| n.parse::<u64>().ok()).unwrap_or(64 << 20);
-    for policy in [Policy::Undo, Policy::InPlace] {
+    for policy in [Policy::Undo, Policy::InPlace, Policy::Eaw] {
         let dir = memory();
         let path = dir.path().join("p");
         let heap = Heap::create(&path, &quiet(policy, DomainChoice::Emulated).bytes(1 << 20)).unwrap();

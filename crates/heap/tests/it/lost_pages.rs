@@ -6,7 +6,7 @@ use heap::{Heap, Options, Policy};
 use pmem::DomainChoice;
 use tx::{Engine, Isolation, Transaction, Typed};
 
-use crate::support::{memory, quiet};
+use crate::support::{ATOMIC, memory, quiet};
 
 fn region(heap: &Heap, name: &str) -> std::ops::Range<usize> {
     let region = heap.pool().info().regions.into_iter().find(|region| region.name == name).unwrap();
@@ -54,7 +54,7 @@ fn a_page_of_marks_that_goes_back_does_not_show_what_was_not_committed() {
 /// Either page of a cell or of a log's mark may be lost, closed or killed.
 #[test]
 fn a_heap_survives_the_loss_of_either_page_of_what_it_keeps_twice() {
-    for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo] {
+    for policy in ATOMIC {
         for closed in [true, false] {
             let dir = memory();
             let path = dir.path().join("p");

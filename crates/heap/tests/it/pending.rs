@@ -9,7 +9,7 @@ use pmem::sync::{Scheduler, set_scheduler};
 use pmem::{DomainChoice, PPtr};
 use tx::{Engine, Error, Isolation, Transaction, Typed};
 
-use crate::support::{Object, memory, quiet, with_objects};
+use crate::support::{ATOMIC, Object, memory, quiet, with_objects};
 
 /// At the switch point of this number another thread is told to act, and waited for.
 struct At {
@@ -168,7 +168,7 @@ fn without_these_steps_a_commit_is_lost_and_an_object_freed_twice() {
 }
 
 fn at_every_point(again: Again) {
-    for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo] {
+    for policy in ATOMIC {
         // With a seal over the bytes, and without.
         for seal_max in [2048, 0] {
             let options = quiet(policy, DomainChoice::Emulated).bytes(256 << 10).slots(2).seal_max(seal_max);

@@ -8,6 +8,9 @@ use tx::{Engine, Isolation, Typed};
 /// One line.
 pub type Object = [u64; 8];
 
+/// The policies under which a transaction is all there, or not at all.
+pub const ATOMIC: [Policy; 4] = [Policy::InPlace, Policy::InPlacePartial, Policy::Undo, Policy::Eaw];
+
 /// A directory in memory.
 pub fn memory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap()

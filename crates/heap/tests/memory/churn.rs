@@ -135,7 +135,7 @@ fn heap(policy: Policy) -> (tempfile::TempDir, Heap) {
 #[test]
 fn churning_leaves_everything_where_it_was() {
     let _alone = alone();
-    for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo] {
+    for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo, Policy::Eaw] {
         let (_dir, heap) = heap(policy);
         let mut warm = Held::now(&heap);
         churn(&heap, |round| match round {
@@ -160,7 +160,9 @@ fn churning_for_long_leaves_everything_where_it_was() {
     let _alone = alone();
     let seconds = std::env::var("CAIRN_CHURN_SECONDS").ok().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
     let total = Duration::from_secs(seconds);
-    for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo].into_iter().filter(|_| seconds > 0) {
+    for policy in
+        [Policy::InPlace, Policy::InPlacePartial, Policy::Undo, Policy::Eaw].into_iter().filter(|_| seconds > 0)
+    {
         let (_dir, heap) = heap(policy);
         let (started, mut warm) = (Instant::now(), None);
         churn(&heap, |rounds| {

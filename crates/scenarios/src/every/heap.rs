@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
 use heap::{Heap, Intents, Options, Policy, Tx};
 use pmem::{HeapOptions, PPtr, Persist, Pool};
-use tx::{Engine, Isolation, Patience, Range, Transaction, Typed, field};
+use tx::{Engine, Isolation, NestedTop, Patience, Range, Savepoints, Transaction, Typed, field};
 
 use super::heap_check::{PROBE, check};
 use super::{ACTORS, some};
@@ -36,6 +36,10 @@ kinds! {
     BytesMut PutBytes Write WriteField WriteMany BytesMutMany Nested
     /// A nested call that fails dooms the transaction.
     NestedFails
+    /// A savepoint, a change, and back.
+    Back
+    /// A nested top action.
+    Top
     Free FreeBytes Replace SetRoot Alloc AllocBytes AllocSlice
     Commit Abort Drop
     /// A doomed transaction is committed, and that is refused.
@@ -187,8 +191,8 @@ fn drawn(rng: &mut Rng) -> Vec<Op> {
         }
         ops.push(Op::Together(acts));
         if rng.chance(1, 3) {
-            let policies = [Policy::Undo, Policy::InPlace, Policy::InPlacePartial];
-            ops.push(Op::Reopen(rng.chance(1, 2), rng.chance(1, 3).then(|| policies[rng.index(3)])));
+            let policies = [Policy::Undo, Policy::InPlace, Policy::InPlacePartial, Policy::Eaw];
+            ops.push(Op::Reopen(rng.chance(1, 2), rng.chance(1, 3).then(|| policies[rng.index(4)])));
         }
     }
     ops
@@ -278,7 +282,7 @@ impl<'h> Open<'h> {
     }
 
     /// One operation on an object.
-    fn act(&mut self, act: &Act, heap: &Heap, live: &Live) -> Result<(), Error> {
+    fn act(&mut self, act: &Act, heap: &Heap, live: &Live, ack: &Ack<Effect>) -> Result<(), Error> {
         let shared: Vec<u64> = {
             let objects = live.objects.lock().map_err(|e| e.to_string())?;
             objects.keys().copied().filter(|at| *at != live.cell).collect()
@@ -296,6 +300,24 @@ impl<'h> Open<'h> {
             Kind::Rest => drop(self.tx.rest(object)?),
             Kind::Room => drop(self.tx.room(object)?),
             Kind::Intend => self.tx.intend(&[Range::new(object, 16)])?,
+            Kind::Back | Kind::Top if heap.policy() != Policy::Eaw => drop(self.tx.bytes(object, 8)?),
+            Kind::Back => {
+                let savepoint = self.tx.savepoint()?;
+                match act.range.0 % 3 {
+                    0 => self.tx.bytes_mut(object, 8)?.fill(0xEE),
+                    1 => self.tx.free(object)?,
+                    _ => {
+                        let new = self.tx.alloc_slice(&[0xEE; 80])?;
+                        self.tx.bytes_mut(new, 80)?.fill(0xEF);
+                    }
+                }
+                live.sim.observe();
+                self.tx.rollback_to(savepoint)?;
+            }
+            Kind::Top => match self.alone(object, &word, live, ack) {
+                Err(tx::Error::OuterWrites { .. }) => return Ok(()), // it has written, or declared it itself
+                other => other?,
+            },
             Kind::NestedFails => {
                 let failed = self.tx.nested(|tx| -> tx::Result<()> {
                     tx.bytes_mut(object, 8)?.fill(0xEE);
@@ -387,6 +409,39 @@ impl<'h> Open<'h> {
             }
         }
         self.see(object, live).map(drop)
+    }
+
+    /// Changes a word of an object in a nested top action.
+    fn alone(&mut self, object: PPtr<u8>, word: &[u8], live: &Live, ack: &Ack<Effect>) -> tx::Result<()> {
+        let (at, mut ticket) = (object.offset(), None);
+        let right = live.objects.lock().ok().and_then(|objects| objects.get(&at).cloned());
+        let done = self.tx.nested_top(|tx| -> tx::Result<()> {
+            tx.bytes_mut(object, 8)?.copy_from_slice(word);
+            let mut right = right.clone().ok_or(tx::Error::Freed { offset: at })?;
+            right[..8].copy_from_slice(word);
+            if tx.rest(object)? != right {
+                let why = format!("a nested top action should see {right:?}");
+                return Err(tx::Error::Damaged { what: "object", offset: at, why });
+            }
+            live.sim.observe();
+            let effect = Effect([(at, Some(right))].into());
+            ticket = Some((ack.begin(effect.clone()), effect));
+            Ok(())
+        });
+        match (ticket, &done) {
+            (Some((ticket, effect)), Ok(())) => {
+                ack.commit(ticket);
+                if let Ok(mut objects) = live.objects.lock() {
+                    effect.apply(&mut objects);
+                }
+                if let (Some(seen), Some(now)) = (self.seen.get_mut(&at), effect.0.get(&at)) {
+                    seen.clone_from(now);
+                }
+            }
+            (Some((ticket, _)), Err(e)) if is_undone(e) => ack.abort(ticket),
+            _ => {}
+        }
+        done
     }
 
     /// The object is as it should be outside of what was just written.
@@ -554,7 +609,7 @@ fn together(live: &Live, heap: &Heap, acts: &[(usize, Act)], ack: &Ack<Effect>) 
                     Some(open) => open,
                     None => Open::new(heap.begin(Isolation::ALL[act.on.1 % 3])?),
                 };
-                match open.act(act, heap, live) {
+                match open.act(act, heap, live, ack) {
                     Ok(()) => actors[*who] = Some(open),
                     Err(e) => {
                         live.sim.observe();

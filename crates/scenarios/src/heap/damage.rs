@@ -1,5 +1,5 @@
 //! Damaged heaps. A reference heap with records of several slots is built in memory; a change of its bytes must lead to an error, to the same
-//! contents, or to contents without the last transaction of a slot whose end recovery names as in doubt. Outside of this are the
+//! contents, or to contents without the last transaction of a slot whose end recovery names as in doubt (with policy `eaw`: with a part of it). Outside of this are the
 //! bytes of objects and of their backup or copies, which carry no checksum while nobody scrubs: there, and where seals are made to fit, nothing
 //! may panic, and a heap that opens must be usable.
 
@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crash::{Ack, Error, Model, Rng, Scenario, Sim};
+use heap::Policy;
 
 use super::check::{Words, look, no_leaks, probe};
 use super::{CHUNKS, Cells, Edit, Effect, Op, SLOTS, root_of};
@@ -57,6 +58,9 @@ pub enum Outcome {
     ErasedTail,
     /// Without the last transaction of a slot that was named.
     InDoubt,
+    /// With a part of the last transaction of a slot, of a heap with policy `eaw`: main has been changed, and the record that told how is gone. Named as in doubt, or gone
+    /// without a trace.
+    InPart,
     /// An error.
     Refused,
     /// Opened, with whatever contents.
@@ -231,6 +235,7 @@ impl Reference {
         if detected {
             match no_leaks(&heap, seen.reachable) {
                 Err(v) if v.detected => return Ok(Outcome::Refused),
+                Err(_) if self.lacks_a_record(&doubt, claim) => return Ok(Outcome::InPart), // of what it allocated or freed
                 Err(v) => return Err(format!("{} (in doubt {doubt:?})", v.message)),
                 Ok(()) => {}
             }
@@ -248,6 +253,11 @@ impl Reference {
         let kept = again.is_ok_and(|again| again.words == seen.words);
         drop((heap, pool));
         if kept || !detected { Ok(outcome) } else { Err("what was seen is not there any more".into()) }
+    }
+
+    /// Whether a part of a transaction may be there, and nothing that tells the rest.
+    fn lacks_a_record(&self, doubt: &BTreeSet<usize>, claim: Claim) -> bool {
+        self.cells.policy == Policy::Eaw && (!doubt.is_empty() || claim == Claim::Detected { replaced: true })
     }
 
     fn slot_at(&self, offset: u64) -> usize {
@@ -270,7 +280,18 @@ impl Reference {
             return Ok(Outcome::ErasedTail);
         }
         let gone: Vec<usize> = doubt.iter().filter_map(last).collect();
-        let wrong = difference(&without(&gone), seen);
+        let mut wrong = difference(&without(&gone), seen);
+        let is_part = |doubt| self.lacks_a_record(doubt, Claim::Detected { replaced });
+        if is_part(doubt) {
+            let ends: Vec<usize> = (0..SLOTS).filter_map(|s| last(&s)).collect();
+            let gone = if gone.is_empty() { &ends } else { &gone };
+            wrong = difference(&without(gone), seen);
+            let whole = without(&[]);
+            wrong.retain(|&(cell, word, value)| whole.get(&(cell, word)) != Some(&value));
+            if wrong.is_empty() {
+                return Ok(Outcome::InPart);
+            }
+        }
         if gone.is_empty() || !wrong.is_empty() {
             return Err(format!("in doubt {doubt:?}; differs in {:?}", &wrong[..wrong.len().min(4)]));
         }

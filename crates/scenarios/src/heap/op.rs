@@ -152,7 +152,7 @@ pub(super) fn random(rng: &mut Rng, policy: Policy, threads: usize) -> Vec<(usiz
 
 /// One that rolls back: without that a crash may leave half an allocation.
 fn other(rng: &mut Rng) -> Policy {
-    [Policy::Undo, Policy::InPlace, Policy::InPlacePartial][rng.index(3)]
+    [Policy::Undo, Policy::InPlace, Policy::InPlacePartial, Policy::Eaw][rng.index(4)]
 }
 
 /// The longest cell by `put_bytes`, and something beside.

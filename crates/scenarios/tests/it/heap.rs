@@ -1,6 +1,8 @@
 //! The heap, explored: at random, and by the histories that were counter-examples to earlier drafts of its protocol. For each step of the
 //! protocol that one of these shows, it is also shown that it fails without that step.
 
+mod eaw;
+
 use crash::{Config, Model};
 use heap::{Options, Policy, Step};
 use scenarios::heap::{CELLS, Cells, Edit, End, Op, Then};
@@ -42,6 +44,8 @@ explored! {
     partial_with_two_threads: "heap-partial-2";
     undo: "heap-undo";
     undo_with_two_threads: "heap-undo-2";
+    editable: "heap-eaw";
+    editable_with_two_threads: "heap-eaw-2";
     none: "heap-none";
 }
 
@@ -206,7 +210,7 @@ fn a_policy_switch_with_a_stale_backup() {
 /// A torn record, a whole one written behind it after recovery, and further crashes: the probes of the check write over the torn one.
 #[test]
 fn a_whole_record_behind_a_torn_one() {
-    for policy in [Policy::InPlace, Policy::Undo] {
+    for policy in [Policy::InPlace, Policy::Undo, Policy::Eaw] {
         let ops = vec![Op::commit(vec![w(1), w(4)]), Op::Restart(None), Op::commit(vec![w(1), w(3)])];
         let report = crash::run(cells(policy, ops), &deep()[0]);
         assert!(report.violation().is_none(), "{report}");
@@ -394,7 +398,7 @@ fn what_was_written_stays_locked_to_the_barrier() {
 /// What is only read is given up in front of the barrier. Then another thread writes it, and may be durable first.
 #[test]
 fn what_was_read_is_given_up_early() {
-    for policy in [IN_PLACE, PARTIAL, Policy::Undo] {
+    for policy in [IN_PLACE, PARTIAL, Policy::Undo, Policy::Eaw] {
         let ops = vec![
             (0, Op::commit(vec![Edit::Look(3), w(0)])),
             (1, Op::commit(vec![w(3)])),

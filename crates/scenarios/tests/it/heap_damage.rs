@@ -38,7 +38,7 @@ fn transactions(policy: Policy) -> Vec<(usize, Vec<Edit>)> {
 
 fn references(adjust: fn(Options) -> Options) -> Vec<Reference> {
     let mut all = Vec::new();
-    for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo] {
+    for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo, Policy::Eaw] {
         let transactions = transactions(policy);
         let n = transactions.len();
         // Left at different moments: what is unretired differs.

@@ -92,7 +92,7 @@ fn workloads() -> Vec<Workload> {
         all.extend(configs.iter().map(|config| (name, cells.clone(), strict(config))));
     };
     let partial = ("partial", Policy::InPlacePartial);
-    for (name, policy) in [("in place", Policy::InPlace), ("undo", Policy::Undo), partial] {
+    for (name, policy) in [("in place", Policy::InPlace), ("undo", Policy::Undo), partial, ("eaw", Policy::Eaw)] {
         add(name, &script(policy, each(policy)), &[shallow(1), shallow(2).model(file), deep(3), deep(4).model(file)]);
     }
     // Copies, and what is carried out, ride on later commits.
@@ -125,9 +125,16 @@ fn workloads() -> Vec<Workload> {
         add(name, &puts, &[shallow(1), shallow(2).model(file)]);
         add(name, &puts.seal_max(0), &[shallow(1)]);
     }
+    let eaw = [vec![w(3), node(0, 200)], vec![Edit::Refill(0)], vec![Edit::Unlink(0)], vec![w(2)], vec![node(3, 116)]];
+    let eaw = script(Policy::Eaw, eaw.map(Op::commit).into());
+    add("eaw, riding", &eaw, &[shallow(1), shallow(2).model(file)]);
+    add("eaw, two barriers", &eaw.seal_max(0), &[shallow(1), deep(2)]);
+    add("eaw, long", &script(Policy::Eaw, long.clone()), &[shallow(1), deep(2)]);
     // Crashes inside of recovery.
     let both = script(Policy::InPlacePartial, vec![Op::Change(0, vec![w(0), far()], true, End::Commit)]);
     let killed = Config::seeded(1).budget(12_000).point_budget(200).nested_budget(60);
+    let new = script(Policy::Eaw, vec![Op::commit(vec![node(0, 200), w(3)])]);
+    add("eaw, recovered", &new, &[killed.clone(), nested.clone().model(file), nested.clone().model(Model::Lines)]);
     add("partial, recovered", &both, &[killed.clone(), nested.clone().model(file), nested.model(Model::Lines)]);
     // Room is made while intents wait to be carried out.
     let full = vec![
@@ -154,7 +161,8 @@ fn workloads() -> Vec<Workload> {
     add("grow", &script(Policy::InPlace, grow), &[shallow(1), deep(2)]);
     add("zone", &threads(Policy::InPlace, zone), &[shallow(1).schedules(40).budget(20_000).point_budget(60)]);
     let partial = ("partial, at random", Policy::InPlacePartial);
-    for (name, policy) in [("in place, at random", Policy::InPlace), ("undo, at random", Policy::Undo), partial] {
+    let eaw = ("eaw, at random", Policy::Eaw);
+    for (name, policy) in [("in place, at random", Policy::InPlace), ("undo, at random", Policy::Undo), partial, eaw] {
         add(name, &Cells::new(name, policy, 1), &[deep(11), deep(12), deep(13)]);
         add(name, &Cells::new(name, policy, 2), &[deep(14), deep(15)]);
     }

@@ -89,6 +89,7 @@ fn killed_in_front_of_flushes() {
         "heap-intents-2",
         "heap-inplace-2",
         "heap-undo",
+        "heap-eaw",
         "log-2",
         "kv-2",
     ];

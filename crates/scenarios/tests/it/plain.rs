@@ -116,7 +116,7 @@ fn reopened(medium: &Arc<Plain>) -> Heap {
     Heap::open_in(&pool, &heap_options()).unwrap()
 }
 
-const POLICIES: [Policy; 3] = [Policy::Undo, Policy::InPlace, Policy::InPlacePartial];
+const POLICIES: [Policy; 4] = [Policy::Undo, Policy::InPlace, Policy::InPlacePartial, Policy::Eaw];
 
 type Cell = [u64; 9];
 

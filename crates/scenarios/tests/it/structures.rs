@@ -44,7 +44,7 @@ fn explored() {
         Config::seeded(5).budget(2_000).point_budget(20).depth(1),
     ];
     let all = all(&FIRST);
-    assert_eq!(all.len(), 20);
+    assert_eq!(all.len(), 25);
     in_parallel(all.len() * configs.len(), |at| {
         let (named, config) = (all[at / configs.len()], &configs[at % configs.len()]);
         let report = named.run(config);
@@ -209,7 +209,7 @@ fn many_keys_make_many_nodes() {
 fn made_anew() {
     fn explore<K: Kind>(kind: K) {
         let ops = [commit(&[Edit::Put(START, 40), Edit::Delete(2)]), Op::Remake, commit(&[Edit::Put(1, 136)])];
-        for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo] {
+        for policy in [Policy::InPlace, Policy::InPlacePartial, Policy::Undo, Policy::Eaw] {
             let script = ops.iter().map(|op| (0, op.clone())).collect();
             let config = Config::seeded(9).budget(120).point_budget(4).nested_budget(2).nested_share(30);
             let report = crash::run(Pairs::new("anew", kind, policy, 1).script(script), &config);

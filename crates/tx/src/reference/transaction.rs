@@ -11,7 +11,9 @@ use pmem::sync::switch_point;
 
 use super::buffer::Buffer;
 use super::{Bug, Commit, Object, ROOT, Reference, State, Version};
-use crate::{Clock, Doom, Error, Isolation, Range, Result, Timestamp, Transaction};
+use crate::{
+    Clock, Doom, Engine, Error, Isolation, NestedTop, Range, Result, Savepoint, Savepoints, Timestamp, Transaction,
+};
 
 /// A transaction of [`Reference`].
 pub struct ReferenceTx<'e> {
@@ -22,6 +24,13 @@ pub struct ReferenceTx<'e> {
     doom: RefCell<Option<Doom>>,
     /// For [`Bug::DirtyWrite`]: what was changed since it leaked last.
     written: RefCell<Vec<u64>>,
+    /// Savepoints, oldest first, with what the transaction knew.
+    saved: Vec<(Savepoint, BTreeMap<u64, Local>)>,
+    /// Objects of the transactions around this nested top action, and whether they have changed them.
+    around: BTreeMap<u64, bool>,
+    /// Objects that nested top actions of it have changed.
+    beneath: Vec<u64>,
+    lifted: u32,
     not_send: PhantomData<*const ()>,
 }
 
@@ -36,7 +45,7 @@ pub(super) struct Begin {
 }
 
 /// What the transaction knows of an object.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Local {
     data: Arc<Buffer>,
     /// The version it read; `None` if it made the object.
@@ -65,6 +74,10 @@ impl<'e> ReferenceTx<'e> {
             locals: FrozenBTreeMap::new(),
             doom: RefCell::new(None),
             written: RefCell::default(),
+            saved: Vec::new(),
+            around: BTreeMap::new(),
+            beneath: Vec::new(),
+            lifted: 0,
             not_send: PhantomData,
         }
     }
@@ -82,6 +95,9 @@ impl<'e> ReferenceTx<'e> {
         let mut state = self.engine.state.lock();
         self.leak(&mut state);
         let (start, object) = state.locate(self.engine.tag, ptr, len)?;
+        if self.around.get(&start) == Some(&true) {
+            return Err(Error::OuterWrites { offset: start });
+        }
         let local = match self.locals.get(&start) {
             Some(local) => local,
             None => self.locals.insert(start, Box::new(self.see(start, object, ptr)?)),
@@ -286,6 +302,134 @@ impl Transaction for ReferenceTx<'_> {
 
     fn abort(self) -> Result<()> {
         Ok(())
+    }
+}
+
+impl ReferenceTx<'_> {
+    /// An error that was rolled back from does not doom any longer, unless it was one conflict too many.
+    fn lift(&mut self) -> Result<()> {
+        if let Some(Doom { conflict: Some(offset), .. }) = self.doom() {
+            self.lifted += 1;
+            if self.lifted > Self::LIFTED {
+                return Err(Error::Conflict { offset });
+            }
+        }
+        *self.doom.get_mut() = None;
+        Ok(())
+    }
+
+    /// What doomed a nested top action dooms this transaction if it is one conflict too many.
+    fn failed_inside<E>(&mut self, doom: Option<Doom>, error: E) -> E {
+        if let Some(doom) = doom.filter(|doom| doom.conflict.is_some()) {
+            self.set_doom(doom);
+            let _ = self.lift(); // it is doomed still, and will say so
+        }
+        error
+    }
+}
+
+impl Savepoints for ReferenceTx<'_> {
+    fn savepoint(&mut self) -> Result<Savepoint> {
+        if let Some(doom) = self.doom() {
+            return Err(Error::Doomed { first: doom.first });
+        }
+        let savepoint = Savepoint::new();
+        let known = self.locals.as_mut().iter().map(|(start, local)| (*start, Local::clone(local))).collect();
+        self.saved.push((savepoint, known));
+        Ok(savepoint)
+    }
+
+    fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        let at = self.saved.iter().position(|(saved, _)| *saved == savepoint);
+        let at = self.note(at.ok_or(Error::NoSavepoint))?;
+        self.lift()?;
+        self.saved.truncate(at + 1);
+        let known = &self.saved[at].1;
+        let locals = std::mem::take(self.locals.as_mut());
+        for (start, mut local) in locals {
+            match known.get(&start) {
+                Some(known) => local = Box::new(known.clone()),
+                // What it has read since stays read.
+                None if local.seen.is_some() && local.change.is_none() => {}
+                None if local.seen.is_some() => continue,
+                None => {
+                    self.engine.state.lock().unreserve(start);
+                    continue;
+                }
+            }
+            self.locals.as_mut().insert(start, local);
+        }
+        Ok(())
+    }
+}
+
+impl NestedTop for ReferenceTx<'_> {
+    fn nested_top<R, E>(&mut self, f: impl FnOnce(&mut Self) -> Result<R, E>) -> Result<R, E>
+    where
+        E: From<Error>,
+    {
+        if let Some(doom) = self.doom() {
+            return Err(Error::Doomed { first: doom.first }.into());
+        }
+        let mut inner = self.engine.begin(self.begin.isolation)?;
+        inner.around = self.around.clone();
+        for (start, local) in self.locals.as_mut().iter() {
+            *inner.around.entry(*start).or_default() |= local.change.is_some() || local.seen.is_none();
+        }
+        // What it read around may be older than what it would read now: then the transaction around has a conflict, but later.
+        let mut guard = Guard { around: self, returned: false };
+        let result = f(&mut inner);
+        guard.returned = true;
+        drop(guard);
+        let (after, beneath) = (inner.changes(), inner.beneath.clone());
+        let value = match (result, inner.doom()) {
+            (Ok(value), None) => match inner.finish() {
+                Ok(()) => value,
+                Err(e) => return Err(self.failed_inside(Some(Doom::from(&e)), e.into())),
+            },
+            (Ok(_), Some(doom)) => {
+                let error = doom.conflict.map(|offset| Error::Conflict { offset });
+                let error = error.unwrap_or_else(|| Error::Doomed { first: doom.first.clone() });
+                return Err(self.failed_inside(Some(doom), error.into()));
+            }
+            (Err(e), doom) => return Err(self.failed_inside(doom, e)),
+        };
+        drop(inner);
+        // The transaction around sees it, and need not fear it.
+        let state = self.engine.state.lock();
+        for start in after.into_iter().chain(beneath) {
+            let newest = state.objects.get(&start).and_then(Object::newest);
+            if let Some(Version { at, data: Some(data), .. }) = newest {
+                let local = Local { data: data.clone(), seen: Some(*at), change: None };
+                let known = self.saved.iter_mut().map(|(_, known)| known);
+                known.for_each(|known| drop(known.insert(start, local.clone())));
+                self.locals.as_mut().insert(start, Box::new(local));
+            }
+            self.beneath.push(start);
+        }
+        Ok(value)
+    }
+}
+
+impl ReferenceTx<'_> {
+    /// The objects that it has changed.
+    fn changes(&mut self) -> Vec<u64> {
+        let changed = |local: &Local| local.change.is_some() || local.seen.is_none();
+        self.locals.as_mut().iter().filter(|(_, local)| changed(local)).map(|(start, _)| *start).collect()
+    }
+}
+
+/// Dooms the transaction around if the nested top action panics: somebody may catch that and go on.
+struct Guard<'a, 'e> {
+    around: &'a mut ReferenceTx<'e>,
+    returned: bool,
+}
+
+impl Drop for Guard<'_, '_> {
+    fn drop(&mut self) {
+        if !self.returned {
+            self.around.set_doom(Doom { first: "a nested top action panicked".into(), conflict: None });
+        }
     }
 }
 

@@ -22,6 +22,7 @@ impl Subject for Plain {
 }
 
 tx::conformance!(suite, Plain);
+tx::conformance_of_parts!(parts, Plain);
 
 #[test]
 fn a_forgotten_transaction_shows() -> Result<()> {

@@ -76,7 +76,7 @@ impl Thread<'_> {
         self.doubt(changes.map(|at| (*at, self.own.seen[at].clone())).collect())
     }
 
-    fn doubt(&self, changes: BTreeMap<u64, Contents>) -> u64 {
+    pub(super) fn doubt(&self, changes: BTreeMap<u64, Contents>) -> u64 {
         let mut world = self.world();
         world.model.next += 1;
         let number = world.model.next;
@@ -85,7 +85,7 @@ impl Thread<'_> {
     }
 
     /// After a failed drain nobody knows.
-    fn decided_by<R>(&mut self, number: u64, outcome: &tx::Result<R>) {
+    pub(super) fn decided_by<R>(&mut self, number: u64, outcome: &tx::Result<R>) {
         match outcome {
             Err(Error::Pool(PoolError::Sync { .. } | PoolError::Poisoned)) => {}
             other => self.decided(number, other.is_ok()),

@@ -13,7 +13,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Bytes Read Rest Room BytesMut PutBytes Write WriteField WriteMany BytesMutMany Intend Nested Free FreeBytes Replace
+    Bytes Read Rest Room BytesMut PutBytes Write WriteField WriteMany BytesMutMany Intend Nested Back Top Free FreeBytes Replace
     Alloc AllocBytes AllocSlice
     Commit Abort Drop FailedCommit Panic Transact
     Settle Grow Scrub ScrubAll Compare CompareAll LiveBlocks Stats Backup Kill
@@ -84,6 +84,10 @@ const OPERATIONS: &[(&str, Option<Kind>)] = &[
     ("Transaction::set_doom", Some(Kind::FailedCommit)),
     ("Transaction::commit", Some(Kind::Commit)),
     ("Transaction::abort", Some(Kind::Abort)),
+    ("Engine::call", Some(Kind::Transact)),
+    ("Savepoints::savepoint", Some(Kind::Back)),
+    ("Savepoints::rollback_to", Some(Kind::Back)),
+    ("NestedTop::nested_top", Some(Kind::Top)),
     ("Typed::read", Some(Kind::Read)),
     ("Typed::write", Some(Kind::Write)),
     ("Typed::write_many", Some(Kind::WriteMany)),
@@ -121,10 +125,16 @@ fn in_the_sources() -> BTreeSet<String> {
         look(file.unwrap().path(), &[("impl Heap {", "Heap"), ("impl Tx<'_> {", "Tx")], "    pub fn ");
     }
     let tx = root.join("../tx/src");
-    let traits =
-        [("pub trait Transaction ", "Transaction"), ("pub trait Typed", "Typed"), ("pub trait Engine ", "Engine")];
+    let traits = [
+        ("pub trait Transaction ", "Transaction"),
+        ("pub trait Typed", "Typed"),
+        ("pub trait Engine ", "Engine"),
+        ("pub trait Savepoints", "Savepoints"),
+        ("pub trait NestedTop", "NestedTop"),
+    ];
     look(tx.join("transaction.rs"), &traits, "    fn ");
     look(tx.join("engine.rs"), &traits, "    fn ");
+    look(tx.join("savepoints.rs"), &traits, "    fn ");
     found
 }
 

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use heap::{Heap, Options, Policy, Tx};
 use pmem::{PPtr, Persist};
-use tx::{Error, Range, Transaction, Typed, field};
+use tx::{Error, NestedTop, Range, Savepoints, Transaction, Typed, field};
 
 use super::model::{Contents, World};
 use super::operations::{KINDS, Kind};
@@ -282,6 +282,24 @@ impl Thread<'_> {
                 }
                 both.iter().for_each(|&one| self.change(one, 0, &word));
             }
+            Kind::Back | Kind::Top if self.heap.policy() != Policy::Eaw => drop(tx.bytes(ptr, 8)?),
+            Kind::Back => {
+                let savepoint = tx.savepoint()?;
+                match self.rng.below(3) {
+                    0 => tx.bytes_mut(ptr, 8)?.fill(0xEE),
+                    1 => tx.free(ptr)?,
+                    _ => {
+                        let new = tx.alloc_slice(&[0xEE; 80])?;
+                        tx.bytes_mut(new, 80)?.fill(0xEF);
+                    }
+                }
+                tx.rollback_to(savepoint)?;
+            }
+            Kind::Top => match self.alone(tx, offset, word) {
+                // The transaction itself may have written it; or it is another object by now.
+                Err(Error::OuterWrites { .. } | Error::Aborted { .. }) => return Ok(()),
+                other => other?,
+            },
             Kind::Free | Kind::FreeBytes => return self.free(tx, offset, kind),
             Kind::Replace => {
                 let new: tx::Result<PPtr<[u64; 3]>> = tx.replace(ptr.cast::<u64>(), |&old| [old, old, 7]);
@@ -294,6 +312,38 @@ impl Thread<'_> {
             _ => unreachable!("{kind:?}"),
         }
         self.look(tx, offset).map(drop)
+    }
+
+    /// Changes a word of an object in a nested top action.
+    fn alone(&mut self, tx: &mut Tx<'_>, offset: u64, word: [u8; 8]) -> tx::Result<()> {
+        let (ptr, mut after) = (self.ptr(offset), None);
+        let done = tx.nested_top(|tx| -> tx::Result<()> {
+            tx.bytes_mut(ptr, 8)?; // locked
+            let mut now = tx.rest(ptr)?.to_vec();
+            {
+                let world = self.world();
+                let allowed = world.model.allowed(offset);
+                if allowed.iter().all(|contents| contents.is_none()) {
+                    drop(world);
+                    return Err(tx.refuse("another object"));
+                }
+                let right = allowed.iter().any(|contents| contents.as_ref() == Some(&now));
+                assert!(right, "object {offset} holds {:?}..., expected {allowed:?}", &now[..16]);
+            }
+            tx.bytes_mut(ptr, 8)?.copy_from_slice(&word);
+            now[..8].copy_from_slice(&word);
+            assert_eq!(tx.rest(ptr)?, now);
+            after = Some((self.doubt([(offset, Some(now.clone()))].into()), now));
+            Ok(())
+        });
+        let Some((number, now)) = after else { return done };
+        self.decided_by(number, &done);
+        if done.is_ok()
+            && let Some(seen) = self.own.seen.get_mut(&offset)
+        {
+            *seen = Some(now);
+        }
+        done
     }
 
     /// Locks an object as the operation itself does, and holds it against the model before it is changed; returns its length.

@@ -21,6 +21,7 @@ pub enum Kind {
     HeapInPlace,
     HeapPartial,
     HeapUndo,
+    HeapEaw,
     /// A B+tree in a heap with undo, whose nodes have no checksum.
     Tree,
     /// The tree of a server.
@@ -31,11 +32,12 @@ pub enum Kind {
     Copy,
 }
 
-pub const KINDS: [Kind; 9] = [
+pub const KINDS: [Kind; 10] = [
     Kind::Pool,
     Kind::HeapInPlace,
     Kind::HeapPartial,
     Kind::HeapUndo,
+    Kind::HeapEaw,
     Kind::Tree,
     Kind::Served,
     Kind::Store,
@@ -65,6 +67,7 @@ impl Sample {
             Kind::HeapInPlace => heap(path, closed, Policy::InPlace, &mut older),
             Kind::HeapPartial => heap(path, closed, Policy::InPlacePartial, &mut older),
             Kind::HeapUndo => heap(path, closed, Policy::Undo, &mut older),
+            Kind::HeapEaw => heap(path, closed, Policy::Eaw, &mut older),
             Kind::Tree => tree(path, closed, &mut older),
             Kind::Served => served(path, closed, &mut older),
             Kind::Store => store(path, closed, &mut older),
@@ -289,7 +292,7 @@ pub fn read(kind: Kind, path: &Path, closed: bool) -> Result<Data, Unread> {
     let pool = pool?;
     let mut data = match kind {
         Kind::Pool => of_pool(&pool)?,
-        Kind::HeapInPlace | Kind::HeapPartial | Kind::HeapUndo => of_heap(&pool)?,
+        Kind::HeapInPlace | Kind::HeapPartial | Kind::HeapUndo | Kind::HeapEaw => of_heap(&pool)?,
         Kind::Tree => of_tree(&pool)?,
         Kind::Served => Data::new(), // above
         Kind::Store => of_store(&pool)?,
