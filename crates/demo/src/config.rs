@@ -15,7 +15,7 @@ pub const WORKER: &str = "demo-worker";
 ///
 /// ```
 /// let demo = demo::Demo { keys: 1000, kills: 4, ..Default::default() };
-/// assert_eq!(demo.policies.len(), 2);
+/// assert_eq!(demo.policies.len(), 3);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Demo {
@@ -53,7 +53,7 @@ impl Default for Demo {
     fn default() -> Self {
         Self {
             dir: None,
-            policies: vec![Policy::Undo, Policy::InPlace],
+            policies: vec![Policy::Undo, Policy::InPlace, Policy::Eaw],
             keys: 100_000,
             value_bytes: 1024,
             kills: 20,

@@ -43,7 +43,7 @@ struct Runs {
     many: BTreeMap<u64, Run>,
 }
 
-const FEW: usize = 16;
+const FEW: usize = 64;
 
 impl Runs {
     fn is_empty(&self) -> bool {

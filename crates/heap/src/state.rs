@@ -125,6 +125,12 @@ impl Set {
         self.index.get(&word.id()).map(|&at| at as usize)
     }
 
+    /// Whether it is held here, or around.
+    #[cold]
+    pub(crate) fn holds(&self, word: Word) -> bool {
+        self.find(word).is_some() || self.outer.as_ref().is_some_and(|outer| outer.holds(word))
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, held: Held) {
         self.held.push(held);

@@ -258,7 +258,7 @@ impl<'h> Tx<'h> {
             State::Shared(_) | State::Pending(..) => (0..self.core.slots.len()).filter(mine).any(|slot| {
                 // this thread holds the slot, by another transaction, which it is not just running a method of.
                 let state = self.core.states.get(slot);
-                state.set.try_borrow().is_ok_and(|set| set.find(word).is_some())
+                state.set.try_borrow().is_ok_and(|set| set.holds(word))
             }),
         };
         if own { Error::OwnConflict { offset } } else { Error::Conflict { offset } }

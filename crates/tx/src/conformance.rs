@@ -201,6 +201,15 @@ pub fn run_group<S: Subject>(subject: S, group: &str) {
     run_checks(checks(), subject, group, "engine");
 }
 
+/// The checks of savepoints and nested top actions.
+#[must_use]
+pub fn parts<S: Subject>() -> Vec<Check<S>>
+where
+    for<'e> <S::Engine as Engine>::Tx<'e>: Savepoints + NestedTop,
+{
+    savepoints::checks()
+}
+
 /// Runs the checks of savepoints and nested top actions, all of them even if some fail.
 ///
 /// # Panics
@@ -209,7 +218,7 @@ pub fn run_parts<S: Subject>(subject: S, group: &str)
 where
     for<'e> <S::Engine as Engine>::Tx<'e>: Savepoints + NestedTop,
 {
-    run_checks(savepoints::checks(), subject, group, "engine");
+    run_checks(parts(), subject, group, "engine");
 }
 
 fn run_checks<S>(checks: Vec<Check<S>>, subject: S, group: &str, what: &str) {

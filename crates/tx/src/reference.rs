@@ -72,6 +72,16 @@ pub enum Bug {
     Stale,
     /// What was only read may have changed.
     Unvalidated,
+    /// Nothing is undone on the way to a savepoint.
+    NoWayBack,
+    /// One that is gone passes for one that was set last.
+    AnySavepoint,
+    /// An error that was rolled back from dooms all the same.
+    StaysDoomed,
+    /// A nested top action is a part of the transaction around.
+    NoAction,
+    /// The transaction around does not see what it did.
+    Unseen,
 }
 
 #[derive(Debug)]

@@ -78,7 +78,7 @@ pub struct Limits {
 #[command(next_help_heading = "Comparison")]
 pub struct Compare {
     /// Engines: none (no atomicity, the upper bound), undo, inplace, eaw, partial-0.1 to partial-1.0 (in place with copies of a share of what is stored); kv (smallbank alone here); bare (tx-overwrite alone: bytes stored, flushed and waited for, the limit); reference (in DRAM, for tests of the benchmark)
-    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = engine, default_value = "none,undo,inplace")]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = engine, default_value = "none,undo,inplace,eaw")]
     pub engine: Vec<Contestant>,
     /// Other systems: pmemobj; one that is not in this build is reported as missing
     #[arg(long, value_name = "P,Q", value_delimiter = ',', value_parser = peer)]
@@ -249,7 +249,7 @@ pub struct Ycsb {
 #[command(after_help = "\
 Examples:
   cairn bench dependent --quick
-  cairn bench dependent --engine undo,inplace --baseline undo --threads 1,2")]
+  cairn bench dependent --engine undo,inplace,eaw --baseline undo --threads 1,2")]
 pub struct Dependent {
     /// Structures: hashmap, btree [default: btree]
     #[arg(long, value_name = "S", value_delimiter = ',')]
@@ -269,7 +269,7 @@ pub struct Dependent {
 #[command(after_help = "\
 Examples:
   cairn bench worst-case --quick
-  cairn bench worst-case --engine undo,inplace --baseline undo --threads 1,2,4,8")]
+  cairn bench worst-case --engine undo,inplace,eaw --baseline undo --threads 1,2,4,8")]
 pub struct WorstCase {
     /// Bytes of the object [default: 64,256,1024,4096, or 64,1024 if quick]
     #[arg(long, value_name = "N,M", value_delimiter = ',')]
@@ -290,7 +290,7 @@ Examples:
   cairn bench structures --threads 1,2,4,8
       all six, on all policies, in one table
   cairn bench structures --structure treap,btree --keys 1M --value-bytes 1024")]
-#[command(mut_arg("engine", |engine| engine.default_value("none,undo,inplace,partial-0.5")))]
+#[command(mut_arg("engine", |engine| engine.default_value("none,undo,inplace,eaw,partial-0.5")))]
 pub struct Structures {
     /// Structures: list, hashmap, bst (as keys come), treap (balanced), btree, graph [default: all]
     #[arg(long, value_name = "S", value_delimiter = ',')]
@@ -322,10 +322,10 @@ pub struct Structures {
 #[command(after_help = "\
 Examples:
   cairn bench tpcc --quick
-  cairn bench tpcc --engine undo,inplace --baseline undo --threads 1,2,4,8
+  cairn bench tpcc --engine undo,inplace,eaw --baseline undo --threads 1,2,4,8
       at the standard's size: 0.4 GB for each thread and engine
-  cairn bench tpcc --engine undo,inplace --baseline undo --mix new-order,payment --declare together,each")]
-#[command(mut_arg("engine", |engine| engine.default_value("none,undo,inplace,partial-0.5")))]
+  cairn bench tpcc --engine undo,inplace,eaw --baseline undo --mix new-order,payment --declare together,each")]
+#[command(mut_arg("engine", |engine| engine.default_value("none,undo,inplace,eaw,partial-0.5")))]
 pub struct Tpcc {
     /// Transactions: standard (all five), new-order, payment
     #[arg(long, value_name = "M", value_delimiter = ',', default_value = "standard")]
@@ -358,9 +358,9 @@ pub struct Tpcc {
 #[command(after_help = "\
 Examples:
   cairn bench smallbank --quick
-  cairn bench smallbank --engine undo,inplace,kv --baseline undo --threads 1,2,4,8
-  cairn bench smallbank --engine undo,inplace,kv --baseline undo --threads 2 --hot 10 --hot-percent 90")]
-#[command(mut_arg("engine", |engine| engine.default_value("none,undo,inplace,partial-0.5,kv")))]
+  cairn bench smallbank --engine undo,inplace,eaw,kv --baseline undo --threads 1,2,4,8
+  cairn bench smallbank --engine undo,inplace,eaw,kv --baseline undo --threads 2 --hot 10 --hot-percent 90")]
+#[command(mut_arg("engine", |engine| engine.default_value("none,undo,inplace,eaw,partial-0.5,kv")))]
 pub struct SmallBank {
     /// Structures: hashmap, btree [default: both]
     #[arg(long, value_name = "S", value_delimiter = ',')]

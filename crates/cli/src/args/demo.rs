@@ -36,7 +36,7 @@ pub struct Demo {
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// How unfinished transactions are rolled back, separated by commas: none, undo, inplace, inplace-partial, eaw
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "undo,inplace")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "undo,inplace,eaw")]
     pub policy: Vec<Policy>,
     /// Keys; k, M and G are powers of 1000
     #[arg(long, value_name = "N", default_value = "100k", value_parser = size::parse_count)]

@@ -40,6 +40,7 @@ where
         any savepoints_inside_and_around,
         any a_panic_dooms,
         any others_see_it_at_once,
+        any another_transaction_of_the_thread,
     ));
     all
 }
@@ -265,7 +266,10 @@ where
                 let conflict = err(put(&mut tx, a, 2));
                 assert!(matches!(conflict, Error::Conflict { .. }), "{conflict}");
                 match tx.rollback_to(savepoint) {
-                    Ok(()) => lifted += 1,
+                    Ok(()) => {
+                        lifted += 1;
+                        assert!(lifted <= <TxOf<'_, S> as Savepoints>::LIFTED, "lifted for ever");
+                    }
                     Err(e) => {
                         assert!(matches!(e, Error::Conflict { .. }), "{e}");
                         assert_eq!(lifted, <TxOf<'_, S> as Savepoints>::LIFTED);
@@ -604,6 +608,30 @@ where
     assert!(panicked.is_err());
     assert_doomed(tx);
     assert_eq!(values(&engine, &[a, b]), [0, 0]);
+}
+
+/// Waiting for what is held around would be for ever.
+fn another_transaction_of_the_thread<S: Subject>(s: &S)
+where
+    for<'e> TxOf<'e, S>: NestedTop,
+{
+    if s.concurrency() != Concurrency::Locks {
+        return; // it meets none
+    }
+    let engine = s.fresh();
+    let [a, b, c] = numbers(&engine, 3)[..] else { unreachable!() };
+    let mut tx = begin(&engine);
+    assert_eq!(get(&tx, a), 0);
+    ok(put(&mut tx, b, 1));
+    ok(tx.nested_top(|tx| {
+        assert_eq!(get(tx, c), 0);
+        for number in [a, b, c] {
+            let own = err(put(&mut begin(&engine), number, 5));
+            assert!(matches!(own, Error::OwnConflict { .. }), "{own}");
+        }
+        Ok(())
+    }));
+    ok(tx.commit());
 }
 
 fn others_see_it_at_once<S: Subject>(s: &S)

@@ -341,8 +341,14 @@ impl Savepoints for ReferenceTx<'_> {
 
     fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         let at = self.saved.iter().position(|(saved, _)| *saved == savepoint);
-        let at = self.note(at.ok_or(Error::NoSavepoint))?;
-        self.lift()?;
+        let last = self.saved.len().checked_sub(1).filter(|_| self.engine.has(Bug::AnySavepoint));
+        let at = self.note(at.or(last).ok_or(Error::NoSavepoint))?;
+        if !self.engine.has(Bug::StaysDoomed) {
+            self.lift()?;
+        }
+        if self.engine.has(Bug::NoWayBack) {
+            return Ok(());
+        }
         self.saved.truncate(at + 1);
         let known = &self.saved[at].1;
         let locals = std::mem::take(self.locals.as_mut());
@@ -371,6 +377,9 @@ impl NestedTop for ReferenceTx<'_> {
         if let Some(doom) = self.doom() {
             return Err(Error::Doomed { first: doom.first }.into());
         }
+        if self.engine.has(Bug::NoAction) {
+            return f(self);
+        }
         let mut inner = self.engine.begin(self.begin.isolation)?;
         inner.around = self.around.clone();
         for (start, local) in self.locals.as_mut().iter() {
@@ -396,6 +405,9 @@ impl NestedTop for ReferenceTx<'_> {
         };
         drop(inner);
         // The transaction around sees it, and need not fear it.
+        if self.engine.has(Bug::Unseen) {
+            return Ok(value);
+        }
         let state = self.engine.state.lock();
         for start in after.into_iter().chain(beneath) {
             let newest = state.objects.get(&start).and_then(Object::newest);

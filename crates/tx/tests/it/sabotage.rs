@@ -218,4 +218,65 @@ fn an_engine_that_waits_passes() {
 }
 
 // An engine without rollback passes what is asked of one.
+// ---- savepoints and nested top actions ------------------------------------------------------------------------------
+
+struct Wrong(Bug);
+
+impl Subject for Wrong {
+    type Engine = tx::Reference;
+
+    fn fresh(&self) -> tx::Reference {
+        tx::Reference::with_bug(self.0)
+    }
+
+    fn concurrency(&self) -> Concurrency {
+        Concurrency::Versions
+    }
+}
+
+const PARTS: &[Noticed<Bug>] = &[
+    (
+        Bug::NoWayBack,
+        &[
+            "savepoints/back_to_what_was_written",
+            "savepoints/back_to_what_was_there",
+            "savepoints/allocations_go",
+            "savepoints/frees_come_back",
+            "savepoints/new_objects_are_as_then",
+            "savepoints/a_savepoint_serves_again",
+            "savepoints/parts_of_objects",
+            "savepoints/any_order",
+        ],
+    ),
+    (Bug::AnySavepoint, &["savepoints/of_another_transaction", "savepoints/those_behind_are_gone"]),
+    (Bug::StaysDoomed, &["savepoints/errors_are_lifted"]),
+    (
+        Bug::NoAction,
+        &[
+            "nested_top/it_stays",
+            "nested_top/what_is_written_around_is_out_of_bounds",
+            "nested_top/what_fails_has_not_happened",
+            "nested_top/its_objects_are_there",
+            "nested_top/one_in_another",
+            "nested_top/savepoints_inside_and_around",
+            "nested_top/a_panic_dooms",
+            "nested_top/others_see_it_at_once",
+        ],
+    ),
+    (Bug::Unseen, &["nested_top/the_rest_stays_apart", "nested_top/what_is_read_around_may_be_written"]),
+];
+
+/// They ask something of engines that lock.
+const OF_LOCKS: &[&str] = &[
+    "savepoints/conflicts_are_lifted_a_few_times",
+    "savepoints/what_was_used_stays_locked",
+    "nested_top/another_transaction_of_the_thread",
+];
+
+#[test]
+fn each_fault_of_parts_is_noticed() {
+    each_fault_is_noticed(PARTS, Wrong, tx::conformance::parts);
+    each_check_notices_something(PARTS, OF_LOCKS, &tx::conformance::parts::<Wrong>());
+}
+
 tx::conformance!(no_rollback, Sabotaged(NoRollback));

@@ -194,11 +194,11 @@ fn taken<X: Transaction, M: Keyed>(tables: &Tables<M>, tx: &mut X) -> tx::Result
     Ok(())
 }
 
-/// In place one barrier, whatever is changed (as long as all of it is sealed), undone or not. Undo has three if all is declared together, one more for
+/// In place one barrier, whatever is changed (as long as all of it is sealed), undone or not; eaw the same, and none to undo. Undo has three if all is declared together, one more for
 /// each node that is split: few of so many transactions.
 #[test]
 fn barriers_are_counted() {
-    let rolled_back = |policy| if policy == Policy::None { 0 } else { 1 };
+    let rolled_back = |policy| u64::from(!matches!(policy, Policy::None | Policy::Eaw));
     for (policy, declare) in Policy::ALL.into_iter().flat_map(|policy| Declare::ALL.map(|declare| (policy, declare))) {
         for mix in [Mix::Payment, Mix::NewOrder] {
             let (committed, undone) = barriers(policy, declare, mix);
