@@ -91,7 +91,7 @@ pub mod prelude {
     #[cfg(feature = "structures")]
     pub use crate::structures::Map;
     pub use crate::tx::Isolation::{self, Serializable};
-    pub use crate::tx::{self, Engine, ToRange, Transaction, Typed};
+    pub use crate::tx::{self, Engine, NestedTop, Savepoints, ToRange, Transaction, Typed};
 }
 
 /// A store of keys and values, with serializable transactions, typed tables, and one barrier for a commit.

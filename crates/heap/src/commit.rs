@@ -28,14 +28,18 @@ impl Core {
             && set.entries.is_empty()
             && set.allocs + set.frees == 0
             && set.undo.is_empty()
-            && !set.rewrites
+            && (!set.rewrites || self.policy == Policy::Eaw)
         {
             self.make_sure(set)?;
             if self.intents == Intents::Objects && set.held.iter().any(|held| held.kept.1 > 0) {
                 self.intents_are_void(slot);
             }
+            if set.rewrites {
+                self.logs[slot].lock().give_back(slot, set);
+            }
             for held in &set.held {
                 match held.write {
+                    true if held.given_back => {}
                     true => lock::end_write_but(held.word.get(), held.outer), // declared, not changed
                     false => lock::end_read(held.word.get()),
                 }
@@ -78,12 +82,17 @@ impl Core {
         }
         if set.rewrites && !self.sabotage.skips(Step::AbortSettles) {
             // The earlier records must not come up again once others may write their objects.
-            self.logs[slot].lock().settle(self)?;
+            let mut log = self.logs[slot].lock();
+            match self.policy {
+                Policy::Eaw => log.give_back(slot, set), // nothing of them has changed
+                _ => log.settle(self)?,
+            }
         }
         for held in &set.held {
             match held.write {
                 true if held.fresh => self.cancel_own(held.block)?,
                 true if stays_pending => {}
+                true if held.given_back => {}
                 true => lock::end_write_but(held.word.get(), held.outer),
                 false if set.reads_over => {}
                 false => lock::end_read(held.word.get()),

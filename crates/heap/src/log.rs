@@ -25,6 +25,7 @@ use crate::raw::{self, Claim, Word};
 use crate::record::{self, Bytes, RETIRED, SHORT};
 use crate::sabotage::Step;
 use crate::staged::{self, Stage, behind};
+use crate::state::Set;
 
 /// Bytes that are copied together, however few transactions they are of: more would leave the near cache before.
 const BATCH_BYTES: u64 = 16 << 10;
@@ -492,6 +493,18 @@ impl Log {
             self.words.forget(at);
         }
         Ok(taken)
+    }
+
+    /// A transaction of the slot gives back what it had taken by [`rewrite`](Self::rewrite), unchanged: pending again, or free if it has been settled.
+    pub(crate) fn give_back(&mut self, slot: usize, set: &mut Set) {
+        self.words.take_back(|word| {
+            let Some(at) = set.find(word).filter(|&at| set.held[at].rewritten) else { return false };
+            let held = &mut set.held[at];
+            held.rewritten = false;
+            held.given_back = true;
+            lock::set_pending_but(word.get(), slot, held.outer);
+            true
+        });
     }
 
     fn owed(&self, core: &Core, at: usize) -> Owed {

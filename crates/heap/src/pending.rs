@@ -51,8 +51,9 @@ impl Told {
 /// A lock that stays pending.
 #[derive(Clone, Copy)]
 struct Entry {
-    /// `None` where the slot itself writes again.
-    word: Option<Word>,
+    word: Word,
+    /// The slot itself writes it again, or has: the lock is not this entry's any longer.
+    taken: bool,
     told: Told,
     /// Its transaction: so many were settled before it.
     number: u64,
@@ -76,7 +77,7 @@ const FEW: usize = 256;
 impl Pending {
     #[inline]
     pub(crate) fn push(&mut self, word: Word, told: Told, number: u64) {
-        self.entries.push_back(Entry { word: Some(word), told, number });
+        self.entries.push_back(Entry { word, taken: false, told, number });
     }
 
     /// The place of a word that the slot has pending. In all, as many steps as there are entries, and some for each call.
@@ -84,19 +85,19 @@ impl Pending {
         if self.entries.len() <= FEW {
             return self.entries.iter().position(|entry| {
                 steps::count();
-                entry.word == Some(word)
+                entry.word == word && !entry.taken
             });
         }
         let from = self.indexed.max(self.gone);
         for (entry, at) in self.entries.iter().skip((from - self.gone) as usize).zip(from..) {
             steps::count();
-            if let Some(word) = entry.word {
-                self.index.insert(word.id(), at);
+            if !entry.taken {
+                self.index.insert(entry.word.id(), at);
             }
         }
         self.indexed = self.gone + self.entries.len() as u64;
         let at = self.index.get(&word.id())?.checked_sub(self.gone)? as usize;
-        self.entries.get(at).filter(|entry| entry.word == Some(word)).map(|_| at)
+        self.entries.get(at).filter(|entry| entry.word == word && !entry.taken).map(|_| at)
     }
 
     /// What the record tells of the object at `at`, and the number of its transaction.
@@ -107,13 +108,26 @@ impl Pending {
     /// Makes the slot the writer of the object at `at`, which only `readers` of the same transaction read. If it cannot be, nothing has changed.
     pub(crate) fn take(&mut self, at: usize, slot: usize, readers: u32, marked: bool) -> Option<Attempt> {
         let entry = self.entries.get_mut(at)?;
-        let word = entry.word?;
-        let taken = lock::try_rewrite(word.get(), slot, readers, marked);
+        let taken = lock::try_rewrite(entry.word.get(), slot, readers, marked);
         if taken.is_ok() {
-            entry.word = None;
-            self.index.remove(&word.id());
+            entry.taken = true;
+            self.index.remove(&entry.word.id());
         }
         Some(taken)
+    }
+
+    /// Takes locks back from a transaction of the slot that has not changed what they stand for: those for which `gives` says so, each once. Those that are settled meanwhile are
+    /// not asked for.
+    pub(crate) fn take_back(&mut self, mut gives: impl FnMut(Word) -> bool) {
+        for (at, entry) in self.entries.iter_mut().enumerate().rev().filter(|(_, entry)| entry.taken) {
+            if gives(entry.word) {
+                entry.taken = false;
+                let at = self.gone + at as u64;
+                if at < self.indexed {
+                    self.index.insert(entry.word.id(), at);
+                }
+            }
+        }
     }
 
     /// For tests: the object at `at` counts as carried.
@@ -128,7 +142,7 @@ impl Pending {
     pub(crate) fn pop(&mut self, count: usize) {
         self.gone += count as u64;
         let indexed = !self.index.is_empty();
-        for word in self.entries.drain(..count).filter_map(|entry| entry.word) {
+        for word in self.entries.drain(..count).filter(|entry| !entry.taken).map(|entry| entry.word) {
             if indexed {
                 self.index.remove(&word.id()); // it has one entry at most: who takes it leaves none
             }
@@ -141,7 +155,10 @@ impl Pending {
 
     /// For tests: the locks of the first `count` entries end too early.
     pub(crate) fn unlock(&mut self, count: usize) {
-        self.entries.range_mut(..count).filter_map(|e| e.word.take()).for_each(|word| lock::end_pending(word.get()));
+        for entry in self.entries.range_mut(..count).filter(|entry| !entry.taken) {
+            entry.taken = true;
+            lock::end_pending(entry.word.get());
+        }
     }
 }
 

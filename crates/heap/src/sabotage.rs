@@ -12,7 +12,7 @@ pub enum Step {
     ZoneActive,
     /// The barrier behind an abort.
     AbortBarrier,
-    /// Earlier records of rewritten objects go before an abort gives the objects up.
+    /// Earlier records of rewritten objects go before an abort gives the objects up; with policy `eaw` the objects are pending again.
     AbortSettles,
     /// All of a new block counts as written.
     WholeBlock,

@@ -81,6 +81,10 @@ pub(crate) struct Held {
     pub(crate) covered: bool,
     /// Main does not hold all that was written to it (`staged`, `entries`).
     pub(crate) staged: bool,
+    /// The slot had it pending.
+    pub(crate) rewritten: bool,
+    /// ... and has again: the lock is given up.
+    pub(crate) given_back: bool,
     /// Locks of transactions around this one that it was taken from, which only read it: to be given back.
     pub(crate) outer: u8,
     /// Bytes of it whose old ones are kept, or of which an intent tells: those named last, and what touches them.
@@ -92,7 +96,8 @@ impl Held {
     #[inline]
     pub(crate) fn new(word: Word, block: Block, write: bool) -> Self {
         let (fresh, freed, covered, staged) = (false, false, false, false);
-        Self { word, block, write, fresh, freed, covered, staged, outer: 0, kept: (0, 0) }
+        let (rewritten, given_back) = (false, false);
+        Self { word, block, write, fresh, freed, covered, staged, rewritten, given_back, outer: 0, kept: (0, 0) }
     }
 }
 

@@ -231,10 +231,11 @@ impl<'h> Tx<'h> {
                 Ok(()) => {
                     set.rewrites |= rewrite;
                     if let Some(at) = read {
-                        (set.held[at].write, set.held[at].outer) = (true, outer);
+                        let held = &mut set.held[at];
+                        (held.write, held.outer, held.rewritten) = (true, outer, rewrite);
                         return Ok(at);
                     }
-                    set.push(Held { outer, ..Held::new(word, block, true) });
+                    set.push(Held { outer, rewritten: rewrite, ..Held::new(word, block, true) });
                     check_current(found)?;
                     return Ok(set.held.len() - 1);
                 }

@@ -346,6 +346,16 @@ fn what_eaw_costs_in_rarer_ways() {
         tx.abort().unwrap();
     });
     each("an abort", 0, abort);
+    bump(&heap, objects[0]);
+    let abort = Box::new(|_| {
+        let mut tx = heap.begin(Isolation::Strict).unwrap();
+        tx.write(objects[0]).unwrap()[0] = 7;
+        tx.abort().unwrap();
+    });
+    each("an abort of a transaction that had its own pending object", 0, abort);
+    let declared = |tx: &mut heap::Tx<'_>| tx.intend(&[objects[0].range()]);
+    each("its own pending object, declared and not changed", 0, Box::new(|_| run(&declared)));
+    each("its own pending object, behind that", 1, Box::new(|_| bump(&heap, objects[0])));
     let back = |tx: &mut heap::Tx<'_>| {
         tx.write(objects[1])?[0] += 1;
         let savepoint = tx.savepoint()?;

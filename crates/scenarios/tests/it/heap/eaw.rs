@@ -19,9 +19,9 @@ fn a_record_is_gone_before_another_slot_writes_its_objects() {
     shows(&cells(EAW, ops), |o| o.leave_out(Step::SettleRetires), &shallow());
 }
 
-/// The same behind an abort of a transaction that had the object back.
+/// The same behind an abort of a transaction that had the object back: it is pending again.
 #[test]
-fn an_abort_settles_what_it_had_back() {
+fn an_abort_gives_back_what_it_had_taken() {
     let ops = vec![
         Op::commit(vec![v(3, 1)]),
         Op::abort(vec![w(3)]),
