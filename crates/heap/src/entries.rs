@@ -161,7 +161,7 @@ impl Entries {
     }
 
     /// The entry for a range, to be edited. If `whole`, all of it will be overwritten, and nobody needs what it holds; else `main` gives that. `any` says that there may be
-    /// entries which overlap. The bytes stay where they are until the next call.
+    /// entries which overlap. The bytes stay where they are until another entry is made; a range that has been asked for once has its entry until [`tidy`](Self::tidy) or a savepoint.
     #[inline]
     pub(crate) fn edit<'a>(
         &mut self,
@@ -190,9 +190,6 @@ impl Entries {
         main: impl FnOnce() -> Result<&'a [u8]>,
     ) -> Result<NonNull<u8>> {
         self.merged.clear();
-        if self.used > GARBAGE && self.used > 4 * self.live && self.saved.is_empty() {
-            self.compact();
-        }
         let at = self.place(range);
         if !whole {
             self.bytes.slice_mut(at, range.1 as usize).copy_from_slice(main()?);
@@ -288,7 +285,15 @@ impl Entries {
         self.runs.few.iter().map(|run| (run.range, self.bytes.slice(run.at, run.range.1 as usize)))
     }
 
-    /// Leaves the bytes of entries that are gone.
+    /// Gives up the bytes of entries that are gone, if they are many. Between two changes: an entry may lie elsewhere then, and be aligned for less.
+    #[inline]
+    pub(crate) fn tidy(&mut self) {
+        if self.used > GARBAGE && self.used > 4 * self.live && self.saved.is_empty() {
+            self.merged.clear();
+            self.compact();
+        }
+    }
+
     #[cold]
     fn compact(&mut self) {
         let old = std::mem::take(&mut self.bytes);
@@ -414,6 +419,9 @@ mod tests {
                     Op::Edit(range, byte) | Op::Put(range, byte) => {
                         let whole = matches!(op, Op::Put(..));
                         let at = (base + range.0, range.1);
+                        if byte.is_multiple_of(4) {
+                            entries.tidy();
+                        }
                         let bytes = entries.edit(at, (true, whole), || Ok(&main[of(range)])).unwrap();
                         let place = bytes.addr().get() - entries.bytes.at(0).addr().get();
                         prop_assert!(is_aligned(at, bytes.addr().get()));
@@ -474,6 +482,7 @@ mod tests {
         let mut entries = Entries::default();
         for n in 0..100_000 {
             let offset = n % 2 * 32;
+            entries.tidy();
             entries.edit((offset, 64), (true, false), || Ok(&main[..64])).unwrap();
         }
         assert!(entries.bytes.len() < 4 * GARBAGE, "{}", entries.bytes.len());

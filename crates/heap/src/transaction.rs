@@ -410,6 +410,13 @@ impl<'h> Tx<'h> {
         Ok(bytes.map(|bytes| raw::entry(self, bytes, len)))
     }
 
+    /// The bytes to be changed, and no others until the next change.
+    #[inline]
+    fn edit_one(&self, ptr: PPtr<u8>, len: u64, whole: bool) -> Result<&mut [u8]> {
+        self.state.set.borrow_mut().entries.tidy();
+        self.edit(ptr, len, whole)
+    }
+
     /// The bytes to be changed: of an entry, or of a new object. If `whole`, all of them are overwritten.
     #[inline]
     fn edit(&self, ptr: PPtr<u8>, len: u64, whole: bool) -> Result<&mut [u8]> {
@@ -634,7 +641,7 @@ impl Transaction for Tx<'_> {
     fn bytes_mut(&mut self, ptr: PPtr<u8>, len: u64) -> Result<&mut [u8]> {
         self.check()?;
         if self.core.policy == Policy::Eaw {
-            return self.dooming(self.edit(ptr, len, false));
+            return self.dooming(self.edit_one(ptr, len, false));
         }
         self.dooming(self.write(ptr, len))?;
         self.dooming(self.written(ptr, len))
@@ -645,7 +652,7 @@ impl Transaction for Tx<'_> {
         self.check()?;
         let len = data.len() as u64;
         if self.core.policy == Policy::Eaw {
-            self.dooming(self.edit(ptr, len, true))?.copy_from_slice(data);
+            self.dooming(self.edit_one(ptr, len, true))?.copy_from_slice(data);
             return Ok(());
         }
         if self.core.stages((ptr.offset(), len)) && self.dooming(self.stage(ptr, data))? {
@@ -662,7 +669,7 @@ impl Transaction for Tx<'_> {
         let mut out = Vec::with_capacity(ranges.len());
         if self.core.policy == Policy::Eaw {
             for range in ranges {
-                self.dooming(self.edit(range.at, range.len, false))?; // all entries first: a new one may move the others
+                self.dooming(self.edit(range.at, range.len, false))?; // all entries first: a new one moves the others
             }
             for range in ranges {
                 out.push(self.dooming(self.edit(range.at, range.len, false))?); // in different blocks, as just checked
