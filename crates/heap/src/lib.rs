@@ -33,7 +33,7 @@
 //!
 //! # What it costs in memory
 //!
-//! DRAM: a heap with 64 slots that was just made or opened 400 KiB; in use 768 KiB, for each MiB of main 8 KiB, and for each object of 64 bytes 5, most
+//! DRAM: a heap with 64 slots that was just made or opened 416 KiB; in use 768 KiB, for each MiB of main 8 KiB, and for each object of 64 bytes 5, most
 //! of it a lock that the place keeps when the object is freed. A partial backup adds up to 48 for each copy. Objects that nobody has looked at since opening cost nothing. Transactions add nothing that
 //! stays, but for up to 32 KiB in each slot that overwrites by [`put_bytes`](tx::Transaction::put_bytes), or writes under policy `eaw`, 64 there. The pool: main; in place as much again for the backup, and 1 KiB for each MiB; with a partial one `alpha` of it; 64 KiB of log per slot. What DRAM it takes is asserted in
 //! `tests/memory`.

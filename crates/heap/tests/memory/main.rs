@@ -12,7 +12,7 @@ use pmem::DomainChoice;
 use tx::{Engine, Isolation, Transaction, Typed};
 
 /// Of a heap with 64 slots that holds nothing, or was opened and nothing was looked at.
-const IDLE: u64 = 400 << 10;
+const IDLE: u64 = 416 << 10;
 /// Of one in use, beside what follows.
 const POOL: u64 = 768 << 10;
 /// Per MiB of main.
