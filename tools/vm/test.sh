@@ -89,6 +89,7 @@ heap_test undo --kills "$kills" &
 undo=$!
 wait $in_place || fail "heap, in place"
 wait $undo || fail "heap, undo"
+heap_test eaw --kills "$kills" || fail "heap, eaw"
 
 say "$kills cuts for a store on a disk and on persistent memory"
 store_test disk --kills "$kills" &

@@ -188,25 +188,11 @@ impl Core {
         let late = self.sabotage.skips(Step::StagedInTime).then(|| set.stage.clone());
         let early = seal && late.is_none() && set.freed.is_empty() && spill.is_none();
         let appended = match seal.then(|| self.seal(log.ring.outside(), set, early)).transpose() {
-            Ok(seal) => self.append_at_last(slot, &mut log, &mut payload, &mut spill, |log, payload| {
-                if self.sabotage.skips(Step::Appended) {
-                    let (unretired, capacity) = (log.ring.unretired(), log.ring.capacity());
-                    return Err(PoolError::RingFull { unretired, capacity, wanted: payload.len() as u64 });
-                }
-                log.ring.append_sealed(&[payload], seal).map(|appended| appended.end)
-            }),
-            Err(e) => Err(Box::new(e)),
+            Ok(outside) => self.append_last(slot, &mut log, &mut payload, &mut spill, outside),
+            Err(e) => Err(Box::new(e)), // of a store: there is no block then
         };
         log.scratch = payload;
-        let end = match appended {
-            Ok(end) => end,
-            Err(e) => {
-                if let Some(block) = spill {
-                    self.cancel_own(block)?;
-                }
-                return Err(*e);
-            }
-        };
+        let end = appended.map_err(|e| *e)?;
         self.too_early(&mut log, set)?;
         // From here on only the drain can fail, and nothing here matters then. Behind it remain few and plain stores.
         self.out_of_use(&mut set.freed, spill);
@@ -279,43 +265,71 @@ impl Core {
         Ok(())
     }
 
-    /// Appends a transaction's last record. Where the ring is full it makes room of earlier transactions' records; if the transaction's own are in the way, with
-    /// what is skipped at the ring's end, the payload moves to a block, for whose name there is room (`undo::END_ROOM`).
+    /// Appends a transaction's last record, with the seal over what it vouches for elsewhere. Where the ring is full it makes room of earlier transactions' records; if the
+    /// transaction's own are in the way, with what is skipped at the ring's end, the payload moves to a block, for whose name there is room (`undo::END_ROOM`). A block is given up
+    /// if there is no record to name it.
     /// The result is one for registers: see `tx::engine::Attempt`.
     #[inline]
-    pub(crate) fn append_at_last(
+    pub(crate) fn append_last(
         &self,
         slot: usize,
         log: &mut Log,
         payload: &mut Vec<u8>,
         spill: &mut Option<Block>,
-        append: impl Fn(&mut Log, &[u8]) -> PoolResult<Position>,
+        outside: Option<u64>,
     ) -> Result<Position, Box<Error>> {
-        match append(log, payload) {
+        match self.append(log, payload, outside) {
             Ok(end) => Ok(end),
-            Err(PoolError::RingFull { .. }) => {
-                self.append_with_room(slot, log, payload, spill, append).map_err(Box::new)
-            }
-            Err(other) => Err(Box::new(other.into())),
+            Err(error) => self.append_otherwise(slot, log, payload, spill, outside, error).map_err(Box::new),
         }
     }
 
+    #[inline]
+    fn append(&self, log: &mut Log, payload: &[u8], outside: Option<u64>) -> PoolResult<Position> {
+        if self.sabotage.skips(Step::Appended) {
+            let (unretired, capacity) = (log.ring.unretired(), log.ring.capacity());
+            return Err(PoolError::RingFull { unretired, capacity, wanted: payload.len() as u64 });
+        }
+        Ok(log.ring.append_sealed(&[payload], outside)?.end)
+    }
+
     #[cold]
+    fn append_otherwise(
+        &self,
+        slot: usize,
+        log: &mut Log,
+        payload: &mut Vec<u8>,
+        spill: &mut Option<Block>,
+        outside: Option<u64>,
+        error: PoolError,
+    ) -> Result<Position> {
+        let appended = match error {
+            PoolError::RingFull { .. } => self.append_with_room(slot, log, payload, spill, outside),
+            other => Err(other.into()),
+        };
+        if appended.is_err()
+            && let Some(block) = spill.take()
+        {
+            self.cancel_own(block)?;
+        }
+        appended
+    }
+
     fn append_with_room(
         &self,
         slot: usize,
         log: &mut Log,
         payload: &mut Vec<u8>,
         spill: &mut Option<Block>,
-        append: impl Fn(&mut Log, &[u8]) -> PoolResult<Position>,
+        outside: Option<u64>,
     ) -> Result<Position> {
         log.settle(self)?;
-        match append(log, payload) {
+        match self.append(log, payload, outside) {
             Err(PoolError::RingFull { .. }) if spill.is_none() => {}
             other => return Ok(other?),
         }
         *spill = Some(self.spill(slot, log, payload)?);
-        Ok(append(log, payload)?)
+        Ok(self.append(log, payload, outside)?)
     }
 
     #[inline]
@@ -434,13 +448,8 @@ impl Core {
         }
         let mut spill = self.spill_if_long(slot, log, &mut payload)?;
         log.before_append();
-        let appended = self.append_at_last(slot, log, &mut payload, &mut spill, |log, payload| {
-            log.ring.append(&[payload]).map(|appended| appended.end)
-        });
+        let appended = self.append_last(slot, log, &mut payload, &mut spill, None);
         log.scratch = payload;
-        if let (Err(_), Some(block)) = (&appended, spill) {
-            self.cancel_own(block)?;
-        }
         appended.map_err(|e| *e)?;
         log.drain(self)?;
         log.after_append(self);

@@ -1,4 +1,4 @@
-//! What a transaction of policy `eaw` writes, in DRAM until its commit: editable redo entries (MARS, SOSP 2013, §2).
+//! What a transaction of policy `eaw` writes, in DRAM until its commit: editable redo entries (MARS, SOSP 2013, §3.1).
 //!
 //! The first write to a range makes an entry, which the transaction edits from then on, and its reads are answered from. Entries do not overlap: a write that lies across
 //! some gets an entry of its own, with what they held, and they keep what is left of them. A read that lies across gets a copy of what it would see, which dies with the next

@@ -1,10 +1,10 @@
-//! Policy `eaw`: parts of a transaction that are undone, or committed, alone (MARS, SOSP 2013, §3.2).
+//! Policy `eaw`: parts of a transaction that are undone, or committed, alone (MARS, SOSP 2013, §3.1).
 //!
 //! Nothing of a transaction is in main, so to go back is to have the entries of then ([`entries`](crate::entries)); locks stay, and so does the place of what was allocated
 //! since, to the transaction's end.
 //!
-//! A nested top action has a set of locks and entries of its own, and commits with the slot's log as any other transaction; the entries of the transaction around it are in DRAM,
-//! not in that log. An object that the transaction around has only read may be written: its lock goes over, and comes back when the action is over.
+//! A nested top action has a set of locks and entries of its own, and commits with the slot's log as any other transaction; the entries of the outer transaction are in DRAM,
+//! not in that log. An object that the outer transaction has only read may be written: its lock goes over, and comes back when the action is over.
 
 use tx::{Doom, Error, NestedTop, Result, Savepoint, Savepoints};
 
@@ -53,7 +53,7 @@ impl Tx<'_> {
     }
 }
 
-/// Back to the transaction around.
+/// Back to the outer transaction.
 fn leave(set: &mut Set) {
     if let Some(outer) = set.outer.take() {
         *set = *outer;
@@ -138,7 +138,7 @@ impl NestedTop for Tx<'_> {
     }
 }
 
-/// Undoes a nested top action that panics, and dooms the transaction around: somebody may catch that and go on.
+/// Undoes a nested top action that panics, and dooms the outer transaction: somebody may catch that and go on.
 struct Inside<'a, 'h> {
     tx: &'a mut Tx<'h>,
     returned: bool,

@@ -1,4 +1,4 @@
-//! Policy `eaw`: the new bytes go into the log, and from there to main (MARS, SOSP 2013; *editable atomic writes*). One barrier, and a log instead of a second copy.
+//! Policy `eaw`: the new bytes go into the log, and from there to main (*editable atomic writes*: MARS, SOSP 2013, §3.1). One barrier, and a log instead of a second copy.
 //!
 //! What a transaction writes to objects that were there before is kept in DRAM ([`entries`](crate::entries)). The commit appends one record with all of it, drains, and only then
 //! stores it in main. So main holds nothing of a transaction that is not durable, and an abort has nothing to undo.
@@ -46,9 +46,9 @@ impl Core {
     pub(crate) fn commit_redo(&self, slot: usize, set: &mut Set) -> Result<()> {
         self.write_new(set)?;
         let sealed = |held: &&Held| held.is_new() && held.block.len() > CARRIED;
-        let bytes: u64 = set.held.iter().filter(sealed).map(|held| held.block.len()).sum();
-        let seal = (1..=self.seal_max).contains(&bytes);
         let new = if set.allocs > 0 { set.held.iter().filter(sealed).map(Held::bytes).collect() } else { Vec::new() };
+        let bytes: u64 = new.iter().map(|new| new.1).sum();
+        let seal = (1..=self.seal_max).contains(&bytes);
         let mut log = self.logs[slot].lock();
         // Atomic operations first: behind a flush, each would wait for it as the drain does.
         self.after_durable(log.release(self));
@@ -81,19 +81,9 @@ impl Core {
             let key = log.ring.outside();
             key.seal_list(new.iter().map(|range| key.seal(self.written(range))))
         });
-        let appended = self.append_at_last(slot, &mut log, &mut payload, &mut spill, |log, payload| {
-            log.ring.append_sealed(&[payload], outside).map(|appended| appended.end)
-        });
+        let appended = self.append_last(slot, &mut log, &mut payload, &mut spill, outside);
         log.scratch = payload;
-        let end = match appended {
-            Ok(end) => end,
-            Err(e) => {
-                if let Some(block) = spill {
-                    self.cancel_own(block)?;
-                }
-                return Err(*e);
-            }
-        };
+        let end = appended.map_err(|e| *e)?;
         if self.sabotage.skips(Step::ApplyLate) {
             set.intents.iter().try_for_each(|intent| self.alloc.apply(intent, &mut log.lines))?;
         }

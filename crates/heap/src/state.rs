@@ -52,7 +52,7 @@ pub(crate) struct Set {
     pub(crate) freed_since: Vec<usize>,
     /// Conflicts that were gone back from.
     pub(crate) lifted: u32,
-    /// What the transaction around this nested top action has.
+    /// What the outer transaction of this nested top action has.
     pub(crate) outer: Option<Box<Set>>,
     // For the commit, empty between commits.
     pub(crate) words: Vec<(Word, bool)>,
@@ -85,7 +85,7 @@ pub(crate) struct Held {
     pub(crate) rewritten: bool,
     /// ... and has again: the lock is given up.
     pub(crate) given_back: bool,
-    /// Locks of transactions around this one that it was taken from, which only read it: to be given back.
+    /// Locks of outer transactions that it was taken from, which only read it: to be given back.
     pub(crate) outer: u8,
     /// Bytes of it whose old ones are kept, or of which an intent tells: those named last, and what touches them.
     pub(crate) kept: Bytes,
@@ -130,7 +130,7 @@ impl Set {
         self.index.get(&word.id()).map(|&at| at as usize)
     }
 
-    /// Whether it is held here, or around.
+    /// Whether it is held here, or by an outer transaction.
     #[cold]
     pub(crate) fn holds(&self, word: Word) -> bool {
         self.find(word).is_some() || self.outer.as_ref().is_some_and(|outer| outer.holds(word))

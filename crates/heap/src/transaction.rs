@@ -774,7 +774,7 @@ impl Drop for Tx<'_> {
     }
 }
 
-/// How many of the transactions around this nested top action read the block; an error if one writes it.
+/// How many of the outer transactions of this nested top action read the block; an error if one writes it.
 #[cold]
 fn read_outside(set: &Set, word: Word, block: &Block) -> Result<u8> {
     let mut readers = 0;

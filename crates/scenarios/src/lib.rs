@@ -158,6 +158,7 @@ pub const ALL: &[Named] = named! {
     "hash-fixed-undo", Pairs::new("hash-fixed-undo", Hash { grows: false }, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
     "hash-fixed-undo-2", Pairs::new("hash-fixed-undo-2", Hash { grows: false }, Policy::Undo, 2), "the same with two threads";
     "hash-fixed-eaw", Pairs::new("hash-fixed-eaw", Hash { grows: false }, Policy::Eaw, 1), "the same, with new bytes in a log";
+    "hash-fixed-eaw-2", Pairs::new("hash-fixed-eaw-2", Hash { grows: false }, Policy::Eaw, 2), "the same with two threads";
     "hash-fixed-none", Pairs::new("hash-fixed-none", Hash { grows: false }, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
     "btree-inplace", Pairs::new("btree-inplace", Tree, Policy::InPlace, 1), "a B+tree: acknowledged changes of keys are there, others whole or not at all; it verifies, leaks nothing, goes on";
     "btree-inplace-2", Pairs::new("btree-inplace-2", Tree, Policy::InPlace, 2), "the same with two threads";
@@ -175,6 +176,7 @@ pub const ALL: &[Named] = named! {
     "list-undo", Pairs::new("list-undo", List, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
     "list-undo-2", Pairs::new("list-undo-2", List, Policy::Undo, 2), "the same with two threads";
     "list-eaw", Pairs::new("list-eaw", List, Policy::Eaw, 1), "the same, with new bytes in a log";
+    "list-eaw-2", Pairs::new("list-eaw-2", List, Policy::Eaw, 2), "the same with two threads";
     "list-none", Pairs::new("list-none", List, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
     "bst-inplace", Pairs::new("bst-inplace", Search { balanced: false }, Policy::InPlace, 1), "an unbalanced search tree: acknowledged changes of keys are there, others whole or not at all; it verifies, leaks nothing, goes on";
     "bst-inplace-2", Pairs::new("bst-inplace-2", Search { balanced: false }, Policy::InPlace, 2), "the same with two threads";
@@ -182,6 +184,7 @@ pub const ALL: &[Named] = named! {
     "bst-undo", Pairs::new("bst-undo", Search { balanced: false }, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
     "bst-undo-2", Pairs::new("bst-undo-2", Search { balanced: false }, Policy::Undo, 2), "the same with two threads";
     "bst-eaw", Pairs::new("bst-eaw", Search { balanced: false }, Policy::Eaw, 1), "the same, with new bytes in a log";
+    "bst-eaw-2", Pairs::new("bst-eaw-2", Search { balanced: false }, Policy::Eaw, 2), "the same with two threads";
     "bst-none", Pairs::new("bst-none", Search { balanced: false }, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
     "treap-inplace", Pairs::new("treap-inplace", Search { balanced: true }, Policy::InPlace, 1), "a balanced search tree: acknowledged changes of keys are there, others whole or not at all; it verifies, leaks nothing, goes on";
     "treap-inplace-2", Pairs::new("treap-inplace-2", Search { balanced: true }, Policy::InPlace, 2), "the same with two threads";
@@ -189,6 +192,7 @@ pub const ALL: &[Named] = named! {
     "treap-undo", Pairs::new("treap-undo", Search { balanced: true }, Policy::Undo, 1), "the same, rolled back from old bytes in a log";
     "treap-undo-2", Pairs::new("treap-undo-2", Search { balanced: true }, Policy::Undo, 2), "the same with two threads";
     "treap-eaw", Pairs::new("treap-eaw", Search { balanced: true }, Policy::Eaw, 1), "the same, with new bytes in a log";
+    "treap-eaw-2", Pairs::new("treap-eaw-2", Search { balanced: true }, Policy::Eaw, 2), "the same with two threads";
     "treap-none", Pairs::new("treap-none", Search { balanced: true }, Policy::None, 1), "the same while nothing is in doubt; otherwise every operation comes back";
     "graph-inplace", Edges::new("graph-inplace", Policy::InPlace, 1), "a graph: acknowledged changes of nodes and edges are there, others whole or not at all; both ends of an edge agree; it leaks nothing, goes on";
     "graph-inplace-2", Edges::new("graph-inplace-2", Policy::InPlace, 2), "the same with two threads";

@@ -90,9 +90,9 @@ pub enum Error {
         "the savepoint is gone, or another transaction's; set one in this transaction, and go back to it alone or to earlier ones"
     )]
     NoSavepoint,
-    /// A nested top action wants an object that the transaction around it has written.
+    /// A nested top action wants an object that the outer transaction has written.
     #[error(
-        "the transaction around has written the object at byte {offset}, and may still roll back; change it there, not in the nested top action"
+        "the outer transaction has written the object at byte {offset}, and may still roll back; change it there, not in the nested top action"
     )]
     OuterWrites {
         /// The object's place in the pool.

@@ -78,9 +78,9 @@ pub enum Bug {
     AnySavepoint,
     /// An error that was rolled back from dooms all the same.
     StaysDoomed,
-    /// A nested top action is a part of the transaction around.
+    /// A nested top action is a part of the outer transaction.
     NoAction,
-    /// The transaction around does not see what it did.
+    /// The outer transaction does not see what it did.
     Unseen,
 }
 

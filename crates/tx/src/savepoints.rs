@@ -53,7 +53,7 @@ pub trait Savepoints: Transaction {
 }
 
 /// Transactions that can commit a part of themselves alone: for changes that are to stay whatever becomes of the rest, the split of a page for example, a number that was drawn,
-/// or an entry in a log of what was tried (MARS §3.2; ARIES' nested top actions).
+/// or an entry in a log of what was tried (MARS §3.1; ARIES' nested top actions).
 ///
 /// ```
 /// # use tx::{Engine, Isolation::Serializable, NestedTop, Reference, Typed};
@@ -68,10 +68,10 @@ pub trait Savepoints: Transaction {
 /// # Ok::<(), tx::Error>(())
 /// ```
 pub trait NestedTop: Transaction {
-    /// Runs `f`, and commits what it did: durable when this returns, whatever becomes of the transaction around. If `f` fails, or meets a conflict, nothing of it has happened,
-    /// and the transaction around goes on.
+    /// Runs `f`, and commits what it did: durable when this returns, whatever becomes of the outer transaction. If `f` fails, or meets a conflict, nothing of it has happened,
+    /// and the outer transaction goes on.
     ///
-    /// What the transaction around has written, allocated or freed is out of bounds for `f`, to read too: it may be rolled back. What that has only read `f` may write.
+    /// What the outer transaction has written, allocated or freed is out of bounds for `f`, to read too: it may be rolled back. What that has only read `f` may write.
     ///
     /// # Errors
     /// What `f` returns; those of a commit; [`Error::OuterWrites`]; [`Error::Unsupported`].

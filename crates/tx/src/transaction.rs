@@ -412,9 +412,9 @@ pub trait Typed: Transaction {
 impl<X: Transaction + ?Sized> Typed for X {}
 
 /// Dooms the transaction if the nested call panics: somebody may catch that and go on.
-struct Nested<'a, X: Transaction> {
-    tx: &'a mut X,
-    returned: bool,
+pub(crate) struct Nested<'a, X: Transaction> {
+    pub(crate) tx: &'a mut X,
+    pub(crate) returned: bool,
 }
 
 impl<X: Transaction> Drop for Nested<'_, X> {

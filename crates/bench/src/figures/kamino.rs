@@ -108,7 +108,7 @@ pub const FIGURES: &[Figure] = &[
 /// Undo logging and a full backup.
 fn simple(setting: &Setting, watch: &dyn Watch) -> Result<Vec<Row>> {
     let threads = setting.cases(&[1, 2, 4, 8], &[1, 2]);
-    ycsb(setting, watch, "12,13", vec![UNDO, FULL, Contestant::Pmemobj], threads)
+    ycsb(setting, watch, "12,13", vec![UNDO, FULL, Contestant::Heap(Policy::Eaw), Contestant::Pmemobj], threads)
 }
 
 /// The same with partial backups.

@@ -8,10 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crash::{Ack, Error, Model, Rng, Scenario, Sim};
-use heap::Policy;
+use heap::{Heap, Policy};
 
 use super::check::{Words, look, no_leaks, probe};
-use super::{CHUNKS, Cells, Edit, Effect, Op, SLOTS, root_of};
+use super::{CHUNKS, Cells, Edit, Effect, NODE, Op, SLOTS, root_of};
 use crate::damage::seals::{APART, Seal, Tables};
 use crate::damage::steps::limited;
 use crate::damage::{Range, put, reference, word};
@@ -233,9 +233,11 @@ impl Reference {
             Claim::Detected { replaced } => self.compare(&seen.words, &doubt, replaced)?,
         };
         if detected {
-            match no_leaks(&heap, seen.reachable) {
+            match no_leaks(&heap, seen.reachable.clone()) {
                 Err(v) if v.detected => return Ok(Outcome::Refused),
-                Err(_) if self.lacks_a_record(&doubt, claim) => return Ok(Outcome::InPart), // of what it allocated or freed
+                Err(_) if self.lacks_a_record(&doubt, claim) && self.lacks_a_free(&heap, &seen.reachable) => {
+                    return Ok(Outcome::InPart);
+                }
                 Err(v) => return Err(format!("{} (in doubt {doubt:?})", v.message)),
                 Ok(()) => {}
             }
@@ -258,6 +260,16 @@ impl Reference {
     /// Whether a part of a transaction may be there, and nothing that tells the rest.
     fn lacks_a_record(&self, doubt: &BTreeSet<usize>, claim: Claim) -> bool {
         self.cells.policy == Policy::Eaw && (!doubt.is_empty() || claim == Claim::Detected { replaced: true })
+    }
+
+    /// Whether what is wrong with the blocks is that some are live which the last transactions have freed: no more of them, and none is missing.
+    fn lacks_a_free(&self, heap: &Heap, reachable: &[(u64, u64)]) -> bool {
+        let mut live = BTreeSet::new();
+        let read = heap.live_blocks(|offset, _| _ = live.insert(offset)).is_ok();
+        let missing = reachable.iter().any(|(offset, _)| !live.remove(offset));
+        let last = (0..SLOTS).filter_map(|slot| self.effects.iter().rev().find(|(of, _)| *of == slot));
+        let freed = last.flat_map(|(_, effect)| &effect.words).filter(|(_, word, _)| *word == NODE).count();
+        read && !missing && live.len() <= freed
     }
 
     fn slot_at(&self, offset: u64) -> usize {

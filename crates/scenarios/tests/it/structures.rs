@@ -44,7 +44,7 @@ fn explored() {
         Config::seeded(5).budget(2_000).point_budget(20).depth(1),
     ];
     let all = all(&FIRST);
-    assert_eq!(all.len(), 25);
+    assert_eq!(all.len(), 26);
     in_parallel(all.len() * configs.len(), |at| {
         let (named, config) = (all[at / configs.len()], &configs[at % configs.len()]);
         let report = named.run(config);

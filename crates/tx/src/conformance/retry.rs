@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use pmem::PPtr;
+
 use crate::conformance::stage::join;
 use crate::conformance::support::{Rng, numbers, ok, set, value};
 use crate::conformance::{Check, Subject, plain_checks};
-use crate::{Doom, Engine, Error, Patience, Result, Transaction, Typed};
+use crate::{Doom, Engine, Error, Isolation, Patience, Procedure, Result, Transaction, Typed};
 
 pub(super) fn checks<S: Subject>(group: &'static str) -> Vec<Check<S>> {
-    plain_checks!(group, any attempts, any deadline, rollback counter, rollback transfers)
+    plain_checks!(group, any attempts, any deadline, rollback counter, rollback transfers, rollback calls)
 }
 
 /// As if another one were always faster.
@@ -100,4 +102,35 @@ fn transfers<S: Subject>(s: &S) {
         });
         assert!(sums.iter().all(|&sum| sum == 100 * ACCOUNTS as u64), "at {level}: money came or went: {sums:?}");
     }
+}
+
+/// Adds a number, and refuses even results.
+struct Add;
+
+impl Procedure for Add {
+    const NAME: &'static str = "add";
+    const ISOLATION: Isolation = Isolation::Strict;
+    type Args = (PPtr<u64>, u64);
+    type Output = u64;
+
+    fn run<X: Transaction>(tx: &mut X, &(number, more): &Self::Args) -> Result<u64> {
+        let before = *tx.read(number)?;
+        std::thread::yield_now();
+        *tx.write(number)? = before + more;
+        if before.is_multiple_of(2) == more.is_multiple_of(2) { Err(tx.refuse("even")) } else { Ok(before + more) }
+    }
+}
+
+/// A procedure is run again after a conflict, and rolled back if it fails.
+fn calls<S: Subject>(s: &S) {
+    let engine = s.fresh();
+    let number = numbers(&engine, 1)[0];
+    assert_eq!(ok(engine.call::<Add>(&(number, 1))), 1);
+    assert!(matches!(engine.call::<Add>(&(number, 1)), Err(Error::Aborted { .. })));
+    assert_eq!(value(&engine, number), 1);
+    std::thread::scope(|scope| {
+        let add = || (0..100).for_each(|_| assert_ne!(ok(engine.call::<Add>(&(number, 2))), 0));
+        [(); 3].map(|()| scope.spawn(add)).into_iter().for_each(join);
+    });
+    assert_eq!(value(&engine, number), 601);
 }

@@ -11,6 +11,7 @@ use pmem::sync::switch_point;
 
 use super::buffer::Buffer;
 use super::{Bug, Commit, Object, ROOT, Reference, State, Version};
+use crate::transaction::Nested;
 use crate::{
     Clock, Doom, Engine, Error, Isolation, NestedTop, Range, Result, Savepoint, Savepoints, Timestamp, Transaction,
 };
@@ -26,8 +27,8 @@ pub struct ReferenceTx<'e> {
     written: RefCell<Vec<u64>>,
     /// Savepoints, oldest first, with what the transaction knew.
     saved: Vec<(Savepoint, BTreeMap<u64, Local>)>,
-    /// Objects of the transactions around this nested top action, and whether they have changed them.
-    around: BTreeMap<u64, bool>,
+    /// Objects of the outer transactions of this nested top action, and whether they have changed them.
+    outer: BTreeMap<u64, bool>,
     /// Objects that nested top actions of it have changed.
     beneath: Vec<u64>,
     lifted: u32,
@@ -75,7 +76,7 @@ impl<'e> ReferenceTx<'e> {
             doom: RefCell::new(None),
             written: RefCell::default(),
             saved: Vec::new(),
-            around: BTreeMap::new(),
+            outer: BTreeMap::new(),
             beneath: Vec::new(),
             lifted: 0,
             not_send: PhantomData,
@@ -95,7 +96,7 @@ impl<'e> ReferenceTx<'e> {
         let mut state = self.engine.state.lock();
         self.leak(&mut state);
         let (start, object) = state.locate(self.engine.tag, ptr, len)?;
-        if self.around.get(&start) == Some(&true) {
+        if self.outer.get(&start) == Some(&true) {
             return Err(Error::OuterWrites { offset: start });
         }
         let local = match self.locals.get(&start) {
@@ -174,7 +175,8 @@ impl<'e> ReferenceTx<'e> {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<()> {
+    /// Commits, and says when.
+    fn finish(&mut self) -> Result<Timestamp> {
         if let Some(doom) = self.doom() {
             return Err(Error::Doomed { first: doom.first });
         }
@@ -206,7 +208,7 @@ impl<'e> ReferenceTx<'e> {
             }
         }
         state.last_commit = Commit { before, by };
-        Ok(())
+        Ok(at)
     }
 
     /// [`Bug::DirtyWrite`].
@@ -297,7 +299,7 @@ impl Transaction for ReferenceTx<'_> {
     }
 
     fn commit(mut self) -> Result<()> {
-        self.finish()
+        self.finish().map(drop)
     }
 
     fn abort(self) -> Result<()> {
@@ -381,19 +383,19 @@ impl NestedTop for ReferenceTx<'_> {
             return f(self);
         }
         let mut inner = self.engine.begin(self.begin.isolation)?;
-        inner.around = self.around.clone();
+        inner.outer = self.outer.clone();
         for (start, local) in self.locals.as_mut().iter() {
-            *inner.around.entry(*start).or_default() |= local.change.is_some() || local.seen.is_none();
+            *inner.outer.entry(*start).or_default() |= local.change.is_some() || local.seen.is_none();
         }
-        // What it read around may be older than what it would read now: then the transaction around has a conflict, but later.
-        let mut guard = Guard { around: self, returned: false };
+        // What the outer one has read may be older than what this one reads: then the outer one has a conflict when it commits.
+        let mut guard = Nested { tx: self, returned: false };
         let result = f(&mut inner);
         guard.returned = true;
         drop(guard);
         let (after, beneath) = (inner.changes(), inner.beneath.clone());
-        let value = match (result, inner.doom()) {
+        let (value, at) = match (result, inner.doom()) {
             (Ok(value), None) => match inner.finish() {
-                Ok(()) => value,
+                Ok(at) => (value, at),
                 Err(e) => return Err(self.failed_inside(Some(Doom::from(&e)), e.into())),
             },
             (Ok(_), Some(doom)) => {
@@ -404,14 +406,14 @@ impl NestedTop for ReferenceTx<'_> {
             (Err(e), doom) => return Err(self.failed_inside(doom, e)),
         };
         drop(inner);
-        // The transaction around sees it, and need not fear it.
+        // The outer transaction sees it, and need not fear it.
         if self.engine.has(Bug::Unseen) {
             return Ok(value);
         }
         let state = self.engine.state.lock();
         for start in after.into_iter().chain(beneath) {
-            let newest = state.objects.get(&start).and_then(Object::newest);
-            if let Some(Version { at, data: Some(data), .. }) = newest {
+            let version = state.objects.get(&start).and_then(|object| object.seen_at(at));
+            if let Some(Version { at, data: Some(data), .. }) = version {
                 let local = Local { data: data.clone(), seen: Some(*at), change: None };
                 let known = self.saved.iter_mut().map(|(_, known)| known);
                 known.for_each(|known| drop(known.insert(start, local.clone())));
@@ -428,20 +430,6 @@ impl ReferenceTx<'_> {
     fn changes(&mut self) -> Vec<u64> {
         let changed = |local: &Local| local.change.is_some() || local.seen.is_none();
         self.locals.as_mut().iter().filter(|(_, local)| changed(local)).map(|(start, _)| *start).collect()
-    }
-}
-
-/// Dooms the transaction around if the nested top action panics: somebody may catch that and go on.
-struct Guard<'a, 'e> {
-    around: &'a mut ReferenceTx<'e>,
-    returned: bool,
-}
-
-impl Drop for Guard<'_, '_> {
-    fn drop(&mut self) {
-        if !self.returned {
-            self.around.set_doom(Doom { first: "a nested top action panicked".into(), conflict: None });
-        }
     }
 }
 

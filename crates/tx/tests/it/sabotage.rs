@@ -73,6 +73,7 @@ const NOTICED: &[Noticed<Fault>] = &[
             "own/free_write",
             "retry/counter",
             "retry/transfers",
+            "retry/calls",
             "random/snapshot",
             "schedules/counter",
             "schedules/transfers",

@@ -84,7 +84,7 @@ const OPERATIONS: &[(&str, Option<Kind>)] = &[
     ("Transaction::set_doom", Some(Kind::FailedCommit)),
     ("Transaction::commit", Some(Kind::Commit)),
     ("Transaction::abort", Some(Kind::Abort)),
-    ("Engine::call", Some(Kind::Transact)),
+    ("Engine::call", Some(Kind::Transact)), // it is just that
     ("Savepoints::savepoint", Some(Kind::Back)),
     ("Savepoints::rollback_to", Some(Kind::Back)),
     ("NestedTop::nested_top", Some(Kind::Top)),
