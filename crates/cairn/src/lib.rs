@@ -122,6 +122,13 @@ pub mod log {
     pub use ::log::*;
 }
 
+/// Files striped over pools, written atomically in any number of places.
+#[cfg(feature = "array")]
+pub mod array {
+    #[doc(inline)]
+    pub use ::eaw::{Error, Result, array::*};
+}
+
 /// What transactions are, whatever engine runs them.
 pub mod tx {
     #[doc(inline)]
@@ -148,6 +155,9 @@ mod pages {
     struct KeyValue;
     #[doc = include_str!("../../../docs/log.md")]
     struct Log;
+    #[cfg(feature = "array")]
+    #[doc = include_str!("../../../docs/array.md")]
+    struct Array;
     #[doc = include_str!("../../../docs/heap.md")]
     struct Heap;
     #[doc = include_str!("../../../docs/evolution.md")]

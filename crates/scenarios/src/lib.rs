@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arrayed;
 mod cell;
 mod copied;
 pub mod damage;
@@ -23,6 +24,7 @@ mod store;
 pub mod structures;
 
 pub use self::structures::Pairs;
+pub use arrayed::{Arrayed, Op as ArrayOp, Range as ArrayRange};
 pub use cell::Cell;
 pub use copied::{Copied, Op as CopyOp};
 pub use directory::Directory;
@@ -117,6 +119,8 @@ pub const ALL: &[Named] = named! {
     "log-freq-2", Records::new("log-freq-2", 2, 2), "the same with two threads";
     "log-copy", Copied::new("log-copy"), "a copy of a log keeps its promises, the records it acknowledged and the head; its epoch is that of a leader whose log it has, and names the copies";
     "log-leader", Led::new("log-leader"), "a log on two machines that lose their power together: forced records come back in order, reclaimed ones do not, whoever leads next";
+    "array", Arrayed::new("array", 1), "what a transaction wrote is there in all its places or in none, in the order of commits; what was rolled back is nowhere";
+    "array-2", Arrayed::new("array-2", 2), "the same with two threads";
     "kv", Stored::new("kv", 1), "acknowledged transactions on keys are there, others whole or not at all; what was deleted stays deleted; snapshots do not change";
     "kv-2", Stored::new("kv-2", 2), "the same with two threads";
     "kv-grouped", Stored::new("kv-grouped", 3).grouped(), "the same with three threads, in groups";

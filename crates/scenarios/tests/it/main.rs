@@ -1,5 +1,6 @@
 //! Explores every built-in scenario.
 
+mod array;
 mod damage;
 mod deep;
 mod every;
@@ -209,4 +210,6 @@ scenarios! {
     log_2: "log-2";
     log_freq: "log-freq";
     log_freq_2: "log-freq-2";
+    array_alone: "array";
+    array_2: "array-2";
 }

@@ -1,0 +1,108 @@
+//! What stands on media.
+//!
+//! ```text
+//! region  K:table    | header, two-slot | transaction table, a line for each TID | mark: slot 0 | slot 1, on the next page |
+//! regions K:meta.N   metadata chunks: where each piece of data goes, 32 bytes for a piece; the last place links to the next chunk
+//! regions K:log.N    log chunks: the data
+//! regions K/NAME     the member's stripes of a file
+//! ```
+//!
+//! K is the member's number. Where data goes to stands apart from the data, which the program edits: an edit cannot change it.
+
+use pmem::{Persist, RegionKind};
+
+/// Region kind of an array's parts in a pool's directory.
+pub(crate) const REGION_KIND: RegionKind = RegionKind::Other(18);
+pub(crate) const VERSION: u32 = 1;
+pub(crate) const PAGE: u64 = 4096;
+/// Bytes of a metadata entry.
+pub(crate) const ENTRY: u64 = size_of::<Entry>() as u64;
+/// Members of an array at most: one word has a bit for each.
+pub const MEMBERS_MAX: usize = 64;
+
+/// What the array is, and which member this is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Persist)]
+pub(crate) struct Header {
+    pub(crate) array: u64,
+    pub(crate) stripe: u64,
+    pub(crate) chunk: u64,
+    pub(crate) member: u32,
+    pub(crate) members: u32,
+    pub(crate) tids: u32,
+    /// Entries of a metadata chunk, the link included.
+    pub(crate) entries: u32,
+    pub(crate) version: u32,
+    pub(crate) reserved: u32,
+}
+
+/// A slot of the mark: every transaction through here is persistent in its files, on all members. The slots are written in turn; the higher one that is whole
+/// counts.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Persist)]
+pub(crate) struct Mark {
+    /// Of the rest.
+    pub(crate) seal: u64,
+    pub(crate) retired: u64,
+    pub(crate) slot: u64,
+    pub(crate) reserved: [u64; 5],
+}
+
+/// A line of the transaction table: this member's part of a transaction is complete.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Persist)]
+pub(crate) struct Sealed {
+    /// Of the rest of the line.
+    pub(crate) seal: u64,
+    pub(crate) sequence: u64,
+    /// Of the parts of all members: the same word in each.
+    pub(crate) digest: u64,
+    /// Of this member's metadata, and by it of its data.
+    pub(crate) part: u64,
+    /// A bit for each member that has a part.
+    pub(crate) participants: u64,
+    pub(crate) tid: u32,
+    /// The transaction so many before this one, and all before that, were durable when this was written.
+    pub(crate) durable_back: u32,
+    /// Metadata entries.
+    pub(crate) count: u32,
+    /// The first metadata chunk.
+    pub(crate) meta: u32,
+    /// 1: the data was drained before this was written, and its seals do not count.
+    pub(crate) drained: u32,
+    pub(crate) reserved: u32,
+}
+
+/// Bytes of a line of the table.
+pub(crate) const LINE: u64 = size_of::<Sealed>() as u64;
+const _: () = assert!(LINE == pmem::LINE && ENTRY == 32);
+
+/// A piece of data, and where it goes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Persist)]
+pub(crate) struct Entry {
+    /// In the member's stripes of the file.
+    pub(crate) target: u64,
+    /// In the member's log: chunk times its size, and the place in it. Of a link, the next metadata chunk.
+    pub(crate) log: u64,
+    /// Of the data.
+    pub(crate) seal: u64,
+    /// The file's number, or [`LINK`].
+    pub(crate) file: u32,
+    pub(crate) len: u32,
+}
+
+/// In place of a file: the entry leads to the next metadata chunk.
+pub(crate) const LINK: u32 = u32::MAX;
+
+/// A file's number and bytes, as the directory keeps them.
+pub(crate) fn file_options(number: u32, len: u64) -> u64 {
+    u64::from(number) << 48 | len
+}
+
+/// Bytes of a file at most.
+pub(crate) const FILE_MAX: u64 = (1 << 48) - 1;
+
+pub(crate) fn file_of(options: u64) -> (u32, u64) {
+    ((options >> 48) as u32, options & FILE_MAX)
+}

@@ -1,0 +1,62 @@
+//! How far a member's log is not needed any more: two slots on two pages, written in turn.
+
+use pmem::{Area, SealKey};
+
+use super::layout::{LINE, Mark, PAGE};
+use crate::error::Result;
+
+/// Bytes of both slots.
+pub(crate) const MARK_BYTES: u64 = 2 * PAGE;
+
+/// The mark of a member.
+pub(crate) struct MarkCell {
+    area: Area,
+    key: SealKey,
+    /// The slot to be written next: the lower one, or one that is not whole.
+    turn: u64,
+    retired: u64,
+}
+
+impl MarkCell {
+    /// Makes a mark in both slots; persistent with the caller's drain.
+    pub(crate) fn create(area: Area, key: SealKey) -> Result<()> {
+        let mut cell = Self { area, key, turn: 0, retired: 0 };
+        cell.stage(0)?;
+        cell.stage(0)
+    }
+
+    /// Reads it; nothing if neither slot is whole.
+    pub(crate) fn open(area: Area, key: SealKey) -> Result<Option<Self>> {
+        let read = |slot: u64| {
+            area.probe("mark of an array", slot * PAGE, LINE).ok()?;
+            let mark = pmem::from_bytes::<Mark>(area.bytes(slot * PAGE, LINE as usize).ok()?)?;
+            (mark.slot == slot && mark.seal == key.seal(&pmem::bytes_of(&mark)[8..])).then_some(mark.retired)
+        };
+        let slots = [read(0), read(1)];
+        let Some(retired) = slots.into_iter().flatten().max() else { return Ok(None) };
+        let turn = u64::from(slots[1].is_none_or(|slot| slots[0] > Some(slot)));
+        Ok(Some(Self { area, key, turn, retired }))
+    }
+
+    pub(crate) fn retired(&self) -> u64 {
+        self.retired
+    }
+
+    /// Writes the next slot and flushes it. The one before it is persistent.
+    pub(crate) fn stage(&mut self, retired: u64) -> Result<()> {
+        let mut mark = Mark { seal: 0, retired, slot: self.turn, reserved: [0; 5] };
+        mark.seal = self.key.seal(&pmem::bytes_of(&mark)[8..]);
+        self.area.put(self.turn * PAGE, &mark)?;
+        self.area.flush(self.turn * PAGE, LINE)?;
+        (self.turn, self.retired) = (1 - self.turn, retired);
+        Ok(())
+    }
+
+    /// Flushes what was read.
+    pub(crate) fn flush(&self) -> Result<()> {
+        for slot in 0..2 {
+            self.area.flush(slot * PAGE, LINE)?;
+        }
+        Ok(())
+    }
+}

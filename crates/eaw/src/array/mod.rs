@@ -1,0 +1,295 @@
+//! Editable atomic writes over striped files (MARS, SOSP 2013, sections 3.1 and 4).
+//!
+//! A transaction writes any number of places, of any size, in files that are striped over several pools, its members. What it writes goes to a log on the member that
+//! the bytes belong to, where it can be edited until the commit; one barrier makes all of it durable at once, and only then is it copied to the files.
+//! A page file on it needs no double-write buffer: a page is either as it was or as it was written, whatever happens.
+//!
+//! # The way of a write
+//!
+//! | module | what it does with it |
+//! |---|---|
+//! | `options` | an array is made of pools, or opened: [`Options`] |
+//! | `files` | a range of a file, cut at the stripes |
+//! | `transaction` | [`Transaction::log_write`] copies it to the log, [`Transaction::edit`] changes it there |
+//! | `chunks`, `tid` | space for logs; lines of the transaction table |
+//! | `commit` | seals the parts of all members under one number, drains, applies |
+//! | `order` | how far each number is |
+//! | `mark` | through which number no log is needed any more |
+//! | `member` | what a member does with its part: seal, apply, wash, move the mark |
+//! | `recovery` | what a crash left: what every member has sealed is applied, the rest is not |
+//! | `layout` | the bytes |
+//!
+//! # What it costs
+//!
+//! | | barriers | on media |
+//! |---|---|---|
+//! | [`Array::atomic_write`], and a commit of up to [`Options::seal_max`] bytes | 1 for each pool that has a part | data, 32 bytes for a piece, a line of the table; later the files' lines, once for all transactions since, and the mark |
+//! | a commit of more | 2 | the same |
+//! | abort, rollback to a savepoint, an edit | 0 | nothing |
+//! | [`Array::settle`] | 3 | what the files have not yet |
+//!
+//! # Invariants
+//!
+//! 1. Nothing is stored to a file before its transaction is durable at every member that has a part.
+//! 2. At each member parts are applied in the order of numbers, by recovery too.
+//! 3. A log is used again when both slots of its member's mark have passed its transaction; the mark passes a number when it and all before it are
+//!    persistent in the files of all members.
+//! 4. A number counts if *every* member in its set has a line with the same digest, and that verifies. Numbers go on above all that were ever seen, so that two
+//!    halves of two transactions are never taken for one.
+//!
+//! ```
+//! # fn main() -> eaw::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
+//! use eaw::array::Options;
+//!
+//! let array = Options::new().create(&[&one, &other])?;
+//! let pages = array.create_file("pages", 1 << 20)?;
+//! array.atomic_write(&pages, 8192, &[7; 4096])?; // durable when it returns; never half of it
+//!
+//! let mut tx = array.begin()?;
+//! let from = tx.log_write(&pages, 0, b"from 10 to 7")?;
+//! tx.log_write(&pages, 500_000, b"to 3")?; // on the other member
+//! tx.edit(&from, 11, b"6")?; // until the commit, what was logged can be changed
+//! tx.commit()?; // both or none
+//!
+//! let mut bytes = [0; 12];
+//! array.read(&pages, 0, &mut bytes)?;
+//! assert_eq!(&bytes, b"from 10 to 6");
+//! array.close()?;
+//! # Ok(()) }
+//! ```
+
+mod chunks;
+mod commit;
+mod files;
+mod layout;
+mod mark;
+mod member;
+mod options;
+mod order;
+mod recovery;
+mod sabotage;
+mod tid;
+mod transaction;
+
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use pmem::SealKey;
+use pmem::sync::Mutex;
+
+pub use commit::Committed;
+pub use files::{FILE_NAME_MAX, File};
+pub use layout::MEMBERS_MAX;
+pub use options::Options;
+pub use recovery::{Loss, Recovered};
+#[cfg(any(test, feature = "sabotage"))]
+pub use sabotage::Step;
+pub use transaction::{Entry, Savepoint, Transaction};
+
+use crate::error::{Error, Result};
+use files::{Listed, Striping};
+use member::Member;
+use order::Order;
+use tid::Tids;
+
+/// An array of striped files: see the [module](self). Shared by reference between threads.
+pub struct Array {
+    members: Vec<Member>,
+    /// For each member the first one that is in the same pool: one drain is for all of them.
+    drains: Vec<usize>,
+    order: Mutex<Order>,
+    tids: Tids,
+    files: Mutex<Listed>,
+    striping: Striping,
+    /// Of the parts' seals.
+    digest: SealKey,
+    chunk: u64,
+    /// Entries of a metadata chunk, the link included.
+    entries: u32,
+    /// So many parts are washed together.
+    every: usize,
+    seal_max: u64,
+    /// Numbers of entries and transactions, so that none is taken for another.
+    stamps: AtomicU64,
+    /// Threads that sleep until others are further.
+    sleepers: AtomicUsize,
+    recovered: Recovered,
+    #[cfg(any(test, feature = "sabotage"))]
+    without: Option<Step>,
+}
+
+/// How an array is doing, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// Members.
+    pub members: usize,
+    /// Bytes of a stripe.
+    pub stripe_bytes: u64,
+    /// TIDs, and how many are free.
+    pub transactions: u32,
+    /// TIDs that are in use by nobody, and whose logs are not needed any more.
+    pub free: usize,
+    /// The number of the newest commit.
+    pub last: u64,
+    /// Everything through this number is persistent in the files.
+    pub retired: u64,
+    /// Bytes of log of each member.
+    pub log_bytes: Vec<u64>,
+    /// Bytes of log of each member that are not in use.
+    pub log_free: Vec<u64>,
+}
+
+impl Array {
+    /// What was found when it was opened.
+    pub fn recovered(&self) -> &Recovered {
+        &self.recovered
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> Status {
+        let logs: Vec<(u64, u64)> =
+            self.members.iter().map(|m| m.lock()).map(|s| (s.log.len(), s.log.free())).collect();
+        let order = self.order.lock();
+        Status {
+            members: self.members.len(),
+            stripe_bytes: self.striping.stripe,
+            transactions: self.tids.count,
+            free: self.tids.free(),
+            last: order.last(),
+            retired: order.retired(true),
+            log_bytes: logs.iter().map(|log| log.0 * self.chunk).collect(),
+            log_free: logs.iter().map(|log| log.1 * self.chunk).collect(),
+        }
+    }
+
+    /// What its pools have counted since they were opened.
+    pub fn stats(&self) -> pmem::Stats {
+        self.pools().map(pmem::Pool::stats).fold(pmem::Stats::default(), |all, one| pmem::Stats {
+            flushed_lines: all.flushed_lines + one.flushed_lines,
+            drains: all.drains + one.drains,
+            nt_bytes: all.nt_bytes + one.nt_bytes,
+            syncs: all.syncs + one.syncs,
+        })
+    }
+
+    /// Begins a transaction. It holds a TID until its log is not needed any more.
+    ///
+    /// # Errors
+    /// [`Error::TooManyTransactions`]; [`Error::Stopped`].
+    pub fn begin(&self) -> Result<Transaction<'_>> {
+        self.check_usable()?;
+        let tid = match self.tids.take() {
+            Some(tid) => Some(tid),
+            None => {
+                self.settle()?;
+                self.tids.take()
+            }
+        };
+        let tid = tid.ok_or(Error::TooManyTransactions { max: self.tids.count })?;
+        Ok(Transaction::new(self, tid))
+    }
+
+    /// Writes `data` at `offset`, all of it or none: a transaction of one write (`AtomicWrite`). Durable and visible when it returns.
+    ///
+    /// # Errors
+    /// As [`Transaction::log_write`] and [`Transaction::commit`].
+    pub fn atomic_write(&self, file: &File, offset: u64, data: &[u8]) -> Result<()> {
+        let mut tx = self.begin()?;
+        tx.log_write(file, offset, data)?;
+        tx.commit().map(drop)
+    }
+
+    /// Reads what is committed. Of a transaction that commits at the same time it sees all or nothing.
+    ///
+    /// # Errors
+    /// [`Error::OutOfFile`]; [`Error::Pool`] if the medium does not return the bytes.
+    pub fn read(&self, file: &File, offset: u64, into: &mut [u8]) -> Result<()> {
+        file.check(offset, into.len() as u64)?;
+        let len = into.len() as u64;
+        let pieces = || self.striping.cut(offset, len);
+        let first = pieces().next().map(|piece| piece.member);
+        let one = pieces().all(|piece| Some(piece.member) == first);
+        let members: Vec<usize> = match (first, one) {
+            (None, _) => return Ok(()),
+            (Some(member), true) => vec![member],
+            _ => (0..self.members.len()).filter(|m| pieces().any(|piece| piece.member == *m)).collect(),
+        };
+        let mut states: Vec<_> = members.iter().map(|m| self.members[*m].lock()).collect();
+        if states.iter().any(|state| state.has_sealed()) {
+            self.apply(&members, &mut states)?;
+        }
+        for piece in pieces() {
+            let Some(at) = members.iter().position(|m| *m == piece.member) else { continue };
+            let bytes = states[at].file(file.number())?.bytes(piece.local, piece.len as usize)?;
+            into[piece.at as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    fn check_usable(&self) -> Result<()> {
+        if self.order.lock().failed { Err(Error::Stopped) } else { Ok(()) }
+    }
+
+    /// Closes it: nothing is left to recover. Dropping the array does the same, without telling what went wrong.
+    ///
+    /// # Errors
+    /// Those of a drain.
+    pub fn close(mut self) -> Result<()> {
+        self.settle()?;
+        self.finish()
+    }
+
+    /// Gives the pools back, everything in them being settled.
+    fn finish(&mut self) -> Result<()> {
+        let pools: Vec<pmem::Pool> = self.pools().cloned().collect();
+        self.drains.clear();
+        self.members.clear();
+        pools.into_iter().try_for_each(|pool| match pool.close() {
+            // Somebody else has something in it, and closes it.
+            Err(pmem::Error::InUse { .. }) => Ok(()),
+            other => Ok(other?),
+        })
+    }
+
+    /// For tests: drops it and leaves the files as a crash would.
+    #[doc(hidden)]
+    pub fn abandon(self) {
+        self.pools().for_each(pmem::Pool::abandon);
+    }
+
+    fn pools(&self) -> impl Iterator<Item = &pmem::Pool> {
+        let first = self.drains.iter().enumerate().filter(|(member, first)| member == *first);
+        first.map(|(member, _)| &self.members[member].pool)
+    }
+
+    #[cfg(any(test, feature = "sabotage"))]
+    pub(crate) fn has(&self, step: Step) -> bool {
+        self.without != Some(step)
+    }
+
+    #[cfg(not(any(test, feature = "sabotage")))]
+    #[inline(always)]
+    pub(crate) fn has(&self, _: sabotage::Step) -> bool {
+        true
+    }
+}
+
+impl Drop for Array {
+    fn drop(&mut self) {
+        if self.members.is_empty() || !self.pools().all(pmem::Pool::is_closed_on_drop) {
+            return;
+        }
+        let path = self.members[0].pool.path().to_owned();
+        if let Err(error) = self.settle().and_then(|()| self.finish()) {
+            tracing::warn!(%error, array = %path.display(), "an array that was dropped could not be closed; it is recovered when it is opened");
+        }
+    }
+}
+
+impl std::fmt::Debug for Array {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Array").field("members", &self.members.len()).finish_non_exhaustive()
+    }
+}

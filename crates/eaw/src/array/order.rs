@@ -1,0 +1,93 @@
+//! In which order transactions commit, and how far each is.
+//!
+//! A transaction's way: *sealed* at its members, with a number; *durable*, when their drains are over; *applied* to the files, at each
+//! member in the order of numbers; *washed*, when that is persistent; *retired*, when it and all before it are washed everywhere.
+
+use std::collections::{BTreeSet, VecDeque};
+
+/// One for the array, behind a lock that is held for a few instructions.
+pub(crate) struct Order {
+    next: u64,
+    /// Sealed, not durable.
+    sealed: BTreeSet<u64>,
+    /// The newest number that is washed somewhere, whatever is with those before it: for a test that must fail.
+    newest_washed: u64,
+    members: Vec<AtMember>,
+    /// A barrier failed: nothing more commits.
+    pub(crate) failed: bool,
+}
+
+#[derive(Default)]
+struct AtMember {
+    /// Sealed here, not durable, in order.
+    sealed: VecDeque<u64>,
+    /// Sealed here and not washed, in order.
+    unwashed: VecDeque<u64>,
+    /// Somebody washes, or moves the mark.
+    is_busy: bool,
+}
+
+impl Order {
+    pub(crate) fn new(next: u64, members: usize) -> Self {
+        let members = (0..members).map(|_| AtMember::default()).collect();
+        Self { next, sealed: BTreeSet::new(), newest_washed: 0, members, failed: false }
+    }
+
+    /// A number for what is sealed at these members, whose locks the caller holds, so that each has its parts in the order of numbers; and through which
+    /// number everything is durable.
+    pub(crate) fn seal(&mut self, members: impl Iterator<Item = usize>) -> (u64, u64) {
+        let sequence = self.next;
+        self.next += 1;
+        let durable = self.sealed.first().map_or(sequence, |first| *first) - 1;
+        self.sealed.insert(sequence);
+        for member in members {
+            self.members[member].sealed.push_back(sequence);
+            self.members[member].unwashed.push_back(sequence);
+        }
+        (sequence, durable)
+    }
+
+    pub(crate) fn durable(&mut self, sequence: u64) {
+        self.sealed.remove(&sequence);
+        for member in &mut self.members {
+            if let Ok(at) = member.sealed.binary_search(&sequence) {
+                member.sealed.remove(at);
+            }
+        }
+    }
+
+    /// The first number that may not be applied at a member: it is not durable.
+    pub(crate) fn limit(&self, member: usize) -> u64 {
+        self.members[member].sealed.front().copied().unwrap_or(self.next)
+    }
+
+    /// Everything through this number that this member has a part in is persistent in its files.
+    pub(crate) fn washed(&mut self, member: usize, through: u64) {
+        let unwashed = &mut self.members[member].unwashed;
+        while unwashed.front().is_some_and(|first| *first <= through) {
+            unwashed.pop_front();
+        }
+        self.newest_washed = self.newest_washed.max(through);
+    }
+
+    /// Everything through here is persistent in the files of all members.
+    pub(crate) fn retired(&self, in_order: bool) -> u64 {
+        if !in_order {
+            return self.newest_washed;
+        }
+        self.members.iter().filter_map(|member| member.unwashed.front()).min().copied().unwrap_or(self.next) - 1
+    }
+
+    pub(crate) fn is_busy(&self, member: usize) -> bool {
+        self.members[member].is_busy
+    }
+
+    pub(crate) fn set_busy(&mut self, member: usize, is_busy: bool) {
+        self.members[member].is_busy = is_busy;
+    }
+
+    /// The newest number that was given.
+    pub(crate) fn last(&self) -> u64 {
+        self.next - 1
+    }
+}

@@ -1,0 +1,31 @@
+//! Ways to leave single steps of the protocol out, for tests that must be seen to fail. Compiled in by the feature `sabotage` alone.
+
+/// A step that an array can be opened without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(any(test, feature = "sabotage")), allow(unreachable_pub))]
+pub enum Step {
+    /// The barrier of a commit.
+    CommitBarrier,
+    /// The log is applied when the transaction is durable, not before.
+    ApplyLate,
+    /// A transaction counts if every member that has a part has sealed it, all with one digest.
+    EveryPart,
+    /// Recovery verifies the data under a seal.
+    VerifyData,
+    /// Data that no seal covers is drained before the seal is written.
+    DataFirst,
+    /// Recovery applies in the order of commits.
+    InOrder,
+    /// What recovery read is persistent before the first store to a file.
+    SettleRead,
+    /// Numbers go on above all that were seen.
+    NumbersAbove,
+    /// What was applied is persistent before the mark passes it.
+    WashFirst,
+    /// The mark passes a transaction when all before it may be passed, too.
+    RetireInOrder,
+    /// The log of a transaction is used again when the mark has passed it in both slots.
+    MarkTwice,
+    /// A commit is over when those before it on its members are durable.
+    WaitEarlier,
+}

@@ -1,0 +1,11 @@
+//! Editable atomic writes: what is written waits in a log that the caller can still edit; one barrier commits it, then it is applied (MARS, SOSP 2013).
+//!
+//! [`array`] writes files atomically, in any number of places, beyond the size of memory. Objects under transactions of the same kind are the policy `eaw` of the
+//! crate `cairn-heap`.
+
+#![forbid(unsafe_code)]
+
+pub mod array;
+mod error;
+
+pub use error::{Error, Result};

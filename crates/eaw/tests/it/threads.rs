@@ -1,0 +1,50 @@
+//! Several threads.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use super::{create, members, options, read};
+
+/// Each transaction writes the same four places; whoever reads all of them sees one transaction.
+#[test]
+fn readers_see_all_of_a_transaction_or_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let array = create(dir.path(), &options());
+    let pages = array.file("pages").unwrap();
+    let places = [0, 70_000, 140_000, 210_000];
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (1..4_u8)
+            .map(|n| {
+                let (array, pages) = (&array, &pages);
+                scope.spawn(move || {
+                    for _ in 0..300 {
+                        let mut tx = array.begin().unwrap();
+                        for place in places {
+                            tx.log_write(pages, place, &[n; 1000]).unwrap();
+                        }
+                        let committed = tx.commit().unwrap();
+                        if n == 1 {
+                            std::thread::yield_now(); // readers see to what is not in the files yet
+                        }
+                        drop(committed);
+                    }
+                })
+            })
+            .collect();
+        let reader = scope.spawn(|| {
+            let mut bytes = vec![0; 211_000];
+            while !is_over.load(Relaxed) {
+                array.read(&pages, 0, &mut bytes).unwrap();
+                let seen: Vec<u8> = places.iter().flat_map(|place| bytes[*place as usize..][..1000].to_vec()).collect();
+                assert!(seen.iter().all(|byte| *byte == seen[0]), "half of a transaction was read");
+            }
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        is_over.store(true, Relaxed);
+        reader.join().unwrap();
+    });
+    let last = read(&array, 0, 1);
+    array.abandon();
+    let array = options().open(&members(dir.path())).unwrap();
+    assert!(places.iter().all(|place| read(&array, *place, 1000) == vec![last[0]; 1000]));
+}

@@ -1,0 +1,98 @@
+//! The array: every rule, with what notices that it is left out.
+
+use crash::{Config, Model};
+use eaw::array::{Options, Step};
+use scenarios::{ArrayOp as Op, Arrayed};
+
+use super::missed;
+
+/// Transactions over both members, whose parts meet at the same bytes.
+fn crossing() -> Arrayed {
+    let all = || vec![(10, 40), (70, 40)];
+    Arrayed::script(vec![
+        (0, Op::Write(all())),
+        (0, Op::Write(vec![(20, 20), (80, 20)])),
+        (0, Op::Write(all())),
+        (0, Op::Edit(all())),
+    ])
+}
+
+/// Both threads write the same places, of which each is on one member.
+fn racing() -> Arrayed {
+    let ops = (0..3).flat_map(|_| [(0, Op::Write(vec![(0, 30), (64, 30)])), (1, Op::Write(vec![(0, 30), (64, 30)]))]);
+    Arrayed::script(ops.collect())
+}
+
+/// Each reads what it has written, while the other one's is on its way.
+fn looking() -> Arrayed {
+    let ops = (0..6).flat_map(|_| [(0, Op::Own(vec![])), (1, Op::Own(vec![]))]);
+    Arrayed::script(ops.collect())
+}
+
+/// A process ends between the seals of two members; what follows has other numbers.
+fn halved() -> Arrayed {
+    let both = || vec![(0, 8), (64, 8)];
+    Arrayed::script(vec![
+        (0, Op::Write(both())),
+        (0, Op::InPart(both())),
+        (0, Op::Write(both())),
+        (0, Op::InPart(both())),
+        (0, Op::Write(vec![(8, 8)])),
+    ])
+}
+
+/// One thread writes what is on one member only, again and again, and the other member has an older part.
+fn lopsided() -> Arrayed {
+    let mut ops = vec![(0, Op::Write(vec![(0, 8), (64, 8)]))];
+    ops.extend((0..7).map(|_| (0, Op::Write(vec![(0, 8)]))));
+    ops.push((0, Op::Write(vec![(64, 8)])));
+    Arrayed::script(ops)
+}
+
+fn workloads() -> Vec<missed::Workload<Arrayed>> {
+    let config = |seed| Config::seeded(seed).budget(5_000).point_budget(300);
+    let mut all = vec![
+        ("crossing", crossing(), config(1).budget(20_000).point_budget(600)),
+        ("lopsided", lopsided(), config(2)),
+        ("racing", racing(), config(3).schedules(24)),
+        ("looking", looking(), Config::seeded(3).budget(3_000).point_budget(2).nested_budget(1).schedules(1_000)),
+        ("halved", halved(), config(3).budget(20_000).point_budget(600)),
+        ("large", crossing().adjust(|options| options.seal_max(0)), config(4)),
+        ("alone, lines", Arrayed::new("array", 1), config(5).model(Model::Lines)),
+    ];
+    all.extend((6..9).map(|seed| ("alone", Arrayed::new("array", 1), config(seed))));
+    all.extend((14..17).map(|seed| ("two", Arrayed::new("array-2", 2), config(seed).schedules(8))));
+    all.extend(
+        (22..23)
+            .map(|seed| ("alone, large", Arrayed::new("array", 1).adjust(|options| options.seal_max(0)), config(seed))),
+    );
+    all
+}
+
+// `MarkTwice` is for damaged media: in the tests of the crate.
+missed::steps! {
+    CommitBarrier, ApplyLate, EveryPart, VerifyData, DataFirst, InOrder, SettleRead, NumbersAbove, WashFirst, RetireInOrder, WaitEarlier,
+}
+
+#[test]
+fn each_step_of_the_array_is_missed_when_it_is_left_out() {
+    missed::each_step(&workloads(), STEPS, Arrayed::adjust, &["deadlock", "panicked"]);
+}
+
+/// Together they are `Step::SettleRead`, which is missed.
+const REDUNDANT: &[missed::Redundant] = &[
+    ("recovery.rs", "self.table.flush(u64::from(read.line.tid) * LINE, LINE)?;", "alone, missed by no workload here"),
+    ("recovery.rs", "area.flush(0, *used)?;", "flushed before the line that leads here, by the process that died"),
+    ("recovery.rs", "area.flush(entry.log % chunk, entry.len.into())?;", "the same"),
+];
+
+const UNREACHED: &[missed::Redundant] = &[
+    ("commit.rs", "pool.drain()", "for its callers, whose lines count"),
+    ("recovery.rs", "pool.drain()", "for its callers, whose lines count"),
+];
+
+#[test]
+fn every_barrier_of_the_array_is_missed_when_it_is_gone() {
+    let sources = missed::Sources { of: "eaw/src", whole: "eaw/src", redundant: REDUNDANT, unreached: UNREACHED };
+    missed::each_barrier(&workloads(), &sources);
+}
