@@ -45,7 +45,7 @@ impl Drop for Committed<'_> {
     }
 }
 
-/// A commit between its number and its drain: if it does not get there, nobody knows whether it happened.
+/// A commit between its number and its drain: if it does not get there, nobody knows whether it happened. Or what is done for others with a drain.
 struct Underway<'a> {
     array: &'a Array,
     is_done: bool,
@@ -228,6 +228,7 @@ impl Array {
     /// Those of a drain; [`Error::Stopped`].
     pub fn settle(&self) -> Result<()> {
         let members: Vec<usize> = (0..self.members.len()).collect();
+        let mut underway = Underway { array: self, is_done: false };
         // Wash; then the mark; then its other slot.
         for _ in 0..3 {
             self.check_usable()?;
@@ -245,16 +246,13 @@ impl Array {
             }
             let busy: Vec<usize> =
                 members.iter().zip(&duties).filter(|(_, duty)| !duty.is_none()).map(|(member, _)| *member).collect();
-            if let Err(error) = self.drain(&busy) {
-                self.order.lock().failed = true;
-                self.wake();
-                return Err(error);
-            }
+            self.drain(&busy)?;
             for (member, duty) in members.iter().zip(duties) {
                 self.duty_done(*member, duty);
             }
             self.wake();
         }
+        underway.is_done = true;
         Ok(())
     }
 

@@ -246,10 +246,13 @@ impl Array {
         let pools: Vec<pmem::Pool> = self.pools().cloned().collect();
         self.drains.clear();
         self.members.clear();
-        pools.into_iter().try_for_each(|pool| match pool.close() {
-            // Somebody else has something in it, and closes it.
-            Err(pmem::Error::InUse { .. }) => Ok(()),
-            other => Ok(other?),
+        pools.into_iter().try_for_each(|pool| {
+            pool.set_unsettled(false);
+            match pool.close() {
+                // Somebody else has something in it, and closes it.
+                Err(pmem::Error::InUse { .. }) => Ok(()),
+                other => Ok(other?),
+            }
         })
     }
 

@@ -249,8 +249,8 @@ impl Options {
             if pools[..index].iter().any(|earlier| earlier.path() == pool.path() && earlier.id() == pool.id()) {
                 continue;
             }
-            let names = pool.info().regions.into_iter().map(|region| region.name);
-            let tables: Vec<String> = names.filter(|name| name.ends_with(TABLE)).collect();
+            let own = pool.info().regions.into_iter().filter(|region| region.kind == REGION_KIND && region.part == 0);
+            let tables: Vec<String> = own.map(|region| region.name).filter(|name| name.ends_with(TABLE)).collect();
             if tables.is_empty() {
                 return Err(Error::NotAMember { path: pool.path().to_owned(), why: "it holds no member of an array" });
             }

@@ -275,8 +275,8 @@ pub(crate) fn recover(
     if !committed.is_empty() {
         drain(members)?;
     }
-    // The marks pass all that does not count, too; a line that is not whole is told once.
-    for (member, tid) in &broken {
+    // The marks pass all that does not count, too. But a line that is not whole has no number: the next one at its place, torn too, could supply the words that it lacks.
+    for (member, tid) in broken.iter().filter(|_| has(Step::EraseTorn)) {
         let at = u64::from(*tid) * LINE;
         members[*member].table.bytes_mut(at, LINE as usize)?.fill(0);
         members[*member].table.flush(at, LINE)?;

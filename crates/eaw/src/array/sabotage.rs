@@ -18,6 +18,8 @@ pub enum Step {
     InOrder,
     /// What recovery read is persistent before the first store to a file.
     SettleRead,
+    /// A line that is not whole is erased before its TID is used again.
+    EraseTorn,
     /// Numbers go on above all that were seen.
     NumbersAbove,
     /// What was applied is persistent before the mark passes it.

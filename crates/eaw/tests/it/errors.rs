@@ -76,6 +76,9 @@ fn members_are_known_by_what_they_are() {
     let array = create(dir.path(), &options());
     array.atomic_write(&array.file("pages").unwrap(), 100, b"here").unwrap();
     array.close().unwrap();
+    for path in &paths {
+        assert!(pmem::Options::new().engine("array", [0; 64]).open_read_only(path).unwrap().was_clean());
+    }
     let open = |paths: &[&std::path::Path]| Options::new().open(paths);
     assert!(matches!(open(&[&paths[0]]), Err(Error::MissingMember { member: 1, members: 2 })));
     assert!(matches!(open(&[&paths[1]]), Err(Error::MissingMember { member: 0, members: 2 })));

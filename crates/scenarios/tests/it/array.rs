@@ -56,6 +56,11 @@ fn workloads() -> Vec<missed::Workload<Arrayed>> {
         ("lopsided", lopsided(), config(2)),
         ("racing", racing(), config(3).schedules(24)),
         ("looking", looking(), Config::seeded(3).budget(3_000).point_budget(2).nested_budget(1).schedules(1_000)),
+        (
+            "torn",
+            Arrayed::script(vec![(0, Op::Write(vec![(0, 8)]))]),
+            config(1).budget(20_000).point_budget(100).nested_budget(100),
+        ),
         ("halved", halved(), config(3).budget(20_000).point_budget(600)),
         ("large", crossing().adjust(|options| options.seal_max(0)), config(4)),
         ("alone, lines", Arrayed::new("array", 1), config(5).model(Model::Lines)),
@@ -71,7 +76,7 @@ fn workloads() -> Vec<missed::Workload<Arrayed>> {
 
 // `MarkTwice` is for damaged media: in the tests of the crate.
 missed::steps! {
-    CommitBarrier, ApplyLate, EveryPart, VerifyData, DataFirst, InOrder, SettleRead, NumbersAbove, WashFirst, RetireInOrder, WaitEarlier,
+    CommitBarrier, ApplyLate, EveryPart, VerifyData, DataFirst, InOrder, SettleRead, EraseTorn, NumbersAbove, WashFirst, RetireInOrder, WaitEarlier,
 }
 
 #[test]
