@@ -199,7 +199,11 @@ impl Live {
             }
             Op::InPart(ranges) => {
                 log(&mut tx, file, n, ranges, false)?;
-                let _stopped = tx.commit_in_part();
+                match tx.commit_in_part() {
+                    eaw::Error::Stopped => {}
+                    // The device was made to fail.
+                    error => return Err(error.into()),
+                }
             }
             Op::Abort(ranges) => {
                 log(&mut tx, file, n, ranges, false)?;
