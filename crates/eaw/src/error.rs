@@ -110,15 +110,13 @@ pub enum Error {
         /// Bytes of the entry.
         len: u64,
     },
-    /// An entry or a savepoint is of another transaction, or was rolled back.
-    #[error(
-        "this {what} is of another transaction, was rolled back, or is of what a nested top action committed: use one that this transaction still has"
-    )]
+    /// An entry or a savepoint is of another transaction, was rolled back, or was committed by a nested top action; or a file is of another array.
+    #[error("this {what} is another one's, or is gone by now: use one of this transaction, and files of this array")]
     Foreign {
         /// What it is.
         what: &'static str,
     },
-    /// A nested top action writes what the transaction around it has written.
+    /// A nested top action writes what the outer transaction has written.
     #[error(
         "a nested top action cannot write bytes {offset} to {end} of {name:?}: what was logged before its savepoint writes there; commit that first, or write elsewhere"
     )]

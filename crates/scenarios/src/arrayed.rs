@@ -1,5 +1,5 @@
 //! An array of two members: what a transaction wrote is there in all its places, or in none, in the order of commits; so is what a nested top action wrote, whatever becomes of
-//! the transaction around it; what was rolled back is nowhere.
+//! its outer transaction; what was rolled back is nowhere.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, RwLock};

@@ -16,14 +16,16 @@ pub(super) const FILES_MAX: usize = 1 << 15;
 /// A file of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
+    /// Of the array, so that none takes another's.
+    array: u64,
     number: u32,
     len: u64,
     name: Arc<str>,
 }
 
 impl File {
-    pub(super) fn new(number: u32, len: u64, name: &str) -> Self {
-        Self { number, len, name: name.into() }
+    pub(super) fn new(array: u64, number: u32, len: u64, name: &str) -> Self {
+        Self { array, number, len, name: name.into() }
     }
 
     /// Its bytes.
@@ -45,7 +47,11 @@ impl File {
         self.number
     }
 
-    pub(super) fn check(&self, offset: u64, len: u64) -> Result<()> {
+    /// That it is of this array, and has this range.
+    pub(super) fn check(&self, array: u64, offset: u64, len: u64) -> Result<()> {
+        if self.array != array {
+            return Err(Error::Foreign { what: "file" });
+        }
         if offset > self.len || len > self.len - offset {
             let (name, end) = (self.name.to_string(), offset.saturating_add(len));
             return Err(Error::OutOfFile { name, offset, end, len: self.len });
@@ -139,7 +145,7 @@ impl Array {
             let (found, max) = (u64::from(number) + 1, FILES_MAX as u64);
             return Err(Error::Limit { what: "files of an array", found, min: 0, max });
         }
-        let file = File::new(number, len, name);
+        let file = File::new(self.id, number, len, name);
         if begun.is_none() {
             listed.unfinished.push(file.clone());
         }

@@ -95,6 +95,7 @@ use tid::Tids;
 
 /// An array of striped files: see the [module](self). Shared by reference between threads.
 pub struct Array {
+    id: u64,
     members: Vec<Member>,
     /// For each member the first one that is in the same pool: one drain is for all of them.
     drains: Vec<usize>,
@@ -204,9 +205,9 @@ impl Array {
     /// Reads what is committed. Of a transaction that commits at the same time it sees all or nothing.
     ///
     /// # Errors
-    /// [`Error::OutOfFile`]; [`Error::Pool`] if the medium does not return the bytes.
+    /// [`Error::OutOfFile`]; [`Error::Foreign`] for a file of another array; [`Error::Pool`] if the medium does not return the bytes.
     pub fn read(&self, file: &File, offset: u64, into: &mut [u8]) -> Result<()> {
-        file.check(offset, into.len() as u64)?;
+        file.check(self.id, offset, into.len() as u64)?;
         let len = into.len() as u64;
         let pieces = || self.striping.cut(offset, len);
         let first = pieces().next().map(|piece| piece.member);

@@ -199,7 +199,7 @@ impl Options {
 
     // ---- among other things -----------------------------------------------------------------------------------
 
-    /// Makes an array whose members are in these pools, one for each time a pool is named.
+    /// Makes an array whose members are in these pools, one for each time a pool is named. A pool in which a crash cut that short cannot be used for another try.
     ///
     /// # Errors
     /// [`Error::Limit`]; [`pmem::Error::RegionExists`], [`pmem::Error::NoSpace`].
@@ -298,7 +298,7 @@ impl Options {
     fn open_members(&self, found: Vec<(Pool, Area)>, header: &Header) -> Result<Array> {
         let striping = Striping { stripe: header.stripe, members: header.members.into() };
         let pools: Vec<Pool> = found.iter().map(|(pool, _)| pool.clone()).collect();
-        let (files, unfinished, areas) = files(&pools, striping)?;
+        let (files, unfinished, areas) = files(header.array, &pools, striping)?;
         let mut opened = Vec::with_capacity(found.len());
         for (number, ((pool, rest), files)) in found.into_iter().zip(areas).enumerate() {
             let table_bytes = (u64::from(header.tids) * LINE).next_multiple_of(PAGE);
@@ -331,6 +331,7 @@ impl Options {
         let members: Vec<Member> = members.collect();
         pools.iter().for_each(|pool| pool.set_unsettled(true));
         Ok(Array {
+            id: header.array,
             order: Mutex::new(Order::new(next, members.len())),
             drains,
             tids: Tids::new(header.tids),
@@ -360,18 +361,18 @@ fn table_name(member: usize) -> String {
 /// The files of an array: whole ones, those that some members only have because they could not be made, and by member the areas by number.
 type Files = (Vec<File>, Vec<File>, Vec<Vec<Option<Area>>>);
 
-fn files(pools: &[Pool], striping: Striping) -> Result<Files> {
+fn files(array: u64, pools: &[Pool], striping: Striping) -> Result<Files> {
     let mut known: BTreeMap<u32, (File, usize)> = BTreeMap::new();
     let mut areas: Vec<Vec<Option<Area>>> = Vec::with_capacity(pools.len());
     for (member, pool) in pools.iter().enumerate() {
         let damaged = || Error::Damaged { path: pool.path().to_owned(), what: "list of files of an array" };
         let prefix = format!("{member}/");
         let mut own = Vec::new();
-        for info in pool.info().regions.iter().filter(|region| region.part == 0) {
+        for info in pool.info().regions.iter().filter(|region| region.kind == REGION_KIND && region.part == 0) {
             let Some(name) = info.name.strip_prefix(&prefix) else { continue };
             let region = pool.region(&info.name)?;
             let (number, len) = file_of(region.options());
-            let (file, area) = (File::new(number, len, name), region.into_area()?);
+            let (file, area) = (File::new(array, number, len, name), region.into_area()?);
             let known = known.entry(number).or_insert_with(|| (file.clone(), 0));
             if len == 0 || number as usize >= FILES_MAX || area.len() < striping.share(len) || known.0 != file {
                 return Err(damaged());

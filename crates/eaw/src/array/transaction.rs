@@ -114,9 +114,9 @@ impl<'a> Transaction<'a> {
     /// Logs a write: after the commit `data` is in the file at `offset` (`LogWrite`). The log is on the members that the bytes belong to.
     ///
     /// # Errors
-    /// [`Error::OutOfFile`]; [`Error::LogFull`]; those of the pool. Nothing is logged then.
+    /// [`Error::OutOfFile`]; [`Error::Foreign`] for a file of another array; [`Error::LogFull`]; those of the pool. Nothing is logged then.
     pub fn log_write(&mut self, file: &File, offset: u64, data: &[u8]) -> Result<Entry> {
-        file.check(offset, data.len() as u64)?;
+        file.check(self.array.id, offset, data.len() as u64)?;
         let before: Vec<(usize, usize, u64, bool)> = self.open.iter().map(Open::extent).collect();
         let mut pieces = Vec::new();
         for cut in self.array.striping.cut(offset, data.len() as u64) {

@@ -101,6 +101,18 @@ fn members_are_known_by_what_they_are() {
     assert_eq!((array.recovered().applied, read(&array, 100, 4)), (0, b"here".to_vec()));
 }
 
+/// Taken for its own it would be sealed and acknowledged, and could not be applied.
+#[test]
+fn a_file_of_another_array_is_refused() {
+    let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [one, other] = [&dirs[0], &dirs[1]].map(|dir| create(dir.path(), &options()));
+    let foreign = other.create_file("larger", 8 << 20).unwrap();
+    let mut tx = one.begin().unwrap();
+    assert!(matches!(tx.log_write(&foreign, 4 << 20, b"x"), Err(Error::Foreign { what: "file" })));
+    assert!(matches!(tx.read(&other.file("pages").unwrap(), 0, &mut [0]), Err(Error::Foreign { what: "file" })));
+    assert!(matches!(one.atomic_write(&other.file("pages").unwrap(), 0, b"x"), Err(Error::Foreign { .. })));
+}
+
 /// A name that could not be used on all members can be, later.
 #[test]
 fn a_file_that_one_member_has_no_room_for() {

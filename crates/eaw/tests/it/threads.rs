@@ -39,9 +39,10 @@ fn readers_see_all_of_a_transaction_or_nothing() {
                 assert!(seen.iter().all(|byte| *byte == seen[0]), "half of a transaction was read");
             }
         });
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        let ended: Vec<_> = writers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         is_over.store(true, Relaxed);
         reader.join().unwrap();
+        ended.into_iter().for_each(|writer| writer.unwrap());
     });
     let last = read(&array, 0, 1);
     array.abandon();
