@@ -1,5 +1,6 @@
 //! What can be asked for on the command line, and the help about it.
 
+mod array;
 mod bench;
 mod copies;
 mod crash;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use pmem::{DomainChoice, Latency};
 
+pub use self::array::{Array, CheckArray, CreateArray, ReadArray, StatusOfArray, WriteArray};
 pub use self::bench::{
     Alloc, Bench, Compare, CompareStores, Dependent, Figures, KvOpen, KvSpace, KvStores, Limits, LogAppend,
     LogReplicate, LogTakeover, Midas, Output, Overwrite, RocksdbWal, Rounds, ServedBench, SmallBank, Structures, Tpcc,
@@ -46,7 +48,7 @@ pub struct Args {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done; for check: the pool is sound; for crash: no violation; for demo: nothing lost
-  1  for check, scrub, backup, info, create, kv and log: the pool is damaged; for kv get: no value; for crash: a violation was found; for demo:
+  1  for check, scrub, backup, info, create, kv, log and array: the pool is damaged; for kv get: no value; for crash: a violation was found; for demo:
      something was lost
   2  wrong usage, or something could not be opened, made or written
 
@@ -77,6 +79,11 @@ pub enum Command {
     Log {
         #[command(subcommand)]
         action: Log,
+    },
+    /// Arrays of striped files that are written atomically: make, write, read, check
+    Array {
+        #[command(subcommand)]
+        action: Array,
     },
     LogReplica(LogReplica),
     Serve(Serve),

@@ -1,5 +1,6 @@
 //! One module per command; each returns the exit code of a command that ran to its end.
 
+pub mod array;
 pub mod backup;
 pub mod bench;
 pub mod check;

@@ -123,6 +123,20 @@ impl Failure {
         }
     }
 
+    /// An error of the array whose first member is at `path`.
+    pub fn array(path: &Path, error: &eaw::Error) -> Self {
+        match error {
+            eaw::Error::Pool(error) => Self::pool(path, error),
+            other => {
+                let message = other.to_string();
+                let (what, next) = message.rsplit_once(": ").unwrap_or((&message, "see `cairn help array`"));
+                let file = path.display();
+                let what = if what.contains(&file.to_string()) { what.to_owned() } else { format!("{file}: {what}") };
+                Self { what, next: next.to_owned(), damaged: matches!(other, eaw::Error::Damaged { .. }) }
+            }
+        }
+    }
+
     /// The same, because bytes on the medium have gone bad.
     pub fn damaged(self) -> Self {
         Self { damaged: true, ..self }

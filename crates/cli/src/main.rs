@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Command::Bench { experiment } => commands::bench::run(experiment),
         Command::Kv { action } => commands::kv::run(action),
         Command::Log { action } => commands::log::run(action),
+        Command::Array { action } => commands::array::run(action),
         Command::LogReplica(args) => commands::log_replica::run(args),
         Command::Serve(args) => commands::serve::run(args),
         Command::Top(args) => commands::top::run(args),

@@ -17,6 +17,7 @@ enum Needs {
     Heap,
     Store,
     Log,
+    Array,
 }
 
 /// What is known of how a command prints.
@@ -26,7 +27,7 @@ enum Prints {
     Nothing,
 }
 
-use Needs::{Heap, Log, Nothing, Pool, Store};
+use Needs::{Array, Heap, Log, Nothing, Pool, Store};
 use Prints::Something;
 
 type Case = (&'static str, Needs, Prints, &'static str);
@@ -63,6 +64,11 @@ const CASES: &[Case] = &[
     ("log promote", Nothing, Something, "COPIES"),
     ("log join", Nothing, Something, "JOINS COPIES"),
     ("log remove", Nothing, Something, "ID COPIES"),
+    ("array create", Nothing, Something, "NEW --bytes 64K --log 64K"),
+    ("array write", Array, Something, "f"),
+    ("array read", Array, Something, "f --len 10"),
+    ("array check", Array, Something, "f"),
+    ("array status", Array, Something, "f"),
     ("top", Nothing, Something, "--once --interval 0.1 --redis SERVED"),
     ("man", Nothing, Something, "pages"),
     ("crash", Nothing, Something, "--scenario two-slot --budget 100 --jobs 1"),
@@ -205,7 +211,7 @@ impl World {
         let input = match case.0 {
             "kv load" => "a\tb\n",
             "kv shell" => "get key\nstats\n",
-            "log append" => "one\ntwo\n",
+            "log append" | "array write" => "one\ntwo\n",
             _ => "",
         };
         // It may end before it has read that.
@@ -271,6 +277,11 @@ fn make(path: &Path, needs: Needs) {
             let store = kv::Options::new().segment_bytes(4096).background(false).create(path).unwrap();
             store.put(b"key", b"value").unwrap();
             store.close().unwrap();
+        }
+        Array => {
+            let array = eaw::array::Options::new().log_bytes(1 << 16).create(&[path]).unwrap();
+            array.create_file("pages", 1 << 16).unwrap();
+            array.close().unwrap();
         }
         Log => {
             let log = log::Options::new().bytes(1 << 16).idle(None).create(path).unwrap();

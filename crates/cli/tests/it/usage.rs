@@ -29,9 +29,10 @@ fn help_explains_itself() {
         ["create", "append", "cat", "tail", "check", "stats", "replicas", "promote"].map(|name| format!("log {name}"));
     let stores = ["create", "get", "put", "delete", "scan", "load", "dump", "stats", "backup", "restore", "shell"]
         .map(|name| format!("kv {name}"));
+    let arrays = ["create", "write", "read", "check", "status"].map(|name| format!("array {name}"));
     for command in ["", "create", "info", "check", "scrub", "backup", "crash", "demo", "log-replica"]
         .into_iter()
-        .chain(experiments.iter().chain(&logs).chain(&stores).map(String::as_str))
+        .chain(experiments.iter().chain(&logs).chain(&stores).chain(&arrays).map(String::as_str))
     {
         let run = cairn(dir.path(), &format!("{command} --help"));
         assert_eq!(run.code, 0, "{run:?}");

@@ -197,6 +197,15 @@ impl Options {
         self.open_in(&paths.iter().map(open).collect::<Result<Vec<Pool>>>()?)
     }
 
+    /// An error unless the member at this path was closed. Changes nothing.
+    ///
+    /// # Errors
+    /// [`pmem::Error::NeedsRecovery`] if it was not; those of [`pmem::Options::open_read_only`].
+    pub fn closed(path: impl AsRef<Path>) -> Result<()> {
+        pmem::Options::new().engine(NAME, [0; 64]).open_read_only(path)?;
+        Ok(())
+    }
+
     // ---- among other things -----------------------------------------------------------------------------------
 
     /// Makes an array whose members are in these pools, one for each time a pool is named. A pool in which a crash cut that short cannot be used for another try.
