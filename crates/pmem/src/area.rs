@@ -12,6 +12,7 @@ use crate::flush::{Moment, Persisted};
 use crate::mapping::Mapping;
 use crate::persist::Persist;
 use crate::pool::Inner;
+use crate::seal::SealKey;
 
 /// A contiguous range of a pool with exactly one owner.
 ///
@@ -108,6 +109,13 @@ impl Area {
         Ok(self.offset + at)
     }
 
+    /// As [`place`](Self::place), of a range that goes on to the end of its last line.
+    #[inline]
+    fn place_lines(&self, at: u64, len: u64) -> Result<u64> {
+        let behind = (self.offset.wrapping_add(at).wrapping_add(len)).wrapping_neg() % crate::LINE;
+        self.place(at, len.saturating_add(behind))
+    }
+
     /// `len` bytes at `at`.
     ///
     /// # Errors
@@ -186,6 +194,29 @@ impl Area {
         let offset = self.place(at, data.len() as u64)?;
         self.mapping().copy_nt(offset, data, Location::caller())?;
         Ok(self.mapping().moment())
+    }
+
+    /// Stores `data` at `at`, and zeros up to the end of its last line, past the cache where that is faster: persistent after this thread's next drain.
+    ///
+    /// # Errors
+    /// As [`bytes_mut`](Self::bytes_mut), up to the end of that line.
+    #[inline]
+    #[track_caller]
+    pub fn put_lines(&mut self, at: u64, data: &[u8]) -> Result<Moment> {
+        let offset = self.place_lines(at, data.len() as u64)?;
+        self.mapping().join_nt(offset, &[], data, Location::caller())?;
+        Ok(self.mapping().moment())
+    }
+
+    /// As [`put_lines`](Self::put_lines); returns the [seal](SealKey::seal) of `data`, taken while it is stored where that can be done in one pass.
+    ///
+    /// # Errors
+    /// As [`put_lines`](Self::put_lines).
+    #[inline]
+    #[track_caller]
+    pub fn put_sealing(&mut self, at: u64, key: &SealKey, data: &[u8]) -> Result<u64> {
+        let offset = self.place_lines(at, data.len() as u64)?;
+        self.mapping().store_sealing(offset, key, &[], data, Location::caller())
     }
 
     /// Starts the write-back of `len` bytes at `at`: persistent after this thread's next drain.

@@ -1,5 +1,5 @@
 //! An array of two members: what a transaction wrote is there in all its places, or in none, in the order of commits; so is what a nested top action wrote, whatever becomes of
-//! its outer transaction; what was rolled back is nowhere.
+//! its outer transaction; what was rolled back is nowhere. Whoever reads meanwhile sees both halves of a transaction or neither.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, RwLock};
@@ -13,6 +13,8 @@ const STRIPE: u64 = 64;
 const BYTES: u64 = 4 * STRIPE;
 /// What the check itself writes.
 const PROBE: u64 = 2 * STRIPE;
+/// Two words that always change together, one on each member.
+const PAIR: u64 = STRIPE - 8;
 const EDITED: u8 = 0x80;
 
 /// Writes of all kinds, by one thread or two.
@@ -45,6 +47,10 @@ pub enum Op {
     Own(Vec<Range>),
     /// All members but one seal it, then the process ends.
     InPart(Vec<Range>),
+    /// Both words of the pair.
+    Pair,
+    /// Reads the pair: one value.
+    Look,
     /// Nothing of it happens.
     Abort(Vec<Range>),
     /// Nothing is left in the logs.
@@ -79,7 +85,8 @@ impl Arrayed {
 
     /// Exactly these operations, each on its thread.
     pub fn script(ops: Vec<(usize, Op)>) -> Self {
-        Self { script: Some(ops), ..Self::new("array-script", 2) }
+        let threads = ops.iter().map(|(thread, _)| thread + 1).max().unwrap_or(1);
+        Self { script: Some(ops), ..Self::new("array-script", threads) }
     }
 
     /// Changes how the array is opened, in the program and at recovery; beside what was said before.
@@ -121,6 +128,16 @@ fn log(tx: &mut Transaction<'_>, file: &File, n: u64, ranges: &[Range], edits: b
         wrote.push((offset, bytes));
     }
     Ok(wrote)
+}
+
+/// An error if the words of the pair differ.
+fn look(array: &Array) -> Result<(), Error> {
+    let mut pair = [0; 16];
+    array.read(&array.file("pairs")?, PAIR, &mut pair)?;
+    if pair.iter().any(|byte| *byte != pair[0]) {
+        return Err(format!("half of a transaction: {pair:?}").into());
+    }
+    Ok(())
 }
 
 fn is_full(error: &eaw::Error) -> bool {
@@ -197,6 +214,15 @@ impl Live {
                     return Err(format!("transaction {n} is committed, and {back:?} is there").into());
                 }
             }
+            Op::Pair => {
+                let pair = array.file("pairs")?;
+                tx.log_write(&pair, PAIR, &bytes(n, 16))?;
+                match tx.commit() {
+                    Err(error) if !is_full(&error) => return Err(error.into()),
+                    _ => {}
+                }
+            }
+            Op::Look => look(array)?,
             Op::InPart(ranges) => {
                 log(&mut tx, file, n, ranges, false)?;
                 match tx.commit_in_part() {
@@ -243,6 +269,7 @@ impl Scenario for Arrayed {
         let array = self.options().create_in(&[pool.clone(), pool.clone()])?;
         array.create_file("pages", BYTES)?;
         array.create_file("probe", PROBE)?;
+        array.create_file("pairs", PROBE)?;
         drop(pool);
         array.close()?;
         Ok(())
@@ -255,7 +282,14 @@ impl Scenario for Arrayed {
 
     fn ops(&self, rng: &mut Rng) -> Vec<(usize, Op)> {
         let alone = self.threads == 1;
-        let op = |rng: &mut Rng| match rng.below(if alone { 15 } else { 11 }) {
+        let op = |rng: &mut Rng| match rng.below(if alone { 15 } else { 13 }) {
+            11 | 12 if !alone => {
+                if rng.below(2) == 0 {
+                    Op::Pair
+                } else {
+                    Op::Look
+                }
+            }
             0..=3 => Op::Write(ranges(rng)),
             4 | 5 => Op::Edit(ranges(rng)),
             6 => Op::Rollback(ranges(rng), ranges(rng)),
@@ -316,6 +350,7 @@ impl Scenario for Arrayed {
         if sim.planted().is_none() && !found.lost.is_empty() {
             return Err(Violation::new(format!("nothing is lost, and is told to be: {found:?}")));
         }
+        look(&array).map_err(|error| Violation::new(error.to_string()))?;
         // Whoever sees this state has what was acknowledged before.
         let _witness =
             Witness::of(there.iter().fold(0_u64, |sum, byte| sum.wrapping_mul(257).wrapping_add((*byte).into())))?;

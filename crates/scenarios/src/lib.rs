@@ -119,7 +119,7 @@ pub const ALL: &[Named] = named! {
     "log-freq-2", Records::new("log-freq-2", 2, 2), "the same with two threads";
     "log-copy", Copied::new("log-copy"), "a copy of a log keeps its promises, the records it acknowledged and the head; its epoch is that of a leader whose log it has, and names the copies";
     "log-leader", Led::new("log-leader"), "a log on two machines that lose their power together: forced records come back in order, reclaimed ones do not, whoever leads next";
-    "array", Arrayed::new("array", 1), "what a transaction wrote is there in all its places or in none, in the order of commits; what was rolled back is nowhere";
+    "array", Arrayed::new("array", 1).adjust(|options| options.draft_max(48)), "what a transaction wrote is there in all its places or in none, in the order of commits; what was rolled back is nowhere";
     "array-2", Arrayed::new("array-2", 2), "the same with two threads";
     "kv", Stored::new("kv", 1), "acknowledged transactions on keys are there, others whole or not at all; what was deleted stays deleted; snapshots do not change";
     "kv-2", Stored::new("kv-2", 2), "the same with two threads";

@@ -1,20 +1,28 @@
 //! Commit: parts sealed at all members under one number, one barrier, then the files.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::time::Duration;
 
 use pmem::sync::MutexGuard;
+use smallvec::SmallVec;
 
 use super::Array;
-use super::chunks::Chunk;
+use super::chunks::{Chunk, Chunks};
 use super::layout::Sealed;
-use super::member::{Body, Duty, State};
+use super::member::{Duty, State};
 use super::order::Order;
+use super::part::Part;
 use super::sabotage::Step;
-use super::tid::Tid;
+use super::transaction::Parts;
 use crate::error::{Error, Result};
 
+/// Members that have a part, in their order.
+type Members = SmallVec<[usize; 2]>;
+/// What their locks guard.
+type States<'a> = SmallVec<[MutexGuard<'a, State>; 2]>;
+
+/// So many bytes are stored so quickly that others can wait for it.
+const QUICK_MAX: u64 = 16 << 10;
 /// A sleeper looks by itself after this long.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -25,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(10);
 pub struct Committed<'a> {
     array: &'a Array,
     sequence: u64,
-    members: Vec<usize>,
+    members: Members,
 }
 
 impl Committed<'_> {
@@ -37,8 +45,9 @@ impl Committed<'_> {
 
 impl Drop for Committed<'_> {
     fn drop(&mut self) {
-        let mut states: Vec<_> = self.members.iter().map(|m| self.array.members[*m].lock()).collect();
-        if let Err(error) = self.array.apply(&self.members, &mut states) {
+        // All before it on these members is visible, too: the commit has waited for that.
+        let mut states: States<'_> = self.members.iter().map(|m| self.array.members[*m].lock()).collect();
+        if let Err(error) = states.iter_mut().try_for_each(|state| state.apply(self.sequence + 1)) {
             // In a forked child, where nothing of the array works, or after a barrier failed. The log has it.
             tracing::warn!(%error, "what is committed could not be copied to the files; it is when the array is opened");
         }
@@ -54,125 +63,149 @@ struct Underway<'a> {
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            self.array.order.lock().failed = true;
+            let order = self.array.order.lock();
+            self.array.stopped.store(true, Release);
+            drop(order);
             self.array.wake();
         }
     }
 }
 
 impl Array {
-    /// `parts`: of each member that has one, in their order.
-    pub(super) fn commit(&self, tid: Arc<Tid>, parts: Vec<(usize, Body)>) -> Result<Committed<'_>> {
-        self.commit_at(tid, parts, usize::MAX)
+    /// Everything that a transaction has logged.
+    pub(super) fn commit<'a>(&'a self, parts: Parts<'a>) -> Result<Committed<'a>> {
+        self.commit_at(parts, usize::MAX)
     }
 
     /// Stops when so many members have sealed their parts: what a crash may leave.
-    pub(super) fn commit_at(&self, tid: Arc<Tid>, mut parts: Vec<(usize, Body)>, most: usize) -> Result<Committed<'_>> {
-        let members: Vec<usize> = parts.iter().map(|(member, _)| *member).collect();
-        if parts.is_empty() {
+    pub(super) fn commit_at<'a>(&'a self, mut parts: Parts<'a>, most: usize) -> Result<Committed<'a>> {
+        self.check_usable()?;
+        let members = parts.in_order();
+        if members.is_empty() {
             return Ok(Committed { array: self, sequence: 0, members });
         }
-        if let Err(error) = self.check_usable().and_then(|()| self.take_metadata(&mut parts)) {
-            for (member, body) in parts {
-                self.members[member].lock().give_back(body);
-            }
-            return Err(error);
-        }
+        parts.list.iter_mut().try_for_each(|part| self.take_space(part))?;
+        let is_due = parts.list.iter().any(|part| part.waiting >= self.every);
 
-        // What nobody needs to be alone for: the seals, which read all data, or a barrier in their place.
-        let bytes: u64 = parts.iter().flat_map(|(_, body)| &body.pieces).map(|piece| u64::from(piece.len)).sum();
-        let drained = parts.iter().all(|(member, _)| self.members[*member].is_memory()) && bytes > self.seal_max;
-        for (_, body) in &parts {
-            body.flush_data()?;
+        // On memory the seals of much cost more than a barrier, behind which the data needs none.
+        let bytes: u64 = parts.list.iter().flat_map(|part| &part.pieces).map(|piece| u64::from(piece.len)).sum();
+        let is_large = bytes > QUICK_MAX;
+        let drained = bytes > self.seal_max && members.iter().all(|member| self.members[*member].is_memory());
+        let store = |part: &mut Box<Part>| part.store((!drained).then_some(&self.members[part.member].keys.data));
+        if is_large || drained {
+            parts.list.iter_mut().try_for_each(store)?; // before it has a number, for which others wait
         }
         if drained && self.has(Step::DataFirst) {
             self.drain(&members)?;
         }
-        let mut seals = Vec::with_capacity(parts.len());
-        for (member, body) in &mut parts {
-            seals.push(body.seal(&self.members[*member].keys, self.chunk, self.entries, !drained)?);
-            body.flush_meta(self.entries)?;
-        }
-        let digest = self.digest.seal_words(seals.iter().copied());
-        let participants = members.iter().fold(0, |set, member| set | 1 << member);
 
-        // The number, and the lines by which the parts count.
+        // From the number to the barrier no lock is taken: for that a processor would empty its write buffers, which is the barrier's work.
         let mut underway = Underway { array: self, is_done: false };
-        let mut states: Vec<_> = members.iter().map(|member| self.members[*member].lock()).collect();
+        let duties = if is_due { self.take_duties(&members)? } else { SmallVec::new() };
         let (sequence, durable) = self.order.lock().seal(members.iter().copied());
-        let durable_back = u32::try_from(sequence - durable).unwrap_or(u32::MAX);
-        let mut duties = Vec::with_capacity(parts.len());
-        for ((state, (member, body)), part) in states.iter_mut().zip(parts).zip(seals).take(most) {
-            let (count, meta) = (body.pieces.len() as u32, body.meta[0].number);
-            let (tid_number, drained) = (tid.number, u32::from(drained));
-            let mut line = Sealed {
-                seal: 0,
-                sequence,
-                digest,
-                part,
-                participants,
-                tid: tid_number,
-                durable_back,
-                count,
-                meta,
-                drained,
-                reserved: 0,
-            };
-            line.seal = self.members[member].keys.seal(&line);
-            state.write_line(&line)?;
-            duties.push(self.take_duty(member, state, self.every)?);
-            state.enqueue(sequence, Arc::clone(&tid), body);
+        if !(is_large || drained) {
+            parts.list.iter_mut().try_for_each(store)?;
+        }
+        let mut seals = SmallVec::<[u64; 2]>::new();
+        for part in &mut parts.list {
+            seals.push(part.seal(&self.members[part.member].keys, self.chunk, self.entries)?);
+        }
+        let mut line = Sealed {
+            seal: 0,
+            sequence,
+            digest: self.digest.seal_words(seals.iter().copied()),
+            part: 0,
+            participants: members.iter().fold(0, |set, member| set | 1 << member),
+            tid: parts.tid.number,
+            durable_back: u32::try_from(sequence - durable).unwrap_or(u32::MAX),
+            count: 0,
+            meta: 0,
+            drained: drained.into(),
+            reserved: 0,
+        };
+        for (part, seal) in parts.list.iter_mut().zip(seals).take(most) {
+            (line.part, line.count, line.meta) = (seal, part.pieces.len() as u32, part.meta[0].number);
+            line.seal = self.members[part.member].keys.seal(&line);
+            if let Some(place) = &mut part.line {
+                place.put_lines(0, pmem::bytes_of(&line))?;
+            }
         }
         if !self.has(Step::ApplyLate) {
-            members.iter().zip(&mut states).try_for_each(|(_, state)| state.apply(u64::MAX))?;
+            self.enqueue(sequence, &mut parts).iter_mut().try_for_each(|state| state.apply(u64::MAX))?;
         }
-        drop(states);
         if self.has(Step::CommitBarrier) {
             self.drain(&members)?; // the barrier
         }
         if most < members.len() {
             return Err(Error::Stopped);
         }
-        self.order.lock().durable(sequence);
+        let states = self.enqueue(sequence, &mut parts);
+        let is_visible = self.order.lock().pass(sequence, &members, self.has(Step::PassInOrder));
+        drop(states);
         for (member, duty) in members.iter().zip(duties) {
             self.duty_done(*member, duty);
         }
         self.wake();
-        if self.has(Step::WaitEarlier) {
-            self.wait(|order| members.iter().all(|member| order.limit(*member) > sequence))?;
+        if !is_visible && self.has(Step::WaitEarlier) {
+            self.wait(|order| order.is_first(sequence, &members))?;
+            self.order.lock().pass(sequence, &members, true);
+            self.wake();
         }
         underway.is_done = true;
         Ok(Committed { array: self, sequence, members })
     }
 
-    /// Chunks for the parts' metadata.
-    fn take_metadata(&self, parts: &mut [(usize, Body)]) -> Result<()> {
-        let per_chunk = self.entries as usize - 1;
-        for (member, body) in parts {
-            while body.meta.len() < body.pieces.len().div_ceil(per_chunk) {
-                body.meta.push(self.take_chunk(*member, |state| &mut state.meta)?);
-            }
+    /// What is durable waits at its members for its turn to be applied.
+    fn enqueue(&self, sequence: u64, parts: &mut Parts<'_>) -> States<'_> {
+        parts.tid.hold(parts.list.len() as u32);
+        let mut states = States::new();
+        for part in parts.list.drain(..) {
+            let mut state = self.members[part.member].lock();
+            state.enqueue(sequence, parts.tid.number, part);
+            states.push(state);
+        }
+        states
+    }
+
+    fn take_duties(&self, members: &[usize]) -> Result<SmallVec<[Duty; 2]>> {
+        let duty = |member: &usize| self.take_duty(*member, &mut self.members[*member].lock(), self.every);
+        members.iter().map(duty).collect()
+    }
+
+    /// Places in the log for what is in memory, and chunks for that and for the metadata.
+    fn take_space(&self, part: &mut Part) -> Result<()> {
+        let data = part.place(self.chunk);
+        let meta = part.pieces.len().div_ceil(self.entries as usize - 1);
+        while part.data.len() < data {
+            part.data.push(self.take_log(part.member)?);
+        }
+        while part.meta.len() < meta {
+            part.meta.push(self.take_chunk(part.member, State::take_meta, |state| &mut state.meta)?);
         }
         Ok(())
     }
 
     /// A chunk of a member's log.
     pub(super) fn take_log(&self, member: usize) -> Result<Chunk> {
-        self.take_chunk(member, |state| &mut state.log)
+        self.take_chunk(member, State::take_log, |state| &mut state.log)
     }
 
-    fn take_chunk(&self, member: usize, chunks: fn(&mut State) -> &mut super::chunks::Chunks) -> Result<Chunk> {
-        if let Some(chunk) = chunks(&mut self.members[member].lock()).take() {
+    fn take_chunk(
+        &self,
+        member: usize,
+        take: fn(&mut State) -> Option<Chunk>,
+        chunks: fn(&mut State) -> &mut Chunks,
+    ) -> Result<Chunk> {
+        if let Some(chunk) = take(&mut self.members[member].lock()) {
             return Ok(chunk);
         }
         self.settle()?; // what is committed may give some back
         let mut state = self.members[member].lock();
-        let chunks = chunks(&mut state);
-        if let Some(chunk) = chunks.take() {
+        if let Some(chunk) = take(&mut state) {
             return Ok(chunk);
         }
-        chunks.grow()?;
-        chunks.take().ok_or(Error::LogFull { bytes: 0, max: 0 })
+        chunks(&mut state).grow()?;
+        take(&mut state).ok_or(Error::LogFull { bytes: 0, max: 0 })
     }
 
     /// One barrier for each pool that one of these members is in.
@@ -189,8 +222,11 @@ impl Array {
 
     /// What this commit does for others at a member, if nobody else does.
     fn take_duty(&self, member: usize, state: &mut State, every: usize) -> Result<Duty> {
+        if state.waiting() < every {
+            return Ok(Duty::default());
+        }
         let mut order = self.order.lock();
-        if order.is_busy(member) || state.waiting() < every {
+        if order.is_busy(member) {
             return Ok(Duty::default());
         }
         if !self.has(Step::WashFirst) {
@@ -209,7 +245,7 @@ impl Array {
         let mut state = self.members[member].lock();
         let mut order = self.order.lock();
         order.set_busy(member, false);
-        if let Some(through) = state.done(duty, self.has(Step::MarkTwice)) {
+        if let Some(through) = state.done(duty, self.has(Step::MarkTwice), &self.tids) {
             order.washed(member, through);
         }
     }
@@ -259,14 +295,10 @@ impl Array {
     /// Until others have got so far. Each of them ends, with an error if need be.
     fn wait(&self, is_there: impl Fn(&Order) -> bool) -> Result<()> {
         for tries in 0_u32.. {
-            let order = self.order.lock();
-            if order.failed {
-                return Err(Error::Stopped);
-            }
-            if is_there(&order) {
+            self.check_usable()?;
+            if is_there(&self.order.lock()) {
                 break;
             }
-            drop(order);
             match tries {
                 _ if pmem::sync::wait_point() => {}
                 0..100 => std::hint::spin_loop(),
@@ -282,7 +314,7 @@ impl Array {
         self.sleepers.fetch_add(1, SeqCst);
         pmem::sync::park_while(self.address(), LOOK, || {
             let order = self.order.lock();
-            !order.failed && !is_there(&order)
+            !self.stopped.load(Acquire) && !is_there(&order)
         });
         self.sleepers.fetch_sub(1, SeqCst);
     }

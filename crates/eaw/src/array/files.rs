@@ -175,6 +175,12 @@ impl Array {
         found.cloned().ok_or_else(|| Error::NoFile { name: name.to_owned() })
     }
 
+    /// The name of the file of this number.
+    pub(super) fn name_of(&self, number: u32) -> String {
+        let listed = self.files.lock();
+        listed.files.iter().find(|file| file.number == number).map_or_else(String::new, |file| file.name.to_string())
+    }
+
     /// All files, in the order in which they were made.
     pub fn files(&self) -> Vec<File> {
         self.files.lock().files.clone()

@@ -1,16 +1,20 @@
 //! One member: its files, its log, and what it does with its part of a transaction.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use pmem::sync::{Mutex, MutexGuard};
 use pmem::{Area, Domain, FlushSet, Pool, SealKey};
 
 use super::chunks::{Chunk, Chunks};
-use super::layout::{ENTRY, Entry, LINE, LINK, Sealed};
+use super::layout::{LINE, Sealed};
 use super::mark::MarkCell;
-use super::tid::Tid;
+use super::part::{Part, Piece};
+use super::recovery::Opened;
+use super::tid::Tids;
 use crate::error::{Error, Result};
+
+/// A run of so many bytes goes to a file past the cache, whatever lines it begins and ends in.
+const PAST_CACHE: u64 = 512;
 
 /// A member of an array.
 pub(crate) struct Member {
@@ -41,110 +45,49 @@ impl Keys {
 
 /// What its lock guards.
 pub(crate) struct State {
-    pub(crate) table: Area,
     pub(crate) mark: MarkCell,
     /// By number.
     pub(crate) files: Vec<Option<Area>>,
     pub(crate) meta: Chunks,
     pub(crate) log: Chunks,
-    /// Sealed and not applied, in order.
-    queue: VecDeque<Part>,
-    /// Applied, not washed, in order.
-    applied: VecDeque<Part>,
-    /// Washed: their logs wait for the mark.
-    washed: VecDeque<Part>,
+    /// The lines of the table, by TID, of those that are not in use here.
+    lines: Vec<Option<Area>>,
+    /// Parts that are not in use.
+    #[expect(clippy::vec_box, reason = "they are in one place as long as there are any")]
+    spare: Vec<Box<Part>>,
+    /// Memory for drafts: few of them, which stay in the cache.
+    drafts: Vec<Vec<u8>>,
+    /// Parts in the order of numbers: first those that are washed, whose logs wait for the mark; then those that somebody washes; then those that are applied; then those
+    /// that are sealed. A part does not move: these ends do.
+    held: VecDeque<Held>,
+    washed: usize,
+    washing: usize,
+    applied: usize,
     /// What the two slots of the mark say at least: the newer one, the older one.
     marks: [u64; 2],
+    /// The media is a cache's lines, not a file's pages.
+    is_memory: bool,
 }
 
-/// A member's part of a transaction.
-pub(crate) struct Part {
+/// A part that is durable, until its log is not needed any more.
+struct Held {
     sequence: u64,
-    /// Given back with the last part.
-    _tid: Arc<Tid>,
-    body: Body,
-}
-
-/// What it consists of.
-#[derive(Default)]
-pub(crate) struct Body {
-    pub(crate) data: Vec<Chunk>,
-    pub(crate) meta: Vec<Chunk>,
-    pub(crate) pieces: Vec<Piece>,
-}
-
-/// A run of bytes in one chunk that goes to one place.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
-    pub(crate) file: u32,
-    pub(crate) len: u32,
-    /// In the member's stripes of the file.
-    pub(crate) target: u64,
-    /// Which of the part's chunks, and where in it.
-    pub(crate) chunk: u32,
-    pub(crate) at: u32,
-    /// The thread that stored it past the cache, if it was.
-    pub(crate) past_cache: Option<usize>,
-}
-
-impl Body {
-    pub(crate) fn bytes(&self, piece: &Piece) -> Result<&[u8]> {
-        Ok(self.data[piece.chunk as usize].area.bytes(piece.at.into(), piece.len as usize)?)
-    }
-
-    /// Fills the metadata chunks; the seal of what stands there.
-    pub(crate) fn seal(&mut self, keys: &Keys, chunk_bytes: u64, entries: u32, with_data: bool) -> Result<u64> {
-        let per_chunk = entries as usize - 1;
-        let mut seals = Vec::with_capacity(self.meta.len());
-        for (index, pieces) in self.pieces.chunks(per_chunk).enumerate() {
-            for (place, piece) in pieces.iter().enumerate() {
-                let seal = if with_data { keys.data.seal(self.bytes(piece)?) } else { 0 };
-                let log = u64::from(self.data[piece.chunk as usize].number) * chunk_bytes + u64::from(piece.at);
-                let entry = Entry { target: piece.target, log, seal, file: piece.file, len: piece.len };
-                self.meta[index].area.put(place as u64 * ENTRY, &entry)?;
-            }
-            let mut used = pieces.len() as u64;
-            if let Some(next) = self.meta.get(index + 1).map(|next| next.number) {
-                let link = Entry { target: 0, log: next.into(), seal: 0, file: LINK, len: 0 };
-                self.meta[index].area.put(used * ENTRY, &link)?;
-                used += 1;
-            }
-            seals.push(keys.part.seal(self.meta[index].area.bytes(0, (used * ENTRY) as usize)?));
-        }
-        Ok(keys.part.seal_list(seals.into_iter()))
-    }
-
-    /// Starts the way to media of the data that is not on it.
-    pub(crate) fn flush_data(&self) -> Result<()> {
-        let here = pmem::thread_number();
-        for piece in self.pieces.iter().filter(|piece| piece.past_cache != Some(here)) {
-            self.data[piece.chunk as usize].area.flush(piece.at.into(), piece.len.into())?;
-        }
-        Ok(())
-    }
-
-    /// The same of the metadata.
-    pub(crate) fn flush_meta(&self, entries: u32) -> Result<()> {
-        let mut left = self.pieces.len() as u64;
-        for chunk in &self.meta {
-            let used = left.min(u64::from(entries) - 1);
-            left -= used;
-            chunk.area.flush(0, (used + u64::from(left > 0)) * ENTRY)?;
-        }
-        Ok(())
-    }
+    tid: u32,
+    part: Box<Part>,
+    /// The thread that copied it to the files.
+    applied_by: usize,
 }
 
 /// What a thread has taken upon itself for the others while it commits: with its own drain, it is done.
 #[derive(Default)]
 pub(crate) struct Duty {
-    washing: Vec<Part>,
+    washes: bool,
     mark: Option<u64>,
 }
 
 impl Duty {
     pub(crate) fn is_none(&self) -> bool {
-        self.washing.is_empty() && self.mark.is_none()
+        !self.washes && self.mark.is_none()
     }
 }
 
@@ -164,16 +107,31 @@ impl Member {
 }
 
 impl State {
-    pub(crate) fn new(
-        table: Area,
-        mark: MarkCell,
-        files: Vec<Option<Area>>,
-        meta: Chunks,
-        log: Chunks,
-        marks: [u64; 2],
-    ) -> Self {
-        let [queue, applied, washed] = [VecDeque::new(), VecDeque::new(), VecDeque::new()];
-        Self { table, mark, files, meta, log, queue, applied, washed, marks }
+    /// Of a member that is recovered.
+    pub(crate) fn new(opened: Opened, tids: u32) -> Result<Self> {
+        let Opened { pool, table, mark, files, log, meta, .. } = opened;
+        let mut lines = Vec::with_capacity(tids as usize);
+        let mut rest = table;
+        for _ in 0..tids {
+            let (line, behind) = rest.split_at(LINE)?;
+            lines.push(Some(line));
+            rest = behind;
+        }
+        Ok(Self {
+            marks: [mark.retired(); 2],
+            is_memory: pool.domain() != Domain::File,
+            mark,
+            files,
+            meta,
+            log,
+            lines,
+            spare: Vec::new(),
+            drafts: Vec::new(),
+            held: VecDeque::new(),
+            washed: 0,
+            washing: 0,
+            applied: 0,
+        })
     }
 
     /// A file's area.
@@ -181,54 +139,94 @@ impl State {
         self.files.get(number as usize).and_then(Option::as_ref).ok_or_else(|| no_file(number))
     }
 
-    /// Writes the line of the table by which the part counts, and flushes it.
-    pub(crate) fn write_line(&mut self, line: &Sealed) -> Result<()> {
-        let at = u64::from(line.tid) * LINE;
-        self.table.put(at, line)?;
-        self.table.flush(at, LINE)?;
-        Ok(())
+    /// A part for a transaction.
+    pub(crate) fn take_part(&mut self, member: usize, tid: u32) -> Box<Part> {
+        let mut part = self.spare.pop().unwrap_or_default();
+        (part.member, part.line, part.waiting) = (member, self.lines[tid as usize].take(), self.waiting());
+        part.draft = self.drafts.pop().unwrap_or_default();
+        part.cut();
+        part
     }
 
-    /// A part that was sealed waits for its turn to be applied.
-    pub(crate) fn enqueue(&mut self, sequence: u64, tid: Arc<Tid>, body: Body) {
-        self.queue.push_back(Part { sequence, _tid: tid, body });
+    /// It is not needed any more.
+    pub(crate) fn give_back(&mut self, mut part: Box<Part>, tid: u32) {
+        self.lines[tid as usize] = part.line.take();
+        take_draft(&mut self.drafts, &mut part);
+        let (data, meta) = part.clear();
+        data.for_each(|chunk| self.log.give_back(chunk));
+        meta.for_each(|chunk| self.meta.give_back(chunk));
+        self.spare.push(part);
+    }
+
+    /// A chunk of the log that is not in use.
+    pub(crate) fn take_log(&mut self) -> Option<Chunk> {
+        self.log.take().or_else(|| self.spare.iter_mut().find_map(|part| part.data.pop()))
+    }
+
+    /// A metadata chunk that is not in use.
+    pub(crate) fn take_meta(&mut self) -> Option<Chunk> {
+        self.meta.take().or_else(|| self.spare.iter_mut().find_map(|part| part.meta.pop()))
+    }
+
+    /// Chunks of the log that are not in use.
+    pub(crate) fn log_free(&self) -> u64 {
+        self.log.free() + self.spare.iter().map(|part| part.data.len() as u64).sum::<u64>()
+    }
+
+    /// A part that is durable waits for its turn to be applied. Later ones may have come before it.
+    pub(crate) fn enqueue(&mut self, sequence: u64, tid: u32, part: Box<Part>) {
+        let mut at = self.held.len();
+        while at > self.applied && self.held[at - 1].sequence > sequence {
+            at -= 1;
+        }
+        self.held.insert(at, Held { sequence, tid, part, applied_by: usize::MAX });
     }
 
     /// Whether there is something to apply.
     pub(crate) fn has_sealed(&self) -> bool {
-        !self.queue.is_empty()
+        self.applied < self.held.len()
     }
 
     /// Applies all below `limit`, in order.
     pub(crate) fn apply(&mut self, limit: u64) -> Result<()> {
-        while self.queue.front().is_some_and(|part| part.sequence < limit) {
-            let Some(part) = self.queue.pop_front() else { break };
-            for piece in &part.body.pieces {
-                let bytes = part.body.bytes(piece)?;
-                file_mut(&mut self.files, piece.file)?.bytes_mut(piece.target, bytes.len())?.copy_from_slice(bytes);
+        let here = pmem::thread_number();
+        while let Some(held) = self.held.get_mut(self.applied).filter(|held| held.sequence < limit) {
+            held.applied_by = here;
+            for piece in &held.part.pieces {
+                let bytes = held.part.bytes(piece)?;
+                let file = file_mut(&mut self.files, piece.file)?;
+                if is_past_cache(self.is_memory, piece) {
+                    file.copy_nt(piece.target, bytes)?;
+                } else {
+                    file.bytes_mut(piece.target, bytes.len())?.copy_from_slice(bytes);
+                }
             }
-            self.applied.push_back(part);
+            self.applied += 1;
+            take_draft(&mut self.drafts, &mut held.part);
         }
         Ok(())
     }
 
     /// Parts that wait to be washed.
     pub(crate) fn waiting(&self) -> usize {
-        self.applied.len()
+        self.applied - self.washing
     }
 
     /// Something to do for others: what was applied is flushed, and the mark moves over what is `retired`; the caller drains, and is
     /// [`done`](Self::done). One thread at a time.
     pub(crate) fn duty(&mut self, pool: &Pool, retired: u64, twice: bool) -> Result<Duty> {
         let mut lines = FlushSet::default();
-        for part in &self.applied {
-            for piece in &part.body.pieces {
+        let here = pmem::thread_number();
+        for held in self.held.range(self.washing..self.applied) {
+            let is_here = held.applied_by == here;
+            for piece in held.part.pieces.iter().filter(|piece| !(is_here && is_past_cache(self.is_memory, piece))) {
                 let at = self.file(piece.file)?.offset() + piece.target;
                 pool.add_lines(&mut lines, at, piece.len.into());
             }
         }
         pool.flush_set(&mut lines)?;
-        let mut duty = Duty { washing: self.applied.drain(..).collect(), mark: None };
+        let mut duty = Duty { washes: self.washing < self.applied, mark: None };
+        self.washing = self.applied;
         if retired > self.marks[usize::from(twice)] {
             self.mark.stage(retired)?;
             duty.mark = Some(retired);
@@ -238,28 +236,42 @@ impl State {
 
     /// The newest number that is applied here.
     pub(crate) fn applied_through(&self) -> Option<u64> {
-        self.applied.back().map(|part| part.sequence)
+        self.applied.checked_sub(1).and_then(|last| Some(self.held.get(last)?.sequence))
     }
 
     /// The drain behind a duty is over. Returns through which number everything of this member is washed.
-    pub(crate) fn done(&mut self, duty: Duty, twice: bool) -> Option<u64> {
+    pub(crate) fn done(&mut self, duty: Duty, twice: bool, tids: &Tids) -> Option<u64> {
         if let Some(mark) = duty.mark {
             self.marks = [mark, self.marks[0]];
         }
-        let through = duty.washing.last().map(|part| part.sequence);
-        self.washed.extend(duty.washing);
+        if duty.washes {
+            self.washed = self.washing;
+        }
+        let through = self.washed.checked_sub(1).and_then(|last| Some(self.held.get(last)?.sequence));
         let free = self.marks[usize::from(twice)];
-        while self.washed.front().is_some_and(|part| part.sequence <= free) {
-            let Some(part) = self.washed.pop_front() else { break };
-            self.give_back(part.body);
+        while self.washed > 0 && self.held.front().is_some_and(|held| held.sequence <= free) {
+            let Some(held) = self.held.pop_front() else { break };
+            (self.washed, self.washing, self.applied) = (self.washed - 1, self.washing - 1, self.applied - 1);
+            self.give_back(held.part, held.tid);
+            tids.release(held.tid);
         }
         through
     }
+}
 
-    pub(crate) fn give_back(&mut self, body: Body) {
-        body.data.into_iter().for_each(|chunk| self.log.give_back(chunk));
-        body.meta.into_iter().for_each(|chunk| self.meta.give_back(chunk));
+/// Nobody reads it any more.
+fn take_draft(drafts: &mut Vec<Vec<u8>>, part: &mut Part) {
+    if part.draft.capacity() > 0 {
+        part.draft.clear();
+        drafts.push(std::mem::take(&mut part.draft));
     }
+}
+
+/// A file that is memory gets whole lines past the cache: what overwrites a line wholly need not read it. Less goes through the cache, where it stays for what is written there
+/// next.
+fn is_past_cache(is_memory: bool, piece: &Piece) -> bool {
+    let len = u64::from(piece.len);
+    is_memory && (len >= PAST_CACHE || (piece.target | len).is_multiple_of(LINE))
 }
 
 /// The area of a file, to be changed.

@@ -1,7 +1,7 @@
 //! Editable atomic writes over striped files (MARS, SOSP 2013, sections 3.1 and 4).
 //!
-//! A transaction writes any number of places, of any size, in files that are striped over several pools, its members. What it writes goes to a log on the member that
-//! the bytes belong to, where it can be edited until the commit; one barrier makes all of it durable at once, and only then is it copied to the files.
+//! A transaction writes any number of places, of any size, in files that are striped over several pools, its members. What it writes can be edited until the commit; then it
+//! goes to a log on the member that the bytes belong to, one barrier makes all of it durable at once, and only then is it copied to the files.
 //! A page file on it needs no double-write buffer: a page is either as it was or as it was written, whatever happens.
 //!
 //! # The way of a write
@@ -10,9 +10,10 @@
 //! |---|---|
 //! | `options` | an array is made of pools, or opened: [`Options`] |
 //! | `files` | a range of a file, cut at the stripes |
-//! | `transaction` | [`Transaction::log_write`] copies it to the log, [`Transaction::edit`] changes it there |
+//! | `transaction` | [`Transaction::log_write`] copies it, [`Transaction::edit`] changes the copy |
+//! | `part` | the copy, each member's in a part: in memory up to [`Options::draft_max`], beyond that in the log; at the commit all in the log, past the cache, sealed on the way |
 //! | `chunks`, `tid` | space for logs; lines of the transaction table |
-//! | `commit` | seals the parts of all members under one number, drains, applies |
+//! | `commit` | the parts of all members under one number, a drain, the files |
 //! | `order` | how far each number is |
 //! | `mark` | through which number no log is needed any more |
 //! | `member` | what a member does with its part: seal, apply, wash, move the mark |
@@ -23,7 +24,7 @@
 //!
 //! | | barriers | on media |
 //! |---|---|---|
-//! | [`Array::atomic_write`], and a commit of up to [`Options::seal_max`] bytes | 1 for each pool that has a part | data, 32 bytes for a piece, a line of the table; later the files' lines, once for all transactions since, and the mark |
+//! | [`Array::atomic_write`], and a commit of up to [`Options::seal_max`] bytes | 1 for each pool that has a part | data, 32 bytes for a piece, a line of the table; to the files whole lines at once, parts of lines once for all transactions since; the mark |
 //! | a commit of more | 2 | the same |
 //! | abort, rollback to a savepoint, an edit | 0 | nothing |
 //! | [`Array::settle`] | 3 | what the files have not yet |
@@ -68,15 +69,17 @@ mod mark;
 mod member;
 mod options;
 mod order;
+mod part;
 mod recovery;
 mod sabotage;
 mod tid;
 mod transaction;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire};
 
 use pmem::SealKey;
 use pmem::sync::Mutex;
+use smallvec::SmallVec;
 
 pub use commit::Committed;
 pub use files::{FILE_NAME_MAX, File};
@@ -100,6 +103,8 @@ pub struct Array {
     /// For each member the first one that is in the same pool: one drain is for all of them.
     drains: Vec<usize>,
     order: Mutex<Order>,
+    /// A barrier failed: nothing more commits. Set under the lock of the order.
+    stopped: AtomicBool,
     tids: Tids,
     files: Mutex<Listed>,
     striping: Striping,
@@ -111,6 +116,8 @@ pub struct Array {
     /// So many parts are washed together.
     every: usize,
     seal_max: u64,
+    /// So many bytes of a part wait in memory.
+    draft_max: usize,
     /// Numbers of entries and transactions, so that none is taken for another.
     stamps: AtomicU64,
     /// Threads that sleep until others are further.
@@ -151,12 +158,12 @@ impl Array {
     /// How it is doing.
     pub fn status(&self) -> Status {
         let logs: Vec<(u64, u64)> =
-            self.members.iter().map(|m| m.lock()).map(|s| (s.log.len(), s.log.free())).collect();
+            self.members.iter().map(|m| m.lock()).map(|s| (s.log.len(), s.log_free())).collect();
         let order = self.order.lock();
         Status {
             members: self.members.len(),
             stripe_bytes: self.striping.stripe,
-            transactions: self.tids.count,
+            transactions: self.tids.count(),
             free: self.tids.free(),
             last: order.last(),
             retired: order.retired(true),
@@ -188,7 +195,7 @@ impl Array {
                 self.tids.take()
             }
         };
-        let tid = tid.ok_or(Error::TooManyTransactions { max: self.tids.count })?;
+        let tid = tid.ok_or(Error::TooManyTransactions { max: self.tids.count() })?;
         Ok(Transaction::new(self, tid))
     }
 
@@ -212,12 +219,12 @@ impl Array {
         let pieces = || self.striping.cut(offset, len);
         let first = pieces().next().map(|piece| piece.member);
         let one = pieces().all(|piece| Some(piece.member) == first);
-        let members: Vec<usize> = match (first, one) {
+        let members: SmallVec<[usize; 2]> = match (first, one) {
             (None, _) => return Ok(()),
-            (Some(member), true) => vec![member],
+            (Some(member), true) => SmallVec::from_slice(&[member]),
             _ => (0..self.members.len()).filter(|m| pieces().any(|piece| piece.member == *m)).collect(),
         };
-        let mut states: Vec<_> = members.iter().map(|m| self.members[*m].lock()).collect();
+        let mut states: SmallVec<[_; 2]> = members.iter().map(|m| self.members[*m].lock()).collect();
         if states.iter().any(|state| state.has_sealed()) {
             self.apply(&members, &mut states)?;
         }
@@ -230,7 +237,7 @@ impl Array {
     }
 
     fn check_usable(&self) -> Result<()> {
-        if self.order.lock().failed { Err(Error::Stopped) } else { Ok(()) }
+        if self.stopped.load(Acquire) { Err(Error::Stopped) } else { Ok(()) }
     }
 
     /// Closes it: nothing is left to recover. Dropping the array does the same, without telling what went wrong.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use pmem::sync::Mutex;
 use pmem::{Area, Pool, TwoSlot};
@@ -46,7 +46,8 @@ pub struct Options {
     transactions: u32,
     stripe: u64,
     entries: u32,
-    seal_max: Option<u64>,
+    seal_max: u64,
+    draft_max: usize,
     pool: pmem::Options,
     #[cfg(any(test, feature = "sabotage"))]
     without: Option<super::Step>,
@@ -67,7 +68,8 @@ impl Options {
             transactions: 64,
             stripe: 64 << 10,
             entries: 32,
-            seal_max: None,
+            seal_max: 64 << 10,
+            draft_max: 64 << 10,
             pool: pmem::Options::new(),
             #[cfg(any(test, feature = "sabotage"))]
             without: None,
@@ -98,11 +100,17 @@ impl Options {
         Self { stripe: bytes, ..self }
     }
 
-    /// On memory, a commit of more bytes than this drains them before it seals them, instead of computing seals over them: a barrier in place of a checksum. 4 KiB
-    /// unless it is set. On a file, where a barrier is a sync, it is always the seals.
+    /// On memory, a commit of more bytes than this drains them before it seals them, instead of computing seals over them: a barrier in place of a checksum. 64 KiB
+    /// unless it is set: seals cost little while the bytes are in memory anyway. On a file, where a barrier is a sync, it is always the seals.
     #[must_use]
     pub fn seal_max(self, bytes: u64) -> Self {
-        Self { seal_max: Some(bytes), ..self }
+        Self { seal_max: bytes, ..self }
+    }
+
+    /// Bytes of a transaction that wait in memory for its commit, of those for one member; what is beyond waits in the log, on media. 64 KiB unless it is set.
+    #[must_use]
+    pub fn draft_max(self, bytes: usize) -> Self {
+        Self { draft_max: bytes.min(1 << 30), ..self }
     }
 
     /// How pools are made and opened: domain, latency, address space.
@@ -111,7 +119,7 @@ impl Options {
         Self { pool, ..self }
     }
 
-    /// Entries of a metadata chunk, its link included.
+    /// Entries of a metadata chunk, its link included: an even number, so that a chunk is whole lines.
     #[cfg(any(test, feature = "sabotage", feature = "testing"))]
     #[must_use]
     pub fn entries(self, entries: u32) -> Self {
@@ -297,7 +305,8 @@ impl Options {
             && (1..=MEMBERS_MAX as u32).contains(&first.members)
             && found.len() == first.members as usize
             && (2..=1 << 16).contains(&first.tids)
-            && (2..=1 << 16).contains(&first.entries);
+            && (2..=1 << 16).contains(&first.entries)
+            && first.entries.is_multiple_of(2);
         if !is_sound {
             return Err(Error::Damaged { path: found[0].0.path().to_owned(), what: "header of an array" });
         }
@@ -332,16 +341,16 @@ impl Options {
             opened.iter().position(same).unwrap_or(0)
         });
         let drains = drains.collect();
-        let seal_max = self.seal_max.unwrap_or(4096);
         let members = opened.into_iter().map(|one| {
-            let marks = [one.mark.retired(); 2];
-            Member::new(one.pool, one.keys, State::new(one.table, one.mark, one.files, one.meta, one.log, marks))
+            let (pool, keys) = (one.pool.clone(), one.keys.clone());
+            Ok(Member::new(pool, keys, State::new(one, header.tids)?))
         });
-        let members: Vec<Member> = members.collect();
+        let members = members.collect::<Result<Vec<Member>>>()?;
         pools.iter().for_each(|pool| pool.set_unsettled(true));
         Ok(Array {
             id: header.array,
             order: Mutex::new(Order::new(next, members.len())),
+            stopped: AtomicBool::new(false),
             drains,
             tids: Tids::new(header.tids),
             files: Mutex::new(Listed { files, unfinished }),
@@ -350,7 +359,8 @@ impl Options {
             chunk: header.chunk,
             entries: header.entries,
             every: (header.tids as usize / 8).clamp(1, 16),
-            seal_max,
+            seal_max: self.seal_max,
+            draft_max: self.draft_max,
             stamps: AtomicU64::new(1),
             sleepers: AtomicUsize::new(0),
             recovered,

@@ -1,27 +1,23 @@
 //! In which order transactions commit, and how far each is.
 //!
-//! A transaction's way: *sealed* at its members, with a number; *durable*, when their drains are over; *applied* to the files, at each
-//! member in the order of numbers; *washed*, when that is persistent; *retired*, when it and all before it are washed everywhere.
+//! A transaction's way: *numbered*, and sealed at its members; *durable*, when their drains are over; *visible*, when all before it at its members are; *applied* to the files, at
+//! each member in the order of numbers; *washed*, when that is persistent; *retired*, when it and all before it are washed everywhere.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 /// One for the array, behind a lock that is held for a few instructions.
 pub(crate) struct Order {
     next: u64,
-    /// Sealed, not durable.
-    sealed: BTreeSet<u64>,
     /// The newest number that is washed somewhere, whatever is with those before it: for a test that must fail.
     newest_washed: u64,
     members: Vec<AtMember>,
-    /// A barrier failed: nothing more commits.
-    pub(crate) failed: bool,
 }
 
 #[derive(Default)]
 struct AtMember {
-    /// Sealed here, not durable, in order.
+    /// Numbered here, not visible, in order.
     sealed: VecDeque<u64>,
-    /// Sealed here and not washed, in order.
+    /// Numbered here and not washed, in order.
     unwashed: VecDeque<u64>,
     /// Somebody washes, or moves the mark.
     is_busy: bool,
@@ -30,16 +26,15 @@ struct AtMember {
 impl Order {
     pub(crate) fn new(next: u64, members: usize) -> Self {
         let members = (0..members).map(|_| AtMember::default()).collect();
-        Self { next, sealed: BTreeSet::new(), newest_washed: 0, members, failed: false }
+        Self { next, newest_washed: 0, members }
     }
 
-    /// A number for what is sealed at these members, whose locks the caller holds, so that each has its parts in the order of numbers; and through which
-    /// number everything is durable.
+    /// A number for what is to be sealed at these members; and through which number everything is durable, at least.
     pub(crate) fn seal(&mut self, members: impl Iterator<Item = usize>) -> (u64, u64) {
         let sequence = self.next;
         self.next += 1;
-        let durable = self.sealed.first().map_or(sequence, |first| *first) - 1;
-        self.sealed.insert(sequence);
+        let durable =
+            self.members.iter().filter_map(|member| member.sealed.front()).min().map_or(sequence, |first| *first) - 1;
         for member in members {
             self.members[member].sealed.push_back(sequence);
             self.members[member].unwashed.push_back(sequence);
@@ -47,16 +42,27 @@ impl Order {
         (sequence, durable)
     }
 
-    pub(crate) fn durable(&mut self, sequence: u64) {
-        self.sealed.remove(&sequence);
-        for member in &mut self.members {
-            if let Ok(at) = member.sealed.binary_search(&sequence) {
-                member.sealed.remove(at);
+    /// What has this number is durable. If it is the first at all its members it becomes visible, at all of them at once; else it waits for those before it, because a reader
+    /// who sees it at one member and not yet at another sees half. `in_order`: it waits; else never.
+    pub(crate) fn pass(&mut self, sequence: u64, members: &[usize], in_order: bool) -> bool {
+        let is_first = self.is_first(sequence, members);
+        if is_first || !in_order {
+            for member in members {
+                let sealed = &mut self.members[*member].sealed;
+                if let Ok(at) = sealed.binary_search(&sequence) {
+                    sealed.remove(at);
+                }
             }
         }
+        is_first
     }
 
-    /// The first number that may not be applied at a member: it is not durable.
+    /// Nothing before this number is on its way at these members.
+    pub(crate) fn is_first(&self, sequence: u64, members: &[usize]) -> bool {
+        members.iter().all(|member| self.limit(*member) >= sequence)
+    }
+
+    /// The first number that may not be applied at a member: it is not visible.
     pub(crate) fn limit(&self, member: usize) -> u64 {
         self.members[member].sealed.front().copied().unwrap_or(self.next)
     }

@@ -28,6 +28,8 @@ pub enum Step {
     RetireInOrder,
     /// The log of a transaction is used again when the mark has passed it in both slots.
     MarkTwice,
-    /// A commit is over when those before it on its members are durable.
+    /// A commit is over when those before it on its members are visible.
     WaitEarlier,
+    /// A transaction becomes visible behind those before it, at all its members at once.
+    PassInOrder,
 }

@@ -1,29 +1,46 @@
 //! Transaction IDs: each names a line in the table of every member.
 
-use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicU32,
+    Ordering::{AcqRel, Release},
+};
 
 use pmem::sync::Mutex;
 
-/// Those that are free.
+/// All of them.
 pub(crate) struct Tids {
-    free: Arc<Mutex<Vec<u32>>>,
-    pub(crate) count: u32,
+    free: Mutex<Vec<u32>>,
+    /// By number: its transaction, and parts of that whose logs are needed.
+    uses: Vec<AtomicU32>,
 }
 
-/// One that is in use: from the beginning of a transaction until no member needs its log any more.
-pub(crate) struct Tid {
+/// One that a transaction has.
+pub(crate) struct Tid<'a> {
     pub(crate) number: u32,
-    free: Arc<Mutex<Vec<u32>>>,
+    tids: &'a Tids,
 }
 
 impl Tids {
     pub(crate) fn new(count: u32) -> Self {
-        Self { free: Arc::new(Mutex::new((0..count).rev().collect())), count }
+        Self { free: Mutex::new((0..count).rev().collect()), uses: (0..count).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    pub(crate) fn take(&self) -> Option<Arc<Tid>> {
+    pub(crate) fn count(&self) -> u32 {
+        self.uses.len() as u32
+    }
+
+    pub(crate) fn take(&self) -> Option<Tid<'_>> {
         let number = self.free.lock().pop()?;
-        Some(Arc::new(Tid { number, free: Arc::clone(&self.free) }))
+        let tid = Tid { number, tids: self };
+        tid.hold(0);
+        Some(tid)
+    }
+
+    /// One that needs it less; with the last, it is free.
+    pub(crate) fn release(&self, number: u32) {
+        if self.uses[number as usize].fetch_sub(1, AcqRel) == 1 {
+            self.free.lock().push(number);
+        }
     }
 
     pub(crate) fn free(&self) -> usize {
@@ -31,8 +48,15 @@ impl Tids {
     }
 }
 
-impl Drop for Tid {
+impl Tid<'_> {
+    /// So many need it beside this, each of which [releases](Tids::release) it. Said before any of them has it.
+    pub(crate) fn hold(&self, count: u32) {
+        self.tids.uses[self.number as usize].store(1 + count, Release);
+    }
+}
+
+impl Drop for Tid<'_> {
     fn drop(&mut self) {
-        self.free.lock().push(self.number);
+        self.tids.release(self.number);
     }
 }

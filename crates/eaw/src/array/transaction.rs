@@ -1,18 +1,16 @@
 //! A transaction until it commits: what it logs, and how that is changed.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+use smallvec::SmallVec;
 
 use super::Array;
 use super::commit::Committed;
 use super::files::File;
-use super::member::{Body, Piece};
+use super::part::{Extent, Part, Piece};
 use super::tid::Tid;
 use crate::error::{Error, Result};
-
-/// Data begins on a line in the log.
-const ALIGN: u64 = pmem::LINE;
 
 /// A write that was logged: until the commit, [`Transaction::edit`] changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,120 +55,131 @@ pub struct Savepoint {
 /// # Ok(()) }
 /// ```
 pub struct Transaction<'a> {
-    array: &'a Array,
-    tid: Arc<Tid>,
-    /// By member.
-    open: Vec<Open>,
-    entries: Vec<Logged>,
+    entries: SmallVec<[Logged; 2]>,
     savepoints: Vec<Saved>,
-    /// It is one thread's at a time, like what it has flushed.
+    parts: Parts<'a>,
+    /// It is one thread's, like what it has flushed.
     of: PhantomData<*const ()>,
-}
-
-/// A member's part, so far.
-#[derive(Default)]
-struct Open {
-    body: Body,
-    /// Bytes used in the last chunk.
-    used: u64,
-    /// The next piece begins in a chunk of its own: what is before it belongs to what is before a savepoint.
-    is_cut: bool,
 }
 
 struct Logged {
     stamp: u64,
-    file: File,
+    file: u32,
     offset: u64,
     len: u64,
-    pieces: Vec<Place>,
 }
 
-/// Where a run of an entry is.
-struct Place {
-    member: usize,
-    piece: usize,
-    /// From the start of the entry.
-    at: u64,
+/// What a transaction has at each member; given back if it does not commit.
+pub(super) struct Parts<'a> {
+    array: &'a Array,
+    pub(super) list: SmallVec<[Box<Part>; 2]>,
+    /// Behind the parts: it is free when they are.
+    pub(super) tid: Tid<'a>,
 }
 
 struct Saved {
     stamp: u64,
     entries: usize,
-    /// By member: pieces and chunks so far.
-    parts: Vec<(usize, usize)>,
+    /// By member.
+    extents: Extents,
+}
+
+/// Members, and how much there is at each.
+type Extents = SmallVec<[(usize, Extent); 2]>;
+
+/// What there was at a member: nothing, if it is not there.
+fn at_member(extents: &Extents, member: usize) -> Extent {
+    extents.iter().find(|(of, _)| *of == member).map_or_else(Extent::default, |(_, extent)| *extent)
+}
+
+impl Parts<'_> {
+    /// That of a member.
+    fn of(&mut self, member: usize) -> &mut Part {
+        let at = self.list.iter().position(|part| part.member == member).unwrap_or_else(|| {
+            self.list.push(self.array.members[member].lock().take_part(member, self.tid.number));
+            self.list.len() - 1
+        });
+        &mut self.list[at]
+    }
+
+    fn extents(&self) -> Extents {
+        self.list.iter().map(|part| (part.member, part.extent())).collect()
+    }
+
+    /// Gives chunks back that are not filled, but one.
+    fn trim(&mut self) {
+        for part in &mut self.list {
+            if part.filled + 1 < part.data.len() {
+                let mut state = self.array.members[part.member].lock();
+                part.data.drain(part.filled + 1..).for_each(|chunk| state.log.give_back(chunk));
+            }
+        }
+    }
+
+    /// Only those that have pieces, in the order of members.
+    pub(super) fn in_order(&mut self) -> SmallVec<[usize; 2]> {
+        while let Some(at) = self.list.iter().position(|part| part.pieces.is_empty()) {
+            let part = self.list.remove(at);
+            self.array.members[part.member].lock().give_back(part, self.tid.number);
+        }
+        self.list.sort_unstable_by_key(|part| part.member);
+        self.list.iter().map(|part| part.member).collect()
+    }
+}
+
+impl Drop for Parts<'_> {
+    fn drop(&mut self) {
+        for part in self.list.drain(..) {
+            self.array.members[part.member].lock().give_back(part, self.tid.number);
+        }
+    }
 }
 
 impl<'a> Transaction<'a> {
-    pub(super) fn new(array: &'a Array, tid: Arc<Tid>) -> Self {
-        let open = array.members.iter().map(|_| Open::default()).collect();
-        Self { array, tid, open, entries: Vec::new(), savepoints: Vec::new(), of: PhantomData }
+    pub(super) fn new(array: &'a Array, tid: Tid<'a>) -> Self {
+        let parts = Parts { array, list: SmallVec::new(), tid };
+        Self { entries: SmallVec::new(), savepoints: Vec::new(), parts, of: PhantomData }
     }
 
     /// Its TID.
     pub fn id(&self) -> u32 {
-        self.tid.number
+        self.parts.tid.number
     }
 
-    /// Logs a write: after the commit `data` is in the file at `offset` (`LogWrite`). The log is on the members that the bytes belong to.
+    /// Logs a write: after the commit `data` is in the file at `offset` (`LogWrite`). It waits in memory, beyond
+    /// [`Options::draft_max`](super::Options::draft_max) in the log, on the members that the bytes belong to.
     ///
     /// # Errors
     /// [`Error::OutOfFile`]; [`Error::Foreign`] for a file of another array; [`Error::LogFull`]; those of the pool. Nothing is logged then.
     pub fn log_write(&mut self, file: &File, offset: u64, data: &[u8]) -> Result<Entry> {
-        file.check(self.array.id, offset, data.len() as u64)?;
-        let before: Vec<(usize, usize, u64, bool)> = self.open.iter().map(Open::extent).collect();
-        let mut pieces = Vec::new();
-        for cut in self.array.striping.cut(offset, data.len() as u64) {
+        let (array, len, index) = (self.parts.array, data.len() as u64, self.entries.len());
+        file.check(array.id, offset, len)?;
+        for cut in array.striping.cut(offset, len) {
             let run = &data[cut.at as usize..][..cut.len as usize];
-            if let Err(error) = self.log_run(file, cut.member, cut.local, cut.at, run, &mut pieces) {
-                for (member, (pieces, chunks, used, is_cut)) in before.into_iter().enumerate() {
-                    self.truncate(member, pieces, chunks);
-                    self.open[member].used = used;
-                    self.open[member].is_cut = is_cut;
-                }
+            let piece = Piece {
+                entry: index,
+                from: cut.at,
+                target: cut.local,
+                file: file.number(),
+                len: 0,
+                chunk: 0,
+                at: 0,
+                draft: None,
+                is_stored: true,
+                seal: 0,
+            };
+            let part = self.parts.of(cut.member);
+            if part.draft.len() + run.len() <= array.draft_max {
+                part.keep(run, piece, array.chunk);
+            } else if let Err(error) = array.spill(part, run, piece) {
+                self.parts.list.iter_mut().for_each(|part| part.forget(index));
+                self.parts.trim();
                 return Err(error);
             }
         }
-        let (stamp, len) = (self.array.stamp(), data.len() as u64);
-        self.entries.push(Logged { stamp, file: file.clone(), offset, len, pieces });
-        Ok(Entry { index: self.entries.len() - 1, stamp, len })
-    }
-
-    fn log_run(
-        &mut self,
-        file: &File,
-        member: usize,
-        mut target: u64,
-        mut at: u64,
-        mut run: &[u8],
-        places: &mut Vec<Place>,
-    ) -> Result<()> {
-        let array = self.array;
-        let chunk_bytes = array.chunk;
-        while !run.is_empty() {
-            let open = &mut self.open[member];
-            if open.is_cut || open.body.data.is_empty() || open.used == chunk_bytes {
-                let chunk = array.take_log(member)?;
-                open.body.data.push(chunk);
-                (open.used, open.is_cut) = (0, false);
-            }
-            let len = (run.len() as u64).min(chunk_bytes - open.used) as usize;
-            let (now, rest) = run.split_at(len);
-            let chunk = open.body.data.len() - 1;
-            let past_cache =
-                (array.members[member].is_memory() && len as u64 > array.seal_max).then(pmem::thread_number);
-            let area = &mut open.body.data[chunk].area;
-            if past_cache.is_some() {
-                area.copy_nt(open.used, now)?;
-            } else {
-                area.bytes_mut(open.used, len)?.copy_from_slice(now);
-            }
-            places.push(Place { member, piece: open.body.pieces.len(), at });
-            let (file, len) = (file.number(), len as u32);
-            open.body.pieces.push(Piece { file, len, target, chunk: chunk as u32, at: open.used as u32, past_cache });
-            open.used = (open.used + u64::from(len)).next_multiple_of(ALIGN).min(chunk_bytes);
-            (target, at, run) = (target + u64::from(len), at + u64::from(len), rest);
-        }
-        Ok(())
+        let stamp = array.stamp();
+        self.entries.push(Logged { stamp, file: file.number(), offset, len });
+        Ok(Entry { index, stamp, len })
     }
 
     fn entry(&self, entry: &Entry) -> Result<&Logged> {
@@ -183,21 +192,18 @@ impl<'a> Transaction<'a> {
     /// # Errors
     /// [`Error::Foreign`] if the entry was rolled back or is of another transaction; [`Error::OutOfEntry`].
     pub fn edit(&mut self, entry: &Entry, at: u64, data: &[u8]) -> Result<()> {
-        let logged = self.entry(entry)?;
-        let (end, len) = (at.saturating_add(data.len() as u64), logged.len);
+        let len = self.entry(entry)?.len;
+        let end = at.saturating_add(data.len() as u64);
         if end > len {
             return Err(Error::OutOfEntry { at, end, len });
         }
-        let index = entry.index;
-        for place in &self.entries[index].pieces {
-            let body = &mut self.open[place.member].body;
-            let piece = &mut body.pieces[place.piece];
-            let (from, to) = (at.max(place.at), end.min(place.at + u64::from(piece.len)));
-            if from < to {
-                piece.past_cache = None; // flushed again
-                let bytes = &data[(from - at) as usize..(to - at) as usize];
-                let within = u64::from(piece.at) + (from - place.at);
-                body.data[piece.chunk as usize].area.bytes_mut(within, bytes.len())?.copy_from_slice(bytes);
+        for part in &mut self.parts.list {
+            for index in part.pieces_of(entry.index) {
+                let Piece { from: start, len, .. } = part.pieces[index];
+                let (from, to) = (at.max(start), end.min(start + u64::from(len)));
+                if from < to {
+                    part.edit(index, from - start, &data[(from - at) as usize..(to - at) as usize])?;
+                }
             }
         }
         Ok(())
@@ -208,16 +214,14 @@ impl<'a> Transaction<'a> {
     /// # Errors
     /// As [`Array::read`].
     pub fn read(&self, file: &File, offset: u64, into: &mut [u8]) -> Result<()> {
-        self.array.read(file, offset, into)?;
+        self.parts.array.read(file, offset, into)?;
         let end = offset + into.len() as u64;
-        for logged in self.entries.iter().filter(|logged| logged.file == *file) {
-            for place in &logged.pieces {
-                let body = &self.open[place.member].body;
-                let piece = &body.pieces[place.piece];
-                let start = logged.offset + place.at;
+        for part in &self.parts.list {
+            for piece in part.pieces.iter().filter(|piece| piece.file == file.number()) {
+                let start = self.entries[piece.entry].offset + piece.from;
                 let (from, to) = (offset.max(start), end.min(start + u64::from(piece.len)));
                 if from < to {
-                    let bytes = &body.bytes(piece)?[(from - start) as usize..(to - start) as usize];
+                    let bytes = &part.bytes(piece)?[(from - start) as usize..(to - start) as usize];
                     into[(from - offset) as usize..][..bytes.len()].copy_from_slice(bytes);
                 }
             }
@@ -227,29 +231,17 @@ impl<'a> Transaction<'a> {
 
     /// A moment to return to.
     pub fn savepoint(&mut self) -> Savepoint {
-        for open in &mut self.open {
-            open.is_cut = true;
-        }
-        let stamp = self.array.stamp();
-        let parts = self.open.iter().map(|open| (open.body.pieces.len(), open.body.data.len())).collect();
-        self.savepoints.push(Saved { stamp, entries: self.entries.len(), parts });
+        self.parts.list.iter_mut().for_each(|part| part.cut());
+        let stamp = self.parts.array.stamp();
+        self.savepoints.push(Saved { stamp, entries: self.entries.len(), extents: self.parts.extents() });
         Savepoint { index: self.savepoints.len() - 1, stamp }
     }
 
-    fn saved(&self, savepoint: Savepoint) -> Result<&Saved> {
+    /// How many entries there were then, and how much of each part.
+    fn saved(&self, savepoint: Savepoint) -> Result<(usize, Extents)> {
         let found = self.savepoints.get(savepoint.index).filter(|saved| saved.stamp == savepoint.stamp);
-        found.ok_or(Error::Foreign { what: "savepoint" })
-    }
-
-    fn truncate(&mut self, member: usize, pieces: usize, chunks: usize) {
-        let open = &mut self.open[member];
-        open.body.pieces.truncate(pieces);
-        let gone = open.body.data.split_off(chunks);
-        open.is_cut = true;
-        if !gone.is_empty() {
-            let mut state = self.array.members[member].lock();
-            gone.into_iter().for_each(|chunk| state.log.give_back(chunk));
-        }
+        let saved = found.ok_or(Error::Foreign { what: "savepoint" })?;
+        Ok((saved.entries, saved.extents.clone()))
     }
 
     /// Takes back what was logged behind a savepoint, which stays (`PartialAbort`). Savepoints behind it are gone.
@@ -257,13 +249,11 @@ impl<'a> Transaction<'a> {
     /// # Errors
     /// [`Error::Foreign`].
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
-        let saved = self.saved(savepoint)?;
-        let (entries, parts) = (saved.entries, saved.parts.clone());
-        self.entries.truncate(entries);
+        let (entries, extents) = self.saved(savepoint)?;
         self.savepoints.truncate(savepoint.index + 1);
-        for (member, (pieces, chunks)) in parts.into_iter().enumerate() {
-            self.truncate(member, pieces, chunks);
-        }
+        self.entries.truncate(entries);
+        self.parts.list.iter_mut().for_each(|part| part.truncate(at_member(&extents, part.member)));
+        self.parts.trim();
         Ok(())
     }
 
@@ -274,25 +264,22 @@ impl<'a> Transaction<'a> {
     /// [`Error::OuterWrite`] if that writes what was logged before the savepoint, too; [`Error::TooManyTransactions`], as it needs a TID of its own;
     /// nothing has changed then. Those of a [`commit`](Self::commit): what was logged behind the savepoint is gone.
     pub fn nested_top(&mut self, savepoint: Savepoint) -> Result<u64> {
-        let saved = self.saved(savepoint)?;
-        let (outer, inner) = self.entries.split_at(saved.entries);
+        let (entries, extents) = self.saved(savepoint)?;
+        let (outer, inner) = self.entries.split_at(entries);
         for (one, other) in outer.iter().flat_map(|one| inner.iter().map(move |other| (one, other))) {
             let (offset, end) = (one.offset.max(other.offset), (one.offset + one.len).min(other.offset + other.len));
             if one.file == other.file && offset < end {
-                return Err(Error::OuterWrite { name: one.file.name().to_owned(), offset, end });
+                return Err(Error::OuterWrite { name: self.parts.array.name_of(one.file), offset, end });
             }
         }
-        let mut nested = self.array.begin()?;
-        let (entries, parts) = (saved.entries, saved.parts.clone());
-        self.entries.truncate(entries);
+        let mut nested = self.parts.array.begin()?;
         self.savepoints.truncate(savepoint.index + 1);
-        for (member, (pieces, chunks)) in parts.into_iter().enumerate() {
-            let open = &mut self.open[member];
-            let body = &mut nested.open[member].body;
-            body.pieces = open.body.pieces.split_off(pieces);
-            body.pieces.iter_mut().for_each(|piece| piece.chunk -= chunks as u32);
-            body.data = open.body.data.split_off(chunks);
-            open.is_cut = true;
+        self.entries.truncate(entries);
+        for part in &mut self.parts.list {
+            let extent = at_member(&extents, part.member);
+            if extent.pieces < part.pieces.len() {
+                part.split_off(extent, nested.parts.of(part.member));
+            }
         }
         Ok(nested.commit()?.sequence())
     }
@@ -305,29 +292,16 @@ impl<'a> Transaction<'a> {
     ///
     /// # Errors
     /// [`Error::LogFull`]: nothing changes then. Those of a drain, and [`Error::Stopped`]: whether it happened shows when the array is opened again.
-    pub fn commit(mut self) -> Result<Committed<'a>> {
-        let parts = self.parts();
-        self.array.commit(Arc::clone(&self.tid), parts)
-    }
-
-    fn parts(&mut self) -> Vec<(usize, Body)> {
-        let open = std::mem::take(&mut self.open).into_iter().enumerate();
-        open.filter(|(_, open)| !open.body.pieces.is_empty()).map(|(member, open)| (member, open.body)).collect()
+    pub fn commit(self) -> Result<Committed<'a>> {
+        self.parts.array.commit(self.parts)
     }
 
     /// For tests: as a crash would leave it when all members but one have sealed their parts. The array can only be dropped then.
     #[cfg(any(test, feature = "sabotage", feature = "testing"))]
     pub fn commit_in_part(mut self) -> Error {
-        let parts = self.parts();
-        let most = parts.len().saturating_sub(1);
-        let done = self.array.commit_at(Arc::clone(&self.tid), parts, most);
+        let most = self.parts.in_order().len().saturating_sub(1);
+        let done = self.parts.array.commit_at(self.parts, most);
         done.map_or_else(|error| error, |_| Error::Stopped)
-    }
-}
-
-impl Open {
-    fn extent(&self) -> (usize, usize, u64, bool) {
-        (self.body.pieces.len(), self.body.data.len(), self.used, self.is_cut)
     }
 }
 
@@ -335,15 +309,26 @@ impl Array {
     pub(super) fn stamp(&self) -> u64 {
         self.stamps.fetch_add(1, Relaxed)
     }
-}
 
-impl Drop for Transaction<'_> {
-    fn drop(&mut self) {
-        for (member, open) in std::mem::take(&mut self.open).into_iter().enumerate() {
-            if !open.body.data.is_empty() {
-                self.array.members[member].lock().give_back(open.body);
+    /// Writes a run to the log, behind what is filled of it. All but `piece`'s length and place in the log is said there.
+    fn spill(&self, part: &mut Part, mut run: &[u8], mut piece: Piece) -> Result<()> {
+        while !run.is_empty() {
+            if part.used >= self.chunk {
+                if part.filled == part.data.len() {
+                    part.data.push(self.take_log(part.member)?);
+                }
+                (part.filled, part.used) = (part.filled + 1, 0);
             }
+            let (now, rest) = run.split_at(run.len().min((self.chunk - part.used) as usize));
+            let chunk = part.filled - 1;
+            part.data[chunk].area.copy_nt(part.used, now)?;
+            (piece.len, piece.chunk, piece.at) = (now.len() as u32, chunk as u32, part.used as u32);
+            part.pieces.push(piece);
+            let len = now.len() as u64;
+            part.used = (part.used + len).next_multiple_of(pmem::LINE);
+            (piece.from, piece.target, run) = (piece.from + len, piece.target + len, rest);
         }
+        Ok(())
     }
 }
 

@@ -39,9 +39,12 @@ proptest! {
 
     /// What a transaction sees is what it wrote over what is committed; what is committed is what is there.
     #[test]
-    fn an_array_is_a_vector_of_bytes(ops in prop::collection::vec(op(), 1..60)) {
+    fn an_array_is_a_vector_of_bytes(
+        ops in prop::collection::vec(op(), 1..60),
+        memory in prop_oneof![Just(0_usize), Just(30_000), Just(1 << 20)],
+    ) {
         let dir = tempfile::tempdir().unwrap();
-        let options = options().stripe_bytes(4096).seal_max(20_000);
+        let options = options().stripe_bytes(4096).seal_max(20_000).draft_max(memory);
         let mut array = create(dir.path(), &options);
         let mut committed = vec![0; BYTES as usize];
         let mut at = 0;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use pmem::{
-    Action, Allocator, Area, Error, FlushSet, HeapOptions, Intent, OFFSET_MAX, Objects, ObjectsOptions, Options, PPtr,
-    Pool, Session,
+    Action, Allocator, Area, DomainChoice, Error, FlushSet, HeapOptions, Intent, OFFSET_MAX, Objects, ObjectsOptions,
+    Options, PPtr, Pool, Session,
 };
 use proptest::prelude::*;
 
@@ -397,4 +397,41 @@ fn opening_pools_takes_no_memory_from_other_threads() {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         opened.unwrap();
     });
+}
+
+/// What fills its last line with zeros does not reach into the area behind, wherever areas are cut.
+#[test]
+fn whole_lines_stay_in_their_area() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = Options::new().size(1 << 20).domain(DomainChoice::Emulated).create(dir.path().join("p")).unwrap();
+    let key = pool.seal_key(0);
+    for (index, cut) in [8, 64, 72, 120, 200].into_iter().enumerate() {
+        let whole = pool.add_region(&format!("r{index}"), 4096).unwrap().into_area().unwrap();
+        let (mut before, rest) = whole.split_at(cut).unwrap();
+        let (mut area, mut behind) = rest.split_at(200).unwrap();
+        let data: Vec<u8> = (1..=255).collect();
+        for (at, len) in (0..=200).step_by(7).flat_map(|at| (0..=208).map(move |len| (at, len))) {
+            for other in [&mut before, &mut behind] {
+                let all = other.len() as usize;
+                other.bytes_mut(0, all).unwrap().fill(0xee);
+            }
+            area.bytes_mut(0, 200).unwrap().fill(0xee);
+            let end = (area.offset() + at + len).next_multiple_of(64) - area.offset();
+            let stored = area.put_lines(at, &data[..len as usize]);
+            assert_eq!(stored.is_ok(), end <= 200, "{cut} {at} {len}");
+            let mut expected = [0xee; 200];
+            if end <= 200 {
+                expected[at as usize..end as usize].fill(0);
+                expected[at as usize..][..len as usize].copy_from_slice(&data[..len as usize]);
+                let seal = area.put_sealing(at, &key, &data[..len as usize]).unwrap();
+                assert_eq!(seal, key.seal(&data[..len as usize]));
+            }
+            assert_eq!(area.bytes(0, 200).unwrap(), expected, "{cut} {at} {len}");
+            for other in [&before, &behind] {
+                assert!(other.bytes(0, other.len() as usize).unwrap().iter().all(|byte| *byte == 0xee));
+            }
+        }
+        assert!(area.put_lines(u64::MAX - 3, &data).is_err());
+    }
+    pool.drain().unwrap();
 }

@@ -29,6 +29,12 @@ fn looking() -> Arrayed {
     Arrayed::script(ops.collect())
 }
 
+/// One thread writes what is on the first member only; one writes a word on each, and is durable first; one reads both words.
+fn overtaking() -> Arrayed {
+    let half = || (0, Op::Write(vec![(0, 8)]));
+    Arrayed::script((0..3).flat_map(|_| [half(), (1, Op::Pair), (2, Op::Look), (2, Op::Look)]).collect())
+}
+
 /// A process ends between the seals of two members; what follows has other numbers.
 fn halved() -> Arrayed {
     let both = || vec![(0, 8), (64, 8)];
@@ -56,6 +62,7 @@ fn workloads() -> Vec<missed::Workload<Arrayed>> {
         ("lopsided", lopsided(), config(2)),
         ("racing", racing(), config(3).schedules(24)),
         ("looking", looking(), Config::seeded(3).budget(3_000).point_budget(2).nested_budget(1).schedules(1_000)),
+        ("overtaking", overtaking(), Config::seeded(4).budget(3_000).point_budget(2).nested_budget(1).schedules(1_000)),
         (
             "torn",
             Arrayed::script(vec![(0, Op::Write(vec![(0, 8)]))]),
@@ -66,6 +73,8 @@ fn workloads() -> Vec<missed::Workload<Arrayed>> {
         ("alone, lines", Arrayed::new("array", 1), config(5).model(Model::Lines)),
     ];
     all.extend((6..9).map(|seed| ("alone", Arrayed::new("array", 1), config(seed))));
+    let spilling = |options: Options| options.draft_max(48);
+    all.extend((6..9).map(|seed| ("alone, in the log", Arrayed::new("array", 1).adjust(spilling), config(seed))));
     all.extend((14..17).map(|seed| ("two", Arrayed::new("array-2", 2), config(seed).schedules(8))));
     all.extend(
         (22..23)
@@ -77,6 +86,7 @@ fn workloads() -> Vec<missed::Workload<Arrayed>> {
 // `MarkTwice` is for damaged media: in the tests of the crate.
 missed::steps! {
     CommitBarrier, ApplyLate, EveryPart, VerifyData, DataFirst, InOrder, SettleRead, EraseTorn, NumbersAbove, WashFirst, RetireInOrder, WaitEarlier,
+    PassInOrder,
 }
 
 #[test]

@@ -1,0 +1,217 @@
+//! A member's part of a transaction: what is to be written there, in memory and beyond that in the log.
+
+use pmem::{Area, SealKey};
+use smallvec::SmallVec;
+
+use super::chunks::Chunk;
+use super::layout::{ENTRY, Entry, LINE, LINK};
+use super::member::Keys;
+use crate::error::Result;
+
+/// Pieces for which a part keeps room when it is used again.
+const KEPT: usize = 1 << 10;
+
+/// Of one member. It is used again for other transactions, with what it has allocated and a chunk of each kind.
+#[derive(Default)]
+pub(crate) struct Part {
+    pub(crate) member: usize,
+    /// The TID's line of the member's table.
+    pub(crate) line: Option<Area>,
+    /// Parts that waited to be washed when this was taken.
+    pub(crate) waiting: usize,
+    /// In the order in which they were logged.
+    pub(crate) pieces: Vec<Piece>,
+    /// Bytes that wait in memory.
+    pub(crate) draft: Vec<u8>,
+    /// Log chunks. The first of them are filled.
+    pub(crate) data: Vec<Chunk>,
+    pub(crate) filled: usize,
+    /// Bytes used in the last one that is filled.
+    pub(crate) used: u64,
+    /// Metadata chunks.
+    pub(crate) meta: Vec<Chunk>,
+    /// A metadata chunk that is being made.
+    image: Vec<u8>,
+}
+
+/// A run of bytes that goes to one place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// Of which entry of the transaction it is, and where in that.
+    pub(crate) entry: usize,
+    pub(crate) from: u64,
+    /// In the member's stripes of the file.
+    pub(crate) target: u64,
+    pub(crate) file: u32,
+    pub(crate) len: u32,
+    /// Where in the log: which chunk, and where in it. Of what is in the draft, where it is going to be.
+    pub(crate) chunk: u32,
+    pub(crate) at: u32,
+    /// Where in the draft, if it is there.
+    pub(crate) draft: Option<u32>,
+    /// Otherwise: it is on its way to media as it is.
+    pub(crate) is_stored: bool,
+    /// Of its bytes, when it commits.
+    pub(crate) seal: u64,
+}
+
+/// How much of a part there is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extent {
+    pub(crate) pieces: usize,
+    pub(crate) draft: usize,
+    pub(crate) filled: usize,
+}
+
+impl Part {
+    /// For another transaction; returns the chunks that it does not keep, data and metadata.
+    pub(crate) fn clear(&mut self) -> (impl Iterator<Item = Chunk>, impl Iterator<Item = Chunk>) {
+        self.pieces.clear();
+        self.pieces.shrink_to(KEPT);
+        self.draft.clear();
+        self.filled = 0;
+        (self.data.drain(1.min(self.data.len())..), self.meta.drain(1.min(self.meta.len())..))
+    }
+
+    pub(crate) fn extent(&self) -> Extent {
+        Extent { pieces: self.pieces.len(), draft: self.draft.len(), filled: self.filled }
+    }
+
+    /// Takes back what is beyond.
+    pub(crate) fn truncate(&mut self, to: Extent) {
+        self.pieces.truncate(to.pieces);
+        self.draft.truncate(to.draft);
+        self.filled = to.filled;
+        self.cut();
+    }
+
+    /// Takes back an entry that is the last, and not whole.
+    pub(crate) fn forget(&mut self, entry: usize) {
+        let pieces = self.pieces_of(entry).start;
+        let draft = self.pieces[pieces..].iter().find_map(|piece| piece.draft);
+        let last = self.pieces[..pieces].iter().rev().find(|piece| piece.draft.is_none());
+        self.truncate(Extent {
+            pieces,
+            draft: draft.map_or(self.draft.len(), |at| at as usize),
+            filled: last.map_or(0, |piece| piece.chunk as usize + 1),
+        });
+    }
+
+    /// Moves what is beyond to another part, which is empty.
+    pub(crate) fn split_off(&mut self, at: Extent, to: &mut Self) {
+        to.draft.extend_from_slice(&self.draft[at.draft..]);
+        to.data.splice(0..0, self.data.drain(at.filled..self.filled));
+        (to.filled, to.used) = (self.filled - at.filled, self.used);
+        to.pieces.extend(self.pieces[at.pieces..].iter().map(|piece| Piece {
+            draft: piece.draft.map(|draft| draft - at.draft as u32),
+            chunk: if piece.draft.is_some() { 0 } else { piece.chunk - at.filled as u32 },
+            ..*piece
+        }));
+        self.truncate(at);
+    }
+
+    /// The next bytes that are spilled begin a chunk: what is before them belongs to what is before a savepoint.
+    pub(crate) fn cut(&mut self) {
+        self.used = u64::MAX;
+    }
+
+    /// Its pieces of an entry.
+    pub(crate) fn pieces_of(&self, entry: usize) -> std::ops::Range<usize> {
+        let start = self.pieces.partition_point(|piece| piece.entry < entry);
+        start..start + self.pieces[start..].partition_point(|piece| piece.entry == entry)
+    }
+
+    /// The bytes of a piece.
+    pub(crate) fn bytes(&self, piece: &Piece) -> Result<&[u8]> {
+        let len = piece.len as usize;
+        Ok(match piece.draft {
+            Some(at) => &self.draft[at as usize..][..len],
+            None => self.data[piece.chunk as usize].area.bytes(piece.at.into(), len)?,
+        })
+    }
+
+    /// Notes bytes that wait in memory, in pieces that fit into a chunk each. All but `piece`'s place and length is said there.
+    pub(crate) fn keep(&mut self, data: &[u8], mut piece: Piece, chunk_bytes: u64) {
+        let mut at = self.draft.len();
+        self.draft.extend_from_slice(data);
+        for run in data.chunks(chunk_bytes as usize) {
+            (piece.len, piece.draft) = (run.len() as u32, Some(at as u32));
+            self.pieces.push(piece);
+            (piece.from, piece.target, at) =
+                (piece.from + run.len() as u64, piece.target + run.len() as u64, at + run.len());
+        }
+    }
+
+    /// Changes bytes of a piece.
+    pub(crate) fn edit(&mut self, index: usize, within: u64, data: &[u8]) -> Result<()> {
+        let piece = &mut self.pieces[index];
+        match piece.draft {
+            Some(at) => self.draft[at as usize + within as usize..][..data.len()].copy_from_slice(data),
+            None => {
+                piece.is_stored = false; // flushed again
+                let area = &mut self.data[piece.chunk as usize].area;
+                area.bytes_mut(u64::from(piece.at) + within, data.len())?.copy_from_slice(data);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives what is in memory its places in the log, in chunks behind those that are filled; returns how many chunks are needed then.
+    pub(crate) fn place(&mut self, chunk_bytes: u64) -> usize {
+        let (mut chunks, mut used) = (self.filled, chunk_bytes);
+        for piece in self.pieces.iter_mut().filter(|piece| piece.draft.is_some()) {
+            if used + u64::from(piece.len) > chunk_bytes {
+                (chunks, used) = (chunks + 1, 0);
+            }
+            (piece.chunk, piece.at) = (chunks as u32 - 1, used as u32);
+            used = (used + u64::from(piece.len)).next_multiple_of(LINE);
+        }
+        chunks
+    }
+
+    /// Everything is in the log, on its way to media; sealed, if there is a key for that.
+    pub(crate) fn store(&mut self, key: Option<&SealKey>) -> Result<()> {
+        for piece in &mut self.pieces {
+            let area = &mut self.data[piece.chunk as usize].area;
+            let at = u64::from(piece.at);
+            let bytes = piece.draft.map(|from| &self.draft[from as usize..][..piece.len as usize]);
+            piece.seal = match (bytes, key) {
+                (Some(bytes), Some(key)) => area.put_sealing(at, key, bytes)?,
+                (Some(bytes), None) => area.put_lines(at, bytes).map(|_| 0)?,
+                (None, key) => {
+                    if !piece.is_stored {
+                        area.flush(at, piece.len.into())?;
+                    }
+                    match key {
+                        Some(key) => key.seal(area.bytes(at, piece.len as usize)?),
+                        None => 0,
+                    }
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Says in the metadata chunks where the pieces go to, and starts their way to media; returns the seal of what stands there.
+    pub(crate) fn seal(&mut self, keys: &Keys, chunk_bytes: u64, entries: u32) -> Result<u64> {
+        const { assert!(ENTRY == 32) };
+        let mut seals = SmallVec::<[u64; 4]>::new();
+        let chunks = self.pieces.chunks(entries as usize - 1);
+        let last = chunks.len() - 1;
+        for (index, pieces) in chunks.enumerate() {
+            self.image.clear();
+            for piece in pieces {
+                let log = u64::from(self.data[piece.chunk as usize].number) * chunk_bytes + u64::from(piece.at);
+                let Piece { target, file, len, seal, .. } = *piece;
+                self.image.extend_from_slice(pmem::bytes_of(&Entry { target, log, seal, file, len }));
+            }
+            if index < last {
+                let link = Entry { target: 0, log: self.meta[index + 1].number.into(), seal: 0, file: LINK, len: 0 };
+                self.image.extend_from_slice(pmem::bytes_of(&link));
+            }
+            seals.push(keys.part.seal(&self.image));
+            self.meta[index].area.put_lines(0, &self.image)?;
+        }
+        Ok(keys.part.seal_list(seals.into_iter()))
+    }
+}
