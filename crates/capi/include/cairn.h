@@ -1,5 +1,6 @@
 /*
- * Cairn: a log and a key-value store whose every acknowledged byte is durable. Link with -lcairn.
+ * Cairn: a log, a key-value store and an array of files whose every acknowledged byte is durable. Link
+ * with -lcairn.
  *
  * Every function that can fail returns a cairn_status: CAIRN_OK, or what the caller can do something
  * about, with cairn_last_error() for people. Results come through pointers, which are left alone
@@ -280,6 +281,40 @@ typedef struct cairn_kv_options {
 	uint32_t reserved;
 } cairn_kv_options;
 
+/*
+ * How an array is made and opened. Have it filled by `cairn_array_options_init`, then change what
+ * should be different. What is not about the size can be another at every open.
+ */
+typedef struct cairn_array_options {
+	/* `sizeof` of this struct. */
+	size_t size;
+	/* Bytes of log that each member of a new array has. */
+	uint64_t log_bytes;
+	/* Bytes to which a member's log may grow when a transaction finds no room. */
+	uint64_t log_max;
+	/*
+	 * Bytes of a file that are on one member before the next follows, in a new array: a
+	 * multiple of 64.
+	 */
+	uint64_t stripe;
+	/*
+	 * Bytes of a transaction that wait in memory for its commit, of those for one member; what
+	 * is beyond waits in the log.
+	 */
+	uint64_t draft_max;
+	/* On memory, a commit of more bytes has a second barrier in place of seals over them. */
+	uint64_t seal_max;
+	/* Bytes of address space of a member: it cannot outgrow it while the array is open. */
+	uint64_t max_bytes;
+	/*
+	 * Transactions at once in a new array, those counted whose logs are still needed: at least
+	 * 8 more than threads that commit.
+	 */
+	uint32_t transactions;
+	/* One of `enum cairn_domain`. */
+	uint32_t domain;
+} cairn_array_options;
+
 /* Counts of a log. */
 typedef struct cairn_log_counts {
 	/* `sizeof` of this struct, as it was given. */
@@ -360,6 +395,48 @@ typedef struct cairn_kv_counts {
 	/* What makes data durable here: one of `enum cairn_domain`, never `CAIRN_AUTO`. */
 	uint64_t domain;
 } cairn_kv_counts;
+
+/* Counts of an array. */
+typedef struct cairn_array_counts {
+	/* `sizeof` of this struct, as it was given. */
+	size_t size;
+	/* Members. */
+	uint64_t members;
+	/* Bytes of a stripe. */
+	uint64_t stripe;
+	/* Transactions at once. */
+	uint64_t transactions;
+	/* How many more can begin without waiting for the logs of others. */
+	uint64_t free;
+	/* The number of the newest commit. */
+	uint64_t last;
+	/* Everything through this number is persistent in the files. */
+	uint64_t retired;
+	/* Barriers since it was opened. */
+	uint64_t barriers;
+	/* Calls of `fdatasync` since it was opened. */
+	uint64_t syncs;
+} cairn_array_counts;
+
+/* What opening an array found. */
+typedef struct cairn_array_found {
+	/* `sizeof` of this struct, as it was given. */
+	size_t size;
+	/* Transactions that were applied, again or for the first time. */
+	uint64_t applied;
+	/* Transactions whose commit was cut short: nothing of them is there. */
+	uint64_t dropped;
+	/*
+	 * Transactions that were durable and could not be read back: nothing of them is there.
+	 * `cairn array check` says which, and what they were to change.
+	 */
+	uint64_t lost;
+	/*
+	 * Lines of the transaction table that are not whole: commits that were cut short, or among
+	 * the last of all, and damaged.
+	 */
+	uint64_t in_doubt;
+} cairn_array_found;
 
 /*
  * ---- Logs: records that any number of threads append to at once, durable in order.
@@ -669,6 +746,126 @@ cairn_status cairn_tx_abort(cairn_tx *tx);
  * nor aborts, and does not leave by an exception or `longjmp`.
  */
 cairn_status cairn_kv_transact(cairn_kv *store, int isolation, cairn_body body, void *context);
+
+/*
+ * ---- Arrays: files that are striped over several members and written atomically, in any number of
+ * places.
+ *
+ * A transaction is used by the thread that began it, which ends it with `cairn_array_tx_commit`;
+ * any thread may end it with `cairn_array_tx_abort`. It keeps nobody away from the bytes it is
+ * going to write: of two that write the same, the one that commits later wins.
+ */
+
+/* An open array. */
+typedef struct cairn_array cairn_array;
+
+/* A transaction of an array. */
+typedef struct cairn_array_tx cairn_array_tx;
+
+/* Sets all options to their defaults. `size` is `sizeof(cairn_array_options)`. */
+cairn_status cairn_array_options_init(cairn_array_options *options, size_t size);
+
+/*
+ * Makes an array, a member at each of `count` paths, where there is nothing yet. `options` may be
+ * null: the defaults.
+ */
+cairn_status cairn_array_create(const char *const *members, size_t count,
+	const cairn_array_options *options, cairn_array **array);
+
+/*
+ * Opens an array whose members are at these paths, in any order, and recovers it if it was not
+ * closed. `options` may be null: the defaults. What was found is told by `cairn_array_get_found`.
+ */
+cairn_status cairn_array_open(const char *const *members, size_t count,
+	const cairn_array_options *options, cairn_array **array);
+
+/*
+ * Leaves nothing to be recovered, and closes it. The handle is closed whatever this returns, but
+ * for `CAIRN_BUSY`: then a transaction is open, or a thread is in a call.
+ */
+cairn_status cairn_array_close(cairn_array *array);
+
+/*
+ * Makes a file of `len` zero bytes. `file` gets the number by which it is known while the array is
+ * open.
+ */
+cairn_status cairn_array_create_file(cairn_array *array, const char *name, uint64_t len,
+	uint32_t *file);
+
+/*
+ * Finds a file by its name. `file` gets the number by which it is known while the array is open,
+ * `len`, which may be null, its bytes.
+ */
+cairn_status cairn_array_find_file(cairn_array *array, const char *name, uint32_t *file,
+	uint64_t *len);
+
+/*
+ * Writes `len` bytes at `offset`: all of them or none, whatever happens. They are durable and
+ * visible when this returns. One barrier for each member's file that has a part of them.
+ */
+cairn_status cairn_array_atomic_write(cairn_array *array, uint32_t file, uint64_t offset,
+	const void *bytes, size_t len);
+
+/*
+ * Reads `len` bytes at `offset` into `buffer`: what is committed. Of a transaction that commits
+ * meanwhile all or nothing is seen.
+ */
+cairn_status cairn_array_read(cairn_array *array, uint32_t file, uint64_t offset, void *buffer,
+	size_t len);
+
+/* Begins a transaction. */
+cairn_status cairn_array_begin(cairn_array *array, cairn_array_tx **tx);
+
+/*
+ * Logs a write: after the commit the bytes are in the file at `offset`. `entry`, which may be null,
+ * gets the number by which `cairn_array_tx_edit` changes them until then.
+ */
+cairn_status cairn_array_tx_write(cairn_array_tx *tx, uint32_t file, uint64_t offset,
+	const void *bytes, size_t len, uint64_t *entry);
+
+/* Changes `len` bytes of what was logged, `at` from its start. No barrier. */
+cairn_status cairn_array_tx_edit(cairn_array_tx *tx, uint64_t entry, uint64_t at, const void *bytes,
+	size_t len);
+
+/*
+ * Reads `len` bytes at `offset` into `buffer`, as they will be: what is committed, with what this
+ * transaction has logged over it.
+ */
+cairn_status cairn_array_tx_read(cairn_array_tx *tx, uint32_t file, uint64_t offset, void *buffer,
+	size_t len);
+
+/* A moment to return to: `savepoint` gets its number. */
+cairn_status cairn_array_tx_savepoint(cairn_array_tx *tx, uint64_t *savepoint);
+
+/* Takes back what was logged behind a savepoint, which stays. Savepoints behind it are gone. */
+cairn_status cairn_array_tx_rollback(cairn_array_tx *tx, uint64_t savepoint);
+
+/*
+ * Commits what was logged behind a savepoint, whatever becomes of the rest. It must not write what
+ * was logged before. `number`, which may be null, gets its place among all commits.
+ */
+cairn_status cairn_array_tx_nested_top(cairn_array_tx *tx, uint64_t savepoint, uint64_t *number);
+
+/*
+ * Makes all that was logged durable and visible, as a whole. The transaction ends whatever this
+ * returns, but for `CAIRN_BUSY`, `CAIRN_CLOSED` and, on another thread than began it,
+ * `CAIRN_INVALID`. `number`, which may be null, gets its place among all commits.
+ */
+cairn_status cairn_array_tx_commit(cairn_array_tx *tx, uint64_t *number);
+
+/* Gives everything up: nothing changes. */
+cairn_status cairn_array_tx_abort(cairn_array_tx *tx);
+
+/*
+ * Everything committed is persistent in the files, and no log is needed any more. Three barriers.
+ */
+cairn_status cairn_array_settle(cairn_array *array);
+
+/* Counts. `size` is `sizeof(cairn_array_counts)`. */
+cairn_status cairn_array_get_counts(cairn_array *array, cairn_array_counts *counts, size_t size);
+
+/* What opening the array found; of a new one all is zero. `size` is `sizeof(cairn_array_found)`. */
+cairn_status cairn_array_get_found(cairn_array *array, cairn_array_found *found, size_t size);
 
 /*
  * ---- Several machines: the copies of a log, which a program leads, alone or for a store.

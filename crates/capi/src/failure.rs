@@ -134,6 +134,32 @@ impl From<kv::Error> for Failure {
     }
 }
 
+impl From<eaw::Error> for Failure {
+    fn from(error: eaw::Error) -> Self {
+        use eaw::Error as E;
+        let message = error.to_string();
+        let code = match error {
+            E::TooManyTransactions { .. } => CAIRN_BUSY,
+            E::LogFull { .. } => CAIRN_FULL,
+            E::Stopped => CAIRN_SYNC,
+            E::MissingMember { .. } | E::NotAMember { .. } => CAIRN_FOREIGN,
+            E::NewerVersion { .. } => CAIRN_NEWER,
+            E::Damaged { .. } => CAIRN_DAMAGED,
+            E::NoFile { .. } => CAIRN_MISSING,
+            E::FileExists { .. } => CAIRN_EXISTS,
+            E::BadName { .. }
+            | E::OutOfFile { .. }
+            | E::OutOfEntry { .. }
+            | E::Foreign { .. }
+            | E::OuterWrite { .. }
+            | E::Limit { .. } => CAIRN_INVALID,
+            E::Pool(error) => return error.into(),
+            _ => CAIRN_FAILED,
+        };
+        Self::new(code, message)
+    }
+}
+
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 #[cfg(test)]
@@ -245,6 +271,33 @@ mod tests {
             E::Fabric(log::fabric::Error::NotTrusted { peer: "p".into(), what: "x".into() }),
             E::Fabric(log::fabric::Error::NoTrust),
             E::Fabric(log::fabric::Error::Io(io::ErrorKind::Other.into())),
+            E::Pool(pmem::Error::Poisoned),
+        ];
+        for error in all {
+            check(error.kind(), error);
+        }
+    }
+
+    #[test]
+    fn codes_of_arrays_agree_with_kinds() {
+        use eaw::Error as E;
+        let name = || "f".to_owned();
+        let all = [
+            E::TooManyTransactions { max: 1 },
+            E::LogFull { bytes: 1, max: 1 },
+            E::MissingMember { member: 1, members: 2 },
+            E::NotAMember { path: "p".into(), why: "x" },
+            E::NewerVersion { path: "p".into(), found: 9, known: 1 },
+            E::Damaged { path: "p".into(), what: "x" },
+            E::Stopped,
+            E::NoFile { name: name() },
+            E::FileExists { name: name() },
+            E::BadName { name: name(), max: 1 },
+            E::OutOfFile { name: name(), offset: 1, end: 2, len: 1 },
+            E::OutOfEntry { at: 1, end: 2, len: 1 },
+            E::Foreign { what: "x" },
+            E::OuterWrite { name: name(), offset: 1, end: 2 },
+            E::Limit { what: "x", found: 1, min: 2, max: 3 },
             E::Pool(pmem::Error::Poisoned),
         ];
         for error in all {

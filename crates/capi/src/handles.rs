@@ -1,6 +1,6 @@
 //! Handles: numbers that look like pointers, and the slots they lead to.
 //!
-//! A handle has the kind, the index of a slot, and the slot's generation, which every close raises. So a handle that was closed leads nowhere, for the next 2^40 uses of
+//! A handle has the kind, the index of a slot, and the slot's generation, which every close raises. So a handle that was closed leads nowhere, for the next 2^39 uses of
 //! its slot, and one that was never given out does not either. Slots are never freed.
 
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use crate::failure::{Failure, Result};
 pub(crate) trait Kept: Send + Sync + Sized + 'static {
     /// What C takes it for.
     type C;
-    /// Tells kinds apart: 0 to 7.
+    /// Tells kinds apart: 0 to 15.
     const KIND: u64;
     /// In messages.
     const NAME: &'static str;
@@ -32,7 +32,9 @@ pub(crate) trait Kept: Send + Sync + Sized + 'static {
 const FIRST: u32 = 16;
 const CHUNKS: usize = 16;
 const INDEX_BITS: u32 = 20;
-const GENERATIONS: u64 = 1 << 40;
+/// Of the kind, and a one that makes no handle null.
+const KIND_BITS: u32 = 5;
+const GENERATIONS: u64 = 1 << (u64::BITS - INDEX_BITS - KIND_BITS);
 const _: () = assert!((FIRST as u64) << CHUNKS <= 1 << INDEX_BITS && usize::BITS == u64::BITS);
 
 /// All handles of one kind.
@@ -94,7 +96,7 @@ pub(crate) fn give<T: Kept>(value: T) -> Result<*mut T::C> {
     let slot = slots.slot(index).ok_or_else(too_many)?;
     let mut entry = slot.0.write();
     entry.value = Some(value);
-    let number = entry.generation << (INDEX_BITS + 4) | u64::from(index) << 4 | T::KIND << 1 | 1;
+    let number = entry.generation << (INDEX_BITS + KIND_BITS) | u64::from(index) << KIND_BITS | T::KIND << 1 | 1;
     Ok(std::ptr::without_provenance_mut(number as usize))
 }
 
@@ -104,12 +106,12 @@ fn find<T: Kept>(handle: *const T::C) -> Result<(u32, &'static Slot<T>, u64)> {
     if number == 0 {
         return Err(Failure::null(T::NAME));
     }
-    if number & 0xf != T::KIND << 1 | 1 {
+    if number & ((1 << KIND_BITS) - 1) != T::KIND << 1 | 1 {
         return Err(closed::<T>());
     }
-    let index = (number >> 4 & ((1 << INDEX_BITS) - 1)) as u32;
+    let index = (number >> KIND_BITS & ((1 << INDEX_BITS) - 1)) as u32;
     let slot = T::slots().slot(index).ok_or_else(closed::<T>)?;
-    Ok((index, slot, number >> (INDEX_BITS + 4)))
+    Ok((index, slot, number >> (INDEX_BITS + KIND_BITS)))
 }
 
 #[cold]
@@ -301,7 +303,7 @@ mod tests {
         let last = give(Few(AtomicBool::new(false))).unwrap();
         take::<Few>(last, |_| Ok(())).unwrap();
         let next = give(Few(AtomicBool::new(false))).unwrap();
-        assert_eq!(next.addr() >> 4 & ((1 << INDEX_BITS) - 1), 1);
+        assert_eq!(next.addr() >> KIND_BITS & ((1 << INDEX_BITS) - 1), 1);
         take::<Few>(next, |_| Ok(())).unwrap();
     }
 }

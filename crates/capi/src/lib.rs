@@ -1,4 +1,4 @@
-//! The C interface of the log and the key-value store: `libcairn.so`, `libcairn.a`, and `include/cairn.h`, which `cargo xtask header` writes from what is here.
+//! The C interface of the log, the key-value store and the array: `libcairn.so`, `libcairn.a`, and `include/cairn.h`, which `cargo xtask header` writes from what is here.
 //!
 //! A C program has *handles*: pointers that are never followed. Each is a number of a slot and of its use, so that one that is null, was closed, or was never given out is told
 //! from a live one, whatever it is. Nothing that goes wrong crosses the border but as a code and a message; a panic is one of these, and ends the use of the handle.
@@ -12,7 +12,7 @@
 //! | `handles` | from a handle to what it stands for, which stays while it is used |
 //! | `failure`, `code` | what went wrong, and what the caller can do about it |
 //! | `options` | structs that can grow |
-//! | `log_side`, `kv_side`, `replicas_side` | what the handles stand for |
+//! | `log_side`, `kv_side`, `array_side`, `replicas_side` | what the handles stand for |
 //!
 //! # One call from C
 //!
@@ -26,11 +26,12 @@
 //! 3. The crate's own `append`. Its error becomes a code, grouped by what the caller can do
 //!    (`code`), and a message that the thread keeps.
 //!
-//! What borrows from a log or store (a reservation, an iterator, a transaction with its scans) is
+//! What borrows from a log, store or array (a reservation, an iterator, a transaction with its scans) is
 //! kept together with it in `raw/held`. The header is made from the sources by `xtask`.
 
 #![deny(unsafe_code)]
 
+mod array_side;
 mod call;
 mod code;
 mod failure;

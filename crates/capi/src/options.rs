@@ -183,6 +183,63 @@ impl cairn_kv_options {
     }
 }
 
+/// How an array is made and opened. Have it filled by `cairn_array_options_init`, then change what should be different. What is not about the size can be another at every
+/// open.
+#[allow(non_camel_case_types, reason = "its name in C")]
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct cairn_array_options {
+    /// `sizeof` of this struct.
+    pub size: usize,
+    /// Bytes of log that each member of a new array has.
+    pub log_bytes: u64,
+    /// Bytes to which a member's log may grow when a transaction finds no room.
+    pub log_max: u64,
+    /// Bytes of a file that are on one member before the next follows, in a new array: a multiple of 64.
+    pub stripe: u64,
+    /// Bytes of a transaction that wait in memory for its commit, of those for one member; what is beyond waits in the log.
+    pub draft_max: u64,
+    /// On memory, a commit of more bytes has a second barrier in place of seals over them.
+    pub seal_max: u64,
+    /// Bytes of address space of a member: it cannot outgrow it while the array is open.
+    pub max_bytes: u64,
+    /// Transactions at once in a new array, those counted whose logs are still needed: at least 8 more than threads that commit.
+    pub transactions: u32,
+    /// One of `enum cairn_domain`.
+    pub domain: u32,
+}
+
+const _: () = assert!(size_of::<cairn_array_options>() == 64);
+
+impl Default for cairn_array_options {
+    fn default() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            log_bytes: 16 << 20,
+            log_max: 1 << 30,
+            stripe: 64 << 10,
+            draft_max: 64 << 10,
+            seal_max: 64 << 10,
+            max_bytes: 1 << 40,
+            transactions: 64,
+            domain: cairn_domain::CAIRN_AUTO as u32,
+        }
+    }
+}
+
+impl cairn_array_options {
+    pub(crate) fn options(&self) -> Result<eaw::array::Options> {
+        Ok(eaw::array::Options::new()
+            .log_bytes(self.log_bytes)
+            .log_max(self.log_max)
+            .stripe_bytes(self.stripe)
+            .draft_max(usize::try_from(self.draft_max).unwrap_or(usize::MAX))
+            .seal_max(self.seal_max)
+            .transactions(self.transactions)
+            .pool(pool(self.domain, self.max_bytes)?))
+    }
+}
+
 fn pool(domain: u32, max_bytes: u64) -> Result<pmem::Options> {
     use cairn_domain::{CAIRN_AUTO, CAIRN_EMULATED, CAIRN_FILE, CAIRN_PMEM};
     let choice = match domain {
@@ -288,6 +345,52 @@ pub struct cairn_kv_counts {
 
 const _: () = assert!(size_of::<cairn_kv_counts>() == 104);
 
+/// Counts of an array.
+#[allow(non_camel_case_types, reason = "its name in C")]
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct cairn_array_counts {
+    /// `sizeof` of this struct, as it was given.
+    pub size: usize,
+    /// Members.
+    pub members: u64,
+    /// Bytes of a stripe.
+    pub stripe: u64,
+    /// Transactions at once.
+    pub transactions: u64,
+    /// How many more can begin without waiting for the logs of others.
+    pub free: u64,
+    /// The number of the newest commit.
+    pub last: u64,
+    /// Everything through this number is persistent in the files.
+    pub retired: u64,
+    /// Barriers since it was opened.
+    pub barriers: u64,
+    /// Calls of `fdatasync` since it was opened.
+    pub syncs: u64,
+}
+
+const _: () = assert!(size_of::<cairn_array_counts>() == 72);
+
+/// What opening an array found.
+#[allow(non_camel_case_types, reason = "its name in C")]
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct cairn_array_found {
+    /// `sizeof` of this struct, as it was given.
+    pub size: usize,
+    /// Transactions that were applied, again or for the first time.
+    pub applied: u64,
+    /// Transactions whose commit was cut short: nothing of them is there.
+    pub dropped: u64,
+    /// Transactions that were durable and could not be read back: nothing of them is there. `cairn array check` says which, and what they were to change.
+    pub lost: u64,
+    /// Lines of the transaction table that are not whole: commits that were cut short, or among the last of all, and damaged.
+    pub in_doubt: u64,
+}
+
+const _: () = assert!(size_of::<cairn_array_found>() == 40);
+
 /// The number of a domain.
 pub(crate) fn domain(domain: pmem::Domain) -> u64 {
     match domain {
@@ -308,5 +411,7 @@ mod tests {
         assert_eq!(ours(cairn_log_options::default().options().unwrap()), ours(log::Options::new()));
         let ours = |options: kv::Options| format!("{options:?}");
         assert_eq!(ours(cairn_kv_options::default().options().unwrap()), ours(kv::Options::new()));
+        let ours = |options: eaw::array::Options| format!("{options:?}");
+        assert_eq!(ours(cairn_array_options::default().options().unwrap()), ours(eaw::array::Options::new()));
     }
 }

@@ -3,6 +3,7 @@
 //! What each function asks of its caller is in the header: pointers are null, or lead to as much as is said, which nobody changes during the call; strings end with a zero.
 
 pub(crate) mod about;
+pub(crate) mod array;
 pub(crate) mod held;
 pub(crate) mod kv;
 pub(crate) mod log;
@@ -28,6 +29,24 @@ unsafe fn bytes<'a>(at: *const c_void, len: usize, what: &str) -> Result<&'a [u8
     }
     // SAFETY: the caller's.
     Ok(unsafe { std::slice::from_raw_parts(at.cast(), len) })
+}
+
+/// Room of the caller's, to be filled. Null is no room, if there is to be none.
+///
+/// # Safety
+/// `at` is null or leads to `len` bytes, which are nobody else's while `'a` lasts.
+unsafe fn bytes_mut<'a>(at: *mut c_void, len: usize, what: &str) -> Result<&'a mut [u8]> {
+    if at.is_null() {
+        return if len == 0 { Ok(&mut []) } else { Err(Failure::null(what)) };
+    }
+    if len > isize::MAX as usize {
+        return Err(Failure::new(CAIRN_INVALID, format!("{what} cannot have {len} bytes")));
+    }
+    // SAFETY: the caller's, whose bytes may never have been written: so they are made of zeros first.
+    unsafe {
+        at.cast::<u8>().write_bytes(0, len);
+        Ok(std::slice::from_raw_parts_mut(at.cast(), len))
+    }
 }
 
 /// A string.

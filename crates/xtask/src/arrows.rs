@@ -26,7 +26,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("chain", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv"]),
     ("server", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv", "chain"]),
     // For programs in other languages.
-    ("capi", &["pmem", "tx", "log", "kv"]),
+    ("capi", &["pmem", "tx", "log", "kv", "eaw"]),
     // Tools: nothing above this line links them.
     ("crash", &["pmem"]),
     ("testnet", &[]),

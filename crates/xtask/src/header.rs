@@ -20,13 +20,14 @@ const CRATE: &str = "crates/capi";
 /// The header in it.
 const HEADER: &str = "include/cairn.h";
 /// Its parts, in the order of the header.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     "src/code.rs",
     "src/raw/about.rs",
     "src/options.rs",
     "src/raw/log.rs",
     "src/raw/kv.rs",
     "src/raw/tx.rs",
+    "src/raw/array.rs",
     "src/raw/replicas.rs",
 ];
 /// Columns of a comment.
@@ -34,7 +35,8 @@ const COLUMNS: usize = 100;
 
 const TOP: &str = "\
 /*
- * Cairn: a log and a key-value store whose every acknowledged byte is durable. Link with -lcairn.
+ * Cairn: a log, a key-value store and an array of files whose every acknowledged byte is durable. Link
+ * with -lcairn.
  *
  * Every function that can fail returns a cairn_status: CAIRN_OK, or what the caller can do something
  * about, with cairn_last_error() for people. Results come through pointers, which are left alone
@@ -206,11 +208,13 @@ fn wrapped(declaration: &str) -> String {
 fn typed(ty: &Type, name: &str) -> Result<String, String> {
     match ty {
         Type::Ptr(pointer) => {
-            let to = typed(&pointer.elem, &format!("*{name}"))?;
-            // A pointer to a constant pointer would need the word elsewhere; there is none.
-            let constant =
-                matches!(pointer.mutability, PointerMutability::Const(_)) && !matches!(*pointer.elem, Type::Ptr(_));
-            Ok(if constant { format!("const {to}") } else { to })
+            let constant = matches!(pointer.mutability, PointerMutability::Const(_));
+            // What a pointer leads to is constant: the word is before it, and of another pointer behind its star.
+            match &*pointer.elem {
+                Type::Ptr(_) if constant => typed(&pointer.elem, &format!("const *{name}")),
+                _ if constant => Ok(format!("const {}", typed(&pointer.elem, &format!("*{name}"))?)),
+                _ => typed(&pointer.elem, &format!("*{name}")),
+            }
         }
         Type::Path(path) => {
             let last = path.path.segments.last().ok_or("a type without a name")?;

@@ -23,6 +23,10 @@ int main(void)
 	AT(cairn_change, remove);
 	SIZE(cairn_range);
 	AT(cairn_range, reverse);
+	SIZE(cairn_array_options);
+	AT(cairn_array_options, transactions);
+	SIZE(cairn_array_counts);
+	SIZE(cairn_array_found);
 	SIZE(enum cairn_group);
 	return 0;
 }

@@ -118,6 +118,18 @@ fn a_store_of_many_threads() {
 }
 
 #[test]
+fn an_array() {
+    run("array_basics.c");
+    run_in("array_basics.c", &memory());
+}
+
+#[test]
+fn an_array_that_is_killed() {
+    run_in("array_kill.c", &memory());
+    run_in("array_kill.c", Path::new(env!("CARGO_TARGET_TMPDIR")));
+}
+
+#[test]
 fn logs_and_stores_on_several_machines() {
     let secret = log::fabric::Secret::new(b"what all of them know\0").unwrap();
     let trust = log::fabric::Options { secret: Some(secret), ..Default::default() };
@@ -154,6 +166,10 @@ cairn_change 40
 cairn_change.remove 32
 cairn_range 40
 cairn_range.reverse 36
+cairn_array_options 64
+cairn_array_options.transactions 56
+cairn_array_counts 72
+cairn_array_found 40
 enum cairn_group 4
 ";
     assert_eq!(said, expected);

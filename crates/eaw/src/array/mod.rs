@@ -214,6 +214,7 @@ impl Array {
     /// # Errors
     /// [`Error::OutOfFile`]; [`Error::Foreign`] for a file of another array; [`Error::Pool`] if the medium does not return the bytes.
     pub fn read(&self, file: &File, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.check_process()?;
         file.check(self.id, offset, into.len() as u64)?;
         let len = into.len() as u64;
         let pieces = || self.striping.cut(offset, len);
@@ -237,16 +238,24 @@ impl Array {
     }
 
     fn check_usable(&self) -> Result<()> {
+        self.check_process()?;
         if self.stopped.load(Acquire) { Err(Error::Stopped) } else { Ok(()) }
     }
 
     /// Closes it: nothing is left to recover. Dropping the array does the same, without telling what went wrong.
     ///
     /// # Errors
-    /// Those of a drain.
+    /// Those of a drain; [`pmem::Error::Forked`] in a child of the process that opened it, where it is left as it is.
     pub fn close(mut self) -> Result<()> {
+        self.check_process()?;
         self.settle()?;
         self.finish()
+    }
+
+    /// Not in a child, where a lock may be held for ever by a thread that is not there.
+    fn check_process(&self) -> Result<()> {
+        let usable = self.members.first().map_or(Ok(()), |member| member.pool.check_usable());
+        if let Err(forked @ pmem::Error::Forked) = usable { Err(forked.into()) } else { Ok(()) }
     }
 
     /// Gives the pools back, everything in them being settled.
@@ -289,7 +298,8 @@ impl Array {
 
 impl Drop for Array {
     fn drop(&mut self) {
-        if self.members.is_empty() || !self.pools().all(pmem::Pool::is_closed_on_drop) {
+        let is_ours = self.check_process().is_ok();
+        if self.members.is_empty() || !is_ours || !self.pools().all(pmem::Pool::is_closed_on_drop) {
             return;
         }
         let path = self.members[0].pool.path().to_owned();
