@@ -41,6 +41,7 @@ command -v chromium-headless-shell >/dev/null || missing+=(chromium-headless-she
 command -v openssl >/dev/null || missing+=(openssl)
 command -v strace >/dev/null || missing+=(strace)
 PATH=$PATH:/usr/sbin:/sbin command -v mkfs.ext4 >/dev/null || missing+=(e2fsprogs)
+PATH=$PATH:/usr/sbin:/sbin command -v mkfs.xfs >/dev/null || missing+=(xfsprogs)
 PATH=$PATH:/usr/sbin:/sbin command -v mount >/dev/null || missing+=(mount)
 command -v go >/dev/null || missing+=(golang-go)
 if [[ ${1-} == --peers ]]; then

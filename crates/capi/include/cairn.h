@@ -313,6 +313,10 @@ typedef struct cairn_array_options {
 	uint32_t transactions;
 	/* One of `enum cairn_domain`. */
 	uint32_t domain;
+	/* Not 0: pages go without a log to files that take them whole (`RWF_ATOMIC`). */
+	uint32_t whole_writes;
+	/* 0. */
+	uint32_t reserved;
 } cairn_array_options;
 
 /* Counts of a log. */

@@ -207,9 +207,13 @@ pub struct cairn_array_options {
     pub transactions: u32,
     /// One of `enum cairn_domain`.
     pub domain: u32,
+    /// Not 0: pages go without a log to files that take them whole (`RWF_ATOMIC`).
+    pub whole_writes: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<cairn_array_options>() == 64);
+const _: () = assert!(size_of::<cairn_array_options>() == 72);
 
 impl Default for cairn_array_options {
     fn default() -> Self {
@@ -223,13 +227,19 @@ impl Default for cairn_array_options {
             max_bytes: 1 << 40,
             transactions: 64,
             domain: cairn_domain::CAIRN_AUTO as u32,
+            whole_writes: 0,
+            reserved: 0,
         }
     }
 }
 
 impl cairn_array_options {
     pub(crate) fn options(&self) -> Result<eaw::array::Options> {
+        if self.reserved != 0 {
+            return Err(Failure::new(CAIRN_INVALID, format!("reserved is {}, and must be 0", self.reserved)));
+        }
         Ok(eaw::array::Options::new()
+            .whole_writes(self.whole_writes != 0)
             .log_bytes(self.log_bytes)
             .log_max(self.log_max)
             .stripe_bytes(self.stripe)

@@ -38,6 +38,8 @@ pub enum Kind {
     Flush,
     /// The barrier; a sync in the file model.
     Drain,
+    /// Bytes reach the media in one piece.
+    Whole,
     /// The file changes its length.
     SetLen,
     /// Nothing: the program, or a recovery, ended here.
@@ -49,6 +51,7 @@ impl std::fmt::Display for Kind {
         f.write_str(match self {
             Kind::Flush => "flush",
             Kind::Drain => "drain",
+            Kind::Whole => "whole write",
             Kind::SetLen => "set_len",
             Kind::End => "end",
         })

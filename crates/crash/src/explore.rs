@@ -234,7 +234,7 @@ impl<S: Scenario> Explorer<S> {
         if self.stopped() || (depth > 1 && self.nested_finding.lock().is_some()) {
             return;
         }
-        if let Some(site) = site.filter(|_| matches!(kind, Kind::Flush | Kind::Drain)) {
+        if let Some(site) = site.filter(|_| matches!(kind, Kind::Flush | Kind::Drain | Kind::Whole)) {
             self.sites.lock().entry((kind, std::ptr::from_ref(site) as usize)).or_insert(site);
         }
         let kill_only = kind == Kind::Flush && !self.config.at_flushes;

@@ -177,10 +177,15 @@ impl Pending {
 
     /// Forgets the changes of the words from `first` on: they are cut off.
     pub(crate) fn truncate(&mut self, first: usize) {
+        self.forget(first..usize::MAX);
+    }
+
+    /// Forgets the changes of these words.
+    pub(crate) fn forget(&mut self, words: std::ops::Range<usize>) {
         for slot in (0..self.live).rev() {
             let line = &mut self.lines[slot];
             let start = line.index as usize * LINE_WORDS;
-            line.changes.retain(|c| start + usize::from(c.word) < first);
+            line.changes.retain(|c| !words.contains(&(start + usize::from(c.word))));
             if line.changes.is_empty() {
                 self.retire(slot);
             }

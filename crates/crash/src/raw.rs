@@ -128,6 +128,10 @@ unsafe impl Medium for Sim {
         self.finish_write_back(site)
     }
 
+    fn write_whole(&self, offset: u64, data: &[u8], site: Site) -> io::Result<bool> {
+        self.store_whole(offset, data, site)
+    }
+
     fn reopened(&self) -> io::Result<()> {
         self.forget_cached();
         Ok(())

@@ -219,6 +219,17 @@ impl Area {
         self.mapping().store_sealing(offset, key, &[], data, Location::caller())
     }
 
+    /// Writes `data` at `at` in one piece, if the file takes it so: durable when this returns true, and after any crash all of it is there or nothing. False, and nothing was
+    /// written, if the file does not: then it is to be logged, and stored. Files on Linux 6.11 or later whose file system says so do (`statx`, `RWF_ATOMIC`), for lengths that
+    /// are a power of two, at multiples of them in the pool; memory never does. A sync's work.
+    ///
+    /// # Errors
+    /// As [`bytes_mut`](Self::bytes_mut); [`Error::Sync`] when the device fails, [`Error::Poisoned`] ever after.
+    #[track_caller]
+    pub fn write_whole(&mut self, at: u64, data: &[u8]) -> Result<bool> {
+        self.mapping().write_whole(self.place(at, data.len() as u64)?, data, Location::caller())
+    }
+
     /// Starts the write-back of `len` bytes at `at`: persistent after this thread's next drain.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use crate::mapping::{Backing, Mapping};
 use crate::seal::{SealKey, Sum};
 use crate::sim::Site;
 use crate::stats::{THREADS, is_played_apart, thread_id};
+use crate::whole::Whole;
 
 /// Proof that a drain took place on this thread.
 ///
@@ -218,6 +219,37 @@ impl Mapping {
             }
         }
         Ok(Persisted { pool: self.id(), thread: thread_id(), number: self.counters.drained() })
+    }
+
+    /// See [`Area::write_whole`](crate::Area::write_whole).
+    pub(crate) fn write_whole(&self, offset: u64, data: &[u8], site: Site) -> Result<bool> {
+        let len = data.len() as u64;
+        self.access(offset, len, true)?;
+        let written = match (&self.backing, &self.file) {
+            (Backing::Simulated(medium), _) => {
+                self.group.check()?;
+                medium.write_whole(offset, data, site)
+            }
+            (Backing::Synced, Some(file)) => {
+                self.group.check()?;
+                let Some(whole) = self.whole.get_or_init(|| Whole::of(file)) else { return Ok(false) };
+                if !whole.takes(offset, len) {
+                    return Ok(false);
+                }
+                whole.write(offset, data).map_err(io::Error::from)
+            }
+            _ => return Ok(false),
+        };
+        let written = written.map_err(|source| {
+            self.group.poison(); // nobody knows what is there
+            Error::Sync { source }
+        })?;
+        if written {
+            self.written.note(offset, len);
+            self.counters.synced();
+            self.counters.drained();
+        }
+        Ok(written)
     }
 
     /// Stores `data` at `offset` past the cache where that helps, and flushes the rest.

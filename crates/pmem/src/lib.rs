@@ -152,6 +152,7 @@ mod stats;
 pub mod sync;
 mod sync_file;
 mod two_slot;
+mod whole;
 mod written;
 
 pub use alloc::{Allocator, Block, Found, HeapOptions, HeapUsage, Intent};

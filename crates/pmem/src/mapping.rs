@@ -5,11 +5,11 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Release},
 };
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{Advice as FileAdvice, FlockOperation, fadvise, flock, fsync};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -22,6 +22,7 @@ use crate::fork::ForkGuard;
 use crate::sim::Medium;
 use crate::stats::Counters;
 use crate::sync_file::GroupSync;
+use crate::whole::Whole;
 use crate::written::Written;
 
 /// Files are filled, grown and written back in units of this many bytes.
@@ -52,6 +53,8 @@ pub(crate) struct Mapping {
     pub(crate) fork: ForkGuard,
     pub(crate) resize: crate::sync::Mutex<()>,
     pub(crate) written: Written,
+    /// Found out when it is first asked for.
+    pub(crate) whole: OnceLock<Option<Whole>>,
 }
 
 // SAFETY: the mapping is memory of the whole process, not of a thread; `base` never changes. Who may touch which bytes is
@@ -89,6 +92,7 @@ impl Mapping {
             fork: ForkGuard::new(),
             resize: crate::sync::Mutex::new(()),
             written: Written::default(),
+            whole: OnceLock::new(),
         };
         // From here on Drop unmaps.
         let synchronous = mapping.map_first(len)?;
@@ -126,6 +130,7 @@ impl Mapping {
             fork: ForkGuard::new(),
             resize: crate::sync::Mutex::new(()),
             written: Written::default(),
+            whole: OnceLock::new(),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::flush::{FlushSet, Persisted};
 use crate::header::{FLAG_CLEAN, Header, text};
-use crate::mapping::Mapping;
+use crate::mapping::{Backing, Mapping};
 use crate::persist::bytes_of;
 use crate::seal::{SealKey, Seals};
 use crate::sim::here;
@@ -261,6 +261,47 @@ impl Pool {
     #[track_caller]
     pub fn drain(&self) -> Result<Persisted> {
         self.inner.mapping.drain(Location::caller())
+    }
+
+    /// Drains several pools. Files are synced at the same time, each by a thread of its own: on several devices that takes as long as the slowest, and on one device a file system
+    /// writes its journal for all of them.
+    ///
+    /// ```
+    /// # fn main() -> pmem::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = |name: &str| pmem::Options::new().size(1 << 20).create(dir.path().join(name));
+    /// let (one, other) = (pool("one")?, pool("other")?);
+    /// pmem::Pool::drain_all(&[&one, &other])?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// That of the first one that failed. The others are drained all the same.
+    #[track_caller]
+    pub fn drain_all(pools: &[&Self]) -> Result<()> {
+        let site = Location::caller();
+        let drain = |pool: &Self| pool.inner.mapping.drain(site).map(drop);
+        if let [only] = pools {
+            return drain(only);
+        }
+        let syncs = |pool: &&Self| matches!(pool.inner.mapping.backing, Backing::Synced);
+        let mut results = Vec::with_capacity(pools.len());
+        match pools.split_first() {
+            Some((first, others)) if !others.is_empty() && pools.iter().all(syncs) => std::thread::scope(|scope| {
+                let mut threads = Vec::with_capacity(others.len());
+                for pool in others {
+                    let thread = std::thread::Builder::new().name("cairn sync".into());
+                    match thread.spawn_scoped(scope, move || drain(pool)) {
+                        Ok(thread) => threads.push(thread),
+                        Err(_) => results.push(drain(pool)), // there are too many threads
+                    }
+                }
+                results.push(drain(first));
+                results.extend(threads.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::Poisoned))));
+            }),
+            _ => results.extend(pools.iter().map(|pool| drain(pool))),
+        }
+        results.into_iter().collect()
     }
 
     /// An error if nothing may be changed any more. Who writes for others, whose drain may have failed, asks first: what did not become

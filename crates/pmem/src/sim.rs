@@ -65,6 +65,15 @@ pub unsafe trait Medium: Send + Sync {
     /// A failed sync: what was not yet persistent may never be.
     fn drain(&self, site: Site) -> io::Result<()>;
 
+    /// These bytes replace those at `offset`, durably, and all at once: a crash shows all of them or none. False if this medium does not do that with them; nothing has changed
+    /// then. The default never does.
+    ///
+    /// # Errors
+    /// The device failed: all of them may be there, or none.
+    fn write_whole(&self, _offset: u64, _data: &[u8], _site: Site) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Whole lines of zeros replace these bytes, which could not be read: after this they can, as after a `write` to the file. The
     /// default leaves them unreadable.
     ///

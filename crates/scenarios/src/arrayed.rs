@@ -47,6 +47,8 @@ pub enum Op {
     Own(Vec<Range>),
     /// All members but one seal it, then the process ends.
     InPart(Vec<Range>),
+    /// A whole stripe, in one piece if the medium takes it so.
+    Whole(u64),
     /// Both words of the pair.
     Pair,
     /// Reads the pair: one value.
@@ -130,6 +132,11 @@ fn log(tx: &mut Transaction<'_>, file: &File, n: u64, ranges: &[Range], edits: b
     Ok(wrote)
 }
 
+/// Where in the order of commits: what has no number of its own is behind the last that has, in the order in which it came.
+fn place(sequence: u64, n: u64) -> u64 {
+    sequence << 20 | n
+}
+
 /// An error if the words of the pair differ.
 fn look(array: &Array) -> Result<(), Error> {
     let mut pair = [0; 16];
@@ -149,7 +156,7 @@ impl Live {
         let done = |ticket: Ticket, n: u64, committed: eaw::Result<eaw::array::Committed<'_>>| -> Result<(), Error> {
             match committed {
                 Ok(committed) => {
-                    let at = ack.begin(Effect::At(n, committed.sequence()));
+                    let at = ack.begin(Effect::At(n, place(committed.sequence(), 0)));
                     ack.commit(at);
                     ack.commit(ticket);
                     Ok(())
@@ -194,7 +201,7 @@ impl Live {
                     }
                     Err(error) => return Err(error.into()),
                 };
-                let at = ack.begin(Effect::At(n + 1, sequence));
+                let at = ack.begin(Effect::At(n + 1, place(sequence, 0)));
                 ack.commit(at);
                 ack.commit(ticket);
                 if *commits {
@@ -213,6 +220,14 @@ impl Live {
                 if back != bytes(n, 8) {
                     return Err(format!("transaction {n} is committed, and {back:?} is there").into());
                 }
+            }
+            Op::Whole(stripe) => {
+                let (offset, bytes) = (stripe * STRIPE, bytes(n, STRIPE));
+                let ticket = ack.begin(Effect::Wrote(n, vec![(offset, bytes.clone())]));
+                array.atomic_write(file, offset, &bytes)?;
+                let at = ack.begin(Effect::At(n, place(array.status().last, n)));
+                ack.commit(at);
+                ack.commit(ticket);
             }
             Op::Pair => {
                 let pair = array.file("pairs")?;
@@ -281,8 +296,9 @@ impl Scenario for Arrayed {
     }
 
     fn ops(&self, rng: &mut Rng) -> Vec<(usize, Op)> {
-        let alone = self.threads == 1;
+        let (alone, whole) = (self.threads == 1, self.name == "array-whole");
         let op = |rng: &mut Rng| match rng.below(if alone { 15 } else { 13 }) {
+            0..=4 if whole => Op::Whole(rng.below(BYTES / STRIPE)),
             11 | 12 if !alone => {
                 if rng.below(2) == 0 {
                     Op::Pair

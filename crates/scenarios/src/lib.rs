@@ -121,6 +121,7 @@ pub const ALL: &[Named] = named! {
     "log-leader", Led::new("log-leader"), "a log on two machines that lose their power together: forced records come back in order, reclaimed ones do not, whoever leads next";
     "array", Arrayed::new("array", 1).adjust(|options| options.draft_max(48)), "what a transaction wrote is there in all its places or in none, in the order of commits; what was rolled back is nowhere";
     "array-2", Arrayed::new("array-2", 2), "the same with two threads";
+    "array-whole", Arrayed::new("array-whole", 1).adjust(|options| options.whole_writes(true)), "the same, of pages that a file takes whole, without a log";
     "kv", Stored::new("kv", 1), "acknowledged transactions on keys are there, others whole or not at all; what was deleted stays deleted; snapshots do not change";
     "kv-2", Stored::new("kv-2", 2), "the same with two threads";
     "kv-grouped", Stored::new("kv-grouped", 3).grouped(), "the same with three threads, in groups";

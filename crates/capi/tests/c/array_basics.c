@@ -143,6 +143,10 @@ int main(int argc, char **argv)
 	EXPECT(CAIRN_NULL, cairn_array_open(NULL, 2, NULL, &array));
 	EXPECT(CAIRN_INVALID, cairn_array_create(members, 0, NULL, &array));
 	EXPECT(CAIRN_INVALID, cairn_array_create(members, 65, NULL, &array));
+	options.reserved = 1;
+	EXPECT(CAIRN_INVALID, cairn_array_create(members, 2, &options, &array));
+	options.reserved = 0;
+	options.whole_writes = argc; /* where there is none, all is logged */
 	OK(cairn_array_create(members, 2, &options, &array));
 	EXPECT(CAIRN_MISSING, cairn_array_find_file(array, "pages", &file, NULL));
 	OK(cairn_array_create_file(array, "pages", 1 << 20, &file));

@@ -166,7 +166,7 @@ cairn_change 40
 cairn_change.remove 32
 cairn_range 40
 cairn_range.reverse 36
-cairn_array_options 64
+cairn_array_options 72
 cairn_array_options.transactions 56
 cairn_array_counts 72
 cairn_array_found 40

@@ -3,13 +3,15 @@
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::time::Duration;
 
+use pmem::Pool;
 use pmem::sync::MutexGuard;
 use smallvec::SmallVec;
 
 use super::Array;
 use super::chunks::{Chunk, Chunks};
+use super::files::File;
 use super::layout::Sealed;
-use super::member::{Duty, State};
+use super::member::{Duty, State, file_mut};
 use super::order::Order;
 use super::part::Part;
 use super::sabotage::Step;
@@ -155,6 +157,31 @@ impl Array {
         Ok(Committed { array: self, sequence, members })
     }
 
+    /// Writes it in one piece, if the medium takes it so, and no log has anything for that place: recovery would apply that over it. Nor while somebody commits here: then a log
+    /// costs less, as commits that come at the same time share a barrier.
+    pub(super) fn write_whole(&self, file: &File, offset: u64, data: &[u8]) -> Result<bool> {
+        self.check_usable()?;
+        let len = data.len() as u64;
+        file.check(self.id, offset, len)?;
+        let mut pieces = self.striping.cut(offset, len);
+        let (Some(piece), None) = (pieces.next(), pieces.next()) else { return Ok(false) };
+        let mut state = self.members[piece.member].lock();
+        let is_logged = state.holds(file.number(), piece.local, len) && self.has(Step::LogFirst);
+        if is_logged || self.order.lock().is_committing(piece.member) {
+            return Ok(false);
+        }
+        let area = file_mut(&mut state.files, file.number())?;
+        if !self.has(Step::Whole) {
+            area.copy_nt(piece.local, data)?;
+            area.drain()?;
+            return Ok(true);
+        }
+        let mut underway = Underway { array: self, is_done: false };
+        let done = area.write_whole(piece.local, data)?;
+        underway.is_done = true;
+        Ok(done)
+    }
+
     /// What is durable waits at its members for its turn to be applied.
     fn enqueue(&self, sequence: u64, parts: &mut Parts<'_>) -> States<'_> {
         parts.tid.hold(parts.list.len() as u32);
@@ -211,13 +238,11 @@ impl Array {
     /// One barrier for each pool that one of these members is in.
     #[track_caller]
     fn drain(&self, members: &[usize]) -> Result<()> {
-        for (index, member) in members.iter().enumerate() {
-            let pool = self.drains[*member];
-            if members[..index].iter().all(|earlier| self.drains[*earlier] != pool) {
-                self.members[*member].pool.drain()?;
-            }
-        }
-        Ok(())
+        let is_first = |(index, member): &(usize, &usize)| {
+            members[..*index].iter().all(|earlier| self.drains[*earlier] != self.drains[**member])
+        };
+        let pools = members.iter().enumerate().filter(is_first).map(|(_, member)| &self.members[*member].pool);
+        Ok(Pool::drain_all(&pools.collect::<SmallVec<[&Pool; 2]>>())?)
     }
 
     /// What this commit does for others at a member, if nobody else does.

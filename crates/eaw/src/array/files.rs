@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use pmem::Area;
+
 use super::Array;
 use super::layout::{FILE_MAX, PAGE, REGION_KIND, file_options};
 use crate::error::{Error, Result};
@@ -100,6 +102,13 @@ impl Striping {
         (local / self.stripe * self.members + member as u64) * self.stripe + local % self.stripe
     }
 
+    /// A file's area in its region: it begins at a multiple of the stripe, if the region is large enough for that, so that a page that is aligned in the file is aligned in the pool.
+    pub(super) fn place_in(self, region: Area, len: u64) -> Result<Area> {
+        let skip = region.offset().next_multiple_of(self.stripe) - region.offset();
+        let fits = region.len().checked_sub(self.share(len)).is_some_and(|slack| slack >= skip);
+        Ok(if fits { region.split_at(skip)?.1 } else { region })
+    }
+
     /// Bytes that a member has of a file: whole stripes, and one at least.
     pub(super) fn share(self, len: u64) -> u64 {
         (len.div_ceil(self.stripe).div_ceil(self.members).max(1) * self.stripe).next_multiple_of(PAGE)
@@ -156,8 +165,10 @@ impl Array {
             if state.files[number as usize].is_none() {
                 let name = format!("{member}/{name}");
                 let options = file_options(number, len);
-                let region = of.pool.add_region_as(&name, self.striping.share(len), REGION_KIND, options)?;
-                state.files[number as usize] = Some(region.into_area()?);
+                let slack = if self.whole_writes { self.striping.stripe.next_multiple_of(PAGE) } else { 0 };
+                let bytes = self.striping.share(len) + slack;
+                let region = of.pool.add_region_as(&name, bytes, REGION_KIND, options)?;
+                state.files[number as usize] = Some(self.striping.place_in(region.into_area()?, len)?);
             }
         }
         listed.unfinished.retain(|other| *other != file);

@@ -182,6 +182,14 @@ impl State {
         self.held.insert(at, Held { sequence, tid, part, applied_by: usize::MAX });
     }
 
+    /// A log that is needed, or may be applied again, has bytes for this range.
+    pub(crate) fn holds(&self, file: u32, target: u64, len: u64) -> bool {
+        let meets = |piece: &Piece| {
+            piece.file == file && piece.target < target + len && target < piece.target + u64::from(piece.len)
+        };
+        self.held.iter().any(|held| held.part.pieces.iter().any(meets))
+    }
+
     /// Whether there is something to apply.
     pub(crate) fn has_sealed(&self) -> bool {
         self.applied < self.held.len()

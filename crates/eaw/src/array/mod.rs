@@ -26,6 +26,7 @@
 //! |---|---|---|
 //! | [`Array::atomic_write`], and a commit of up to [`Options::seal_max`] bytes | 1 for each pool that has a part | data, 32 bytes for a piece, a line of the table; to the files whole lines at once, parts of lines once for all transactions since; the mark |
 //! | a commit of more | 2 | the same |
+//! | an atomic write of a page to a file that takes it whole, if [`Options::whole_writes`] is set | 1 | the page |
 //! | abort, rollback to a savepoint, an edit | 0 | nothing |
 //! | [`Array::settle`] | 3 | what the files have not yet |
 //!
@@ -37,6 +38,7 @@
 //!    persistent in the files of all members.
 //! 4. A number counts if *every* member in its set has a line with the same digest, and that verifies. Numbers go on above all that were ever seen, so that two
 //!    halves of two transactions are never taken for one.
+//! 5. A page is written whole, without a log, only where no log that is needed has bytes: recovery would apply those over it.
 //!
 //! ```
 //! # fn main() -> eaw::Result<()> {
@@ -88,6 +90,8 @@ pub use options::Options;
 pub use recovery::{Loss, Recovered};
 #[cfg(any(test, feature = "sabotage"))]
 pub use sabotage::Step;
+#[cfg(not(any(test, feature = "sabotage")))]
+use sabotage::Step;
 pub use transaction::{Entry, Savepoint, Transaction};
 
 use crate::error::{Error, Result};
@@ -118,6 +122,7 @@ pub struct Array {
     seal_max: u64,
     /// So many bytes of a part wait in memory.
     draft_max: usize,
+    whole_writes: bool,
     /// Numbers of entries and transactions, so that none is taken for another.
     stamps: AtomicU64,
     /// Threads that sleep until others are further.
@@ -204,6 +209,9 @@ impl Array {
     /// # Errors
     /// As [`Transaction::log_write`] and [`Transaction::commit`].
     pub fn atomic_write(&self, file: &File, offset: u64, data: &[u8]) -> Result<()> {
+        if self.whole_writes && self.write_whole(file, offset, data)? {
+            return Ok(());
+        }
         let mut tx = self.begin()?;
         tx.log_write(file, offset, data)?;
         tx.commit().map(drop)
@@ -291,7 +299,7 @@ impl Array {
 
     #[cfg(not(any(test, feature = "sabotage")))]
     #[inline(always)]
-    pub(crate) fn has(&self, _: sabotage::Step) -> bool {
+    pub(crate) fn has(&self, _: Step) -> bool {
         true
     }
 }

@@ -48,6 +48,7 @@ pub struct Options {
     entries: u32,
     seal_max: u64,
     draft_max: usize,
+    whole_writes: bool,
     pool: pmem::Options,
     #[cfg(any(test, feature = "sabotage"))]
     without: Option<super::Step>,
@@ -70,6 +71,7 @@ impl Options {
             entries: 32,
             seal_max: 64 << 10,
             draft_max: 64 << 10,
+            whole_writes: false,
             pool: pmem::Options::new(),
             #[cfg(any(test, feature = "sabotage"))]
             without: None,
@@ -111,6 +113,13 @@ impl Options {
     #[must_use]
     pub fn draft_max(self, bytes: usize) -> Self {
         Self { draft_max: bytes.min(1 << 30), ..self }
+    }
+
+    /// On a file that takes writes whole ([`pmem::Area::write_whole`]), an [`atomic_write`](Array::atomic_write) of a page goes there at once, without a log: half the bytes. Off unless it is
+    /// set: worth it where the device does that, less where the file system does it by writing elsewhere.
+    #[must_use]
+    pub fn whole_writes(self, on: bool) -> Self {
+        Self { whole_writes: on, ..self }
     }
 
     /// How pools are made and opened: domain, latency, address space.
@@ -361,6 +370,7 @@ impl Options {
             every: (header.tids as usize / 8).clamp(1, 16),
             seal_max: self.seal_max,
             draft_max: self.draft_max,
+            whole_writes: self.whole_writes,
             stamps: AtomicU64::new(1),
             sleepers: AtomicUsize::new(0),
             recovered,
@@ -398,7 +408,7 @@ fn files(array: u64, pools: &[Pool], striping: Striping) -> Result<Files> {
             }
             known.1 += 1;
             own.resize_with(own.len().max(number as usize + 1), || None);
-            own[number as usize] = Some(area);
+            own[number as usize] = Some(striping.place_in(area, len)?);
         }
         areas.push(own);
     }

@@ -84,6 +84,11 @@ impl Order {
         self.members.iter().filter_map(|member| member.unwashed.front()).min().copied().unwrap_or(self.next) - 1
     }
 
+    /// Somebody has a number here and is not visible.
+    pub(crate) fn is_committing(&self, member: usize) -> bool {
+        !self.members[member].sealed.is_empty()
+    }
+
     pub(crate) fn is_busy(&self, member: usize) -> bool {
         self.members[member].is_busy
     }

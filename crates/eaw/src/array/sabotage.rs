@@ -30,6 +30,10 @@ pub enum Step {
     MarkTwice,
     /// A commit is over when those before it on its members are visible.
     WaitEarlier,
+    /// What goes to a file without a log goes there in one piece.
+    Whole,
+    /// What a log has bytes for is logged, and not written whole.
+    LogFirst,
     /// A transaction becomes visible behind those before it, at all its members at once.
     PassInOrder,
 }

@@ -6,6 +6,7 @@ mod marks;
 mod model;
 mod processes;
 mod threads;
+mod whole;
 
 use std::path::{Path, PathBuf};
 

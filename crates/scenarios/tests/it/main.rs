@@ -212,4 +212,5 @@ scenarios! {
     log_freq_2: "log-freq-2";
     array_alone: "array";
     array_2: "array-2";
+    array_whole: "array-whole";
 }
