@@ -6,20 +6,21 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::device::{self, claimed, is_device};
 use crate::domain::DomainChoice;
 use crate::draft::Draft;
 use crate::error::{Error, Result, SpaceFor};
 use crate::header::{FIRST_REGION, Header, MAGIC, header_cell, name_bytes};
 use crate::length::{extend, is_no_space};
 use crate::mapping::{Mapping, PAGE};
-use crate::open::{Options, device_len, io_error, lock, open_at_once};
+use crate::open::{Options, io_error, lock, open_at_once};
 use crate::persist::bytes_of;
 use crate::pool::Pool;
 use crate::sim::{Medium, here};
 use crate::two_slot::RawCell;
 
 impl Options {
-    /// Makes a pool at `path`, which must not exist (or be a devdax device without a pool). The file appears under its name
+    /// Makes a pool at `path`, which must not exist, or be a device that holds nothing: then it gets all of that. A file appears under its name
     /// only when it is whole; mode 0600.
     ///
     /// # Errors
@@ -27,7 +28,7 @@ impl Options {
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Pool> {
         let path = path.as_ref();
         let size = self.checked_size()?;
-        if fs::metadata(path).is_ok_and(|m| m.file_type().is_char_device()) {
+        if fs::metadata(path).is_ok_and(|m| is_device(m.file_type())) {
             return self.create_on_device(path);
         }
         let draft = Draft::new(path)?;
@@ -66,7 +67,7 @@ impl Options {
         fill: impl FnOnce(&Pool) -> Result<T, E>,
     ) -> Result<T, E> {
         let path = path.as_ref();
-        if fs::metadata(path).is_ok_and(|m| m.file_type().is_char_device()) {
+        if fs::metadata(path).is_ok_and(|m| is_device(m.file_type())) {
             return fill(&self.create_on_device(path)?);
         }
         let draft = Draft::new(path)?;
@@ -94,9 +95,13 @@ impl Options {
     }
 
     fn create_on_device(&self, path: &Path) -> Result<Pool> {
-        let file = open_at_once(path, true)?;
+        let file = claimed(open_at_once(path, true)?, path)?;
         lock(&file, path, false)?;
-        let size = device_len(&file, path)?;
+        let size = device::len(&file, path)?;
+        let is_block = file.metadata().is_ok_and(|meta| meta.file_type().is_block_device());
+        if is_block {
+            device::clear(&file, path, size)?;
+        }
         let mapping = Mapping::file(file, path, size, &self.map_options(false))?;
         let base = mapping.access(0, 8, false)?;
         // SAFETY: 8 mapped bytes; nobody else has the device, says the lock.
@@ -104,9 +109,9 @@ impl Options {
         if first == MAGIC {
             return Err(io_error("create (the device holds a pool)", path)(io::ErrorKind::AlreadyExists.into()));
         }
-        // A new file is zero; a device holds whatever it held, and free space is promised to be zero.
+        // A new file is zero; memory holds whatever it held, and free space is promised to be zero.
         let zeros = vec![0u8; 1 << 20];
-        for at in (0..size).step_by(zeros.len()) {
+        for at in (0..size).step_by(zeros.len()).take_while(|_| !is_block) {
             let len = (size - at).min(zeros.len() as u64) as usize;
             mapping.copy_nt(at, &zeros[..len], here())?;
         }

@@ -120,6 +120,7 @@ mod area;
 mod cpu;
 mod crc;
 mod create;
+mod device;
 mod directory;
 mod domain;
 mod draft;

@@ -15,6 +15,7 @@ use rustix::fs::{Advice as FileAdvice, FlockOperation, fadvise, flock, fsync};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::cpu::{self, FlushWith};
+use crate::device::is_device;
 use crate::domain::{Domain, DomainChoice, Latency, is_eadr};
 use crate::error::{Error, Result};
 pub(crate) use crate::flush::FlushSet;
@@ -190,6 +191,8 @@ impl Mapping {
             }),
             DomainChoice::File => Ok(Domain::File),
             DomainChoice::Emulated => Ok(Domain::Emulated),
+            // What its node is on says nothing.
+            DomainChoice::Auto if meta.file_type().is_block_device() => Ok(Domain::File),
             DomainChoice::Auto => {
                 let kind = rustix::fs::fstatfs(file).map_err(|e| self.fail("statfs", e))?.f_type as i64;
                 Ok(if is_memory_fs(kind) { Domain::Emulated } else { Domain::File })
@@ -264,7 +267,7 @@ impl Mapping {
 
     /// True for a device: its length is what it is.
     pub(crate) fn is_fixed(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| self.is_device(file))
+        self.file.as_ref().is_some_and(|file| file.metadata().is_ok_and(|meta| is_device(meta.file_type())))
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -315,7 +318,7 @@ impl Mapping {
     pub(crate) fn probe(&self, what: &'static str, offset: u64, len: u64) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) }; // a model answers at each access
         self.access(offset, len, false)?;
-        if self.domain == Domain::Emulated || (self.domain != Domain::File && self.is_device(file)) {
+        if self.domain == Domain::Emulated || (self.domain != Domain::File && self.is_dax(file)) {
             return Ok(()); // memory of this machine; a device has no read()
         }
         let mut buffer = [0u8; PAGE as usize];
@@ -346,7 +349,8 @@ impl Mapping {
         replaced.map_err(|source| Error::Unreadable { what: "range", offset, len, source })
     }
 
-    fn is_device(&self, file: &File) -> bool {
+    /// A devdax device: memory, and nothing else.
+    fn is_dax(&self, file: &File) -> bool {
         file.metadata().is_ok_and(|m| m.file_type().is_char_device())
     }
 

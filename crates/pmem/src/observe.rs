@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use crate::Persist;
+use crate::device::file_len;
 use crate::directory::{RegionInfo, RegionKind};
 use crate::error::{Error, Result};
 use crate::header::{Header, header_cell, text};
@@ -58,7 +59,7 @@ impl Observer {
             let why = "a device can only be mapped".to_owned();
             return Err(Error::Domain { path: path.to_owned(), wanted: "looking on", why });
         }
-        explain_foreign(meta.len(), path, |start, at| file.read_exact_at(start, at))?;
+        explain_foreign(file_len(&file, path)?, path, |start, at| file.read_exact_at(start, at))?;
         let header = read_header(&file, path)?;
         Ok(Self { file, path: path.to_owned(), seals: header.seals(), header })
     }
@@ -187,7 +188,7 @@ fn read_header(file: &File, path: &Path) -> Result<Header> {
         let header = found.and_then(|bytes| Header::decode(&bytes));
         let damaged = Error::Damaged { what: "pool header", offset: 0, found: 0, expected: 1 };
         let header = header.ok_or(damaged)?;
-        let len = file.metadata().map_err(io_error("stat", path))?.len();
+        let len = file_len(file, path)?;
         match header.validate(len, path) {
             Ok(()) => return Ok(header),
             // Being cut: the header first, then the file; whoever reads the old header may see the new length.

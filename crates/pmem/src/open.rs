@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
+use crate::device::{claimed, file_len, is_device};
 use crate::domain::{DomainChoice, Latency};
 use crate::error::{Error, Result};
 use crate::header::{
@@ -151,14 +152,15 @@ impl Options {
 
     fn open_file(&self, path: &Path, read_only: bool) -> Result<Pool> {
         let file = open_at_once(path, !read_only)?;
+        let file = if read_only { file } else { claimed(file, path)? };
         lock(&file, path, read_only)?;
         let meta = file.metadata().map_err(io_error("stat", path))?;
-        let device = meta.file_type().is_char_device();
-        let mut len = if device { device_len(&file, path)? } else { meta.len() };
-        if !device && !read_only && !peek_is_clean(&file) {
+        let (device, is_dax) = (is_device(meta.file_type()), meta.file_type().is_char_device());
+        let mut len = file_len(&file, path)?;
+        if !is_dax && !read_only && !peek_is_clean(&file) {
             forget_cached(&file).map_err(|source| Error::Sync { source })?;
         }
-        if !device {
+        if !is_dax {
             explain_foreign(len, path, |start, at| file.read_exact_at(start, at)).inspect_err(|_| unlock(&file))?;
             // Mapped lengths are whole pages; a file cut inside a page is found truncated below.
             len -= len % PAGE;
@@ -266,7 +268,7 @@ pub(crate) fn open_at_once(path: &Path, write: bool) -> Result<File> {
         Err(_) => fs::metadata(path),
     };
     if let Some(kind) = kind.ok().and_then(|meta| foreign_kind(&meta)) {
-        let why = format!("it is a {kind}; a pool is an ordinary file, or a devdax device");
+        let why = format!("it is a {kind}; a pool is an ordinary file, a block device, or a devdax device");
         return Err(io_error("open", path)(io::Error::new(io::ErrorKind::InvalidInput, why)));
     }
     opened.map_err(io_error("open", path))
@@ -275,12 +277,7 @@ pub(crate) fn open_at_once(path: &Path, write: bool) -> Result<File> {
 /// What a pool cannot be, by name.
 fn foreign_kind(meta: &fs::Metadata) -> Option<&'static str> {
     let kind = meta.file_type();
-    let kinds = [
-        (kind.is_dir(), "directory"),
-        (kind.is_fifo(), "FIFO"),
-        (kind.is_socket(), "socket"),
-        (kind.is_block_device(), "block device"),
-    ];
+    let kinds = [(kind.is_dir(), "directory"), (kind.is_fifo(), "FIFO"), (kind.is_socket(), "socket")];
     kinds.into_iter().find_map(|(is, name)| is.then_some(name))
 }
 
@@ -338,19 +335,6 @@ fn holder(file: &File) -> Option<u32> {
         let place = words.clone().position(|w| w == inode)?;
         words.nth(place - 1)?.parse().ok()
     })
-}
-
-pub(crate) fn device_len(file: &File, path: &Path) -> Result<u64> {
-    let rdev = file.metadata().map_err(io_error("stat", path))?.rdev();
-    let size = format!("/sys/dev/char/{}:{}/size", rustix::fs::major(rdev), rustix::fs::minor(rdev));
-    let text = fs::read_to_string(&size).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            let why = "it is a device, and no devdax one; a pool is an ordinary file, or a devdax device";
-            io_error("open", path)(io::Error::new(io::ErrorKind::InvalidInput, why))
-        }
-        _ => io_error("read the size of", path)(error),
-    })?;
-    text.trim().parse().map_err(|_| io_error("parse the size of", path)(io::ErrorKind::InvalidData.into()))
 }
 
 pub(crate) fn io_error(op: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {

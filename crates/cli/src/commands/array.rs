@@ -63,7 +63,8 @@ fn create(args: &args::CreateArray) -> Outcome {
         Err(error) => {
             drop(array);
             // They were just made, and are of no use. What cannot be removed the next try finds.
-            args.paths.iter().for_each(|path| drop(std::fs::remove_file(path)));
+            let files = args.paths.iter().filter(|path| path.is_file()); // a device stays
+            files.for_each(|path| drop(std::fs::remove_file(path)));
             return Err(failed(error));
         }
     };

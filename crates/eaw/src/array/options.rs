@@ -189,7 +189,9 @@ impl Options {
         if let Err(error) = made {
             let left: Vec<_> = pools.iter().map(|pool| pool.path().to_owned()).collect();
             drop(pools);
-            left.iter().filter_map(|path| std::fs::remove_file(path).err()).for_each(|error| {
+            // A device stays.
+            let files = left.iter().filter(|path| path.is_file());
+            files.filter_map(|path| std::fs::remove_file(path).err()).for_each(|error| {
                 tracing::warn!(%error, "a member of an array that was not made could not be removed");
             });
             return Err(error);

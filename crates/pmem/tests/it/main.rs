@@ -4,6 +4,7 @@
 
 mod allocator;
 mod barriers;
+mod block;
 mod domain;
 mod file_domain;
 mod format_1;
