@@ -13,7 +13,7 @@ pub(crate) mod tx;
 use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;
 
-use crate::code::cairn_code::{CAIRN_INVALID, CAIRN_NOT_UTF8};
+use crate::code::cairn_code::{CAIRN_FULL, CAIRN_INVALID, CAIRN_NOT_UTF8};
 use crate::failure::{Failure, Result};
 
 /// Bytes of the caller's. Null is no bytes, if there are to be none.
@@ -29,24 +29,6 @@ unsafe fn bytes<'a>(at: *const c_void, len: usize, what: &str) -> Result<&'a [u8
     }
     // SAFETY: the caller's.
     Ok(unsafe { std::slice::from_raw_parts(at.cast(), len) })
-}
-
-/// Room of the caller's, to be filled. Null is no room, if there is to be none.
-///
-/// # Safety
-/// `at` is null or leads to `len` bytes, which are nobody else's while `'a` lasts.
-unsafe fn bytes_mut<'a>(at: *mut c_void, len: usize, what: &str) -> Result<&'a mut [u8]> {
-    if at.is_null() {
-        return if len == 0 { Ok(&mut []) } else { Err(Failure::null(what)) };
-    }
-    if len > isize::MAX as usize {
-        return Err(Failure::new(CAIRN_INVALID, format!("{what} cannot have {len} bytes")));
-    }
-    // SAFETY: the caller's, whose bytes may never have been written: so they are made of zeros first.
-    unsafe {
-        at.cast::<u8>().write_bytes(0, len);
-        Ok(std::slice::from_raw_parts_mut(at.cast(), len))
-    }
 }
 
 /// A string.
@@ -96,6 +78,39 @@ impl<T> Out<T> {
             // SAFETY: who made this promised the place.
             unsafe { self.0.write(value) };
         }
+    }
+}
+
+/// Room of the caller's for bytes, left alone until there are some.
+struct Room(*mut u8, usize);
+
+impl Room {
+    /// Null is no room, if there is to be none.
+    ///
+    /// # Safety
+    /// `at` is null or leads to `len` bytes, which are nobody else's while this lives.
+    unsafe fn new(at: *mut c_void, len: usize, what: &str) -> Result<Self> {
+        match at.is_null() {
+            true if len > 0 => Err(Failure::null(what)),
+            _ if len > isize::MAX as usize => {
+                Err(Failure::new(CAIRN_INVALID, format!("{what} cannot have {len} bytes")))
+            }
+            _ => Ok(Self(at.cast(), len)),
+        }
+    }
+
+    /// What `read` puts there.
+    fn fill(&self, read: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+        let mut bytes = Vec::new();
+        let full = |_| Failure::new(CAIRN_FULL, format!("no memory for {} bytes", self.1));
+        bytes.try_reserve_exact(self.1).map_err(full)?;
+        bytes.resize(self.1, 0);
+        read(&mut bytes)?;
+        if self.1 > 0 {
+            // SAFETY: who made this promised the place; `bytes` is ours.
+            unsafe { self.0.copy_from_nonoverlapping(bytes.as_ptr(), self.1) };
+        }
+        Ok(())
     }
 }
 

@@ -72,10 +72,13 @@ fn main() -> Result<(), Failure> {
     done
 }
 
+/// Three times for each round: the double-write buffer's, until a page is durable, until it is stored.
+type Rounds = Vec<[f64; 3]>;
+
 fn measure(folder: &std::path::Path) -> Result<(), Failure> {
     let medium = pmem::Options::new().domain(DomainChoice::Auto);
     println!(
-        "{:>8} {:>10} {:>10} {:>24} {:>10} {:>24}",
+        "{:>12} {:>10} {:>10} {:>24} {:>10} {:>24}",
         "page", "twice, ns", "durable", "times as fast", "and stored", "times as fast"
     );
     for bytes in [512_u64, 4096, 16384] {
@@ -85,32 +88,43 @@ fn measure(folder: &std::path::Path) -> Result<(), Failure> {
             buffer: pool.add_region("buffer", bytes)?.into_area()?,
             note: TwoSlot::create(pool.add_region("note", TwoSlot::<u64>::SIZE)?.into_area()?, &0)?,
         };
-        let array = Options::new().pool(medium.clone()).create(&[folder.join(format!("array{bytes}"))])?;
-        let pages = array.create_file("pages", 1024 * bytes)?;
-        let page = vec![7; bytes as usize];
-        let slow = array.stats().syncs > 0 && format!("{}", pool.domain()).contains("file");
-        let writes = if slow { 200 } else { 20_000 };
-        let mut all = Vec::new();
-        for _ in 0..ROUNDS {
-            let twice = time(writes, |n| doubled.write(n, &page))?;
-            let stored = time(writes, |n| Ok(array.atomic_write(&pages, n * bytes, &page)?))?;
-            all.push((twice, durable(&array, &pages, &page, writes)?, stored));
+        for whole in [false, true] {
+            let options = Options::new().pool(medium.clone()).whole_writes(whole);
+            let array = options.create(&[folder.join(format!("array{bytes}{whole}"))])?;
+            let pages = array.create_file("pages", 1024 * bytes)?;
+            let page = vec![7; bytes as usize];
+            array.atomic_write(&pages, 0, &page)?;
+            if whole && array.status().last > 0 {
+                continue; // this file takes no pages whole
+            }
+            let writes = if array.stats().syncs > 0 { 200 } else { 20_000 };
+            let mut rounds = Rounds::new();
+            for _ in 0..ROUNDS {
+                let twice = time(writes, |n| doubled.write(n, &page))?;
+                let stored = time(writes, |n| Ok(array.atomic_write(&pages, n * bytes, &page)?))?;
+                let durable = if whole { stored } else { durable(&array, &pages, &page, writes)? };
+                rounds.push([twice, durable, stored]);
+            }
+            print(&format!("{bytes}{}", if whole { ", whole" } else { "" }), &rounds);
+            array.close()?;
         }
-        let column = |of: fn(&(f64, f64, f64)) -> f64| {
-            let mut values: Vec<f64> = all.iter().map(of).collect();
-            values.sort_by(f64::total_cmp);
-            (values[0], values[ROUNDS / 2], values[ROUNDS - 1])
-        };
-        let spread = |(least, middle, most): (f64, f64, f64)| format!("{middle:.2} ({least:.2} to {most:.2})");
-        println!(
-            "{bytes:>8} {:>10.0} {:>10.0} {:>24} {:>10.0} {:>24}",
-            column(|round| round.0).1,
-            column(|round| round.1).1,
-            spread(column(|round| round.0 / round.1)),
-            column(|round| round.2).1,
-            spread(column(|round| round.0 / round.2)),
-        );
-        array.close()?;
     }
     Ok(())
+}
+
+fn print(what: &str, rounds: &Rounds) {
+    let column = |of: fn(&[f64; 3]) -> f64| {
+        let mut values: Vec<f64> = rounds.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        (values[0], values[ROUNDS / 2], values[ROUNDS - 1])
+    };
+    let spread = |(least, middle, most): (f64, f64, f64)| format!("{middle:.2} ({least:.2} to {most:.2})");
+    println!(
+        "{what:>12} {:>10.0} {:>10.0} {:>24} {:>10.0} {:>24}",
+        column(|round| round[0]).1,
+        column(|round| round[1]).1,
+        spread(column(|round| round[0] / round[1])),
+        column(|round| round[2]).1,
+        spread(column(|round| round[0] / round[2])),
+    );
 }

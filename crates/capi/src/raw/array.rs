@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::held::{ArrayTxState, HeldArrayTx};
-use super::{Growing, Out, bytes, bytes_mut, fill, options, path, text};
+use super::{Growing, Out, Room, bytes, fill, options, path, text};
 use crate::array_side::{OpenArray, end, in_tx};
 use crate::call::done;
 use crate::code::cairn_code::CAIRN_INVALID;
@@ -170,8 +170,12 @@ pub unsafe extern "C" fn cairn_array_read(
 ) -> cairn_status {
     done(|| {
         // SAFETY: the caller's.
-        let buffer = unsafe { bytes_mut(buffer, len, "buffer")? };
-        with(array, |open: &Arc<OpenArray>| Ok(open.array.read(&open.file(file)?, offset, buffer)?))
+        let room = unsafe { Room::new(buffer, len, "buffer")? };
+        with(array, |open: &Arc<OpenArray>| {
+            let file = open.file(file)?;
+            check_end(open, &file, offset, len)?;
+            room.fill(|into| Ok(open.array.read(&file, offset, into)?))
+        })
     })
 }
 
@@ -239,9 +243,13 @@ pub unsafe extern "C" fn cairn_array_tx_read(
 ) -> cairn_status {
     done(|| {
         // SAFETY: the caller's.
-        let buffer = unsafe { bytes_mut(buffer, len, "buffer")? };
-        let file = with_array_of(tx, |open| open.file(file))?;
-        in_tx(tx, |state: &mut ArrayTxState| Ok(state.tx.read(&file, offset, buffer)?))
+        let room = unsafe { Room::new(buffer, len, "buffer")? };
+        let file = with_array_of(tx, |open| {
+            let file = open.file(file)?;
+            check_end(open, &file, offset, len)?;
+            Ok(file)
+        })?;
+        room.fill(|into| in_tx(tx, |state: &mut ArrayTxState| Ok(state.tx.read(&file, offset, into)?)))
     })
 }
 
@@ -357,6 +365,11 @@ pub unsafe extern "C" fn cairn_array_get_found(
         // SAFETY: the caller's.
         unsafe { fill(found, size, then, "found") }
     })
+}
+
+/// An error if a range goes beyond its file: before there is memory for it.
+fn check_end(open: &OpenArray, file: &eaw::array::File, offset: u64, len: usize) -> Result<()> {
+    Ok(open.array.read(file, offset.saturating_add(len as u64), &mut [])?)
 }
 
 /// Asks the array of a transaction.

@@ -41,6 +41,10 @@ static void singles(cairn_array *array, uint32_t file)
 	OK(cairn_array_atomic_write(array, file, 0, NULL, 0));
 	EXPECT(CAIRN_NULL, cairn_array_atomic_write(array, file, 0, NULL, 1));
 	EXPECT(CAIRN_NULL, cairn_array_read(array, file, 0, NULL, 1));
+	OK(cairn_array_read(array, file, 0, NULL, 0));
+	EXPECT(CAIRN_INVALID, cairn_array_read(array, file, 1 << 20, page, 1));
+	EXPECT(CAIRN_INVALID, cairn_array_read(array, file, 0, page, SIZE_MAX / 4));
+	CHECK(page[0] == 7); /* left alone */
 	EXPECT(CAIRN_INVALID, cairn_array_atomic_write(array, file, (1 << 20) - 3, "four", 4));
 	SAID("pages");
 	EXPECT(CAIRN_INVALID, cairn_array_atomic_write(array, file, UINT64_MAX, "four", 4));

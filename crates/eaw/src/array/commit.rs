@@ -128,9 +128,7 @@ impl Array {
         for (part, seal) in parts.list.iter_mut().zip(seals).take(most) {
             (line.part, line.count, line.meta) = (seal, part.pieces.len() as u32, part.meta[0].number);
             line.seal = self.members[part.member].keys.seal(&line);
-            if let Some(place) = &mut part.line {
-                place.put_lines(0, pmem::bytes_of(&line))?;
-            }
+            part.line.as_mut().ok_or(Error::Stopped)?.put_lines(0, pmem::bytes_of(&line))?;
         }
         if !self.has(Step::ApplyLate) {
             self.enqueue(sequence, &mut parts).iter_mut().try_for_each(|state| state.apply(u64::MAX))?;
