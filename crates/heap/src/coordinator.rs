@@ -2,8 +2,8 @@
 //!
 //! Committing threads settle their own slots; a thread that did all of it was measured to double the latency on two cores.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,18 +20,20 @@ pub(crate) struct Coordinator {
     pool: Pool,
 }
 
+/// With the standard library's lock, which is a word of its own: `parking_lot` keeps who sleeps in a table of the process, where the child of a fork finds threads that it has not; one
+/// of its own that gets the memory of such a thread closes a circle, and whoever rings goes round in it.
 #[derive(Default)]
 struct Stop {
-    stopped: parking_lot::Mutex<bool>,
-    wake: parking_lot::Condvar,
+    stopped: Mutex<bool>,
+    wake: Condvar,
 }
 
 impl Stop {
     /// Waits for a tick; false when it is over.
     fn tick(&self) -> bool {
-        let mut stopped = self.stopped.lock();
+        let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
         if !*stopped {
-            self.wake.wait_for(&mut stopped, TICK);
+            stopped = self.wake.wait_timeout(stopped, TICK).unwrap_or_else(PoisonError::into_inner).0;
         }
         !*stopped
     }
@@ -72,7 +74,7 @@ impl Drop for Coordinator {
             std::mem::forget(self.thread.take());
             return;
         }
-        *self.stop.stopped.lock() = true;
+        *self.stop.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.wake.notify_all();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // it has nothing to say

@@ -1,12 +1,10 @@
 //! The thread that makes checkpoints, so that committers need not.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::core::Core;
 use crate::sweep::Sweep;
@@ -18,6 +16,9 @@ const TICK: Duration = Duration::from_millis(200);
 const BREATH: Duration = Duration::from_millis(2);
 
 /// How the keeper is called.
+///
+/// With the standard library's lock, which is a word of its own: `parking_lot` keeps who sleeps in a table of the process, where the child of a fork finds threads that it has not; one
+/// of its own that gets the memory of such a thread closes a circle, and whoever rings goes round in it.
 #[derive(Default)]
 pub(crate) struct Signal {
     wanted: Mutex<Wanted>,
@@ -36,35 +37,39 @@ struct Wanted {
 }
 
 impl Signal {
+    fn lock(&self) -> MutexGuard<'_, Wanted> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// For a checkpoint.
     pub(crate) fn call(&self) {
-        self.wanted.lock().checkpoint = true;
+        self.lock().checkpoint = true;
         self.changed.notify_one();
     }
 
     /// The same, and waits for the next one to be made, though not for long.
     pub(crate) fn call_and_wait(&self) {
-        let mut wanted = self.wanted.lock();
+        let mut wanted = self.lock();
         wanted.checkpoint = true;
         self.changed.notify_one();
-        self.kept.wait_for(&mut wanted, BREATH);
+        drop(self.kept.wait_timeout(wanted, BREATH));
     }
 
     /// For whatever else there is to do.
     pub(crate) fn wake(&self) {
-        self.wanted.lock().look = true;
+        self.lock().look = true;
         self.changed.notify_one();
     }
 
     fn is_called(&self) -> bool {
-        self.wanted.lock().checkpoint || self.stop.load(Acquire)
+        self.lock().checkpoint || self.stop.load(Acquire)
     }
 
     /// Waits to be called, or woken, or until it is time to look.
     fn wait(&self) -> Wanted {
-        let mut wanted = self.wanted.lock();
+        let mut wanted = self.lock();
         if !wanted.checkpoint && !wanted.look {
-            self.changed.wait_for(&mut wanted, TICK);
+            wanted = self.changed.wait_timeout(wanted, TICK).unwrap_or_else(PoisonError::into_inner).0;
         }
         std::mem::take(&mut *wanted)
     }

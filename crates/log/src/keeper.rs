@@ -1,6 +1,6 @@
 //! The thread that keeps a log's promises about time: no complete record waits longer than the policy allows, and a log that is idle says on media that all is durable.
 
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,24 +15,27 @@ pub(crate) struct Keeper {
 }
 
 /// Tells a thread that it is to end.
+///
+/// With the standard library's lock, which is a word of its own: `parking_lot` keeps who sleeps in a table of the process, where the child of a fork finds threads that it has not; one
+/// of its own that gets the memory of such a thread closes a circle, and whoever rings goes round in it.
 #[derive(Default)]
 pub(crate) struct Stop {
-    stopped: parking_lot::Mutex<bool>,
-    wake: parking_lot::Condvar,
+    stopped: Mutex<bool>,
+    wake: Condvar,
 }
 
 impl Stop {
     /// Waits for a tick; false when it is over.
     pub(crate) fn tick(&self, tick: Duration) -> bool {
-        let mut stopped = self.stopped.lock();
+        let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
         if !*stopped {
-            self.wake.wait_for(&mut stopped, tick);
+            stopped = self.wake.wait_timeout(stopped, tick).unwrap_or_else(PoisonError::into_inner).0;
         }
         !*stopped
     }
 
     pub(crate) fn stop(&self) {
-        *self.stopped.lock() = true;
+        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.wake.notify_all();
     }
 }
