@@ -2,11 +2,12 @@
 //!
 //! Committing threads settle their own slots; a thread that did all of it was measured to double the latency on two cores.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use pmem::sync::Ticker;
 use pmem::{Error as PoolError, Pool};
 
 use crate::core::Core;
@@ -15,38 +16,19 @@ use crate::core::Core;
 const TICK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Coordinator {
-    stop: Arc<Stop>,
+    stop: Arc<Ticker>,
     thread: Option<JoinHandle<()>>,
     pool: Pool,
-}
-
-/// With the standard library's lock, which is a word of its own: `parking_lot` keeps who sleeps in a table of the process, where the child of a fork finds threads that it has not; one
-/// of its own that gets the memory of such a thread closes a circle, and whoever rings goes round in it.
-#[derive(Default)]
-struct Stop {
-    stopped: Mutex<bool>,
-    wake: Condvar,
-}
-
-impl Stop {
-    /// Waits for a tick; false when it is over.
-    fn tick(&self) -> bool {
-        let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*stopped {
-            stopped = self.wake.wait_timeout(stopped, TICK).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        !*stopped
-    }
 }
 
 impl Coordinator {
     #[expect(clippy::disallowed_methods, reason = "ends, and is waited for, when the heap is dropped")]
     pub(crate) fn start(core: &Arc<Core>) -> Self {
-        let (stop, pool) = (Arc::new(Stop::default()), core.pool.clone());
+        let (stop, pool) = (Arc::new(Ticker::default()), core.pool.clone());
         let (core, stopped) = (Arc::clone(core), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             let mut before: Vec<u64> = vec![0; core.slots.len()];
-            while stopped.tick() {
+            while stopped.tick(TICK) {
                 look(&core, &mut before);
             }
         });
@@ -74,8 +56,7 @@ impl Drop for Coordinator {
             std::mem::forget(self.thread.take());
             return;
         }
-        *self.stop.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stop.wake.notify_all();
+        self.stop.stop();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // it has nothing to say
         }

@@ -1,10 +1,12 @@
 //! The thread that makes checkpoints, so that committers need not.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use pmem::sync::Watched;
 
 use crate::core::Core;
 use crate::sweep::Sweep;
@@ -16,15 +18,11 @@ const TICK: Duration = Duration::from_millis(200);
 const BREATH: Duration = Duration::from_millis(2);
 
 /// How the keeper is called.
-///
-/// With the standard library's lock, which is a word of its own: `parking_lot` keeps who sleeps in a table of the process, where the child of a fork finds threads that it has not; one
-/// of its own that gets the memory of such a thread closes a circle, and whoever rings goes round in it.
 #[derive(Default)]
 pub(crate) struct Signal {
-    wanted: Mutex<Wanted>,
-    changed: Condvar,
-    /// A checkpoint was made.
-    kept: Condvar,
+    wanted: Watched<Wanted>,
+    /// Checkpoints that were made.
+    kept: Watched<u64>,
     stop: AtomicBool,
     /// Whether there is one.
     pub(crate) running: AtomicBool,
@@ -37,39 +35,34 @@ struct Wanted {
 }
 
 impl Signal {
-    fn lock(&self) -> MutexGuard<'_, Wanted> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// For a checkpoint.
     pub(crate) fn call(&self) {
-        self.lock().checkpoint = true;
-        self.changed.notify_one();
+        self.wanted.lock().checkpoint = true;
+        self.wanted.wake_one();
     }
 
     /// The same, and waits for the next one to be made, though not for long.
     pub(crate) fn call_and_wait(&self) {
-        let mut wanted = self.lock();
-        wanted.checkpoint = true;
-        self.changed.notify_one();
-        drop(self.kept.wait_timeout(wanted, BREATH));
+        let kept = self.kept.lock();
+        self.call();
+        drop(self.kept.sleep(kept, BREATH));
     }
 
     /// For whatever else there is to do.
     pub(crate) fn wake(&self) {
-        self.lock().look = true;
-        self.changed.notify_one();
+        self.wanted.lock().look = true;
+        self.wanted.wake_one();
     }
 
     fn is_called(&self) -> bool {
-        self.lock().checkpoint || self.stop.load(Acquire)
+        self.wanted.lock().checkpoint || self.stop.load(Acquire)
     }
 
     /// Waits to be called, or woken, or until it is time to look.
     fn wait(&self) -> Wanted {
-        let mut wanted = self.lock();
+        let mut wanted = self.wanted.lock();
         if !wanted.checkpoint && !wanted.look {
-            wanted = self.changed.wait_timeout(wanted, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            wanted = self.wanted.sleep(wanted, TICK);
         }
         std::mem::take(&mut *wanted)
     }
@@ -195,7 +188,8 @@ impl Core {
         if let Err(error) = self.checkpoint() {
             tracing::warn!(%error, store = %self.pool.path().display(), "a checkpoint failed; commits go on as long as there is room");
         }
-        self.keeper.kept.notify_all();
+        *self.keeper.kept.lock() += 1;
+        self.keeper.kept.wake_all();
     }
 }
 

@@ -9,8 +9,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use pmem::sync::Watched;
 
 use crate::Timestamp;
 use crate::error::{Error, Result};
@@ -54,8 +56,7 @@ pub(crate) struct Committers(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    queue: Mutex<Queue>,
-    changed: Condvar,
+    queue: Watched<Queue>,
 }
 
 #[derive(Default)]
@@ -112,7 +113,7 @@ impl Shared {
         }
         let job = if queue.threads == 0 { queue.jobs.pop_back() } else { None };
         drop(queue);
-        this.changed.notify_one();
+        this.queue.wake_one();
         // No thread is to be had.
         if let Some(job) = job {
             job.run();
@@ -132,7 +133,7 @@ impl Shared {
                 return;
             } else {
                 queue.idle += 1;
-                self.changed.wait(&mut queue);
+                queue = self.queue.sleep(queue, Duration::MAX);
                 queue.idle -= 1;
             }
         }
@@ -180,7 +181,7 @@ impl Drop for Promise {
 impl Drop for Committers {
     fn drop(&mut self) {
         self.0.queue.lock().ended = true;
-        self.0.changed.notify_all();
+        self.0.queue.wake_all();
     }
 }
 

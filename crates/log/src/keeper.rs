@@ -1,43 +1,18 @@
 //! The thread that keeps a log's promises about time: no complete record waits longer than the policy allows, and a log that is idle says on media that all is durable.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use pmem::sync::Ticker;
 use pmem::{Domain, Pool};
 
 use crate::core::Core;
 
 pub(crate) struct Keeper {
-    stop: Arc<Stop>,
+    stop: Arc<Ticker>,
     thread: Option<JoinHandle<()>>,
     pool: Pool,
-}
-
-/// Tells a thread that it is to end.
-///
-/// With the standard library's lock, which is a word of its own: `parking_lot` keeps who sleeps in a table of the process, where the child of a fork finds threads that it has not; one
-/// of its own that gets the memory of such a thread closes a circle, and whoever rings goes round in it.
-#[derive(Default)]
-pub(crate) struct Stop {
-    stopped: Mutex<bool>,
-    wake: Condvar,
-}
-
-impl Stop {
-    /// Waits for a tick; false when it is over.
-    pub(crate) fn tick(&self, tick: Duration) -> bool {
-        let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*stopped {
-            stopped = self.wake.wait_timeout(stopped, tick).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        !*stopped
-    }
-
-    pub(crate) fn stop(&self) {
-        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.wake.notify_all();
-    }
 }
 
 impl Keeper {
@@ -49,7 +24,7 @@ impl Keeper {
         if core.pool.is_read_only() || core.pool.domain() == Domain::Simulated {
             return None;
         }
-        let stop = Arc::new(Stop::default());
+        let stop = Arc::new(Ticker::default());
         let (core, stopped, pool) = (Arc::clone(core), Arc::clone(&stop), core.pool.clone());
         let thread = std::thread::spawn(move || {
             let mut look = Look { seen: 0, marked: 0, quiet: Duration::ZERO };

@@ -6,14 +6,14 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::device::{self, claimed, is_device};
+use crate::device::{self, claim, is_device};
 use crate::domain::DomainChoice;
 use crate::draft::Draft;
 use crate::error::{Error, Result, SpaceFor};
 use crate::header::{FIRST_REGION, Header, MAGIC, header_cell, name_bytes};
 use crate::length::{extend, is_no_space};
 use crate::mapping::{Mapping, PAGE};
-use crate::open::{Options, io_error, lock, open_at_once};
+use crate::open::{Options, io_error, lock};
 use crate::persist::bytes_of;
 use crate::pool::Pool;
 use crate::sim::{Medium, here};
@@ -95,8 +95,7 @@ impl Options {
     }
 
     fn create_on_device(&self, path: &Path) -> Result<Pool> {
-        let file = claimed(open_at_once(path, true)?, path)?;
-        lock(&file, path, false)?;
+        let file = claim(path, false)?;
         let size = device::len(&file, path)?;
         let is_block = file.metadata().is_ok_and(|meta| meta.file_type().is_block_device());
         if is_block {

@@ -6,35 +6,58 @@ use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fdatasync};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mapping::PAGE;
-use crate::open::{io_error, lock};
+use crate::open::{io_error, lock, open_at_once, unlock};
 
 /// What a file system, a partition table or a volume has at the beginning of a device, or at its end, is within so many bytes.
 const TELLTALE: u64 = 128 << 10;
+
+/// A device that somebody has is asked for again: a child of a fork has what its parent closed until it begins its program, and who watches for
+/// devices (udev) locks each one for a moment that was written to.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(10);
 
 pub(crate) fn is_device(kind: FileType) -> bool {
     kind.is_char_device() || kind.is_block_device()
 }
 
-/// Opens a block device for this process alone: nobody has it mounted, and nobody mounts it. Of others, the file itself.
-pub(crate) fn claimed(file: File, path: &Path) -> Result<File> {
+/// The file at `path`, locked; a block device is claimed from the kernel too, if it is to be written: nobody has it mounted, and nobody mounts it.
+pub(crate) fn claim(path: &Path, read_only: bool) -> Result<File> {
+    let file = open_at_once(path, !read_only)?;
     if !file.metadata().map_err(io_error("stat", path))?.file_type().is_block_device() {
+        lock(&file, path, read_only)?;
         return Ok(file);
     }
-    let flags = (OFlags::EXCL | OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
-    let claimed = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
-    claimed.or_else(|error| {
-        let is_busy = error.kind() == io::ErrorKind::ResourceBusy;
-        if is_busy {
-            lock(&file, path, false)?; // if it is a pool that is open, says by whom
+    for _ in 1..TRIES {
+        match claim_device(&file, path, read_only) {
+            Err(Error::Busy { .. }) => thread::sleep(PAUSE),
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::ResourceBusy => thread::sleep(PAUSE),
+            done => return done,
         }
-        let why = "it is mounted, or another program has it: unmount it, or choose another one";
-        Err(io_error("open", path)(if is_busy { io::Error::new(io::ErrorKind::ResourceBusy, why) } else { error }))
-    })
+    }
+    claim_device(&file, path, read_only)
+}
+
+fn claim_device(file: &File, path: &Path, read_only: bool) -> Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY | if read_only { OFlags::empty() } else { OFlags::EXCL };
+    let claimed = OpenOptions::new().read(true).write(!read_only).custom_flags(flags.bits() as i32).open(path);
+    match claimed {
+        Ok(claimed) => lock(&claimed, path, read_only).map(|()| claimed),
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            lock(file, path, read_only)?; // if it is a pool that is open, says by whom
+            unlock(file);
+            let why =
+                "it is mounted, or another program has it, be it a child of a fork: unmount it, or choose another one";
+            Err(io_error("open", path)(io::Error::new(error.kind(), why)))
+        }
+        Err(error) => Err(io_error("open", path)(error)),
+    }
 }
 
 /// Bytes of a file, whatever it is; of a device, whole pages.

@@ -153,6 +153,7 @@ mod stats;
 pub mod sync;
 mod sync_file;
 mod two_slot;
+mod watched;
 mod whole;
 mod written;
 

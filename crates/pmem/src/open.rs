@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use crate::device::{claimed, file_len, is_device};
+use crate::device::{claim, file_len, is_device};
 use crate::domain::{DomainChoice, Latency};
 use crate::error::{Error, Result};
 use crate::header::{
@@ -151,9 +151,7 @@ impl Options {
     }
 
     fn open_file(&self, path: &Path, read_only: bool) -> Result<Pool> {
-        let file = open_at_once(path, !read_only)?;
-        let file = if read_only { file } else { claimed(file, path)? };
-        lock(&file, path, read_only)?;
+        let file = claim(path, read_only)?;
         let meta = file.metadata().map_err(io_error("stat", path))?;
         let (device, is_dax) = (is_device(meta.file_type()), meta.file_type().is_char_device());
         let mut len = file_len(&file, path)?;
@@ -320,7 +318,7 @@ pub(crate) fn lock(file: &File, path: &Path, read_only: bool) -> Result<()> {
 }
 
 /// See `Drop` of the mapping, which does this once there is one.
-fn unlock(file: &File) {
+pub(crate) fn unlock(file: &File) {
     let _ = flock(file, FlockOperation::Unlock);
 }
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 use parking_lot::lock_api;
 
 pub use crate::park::{barrier_everywhere, park_while, unpark};
+pub use crate::watched::{Ticker, Watched};
 
 /// Decides which of the threads of an exploration runs next. Exactly one of them runs at any time.
 pub trait Scheduler: Send + Sync {

@@ -7,6 +7,8 @@ use std::ffi::{c_char, c_void};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use eaw::array::{Array, Options};
+
 use super::held::{ArrayTxState, HeldArrayTx};
 use super::{Growing, Out, Room, bytes, fill, options, path, text};
 use crate::array_side::{OpenArray, end, in_tx};
@@ -56,6 +58,21 @@ unsafe fn paths(at: *const *const c_char, count: usize) -> Result<Vec<PathBuf>> 
     (0..count).map(one).collect()
 }
 
+/// # Safety
+/// As [`paths`]; that of [`options()`](super::options) and of [`Out::new`].
+unsafe fn give_array(
+    members: *const *const c_char,
+    count: usize,
+    options: *const cairn_array_options,
+    array: *mut *mut cairn_array,
+    make: fn(&Options, &[PathBuf]) -> eaw::Result<Array>,
+) -> Result<()> {
+    // SAFETY: the caller's.
+    let (paths, given, array) = unsafe { (paths(members, count)?, self::options(options)?, Out::new(array, "array")?) };
+    array.set(OpenArray::give(make(&given.options()?, &paths)?)?);
+    Ok(())
+}
+
 /// Sets all options to their defaults. `size` is `sizeof(cairn_array_options)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_array_options_init(options: *mut cairn_array_options, size: usize) -> cairn_status {
@@ -71,13 +88,8 @@ pub unsafe extern "C" fn cairn_array_create(
     options: *const cairn_array_options,
     array: *mut *mut cairn_array,
 ) -> cairn_status {
-    done(|| {
-        // SAFETY: the caller's.
-        let (paths, given, array) =
-            unsafe { (paths(members, count)?, self::options(options)?, Out::new(array, "array")?) };
-        array.set(OpenArray::give(given.options()?.create(&paths)?)?);
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    done(|| unsafe { give_array(members, count, options, array, Options::create) })
 }
 
 /// Opens an array whose members are at these paths, in any order, and recovers it if it was not closed. `options` may be null: the defaults. What was found is told by
@@ -89,13 +101,8 @@ pub unsafe extern "C" fn cairn_array_open(
     options: *const cairn_array_options,
     array: *mut *mut cairn_array,
 ) -> cairn_status {
-    done(|| {
-        // SAFETY: the caller's.
-        let (paths, given, array) =
-            unsafe { (paths(members, count)?, self::options(options)?, Out::new(array, "array")?) };
-        array.set(OpenArray::give(given.options()?.open(&paths)?)?);
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    done(|| unsafe { give_array(members, count, options, array, Options::open) })
 }
 
 /// Leaves nothing to be recovered, and closes it. The handle is closed whatever this returns, but for `CAIRN_BUSY`: then a transaction is open, or a thread is in a call.

@@ -1,20 +1,12 @@
 /*
  * Threads write numbers to four places of an array, on both members, and are killed again and again: the four always agree, and nothing that was acknowledged is missing.
  */
-#include "check.h"
-#include <signal.h>
+#include "kill.h"
 #include <pthread.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-#define THREADS 3
 #define KILLS 6
 #define PLACES 4
 
-static _Atomic uint64_t *acknowledged;
 static cairn_array *shared;
 static uint32_t file;
 static char one[4096], other[4096];
@@ -58,14 +50,6 @@ static void *writer(void *arg)
 	return NULL;
 }
 
-static uint64_t all_acknowledged(void)
-{
-	uint64_t sum = 0;
-	for (int thread = 0; thread < THREADS; thread++)
-		sum += atomic_load(&acknowledged[thread]);
-	return sum;
-}
-
 static void verify(void)
 {
 	cairn_array_found found;
@@ -86,8 +70,7 @@ static void verify(void)
 int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
-	acknowledged = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	CHECK(acknowledged != MAP_FAILED);
+	share_acknowledged();
 	snprintf(one, sizeof one, "%s/one", argv[1]);
 	snprintf(other, sizeof other, "%s/other", argv[1]);
 	OK(cairn_array_create(members, 2, NULL, &shared));
@@ -97,7 +80,6 @@ int main(int argc, char **argv)
 			OK(cairn_array_atomic_write(shared, file, place(thread, at), &(uint64_t){1}, 8));
 	OK(cairn_array_close(shared));
 	for (int kill_number = 0; kill_number < KILLS; kill_number++) {
-		uint64_t before = all_acknowledged();
 		pid_t worker = fork();
 		CHECK(worker >= 0);
 		if (worker == 0) {
@@ -110,13 +92,7 @@ int main(int argc, char **argv)
 				pthread_join(threads[at], NULL);
 			_exit(1);
 		}
-		struct timespec nap = {0, 1000000};
-		int status;
-		while (all_acknowledged() < before + 500 + (uint64_t)kill_number * 131) {
-			CHECK(waitpid(worker, &status, WNOHANG) == 0);
-			nanosleep(&nap, NULL);
-		}
-		CHECK(kill(worker, SIGKILL) == 0 && waitpid(worker, &status, 0) == worker && WIFSIGNALED(status));
+		kill_after(worker, 500 + (uint64_t)kill_number * 131);
 		verify();
 	}
 	return 0;

@@ -2,16 +2,9 @@
  * Threads move money between accounts and are killed again and again: no sum is lost or made, and every transfer that was acknowledged has happened; all but so many,
  * if commits return before their barrier: one that had its number and not yet its records takes those behind it along.
  */
-#include "check.h"
+#include "kill.h"
 #include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-#define THREADS 3
 #define ACCOUNTS 50
 #define KILLS 6
 #define BEGIN 1000
@@ -20,16 +13,7 @@ struct transfer {
 	uint64_t thread, number;
 };
 
-static _Atomic uint64_t *acknowledged;
 static cairn_kv *shared;
-
-static uint64_t all_acknowledged(void)
-{
-	uint64_t sum = 0;
-	for (int thread = 0; thread < THREADS; thread++)
-		sum += atomic_load(&acknowledged[thread]);
-	return sum;
-}
 
 static uint64_t number_of(cairn_tx *tx, const void *key, size_t len, uint64_t otherwise)
 {
@@ -121,7 +105,6 @@ static void killed(const char *path, uint32_t at_risk)
 	OK(cairn_kv_create(path, &options, &shared));
 	OK(cairn_kv_close(shared));
 	for (int kill_number = 0; kill_number < KILLS; kill_number++) {
-		uint64_t before = all_acknowledged();
 		pid_t worker = fork();
 		CHECK(worker >= 0);
 		if (worker == 0) {
@@ -133,13 +116,7 @@ static void killed(const char *path, uint32_t at_risk)
 				pthread_join(threads[at], NULL);
 			_exit(1);
 		}
-		struct timespec nap = {0, 1000000};
-		int status;
-		while (all_acknowledged() < before + 500 + (uint64_t)kill_number * 131) {
-			CHECK(waitpid(worker, &status, WNOHANG) == 0);
-			nanosleep(&nap, NULL);
-		}
-		CHECK(kill(worker, SIGKILL) == 0 && waitpid(worker, &status, 0) == worker && WIFSIGNALED(status));
+		kill_after(worker, 500 + (uint64_t)kill_number * 131);
 		verify(path, &options);
 	}
 }
@@ -147,8 +124,7 @@ static void killed(const char *path, uint32_t at_risk)
 int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
-	acknowledged = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	CHECK(acknowledged != MAP_FAILED);
+	share_acknowledged();
 	killed(in(argv[1], "durable"), 0);
 	killed(in(argv[1], "bounded"), 20);
 	return 0;

@@ -115,28 +115,6 @@ int main(int argc, char **argv)
 	int ended;
 	CHECK(waitpid(child, &ended, 0) == child && ended == 0);
 
-	/* Other children, in memory that is laid out in other ways: the thread that the parent's log has, asleep, is not in a child's way. */
-	cairn_kv *another;
-	void *shifts[24];
-	for (size_t at = 0; at < sizeof shifts / sizeof *shifts; at++) {
-		shifts[at] = malloc(16 + 48 * at);
-		child = fork();
-		if (child == 0) {
-			alarm(60);
-			OK(cairn_log_create(in(dir, "of a child"), &options, &other));
-			OK(cairn_log_append(other, "x", 1, NULL));
-			OK(cairn_log_close(other));
-			OK(cairn_kv_create(in(dir, "a child's"), NULL, &another));
-			OK(cairn_kv_put(another, "a", 1, "b", 1, NULL));
-			OK(cairn_kv_close(another));
-			_exit(0);
-		}
-		CHECK(waitpid(child, &ended, 0) == child && ended == 0);
-		CHECK(unlink(in(dir, "of a child")) == 0 && unlink(in(dir, "a child's")) == 0);
-	}
-	for (size_t at = 0; at < sizeof shifts / sizeof *shifts; at++)
-		free(shifts[at]);
-
 	/* The message is this thread's. */
 	EXPECT(CAIRN_NULL, cairn_log_close(NULL));
 	pthread_t thread;

@@ -4,16 +4,9 @@
  * Each thread's records are numbered; a number is acknowledged in memory that the parent shares. Half of them are appended, half are reserved, filled, completed and
  * forced.
  */
-#include "check.h"
+#include "kill.h"
 #include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-#define THREADS 3
 #define KILLS 12
 
 struct header {
@@ -21,7 +14,6 @@ struct header {
 	uint64_t number;
 };
 
-static _Atomic uint64_t *acknowledged;
 static uint64_t start[THREADS];
 static cairn_log *shared;
 
@@ -35,14 +27,6 @@ static void fill(unsigned char *at, uint32_t thread, uint64_t number)
 	struct header header = {thread, (uint32_t)length(number), number};
 	memcpy(at, &header, sizeof header);
 	memset(at + sizeof header, (int)(number + thread), length(number) - sizeof header);
-}
-
-static uint64_t all_acknowledged(void)
-{
-	uint64_t sum = 0;
-	for (int thread = 0; thread < THREADS; thread++)
-		sum += atomic_load(&acknowledged[thread]);
-	return sum;
 }
 
 static void *writer(void *arg)
@@ -120,8 +104,7 @@ int main(int argc, char **argv)
 	cairn_log *log;
 	OK(cairn_log_create(path, &options, &log));
 	OK(cairn_log_close(log));
-	acknowledged = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	CHECK(acknowledged != MAP_FAILED);
+	share_acknowledged();
 	for (int kill_number = 0; kill_number < KILLS; kill_number++) {
 		pid_t writer = fork();
 		CHECK(writer >= 0);
@@ -129,15 +112,7 @@ int main(int argc, char **argv)
 			child(path, &options);
 			_exit(1);
 		}
-		/* Until it has got somewhere, and a little longer. */
-		struct timespec nap = {0, 1000000};
-		uint64_t before = all_acknowledged();
-		int status;
-		while (all_acknowledged() < before + 50 + (uint64_t)kill_number * 17) {
-			CHECK(waitpid(writer, &status, WNOHANG) == 0);
-			nanosleep(&nap, NULL);
-		}
-		CHECK(kill(writer, SIGKILL) == 0 && waitpid(writer, &status, 0) == writer && WIFSIGNALED(status));
+		kill_after(writer, 50 + (uint64_t)kill_number * 17);
 		verify(path, &options);
 	}
 	CHECK(all_acknowledged() > 50 * KILLS);

@@ -37,12 +37,12 @@ static SANITIZED: LazyLock<Vec<&str>> = LazyLock::new(|| {
     }
 });
 
-fn compiled(source: &str, into: &Path) -> PathBuf {
+fn compiled(source: &str, into: &Path, sanitizers: &[&str]) -> PathBuf {
     let (compiler, standard) = if source.ends_with(".cc") { ("c++", "-std=c++11") } else { ("cc", "-std=c11") };
     let program = into.join(source.replace('.', "_"));
     let made = Command::new(compiler)
         .args([standard, "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-g", "-O1"])
-        .args(SANITIZED.iter())
+        .args(sanitizers)
         .arg("-I")
         .arg(here("include"))
         .arg(here("tests/c").join(source))
@@ -63,8 +63,12 @@ fn run_in(source: &str, parent: &Path) -> Output {
 
 fn run_with(source: &str, parent: &Path, arguments: &[String]) -> Output {
     let dir = tempfile::tempdir_in(parent).unwrap();
-    let program = compiled(source, dir.path());
-    let output = Command::new(program).arg(dir.path()).args(arguments).output().unwrap();
+    run_compiled(compiled(source, dir.path(), &SANITIZED), dir.path(), arguments)
+}
+
+fn run_compiled(program: PathBuf, dir: &Path, arguments: &[String]) -> Output {
+    let source = program.display();
+    let output = Command::new(&program).arg(dir).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{source}: {}\n{said}", output.status);
     output
@@ -115,6 +119,12 @@ fn a_store_that_is_killed() {
 #[test]
 fn a_store_of_many_threads() {
     run_in("kv_threads.c", &memory());
+}
+
+#[test]
+fn children_of_a_fork() {
+    let dir = tempfile::tempdir_in(memory()).unwrap();
+    run_compiled(compiled("fork.c", dir.path(), &[]), dir.path(), &[]);
 }
 
 #[test]

@@ -52,6 +52,13 @@ Examples:
   cairn array write a b --offset 8192 < page
   cairn array write a b --file settings < settings.toml")]
 pub struct WriteArray {
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// Where in which file of which array.
+#[derive(Debug, ClapArgs)]
+pub struct Place {
     /// All members, in any order
     #[arg(required = true)]
     pub paths: Vec<PathBuf>,
@@ -72,15 +79,8 @@ Examples:
   cairn array read a b --offset 8192 --len 4K > page
   cairn array read a b --file settings | tr -d '\\0'")]
 pub struct ReadArray {
-    /// All members, in any order
-    #[arg(required = true)]
-    pub paths: Vec<PathBuf>,
-    /// The file
-    #[arg(long, value_name = "NAME", default_value = "pages")]
-    pub file: String,
-    /// Where in the file
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = size::parse)]
-    pub offset: u64,
+    #[command(flatten)]
+    pub place: Place,
     /// How many [default: to the end]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub len: Option<u64>,

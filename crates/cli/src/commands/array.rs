@@ -98,7 +98,7 @@ fn told(found: &Recovered) -> Vec<String> {
     lines
 }
 
-fn write(args: &args::WriteArray) -> Outcome {
+fn write(args::WriteArray { place: args }: &args::WriteArray) -> Outcome {
     let failed = named(&args.paths);
     let array = open(&args.paths)?;
     let file = array.file(&args.file).map_err(&failed)?;
@@ -119,11 +119,11 @@ fn write(args: &args::WriteArray) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn read(args: &args::ReadArray) -> Outcome {
+fn read(args::ReadArray { place: args, len }: &args::ReadArray) -> Outcome {
     let failed = named(&args.paths);
     let array = open(&args.paths)?;
     let file = array.file(&args.file).map_err(&failed)?;
-    let mut left = args.len.unwrap_or(file.len().saturating_sub(args.offset));
+    let mut left = len.unwrap_or(file.len().saturating_sub(args.offset));
     let (mut at, mut chunk) = (args.offset, vec![0; CHUNK as usize]);
     // All of it is asked for before any is printed.
     array.read(&file, at.saturating_add(left), &mut []).map_err(&failed)?;

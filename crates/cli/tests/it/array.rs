@@ -1,26 +1,6 @@
 //! `cairn array`.
 
-use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Stdio};
-
-use super::{Run, cairn, temp};
-
-fn feed(dir: &Path, line: &str, input: &[u8]) -> Run {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_cairn"))
-        .args(line.split_whitespace())
-        .current_dir(dir)
-        .env_remove("RUST_LOG")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    drop(child.stdin.take().unwrap().write_all(input));
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Run { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
-}
+use super::{cairn, feed, temp};
 
 #[test]
 fn what_is_written_is_read() {

@@ -4,37 +4,10 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{Run, cairn, temp};
-
-fn start(dir: &Path, words: &[&str]) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_cairn"))
-        .args(words)
-        .current_dir(dir)
-        .env_remove("RUST_LOG")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
-fn feed(dir: &Path, line: &str, input: &[u8]) -> Run {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    feed_words(dir, &words, input)
-}
-
-fn feed_words(dir: &Path, words: &[&str], input: &[u8]) -> Run {
-    let mut child = start(dir, words);
-    // It may end before it has read all.
-    let _ = child.stdin.take().unwrap().write_all(input);
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Run { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
-}
+use super::{cairn, feed, start, temp};
 
 /// A store of small segments; memory, whatever the directory is on.
 fn store(dir: &Path) {

@@ -3,32 +3,10 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use super::{Run, cairn, temp};
-
-fn start(dir: &Path, line: &str) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_cairn"))
-        .args(line.split_whitespace())
-        .current_dir(dir)
-        .env_remove("RUST_LOG")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
-fn feed(dir: &Path, line: &str, input: &[u8]) -> Run {
-    let mut child = start(dir, line);
-    // It may end before it has read all.
-    let _ = child.stdin.take().unwrap().write_all(input);
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Run { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
-}
+use super::{cairn, feed, start, temp};
 
 /// A log of 64 KiB with so many records, each its number.
 fn numbers(dir: &Path, to: u64) -> String {
@@ -113,11 +91,11 @@ fn what_does_not_fit_is_told_and_what_did_is_kept() {
 fn a_log_is_followed_while_it_is_written_killed_and_written_again() {
     let dir = temp();
     numbers(dir.path(), 3);
-    let mut tail = start(dir.path(), "log tail -f l -n 2");
+    let mut tail = start(dir.path(), &["log", "tail", "-f", "l", "-n", "2"]);
     let mut seen = BufReader::new(tail.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert_eq!([seen.next().unwrap(), seen.next().unwrap()], ["number 2", "number 3"]);
     for round in ["first", "second"] {
-        let mut writer = start(dir.path(), "log append l");
+        let mut writer = start(dir.path(), &["log", "append", "l"]);
         writeln!(writer.stdin.as_mut().unwrap(), "{round}").unwrap();
         assert_eq!(seen.next().unwrap(), round, "while the writer waits for more");
         let stats = cairn(dir.path(), "log stats l --json").json();
@@ -194,7 +172,7 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!(cairn(dir.path(), "log create l --bytes 4M --domain emulated").code, 0);
     let input = "a line that is a little longer than nothing at all\n".repeat(30_000);
     assert_eq!(feed(dir.path(), "log append l --frequency 64", input.as_bytes()).code, 0);
-    let mut cat = start(dir.path(), "log cat l");
+    let mut cat = start(dir.path(), &["log", "cat", "l"]);
     let mut first = String::new();
     BufReader::new(cat.stdout.take().unwrap()).read_line(&mut first).unwrap();
     assert_eq!(cat.wait().unwrap().code(), Some(0));

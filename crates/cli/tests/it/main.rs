@@ -25,8 +25,9 @@ mod usage;
 #[path = "../../../server/tests/it/witness.rs"]
 mod witness;
 
+use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -71,6 +72,28 @@ fn cairn(dir: &Path, line: &str) -> Run {
         .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Run { code: status.code().unwrap_or(-1), out: text(stdout), err: text(stderr) }
+}
+
+/// Starts the command; its input and output are pipes.
+fn start(dir: &Path, words: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_cairn"))
+        .args(words)
+        .current_dir(dir)
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn feed(dir: &Path, line: &str, input: &[u8]) -> Run {
+    let mut child = start(dir, &line.split_whitespace().collect::<Vec<_>>());
+    // It may end before it has read all.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Run { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
 }
 
 fn temp() -> tempfile::TempDir {

@@ -47,10 +47,13 @@ impl Committed<'_> {
 
 impl Drop for Committed<'_> {
     fn drop(&mut self) {
+        if self.array.check_process().is_err() {
+            return; // it is the parent's to do, and a lock may be held by a thread that is not here
+        }
         // All before it on these members is visible, too: the commit has waited for that.
         let mut states: States<'_> = self.members.iter().map(|m| self.array.members[*m].lock()).collect();
         if let Err(error) = states.iter_mut().try_for_each(|state| state.apply(self.sequence + 1)) {
-            // In a forked child, where nothing of the array works, or after a barrier failed. The log has it.
+            // After a barrier failed. The log has it.
             tracing::warn!(%error, "what is committed could not be copied to the files; it is when the array is opened");
         }
     }

@@ -261,7 +261,7 @@ impl Array {
     }
 
     /// Not in a child, where a lock may be held for ever by a thread that is not there.
-    fn check_process(&self) -> Result<()> {
+    pub(crate) fn check_process(&self) -> Result<()> {
         let usable = self.members.first().map_or(Ok(()), |member| member.pool.check_usable());
         if let Err(forked @ pmem::Error::Forked) = usable { Err(forked.into()) } else { Ok(()) }
     }

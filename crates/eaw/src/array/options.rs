@@ -109,7 +109,7 @@ impl Options {
         Self { seal_max: bytes, ..self }
     }
 
-    /// Bytes of a transaction that wait in memory for its commit, of those for one member; what is beyond waits in the log, on media. 64 KiB unless it is set.
+    /// Bytes of a transaction that wait in memory for its commit, of those for one member; what is beyond waits in the log, on media. 64 KiB unless it is set, 1 GiB at most.
     #[must_use]
     pub fn draft_max(self, bytes: usize) -> Self {
         Self { draft_max: bytes.min(1 << 30), ..self }

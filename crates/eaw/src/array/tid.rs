@@ -53,6 +53,11 @@ impl Tid<'_> {
     pub(crate) fn hold(&self, count: u32) {
         self.tids.uses[self.number as usize].store(1 + count, Release);
     }
+
+    /// It is never free again: in the child of a fork, where no lock may be taken.
+    pub(crate) fn keep(&self) {
+        self.hold(1);
+    }
 }
 
 impl Drop for Tid<'_> {

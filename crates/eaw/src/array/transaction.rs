@@ -129,6 +129,11 @@ impl Parts<'_> {
 
 impl Drop for Parts<'_> {
     fn drop(&mut self) {
+        if self.array.check_process().is_err() {
+            // They are the parent's.
+            std::mem::forget(std::mem::take(&mut self.list));
+            self.tid.keep();
+        }
         for part in self.list.drain(..) {
             self.array.members[part.member].lock().give_back(part, self.tid.number);
         }
@@ -153,6 +158,7 @@ impl<'a> Transaction<'a> {
     /// [`Error::OutOfFile`]; [`Error::Foreign`] for a file of another array; [`Error::LogFull`]; those of the pool. Nothing is logged then.
     pub fn log_write(&mut self, file: &File, offset: u64, data: &[u8]) -> Result<Entry> {
         let (array, len, index) = (self.parts.array, data.len() as u64, self.entries.len());
+        array.check_process()?;
         file.check(array.id, offset, len)?;
         for cut in array.striping.cut(offset, len) {
             let run = &data[cut.at as usize..][..cut.len as usize];
@@ -239,6 +245,7 @@ impl<'a> Transaction<'a> {
 
     /// How many entries there were then, and how much of each part.
     fn saved(&self, savepoint: Savepoint) -> Result<(usize, Extents)> {
+        self.parts.array.check_process()?;
         let found = self.savepoints.get(savepoint.index).filter(|saved| saved.stamp == savepoint.stamp);
         let saved = found.ok_or(Error::Foreign { what: "savepoint" })?;
         Ok((saved.entries, saved.extents.clone()))

@@ -37,7 +37,7 @@ fn a_commit_costs_a_barrier_for_each_pool_with_a_part() {
         tx.edit(&entry, 0, &[2; 100]).unwrap();
         tx.abort();
     });
-    assert_eq!((none.drains, none.flushed_lines), (0, 0));
+    assert_eq!((none.drains, none.flushed_lines, none.nt_bytes), (0, 0, 0));
     let nested = counted(&array, || {
         let mut tx = array.begin().unwrap();
         tx.log_write(&pages, 0, &[1; 64]).unwrap();

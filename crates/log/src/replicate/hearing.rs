@@ -19,8 +19,9 @@ use fabric::{Event, Receiver};
 use parking_lot::{Condvar, Mutex};
 
 use super::group::{Group, Lacking, Until};
+use pmem::sync::Ticker;
+
 use crate::core::Core;
-use crate::keeper::Stop;
 use crate::sabotage::Step;
 
 #[cfg(test)]
@@ -248,14 +249,14 @@ impl Hearing {
 
 /// The thread that hears the copies of a log now and then, if nobody else does.
 pub(crate) struct Lookout {
-    stop: Arc<Stop>,
+    stop: Arc<Ticker>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Lookout {
     #[expect(clippy::disallowed_methods, reason = "ends, and is waited for, when the log is closed or dropped")]
     pub(crate) fn start(core: &Arc<Core>) -> Self {
-        let stop = Arc::new(Stop::default());
+        let stop = Arc::new(Ticker::default());
         let (core, stopped) = (Arc::clone(core), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             while let Some(leading) = &core.leading

@@ -14,6 +14,7 @@ use std::time::Duration;
 use fabric::{Connection, Event, Listener, Receiver, Rights};
 use parking_lot::{Condvar, Mutex};
 use pmem::Pool;
+use pmem::sync::Watched;
 
 use super::copy::Copy;
 use super::cursor::Cursor;
@@ -60,8 +61,7 @@ pub struct Replica {
 struct Shared {
     served: Mutex<Served>,
     /// How often something came that may have changed what can be read, or is awaited; with it, who waits for that.
-    news: Mutex<u64>,
-    came: Condvar,
+    news: Watched<u64>,
     stop: AtomicBool,
     /// What the copy failed with, if it did: it acknowledges nothing any more.
     failed: Mutex<Option<Error>>,
@@ -153,8 +153,7 @@ impl Replica {
         let address = listener.address()?;
         let shared = Arc::new(Shared {
             served: Mutex::new(Served::new(copy, held).closed_by_sessions()),
-            news: Mutex::new(0),
-            came: Condvar::new(),
+            news: Watched::new(0),
             stop: AtomicBool::new(false),
             failed: Mutex::new(None),
             over: Condvar::new(),
@@ -223,9 +222,9 @@ impl Replica {
 
     /// Waits until something came since [`news`](Self::news) said `seen`, or for this long.
     pub fn await_news(&self, seen: u64, limit: Duration) {
-        let mut news = self.shared.news.lock();
+        let news = self.shared.news.lock();
         if *news == seen {
-            self.shared.came.wait_for(&mut news, limit);
+            drop(self.shared.news.sleep(news, limit));
         }
     }
 
@@ -321,7 +320,7 @@ impl Shared {
 
     fn tell(&self) {
         *self.news.lock() += 1;
-        self.came.notify_all();
+        self.news.wake_all();
     }
 
     fn session(&self, connection: Connection) {

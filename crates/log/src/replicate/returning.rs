@@ -10,9 +10,10 @@ use fabric::{Connection, Rights};
 use parking_lot::Mutex;
 
 use super::candidate::Link;
+use pmem::sync::Ticker;
+
 use crate::core::Core;
 use crate::error::Result;
-use crate::keeper::Stop;
 
 /// How often it is looked who was given up.
 const TICK: Duration = Duration::from_millis(100);
@@ -36,7 +37,7 @@ impl Way {
 /// The thread, until it is dropped, which waits for it.
 pub(crate) struct Returning {
     ways: Arc<Mutex<Vec<Way>>>,
-    stop: Arc<Stop>,
+    stop: Arc<Ticker>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -46,7 +47,7 @@ impl Returning {
     #[expect(clippy::disallowed_methods, reason = "ends, and is waited for, when the log is closed or dropped")]
     pub(crate) fn start(core: &Arc<Core>, addresses: &[String], trust: &fabric::Options) -> Self {
         let ways = Arc::new(Mutex::new(addresses.iter().map(|address| Way::new(address)).collect()));
-        let (stop, over) = (Arc::new(Stop::default()), Arc::new(AtomicBool::new(false)));
+        let (stop, over) = (Arc::new(Ticker::default()), Arc::new(AtomicBool::new(false)));
         let here = (Arc::clone(core), Arc::clone(&ways), Arc::clone(&stop), Arc::clone(&over), trust.clone());
         let thread = std::thread::spawn(move || {
             let (core, ways, stop, over, trust) = here;

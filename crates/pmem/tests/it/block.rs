@@ -1,5 +1,7 @@
 //! Pools on block devices: loop devices, where this system lets us have them.
 
+use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -70,6 +72,62 @@ fn a_pool_is_as_long_as_its_block_device() {
     fails(Options::new().create(path), &["holds something", "clear it first"]);
 }
 
+/// A child of a fork has what the parent closes until it begins its program, and a daemon that watches for devices locks those that were written to, for a moment.
+#[test]
+fn a_block_device_that_somebody_has_for_a_moment_is_waited_for() {
+    let device = match Loop::new(16 << 20) {
+        Ok(device) => device,
+        Err(why) => return eprintln!("not run: no loop device here: {why}"),
+    };
+    let path = &device.device;
+    let pool = Options::new().create(path).unwrap();
+    let heir = Child::fork(|| ());
+    pool.close().unwrap();
+    Options::new().open(path).unwrap().close().unwrap();
+    heir.wait();
+
+    let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    let watcher = Child::fork(|| {
+        // SAFETY: system calls on a name and a descriptor of its own.
+        unsafe { libc::flock(libc::open(name.as_ptr(), libc::O_RDONLY), libc::LOCK_SH) };
+    });
+    Options::new().open(path).unwrap().close().unwrap();
+    watcher.wait();
+}
+
+/// Does something, says so, and lives on for a moment.
+struct Child(libc::pid_t);
+
+impl Child {
+    /// Returns when the child has done it, which makes nothing but system calls.
+    fn fork(work: impl FnOnce()) -> Self {
+        let (mut said, say) = std::io::pipe().unwrap();
+        // SAFETY: the child makes system calls and ends.
+        match unsafe { libc::fork() } {
+            0 => {
+                work();
+                // SAFETY: as above; the byte is the child's own.
+                unsafe {
+                    libc::write(say.as_raw_fd(), [1_u8].as_ptr().cast(), 1);
+                    libc::usleep(200_000);
+                    libc::_exit(0)
+                }
+            }
+            child => {
+                assert!(child > 0);
+                drop(say);
+                said.read_exact(&mut [0]).unwrap();
+                Self(child)
+            }
+        }
+    }
+
+    fn wait(self) {
+        // SAFETY: waits for the child made above.
+        assert_eq!(unsafe { libc::waitpid(self.0, std::ptr::null_mut(), 0) }, self.0);
+    }
+}
+
 /// What is there is not overwritten, wherever on the device it shows.
 #[test]
 fn a_block_device_that_holds_something_stays_as_it_is() {
@@ -87,7 +145,7 @@ fn a_block_device_that_holds_something_stays_as_it_is() {
     std::fs::create_dir(&mounted).unwrap();
     run("mount", &[device.device.to_str().unwrap()], &mounted).unwrap();
     let refused = Options::new().create(&device.device);
-    run("umount", &[], &mounted).unwrap();
+    run("umount", &["-l"], &mounted).unwrap();
     fails(refused, &["it is mounted"]);
 
     // A label at the end, as software arrays have.
