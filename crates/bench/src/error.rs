@@ -18,6 +18,9 @@ pub enum Error {
     /// The store under test.
     #[error(transparent)]
     Kv(#[from] kv::Error),
+    /// The array under test.
+    #[error(transparent)]
+    Array(#[from] eaw::Error),
     /// A peer.
     #[cfg(feature = "redb")]
     #[error(transparent)]

@@ -4,6 +4,7 @@
 
 pub mod arcadia;
 pub mod kamino;
+pub mod mars;
 pub mod midas;
 
 use std::cell::RefCell;
@@ -21,7 +22,7 @@ use crate::{Error, Plan, Result, Row, Watch};
 pub const EXPERIMENT: &str = "figures";
 
 /// Papers whose figures are here.
-pub const PAPERS: [&str; 3] = ["arcadia", "kamino", "midas"];
+pub const PAPERS: [&str; 4] = ["arcadia", "kamino", "mars", "midas"];
 
 /// Where to measure, and how much.
 #[derive(Clone, Debug)]
@@ -111,6 +112,7 @@ pub fn chosen(paper: &str, number: Option<&str>) -> Result<Vec<&'static Figure>>
     let all = match paper {
         "arcadia" => arcadia::FIGURES,
         "kamino" => kamino::FIGURES,
+        "mars" => mars::FIGURES,
         "midas" => midas::FIGURES,
         _ => {
             return Err(Error::Parameter(format!(
@@ -198,8 +200,8 @@ mod tests {
             let error = chosen("arcadia", Some(asked)).err().unwrap().to_string();
             assert!(error.contains("5a, 5b"), "{error}");
         }
-        let error = chosen("mars", None).err().unwrap().to_string();
-        assert!(error.contains("\"mars\"") && error.ends_with("choose from: arcadia, kamino, midas"), "{error}");
+        let error = chosen("venus", None).err().unwrap().to_string();
+        assert!(error.contains("\"venus\"") && error.ends_with("choose from: arcadia, kamino, mars, midas"), "{error}");
         assert_eq!(chosen("midas", Some("6")).unwrap().len(), 16);
         let one = chosen("midas", Some("6.1")).err().unwrap().to_string();
         assert!(one.contains("6.10"), "{one}");

@@ -77,7 +77,7 @@ impl Limits {
 }
 
 /// The temporary directory that lies on a disk: `/var/tmp` does where `/tmp` may be memory.
-fn disk() -> PathBuf {
+pub(crate) fn disk() -> PathBuf {
     let var_tmp = PathBuf::from("/var/tmp");
     if var_tmp.is_dir() { var_tmp } else { std::env::temp_dir() }
 }

@@ -18,18 +18,21 @@ const ROUNDS: usize = 9;
 /// A page file with a double-write buffer: three barriers for a page.
 struct Doubled {
     pages: Area,
+    /// Of two pages, in turn: the one that the note is of stays whole until the next note.
     buffer: Area,
-    /// Which page the buffer holds; 0: none.
+    /// Twice the number of the page that counts, and where in the buffer it is.
     note: TwoSlot<u64>,
+    turn: u64,
 }
 
 impl Doubled {
     fn write(&mut self, number: u64, page: &[u8]) -> Result<(), Failure> {
-        self.buffer.copy_nt(0, page)?;
+        let bytes = page.len() as u64;
+        self.turn ^= 1;
+        self.buffer.copy_nt(self.turn * bytes, page)?;
         self.buffer.drain()?;
-        self.note.update(&(number + 1))?;
-        let at = number * page.len() as u64;
-        self.pages.copy_nt(at, page)?;
+        self.note.update(&(number << 1 | self.turn))?;
+        self.pages.copy_nt(number * bytes, page)?;
         self.pages.drain()?;
         Ok(())
     }
@@ -85,8 +88,9 @@ fn measure(folder: &std::path::Path) -> Result<(), Failure> {
         let pool = medium.clone().size(1 << 20).create(folder.join(format!("double{bytes}")))?;
         let mut doubled = Doubled {
             pages: pool.add_region("pages", 1024 * bytes)?.into_area()?,
-            buffer: pool.add_region("buffer", bytes)?.into_area()?,
+            buffer: pool.add_region("buffer", 2 * bytes)?.into_area()?,
             note: TwoSlot::create(pool.add_region("note", TwoSlot::<u64>::SIZE)?.into_area()?, &0)?,
+            turn: 0,
         };
         for whole in [false, true] {
             let options = Options::new().pool(medium.clone()).whole_writes(whole);
