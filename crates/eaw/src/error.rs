@@ -1,6 +1,7 @@
 //! What can go wrong, grouped by what the caller can do about it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use pmem::ErrorKind;
 
@@ -24,6 +25,18 @@ pub enum Error {
         bytes: u64,
         /// As many as it may have.
         max: u64,
+    },
+
+    /// Transactions wait for each other's records in a circle, and this one closed it.
+    #[error("a record is locked by a transaction that waits for this one: abort it, and run it again")]
+    Deadlock,
+    /// A record stayed locked.
+    #[error(
+        "a record was locked by another transaction for {waited:?}: abort this one, and run it again; keep transactions short"
+    )]
+    LockWait {
+        /// How long this one waited.
+        waited: Duration,
     },
 
     // ---- repair, or open with something else ------------------------------------------------------------------
@@ -60,6 +73,14 @@ pub enum Error {
         path: PathBuf,
         /// What is damaged.
         what: &'static str,
+    },
+    /// A record is not what was stored.
+    #[error("record {id} of table {table:?} is damaged: delete it, write it anew, or restore the store from a copy")]
+    RecordDamaged {
+        /// Its table.
+        table: String,
+        /// Its number.
+        id: u64,
     },
     /// An earlier commit could not be made durable: whether it happened shows when the array is opened again.
     #[error(
@@ -99,6 +120,62 @@ pub enum Error {
         end: u64,
         /// Bytes of the file.
         len: u64,
+    },
+    /// The array holds no store of records.
+    #[error("the array holds no store of records: create one in it")]
+    NoStore,
+    /// It holds one.
+    #[error("the array holds a store of records already: open that")]
+    StoreExists,
+    /// There is no such table.
+    #[error("the store has no table {name:?}: create it first")]
+    NoTable {
+        /// Its name, or its number.
+        name: String,
+    },
+    /// There is one.
+    #[error("the store already has a table {name:?}: use that, or choose another name")]
+    TableExists {
+        /// Its name.
+        name: String,
+    },
+    /// A table cannot be called that.
+    #[error("a table cannot be called {name:?}: use 1 to {max} bytes without a zero byte")]
+    BadTableName {
+        /// What was asked for.
+        name: String,
+        /// Bytes of a name at most.
+        max: usize,
+    },
+    /// There is no such record.
+    #[error("table {table:?} has no record {id}{}: it was deleted, or never there", if *.damaged > 0 { format!(" ({damaged} records of the store are damaged)") } else { String::new() })]
+    NoRecord {
+        /// The table.
+        table: String,
+        /// Its number.
+        id: u64,
+        /// Records of the store that are damaged, and may be this one.
+        damaged: usize,
+    },
+    /// A record does not fit.
+    #[error(
+        "a record of {len} bytes is too long for this store, which takes {max}: split it, or make a store with larger blocks"
+    )]
+    RecordTooLong {
+        /// Its bytes.
+        len: usize,
+        /// As many as there can be.
+        max: usize,
+    },
+    /// A nested top action writes a record that the outer transaction has written.
+    #[error(
+        "a nested top action cannot write record {id} of table {table:?}, which the outer transaction has written: commit that first, or write another one"
+    )]
+    OuterRecord {
+        /// The table.
+        table: String,
+        /// Its number.
+        id: u64,
     },
     /// A range is not in the entry.
     #[error("bytes {at} to {end} are not in an entry of {len} bytes: stay below its end, or make another entry")]
@@ -154,8 +231,9 @@ impl Error {
         match self {
             Self::TooManyTransactions { .. } => ErrorKind::InUse,
             Self::LogFull { .. } => ErrorKind::Full,
+            Self::Deadlock | Self::LockWait { .. } => ErrorKind::Retry,
             Self::Stopped => ErrorKind::Reopen,
-            Self::Damaged { .. } => ErrorKind::Damaged,
+            Self::Damaged { .. } | Self::RecordDamaged { .. } => ErrorKind::Damaged,
             Self::MissingMember { .. } | Self::NotAMember { .. } | Self::NewerVersion { .. } => ErrorKind::Other,
             Self::NoFile { .. }
             | Self::FileExists { .. }
@@ -163,6 +241,14 @@ impl Error {
             | Self::OutOfFile { .. }
             | Self::OutOfEntry { .. }
             | Self::Foreign { .. }
+            | Self::NoStore
+            | Self::StoreExists
+            | Self::NoTable { .. }
+            | Self::TableExists { .. }
+            | Self::BadTableName { .. }
+            | Self::NoRecord { .. }
+            | Self::RecordTooLong { .. }
+            | Self::OuterRecord { .. }
             | Self::OuterWrite { .. }
             | Self::Limit { .. } => ErrorKind::Misuse,
             Self::Pool(error) => error.kind(),

@@ -7,5 +7,7 @@
 
 pub mod array;
 mod error;
+pub mod mars;
+pub mod records;
 
 pub use error::{Error, Result};

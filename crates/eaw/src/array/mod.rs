@@ -77,6 +77,7 @@ mod sabotage;
 mod tid;
 mod transaction;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire};
 
 use pmem::SealKey;
@@ -243,6 +244,20 @@ impl Array {
             into[piece.at as usize..][..bytes.len()].copy_from_slice(bytes);
         }
         Ok(())
+    }
+
+    /// A key that nobody else has, for what is in the files.
+    pub(crate) fn key(&self, name: u64) -> SealKey {
+        self.digest.derived(name)
+    }
+
+    /// Where its first member is.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.members.first().map(|member| member.pool.path().to_owned()).unwrap_or_default()
+    }
+
+    pub(crate) fn damaged(&self, what: &'static str) -> Error {
+        Error::Damaged { path: self.path(), what }
     }
 
     fn check_usable(&self) -> Result<()> {

@@ -5,6 +5,7 @@ mod errors;
 mod marks;
 mod model;
 mod processes;
+mod records;
 mod threads;
 mod whole;
 

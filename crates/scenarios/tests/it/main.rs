@@ -213,4 +213,6 @@ scenarios! {
     array_alone: "array";
     array_2: "array-2";
     array_whole: "array-whole";
+    mars_alone: "mars";
+    mars_2: "mars-2";
 }

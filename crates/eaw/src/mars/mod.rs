@@ -1,0 +1,440 @@
+//! A record store by editable atomic writes (MARS, SOSP 2013, section 3.4 and table 3).
+//!
+//! A transaction writes records where they belong, and the [array](crate::array) sees to it that all of it happens or nothing: there are no pages, no sequence numbers of a log, no undo, and what
+//! is not committed is on no medium, or in a log of its own. A commit forces what it wrote, behind one barrier. Restart is the array's; then the headers of all slots are
+//! read.
+//!
+//! | ARIES has | here |
+//! |---|---|
+//! | steal: pages of what is not committed go to the medium | what is not committed is in memory, beyond [`draft_max`](crate::array::Options::draft_max) in the array's log |
+//! | no force: a commit writes the log only | a commit writes the array's log; the array copies it |
+//! | undo and its compensation records | a log that is dropped |
+//! | page sequence numbers, a dirty page table, checkpoints of both | the array's mark; [`checkpoint`](Records::checkpoint) moves it |
+//! | savepoints, nested top actions, record locks | the same |
+//! | logging of operations | none: a record's new bytes are logged |
+//!
+//! Each record is in a slot of its own, behind a header that says what it is; the slots of a block are of one size. Where a record is, and which slots are free, is in memory: 24 bytes
+//! for each record. A record that outgrows its slot moves.
+//!
+//! # Invariants
+//!
+//! 1. A slot that a transaction left is given to others when that has committed; one that it took, when it has aborted.
+//! 2. A block's size of slots changes while all of them are free, in one atomic write with the headers of the new ones.
+//! 3. Whoever looks at a record's place has it locked.
+//!
+//! What costs: an update that fits its slot is one write of header and record, an insert too; a delete 32 bytes; a move both. One barrier for a commit, none for what only reads.
+//!
+//! ```
+//! # fn main() -> eaw::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("store");
+//! use eaw::mars::{Mars, Options};
+//! use eaw::records::{RecordTx, Records};
+//!
+//! let store = Options::new().create(eaw::array::Options::new().create(&[&path])?)?;
+//! let accounts = store.create_table("accounts")?;
+//! let mut tx = store.begin()?;
+//! let anna = tx.insert(accounts, b"Anna: 10")?;
+//! let bert = tx.insert(accounts, b"Bert: 0")?;
+//! tx.commit()?;
+//!
+//! let mut tx = store.begin()?;
+//! tx.update(accounts, anna, b"Anna: 7")?;
+//! tx.update(accounts, bert, b"Bert: 3")?;
+//! tx.commit()?; // both or none, behind one barrier
+//! store.close()?;
+//!
+//! let store = Mars::open(eaw::array::Options::new().open(&[&path])?)?;
+//! let (mut tx, mut record) = (store.begin()?, Vec::new());
+//! tx.read(store.table("accounts")?, bert, &mut record)?;
+//! assert_eq!(record, b"Bert: 3");
+//! # Ok(()) }
+//! ```
+
+mod layout;
+mod space;
+mod transaction;
+
+use pmem::sync::Mutex;
+
+pub use transaction::MarsTx;
+
+use crate::array::{Array, File};
+use crate::error::{Error, Result};
+use crate::records::locks::Locks;
+use crate::records::{Records, Table};
+use layout::{Broken, HEADER, Keys, LINE, NAME, SEGMENTS_MAX, TABLE_NAME_MAX, TABLES_MAX, VERSION, word};
+use space::{Found, Place, Space, slot_bytes};
+
+/// How a store is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    block: u64,
+    segment: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Options {
+    /// Blocks of 256 KiB; 16 MiB for data at first, and as much again each time that is full.
+    pub fn new() -> Self {
+        Self { block: 256 << 10, segment: 16 << 20 }
+    }
+
+    /// Bytes of a block, whose slots are of one size: a multiple of 64. A record takes at most 96 bytes less.
+    #[must_use]
+    pub fn block_bytes(self, bytes: u64) -> Self {
+        Self { block: bytes, ..self }
+    }
+
+    /// Bytes for data when it is made, at least a block.
+    #[must_use]
+    pub fn segment_bytes(self, bytes: u64) -> Self {
+        Self { segment: bytes, ..self }
+    }
+
+    /// Makes a store in an array, among other files. If that is cut short there is none, and it can be made again.
+    ///
+    /// # Errors
+    /// [`Error::StoreExists`]; [`Error::Limit`] for sizes; those of [`Array::create_file`].
+    pub fn create(&self, array: Array) -> Result<Mars> {
+        let limit = |what, found, min, max| Err(Error::Limit { what, found, min, max });
+        if !(256..=1 << 30).contains(&self.block) || !self.block.is_multiple_of(LINE) {
+            return limit("bytes of a block, a multiple of 64", self.block, 256, 1 << 30);
+        }
+        if !(self.block..=1 << 40).contains(&self.segment) {
+            return limit("bytes for data", self.segment, self.block, 1 << 40);
+        }
+        let blocks = self.segment / self.block;
+        let catalog = array.file_or_create(NAME, catalog_bytes())?;
+        array.file_or_create(&segment_name(0), blocks * self.block)?;
+        let keys = Keys::new(&array.key(KEY));
+        if Header::read(&array, &catalog, &keys)?.is_some() {
+            return Err(Error::StoreExists);
+        }
+        let header = Header { version: VERSION, block: self.block, blocks };
+        array.atomic_write(&catalog, 0, &keys.line(0, &header.bytes()))?;
+        Mars::open(array)
+    }
+}
+
+const KEY: u64 = 0x4d41_5253; // MARS
+
+fn catalog_bytes() -> u64 {
+    (1 + TABLES_MAX as u64) * LINE
+}
+
+fn segment_name(number: u32) -> String {
+    format!("{NAME}.{number}")
+}
+
+struct Header {
+    version: u32,
+    block: u64,
+    /// Of the first data file.
+    blocks: u64,
+}
+
+impl Header {
+    fn bytes(&self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        let words = [u64::from(self.version), self.block, self.blocks];
+        bytes.chunks_exact_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+        bytes
+    }
+
+    fn read(array: &Array, catalog: &File, keys: &Keys) -> Result<Option<Self>> {
+        let mut line = [0; LINE as usize];
+        array.read(catalog, 0, &mut line)?;
+        let said = keys.open_line(0, &line).map_err(|Broken| array.damaged("header of a store of records"))?;
+        let Some(said) = said else { return Ok(None) };
+        let header = Self { version: word(&said, 0) as u32, block: word(&said, 8), blocks: word(&said, 16) };
+        if header.version > VERSION {
+            let (path, found) = (array.path(), header.version);
+            return Err(Error::NewerVersion { path, found, known: VERSION });
+        }
+        Ok(Some(header))
+    }
+}
+
+/// A store of records in an array: see the [module](self). Shared by reference between threads.
+pub struct Mars {
+    array: Array,
+    keys: Keys,
+    catalog: File,
+    /// Each twice as many blocks as the one before.
+    segments: Mutex<Vec<File>>,
+    /// Of the first one.
+    blocks: u64,
+    block: u64,
+    tables: Mutex<Vec<String>>,
+    space: Mutex<Space>,
+    locks: Locks,
+    /// Headers that are damaged.
+    damaged: Vec<Damage>,
+}
+
+/// A slot or a block whose header is not what was stored: what records were there is not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The file of the array.
+    pub file: String,
+    /// Where in it.
+    pub offset: u64,
+    /// What there is no header of.
+    pub what: &'static str,
+}
+
+impl Mars {
+    /// Opens the store that is in an array. Reads the headers of all records.
+    ///
+    /// # Errors
+    /// [`Error::NoStore`]; [`Error::NewerVersion`], [`Error::Damaged`].
+    pub fn open(array: Array) -> Result<Self> {
+        let missing = |error| if matches!(error, Error::NoFile { .. }) { Error::NoStore } else { error };
+        let catalog = array.file(NAME).map_err(missing)?;
+        let keys = Keys::new(&array.key(KEY));
+        let header = Header::read(&array, &catalog, &keys)?.ok_or(Error::NoStore)?;
+        if catalog.len() != catalog_bytes()
+            || !(256..=1 << 30).contains(&header.block)
+            || !header.block.is_multiple_of(LINE)
+            || header.blocks == 0
+        {
+            return Err(array.damaged("header of a store of records"));
+        }
+        let mut store = Self {
+            keys,
+            segments: Mutex::new(Vec::new()),
+            blocks: header.blocks,
+            block: header.block,
+            tables: Mutex::new(Vec::new()),
+            space: Mutex::new(Space::new(header.block)),
+            locks: Locks::new(),
+            damaged: Vec::new(),
+            catalog,
+            array,
+        };
+        store.read_catalog()?;
+        store.read_blocks()?;
+        Ok(store)
+    }
+
+    fn read_catalog(&self) -> Result<()> {
+        let mut lines = vec![0; TABLES_MAX * LINE as usize];
+        self.array.read(&self.catalog, LINE, &mut lines)?;
+        let mut tables = self.tables.lock();
+        for (line, at) in lines.chunks_exact(LINE as usize).zip((LINE..).step_by(LINE as usize)) {
+            let damaged = || self.array.damaged("catalog of a store of records");
+            let Some(said) = self.keys.open_line(at, line).map_err(|Broken| damaged())? else { break };
+            let name = said[..TABLE_NAME_MAX].split(|byte| *byte == 0).next().unwrap_or_default();
+            tables.push(String::from_utf8(name.to_vec()).map_err(|_| damaged())?);
+        }
+        Ok(())
+    }
+
+    fn read_blocks(&mut self) -> Result<()> {
+        let (mut bytes, mut damaged) = (vec![0; self.block as usize], Vec::new());
+        let space = self.space.get_mut();
+        let segments = self.segments.get_mut();
+        for (number, count) in (0..SEGMENTS_MAX).map(|number| (number, self.blocks << number)) {
+            let file = match self.array.file(&segment_name(number)) {
+                Ok(file) => file,
+                Err(Error::NoFile { .. }) => break,
+                Err(error) => return Err(error),
+            };
+            if file.len() != count * self.block {
+                return Err(self.array.damaged("length of a data file of a store of records"));
+            }
+            let first = space.blocks();
+            space.grow(count);
+            for block in first..first + count {
+                let (start, within) = (block * self.block, (block - first) * self.block);
+                let at_file = |at: u64| (file.name().to_owned(), at - first * self.block);
+                self.array.read(&file, within, &mut bytes[..LINE as usize])?;
+                let broken = |at: u64, what| {
+                    let (file, offset) = at_file(at);
+                    Damage { file, offset, what }
+                };
+                let slot = match self.keys.open_line(start, &bytes[..LINE as usize]) {
+                    Ok(None) => continue,
+                    Ok(Some(said)) if is_slot(word(&said, 0), self.block) => word(&said, 0) as u32,
+                    _ => {
+                        damaged.push(broken(start, "a block"));
+                        // Nothing is put there; its slots are as many as nobody is told of.
+                        space.has_slots(block, (self.block - LINE) as u32);
+                        continue;
+                    }
+                };
+                self.array.read(&file, within, &mut bytes)?;
+                space.has_slots(block, slot);
+                for at in space.slots(block, slot) {
+                    let header = &bytes[(at - start) as usize..][..HEADER];
+                    match self.keys.open_header(at, header) {
+                        Ok(None) => space.give_slot(at),
+                        Ok(Some(said)) if said.len as usize + HEADER <= slot as usize && said.id > 0 => {
+                            let place = Place { at, table: said.table, len: said.len };
+                            if said.id > ID_MAX || !space.found(said.id, place) {
+                                damaged.push(broken(at, "a record"));
+                            }
+                        }
+                        _ => damaged.push(broken(at, "a record")),
+                    }
+                }
+            }
+            segments.push(file);
+        }
+        if segments.is_empty() {
+            return Err(self.array.damaged("list of data files of a store of records"));
+        }
+        space.collect_ids();
+        self.damaged = damaged;
+        Ok(())
+    }
+
+    /// The array below.
+    pub fn array(&self) -> &Array {
+        &self.array
+    }
+
+    /// Records, of all tables, those that are not committed yet included.
+    pub fn len(&self) -> u64 {
+        self.space.lock().count()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Headers that were found to be damaged when it was opened. All other records are there.
+    pub fn damaged(&self) -> &[Damage] {
+        &self.damaged
+    }
+
+    /// Its tables, in the order in which they were made.
+    pub fn tables(&self) -> Vec<String> {
+        self.tables.lock().clone()
+    }
+
+    /// For tests: drops it and leaves the files as a crash would.
+    #[doc(hidden)]
+    pub fn abandon(self) {
+        self.array.abandon();
+    }
+
+    fn table_name(&self, table: Table) -> Result<String> {
+        let name = self.tables.lock().get(table.0 as usize).cloned();
+        name.ok_or_else(|| Error::NoTable { name: table.0.to_string() })
+    }
+
+    /// The data file that has this byte of all of them, and where in it.
+    fn locate(&self, at: u64) -> Result<(File, u64)> {
+        let first = self.blocks * self.block;
+        let number = (at / first + 1).ilog2();
+        let file = self.segments.lock().get(number as usize).cloned();
+        let file = file.ok_or_else(|| self.array.damaged("list of data files of a store of records"))?;
+        Ok((file, at - first * ((1 << number) - 1)))
+    }
+
+    /// A free slot for a record of so many bytes.
+    fn take_slot(&self, len: usize) -> Result<u64> {
+        let slot = slot_bytes(len, self.block);
+        let mut space = self.space.lock();
+        loop {
+            let (block, is_new) = match space.take_slot(slot) {
+                Found::Slot(at) => return Ok(at),
+                Found::New(block) => (block, true),
+                Found::Free(block) => (block, false),
+                Found::None => {
+                    self.grow(&mut space)?;
+                    continue;
+                }
+            };
+            let start = block * self.block;
+            let (file, within) = self.locate(start)?;
+            let header = self.keys.line(start, &u64::from(slot).to_le_bytes());
+            let mut tx = self.array.begin()?;
+            tx.log_write(&file, within, &header)?;
+            for at in space.slots(block, slot).filter(|_| !is_new) {
+                tx.log_write(&file, within + (at - start), &[0; HEADER])?;
+            }
+            tx.commit()?;
+            space.make_slots(block, slot);
+        }
+    }
+
+    /// As many blocks again as there are, and one time more.
+    fn grow(&self, space: &mut Space) -> Result<()> {
+        let mut segments = self.segments.lock();
+        let number = segments.len() as u32;
+        if number == SEGMENTS_MAX {
+            let (found, max) = (u64::from(number) + 1, SEGMENTS_MAX.into());
+            return Err(Error::Limit { what: "data files of a store of records", found, min: 1, max });
+        }
+        let count = self.blocks << number;
+        segments.push(self.array.file_or_create(&segment_name(number), count * self.block)?);
+        space.grow(count);
+        Ok(())
+    }
+}
+
+/// Numbers beyond are damage: there is no memory for so many places.
+const ID_MAX: u64 = 1 << 32;
+
+fn is_slot(bytes: u64, block: u64) -> bool {
+    (LINE..=block - LINE).contains(&bytes) && bytes.is_multiple_of(LINE)
+}
+
+impl Records for Mars {
+    type Tx<'a> = MarsTx<'a>;
+
+    fn begin(&self) -> Result<MarsTx<'_>> {
+        Ok(MarsTx::new(self, self.array.begin()?))
+    }
+
+    fn create_table(&self, name: &str) -> Result<Table> {
+        if name.is_empty() || name.len() > TABLE_NAME_MAX || name.contains('\0') {
+            return Err(Error::BadTableName { name: name.to_owned(), max: TABLE_NAME_MAX });
+        }
+        let mut tables = self.tables.lock();
+        if tables.iter().any(|other| other == name) {
+            return Err(Error::TableExists { name: name.to_owned() });
+        }
+        let number = tables.len();
+        if number == TABLES_MAX {
+            let (found, max) = (number as u64 + 1, TABLES_MAX as u64);
+            return Err(Error::Limit { what: "tables of a store", found, min: 0, max });
+        }
+        let at = (number as u64 + 1) * LINE;
+        self.array.atomic_write(&self.catalog, at, &self.keys.line(at, name.as_bytes()))?;
+        tables.push(name.to_owned());
+        Ok(Table(number as u32))
+    }
+
+    fn table(&self, name: &str) -> Result<Table> {
+        let number = self.tables.lock().iter().position(|table| table == name);
+        number.map(|number| Table(number as u32)).ok_or_else(|| Error::NoTable { name: name.to_owned() })
+    }
+
+    fn record_max(&self) -> usize {
+        (self.block - LINE) as usize - HEADER
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        self.array.settle()
+    }
+
+    fn close(self) -> Result<()> {
+        self.array.close()
+    }
+}
+
+impl std::fmt::Debug for Mars {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mars").field("tables", &self.tables.lock().len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,274 @@
+//! Locks on records, shared and exclusive, kept until their transaction ends.
+//!
+//! Each record that somebody has or wants has a queue, and they come in its order, but for a transaction that reads a record and wants to write it: that goes first. Who waits looks
+//! whether a circle of transactions wait for each other, before it sleeps and each time it wakes; then it does not wait.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use pmem::sync::Mutex;
+use smallvec::SmallVec;
+
+use crate::error::{Error, Result};
+
+const SHARDS: usize = 64;
+/// A sleeper looks by itself after this long, so often.
+const LOOK: Duration = Duration::from_millis(10);
+const LOOKS: u32 = 1000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Mode {
+    Shared,
+    Exclusive,
+}
+
+/// Number of a transaction, of which no other has the same.
+pub(crate) type Owner = u64;
+
+#[derive(Default)]
+struct Queue {
+    /// One that writes, or several that read.
+    holders: SmallVec<[(Owner, Mode); 2]>,
+    waiting: VecDeque<(Owner, Mode)>,
+}
+
+/// By transaction, whom it waits for.
+type Waits = BTreeMap<Owner, Vec<Owner>>;
+
+/// All locks of a store.
+pub(crate) struct Locks {
+    shards: [Mutex<BTreeMap<u64, Queue>>; SHARDS],
+    /// Taken inside a shard's lock, never around it.
+    waits: Mutex<Waits>,
+    owners: AtomicU64,
+}
+
+impl Queue {
+    /// Whether it could have it now, whoever waits.
+    fn is_free(&self, owner: Owner, mode: Mode) -> bool {
+        self.holders.iter().all(|(other, has)| *other == owner || (mode, *has) == (Mode::Shared, Mode::Shared))
+    }
+
+    fn has(&self, owner: Owner, mode: Mode) -> bool {
+        self.holders.iter().any(|(holder, has)| *holder == owner && *has >= mode)
+    }
+
+    fn grant(&mut self, owner: Owner, mode: Mode) {
+        match self.holders.iter_mut().find(|(holder, _)| *holder == owner) {
+            Some((_, has)) => *has = mode.max(*has),
+            None => self.holders.push((owner, mode)),
+        }
+    }
+
+    /// Those in front get it, and wait for nobody; whether anybody did.
+    fn advance(&mut self, waits: &Mutex<Waits>) -> bool {
+        let mut any = false;
+        while let Some((owner, mode)) = self.waiting.front().copied()
+            && self.is_free(owner, mode)
+        {
+            self.waiting.pop_front();
+            self.grant(owner, mode);
+            waits.lock().remove(&owner);
+            any = true;
+        }
+        any
+    }
+
+    /// Whom it waits for: those who have it, and those before it.
+    fn before(&self, owner: Owner) -> Vec<Owner> {
+        let ahead = self.waiting.iter().map(|(other, _)| *other).take_while(|other| *other != owner);
+        self.holders.iter().map(|(holder, _)| *holder).filter(|holder| *holder != owner).chain(ahead).collect()
+    }
+}
+
+impl Locks {
+    pub(crate) fn new() -> Self {
+        Self {
+            shards: std::array::from_fn(|_| Mutex::new(BTreeMap::new())),
+            waits: Mutex::new(BTreeMap::new()),
+            owners: AtomicU64::new(1),
+        }
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        self.owners.fetch_add(1, Relaxed)
+    }
+
+    fn shard(&self, record: u64) -> &Mutex<BTreeMap<u64, Queue>> {
+        &self.shards[(record.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize]
+    }
+
+    /// Takes it; false if this transaction had it already, in whichever way.
+    pub(crate) fn take(&self, owner: Owner, record: u64, mode: Mode) -> Result<bool> {
+        let shard = self.shard(record);
+        let mut queues = shard.lock();
+        let queue = queues.entry(record).or_default();
+        let has = queue.has(owner, Mode::Shared);
+        if queue.has(owner, mode) {
+            return Ok(false);
+        }
+        if queue.is_free(owner, mode) && (has || queue.waiting.is_empty()) {
+            queue.grant(owner, mode);
+            return Ok(!has);
+        }
+        if has {
+            queue.waiting.push_front((owner, mode));
+        } else {
+            queue.waiting.push_back((owner, mode));
+        }
+        drop(queues);
+        self.wait(owner, record, mode).map(|()| !has)
+    }
+
+    fn wait(&self, owner: Owner, record: u64, mode: Mode) -> Result<()> {
+        let shard = self.shard(record);
+        let mut looks = 0;
+        loop {
+            let mut queues = shard.lock();
+            let queue = queues.entry(record).or_default();
+            if queue.has(owner, mode) {
+                return Ok(());
+            }
+            let is_circle = self.closes_circle(owner, queue.before(owner));
+            if is_circle || looks == LOOKS {
+                self.waits.lock().remove(&owner);
+                queue.waiting.retain(|(waiting, _)| *waiting != owner);
+                let any = queue.advance(&self.waits);
+                drop(queues);
+                if any {
+                    pmem::sync::unpark(Self::address(shard));
+                }
+                return Err(if is_circle { Error::Deadlock } else { Error::LockWait { waited: LOOK * LOOKS } });
+            }
+            drop(queues);
+            pmem::sync::switch_point(); // whoever waited for that lock goes on
+            if !pmem::sync::wait_point() {
+                let waits = || shard.lock().get(&record).is_some_and(|queue| !queue.has(owner, mode));
+                looks += u32::from(!pmem::sync::park_while(Self::address(shard), LOOK, waits));
+            }
+        }
+    }
+
+    /// Says for whom it waits. If one of those waits for it, by whomever, it does not, and true is returned.
+    fn closes_circle(&self, owner: Owner, before: Vec<Owner>) -> bool {
+        let mut waits = self.waits.lock();
+        let (mut ahead, mut seen) = (before.clone(), Vec::new());
+        while let Some(next) = ahead.pop() {
+            if next == owner {
+                waits.remove(&owner);
+                return true;
+            }
+            if !seen.contains(&next) {
+                seen.push(next);
+                ahead.extend(waits.get(&next).into_iter().flatten());
+            }
+        }
+        waits.insert(owner, before);
+        false
+    }
+
+    pub(crate) fn release(&self, owner: Owner, record: u64) {
+        let shard = self.shard(record);
+        let mut queues = shard.lock();
+        let Some(queue) = queues.get_mut(&record) else { return };
+        queue.holders.retain(|(holder, _)| *holder != owner);
+        let any = queue.advance(&self.waits);
+        if queue.holders.is_empty() && queue.waiting.is_empty() {
+            queues.remove(&record);
+        }
+        drop(queues);
+        if any {
+            pmem::sync::unpark(Self::address(shard));
+        }
+    }
+
+    fn address(shard: &Mutex<BTreeMap<u64, Queue>>) -> usize {
+        std::ptr::from_ref(shard) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[test]
+    fn readers_share_and_a_writer_waits_in_its_turn() {
+        let locks = Locks::new();
+        let [reader, other, writer, late] = std::array::from_fn(|_| locks.owner());
+        assert!(locks.take(reader, 7, Mode::Shared).unwrap());
+        assert!(locks.take(other, 7, Mode::Shared).unwrap());
+        assert!(!locks.take(other, 7, Mode::Shared).unwrap());
+        let order = Mutex::new(Vec::new());
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                locks.take(writer, 7, Mode::Exclusive).unwrap();
+                order.lock().push("writer");
+                locks.release(writer, 7);
+            });
+            while locks.shard(7).lock()[&7].waiting.is_empty() {
+                std::thread::yield_now();
+            }
+            threads.spawn(|| {
+                locks.take(late, 7, Mode::Shared).unwrap(); // behind the writer, though it is only read now
+                order.lock().push("late");
+                locks.release(late, 7);
+            });
+            while locks.shard(7).lock()[&7].waiting.len() < 2 {
+                std::thread::yield_now();
+            }
+            locks.release(reader, 7);
+            locks.release(other, 7);
+        });
+        assert_eq!(order.into_inner(), ["writer", "late"]);
+        assert!(locks.shard(7).lock().is_empty() && locks.waits.lock().is_empty());
+    }
+
+    /// Both read, both want to write: one of them goes on.
+    #[test]
+    fn two_that_want_to_write_what_both_read_are_a_circle() {
+        let locks = Locks::new();
+        let owners = [locks.owner(), locks.owner()];
+        owners.iter().for_each(|owner| assert!(locks.take(*owner, 1, Mode::Shared).unwrap()));
+        let victims = AtomicUsize::new(0);
+        std::thread::scope(|threads| {
+            for owner in owners {
+                let (locks, victims) = (&locks, &victims);
+                threads.spawn(move || {
+                    if let Err(error) = locks.take(owner, 1, Mode::Exclusive) {
+                        assert!(matches!(error, Error::Deadlock), "{error}");
+                        victims.fetch_add(1, Relaxed);
+                    }
+                    locks.release(owner, 1);
+                });
+            }
+        });
+        assert_eq!(victims.into_inner(), 1);
+    }
+
+    #[test]
+    fn circles_of_several_transactions_are_found() {
+        const COUNT: u64 = 4;
+        let locks = Locks::new();
+        let owners: Vec<_> = (0..COUNT).map(|_| locks.owner()).collect();
+        for (owner, record) in owners.iter().zip(0..) {
+            locks.take(*owner, record, Mode::Exclusive).unwrap();
+        }
+        let victims = AtomicUsize::new(0);
+        std::thread::scope(|threads| {
+            for (owner, record) in owners.iter().zip(0..COUNT) {
+                let (locks, victims) = (&locks, &victims);
+                threads.spawn(move || {
+                    match locks.take(*owner, (record + 1) % COUNT, Mode::Exclusive) {
+                        Ok(_) => locks.release(*owner, (record + 1) % COUNT),
+                        Err(_) => _ = victims.fetch_add(1, Relaxed),
+                    }
+                    locks.release(*owner, record);
+                });
+            }
+        });
+        assert_eq!(victims.into_inner(), 1);
+    }
+}

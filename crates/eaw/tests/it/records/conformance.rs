@@ -1,0 +1,228 @@
+//! One thing at a time.
+
+use eaw::Error;
+use eaw::mars::{Mars, Options};
+use eaw::records::{RecordId, RecordTx, Records, Table};
+
+use super::{Kind, members, options};
+
+fn read<S: Records>(store: &S, table: Table, id: RecordId) -> eaw::Result<Vec<u8>> {
+    let (mut tx, mut bytes) = (store.begin()?, Vec::new());
+    tx.read(table, id, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn one<S: Records>(store: &S, table: Table, bytes: &[u8]) -> RecordId {
+    let mut tx = store.begin().unwrap();
+    let id = tx.insert(table, bytes).unwrap();
+    tx.commit().unwrap();
+    id
+}
+
+fn with<S: Kind>(test: impl FnOnce(&S, Table)) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = S::create(dir.path());
+    let table = store.create_table("records").unwrap();
+    test(&store, table);
+    store.close().unwrap();
+    S::open(dir.path()).close().unwrap();
+}
+
+fn rolled_back<S: Kind>() {
+    with(|store: &S, table| {
+        let first = one(store, table, b"first");
+        let mut tx = store.begin().unwrap();
+        tx.update(table, first, b"changed").unwrap();
+        let savepoint = tx.savepoint();
+        let second = tx.insert(table, b"second").unwrap();
+        tx.update(table, first, &[7; 3000]).unwrap();
+        tx.delete(table, first).unwrap();
+        tx.rollback_to(savepoint).unwrap();
+        tx.insert(table, b"third").unwrap();
+        tx.rollback_to(savepoint).unwrap(); // it stays
+        tx.commit().unwrap();
+        assert_eq!(read(store, table, first).unwrap(), b"changed");
+        assert!(matches!(read(store, table, second), Err(Error::NoRecord { .. })));
+        let mut tx = store.begin().unwrap();
+        assert!(matches!(tx.rollback_to(savepoint), Err(Error::Foreign { what: "savepoint" })));
+    });
+}
+
+/// Locks that came behind a savepoint go with it; those before it stay.
+fn locks_of_a_savepoint<S: Kind>() {
+    with(|store: &S, table| {
+        let [early, late] = [one(store, table, b"early"), one(store, table, b"late")];
+        let mut tx = store.begin().unwrap();
+        tx.update(table, early, b"mine").unwrap();
+        let savepoint = tx.savepoint();
+        tx.update(table, late, b"mine").unwrap();
+        tx.rollback_to(savepoint).unwrap();
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let mut other = store.begin().unwrap();
+                other.update(table, late, b"yours").unwrap();
+                other.commit().unwrap();
+            });
+        });
+        tx.update(table, late, b"mine too").unwrap();
+        tx.commit().unwrap();
+        assert_eq!(read(store, table, late).unwrap(), b"mine too");
+    });
+}
+
+fn nested<S: Kind>() {
+    with(|store: &S, table| {
+        let [outer, inner] = [one(store, table, b"outer"), one(store, table, b"inner")];
+        let mut tx = store.begin().unwrap();
+        tx.update(table, outer, b"lost").unwrap();
+        let savepoint = tx.savepoint();
+        let mut made = None;
+        tx.nested_top(|tx| {
+            tx.update(table, inner, b"stays")?;
+            made = Some(tx.insert(table, b"stays, too")?);
+            assert!(matches!(tx.rollback_to(savepoint), Err(Error::Foreign { .. })), "that is the outer's");
+            let refused = tx.update(table, outer, b"no");
+            assert!(matches!(refused, Err(Error::OuterRecord { .. })), "{refused:?}");
+            Ok(())
+        })
+        .unwrap();
+        let failed = tx.nested_top(|tx| {
+            tx.delete(table, inner)?;
+            Err::<(), _>(Error::NoTable { name: "made up".into() })
+        });
+        assert!(matches!(failed, Err(Error::NoTable { .. })));
+        tx.rollback_to(savepoint).unwrap();
+        drop(tx); // aborts
+        assert_eq!(read(store, table, outer).unwrap(), b"outer");
+        assert_eq!(read(store, table, inner).unwrap(), b"stays");
+        assert_eq!(read(store, table, made.unwrap()).unwrap(), b"stays, too");
+    });
+}
+
+fn misuse<S: Kind>() {
+    with(|store: &S, table| {
+        let id = one(store, table, b"");
+        assert_eq!(read(store, table, id).unwrap(), b"");
+        let other = store.create_table("other").unwrap();
+        assert!(matches!(store.create_table("other"), Err(Error::TableExists { .. })));
+        assert!(matches!(store.create_table(""), Err(Error::BadTableName { .. })));
+        assert!(matches!(store.create_table(&"n".repeat(49)), Err(Error::BadTableName { .. })));
+        assert!(matches!(store.table("none"), Err(Error::NoTable { .. })));
+        assert_eq!(store.table("other").unwrap(), other);
+        let mut tx = store.begin().unwrap();
+        let too_long = vec![0; store.record_max() + 1];
+        assert!(matches!(tx.insert(table, &too_long), Err(Error::RecordTooLong { .. })));
+        assert!(matches!(tx.update(table, id, &too_long), Err(Error::RecordTooLong { .. })));
+        assert!(matches!(tx.insert(Table::from_number(77), b""), Err(Error::NoTable { .. })));
+        let mut bytes = Vec::new();
+        let missing = [0, id.number() + 1, u64::MAX].map(RecordId::from_number);
+        for (table, id) in missing.map(|id| (table, id)).into_iter().chain([(other, id)]) {
+            assert!(matches!(tx.read(table, id, &mut bytes), Err(Error::NoRecord { .. })), "{id:?}");
+            assert!(matches!(tx.update(table, id, b"x"), Err(Error::NoRecord { .. })), "{id:?}");
+            assert!(matches!(tx.delete(table, id), Err(Error::NoRecord { .. })), "{id:?}");
+        }
+        tx.update(table, id, &too_long[1..]).unwrap();
+        tx.commit().unwrap();
+        assert_eq!(read(store, table, id).unwrap().len(), store.record_max());
+    });
+}
+
+/// What others have not committed is not seen: their records are waited for; that a record was deleted, too.
+fn scans_wait<S: Kind>() {
+    with(|store: &S, table| {
+        let [stays, goes] = [one(store, table, b"stays"), one(store, table, b"goes")];
+        let mut tx = store.begin().unwrap();
+        tx.delete(table, goes).unwrap();
+        let (began, begun) = std::sync::mpsc::channel();
+        std::thread::scope(|threads| {
+            let scan = threads.spawn(move || {
+                let mut found = Vec::new();
+                began.send(()).unwrap();
+                store.begin().unwrap().scan(table, &mut |id, bytes| found.push((id, bytes.to_vec()))).unwrap();
+                found
+            });
+            begun.recv().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(20)); // most often it waits by now
+            drop(tx);
+            assert_eq!(scan.join().unwrap(), [(stays, b"stays".to_vec()), (goes, b"goes".to_vec())]);
+        });
+    });
+}
+
+macro_rules! conformance {
+    ($($kind:ident: $store:ty),*) => {
+        $(mod $kind {
+            use super::*;
+
+            #[test]
+            fn what_is_rolled_back_is_nowhere() {
+                rolled_back::<$store>();
+            }
+
+            #[test]
+            fn locks_behind_a_savepoint_go_with_it() {
+                locks_of_a_savepoint::<$store>();
+            }
+
+            #[test]
+            fn nested_actions_stay() {
+                nested::<$store>();
+            }
+
+            #[test]
+            fn misuse_is_an_error_and_changes_nothing() {
+                misuse::<$store>();
+            }
+
+            #[test]
+            fn a_scan_waits_for_what_is_not_committed() {
+                scans_wait::<$store>();
+            }
+        })*
+    };
+}
+
+conformance!(mars: Mars);
+
+#[test]
+fn an_array_has_one_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let array = options().create(&members(dir.path())).unwrap();
+    assert!(matches!(Mars::open(array), Err(Error::NoStore)));
+    let array = options().open(&members(dir.path())).unwrap();
+    for wrong in [Options::new().block_bytes(100), Options::new().block_bytes(320 << 10).segment_bytes(1000)] {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let array = options().create(&members(elsewhere.path())).unwrap();
+        assert!(matches!(wrong.create(array), Err(Error::Limit { .. })));
+    }
+    Options::new().create(array).unwrap().close().unwrap();
+    let array = options().open(&members(dir.path())).unwrap();
+    assert!(matches!(Options::new().create(array), Err(Error::StoreExists)));
+}
+
+/// One barrier for whatever a transaction writes; none for what it reads, or gives up.
+#[test]
+fn what_a_transaction_costs() {
+    with(|store: &Mars, table| {
+        let id = one(store, table, &[1; 100]);
+        one(store, table, &[1; 3000]); // slots of that size are there
+        let cost = |work: &dyn Fn(&mut eaw::mars::MarsTx<'_>)| {
+            store.checkpoint().unwrap();
+            let before = store.array().stats();
+            let mut tx = store.begin().unwrap();
+            work(&mut tx);
+            tx.commit().unwrap();
+            (store.array().stats() - before).drains
+        };
+        let members = 1; // all of these bytes are in one stripe
+        assert_eq!(cost(&|tx| tx.read(table, id, &mut Vec::new()).unwrap()), 0);
+        assert_eq!(cost(&|tx| tx.update(table, id, &[2; 100]).unwrap()), members);
+        assert_eq!(cost(&|tx| _ = tx.insert(table, &[3; 100]).unwrap()), members);
+        assert_eq!(cost(&|tx| tx.delete(table, id).unwrap()), members);
+        let before = store.array().stats();
+        let mut tx = store.begin().unwrap();
+        tx.insert(table, &[4; 100]).unwrap();
+        drop(tx);
+        assert_eq!((store.array().stats() - before).drains, 0);
+    });
+}
