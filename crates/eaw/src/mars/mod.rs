@@ -52,11 +52,16 @@
 //! ```
 
 mod layout;
+mod sabotage;
 mod space;
 mod transaction;
 
 use pmem::sync::Mutex;
 
+#[cfg(any(test, feature = "sabotage"))]
+pub use sabotage::Step;
+#[cfg(not(any(test, feature = "sabotage")))]
+use sabotage::Step;
 pub use transaction::MarsTx;
 
 use crate::array::{Array, File};
@@ -176,6 +181,8 @@ pub struct Mars {
     locks: Locks,
     /// Headers that are damaged.
     damaged: Vec<Damage>,
+    #[cfg(any(test, feature = "sabotage"))]
+    without: Option<Step>,
 }
 
 /// A slot or a block whose header is not what was stored: what records were there is not known.
@@ -215,6 +222,8 @@ impl Mars {
             space: Mutex::new(Space::new(header.block)),
             locks: Locks::new(),
             damaged: Vec::new(),
+            #[cfg(any(test, feature = "sabotage"))]
+            without: None,
             catalog,
             array,
         };
@@ -326,6 +335,24 @@ impl Mars {
         self.array.abandon();
     }
 
+    /// Leaves a step of the protocol out.
+    #[cfg(any(test, feature = "sabotage"))]
+    #[must_use]
+    pub fn without(self, step: Step) -> Self {
+        Self { without: Some(step), ..self }
+    }
+
+    #[cfg(any(test, feature = "sabotage"))]
+    fn has(&self, step: Step) -> bool {
+        self.without != Some(step)
+    }
+
+    #[cfg(not(any(test, feature = "sabotage")))]
+    #[inline(always)]
+    fn has(&self, _: Step) -> bool {
+        true
+    }
+
     fn table_name(&self, table: Table) -> Result<String> {
         let name = self.tables.lock().get(table.0 as usize).cloned();
         name.ok_or_else(|| Error::NoTable { name: table.0.to_string() })
@@ -358,8 +385,10 @@ impl Mars {
             let (file, within) = self.locate(start)?;
             let header = self.keys.line(start, &u64::from(slot).to_le_bytes());
             let mut tx = self.array.begin()?;
-            tx.log_write(&file, within, &header)?;
-            for at in space.slots(block, slot).filter(|_| !is_new) {
+            if self.has(Step::BlockFirst) {
+                tx.log_write(&file, within, &header)?;
+            }
+            for at in space.slots(block, slot).filter(|_| !is_new && self.has(Step::ClearSlots)) {
                 tx.log_write(&file, within + (at - start), &[0; HEADER])?;
             }
             tx.commit()?;

@@ -1,7 +1,7 @@
 //! A transaction of the store: what it wrote is in one of the array, and what it did to places and slots in a list, to be taken back.
 
 use super::space::Place;
-use super::{HEADER, Mars, slot_bytes};
+use super::{HEADER, Mars, Step, slot_bytes};
 use crate::array::{self, Transaction};
 use crate::error::{Error, Result};
 use crate::records::locks::{Mode, Owner};
@@ -127,6 +127,12 @@ impl<'a> MarsTx<'a> {
 
     /// Logs that there is no record at a slot.
     fn clear(&mut self, at: u64) -> Result<()> {
+        if !self.store.has(Step::LeftLater) {
+            self.store.space.lock().give_slot(at);
+        }
+        if !self.store.has(Step::ClearLeft) {
+            return Ok(());
+        }
         let (file, within) = self.store.locate(at)?;
         self.tx()?.log_write(&file, within, &[0; HEADER]).map(drop)
     }
@@ -161,7 +167,9 @@ impl<'a> MarsTx<'a> {
     fn keep(&mut self, changes: usize) {
         let mut space = self.store.space.lock();
         for change in self.changes.drain(changes..) {
-            change.left.into_iter().for_each(|at| space.give_slot(at));
+            if self.store.has(Step::LeftLater) {
+                change.left.into_iter().for_each(|at| space.give_slot(at));
+            }
             if change.is_deleted {
                 space.set_place(change.id, None);
                 self.ids.push(change.id);
@@ -323,6 +331,9 @@ impl RecordTx for MarsTx<'_> {
 
     fn commit(mut self) -> Result<()> {
         let Some(tx) = self.tx.take() else { return Err(Error::Stopped) };
+        if !self.store.has(Step::LocksToEnd) {
+            self.unlock(0);
+        }
         match tx.commit() {
             Ok(committed) => {
                 self.keep(0);

@@ -13,6 +13,7 @@ mod kv;
 mod limits;
 mod log;
 mod log_replicated;
+mod mars;
 mod missed;
 mod mutation;
 mod plain;
