@@ -217,6 +217,10 @@ pub enum Error {
         /// Most.
         max: u64,
     },
+    /// From the log below.
+    #[cfg(feature = "aries")]
+    #[error(transparent)]
+    Log(#[from] log::Error),
     /// From the pool below.
     #[error(transparent)]
     Pool(#[from] pmem::Error),
@@ -251,6 +255,8 @@ impl Error {
             | Self::OuterRecord { .. }
             | Self::OuterWrite { .. }
             | Self::Limit { .. } => ErrorKind::Misuse,
+            #[cfg(feature = "aries")]
+            Self::Log(error) => error.kind(),
             Self::Pool(error) => error.kind(),
         }
     }

@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "aries")]
+pub mod aries;
 pub mod array;
 mod error;
 pub mod mars;

@@ -53,7 +53,6 @@
 
 mod layout;
 mod sabotage;
-mod space;
 mod transaction;
 
 use pmem::sync::Mutex;
@@ -66,10 +65,10 @@ pub use transaction::MarsTx;
 
 use crate::array::{Array, File};
 use crate::error::{Error, Result};
-use crate::records::locks::Locks;
+use crate::records::session::Shared;
+use crate::records::space::{Found, Place, Space, slot_bytes};
 use crate::records::{Records, Table};
 use layout::{Broken, HEADER, Keys, LINE, NAME, SEGMENTS_MAX, TABLE_NAME_MAX, TABLES_MAX, VERSION, word};
-use space::{Found, Place, Space, slot_bytes};
 
 /// How a store is made.
 #[derive(Clone, Debug)]
@@ -176,9 +175,7 @@ pub struct Mars {
     /// Of the first one.
     blocks: u64,
     block: u64,
-    tables: Mutex<Vec<String>>,
-    space: Mutex<Space>,
-    locks: Locks,
+    shared: Shared,
     /// Headers that are damaged.
     damaged: Vec<Damage>,
     #[cfg(any(test, feature = "sabotage"))]
@@ -218,9 +215,7 @@ impl Mars {
             segments: Mutex::new(Vec::new()),
             blocks: header.blocks,
             block: header.block,
-            tables: Mutex::new(Vec::new()),
-            space: Mutex::new(Space::new(header.block)),
-            locks: Locks::new(),
+            shared: Shared::new(Space::new(header.block), (header.block - LINE) as usize - HEADER),
             damaged: Vec::new(),
             #[cfg(any(test, feature = "sabotage"))]
             without: None,
@@ -235,7 +230,7 @@ impl Mars {
     fn read_catalog(&self) -> Result<()> {
         let mut lines = vec![0; TABLES_MAX * LINE as usize];
         self.array.read(&self.catalog, LINE, &mut lines)?;
-        let mut tables = self.tables.lock();
+        let mut tables = self.shared.tables.lock();
         for (line, at) in lines.chunks_exact(LINE as usize).zip((LINE..).step_by(LINE as usize)) {
             let damaged = || self.array.damaged("catalog of a store of records");
             let Some(said) = self.keys.open_line(at, line).map_err(|Broken| damaged())? else { break };
@@ -247,7 +242,7 @@ impl Mars {
 
     fn read_blocks(&mut self) -> Result<()> {
         let (mut bytes, mut damaged) = (vec![0; self.block as usize], Vec::new());
-        let space = self.space.get_mut();
+        let space = self.shared.space.get_mut();
         let segments = self.segments.get_mut();
         for (number, count) in (0..SEGMENTS_MAX).map(|number| (number, self.blocks << number)) {
             let file = match self.array.file(&segment_name(number)) {
@@ -300,6 +295,7 @@ impl Mars {
             return Err(self.array.damaged("list of data files of a store of records"));
         }
         space.collect_ids();
+        self.shared.damaged = damaged.len();
         self.damaged = damaged;
         Ok(())
     }
@@ -311,7 +307,7 @@ impl Mars {
 
     /// Records, of all tables, those that are not committed yet included.
     pub fn len(&self) -> u64 {
-        self.space.lock().count()
+        self.shared.space.lock().count()
     }
 
     /// True if there is none.
@@ -326,7 +322,7 @@ impl Mars {
 
     /// Its tables, in the order in which they were made.
     pub fn tables(&self) -> Vec<String> {
-        self.tables.lock().clone()
+        self.shared.tables.lock().clone()
     }
 
     /// For tests: drops it and leaves the files as a crash would.
@@ -353,11 +349,6 @@ impl Mars {
         true
     }
 
-    fn table_name(&self, table: Table) -> Result<String> {
-        let name = self.tables.lock().get(table.0 as usize).cloned();
-        name.ok_or_else(|| Error::NoTable { name: table.0.to_string() })
-    }
-
     /// The data file that has this byte of all of them, and where in it.
     fn locate(&self, at: u64) -> Result<(File, u64)> {
         let first = self.blocks * self.block;
@@ -369,8 +360,8 @@ impl Mars {
 
     /// A free slot for a record of so many bytes.
     fn take_slot(&self, len: usize) -> Result<u64> {
-        let slot = slot_bytes(len, self.block);
-        let mut space = self.space.lock();
+        let slot = slot_bytes(len + HEADER, self.block);
+        let mut space = self.shared.space.lock();
         loop {
             let (block, is_new) = match space.take_slot(slot) {
                 Found::Slot(at) => return Ok(at),
@@ -429,7 +420,7 @@ impl Records for Mars {
         if name.is_empty() || name.len() > TABLE_NAME_MAX || name.contains('\0') {
             return Err(Error::BadTableName { name: name.to_owned(), max: TABLE_NAME_MAX });
         }
-        let mut tables = self.tables.lock();
+        let mut tables = self.shared.tables.lock();
         if tables.iter().any(|other| other == name) {
             return Err(Error::TableExists { name: name.to_owned() });
         }
@@ -445,12 +436,11 @@ impl Records for Mars {
     }
 
     fn table(&self, name: &str) -> Result<Table> {
-        let number = self.tables.lock().iter().position(|table| table == name);
-        number.map(|number| Table(number as u32)).ok_or_else(|| Error::NoTable { name: name.to_owned() })
+        self.shared.table(name)
     }
 
     fn record_max(&self) -> usize {
-        (self.block - LINE) as usize - HEADER
+        self.shared.record_max()
     }
 
     fn checkpoint(&self) -> Result<()> {
@@ -464,6 +454,6 @@ impl Records for Mars {
 
 impl std::fmt::Debug for Mars {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mars").field("tables", &self.tables.lock().len()).finish_non_exhaustive()
+        f.debug_struct("Mars").field("tables", &self.shared.tables.lock().len()).finish_non_exhaustive()
     }
 }

@@ -7,8 +7,10 @@
 //! a savepoint before the locks that others wait for, and tries again.
 
 pub(crate) mod locks;
+pub(crate) mod session;
+pub(crate) mod space;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A table of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,4 +156,26 @@ pub trait RecordTx: Sized {
     /// # Errors
     /// Those of the medium, where taking it back means writing.
     fn abort(self) -> Result<()>;
+}
+
+/// Shows the records whose numbers `numbers` tells, from one on, some at a time.
+pub(crate) fn scan<T: RecordTx>(
+    tx: &mut T,
+    table: Table,
+    numbers: impl Fn(&T, u64) -> Vec<u64>,
+    each: &mut dyn FnMut(RecordId, &[u8]),
+) -> Result<()> {
+    let (mut from, mut record) = (1, Vec::new());
+    loop {
+        let some = numbers(tx, from);
+        let Some(last) = some.last() else { return Ok(()) };
+        from = last + 1;
+        for id in some.into_iter().map(RecordId) {
+            match tx.read(table, id, &mut record) {
+                Ok(()) => each(id, &record),
+                Err(Error::NoRecord { .. }) => {} // it was deleted meanwhile
+                Err(error) => return Err(error),
+            }
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! One thing at a time.
 
 use eaw::Error;
+use eaw::aries::Aries;
 use eaw::mars::{Mars, Options};
 use eaw::records::{RecordId, RecordTx, Records, Table};
 
@@ -182,7 +183,7 @@ macro_rules! conformance {
     };
 }
 
-conformance!(mars: Mars);
+conformance!(mars: Mars, aries: Aries);
 
 #[test]
 fn an_array_has_one_store() {

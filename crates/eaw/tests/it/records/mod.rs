@@ -8,6 +8,7 @@ mod threads;
 
 use std::path::Path;
 
+use eaw::aries::{self, Aries};
 use eaw::mars::{Mars, Options};
 use eaw::records::Records;
 
@@ -37,4 +38,27 @@ impl Kind for Mars {
     fn abandon(self) {
         Self::abandon(self);
     }
+}
+
+impl Kind for Aries {
+    fn create(dir: &Path) -> Self {
+        let options = small().segment_bytes(64 << 10).log_bytes(1 << 20);
+        options.create(dir.join("aries")).expect("works")
+    }
+
+    fn open(dir: &Path) -> Self {
+        let store = small().open(dir.join("aries")).expect("works");
+        assert!(store.restarted().damaged.is_empty());
+        store
+    }
+
+    fn abandon(self) {
+        Self::abandon(self);
+    }
+}
+
+/// Few pages in memory, so that they come and go.
+fn small() -> aries::Options {
+    let pool = pmem::Options::new().domain(pmem::DomainChoice::Emulated);
+    aries::Options::new().page_bytes(16 << 10).buffer_pages(6).pool(pool)
 }

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eaw::Error;
+use eaw::aries::Aries;
 use eaw::mars::Mars;
-use eaw::records::{RecordId, RecordTx, Records, Savepoint, Table};
+use eaw::records::{RecordId, RecordTx, Savepoint, Table};
 use proptest::prelude::*;
 
 use super::Kind;
@@ -203,5 +204,10 @@ proptest! {
     #[test]
     fn mars_is_a_map(ops in prop::collection::vec(op(), 1..150)) {
         run::<Mars>(&ops);
+    }
+
+    #[test]
+    fn aries_is_a_map(ops in prop::collection::vec(op(), 1..150)) {
+        run::<Aries>(&ops);
     }
 }

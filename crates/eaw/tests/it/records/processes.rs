@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use eaw::aries::Aries;
 use eaw::mars::Mars;
 use eaw::records::{RecordId, RecordTx, Records};
 
@@ -25,6 +26,7 @@ fn worker() {
         });
         match std::env::var(KIND).as_deref() {
             Ok("mars") => work(&<Mars as Kind>::open(dir.as_ref())),
+            Ok("aries") => work(&<Aries as Kind>::open(dir.as_ref())),
             other => panic!("{other:?}"),
         }
     });
@@ -120,4 +122,9 @@ fn killed<S: Kind>(kind: &str) {
 #[test]
 fn what_a_killed_process_had_acknowledged_is_in_mars() {
     killed::<Mars>("mars");
+}
+
+#[test]
+fn what_a_killed_process_had_acknowledged_is_in_aries() {
+    killed::<Aries>("aries");
 }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use eaw::aries::Aries;
 use eaw::mars::Mars;
 use eaw::records::{RecordId, RecordTx, Records, Table};
 use pmem::ErrorKind;
@@ -64,6 +65,15 @@ fn retried<R>(retries: &AtomicU64, mut act: impl FnMut() -> eaw::Result<R>) -> R
     }
 }
 
+/// One thread less.
+struct Over<'a>(&'a AtomicU64);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 fn transfers<S: Kind>() {
     let dir = tempfile::tempdir().unwrap();
     let store = S::create(dir.path());
@@ -76,12 +86,12 @@ fn transfers<S: Kind>() {
         for thread in 0..THREADS {
             let (store, accounts, retries, left) = (&store, &accounts, &retries, &left);
             threads.spawn(move || {
+                let _over = Over(left); // failed or not
                 let mut random = thread + 1;
                 for _ in 0..TRANSFERS {
                     random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     retried(retries, || transfer(store, table, accounts, random >> 8));
                 }
-                left.fetch_sub(1, Relaxed);
             });
         }
         while left.load(Relaxed) > 0 {
@@ -97,4 +107,9 @@ fn transfers<S: Kind>() {
 #[test]
 fn money_stays_in_mars() {
     transfers::<Mars>();
+}
+
+#[test]
+fn money_stays_in_aries() {
+    transfers::<Aries>();
 }

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::layout::{HEADER, LINE};
+use pmem::LINE;
 
 /// Where a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// Of its slot, in all data files one behind the other.
-    pub(super) at: u64,
-    pub(super) table: u32,
-    pub(super) len: u32,
+    pub(crate) at: u64,
+    pub(crate) table: u32,
+    pub(crate) len: u32,
 }
 
 /// No slot's place: the header of the first block is there.
@@ -26,7 +26,7 @@ struct Block {
 
 /// See the [module](self).
 #[derive(Default)]
-pub(super) struct Space {
+pub(crate) struct Space {
     /// Bytes of a block.
     block: u64,
     blocks: Vec<Block>,
@@ -41,7 +41,7 @@ pub(super) struct Space {
 
 /// A slot for a record, or a block that has to get slots first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(crate) enum Found {
     Slot(u64),
     /// One that was never used.
     New(u64),
@@ -50,37 +50,37 @@ pub(super) enum Found {
     None,
 }
 
-/// Bytes of a slot for a record: multiples of a line; beyond 512 four sizes between a power of two and the next.
-pub(super) fn slot_bytes(len: usize, block: u64) -> u32 {
-    let need = (len + HEADER) as u64;
+/// Bytes of a slot for so many, header included: multiples of a line; beyond 512 four sizes between a power of two and the next.
+pub(crate) fn slot_bytes(need: usize, block: u64) -> u32 {
+    let need = need as u64;
     let step = if need <= 512 { LINE } else { ((need - 1).next_power_of_two() / 8).max(LINE) };
     need.next_multiple_of(step).min(block - LINE) as u32
 }
 
 impl Space {
-    pub(super) fn new(block: u64) -> Self {
+    pub(crate) fn new(block: u64) -> Self {
         Self { block, places: vec![None], ..Self::default() }
     }
 
     // ---- as it is found ---------------------------------------------------------------------------------------
 
     /// So many blocks more.
-    pub(super) fn grow(&mut self, blocks: u64) {
+    pub(crate) fn grow(&mut self, blocks: u64) {
         self.blocks.resize(self.blocks.len() + blocks as usize, Block::default());
     }
 
-    pub(super) fn blocks(&self) -> u64 {
+    pub(crate) fn blocks(&self) -> u64 {
         self.blocks.len() as u64
     }
 
     /// This block has slots of that size, of which none is free until it is said to be.
-    pub(super) fn has_slots(&mut self, block: u64, slot: u32) {
+    pub(crate) fn has_slots(&mut self, block: u64, slot: u32) {
         self.blocks[block as usize] = Block { slot, free: 0 };
         self.used = self.used.max(block as usize + 1);
     }
 
     /// Where the slots of a block are.
-    pub(super) fn slots(&self, block: u64, slot: u32) -> impl Iterator<Item = u64> + use<> {
+    pub(crate) fn slots(&self, block: u64, slot: u32) -> impl Iterator<Item = u64> + use<> {
         let (start, count) = (block * self.block + LINE, self.slots_of(slot));
         (0..u64::from(count)).map(move |n| start + n * u64::from(slot))
     }
@@ -90,7 +90,7 @@ impl Space {
     }
 
     /// A record was found; false if that number is another's.
-    pub(super) fn found(&mut self, id: u64, place: Place) -> bool {
+    pub(crate) fn found(&mut self, id: u64, place: Place) -> bool {
         self.know(id);
         let is_new = self.places[id as usize].is_none();
         if is_new {
@@ -106,54 +106,60 @@ impl Space {
     }
 
     /// Numbers that nobody has can be given.
-    pub(super) fn collect_ids(&mut self) {
+    pub(crate) fn collect_ids(&mut self) {
         self.free_ids = (1..self.places.len() as u64).rev().filter(|id| self.place(*id).is_none()).collect();
     }
 
     // ---- as it is used ----------------------------------------------------------------------------------------
 
-    pub(super) fn place(&self, id: u64) -> Option<Place> {
+    pub(crate) fn place(&self, id: u64) -> Option<Place> {
         self.places.get(id as usize).copied().flatten().filter(|place| place.at != HIDDEN)
     }
 
     /// It is not there, and its number is not free: that it was deleted is not committed yet.
-    pub(super) fn hide(&mut self, id: u64) {
+    pub(crate) fn hide(&mut self, id: u64) {
         self.places[id as usize].iter_mut().for_each(|place| place.at = HIDDEN);
     }
 
-    pub(super) fn set_place(&mut self, id: u64, place: Option<Place>) {
+    pub(crate) fn set_place(&mut self, id: u64, place: Option<Place>) {
         self.places[id as usize] = place;
     }
 
     /// Numbers of a table's records from there on, in order, some of them; of those too whose deletion is not committed.
-    pub(super) fn records(&self, table: u32, from: u64) -> Vec<u64> {
+    pub(crate) fn records(&self, table: u32, from: u64) -> Vec<u64> {
         const SOME: usize = 256;
         let of = |id: &u64| self.places[*id as usize].is_some_and(|place| place.table == table);
         (from..self.places.len() as u64).filter(of).take(SOME).collect()
     }
 
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.places.iter().flatten().filter(|place| place.at != HIDDEN).count() as u64
     }
 
-    pub(super) fn take_id(&mut self) -> u64 {
+    pub(crate) fn take_id(&mut self) -> u64 {
         self.free_ids.pop().unwrap_or_else(|| {
             self.places.push(None);
             self.places.len() as u64 - 1
         })
     }
 
-    pub(super) fn give_id(&mut self, id: u64) {
+    pub(crate) fn give_id(&mut self, id: u64) {
         self.free_ids.push(id);
     }
 
     /// Bytes of the slot at this place.
-    pub(super) fn slot_at(&self, at: u64) -> u32 {
+    pub(crate) fn slot_at(&self, at: u64) -> u32 {
         self.blocks[(at / self.block) as usize].slot
     }
 
+    /// Whether a record that wants a slot of this size stays in the one at this place: it does not move for the sake of a little room.
+    pub(crate) fn fits(&self, at: u64, wanted: u32) -> bool {
+        let slot = self.slot_at(at);
+        wanted <= slot && wanted >= slot / 2
+    }
+
     /// A free slot of this size, or what has to be done to get one.
-    pub(super) fn take_slot(&mut self, slot: u32) -> Found {
+    pub(crate) fn take_slot(&mut self, slot: u32) -> Found {
         if let Some(at) = self.free.get_mut(&slot).and_then(Vec::pop) {
             self.blocks[(at / self.block) as usize].free -= 1;
             return Found::Slot(at);
@@ -166,7 +172,7 @@ impl Space {
     }
 
     /// All slots of the block are free, and of this size.
-    pub(super) fn make_slots(&mut self, block: u64, slot: u32) {
+    pub(crate) fn make_slots(&mut self, block: u64, slot: u32) {
         let before = self.blocks[block as usize].slot;
         if let Some(free) = self.free.get_mut(&before) {
             free.retain(|at| at / self.block != block);
@@ -175,7 +181,7 @@ impl Space {
         self.slots(block, slot).collect::<Vec<_>>().into_iter().rev().for_each(|at| self.give_slot(at));
     }
 
-    pub(super) fn give_slot(&mut self, at: u64) {
+    pub(crate) fn give_slot(&mut self, at: u64) {
         let block = &mut self.blocks[(at / self.block) as usize];
         block.free += 1;
         self.free.entry(block.slot).or_default().push(at);
@@ -188,12 +194,12 @@ mod tests {
 
     #[test]
     fn slots_waste_little() {
-        for len in 0..100_000 {
-            let slot = slot_bytes(len, 1 << 20) as usize;
-            assert!(slot >= len + HEADER && slot.is_multiple_of(64), "{len}: {slot}");
-            assert!(slot <= 512 + 64 || slot <= (len + HEADER) * 5 / 4 + 64, "{len}: {slot}");
+        for need in 1..100_000 {
+            let slot = slot_bytes(need, 1 << 20) as usize;
+            assert!(slot >= need && slot.is_multiple_of(64), "{need}: {slot}");
+            assert!(slot <= 512 + 64 || slot <= need * 5 / 4 + 64, "{need}: {slot}");
         }
-        assert_eq!(slot_bytes(192 - HEADER, 256), 192);
+        assert_eq!(slot_bytes(192, 256), 192);
     }
 
     #[test]

@@ -1,0 +1,294 @@
+//! A transaction: changes in pages and in the log, and how they are undone.
+
+use super::Core;
+use super::disk::HEADER;
+use super::wal::{Entry, differing};
+use crate::error::{Error, Result};
+use crate::records::locks::Mode;
+use crate::records::session::{Change, Session};
+use crate::records::space::{Place, slot_bytes};
+use crate::records::{RecordId, RecordTx, Savepoint, Table, scan};
+
+/// A transaction of [`Aries`](super::Aries). Dropped, it is aborted.
+pub struct AriesTx<'a> {
+    core: &'a Core,
+    /// A savepoint is how many changes there were.
+    session: Session<'a, usize>,
+    undo: Vec<Undo>,
+    /// The bytes before each change.
+    before: Vec<u8>,
+    has_logged: bool,
+    scratch: Vec<u8>,
+    /// It is one thread's.
+    of: std::marker::PhantomData<*const ()>,
+}
+
+/// How a change is undone.
+#[derive(Clone, Copy)]
+struct Undo {
+    lsn: u64,
+    page: u64,
+    at: u32,
+    /// Its bytes are behind this many.
+    start: usize,
+}
+
+impl<'a> AriesTx<'a> {
+    pub(super) fn new(core: &'a Core) -> Self {
+        let (undo, before, scratch) = (Vec::new(), Vec::new(), Vec::new());
+        let session = Session::new(&core.shared);
+        Self { core, session, undo, before, has_logged: false, scratch, of: std::marker::PhantomData }
+    }
+
+    /// Whose its records in the log are.
+    fn number(&self) -> u64 {
+        self.session.owner
+    }
+
+    /// Before the first record: a checkpoint sees it, or comes before it.
+    fn begin(&mut self) {
+        if !self.has_logged {
+            self.core.active.lock().insert(self.session.owner, self.core.wal.from_now());
+            self.has_logged = true;
+        }
+    }
+
+    /// Changes what is in a slot, of which so many bytes count now.
+    fn change(&mut self, place: u64, now: usize, bytes: &[u8]) -> Result<()> {
+        self.core.check_usable()?;
+        self.core.make_room()?;
+        self.begin();
+        let (page, offset) = (place / self.core.page, (place % self.core.page) as usize);
+        let (core, number) = (self.core, self.number());
+        let Self { undo, before: arena, scratch, .. } = self;
+        core.buffer.with(&core.wal, page, |held| {
+            if held.is_damaged {
+                return Err(Error::Damaged { path: core.pool.path().to_owned(), what: "page of a store of records" });
+            }
+            let (skip, before, after) = differing(&held.page.0[offset..offset + now], bytes);
+            if before.is_empty() && after.is_empty() {
+                return Ok(());
+            }
+            let (at, len) = (offset + skip, after.len());
+            let lsn = core.wal.add(number, &Entry::Change { page, at: at as u32, before, after }, scratch)?;
+            undo.push(Undo { lsn, page, at: at as u32, start: arena.len() });
+            arena.extend_from_slice(before);
+            held.change(at, &bytes[skip..][..len], lsn);
+            Ok(())
+        })
+    }
+
+    /// A record in a slot of which so many bytes count now.
+    fn write(&mut self, place: u64, now: usize, id: u64, table: Table, bytes: &[u8]) -> Result<()> {
+        let mut record = Vec::with_capacity(HEADER + bytes.len());
+        record.extend_from_slice(&id.to_le_bytes());
+        record.extend_from_slice(&table.0.to_le_bytes());
+        record.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        record.extend_from_slice(bytes);
+        self.change(place, now, &record)
+    }
+
+    /// The record gets a slot, where it is written.
+    fn place(&mut self, id: u64, table: Table, bytes: &[u8]) -> Result<Place> {
+        let at = self.core.take_slot(bytes.len())?;
+        if let Err(error) = self.write(at, HEADER, id, table, bytes) {
+            self.core.shared.space.lock().give_slot(at);
+            return Err(error);
+        }
+        Ok(Place { at, table: table.0, len: bytes.len() as u32 })
+    }
+
+    pub(super) fn insert_unchecked(&mut self, table: Table, bytes: &[u8]) -> Result<RecordId> {
+        self.core.shared.check_len(bytes.len())?;
+        let id = self.session.take_id()?;
+        match self.place(id, table, bytes) {
+            Ok(place) => {
+                let change = Change { id, before: None, taken: Some(place.at), left: None, is_deleted: false };
+                self.session.changed(change, Some(place));
+                Ok(RecordId(id))
+            }
+            Err(error) => {
+                self.session.give_id(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Undoes all changes but so many, and logs each step. If it cannot, only a restart can.
+    fn undo_to(&mut self, count: usize) -> Result<()> {
+        let (core, number) = (self.core, self.number());
+        while self.undo.len() > count {
+            let Some(Undo { lsn, page, at, start }) = self.undo.last().copied() else { break };
+            let (before, scratch) = (&self.before[start..], &mut self.scratch);
+            let undone = core.buffer.with(&core.wal, page, |held| {
+                let entry = Entry::Compensation { page, at, after: before, next: lsn };
+                let own = core.wal.add(number, &entry, scratch)?;
+                held.change(at as usize, before, own);
+                Ok(())
+            });
+            undone.inspect_err(|_| core.stop())?;
+            self.undo.pop();
+            self.before.truncate(start);
+        }
+        Ok(())
+    }
+
+    fn read_at(&mut self, id: u64, place: Place, into: &mut Vec<u8>) -> Result<()> {
+        let (page, offset) = (place.at / self.core.page, (place.at % self.core.page) as usize);
+        let core = self.core;
+        let is_whole = core.buffer.with(&core.wal, page, |held| {
+            into.clear();
+            into.extend_from_slice(&held.page.0[offset + HEADER..][..place.len as usize]);
+            Ok(!held.is_damaged)
+        })?;
+        if is_whole {
+            return Ok(());
+        }
+        into.clear();
+        let table = core.shared.table_name(Table(place.table))?;
+        Err(Error::RecordDamaged { table, id })
+    }
+
+    /// Nothing of it stays.
+    fn give_up(&mut self) -> Result<()> {
+        self.undo_to(0)?;
+        if self.has_logged {
+            let (number, core) = (self.number(), self.core);
+            core.wal.add(number, &Entry::End, &mut self.scratch).inspect_err(|_| core.stop())?;
+            core.active.lock().remove(&number);
+            self.has_logged = false;
+        }
+        Ok(())
+    }
+}
+
+impl RecordTx for AriesTx<'_> {
+    fn insert(&mut self, table: Table, bytes: &[u8]) -> Result<RecordId> {
+        self.core.shared.table_name(table)?;
+        self.insert_unchecked(table, bytes)
+    }
+
+    fn read(&mut self, table: Table, id: RecordId, into: &mut Vec<u8>) -> Result<()> {
+        let place = self.session.find(table, id, Mode::Shared)?;
+        self.read_at(id.0, place, into)
+    }
+
+    fn read_for_update(&mut self, table: Table, id: RecordId, into: &mut Vec<u8>) -> Result<()> {
+        let place = self.session.find(table, id, Mode::Exclusive)?;
+        self.read_at(id.0, place, into)
+    }
+
+    fn update(&mut self, table: Table, id: RecordId, bytes: &[u8]) -> Result<()> {
+        self.core.shared.check_len(bytes.len())?;
+        let before = self.session.find(table, id, Mode::Exclusive)?;
+        self.session.check_outer(table, id.0)?;
+        let stays = self.core.shared.space.lock().fits(before.at, slot_bytes(bytes.len() + HEADER, self.core.page));
+        let place = if stays {
+            self.write(before.at, HEADER + before.len as usize, id.0, table, bytes)?;
+            Place { len: bytes.len() as u32, ..before }
+        } else {
+            // Both or nothing: else there were two of it.
+            let count = self.undo.len();
+            self.change(before.at, HEADER, &[0; HEADER])?;
+            match self.place(id.0, table, bytes) {
+                Ok(place) => place,
+                Err(error) => {
+                    self.undo_to(count)?;
+                    return Err(error);
+                }
+            }
+        };
+        let (taken, left) = if stays { (None, None) } else { (Some(place.at), Some(before.at)) };
+        let change = Change { id: id.0, before: Some(before), taken, left, is_deleted: false };
+        self.session.changed(change, Some(place));
+        Ok(())
+    }
+
+    fn delete(&mut self, table: Table, id: RecordId) -> Result<()> {
+        let before = self.session.find(table, id, Mode::Exclusive)?;
+        self.session.check_outer(table, id.0)?;
+        self.change(before.at, HEADER, &[0; HEADER])?;
+        let (before, left) = (Some(before), Some(before.at));
+        self.session.changed(Change { id: id.0, before, taken: None, left, is_deleted: true }, None);
+        Ok(())
+    }
+
+    fn scan(&mut self, table: Table, each: &mut dyn FnMut(RecordId, &[u8])) -> Result<()> {
+        self.core.shared.table_name(table)?;
+        scan(self, table, |tx, from| tx.session.numbers(table, from), each)
+    }
+
+    fn savepoint(&mut self) -> Savepoint {
+        self.session.save(self.undo.len())
+    }
+
+    fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        let saved = self.session.saved(savepoint)?;
+        self.undo_to(saved.point)?;
+        self.session.undo_to(savepoint, saved);
+        Ok(())
+    }
+
+    fn nested_top<R>(&mut self, act: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        let count = self.undo.len();
+        let outer = self.session.enter(count);
+        let done = act(self).and_then(|done| {
+            let Some(first) = self.undo.get(count).copied() else { return Ok(done) };
+            let lsn = self.core.wal.add(self.number(), &Entry::Nested { next: first.lsn }, &mut self.scratch)?;
+            self.core.wal.force(lsn).inspect_err(|_| self.core.stop())?;
+            self.undo.truncate(count);
+            self.before.truncate(first.start);
+            Ok(done)
+        });
+        self.session.leave(&outer);
+        if done.is_err() {
+            self.rollback_to(outer.savepoint)?;
+        }
+        self.session.keep_nested(&outer, true);
+        done
+    }
+
+    fn commit(mut self) -> Result<()> {
+        if self.has_logged {
+            self.core.check_usable()?;
+            let (number, core) = (self.number(), self.core);
+            let lsn = core.wal.add(number, &Entry::Commit, &mut self.scratch)?;
+            if let Err(error) = core.wal.force(lsn) {
+                // Whether it is durable shows at the restart.
+                core.stop();
+                return Err(error);
+            }
+            core.active.lock().remove(&number);
+            self.has_logged = false;
+            self.undo.clear();
+        }
+        self.session.committed(true);
+        Ok(())
+    }
+
+    fn abort(mut self) -> Result<()> {
+        let done = self.give_up();
+        self.session.aborted();
+        done
+    }
+}
+
+impl Drop for AriesTx<'_> {
+    fn drop(&mut self) {
+        if matches!(self.core.pool.check_usable(), Err(pmem::Error::Forked)) {
+            return;
+        }
+        if !self.core.stopped.load(std::sync::atomic::Ordering::Acquire)
+            && let Err(error) = self.give_up()
+        {
+            tracing::warn!(%error, "a transaction that was dropped could not be undone; it is when the store is opened");
+        }
+        self.session.aborted();
+    }
+}
+
+impl std::fmt::Debug for AriesTx<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AriesTx").field("changes", &self.undo.len()).finish_non_exhaustive()
+    }
+}

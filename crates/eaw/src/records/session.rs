@@ -1,0 +1,272 @@
+//! What transactions on records have in common, however the records are kept: which are locked, and what was done to places and slots, to be taken back.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use pmem::sync::Mutex;
+
+use super::locks::{Locks, Mode, Owner};
+use super::space::{Place, Space};
+use super::{RecordId, Savepoint, Table};
+use crate::error::{Error, Result};
+
+/// Where a store may have the names of its tables, as records: nobody's to read or write.
+pub(crate) const CATALOG: Table = Table(u32::MAX);
+
+/// What all transactions of a store share.
+pub(crate) struct Shared {
+    pub(crate) space: Mutex<Space>,
+    pub(crate) tables: Mutex<Vec<String>>,
+    /// Records that could not be recovered.
+    pub(crate) damaged: usize,
+    record_max: usize,
+    locks: Locks,
+    stamps: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(space: Space, record_max: usize) -> Self {
+        Self {
+            space: Mutex::new(space),
+            tables: Mutex::new(Vec::new()),
+            damaged: 0,
+            record_max,
+            locks: Locks::new(),
+            stamps: AtomicU64::new(1),
+        }
+    }
+
+    pub(crate) fn table_name(&self, table: Table) -> Result<String> {
+        let name = self.tables.lock().get(table.0 as usize).cloned();
+        name.ok_or_else(|| Error::NoTable { name: table.0.to_string() })
+    }
+
+    pub(crate) fn table(&self, name: &str) -> Result<Table> {
+        let number = self.tables.lock().iter().position(|table| table == name);
+        number.map(|number| Table(number as u32)).ok_or_else(|| Error::NoTable { name: name.to_owned() })
+    }
+
+    pub(crate) fn record_max(&self) -> usize {
+        self.record_max
+    }
+
+    pub(crate) fn check_len(&self, len: usize) -> Result<()> {
+        let max = self.record_max;
+        if len > max { Err(Error::RecordTooLong { len, max }) } else { Ok(()) }
+    }
+}
+
+/// The bookkeeping of a transaction; `P` is a moment of what it wrote.
+pub(crate) struct Session<'a, P> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) owner: Owner,
+    /// Records, in the order in which they were locked.
+    locked: Vec<u64>,
+    changes: Vec<Change>,
+    savepoints: Vec<Saved<P>>,
+    /// So many changes and savepoints are the outer transaction's.
+    outer: (usize, usize),
+    /// Numbers that nested actions gave up, for others when the locks are gone.
+    ids: Vec<u64>,
+}
+
+/// What was done to a record.
+pub(crate) struct Change {
+    pub(crate) id: u64,
+    /// Where it was; none if it was not there.
+    pub(crate) before: Option<Place>,
+    /// The slot it got.
+    pub(crate) taken: Option<u64>,
+    /// The slot it left.
+    pub(crate) left: Option<u64>,
+    pub(crate) is_deleted: bool,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Saved<P> {
+    pub(crate) point: P,
+    stamp: u64,
+    changes: usize,
+    locked: usize,
+}
+
+/// The outer transaction's, while a nested action is under way.
+pub(crate) struct Outer {
+    before: (usize, usize),
+    pub(crate) savepoint: Savepoint,
+}
+
+impl<'a, P: Copy> Session<'a, P> {
+    pub(crate) fn new(shared: &'a Shared) -> Self {
+        let owner = shared.locks.owner();
+        let (locked, changes, savepoints, ids) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { shared, owner, locked, changes, savepoints, outer: (0, 0), ids }
+    }
+
+    /// True if it was not locked before.
+    pub(crate) fn lock(&mut self, id: u64, mode: Mode) -> Result<bool> {
+        let is_new = self.shared.locks.take(self.owner, id, mode)?;
+        if is_new {
+            self.locked.push(id);
+        }
+        Ok(is_new)
+    }
+
+    /// Where a record is, locked.
+    pub(crate) fn find(&mut self, table: Table, RecordId(id): RecordId, mode: Mode) -> Result<Place> {
+        if table == CATALOG {
+            return Err(Error::NoTable { name: table.0.to_string() });
+        }
+        let is_new = self.lock(id, mode)?;
+        if let Some(place) = self.shared.space.lock().place(id).filter(|place| place.table == table.0) {
+            return Ok(place);
+        }
+        if is_new {
+            self.unlock(self.locked.len() - 1); // there is nothing to keep others from, who may get its number
+        }
+        Err(Error::NoRecord { table: self.shared.table_name(table)?, id, damaged: self.shared.damaged })
+    }
+
+    /// An outer transaction's changes are not a nested action's to change.
+    pub(crate) fn check_outer(&self, table: Table, id: u64) -> Result<()> {
+        if self.changes[..self.outer.0].iter().any(|change| change.id == id) {
+            return Err(Error::OuterRecord { table: self.shared.table_name(table)?, id });
+        }
+        Ok(())
+    }
+
+    /// A number for a new record, locked.
+    pub(crate) fn take_id(&mut self) -> Result<u64> {
+        let id = self.shared.space.lock().take_id();
+        match self.lock(id, Mode::Exclusive) {
+            Ok(_) => Ok(id),
+            Err(error) => {
+                self.give_ids(vec![id]);
+                Err(error)
+            }
+        }
+    }
+
+    /// The record of this number was not made after all.
+    pub(crate) fn give_id(&mut self, id: u64) {
+        if self.locked.last() == Some(&id) {
+            self.unlock(self.locked.len() - 1);
+        }
+        self.give_ids(vec![id]);
+    }
+
+    /// The record is there now; nowhere, if it is deleted.
+    pub(crate) fn changed(&mut self, change: Change, place: Option<Place>) {
+        let mut space = self.shared.space.lock();
+        match place {
+            Some(place) => space.set_place(change.id, Some(place)),
+            None => space.hide(change.id),
+        }
+        self.changes.push(change);
+    }
+
+    // ---- savepoints and ends ----------------------------------------------------------------------------------
+
+    pub(crate) fn save(&mut self, point: P) -> Savepoint {
+        let stamp = self.shared.stamps.fetch_add(1, Relaxed);
+        self.savepoints.push(Saved { point, stamp, changes: self.changes.len(), locked: self.locked.len() });
+        Savepoint { index: self.savepoints.len() - 1, stamp }
+    }
+
+    /// One that it may go back to: none of an outer transaction.
+    pub(crate) fn saved(&self, savepoint: Savepoint) -> Result<Saved<P>> {
+        let found = self.savepoints.get(savepoint.index).filter(|saved| saved.stamp == savepoint.stamp);
+        found.filter(|_| savepoint.index >= self.outer.1).copied().ok_or(Error::Foreign { what: "savepoint" })
+    }
+
+    /// Takes back what was done behind it. What of it was written is gone already.
+    pub(crate) fn undo_to(&mut self, savepoint: Savepoint, saved: Saved<P>) {
+        self.savepoints.truncate(savepoint.index + 1);
+        self.undo(saved.changes, saved.locked);
+    }
+
+    /// A nested action begins.
+    pub(crate) fn enter(&mut self, point: P) -> Outer {
+        let savepoint = self.save(point);
+        let before = std::mem::replace(&mut self.outer, (self.changes.len(), savepoint.index));
+        Outer { before, savepoint }
+    }
+
+    /// It has ended, and can be taken back or kept.
+    pub(crate) fn leave(&mut self, outer: &Outer) {
+        self.outer = outer.before;
+    }
+
+    /// It stays, whatever comes.
+    pub(crate) fn keep_nested(&mut self, outer: &Outer, gives: bool) {
+        let changes = self.savepoints.get(outer.savepoint.index).map_or(0, |saved| saved.changes);
+        self.keep(changes, gives);
+        self.savepoints.truncate(outer.savepoint.index);
+    }
+
+    /// All of it stays: what it left is free, and nobody waits for it any more.
+    pub(crate) fn committed(&mut self, gives: bool) {
+        self.keep(0, gives);
+        self.end();
+    }
+
+    /// Nothing of it stays. What it wrote is gone already.
+    pub(crate) fn aborted(&mut self) {
+        self.undo(0, 0);
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.unlock(0);
+        let ids = std::mem::take(&mut self.ids);
+        self.give_ids(ids);
+    }
+
+    /// Takes back all changes but so many, and all locks but so many.
+    fn undo(&mut self, changes: usize, locked: usize) {
+        let mut ids = Vec::new();
+        let mut space = self.shared.space.lock();
+        for change in self.changes.drain(changes..).rev() {
+            space.set_place(change.id, change.before);
+            change.taken.into_iter().for_each(|at| space.give_slot(at));
+            if change.before.is_none() {
+                ids.push(change.id);
+            }
+        }
+        drop(space);
+        self.unlock(locked);
+        self.give_ids(ids);
+    }
+
+    /// What these changes left, all but so many, is free; unless `gives` is false, for a test.
+    fn keep(&mut self, changes: usize, gives: bool) {
+        let mut space = self.shared.space.lock();
+        for change in self.changes.drain(changes..) {
+            change.left.into_iter().filter(|_| gives).for_each(|at| space.give_slot(at));
+            if change.is_deleted {
+                space.set_place(change.id, None);
+                self.ids.push(change.id);
+            }
+        }
+    }
+
+    pub(crate) fn unlock(&mut self, keep: usize) {
+        self.locked.drain(keep..).for_each(|id| self.shared.locks.release(self.owner, id));
+    }
+
+    /// Behind the locks: whoever gets such a number locks it, and does not wait.
+    fn give_ids(&self, ids: Vec<u64>) {
+        if !ids.is_empty() {
+            let mut space = self.shared.space.lock();
+            ids.into_iter().for_each(|id| space.give_id(id));
+        }
+    }
+
+    /// Shows each record of a table that `read` reads.
+    pub(crate) fn numbers(&self, table: Table, from: u64) -> Vec<u64> {
+        self.shared.space.lock().records(table.0, from)
+    }
+
+    pub(crate) fn changes(&self) -> usize {
+        self.changes.len()
+    }
+}
