@@ -37,7 +37,7 @@ pub use heap::Cells;
 pub use journal::{Journal, Op as JournalOp};
 pub use led::{Led, Op as LedOp};
 pub use objects::ObjectTable;
-pub use recorded::{Op as RecordOp, Recorded, Write as RecordWrite};
+pub use recorded::{Op as RecordOp, Recorded, Store as RecordStore, Write as RecordWrite};
 pub use records::{Op as LogOp, Records};
 pub use resize::Resize;
 pub use sealed::Sealed;
@@ -45,6 +45,8 @@ pub use store::{ALIKE, Op as StoreOp, Stored};
 
 use ::heap::Policy;
 use crash::{Config, FaultKind, MutationReport, Report};
+use eaw::aries::Aries;
+use eaw::mars::Mars;
 
 use self::structures::{Hash, List, Search, Tree};
 
@@ -124,8 +126,10 @@ pub const ALL: &[Named] = named! {
     "array", Arrayed::new("array", 1).adjust(|options| options.draft_max(48)), "what a transaction wrote is there in all its places or in none, in the order of commits; what was rolled back is nowhere";
     "array-2", Arrayed::new("array-2", 2), "the same with two threads";
     "array-whole", Arrayed::new("array-whole", 1).adjust(|options| options.whole_writes(true)), "the same, of pages that a file takes whole, without a log";
-    "mars", Recorded::new("mars", 1), "transactions on records are there whole or not at all, in the order of each record; what was rolled back is nowhere; each record is there once";
-    "mars-2", Recorded::new("mars-2", 2), "the same with two threads";
+    "mars", Recorded::<Mars>::new("mars", 1), "transactions on records are there whole or not at all, in the order of each record; what was rolled back is nowhere; each record is there once";
+    "mars-2", Recorded::<Mars>::new("mars-2", 2), "the same with two threads";
+    "aries", Recorded::<Aries>::new("aries", 1), "the same by a write-ahead log and pages";
+    "aries-2", Recorded::<Aries>::new("aries-2", 2), "the same with two threads";
     "kv", Stored::new("kv", 1), "acknowledged transactions on keys are there, others whole or not at all; what was deleted stays deleted; snapshots do not change";
     "kv-2", Stored::new("kv-2", 2), "the same with two threads";
     "kv-grouped", Stored::new("kv-grouped", 3).grouped(), "the same with three threads, in groups";

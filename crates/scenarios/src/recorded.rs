@@ -1,4 +1,4 @@
-//! A record store in an array: each transaction has all its records or none, what it acknowledged is there, and each record is there once; so is what a nested top action wrote,
+//! A record store, in an array or by a write-ahead log: each transaction has all its records or none, what it acknowledged is there, and each record is there once; so is what a nested top action wrote,
 //! whatever becomes of its outer transaction.
 //!
 //! A record says which transaction wrote it, and that one which it found there. So the records form chains: whatever was acknowledged is in the chain of each record that it
@@ -9,22 +9,89 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, RwLock};
 
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation, Witness};
+use eaw::aries::{self, Aries};
 use eaw::array::Options;
-use eaw::mars::{self, Mars, MarsTx};
+use eaw::mars::{self, Mars};
 use eaw::records::{RecordId, RecordTx, Records, Table};
-use pmem::ErrorKind;
+use pmem::{ErrorKind, Pool};
 
 const KEYS: u64 = 4;
 /// Slots of three sizes, and one block for each thread.
 const BLOCK: u64 = 256;
 
+/// A store that the scenario knows.
+pub trait Store: Records + Send + 'static {
+    /// Makes one in a pool.
+    fn make(pool: &Pool) -> eaw::Result<Self>;
+    /// Opens it, and recovers it.
+    fn open(pool: &Pool) -> eaw::Result<Self>;
+    /// What it could not recover, and was told so.
+    fn lost(&self) -> Option<String>;
+    /// Writes what it would write in its own time.
+    fn clean(&self) -> eaw::Result<()>;
+}
+
+impl Store for Mars {
+    fn make(pool: &Pool) -> eaw::Result<Self> {
+        let array = array().create_in(&[pool.clone(), pool.clone()])?;
+        mars::Options::new().block_bytes(BLOCK).segment_bytes(3 * BLOCK).create(array)
+    }
+
+    fn open(pool: &Pool) -> eaw::Result<Self> {
+        Self::open(array().open_in(std::slice::from_ref(pool))?)
+    }
+
+    fn lost(&self) -> Option<String> {
+        let recovered = self.array().recovered();
+        let is_lost = !self.damaged().is_empty() || !recovered.lost.is_empty();
+        is_lost.then(|| format!("{:?} {recovered:?}", self.damaged()))
+    }
+
+    fn clean(&self) -> eaw::Result<()> {
+        self.checkpoint()
+    }
+}
+
+fn array() -> Options {
+    Options::new().stripe_bytes(64).log_bytes(4096).log_max(4096).transactions(8).entries(4)
+}
+
+impl Store for Aries {
+    fn make(pool: &Pool) -> eaw::Result<Self> {
+        pages().create_in(pool)
+    }
+
+    fn open(pool: &Pool) -> eaw::Result<Self> {
+        pages().open_in(pool)
+    }
+
+    fn lost(&self) -> Option<String> {
+        let restart = self.restarted();
+        (!restart.damaged.is_empty()).then(|| format!("{restart:?}"))
+    }
+
+    fn clean(&self) -> eaw::Result<()> {
+        self.clean(1)
+    }
+}
+
+/// Four pages in memory, of those that there are.
+fn pages() -> aries::Options {
+    aries::Options::new().page_bytes(BLOCK).segment_bytes(3 * BLOCK).log_bytes(64 << 10).buffer_pages(4)
+}
+
 /// Transactions of all kinds, by one thread or two.
-#[derive(Clone)]
-pub struct Recorded {
+pub struct Recorded<S> {
     name: &'static str,
     threads: usize,
     script: Option<Vec<(usize, Op)>>,
-    adjust: Vec<fn(Mars) -> Mars>,
+    adjust: Vec<fn(S) -> S>,
+}
+
+impl<S> Clone for Recorded<S> {
+    fn clone(&self) -> Self {
+        Self { name: self.name, threads: self.threads, script: self.script.clone(), adjust: self.adjust.clone() }
+    }
 }
 
 /// What is done to the record of a key.
@@ -49,6 +116,8 @@ pub enum Op {
     Abort(Vec<Write>),
     /// Little is left to recover.
     Checkpoint,
+    /// Something is written that is written some time.
+    Clean,
     /// Drop everything and open again.
     Restart,
     /// Close, and open again.
@@ -60,13 +129,13 @@ pub enum Op {
 pub struct Effect(u64, BTreeMap<u64, u64>);
 
 /// The open store.
-pub struct Live {
+pub struct Live<S> {
     sim: Arc<Sim>,
-    open: RwLock<Option<Mars>>,
+    open: RwLock<Option<S>>,
     next: AtomicU64,
 }
 
-impl Recorded {
+impl<S: Store> Recorded<S> {
     /// A random workload.
     pub fn new(name: &'static str, threads: usize) -> Self {
         Self { name, threads, script: None, adjust: Vec::new() }
@@ -75,23 +144,18 @@ impl Recorded {
     /// Exactly these operations, each on its thread.
     pub fn script(ops: Vec<(usize, Op)>) -> Self {
         let threads = ops.iter().map(|(thread, _)| thread + 1).max().unwrap_or(1);
-        Self { script: Some(ops), ..Self::new("mars-script", threads) }
+        Self { script: Some(ops), ..Self::new("records-script", threads) }
     }
 
     /// Changes the store that is opened, in the program and at recovery.
     #[must_use]
-    pub fn adjust(mut self, adjust: fn(Mars) -> Mars) -> Self {
+    pub fn adjust(mut self, adjust: fn(S) -> S) -> Self {
         self.adjust.push(adjust);
         self
     }
 
-    fn options() -> Options {
-        Options::new().stripe_bytes(64).log_bytes(4096).log_max(4096).transactions(8).entries(4)
-    }
-
-    fn open(&self, sim: &Arc<Sim>) -> eaw::Result<Mars> {
-        let pool = pmem::Options::new().open_on(sim.clone())?;
-        let store = Mars::open(Self::options().open_in(&[pool])?)?;
+    fn open(&self, sim: &Arc<Sim>) -> eaw::Result<S> {
+        let store = S::open(&pmem::Options::new().open_on(sim.clone())?)?;
         Ok(self.adjust.iter().fold(store, |store, adjust| adjust(store)))
     }
 }
@@ -111,7 +175,7 @@ fn parsed(bytes: &[u8]) -> Option<(u64, u64)> {
 }
 
 /// Records by key.
-fn all(store: &Mars, tx: &mut MarsTx<'_>) -> eaw::Result<Vec<(RecordId, Vec<u8>)>> {
+fn all<S: Records>(store: &S, tx: &mut S::Tx<'_>) -> eaw::Result<Vec<(RecordId, Vec<u8>)>> {
     let mut found = Vec::new();
     tx.scan(store.table("records")?, &mut |id, bytes| found.push((id, bytes.to_vec())))?;
     Ok(found)
@@ -124,7 +188,7 @@ fn is_over(error: &eaw::Error) -> bool {
 }
 
 /// Writes, as transaction `n`; what it found there.
-fn write(tx: &mut MarsTx<'_>, store: &Mars, n: u64, writes: &[Write]) -> eaw::Result<BTreeMap<u64, u64>> {
+fn write<S: Records>(tx: &mut S::Tx<'_>, store: &S, n: u64, writes: &[Write]) -> eaw::Result<BTreeMap<u64, u64>> {
     let table = store.table("records")?;
     let mut before = BTreeMap::new();
     for write in writes {
@@ -144,11 +208,10 @@ fn write(tx: &mut MarsTx<'_>, store: &Mars, n: u64, writes: &[Write]) -> eaw::Re
 }
 
 /// The record of a key, and who wrote it.
-fn find(tx: &mut MarsTx<'_>, table: Table, key: u64) -> eaw::Result<(RecordId, u64)> {
+fn find<T: RecordTx>(tx: &mut T, table: Table, key: u64) -> eaw::Result<(RecordId, u64)> {
     let mut found = None;
     tx.scan(table, &mut |id, bytes| {
-        if let Some((of, n)) = parsed(bytes).filter(|(of, _)| *of == key) {
-            debug_assert_eq!(of, key);
+        if let Some((_, n)) = parsed(bytes).filter(|(of, _)| *of == key) {
             found = Some((id, n));
         }
     })?;
@@ -156,8 +219,8 @@ fn find(tx: &mut MarsTx<'_>, table: Table, key: u64) -> eaw::Result<(RecordId, u
     found.ok_or(eaw::Error::Deadlock)
 }
 
-impl Live {
-    fn run(&self, store: &Mars, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
+impl<S: Store> Live<S> {
+    fn run(&self, store: &S, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
         let n = self.next.fetch_add(2, Relaxed);
         match self.attempt(store, n, op, ack) {
             Err(error) if error.downcast_ref().is_some_and(is_over) => Ok(()),
@@ -165,8 +228,8 @@ impl Live {
         }
     }
 
-    fn attempt(&self, store: &Mars, n: u64, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
-        let commit = |tx: MarsTx<'_>, before| -> Result<(), Error> {
+    fn attempt(&self, store: &S, n: u64, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
+        let commit = |tx: S::Tx<'_>, before| -> Result<(), Error> {
             let ticket = ack.begin(Effect(n, before));
             match tx.commit() {
                 Ok(()) => ack.commit(ticket),
@@ -210,6 +273,7 @@ impl Live {
                 tx.abort()?;
             }
             Op::Checkpoint => store.checkpoint()?,
+            Op::Clean => store.clean()?,
             Op::Restart | Op::Close => {}
         }
         Ok(())
@@ -224,11 +288,11 @@ fn writes(rng: &mut Rng) -> Vec<Write> {
     (0..=rng.below(2)).map(|_| write(rng)).collect()
 }
 
-impl Scenario for Recorded {
+impl<S: Store> Scenario for Recorded<S> {
     type Op = Op;
     type Effect = Effect;
     type State = Vec<(u64, u64)>;
-    type Live = Live;
+    type Live = Live<S>;
 
     fn name(&self) -> &str {
         self.name
@@ -240,9 +304,8 @@ impl Scenario for Recorded {
 
     fn setup(&self, sim: &Arc<Sim>) -> Result<(), Error> {
         let pool = pmem::Options::new().size(128 << 10).create_on(sim.clone())?;
-        let array = Self::options().create_in(&[pool.clone(), pool.clone()])?;
+        let store = S::make(&pool)?;
         drop(pool);
-        let store = mars::Options::new().block_bytes(BLOCK).segment_bytes(3 * BLOCK).create(array)?;
         let table = store.create_table("records")?;
         let probes = store.create_table("probes")?;
         let mut tx = store.begin()?;
@@ -255,20 +318,21 @@ impl Scenario for Recorded {
         Ok(())
     }
 
-    fn start(&self, sim: &Arc<Sim>) -> Result<Live, Error> {
+    fn start(&self, sim: &Arc<Sim>) -> Result<Live<S>, Error> {
         let open = RwLock::new(Some(self.open(sim)?));
         Ok(Live { sim: sim.clone(), open, next: 1.into() })
     }
 
     fn ops(&self, rng: &mut Rng) -> Vec<(usize, Op)> {
         let alone = self.threads == 1;
-        let op = |rng: &mut Rng| match rng.below(if alone { 13 } else { 10 }) {
+        let op = |rng: &mut Rng| match rng.below(if alone { 14 } else { 11 }) {
             0..=4 => Op::Commit(writes(rng)),
             5 => Op::Rollback(writes(rng), writes(rng)),
             6 | 7 => Op::Nested(writes(rng), writes(rng), rng.below(2) == 0),
             8 => Op::Abort(writes(rng)),
             9 => Op::Checkpoint,
-            10 | 11 => Op::Restart,
+            10 => Op::Clean,
+            11 | 12 => Op::Restart,
             _ => Op::Close,
         };
         let random = |rng: &mut Rng| {
@@ -278,7 +342,7 @@ impl Scenario for Recorded {
         self.script.clone().unwrap_or_else(|| random(rng))
     }
 
-    fn step(&self, live: &Live, _: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
+    fn step(&self, live: &Live<S>, _: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
         if matches!(op, Op::Restart | Op::Close) {
             let mut open = live.open.write().map_err(|e| e.to_string())?;
             let store = open.take().ok_or("closed")?;
@@ -294,7 +358,7 @@ impl Scenario for Recorded {
         live.run(open.as_ref().ok_or("closed")?, op, ack)
     }
 
-    fn finish(&self, live: Live) -> Result<(), Error> {
+    fn finish(&self, live: Live<S>) -> Result<(), Error> {
         if let Some(store) = live.open.into_inner().map_err(|e| e.to_string())? {
             store.close()?;
         }
@@ -303,8 +367,9 @@ impl Scenario for Recorded {
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Vec<(u64, u64)>, Violation> {
         let store = self.open(sim).map_err(Violation::detected)?;
-        if !store.damaged().is_empty() {
-            return Err(Violation::detected(format!("{:?}", store.damaged())));
+        let lost = store.lost();
+        if let Some(lost) = lost.clone().filter(|_| sim.planted().is_none()) {
+            return Err(Violation::detected(lost));
         }
         let mut tx = store.begin().map_err(Violation::detected)?;
         let found = all(&store, &mut tx).map_err(Violation::detected)?;
@@ -318,7 +383,7 @@ impl Scenario for Recorded {
             return Err(Violation::new(format!("each key is there once, and here are {there:?}")));
         }
         held(&there, history).map_err(|why| match sim.planted() {
-            Some(_) if !store.array().recovered().lost.is_empty() => Violation::detected(why),
+            Some(_) if lost.is_some() => Violation::detected(why),
             _ => Violation::new(format!("{why}: {there:?}, {history:?}")),
         })?;
         let _witness = Witness::of(there.iter().fold(0_u64, |sum, (_, n)| sum.wrapping_mul(257).wrapping_add(*n)))?;

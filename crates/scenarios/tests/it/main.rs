@@ -216,4 +216,6 @@ scenarios! {
     array_whole: "array-whole";
     mars_alone: "mars";
     mars_2: "mars-2";
+    aries_alone: "aries";
+    aries_2: "aries-2";
 }

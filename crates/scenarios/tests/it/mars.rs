@@ -7,32 +7,32 @@ use scenarios::{RecordOp as Op, RecordWrite as Write, Recorded};
 use super::missed;
 
 /// All records come to slots of another size, until blocks are left whose slots are all free.
-fn moving() -> Recorded {
+fn moving() -> Recorded<Options> {
     let all = |len| (0..4).map(|key| Write::Update(key, len)).collect();
-    Recorded::script([70, 100, 0, 100].map(|len| (0, Op::Commit(all(len)))).to_vec())
+    Recorded::<Options>::script([70, 100, 0, 100].map(|len| (0, Op::Commit(all(len)))).to_vec())
 }
 
 /// What is left is given up, or not committed yet, while others look for room of that size.
-fn leaving() -> Recorded {
+fn leaving() -> Recorded<Options> {
     let replace = |key| vec![Write::Replace(key, 40), Write::Replace(key, 40)];
     let ops = (0..3).flat_map(|_| [(0, Op::Abort(replace(0))), (1, Op::Commit(replace(1)))]);
-    Recorded::script(ops.collect())
+    Recorded::<Options>::script(ops.collect())
 }
 
-fn racing() -> Recorded {
+fn racing() -> Recorded<Options> {
     let write = || vec![Write::Update(0, 10), Write::Update(1, 10)];
-    Recorded::script((0..3).flat_map(|_| [(0, Op::Commit(write())), (1, Op::Commit(write()))]).collect())
+    Recorded::<Options>::script((0..3).flat_map(|_| [(0, Op::Commit(write())), (1, Op::Commit(write()))]).collect())
 }
 
-fn workloads() -> Vec<missed::Workload<Recorded>> {
+fn workloads() -> Vec<missed::Workload<Recorded<Options>>> {
     let config = |seed| Config::seeded(seed).budget(3_000).point_budget(100);
     let mut all = vec![
         ("moving", moving(), config(1)),
         ("leaving", leaving(), config(2).schedules(24)),
         ("racing", racing(), config(3).schedules(24)),
     ];
-    all.extend((6..9).map(|seed| ("alone", Recorded::new("mars", 1), config(seed))));
-    all.extend((14..17).map(|seed| ("two", Recorded::new("mars-2", 2), config(seed).schedules(8))));
+    all.extend((6..9).map(|seed| ("alone", Recorded::<Options>::new("mars", 1), config(seed))));
+    all.extend((14..17).map(|seed| ("two", Recorded::<Options>::new("mars-2", 2), config(seed).schedules(8))));
     all
 }
 
@@ -40,5 +40,5 @@ missed::steps! { BlockFirst, ClearSlots, ClearLeft, LeftLater, LocksToEnd, }
 
 #[test]
 fn each_step_of_the_record_store_is_missed_when_it_is_left_out() {
-    missed::each_step(&workloads(), STEPS, Recorded::adjust, &["deadlock", "panicked"]);
+    missed::each_step(&workloads(), STEPS, Recorded::<Options>::adjust, &["deadlock", "panicked"]);
 }
