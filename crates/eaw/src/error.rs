@@ -82,6 +82,16 @@ pub enum Error {
         /// Its number.
         id: u64,
     },
+    /// Two records have one number.
+    #[error(
+        "two records have the number {id} of table {table:?}: bytes of the store went back to an earlier state: restore it from a copy"
+    )]
+    RecordTwice {
+        /// Their table.
+        table: String,
+        /// Their number.
+        id: u64,
+    },
     /// An earlier commit could not be made durable: whether it happened shows when the array is opened again.
     #[error(
         "a barrier failed, and what was committed with it is in doubt: check the device, then open the array again"
@@ -167,6 +177,9 @@ pub enum Error {
         /// As many as there can be.
         max: usize,
     },
+    /// A nested top action panicked, or the transaction was exchanged in it.
+    #[error("a nested top action of this transaction did not come to its end: the transaction can only be aborted")]
+    Unwound,
     /// A nested top action writes a record that the outer transaction has written.
     #[error(
         "a nested top action cannot write record {id} of table {table:?}, which the outer transaction has written: commit that first, or write another one"
@@ -237,7 +250,7 @@ impl Error {
             Self::LogFull { .. } => ErrorKind::Full,
             Self::Deadlock | Self::LockWait { .. } => ErrorKind::Retry,
             Self::Stopped => ErrorKind::Reopen,
-            Self::Damaged { .. } | Self::RecordDamaged { .. } => ErrorKind::Damaged,
+            Self::Damaged { .. } | Self::RecordDamaged { .. } | Self::RecordTwice { .. } => ErrorKind::Damaged,
             Self::MissingMember { .. } | Self::NotAMember { .. } | Self::NewerVersion { .. } => ErrorKind::Other,
             Self::NoFile { .. }
             | Self::FileExists { .. }
@@ -253,6 +266,7 @@ impl Error {
             | Self::NoRecord { .. }
             | Self::RecordTooLong { .. }
             | Self::OuterRecord { .. }
+            | Self::Unwound
             | Self::OuterWrite { .. }
             | Self::Limit { .. } => ErrorKind::Misuse,
             #[cfg(feature = "aries")]

@@ -19,12 +19,20 @@ const KEYS: u64 = 4;
 /// Slots of three sizes, and one block for each thread.
 const BLOCK: u64 = 256;
 
+/// How it is changed, one after the other.
+type Adjust<S> = [fn(<S as Store>::Adjusted) -> <S as Store>::Adjusted];
+
 /// A store that the scenario knows.
 pub trait Store: Records + Send + 'static {
+    /// What a test can change.
+    type Adjusted: 'static;
     /// Makes one in a pool.
     fn make(pool: &Pool) -> eaw::Result<Self>;
     /// Opens it, and recovers it.
-    fn open(pool: &Pool) -> eaw::Result<Self>;
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn open(pool: &Pool, adjust: &Adjust<Self>) -> eaw::Result<Self>;
     /// What it could not recover, and was told so.
     fn lost(&self) -> Option<String>;
     /// Writes what it would write in its own time.
@@ -32,13 +40,16 @@ pub trait Store: Records + Send + 'static {
 }
 
 impl Store for Mars {
+    type Adjusted = Self;
+
     fn make(pool: &Pool) -> eaw::Result<Self> {
         let array = array().create_in(&[pool.clone(), pool.clone()])?;
         mars::Options::new().block_bytes(BLOCK).segment_bytes(3 * BLOCK).create(array)
     }
 
-    fn open(pool: &Pool) -> eaw::Result<Self> {
-        Self::open(array().open_in(std::slice::from_ref(pool))?)
+    fn open(pool: &Pool, adjust: &Adjust<Self>) -> eaw::Result<Self> {
+        let store = Self::open(array().open_in(std::slice::from_ref(pool))?)?;
+        Ok(adjust.iter().fold(store, |store, adjust| adjust(store)))
     }
 
     fn lost(&self) -> Option<String> {
@@ -57,12 +68,14 @@ fn array() -> Options {
 }
 
 impl Store for Aries {
+    type Adjusted = aries::Options;
+
     fn make(pool: &Pool) -> eaw::Result<Self> {
         pages().create_in(pool)
     }
 
-    fn open(pool: &Pool) -> eaw::Result<Self> {
-        pages().open_in(pool)
+    fn open(pool: &Pool, adjust: &Adjust<Self>) -> eaw::Result<Self> {
+        adjust.iter().fold(pages(), |options, adjust| adjust(options)).open_in(pool)
     }
 
     fn lost(&self) -> Option<String> {
@@ -71,7 +84,7 @@ impl Store for Aries {
     }
 
     fn clean(&self) -> eaw::Result<()> {
-        self.clean(1)
+        self.tidy(1)
     }
 }
 
@@ -81,14 +94,14 @@ fn pages() -> aries::Options {
 }
 
 /// Transactions of all kinds, by one thread or two.
-pub struct Recorded<S> {
+pub struct Recorded<S: Store> {
     name: &'static str,
     threads: usize,
     script: Option<Vec<(usize, Op)>>,
-    adjust: Vec<fn(S) -> S>,
+    adjust: Vec<fn(S::Adjusted) -> S::Adjusted>,
 }
 
-impl<S> Clone for Recorded<S> {
+impl<S: Store> Clone for Recorded<S> {
     fn clone(&self) -> Self {
         Self { name: self.name, threads: self.threads, script: self.script.clone(), adjust: self.adjust.clone() }
     }
@@ -108,8 +121,8 @@ pub enum Write {
 pub enum Op {
     /// These, and a commit.
     Commit(Vec<Write>),
-    /// The first stay, the second are rolled back.
-    Rollback(Vec<Write>, Vec<Write>),
+    /// The first and the third stay, the second are rolled back between.
+    Rollback(Vec<Write>, Vec<Write>, Vec<Write>),
     /// The second are a nested top action of the first, which then commit, or are given up.
     Nested(Vec<Write>, Vec<Write>, bool),
     /// Nothing of it happens.
@@ -147,16 +160,15 @@ impl<S: Store> Recorded<S> {
         Self { script: Some(ops), ..Self::new("records-script", threads) }
     }
 
-    /// Changes the store that is opened, in the program and at recovery.
+    /// Changes how the store is opened, in the program and at recovery.
     #[must_use]
-    pub fn adjust(mut self, adjust: fn(S) -> S) -> Self {
+    pub fn adjust(mut self, adjust: fn(S::Adjusted) -> S::Adjusted) -> Self {
         self.adjust.push(adjust);
         self
     }
 
     fn open(&self, sim: &Arc<Sim>) -> eaw::Result<S> {
-        let store = S::open(&pmem::Options::new().open_on(sim.clone())?)?;
-        Ok(self.adjust.iter().fold(store, |store, adjust| adjust(store)))
+        S::open(&pmem::Options::new().open_on(sim.clone())?, &self.adjust)
     }
 }
 
@@ -244,11 +256,14 @@ impl<S: Store> Live<S> {
                 let before = write(&mut tx, store, n, writes)?;
                 commit(tx, before)?;
             }
-            Op::Rollback(first, second) => {
-                let before = write(&mut tx, store, n, first)?;
+            Op::Rollback(first, second, third) => {
+                let mut before = write(&mut tx, store, n, first)?;
                 let savepoint = tx.savepoint();
                 let _ = write(&mut tx, store, n + 1, second);
                 tx.rollback_to(savepoint)?;
+                for (key, found) in write(&mut tx, store, n, third)? {
+                    before.entry(key).or_insert(found);
+                }
                 commit(tx, before)?;
             }
             Op::Nested(first, second, commits) => {
@@ -327,7 +342,7 @@ impl<S: Store> Scenario for Recorded<S> {
         let alone = self.threads == 1;
         let op = |rng: &mut Rng| match rng.below(if alone { 14 } else { 11 }) {
             0..=4 => Op::Commit(writes(rng)),
-            5 => Op::Rollback(writes(rng), writes(rng)),
+            5 => Op::Rollback(writes(rng), writes(rng), writes(rng)),
             6 | 7 => Op::Nested(writes(rng), writes(rng), rng.below(2) == 0),
             8 => Op::Abort(writes(rng)),
             9 => Op::Checkpoint,

@@ -10,6 +10,7 @@ use std::sync::atomic::{
 use pmem::sync::{Mutex, MutexGuard};
 
 use super::disk::{BATCH, Disk, Page};
+use super::sabotage::Step;
 use super::wal::Wal;
 use crate::error::Result;
 
@@ -100,14 +101,22 @@ impl Buffer {
 
     /// Does something with a page, which nobody else has meanwhile.
     pub(super) fn with<R>(&self, wal: &Wal, number: u64, act: impl FnOnce(&mut Held) -> Result<R>) -> Result<R> {
-        let mut table = self.table.lock();
-        let frame = match table.frames[number as usize] {
-            0 => self.load(wal, &mut table, number)?,
-            frame => frame as usize - 1,
+        let frame = loop {
+            let mut table = self.table.lock();
+            let at = match table.frames[number as usize] {
+                0 => self.load(wal, &mut table, number)?,
+                frame => Some(frame as usize - 1),
+            };
+            if let Some(at) = at {
+                self.frames[at].pins.fetch_add(1, AcqRel);
+                break &self.frames[at];
+            }
+            drop(table);
+            pmem::sync::switch_point(); // whoever waited for that lock goes on
+            if !pmem::sync::wait_point() {
+                std::thread::yield_now();
+            }
         };
-        let frame = &self.frames[frame];
-        frame.pins.fetch_add(1, AcqRel);
-        drop(table);
         let mut held = frame.held.lock();
         held.is_used = true;
         let done = act(&mut held);
@@ -116,17 +125,14 @@ impl Buffer {
         done
     }
 
-    /// Reads a page into a frame that nobody uses.
-    fn load(&self, wal: &Wal, table: &mut Table, number: u64) -> Result<usize> {
-        loop {
+    /// Reads a page into a frame that nobody uses; none if there is none.
+    fn load(&self, wal: &Wal, table: &mut Table, number: u64) -> Result<Option<usize>> {
+        for _ in 0..3 * self.frames.len() {
             let at = table.hand;
             table.hand = (at + 1) % self.frames.len();
             let frame = &self.frames[at];
             let held = if frame.pins.load(Acquire) == 0 { frame.held.try_lock() } else { None };
             let Some(mut held) = held else {
-                if !pmem::sync::wait_point() {
-                    std::thread::yield_now();
-                }
                 continue;
             };
             if std::mem::take(&mut held.is_used) {
@@ -142,8 +148,9 @@ impl Buffer {
             held.is_damaged = !self.disk.lock().read(number, self.first, &mut held.page)?;
             held.number = number;
             table.frames[number as usize] = at as u32 + 1;
-            return Ok(at);
+            return Ok(Some(at));
         }
+        Ok(None)
     }
 
     /// Writes a page, and with it others that nobody uses. Under the table's lock.
@@ -168,7 +175,9 @@ impl Buffer {
     }
 
     fn write(&self, wal: &Wal, pages: &mut [(u64, Page)]) -> Result<()> {
-        wal.force(pages.iter().map(|(_, page)| page.lsn()).max().unwrap_or(0))?;
+        if wal.steps.has(Step::LogFirst) {
+            wal.force(pages.iter().map(|(_, page)| page.lsn()).max().unwrap_or(0))?;
+        }
         self.disk.lock().write(self.first, pages)
     }
 

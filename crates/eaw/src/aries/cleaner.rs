@@ -47,8 +47,7 @@ fn once(core: &Core) -> crate::Result<()> {
     }
     let stats = core.wal.log.stats();
     if stats.live_bytes * 4 > stats.capacity {
-        core.buffer.clean(&core.wal, 0)?;
-        core.checkpoint()?;
+        core.tidy(most / 2)?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@
 
 use pmem::{LINE, Pool, SealKey};
 
+use super::sabotage::{Step, Steps};
 use crate::error::{Error, Result};
 
 /// Of a record in its slot.
@@ -71,6 +72,7 @@ pub(super) struct Disk {
     segments: Vec<pmem::Area>,
     double: pmem::Area,
     batch: u64,
+    steps: Steps,
 }
 
 impl Disk {
@@ -81,7 +83,7 @@ impl Disk {
     }
 
     /// Opens it, and puts back in place what was torn there.
-    pub(super) fn open(pool: &Pool, page: u64, pages: u64) -> Result<Self> {
+    pub(super) fn open(pool: &Pool, page: u64, pages: u64, steps: Steps) -> Result<Self> {
         let double = pool.region(DOUBLE)?.into_area()?;
         let damaged =
             || Error::Damaged { path: pool.path().to_owned(), what: "size of a region of a store of records" };
@@ -95,6 +97,7 @@ impl Disk {
             segments: Vec::new(),
             double,
             batch: 0,
+            steps,
         };
         let listed = pool.info();
         for number in 0..SEGMENTS_MAX {
@@ -134,6 +137,9 @@ impl Disk {
             }
             let is_whole = self.read(number, pages, &mut page)?;
             let (segment, at) = self.place(number, pages);
+            if is_whole && !self.steps.has(Step::SettleBatch) {
+                continue;
+            }
             if is_whole {
                 // It may be in a cache alone, of a process that died.
                 self.segments[segment].flush(at, self.page)?;
@@ -141,7 +147,7 @@ impl Disk {
                 self.segments[segment].copy_nt(at, &saved.0)?;
             }
         }
-        self.pool.drain()?;
+        self.pool.drain()?; // before the next batch takes the buffer
         Ok(())
     }
 
@@ -190,7 +196,9 @@ impl Disk {
             page.set_word(24, self.batch);
             let seal = self.seal(page);
             page.set_word(0, seal);
-            self.double.copy_nt(slot as u64 * self.page, &page.0)?;
+            if self.steps.has(Step::Double) {
+                self.double.copy_nt(slot as u64 * self.page, &page.0)?;
+            }
         }
         self.pool.drain()?;
         for (number, page) in pages {

@@ -48,6 +48,7 @@ mod buffer;
 mod cleaner;
 mod disk;
 mod restart;
+mod sabotage;
 mod transaction;
 mod wal;
 
@@ -60,16 +61,21 @@ use pmem::sync::Mutex;
 use pmem::{LINE, Persist, Pool, TwoSlot};
 
 pub use restart::Restart;
+#[cfg(any(test, feature = "sabotage"))]
+pub use sabotage::Step;
+#[cfg(not(any(test, feature = "sabotage")))]
+use sabotage::Step;
 pub use transaction::AriesTx;
 
 use crate::error::{Error, Result};
 use crate::records::locks::Owner;
 use crate::records::session::{CATALOG, Shared};
-use crate::records::space::{Found, Space, slot_bytes};
+use crate::records::space::{Claimed, Space, slot_bytes};
 use crate::records::{RecordTx, Records, Table};
 use buffer::Buffer;
 use cleaner::Cleaner;
 use disk::{Disk, HEADER, REGION_KIND};
+use sabotage::Steps;
 use wal::{Entry, Wal};
 
 const NAME: &str = "aries";
@@ -88,6 +94,7 @@ pub struct Options {
     frames: usize,
     cleans: bool,
     pool: pmem::Options,
+    steps: Steps,
 }
 
 impl Default for Options {
@@ -99,7 +106,15 @@ impl Default for Options {
 impl Options {
     /// Pages of 8 KiB; 16 MiB of them at first, and as much again each time they are full; 64 MiB of log; a buffer pool of 4096 pages; with a cleaner.
     pub fn new() -> Self {
-        Self { page: 8 << 10, bytes: 16 << 20, log: 64 << 20, frames: 4096, cleans: true, pool: pmem::Options::new() }
+        Self {
+            page: 8 << 10,
+            bytes: 16 << 20,
+            log: 64 << 20,
+            frames: 4096,
+            cleans: true,
+            pool: pmem::Options::new(),
+            steps: Steps::default(),
+        }
     }
 
     /// Bytes of a page, when the store is made: a multiple of 64. A record takes at most 80 bytes less.
@@ -136,6 +151,13 @@ impl Options {
     #[must_use]
     pub fn pool(self, pool: pmem::Options) -> Self {
         Self { pool, ..self }
+    }
+
+    /// Leaves a step of the protocol out.
+    #[cfg(any(test, feature = "sabotage"))]
+    #[must_use]
+    pub fn without(self, step: Step) -> Self {
+        Self { steps: Steps { without: Some(step) }, ..self }
     }
 
     /// Makes a store in a new pool.
@@ -184,7 +206,7 @@ impl Options {
         self.log().create_in(pool, LOG)?.close()?;
         Disk::create(pool, self.page, pages)?;
         let region = pool.add_region_as(MASTER, TwoSlot::<Master>::SIZE, REGION_KIND, 0)?;
-        let master = Master { page: self.page, pages, checkpoint: 0, version: VERSION, reserved: 0 };
+        let master = Master { page: self.page, pages, checkpoint: 0, used: 0, version: VERSION, reserved: 0 };
         TwoSlot::create(region.into_area()?, &master)?.update_mirrored(&master)?;
         Ok(())
     }
@@ -212,17 +234,18 @@ impl Options {
             return Err(Error::Damaged { path: pool.path().to_owned(), what: "master record of a store of records" });
         }
         let (log, _) = self.log().open_in(pool, LOG)?;
-        let disk = Disk::open(pool, said.page, said.pages)?;
+        let disk = Disk::open(pool, said.page, said.pages, self.steps)?;
         let buffer = Buffer::new(disk, said.pages, said.page, self.frames);
         let mut core = Core {
             shared: Shared::new(Space::new(said.page), (said.page - LINE) as usize - HEADER),
             pool: pool.clone(),
             page: said.page,
-            wal: Wal { log },
+            wal: Wal { log, steps: self.steps },
             buffer,
             master: Mutex::new(master),
             active: Mutex::new(BTreeMap::new()),
             stopped: AtomicBool::new(false),
+            making: Mutex::new(()),
             steps: AtomicU64::new(0),
         };
         let restart = core.restart()?;
@@ -243,6 +266,8 @@ struct Master {
     pages: u64,
     /// The log's record of the newest checkpoint; 0: there was none.
     checkpoint: u64,
+    /// Pages that were used then, those before all others: zeros are damage there.
+    used: u64,
     version: u32,
     reserved: u32,
 }
@@ -259,6 +284,8 @@ struct Core {
     active: Mutex<BTreeMap<Owner, u64>>,
     /// Something could not be undone: only a restart can.
     stopped: AtomicBool,
+    /// Who makes slots has it.
+    making: Mutex<()>,
     /// Changes since the room in the log was looked at.
     steps: AtomicU64,
 }
@@ -277,27 +304,17 @@ impl Core {
         if self.stopped.load(Acquire) { Err(Error::Stopped) } else { Ok(()) }
     }
 
-    /// A free slot for a record of so many bytes.
+    /// A free slot for a record of so many bytes. A page is used when the log says so.
     fn take_slot(&self, len: usize) -> Result<u64> {
         let slot = slot_bytes(len + HEADER, self.page);
-        let mut space = self.shared.space.lock();
-        loop {
-            let page = match space.take_slot(slot) {
-                Found::Slot(at) => return Ok(at),
-                Found::New(page) | Found::Free(page) => page,
-                Found::None => {
-                    let count = self.buffer.grow()?;
-                    space.grow(count);
-                    continue;
-                }
-            };
+        let format = |_: &mut (), Claimed { block: page, .. }: Claimed| {
             self.buffer.with(&self.wal, page, |held| {
                 let lsn = self.wal.add(0, &Entry::Format { page, slot }, &mut Vec::new())?;
                 held.format(slot, lsn);
                 Ok(())
-            })?;
-            space.make_slots(page, slot);
-        }
+            })
+        };
+        self.shared.take_slot(&self.making, slot, format, || self.buffer.grow())
     }
 
     /// Once in a while: open transactions have half of the log, and the other half to be undone.
@@ -312,27 +329,38 @@ impl Core {
         if !is_half().0 {
             return Ok(());
         }
-        self.buffer.clean(&self.wal, 0)?;
-        self.checkpoint()?;
+        self.tidy(0)?;
         match is_half() {
             (false, _) => Ok(()),
             (true, bytes) => Err(Error::LogFull { bytes, max: bytes }),
         }
     }
 
+    /// Writes changed pages until so few are left, the oldest changes first, and makes a checkpoint.
+    fn tidy(&self, left: usize) -> Result<()> {
+        self.buffer.clean(&self.wal, left)?;
+        self.checkpoint()
+    }
+
     /// A checkpoint: what is listed was so at some moment, while others went on.
     fn checkpoint(&self) -> Result<()> {
         self.check_usable()?;
         let begin = self.wal.from_now();
+        // What it counts is in the log already, if not on the medium; it may count less than there is.
+        let used = self.shared.space.lock().used();
         let (checkpoint, from) = self.buffer.with_dirty(|dirty| {
             let active = self.active.lock().values().copied().min();
-            let from = dirty.iter().map(|(_, since)| *since).chain(active).fold(begin, u64::min);
+            let has = |step| self.wal.steps.has(step);
+            let since = dirty.iter().map(|(_, since)| *since).filter(|_| has(Step::KeepDirty));
+            let from = since.chain(active.filter(|_| has(Step::KeepActive))).fold(begin, u64::min);
             let lsn = self.wal.add(0, &Entry::Checkpoint { from, begin, dirty }, &mut Vec::new())?;
             // With it what ended the transactions that are not active any more.
-            self.wal.force(lsn)?;
+            if has(Step::CheckpointFirst) {
+                self.wal.force(lsn)?;
+            }
             let mut master = self.master.lock();
             let said = master.get();
-            master.update_mirrored(&Master { checkpoint: lsn, ..said })?;
+            master.update_mirrored(&Master { checkpoint: lsn, used: used.max(said.used), ..said })?;
             Ok((lsn, from))
         })?;
         self.wal.log.cleanup_to(log::Lsn::new(from.min(checkpoint) - 1))?;
@@ -355,9 +383,9 @@ impl Aries {
         self.core.as_ref().map(|core| core.pool.stats()).unwrap_or_default()
     }
 
-    /// Records, of all tables, those that are not committed yet included, but for tables' names.
+    /// Records, of all tables, those that are not committed yet included, but for tables' names; 0 in the child of a fork.
     pub fn len(&self) -> u64 {
-        let Some(core) = &self.core else { return 0 };
+        let Some(core) = self.core.as_ref().filter(|core| core.pool.check_usable().is_ok()) else { return 0 };
         let tables = core.shared.tables.lock().len() as u64;
         core.shared.space.lock().count() - tables
     }
@@ -367,11 +395,12 @@ impl Aries {
         self.len() == 0
     }
 
-    /// For tests: writes changed pages until so few are left.
-    #[doc(hidden)]
-    pub fn clean(&self, left: usize) -> Result<()> {
-        let core = self.core()?;
-        core.buffer.clean(&core.wal, left)
+    /// As the cleaner does it: writes changed pages until so few are left, and makes a checkpoint that lists those.
+    ///
+    /// # Errors
+    /// Those of a barrier.
+    pub fn tidy(&self, left: usize) -> Result<()> {
+        self.core()?.tidy(left)
     }
 
     /// For tests: drops it and leaves the file as a crash would.
@@ -387,8 +416,7 @@ impl Aries {
         self.cleaner = None;
         let Some(core) = self.core.take() else { return Ok(()) };
         core.check_usable()?;
-        core.buffer.clean(&core.wal, 0)?;
-        core.checkpoint()?;
+        core.tidy(0)?;
         let pool = core.pool.clone();
         if let Some(core) = Arc::into_inner(core) {
             core.wal.log.close()?;
@@ -417,6 +445,7 @@ impl Records for Aries {
             return Err(Error::BadTableName { name: name.to_owned(), max: TABLE_NAME_MAX });
         }
         let core = self.core()?;
+        core.check_usable()?;
         let mut tables = core.shared.tables.lock();
         if tables.iter().any(|other| other == name) {
             return Err(Error::TableExists { name: name.to_owned() });
@@ -430,7 +459,9 @@ impl Records for Aries {
     }
 
     fn table(&self, name: &str) -> Result<Table> {
-        self.core()?.shared.table(name)
+        let core = self.core()?;
+        core.check_usable()?;
+        core.shared.table(name)
     }
 
     fn record_max(&self) -> usize {
@@ -438,9 +469,7 @@ impl Records for Aries {
     }
 
     fn checkpoint(&self) -> Result<()> {
-        let core = self.core()?;
-        core.buffer.clean(&core.wal, 0)?;
-        core.checkpoint()
+        self.tidy(0)
     }
 
     fn close(mut self) -> Result<()> {

@@ -8,6 +8,7 @@ use pmem::LINE;
 
 use super::Core;
 use super::disk::HEADER;
+use super::sabotage::Step;
 use super::wal::Entry;
 use crate::error::{Error, Result};
 use crate::records::session::CATALOG;
@@ -44,8 +45,7 @@ impl Core {
         self.undo(losers, &mut done)?;
         if done.read > 1 {
             // The next one has less to do.
-            self.buffer.clean(&self.wal, 0)?;
-            self.checkpoint()?;
+            self.tidy(0)?;
         }
         Ok(done)
     }
@@ -92,7 +92,8 @@ impl Core {
                     if may_lack(page) {
                         self.redo(page, at, after, lsn, done)?;
                     }
-                    losers.entry(transaction).or_default().retain(|loss| loss.lsn < next);
+                    let is_undone = |loss: &Loss| loss.lsn >= next && self.wal.steps.has(Step::Compensations);
+                    losers.entry(transaction).or_default().retain(|loss| !is_undone(loss));
                 }
                 Entry::Nested { next } => losers.entry(transaction).or_default().retain(|loss| loss.lsn < next),
                 Entry::Format { page, slot } if may_lack(page) => {
@@ -116,6 +117,7 @@ impl Core {
             return Err(self.damaged("record of the log of a store of records"));
         }
         self.with_page(page, done, |held| {
+            // To do it again would do no harm, as everything behind it is done again, too.
             let lacks = held.page.lsn() < lsn;
             if lacks {
                 held.change(at as usize, after, lsn);
@@ -150,7 +152,7 @@ impl Core {
     fn undo(&self, mut losers: BTreeMap<u64, Vec<Loss>>, done: &mut Restart) -> Result<()> {
         let mut scratch = Vec::new();
         done.losers = losers.values().filter(|losses| !losses.is_empty()).count() as u64;
-        loop {
+        while self.wal.steps.has(Step::Undo) {
             let newest = losers.iter().filter_map(|(number, losses)| Some((losses.last()?.lsn, *number))).max();
             let Some((_, number)) = newest else { break };
             let Some(loss) = losers.get_mut(&number).and_then(Vec::pop) else { break };
@@ -174,6 +176,7 @@ impl Core {
     /// Reads all pages: where records are, and which slots are free; and the catalog.
     pub(super) fn find_records(&mut self, damaged: &[u64]) -> Result<()> {
         let count = self.buffer.pages();
+        let used = self.master.get_mut().get().used;
         let mut lost = damaged.len();
         let mut names = Vec::new();
         self.shared.space.get_mut().grow(count);
@@ -184,7 +187,7 @@ impl Core {
             let shared = &self.shared;
             let (slot, is_damaged) = self.buffer.with(&self.wal, page, |held| {
                 let slot = held.page.slot();
-                let is_sound = slot == 0
+                let is_sound = slot == 0 && page >= used
                     || slot.is_multiple_of(LINE as u32) && (LINE..=self.page - LINE).contains(&u64::from(slot));
                 if held.is_damaged || !is_sound || slot == 0 {
                     return Ok((slot, held.is_damaged || !is_sound));
@@ -199,7 +202,7 @@ impl Core {
                     let (id, table, len) = (word(id), word(table) as u32, word(len) as u32);
                     if id == 0 {
                         free.push(at);
-                    } else if len as usize + HEADER <= slot as usize && id < 1 << 32 {
+                    } else if len as usize + HEADER <= slot as usize && id <= space.id_max() {
                         found.push((id, Place { at, table, len }));
                         if table == CATALOG.0 {
                             names.push(held.page.0[(at - start) as usize + HEADER..][..len as usize].to_vec());

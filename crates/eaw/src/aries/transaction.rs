@@ -2,6 +2,7 @@
 
 use super::Core;
 use super::disk::HEADER;
+use super::sabotage::Step;
 use super::wal::{Entry, differing};
 use crate::error::{Error, Result};
 use crate::records::locks::Mode;
@@ -164,21 +165,25 @@ impl<'a> AriesTx<'a> {
 
 impl RecordTx for AriesTx<'_> {
     fn insert(&mut self, table: Table, bytes: &[u8]) -> Result<RecordId> {
+        self.core.check_usable()?;
         self.core.shared.table_name(table)?;
         self.insert_unchecked(table, bytes)
     }
 
     fn read(&mut self, table: Table, id: RecordId, into: &mut Vec<u8>) -> Result<()> {
+        self.core.check_usable()?;
         let place = self.session.find(table, id, Mode::Shared)?;
         self.read_at(id.0, place, into)
     }
 
     fn read_for_update(&mut self, table: Table, id: RecordId, into: &mut Vec<u8>) -> Result<()> {
+        self.core.check_usable()?;
         let place = self.session.find(table, id, Mode::Exclusive)?;
         self.read_at(id.0, place, into)
     }
 
     fn update(&mut self, table: Table, id: RecordId, bytes: &[u8]) -> Result<()> {
+        self.core.check_usable()?;
         self.core.shared.check_len(bytes.len())?;
         let before = self.session.find(table, id, Mode::Exclusive)?;
         self.session.check_outer(table, id.0)?;
@@ -205,6 +210,7 @@ impl RecordTx for AriesTx<'_> {
     }
 
     fn delete(&mut self, table: Table, id: RecordId) -> Result<()> {
+        self.core.check_usable()?;
         let before = self.session.find(table, id, Mode::Exclusive)?;
         self.session.check_outer(table, id.0)?;
         self.change(before.at, HEADER, &[0; HEADER])?;
@@ -214,6 +220,7 @@ impl RecordTx for AriesTx<'_> {
     }
 
     fn scan(&mut self, table: Table, each: &mut dyn FnMut(RecordId, &[u8])) -> Result<()> {
+        self.core.check_usable()?;
         self.core.shared.table_name(table)?;
         scan(self, table, |tx, from| tx.session.numbers(table, from), each)
     }
@@ -223,6 +230,7 @@ impl RecordTx for AriesTx<'_> {
     }
 
     fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        self.core.check_usable()?;
         let saved = self.session.saved(savepoint)?;
         self.undo_to(saved.point)?;
         self.session.undo_to(savepoint, saved);
@@ -230,12 +238,15 @@ impl RecordTx for AriesTx<'_> {
     }
 
     fn nested_top<R>(&mut self, act: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        self.core.check_usable()?;
         let count = self.undo.len();
         let outer = self.session.enter(count);
         let done = act(self).and_then(|done| {
             let Some(first) = self.undo.get(count).copied() else { return Ok(done) };
-            let lsn = self.core.wal.add(self.number(), &Entry::Nested { next: first.lsn }, &mut self.scratch)?;
-            self.core.wal.force(lsn).inspect_err(|_| self.core.stop())?;
+            if self.core.wal.steps.has(Step::NestedOver) {
+                let lsn = self.core.wal.add(self.number(), &Entry::Nested { next: first.lsn }, &mut self.scratch)?;
+                self.core.wal.force(lsn).inspect_err(|_| self.core.stop())?;
+            }
             self.undo.truncate(count);
             self.before.truncate(first.start);
             Ok(done)
@@ -249,11 +260,13 @@ impl RecordTx for AriesTx<'_> {
     }
 
     fn commit(mut self) -> Result<()> {
+        self.core.check_usable()?;
+        self.session.check_whole()?;
         if self.has_logged {
-            self.core.check_usable()?;
             let (number, core) = (self.number(), self.core);
             let lsn = core.wal.add(number, &Entry::Commit, &mut self.scratch)?;
-            if let Err(error) = core.wal.force(lsn) {
+            let forced = if core.wal.steps.has(Step::CommitForce) { core.wal.force(lsn) } else { Ok(()) };
+            if let Err(error) = forced {
                 // Whether it is durable shows at the restart.
                 core.stop();
                 return Err(error);
@@ -267,6 +280,7 @@ impl RecordTx for AriesTx<'_> {
     }
 
     fn abort(mut self) -> Result<()> {
+        self.core.check_usable()?;
         let done = self.give_up();
         self.session.aborted();
         done

@@ -4,6 +4,7 @@
 //! kind | transaction, 8 bytes | the rest by kind, little-endian
 //! ```
 
+use super::sabotage::Steps;
 use crate::error::Result;
 
 /// A record of the log.
@@ -113,6 +114,7 @@ pub(super) fn differing<'a>(before: &'a [u8], after: &'a [u8]) -> (usize, &'a [u
 /// The log of a store.
 pub(super) struct Wal {
     pub(super) log: log::Log,
+    pub(super) steps: Steps,
 }
 
 /// So many records wait to be forced at most: the log keeps count of a thousand.

@@ -78,7 +78,7 @@ mod tid;
 mod transaction;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire};
 
 use pmem::SealKey;
 use pmem::sync::Mutex;
@@ -124,8 +124,6 @@ pub struct Array {
     /// So many bytes of a part wait in memory.
     draft_max: usize,
     whole_writes: bool,
-    /// Numbers of entries and transactions, so that none is taken for another.
-    stamps: AtomicU64,
     /// Threads that sleep until others are further.
     sleepers: AtomicUsize,
     recovered: Recovered,

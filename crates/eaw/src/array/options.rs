@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use pmem::sync::Mutex;
 use pmem::{Area, Pool, TwoSlot};
@@ -373,7 +373,6 @@ impl Options {
             seal_max: self.seal_max,
             draft_max: self.draft_max,
             whole_writes: self.whole_writes,
-            stamps: AtomicU64::new(1),
             sleepers: AtomicUsize::new(0),
             recovered,
             members,

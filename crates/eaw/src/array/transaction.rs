@@ -1,7 +1,7 @@
 //! A transaction until it commits: what it logs, and how that is changed.
 
 use std::marker::PhantomData;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use smallvec::SmallVec;
 
@@ -11,6 +11,9 @@ use super::files::File;
 use super::part::{Extent, Part, Piece};
 use super::tid::Tid;
 use crate::error::{Error, Result};
+
+/// Of entries and savepoints: none of another transaction, or of another array, has the same.
+static STAMPS: AtomicU64 = AtomicU64::new(1);
 
 /// A write that was logged: until the commit, [`Transaction::edit`] changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,7 +317,7 @@ impl<'a> Transaction<'a> {
 
 impl Array {
     pub(super) fn stamp(&self) -> u64 {
-        self.stamps.fetch_add(1, Relaxed)
+        STAMPS.fetch_add(1, Relaxed)
     }
 
     /// Writes a run to the log, behind what is filled of it. All but `piece`'s length and place in the log is said there.

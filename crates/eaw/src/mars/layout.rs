@@ -1,11 +1,11 @@
 //! What stands in the array's files.
 //!
 //! ```text
-//! file mars        header | catalog: a line for each table
+//! file mars        header, which says how many tables and blocks are used | catalog: a line for each table
 //! files mars.0 …   blocks; each a header, and slots of one size: a record's header and its bytes
 //! ```
 //!
-//! What was never written is zero: no table, a block of no size, a slot without a record. So is the header of a slot whose record was deleted.
+//! Every line and every header of what is used is sealed, that of a free slot, too: zeros are damage there.
 
 use pmem::SealKey;
 
@@ -45,7 +45,7 @@ impl Keys {
         line
     }
 
-    /// What is in a line; `None` if it was never written.
+    /// What is in a line; `None` if that is zeros.
     pub(super) fn open_line(&self, at: u64, line: &[u8]) -> Result<Option<[u8; 56]>, Broken> {
         if line.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -84,10 +84,18 @@ impl Keys {
         self.headers.seal_words([at, word(header, 0), word(header, 8), word(header, 16)].into_iter())
     }
 
+    /// The header of a slot without a record at this place.
+    pub(super) fn empty(&self, at: u64) -> [u8; HEADER] {
+        let mut header = [0; HEADER];
+        let seal = self.seal_header(at, &header);
+        header[24..].copy_from_slice(&seal.to_le_bytes());
+        header
+    }
+
     /// What the header of the slot at this place says; `None` of one without a record.
     pub(super) fn open_header(&self, at: u64, header: &[u8]) -> Result<Option<RecordHeader>, Broken> {
         let header: &[u8; HEADER] = header.try_into().map_err(|_| Broken)?;
-        if header == &[0; HEADER] {
+        if *header == self.empty(at) {
             return Ok(None);
         }
         if word(header, 24) != self.seal_header(at, header) {

@@ -19,7 +19,8 @@
 //! # Invariants
 //!
 //! 1. A slot that a transaction left is given to others when that has committed; one that it took, when it has aborted.
-//! 2. A block's size of slots changes while all of them are free, in one atomic write with the headers of the new ones.
+//! 2. A block's size of slots changes while all of them are free, in one atomic write with the headers of the new ones; a new block's with the number of those that are used, so that
+//!    nothing that is zero is taken for what was never used.
 //! 3. Whoever looks at a record's place has it locked.
 //!
 //! What costs: an update that fits its slot is one write of header and record, an insert too; a delete 32 bytes; a move both. One barrier for a commit, none for what only reads.
@@ -66,9 +67,9 @@ pub use transaction::MarsTx;
 use crate::array::{Array, File};
 use crate::error::{Error, Result};
 use crate::records::session::Shared;
-use crate::records::space::{Found, Place, Space, slot_bytes};
+use crate::records::space::{Claimed, Place, Space, slot_bytes};
 use crate::records::{Records, Table};
-use layout::{Broken, HEADER, Keys, LINE, NAME, SEGMENTS_MAX, TABLE_NAME_MAX, TABLES_MAX, VERSION, word};
+use layout::{Broken, HEADER, Keys, LINE, NAME, RecordHeader, SEGMENTS_MAX, TABLE_NAME_MAX, TABLES_MAX, VERSION, word};
 
 /// How a store is made.
 #[derive(Clone, Debug)]
@@ -101,7 +102,7 @@ impl Options {
         Self { segment: bytes, ..self }
     }
 
-    /// Makes a store in an array, among other files. If that is cut short there is none, and it can be made again.
+    /// Makes a store in an array, among other files. If that is cut short there is none, and it can be made again, of the same sizes.
     ///
     /// # Errors
     /// [`Error::StoreExists`]; [`Error::Limit`] for sizes; those of [`Array::create_file`].
@@ -114,13 +115,15 @@ impl Options {
             return limit("bytes for data", self.segment, self.block, 1 << 40);
         }
         let blocks = self.segment / self.block;
-        let catalog = array.file_or_create(NAME, catalog_bytes())?;
-        array.file_or_create(&segment_name(0), blocks * self.block)?;
         let keys = Keys::new(&array.key(KEY));
-        if Header::read(&array, &catalog, &keys)?.is_some() {
+        if let Ok(catalog) = array.file(NAME)
+            && Header::read(&array, &catalog, &keys)?.is_some()
+        {
             return Err(Error::StoreExists);
         }
-        let header = Header { version: VERSION, block: self.block, blocks };
+        let catalog = array.file_or_create(NAME, catalog_bytes())?;
+        array.file_or_create(&segment_name(0), blocks * self.block)?;
+        let header = Header { version: VERSION, tables: 0, block: self.block, blocks, used: 0 };
         array.atomic_write(&catalog, 0, &keys.line(0, &header.bytes()))?;
         Mars::open(array)
     }
@@ -136,32 +139,56 @@ fn segment_name(number: u32) -> String {
     format!("{NAME}.{number}")
 }
 
+/// What there is, on the medium.
+#[derive(Clone, Copy)]
 struct Header {
     version: u32,
+    tables: u32,
     block: u64,
     /// Of the first data file.
     blocks: u64,
+    /// Blocks that have slots: those before all others.
+    used: u64,
 }
 
 impl Header {
-    fn bytes(&self) -> [u8; 24] {
-        let mut bytes = [0; 24];
-        let words = [u64::from(self.version), self.block, self.blocks];
+    fn bytes(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        let words = [u64::from(self.version) | u64::from(self.tables) << 32, self.block, self.blocks, self.used];
         bytes.chunks_exact_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
         bytes
     }
 
+    /// None if there is no store, and never was.
     fn read(array: &Array, catalog: &File, keys: &Keys) -> Result<Option<Self>> {
+        let damaged = || array.damaged("header of a store of records");
+        if catalog.len() != catalog_bytes() {
+            return Err(damaged());
+        }
         let mut line = [0; LINE as usize];
         array.read(catalog, 0, &mut line)?;
-        let said = keys.open_line(0, &line).map_err(|Broken| array.damaged("header of a store of records"))?;
-        let Some(said) = said else { return Ok(None) };
-        let header = Self { version: word(&said, 0) as u32, block: word(&said, 8), blocks: word(&said, 16) };
+        let Some(said) = keys.open_line(0, &line).map_err(|Broken| damaged())? else {
+            // It is written before anything else.
+            let mut lines = vec![0; catalog_bytes() as usize];
+            array.read(catalog, 0, &mut lines)?;
+            if let Ok(data) = array.file(&segment_name(0)) {
+                array.read(&data, 0, &mut line[..data.len().min(LINE) as usize])?;
+            }
+            let is_zero = lines.iter().chain(&line).all(|byte| *byte == 0);
+            return if is_zero { Ok(None) } else { Err(damaged()) };
+        };
+        let [first, block, blocks, used] = [0, 8, 16, 24].map(|at| word(&said, at));
+        let header = Self { version: first as u32, tables: (first >> 32) as u32, block, blocks, used };
         if header.version > VERSION {
             let (path, found) = (array.path(), header.version);
             return Err(Error::NewerVersion { path, found, known: VERSION });
         }
-        Ok(Some(header))
+        let is_sound = (256..=1 << 30).contains(&block)
+            && block.is_multiple_of(LINE)
+            && blocks > 0
+            && blocks.checked_mul(block).is_some_and(|bytes| bytes <= 1 << 40)
+            && header.tables as usize <= TABLES_MAX;
+        if is_sound { Ok(Some(header)) } else { Err(damaged()) }
     }
 }
 
@@ -175,6 +202,8 @@ pub struct Mars {
     /// Of the first one.
     blocks: u64,
     block: u64,
+    /// As it is on the medium. Who changes it, or makes slots, has it: before the lock of the space.
+    head: Mutex<Header>,
     shared: Shared,
     /// Headers that are damaged.
     damaged: Vec<Damage>,
@@ -203,18 +232,12 @@ impl Mars {
         let catalog = array.file(NAME).map_err(missing)?;
         let keys = Keys::new(&array.key(KEY));
         let header = Header::read(&array, &catalog, &keys)?.ok_or(Error::NoStore)?;
-        if catalog.len() != catalog_bytes()
-            || !(256..=1 << 30).contains(&header.block)
-            || !header.block.is_multiple_of(LINE)
-            || header.blocks == 0
-        {
-            return Err(array.damaged("header of a store of records"));
-        }
         let mut store = Self {
             keys,
             segments: Mutex::new(Vec::new()),
             blocks: header.blocks,
             block: header.block,
+            head: Mutex::new(header),
             shared: Shared::new(Space::new(header.block), (header.block - LINE) as usize - HEADER),
             damaged: Vec::new(),
             #[cfg(any(test, feature = "sabotage"))]
@@ -228,12 +251,13 @@ impl Mars {
     }
 
     fn read_catalog(&self) -> Result<()> {
-        let mut lines = vec![0; TABLES_MAX * LINE as usize];
+        let count = self.head.lock().tables as usize;
+        let mut lines = vec![0; count * LINE as usize];
         self.array.read(&self.catalog, LINE, &mut lines)?;
         let mut tables = self.shared.tables.lock();
         for (line, at) in lines.chunks_exact(LINE as usize).zip((LINE..).step_by(LINE as usize)) {
             let damaged = || self.array.damaged("catalog of a store of records");
-            let Some(said) = self.keys.open_line(at, line).map_err(|Broken| damaged())? else { break };
+            let said = self.keys.open_line(at, line).ok().flatten().ok_or_else(damaged)?;
             let name = said[..TABLE_NAME_MAX].split(|byte| *byte == 0).next().unwrap_or_default();
             tables.push(String::from_utf8(name.to_vec()).map_err(|_| damaged())?);
         }
@@ -241,58 +265,65 @@ impl Mars {
     }
 
     fn read_blocks(&mut self) -> Result<()> {
-        let (mut bytes, mut damaged) = (vec![0; self.block as usize], Vec::new());
+        let Header { tables, used, .. } = *self.head.get_mut();
         let space = self.shared.space.get_mut();
         let segments = self.segments.get_mut();
-        for (number, count) in (0..SEGMENTS_MAX).map(|number| (number, self.blocks << number)) {
+        for number in 0..SEGMENTS_MAX {
             let file = match self.array.file(&segment_name(number)) {
                 Ok(file) => file,
                 Err(Error::NoFile { .. }) => break,
                 Err(error) => return Err(error),
             };
-            if file.len() != count * self.block {
+            if file.len() != (self.blocks << number) * self.block {
                 return Err(self.array.damaged("length of a data file of a store of records"));
             }
-            let first = space.blocks();
-            space.grow(count);
-            for block in first..first + count {
-                let (start, within) = (block * self.block, (block - first) * self.block);
-                let at_file = |at: u64| (file.name().to_owned(), at - first * self.block);
-                self.array.read(&file, within, &mut bytes[..LINE as usize])?;
-                let broken = |at: u64, what| {
-                    let (file, offset) = at_file(at);
-                    Damage { file, offset, what }
-                };
-                let slot = match self.keys.open_line(start, &bytes[..LINE as usize]) {
-                    Ok(None) => continue,
-                    Ok(Some(said)) if is_slot(word(&said, 0), self.block) => word(&said, 0) as u32,
-                    _ => {
+            space.grow(self.blocks << number);
+            segments.push(file);
+        }
+        if segments.is_empty() || space.blocks() < used {
+            return Err(self.array.damaged("list of data files of a store of records"));
+        }
+        let (mut bytes, mut damaged) = (vec![0; self.block as usize], Vec::new());
+        let mut block = 0;
+        for (file, count) in segments.iter().zip((0..).map(|number| self.blocks << number)) {
+            let first = block;
+            while block < (first + count).min(used) {
+                let start = block * self.block;
+                let broken =
+                    |at: u64, what| Damage { file: file.name().to_owned(), offset: at - first * self.block, what };
+                self.array.read(file, start - first * self.block, &mut bytes)?;
+                let said = self.keys.open_line(start, &bytes[..LINE as usize]).ok().flatten();
+                match said.map(|said| word(&said, 0)).filter(|slot| is_slot(*slot, self.block)) {
+                    Some(slot) => {
+                        space.has_slots(block, slot as u32);
+                        for at in space.slots(block, slot as u32) {
+                            let header = &bytes[(at - start) as usize..][..HEADER];
+                            let is_record = |said: &RecordHeader| {
+                                u64::from(said.len) + HEADER as u64 <= slot
+                                    && said.table < tables
+                                    && (1..=space.id_max()).contains(&said.id)
+                            };
+                            match self.keys.open_header(at, header) {
+                                Ok(None) => space.give_slot(at),
+                                Ok(Some(said)) if is_record(&said) => {
+                                    let place = Place { at, table: said.table, len: said.len };
+                                    if !space.found(said.id, place) {
+                                        damaged.push(broken(at, "a record that is there twice"));
+                                    }
+                                }
+                                _ => damaged.push(broken(at, "a record")),
+                            }
+                        }
+                    }
+                    None => {
                         damaged.push(broken(start, "a block"));
                         // Nothing is put there; its slots are as many as nobody is told of.
                         space.has_slots(block, (self.block - LINE) as u32);
-                        continue;
-                    }
-                };
-                self.array.read(&file, within, &mut bytes)?;
-                space.has_slots(block, slot);
-                for at in space.slots(block, slot) {
-                    let header = &bytes[(at - start) as usize..][..HEADER];
-                    match self.keys.open_header(at, header) {
-                        Ok(None) => space.give_slot(at),
-                        Ok(Some(said)) if said.len as usize + HEADER <= slot as usize && said.id > 0 => {
-                            let place = Place { at, table: said.table, len: said.len };
-                            if said.id > ID_MAX || !space.found(said.id, place) {
-                                damaged.push(broken(at, "a record"));
-                            }
-                        }
-                        _ => damaged.push(broken(at, "a record")),
                     }
                 }
+                block += 1;
             }
-            segments.push(file);
-        }
-        if segments.is_empty() {
-            return Err(self.array.damaged("list of data files of a store of records"));
+            block = first + count;
         }
         space.collect_ids();
         self.shared.damaged = damaged.len();
@@ -305,8 +336,11 @@ impl Mars {
         &self.array
     }
 
-    /// Records, of all tables, those that are not committed yet included.
+    /// Records, of all tables, those that are not committed yet included; 0 in the child of a fork.
     pub fn len(&self) -> u64 {
+        if self.array.check_process().is_err() {
+            return 0;
+        }
         self.shared.space.lock().count()
     }
 
@@ -320,8 +354,11 @@ impl Mars {
         &self.damaged
     }
 
-    /// Its tables, in the order in which they were made.
+    /// Its tables, in the order in which they were made; none in the child of a fork.
     pub fn tables(&self) -> Vec<String> {
+        if self.array.check_process().is_err() {
+            return Vec::new();
+        }
         self.shared.tables.lock().clone()
     }
 
@@ -361,49 +398,61 @@ impl Mars {
     /// A free slot for a record of so many bytes.
     fn take_slot(&self, len: usize) -> Result<u64> {
         let slot = slot_bytes(len + HEADER, self.block);
-        let mut space = self.shared.space.lock();
-        loop {
-            let (block, is_new) = match space.take_slot(slot) {
-                Found::Slot(at) => return Ok(at),
-                Found::New(block) => (block, true),
-                Found::Free(block) => (block, false),
-                Found::None => {
-                    self.grow(&mut space)?;
-                    continue;
-                }
-            };
-            let start = block * self.block;
-            let (file, within) = self.locate(start)?;
-            let header = self.keys.line(start, &u64::from(slot).to_le_bytes());
-            let mut tx = self.array.begin()?;
+        let format = |head: &mut Header, claimed: Claimed| self.format(head, claimed, slot);
+        self.shared.take_slot(&self.head, slot, format, || self.grow())
+    }
+
+    /// On the medium the block has free slots of this size, and is one of those that are used.
+    fn format(&self, head: &mut Header, Claimed { block, before }: Claimed, slot: u32) -> Result<()> {
+        let (start, is_new) = (block * self.block, before == 0);
+        let (file, within) = self.locate(start)?;
+        let mut tx = self.array.begin()?;
+        let header = self.keys.line(start, &u64::from(slot).to_le_bytes());
+        let slots = start + LINE..start + self.block;
+        let slots: Vec<u64> =
+            slots.step_by(slot as usize).filter(|at| at + u64::from(slot) <= start + self.block).collect();
+        let mut next = *head;
+        if is_new {
+            next.used = block + 1;
+            tx.log_write(&self.catalog, 0, &self.keys.line(0, &next.bytes()))?;
+        }
+        if slots.len() > APART_MAX {
+            // In one piece: where each of many headers goes would take as much.
+            let mut image = vec![0; self.block as usize];
+            image[..LINE as usize].copy_from_slice(&header);
+            for at in slots {
+                image[(at - start) as usize..][..HEADER].copy_from_slice(&self.keys.empty(at));
+            }
+            tx.log_write(&file, within, &image)?;
+        } else {
             if self.has(Step::BlockFirst) {
                 tx.log_write(&file, within, &header)?;
             }
-            for at in space.slots(block, slot).filter(|_| !is_new && self.has(Step::ClearSlots)) {
-                tx.log_write(&file, within + (at - start), &[0; HEADER])?;
+            for at in slots.into_iter().filter(|_| is_new || self.has(Step::ClearSlots)) {
+                tx.log_write(&file, within + (at - start), &self.keys.empty(at))?;
             }
-            tx.commit()?;
-            space.make_slots(block, slot);
         }
+        tx.commit()?;
+        *head = next;
+        Ok(())
     }
 
-    /// As many blocks again as there are, and one time more.
-    fn grow(&self, space: &mut Space) -> Result<()> {
-        let mut segments = self.segments.lock();
-        let number = segments.len() as u32;
+    /// As many blocks again as there are, and one time more. Who makes slots waits, and nobody else.
+    fn grow(&self) -> Result<u64> {
+        let number = self.segments.lock().len() as u32;
         if number == SEGMENTS_MAX {
             let (found, max) = (u64::from(number) + 1, SEGMENTS_MAX.into());
             return Err(Error::Limit { what: "data files of a store of records", found, min: 1, max });
         }
         let count = self.blocks << number;
-        segments.push(self.array.file_or_create(&segment_name(number), count * self.block)?);
-        space.grow(count);
-        Ok(())
+        let file = self.array.file_or_create(&segment_name(number), count * self.block)?;
+        self.segments.lock().push(file);
+        Ok(count)
     }
 }
 
-/// Numbers beyond are damage: there is no memory for so many places.
-const ID_MAX: u64 = 1 << 32;
+/// Headers of a new block's slots that are written one by one at most.
+const APART_MAX: usize = 256;
 
 fn is_slot(bytes: u64, block: u64) -> bool {
     (LINE..=block - LINE).contains(&bytes) && bytes.is_multiple_of(LINE)
@@ -420,6 +469,8 @@ impl Records for Mars {
         if name.is_empty() || name.len() > TABLE_NAME_MAX || name.contains('\0') {
             return Err(Error::BadTableName { name: name.to_owned(), max: TABLE_NAME_MAX });
         }
+        self.array.check_process()?;
+        let mut head = self.head.lock();
         let mut tables = self.shared.tables.lock();
         if tables.iter().any(|other| other == name) {
             return Err(Error::TableExists { name: name.to_owned() });
@@ -430,12 +481,18 @@ impl Records for Mars {
             return Err(Error::Limit { what: "tables of a store", found, min: 0, max });
         }
         let at = (number as u64 + 1) * LINE;
-        self.array.atomic_write(&self.catalog, at, &self.keys.line(at, name.as_bytes()))?;
+        let next = Header { tables: number as u32 + 1, ..*head };
+        let mut tx = self.array.begin()?;
+        tx.log_write(&self.catalog, 0, &self.keys.line(0, &next.bytes()))?;
+        tx.log_write(&self.catalog, at, &self.keys.line(at, name.as_bytes()))?;
+        tx.commit()?;
+        *head = next;
         tables.push(name.to_owned());
         Ok(Table(number as u32))
     }
 
     fn table(&self, name: &str) -> Result<Table> {
+        self.array.check_process()?;
         self.shared.table(name)
     }
 

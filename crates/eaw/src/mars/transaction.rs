@@ -1,5 +1,7 @@
 //! A transaction of the store: what it wrote is in one of the array.
 
+use std::collections::BTreeSet;
+
 use super::{HEADER, Mars, Step, slot_bytes};
 use crate::array::{self, Transaction};
 use crate::error::{Error, Result};
@@ -14,12 +16,20 @@ pub struct MarsTx<'a> {
     /// None when it has committed.
     tx: Option<Transaction<'a>>,
     session: Session<'a, array::Savepoint>,
+    /// Records that it wrote, if only once: of others the array has all there is.
+    written: BTreeSet<u64>,
     scratch: Vec<u8>,
 }
 
 impl<'a> MarsTx<'a> {
     pub(super) fn new(store: &'a Mars, tx: Transaction<'a>) -> Self {
-        Self { store, tx: Some(tx), session: Session::new(&store.shared), scratch: Vec::new() }
+        Self {
+            store,
+            tx: Some(tx),
+            session: Session::new(&store.shared),
+            written: BTreeSet::new(),
+            scratch: Vec::new(),
+        }
     }
 
     fn tx(&mut self) -> Result<&mut Transaction<'a>> {
@@ -31,10 +41,15 @@ impl<'a> MarsTx<'a> {
         let (file, at) = store.locate(place.at)?;
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.resize(HEADER + place.len as usize, 0);
-        let done = self.tx()?.read(&file, at, &mut scratch);
+        let done = match self.written.contains(&id) {
+            true => self.tx()?.read(&file, at, &mut scratch),
+            false => store.array.read(&file, at, &mut scratch),
+        };
         let is_whole = store.keys.is_whole(place.at, id, &scratch);
         into.clear();
-        into.extend_from_slice(&scratch[HEADER..]);
+        if done.is_ok() && is_whole {
+            into.extend_from_slice(&scratch[HEADER..]);
+        }
         self.scratch = scratch;
         done?;
         if !is_whole {
@@ -47,6 +62,7 @@ impl<'a> MarsTx<'a> {
     /// Logs the record at a slot.
     fn write(&mut self, at: u64, id: u64, table: Table, bytes: &[u8]) -> Result<()> {
         let (file, within) = self.store.locate(at)?;
+        self.written.insert(id);
         let mut scratch = std::mem::take(&mut self.scratch);
         self.store.keys.record(at, id, table.0, bytes, &mut scratch);
         let done = self.tx().and_then(|tx| tx.log_write(&file, within, &scratch));
@@ -63,7 +79,8 @@ impl<'a> MarsTx<'a> {
             return Ok(());
         }
         let (file, within) = self.store.locate(at)?;
-        self.tx()?.log_write(&file, within, &[0; HEADER]).map(drop)
+        let empty = self.store.keys.empty(at);
+        self.tx()?.log_write(&file, within, &empty).map(drop)
     }
 
     /// The record gets a slot, where it is written.
@@ -79,6 +96,7 @@ impl<'a> MarsTx<'a> {
 
 impl RecordTx for MarsTx<'_> {
     fn insert(&mut self, table: Table, bytes: &[u8]) -> Result<RecordId> {
+        self.store.array.check_process()?;
         self.store.shared.table_name(table)?;
         self.store.shared.check_len(bytes.len())?;
         let id = self.session.take_id()?;
@@ -96,16 +114,19 @@ impl RecordTx for MarsTx<'_> {
     }
 
     fn read(&mut self, table: Table, id: RecordId, into: &mut Vec<u8>) -> Result<()> {
+        self.store.array.check_process()?;
         let place = self.session.find(table, id, Mode::Shared)?;
         self.read_at(id.0, place, into)
     }
 
     fn read_for_update(&mut self, table: Table, id: RecordId, into: &mut Vec<u8>) -> Result<()> {
+        self.store.array.check_process()?;
         let place = self.session.find(table, id, Mode::Exclusive)?;
         self.read_at(id.0, place, into)
     }
 
     fn update(&mut self, table: Table, id: RecordId, bytes: &[u8]) -> Result<()> {
+        self.store.array.check_process()?;
         self.store.shared.check_len(bytes.len())?;
         let before = self.session.find(table, id, Mode::Exclusive)?;
         self.session.check_outer(table, id.0)?;
@@ -132,6 +153,7 @@ impl RecordTx for MarsTx<'_> {
     }
 
     fn delete(&mut self, table: Table, id: RecordId) -> Result<()> {
+        self.store.array.check_process()?;
         let before = self.session.find(table, id, Mode::Exclusive)?;
         self.session.check_outer(table, id.0)?;
         self.clear(before.at)?;
@@ -141,6 +163,7 @@ impl RecordTx for MarsTx<'_> {
     }
 
     fn scan(&mut self, table: Table, each: &mut dyn FnMut(RecordId, &[u8])) -> Result<()> {
+        self.store.array.check_process()?;
         self.store.shared.table_name(table)?;
         scan(self, table, |tx, from| tx.session.numbers(table, from), each)
     }
@@ -153,6 +176,7 @@ impl RecordTx for MarsTx<'_> {
     }
 
     fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        self.store.array.check_process()?;
         let saved = self.session.saved(savepoint)?;
         self.tx()?.rollback_to(saved.point)?;
         self.session.undo_to(savepoint, saved);
@@ -160,6 +184,7 @@ impl RecordTx for MarsTx<'_> {
     }
 
     fn nested_top<R>(&mut self, act: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        self.store.array.check_process()?;
         let point = self.tx()?.savepoint();
         let outer = self.session.enter(point);
         let done = act(self).and_then(|done| self.tx()?.nested_top(point).map(|_| done));
@@ -172,6 +197,8 @@ impl RecordTx for MarsTx<'_> {
     }
 
     fn commit(mut self) -> Result<()> {
+        self.store.array.check_process()?;
+        self.session.check_whole()?;
         let Some(tx) = self.tx.take() else { return Err(Error::Stopped) };
         if !self.store.has(Step::LocksToEnd) {
             self.session.unlock(0);

@@ -23,6 +23,17 @@ pub(crate) enum Mode {
     Exclusive,
 }
 
+/// What taking a lock has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// The transaction had it.
+    Before,
+    /// It has it now.
+    New,
+    /// It shared it, and has it alone now.
+    More,
+}
+
 /// Number of a transaction, of which no other has the same.
 pub(crate) type Owner = u64;
 
@@ -61,16 +72,23 @@ impl Queue {
         }
     }
 
-    /// Those in front get it, and wait for nobody; whether anybody did.
+    /// Those in front get it, and wait for nobody; the others wait for whom they wait now. Whether anybody got it.
     fn advance(&mut self, waits: &Mutex<Waits>) -> bool {
+        if self.waiting.is_empty() {
+            return false;
+        }
         let mut any = false;
+        let mut waits = waits.lock();
         while let Some((owner, mode)) = self.waiting.front().copied()
             && self.is_free(owner, mode)
         {
             self.waiting.pop_front();
             self.grant(owner, mode);
-            waits.lock().remove(&owner);
+            waits.remove(&owner);
             any = true;
+        }
+        for (owner, _) in &self.waiting {
+            waits.insert(*owner, self.before(*owner));
         }
         any
     }
@@ -99,18 +117,19 @@ impl Locks {
         &self.shards[(record.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize]
     }
 
-    /// Takes it; false if this transaction had it already, in whichever way.
-    pub(crate) fn take(&self, owner: Owner, record: u64, mode: Mode) -> Result<bool> {
+    /// Takes it.
+    pub(crate) fn take(&self, owner: Owner, record: u64, mode: Mode) -> Result<Taken> {
         let shard = self.shard(record);
         let mut queues = shard.lock();
         let queue = queues.entry(record).or_default();
         let has = queue.has(owner, Mode::Shared);
         if queue.has(owner, mode) {
-            return Ok(false);
+            return Ok(Taken::Before);
         }
+        let taken = if has { Taken::More } else { Taken::New };
         if queue.is_free(owner, mode) && (has || queue.waiting.is_empty()) {
             queue.grant(owner, mode);
-            return Ok(!has);
+            return Ok(taken);
         }
         if has {
             queue.waiting.push_front((owner, mode));
@@ -118,7 +137,7 @@ impl Locks {
             queue.waiting.push_back((owner, mode));
         }
         drop(queues);
-        self.wait(owner, record, mode).map(|()| !has)
+        self.wait(owner, record, mode).map(|()| taken)
     }
 
     fn wait(&self, owner: Owner, record: u64, mode: Mode) -> Result<()> {
@@ -169,10 +188,22 @@ impl Locks {
     }
 
     pub(crate) fn release(&self, owner: Owner, record: u64) {
+        self.give(record, |queue| queue.holders.retain(|(holder, _)| *holder != owner));
+    }
+
+    /// What it had alone it shares again.
+    pub(crate) fn share(&self, owner: Owner, record: u64) {
+        self.give(record, |queue| {
+            let own = queue.holders.iter_mut().filter(|(holder, _)| *holder == owner);
+            own.for_each(|(_, mode)| *mode = Mode::Shared);
+        });
+    }
+
+    fn give(&self, record: u64, give: impl FnOnce(&mut Queue)) {
         let shard = self.shard(record);
         let mut queues = shard.lock();
         let Some(queue) = queues.get_mut(&record) else { return };
-        queue.holders.retain(|(holder, _)| *holder != owner);
+        give(queue);
         let any = queue.advance(&self.waits);
         if queue.holders.is_empty() && queue.waiting.is_empty() {
             queues.remove(&record);
@@ -198,9 +229,9 @@ mod tests {
     fn readers_share_and_a_writer_waits_in_its_turn() {
         let locks = Locks::new();
         let [reader, other, writer, late] = std::array::from_fn(|_| locks.owner());
-        assert!(locks.take(reader, 7, Mode::Shared).unwrap());
-        assert!(locks.take(other, 7, Mode::Shared).unwrap());
-        assert!(!locks.take(other, 7, Mode::Shared).unwrap());
+        assert_eq!(locks.take(reader, 7, Mode::Shared).unwrap(), Taken::New);
+        assert_eq!(locks.take(other, 7, Mode::Shared).unwrap(), Taken::New);
+        assert_eq!(locks.take(other, 7, Mode::Shared).unwrap(), Taken::Before);
         let order = Mutex::new(Vec::new());
         std::thread::scope(|threads| {
             threads.spawn(|| {
@@ -231,7 +262,7 @@ mod tests {
     fn two_that_want_to_write_what_both_read_are_a_circle() {
         let locks = Locks::new();
         let owners = [locks.owner(), locks.owner()];
-        owners.iter().for_each(|owner| assert!(locks.take(*owner, 1, Mode::Shared).unwrap()));
+        owners.iter().for_each(|owner| assert_eq!(locks.take(*owner, 1, Mode::Shared).unwrap(), Taken::New));
         let victims = AtomicUsize::new(0);
         std::thread::scope(|threads| {
             for owner in owners {
@@ -246,6 +277,44 @@ mod tests {
             }
         });
         assert_eq!(victims.into_inner(), 1);
+    }
+
+    /// Who has given up what somebody waited for is waited for no more: it does not close a circle.
+    #[test]
+    fn what_was_given_up_is_waited_for_by_nobody() {
+        let locks = Locks::new();
+        let [gives, stays, waits] = std::array::from_fn(|_| locks.owner());
+        locks.take(gives, 1, Mode::Shared).unwrap();
+        locks.take(stays, 1, Mode::Shared).unwrap();
+        locks.take(waits, 2, Mode::Exclusive).unwrap();
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                locks.take(waits, 1, Mode::Exclusive).unwrap();
+                [1, 2].into_iter().for_each(|record| locks.release(waits, record));
+            });
+            while locks.waits.lock().get(&waits).is_none_or(|before| before.len() < 2) {
+                std::thread::yield_now();
+            }
+            locks.release(gives, 1);
+            threads.spawn(|| {
+                locks.take(gives, 2, Mode::Shared).unwrap(); // waits
+                locks.release(gives, 2);
+            });
+            while locks.waits.lock().len() < 2 {
+                std::thread::yield_now();
+            }
+            locks.release(stays, 1);
+        });
+    }
+
+    #[test]
+    fn what_one_had_alone_can_be_shared_again() {
+        let locks = Locks::new();
+        let [one, other] = [locks.owner(), locks.owner()];
+        locks.take(one, 1, Mode::Shared).unwrap();
+        assert_eq!(locks.take(one, 1, Mode::Exclusive).unwrap(), Taken::More);
+        locks.share(one, 1);
+        assert_eq!(locks.take(other, 1, Mode::Shared).unwrap(), Taken::New);
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub trait Records: Sync + Sized {
     /// Makes a table. It is there when this returns.
     ///
     /// # Errors
-    /// [`TableExists`](crate::Error::TableExists), [`BadTableName`](crate::Error::BadTableName); [`Limit`](crate::Error::Limit) where there are too many.
+    /// [`TableExists`](crate::Error::TableExists), [`BadTableName`](crate::Error::BadTableName); [`Limit`](crate::Error::Limit) where there are too many; those of a transaction.
     fn create_table(&self, name: &str) -> Result<Table>;
 
     /// The table of this name.
@@ -97,13 +97,14 @@ pub trait RecordTx: Sized {
     /// Adds a record to a table.
     ///
     /// # Errors
-    /// [`RecordTooLong`](crate::Error::RecordTooLong), [`NoTable`](crate::Error::NoTable); where there is no room, the medium's.
+    /// [`RecordTooLong`](crate::Error::RecordTooLong), [`NoTable`](crate::Error::NoTable); where there is no room, the medium's, [`LogFull`](crate::Error::LogFull), and
+    /// [`TooManyTransactions`](crate::Error::TooManyTransactions) where making room takes a transaction. The transaction can go on.
     fn insert(&mut self, table: Table, bytes: &[u8]) -> Result<RecordId>;
 
     /// Reads a record; `into` is what it holds then, and nothing else.
     ///
     /// # Errors
-    /// [`NoRecord`](crate::Error::NoRecord), [`RecordDamaged`](crate::Error::RecordDamaged); [`Deadlock`](crate::Error::Deadlock), [`LockWait`](crate::Error::LockWait).
+    /// [`NoRecord`](crate::Error::NoRecord), [`RecordDamaged`](crate::Error::RecordDamaged), [`RecordTwice`](crate::Error::RecordTwice); [`Deadlock`](crate::Error::Deadlock), [`LockWait`](crate::Error::LockWait).
     fn read(&mut self, table: Table, id: RecordId, into: &mut Vec<u8>) -> Result<()>;
 
     /// As [`read`](Self::read), and no other transaction reads it until this one ends: for what is to be written next. Two that read first and write then wait for each other.
@@ -124,10 +125,10 @@ pub trait RecordTx: Sized {
     /// As [`update`](Self::update).
     fn delete(&mut self, table: Table, id: RecordId) -> Result<()>;
 
-    /// Shows all records of a table, in the order of their numbers.
+    /// Shows all records of a table, in the order of their numbers; all that can be read.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// As [`read`](Self::read); of a record that is damaged when all others were shown.
     fn scan(&mut self, table: Table, each: &mut dyn FnMut(RecordId, &[u8])) -> Result<()>;
 
     /// A moment to return to.
@@ -140,15 +141,16 @@ pub trait RecordTx: Sized {
     fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()>;
 
     /// What `act` does lasts from its end on, whatever becomes of this transaction. An error takes it back. Its locks stay to the end of this transaction.
+    /// If it panics, the transaction can only be aborted.
     ///
     /// # Errors
-    /// Those of `act`, and of a commit.
+    /// Those of `act`, of [`begin`](Records::begin), and of a commit.
     fn nested_top<R>(&mut self, act: impl FnOnce(&mut Self) -> Result<R>) -> Result<R>;
 
     /// All of it lasts from now on.
     ///
     /// # Errors
-    /// [`LogFull`](crate::Error::LogFull): nothing has changed. Those of a barrier: whether it happened shows when the store is opened again.
+    /// [`LogFull`](crate::Error::LogFull), [`Unwound`](crate::Error::Unwound): nothing has changed. Those of a barrier: whether it happened shows when the store is opened again.
     fn commit(self) -> Result<()>;
 
     /// Nothing of it happens.
@@ -165,15 +167,18 @@ pub(crate) fn scan<T: RecordTx>(
     numbers: impl Fn(&T, u64) -> Vec<u64>,
     each: &mut dyn FnMut(RecordId, &[u8]),
 ) -> Result<()> {
-    let (mut from, mut record) = (1, Vec::new());
+    let (mut from, mut record, mut damage) = (1, Vec::new(), None);
     loop {
         let some = numbers(tx, from);
-        let Some(last) = some.last() else { return Ok(()) };
+        let Some(last) = some.last() else { return damage.map_or(Ok(()), Err) };
         from = last + 1;
         for id in some.into_iter().map(RecordId) {
             match tx.read(table, id, &mut record) {
                 Ok(()) => each(id, &record),
                 Err(Error::NoRecord { .. }) => {} // it was deleted meanwhile
+                Err(error @ (Error::RecordDamaged { .. } | Error::RecordTwice { .. })) => {
+                    damage = damage.or(Some(error))
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pmem::sync::Mutex;
 
-use super::locks::{Locks, Mode, Owner};
-use super::space::{Place, Space};
+use super::locks::{Locks, Mode, Owner, Taken};
+use super::space::{Claimed, Place, Space};
 use super::{RecordId, Savepoint, Table};
 use crate::error::{Error, Result};
 
@@ -20,19 +20,14 @@ pub(crate) struct Shared {
     pub(crate) damaged: usize,
     record_max: usize,
     locks: Locks,
-    stamps: AtomicU64,
 }
+
+/// Of savepoints: none of another transaction, or of another store, has the same.
+static STAMPS: AtomicU64 = AtomicU64::new(1);
 
 impl Shared {
     pub(crate) fn new(space: Space, record_max: usize) -> Self {
-        Self {
-            space: Mutex::new(space),
-            tables: Mutex::new(Vec::new()),
-            damaged: 0,
-            record_max,
-            locks: Locks::new(),
-            stamps: AtomicU64::new(1),
-        }
+        Self { space: Mutex::new(space), tables: Mutex::new(Vec::new()), damaged: 0, record_max, locks: Locks::new() }
     }
 
     pub(crate) fn table_name(&self, table: Table) -> Result<String> {
@@ -43,6 +38,45 @@ impl Shared {
     pub(crate) fn table(&self, name: &str) -> Result<Table> {
         let number = self.tables.lock().iter().position(|table| table == name);
         number.map(|number| Table(number as u32)).ok_or_else(|| Error::NoTable { name: name.to_owned() })
+    }
+
+    /// A free slot of this size. If there is none, `format` makes a block have such, which it says on the medium, and `grow` adds blocks and tells how many; nobody waits for that
+    /// but who wants slots, too.
+    pub(crate) fn take_slot<H>(
+        &self,
+        head: &Mutex<H>,
+        slot: u32,
+        mut format: impl FnMut(&mut H, Claimed) -> Result<()>,
+        mut grow: impl FnMut() -> Result<u64>,
+    ) -> Result<u64> {
+        if let Some(at) = self.space.lock().take_slot(slot) {
+            return Ok(at);
+        }
+        let mut head = head.lock();
+        loop {
+            let mut space = self.space.lock();
+            // Others may have made some meanwhile.
+            if let Some(at) = space.take_slot(slot) {
+                return Ok(at);
+            }
+            let claimed = space.claim();
+            drop(space);
+            let Some(claimed) = claimed else {
+                let count = grow()?;
+                self.space.lock().grow(count);
+                continue;
+            };
+            let done = format(&mut head, claimed);
+            let mut space = self.space.lock();
+            if let Err(error) = done {
+                space.unclaim(claimed);
+                return Err(error);
+            }
+            space.make_slots(claimed.block, slot);
+            if let Some(at) = space.take_slot(slot) {
+                return Ok(at);
+            }
+        }
     }
 
     pub(crate) fn record_max(&self) -> usize {
@@ -59,12 +93,14 @@ impl Shared {
 pub(crate) struct Session<'a, P> {
     pub(crate) shared: &'a Shared,
     pub(crate) owner: Owner,
-    /// Records, in the order in which they were locked.
-    locked: Vec<u64>,
+    /// Records, in the order in which they were locked, and whether they were shared before.
+    locked: Vec<(u64, bool)>,
     changes: Vec<Change>,
     savepoints: Vec<Saved<P>>,
     /// So many changes and savepoints are the outer transaction's.
     outer: (usize, usize),
+    /// Nested actions that have begun and not ended.
+    depth: usize,
     /// Numbers that nested actions gave up, for others when the locks are gone.
     ids: Vec<u64>,
 }
@@ -99,16 +135,16 @@ impl<'a, P: Copy> Session<'a, P> {
     pub(crate) fn new(shared: &'a Shared) -> Self {
         let owner = shared.locks.owner();
         let (locked, changes, savepoints, ids) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { shared, owner, locked, changes, savepoints, outer: (0, 0), ids }
+        Self { shared, owner, locked, changes, savepoints, outer: (0, 0), depth: 0, ids }
     }
 
     /// True if it was not locked before.
     pub(crate) fn lock(&mut self, id: u64, mode: Mode) -> Result<bool> {
-        let is_new = self.shared.locks.take(self.owner, id, mode)?;
-        if is_new {
-            self.locked.push(id);
+        let taken = self.shared.locks.take(self.owner, id, mode)?;
+        if taken != Taken::Before {
+            self.locked.push((id, taken == Taken::More));
         }
-        Ok(is_new)
+        Ok(taken == Taken::New)
     }
 
     /// Where a record is, locked.
@@ -117,7 +153,14 @@ impl<'a, P: Copy> Session<'a, P> {
             return Err(Error::NoTable { name: table.0.to_string() });
         }
         let is_new = self.lock(id, mode)?;
-        if let Some(place) = self.shared.space.lock().place(id).filter(|place| place.table == table.0) {
+        let space = self.shared.space.lock();
+        let found = space.place(id).filter(|place| place.table == table.0);
+        let is_twice = found.is_some_and(|place| space.is_twice(place));
+        drop(space);
+        if is_twice {
+            return Err(Error::RecordTwice { table: self.shared.table_name(table)?, id });
+        }
+        if let Some(place) = found {
             return Ok(place);
         }
         if is_new {
@@ -148,7 +191,7 @@ impl<'a, P: Copy> Session<'a, P> {
 
     /// The record of this number was not made after all.
     pub(crate) fn give_id(&mut self, id: u64) {
-        if self.locked.last() == Some(&id) {
+        if self.locked.last() == Some(&(id, false)) {
             self.unlock(self.locked.len() - 1);
         }
         self.give_ids(vec![id]);
@@ -167,7 +210,7 @@ impl<'a, P: Copy> Session<'a, P> {
     // ---- savepoints and ends ----------------------------------------------------------------------------------
 
     pub(crate) fn save(&mut self, point: P) -> Savepoint {
-        let stamp = self.shared.stamps.fetch_add(1, Relaxed);
+        let stamp = STAMPS.fetch_add(1, Relaxed);
         self.savepoints.push(Saved { point, stamp, changes: self.changes.len(), locked: self.locked.len() });
         Savepoint { index: self.savepoints.len() - 1, stamp }
     }
@@ -187,6 +230,7 @@ impl<'a, P: Copy> Session<'a, P> {
     /// A nested action begins.
     pub(crate) fn enter(&mut self, point: P) -> Outer {
         let savepoint = self.save(point);
+        self.depth += 1;
         let before = std::mem::replace(&mut self.outer, (self.changes.len(), savepoint.index));
         Outer { before, savepoint }
     }
@@ -194,6 +238,12 @@ impl<'a, P: Copy> Session<'a, P> {
     /// It has ended, and can be taken back or kept.
     pub(crate) fn leave(&mut self, outer: &Outer) {
         self.outer = outer.before;
+        self.depth -= 1;
+    }
+
+    /// An error if a nested action has not come to its end: it panicked, or this is another transaction than it began with.
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        if self.depth == 0 { Ok(()) } else { Err(Error::Unwound) }
     }
 
     /// It stays, whatever comes.
@@ -250,7 +300,13 @@ impl<'a, P: Copy> Session<'a, P> {
     }
 
     pub(crate) fn unlock(&mut self, keep: usize) {
-        self.locked.drain(keep..).for_each(|id| self.shared.locks.release(self.owner, id));
+        for (id, was_shared) in self.locked.drain(keep..).rev() {
+            match was_shared {
+                true if keep > 0 => self.shared.locks.share(self.owner, id),
+                true => {} // it is released, too
+                false => self.shared.locks.release(self.owner, id),
+            }
+        }
     }
 
     /// Behind the locks: whoever gets such a number locks it, and does not wait.

@@ -15,6 +15,8 @@ pub(crate) struct Place {
 
 /// No slot's place: the header of the first block is there.
 const HIDDEN: u64 = 0;
+/// No slot's place: two of them say that they are the record's.
+const TWICE: u64 = u64::MAX;
 
 /// A block.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,15 +41,11 @@ pub(crate) struct Space {
     free_ids: Vec<u64>,
 }
 
-/// A slot for a record, or a block that has to get slots first.
+/// A block that is to get slots, and the size of those it had, which were all free: 0 if it was never used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    Slot(u64),
-    /// One that was never used.
-    New(u64),
-    /// One whose slots are all free, and of another size: their headers come to other places.
-    Free(u64),
-    None,
+pub(crate) struct Claimed {
+    pub(crate) block: u64,
+    pub(crate) before: u32,
 }
 
 /// Bytes of a slot for so many, header included: multiples of a line; beyond 512 four sizes between a power of two and the next.
@@ -89,20 +87,25 @@ impl Space {
         ((self.block - LINE) / u64::from(slot)) as u32
     }
 
-    /// A record was found; false if that number is another's.
-    pub(crate) fn found(&mut self, id: u64, place: Place) -> bool {
-        self.know(id);
-        let is_new = self.places[id as usize].is_none();
-        if is_new {
-            self.places[id as usize] = Some(place);
-        }
-        is_new
+    /// As many records as there can be, and so the highest number that one can have.
+    pub(crate) fn id_max(&self) -> u64 {
+        self.blocks() * (self.block / LINE)
     }
 
-    fn know(&mut self, id: u64) {
+    /// A record was found; false if that number is another's, too: then nobody knows which of them is right.
+    pub(crate) fn found(&mut self, id: u64, place: Place) -> bool {
         if self.places.len() <= id as usize {
             self.places.resize(id as usize + 1, None);
         }
+        let known = &mut self.places[id as usize];
+        let is_new = known.is_none();
+        *known = Some(if is_new { place } else { Place { at: TWICE, ..place } });
+        is_new
+    }
+
+    /// Whether two records have this number.
+    pub(crate) fn is_twice(&self, place: Place) -> bool {
+        place.at == TWICE
     }
 
     /// Numbers that nobody has can be given.
@@ -133,7 +136,7 @@ impl Space {
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.places.iter().flatten().filter(|place| place.at != HIDDEN).count() as u64
+        self.places.iter().flatten().filter(|place| ![HIDDEN, TWICE].contains(&place.at)).count() as u64
     }
 
     pub(crate) fn take_id(&mut self) -> u64 {
@@ -158,25 +161,43 @@ impl Space {
         wanted <= slot && wanted >= slot / 2
     }
 
-    /// A free slot of this size, or what has to be done to get one.
-    pub(crate) fn take_slot(&mut self, slot: u32) -> Found {
-        if let Some(at) = self.free.get_mut(&slot).and_then(Vec::pop) {
-            self.blocks[(at / self.block) as usize].free -= 1;
-            return Found::Slot(at);
-        }
+    /// A free slot of this size.
+    pub(crate) fn take_slot(&mut self, slot: u32) -> Option<u64> {
+        let at = self.free.get_mut(&slot).and_then(Vec::pop)?;
+        self.blocks[(at / self.block) as usize].free -= 1;
+        Some(at)
+    }
+
+    /// A block that can get slots of another size: nobody takes one of it until it has.
+    pub(crate) fn claim(&mut self) -> Option<Claimed> {
         if self.used < self.blocks.len() {
-            return Found::New(self.used as u64);
+            return Some(Claimed { block: self.used as u64, before: 0 });
         }
         let is_free = |block: &Block| block.slot > 0 && block.free == self.slots_of(block.slot);
-        self.blocks.iter().position(is_free).map_or(Found::None, |block| Found::Free(block as u64))
+        let block = self.blocks.iter().position(is_free)? as u64;
+        let Block { slot: before, free } = &mut self.blocks[block as usize];
+        *free = 0;
+        let before = *before;
+        if let Some(free) = self.free.get_mut(&before) {
+            free.retain(|at| at / self.block != block);
+        }
+        Some(Claimed { block, before })
+    }
+
+    /// It has not got them.
+    pub(crate) fn unclaim(&mut self, Claimed { block, before }: Claimed) {
+        if before > 0 {
+            self.make_slots(block, before);
+        }
+    }
+
+    /// Blocks that were ever used.
+    pub(crate) fn used(&self) -> u64 {
+        self.used as u64
     }
 
     /// All slots of the block are free, and of this size.
     pub(crate) fn make_slots(&mut self, block: u64, slot: u32) {
-        let before = self.blocks[block as usize].slot;
-        if let Some(free) = self.free.get_mut(&before) {
-            free.retain(|at| at / self.block != block);
-        }
         self.has_slots(block, slot);
         self.slots(block, slot).collect::<Vec<_>>().into_iter().rev().for_each(|at| self.give_slot(at));
     }
@@ -206,15 +227,30 @@ mod tests {
     fn a_block_whose_slots_are_free_gets_others() {
         let mut space = Space::new(256);
         space.grow(1);
-        assert_eq!(space.take_slot(64), Found::New(0));
+        assert_eq!(space.take_slot(64), None);
+        assert_eq!(space.claim(), Some(Claimed { block: 0, before: 0 }));
         space.make_slots(0, 64);
         let slots: Vec<_> = (0..3).map(|_| space.take_slot(64)).collect();
-        assert_eq!(slots, [64, 128, 192].map(Found::Slot));
-        assert_eq!((space.take_slot(64), space.take_slot(192)), (Found::None, Found::None));
+        assert_eq!(slots, [64, 128, 192].map(Some));
+        assert_eq!((space.take_slot(64), space.claim()), (None, None));
         [64, 128, 192].into_iter().for_each(|at| space.give_slot(at));
-        assert_eq!(space.take_slot(192), Found::Free(0));
+        let claimed = Claimed { block: 0, before: 64 };
+        assert_eq!((space.claim(), space.take_slot(64)), (Some(claimed), None));
+        space.unclaim(claimed);
+        assert_eq!(space.claim(), Some(claimed));
         space.make_slots(0, 192);
-        assert_eq!((space.take_slot(192), space.slot_at(64)), (Found::Slot(64), 192));
-        assert_eq!(space.take_slot(64), Found::None);
+        assert_eq!((space.take_slot(192), space.slot_at(64)), (Some(64), 192));
+        assert_eq!((space.take_slot(64), space.claim()), (None, None));
+    }
+
+    #[test]
+    fn of_two_records_of_a_number_none_is_right() {
+        let mut space = Space::new(256);
+        let place = Place { at: 64, table: 0, len: 3 };
+        assert!(space.found(7, place) && !space.found(7, Place { at: 128, ..place }));
+        assert!(space.is_twice(space.place(7).unwrap()));
+        assert_eq!(space.count(), 0);
+        space.collect_ids();
+        assert_eq!(space.take_id(), 1);
     }
 }

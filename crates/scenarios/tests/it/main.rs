@@ -1,5 +1,6 @@
 //! Explores every built-in scenario.
 
+mod aries;
 mod array;
 mod damage;
 mod deep;
