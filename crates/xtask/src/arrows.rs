@@ -16,7 +16,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Object engines and the log.
     ("log", &["pmem", "fabric"]),
     ("heap", &["pmem", "tx"]),
-    ("eaw", &["pmem", "tx"]),
+    // ARIES keeps its changes in the log.
+    ("eaw", &["pmem", "tx", "log"]),
     ("mvcc", &["pmem", "tx"]),
     // Key level.
     ("structures", &["pmem", "tx", "heap", "eaw", "mvcc"]),

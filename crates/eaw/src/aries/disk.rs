@@ -135,7 +135,8 @@ impl Disk {
             if number >= self.pages(pages) {
                 continue;
             }
-            let is_whole = self.read(number, pages, &mut page)?;
+            // It was written once, so it is not as if it never was.
+            let is_whole = self.read(number, pages, &mut page)? && !page.is_zero();
             let (segment, at) = self.place(number, pages);
             if is_whole && !self.steps.has(Step::SettleBatch) {
                 continue;

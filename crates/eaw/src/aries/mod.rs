@@ -248,8 +248,8 @@ impl Options {
             making: Mutex::new(()),
             steps: AtomicU64::new(0),
         };
-        let restart = core.restart()?;
-        core.find_records(&restart.damaged)?;
+        let mut restart = core.restart()?;
+        core.find_records(&mut restart.damaged)?;
         pool.set_unsettled(true);
         let core = Arc::new(core);
         let cleaner = if self.cleans { Cleaner::start(&core) } else { None };
@@ -338,13 +338,13 @@ impl Core {
 
     /// Writes changed pages until so few are left, the oldest changes first, and makes a checkpoint.
     fn tidy(&self, left: usize) -> Result<()> {
+        self.check_usable()?;
         self.buffer.clean(&self.wal, left)?;
         self.checkpoint()
     }
 
     /// A checkpoint: what is listed was so at some moment, while others went on.
     fn checkpoint(&self) -> Result<()> {
-        self.check_usable()?;
         let begin = self.wal.from_now();
         // What it counts is in the log already, if not on the medium; it may count less than there is.
         let used = self.shared.space.lock().used();

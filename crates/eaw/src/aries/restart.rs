@@ -174,10 +174,10 @@ impl Core {
     }
 
     /// Reads all pages: where records are, and which slots are free; and the catalog.
-    pub(super) fn find_records(&mut self, damaged: &[u64]) -> Result<()> {
+    pub(super) fn find_records(&mut self, damaged: &mut Vec<u64>) -> Result<()> {
         let count = self.buffer.pages();
         let used = self.master.get_mut().get().used;
-        let mut lost = damaged.len();
+        let mut lost = 0;
         let mut names = Vec::new();
         self.shared.space.get_mut().grow(count);
         for page in 0..count {
@@ -217,7 +217,10 @@ impl Core {
             if is_damaged {
                 // Nothing is put there; its slots are as many as nobody is told of.
                 space.has_slots(page, (self.page - LINE) as u32);
-                lost += usize::from(!damaged.contains(&page));
+                lost += 1;
+                if !damaged.contains(&page) {
+                    damaged.push(page);
+                }
             } else if slot > 0 {
                 free.into_iter().for_each(|at| space.give_slot(at));
                 lost += found.into_iter().filter(|(id, place)| !space.found(*id, *place)).count();

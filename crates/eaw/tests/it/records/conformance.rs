@@ -150,6 +150,93 @@ fn scans_wait<S: Kind>() {
     });
 }
 
+/// What was only read before a savepoint is shared again when what was written behind it is taken back.
+fn upgrades<S: Kind>() {
+    with(|store: &S, table| {
+        let id = one(store, table, b"shared");
+        let mut tx = store.begin().unwrap();
+        tx.read(table, id, &mut Vec::new()).unwrap();
+        let savepoint = tx.savepoint();
+        tx.update(table, id, b"mine").unwrap();
+        tx.rollback_to(savepoint).unwrap();
+        assert_eq!(read(store, table, id).unwrap(), b"shared"); // does not wait
+        tx.commit().unwrap();
+    });
+}
+
+/// A savepoint is of one transaction of one store.
+fn savepoints_of_others<S: Kind>() {
+    with(|one: &S, of_one| {
+        with(|other: &S, of_other| {
+            let (mut first, mut second) = (one.begin().unwrap(), other.begin().unwrap());
+            let (foreign, _own) = (first.savepoint(), second.savepoint());
+            first.insert(of_one, b"one").unwrap();
+            let id = second.insert(of_other, b"other").unwrap();
+            assert!(matches!(second.rollback_to(foreign), Err(Error::Foreign { what: "savepoint" })));
+            second.commit().unwrap();
+            assert_eq!(read(other, of_other, id).unwrap(), b"other");
+        });
+    });
+}
+
+/// A nested action that panics has not ended: what it did is not committed.
+fn panics_in_actions<S: Kind>() {
+    with(|store: &S, table| {
+        let id = one(store, table, b"before");
+        let mut tx = store.begin().unwrap();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            tx.nested_top(|tx| -> eaw::Result<()> {
+                tx.update(table, id, b"half")?;
+                std::panic::resume_unwind(Box::new("made up"))
+            })
+        }));
+        assert!(panicked.is_err());
+        assert!(matches!(tx.commit(), Err(Error::Unwound)));
+        assert_eq!(read(store, table, id).unwrap(), b"before");
+    });
+}
+
+/// All of it is the parent's.
+fn children<S: Kind>() {
+    with(|store: &S, table| {
+        let id = one(store, table, b"parent");
+        let mut tx = store.begin().unwrap();
+        tx.update(table, id, b"changed").unwrap();
+        // SAFETY: the child calls what returns before it locks or allocates, and `_exit`.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            let mut bytes = Vec::new();
+            let savepoint = tx.savepoint();
+            let refused = [
+                tx.insert(table, b"x").map(drop),
+                tx.read(table, id, &mut bytes),
+                tx.update(table, id, b"x"),
+                tx.delete(table, id),
+                tx.scan(table, &mut |_, _| ()),
+                tx.rollback_to(savepoint),
+                tx.nested_top(|_| Ok(())),
+                tx.commit(),
+                store.begin().map(drop),
+                store.create_table("x").map(drop),
+                store.table("records").map(drop),
+                store.checkpoint(),
+            ];
+            let forked = |result: &eaw::Result<()>| matches!(result, Err(Error::Pool(pmem::Error::Forked)));
+            let wrong = refused.iter().position(|result| !forked(result)).map_or(0, |at| at as i32 + 1);
+            // SAFETY: ends the child without running what the parent's threads had planned to.
+            unsafe { libc::_exit(wrong) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert!(libc::WIFEXITED(status), "the child was killed: {status:#x}");
+        assert_eq!(libc::WEXITSTATUS(status), 0, "number of the call that was not refused");
+        tx.commit().unwrap();
+        assert_eq!(read(store, table, id).unwrap(), b"changed");
+    });
+}
+
 macro_rules! conformance {
     ($($kind:ident: $store:ty),*) => {
         $(mod $kind {
@@ -173,6 +260,26 @@ macro_rules! conformance {
             #[test]
             fn misuse_is_an_error_and_changes_nothing() {
                 misuse::<$store>();
+            }
+
+            #[test]
+            fn what_is_written_behind_a_savepoint_is_shared_again() {
+                upgrades::<$store>();
+            }
+
+            #[test]
+            fn savepoints_of_others_are_refused() {
+                savepoints_of_others::<$store>();
+            }
+
+            #[test]
+            fn a_nested_action_that_panics_is_not_committed() {
+                panics_in_actions::<$store>();
+            }
+
+            #[test]
+            fn nothing_works_in_the_child_of_a_fork() {
+                children::<$store>();
             }
 
             #[test]

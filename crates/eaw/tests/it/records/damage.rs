@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use eaw::Error;
-use eaw::mars::Mars;
-use eaw::records::{RecordTx, Records};
+use eaw::aries::Aries;
+use eaw::mars::{Mars, Options};
+use eaw::records::{RecordId, RecordTx, Records};
 
 use super::super::{members, options};
 use super::Kind;
@@ -58,7 +59,7 @@ fn a_record_that_is_damaged_is_named() {
     let mut lost = Vec::new();
     for id in 1..=u64::from(COUNT) {
         let (mut tx, mut bytes) = (store.begin().unwrap(), Vec::new());
-        match tx.read(table, eaw::records::RecordId::from_number(id), &mut bytes) {
+        match tx.read(table, RecordId::from_number(id), &mut bytes) {
             Ok(()) => assert_eq!(bytes, text(id as u8 - 1)),
             Err(Error::RecordDamaged { table, id }) => lost.push((table, id)),
             Err(error) => panic!("{error}"),
@@ -66,7 +67,7 @@ fn a_record_that_is_damaged_is_named() {
     }
     assert_eq!(lost, [("records".to_owned(), 18)]);
     // As the message says.
-    let id = eaw::records::RecordId::from_number(18);
+    let id = RecordId::from_number(18);
     let mut tx = store.begin().unwrap();
     tx.update(table, id, b"anew").unwrap();
     tx.commit().unwrap();
@@ -90,7 +91,7 @@ fn a_header_that_is_damaged_is_told_when_the_store_is_opened() {
         let mut found = Vec::new();
         tx.scan(table, &mut |_, bytes| found.push(bytes.to_vec())).unwrap();
         assert_eq!(found, (0..COUNT).filter(|n| *n != 17).map(text).collect::<Vec<_>>());
-        let missing = tx.read(table, eaw::records::RecordId::from_number(18), &mut Vec::new());
+        let missing = tx.read(table, RecordId::from_number(18), &mut Vec::new());
         assert!(missing.unwrap_err().to_string().contains("1 records of the store are damaged"));
         // Its slot is nobody's.
         for n in 0..COUNT {
@@ -100,6 +101,159 @@ fn a_header_that_is_damaged_is_told_when_the_store_is_opened() {
         store.close().unwrap();
         let store = Mars::open(options().open(&members(dir.path())).unwrap()).unwrap();
         assert_eq!((store.damaged().len(), store.len()), (1, 2 * u64::from(COUNT) - 1));
+    }
+}
+
+/// Puts zeros where the bytes in front of a record are.
+fn zero(dir: &Path, n: u8, back: usize, len: usize) {
+    for (path, at) in find(dir, n) {
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[at - back..at - back + len].fill(0);
+        fs::write(&path, bytes).unwrap();
+    }
+}
+
+/// What is used is never zero: that nothing is there is not believed.
+#[test]
+fn zeros_are_damage() {
+    let open = |dir: &Path| options().open(&members(dir)).and_then(Mars::open);
+    // A record's header; all slots of a block, its header too.
+    for (back, len, lost) in [(32, 32, 1), (32, 110, 1)] {
+        let dir = tempfile::tempdir().unwrap();
+        made(dir.path());
+        zero(dir.path(), 17, back, len);
+        let store = open(dir.path()).unwrap();
+        assert_eq!((store.damaged().len(), store.len()), (lost, u64::from(COUNT) - lost as u64));
+    }
+    // The page where the first record is, with its block's header.
+    let dir = tempfile::tempdir().unwrap();
+    made(dir.path());
+    for (path, at) in find(dir.path(), 0) {
+        let mut bytes = fs::read(&path).unwrap();
+        let page = at & !4095;
+        bytes[page..page + 4096].fill(0);
+        fs::write(&path, bytes).unwrap();
+    }
+    let store = open(dir.path()).unwrap();
+    assert_eq!(store.damaged()[0].what, "a block");
+    let table = store.table("records").unwrap();
+    let mut tx = store.begin().unwrap();
+    let id = tx.insert(table, b"behind it").unwrap();
+    tx.commit().unwrap();
+    store.close().unwrap();
+    let store = open(dir.path()).unwrap();
+    let mut bytes = Vec::new();
+    store.begin().unwrap().read(table, id, &mut bytes).unwrap();
+    assert_eq!((&bytes[..], store.len()), (&b"behind it"[..], 1));
+}
+
+/// Header and catalog stand at the beginning of their file.
+#[test]
+fn zeros_in_the_catalog_are_damage() {
+    for line in 0..4_usize {
+        let dir = tempfile::tempdir().unwrap();
+        let store = <Mars as Kind>::create(dir.path());
+        for name in ["alpha table", "bravo table", "charlie table"] {
+            store.create_table(name).unwrap();
+        }
+        let table = store.table("alpha table").unwrap();
+        let mut tx = store.begin().unwrap();
+        tx.insert(table, b"x").unwrap();
+        tx.commit().unwrap();
+        store.close().unwrap();
+        for path in members(dir.path()) {
+            let mut bytes = fs::read(&path).unwrap();
+            let name = b"alpha table";
+            let found: Vec<usize> =
+                (0..bytes.len() - 64).step_by(64).filter(|at| bytes[*at..].starts_with(name)).collect();
+            for at in found {
+                let start = at - 64 + 64 * line;
+                bytes[start..start + 64].fill(0);
+            }
+            fs::write(&path, bytes).unwrap();
+        }
+        let array = || options().open(&members(dir.path())).unwrap();
+        let refused = Mars::open(array());
+        assert!(matches!(refused, Err(Error::Damaged { .. })), "{line}: {refused:?}");
+        if line == 0 {
+            let refused = Options::new().block_bytes(16 << 10).segment_bytes(64 << 10).create(array());
+            assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
+        }
+    }
+}
+
+/// A page that went back: a record is there as it was, and as it is.
+#[test]
+fn a_record_that_is_there_twice_is_told_and_not_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    made(dir.path());
+    let before = find(dir.path(), 17).pop().unwrap();
+    let page = before.1 & !4095;
+    let old = fs::read(&before.0).unwrap()[page..page + 4096].to_vec();
+    let store = <Mars as Kind>::open(dir.path());
+    let table = store.table("records").unwrap();
+    let mut tx = store.begin().unwrap();
+    tx.update(table, RecordId::from_number(18), &[8; 3000]).unwrap();
+    tx.commit().unwrap();
+    store.close().unwrap();
+    let mut bytes = fs::read(&before.0).unwrap();
+    bytes[page..page + 4096].copy_from_slice(&old);
+    fs::write(&before.0, bytes).unwrap();
+    let store = Mars::open(options().open(&members(dir.path())).unwrap()).unwrap();
+    assert_eq!(store.damaged()[0].what, "a record that is there twice");
+    let mut tx = store.begin().unwrap();
+    let (id, mut bytes) = (RecordId::from_number(18), Vec::new());
+    assert!(matches!(tx.read(table, id, &mut bytes), Err(Error::RecordTwice { id: 18, .. })));
+    assert!(matches!(tx.delete(table, id), Err(Error::RecordTwice { .. })));
+    let new = tx.insert(table, b"new").unwrap();
+    assert_ne!(new, id);
+    let mut shown = 0;
+    let told = tx.scan(table, &mut |_, _| shown += 1);
+    assert!(matches!(told, Err(Error::RecordTwice { .. })), "{told:?}");
+    assert_eq!(shown, COUNT);
+}
+
+/// A page of a store by a write-ahead log is sealed whole.
+#[test]
+fn a_page_that_is_damaged_is_told() {
+    for zeros in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = <Aries as Kind>::create(dir.path());
+        let table = store.create_table("records").unwrap();
+        let mut tx = store.begin().unwrap();
+        // The second page has those that are long.
+        let ids: Vec<_> =
+            (0..20).map(|n| tx.insert(table, &text(n % 2).repeat(1 + usize::from(n % 2) * 20)).unwrap()).collect();
+        tx.commit().unwrap();
+        store.close().unwrap();
+        let path = dir.path().join("aries");
+        let mut bytes = fs::read(&path).unwrap();
+        let long = text(1).repeat(21);
+        // In its place, and in the buffer that it would be repaired from.
+        for region in ["aries.pages.0", "aries.double"] {
+            let region = pmem::Observer::open(&path).unwrap().region(region).unwrap()[0].clone();
+            let (start, end) = (region.offset as usize, (region.offset + region.len) as usize);
+            for at in (start..end - long.len()).filter(|at| bytes[*at..].starts_with(&long)).collect::<Vec<_>>() {
+                if zeros {
+                    let page = start + (at - start) / (16 << 10) * (16 << 10);
+                    bytes[page..page + (16 << 10)].fill(0);
+                } else {
+                    bytes[at] ^= 1;
+                }
+            }
+        }
+        fs::write(&path, bytes).unwrap();
+        let store = super::small().open(&path).unwrap();
+        assert_eq!(store.restarted().damaged.len(), 2); // seven are on a page
+        let mut tx = store.begin().unwrap();
+        let mut found = Vec::new();
+        tx.scan(table, &mut |id, _| found.push(id)).unwrap();
+        let short: Vec<_> = ids.iter().copied().step_by(2).collect();
+        assert_eq!(found, short);
+        let missing = tx.read(table, ids[1], &mut Vec::new()).unwrap_err().to_string();
+        assert!(missing.contains("records of the store are damaged"), "{missing}");
+        tx.insert(table, &long).unwrap();
+        tx.commit().unwrap();
     }
 }
 
