@@ -112,10 +112,8 @@ impl Buffer {
                 break &self.frames[at];
             }
             drop(table);
-            pmem::sync::switch_point(); // whoever waited for that lock goes on
-            if !pmem::sync::wait_point() {
-                std::thread::yield_now();
-            }
+            pmem::sync::switch_point();
+            std::thread::yield_now();
         };
         let mut held = frame.held.lock();
         held.is_used = true;

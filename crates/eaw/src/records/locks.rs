@@ -161,9 +161,11 @@ impl Locks {
                 return Err(if is_circle { Error::Deadlock } else { Error::LockWait { waited: LOOK * LOOKS } });
             }
             drop(queues);
-            pmem::sync::switch_point(); // whoever waited for that lock goes on
-            if !pmem::sync::wait_point() {
-                let waits = || shard.lock().get(&record).is_some_and(|queue| !queue.has(owner, mode));
+            let waits = || shard.lock().get(&record).is_some_and(|queue| !queue.has(owner, mode));
+            if pmem::sync::is_scheduled() {
+                // Asked again, as others may have come between; from here on nobody does.
+                let _ = waits() && pmem::sync::wait_point();
+            } else {
                 looks += u32::from(!pmem::sync::park_while(Self::address(shard), LOOK, waits));
             }
         }
