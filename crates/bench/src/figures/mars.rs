@@ -1,8 +1,9 @@
-//! *From ARIES to MARS* (SOSP 2013), section 5: figures 3, 4, 5 and 7.
+//! *From ARIES to MARS* (SOSP 2013), section 5: figures 3 to 7, and the table of figure 6.
 //!
 //! The paper's array is an SSD with loggers of its own; here it is `eaw::array` in a pool, and SoftAtomic is what a program does without it: log, commit record and place, a
 //! barrier behind each. Structures are ours, their engines policies of `heap`; software atomicity is undo logging there.
 
+mod swaps;
 mod writes;
 
 use heap::Policy;
@@ -38,6 +39,13 @@ pub const FIGURES: &[Figure] = &[
         title: "bytes a second that go to the medium, log and all, by size",
         claim: "SoftAtomic spends half of the link on its log; the array logs inside, up to 5 GB/s",
         measure: inside,
+    },
+    Figure {
+        number: "6",
+        title: "swaps of two records, MARS beside ARIES, by size and threads",
+        claim: "3.7 times as fast at 4 kB, 3.1 at 16, 3 at 64; 21 907, 10 352 and 3808 swaps a second by one thread, 144 201, 43 569 and 11 583 by 16; MARS \
+                scales, ARIES declines from 8 threads on",
+        measure: swaps,
     },
     Figure {
         number: "7a",
@@ -107,6 +115,23 @@ fn by_size(setting: &Setting, watch: &dyn Watch) -> Result<Vec<Row>> {
         let sizes = setting.cases(&[512, 4 << 10, 16 << 10, 64 << 10, 512 << 10], &[512, 16 << 10]);
         writes::measure(setting, watch, row(PAPER, "4,5"), &sizes, Until::InPlace)
     })
+}
+
+fn swaps(setting: &Setting, watch: &dyn Watch) -> Result<Shown> {
+    let rows = swaps::measure(setting, watch, &row(PAPER, "6"))?;
+    let cell = |row: &Row| {
+        let ratio = row.ratio.filter(|_| row.engine == "mars");
+        scaled(row.ops_per_s)
+            + &ratio.map_or_else(String::new, |r| format!(" ({:.2}: {:.2} to {:.2})", r.median, r.min, r.max))
+    };
+    let line = |row: &Row| format!("{}, {} threads", case(row), row.threads);
+    let swaps = pivot(&rows, "swaps/s (times ARIES)", line, |row| row.engine.clone(), cell);
+    let each = |row: &Row| {
+        let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.2}"));
+        format!("{}, {}", number(row.barriers_per_op), number(row.write_amplification))
+    };
+    let costs = pivot(&rows, "barriers, bytes for each byte", line, |row| row.engine.clone(), each);
+    Ok(Shown::new(format!("{swaps}\n\n{costs}"), rows))
 }
 
 fn structure(setting: &Setting, watch: &dyn Watch, number: &'static str, shape: Shape) -> Result<Shown> {
@@ -206,6 +231,14 @@ mod tests {
             assert!(row.write_amplification.unwrap() > 2.0, "{row:?}");
         }
         assert!(inside.lines.unwrap().lines.iter().any(|line| line.points.len() == 2));
+    }
+
+    #[test]
+    fn swaps_are_of_both_stores() {
+        let Shown { text, rows, .. } = shown("6");
+        assert_eq!(rows.len(), 8);
+        assert!(rows.iter().all(|row| row.ops_per_s > 0.0 && row.barriers_per_op.unwrap() > 0.4), "{text}");
+        assert!(rows.iter().all(|row| row.baseline.as_deref() == Some("aries")));
     }
 
     #[test]

@@ -49,16 +49,14 @@ missed::steps! {
     CommitForce, LogFirst, Double, SettleBatch, Compensations, NestedOver, Undo, KeepActive, KeepDirty, CheckpointFirst,
 }
 
-#[test]
-fn each_step_of_aries_is_missed_when_it_is_left_out() {
+pub fn each_step_is_missed_when_it_is_left_out() {
     missed::each_step(&workloads(), STEPS, Recorded::<Aries>::adjust, &["deadlock", "panicked"]);
 }
 
 const REDUNDANT: &[missed::Redundant] = &[];
 const UNREACHED: &[missed::Redundant] = &[];
 
-#[test]
-fn every_barrier_of_aries_is_missed_when_it_is_gone() {
+pub fn every_barrier_is_missed_when_it_is_gone() {
     let sources =
         missed::Sources { of: "eaw/src/aries", whole: "eaw/src/aries", redundant: REDUNDANT, unreached: UNREACHED };
     missed::each_barrier(&workloads(), &sources);

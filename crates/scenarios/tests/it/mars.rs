@@ -38,7 +38,6 @@ fn workloads() -> Vec<missed::Workload<Recorded<Options>>> {
 
 missed::steps! { BlockFirst, ClearSlots, ClearLeft, LeftLater, LocksToEnd, }
 
-#[test]
-fn each_step_of_the_record_store_is_missed_when_it_is_left_out() {
+pub fn each_step_is_missed_when_it_is_left_out() {
     missed::each_step(&workloads(), STEPS, Recorded::<Options>::adjust, &["deadlock", "panicked"]);
 }

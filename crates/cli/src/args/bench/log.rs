@@ -69,7 +69,7 @@ Papers:
   kamino    12 and 13 in place beside undo logging, 14 and 15 partial backups, 16 throughput for memory,
             T1 memory and latency of one node
   mars      3 latency of an atomic write, 4 by size, 5 what of it goes to the medium,
-            7a B+tree, 7b hash table, 7c six degrees
+            6 records that change places, MARS beside ARIES, 7a B+tree, 7b hash table, 7c six degrees
   midas     throughput, speed-up, efficiency and abort rate in scenario S1 (6.3 to 6.6), S2 (6.7 to 6.10),
             S3 (6.11 to 6.14), S4 (6.15 to 6.18)
 
