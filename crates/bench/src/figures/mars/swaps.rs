@@ -16,6 +16,9 @@ use crate::{Batch, Error, Result, Row, Side, Watch, machine, run_watched};
 
 /// Bytes of all records together.
 const TABLE_BYTES: usize = 32 << 20;
+const LOG_BYTES: u64 = 64 << 20;
+/// So often all records are written before anything is measured: each page of either log was touched by then.
+const PASSES: u64 = 4;
 
 /// Of each size by each number of threads, in memory and on a disk.
 pub(super) fn measure(setting: &Setting, watch: &dyn Watch, row: &Row) -> Result<Vec<Row>> {
@@ -53,11 +56,11 @@ fn aries(folder: &Path, bytes: usize) -> Result<Aries> {
     let page = bytes as u64 + 128;
     let pages = TABLE_BYTES / bytes + 64;
     let options = aries::Options::new().page_bytes(page).segment_bytes(page * pages as u64).buffer_pages(2 * pages);
-    Ok(options.log_bytes(128 << 20).create(folder.join("aries"))?)
+    Ok(options.log_bytes(LOG_BYTES).create(folder.join("aries"))?)
 }
 
 fn mars(folder: &Path) -> Result<Mars> {
-    let array = eaw::array::Options::new().log_bytes(64 << 20).create(&[folder.join("mars")])?;
+    let array = eaw::array::Options::new().log_bytes(LOG_BYTES).create(&[folder.join("mars")])?;
     Ok(mars::Options::new().segment_bytes(2 * TABLE_BYTES as u64).create(array)?)
 }
 
@@ -70,12 +73,22 @@ struct Filled<S> {
 
 fn filled<S: Records>(store: S, bytes: usize) -> Result<Filled<S>> {
     let table = store.create_table("objects")?;
-    let (mut ids, mut record) = (Vec::new(), vec![7; bytes]);
-    for number in 0..(TABLE_BYTES / bytes) as u64 {
-        record[..8].copy_from_slice(&number.to_le_bytes());
-        let mut tx = store.begin()?;
-        ids.push(tx.insert(table, &record)?);
-        tx.commit()?;
+    let (count, together) = (TABLE_BYTES / bytes, (1 << 20) / bytes);
+    let (mut ids, mut record) = (Vec::with_capacity(count), vec![0; bytes]);
+    for pass in 0..PASSES {
+        let mut random = Random::new(pass);
+        for first in (0..count).step_by(together) {
+            let mut tx = store.begin()?;
+            for at in first..count.min(first + together) {
+                // All of it differs from any other: a log may be of what differs.
+                record.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.any().to_le_bytes()));
+                match ids.get(at) {
+                    Some(id) => tx.update(table, *id, &record)?,
+                    None => ids.push(tx.insert(table, &record)?),
+                }
+            }
+            tx.commit()?;
+        }
     }
     store.checkpoint()?;
     Ok(Filled { store, table, ids })
