@@ -57,6 +57,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use std::time::Duration;
+
 use pmem::sync::Mutex;
 use pmem::{LINE, Persist, Pool, TwoSlot};
 
@@ -82,6 +84,9 @@ const NAME: &str = "aries";
 const MASTER: &str = "aries.master";
 const LOG: &str = "aries.log";
 const VERSION: u32 = 1;
+/// Who finds the log full of what others have not committed waits for them a second.
+const ROOM_TRIES: u32 = 200;
+const ROOM_PAUSE: Duration = Duration::from_millis(5);
 /// Bytes of a table's name at most.
 const TABLE_NAME_MAX: usize = 48;
 
@@ -129,7 +134,7 @@ impl Options {
         Self { bytes, ..self }
     }
 
-    /// Bytes of log when it is made. Half of it is for what open transactions have written, the other half to undo that.
+    /// Bytes of log when it is made: it has room for what open transactions have written, and to undo that.
     #[must_use]
     pub fn log_bytes(self, bytes: u64) -> Self {
         Self { log: bytes, ..self }
@@ -141,7 +146,7 @@ impl Options {
         Self { frames: pages.max(4), ..self }
     }
 
-    /// Whether a thread writes pages and makes checkpoints while others work. Without it that is done when a transaction finds the log half full.
+    /// Whether a thread writes pages and makes checkpoints while others work. Without it that is done by who finds the log half full.
     #[must_use]
     pub fn cleaner(self, is_on: bool) -> Self {
         Self { cleans: is_on, ..self }
@@ -246,6 +251,8 @@ impl Options {
             active: Mutex::new(BTreeMap::new()),
             stopped: AtomicBool::new(false),
             making: Mutex::new(()),
+            owed: AtomicU64::new(0),
+            cleans: self.cleans && pool.domain() != pmem::Domain::Simulated,
             steps: AtomicU64::new(0),
         };
         let mut restart = core.restart()?;
@@ -286,7 +293,11 @@ struct Core {
     stopped: AtomicBool,
     /// Who makes slots has it.
     making: Mutex<()>,
-    /// Changes since the room in the log was looked at.
+    /// Bytes of log that it takes at most to undo all that is not committed.
+    owed: AtomicU64,
+    /// A cleaner sees to the log, too.
+    cleans: bool,
+    /// Changes that were made.
     steps: AtomicU64,
 }
 
@@ -317,23 +328,33 @@ impl Core {
         self.shared.take_slot(&self.making, slot, format, || self.buffer.grow())
     }
 
-    /// Once in a while: open transactions have half of the log, and the other half to be undone.
-    fn make_room(&self) -> Result<()> {
-        if self.steps.fetch_add(1, Relaxed) % 32 != 0 {
+    /// Before a change of so many bytes is logged: there is room for it, and to undo it and all others. Looked at once in a while, or for a large one.
+    fn make_room(&self, owner: Owner, bytes: usize) -> Result<()> {
+        if self.steps.fetch_add(1, Relaxed) % 32 != 0 && bytes < 4096 {
             return Ok(());
         }
-        let is_half = || {
-            let stats = self.wal.log.stats();
-            (stats.live_bytes * 2 > stats.capacity, stats.capacity)
-        };
-        if !is_half().0 {
-            return Ok(());
+        for tries in 0..=ROOM_TRIES {
+            let log::Stats { live_bytes, capacity, .. } = self.wal.log.stats();
+            let owed = self.owed.load(Relaxed) + 2 * bytes as u64;
+            let taken = live_bytes + owed;
+            if taken <= capacity / 4 * 3 && (self.cleans || live_bytes * 2 < capacity || tries > 0) {
+                return Ok(());
+            }
+            if taken > capacity / 4 * 3 && tries > 0 {
+                // Others may keep the log with transactions that end soon: the oldest does not wait for them, and has a share of its own.
+                let oldest = self.active.lock().iter().min_by_key(|(_, first)| **first).map(|(owner, _)| *owner);
+                let is_oldest = oldest.is_none_or(|oldest| oldest == owner);
+                if is_oldest && taken <= capacity / 16 * 15 {
+                    return Ok(());
+                }
+                if tries == ROOM_TRIES || pmem::sync::is_scheduled() || is_oldest {
+                    return Err(Error::LogFull { bytes: capacity, max: capacity });
+                }
+                std::thread::sleep(ROOM_PAUSE);
+            }
+            self.tidy(0)?;
         }
-        self.tidy(0)?;
-        match is_half() {
-            (false, _) => Ok(()),
-            (true, bytes) => Err(Error::LogFull { bytes, max: bytes }),
-        }
+        Ok(())
     }
 
     /// Writes changed pages until so few are left, the oldest changes first, and makes a checkpoint.

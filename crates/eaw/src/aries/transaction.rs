@@ -1,6 +1,8 @@
 //! A transaction: changes in pages and in the log, and how they are undone.
 
 use super::Core;
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::disk::HEADER;
 use super::sabotage::Step;
 use super::wal::{Entry, differing};
@@ -34,6 +36,11 @@ struct Undo {
     start: usize,
 }
 
+/// What it takes in the log to undo a change of so many bytes, with all headers.
+fn owed(bytes: usize) -> u64 {
+    bytes as u64 + 128
+}
+
 impl<'a> AriesTx<'a> {
     pub(super) fn new(core: &'a Core) -> Self {
         let (undo, before, scratch) = (Vec::new(), Vec::new(), Vec::new());
@@ -57,7 +64,7 @@ impl<'a> AriesTx<'a> {
     /// Changes what is in a slot, of which so many bytes count now.
     fn change(&mut self, place: u64, now: usize, bytes: &[u8]) -> Result<()> {
         self.core.check_usable()?;
-        self.core.make_room()?;
+        self.core.make_room(self.session.owner, now + bytes.len())?;
         self.begin();
         let (page, offset) = (place / self.core.page, (place % self.core.page) as usize);
         let (core, number) = (self.core, self.number());
@@ -73,6 +80,7 @@ impl<'a> AriesTx<'a> {
             let (at, len) = (offset + skip, after.len());
             let lsn = core.wal.add(number, &Entry::Change { page, at: at as u32, before, after }, scratch)?;
             undo.push(Undo { lsn, page, at: at as u32, start: arena.len() });
+            core.owed.fetch_add(owed(before.len()), Relaxed);
             arena.extend_from_slice(before);
             held.change(at, &bytes[skip..][..len], lsn);
             Ok(())
@@ -115,6 +123,16 @@ impl<'a> AriesTx<'a> {
         }
     }
 
+    /// Nothing of the changes but so many is to be undone any more.
+    fn forget(&mut self, count: usize) {
+        let Some(first) = self.undo.get(count).copied() else { return };
+        let changes = self.undo.len() - count;
+        let bytes = self.before.len() - first.start;
+        self.core.owed.fetch_sub(owed(0) * changes as u64 + bytes as u64, Relaxed);
+        self.undo.truncate(count);
+        self.before.truncate(first.start);
+    }
+
     /// Undoes all changes but so many, and logs each step. If it cannot, only a restart can.
     fn undo_to(&mut self, count: usize) -> Result<()> {
         let (core, number) = (self.core, self.number());
@@ -128,8 +146,7 @@ impl<'a> AriesTx<'a> {
                 Ok(())
             });
             undone.inspect_err(|_| core.stop())?;
-            self.undo.pop();
-            self.before.truncate(start);
+            self.forget(self.undo.len() - 1);
         }
         Ok(())
     }
@@ -247,8 +264,7 @@ impl RecordTx for AriesTx<'_> {
                 let lsn = self.core.wal.add(self.number(), &Entry::Nested { next: first.lsn }, &mut self.scratch)?;
                 self.core.wal.force(lsn).inspect_err(|_| self.core.stop())?;
             }
-            self.undo.truncate(count);
-            self.before.truncate(first.start);
+            self.forget(count);
             Ok(done)
         });
         self.session.leave(&outer);
@@ -273,7 +289,7 @@ impl RecordTx for AriesTx<'_> {
             }
             core.active.lock().remove(&number);
             self.has_logged = false;
-            self.undo.clear();
+            self.forget(0);
         }
         self.session.committed(true);
         Ok(())
