@@ -129,6 +129,20 @@ pub mod array {
     pub use ::eaw::{Error, Result, array::*};
 }
 
+/// Stores of records of any length, in tables, behind one trait.
+#[cfg(feature = "array")]
+pub mod records {
+    #[doc(inline)]
+    pub use ::eaw::records::*;
+}
+
+/// A store of records in an array: editable atomic writes of each.
+#[cfg(feature = "array")]
+pub mod mars {
+    #[doc(inline)]
+    pub use ::eaw::mars::*;
+}
+
 /// What transactions are, whatever engine runs them.
 pub mod tx {
     #[doc(inline)]
@@ -158,6 +172,9 @@ mod pages {
     #[cfg(feature = "array")]
     #[doc = include_str!("../../../docs/array.md")]
     struct Array;
+    #[cfg(feature = "array")]
+    #[doc = include_str!("../../../docs/records.md")]
+    struct Records;
     #[doc = include_str!("../../../docs/heap.md")]
     struct Heap;
     #[doc = include_str!("../../../docs/evolution.md")]

@@ -31,7 +31,7 @@ impl Doubled {
         self.turn ^= 1;
         self.buffer.copy_nt(self.turn * bytes, page)?;
         self.buffer.drain()?;
-        self.note.update(&(number << 1 | self.turn))?;
+        self.note.update(&((number << 1) | self.turn))?;
         self.pages.copy_nt(number * bytes, page)?;
         self.pages.drain()?;
         Ok(())

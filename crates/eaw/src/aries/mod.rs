@@ -1,6 +1,6 @@
 //! A record store by write-ahead logging and pages: ARIES (Mohan and others, TODS 1992), which the paper of [MARS](crate::mars) compares with.
 //!
-//! A change goes to a page in the buffer pool, and its bytes before and after to the [log](::log), which a commit forces. Pages go to the medium when there is time, or their frames
+//! A change goes to a page in the buffer pool, and its bytes before and after to the [`log`], which a commit forces. Pages go to the medium when there is time, or their frames
 //! are needed. After a crash the log says what is missing (analysis), does it again (redo), and takes back what was not committed (undo), of which it logs each step, so
 //! that restarts that are cut short come to an end.
 //!
@@ -330,7 +330,7 @@ impl Core {
 
     /// Before a change of so many bytes is logged: there is room for it, and to undo it and all others. Looked at once in a while, or for a large one.
     fn make_room(&self, owner: Owner, bytes: usize) -> Result<()> {
-        if self.steps.fetch_add(1, Relaxed) % 32 != 0 && bytes < 4096 {
+        if !self.steps.fetch_add(1, Relaxed).is_multiple_of(32) && bytes < 4096 {
             return Ok(());
         }
         for tries in 0..=ROOM_TRIES {
@@ -366,7 +366,7 @@ impl Core {
 
     /// A checkpoint: what is listed was so at some moment, while others went on.
     fn checkpoint(&self) -> Result<()> {
-        let begin = self.wal.from_now();
+        let begin = self.wal.next_at_least();
         // What it counts is in the log already, if not on the medium; it may count less than there is.
         let used = self.shared.space.lock().used();
         let (checkpoint, from) = self.buffer.with_dirty(|dirty| {

@@ -56,7 +56,7 @@ impl<'a> AriesTx<'a> {
     /// Before the first record: a checkpoint sees it, or comes before it.
     fn begin(&mut self) {
         if !self.has_logged {
-            self.core.active.lock().insert(self.session.owner, self.core.wal.from_now());
+            self.core.active.lock().insert(self.session.owner, self.core.wal.next_at_least());
             self.has_logged = true;
         }
     }

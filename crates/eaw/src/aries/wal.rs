@@ -142,7 +142,7 @@ impl Wal {
     }
 
     /// What is logged from now on has at least this number.
-    pub(super) fn from_now(&self) -> u64 {
+    pub(super) fn next_at_least(&self) -> u64 {
         self.log.forced().get() + 1
     }
 }

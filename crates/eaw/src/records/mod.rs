@@ -3,7 +3,7 @@
 //! [`mars`](crate::mars) keeps them by editable atomic writes.
 //!
 //! Transactions are serializable as far as records go: each record that is read is locked against writers, each that is written against all others, until the end (strict two-phase
-//! locking). [`RecordTx::scan`] locks the records that are there; one that is inserted meanwhile it may miss. Who waits in a circle gets [`Error::Deadlock`](crate::Error::Deadlock): it aborts, or rolls back to
+//! locking). [`RecordTx::scan`] locks the records that are there; one that is inserted meanwhile it may miss. Who waits in a circle gets [`Error::Deadlock`]: it aborts, or rolls back to
 //! a savepoint before the locks that others wait for, and tries again.
 
 pub(crate) mod locks;

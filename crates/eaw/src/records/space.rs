@@ -192,6 +192,7 @@ impl Space {
     }
 
     /// Blocks that were ever used.
+    #[cfg(feature = "aries")]
     pub(crate) fn used(&self) -> u64 {
         self.used as u64
     }

@@ -24,7 +24,7 @@ const PASSES: u64 = 4;
 pub(super) fn measure(setting: &Setting, watch: &dyn Watch, row: &Row) -> Result<Vec<Row>> {
     let sizes = setting.cases(&[4 << 10, 16 << 10, 64 << 10], &[4 << 10, 64 << 10]);
     let threads = setting.cases(&[1, 2, 4, 8, 16], &[1, 2]);
-    let dirs = setting.cases(&[setting.dir.clone(), disk()], &[setting.dir.clone()]);
+    let dirs = setting.cases(&[setting.dir.clone(), disk()], std::slice::from_ref(&setting.dir));
     watch.begin("swaps", (dirs.len() * sizes.len() * threads.len() * setting.plan.rounds()) as u64);
     let mut rows = Vec::new();
     for dir in &dirs {

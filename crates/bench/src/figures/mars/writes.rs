@@ -36,7 +36,7 @@ pub(super) fn measure(
     sizes: &[usize],
     until: Until,
 ) -> Result<Vec<Row>> {
-    let dirs: Vec<PathBuf> = setting.cases(&[setting.dir.clone(), disk()], &[setting.dir.clone()]);
+    let dirs: Vec<PathBuf> = setting.cases(&[setting.dir.clone(), disk()], std::slice::from_ref(&setting.dir));
     watch.begin("atomic writes", (dirs.len() * sizes.len() * setting.plan.rounds()) as u64);
     let mut rows = Vec::new();
     for dir in &dirs {
@@ -59,9 +59,9 @@ const SOFT: &str = "soft-atomic";
 
 fn sides(folder: &Path, bytes: usize, row: &Row, until: Until) -> Result<Vec<Side<'static>>> {
     let place = Place { folder, bytes };
-    let side = |name: &str, pool: &Pool, mut work: Box<dyn FnMut(u64) -> Result<Duration>>| {
+    let side = |name: &str, pool: &Pool, work: Box<dyn FnMut(u64) -> Result<Duration>>| {
         let row = Row { engine: name.into(), ..row.clone() };
-        Side::new(row, move |batch| work(batch)).counted(pool).op_bytes(bytes as u64)
+        Side::new(row, work).counted(pool).op_bytes(bytes as u64)
     };
     let mut sides = Vec::new();
     if until == Until::InPlace {
@@ -228,7 +228,7 @@ impl Soft {
         let slot = self.sequence % SLOTS;
         let _ = self.log.copy_nt(slot * bytes, &self.targets.data)?;
         let _ = self.log.drain()?;
-        self.records.put(slot * LINE, &(self.sequence << 16 | at / bytes))?;
+        self.records.put(slot * LINE, &((self.sequence << 16) | (at / bytes)))?;
         let _ = self.records.persist(slot * LINE, 8)?;
         Ok(at)
     }

@@ -147,6 +147,53 @@ fn zeros_are_damage() {
     assert_eq!((&bytes[..], store.len()), (&b"behind it"[..], 1));
 }
 
+/// Lines, and pages, of all that the store has in the array: whatever is zero, nothing is lost without a word.
+#[test]
+fn no_zeros_lose_a_record_silently() {
+    let dir = tempfile::tempdir().unwrap();
+    made(dir.path());
+    let originals: Vec<_> =
+        members(dir.path()).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect();
+    let mut places = Vec::new();
+    for (member, (path, _)) in originals.iter().enumerate() {
+        let observer = pmem::Observer::open(path).unwrap();
+        for region in observer.regions().into_iter().filter(|region| region.name.contains("/mars")) {
+            // Of the data what is used, and a little more.
+            let len = region.len.min(12 << 10);
+            for (step, count) in [(64, len / 64), (4096, len / 4096)] {
+                places.extend((0..count).map(|n| (member, (region.offset + n * step) as usize, step as usize)));
+            }
+        }
+    }
+    let (mut told, mut whole) = (0, 0);
+    for (member, at, len) in places.into_iter().step_by(3) {
+        for (other, (path, bytes)) in originals.iter().enumerate() {
+            let mut bytes = bytes.clone();
+            if other == member {
+                bytes[at..at + len].fill(0);
+            }
+            fs::write(path, bytes).unwrap();
+        }
+        let store = match options().open(&members(dir.path())).and_then(Mars::open) {
+            Ok(store) => store,
+            Err(Error::Damaged { .. } | Error::Pool(_)) => {
+                told += 1;
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let (mut found, mut tx) = (0, store.begin().unwrap());
+        let scanned = tx.scan(store.table("records").unwrap(), &mut |_, bytes| {
+            assert!((0..COUNT).any(|n| bytes == text(n)));
+            found += 1;
+        });
+        let is_told = scanned.is_err() || !store.damaged().is_empty();
+        assert!(found == COUNT || is_told, "{found} records, and not a word: {len} zeros at {at} of member {member}");
+        if is_told { told += 1 } else { whole += 1 }
+    }
+    assert!(told > 20 && whole > 0, "{told} told, {whole} whole");
+}
+
 /// Header and catalog stand at the beginning of their file.
 #[test]
 fn zeros_in_the_catalog_are_damage() {

@@ -1,5 +1,7 @@
 //! Stores of records: what each kind of them has to do.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod conformance;
 mod damage;
 mod model;
