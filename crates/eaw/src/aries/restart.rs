@@ -38,6 +38,12 @@ struct Loss {
     before: Vec<u8>,
 }
 
+/// What was logged from `next` on is not to be undone; they are in order.
+fn keep_before(losses: &mut Vec<Loss>, next: u64) {
+    let left = losses.partition_point(|loss| loss.lsn < next);
+    losses.truncate(left);
+}
+
 impl Core {
     pub(super) fn restart(&mut self) -> Result<Restart> {
         let mut done = Restart::default();
@@ -92,10 +98,11 @@ impl Core {
                     if may_lack(page) {
                         self.redo(page, at, after, lsn, done)?;
                     }
-                    let is_undone = |loss: &Loss| loss.lsn >= next && self.wal.steps.has(Step::Compensations);
-                    losers.entry(transaction).or_default().retain(|loss| !is_undone(loss));
+                    if self.wal.steps.has(Step::Compensations) {
+                        keep_before(losers.entry(transaction).or_default(), next);
+                    }
                 }
-                Entry::Nested { next } => losers.entry(transaction).or_default().retain(|loss| loss.lsn < next),
+                Entry::Nested { next } => keep_before(losers.entry(transaction).or_default(), next),
                 Entry::Format { page, slot } if may_lack(page) => {
                     self.with_page(page, done, |held| {
                         let lacks = held.page.lsn() < lsn || held.is_damaged;
