@@ -220,7 +220,7 @@ fn wrong_policies_and_baselines_are_refused() {
         ("log-append --policy freq:0", "1 to 512"),
         ("log-append --baseline group:9", "--baseline group:9: it does not take part"),
         ("log-append --bytes 0 --quick --dir .", "0 bytes"),
-        ("figures --paper mars", "choose from: arcadia, kamino"),
+        ("figures --paper venus", "choose from: arcadia, kamino"),
         ("figures --paper arcadia --figure 4", "choose from: 5a, 5b"),
         ("log-replicate --policy group:8", "sync, pipelined:N, freq:N"),
         ("log-replicate --backups 9 --quick --dir .", "8 at most"),
