@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -113,6 +113,8 @@ struct Running {
 struct Shared {
     store: Store,
     replica: Replica,
+    /// The last commit that readers see: the store draws its number before.
+    commits: AtomicU64,
     stop: AtomicBool,
     /// What it failed with. The copy is served on, and holds no leader up.
     failed: Mutex<Option<Error>>,
@@ -124,7 +126,7 @@ struct Shared {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FollowerStatus {
-    /// Its last commit: they are counted from 1.
+    /// Its last commit, which its readers see: they are counted from 1.
     pub commits: u64,
     /// Its copy of the log; none before a leader has taken it in.
     pub log: Option<ReplicaStatus>,
@@ -164,7 +166,8 @@ impl Follower {
     fn start(store: Store, options: Options, log: PathBuf, address: &str, trust: log::fabric::Options) -> Result<Self> {
         let replica = Replica::serve_read(&options.pool, &log, address, trust.clone())?;
         let (stop, failed, has_failed) = (AtomicBool::new(false), Mutex::new(None), AtomicBool::new(false));
-        let shared = Arc::new(Shared { store, replica, stop, failed, has_failed, over: Condvar::new() });
+        let commits = store.core.bound.last().into();
+        let shared = Arc::new(Shared { store, replica, commits, stop, failed, has_failed, over: Condvar::new() });
         let here = Arc::clone(&shared);
         let path = shared.store.core.pool.path().to_owned();
         let name = std::thread::Builder::new().name("cairn-kv-follow".into());
@@ -198,7 +201,7 @@ impl Follower {
     /// How far it is.
     #[must_use]
     pub fn status(&self) -> FollowerStatus {
-        FollowerStatus { commits: self.shared.store.core.bound.last(), log: self.shared.replica.status() }
+        FollowerStatus { commits: self.shared.commits.load(Acquire), log: self.shared.replica.status() }
     }
 
     /// Waits until it fails, or for this long; true if it goes on.
@@ -319,7 +322,7 @@ impl Shared {
             origin::set_origin(&core.pool, log.log)?;
         }
         for (lsn, record) in &records {
-            core.apply(record, *lsn)?;
+            self.commits.fetch_max(core.apply(record, *lsn)?, Release);
         }
         if self.replica.is_awaited() {
             if !core.sabotage.skips(Step::ForceBeforeRelease) {

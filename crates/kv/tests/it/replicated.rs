@@ -491,11 +491,13 @@ fn reads_of_a_follower_are_of_one_moment() {
         let writer = threads.spawn(|| (1..300).try_for_each(set));
         let mut last = 0;
         while !writer.is_finished() {
+            let commits = one.status().commits;
             let tx = one.store().begin(Isolation::Snapshot).unwrap();
             let (left, right) = (tx.get(b"left").unwrap().unwrap(), tx.get(b"right").unwrap().unwrap());
             assert_eq!(left, right);
             let now = u32::from_be_bytes(left.try_into().unwrap());
             assert!(now >= last, "it goes back from {last} to {now}");
+            assert!(u64::from(now) + 1 >= commits, "commit {commits} is told, and {now} is there");
             last = now;
         }
         writer.join().unwrap().unwrap();
