@@ -110,6 +110,7 @@ const UNREACHED: &[missed::Redundant] = &[("recovery.rs", "pool.drain()", "for i
 
 #[test]
 fn every_barrier_of_the_array_is_missed_when_it_is_gone() {
-    let sources = missed::Sources { of: "eaw/src", whole: "eaw/src", redundant: REDUNDANT, unreached: UNREACHED };
+    let sources =
+        missed::Sources { of: "eaw/src/array", whole: "eaw/src/array", redundant: REDUNDANT, unreached: UNREACHED };
     missed::each_barrier(&workloads(), &sources);
 }
