@@ -227,6 +227,15 @@ mod tests {
 
     use super::*;
 
+    /// Others come there, or the test fails.
+    fn until(is_there: impl Fn() -> bool) {
+        let some = (0..60_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            is_there()
+        });
+        assert!(some, "nobody came");
+    }
+
     #[test]
     fn readers_share_and_a_writer_waits_in_its_turn() {
         let locks = Locks::new();
@@ -241,17 +250,13 @@ mod tests {
                 order.lock().push("writer");
                 locks.release(writer, 7);
             });
-            while locks.shard(7).lock()[&7].waiting.is_empty() {
-                std::thread::yield_now();
-            }
+            until(|| !locks.shard(7).lock()[&7].waiting.is_empty());
             threads.spawn(|| {
                 locks.take(late, 7, Mode::Shared).unwrap(); // behind the writer, though it is only read now
                 order.lock().push("late");
                 locks.release(late, 7);
             });
-            while locks.shard(7).lock()[&7].waiting.len() < 2 {
-                std::thread::yield_now();
-            }
+            until(|| locks.shard(7).lock()[&7].waiting.len() == 2);
             locks.release(reader, 7);
             locks.release(other, 7);
         });
@@ -294,17 +299,13 @@ mod tests {
                 locks.take(waits, 1, Mode::Exclusive).unwrap();
                 [1, 2].into_iter().for_each(|record| locks.release(waits, record));
             });
-            while locks.waits.lock().get(&waits).is_none_or(|before| before.len() < 2) {
-                std::thread::yield_now();
-            }
+            until(|| locks.waits.lock().get(&waits).is_some_and(|before| before.len() == 2));
             locks.release(gives, 1);
             threads.spawn(|| {
                 locks.take(gives, 2, Mode::Shared).unwrap(); // waits
                 locks.release(gives, 2);
             });
-            while locks.waits.lock().len() < 2 {
-                std::thread::yield_now();
-            }
+            until(|| locks.waits.lock().len() == 2);
             locks.release(stays, 1);
         });
     }

@@ -202,7 +202,7 @@ fn children<S: Kind>() {
         let id = one(store, table, b"parent");
         let mut tx = store.begin().unwrap();
         tx.update(table, id, b"changed").unwrap();
-        // SAFETY: the child calls what returns before it locks or allocates, and `_exit`.
+        // SAFETY: the child calls what is refused before it locks anything, and `_exit`; what it allocates, `malloc` is ready for after a fork.
         let child = unsafe { libc::fork() };
         assert!(child >= 0);
         if child == 0 {
