@@ -1,8 +1,8 @@
 //! A record store by editable atomic writes (MARS, SOSP 2013, section 3.4 and table 3).
 //!
 //! A transaction writes records where they belong, and the [array](crate::array) sees to it that all of it happens or nothing: there are no pages, no sequence numbers of a log, no undo, and what
-//! is not committed is on no medium, or in a log of its own. A commit forces what it wrote, behind one barrier. Restart is the array's; then the headers of all slots are
-//! read.
+//! is not committed is on no medium, or in a log of its own. A commit forces what it wrote, behind one barrier. Restart is the array's; then all blocks are
+//! read once.
 //!
 //! | ARIES has | here |
 //! |---|---|
@@ -223,7 +223,7 @@ pub struct Damage {
 }
 
 impl Mars {
-    /// Opens the store that is in an array. Reads the headers of all records.
+    /// Opens the store that is in an array. Reads all blocks that are used.
     ///
     /// # Errors
     /// [`Error::NoStore`]; [`Error::NewerVersion`], [`Error::Damaged`].

@@ -334,3 +334,39 @@ fn what_a_transaction_costs() {
         assert_eq!((store.array().stats() - before).drains, 0);
     });
 }
+
+/// The same of a write-ahead log; pages and checkpoints in their own time.
+#[test]
+fn what_a_transaction_of_aries_costs() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = super::small().cleaner(false).segment_bytes(64 << 10).log_bytes(1 << 20);
+    let store = options.create(dir.path().join("aries")).unwrap();
+    let table = store.create_table("records").unwrap();
+    let id = one(&store, table, &[1; 100]);
+    one(&store, table, &[1; 3000]); // a page has slots of that size
+    let drains = |work: &dyn Fn()| {
+        let before = store.stats().drains;
+        work();
+        store.stats().drains - before
+    };
+    let cost = |work: &dyn Fn(&mut eaw::aries::AriesTx<'_>)| {
+        drains(&|| {
+            let mut tx = store.begin().unwrap();
+            work(&mut tx);
+            tx.commit().unwrap();
+        })
+    };
+    assert_eq!(cost(&|tx| tx.read(table, id, &mut Vec::new()).unwrap()), 0);
+    assert_eq!(cost(&|tx| tx.update(table, id, &[2; 100]).unwrap()), 1);
+    assert_eq!(cost(&|tx| _ = tx.insert(table, &[3; 3000]).unwrap()), 1);
+    assert_eq!(cost(&|tx| tx.nested_top(|tx| tx.update(table, id, &[4; 100])).unwrap()), 2); // and the commit's
+    let aborted = || {
+        let mut tx = store.begin().unwrap();
+        tx.update(table, id, &[5; 100]).unwrap();
+        tx.abort().unwrap();
+    };
+    assert_eq!(drains(&aborted), 0);
+    // One for the checkpoint's record, two for the master's, one or two for the head of the log; two for pages, of which the first leaves all and the second none.
+    let costs = [100, 0, 0].map(|left| drains(&|| store.tidy(left).unwrap()));
+    assert_eq!(costs, [4, 7, 5]);
+}
