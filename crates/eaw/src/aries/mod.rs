@@ -18,7 +18,7 @@
 //!
 //! As in MARS, a record is in a slot of its own, the slots of a page are of one size, and where records are is in memory.
 //!
-//! What costs: a commit one barrier, so does a nested action; a checkpoint four to six, with those of the log for its head; a batch of up to 16 pages two; reading and aborting nothing.
+//! What costs: a commit one barrier, a nested action one more; a checkpoint four to six, with those of the log for its head; a batch of up to 16 pages two; reading and aborting nothing.
 //!
 //! ```
 //! # fn main() -> eaw::Result<()> {
