@@ -71,7 +71,7 @@ pub use transaction::AriesTx;
 
 use crate::error::{Error, Result};
 use crate::records::locks::Owner;
-use crate::records::session::{CATALOG, Shared};
+use crate::records::session::{CATALOG, Keeps, Shared};
 use crate::records::space::{Claimed, Space, slot_bytes};
 use crate::records::{RecordTx, Records, Table};
 use buffer::Buffer;
@@ -473,7 +473,7 @@ impl Records for Aries {
         }
         let number = tables.len() as u32;
         let mut tx = self.begin()?;
-        tx.insert_unchecked(CATALOG, &[&number.to_le_bytes(), name.as_bytes()].concat())?;
+        tx.insert_record(CATALOG, &[&number.to_le_bytes(), name.as_bytes()].concat())?;
         tx.commit()?;
         tables.push(name.to_owned());
         Ok(Table(number))

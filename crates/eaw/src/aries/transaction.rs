@@ -8,7 +8,7 @@ use super::sabotage::Step;
 use super::wal::{Entry, differing};
 use crate::error::{Error, Result};
 use crate::records::locks::Mode;
-use crate::records::session::{Change, Session};
+use crate::records::session::{Keeps, Session};
 use crate::records::space::{Place, slot_bytes};
 use crate::records::{RecordId, RecordTx, Savepoint, Table, scan};
 
@@ -97,32 +97,6 @@ impl<'a> AriesTx<'a> {
         self.change(place, now, &record)
     }
 
-    /// The record gets a slot, where it is written.
-    fn place(&mut self, id: u64, table: Table, bytes: &[u8]) -> Result<Place> {
-        let at = self.core.take_slot(bytes.len())?;
-        if let Err(error) = self.write(at, HEADER, id, table, bytes) {
-            self.core.shared.space.lock().give_slot(at);
-            return Err(error);
-        }
-        Ok(Place { at, table: table.0, len: bytes.len() as u32 })
-    }
-
-    pub(super) fn insert_unchecked(&mut self, table: Table, bytes: &[u8]) -> Result<RecordId> {
-        self.core.shared.check_len(bytes.len())?;
-        let id = self.session.take_id()?;
-        match self.place(id, table, bytes) {
-            Ok(place) => {
-                let change = Change { id, before: None, taken: Some(place.at), left: None, is_deleted: false };
-                self.session.changed(change, Some(place));
-                Ok(RecordId(id))
-            }
-            Err(error) => {
-                self.session.give_id(id);
-                Err(error)
-            }
-        }
-    }
-
     /// Nothing of the changes but so many is to be undone any more.
     fn forget(&mut self, count: usize) {
         let Some(first) = self.undo.get(count).copied() else { return };
@@ -180,11 +154,48 @@ impl<'a> AriesTx<'a> {
     }
 }
 
+impl<'a> Keeps<'a> for AriesTx<'a> {
+    type Point = usize;
+
+    fn session(&mut self) -> &mut Session<'a, usize> {
+        &mut self.session
+    }
+
+    fn slot_for(&self, len: usize) -> u32 {
+        slot_bytes(len + HEADER, self.core.page)
+    }
+
+    fn place(&mut self, id: u64, table: Table, bytes: &[u8]) -> Result<Place> {
+        let at = self.core.take_slot(bytes.len())?;
+        if let Err(error) = self.write(at, HEADER, id, table, bytes) {
+            self.core.shared.space.lock().give_slot(at);
+            return Err(error);
+        }
+        Ok(Place { at, table: table.0, len: bytes.len() as u32 })
+    }
+
+    fn overwrite(&mut self, before: Place, id: u64, table: Table, bytes: &[u8]) -> Result<()> {
+        self.write(before.at, HEADER + before.len as usize, id, table, bytes)
+    }
+
+    fn clear(&mut self, at: u64) -> Result<()> {
+        self.change(at, HEADER, &[0; HEADER])
+    }
+
+    fn point(&mut self) -> Result<usize> {
+        Ok(self.undo.len())
+    }
+
+    fn back_to(&mut self, point: usize) -> Result<()> {
+        self.undo_to(point)
+    }
+}
+
 impl RecordTx for AriesTx<'_> {
     fn insert(&mut self, table: Table, bytes: &[u8]) -> Result<RecordId> {
         self.core.check_usable()?;
         self.core.shared.table_name(table)?;
-        self.insert_unchecked(table, bytes)
+        self.insert_record(table, bytes)
     }
 
     fn read(&mut self, table: Table, id: RecordId, into: &mut Vec<u8>) -> Result<()> {
@@ -201,39 +212,12 @@ impl RecordTx for AriesTx<'_> {
 
     fn update(&mut self, table: Table, id: RecordId, bytes: &[u8]) -> Result<()> {
         self.core.check_usable()?;
-        self.core.shared.check_len(bytes.len())?;
-        let before = self.session.find(table, id, Mode::Exclusive)?;
-        self.session.check_outer(table, id.0)?;
-        let stays = self.core.shared.space.lock().fits(before.at, slot_bytes(bytes.len() + HEADER, self.core.page));
-        let place = if stays {
-            self.write(before.at, HEADER + before.len as usize, id.0, table, bytes)?;
-            Place { len: bytes.len() as u32, ..before }
-        } else {
-            // Both or nothing: else there were two of it.
-            let count = self.undo.len();
-            self.change(before.at, HEADER, &[0; HEADER])?;
-            match self.place(id.0, table, bytes) {
-                Ok(place) => place,
-                Err(error) => {
-                    self.undo_to(count)?;
-                    return Err(error);
-                }
-            }
-        };
-        let (taken, left) = if stays { (None, None) } else { (Some(place.at), Some(before.at)) };
-        let change = Change { id: id.0, before: Some(before), taken, left, is_deleted: false };
-        self.session.changed(change, Some(place));
-        Ok(())
+        self.update_record(table, id, bytes)
     }
 
     fn delete(&mut self, table: Table, id: RecordId) -> Result<()> {
         self.core.check_usable()?;
-        let before = self.session.find(table, id, Mode::Exclusive)?;
-        self.session.check_outer(table, id.0)?;
-        self.change(before.at, HEADER, &[0; HEADER])?;
-        let (before, left) = (Some(before), Some(before.at));
-        self.session.changed(Change { id: id.0, before, taken: None, left, is_deleted: true }, None);
-        Ok(())
+        self.delete_record(table, id)
     }
 
     fn scan(&mut self, table: Table, each: &mut dyn FnMut(RecordId, &[u8])) -> Result<()> {

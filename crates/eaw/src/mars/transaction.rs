@@ -6,7 +6,7 @@ use super::{HEADER, Mars, Step, slot_bytes};
 use crate::array::{self, Transaction};
 use crate::error::{Error, Result};
 use crate::records::locks::Mode;
-use crate::records::session::{Change, Session};
+use crate::records::session::{Keeps, Session};
 use crate::records::space::Place;
 use crate::records::{RecordId, RecordTx, Savepoint, Table, scan};
 
@@ -69,8 +69,32 @@ impl<'a> MarsTx<'a> {
         self.scratch = scratch;
         done.map(drop)
     }
+}
 
-    /// Logs that there is no record at a slot.
+impl<'a> Keeps<'a> for MarsTx<'a> {
+    type Point = array::Savepoint;
+
+    fn session(&mut self) -> &mut Session<'a, array::Savepoint> {
+        &mut self.session
+    }
+
+    fn slot_for(&self, len: usize) -> u32 {
+        slot_bytes(len + HEADER, self.store.block)
+    }
+
+    fn place(&mut self, id: u64, table: Table, bytes: &[u8]) -> Result<Place> {
+        let at = self.store.take_slot(bytes.len())?;
+        if let Err(error) = self.write(at, id, table, bytes) {
+            self.store.shared.space.lock().give_slot(at);
+            return Err(error);
+        }
+        Ok(Place { at, table: table.0, len: bytes.len() as u32 })
+    }
+
+    fn overwrite(&mut self, before: Place, id: u64, table: Table, bytes: &[u8]) -> Result<()> {
+        self.write(before.at, id, table, bytes)
+    }
+
     fn clear(&mut self, at: u64) -> Result<()> {
         if !self.store.has(Step::LeftLater) {
             self.store.shared.space.lock().give_slot(at);
@@ -83,14 +107,12 @@ impl<'a> MarsTx<'a> {
         self.tx()?.log_write(&file, within, &empty).map(drop)
     }
 
-    /// The record gets a slot, where it is written.
-    fn place(&mut self, id: u64, table: Table, bytes: &[u8]) -> Result<Place> {
-        let at = self.store.take_slot(bytes.len())?;
-        if let Err(error) = self.write(at, id, table, bytes) {
-            self.store.shared.space.lock().give_slot(at);
-            return Err(error);
-        }
-        Ok(Place { at, table: table.0, len: bytes.len() as u32 })
+    fn point(&mut self) -> Result<array::Savepoint> {
+        Ok(self.tx()?.savepoint())
+    }
+
+    fn back_to(&mut self, point: array::Savepoint) -> Result<()> {
+        self.tx()?.rollback_to(point)
     }
 }
 
@@ -98,19 +120,7 @@ impl RecordTx for MarsTx<'_> {
     fn insert(&mut self, table: Table, bytes: &[u8]) -> Result<RecordId> {
         self.store.array.check_process()?;
         self.store.shared.table_name(table)?;
-        self.store.shared.check_len(bytes.len())?;
-        let id = self.session.take_id()?;
-        match self.place(id, table, bytes) {
-            Ok(place) => {
-                let change = Change { id, before: None, taken: Some(place.at), left: None, is_deleted: false };
-                self.session.changed(change, Some(place));
-                Ok(RecordId(id))
-            }
-            Err(error) => {
-                self.session.give_id(id);
-                Err(error)
-            }
-        }
+        self.insert_record(table, bytes)
     }
 
     fn read(&mut self, table: Table, id: RecordId, into: &mut Vec<u8>) -> Result<()> {
@@ -127,39 +137,12 @@ impl RecordTx for MarsTx<'_> {
 
     fn update(&mut self, table: Table, id: RecordId, bytes: &[u8]) -> Result<()> {
         self.store.array.check_process()?;
-        self.store.shared.check_len(bytes.len())?;
-        let before = self.session.find(table, id, Mode::Exclusive)?;
-        self.session.check_outer(table, id.0)?;
-        let stays = self.store.shared.space.lock().fits(before.at, slot_bytes(bytes.len() + HEADER, self.store.block));
-        let place = if stays {
-            self.write(before.at, id.0, table, bytes)?;
-            Place { len: bytes.len() as u32, ..before }
-        } else {
-            // Both or nothing: else there were two of it.
-            let point = self.tx()?.savepoint();
-            self.clear(before.at)?;
-            match self.place(id.0, table, bytes) {
-                Ok(place) => place,
-                Err(error) => {
-                    self.tx()?.rollback_to(point)?;
-                    return Err(error);
-                }
-            }
-        };
-        let (taken, left) = if stays { (None, None) } else { (Some(place.at), Some(before.at)) };
-        let change = Change { id: id.0, before: Some(before), taken, left, is_deleted: false };
-        self.session.changed(change, Some(place));
-        Ok(())
+        self.update_record(table, id, bytes)
     }
 
     fn delete(&mut self, table: Table, id: RecordId) -> Result<()> {
         self.store.array.check_process()?;
-        let before = self.session.find(table, id, Mode::Exclusive)?;
-        self.session.check_outer(table, id.0)?;
-        self.clear(before.at)?;
-        let (before, left) = (Some(before), Some(before.at));
-        self.session.changed(Change { id: id.0, before, taken: None, left, is_deleted: true }, None);
-        Ok(())
+        self.delete_record(table, id)
     }
 
     fn scan(&mut self, table: Table, each: &mut dyn FnMut(RecordId, &[u8])) -> Result<()> {

@@ -83,9 +83,86 @@ impl Shared {
         self.record_max
     }
 
-    pub(crate) fn check_len(&self, len: usize) -> Result<()> {
+    fn check_len(&self, len: usize) -> Result<()> {
         let max = self.record_max;
         if len > max { Err(Error::RecordTooLong { len, max }) } else { Ok(()) }
+    }
+}
+
+/// A transaction's way of keeping records: what is the same whichever it is stands behind it.
+pub(crate) trait Keeps<'a> {
+    /// A moment of what it wrote.
+    type Point: Copy;
+
+    fn session(&mut self) -> &mut Session<'a, Self::Point>;
+
+    /// Bytes of the slot that a record of so many wants.
+    fn slot_for(&self, len: usize) -> u32;
+
+    /// The record gets a slot, where it is written.
+    fn place(&mut self, id: u64, table: Table, bytes: &[u8]) -> Result<Place>;
+
+    /// Another record is written where this one is.
+    fn overwrite(&mut self, before: Place, id: u64, table: Table, bytes: &[u8]) -> Result<()>;
+
+    /// There is no record in that slot any more.
+    fn clear(&mut self, at: u64) -> Result<()>;
+
+    fn point(&mut self) -> Result<Self::Point>;
+
+    /// What was written behind it is taken back.
+    fn back_to(&mut self, point: Self::Point) -> Result<()>;
+
+    fn insert_record(&mut self, table: Table, bytes: &[u8]) -> Result<RecordId> {
+        self.session().shared.check_len(bytes.len())?;
+        let id = self.session().take_id()?;
+        match self.place(id, table, bytes) {
+            Ok(place) => {
+                let change = Change { id, before: None, taken: Some(place.at), left: None, is_deleted: false };
+                self.session().changed(change, Some(place));
+                Ok(RecordId(id))
+            }
+            Err(error) => {
+                self.session().give_id(id);
+                Err(error)
+            }
+        }
+    }
+
+    fn update_record(&mut self, table: Table, id: RecordId, bytes: &[u8]) -> Result<()> {
+        self.session().shared.check_len(bytes.len())?;
+        let before = self.session().find(table, id, Mode::Exclusive)?;
+        self.session().check_outer(table, id.0)?;
+        let wanted = self.slot_for(bytes.len());
+        let stays = self.session().shared.space.lock().fits(before.at, wanted);
+        let place = if stays {
+            self.overwrite(before, id.0, table, bytes)?;
+            Place { len: bytes.len() as u32, ..before }
+        } else {
+            // Both or nothing: else there were two of it.
+            let point = self.point()?;
+            self.clear(before.at)?;
+            match self.place(id.0, table, bytes) {
+                Ok(place) => place,
+                Err(error) => {
+                    self.back_to(point)?;
+                    return Err(error);
+                }
+            }
+        };
+        let (taken, left) = if stays { (None, None) } else { (Some(place.at), Some(before.at)) };
+        let change = Change { id: id.0, before: Some(before), taken, left, is_deleted: false };
+        self.session().changed(change, Some(place));
+        Ok(())
+    }
+
+    fn delete_record(&mut self, table: Table, id: RecordId) -> Result<()> {
+        let before = self.session().find(table, id, Mode::Exclusive)?;
+        self.session().check_outer(table, id.0)?;
+        self.clear(before.at)?;
+        let (before, left) = (Some(before), Some(before.at));
+        self.session().changed(Change { id: id.0, before, taken: None, left, is_deleted: true }, None);
+        Ok(())
     }
 }
 
@@ -106,15 +183,15 @@ pub(crate) struct Session<'a, P> {
 }
 
 /// What was done to a record.
-pub(crate) struct Change {
-    pub(crate) id: u64,
+struct Change {
+    id: u64,
     /// Where it was; none if it was not there.
-    pub(crate) before: Option<Place>,
+    before: Option<Place>,
     /// The slot it got.
-    pub(crate) taken: Option<u64>,
+    taken: Option<u64>,
     /// The slot it left.
-    pub(crate) left: Option<u64>,
-    pub(crate) is_deleted: bool,
+    left: Option<u64>,
+    is_deleted: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -139,7 +216,7 @@ impl<'a, P: Copy> Session<'a, P> {
     }
 
     /// True if it was not locked before.
-    pub(crate) fn lock(&mut self, id: u64, mode: Mode) -> Result<bool> {
+    fn lock(&mut self, id: u64, mode: Mode) -> Result<bool> {
         let taken = self.shared.locks.take(self.owner, id, mode)?;
         if taken != Taken::Before {
             self.locked.push((id, taken == Taken::More));
@@ -170,7 +247,7 @@ impl<'a, P: Copy> Session<'a, P> {
     }
 
     /// An outer transaction's changes are not a nested action's to change.
-    pub(crate) fn check_outer(&self, table: Table, id: u64) -> Result<()> {
+    fn check_outer(&self, table: Table, id: u64) -> Result<()> {
         if self.changes[..self.outer.0].iter().any(|change| change.id == id) {
             return Err(Error::OuterRecord { table: self.shared.table_name(table)?, id });
         }
@@ -178,7 +255,7 @@ impl<'a, P: Copy> Session<'a, P> {
     }
 
     /// A number for a new record, locked.
-    pub(crate) fn take_id(&mut self) -> Result<u64> {
+    fn take_id(&mut self) -> Result<u64> {
         let id = self.shared.space.lock().take_id();
         match self.lock(id, Mode::Exclusive) {
             Ok(_) => Ok(id),
@@ -190,7 +267,7 @@ impl<'a, P: Copy> Session<'a, P> {
     }
 
     /// The record of this number was not made after all.
-    pub(crate) fn give_id(&mut self, id: u64) {
+    fn give_id(&mut self, id: u64) {
         if self.locked.last() == Some(&(id, false)) {
             self.unlock(self.locked.len() - 1);
         }
@@ -198,7 +275,7 @@ impl<'a, P: Copy> Session<'a, P> {
     }
 
     /// The record is there now; nowhere, if it is deleted.
-    pub(crate) fn changed(&mut self, change: Change, place: Option<Place>) {
+    fn changed(&mut self, change: Change, place: Option<Place>) {
         let mut space = self.shared.space.lock();
         match place {
             Some(place) => space.set_place(change.id, Some(place)),
