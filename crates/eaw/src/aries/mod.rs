@@ -315,6 +315,10 @@ impl Core {
         if self.stopped.load(Acquire) { Err(Error::Stopped) } else { Ok(()) }
     }
 
+    fn damaged_page(&self) -> Error {
+        Error::Damaged { path: self.pool.path().to_owned(), what: "page of a store of records" }
+    }
+
     /// A free slot for a record of so many bytes. A page is used when the log says so.
     fn take_slot(&self, len: usize) -> Result<u64> {
         let slot = slot_bytes(len + HEADER, self.page);

@@ -89,6 +89,9 @@ impl Core {
             let may_lack = |page: u64| lsn >= begin || dirty.get(&page).is_some_and(|since| *since <= lsn);
             match entry {
                 Entry::Change { page, at, before, after } => {
+                    if page >= self.buffer.pages() || at as usize + before.len().max(after.len()) > self.page as usize {
+                        return Err(self.damaged("record of the log of a store of records"));
+                    }
                     if may_lack(page) {
                         self.redo(page, at, after, lsn, done)?;
                     }
@@ -124,8 +127,8 @@ impl Core {
             return Err(self.damaged("record of the log of a store of records"));
         }
         self.with_page(page, done, |held| {
-            // To do it again would do no harm, as everything behind it is done again, too.
-            let lacks = held.page.lsn() < lsn;
+            // A change would get a damaged page a seal. To do it again would do no harm, as everything behind it is done again, too.
+            let lacks = !held.is_damaged && held.page.lsn() < lsn;
             if lacks {
                 held.change(at as usize, after, lsn);
             }

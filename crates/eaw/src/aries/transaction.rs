@@ -71,7 +71,7 @@ impl<'a> AriesTx<'a> {
         let Self { undo, before: arena, scratch, .. } = self;
         core.buffer.with(&core.wal, page, |held| {
             if held.is_damaged {
-                return Err(Error::Damaged { path: core.pool.path().to_owned(), what: "page of a store of records" });
+                return Err(core.damaged_page());
             }
             let (skip, before, after) = differing(&held.page.0[offset..offset + now], bytes);
             if before.is_empty() && after.is_empty() {
@@ -114,6 +114,9 @@ impl<'a> AriesTx<'a> {
             let Some(Undo { lsn, page, at, start }) = self.undo.last().copied() else { break };
             let (before, scratch) = (&self.before[start..], &mut self.scratch);
             let undone = core.buffer.with(&core.wal, page, |held| {
+                if held.is_damaged {
+                    return Err(core.damaged_page());
+                }
                 let entry = Entry::Compensation { page, at, after: before, next: lsn };
                 let own = core.wal.add(number, &entry, scratch)?;
                 held.change(at as usize, before, own);

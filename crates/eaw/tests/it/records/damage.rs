@@ -304,6 +304,43 @@ fn a_page_that_is_damaged_is_told() {
     }
 }
 
+/// A page that is damaged, and lacks changes that the log has: those do not make it whole.
+#[test]
+fn a_restart_does_not_seal_what_is_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = super::small().cleaner(false).segment_bytes(64 << 10).create(dir.path().join("aries")).unwrap();
+    let table = store.create_table("records").unwrap();
+    let mut tx = store.begin().unwrap();
+    let ids: Vec<_> = (0..20).map(|n| tx.insert(table, &text(n)).unwrap()).collect();
+    tx.commit().unwrap();
+    store.checkpoint().unwrap();
+    let mut tx = store.begin().unwrap();
+    tx.update(table, ids[0], &text(30)).unwrap();
+    tx.commit().unwrap();
+    let mut open = store.begin().unwrap();
+    open.update(table, ids[1], &text(31)).unwrap();
+    std::mem::forget(open); // to be undone
+    store.abandon();
+    let path = dir.path().join("aries");
+    let mut bytes = fs::read(&path).unwrap();
+    for region in ["aries.pages.0", "aries.double"] {
+        let region = pmem::Observer::open(&path).unwrap().region(region).unwrap()[0].clone();
+        let (start, end) = (region.offset as usize, (region.offset + region.len) as usize);
+        let at = (start..end).find(|at| bytes[*at..].starts_with(&text(7))).expect("it was written");
+        bytes[at] ^= 1;
+    }
+    fs::write(&path, bytes).unwrap();
+    let store = super::small().open(&path).unwrap();
+    assert_eq!(store.restarted().damaged.len(), 1, "{:?}", store.restarted());
+    store.close().unwrap();
+    let store = super::small().open(&path).unwrap();
+    assert_eq!(store.restarted().damaged.len(), 1);
+    for id in ids {
+        let read = store.begin().unwrap().read(table, id, &mut Vec::new());
+        assert!(matches!(read, Err(Error::NoRecord { damaged: 1.., .. })), "{read:?}");
+    }
+}
+
 /// Nothing that stands there makes it panic.
 #[test]
 fn any_bytes_are_an_error_or_records() {
