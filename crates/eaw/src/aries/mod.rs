@@ -18,7 +18,7 @@
 //!
 //! As in MARS, a record is in a slot of its own, the slots of a page are of one size, and where records are is in memory.
 //!
-//! What costs: a commit one barrier, a nested action one more; a checkpoint four to six, with those of the log for its head; a batch of up to 16 pages two; reading and aborting nothing.
+//! What costs: a commit one barrier, a nested action one more; a checkpoint five, with those of the log for its head; a batch of up to 16 pages two; reading and aborting nothing.
 //!
 //! ```
 //! # fn main() -> eaw::Result<()> {
@@ -48,6 +48,7 @@ mod buffer;
 mod cleaner;
 mod disk;
 mod restart;
+mod room;
 mod sabotage;
 mod transaction;
 mod wal;
@@ -55,8 +56,7 @@ mod wal;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::time::Duration;
 
 use pmem::sync::Mutex;
@@ -65,8 +65,6 @@ use pmem::{LINE, Persist, Pool, TwoSlot};
 pub use restart::Restart;
 #[cfg(any(test, feature = "sabotage"))]
 pub use sabotage::Step;
-#[cfg(not(any(test, feature = "sabotage")))]
-use sabotage::Step;
 pub use transaction::AriesTx;
 
 use crate::error::{Error, Result};
@@ -84,9 +82,6 @@ const NAME: &str = "aries";
 const MASTER: &str = "aries.master";
 const LOG: &str = "aries.log";
 const VERSION: u32 = 1;
-/// Who finds the log full of what others have not committed waits for them a second.
-const ROOM_TRIES: u32 = 200;
-const ROOM_PAUSE: Duration = Duration::from_millis(5);
 /// Bytes of a table's name at most.
 const TABLE_NAME_MAX: usize = 48;
 
@@ -98,6 +93,7 @@ pub struct Options {
     log: u64,
     frames: usize,
     cleans: bool,
+    patience: Duration,
     pool: pmem::Options,
     steps: Steps,
 }
@@ -117,6 +113,7 @@ impl Options {
             log: 64 << 20,
             frames: 4096,
             cleans: true,
+            patience: Duration::from_secs(1),
             pool: pmem::Options::new(),
             steps: Steps::default(),
         }
@@ -134,7 +131,7 @@ impl Options {
         Self { bytes, ..self }
     }
 
-    /// Bytes of log when it is made: it has room for what open transactions have written, and to undo that.
+    /// Bytes of log when it is made, at least 64 pages and 64 KiB: it has room for what open transactions have written, and to undo that.
     #[must_use]
     pub fn log_bytes(self, bytes: u64) -> Self {
         Self { log: bytes, ..self }
@@ -150,6 +147,12 @@ impl Options {
     #[must_use]
     pub fn cleaner(self, is_on: bool) -> Self {
         Self { cleans: is_on, ..self }
+    }
+
+    /// Who finds the log full of what others have not committed waits so long for them, before `LogFull`: a second unless told otherwise.
+    #[must_use]
+    pub fn patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// How the pool is made and opened.
@@ -202,6 +205,10 @@ impl Options {
         if !(self.page..=1 << 40).contains(&self.bytes) {
             return limit("bytes for pages", self.bytes, self.page, 1 << 40);
         }
+        let log = (64 * self.page).max(64 << 10);
+        if !(log..=1 << 40).contains(&self.log) {
+            return limit("bytes of log", self.log, log, 1 << 40);
+        }
         Ok(())
     }
 
@@ -217,7 +224,7 @@ impl Options {
     }
 
     fn log(&self) -> log::Options {
-        let segment = (self.log / 16).clamp(4096, 1 << 20) / 4096 * 4096;
+        let segment = (self.log / 16).clamp(4096, (4 * self.page).max(1 << 20)) / 4096 * 4096; // four pages and more
         log::Options::new().bytes(self.log).segment_bytes(segment).idle(None)
     }
 
@@ -253,7 +260,9 @@ impl Options {
             making: Mutex::new(()),
             owed: AtomicU64::new(0),
             cleans: self.cleans && pool.domain() != pmem::Domain::Simulated,
-            steps: AtomicU64::new(0),
+            patience: self.patience,
+            tidied: AtomicU64::new(0),
+            checkpointed: Mutex::new(0),
         };
         let mut restart = core.restart()?;
         core.find_records(&mut restart.damaged)?;
@@ -293,12 +302,15 @@ struct Core {
     stopped: AtomicBool,
     /// Who makes slots has it.
     making: Mutex<()>,
-    /// Bytes of log that it takes at most to undo all that is not committed.
+    /// Bytes of log that are about to be written, or that it takes to undo all that is not committed.
     owed: AtomicU64,
     /// A cleaner sees to the log, too.
     cleans: bool,
-    /// Changes that were made.
-    steps: AtomicU64,
+    patience: Duration,
+    /// How long the log was when it was last made shorter.
+    tidied: AtomicU64,
+    /// The newest checkpoint needs the log from there on.
+    checkpointed: Mutex<u64>,
 }
 
 /// A store of records: see the [module](self). Shared by reference between threads.
@@ -330,66 +342,6 @@ impl Core {
             })
         };
         self.shared.take_slot(&self.making, slot, format, || self.buffer.grow())
-    }
-
-    /// Before a change of so many bytes is logged: there is room for it, and to undo it and all others. Looked at once in a while, or for a large one.
-    fn make_room(&self, owner: Owner, bytes: usize) -> Result<()> {
-        if !self.steps.fetch_add(1, Relaxed).is_multiple_of(32) && bytes < 4096 {
-            return Ok(());
-        }
-        for tries in 0..=ROOM_TRIES {
-            let log::Stats { live_bytes, capacity, .. } = self.wal.log.stats();
-            let owed = self.owed.load(Relaxed) + 2 * bytes as u64;
-            let taken = live_bytes + owed;
-            if taken <= capacity / 4 * 3 && (self.cleans || live_bytes * 2 < capacity || tries > 0) {
-                return Ok(());
-            }
-            if taken > capacity / 4 * 3 && tries > 0 {
-                // Others may keep the log with transactions that end soon: the oldest does not wait for them, and has a share of its own.
-                let oldest = self.active.lock().iter().min_by_key(|(_, first)| **first).map(|(owner, _)| *owner);
-                let is_oldest = oldest.is_none_or(|oldest| oldest == owner);
-                if is_oldest && taken <= capacity / 16 * 15 {
-                    return Ok(());
-                }
-                if tries == ROOM_TRIES || pmem::sync::is_scheduled() || is_oldest {
-                    return Err(Error::LogFull { bytes: capacity, max: capacity });
-                }
-                std::thread::sleep(ROOM_PAUSE);
-            }
-            self.tidy(0)?;
-        }
-        Ok(())
-    }
-
-    /// Writes changed pages until so few are left, the oldest changes first, and makes a checkpoint.
-    fn tidy(&self, left: usize) -> Result<()> {
-        self.check_usable()?;
-        self.buffer.clean(&self.wal, left)?;
-        self.checkpoint()
-    }
-
-    /// A checkpoint: what is listed was so at some moment, while others went on.
-    fn checkpoint(&self) -> Result<()> {
-        let begin = self.wal.next_at_least();
-        // What it counts is in the log already, if not on the medium; it may count less than there is.
-        let used = self.shared.space.lock().used();
-        let (checkpoint, from) = self.buffer.with_dirty(|dirty| {
-            let active = self.active.lock().values().copied().min();
-            let has = |step| self.wal.steps.has(step);
-            let since = dirty.iter().map(|(_, since)| *since).filter(|_| has(Step::KeepDirty));
-            let from = since.chain(active.filter(|_| has(Step::KeepActive))).fold(begin, u64::min);
-            let lsn = self.wal.add(0, &Entry::Checkpoint { from, begin, dirty }, &mut Vec::new())?;
-            // With it what ended the transactions that are not active any more.
-            if has(Step::CheckpointFirst) {
-                self.wal.force(lsn)?;
-            }
-            let mut master = self.master.lock();
-            let said = master.get();
-            master.update_mirrored(&Master { checkpoint: lsn, used: used.max(said.used), ..said })?;
-            Ok((lsn, from))
-        })?;
-        self.wal.log.cleanup_to(log::Lsn::new(from.min(checkpoint) - 1))?;
-        Ok(self.wal.log.reclaim()?)
     }
 }
 

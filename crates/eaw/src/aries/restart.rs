@@ -77,6 +77,7 @@ impl Core {
     /// What those did that have not ended, by transaction.
     fn analyse_and_redo(&self, done: &mut Restart) -> Result<BTreeMap<u64, Vec<Loss>>> {
         let (from, begin, dirty) = self.newest_checkpoint()?;
+        *self.checkpointed.lock() = from - 1; // so that this restart makes one
         let mut losers: BTreeMap<u64, Vec<Loss>> = BTreeMap::new();
         let mut records = self.wal.log.iter_from(log::Lsn::new(from));
         while let Some(record) = records.next()? {

@@ -1,9 +1,8 @@
 //! A transaction: changes in pages and in the log, and how they are undone.
 
 use super::Core;
-use std::sync::atomic::Ordering::Relaxed;
-
 use super::disk::HEADER;
+use super::room::{ENDING, FORMATTING, changing, undoing};
 use super::sabotage::Step;
 use super::wal::{Entry, differing};
 use crate::error::{Error, Result};
@@ -36,11 +35,6 @@ struct Undo {
     start: usize,
 }
 
-/// What it takes in the log to undo a change of so many bytes, with all headers.
-fn owed(bytes: usize) -> u64 {
-    bytes as u64 + 128
-}
-
 impl<'a> AriesTx<'a> {
     pub(super) fn new(core: &'a Core) -> Self {
         let (undo, before, scratch) = (Vec::new(), Vec::new(), Vec::new());
@@ -61,10 +55,19 @@ impl<'a> AriesTx<'a> {
         }
     }
 
+    /// That it ended is in the log.
+    fn ended(&mut self) {
+        self.core.active.lock().remove(&self.session.owner);
+        self.core.owe_less(ENDING);
+        self.has_logged = false;
+    }
+
     /// Changes what is in a slot, of which so many bytes count now.
     fn change(&mut self, place: u64, now: usize, bytes: &[u8]) -> Result<()> {
         self.core.check_usable()?;
-        self.core.make_room(self.session.owner, now + bytes.len())?;
+        let ending = if self.has_logged { 0 } else { ENDING };
+        let mut room = self.core.make_room(self.session.owner, changing(now, bytes.len()) + ending)?;
+        room.keep(ending);
         self.begin();
         let (page, offset) = (place / self.core.page, (place % self.core.page) as usize);
         let (core, number) = (self.core, self.number());
@@ -80,7 +83,7 @@ impl<'a> AriesTx<'a> {
             let (at, len) = (offset + skip, after.len());
             let lsn = core.wal.add(number, &Entry::Change { page, at: at as u32, before, after }, scratch)?;
             undo.push(Undo { lsn, page, at: at as u32, start: arena.len() });
-            core.owed.fetch_add(owed(before.len()), Relaxed);
+            room.keep(undoing(before.len()));
             arena.extend_from_slice(before);
             held.change(at, &bytes[skip..][..len], lsn);
             Ok(())
@@ -100,9 +103,9 @@ impl<'a> AriesTx<'a> {
     /// Nothing of the changes but so many is to be undone any more.
     fn forget(&mut self, count: usize) {
         let Some(first) = self.undo.get(count).copied() else { return };
-        let changes = self.undo.len() - count;
-        let bytes = self.before.len() - first.start;
-        self.core.owed.fetch_sub(owed(0) * changes as u64 + bytes as u64, Relaxed);
+        let ends = self.undo[count + 1..].iter().map(|undo| undo.start).chain([self.before.len()]);
+        let owed = self.undo[count..].iter().zip(ends).map(|(undo, end)| undoing(end - undo.start)).sum();
+        self.core.owe_less(owed);
         self.undo.truncate(count);
         self.before.truncate(first.start);
     }
@@ -150,8 +153,7 @@ impl<'a> AriesTx<'a> {
         if self.has_logged {
             let (number, core) = (self.number(), self.core);
             core.wal.add(number, &Entry::End, &mut self.scratch).inspect_err(|_| core.stop())?;
-            core.active.lock().remove(&number);
-            self.has_logged = false;
+            self.ended();
         }
         Ok(())
     }
@@ -169,7 +171,9 @@ impl<'a> Keeps<'a> for AriesTx<'a> {
     }
 
     fn place(&mut self, id: u64, table: Table, bytes: &[u8]) -> Result<Place> {
+        let room = self.core.make_room(self.session.owner, FORMATTING)?;
         let at = self.core.take_slot(bytes.len())?;
+        drop(room);
         if let Err(error) = self.write(at, HEADER, id, table, bytes) {
             self.core.shared.space.lock().give_slot(at);
             return Err(error);
@@ -274,9 +278,8 @@ impl RecordTx for AriesTx<'_> {
                 core.stop();
                 return Err(error);
             }
-            core.active.lock().remove(&number);
-            self.has_logged = false;
             self.forget(0);
+            self.ended();
         }
         self.session.committed(true);
         Ok(())

@@ -366,7 +366,13 @@ fn what_a_transaction_of_aries_costs() {
         tx.abort().unwrap();
     };
     assert_eq!(drains(&aborted), 0);
-    // One for the checkpoint's record, two for the master's, one or two for the head of the log; two for pages, of which the first leaves all and the second none.
-    let costs = [100, 0, 0].map(|left| drains(&|| store.tidy(left).unwrap()));
-    assert_eq!(costs, [4, 7, 5]);
+    let tidied = |left| drains(&|| store.tidy(left).unwrap());
+    let again = |byte, left| {
+        cost(&|tx| tx.update(table, id, &[byte; 100]).unwrap());
+        tidied(left)
+    };
+    // None that would leave the log as long as it is. Else one for the checkpoint's record, two for the master's, two for the head of the log; two for pages. The first finds what
+    // was aborted, and not forced.
+    let costs = [tidied(100), again(6, 0), tidied(0), again(7, 0), again(8, 0), again(9, 100)];
+    assert_eq!(costs, [0, 8, 0, 7, 7, 0]);
 }
