@@ -22,7 +22,6 @@ pub enum Error {
     #[error(transparent)]
     Array(#[from] eaw::Error),
     /// A peer.
-    #[cfg(feature = "redb")]
     #[error(transparent)]
     Peer(#[from] peers::Error),
     /// A file or directory of the benchmark itself.

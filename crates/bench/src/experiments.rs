@@ -31,6 +31,7 @@ pub use open::KvOpen;
 pub use overwrite::{Overwrite, Set};
 pub use rocksdb_wal::RocksdbWal;
 pub use server::Served;
+pub(crate) use server::memcached;
 pub use smallbank::SmallBank;
 pub use space::KvSpace;
 pub use structures::{Shape, Structures};

@@ -21,6 +21,8 @@ pub enum Peer {
     RocksDbLocking,
     /// Berkeley DB: B-tree, page locks.
     BerkeleyDb,
+    /// SQLite with its write-ahead log.
+    Sqlite,
     /// redb.
     Redb,
     /// fjall, with optimistic transactions.
@@ -38,13 +40,14 @@ pub enum Level {
 
 impl Peer {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Lmdb,
         Self::LmdbWritemap,
         Self::RocksDb,
         Self::RocksDbOptimistic,
         Self::RocksDbLocking,
         Self::BerkeleyDb,
+        Self::Sqlite,
         Self::Redb,
         Self::Fjall,
     ];
@@ -59,6 +62,7 @@ impl Peer {
             Self::RocksDbOptimistic => "rocksdb-optimistic",
             Self::RocksDbLocking => "rocksdb-locking",
             Self::BerkeleyDb => "bdb",
+            Self::Sqlite => "sqlite",
             Self::Redb => "redb",
             Self::Fjall => "fjall",
         }
@@ -77,7 +81,7 @@ impl Peer {
     /// Whether those that write wait for each other from their beginning on.
     #[must_use]
     pub fn has_one_writer(self) -> bool {
-        matches!(self, Self::Lmdb | Self::LmdbWritemap | Self::Redb)
+        matches!(self, Self::Lmdb | Self::LmdbWritemap | Self::Sqlite | Self::Redb)
     }
 
     /// Whether it is in this build.
@@ -87,6 +91,7 @@ impl Peer {
             Self::Lmdb | Self::LmdbWritemap => cfg!(feature = "lmdb"),
             Self::RocksDb | Self::RocksDbOptimistic | Self::RocksDbLocking => cfg!(feature = "rocksdb"),
             Self::BerkeleyDb => cfg!(feature = "bdb"),
+            Self::Sqlite => cfg!(feature = "sqlite"),
             Self::Redb => cfg!(feature = "redb"),
             Self::Fjall => cfg!(feature = "fjall"),
         }
@@ -113,6 +118,8 @@ impl Peer {
             Self::RocksDbLocking => boxed(crate::raw::rocksdb::open(dir, room, crate::raw::rocksdb::Kind::Locking)?),
             #[cfg(feature = "bdb")]
             Self::BerkeleyDb => boxed(crate::raw::bdb::open(dir, room)?),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite => boxed(crate::on_sqlite::OnSqlite::open(dir, room)?),
             #[cfg(feature = "redb")]
             Self::Redb => boxed(crate::on_redb::OnRedb::open(dir, room)?),
             #[cfg(feature = "fjall")]

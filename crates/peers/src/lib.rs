@@ -7,6 +7,7 @@
 //! | `Peer::Lmdb`, `LmdbWritemap` | `lmdb` | liblmdb-dev | B+tree, one writer, readers never wait; syncs by default |
 //! | `Peer::RocksDb`, `RocksDbOptimistic`, `RocksDbLocking` | `rocksdb` | librocksdb-dev | LSM tree; the log is synced at each commit, nothing compressed, memtables of 256 MiB |
 //! | `Peer::BerkeleyDb` | `bdb` | libdb-dev | B-tree with page locks, serializable; the log is synced at each commit |
+//! | `Peer::Sqlite` | `sqlite` | (a crate, with its C) | B-tree and write-ahead log, one writer, `synchronous=FULL` |
 //! | `Peer::Redb` | `redb` | (a crate) | copy-on-write B-tree, one writer, `Durability::Immediate` |
 //! | `Peer::Fjall` | `fjall` | (a crate) | LSM tree, optimistic transactions, `PersistMode::SyncAll` |
 //!
@@ -26,6 +27,8 @@ pub mod kv;
 mod on_fjall;
 #[cfg(feature = "redb")]
 mod on_redb;
+#[cfg(feature = "sqlite")]
+mod on_sqlite;
 #[cfg(feature = "pmemlog")]
 mod pmemlog;
 #[cfg(feature = "pmemobj")]
@@ -48,7 +51,7 @@ pub use raw::pmemobj::{List, Map, Objects};
 pub use rocksdb_wal::{RocksdbWal, Wal, WalCosts, WalRoom};
 
 /// All peers there can be, by the name of their package.
-pub const ALL: [&str; 7] = ["pmemobj", "pmemlog", "lmdb", "rocksdb", "bdb", "redb", "fjall"];
+pub const ALL: [&str; 8] = ["pmemobj", "pmemlog", "lmdb", "rocksdb", "bdb", "sqlite", "redb", "fjall"];
 
 /// On memory that is no DAX file system both libraries of PMDK call `msync` unless this is in the environment when the process first opens a
 /// pool. With it, they flush cache lines, as Cairn's emulated domain does.
@@ -63,6 +66,7 @@ pub fn compiled() -> Vec<&'static str> {
         cfg!(feature = "lmdb"),
         cfg!(feature = "rocksdb"),
         cfg!(feature = "bdb"),
+        cfg!(feature = "sqlite"),
         cfg!(feature = "redb"),
         cfg!(feature = "fjall"),
     ];

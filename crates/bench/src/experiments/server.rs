@@ -4,7 +4,7 @@
 //! limit: what a request costs is the CPU time of the server's process.
 
 mod cpu;
-mod memcached;
+pub(crate) mod memcached;
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -30,7 +30,7 @@ pub struct Served {
     pub dir: PathBuf,
     /// Speak memcached's protocol, beside memcached.
     pub memcached: bool,
-    /// Names of tests of `redis-benchmark`; of memcached's protocol, `set`, `get`, `mix`.
+    /// Names of tests of `redis-benchmark`; of memcached's protocol, `set`, `get`, `mix`, `half`.
     pub tests: Vec<String>,
     /// Connections at a time.
     pub connections: Vec<usize>,

@@ -14,22 +14,25 @@ use crate::{Error, Result};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Test {
+pub(crate) enum Test {
     Set,
     Get,
     /// One `set` in ten requests, the others `get`.
     Mix,
+    /// One in two.
+    Half,
 }
 
 impl Test {
-    pub(super) fn named(name: &str) -> Result<Self> {
+    pub(crate) fn named(name: &str) -> Result<Self> {
         match name {
             "set" => Ok(Self::Set),
             "get" => Ok(Self::Get),
             "mix" => Ok(Self::Mix),
-            other => {
-                Err(Error::Parameter(format!("{other}: no test of memcached's protocol; choose from: set, get, mix")))
-            }
+            "half" => Ok(Self::Half),
+            other => Err(Error::Parameter(format!(
+                "{other}: no test of memcached's protocol; choose from: set, get, mix, half"
+            ))),
         }
     }
 
@@ -38,29 +41,30 @@ impl Test {
             Self::Set => true,
             Self::Get => false,
             Self::Mix => random.below(10) == 0,
+            Self::Half => random.below(2) == 0,
         }
     }
 }
 
 /// How it is asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
-    pub(super) connections: usize,
+pub(crate) struct Load {
+    pub(crate) connections: usize,
     /// Requests that a connection sends before it waits.
-    pub(super) pipeline: usize,
-    pub(super) requests: u64,
-    pub(super) keys: u64,
-    pub(super) value_bytes: usize,
-    pub(super) threads: usize,
-    pub(super) seed: u64,
+    pub(crate) pipeline: usize,
+    pub(crate) requests: u64,
+    pub(crate) keys: u64,
+    pub(crate) value_bytes: usize,
+    pub(crate) threads: usize,
+    pub(crate) seed: u64,
 }
 
 /// How many requests were answered, in what time; and how long each connection waited, each time, in nanoseconds.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Answered {
-    pub(super) requests: u64,
-    pub(super) time: Duration,
-    pub(super) waits: Vec<u64>,
+pub(crate) struct Answered {
+    pub(crate) requests: u64,
+    pub(crate) time: Duration,
+    pub(crate) waits: Vec<u64>,
 }
 
 fn wrong(what: impl Into<String>) -> Error {
@@ -68,7 +72,7 @@ fn wrong(what: impl Into<String>) -> Error {
 }
 
 /// Sets every key once.
-pub(super) fn fill(port: u16, load: &Load) -> Result<()> {
+pub(crate) fn fill(port: u16, load: &Load) -> Result<()> {
     let mut connection = Connection::to(port)?;
     let value = vec![b'x'; load.value_bytes];
     for from in (0..load.keys).step_by(64) {
@@ -82,7 +86,7 @@ pub(super) fn fill(port: u16, load: &Load) -> Result<()> {
 }
 
 /// Asks until so many requests are answered.
-pub(super) fn run(port: u16, test: Test, load: &Load) -> Result<Answered> {
+pub(crate) fn run(port: u16, test: Test, load: &Load) -> Result<Answered> {
     let threads = load.threads.clamp(1, load.connections);
     let go = Barrier::new(threads);
     let runs: Vec<_> = std::thread::scope(|scope| {

@@ -18,7 +18,7 @@ pub struct CompareStores {
     /// Ours: kv; btree and hashmap, structures in a heap
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = ours, default_value = "kv,btree")]
     pub engine: Vec<Keeper>,
-    /// Other systems: lmdb, lmdb-writemap, rocksdb, rocksdb-optimistic, rocksdb-locking, bdb, redb, fjall, pmemobj-hashmap, pmemobj-btree; one that is
+    /// Other systems: lmdb, lmdb-writemap, rocksdb, rocksdb-optimistic, rocksdb-locking, bdb, sqlite, redb, fjall, pmemobj-hashmap, pmemobj-btree; one that is
     /// not in this build is reported as missing
     #[arg(long, value_name = "P,Q", value_delimiter = ',', value_parser = peer)]
     pub peer: Vec<Keeper>,
