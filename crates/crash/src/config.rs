@@ -128,6 +128,8 @@ pub struct Config {
     pub at_flushes: bool,
     /// Workloads and, with several threads, schedules: each with a seed of its own.
     pub schedules: u64,
+    /// In every other schedule a thread runs on for so many events, on average, while others stand where they are; otherwise, and with 1, who runs is drawn at each event.
+    pub stretch: u64,
     /// Medium faults planted at each crash point.
     pub faults: u32,
     /// Kinds of medium faults to choose from.
@@ -178,6 +180,7 @@ impl Config {
             nested_share: 100,
             at_flushes: false,
             schedules: 1,
+            stretch: 1,
             faults: 0,
             fault_kinds: vec![FaultKind::Flip, FaultKind::Poison, FaultKind::Stuck],
             fail_drain: None,
@@ -212,6 +215,8 @@ impl Config {
         at_flushes: bool,
         /// How many workloads or schedules.
         schedules: u64,
+        /// How long a thread runs on in every other schedule.
+        stretch: u64,
         /// Medium faults planted at each crash point.
         faults: u32,
         /// Kinds of medium faults to choose from.

@@ -208,8 +208,7 @@ fn steps<S: Scenario>(
     seed: u64,
 ) -> bool {
     let threads = explorer.ops.iter().map(|(thread, _)| thread + 1).max().unwrap_or(0);
-    let silence = Duration::from_millis(config.silence_ms);
-    let turns = Arc::new(Cooperative::new(threads, seed, Arc::clone(sim), silence, Arc::clone(&explorer.pulse)));
+    let turns = Arc::new(Cooperative::new(threads, seed, config, Arc::clone(sim), Arc::clone(&explorer.pulse)));
     let failed = Mutex::new(false);
     let work = |me: usize| {
         turns.enter(me);

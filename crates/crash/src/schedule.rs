@@ -1,4 +1,6 @@
-//! Real threads, one running at a time: who runs next is drawn from the seed at every flush, drain and lock.
+//! Real threads, one running at a time: who runs next is drawn from the seed at every flush, drain and lock, or after a stretch of them.
+//!
+//! Drawn each time, a thread hardly ever stands still while another does a hundred things; but the machine does that.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -8,6 +10,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use pmem::sync::Scheduler;
 
+use crate::config::Config;
 use crate::rng::Rng;
 use crate::sim::Sim;
 
@@ -38,6 +41,8 @@ struct Turns {
     live: Vec<bool>,
     waits: Vec<bool>,
     rng: Rng,
+    /// A thread runs on for so many events, on average.
+    stretch: u64,
     /// Nobody could run: all threads unwind, and run freely while they do.
     dead: bool,
     /// It was not seen, but timed out.
@@ -48,6 +53,11 @@ struct Turns {
 
 impl Turns {
     fn draw(&mut self) -> Option<usize> {
+        let current = self.current;
+        let runs_on = self.stretch > 1 && self.live[current] && !self.waits[current];
+        if runs_on && self.rng.below(self.stretch) > 0 {
+            return Some(current);
+        }
         let able: Vec<usize> = (0..self.live.len()).filter(|&t| self.live[t] && !self.waits[t]).collect();
         (!able.is_empty()).then(|| able[self.rng.index(able.len())])
     }
@@ -59,12 +69,14 @@ impl Turns {
 }
 
 impl Cooperative {
-    pub(crate) fn new(threads: usize, seed: u64, sim: Arc<Sim>, silence: Duration, pulse: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(threads: usize, seed: u64, config: &Config, sim: Arc<Sim>, pulse: Arc<AtomicU64>) -> Self {
+        let silence = Duration::from_millis(config.silence_ms);
         let mut turns = Turns {
             current: 0,
             live: vec![true; threads],
             waits: vec![false; threads],
             rng: Rng::seeded(seed),
+            stretch: if seed.is_multiple_of(2) { 1 } else { config.stretch },
             dead: false,
             hidden: false,
             steps: 0,

@@ -88,9 +88,9 @@ impl Store for Aries {
     }
 }
 
-/// Four pages in memory, of those that there are.
+/// Four pages in memory, of those that there are; few records of the log wait to be forced.
 fn pages() -> aries::Options {
-    aries::Options::new().page_bytes(BLOCK).segment_bytes(3 * BLOCK).log_bytes(64 << 10).buffer_pages(4)
+    aries::Options::new().page_bytes(BLOCK).segment_bytes(3 * BLOCK).log_bytes(64 << 10).buffer_pages(4).loose(3)
 }
 
 /// Transactions of all kinds, by one thread or two.

@@ -65,6 +65,8 @@ pub fn run(args: &Crash) -> Outcome {
     Ok(ExitCode::from(u8::from(violated > 0)))
 }
 
+/// In every other schedule a thread has time for a commit, or a checkpoint, while another one stands still.
+const STRETCH: u64 = 24;
 /// States that a workload has at least.
 const STATES_LEAST: u64 = 10;
 
@@ -82,6 +84,7 @@ fn config(args: &Crash, weight: u64) -> Config {
     let each = budget / schedules;
     config
         .schedules(schedules)
+        .stretch(STRETCH)
         .point_budget((each / 25).max(64))
         .nested_budget((each / 200).clamp(16, 4096))
         .nested_share(NESTED_SHARE)

@@ -42,6 +42,11 @@ impl Held {
         self.changed(lsn);
     }
 
+    /// It has slots, and what is in them is what was written.
+    pub(super) fn is_sound(&self) -> bool {
+        !self.is_damaged && self.page.slot() > 0
+    }
+
     fn changed(&mut self, lsn: u64) {
         self.page.set_lsn(lsn);
         if self.since == 0 {
@@ -91,6 +96,11 @@ impl Buffer {
         self.table.lock().frames.len() as u64
     }
 
+    /// See [`Disk::ahead`].
+    pub(super) fn ahead(&self) -> Vec<u64> {
+        self.disk.lock().ahead().iter().copied().collect()
+    }
+
     pub(super) fn grow(&self) -> Result<u64> {
         let mut table = self.table.lock();
         let count = self.disk.lock().grow(self.first)?;
@@ -129,10 +139,14 @@ impl Buffer {
             let at = table.hand;
             table.hand = (at + 1) % self.frames.len();
             let frame = &self.frames[at];
-            let held = if frame.pins.load(Acquire) == 0 { frame.held.try_lock() } else { None };
-            let Some(mut held) = held else {
+            if frame.pins.load(Acquire) > 0 {
                 continue;
-            };
+            }
+            let Some(mut held) = frame.held.try_lock() else { continue };
+            // Asked again with the latch: who cleans pins a page without the table's lock.
+            if frame.pins.load(Acquire) > 0 && wal.steps.has(Step::AskAgain) {
+                continue;
+            }
             if std::mem::take(&mut held.is_used) {
                 continue;
             }
@@ -179,9 +193,14 @@ impl Buffer {
         self.disk.lock().write(self.first, pages)
     }
 
+    /// One at a time; not left out by tests of others.
+    fn alone(&self, wal: &Wal) -> Option<MutexGuard<'_, ()>> {
+        wal.steps.has(Step::CleanAlone).then(|| self.cleaning.lock())
+    }
+
     /// Writes pages that were changed, those first whose change is oldest, until so few are left.
     pub(super) fn clean(&self, wal: &Wal, left: usize) -> Result<()> {
-        let _cleaning = self.cleaning.lock();
+        let _cleaning = self.alone(wal);
         let mut dirty: Vec<(u64, &Frame)> = Vec::new();
         for frame in &self.frames {
             let held = frame.held.lock();
@@ -197,7 +216,9 @@ impl Buffer {
             for (_, frame) in batch {
                 let mut held = frame.held.lock();
                 if held.since > 0 {
-                    frame.pins.fetch_add(1, AcqRel);
+                    if wal.steps.has(Step::PinWritten) {
+                        frame.pins.fetch_add(1, AcqRel);
+                    }
                     pages.push((held.number, held.page.clone()));
                     pinned.push((*frame, std::mem::take(&mut held.since)));
                 }
@@ -207,7 +228,9 @@ impl Buffer {
                 if done.is_err() {
                     frame.held.lock().since = since;
                 }
-                frame.pins.fetch_sub(1, AcqRel);
+                if wal.steps.has(Step::PinWritten) {
+                    frame.pins.fetch_sub(1, AcqRel);
+                }
             }
             done?;
         }
@@ -215,8 +238,8 @@ impl Buffer {
     }
 
     /// Pages that were changed and not written, each with the first change that it lacks; nobody cleans while `act` has them.
-    pub(super) fn with_dirty<R>(&self, act: impl FnOnce(Vec<(u64, u64)>) -> Result<R>) -> Result<R> {
-        let _cleaning = self.cleaning.lock();
+    pub(super) fn with_dirty<R>(&self, wal: &Wal, act: impl FnOnce(Vec<(u64, u64)>) -> Result<R>) -> Result<R> {
+        let _cleaning = self.alone(wal);
         let mut dirty = Vec::new();
         for frame in &self.frames {
             let held = frame.held.lock();

@@ -6,6 +6,8 @@
 //! slot     number of the record, 8, table, 4, length, 4 | its bytes
 //! ```
 
+use std::collections::BTreeSet;
+
 use pmem::{LINE, Pool, SealKey};
 
 use super::sabotage::{Step, Steps};
@@ -72,6 +74,12 @@ pub(super) struct Disk {
     segments: Vec<pmem::Area>,
     double: pmem::Area,
     batch: u64,
+    /// No page that was written before has a later change than the log had when it was opened.
+    newest: u64,
+    /// Of the newest batch then.
+    before: u64,
+    /// Pages that have.
+    ahead: BTreeSet<u64>,
     steps: Steps,
 }
 
@@ -83,7 +91,7 @@ impl Disk {
     }
 
     /// Opens it, and puts back in place what was torn there.
-    pub(super) fn open(pool: &Pool, page: u64, pages: u64, steps: Steps) -> Result<Self> {
+    pub(super) fn open(pool: &Pool, page: u64, pages: u64, newest: u64, steps: Steps) -> Result<Self> {
         let double = pool.region(DOUBLE)?.into_area()?;
         let damaged =
             || Error::Damaged { path: pool.path().to_owned(), what: "size of a region of a store of records" };
@@ -97,6 +105,9 @@ impl Disk {
             segments: Vec::new(),
             double,
             batch: 0,
+            newest,
+            before: 0,
+            ahead: BTreeSet::new(),
             steps,
         };
         let listed = pool.info();
@@ -129,8 +140,10 @@ impl Disk {
                 found.push(page.clone());
             }
         }
-        self.batch = found.iter().map(|page| page.word(24)).max().unwrap_or(0);
-        for saved in found.iter().filter(|page| page.word(24) == self.batch) {
+        self.before = found.iter().map(|page| page.word(24)).max().unwrap_or(0);
+        self.batch = self.before;
+        let newest = self.before;
+        for saved in found.iter().filter(|page| page.word(24) == newest) {
             let number = saved.word(8);
             if number >= self.pages(pages) {
                 continue;
@@ -179,11 +192,24 @@ impl Disk {
         self.key.seal(&page.0[8..])
     }
 
-    /// False if it is not what was written.
-    pub(super) fn read(&self, number: u64, first: u64, into: &mut Page) -> Result<bool> {
+    /// False if it is not what was written, or the log does not go so far: then a part of that is lost.
+    pub(super) fn read(&mut self, number: u64, first: u64, into: &mut Page) -> Result<bool> {
         let (segment, at) = self.place(number, first);
         into.0.copy_from_slice(self.segments[segment].bytes(at, self.page as usize)?);
-        Ok(into.is_zero() || into.word(0) == self.seal(into) && into.word(8) == number)
+        if into.is_zero() {
+            return Ok(true);
+        }
+        let is_whole = into.word(0) == self.seal(into) && into.word(8) == number;
+        let is_ahead = is_whole && into.lsn() > self.newest && into.word(24) <= self.before;
+        if is_ahead {
+            self.ahead.insert(number);
+        }
+        Ok(is_whole && !is_ahead)
+    }
+
+    /// Pages that were found to have changes which the log has not.
+    pub(super) fn ahead(&self) -> &BTreeSet<u64> {
+        &self.ahead
     }
 
     /// Writes pages, each with its number, [`BATCH`] at most. Two barriers.

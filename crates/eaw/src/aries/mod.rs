@@ -56,7 +56,7 @@ mod wal;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use pmem::sync::Mutex;
@@ -76,7 +76,7 @@ use buffer::Buffer;
 use cleaner::Cleaner;
 use disk::{Disk, HEADER, REGION_KIND};
 use sabotage::Steps;
-use wal::{Entry, Wal};
+use wal::{Entry, LOOSE_MAX, Wal};
 
 const NAME: &str = "aries";
 const MASTER: &str = "aries.master";
@@ -94,6 +94,7 @@ pub struct Options {
     frames: usize,
     cleans: bool,
     patience: Duration,
+    loose: u64,
     pool: pmem::Options,
     steps: Steps,
 }
@@ -114,6 +115,7 @@ impl Options {
             frames: 4096,
             cleans: true,
             patience: Duration::from_secs(1),
+            loose: LOOSE_MAX,
             pool: pmem::Options::new(),
             steps: Steps::default(),
         }
@@ -137,10 +139,10 @@ impl Options {
         Self { log: bytes, ..self }
     }
 
-    /// Pages in memory, at least four.
+    /// Pages in memory, at least four, and four million at most.
     #[must_use]
     pub fn buffer_pages(self, pages: usize) -> Self {
-        Self { frames: pages.max(4), ..self }
+        Self { frames: pages.clamp(4, 4 << 20), ..self }
     }
 
     /// Whether a thread writes pages and makes checkpoints while others work. Without it that is done by who finds the log half full.
@@ -159,6 +161,13 @@ impl Options {
     #[must_use]
     pub fn pool(self, pool: pmem::Options) -> Self {
         Self { pool, ..self }
+    }
+
+    /// So many records of the log wait to be forced at most.
+    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[must_use]
+    pub fn loose(self, records: u64) -> Self {
+        Self { loose: records.min(LOOSE_MAX), ..self }
     }
 
     /// Leaves a step of the protocol out.
@@ -225,7 +234,9 @@ impl Options {
 
     fn log(&self) -> log::Options {
         let segment = (self.log / 16).clamp(4096, (4 * self.page).max(1 << 20)) / 4096 * 4096; // four pages and more
-        log::Options::new().bytes(self.log).segment_bytes(segment).idle(None)
+        let options = log::Options::new().bytes(self.log).segment_bytes(segment);
+        // A thread of its own says on the medium how far it goes, after a while without changes: damage at its end is noticed then.
+        if self.cleans { options } else { options.idle(None) }
     }
 
     /// Opens the store that is in a pool.
@@ -246,17 +257,17 @@ impl Options {
             return Err(Error::Damaged { path: pool.path().to_owned(), what: "master record of a store of records" });
         }
         let (log, _) = self.log().open_in(pool, LOG)?;
-        let disk = Disk::open(pool, said.page, said.pages, self.steps)?;
+        let newest = log.stats().next.get() - 1;
+        let disk = Disk::open(pool, said.page, said.pages, newest, self.steps)?;
         let buffer = Buffer::new(disk, said.pages, said.page, self.frames);
         let mut core = Core {
             shared: Shared::new(Space::new(said.page), (said.page - LINE) as usize - HEADER),
             pool: pool.clone(),
             page: said.page,
-            wal: Wal { log, steps: self.steps },
+            wal: Wal { log, loose: self.loose, steps: self.steps, stopped: AtomicBool::new(false) },
             buffer,
             master: Mutex::new(master),
             active: Mutex::new(BTreeMap::new()),
-            stopped: AtomicBool::new(false),
             making: Mutex::new(()),
             owed: AtomicU64::new(0),
             cleans: self.cleans && pool.domain() != pmem::Domain::Simulated,
@@ -298,8 +309,6 @@ struct Core {
     master: Mutex<TwoSlot<Master>>,
     /// Transactions that have logged something: a number that none of their records is below.
     active: Mutex<BTreeMap<Owner, u64>>,
-    /// Something could not be undone: only a restart can.
-    stopped: AtomicBool,
     /// Who makes slots has it.
     making: Mutex<()>,
     /// Bytes of log that are about to be written, or that it takes to undo all that is not committed.
@@ -324,7 +333,7 @@ pub struct Aries {
 impl Core {
     fn check_usable(&self) -> Result<()> {
         self.pool.check_usable()?;
-        if self.stopped.load(Acquire) { Err(Error::Stopped) } else { Ok(()) }
+        self.wal.check_running()
     }
 
     fn damaged_page(&self) -> Error {
@@ -471,12 +480,5 @@ impl Drop for Aries {
 impl std::fmt::Debug for Aries {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Aries").field("restart", &self.restart).finish_non_exhaustive()
-    }
-}
-
-impl Core {
-    /// The store is not to be used before it is opened again.
-    fn stop(&self) {
-        self.stopped.store(true, Release);
     }
 }

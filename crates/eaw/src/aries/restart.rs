@@ -26,7 +26,7 @@ pub struct Restart {
     pub losers: u64,
     /// Changes of theirs that were undone.
     pub undone: u64,
-    /// Pages that are not what was written: their records are lost.
+    /// Pages that are not what was written, or have lost changes with the end of the log: records of theirs are lost, or as they were before.
     pub damaged: Vec<u64>,
 }
 
@@ -129,7 +129,7 @@ impl Core {
         }
         self.with_page(page, done, |held| {
             // A change would get a damaged page a seal. To do it again would do no harm, as everything behind it is done again, too.
-            let lacks = !held.is_damaged && held.page.lsn() < lsn;
+            let lacks = held.is_sound() && held.page.lsn() < lsn;
             if lacks {
                 held.change(at as usize, after, lsn);
             }
@@ -171,7 +171,7 @@ impl Core {
             let entry = Entry::Compensation { page, at, after: &before, next: lsn };
             self.buffer.with(&self.wal, page, |held| {
                 let own = self.wal.add(number, &entry, &mut scratch)?;
-                if !held.is_damaged {
+                if held.is_sound() {
                     held.change(at as usize, &before, own);
                 }
                 Ok(())
@@ -189,7 +189,9 @@ impl Core {
         let count = self.buffer.pages();
         let used = self.master.get_mut().get().used;
         let mut lost = 0;
-        let mut names = Vec::new();
+        let mut names: Vec<(u32, String)> = Vec::new();
+        // Tables that there are at least: those of records.
+        let mut tables_min = 0;
         self.shared.space.get_mut().grow(count);
         for page in 0..count {
             let start = page * self.page;
@@ -213,10 +215,14 @@ impl Core {
                     let (id, table, len) = (word(id), word(table) as u32, word(len) as u32);
                     if id == 0 {
                         free.push(at);
-                    } else if len as usize + HEADER <= slot as usize && id <= space.id_max() {
+                    } else if len as usize + HEADER <= slot as usize {
                         found.push((id, Place { at, table, len }));
                         if table == CATALOG.0 {
-                            names.push(held.page.0[(at - start) as usize + HEADER..][..len as usize].to_vec());
+                            let said = &held.page.0[(at - start) as usize + HEADER..][..len as usize];
+                            let (number, name) = said.split_at_checked(4).unwrap_or_default();
+                            names.push((word(number) as u32, String::from_utf8_lossy(name).into_owned()));
+                        } else {
+                            tables_min = tables_min.max(table as usize + 1);
                         }
                     } else {
                         lost += 1;
@@ -237,18 +243,19 @@ impl Core {
                 lost += found.into_iter().filter(|(id, place)| !space.found(*id, *place)).count();
             }
         }
+        // Those, too, that began anew: what the log has of them is there, what it has lost is not.
+        for page in self.buffer.ahead() {
+            if !damaged.contains(&page) {
+                damaged.push(page);
+                lost += 1;
+            }
+        }
         self.shared.space.get_mut().collect_ids();
         self.shared.damaged = lost;
         names.sort_unstable();
         let tables = self.shared.tables.get_mut();
-        for (number, name) in names.into_iter().enumerate() {
-            let (said, name) = name.split_at_checked(4).unwrap_or_default();
-            if said != (number as u32).to_le_bytes() {
-                let path = self.pool.path().to_owned();
-                return Err(Error::Damaged { path, what: "catalog of a store of records" });
-            }
-            tables.push(String::from_utf8_lossy(name).into_owned());
-        }
-        Ok(())
+        let is_whole = (0..).zip(&names).all(|(number, (said, _))| *said == number) && names.len() >= tables_min;
+        tables.extend(names.into_iter().map(|(_, name)| name));
+        if is_whole { Ok(()) } else { Err(self.damaged("catalog of a store of records")) }
     }
 }

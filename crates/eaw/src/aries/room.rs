@@ -111,7 +111,7 @@ impl Core {
         let begin = self.wal.next_at_least();
         // What it counts is in the log already, if not on the medium; it may count less than there is.
         let used = self.shared.space.lock().used();
-        let kept = self.buffer.with_dirty(|dirty| {
+        let kept = self.buffer.with_dirty(&self.wal, |dirty| {
             let active = self.active.lock().values().copied().min();
             let has = |step| self.wal.steps.has(step);
             let since = dirty.iter().map(|(_, since)| *since).filter(|_| has(Step::KeepDirty));

@@ -73,7 +73,7 @@ impl<'a> AriesTx<'a> {
         let (core, number) = (self.core, self.number());
         let Self { undo, before: arena, scratch, .. } = self;
         core.buffer.with(&core.wal, page, |held| {
-            if held.is_damaged {
+            if !held.is_sound() {
                 return Err(core.damaged_page());
             }
             let (skip, before, after) = differing(&held.page.0[offset..offset + now], bytes);
@@ -117,7 +117,7 @@ impl<'a> AriesTx<'a> {
             let Some(Undo { lsn, page, at, start }) = self.undo.last().copied() else { break };
             let (before, scratch) = (&self.before[start..], &mut self.scratch);
             let undone = core.buffer.with(&core.wal, page, |held| {
-                if held.is_damaged {
+                if !held.is_sound() {
                     return Err(core.damaged_page());
                 }
                 let entry = Entry::Compensation { page, at, after: before, next: lsn };
@@ -125,7 +125,7 @@ impl<'a> AriesTx<'a> {
                 held.change(at as usize, before, own);
                 Ok(())
             });
-            undone.inspect_err(|_| core.stop())?;
+            undone.inspect_err(|_| core.wal.stop())?;
             self.forget(self.undo.len() - 1);
         }
         Ok(())
@@ -137,7 +137,7 @@ impl<'a> AriesTx<'a> {
         let is_whole = core.buffer.with(&core.wal, page, |held| {
             into.clear();
             into.extend_from_slice(&held.page.0[offset + HEADER..][..place.len as usize]);
-            Ok(!held.is_damaged)
+            Ok(held.is_sound())
         })?;
         if is_whole {
             return Ok(());
@@ -151,8 +151,7 @@ impl<'a> AriesTx<'a> {
     fn give_up(&mut self) -> Result<()> {
         self.undo_to(0)?;
         if self.has_logged {
-            let (number, core) = (self.number(), self.core);
-            core.wal.add(number, &Entry::End, &mut self.scratch).inspect_err(|_| core.stop())?;
+            self.core.wal.add(self.number(), &Entry::End, &mut self.scratch).inspect_err(|_| self.core.wal.stop())?;
             self.ended();
         }
         Ok(())
@@ -249,13 +248,19 @@ impl RecordTx for AriesTx<'_> {
         self.core.check_usable()?;
         let count = self.undo.len();
         let outer = self.session.enter(count);
-        let done = act(self).and_then(|done| {
+        let done = act(self);
+        self.session.check_inside(&outer)?;
+        let done = done.and_then(|done| {
             let Some(first) = self.undo.get(count).copied() else { return Ok(done) };
             if self.core.wal.steps.has(Step::NestedOver) {
                 let lsn = self.core.wal.add(self.number(), &Entry::Nested { next: first.lsn }, &mut self.scratch)?;
-                self.core.wal.force(lsn).inspect_err(|_| self.core.stop())?;
+                self.core.wal.force(lsn)?;
             }
             self.forget(count);
+            if count == 0 {
+                // Nothing keeps the log.
+                self.core.active.lock().insert(self.number(), self.core.wal.next_at_least());
+            }
             Ok(done)
         });
         self.session.leave(&outer);
@@ -272,11 +277,8 @@ impl RecordTx for AriesTx<'_> {
         if self.has_logged {
             let (number, core) = (self.number(), self.core);
             let lsn = core.wal.add(number, &Entry::Commit, &mut self.scratch)?;
-            let forced = if core.wal.steps.has(Step::CommitForce) { core.wal.force(lsn) } else { Ok(()) };
-            if let Err(error) = forced {
-                // Whether it is durable shows at the restart.
-                core.stop();
-                return Err(error);
+            if core.wal.steps.has(Step::CommitForce) {
+                core.wal.force(lsn)?; // else whether it is durable shows at the restart
             }
             self.forget(0);
             self.ended();
@@ -298,7 +300,7 @@ impl Drop for AriesTx<'_> {
         if matches!(self.core.pool.check_usable(), Err(pmem::Error::Forked)) {
             return;
         }
-        if !self.core.stopped.load(std::sync::atomic::Ordering::Acquire)
+        if self.core.check_usable().is_ok()
             && let Err(error) = self.give_up()
         {
             tracing::warn!(%error, "a transaction that was dropped could not be undone; it is when the store is opened");

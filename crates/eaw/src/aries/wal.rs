@@ -4,8 +4,10 @@
 //! kind | transaction, 8 bytes | the rest by kind, little-endian
 //! ```
 
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+
 use super::sabotage::Steps;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A record of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,29 +116,42 @@ pub(super) fn differing<'a>(before: &'a [u8], after: &'a [u8]) -> (usize, &'a [u
 /// The log of a store.
 pub(super) struct Wal {
     pub(super) log: log::Log,
+    /// So many records wait to be forced at most.
+    pub(super) loose: u64,
     pub(super) steps: Steps,
+    /// Whether something was logged is not known, or something could not be undone: only a restart can.
+    pub(super) stopped: AtomicBool,
 }
 
-/// So many records wait to be forced at most: the log keeps count of a thousand.
-const LOOSE_MAX: u64 = 512;
+/// The log keeps count of a thousand records that wait to be forced.
+pub(super) const LOOSE_MAX: u64 = 512;
 
 impl Wal {
-    /// Logs; it is durable when something behind it is forced. Returns its number.
+    pub(super) fn check_running(&self) -> Result<()> {
+        if self.stopped.load(Acquire) { Err(Error::Stopped) } else { Ok(()) }
+    }
+
+    /// The store is not to be used before it is opened again.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Release);
+    }
+
+    /// Logs; it is durable when something behind it is forced. Returns its number. Nothing is logged if there is no room; after any other error nothing more will be.
     pub(super) fn add(&self, transaction: u64, entry: &Entry<'_>, scratch: &mut Vec<u8>) -> Result<u64> {
         entry.encode(transaction, scratch);
         let mut place = self.log.reserve(scratch.len())?;
         place.copy(0, scratch);
-        let lsn = place.complete()?;
-        if lsn.get() - self.log.forced().get().min(lsn.get()) > LOOSE_MAX {
-            self.log.force_now(lsn)?;
+        let lsn = place.complete().inspect_err(|_| self.stop())?.get();
+        if lsn - self.log.forced().get().min(lsn) > self.loose {
+            self.force(lsn)?;
         }
-        Ok(lsn.get())
+        Ok(lsn)
     }
 
     /// Durable through there.
     pub(super) fn force(&self, lsn: u64) -> Result<()> {
         if lsn > self.log.forced().get() {
-            self.log.force_now(log::Lsn::new(lsn))?;
+            self.log.force_now(log::Lsn::new(lsn)).inspect_err(|_| self.stop())?;
         }
         Ok(())
     }

@@ -299,9 +299,7 @@ impl Mars {
                         for at in space.slots(block, slot as u32) {
                             let header = &bytes[(at - start) as usize..][..HEADER];
                             let is_record = |said: &RecordHeader| {
-                                u64::from(said.len) + HEADER as u64 <= slot
-                                    && said.table < tables
-                                    && (1..=space.id_max()).contains(&said.id)
+                                u64::from(said.len) + HEADER as u64 <= slot && said.table < tables && said.id > 0
                             };
                             match self.keys.open_header(at, header) {
                                 Ok(None) => space.give_slot(at),

@@ -170,7 +170,9 @@ impl RecordTx for MarsTx<'_> {
         self.store.array.check_process()?;
         let point = self.tx()?.savepoint();
         let outer = self.session.enter(point);
-        let done = act(self).and_then(|done| self.tx()?.nested_top(point).map(|_| done));
+        let done = act(self);
+        self.session.check_inside(&outer)?;
+        let done = done.and_then(|done| self.tx()?.nested_top(point).map(|_| done));
         self.session.leave(&outer);
         if done.is_err() {
             self.rollback_to(outer.savepoint)?;

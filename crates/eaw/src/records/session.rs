@@ -312,6 +312,13 @@ impl<'a, P: Copy> Session<'a, P> {
         Outer { before, savepoint }
     }
 
+    /// An error if this is another transaction now.
+    pub(crate) fn check_inside(&self, outer: &Outer) -> Result<()> {
+        let Savepoint { index, stamp } = outer.savepoint;
+        let is_inside = self.savepoints.get(index).is_some_and(|saved| saved.stamp == stamp);
+        if is_inside { Ok(()) } else { Err(Error::Unwound) }
+    }
+
     /// It has ended, and can be taken back or kept.
     pub(crate) fn leave(&mut self, outer: &Outer) {
         self.outer = outer.before;

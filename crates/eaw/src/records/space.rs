@@ -38,6 +38,8 @@ pub(crate) struct Space {
     free: BTreeMap<u32, Vec<u64>>,
     /// By number; 0 is none's.
     places: Vec<Option<Place>>,
+    /// Of numbers beyond: there are more numbers than slots while some wait for the end of the transaction that deleted their records. None of them is given as a new one.
+    far: BTreeMap<u64, Option<Place>>,
     free_ids: Vec<u64>,
 }
 
@@ -87,17 +89,24 @@ impl Space {
         ((self.block - LINE) / u64::from(slot)) as u32
     }
 
-    /// As many records as there can be, and so the highest number that one can have.
-    pub(crate) fn id_max(&self) -> u64 {
+    /// As many records as there can be: a number beyond takes no memory for those before it.
+    fn near(&self) -> u64 {
         self.blocks() * (self.block / LINE)
+    }
+
+    fn known(&mut self, id: u64) -> &mut Option<Place> {
+        match self.places.get_mut(id as usize) {
+            Some(place) => place,
+            None => self.far.entry(id).or_default(),
+        }
     }
 
     /// A record was found; false if that number is another's, too: then nobody knows which of them is right.
     pub(crate) fn found(&mut self, id: u64, place: Place) -> bool {
-        if self.places.len() <= id as usize {
+        if self.places.len() <= id as usize && id <= self.near() {
             self.places.resize(id as usize + 1, None);
         }
-        let known = &mut self.places[id as usize];
+        let known = self.known(id);
         let is_new = known.is_none();
         *known = Some(if is_new { place } else { Place { at: TWICE, ..place } });
         is_new
@@ -115,35 +124,45 @@ impl Space {
 
     // ---- as it is used ----------------------------------------------------------------------------------------
 
+    fn any_place(&self, id: u64) -> Option<Place> {
+        self.places.get(id as usize).or_else(|| self.far.get(&id)).copied().flatten()
+    }
+
     pub(crate) fn place(&self, id: u64) -> Option<Place> {
-        self.places.get(id as usize).copied().flatten().filter(|place| place.at != HIDDEN)
+        self.any_place(id).filter(|place| place.at != HIDDEN)
     }
 
     /// It is not there, and its number is not free: that it was deleted is not committed yet.
     pub(crate) fn hide(&mut self, id: u64) {
-        self.places[id as usize].iter_mut().for_each(|place| place.at = HIDDEN);
+        self.known(id).iter_mut().for_each(|place| place.at = HIDDEN);
     }
 
     pub(crate) fn set_place(&mut self, id: u64, place: Option<Place>) {
-        self.places[id as usize] = place;
+        *self.known(id) = place;
     }
 
     /// Numbers of a table's records from there on, in order, some of them; of those too whose deletion is not committed.
     pub(crate) fn records(&self, table: u32, from: u64) -> Vec<u64> {
         const SOME: usize = 256;
-        let of = |id: &u64| self.places[*id as usize].is_some_and(|place| place.table == table);
-        (from..self.places.len() as u64).filter(of).take(SOME).collect()
+        let of = |id: &u64| self.any_place(*id).is_some_and(|place| place.table == table);
+        let near = from..self.places.len() as u64;
+        near.chain(self.far.range(from..).map(|(id, _)| *id)).filter(of).take(SOME).collect()
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.places.iter().flatten().filter(|place| ![HIDDEN, TWICE].contains(&place.at)).count() as u64
+        let all = self.places.iter().chain(self.far.values()).flatten();
+        all.filter(|place| ![HIDDEN, TWICE].contains(&place.at)).count() as u64
     }
 
     pub(crate) fn take_id(&mut self) -> u64 {
-        self.free_ids.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            self.places.len() as u64 - 1
-        })
+        if let Some(id) = self.free_ids.pop() {
+            return id;
+        }
+        while let Some(place) = self.far.remove(&(self.places.len() as u64)) {
+            self.places.push(place);
+        }
+        self.places.push(None);
+        self.places.len() as u64 - 1
     }
 
     pub(crate) fn give_id(&mut self, id: u64) {
@@ -242,6 +261,24 @@ mod tests {
         space.make_slots(0, 192);
         assert_eq!((space.take_slot(192), space.slot_at(64)), (Some(64), 192));
         assert_eq!((space.take_slot(64), space.claim()), (None, None));
+    }
+
+    #[test]
+    fn a_number_may_be_beyond_the_number_of_slots() {
+        let mut space = Space::new(256);
+        space.grow(1);
+        let place = Place { at: 64, table: 3, len: 3 };
+        assert!(space.found(6, place) && space.found(u64::MAX, place) && !space.found(u64::MAX, place));
+        space.collect_ids();
+        assert_eq!((space.place(6), space.records(3, 1), space.count()), (Some(place), vec![6, u64::MAX], 1));
+        // Its number is free some time, and not before.
+        space.hide(6);
+        assert_eq!((space.place(6), space.count()), (None, 0));
+        assert_eq!([1, 2, 3, 4, 5, 7].map(|_| space.take_id()), [1, 2, 3, 4, 5, 7]);
+        space.set_place(6, None);
+        space.give_id(6);
+        assert_eq!([6, 8].map(|_| space.take_id()), [6, 8]);
+        assert!(space.places.len() < 10);
     }
 
     #[test]

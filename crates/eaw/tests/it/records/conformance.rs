@@ -237,6 +237,67 @@ fn children<S: Kind>() {
     });
 }
 
+/// More numbers than slots: those of records that a nested action deleted are not free before the outer transaction ends, their slots are.
+fn numbers_beyond_slots<S: Kind>() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = S::create(dir.path());
+    let table = store.create_table("records").unwrap();
+    let bytes = vec![7; 6000];
+    let (mut kept, mut outer) = (Vec::new(), store.begin().unwrap());
+    for _ in 0..600 {
+        // 20 at a time have room; each takes numbers of its own.
+        outer
+            .nested_top(|tx| {
+                let ids: Vec<_> = (0..8).map(|_| tx.insert(table, &bytes)).collect::<eaw::Result<_>>()?;
+                ids.into_iter().try_for_each(|id| tx.delete(table, id))
+            })
+            .unwrap();
+    }
+    let mut tx = store.begin().unwrap();
+    (0..8).for_each(|_| kept.push(tx.insert(table, &bytes).unwrap()));
+    tx.commit().unwrap();
+    drop(outer);
+    store.close().unwrap();
+    let store = S::open(dir.path());
+    let table = store.table("records").unwrap();
+    let mut found = Vec::new();
+    store.begin().unwrap().scan(table, &mut |id, _| found.push(id)).unwrap();
+    assert_eq!(found, kept);
+    let id = one(&store, table, b"next");
+    assert!(!kept.contains(&id));
+}
+
+fn many_tables<S: Kind>() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = S::create(dir.path());
+    let name = |n| format!("table {n}");
+    let ids: Vec<_> =
+        (0..600).map(|n| one(&store, store.create_table(&name(n)).unwrap(), name(n).as_bytes())).collect();
+    store.close().unwrap();
+    let store = S::open(dir.path());
+    for (n, id) in (0..).zip(ids) {
+        assert_eq!(read(&store, store.table(&name(n)).unwrap(), id).unwrap(), name(n).as_bytes());
+    }
+}
+
+/// Neither of two transactions that changed places while one was in a nested action does something that does not last.
+fn swapped_in_actions<S: Kind>() {
+    with(|store: &S, table| {
+        let mut other = store.begin().unwrap();
+        let mut tx = store.begin().unwrap();
+        let done = tx.nested_top(|tx| {
+            std::mem::swap(tx, &mut other);
+            tx.insert(table, b"where")
+        });
+        assert!(matches!(done, Err(Error::Unwound)), "{done:?}");
+        assert!(matches!(other.commit(), Err(Error::Unwound)));
+        drop(tx);
+        let mut found = 0;
+        store.begin().unwrap().scan(table, &mut |_, _| found += 1).unwrap();
+        assert_eq!(found, 0);
+    });
+}
+
 macro_rules! conformance {
     ($($kind:ident: $store:ty),*) => {
         $(mod $kind {
@@ -255,6 +316,21 @@ macro_rules! conformance {
             #[test]
             fn nested_actions_stay() {
                 nested::<$store>();
+            }
+
+            #[test]
+            fn there_may_be_more_numbers_than_slots() {
+                numbers_beyond_slots::<$store>();
+            }
+
+            #[test]
+            fn there_may_be_many_tables() {
+                many_tables::<$store>();
+            }
+
+            #[test]
+            fn a_nested_action_does_not_change_places() {
+                swapped_in_actions::<$store>();
             }
 
             #[test]

@@ -374,3 +374,94 @@ fn any_bytes_are_an_error_or_records() {
         assert!(found <= u64::from(COUNT));
     }
 }
+
+/// A page with changes that the log has lost.
+#[test]
+fn a_log_that_ends_too_early_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = super::small().cleaner(false).segment_bytes(64 << 10).create(dir.path().join("aries")).unwrap();
+    let table = store.create_table("records").unwrap();
+    let mut tx = store.begin().unwrap();
+    let ids: Vec<_> = (0..20).map(|n| tx.insert(table, &text(n)).unwrap()).collect();
+    tx.commit().unwrap();
+    store.checkpoint().unwrap();
+    let mut long = store.begin().unwrap(); // keeps the log
+    long.update(table, ids[0], &text(90)).unwrap();
+    let mut tx = store.begin().unwrap();
+    tx.update(table, ids[7], &text(91).repeat(2)).unwrap();
+    tx.commit().unwrap();
+    store.tidy(0).unwrap(); // the page is written
+    std::mem::forget(long);
+    store.abandon();
+    let path = dir.path().join("aries");
+    let mut bytes = fs::read(&path).unwrap();
+    let mut found = 0;
+    for region in pmem::Observer::open(&path).unwrap().region("aries.log").unwrap() {
+        let (start, end) = (region.offset as usize, (region.offset + region.len) as usize);
+        for at in (start..end).filter(|at| bytes[*at..].starts_with(&text(91)[15..60])).collect::<Vec<_>>() {
+            bytes[at] ^= 1;
+            found += 1;
+        }
+    }
+    assert!(found > 0);
+    fs::write(&path, bytes).unwrap();
+    let store = super::small().open(&path).unwrap();
+    assert!(!store.restarted().damaged.is_empty());
+    let (mut tx, mut bytes) = (store.begin().unwrap(), Vec::new());
+    for (n, id) in (0..).zip(ids) {
+        match tx.read(table, id, &mut bytes) {
+            Ok(()) => assert_eq!(bytes, text(n)),
+            Err(Error::NoRecord { damaged, .. }) => assert!(damaged > 0),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Whatever is lost of the catalog of a store by a write-ahead log, no table is taken for another.
+#[test]
+fn a_catalog_that_is_damaged_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = <Aries as Kind>::create(dir.path());
+    let table = store.create_table("alpha table").unwrap();
+    let mut tx = store.begin().unwrap();
+    tx.insert(table, &[1; 3000]).unwrap(); // on another page
+    tx.commit().unwrap();
+    store.close().unwrap();
+    let path = dir.path().join("aries");
+    let mut bytes = fs::read(&path).unwrap();
+    let name = b"alpha table";
+    for at in (0..bytes.len()).filter(|at| bytes[*at..].starts_with(name)).collect::<Vec<_>>() {
+        bytes[at] ^= 1;
+    }
+    fs::write(&path, bytes).unwrap();
+    let refused = super::small().open(&path);
+    assert!(matches!(refused, Err(Error::Damaged { what: "catalog of a store of records", .. })), "{refused:?}");
+}
+
+/// While the store is open, too: what a page has lost is not written over.
+#[test]
+fn a_page_that_is_lost_under_way_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = super::small().cleaner(false).segment_bytes(256 << 10).create(dir.path().join("aries")).unwrap();
+    let table = store.create_table("records").unwrap();
+    let mut tx = store.begin().unwrap();
+    let ids: Vec<_> = (0..12).map(|n| tx.insert(table, &[n; 12_000]).unwrap()).collect();
+    tx.commit().unwrap();
+    store.checkpoint().unwrap(); // more pages than there are frames
+    let path = dir.path().join("aries");
+    let region = pmem::Observer::open(&path).unwrap().region("aries.pages.0").unwrap()[0].clone();
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &vec![0; region.len as usize], region.offset).unwrap();
+    let (mut tx, mut bytes) = (store.begin().unwrap(), Vec::new());
+    let mut lost = Vec::new();
+    for id in ids {
+        match tx.read(table, id, &mut bytes) {
+            Ok(()) => {}
+            Err(Error::RecordDamaged { .. }) => lost.push(id),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(lost.len() >= 5);
+    assert!(matches!(tx.update(table, lost[0], &[1; 12_000]), Err(Error::Damaged { .. })));
+    tx.commit().unwrap();
+}

@@ -14,9 +14,9 @@ const OPEN: usize = 4;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// So many records of this length are inserted by one of them.
+    /// So many records of this length, in thousandths of the longest, are inserted by one of them.
     Insert(usize, usize, usize),
-    /// All its records get this length.
+    /// All its records get this length, in thousandths of the longest.
     Update(usize, usize),
     Savepoint(usize),
     Rollback(usize),
@@ -30,7 +30,7 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let len = || prop_oneof![2 => 0..60_usize, 1 => 0..930_usize];
+    let len = || prop_oneof![2 => 0..60_usize, 1 => 0..=1000_usize];
     let one = || 0..OPEN;
     prop_oneof![
         6 => (one(), 1..60_usize, len()).prop_map(|(tx, count, len)| Op::Insert(tx, count, len)),
@@ -82,6 +82,7 @@ fn run(options: &Options, ops: &[Op]) {
     let path = dir.path().join("store");
     let mut store = options.create(&path).unwrap();
     let table = store.create_table("records").unwrap();
+    let longest = store.record_max();
     let mut committed: [Map; OPEN] = Default::default();
     let mut ops = ops.iter();
     loop {
@@ -91,12 +92,12 @@ fn run(options: &Options, ops: &[Op]) {
             match *op {
                 Op::Insert(nth, count, len) => {
                     let Open { tx, records, .. } = of(&mut open[nth], &store, &committed[nth]);
-                    _ = (0..count).all(|_| insert(tx, table, records, len));
+                    _ = (0..count).all(|_| insert(tx, table, records, len * longest / 1000));
                 }
                 Op::Update(nth, len) => {
                     let Open { tx, records, .. } = of(&mut open[nth], &store, &committed[nth]);
                     for (id, record) in records {
-                        let bytes = vec![record.first().map_or(1, |byte| byte.wrapping_add(2)); len];
+                        let bytes = vec![record.first().map_or(1, |byte| byte.wrapping_add(2)); len * longest / 1000];
                         if has_room(tx.update(table, *id, &bytes)).is_none() {
                             break;
                         }
@@ -116,7 +117,7 @@ fn run(options: &Options, ops: &[Op]) {
                 }
                 Op::Nested(nth, len) => {
                     let Open { tx, records, savepoint } = of(&mut open[nth], &store, &committed[nth]);
-                    let bytes = vec![7; len];
+                    let bytes = vec![7; len * longest / 1000];
                     if let Some(id) = has_room(tx.nested_top(|tx| tx.insert(table, &bytes))) {
                         // It is there whatever becomes of the rest.
                         savepoint.iter_mut().for_each(|(_, then)| drop(then.insert(id, bytes.clone())));
@@ -162,13 +163,13 @@ fn run(options: &Options, ops: &[Op]) {
     }
 }
 
-/// A log of 64 KiB, and so many pages in memory.
-fn smallest(pages: usize) -> Options {
+/// A log of 64 pages, or 64 KiB, and so many pages in memory.
+fn smallest(page: u64, pages: usize) -> Options {
     let pool = pmem::Options::new().domain(pmem::DomainChoice::Emulated);
     Options::new()
-        .page_bytes(1 << 10)
-        .segment_bytes(16 << 10)
-        .log_bytes(64 << 10)
+        .page_bytes(page)
+        .segment_bytes(16 * page)
+        .log_bytes((64 * page).max(64 << 10))
         .buffer_pages(pages)
         .pool(pool)
         .patience(Duration::ZERO)
@@ -178,7 +179,39 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_full_log(ops in prop::collection::vec(op(), 1..120), pages in prop_oneof![Just(4_usize), Just(100)], cleans: bool) {
-        run(&smallest(pages).cleaner(cleans), &ops);
+    fn a_full_log(
+        ops in prop::collection::vec(op(), 1..120),
+        kib in prop_oneof![Just(1_u64), Just(3), Just(16)],
+        pages in prop_oneof![Just(4_usize), Just(100)],
+        cleans: bool,
+    ) {
+        run(&smallest(kib << 10, pages).cleaner(cleans), &ops);
+    }
+}
+
+/// A transaction with nothing to undo does not keep the log.
+#[test]
+fn nested_actions_alone_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = smallest(1 << 10, 8).create(dir.path().join("store")).unwrap();
+    let table = store.create_table("records").unwrap();
+    let mut outer = store.begin().unwrap();
+    let id = outer.nested_top(|tx| tx.insert(table, b"0")).unwrap();
+    for n in 1..3000 {
+        outer.nested_top(|tx| tx.update(table, id, n.to_string().as_bytes())).unwrap();
+    }
+    drop(outer);
+    let mut bytes = Vec::new();
+    store.begin().unwrap().read(table, id, &mut bytes).unwrap();
+    assert_eq!(bytes, b"2999");
+}
+
+#[test]
+fn a_log_that_is_too_small_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for (page, log) in [(1 << 10, 63 << 10), (1 << 20, 63 << 20)] {
+        let options = Options::new().page_bytes(page).segment_bytes(page).log_bytes(log);
+        let refused = options.create(dir.path().join("store"));
+        assert!(matches!(refused, Err(Error::Limit { what: "bytes of log", .. })), "{refused:?}");
     }
 }
