@@ -28,7 +28,7 @@ const QUICK_MAX: u64 = 16 << 10;
 /// A sleeper looks by itself after this long.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A transaction that is durable. When this is dropped, it is in the files; until then whoever reads there sees to it.
+/// A transaction that is durable. When this is dropped, it is in the files, unless others that have a number before it are on their way; whoever reads there sees to it.
 ///
 /// Between the two there is time to tell others: they need not wait for the copying.
 #[derive(Debug)]
@@ -50,9 +50,9 @@ impl Drop for Committed<'_> {
         if self.array.check_process().is_err() {
             return; // it is the parent's to do, and a lock may be held by a thread that is not here
         }
-        // All before it on these members is visible, too: the commit has waited for that.
+        // As far as those before it are durable. If it cannot be applied yet, somebody else does it: who reads there, or commits next.
         let mut states: States<'_> = self.members.iter().map(|m| self.array.members[*m].lock()).collect();
-        if let Err(error) = states.iter_mut().try_for_each(|state| state.apply(self.sequence + 1)) {
+        if let Err(error) = self.array.apply(&self.members, &mut states) {
             // After a barrier failed. The log has it.
             tracing::warn!(%error, "what is committed could not be copied to the files; it is when the array is opened");
         }
@@ -143,17 +143,12 @@ impl Array {
             return Err(Error::Stopped);
         }
         let states = self.enqueue(sequence, &mut parts);
-        let is_visible = self.order.lock().pass(sequence, &members, self.has(Step::PassInOrder));
+        self.order.lock().pass(sequence, &members);
         drop(states);
         for (member, duty) in members.iter().zip(duties) {
             self.duty_done(*member, duty);
         }
         self.wake();
-        if !is_visible && self.has(Step::WaitEarlier) {
-            self.wait(|order| order.is_first(sequence, &members))?;
-            self.order.lock().pass(sequence, &members, true);
-            self.wake();
-        }
         underway.is_done = true;
         Ok(Committed { array: self, sequence, members })
     }
@@ -290,6 +285,10 @@ impl Array {
     /// Those of a drain; [`Error::Stopped`].
     pub fn settle(&self) -> Result<()> {
         let members: Vec<usize> = (0..self.members.len()).collect();
+        for (number, member) in self.members.iter().enumerate() {
+            let newest = member.lock().newest();
+            self.wait(|order| order.limit(number) > newest)?; // what is committed now can be applied
+        }
         let mut underway = Underway { array: self, is_done: false };
         // Wash; then the mark; then its other slot.
         for _ in 0..3 {
@@ -319,7 +318,7 @@ impl Array {
     }
 
     /// Until others have got so far. Each of them ends, with an error if need be.
-    fn wait(&self, is_there: impl Fn(&Order) -> bool) -> Result<()> {
+    pub(super) fn wait(&self, is_there: impl Fn(&Order) -> bool) -> Result<()> {
         for tries in 0_u32.. {
             self.check_usable()?;
             if is_there(&self.order.lock()) {
@@ -327,8 +326,8 @@ impl Array {
             }
             match tries {
                 _ if pmem::sync::wait_point() => {}
-                0..100 => std::hint::spin_loop(),
-                100..500 => std::thread::yield_now(),
+                0..50 => std::hint::spin_loop(),
+                50..80 => std::thread::yield_now(),
                 _ => self.sleep(&is_there),
             }
         }

@@ -78,6 +78,15 @@ struct Held {
     applied_by: usize,
 }
 
+impl Held {
+    /// It has bytes for this range.
+    fn meets(&self, file: u32, target: u64, len: u64) -> bool {
+        self.part.pieces.iter().any(|piece| {
+            piece.file == file && piece.target < target + len && target < piece.target + u64::from(piece.len)
+        })
+    }
+}
+
 /// What a thread has taken upon itself for the others while it commits: with its own drain, it is done.
 #[derive(Default)]
 pub(crate) struct Duty {
@@ -184,15 +193,23 @@ impl State {
 
     /// A log that is needed, or may be applied again, has bytes for this range.
     pub(crate) fn holds(&self, file: u32, target: u64, len: u64) -> bool {
-        let meets = |piece: &Piece| {
-            piece.file == file && piece.target < target + len && target < piece.target + u64::from(piece.len)
-        };
-        self.held.iter().any(|held| held.part.pieces.iter().any(meets))
+        self.held.iter().any(|held| held.meets(file, target, len))
+    }
+
+    /// The newest number that is durable here; 0 if there is none in the log.
+    pub(crate) fn newest(&self) -> u64 {
+        self.held.back().map_or(0, |held| held.sequence)
     }
 
     /// Whether there is something to apply.
     pub(crate) fn has_sealed(&self) -> bool {
         self.applied < self.held.len()
+    }
+
+    /// The number of something that is not applied, and has bytes for this range.
+    pub(crate) fn is_to_come(&self, file: u32, target: u64, len: u64) -> Option<u64> {
+        let mut sealed = self.held.range(self.applied..);
+        sealed.find(|held| held.meets(file, target, len)).map(|held| held.sequence)
     }
 
     /// Applies all below `limit`, in order.

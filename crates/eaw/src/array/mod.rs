@@ -192,15 +192,16 @@ impl Array {
     /// [`Error::TooManyTransactions`]; [`Error::Stopped`].
     pub fn begin(&self) -> Result<Transaction<'_>> {
         self.check_usable()?;
-        let tid = match self.tids.take() {
-            Some(tid) => Some(tid),
-            None => {
-                self.settle()?;
-                self.tids.take()
+        loop {
+            if let Some(tid) = self.tids.take() {
+                return Ok(Transaction::new(self, tid));
             }
-        };
-        let tid = tid.ok_or(Error::TooManyTransactions { max: self.tids.count() })?;
-        Ok(Transaction::new(self, tid))
+            if self.tids.open() == self.tids.count() {
+                return Err(Error::TooManyTransactions { max: self.tids.count() });
+            }
+            // Those whose logs are needed. Others may take what that frees.
+            self.settle()?;
+        }
     }
 
     /// Writes `data` at `offset`, all of it or none: a transaction of one write (`AtomicWrite`). Durable and visible when it returns.
@@ -232,10 +233,20 @@ impl Array {
             (Some(member), true) => SmallVec::from_slice(&[member]),
             _ => (0..self.members.len()).filter(|m| pieces().any(|piece| piece.member == *m)).collect(),
         };
-        let mut states: SmallVec<[_; 2]> = members.iter().map(|m| self.members[*m].lock()).collect();
-        if states.iter().any(|state| state.has_sealed()) {
+        let states = loop {
+            let mut states: SmallVec<[_; 2]> = members.iter().map(|m| self.members[*m].lock()).collect();
+            if !states.iter().any(|state| state.has_sealed()) {
+                break states;
+            }
             self.apply(&members, &mut states)?;
-        }
+            let to_come = pieces().find_map(|piece| {
+                let at = members.iter().position(|m| *m == piece.member)?;
+                Some((piece.member, states[at].is_to_come(file.number(), piece.local, piece.len)?))
+            });
+            let Some((member, sequence)) = to_come.filter(|_| self.has(Step::WaitApplied)) else { break states };
+            drop(states);
+            self.wait(|order| order.limit(member) > sequence)?;
+        };
         for piece in pieces() {
             let Some(at) = members.iter().position(|m| *m == piece.member) else { continue };
             let bytes = states[at].file(file.number())?.bytes(piece.local, piece.len as usize)?;

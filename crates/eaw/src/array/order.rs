@@ -1,7 +1,9 @@
 //! In which order transactions commit, and how far each is.
 //!
-//! A transaction's way: *numbered*, and sealed at its members; *durable*, when their drains are over; *visible*, when all before it at its members are; *applied* to the files, at
-//! each member in the order of numbers; *washed*, when that is persistent; *retired*, when it and all before it are washed everywhere.
+//! A transaction's way: *numbered*, and sealed at its members; *durable*, when their drains are over: it is committed; *applied* to the files, at each member in the order of numbers,
+//! behind those before it; *washed*, when that is persistent; *retired*, when it and all before it are washed everywhere.
+//!
+//! Who commits does not wait for those before it. Who reads bytes of what is durable and not applied yet does, at each member: so nobody sees half.
 
 use std::collections::VecDeque;
 
@@ -15,7 +17,7 @@ pub(crate) struct Order {
 
 #[derive(Default)]
 struct AtMember {
-    /// Numbered here, not visible, in order.
+    /// Numbered here, not durable, in order.
     sealed: VecDeque<u64>,
     /// Numbered here and not washed, in order.
     unwashed: VecDeque<u64>,
@@ -42,27 +44,17 @@ impl Order {
         (sequence, durable)
     }
 
-    /// What has this number is durable. If it is the first at all its members it becomes visible, at all of them at once; else it waits for those before it, because a reader
-    /// who sees it at one member and not yet at another sees half. `in_order`: it waits; else never.
-    pub(crate) fn pass(&mut self, sequence: u64, members: &[usize], in_order: bool) -> bool {
-        let is_first = self.is_first(sequence, members);
-        if is_first || !in_order {
-            for member in members {
-                let sealed = &mut self.members[*member].sealed;
-                if let Ok(at) = sealed.binary_search(&sequence) {
-                    sealed.remove(at);
-                }
+    /// What has this number is durable, and waits at its members to be applied.
+    pub(crate) fn pass(&mut self, sequence: u64, members: &[usize]) {
+        for member in members {
+            let sealed = &mut self.members[*member].sealed;
+            if let Ok(at) = sealed.binary_search(&sequence) {
+                sealed.remove(at);
             }
         }
-        is_first
     }
 
-    /// Nothing before this number is on its way at these members.
-    pub(crate) fn is_first(&self, sequence: u64, members: &[usize]) -> bool {
-        members.iter().all(|member| self.limit(*member) >= sequence)
-    }
-
-    /// The first number that may not be applied at a member: it is not visible.
+    /// The first number that may not be applied at a member: it is not durable.
     pub(crate) fn limit(&self, member: usize) -> u64 {
         self.members[member].sealed.front().copied().unwrap_or(self.next)
     }
@@ -84,7 +76,7 @@ impl Order {
         self.members.iter().filter_map(|member| member.unwashed.front()).min().copied().unwrap_or(self.next) - 1
     }
 
-    /// Somebody has a number here and is not visible.
+    /// Somebody has a number here and is not durable.
     pub(crate) fn is_committing(&self, member: usize) -> bool {
         !self.members[member].sealed.is_empty()
     }

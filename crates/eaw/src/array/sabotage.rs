@@ -28,12 +28,10 @@ pub enum Step {
     RetireInOrder,
     /// The log of a transaction is used again when the mark has passed it in both slots.
     MarkTwice,
-    /// A commit is over when those before it on its members are visible.
-    WaitEarlier,
+    /// Who reads bytes of what is durable waits until it is applied.
+    WaitApplied,
     /// What goes to a file without a log goes there in one piece.
     Whole,
     /// What a log has bytes for is logged, and not written whole.
     LogFirst,
-    /// A transaction becomes visible behind those before it, at all its members at once.
-    PassInOrder,
 }

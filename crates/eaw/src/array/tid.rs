@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{
     AtomicU32,
-    Ordering::{AcqRel, Release},
+    Ordering::{AcqRel, Acquire, Release},
 };
 
 use pmem::sync::Mutex;
@@ -12,6 +12,8 @@ pub(crate) struct Tids {
     free: Mutex<Vec<u32>>,
     /// By number: its transaction, and parts of that whose logs are needed.
     uses: Vec<AtomicU32>,
+    /// Those that a transaction has which is not committed.
+    open: AtomicU32,
 }
 
 /// One that a transaction has.
@@ -22,7 +24,11 @@ pub(crate) struct Tid<'a> {
 
 impl Tids {
     pub(crate) fn new(count: u32) -> Self {
-        Self { free: Mutex::new((0..count).rev().collect()), uses: (0..count).map(|_| AtomicU32::new(0)).collect() }
+        Self {
+            free: Mutex::new((0..count).rev().collect()),
+            uses: (0..count).map(|_| AtomicU32::new(0)).collect(),
+            open: AtomicU32::new(0),
+        }
     }
 
     pub(crate) fn count(&self) -> u32 {
@@ -32,6 +38,7 @@ impl Tids {
     pub(crate) fn take(&self) -> Option<Tid<'_>> {
         let number = self.free.lock().pop()?;
         let tid = Tid { number, tids: self };
+        self.open.fetch_add(1, AcqRel);
         tid.hold(0);
         Some(tid)
     }
@@ -41,6 +48,11 @@ impl Tids {
         if self.uses[number as usize].fetch_sub(1, AcqRel) == 1 {
             self.free.lock().push(number);
         }
+    }
+
+    /// How many have a transaction that is not committed.
+    pub(crate) fn open(&self) -> u32 {
+        self.open.load(Acquire)
     }
 
     pub(crate) fn free(&self) -> usize {
@@ -62,6 +74,7 @@ impl Tid<'_> {
 
 impl Drop for Tid<'_> {
     fn drop(&mut self) {
+        self.tids.open.fetch_sub(1, AcqRel);
         self.tids.release(self.number);
     }
 }

@@ -297,7 +297,8 @@ impl<'a> Transaction<'a> {
     /// Gives everything up: nothing changes. No barrier.
     pub fn abort(self) {}
 
-    /// All that was logged becomes durable, and then visible: durable when it returns, visible when what it returns is dropped, or somebody reads there. A barrier for
+    /// All that was logged becomes durable, and then visible: durable when it returns, and seen by whoever reads there from then on. It does not wait for others; a read of its bytes waits for those
+    /// that commit at the same time and have a number before it. A barrier for
     /// each pool that has a part, two above [`Options::seal_max`](super::Options::seal_max).
     ///
     /// # Errors

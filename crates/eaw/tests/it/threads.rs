@@ -49,3 +49,30 @@ fn readers_see_all_of_a_transaction_or_nothing() {
     let array = options().open(&members(dir.path())).unwrap();
     assert!(places.iter().all(|place| read(&array, *place, 1000) == vec![last[0]; 1000]));
 }
+
+/// A few more TIDs than threads, and logs that are still needed at many members: nobody is refused, and what was committed is read at once.
+#[test]
+fn tids_of_what_is_committed_are_free_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = pmem::Options::new().domain(pmem::DomainChoice::Emulated);
+    let pool = pool.size(16 << 20).create(dir.path().join("pool")).unwrap();
+    let array = options().transactions(12).stripe_bytes(4096).create_in(&vec![pool; 6]).unwrap();
+    let pages = array.create_file("pages", 1 << 20).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (array, pages) = (&array, &pages);
+            scope.spawn(move || {
+                for n in 0..500_u64 {
+                    // Places of its own, on two members.
+                    let offset = (n * 7 % 60 * 4 + thread) * 4096 + 4000;
+                    let bytes = [n.to_le_bytes(); 25].concat();
+                    array.atomic_write(pages, offset, &bytes).unwrap();
+                    let mut back = [0; 200];
+                    array.read(pages, offset, &mut back).unwrap();
+                    assert_eq!(back[..], bytes[..]);
+                }
+            });
+        }
+    });
+    array.close().unwrap();
+}

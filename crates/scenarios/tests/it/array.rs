@@ -90,8 +90,8 @@ fn workloads() -> Vec<missed::Workload<Arrayed>> {
 
 // `MarkTwice` is for damaged media: in the tests of the crate.
 missed::steps! {
-    CommitBarrier, ApplyLate, EveryPart, VerifyData, DataFirst, InOrder, SettleRead, EraseTorn, NumbersAbove, WashFirst, RetireInOrder, WaitEarlier,
-    PassInOrder, Whole, LogFirst,
+    CommitBarrier, ApplyLate, EveryPart, VerifyData, DataFirst, InOrder, SettleRead, EraseTorn, NumbersAbove, WashFirst, RetireInOrder, WaitApplied,
+    Whole, LogFirst,
 }
 
 #[test]
