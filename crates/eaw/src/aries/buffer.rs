@@ -193,7 +193,7 @@ impl Buffer {
         self.disk.lock().write(self.first, pages)
     }
 
-    /// One at a time; not left out by tests of others.
+    /// Nobody else cleans, or makes a checkpoint, meanwhile.
     fn alone(&self, wal: &Wal) -> Option<MutexGuard<'_, ()>> {
         wal.steps.has(Step::CleanAlone).then(|| self.cleaning.lock())
     }

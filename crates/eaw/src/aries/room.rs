@@ -6,10 +6,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::Core;
-use super::Master;
 use super::sabotage::Step;
 use super::wal::Entry;
+use super::{Core, Master};
 use crate::error::{Error, Result};
 use crate::records::locks::Owner;
 

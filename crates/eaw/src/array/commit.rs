@@ -104,6 +104,10 @@ impl Array {
             self.drain(&members)?;
         }
 
+        if self.starving.load(SeqCst) > 0 {
+            self.wait(|_| self.starving.load(SeqCst) == 0)?;
+        }
+
         // From the number to the barrier no lock is taken: for that a processor would empty its write buffers, which is the barrier's work.
         let mut underway = Underway { array: self, is_done: false };
         let duties = if is_due { self.take_duties(&members)? } else { SmallVec::new() };
@@ -344,7 +348,7 @@ impl Array {
         self.sleepers.fetch_sub(1, SeqCst);
     }
 
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         if self.sleepers.load(SeqCst) > 0 {
             pmem::sync::unpark(self.address());
         }

@@ -78,7 +78,7 @@ mod tid;
 mod transaction;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::SeqCst};
 
 use pmem::SealKey;
 use pmem::sync::Mutex;
@@ -100,6 +100,26 @@ use files::{Listed, Striping};
 use member::Member;
 use order::Order;
 use tid::Tids;
+
+/// A reader to whom new bytes have come so often, while it waited for those that were there, lets nobody begin to commit.
+const READ_TRIES: u32 = 4;
+
+/// See [`Array::starving`].
+struct Starving<'a>(&'a Array);
+
+impl<'a> Starving<'a> {
+    fn new(array: &'a Array) -> Self {
+        array.starving.fetch_add(1, SeqCst);
+        Self(array)
+    }
+}
+
+impl Drop for Starving<'_> {
+    fn drop(&mut self) {
+        self.0.starving.fetch_sub(1, SeqCst);
+        self.0.wake();
+    }
+}
 
 /// An array of striped files: see the [module](self). Shared by reference between threads.
 pub struct Array {
@@ -126,6 +146,8 @@ pub struct Array {
     whole_writes: bool,
     /// Threads that sleep until others are further.
     sleepers: AtomicUsize,
+    /// Readers whom commits have kept from reading again and again: no other begins until they have read.
+    starving: AtomicUsize,
     recovered: Recovered,
     #[cfg(any(test, feature = "sabotage"))]
     without: Option<Step>,
@@ -233,6 +255,8 @@ impl Array {
             (Some(member), true) => SmallVec::from_slice(&[member]),
             _ => (0..self.members.len()).filter(|m| pieces().any(|piece| piece.member == *m)).collect(),
         };
+        let mut starving = None;
+        let mut tries = 0;
         let states = loop {
             let mut states: SmallVec<[_; 2]> = members.iter().map(|m| self.members[*m].lock()).collect();
             if !states.iter().any(|state| state.has_sealed()) {
@@ -245,8 +269,13 @@ impl Array {
             });
             let Some((member, sequence)) = to_come.filter(|_| self.has(Step::WaitApplied)) else { break states };
             drop(states);
+            tries += 1;
+            if tries == READ_TRIES {
+                starving = Some(Starving::new(self));
+            }
             self.wait(|order| order.limit(member) > sequence)?;
         };
+        drop(starving);
         for piece in pieces() {
             let Some(at) = members.iter().position(|m| *m == piece.member) else { continue };
             let bytes = states[at].file(file.number())?.bytes(piece.local, piece.len as usize)?;

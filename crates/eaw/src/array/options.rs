@@ -373,6 +373,7 @@ impl Options {
             seal_max: self.seal_max,
             draft_max: self.draft_max,
             whole_writes: self.whole_writes,
+            starving: 0.into(),
             sleepers: AtomicUsize::new(0),
             recovered,
             members,

@@ -76,3 +76,32 @@ fn tids_of_what_is_committed_are_free_again() {
     });
     array.close().unwrap();
 }
+
+/// Writers never stop, and always write what is read: a reader waits for a few of them, not for all.
+#[test]
+fn readers_come_to_their_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let array = create(dir.path(), &options());
+    let pages = array.file("pages").unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for n in 1..6_u8 {
+            let (array, pages, is_over) = (&array, &pages, &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Relaxed) {
+                    let mut tx = array.begin().unwrap();
+                    for place in [0, 70_000] {
+                        tx.log_write(pages, place, &[n; 500]).unwrap();
+                    }
+                    tx.commit().unwrap();
+                }
+            });
+        }
+        let mut bytes = vec![0; 70_500];
+        for _ in 0..2000 {
+            array.read(&pages, 0, &mut bytes).unwrap();
+            assert!(bytes[..500] == bytes[70_000..], "half of a transaction was read");
+        }
+        is_over.store(true, Relaxed);
+    });
+}
