@@ -36,7 +36,7 @@ pub struct ServedBench {
     /// Threads of the client of memcached's protocol
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = threads, requires = "memcached")]
     pub clients: usize,
-    /// Tests of redis-benchmark; of memcached's protocol: set, get, mix (one set in ten) [default: set,get]
+    /// Tests of redis-benchmark; of memcached's protocol: set, get, mix (one set in ten), half (one in two) [default: set,get]
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub test: Vec<String>,
     /// Connections at a time [default: 50]
