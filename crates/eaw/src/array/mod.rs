@@ -101,6 +101,8 @@ use member::Member;
 use order::Order;
 use tid::Tids;
 
+/// So often a transaction looks for a TID that others have not taken before it.
+const BEGIN_TRIES: u32 = 1000;
 /// A reader to whom new bytes have come so often, while it waited for those that were there, lets nobody begin to commit.
 const READ_TRIES: u32 = 4;
 
@@ -214,16 +216,17 @@ impl Array {
     /// [`Error::TooManyTransactions`]; [`Error::Stopped`].
     pub fn begin(&self) -> Result<Transaction<'_>> {
         self.check_usable()?;
-        loop {
+        for _ in 0..BEGIN_TRIES {
             if let Some(tid) = self.tids.take() {
                 return Ok(Transaction::new(self, tid));
             }
             if self.tids.open() == self.tids.count() {
-                return Err(Error::TooManyTransactions { max: self.tids.count() });
+                break;
             }
             // Those whose logs are needed. Others may take what that frees.
             self.settle()?;
         }
+        Err(Error::TooManyTransactions { max: self.tids.count() })
     }
 
     /// Writes `data` at `offset`, all of it or none: a transaction of one write (`AtomicWrite`). Durable and visible when it returns.
@@ -373,5 +376,110 @@ impl Drop for Array {
 impl std::fmt::Debug for Array {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Array").field("members", &self.members.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Others come there, or the test fails.
+    fn until(is_there: impl Fn() -> bool) {
+        let some = (0..60_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            is_there()
+        });
+        assert!(some, "nobody came");
+    }
+
+    fn made(dir: &std::path::Path) -> (Array, File) {
+        let pool = pmem::Options::new().domain(pmem::DomainChoice::Emulated);
+        let array = Options::new().log_bytes(1 << 20).pool(pool).create(&[dir.join("member")]).unwrap();
+        let file = array.create_file("pages", 1 << 20).unwrap();
+        (array, file)
+    }
+
+    /// Commits on their way, for as long as the test says, and no longer than it runs.
+    struct UnderWay<'a>(&'a Array, Vec<u64>);
+
+    impl UnderWay<'_> {
+        fn begin(&mut self) {
+            self.1.push(self.0.order.lock().seal([0].into_iter()).0);
+        }
+
+        /// The oldest is durable.
+        fn pass(&mut self) {
+            self.0.order.lock().pass(self.1.remove(0), &[0]);
+            self.0.wake();
+        }
+    }
+
+    impl Drop for UnderWay<'_> {
+        fn drop(&mut self) {
+            while !self.1.is_empty() {
+                self.pass();
+            }
+        }
+    }
+
+    #[test]
+    fn settling_waits_for_what_keeps_a_commit_from_the_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let (array, file) = made(dir.path());
+        std::thread::scope(|threads| {
+            let mut before = UnderWay(&array, Vec::new());
+            before.begin();
+            array.atomic_write(&file, 0, &[1; 8]).unwrap();
+            let settles = threads.spawn(|| array.settle().unwrap());
+            until(|| array.sleepers.load(SeqCst) == 1);
+            assert!(!settles.is_finished());
+            before.pass();
+            settles.join().unwrap();
+        });
+        assert!(!array.members[0].lock().has_sealed());
+        array.abandon();
+    }
+
+    /// Each time that a reader can go on, something else is committed that cannot be read yet.
+    #[test]
+    fn a_reader_is_not_kept_waiting_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let (array, file) = made(dir.path());
+        let write = |byte| array.atomic_write(&file, 0, &[byte; 8]).unwrap();
+        let read = |offset| {
+            let mut bytes = [0; 8];
+            array.read(&file, offset, &mut bytes).unwrap();
+            bytes[0]
+        };
+        let is_starving = || array.starving.load(SeqCst) == 1;
+        std::thread::scope(|threads| {
+            let mut before = UnderWay(&array, Vec::new());
+            before.begin();
+            write(1);
+            assert_eq!(read(4096), 0); // other bytes
+            let reader = threads.spawn(|| read(0));
+            let mut rounds = 0;
+            while !is_starving() {
+                rounds += 1;
+                assert!(rounds < 5000, "it waits, and others go on");
+                before.begin();
+                let writer = threads.spawn(|| write(1));
+                until(|| writer.is_finished() || is_starving());
+                if !is_starving() {
+                    before.pass();
+                }
+            }
+            let last = threads.spawn(|| write(99));
+            until(|| array.tids.open() > 0);
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!last.is_finished() && !reader.is_finished());
+            drop(before);
+            assert_eq!(reader.join().unwrap(), 1); // before the last
+            last.join().unwrap();
+        });
+        assert_eq!(array.starving.load(SeqCst), 0);
+        array.abandon();
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use heap::Policy;
 use pmem::Stats;
@@ -168,18 +168,17 @@ impl Store for &Dram {
 }
 
 /// Listens; dropped, it takes no more connections.
-struct Server<'a> {
+struct Server {
     port: u16,
-    stop: std::sync::Arc<AtomicBool>,
-    of: std::marker::PhantomData<&'a ()>,
+    stop: Arc<AtomicBool>,
 }
 
-impl<'env> Server<'env> {
-    fn start<'scope>(scope: &'scope std::thread::Scope<'scope, 'env>, store: &'env dyn Stored) -> Result<Self> {
+impl Server {
+    fn start<'scope, 'env>(scope: &'scope std::thread::Scope<'scope, 'env>, store: &'env dyn Stored) -> Result<Self> {
         let failed = |source| Error::Io { op: "listen", path: "127.0.0.1".into(), source };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
-        let stop = std::sync::Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         scope.spawn(move || {
             for stream in listener.incoming().map_while(std::io::Result::ok) {
@@ -190,11 +189,11 @@ impl<'env> Server<'env> {
                 scope.spawn(move || drop(serve(stream, store)));
             }
         });
-        Ok(Self { port, stop, of: std::marker::PhantomData })
+        Ok(Self { port, stop })
     }
 }
 
-impl Drop for Server<'_> {
+impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, SeqCst);
         drop(TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))); // so that it looks

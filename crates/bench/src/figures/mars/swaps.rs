@@ -8,6 +8,7 @@ use eaw::records::{RecordId, RecordTx, Records, Table};
 use peers::Peer;
 use peers::kv::{How, Level};
 use pmem::Stats;
+use tx::{Backoff, Patience};
 
 use super::Setting;
 use crate::contest::share;
@@ -196,16 +197,19 @@ impl Swaps for Known {
 
     fn swap(&self, (session, [one, other]): &mut Self::Way<'_>, first: usize, second: usize) -> Result<()> {
         let (first, second) = (key(first), key(second));
+        let mut backoff = Backoff::new(Patience::default());
         loop {
+            let mut found = false;
             let done = session.transact(HOW, &mut |tx| {
-                let found = tx.get(&first, one)?.is_some() && tx.get(&second, other)?.is_some();
+                found = tx.get(&first, one)?.is_some() && tx.get(&second, other)?.is_some();
                 tx.put(&first, other)?;
-                tx.put(&second, one)?;
-                debug_assert!(found);
-                Ok(())
+                tx.put(&second, one)
             });
             match done {
-                Err(error) if error.is_conflict() => {}
+                Ok(()) if !found => {
+                    return Err(Error::Wrong { who: self.peer.to_string(), what: "a record is not there".into() });
+                }
+                Err(error) if error.is_conflict() && backoff.wait() => {}
                 done => return Ok(done?),
             }
         }

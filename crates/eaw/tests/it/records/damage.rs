@@ -6,7 +6,7 @@ use std::path::Path;
 use eaw::Error;
 use eaw::aries::Aries;
 use eaw::mars::{Mars, Options};
-use eaw::records::{RecordId, RecordTx, Records};
+use eaw::records::{RecordId, RecordTx, Records, Table};
 
 use super::super::{members, options};
 use super::Kind;
@@ -304,16 +304,33 @@ fn a_page_that_is_damaged_is_told() {
     }
 }
 
+/// A store by a write-ahead log, of one page with so many records, all of them written.
+fn twenty(dir: &Path) -> (Aries, Table, Vec<RecordId>) {
+    let store = super::small().cleaner(false).segment_bytes(64 << 10).create(dir.join("aries")).unwrap();
+    let table = store.create_table("records").unwrap();
+    let mut tx = store.begin().unwrap();
+    let ids = (0..20).map(|n| tx.insert(table, &text(n)).unwrap()).collect();
+    tx.commit().unwrap();
+    store.checkpoint().unwrap();
+    (store, table, ids)
+}
+
+/// Changes a bit of these bytes wherever they stand in a region; how often that is.
+fn flip_all(path: &Path, region: &str, wanted: &[u8]) -> usize {
+    let mut bytes = fs::read(path).unwrap();
+    let region = pmem::Observer::open(path).unwrap().region(region).unwrap()[0].clone();
+    let within = region.offset as usize..(region.offset + region.len) as usize;
+    let found: Vec<_> = within.filter(|at| bytes[*at..].starts_with(wanted)).collect();
+    found.iter().for_each(|at| bytes[*at] ^= 1);
+    fs::write(path, bytes).unwrap();
+    found.len()
+}
+
 /// A page that is damaged, and lacks changes that the log has: those do not make it whole.
 #[test]
 fn a_restart_does_not_seal_what_is_damaged() {
     let dir = tempfile::tempdir().unwrap();
-    let store = super::small().cleaner(false).segment_bytes(64 << 10).create(dir.path().join("aries")).unwrap();
-    let table = store.create_table("records").unwrap();
-    let mut tx = store.begin().unwrap();
-    let ids: Vec<_> = (0..20).map(|n| tx.insert(table, &text(n)).unwrap()).collect();
-    tx.commit().unwrap();
-    store.checkpoint().unwrap();
+    let (store, table, ids) = twenty(dir.path());
     let mut tx = store.begin().unwrap();
     tx.update(table, ids[0], &text(30)).unwrap();
     tx.commit().unwrap();
@@ -322,14 +339,9 @@ fn a_restart_does_not_seal_what_is_damaged() {
     std::mem::forget(open); // to be undone
     store.abandon();
     let path = dir.path().join("aries");
-    let mut bytes = fs::read(&path).unwrap();
     for region in ["aries.pages.0", "aries.double"] {
-        let region = pmem::Observer::open(&path).unwrap().region(region).unwrap()[0].clone();
-        let (start, end) = (region.offset as usize, (region.offset + region.len) as usize);
-        let at = (start..end).find(|at| bytes[*at..].starts_with(&text(7))).expect("it was written");
-        bytes[at] ^= 1;
+        assert!(flip_all(&path, region, &text(7)[..37]) > 0);
     }
-    fs::write(&path, bytes).unwrap();
     let store = super::small().open(&path).unwrap();
     assert_eq!(store.restarted().damaged.len(), 1, "{:?}", store.restarted());
     store.close().unwrap();
@@ -379,12 +391,7 @@ fn any_bytes_are_an_error_or_records() {
 #[test]
 fn a_log_that_ends_too_early_is_told() {
     let dir = tempfile::tempdir().unwrap();
-    let store = super::small().cleaner(false).segment_bytes(64 << 10).create(dir.path().join("aries")).unwrap();
-    let table = store.create_table("records").unwrap();
-    let mut tx = store.begin().unwrap();
-    let ids: Vec<_> = (0..20).map(|n| tx.insert(table, &text(n)).unwrap()).collect();
-    tx.commit().unwrap();
-    store.checkpoint().unwrap();
+    let (store, table, ids) = twenty(dir.path());
     let mut long = store.begin().unwrap(); // keeps the log
     long.update(table, ids[0], &text(90)).unwrap();
     let mut tx = store.begin().unwrap();
@@ -394,17 +401,7 @@ fn a_log_that_ends_too_early_is_told() {
     std::mem::forget(long);
     store.abandon();
     let path = dir.path().join("aries");
-    let mut bytes = fs::read(&path).unwrap();
-    let mut found = 0;
-    for region in pmem::Observer::open(&path).unwrap().region("aries.log").unwrap() {
-        let (start, end) = (region.offset as usize, (region.offset + region.len) as usize);
-        for at in (start..end).filter(|at| bytes[*at..].starts_with(&text(91)[15..60])).collect::<Vec<_>>() {
-            bytes[at] ^= 1;
-            found += 1;
-        }
-    }
-    assert!(found > 0);
-    fs::write(&path, bytes).unwrap();
+    assert!(flip_all(&path, "aries.log", &text(91)[15..60]) > 0);
     let store = super::small().open(&path).unwrap();
     assert!(!store.restarted().damaged.is_empty());
     let (mut tx, mut bytes) = (store.begin().unwrap(), Vec::new());
@@ -428,12 +425,9 @@ fn a_catalog_that_is_damaged_is_told() {
     tx.commit().unwrap();
     store.close().unwrap();
     let path = dir.path().join("aries");
-    let mut bytes = fs::read(&path).unwrap();
-    let name = b"alpha table";
-    for at in (0..bytes.len()).filter(|at| bytes[*at..].starts_with(name)).collect::<Vec<_>>() {
-        bytes[at] ^= 1;
+    for region in ["aries.pages.0", "aries.double"] {
+        assert!(flip_all(&path, region, b"alpha table") > 0);
     }
-    fs::write(&path, bytes).unwrap();
     let refused = super::small().open(&path);
     assert!(matches!(refused, Err(Error::Damaged { what: "catalog of a store of records", .. })), "{refused:?}");
 }
