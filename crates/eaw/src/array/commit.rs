@@ -289,10 +289,9 @@ impl Array {
     /// Those of a drain; [`Error::Stopped`].
     pub fn settle(&self) -> Result<()> {
         let members: Vec<usize> = (0..self.members.len()).collect();
-        for (number, member) in self.members.iter().enumerate() {
-            let newest = member.lock().newest();
-            self.wait(|order| order.limit(number) > newest)?; // what is committed now can be applied
-        }
+        // What is committed now can be applied, and nothing before it keeps its log, at whatever member that is.
+        let newest = self.members.iter().map(|member| member.lock().newest()).max().unwrap_or(0);
+        self.wait(|order| members.iter().all(|member| order.limit(*member) > newest))?;
         let mut underway = Underway { array: self, is_done: false };
         // Wash; then the mark; then its other slot.
         for _ in 0..3 {

@@ -206,9 +206,9 @@ impl State {
         self.applied < self.held.len()
     }
 
-    /// The number of something that is not applied, and has bytes for this range.
-    pub(crate) fn is_to_come(&self, file: u32, target: u64, len: u64) -> Option<u64> {
-        let mut sealed = self.held.range(self.applied..);
+    /// The newest number of what is not applied, and has bytes for this range.
+    pub(crate) fn to_come(&self, file: u32, target: u64, len: u64) -> Option<u64> {
+        let mut sealed = self.held.range(self.applied..).rev();
         sealed.find(|held| held.meets(file, target, len)).map(|held| held.sequence)
     }
 
