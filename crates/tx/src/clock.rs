@@ -37,6 +37,20 @@ pub trait Clock: Send + Sync {
 #[derive(Debug, Default)]
 pub struct CounterClock(AtomicU64);
 
+impl CounterClock {
+    /// Timestamps from now on are later than `last`, as those of a store that is opened again have to be.
+    ///
+    /// ```
+    /// use tx::{Clock, CounterClock};
+    /// let clock = CounterClock::default();
+    /// clock.skip(41);
+    /// assert_eq!(clock.tick().get(), 42);
+    /// ```
+    pub fn skip(&self, last: u64) {
+        self.0.fetch_max(last, SeqCst);
+    }
+}
+
 impl Clock for CounterClock {
     fn tick(&self) -> Timestamp {
         Timestamp(self.0.fetch_add(1, SeqCst) + 1)

@@ -141,6 +141,12 @@ pub enum Error {
         room: u64,
     },
 
+    /// What is committed cannot be written back while a transaction of this thread runs that began before it.
+    #[error(
+        "the log is full, and a transaction of this thread keeps it so; end that one first, use a snapshot for what takes long, or make logs larger"
+    )]
+    LogFull,
+
     // ---- see there -------------------------------------------------------------------------------------------------
     /// An error of the store's own.
     #[error("{source}")]
@@ -163,7 +169,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Conflict { .. } | Self::NoSlot { .. } => ErrorKind::Retry,
-            Self::BackupFull { .. } => ErrorKind::Full,
+            Self::BackupFull { .. } | Self::LogFull => ErrorKind::Full,
             Self::Damaged { .. } => ErrorKind::Damaged,
             Self::GaveUp { .. } | Self::Doomed { .. } | Self::Aborted { .. } => ErrorKind::Aborted,
             Self::OwnConflict { .. }

@@ -11,7 +11,7 @@ use crate::metadata::{Metadata, Package};
 const UNSAFE: &[&str] = &["pmem"];
 
 /// Crates that deny it and allow it again in one module called `raw`.
-const WITH_RAW_MODULE: &[&str] = &["capi", "crash", "fabric", "heap", "kv", "log", "peers"];
+const WITH_RAW_MODULE: &[&str] = &["capi", "crash", "fabric", "heap", "kv", "log", "mvcc", "peers"];
 
 /// Each crate root forbids (or, with a `raw` module, denies) unsafe code.
 ///

@@ -11,3 +11,4 @@ mod model;
 mod readers;
 mod support;
 mod threads;
+mod versions;

@@ -1,0 +1,297 @@
+//! How a transaction ends. A commit that changes something has one barrier, a read-only one and an abort none.
+//!
+//! 1. The record is made, and has its place in the log: nobody waits for space from here on.
+//! 2. The commit is announced, then its timestamp drawn. From now on others wait for it who have to see it.
+//! 3. What was read is looked at again: nothing of it may have been changed since the snapshot. Of those who are about to commit, only smaller timestamps are waited for.
+//! 4. New objects are flushed, and the record, which has a seal over them: **the one barrier**.
+//! 5. The versions are put in front of their chains, the locks given up, the commit decided.
+
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+
+use pmem::{Block, Intent};
+use tx::{Error, Isolation, Result};
+
+use crate::core::{Changed, Core, Counters, Log};
+use crate::header::Owner;
+use crate::raw::{self, Claim, Owned};
+use crate::record::{self, Bytes};
+use crate::sabotage::Step;
+use crate::seat::Seat;
+use crate::transaction::{Set, Write};
+use crate::upkeep::GivenUp;
+
+/// Kept free in every ring: for a record whose body is in a block, with the end of the ring that it may skip, and for one that makes another void.
+pub(crate) const SPARE: u64 = 4 * pmem::LINE;
+
+/// Bytes of versions that a slot publishes before the upkeep is to come by.
+const VERSION_BYTES: u64 = 4 << 20;
+/// ... and before it publishes no more until that has happened.
+pub(crate) const VERSION_BYTES_MAX: u64 = 32 << 20;
+
+/// What a commit has put where, before it is announced.
+struct Placed {
+    /// What it wrote to objects, in the log or, with `spill`, in a block.
+    record: Vec<u8>,
+    spill: Option<Block>,
+    new: Vec<Bytes>,
+    intents: Vec<Intent>,
+}
+
+impl Core {
+    /// Makes the transaction durable, and lets others see it.
+    pub(crate) fn commit(&self, seat: &Seat<'_>, set: &mut Set, isolation: Isolation) -> Result<()> {
+        let counters = &self.counters[seat.slot()];
+        if set.ranges.is_empty() && !set.writes.iter().any(|write| write.is_new() || write.freed) {
+            self.unlock_all(set);
+            Counters::add(&counters.read_only, 1);
+            return Ok(());
+        }
+        self.pool.check_usable()?;
+        let mut placed = self.place(seat.slot(), set)?;
+        let stamp = seat.announce();
+        let outcome = match isolation {
+            Isolation::Snapshot => Ok(()),
+            _ => self.validate(seat, set, stamp),
+        };
+        let early = self.sabotage.skips(Step::PublishFirst);
+        if early {
+            seat.decide();
+        }
+        let outcome = outcome.and_then(|()| {
+            let mut log = self.logs[seat.slot()].lock();
+            self.make_durable(&mut log, &mut placed, stamp)?;
+            self.publish(&mut log, set, stamp);
+            self.tell_due(&log, counters);
+            log.intents.extend(placed.intents.drain(..).map(|intent| (stamp, intent)));
+            log.spills.extend(placed.spill.take().map(|block| (block, stamp)));
+            Counters::add(&counters.commits, 1);
+            counters.was_short.store(0, Relaxed);
+            Ok(())
+        });
+        set.keep_record(placed.record);
+        if !early {
+            seat.decide();
+        }
+        match placed.spill {
+            Some(block) => outcome.and(Ok(self.alloc.release(block)?)), // no record names it that counts
+            None => outcome,
+        }
+    }
+
+    /// Gives the locks up of objects that were not changed.
+    fn unlock_all(&self, set: &mut Set) {
+        for write in set.writes.drain(..) {
+            self.unlock_unchanged(&write);
+        }
+    }
+
+    fn unlock_unchanged(&self, write: &Write) {
+        // It may have been made for this transaction.
+        self.list_unchanged(Changed { header: write.header, word: write.word, block: write.block });
+        self.headers.get(write.header).unlock();
+    }
+
+    // ---- the record -------------------------------------------------------------------------------------------------
+
+    /// Makes the record, and finds room for it: in the log, to which nobody else adds, or in a block.
+    fn place(&self, slot: usize, set: &mut Set) -> Result<Placed> {
+        let (mut new, mut intents) = (Vec::new(), Vec::new());
+        for write in &set.writes {
+            match (write.is_new(), write.freed) {
+                (true, false) => {
+                    new.push((write.block.offset(), write.block.len()));
+                    intents.push(Intent::alloc(&write.block));
+                }
+                (false, true) => intents.push(Intent::free(&write.block)),
+                _ => {}
+            }
+        }
+        join(set);
+        let mut record = std::mem::take(&mut set.record);
+        let ranges = set.ranges.iter().map(|&(_, offset, len)| (offset, len));
+        record::begin(&mut record, ranges, &new, &intents)?;
+        for &(at, offset, len) in &set.ranges {
+            let write = &set.writes[at as usize];
+            let from = (offset - write.block.offset()) as usize;
+            let bytes = write.copy.as_ref().and_then(|copy| copy.bytes().get(from..from + len as usize));
+            record.extend_from_slice(bytes.unwrap_or_default());
+        }
+        let (len, log) = (record.len() as u64, self.logs[slot].lock());
+        let (room, is_much) = (self.room(&log), log.version_bytes > VERSION_BYTES_MAX);
+        let fits = len <= pmem::PAYLOAD_MAX - 8 && log.ring.takes(len + 8) <= room.saturating_sub(SPARE);
+        let would_fit = len + pmem::LINE < self.log_bytes / 2;
+        drop(log);
+        if is_much || room < SPARE {
+            return Err(self.wait_for_room(slot));
+        }
+        if fits {
+            return Ok(Placed { record, spill: None, new, intents });
+        }
+        let block = match self.reserve(slot, len - 8, pmem::LINE) {
+            // Of a full store; its log may have room again.
+            Err(Error::Pool(pmem::Error::HeapFull { .. })) if would_fit => return Err(self.wait_for_room(slot)),
+            other => other?,
+        };
+        // nobody else knows of it.
+        raw::store(Claim::Spilled, &self.pool, block.offset(), &record[8..])?;
+        Ok(Placed { record, spill: Some(block), new, intents })
+    }
+
+    /// Space comes when the transactions that run now have ended, this one among them.
+    #[cold]
+    fn wait_for_room(&self, slot: usize) -> Error {
+        self.counters[slot].is_full.store(1, Relaxed);
+        Error::Conflict { offset: 0 }
+    }
+
+    /// Bytes of a ring that records may take.
+    pub(crate) fn room(&self, log: &Log) -> u64 {
+        log.ring.capacity() - log.ring.unretired()
+    }
+
+    /// Flushes what the record vouches for, and the record: the one barrier.
+    fn make_durable(&self, log: &mut Log, placed: &mut Placed, stamp: u64) -> Result<()> {
+        let Placed { record, spill, new, .. } = placed;
+        let skip = self.sabotage.skips(Step::SealNew);
+        let mut sealed: Vec<&[u8]> = Vec::new();
+        if let Some(block) = spill {
+            sealed.push(&record[8..]);
+            debug_assert!(block.len() >= record.len() as u64 - 8);
+        }
+        for &(offset, len) in new.iter() {
+            // this transaction's, to its end.
+            sealed.push(raw::bytes(Claim::Fresh, self, &self.pool, offset, len)?);
+            self.pool.flush(offset, len)?;
+        }
+        let seal = (!sealed.is_empty() && !skip).then(|| log.ring.outside_seal(sealed.iter().copied()));
+        let appended = match spill {
+            Some(block) => {
+                let mut short = record::spilled((block.offset(), record.len() as u64 - 8));
+                record::stamp(&mut short, stamp);
+                log.ring.append_sealed(&[&short], seal)
+            }
+            None => {
+                record::stamp(record, stamp);
+                log.ring.append_sealed(&[record], seal)
+            }
+        }?;
+        let persisted = self.pool.drain()?; // the one barrier
+        log.ring.forced(&persisted);
+        log.records.push_back((appended.end, stamp));
+        Ok(())
+    }
+
+    // ---- others -----------------------------------------------------------------------------------------------------
+
+    /// An error if something that was read has changed since the snapshot, and before this commit.
+    fn validate(&self, seat: &Seat<'_>, set: &mut Set, stamp: u64) -> Result<()> {
+        if self.sabotage.skips(Step::Validate) {
+            return Ok(());
+        }
+        set.reads.sort_unstable();
+        set.reads.dedup();
+        for &(word, offset) in &set.reads {
+            pmem::sync::switch_point();
+            // Without a header it is older than every snapshot of those that run.
+            let Some(header) = self.header(word) else { continue };
+            if let Owner::Slot(owner) = header.owner()
+                && owner != seat.slot()
+            {
+                self.seats.wait_for(owner, stamp)?;
+            }
+            if header.newest().0 > seat.snapshot() {
+                return Err(Error::Conflict { offset });
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the versions be found, and gives the locks up. Who has to see all of them waits until the commit is decided.
+    fn publish(&self, log: &mut Log, set: &mut Set, stamp: u64) {
+        for Write { header: number, word, block, copy, freed } in set.writes.drain(..) {
+            let header = self.headers.get(number);
+            match (copy, freed) {
+                (None, true) => {
+                    self.give_up_new(number, word, block);
+                    continue;
+                }
+                (None, false) => header.set_base(stamp),
+                (Some(_), true) => {
+                    self.freed.fetch_add(1, Relaxed);
+                    header.chain.push(Owned::gone(), stamp);
+                }
+                (Some(copy), false) => {
+                    log.version_bytes += block.len();
+                    header.chain.push(copy, stamp);
+                }
+            }
+            pmem::sync::switch_point();
+            if !header.is_listed.swap(true, AcqRel) {
+                log.changed.push(Changed { header: number, word, block });
+            }
+            header.unlock();
+        }
+    }
+
+    /// A transaction that does not commit: its locks go, and its new objects.
+    pub(crate) fn take_back(&self, _seat: &Seat<'_>, set: &mut Set) {
+        for write in set.writes.drain(..) {
+            match write.is_new() {
+                true => self.give_up_new(write.header, write.word, write.block),
+                false => self.unlock_unchanged(&write),
+            }
+        }
+    }
+
+    /// Notes that the upkeep is to come by.
+    fn tell_due(&self, log: &Log, counters: &Counters) {
+        if log.ring.unretired() > log.ring.capacity() / 2 || log.version_bytes > VERSION_BYTES {
+            counters.is_due.store(1, Relaxed);
+        }
+    }
+
+    /// A new object that was never committed. Others may have found its block, and are looking at its header.
+    fn give_up_new(&self, header: u32, word: raw::Word, block: Block) {
+        self.note(self.alloc.begin_free(&block).map_err(Error::from));
+        word.get().store(0, Release);
+        let at = self.seats.tick();
+        self.freed.fetch_add(1, Relaxed);
+        self.inbox.lock().given_up.extend([(at, GivenUp::Header(header)), (at, GivenUp::Block(block))]);
+    }
+
+    /// A header that nobody can find any more, though some may have.
+    pub(crate) fn give_up_header(&self, header: u32) {
+        let at = self.seats.tick();
+        self.inbox.lock().given_up.push((at, GivenUp::Header(header)));
+    }
+
+    /// Has the upkeep look whether the header is of use. Before it is unlocked: a header that is listed is not given up.
+    pub(crate) fn list_unchanged(&self, changed: Changed) {
+        let header = self.headers.get(changed.header);
+        if header.chain.is_empty() && !header.is_listed.swap(true, AcqRel) {
+            self.inbox.lock().listed.push(changed);
+        }
+    }
+}
+
+/// Sorts ranges, and joins those of one object that touch or overlap.
+fn join(set: &mut Set) {
+    let writes = &set.writes;
+    set.ranges.retain(|range| !writes[range.0 as usize].freed);
+    if set.ranges.len() < 2 {
+        return;
+    }
+    set.ranges.sort_unstable_by_key(|range| (range.1, range.0));
+    let mut last = 0;
+    for at in 1..set.ranges.len() {
+        let (write, offset, len) = set.ranges[at];
+        let end = set.ranges[last].1 + set.ranges[last].2;
+        if write == set.ranges[last].0 && offset <= end {
+            set.ranges[last].2 = end.max(offset + len) - set.ranges[last].1;
+        } else {
+            last += 1;
+            set.ranges[last] = (write, offset, len);
+        }
+    }
+    set.ranges.truncate(last + 1);
+}

@@ -1,0 +1,295 @@
+//! What the parts of a store share.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use pmem::sync::{Mutex, OwnMutex};
+use pmem::{Allocator, Block, Error as PoolError, Found, Intent, Persist, Pool, Position, Ring};
+use tx::{Error, Result};
+
+use crate::header::{Header, Headers, Owner};
+use crate::raw::{PerSlot, Word};
+use crate::sabotage::{Sabotage, Step};
+use crate::seat::{Seat, Seats};
+use crate::transaction::TxState;
+use crate::upkeep::{GivenUp, Progress, Upkeep};
+
+/// Names of the regions.
+pub(crate) const MAIN: &str = "mvcc";
+pub(crate) const LOGS: &str = "mvcc.logs";
+pub(crate) const STATE: &str = "mvcc.state";
+
+/// What the store says about itself, in a cell of the pool. Written last when a store is made: without it there is none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Persist)]
+pub(crate) struct State {
+    pub(crate) slots: u64,
+    pub(crate) log_bytes: u64,
+    /// Offset of the block that holds the root pointer.
+    pub(crate) root: u64,
+    /// K: every commit at or below it is known to be durable. No master holds anything newer.
+    pub(crate) durable: u64,
+    /// W: masters and bitmaps are exact through it. W <= K.
+    pub(crate) written: u64,
+    /// Records above W, at or below K: as many have to be there.
+    pub(crate) between: u64,
+}
+
+pub(crate) struct Core {
+    pub(crate) pool: Pool,
+    pub(crate) alloc: Allocator,
+    pub(crate) headers: Headers,
+    pub(crate) seats: Seats,
+    pub(crate) logs: Box<[OwnMutex<Log>]>,
+    pub(crate) states: PerSlot<TxState>,
+    pub(crate) counters: Box<[Counters]>,
+    pub(crate) upkeep: Mutex<Upkeep>,
+    pub(crate) inbox: Mutex<Inbox>,
+    /// Timestamps of the snapshots that are held, each as often as it is.
+    pub(crate) held: Mutex<Vec<u64>>,
+    growing: Mutex<()>,
+    /// Blocks that are free for who begins now, and not handed out yet.
+    pub(crate) freed: AtomicU64,
+    pub(crate) bytes_max: u64,
+    pub(crate) log_bytes: u64,
+    pub(crate) root: u64,
+    /// The first error behind a durable commit.
+    pub(crate) trouble: Mutex<Option<Error>>,
+    pub(crate) sabotage: Sabotage,
+}
+
+/// What a slot has committed and the upkeep has not seen to. Held by the slot's transaction while it commits.
+pub(crate) struct Log {
+    pub(crate) ring: Ring,
+    /// Where each record ends, and its timestamp.
+    pub(crate) records: VecDeque<(Position, u64)>,
+    /// Blocks with records, and their timestamps.
+    pub(crate) spills: VecDeque<(Block, u64)>,
+    pub(crate) intents: Vec<(u64, Intent)>,
+    /// Objects that have changed, each once (`Header::is_listed`).
+    pub(crate) changed: Vec<Changed>,
+    /// Bytes of versions published since the last pass was through.
+    pub(crate) version_bytes: u64,
+}
+
+/// What transactions leave to the upkeep. Held for a moment: who has its own log locked may take it, and the upkeep takes logs.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    pub(crate) given_up: Vec<(u64, GivenUp)>,
+    /// Objects whose header may be of no use.
+    pub(crate) listed: Vec<Changed>,
+}
+
+/// An object with a header.
+#[derive(Clone, Copy)]
+pub(crate) struct Changed {
+    pub(crate) header: u32,
+    pub(crate) word: Word,
+    pub(crate) block: Block,
+}
+
+/// Counted per slot by its holder.
+#[repr(align(128))]
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) commits: AtomicU64,
+    pub(crate) read_only: AtomicU64,
+    pub(crate) aborts: AtomicU64,
+    pub(crate) conflicts: AtomicU64,
+    /// The upkeep is to come by when the transaction is over.
+    pub(crate) is_due: AtomicU64,
+    /// There was no room for a record, or a block: see to it before the next transaction begins.
+    pub(crate) is_full: AtomicU64,
+    /// ... and it was run again for a block.
+    pub(crate) was_short: AtomicU64,
+}
+
+impl Counters {
+    /// More of it; only the slot's holder counts.
+    #[inline]
+    pub(crate) fn add(cell: &AtomicU64, more: u64) {
+        cell.store(cell.load(Relaxed) + more, Relaxed);
+    }
+}
+
+/// What a seat sees of an object.
+pub(crate) enum View<'s> {
+    /// The transaction in its own slot has the lock.
+    Own(u32),
+    /// A version.
+    Bytes(&'s [u8]),
+    /// The master.
+    Master,
+    /// It was freed.
+    Gone,
+    /// It was made later.
+    Later,
+}
+
+/// Growths by which a store becomes as large as it may, at most.
+const GROWTHS_MAX: u64 = 16;
+
+impl Core {
+    /// What the seat's snapshot sees. Stores nothing that others read.
+    #[inline]
+    pub(crate) fn look<'s>(&self, seat: &'s Seat<'_>, found: &Found<'_>) -> Result<View<'s>> {
+        match found.word().load(std::sync::atomic::Ordering::Acquire) {
+            // A freed object's header goes behind the object.
+            0 if found.is_current() => Ok(View::Master),
+            0 => Ok(View::Gone),
+            number => self.look_up(seat, number),
+        }
+    }
+
+    fn look_up<'s>(&self, seat: &'s Seat<'_>, number: u32) -> Result<View<'s>> {
+        let header = self.headers.get(number);
+        pmem::sync::switch_point();
+        // The lock first: once its holder's commit is decided, the chain tells of it.
+        if let Owner::Slot(owner) = header.owner() {
+            if owner == seat.slot() {
+                return Ok(View::Own(number));
+            }
+            self.seats.wait_for(owner, seat.snapshot())?;
+        }
+        pmem::sync::switch_point();
+        let version = header.chain.at(seat, seat.snapshot());
+        // Behind the chain: who takes a version out has said before that the master is it.
+        let base = header.base();
+        let is_there = base <= seat.snapshot() || self.sabotage.skips(Step::BornLater);
+        Ok(match version {
+            Some(version) if !is_there || version.stamp >= base => match version.gone {
+                true => View::Gone,
+                false => View::Bytes(version.bytes),
+            },
+            _ if is_there => View::Master,
+            _ => View::Later,
+        })
+    }
+
+    /// The header of a block, if it has one.
+    #[inline]
+    pub(crate) fn header(&self, word: Word) -> Option<&Header> {
+        match word.get().load(std::sync::atomic::Ordering::Acquire) {
+            0 => None,
+            number => Some(self.headers.get(number)),
+        }
+    }
+
+    // ---- space ------------------------------------------------------------------------------------------------------
+
+    /// A block that does not resolve yet, out of a larger store if it must. For the transaction in the slot; no log is locked.
+    pub(crate) fn reserve(&self, slot: usize, len: u64, align: u64) -> Result<Block> {
+        match self.alloc.reserve_hidden(len, align) {
+            Err(PoolError::HeapFull { .. }) => self.reserve_cold(slot, len, align),
+            other => Ok(other?),
+        }
+    }
+
+    #[cold]
+    fn reserve_cold(&self, slot: usize, len: u64, align: u64) -> Result<Block> {
+        if len > pmem::OFFSET_MAX / 4 {
+            return Err(PoolError::HeapFull { bytes: len }.into()); // larger than any pool
+        }
+        // What was freed may be handed out then; but not what was freed since this transaction began. For that it is run again, once.
+        let progress = self.upkeep()?;
+        let counters = &self.counters[slot];
+        let is_freed = self.freed.load(Relaxed) > 0;
+        if progress == Progress::Blocked && is_freed && counters.was_short.load(Relaxed) == 0 {
+            return match self.alloc.reserve_hidden(len, align) {
+                Err(PoolError::HeapFull { .. }) => {
+                    counters.was_short.store(1, Relaxed);
+                    counters.is_full.store(1, Relaxed);
+                    Err(Error::Conflict { offset: 0 })
+                }
+                other => Ok(other?),
+            };
+        }
+        for _ in 0..GROWTHS_MAX {
+            match self.alloc.reserve_hidden(len, align) {
+                Err(PoolError::HeapFull { .. }) => self.grow_for(len)?,
+                other => return Ok(other?),
+            }
+        }
+        Ok(self.alloc.reserve_hidden(len, align)?)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.alloc.spaces().iter().map(|space| space.end - space.start).sum()
+    }
+
+    /// Twice as large, less where that is more than it may become, and by as much as the block needs.
+    fn grow_for(&self, len: u64) -> Result<()> {
+        let _growing = self.growing.lock();
+        let bytes = self.bytes();
+        let room = self.bytes_max.saturating_sub(bytes);
+        let least = (len + len / 8).next_multiple_of(self.alloc.chunk_size()) + self.alloc.chunk_size();
+        let more = bytes.max(least).min(room);
+        if more < len {
+            return Err(PoolError::HeapFull { bytes: len }.into());
+        }
+        match self.alloc.grow(more) {
+            Err(PoolError::NoSpace { .. } | PoolError::Reserve { .. }) if more > least => Ok(self.alloc.grow(least)?),
+            other => Ok(other?),
+        }
+    }
+
+    /// Remembers what went wrong behind a durable commit.
+    pub(crate) fn note(&self, result: Result<()>) {
+        if let Err(error) = result {
+            tracing::warn!(%error, "objects could not be written back");
+            self.trouble.lock().get_or_insert(error);
+        }
+    }
+}
+
+/// What a store is put together from.
+pub(crate) struct Parts {
+    pub(crate) pool: Pool,
+    pub(crate) alloc: Allocator,
+    pub(crate) rings: Vec<Ring>,
+    pub(crate) upkeep: Upkeep,
+}
+
+/// Bytes to which a store grows by itself unless told otherwise.
+const BYTES_MAX: u64 = 1 << 30;
+const TIMES: u64 = 16;
+
+impl Core {
+    pub(crate) fn new(parts: Parts, state: &State, options: &crate::Options) -> Self {
+        let Parts { pool, alloc, rings, upkeep } = parts;
+        let bytes: u64 = alloc.spaces().iter().map(|space| space.end - space.start).sum();
+        let log = |ring| Log {
+            ring,
+            records: VecDeque::new(),
+            spills: VecDeque::new(),
+            intents: Vec::new(),
+            changed: Vec::new(),
+            version_bytes: 0,
+        };
+        let slots = state.slots as usize;
+        Self {
+            headers: Headers::default(),
+            seats: Seats::new(slots, options.sabotage),
+            logs: rings.into_iter().map(|ring| OwnMutex::new(log(ring))).collect(),
+            states: PerSlot::new(slots, TxState::default),
+            counters: (0..slots).map(|_| Counters::default()).collect(),
+            upkeep: Mutex::new(upkeep),
+            inbox: Mutex::default(),
+            held: Mutex::default(),
+            growing: Mutex::default(),
+            freed: AtomicU64::new(0),
+            bytes_max: options.max_bytes.unwrap_or(BYTES_MAX.max(TIMES * bytes)),
+            log_bytes: state.log_bytes,
+            root: state.root,
+            trouble: Mutex::default(),
+            sabotage: options.sabotage,
+            pool,
+            alloc,
+        }
+    }
+
+    /// What is closed last, everything else being dropped.
+    pub(crate) fn into_last(self) -> (Pool, Allocator) {
+        (self.pool, self.alloc)
+    }
+}

@@ -1,0 +1,69 @@
+//! Objects with several versions: transactions whose readers write nothing, and snapshots that are held for minutes beside writers (TimeStone, ASPLOS 2020).
+//!
+//! An object's *master* lies in the pool. Who changes it makes a copy in DRAM; the commit logs what has changed, with one barrier, and puts the copy in front of the object's chain of
+//! versions. A reader takes the newest version that is no newer than its snapshot, or the master. Later, and once for many changes, the newest version is written back to its
+//! master.
+//!
+//! # The way of a transaction
+//!
+//! | module | what it does with it |
+//! |---|---|
+//! | `mvcc`, `options` | [`Mvcc::create`], [`Mvcc::open`], `begin` |
+//! | `seat` | the clock; who runs since when, and who is about to commit |
+//! | `transaction` | reads what its snapshot sees; locks what it writes, and copies it |
+//! | `header` | the lock of an object, and its chain, found through a word of the allocator |
+//! | `commit`, `record` | makes it durable by one record, and lets others see it |
+//! | `upkeep`, `keeper` | writes back, and gives up what nobody needs |
+//! | `recovery` | carries out again what is durable and was not written back |
+//! | `snapshot` | [`Snapshot`]: one state for minutes |
+//! | `stats` | counts |
+//! | `sabotage` | for tests that must be seen to fail |
+//! | `core`, `raw` | what they share; versions, chains, and the unsafe code |
+//!
+//! # What there is not, yet
+//!
+//! Calls of procedures are logged as what they change, and not as calls (TimeStone's operation log), so that media bytes per byte of object copies are not below 1 for small objects; and there are
+//! no savepoints, no repair of damaged objects, no backup beside running transactions. `docs/mvcc.md` tells.
+//!
+//! ```
+//! # fn main() -> tx::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! use mvcc::{Mvcc, Options};
+//! use tx::{Engine, Isolation, Typed};
+//!
+//! let store = Mvcc::create(dir.path().join("numbers"), &Options::new().bytes(1 << 20))?;
+//! let number = store.transact(Isolation::Serializable, |tx| tx.alloc(&1u64))?;
+//! let reader = store.begin(Isolation::Serializable)?;
+//! store.transact(Isolation::Serializable, |tx| -> tx::Result<()> { *tx.write(number)? = 2; Ok(()) })?; // is not in the reader's way
+//! assert_eq!(*reader.read(number)?, 1);
+//! assert_eq!(*store.begin(Isolation::Serializable)?.read(number)?, 2);
+//! # Ok(()) }
+//! ```
+
+#![deny(unsafe_code)]
+
+mod commit;
+mod core;
+mod header;
+mod keeper;
+mod mvcc;
+mod options;
+#[allow(unsafe_code)]
+mod raw;
+mod record;
+mod recovery;
+mod sabotage;
+mod seat;
+mod snapshot;
+mod stats;
+mod transaction;
+mod upkeep;
+
+pub use mvcc::Mvcc;
+pub use options::Options;
+pub use recovery::Recovery;
+#[cfg(feature = "sabotage")]
+pub use sabotage::Step;
+pub use snapshot::Snapshot;
+pub use stats::Stats;
+pub use transaction::Tx;

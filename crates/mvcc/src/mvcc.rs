@@ -1,0 +1,299 @@
+//! The store: made, opened, closed.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pmem::{Allocator, Domain, Error as PoolError, FlushSet, Intent, Pool, Recovered, Ring, SpaceFor, TwoSlot};
+use tx::{Engine, Error, Isolation, Result};
+
+use crate::core::{Core, LOGS, MAIN, Parts, STATE, State};
+use crate::keeper::Keeper;
+use crate::options::{Options, are_log_bytes, are_slots};
+use crate::raw::{self, Claim};
+use crate::recovery::{self, Recovery};
+use crate::snapshot::Snapshot;
+use crate::stats::Stats;
+use crate::transaction::Tx;
+use crate::upkeep::{Progress, Upkeep};
+
+/// Slots of the cell lie on two pages: the loss of one leaves the other.
+const PAGE: u64 = 4096;
+
+/// A store of objects with several versions each: readers write nothing and are in nobody's way.
+///
+/// Dropped, it is closed as by [`close`](Self::close), whose error is then a warning and not told to anybody. It is left to be recovered at the next open if its thread
+/// panics, in a forked child, after a failed sync, and if a transaction was forgotten.
+///
+/// ```
+/// # fn main() -> tx::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("bank.cairn");
+/// use mvcc::{Mvcc, Options};
+/// use tx::{Engine, Isolation, Typed};
+///
+/// let store = Mvcc::create(&path, &Options::new().bytes(1 << 20))?;
+/// let account = store.transact(Isolation::Serializable, |tx| {
+///     let account = tx.alloc(&100u64)?;
+///     tx.set_root(account)?;
+///     Ok::<_, tx::Error>(account)
+/// })?;
+/// store.transact(Isolation::Serializable, |tx| -> tx::Result<()> { *tx.write(account)? -= 30; Ok(()) })?; // one barrier
+/// store.close()?;
+///
+/// let store = Mvcc::open(&path, &Options::new())?;
+/// let tx = store.begin(Isolation::Snapshot)?;
+/// assert_eq!(*tx.read(tx.root::<u64>()?)?, 70);
+/// # Ok(()) }
+/// ```
+pub struct Mvcc {
+    core: Arc<Core>,
+    keeper: Option<Keeper>,
+    recovery: Recovery,
+    /// Behind the others: they have let go of the core by then.
+    closing: Closing,
+}
+
+/// Closes a store whose handle is dropped.
+struct Closing(Option<Arc<Core>>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let Some(core) = self.0.take() else { return };
+        if !core.pool.is_closed_on_drop() {
+            return;
+        }
+        let path = core.pool.path().to_owned();
+        if let Err(error) = close(core) {
+            tracing::warn!(%error, store = %path.display(), "a store that was dropped could not be closed; it is recovered when it is opened");
+        }
+    }
+}
+
+impl std::fmt::Debug for Mvcc {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mvcc({:?})", self.core.pool)
+    }
+}
+
+impl Mvcc {
+    // ---- make -------------------------------------------------------------------------------------------------------
+
+    /// Makes a pool with an empty store. The file appears under its name when the store is whole.
+    ///
+    /// # Errors
+    /// Those of [`pmem::Options::create`]; [`Error::Limit`].
+    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        options.check()?;
+        options.pool.clone().size(1 << 20).create_with(path, |pool| {
+            Self::create_in(pool, options).map_err(|error| match error {
+                Error::Pool(PoolError::NoSpace { path, wanted, what: SpaceFor::Growth }) => {
+                    PoolError::NoSpace { path, wanted: pool.size() + wanted, what: SpaceFor::NewPool }.into()
+                }
+                other => other,
+            })
+        })
+    }
+
+    /// Makes an empty store in a pool that has none.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_in(pool: &Pool, options: &Options) -> Result<Self> {
+        options.check()?;
+        let cell = pool.add_region(STATE, TwoSlot::<State>::size_apart(PAGE))?;
+        let logs = pool.add_region(LOGS, options.slots as u64 * options.log_bytes)?.into_area()?;
+        let areas = recovery::split(logs, options.slots as u64, options.log_bytes)?;
+        let rings = areas.into_iter().map(Ring::create).collect::<Result<Vec<_>, _>>()?;
+        let alloc = Allocator::create(pool, MAIN, options.bytes, options.blocks)?;
+        let root = make_root(pool, &alloc)?;
+        let (slots, log_bytes) = (options.slots as u64, options.log_bytes);
+        let state = State { slots, log_bytes, root, durable: 0, written: 0, between: 0 };
+        let mut cell = TwoSlot::create_apart(cell.into_area()?, PAGE, &state)?;
+        cell.update_mirrored(&state)?;
+        let parts = Parts { pool: pool.clone(), alloc, rings, upkeep: Upkeep::new(cell) };
+        Ok(Self::start(Core::new(parts, &state, options), options, Recovery::default()))
+    }
+
+    // ---- open -------------------------------------------------------------------------------------------------------
+
+    /// Opens the store in the pool at `path`, and finishes what a crash interrupted.
+    ///
+    /// # Errors
+    /// Those of [`pmem::Options::open`]; [`Error::Damaged`]. A store that was closed, and in which nothing was changed yet, stays closed.
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        let pool = options.pool.clone().open(path)?;
+        Self::open_in(&pool, options).inspect_err(|_| {
+            // Else it would pass for one that was killed, and be recovered the next time from what was refused here.
+            if pool.was_clean()
+                && let Err(error) = pool.close()
+            {
+                tracing::warn!(%error, "a store that could not be opened could not be closed either");
+            }
+        })
+    }
+
+    /// Opens the store at `path`, or makes one if nothing is there.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`create`](Self::create).
+    pub fn open_or_create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        match Self::open(&path, options) {
+            Err(Error::Pool(PoolError::Io { source, .. })) if source.kind() == std::io::ErrorKind::NotFound => {
+                Self::create(path, options)
+            }
+            other => other,
+        }
+    }
+
+    /// Opens the store in a pool. After an error, close the pool, as [`open`](Self::open) does.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_in(pool: &Pool, options: &Options) -> Result<Self> {
+        // A store may have been opened in this pool before, and not closed; but not in one that nobody writes.
+        let clean = pool.was_clean() && (pool.is_read_only() || !pool.is_unsettled());
+        let (cell, _) = TwoSlot::<State>::open_apart(pool.region(STATE)?.into_area()?, PAGE)?;
+        let state = cell.get();
+        if !are_slots(state.slots) || !are_log_bytes(state.log_bytes) || state.written > state.durable {
+            let why = format!("no store has {state:?}");
+            return Err(Error::Damaged { what: "state of a store", offset: 0, why });
+        }
+        let areas = recovery::split(pool.region(LOGS)?.into_area()?, state.slots, state.log_bytes)?;
+        let opened = areas.into_iter().map(Ring::open).collect::<Result<Vec<_>, _>>()?;
+        let (rings, recovered): (Vec<Ring>, Vec<Recovered>) = opened.into_iter().unzip();
+        let alloc = Allocator::open(pool, MAIN)?;
+        let parts = Parts { pool: pool.clone(), alloc, rings, upkeep: Upkeep::new(cell) };
+        let core = Core::new(parts, &state, options);
+        let recovery = recovery::run(&core, &recovered, clean)?;
+        if !pool.is_read_only() {
+            pool.set_unsettled(true);
+            recovery::empty_logs(&core, &recovered)?;
+        }
+        Ok(Self::start(core, options, recovery))
+    }
+
+    fn start(core: Core, options: &Options, recovery: Recovery) -> Self {
+        let core = Arc::new(core);
+        if !core.pool.is_read_only() {
+            core.pool.set_unsettled(true); // a new one, too
+        }
+        // A simulated pool has no time.
+        let wanted = options.keeper && core.pool.domain() != Domain::Simulated && !core.pool.is_read_only();
+        let keeper = wanted.then(|| Keeper::start(&core));
+        let closing = Closing(Some(Arc::clone(&core)));
+        Self { core, keeper, recovery, closing }
+    }
+
+    // ---- look -------------------------------------------------------------------------------------------------------
+
+    /// The pool it is in.
+    pub fn pool(&self) -> &Pool {
+        &self.core.pool
+    }
+
+    /// What opening it had to do.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// Counts since it was opened.
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.core)
+    }
+
+    /// The state that is committed now, to be looked at for as long as the handle lives.
+    pub fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot::new(&self.core)
+    }
+
+    /// Calls `f` with the offset and size of every live block, the root's among them. Call it when no transaction runs.
+    ///
+    /// # Errors
+    /// Those of [`Allocator::live_blocks`].
+    pub fn live_blocks(&self, mut f: impl FnMut(u64, u64)) -> Result<pmem::HeapUsage> {
+        self.settle()?;
+        Ok(self.core.alloc.live_blocks(|offset, len| {
+            f(offset, len);
+            Ok(())
+        })?)
+    }
+
+    // ---- change -----------------------------------------------------------------------------------------------------
+
+    /// Writes back all that is committed, and gives up what nobody needs; false if a transaction that runs is in the way. Five barriers if there is something to do.
+    ///
+    /// # Errors
+    /// Those of a drain.
+    pub fn settle(&self) -> Result<bool> {
+        Ok(self.core.upkeep()? != Progress::Blocked)
+    }
+
+    /// Writes everything back and closes the pool.
+    ///
+    /// # Errors
+    /// [`pmem::Error::Poisoned`] after a failed sync, first of all; [`pmem::Error::InUse`] if a transaction was forgotten; what went wrong behind a commit.
+    pub fn close(self) -> Result<()> {
+        let Self { core, keeper, mut closing, .. } = self;
+        drop(keeper);
+        closing.0 = None;
+        close(core)
+    }
+
+    /// For tests: drops it and leaves the file as a crash would.
+    #[doc(hidden)]
+    pub fn abandon(self) {
+        self.core.pool.abandon();
+    }
+}
+
+/// The handle's other parts are gone.
+fn close(core: Arc<Core>) -> Result<()> {
+    if !core.pool.is_read_only() {
+        core.pool.check_usable()?; // before all that a failed sync leaves behind
+        if let Some(slot) = (0..core.seats.len()).find(|slot| core.seats.holder(*slot).is_some()) {
+            return Err(PoolError::InUse { what: format!("the transaction in slot {slot}") }.into());
+        }
+        core.held.lock().clear(); // they borrow the store: those that are left were forgotten
+        core.upkeep()?;
+    }
+    if let Some(trouble) = core.trouble.lock().take() {
+        return Err(trouble);
+    }
+    let core = Arc::into_inner(core).ok_or(PoolError::InUse { what: "the store".into() })?;
+    let (pool, alloc) = core.into_last();
+    alloc.close()?;
+    if !pool.is_read_only() {
+        pool.set_unsettled(false);
+    }
+    Ok(pool.close()?)
+}
+
+/// The block for the root's pointer.
+fn make_root(pool: &Pool, alloc: &Allocator) -> Result<u64> {
+    let block = alloc.reserve(size_of::<[u64; 2]>() as u64, 16)?;
+    // reserved just now, and named nowhere.
+    raw::bytes_mut(Claim::Alone, pool, pool, block.offset(), block.len())?.fill(0);
+    pool.flush(block.offset(), block.len())?;
+    let mut lines = FlushSet::default();
+    alloc.apply(&Intent::alloc(&block), &mut lines)?;
+    pool.flush_set(&mut lines)?;
+    pool.drain()?;
+    Ok(block.offset())
+}
+
+impl Engine for Mvcc {
+    type Tx<'a> = Tx<'a>;
+
+    fn name(&self) -> &'static str {
+        "mvcc"
+    }
+
+    fn strongest(&self) -> Isolation {
+        Isolation::Strict
+    }
+
+    #[inline]
+    fn begin(&self, isolation: Isolation) -> Result<Tx<'_>> {
+        Tx::begin(&self.core, isolation)
+    }
+}

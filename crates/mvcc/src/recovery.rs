@@ -1,0 +1,262 @@
+//! What opening a store does after a crash: masters become what the newest durable commit says.
+//!
+//! | a record | is |
+//! |---|---|
+//! | at or below W | done with: masters have it |
+//! | at or below K | durable; its seal over new objects is not asked for, since they may have been written back to |
+//! | above K, and what it seals is there | durable |
+//! | above K, the last of its slot, and it is not | not committed: its barrier never returned. It is made void by another record |
+//! | above K, another one follows, and it is not | damaged |
+//! | at or below K, above W, and it is not there | damaged: the cell says how many there are |
+//!
+//! 1. The decision becomes persistent before anything else changes, so that a second recovery sees what this one saw: what is sealed elsewhere is flushed, void records are written, barrier;
+//!    K becomes the newest timestamp there is, barrier.
+//! 2. What is durable is carried out in the order of commits; barrier. W becomes K; barrier.
+
+use pmem::{Area, Error as PoolError, FlushSet, Recovered, TwoSlot};
+use tx::{Error, Result};
+
+use crate::core::{Core, State};
+use crate::raw::{self, Claim};
+use crate::record::{self, Body, Bytes, Record};
+use crate::sabotage::Step;
+use crate::upkeep::Upkeep;
+
+/// What opening a store had to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    clean: bool,
+    /// Transactions carried out again: durable, and not written back.
+    pub replayed: u64,
+    /// Transactions whose barrier had not returned.
+    pub void: u64,
+    /// Bytes written to objects.
+    pub restored_bytes: u64,
+}
+
+impl Recovery {
+    /// The store had been closed: there was nothing to do.
+    pub fn was_clean(&self) -> bool {
+        self.clean
+    }
+}
+
+/// A commit that was found.
+struct Commit {
+    stamp: u64,
+    body: Body,
+    /// Bytes elsewhere that its record vouches for.
+    outside: Vec<Bytes>,
+}
+
+/// What was found in the logs.
+#[derive(Default)]
+struct Found {
+    commits: Vec<Commit>,
+    /// Slots and timestamps.
+    void: Vec<(usize, u64)>,
+    newest: u64,
+}
+
+/// Brings the store up to date. `clean`: it was closed, and nothing may be left.
+pub(crate) fn run(core: &Core, recovered: &[Recovered], clean: bool) -> Result<Recovery> {
+    let cell = &mut core.upkeep.lock().cell;
+    let state = cell.get();
+    let mut found = Found { newest: state.durable, ..Found::default() };
+    for (slot, recovered) in recovered.iter().enumerate() {
+        read_log(core, &state, slot, recovered, &mut found)?;
+    }
+    let between = found.commits.iter().filter(|commit| commit.stamp <= state.durable).count() as u64;
+    if between != state.between && !core.sabotage.skips(Step::SkipBelowW) {
+        let (of, newest) = (state.between, state.durable);
+        let why = format!("{between} of {of} commits at or below timestamp {newest} are there, which were durable");
+        return Err(Error::Damaged { what: "log", offset: core.root, why });
+    }
+    core.seats.skip(found.newest);
+    if clean && let Some(commit) = found.commits.first() {
+        let why = format!("the commit of timestamp {} is not written back, though the store was closed", commit.stamp);
+        return Err(Error::Damaged { what: "log", offset: core.root, why });
+    }
+    let mut recovery = Recovery { clean, void: found.void.len() as u64, ..Recovery::default() };
+    if found.commits.is_empty() && found.void.is_empty() && state.durable == state.written {
+        return Ok(recovery);
+    }
+    if core.pool.is_read_only() {
+        let why = "it was not closed, and has to be recovered: open it for writing first".to_owned();
+        return Err(Error::Damaged { what: "store opened for reading", offset: core.root, why });
+    }
+    if !core.sabotage.skips(Step::DecideFirst) {
+        decide(core, cell, &found)?;
+    }
+    if !core.sabotage.skips(Step::CommitOrder) {
+        found.commits.sort_by_key(|commit| commit.stamp);
+    }
+    carry_out(core, &found.commits, &mut recovery)?;
+    Upkeep::write_state(cell, found.newest, found.newest, 0)?;
+    Ok(recovery)
+}
+
+// ---- read -----------------------------------------------------------------------------------------------------------
+
+fn read_log(core: &Core, state: &State, slot: usize, recovered: &Recovered, found: &mut Found) -> Result<()> {
+    let log = core.logs[slot].lock();
+    let mut records = Vec::with_capacity(recovered.records.len());
+    for record in &recovered.records {
+        let place = record.position.get();
+        let payload = log.ring.payload(record)?;
+        let decoded = record::decode(payload).ok_or_else(|| damaged(place, "it is of no such store"))?;
+        records.push((place, record.outside, decoded));
+    }
+    drop(log);
+    for (number, (place, seal, (stamp, record))) in records.iter().enumerate() {
+        if *stamp == 0 || *stamp == u64::MAX {
+            return Err(damaged(*place, "it has no timestamp"));
+        }
+        found.newest = found.newest.max(*stamp);
+        let is_void =
+            records.get(number + 1).is_some_and(|(_, _, (next, what))| next == stamp && *what == Record::Void);
+        let is_done = *stamp <= state.written && !core.sabotage.skips(Step::SkipBelowW);
+        if is_done || is_void || *record == Record::Void {
+            continue;
+        }
+        let (body, outside) = open(core, record, *place)?;
+        let holds = match seal {
+            Some(seal) if *stamp > state.durable && !core.sabotage.skips(Step::VerifySeal) => {
+                holds(core, slot, &outside, *seal, *place)?
+            }
+            _ => true,
+        };
+        match (holds, body) {
+            (true, Some(body)) => {
+                check(core, &body, *place)?;
+                found.commits.push(Commit { stamp: *stamp, body, outside });
+            }
+            (true, None) => return Err(damaged(*place, "its block holds no record")),
+            (false, _) if number + 1 == records.len() => found.void.push((slot, *stamp)),
+            (false, _) => return Err(damaged(*place, "what it vouches for is not there, though later commits are")),
+        }
+    }
+    Ok(())
+}
+
+/// The body of a record, if it can be read, and where else the bytes are that it vouches for.
+fn open(core: &Core, record: &Record, place: u64) -> Result<(Option<Body>, Vec<Bytes>)> {
+    let mut outside = Vec::new();
+    let body = match record {
+        Record::Writes(body) => Some(Body {
+            ranges: body.ranges.clone(),
+            new: body.new.clone(),
+            intents: body.intents.clone(),
+            data: body.data.clone(),
+        }),
+        Record::Spilled(block) => {
+            check_range(core, *block, place)?;
+            outside.push(*block);
+            // nobody else has the store while it is opened.
+            record::body(raw::bytes(Claim::Alone, core, &core.pool, block.0, block.1)?)
+        }
+        Record::Void => None,
+    };
+    for &new in body.iter().flat_map(|body| &body.new) {
+        if check_range(core, new, place).is_err() && outside.is_empty() {
+            return Err(damaged(place, "a new object lies outside of the store"));
+        }
+        outside.push(new);
+    }
+    Ok((body, outside))
+}
+
+/// Whether the bytes are there that a record vouches for.
+fn holds(core: &Core, slot: usize, outside: &[Bytes], seal: u64, place: u64) -> Result<bool> {
+    let mut bytes = Vec::with_capacity(outside.len());
+    for &range in outside {
+        if check_range(core, range, place).is_err() {
+            return Ok(false); // read from a block that did not arrive
+        }
+        // nobody else has the store while it is opened, and nothing is written while this lasts.
+        bytes.push(raw::bytes(Claim::Alone, core, &core.pool, range.0, range.1)?);
+    }
+    Ok(core.logs[slot].lock().ring.outside_seal(bytes.into_iter()) == seal)
+}
+
+fn check(core: &Core, body: &Body, place: u64) -> Result<()> {
+    body.ranges.iter().chain(&body.new).try_for_each(|range| check_range(core, *range, place))
+}
+
+/// An error unless the range lies in the space for blocks.
+fn check_range(core: &Core, (offset, len): Bytes, place: u64) -> Result<()> {
+    let is_inside = |space: &std::ops::Range<u64>| {
+        space.start <= offset && offset.checked_add(len).is_some_and(|end| end <= space.end)
+    };
+    if core.alloc.spaces().iter().any(is_inside) {
+        return Ok(());
+    }
+    Err(damaged(place, "a range lies outside of the store"))
+}
+
+#[cold]
+fn damaged(place: u64, why: &str) -> Error {
+    Error::Damaged { what: "record of a log", offset: place, why: why.to_owned() }
+}
+
+// ---- change ---------------------------------------------------------------------------------------------------------
+
+/// Makes persistent what was found.
+fn decide(core: &Core, cell: &mut TwoSlot<State>, found: &Found) -> Result<()> {
+    for &(offset, len) in found.commits.iter().flat_map(|commit| &commit.outside) {
+        core.pool.flush(offset, len)?; // it may stand in a cache only
+    }
+    if !core.sabotage.skips(Step::VoidFirst) {
+        for &(slot, stamp) in &found.void {
+            core.logs[slot].lock().ring.append(&[&record::void(stamp)])?;
+        }
+    }
+    let persisted = core.pool.drain()?; // the decision, before K says that it was made
+    core.logs.iter().for_each(|log| log.lock().ring.forced(&persisted));
+    Upkeep::write_state(cell, found.newest, cell.get().written, found.commits.len() as u64)
+}
+
+fn carry_out(core: &Core, commits: &[Commit], recovery: &mut Recovery) -> Result<()> {
+    let mut lines = FlushSet::default();
+    for Commit { body, .. } in commits {
+        let mut data = &body.data[..];
+        for &(offset, len) in &body.ranges {
+            let (bytes, rest) = data.split_at(len as usize);
+            // nobody else has the store while it is opened.
+            raw::bytes_mut(Claim::Alone, core, &core.pool, offset, len)?.copy_from_slice(bytes);
+            core.pool.flush(offset, len)?;
+            recovery.restored_bytes += len;
+            data = rest;
+        }
+        body.intents.iter().try_for_each(|intent| core.alloc.apply(intent, &mut lines))?;
+        recovery.replayed += 1;
+    }
+    core.pool.flush_set(&mut lines)?;
+    core.pool.drain()?;
+    Ok(())
+}
+
+/// The records are done with: the logs begin anew.
+pub(crate) fn empty_logs(core: &Core, recovered: &[Recovered]) -> Result<()> {
+    for (log, recovered) in core.logs.iter().zip(recovered) {
+        let mut log = log.lock();
+        if recovered.records.is_empty() {
+            continue;
+        }
+        log.ring.force()?;
+        let end = log.ring.head();
+        log.ring.retire(end);
+    }
+    Ok(())
+}
+
+/// The area of the logs, cut into those of the slots.
+pub(crate) fn split(mut rest: Area, slots: u64, log_bytes: u64) -> Result<Vec<Area>, PoolError> {
+    let mut areas = Vec::new();
+    for _ in 0..slots {
+        let (area, behind) = rest.split_at(log_bytes)?;
+        areas.push(area);
+        rest = behind;
+    }
+    Ok(areas)
+}

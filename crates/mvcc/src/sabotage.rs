@@ -1,0 +1,69 @@
+//! Ways to leave single steps of the protocol out, for tests that must be seen to fail. Compiled in by the feature `sabotage` alone.
+
+/// A step that a store can be opened without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub))]
+pub enum Step {
+    /// A seat is taken before its snapshot is read off the clock.
+    SeatFirst,
+    /// A commit is announced before its timestamp is drawn.
+    AnnounceFirst,
+    /// Who may have to see a commit that is about to be waits for it.
+    WaitPreparing,
+    /// What a serializable transaction has read is looked at again when it commits.
+    Validate,
+    /// Of two that change one object only the first commits.
+    FirstCommitter,
+    /// A new object is not there for older snapshots.
+    BornLater,
+    /// The versions of a commit can be found before it is decided.
+    PublishFirst,
+    /// The bytes of new objects are under the record's seal.
+    SealNew,
+    /// Recovery holds records above K against their seals.
+    VerifySeal,
+    /// K is persistent before a master changes.
+    KFirst,
+    /// Masters change behind every transaction that could see them as they were.
+    WaitRunning,
+    /// What a long snapshot needs of a master is kept before that changes.
+    SaveMaster,
+    /// ... and nothing newer than K goes there.
+    NothingAboveK,
+    /// W is persistent before records are retired.
+    WFirst,
+    /// Recovery passes over what is at or below W.
+    SkipBelowW,
+    /// Recovery makes its decisions persistent before it changes masters.
+    DecideFirst,
+    /// A record that did not arrive is marked void before K passes it.
+    VoidFirst,
+    /// Records are carried out in the order of commits.
+    CommitOrder,
+    /// Allocations and frees are carried out in that order, too.
+    IntentOrder,
+    /// What went out of reach is given up only when nobody can look at it: blocks, headers and versions. For tests that look no more.
+    ReleaseLate,
+    /// A header stays while a long snapshot is older than the master.
+    HeaderStays,
+    /// What was freed stays while a long snapshot can see it.
+    FreedStays,
+}
+
+/// What is left out: nothing, and at no cost, without the feature.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sabotage(#[cfg(feature = "sabotage")] pub(crate) Option<Step>);
+
+impl Sabotage {
+    #[cfg(feature = "sabotage")]
+    #[inline]
+    pub(crate) fn skips(self, step: Step) -> bool {
+        self.0 == Some(step)
+    }
+
+    #[cfg(not(feature = "sabotage"))]
+    #[inline(always)]
+    pub(crate) const fn skips(self, _: Step) -> bool {
+        false
+    }
+}

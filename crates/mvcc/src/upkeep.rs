@@ -1,0 +1,432 @@
+//! Upkeep: committed versions go to their masters, and records, versions, headers and blocks are given up that nobody needs any more. One pass at a time, by whoever comes by.
+//!
+//! A pass goes through K, which is no higher than every commit that is decided.
+//!
+//! 1. *Collect* what has changed through K. Make K persistent: recovery takes every record at or below it for durable, and does not look at what masters hold (it could not: they
+//!    are about to change). Keep a copy of each master that a long snapshot still sees. Draw a timestamp.
+//! 2. *Wait* until every seat is at or above it. Such a transaction finds a version at or below K, or a kept copy, and not the master. A pass does not stand still for that: it is gone
+//!    on with when somebody comes by next.
+//! 3. *Write back* the newest version through K of each object, as far as the master differs, and the bitmaps; barrier. Make W = K persistent.
+//! 4. *Finish*: the masters are what they are from now on (`base`), versions go out of the chains, headers and blocks out of use; records at or below W may be overwritten.
+//!    What went out of reach is given up when every seat is at or above a timestamp that is drawn now.
+//!
+//! A long snapshot keeps of each object the newest version at or below it, and no other: in the chain, or as the master, or as a copy of what the master was.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use pmem::sync::switch_point;
+use pmem::{Block, FlushSet, Intent, LINE, TwoSlot};
+use tx::{Error, Result};
+
+use crate::commit::{SPARE, VERSION_BYTES_MAX};
+use crate::core::{Changed, Core, State};
+use crate::header::{Header, NEVER};
+use crate::raw::{self, Chain, Claim, Owned};
+use crate::sabotage::Step;
+
+/// What somebody may still look at.
+pub(crate) enum GivenUp {
+    Version(Owned),
+    Header(u32),
+    Block(Block),
+}
+
+pub(crate) struct Upkeep {
+    pub(crate) cell: TwoSlot<State>,
+    pass: Option<Pass>,
+    /// Objects that have changed behind the pass before.
+    later: Vec<Changed>,
+    /// Objects that are looked at again when the snapshots that are held have changed.
+    pinned: HashMap<u32, Changed>,
+    /// What was held then.
+    pinned_by: Vec<u64>,
+    given_up: VecDeque<(u64, GivenUp)>,
+    lines: FlushSet,
+    /// Bytes that were written back.
+    pub(crate) written_back: u64,
+}
+
+/// A pass that has collected.
+struct Pass {
+    /// K.
+    through: u64,
+    /// Whoever is at or above it does not see the masters.
+    behind: u64,
+    changed: Vec<Changed>,
+    intents: Vec<(u64, Intent)>,
+}
+
+/// Passes by one who comes by.
+const PASSES: usize = 4;
+
+/// How far a pass got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// There was nothing to do.
+    Idle,
+    /// It is through.
+    Done,
+    /// The transaction in a slot may see what is to be overwritten.
+    Blocked,
+}
+
+impl Upkeep {
+    pub(crate) fn new(cell: TwoSlot<State>) -> Self {
+        Self {
+            cell,
+            pass: None,
+            later: Vec::new(),
+            pinned: HashMap::new(),
+            pinned_by: Vec::new(),
+            given_up: VecDeque::new(),
+            lines: FlushSet::default(),
+            written_back: 0,
+        }
+    }
+
+    /// For recovery, too.
+    pub(crate) fn write_state(cell: &mut TwoSlot<State>, durable: u64, written: u64, between: u64) -> Result<()> {
+        let state = State { durable, written, between, ..cell.get() };
+        // Both copies: should the newer be lost, an older K or W would be wrong about records that are gone by then.
+        Ok(cell.update_mirrored(&state)?)
+    }
+}
+
+impl Core {
+    /// Goes on with a pass, as far as it gets, unless somebody does already.
+    pub(crate) fn upkeep_if_due(&self, slot: usize) {
+        let due = &self.counters[slot].is_due;
+        if due.load(Relaxed) != 0 {
+            due.store(0, Relaxed);
+            if let Some(mut upkeep) = self.upkeep.try_lock() {
+                self.note(self.step(&mut upkeep).map(drop));
+            }
+        }
+    }
+
+    /// Passes until there is nothing to do, or a transaction is in the way; a few at most, since others go on. No log is locked by the caller.
+    pub(crate) fn upkeep(&self) -> Result<Progress> {
+        let mut upkeep = self.upkeep.lock();
+        let mut progress = Progress::Done;
+        for _ in 0..PASSES {
+            if progress == Progress::Done {
+                progress = self.step(&mut upkeep)?;
+            }
+        }
+        self.free(&mut upkeep)?;
+        Ok(progress)
+    }
+
+    /// Before a transaction begins in a slot whose log had no room.
+    #[cold]
+    pub(crate) fn make_room(&self, slot: usize) -> Result<()> {
+        let progress = self.upkeep()?;
+        let log = self.logs[slot].lock();
+        if self.room(&log) > SPARE + self.log_bytes / 4 && log.version_bytes <= VERSION_BYTES_MAX {
+            self.counters[slot].is_full.store(0, Relaxed);
+        } else if progress == Progress::Blocked && self.seats.oldest().is_some_and(|(_, slot)| self.seats.is_own(slot))
+        {
+            return Err(Error::LogFull); // waiting would be for ever
+        }
+        Ok(())
+    }
+
+    fn step(&self, upkeep: &mut Upkeep) -> Result<Progress> {
+        self.free(upkeep)?;
+        if upkeep.pass.is_none() && !self.collect(upkeep)? {
+            return Ok(Progress::Idle);
+        }
+        let Some(pass) = &upkeep.pass else { return Ok(Progress::Idle) };
+        let is_seen = self.seats.oldest().is_some_and(|(oldest, _)| oldest < pass.behind);
+        if is_seen && !self.sabotage.skips(Step::WaitRunning) {
+            return Ok(Progress::Blocked);
+        }
+        self.write_back(upkeep)?;
+        self.finish(upkeep)?;
+        Ok(Progress::Done)
+    }
+
+    // ---- collect ----------------------------------------------------------------------------------------------------
+
+    /// Begins a pass; false if there is nothing to do.
+    fn collect(&self, upkeep: &mut Upkeep) -> Result<bool> {
+        let through = self.seats.decided();
+        let held = self.held();
+        let mut all = std::mem::take(&mut upkeep.later);
+        all.append(&mut self.inbox.lock().listed);
+        if held != upkeep.pinned_by {
+            all.extend(upkeep.pinned.drain().map(|(_, changed)| changed));
+        }
+        let (mut intents, mut records) = (Vec::new(), 0);
+        for log in &self.logs {
+            let mut log = log.lock();
+            all.append(&mut log.changed);
+            intents.extend(log.intents.extract_if(.., |intent| intent.0 <= through));
+            records += log.records.iter().take_while(|record| record.1 <= through).count() as u64;
+        }
+        all.sort_unstable_by_key(|changed| changed.header);
+        all.dedup_by_key(|changed| changed.header);
+        let mut due = Vec::new();
+        for changed in all {
+            // It may have been given up, and be another object's by now.
+            let Some(header) = self.header_of(&changed) else { continue };
+            header.is_listed.store(false, Release);
+            switch_point();
+            match header.chain.at_upkeep(through).is_some() || header.chain.is_empty() && header.base() <= through {
+                true => due.push(changed),
+                false => upkeep.postpone(changed, header),
+            }
+        }
+        if due.is_empty() && intents.is_empty() && records == 0 {
+            return Ok(false);
+        }
+        if !self.sabotage.skips(Step::KFirst) {
+            let written = upkeep.cell.get().written;
+            Upkeep::write_state(&mut upkeep.cell, through, written, records)?;
+        }
+        for changed in &due {
+            self.save_master(changed, through, &held)?;
+        }
+        switch_point();
+        let behind = self.seats.tick();
+        upkeep.pass = Some(Pass { through, behind, changed: due, intents });
+        upkeep.pinned_by = held;
+        Ok(true)
+    }
+
+    /// The header of an object, if it is that one still.
+    fn header_of(&self, changed: &Changed) -> Option<&Header> {
+        let number = changed.word.get().load(Acquire);
+        (number == changed.header).then(|| self.headers.get(number))
+    }
+
+    /// Timestamps of the snapshots that are held, in order, each once.
+    fn held(&self) -> Vec<u64> {
+        let mut held = self.held.lock().clone();
+        held.sort_unstable();
+        held.dedup();
+        held
+    }
+
+    /// Keeps what the master holds, if a snapshot needs it behind this pass.
+    fn save_master(&self, changed: &Changed, through: u64, held: &[u64]) -> Result<()> {
+        let Some(header) = self.header_of(changed) else { return Ok(()) };
+        let base = header.base();
+        // What comes next behind the master; and whether the master was kept already.
+        let newer = header.chain.stamps().take_while(|&stamp| stamp > base).last();
+        let is_kept = header.chain.stamps().any(|stamp| stamp == base);
+        let is_overwritten = header.chain.at_upkeep(through).is_some_and(|new| new.stamp > base && !new.gone);
+        let Some(newer) = newer.filter(|_| is_overwritten && !is_kept) else { return Ok(()) };
+        let is_seen = held.get(held.partition_point(|&held| held < base)).is_some_and(|&held| held < newer);
+        if is_seen && !self.sabotage.skips(Step::SaveMaster) {
+            let (offset, len) = (changed.block.offset(), changed.block.len());
+            let mut saved = Owned::new(offset, len);
+            saved.bytes_mut().copy_from_slice(raw::bytes(Claim::Upkeep, self, &self.pool, offset, len)?);
+            header.chain.save(saved, base);
+        }
+        Ok(())
+    }
+
+    // ---- write back -------------------------------------------------------------------------------------------------
+
+    fn write_back(&self, upkeep: &mut Upkeep) -> Result<()> {
+        let Some(pass) = &mut upkeep.pass else { return Ok(()) };
+        for changed in &pass.changed {
+            let Some(header) = self.header_of(changed) else { continue };
+            let through = if self.sabotage.skips(Step::NothingAboveK) { u64::MAX } else { pass.through };
+            let new = header.chain.at_upkeep(through);
+            if let Some(new) = new.filter(|new| new.stamp > header.base() && !new.gone) {
+                upkeep.written_back += self.copy_to_master(&changed.block, new.bytes)?;
+            }
+        }
+        if !self.sabotage.skips(Step::IntentOrder) {
+            pass.intents.sort_by_key(|intent| intent.0);
+        }
+        for (_, intent) in &pass.intents {
+            self.alloc.apply(intent, &mut upkeep.lines)?;
+        }
+        self.pool.flush_set(&mut upkeep.lines)?;
+        self.pool.drain()?; // masters and bitmaps, before W says so
+        let through = pass.through;
+        if self.sabotage.skips(Step::WFirst) {
+            return Ok(());
+        }
+        Upkeep::write_state(&mut upkeep.cell, through, through, 0)
+    }
+
+    /// Makes the master what the version is, line by line where they differ; returns how many bytes that were.
+    fn copy_to_master(&self, block: &Block, bytes: &[u8]) -> Result<u64> {
+        let line = LINE as usize;
+        let (mut at, mut copied) = (0, 0);
+        while at < bytes.len() {
+            let first = at;
+            // A line of the medium, not of the block.
+            let end = |at: usize| ((block.offset() as usize + at) / line + 1) * line - block.offset() as usize;
+            while at < bytes.len() && {
+                let to = end(at).min(bytes.len());
+                let place = block.offset() + at as u64;
+                raw::bytes(Claim::Upkeep, self, &self.pool, place, (to - at) as u64)? != &bytes[at..to]
+            } {
+                at = end(at).min(bytes.len());
+            }
+            if at > first {
+                let (place, len) = (block.offset() + first as u64, (at - first) as u64);
+                // no seat resolves to it, and nobody else overwrites masters.
+                raw::bytes_mut(Claim::Upkeep, self, &self.pool, place, len)?.copy_from_slice(&bytes[first..at]);
+                self.pool.flush(place, len)?;
+                copied += len;
+            } else {
+                at = end(at).min(bytes.len());
+            }
+        }
+        Ok(copied)
+    }
+
+    // ---- finish -----------------------------------------------------------------------------------------------------
+
+    fn finish(&self, upkeep: &mut Upkeep) -> Result<()> {
+        let Some(pass) = upkeep.pass.take() else { return Ok(()) };
+        let held = self.held();
+        let mut given_up = Vec::new();
+        for changed in &pass.changed {
+            self.settle(upkeep, changed, pass.through, &held, &mut given_up)?;
+        }
+        for log in &self.logs {
+            let mut log = log.lock();
+            while let Some((end, _)) = log.records.pop_front_if(|record| record.1 <= pass.through) {
+                log.ring.retire(end);
+            }
+            log.version_bytes = 0;
+            while let Some((block, _)) = log.spills.pop_front_if(|spill| spill.1 <= pass.through) {
+                self.alloc.release(block)?; // it never resolved
+            }
+        }
+        switch_point();
+        let at = self.seats.tick();
+        upkeep.given_up.extend(given_up.into_iter().map(|given_up| (at, given_up)));
+        self.free(upkeep)
+    }
+
+    /// The master is as it was at K: takes out of the chain, and out of use, what nobody needs that comes from now on.
+    fn settle(
+        &self,
+        upkeep: &mut Upkeep,
+        changed: &Changed,
+        through: u64,
+        held: &[u64],
+        out: &mut Vec<GivenUp>,
+    ) -> Result<()> {
+        let Some(header) = self.header_of(changed) else { return Ok(()) };
+        let new = header.chain.at_upkeep(through).map(|new| (new.stamp, new.gone));
+        let gone = new.filter(|new| new.1).map(|new| new.0);
+        if let Some((stamp, false)) = new
+            && stamp > header.base()
+        {
+            header.set_base(stamp);
+            switch_point();
+        }
+        let oldest = held.first().copied().unwrap_or(u64::MAX);
+        if let Some(freed_at) = gone
+            && (oldest >= freed_at || self.sabotage.skips(Step::FreedStays))
+        {
+            return self.take_out_of_use(upkeep, changed, header, out);
+        }
+        let base = header.base();
+        let below = if gone.is_some() { u64::MAX } else { base };
+        let needed = needed(&header.chain, held, below);
+        let keep = |stamp| stamp > through || gone == Some(stamp) || needed.binary_search(&stamp).is_ok();
+        header.chain.prune(keep, |version| out.push(GivenUp::Version(version)));
+        let is_seen_without = oldest >= base || self.sabotage.skips(Step::HeaderStays);
+        if header.chain.is_empty() && base <= through && is_seen_without {
+            self.drop_header(upkeep, changed, header, out);
+        } else if header.newest().0 > through {
+            upkeep.postpone(*changed, header);
+        } else {
+            upkeep.pinned.insert(changed.header, *changed);
+        }
+        Ok(())
+    }
+
+    /// The master is what every snapshot sees.
+    fn drop_header(&self, upkeep: &mut Upkeep, changed: &Changed, header: &Header, out: &mut Vec<GivenUp>) {
+        // Listed again, or locked: it comes by again.
+        if header.is_listed.load(Acquire) || !header.try_kill() {
+            return;
+        }
+        switch_point();
+        if !header.chain.is_empty() || header.is_listed.load(Acquire) {
+            header.unlock(); // somebody has committed just before
+            return;
+        }
+        changed.word.get().store(0, Release);
+        upkeep.pinned.remove(&changed.header);
+        out.push(GivenUp::Header(changed.header));
+    }
+
+    /// A freed object that no snapshot sees.
+    fn take_out_of_use(
+        &self,
+        upkeep: &mut Upkeep,
+        changed: &Changed,
+        header: &Header,
+        out: &mut Vec<GivenUp>,
+    ) -> Result<()> {
+        if header.is_listed.load(Acquire) {
+            return Ok(()); // it comes by again
+        }
+        if !header.try_kill() {
+            upkeep.postpone(*changed, header); // locked by who is about to find it gone
+            return Ok(());
+        }
+        self.alloc.begin_free(&changed.block)?;
+        switch_point();
+        header.set_base(NEVER); // who has found it already finds nothing behind the versions
+        changed.word.get().store(0, Release);
+        header.chain.prune(|_| false, |version| out.push(GivenUp::Version(version)));
+        upkeep.pinned.remove(&changed.header);
+        out.extend([GivenUp::Header(changed.header), GivenUp::Block(changed.block)]);
+        Ok(())
+    }
+
+    /// Gives up what no seat can look at any more.
+    fn free(&self, upkeep: &mut Upkeep) -> Result<()> {
+        upkeep.given_up.extend(self.inbox.lock().given_up.drain(..));
+        let oldest = self.seats.oldest().map_or(u64::MAX, |(oldest, _)| oldest);
+        let early = self.sabotage.skips(Step::ReleaseLate);
+        while let Some((_, given_up)) = upkeep.given_up.pop_front_if(|(at, _)| *at <= oldest || early) {
+            match given_up {
+                GivenUp::Version(version) => drop(version),
+                GivenUp::Header(header) => self.headers.give_back(header),
+                GivenUp::Block(block) => {
+                    self.alloc.release(block).map_err(Error::from)?;
+                    self.freed.fetch_sub(1, Relaxed);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Upkeep {
+    /// Has the object looked at by the next pass.
+    fn postpone(&mut self, changed: Changed, header: &Header) {
+        if !header.is_listed.swap(true, AcqRel) {
+            self.later.push(changed);
+        }
+    }
+}
+
+/// The versions that these snapshots see, of those that are below a timestamp: both in order.
+fn needed(chain: &Chain, held: &[u64], below: u64) -> Vec<u64> {
+    let mut held = held[..held.partition_point(|&held| held < below)].iter().rev().peekable();
+    let mut needed = Vec::new();
+    for stamp in chain.stamps() {
+        if held.next_if(|&&held| held >= stamp).is_some() {
+            needed.push(stamp);
+            while held.next_if(|&&held| held >= stamp).is_some() {}
+        }
+    }
+    needed.reverse();
+    needed
+}

@@ -1,0 +1,8 @@
+//! Tests of the store from outside.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test, in helpers too")]
+
+mod barriers;
+mod conformance;
+mod full;
+mod kill;
