@@ -23,6 +23,7 @@ mod resize;
 mod sealed;
 mod store;
 pub mod structures;
+mod versioned;
 
 pub use self::structures::Pairs;
 pub use arrayed::{Arrayed, Op as ArrayOp, Range as ArrayRange};
@@ -42,6 +43,7 @@ pub use records::{Op as LogOp, Records};
 pub use resize::Resize;
 pub use sealed::Sealed;
 pub use store::{ALIKE, Op as StoreOp, Stored};
+pub use versioned::{Act as VersionAct, Crossed, CrossedOp, EveryVersion, Kind as VersionKind, Op as VersionOp};
 
 use ::heap::Policy;
 use crash::{Config, FaultKind, MutationReport, Report};
@@ -144,6 +146,8 @@ pub const ALL: &[Named] = named! {
     "heap-every-undo", EveryHeap::new("heap-every-undo", Policy::Undo), "the same, rolled back from old bytes in a log";
     "heap-every-eaw", EveryHeap::new("heap-every-eaw", Policy::Eaw), "the same, with new bytes in a log";
     "heap-every-intents", EveryHeap::new("heap-every-intents", Policy::InPlace), "the same, with intents of objects in place of marks of zones";
+    "mvcc-every", EveryVersion::new("mvcc-every"), "drawn from every operation, with transactions of all levels and long snapshots side by side: each sees what was committed when it began, and exactly the objects that were committed are there";
+    "mvcc-2", Crossed::new("mvcc-2"), "two threads in the middle of each other's commits: no change is lost, what is written together is seen together, and nothing skews";
     "heap-inplace", Cells::new("heap-inplace", Policy::InPlace, 1), "acknowledged transactions are there, others whole or not at all, no block is lost or shared";
     "heap-inplace-2", Cells::new("heap-inplace-2", Policy::InPlace, 2), "the same with two threads";
     "heap-intents", Cells::new("heap-intents", Policy::InPlace, 1).intents(), "the same, with intents of objects in place of marks of zones";

@@ -18,7 +18,7 @@ use crash::Rng;
 const ACTORS: usize = 3;
 
 /// Some of these: all, about half, or about a quarter.
-fn some<T: Copy>(rng: &mut Rng, of: &[T]) -> Vec<T> {
+pub(crate) fn some<T: Copy>(rng: &mut Rng, of: &[T]) -> Vec<T> {
     let one_in = [1, 2, 4][rng.index(3)];
     let some: Vec<T> = of.iter().copied().filter(|_| rng.chance(1, one_in)).collect();
     if some.is_empty() { of.to_vec() } else { some }

@@ -18,6 +18,8 @@ tests! {
     every_barrier_of_heap_is_missed_when_it_is_gone = crate::heap_mutation::every_barrier_of_the_heap_is_missed_when_it_is_gone;
     every_barrier_of_aries_is_missed_when_it_is_gone = crate::aries::every_barrier_is_missed_when_it_is_gone;
     who_takes_a_frame_of_aries_asks_again = crate::aries::who_takes_a_frame_asks_again;
+    each_step_of_mvcc_is_missed_when_it_is_left_out = crate::versioned::in_turns::each_step_is_missed_when_it_is_left_out;
+    every_barrier_of_mvcc_is_missed_when_it_is_gone = crate::versioned::every_barrier_is_missed_when_it_is_gone;
     every_barrier_of_kv_is_missed_when_it_is_gone = crate::kv::every_barrier_of_the_store_is_missed_when_it_is_gone;
     every_barrier_of_the_objects_is_missed_when_it_is_gone = crate::mutation::every_barrier_is_missed_when_it_is_gone;
     failing_drains = crate::failing_drains;

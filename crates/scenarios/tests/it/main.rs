@@ -19,6 +19,7 @@ mod missed;
 mod mutation;
 mod plain;
 mod structures;
+mod versioned;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -95,6 +96,8 @@ fn killed_in_front_of_flushes() {
         "heap-eaw",
         "log-2",
         "kv-2",
+        "mvcc-every",
+        "mvcc-2",
     ];
     in_parallel(names.len(), |at| {
         let named = scenarios::ALL.iter().find(|n| n.name == names[at]).expect("built in");
@@ -219,4 +222,6 @@ scenarios! {
     mars_2: "mars-2";
     aries_alone: "aries";
     aries_2: "aries-2";
+    mvcc_every: "mvcc-every";
+    mvcc_2: "mvcc-2";
 }

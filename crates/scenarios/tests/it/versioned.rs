@@ -1,0 +1,79 @@
+//! Several versions of each object: every rule, with what notices that it is left out.
+
+use crash::{Config, Model};
+use mvcc::{Options, Step};
+use scenarios::{Crossed, EveryVersion, VersionAct, VersionKind, VersionOp};
+
+use super::missed;
+
+/// Actors of one thread.
+fn alone() -> Vec<missed::Workload<EveryVersion>> {
+    let every = || EveryVersion::new("mvcc-every");
+    let config = |seed| Config::seeded(seed).shrink(false).schedules(60).budget(8_000);
+    // Many that hardly crash, for what a transaction sees; then fewer, for what a crash leaves.
+    let mut all =
+        vec![("alone", every(), config(1).schedules(600).point_budget(2).nested_budget(1).kills_at_flushes(0))];
+    let act = |kind, word| (0, VersionAct { kind, on: 0, range: (1, 0), word });
+    let torn = vec![VersionOp::Together(vec![act(VersionKind::Alloc, 3), act(VersionKind::Commit, 3)])];
+    let deep = Config::seeded(1).shrink(false).budget(30_000).point_budget(300).nested_budget(100);
+    all.push(("torn", every().script(torn), deep));
+    for seed in 2..6 {
+        all.push(("alone", every(), config(seed).point_budget(20).depth(1)));
+        all.push((
+            "alone, in a file",
+            every(),
+            config(seed).point_budget(20).depth(1).model(Model::File { sector: 512 }),
+        ));
+        all.push(("alone, twice", every(), config(seed).point_budget(8).nested_budget(16)));
+    }
+    all
+}
+
+/// Two threads.
+fn crossed() -> Vec<missed::Workload<Crossed>> {
+    let config = |seed| Config::seeded(seed).budget(3_000).point_budget(4).nested_budget(2).schedules(400).stretch(24);
+    (1..9).map(|seed| ("crossed", Crossed::new("mvcc-2"), config(seed))).collect()
+}
+
+pub(crate) mod in_turns {
+    use super::*;
+
+    missed::steps! {
+        FirstCommitter, Validate, BornLater, SealNew, VerifySeal, VoidFirst, KFirst, WaitRunning, SaveMaster, NothingAboveK, WFirst, FreedStays, SkipBelowW,
+        DecideFirst, CommitOrder, IntentOrder, HeaderStays,
+    }
+
+    pub(crate) fn each_step_is_missed_when_it_is_left_out() {
+        missed::each_step(&alone(), STEPS, EveryVersion::adjust, &["panicked"]);
+    }
+}
+
+mod crossing {
+    use super::*;
+
+    missed::steps! {
+        SeatFirst, AnnounceFirst, WaitPreparing, PublishFirst,
+    }
+
+    #[test]
+    fn each_step_is_missed_when_it_is_left_out() {
+        missed::each_step(&crossed(), STEPS, Crossed::adjust, &["deadlock", "panicked"]);
+    }
+}
+
+const REDUNDANT: &[missed::Redundant] = &[(
+    "recovery.rs",
+    "let persisted = core.pool.drain()?; // the decision",
+    "both copies of the cell are equal when one thread alone was committing, and it has a barrier before it changes then, of its own accord",
+)];
+
+const UNREACHED: &[missed::Redundant] =
+    &[("mvcc.rs", "pool.drain()?;", "the block of the root, when a store is made: no crash point")];
+
+pub(crate) fn every_barrier_is_missed_when_it_is_gone() {
+    let sources = missed::Sources { of: "mvcc/src", whole: "mvcc/src", redundant: REDUNDANT, unreached: UNREACHED };
+    let quiet = |(name, subject, config): missed::Workload<EveryVersion>| {
+        (name, subject, config.flushed_outlives(false).kills_at_flushes(0))
+    };
+    missed::each_barrier(&alone().into_iter().map(quiet).collect::<Vec<_>>(), &sources);
+}
