@@ -5,6 +5,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use heap::{Heap, Policy};
+use mvcc::Mvcc;
 use pmem::Pool;
 use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, KvMap};
 use tx::{Isolation, Reference};
@@ -22,6 +23,8 @@ pub enum Contestant {
     Heap(Policy),
     /// A heap with a partial backup of so many tenths of what is stored.
     Partial(u8),
+    /// Objects with several versions each.
+    Mvcc,
     /// The store of keys and values.
     Kv,
     /// The engine in DRAM that tests compare with: nothing is durable.
@@ -36,7 +39,7 @@ pub enum Contestant {
 
 impl Contestant {
     /// Engines of ours, as `--engine` names them.
-    pub const ENGINES: [Self; 18] = [
+    pub const ENGINES: [Self; 19] = [
         Self::Heap(Policy::None),
         Self::Heap(Policy::Undo),
         Self::Heap(Policy::InPlace),
@@ -51,6 +54,7 @@ impl Contestant {
         Self::Partial(8),
         Self::Partial(9),
         Self::Partial(10),
+        Self::Mvcc,
         Self::Kv,
         Self::Reference,
         Self::Bare,
@@ -65,6 +69,7 @@ impl Contestant {
         match self {
             Self::Heap(policy) => policy.name(),
             Self::Partial(tenths) => PARTIAL[usize::from(tenths.clamp(1, 10)) - 1],
+            Self::Mvcc => "mvcc",
             Self::Kv => "kv",
             Self::Reference => "reference",
             Self::Bare => "bare",
@@ -166,6 +171,8 @@ pub struct Room {
 pub enum Made {
     /// A heap.
     Heap(Heap),
+    /// Objects with several versions each.
+    Mvcc(Mvcc),
     /// The store of keys and values.
     Kv(kv::Store),
     /// The reference engine.
@@ -205,6 +212,10 @@ impl Made {
                 let options = heap::Options::new().policy(Policy::InPlacePartial).alpha(alpha).bytes(bytes);
                 Self::Heap(Heap::create(path, &options.slots(slots(room.threads)))?)
             }
+            Contestant::Mvcc => {
+                let options = mvcc::Options::new().bytes(bytes).slots(slots(room.threads));
+                Self::Mvcc(Mvcc::create(path, &options)?)
+            }
             Contestant::Kv => Self::Kv(kv::Options::new().create(path)?),
             Contestant::Reference => Self::Reference(Reference::with_capacity(bytes)),
             Contestant::Bare => Self::Bare(pmem::Options::new().size(SLACK).create(path)?, Store::Cached),
@@ -232,6 +243,7 @@ impl Made {
     pub fn pool(&self) -> Option<&Pool> {
         match self {
             Self::Heap(heap) => Some(heap.pool()),
+            Self::Mvcc(store) => Some(store.pool()),
             Self::Kv(store) => Some(store.pool()),
             Self::Bare(pool, _) => Some(pool),
             _ => None,
@@ -243,6 +255,7 @@ impl Made {
     pub fn domain(&self) -> Option<String> {
         match self {
             Self::Heap(heap) => Some(heap.pool().domain().to_string()),
+            Self::Mvcc(store) => Some(store.pool().domain().to_string()),
             Self::Kv(store) => Some(store.pool().domain().to_string()),
             Self::Bare(pool, _) => Some(pool.domain().to_string()),
             Self::Reference(_) => None,
@@ -260,6 +273,10 @@ impl Made {
             Self::Heap(heap) => match structure {
                 Structure::HashMap => AnyStore::HeapHash(OnKv(KvMap::new(heap, hash(heap, keys)?))),
                 Structure::BTree => AnyStore::HeapTree(OnKv(KvMap::new(heap, tree(heap, key_bytes)?))),
+            },
+            Self::Mvcc(engine) => match structure {
+                Structure::HashMap => AnyStore::MvccHash(OnKv(KvMap::new(engine, hash(engine, keys)?))),
+                Structure::BTree => AnyStore::MvccTree(OnKv(KvMap::new(engine, tree(engine, key_bytes)?))),
             },
             Self::Reference(engine) => match structure {
                 Structure::HashMap => AnyStore::ReferenceHash(OnKv(KvMap::new(engine, hash(engine, keys)?))),
@@ -343,6 +360,10 @@ pub enum AnyStore<'e> {
     HeapHash(OnKv<KvMap<'e, Heap, HashMap>>),
     /// B+tree in a heap.
     HeapTree(OnKv<KvMap<'e, Heap, BTree>>),
+    /// Hash map with several versions of each object.
+    MvccHash(OnKv<KvMap<'e, Mvcc, HashMap>>),
+    /// B+tree with several versions of each object.
+    MvccTree(OnKv<KvMap<'e, Mvcc, BTree>>),
     /// Hash map in the reference engine.
     ReferenceHash(OnKv<KvMap<'e, Reference, HashMap>>),
     /// B+tree in the reference engine.
@@ -357,6 +378,10 @@ macro_rules! on_target {
     ($made:expr, $target:ident => $body:expr) => {
         match $made {
             $crate::engines::Made::Heap(engine) => {
+                let $target = $crate::target::OnEngine(engine);
+                $body
+            }
+            $crate::engines::Made::Mvcc(engine) => {
                 let $target = $crate::target::OnEngine(engine);
                 $body
             }
@@ -386,6 +411,8 @@ macro_rules! on_store {
         match $any {
             $crate::engines::AnyStore::HeapHash($store) => $body,
             $crate::engines::AnyStore::HeapTree($store) => $body,
+            $crate::engines::AnyStore::MvccHash($store) => $body,
+            $crate::engines::AnyStore::MvccTree($store) => $body,
             $crate::engines::AnyStore::ReferenceHash($store) => $body,
             $crate::engines::AnyStore::ReferenceTree($store) => $body,
             #[cfg(feature = "peers")]

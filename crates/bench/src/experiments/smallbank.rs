@@ -99,12 +99,16 @@ impl SmallBank {
 const UNABLE: &str = "SmallBank is written for our engines and kv";
 
 fn able(who: Contestant) -> bool {
-    matches!(who, Contestant::Heap(_) | Contestant::Partial(_) | Contestant::Reference | Contestant::Kv)
+    matches!(
+        who,
+        Contestant::Heap(_) | Contestant::Partial(_) | Contestant::Mvcc | Contestant::Reference | Contestant::Kv
+    )
 }
 
 fn open<'e>(made: &'e Made, structure: Structure, bank: &Bank) -> Result<Box<dyn Open + 'e>> {
     match made {
         Made::Heap(engine) => in_objects(engine, structure, bank),
+        Made::Mvcc(engine) => in_objects(engine, structure, bank),
         Made::Reference(engine) => in_objects(engine, structure, bank),
         Made::Kv(store) => Ok(Box::new(InKeys::populate(store, bank)?)),
         _ => Err(Error::Parameter(UNABLE.into())),

@@ -103,11 +103,9 @@ impl Structures {
     /// # Errors
     /// Those of the contestants; [`Error::Parameter`] for one that has no transactions of ours.
     pub fn measure(&self, contest: &Contest, watch: &dyn Watch) -> Result<Vec<Row>> {
-        if let Some(who) = contest
-            .who
-            .iter()
-            .find(|who| !matches!(who, Contestant::Heap(_) | Contestant::Partial(_) | Contestant::Reference))
-        {
+        if let Some(who) = contest.who.iter().find(|who| {
+            !matches!(who, Contestant::Heap(_) | Contestant::Partial(_) | Contestant::Mvcc | Contestant::Reference)
+        }) {
             return Err(Error::Parameter(format!("{who} does not run the structures of crate `structures`")));
         }
         contest.announce(EXPERIMENT, self.shapes.len(), watch);
@@ -130,6 +128,7 @@ impl Structures {
                 let subject = made[at].clone();
                 let work = match made_in {
                     Made::Heap(heap) => self.work(crew, heap, &subject, contest.seed),
+                    Made::Mvcc(engine) => self.work(crew, engine, &subject, contest.seed),
                     Made::Reference(engine) => self.work(crew, engine, &subject, contest.seed),
                     _ => return Err(Error::Parameter("no engine of ours".into())),
                 };
@@ -171,6 +170,7 @@ impl Structures {
     fn make(&self, made: &Made, shape: Shape) -> Result<Subject> {
         match made {
             Made::Heap(heap) => self.make_in(heap, shape),
+            Made::Mvcc(engine) => self.make_in(engine, shape),
             Made::Reference(engine) => self.make_in(engine, shape),
             _ => Err(Error::Parameter("no engine of ours".into())),
         }

@@ -64,10 +64,9 @@ impl Tpcc {
                 return Err(Error::Parameter(format!("TPC-C: {found} {what}; expected {least} to {most}")));
             }
         }
-        let (who, unable): (Vec<_>, Vec<_>) = contest
-            .who
-            .iter()
-            .partition(|who| matches!(who, Contestant::Heap(_) | Contestant::Partial(_) | Contestant::Reference));
+        let (who, unable): (Vec<_>, Vec<_>) = contest.who.iter().partition(|who| {
+            matches!(who, Contestant::Heap(_) | Contestant::Partial(_) | Contestant::Mvcc | Contestant::Reference)
+        });
         let plan = Plan { batch_time: contest.plan.batch_time * LONGER, ..contest.plan };
         let contest = &Contest { who, plan, ..contest.clone() };
         contest.announce(EXPERIMENT, self.structures.len() * self.mixes.len() * self.declare.len(), watch);
@@ -130,6 +129,7 @@ fn orders_max(plan: Plan, cases: usize, threads: usize) -> u64 {
 fn populate<M: Keyed>(made: &Made, scale: Scale, seed: u64) -> Result<Tables<M>> {
     match made {
         Made::Heap(engine) => Tables::populate(engine, scale, seed),
+        Made::Mvcc(engine) => Tables::populate(engine, scale, seed),
         Made::Reference(engine) => Tables::populate(engine, scale, seed),
         _ => Err(Error::Parameter(UNABLE.into())),
     }
@@ -138,6 +138,7 @@ fn populate<M: Keyed>(made: &Made, scale: Scale, seed: u64) -> Result<Tables<M>>
 fn check<M: Keyed>(made: &Made, tables: &Tables<M>) -> Result<()> {
     match made {
         Made::Heap(engine) => tpcc::check(engine, tables).map(drop),
+        Made::Mvcc(engine) => tpcc::check(engine, tables).map(drop),
         Made::Reference(engine) => tpcc::check(engine, tables).map(drop),
         _ => Err(Error::Parameter(UNABLE.into())),
     }
@@ -174,6 +175,7 @@ impl Case {
     ) -> Result<Work<'c>> {
         match made {
             Made::Heap(engine) => Ok(self.clerks(engine, tables, crew)),
+            Made::Mvcc(engine) => Ok(self.clerks(engine, tables, crew)),
             Made::Reference(engine) => Ok(self.clerks(engine, tables, crew)),
             _ => Err(Error::Parameter(UNABLE.into())),
         }
