@@ -5,6 +5,7 @@
 //! * [`kv`]: a store of keys and values, with serializable transactions, typed tables, and one barrier for a commit.
 //! * [`structures`]: maps of byte strings (hash map, B+tree, sorted list, search tree) and a directed graph, on any engine.
 //! * [`heap`]: objects in persistent memory, changed in place under transactions.
+//! * `mvcc`, a feature that is off by default: objects with several versions each, for many readers and long ones.
 //! * [`log`]: a log of records that any number of threads append to at once, with one barrier for a force.
 //! * [`tx`]: what transactions are, whatever engine runs them: `Engine`, `Transaction`, `Typed`, `Kv`.
 //! * [`pmem`]: below all of them, pools in persistent memory (or in an ordinary file), flush and drain, records that are whole or
@@ -122,6 +123,13 @@ pub mod log {
     pub use ::log::*;
 }
 
+/// Objects with several versions each: readers write nothing, and snapshots are held for minutes beside writers.
+#[cfg(feature = "mvcc")]
+pub mod mvcc {
+    #[doc(inline)]
+    pub use ::mvcc::*;
+}
+
 /// Files striped over pools, written atomically in any number of places.
 #[cfg(feature = "array")]
 pub mod array {
@@ -169,6 +177,9 @@ mod pages {
     struct KeyValue;
     #[doc = include_str!("../../../docs/log.md")]
     struct Log;
+    #[cfg(feature = "mvcc")]
+    #[doc = include_str!("../../../docs/mvcc.md")]
+    struct Versions;
     #[cfg(feature = "array")]
     #[doc = include_str!("../../../docs/array.md")]
     struct Array;
