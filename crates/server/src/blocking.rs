@@ -52,7 +52,11 @@ pub(crate) async fn wait(
         if found {
             break;
         }
+        if parts.session.mismatched {
+            waiting.pass_on();
+        }
         waiting.found_nothing();
+        parts.session.waited = true;
         parts.reply.truncate(mark);
         // What is to be said about requests before this one is not to wait.
         if write(stream, thread, &client, &mut parts.reply).await.is_err() {
@@ -74,6 +78,7 @@ pub(crate) async fn wait(
             }
         }
     }
+    parts.session.waited = false;
     parts
 }
 
@@ -86,8 +91,7 @@ async fn end(until: Option<tokio::time::Instant>) {
 
 /// For ever if it is 0.
 fn seconds(text: &[u8]) -> Result<Option<Duration>, &'static str> {
-    let number =
-        std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok()).filter(|number| number.is_finite());
+    let number = crate::commands::float(text).ok().filter(|number| number.is_finite());
     let number = number.ok_or("ERR timeout is not a float or out of range")?;
     if number < 0.0 {
         return Err("ERR timeout is negative");
@@ -105,6 +109,7 @@ mod tests {
 
     #[test]
     fn times_are_read() {
+        assert_eq!(seconds(b"0x0.8"), Ok(Some(Duration::from_millis(500))));
         assert_eq!((seconds(b"0"), seconds(b"0.5")), (Ok(None), Ok(Some(Duration::from_millis(500)))));
         assert!(
             seconds(b"-1").is_err() && seconds(b"x").is_err() && seconds(b"1e300").is_err() && seconds(b"nan").is_err()

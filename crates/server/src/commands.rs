@@ -49,6 +49,10 @@ pub(crate) struct Looks {
     most: u64,
     /// It stands between `MULTI` and `EXEC`.
     pub(crate) whole: bool,
+    /// It waits for an element, and has looked before.
+    pub(crate) waited: bool,
+    /// A key that it waits for has become of another type.
+    pub(crate) mismatched: Cell<bool>,
 }
 
 impl Looks {

@@ -175,10 +175,12 @@ fn run_command(
 ) -> Outcome {
     match command.run {
         Run::Data(run) | Run::Block(run, _) => {
-            let own = std::mem::take(looks);
+            let mut own = std::mem::take(looks);
+            own.waited = session.waited;
             let mut context = Context { tx, reply, db: session.db, now, shared: &session.shared, looks: own };
             let outcome = run(&mut context, args);
             *looks = context.looks;
+            session.mismatched = looks.mismatched.take();
             outcome
         }
         Run::Session(run) => run(session, args, reply),

@@ -30,6 +30,9 @@ pub(crate) struct Session {
     /// The connection ends when its replies are written.
     pub(crate) closing: bool,
     pub(crate) replies: Replies,
+    /// Its request waits for an element, and has looked before; and the last look met a key of another type.
+    pub(crate) waited: bool,
+    pub(crate) mismatched: bool,
 }
 
 /// What `CLIENT REPLY` says.
@@ -69,6 +72,8 @@ impl Session {
             watched: BTreeMap::new(),
             closing: false,
             replies,
+            waited: false,
+            mismatched: false,
         }
     }
 

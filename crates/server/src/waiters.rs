@@ -94,6 +94,19 @@ impl Waiting<'_> {
         }
     }
 
+    /// What woke it may be for one that waits behind it for another type. Those in front have been woken and have passed it on.
+    pub(crate) fn pass_on(&self) {
+        let mut by_key = self.all.by_key.lock();
+        for key in &self.keys {
+            let Some(row) = by_key.get_mut(key) else { continue };
+            let next = row.range(self.number + 1..).next().map(|(number, _)| *number);
+            if let Some(one) = next.and_then(|number| row.remove(&number)) {
+                one.woken.store(true, SeqCst);
+                one.notify.notify_one();
+            }
+        }
+    }
+
     /// It has looked, and there was nothing.
     pub(crate) fn found_nothing(&self) {
         self.owes.set(false);

@@ -2,7 +2,8 @@
 
 use super::flag::{BLOCKING, FAST, LIST, SORTED, WRITE};
 use super::names::{Popped, popped};
-use super::{Command, Context, KeysAt, Outcome, Run, SYNTAX, lists, sorted};
+use super::{Command, Context, KeysAt, Outcome, Run, SYNTAX, Stop, WRONG_TYPE, lists, sorted};
+use crate::data::Kind;
 use crate::request::Arguments;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -47,8 +48,33 @@ fn brpop(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     pop(c, args, lists::End::Right)
 }
 
+/// False if the key has become something else while the client waits: that is no error then, and it waits on, as with Redis.
+fn fits(c: &Context<'_>, key: &[u8], kind: Kind) -> Outcome<bool> {
+    match c.head(key, kind) {
+        Err(Stop::Error(text)) if c.looks.waited && text == WRONG_TYPE => {
+            c.looks.mismatched.set(true);
+            Ok(false)
+        }
+        other => other.map(|_| true),
+    }
+}
+
+/// Keys of another type are left out only by a client that has waited: before, the order of the keys decides whether they are looked at.
+fn fitting<'b>(c: &Context<'_>, keys: Vec<&'b [u8]>, kind: Kind) -> Outcome<Vec<&'b [u8]>> {
+    if !c.looks.waited {
+        return Ok(keys);
+    }
+    let mut fitting = Vec::new();
+    for key in keys {
+        if fits(c, key, kind)? {
+            fitting.push(key);
+        }
+    }
+    Ok(fitting)
+}
+
 fn pop(c: &mut Context<'_>, args: &Arguments<'_>, end: lists::End) -> Outcome {
-    for key in keys(args) {
+    for key in fitting(c, keys(args).collect(), Kind::List)? {
         if let Some(value) = lists::pop(c, key, end, 1)?.pop() {
             c.reply.array(2);
             c.reply.bulk(key);
@@ -63,19 +89,22 @@ fn pop(c: &mut Context<'_>, args: &Arguments<'_>, end: lists::End) -> Outcome {
 fn blmove(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let ends = lists::End::of(args.get(3)).zip(lists::End::of(args.get(4)));
     let (from, to) = ends.ok_or(SYNTAX)?;
-    let value = lists::transfer(c, (args.get(1), from), (args.get(2), to))?;
+    transfer(c, (args.get(1), from), (args.get(2), to))
+}
+
+fn transfer(c: &mut Context<'_>, from: (&[u8], lists::End), to: (&[u8], lists::End)) -> Outcome {
+    let value = if fits(c, from.0, Kind::List)? { lists::transfer(c, from, to)? } else { None };
     c.reply.maybe(value.as_deref());
     Ok(())
 }
 
 fn brpoplpush(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    let value = lists::transfer(c, (args.get(1), lists::End::Right), (args.get(2), lists::End::Left))?;
-    c.reply.maybe(value.as_deref());
-    Ok(())
+    transfer(c, (args.get(1), lists::End::Right), (args.get(2), lists::End::Left))
 }
 
 fn blmpop(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let Popped { keys, end, count } = popped(args, 2, lists::End::of)?;
+    let keys = fitting(c, keys, Kind::List)?;
     if !lists::pop_first(c, &keys, end, count)? {
         c.reply.null_array();
     }
@@ -91,7 +120,7 @@ fn bzpopmax(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 }
 
 fn pop_sorted(c: &mut Context<'_>, args: &Arguments<'_>, end: sorted::End) -> Outcome {
-    for key in keys(args) {
+    for key in fitting(c, keys(args).collect(), Kind::Sorted)? {
         if let Some((member, score)) = sorted::pop(c, key, end, 1)?.pop() {
             c.reply.array(3);
             c.reply.bulk(key);
@@ -106,6 +135,7 @@ fn pop_sorted(c: &mut Context<'_>, args: &Arguments<'_>, end: sorted::End) -> Ou
 
 fn bzmpop(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let Popped { keys, end, count } = popped(args, 2, sorted::End::of)?;
+    let keys = fitting(c, keys, Kind::Sorted)?;
     if !sorted::pop_first(c, &keys, end, count)? {
         c.reply.null_array();
     }

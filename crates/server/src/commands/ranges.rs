@@ -44,6 +44,28 @@ enum Member<'b> {
     Excluded(&'b [u8]),
 }
 
+impl Member<'_> {
+    /// Whether what begins here has the member.
+    fn begins_for(self, member: &[u8]) -> bool {
+        match self {
+            Self::Least => true,
+            Self::Greatest => false,
+            Self::Included(bound) => bound <= member,
+            Self::Excluded(bound) => bound < member,
+        }
+    }
+
+    /// Whether what ends here has the member.
+    fn ends_for(self, member: &[u8]) -> bool {
+        match self {
+            Self::Least => false,
+            Self::Greatest => true,
+            Self::Included(bound) => member <= bound,
+            Self::Excluded(bound) => member < bound,
+        }
+    }
+}
+
 /// A range as it was asked for.
 #[derive(Clone, Copy)]
 enum Range<'b> {
@@ -112,8 +134,8 @@ fn score_keys(head: &Head, min: Bound<f64>, max: Bound<f64>) -> Keys {
     Keys { from, to, reverse: false }
 }
 
-/// Keys of a range of members. They are thought to have one score, that of the first one; if not, the range goes on to the score of the last one.
-fn member_keys(c: &Context<'_>, head: &Head, min: Member<'_>, max: Member<'_>) -> Outcome<Keys> {
+/// Keys of a range of members, which have one score, that of the first one. None if they have several: their order is not that of the members then.
+fn member_keys(c: &Context<'_>, head: &Head, min: Member<'_>, max: Member<'_>) -> Outcome<Option<Keys>> {
     let end = |keys: Keys| -> Outcome<f64> {
         let mut end = 0.0;
         each(c, keys, &mut |_, score| {
@@ -123,7 +145,10 @@ fn member_keys(c: &Context<'_>, head: &Head, min: Member<'_>, max: Member<'_>) -
         Ok(end)
     };
     let all = by_score(head);
-    let (first, last) = (end(all.clone())?, end(all.clone().reverse())?);
+    let (score, last) = (end(all.clone())?, end(all.clone().reverse())?);
+    if score != last {
+        return Ok(None);
+    }
     // Nothing lies between these two.
     let nothing = Keys {
         from: all.from.clone(),
@@ -132,17 +157,52 @@ fn member_keys(c: &Context<'_>, head: &Head, min: Member<'_>, max: Member<'_>) -
     };
     let from = match min {
         Member::Least => all.from,
-        Member::Included(member) => Bound::Included(among_scores(head, first, member)),
-        Member::Excluded(member) => Bound::Excluded(among_scores(head, first, member)),
-        Member::Greatest => return Ok(nothing),
+        Member::Included(member) => Bound::Included(among_scores(head, score, member)),
+        Member::Excluded(member) => Bound::Excluded(among_scores(head, score, member)),
+        Member::Greatest => return Ok(Some(nothing)),
     };
     let to = match max {
         Member::Greatest => all.to,
-        Member::Included(member) => Bound::Included(among_scores(head, last, member)),
-        Member::Excluded(member) => Bound::Excluded(among_scores(head, last, member)),
-        Member::Least => return Ok(nothing),
+        Member::Included(member) => Bound::Included(among_scores(head, score, member)),
+        Member::Excluded(member) => Bound::Excluded(among_scores(head, score, member)),
+        Member::Least => return Ok(Some(nothing)),
     };
-    Ok(Keys { from, to, reverse: false })
+    Ok(Some(Keys { from, to, reverse: false }))
+}
+
+/// Which members of several scores a range of members is: Redis says of small sets, what of large ones is not specified. In the order of scores, from the first that is not below the
+/// lower bound to the one in front of the first that is above the upper one, backwards the other way round; none if the last is below the lower bound, or the first above the upper one.
+struct Mixed<'b> {
+    min: Member<'b>,
+    max: Member<'b>,
+    reverse: bool,
+    begun: bool,
+}
+
+impl<'b> Mixed<'b> {
+    fn of(c: &Context<'_>, head: &Head, (min, max): (Member<'b>, Member<'b>), reverse: bool) -> Outcome<Option<Self>> {
+        let (mut any, all) = (true, by_score(head));
+        each(c, all.clone(), &mut |first, _| {
+            any &= max.ends_for(first);
+            ControlFlow::Break(())
+        })?;
+        each(c, all.reverse(), &mut |last, _| {
+            any &= min.begins_for(last);
+            ControlFlow::Break(())
+        })?;
+        Ok(any.then_some(Self { min, max, reverse, begun: false }))
+    }
+
+    /// Whether the next member is one; none if it is behind the last one.
+    fn has(&mut self, member: &[u8]) -> Option<bool> {
+        let (above, below) = (self.min.begins_for(member), self.max.ends_for(member));
+        let (begins, goes_on) = if self.reverse { (below, above) } else { (above, below) };
+        if !self.begun && !begins {
+            return Some(false);
+        }
+        self.begun = true;
+        goes_on.then_some(true)
+    }
 }
 
 /// Visits the members of a range in their order.
@@ -153,18 +213,36 @@ fn visit(
     window: Window,
     visit: &mut dyn FnMut(&[u8], f64) -> ControlFlow<()>,
 ) -> Outcome {
+    let mut mixed = None;
     let (keys, mut pass, mut left) = match range {
         Range::Rank(from, to) => {
             let (from, to) = part(from, to, head.count);
             (by_score(head), from, to.saturating_sub(from))
         }
         Range::Score(min, max) => (score_keys(head, min, max), window.offset as u64, window.limit as u64),
-        Range::Member(min, max) => (member_keys(c, head, min, max)?, window.offset as u64, window.limit as u64),
+        Range::Member(min, max) => {
+            let keys = match member_keys(c, head, min, max)? {
+                Some(keys) => keys,
+                None => {
+                    mixed = Mixed::of(c, head, (min, max), window.reverse)?;
+                    if mixed.is_none() {
+                        return Ok(());
+                    }
+                    by_score(head)
+                }
+            };
+            (keys, window.offset as u64, window.limit as u64)
+        }
     };
     if left == 0 || window.offset < 0 {
         return Ok(());
     }
     each(c, Keys { reverse: window.reverse, ..keys }, &mut |member, score| {
+        match mixed.as_mut().map_or(Some(true), |mixed| mixed.has(member)) {
+            Some(true) => {}
+            Some(false) => return ControlFlow::Continue(()),
+            None => return ControlFlow::Break(()),
+        }
         if pass > 0 {
             pass -= 1;
             return ControlFlow::Continue(());

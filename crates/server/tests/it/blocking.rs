@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pmem::DomainChoice;
 
-use crate::support::{Reply, Running, until};
+use crate::support::{Client, Reply, Running, until};
 
 #[test]
 fn each_element_goes_to_one_who_waits() {
@@ -51,19 +51,91 @@ fn each_element_goes_to_one_who_waits() {
 fn nothing_goes_to_who_has_left() {
     let running = Running::start(DomainChoice::Emulated);
     let (mut gone, mut client) = (running.client(), running.client());
-    let mut waiting = |count| {
-        let line = format!("blocked_clients:{count}");
-        until(
-            &line,
-            || matches!(client.say("INFO clients"), Reply::Bulk(text) if String::from_utf8_lossy(&text).lines().any(|l| l == line)),
-        );
-    };
     gone.send(b"BLPOP list 0\r\n");
-    waiting(1);
+    blocked(&mut client, 1);
     drop(gone);
-    waiting(0);
+    blocked(&mut client, 0);
     client.say("RPUSH list a");
     assert_eq!(client.say("LLEN list"), Reply::Int(1));
+}
+
+/// Waits until so many clients wait for an element.
+fn blocked(client: &mut Client, count: usize) {
+    let line = format!("blocked_clients:{count}");
+    until(
+        &line,
+        || matches!(client.say("INFO clients"), Reply::Bulk(text) if String::from_utf8_lossy(&text).lines().any(|l| l == line)),
+    );
+}
+
+#[test]
+fn a_key_that_becomes_of_another_type_is_no_error_for_who_waits() {
+    for domain in [DomainChoice::Emulated, DomainChoice::File] {
+        let running = Running::start(domain);
+        let (mut client, mut other) = (running.client(), running.client());
+        for (wait, wrong, right, got) in [
+            ("BLPOP a b 0", "ZADD a 1 m", "RPUSH b x", &["b", "x"][..]),
+            ("BRPOP a 0", "ZADD a 1 m", "RPUSH a x", &["a", "x"]),
+            ("BLMPOP 0 2 a b LEFT", "ZADD a 1 m", "RPUSH b x", &["b", "x"]),
+            ("BZPOPMIN a b 0", "RPUSH a m", "ZADD b 1 x", &["b", "x", "1"]),
+            ("BZPOPMAX a 0", "RPUSH a m", "ZADD a 1 x", &["a", "x", "1"]),
+            ("BZMPOP 0 2 a b MIN", "RPUSH a m", "ZADD b 1 x", &["b", "x", "1"]),
+            ("BLMOVE a to LEFT LEFT 0", "ZADD a 1 m", "RPUSH a x", &["x"]),
+            ("BRPOPLPUSH a to 0", "ZADD a 1 m", "RPUSH a x", &["x"]),
+        ] {
+            other.say("DEL a b");
+            client.send(&[wait.as_bytes(), b"\r\n"].concat());
+            blocked(&mut other, 1);
+            other.say(wrong);
+            if !got.contains(&"b") {
+                other.say("DEL a");
+            }
+            other.say(right);
+            let mut words = Vec::new();
+            flat(client.reply(), &mut words);
+            assert_eq!(words, got, "{wait}");
+        }
+        // Where it is to go to must be a list when it goes there.
+        other.say("DEL a");
+        client.send(b"BLMOVE a to LEFT LEFT 0\r\n");
+        blocked(&mut other, 1);
+        other.say("SET to text");
+        other.say("RPUSH a x");
+        assert!(client.reply().error().starts_with("WRONGTYPE"));
+        assert_eq!(other.say("LLEN a"), Reply::Int(1));
+    }
+}
+
+fn flat(reply: Reply, words: &mut Vec<String>) {
+    match reply {
+        Reply::Array(all) => all.into_iter().for_each(|one| flat(one, words)),
+        Reply::Bulk(text) => words.push(String::from_utf8_lossy(&text).into_owned()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A push wakes the first in the row, for whom it may be nothing.
+#[test]
+fn what_is_of_another_type_goes_to_who_waits_behind() {
+    for domain in [DomainChoice::Emulated, DomainChoice::File] {
+        let running = Running::start(domain);
+        let mut other = running.client();
+        let mut row: Vec<Client> = (0..6).map(|_| running.client()).collect();
+        for (at, client) in row.iter_mut().enumerate() {
+            client.send(if at % 3 == 2 { b"BLPOP a 0\r\n" } else { b"BZPOPMIN a 0\r\n" });
+            blocked(&mut other, at + 1);
+        }
+        for (at, push, got) in [
+            (2, "RPUSH a x", &["a", "x"][..]),
+            (0, "ZADD a 1 m", &["a", "m", "1"]),
+            (5, "RPUSH a y", &["a", "y"]),
+            (1, "ZADD a 2 n", &["a", "n", "2"]),
+            (3, "ZADD a 3 o", &["a", "o", "3"]),
+        ] {
+            other.say(push);
+            assert_eq!(row[at].reply(), Reply::Array(got.iter().map(|word| Reply::text(word)).collect()), "{push}");
+        }
+    }
 }
 
 #[test]

@@ -181,6 +181,7 @@ ZDIFF 2 %z %z|s0 [WITHSCORES] [WEIGHTS 1 2]; ZUNIONSTORE %z 2 %z %s [WEIGHTS 2 3
 ZINTERSTORE %z 2 %z %z [WEIGHTS 2 3] [AGGREGATE SUM|MIN|MAX]; ZDIFFSTORE %z 2 %z %z; ZUNIONSTORE %k 1 %z
 ZINTERCARD 2 %z %z [LIMIT %c]; ZINTERCARD 1 %z|s0 [LIMIT %c]; ZUNION %i %z %z; ZINTERSTORE %z %i %z
 ZADD %y {0 %f}; ZADD %y {0 %f}; ZREM %y {%f}; ZLEXCOUNT %y %x %x; ZRANGE %y %x %x BYLEX [REV] [LIMIT %i %i]
+ZRANGEBYLEX %z %x %x [LIMIT %i %i]; ZREVRANGEBYLEX %z %x %x [LIMIT %i %i]; ZREMRANGEBYLEX %z %x %x; ZLEXCOUNT %z %x %x; ZRANGE %z %x %x BYLEX [REV] [LIMIT %i %i]
 ZRANGEBYLEX %y %x %x [LIMIT %i %i]; ZREVRANGEBYLEX %y %x %x [LIMIT %i %i]; ZREMRANGEBYLEX %y %x %x; ZLEXCOUNT %y - +
 ZRANGESTORE y0 %y %x %x BYLEX [REV] [LIMIT %i %i]; ZRANGE %y %i %i; ZRANGEBYLEX %y %x %x WITHSCORES";
 
@@ -438,7 +439,10 @@ fn run(store: Store, seed: u64, rounds: u64) {
     let mut pairs =
         [2, 3].map(|version| Pair { theirs: Client::new(&theirs, version), ours: Client::new(&socket, version) });
     let (names, again) = if seed.is_multiple_of(3) { (100, 9) } else { (8, 4) };
-    let patterns = COMMANDS.split([';', '\n']).map(str::trim).filter(|pattern| !pattern.is_empty()).collect();
+    // Which members of several scores a range is, is specified of small sets only.
+    let known =
+        |pattern: &&str| !pattern.is_empty() && (names == 8 || !(pattern.contains("LEX") && pattern.contains("%z %x")));
+    let patterns = COMMANDS.split([';', '\n']).map(str::trim).filter(known).collect();
     let mut maker = Maker { patterns, random: Random(seed), names, again };
     for round in 0..rounds {
         let mut requests = Vec::new();
