@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::commands::Timeout;
-use crate::connection::{read, write};
+use crate::connection::{Heard, deliver, hear, write};
 use crate::data::stored;
 use crate::job::{Job, Parts};
 use crate::thread::Thread;
@@ -69,9 +69,17 @@ pub(crate) async fn wait(
                 parts.reply.null_array();
                 break;
             }
-            came = read(stream, thread, &client, &mut parts.input) => {
+            heard = hear(stream, thread, &client, &mut parts.input) => match heard {
                 // Who sends on and on while he waits is not worth the memory.
-                if !matches!(came, Ok(1..)) || parts.input.len() > before + AHEAD {
+                Heard::Bytes if parts.input.len() <= before + AHEAD => {}
+                Heard::Messages => {
+                    deliver(&mut parts);
+                    if write(stream, thread, &client, &mut parts.reply).await.is_err() {
+                        parts.session.closing = true;
+                        break;
+                    }
+                }
+                Heard::Bytes | Heard::End => {
                     parts.session.closing = true;
                     break;
                 }

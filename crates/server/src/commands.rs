@@ -9,6 +9,7 @@ mod hashes;
 mod keys;
 pub(crate) mod lists;
 mod names;
+mod pubsub;
 mod ranges;
 mod server;
 mod sets;
@@ -185,9 +186,14 @@ pub(crate) mod flag {
     pub(crate) const NO_MULTI: u32 = 1 << 16;
     /// At once, and not queued, between `MULTI` and `EXEC`.
     pub(crate) const NOW: u32 = 1 << 17;
+    pub(crate) const PUBSUB: u32 = 1 << 18;
+    /// Its answer is pushed: `CLIENT REPLY` does not keep it back.
+    pub(crate) const SUBSCRIBES: u32 = 1 << 19;
+    /// Of who subscribes, with version 2 of the protocol, too.
+    pub(crate) const HEARING: u32 = 1 << 20;
 
     /// Names of ACL categories. `slow` is what is not `fast`.
-    pub(crate) const CATEGORIES: [(&str, u32); 15] = [
+    pub(crate) const CATEGORIES: [(&str, u32); 16] = [
         ("write", WRITE),
         ("read", READ),
         ("fast", FAST),
@@ -203,6 +209,7 @@ pub(crate) mod flag {
         ("transaction", TRANSACTION),
         ("bitmap", BITMAP),
         ("blocking", BLOCKING),
+        ("pubsub", PUBSUB),
     ];
 }
 
@@ -246,6 +253,7 @@ pub(crate) static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         ranges::COMMANDS,
         algebra::COMMANDS,
         connection::COMMANDS,
+        pubsub::COMMANDS,
         server::COMMANDS,
         transactions::COMMANDS,
     ];

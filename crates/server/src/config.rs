@@ -74,6 +74,31 @@ pub struct Settings {
     pub memory: u64,
     /// Bytes of memcached's items.
     pub item: usize,
+    /// What is kept for a subscriber that does not read (`client-output-buffer-limit pubsub`).
+    pub subscriber: SubscriberLimit,
+}
+
+/// Bytes of messages that are kept for a subscriber before it is cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubscriberLimit {
+    /// So many at once; 512 MiB if it is 0.
+    pub hard_bytes: usize,
+    /// More than these for [`soft_seconds`](Self::soft_seconds); no such limit if it is 0.
+    pub soft_bytes: usize,
+    /// How long there may be more than [`soft_bytes`](Self::soft_bytes).
+    pub soft_seconds: u32,
+}
+
+impl SubscriberLimit {
+    pub(crate) fn soft_ms(self) -> u64 {
+        u64::from(self.soft_seconds) * 1000
+    }
+}
+
+impl Default for SubscriberLimit {
+    fn default() -> Self {
+        Self { hard_bytes: 32 << 20, soft_bytes: 8 << 20, soft_seconds: 60 }
+    }
 }
 
 impl Default for Settings {
@@ -86,6 +111,7 @@ impl Default for Settings {
             patience: Duration::from_secs(60),
             memory: 0,
             item: 1 << 20,
+            subscriber: SubscriberLimit::default(),
         }
     }
 }

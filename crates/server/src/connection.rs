@@ -35,32 +35,55 @@ const KEPT: usize = 4 << 10;
 
 /// Serves `stream` until it ends, or is ended.
 pub(crate) async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, thread: Rc<Thread>, client: Arc<Client>) {
-    let session = Session::new(thread.shared.clone(), thread.recorder.clone(), client.clone());
-    let mut parts = Parts::new(session);
-    let mut parser = Parser::default();
-    loop {
-        match read(&mut stream, &thread, &client, &mut parts.input).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
+    let session = Session::new(thread.shared.clone(), thread.recorder.clone(), client);
+    drop(attend(Parts::new(session), &mut Parser::default(), &mut stream, &thread, false).await);
+}
+
+/// Serves a connection that rests until it ends; or as long as it subscribes, and gives it back when it does not.
+pub(crate) async fn attend(
+    mut parts: Parts,
+    parser: &mut Parser,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    thread: &Thread,
+    while_subscribed: bool,
+) -> Option<Parts> {
+    let client = parts.session.client.clone();
+    while !while_subscribed || parts.session.subscriptions.any() {
+        match hear(stream, thread, &client, &mut parts.input).await {
+            Heard::End => return None,
+            Heard::Messages => {
+                deliver(&mut parts);
+                write(stream, thread, &client, &mut parts.reply).await.ok()?;
+                continue;
+            }
+            Heard::Bytes => {}
         }
         let began = thread.tick();
         client.last_active.store(now(), Relaxed);
         loop {
-            let (next, full) = turn(parts, &mut parser, &mut stream, &thread).await;
+            let (next, full) = turn(parts, parser, stream, thread).await;
             parts = next;
             if !full || parts.session.closing {
                 break;
             }
         }
-        if write(&mut stream, &thread, &client, &mut parts.reply).await.is_err() {
-            return;
-        }
+        // Also to who sends on and on.
+        deliver(&mut parts);
+        write(stream, thread, &client, &mut parts.reply).await.ok()?;
         thread.recorder.replies.add(thread.tick() - began, 1);
         if parts.session.closing {
             drop(stream.shutdown().await);
-            return;
+            return None;
         }
-        settle(&mut parts, &mut parser);
+        settle(&mut parts, parser);
+    }
+    Some(parts)
+}
+
+/// Writes some of the messages that have come to the reply.
+pub(crate) fn deliver(parts: &mut Parts) {
+    if parts.session.subscriptions.any() {
+        parts.session.subscriptions.hear(&mut parts.reply, REPLY);
     }
 }
 
@@ -83,31 +106,42 @@ pub(crate) fn rest(input: &mut Vec<u8>, reply: &mut Reply, wanted: usize) {
     reply.clear();
 }
 
-/// Bytes that came; 0 at the end, or when the connection is to end.
-pub(crate) async fn read(
+/// What a connection is to do next.
+pub(crate) enum Heard {
+    /// Read the input, to which bytes have come.
+    Bytes,
+    /// Tell its client the messages that have come.
+    Messages,
+    /// It is at its end, or is to end.
+    End,
+}
+
+/// Waits for bytes and messages.
+pub(crate) async fn hear(
     stream: &mut (impl AsyncRead + Unpin),
     thread: &Thread,
     client: &Client,
     input: &mut Vec<u8>,
-) -> std::io::Result<usize> {
-    let count = std::future::poll_fn(|cx| {
+) -> Heard {
+    std::future::poll_fn(|cx| {
+        // Whoever has put a message there since this has kept the waker wakes it.
         if client.is_killed(cx) {
-            return Poll::Ready(Ok(0));
+            return Poll::Ready(Heard::End);
         }
         let mut scratch = thread.scratch.borrow_mut();
         let mut buffer = tokio::io::ReadBuf::new(&mut scratch);
         match Pin::new(&mut *stream).poll_read(cx, &mut buffer) {
+            Poll::Pending if client.inbox.has_some() => Poll::Ready(Heard::Messages),
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Ready(Ok(())) => {
+            Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
                 input.extend_from_slice(buffer.filled());
-                Poll::Ready(Ok(buffer.filled().len()))
+                thread.recorder.read.add(buffer.filled().len() as u64);
+                Poll::Ready(Heard::Bytes)
             }
+            Poll::Ready(_) => Poll::Ready(Heard::End),
         }
     })
-    .await?;
-    thread.recorder.read.add(count as u64);
-    Ok(count)
+    .await
 }
 
 /// Writes all replies. Who does not take them is ended by the thread after a while, and asks for nothing in the meantime.
@@ -152,6 +186,9 @@ pub(crate) async fn write_from(
         client.writing_since.store(0, Relaxed);
     }
     thread.recorder.written.add(written as u64);
+    if client.inbox.is_open() {
+        client.inbox.written();
+    }
     reply.clear();
     Ok(())
 }
@@ -269,7 +306,17 @@ async fn step(
     }
     // Nothing is said to who wants to hear nothing, this time or always.
     let skipped = before == Replies::Skip && parts.session.replies != Replies::On;
-    if skipped || parts.session.replies == Replies::Off {
+    let skipped = skipped || parts.session.replies == Replies::Off;
+    let command = parts.commands.get(at).copied().flatten().map(|(_, command)| command);
+    let is = |flag| parts.ran && command.is_some_and(|command| command.is(flag));
+    if is(flag::PUBSUB) && parts.session.subscriptions.any() && !is(flag::SUBSCRIBES) {
+        // What it has published to itself comes before the answer, and whether or not that is to be heard.
+        let answer = parts.reply.split_off(mark);
+        parts.session.subscriptions.hear(&mut parts.reply, usize::MAX);
+        if !skipped {
+            parts.reply.raw(&answer);
+        }
+    } else if skipped && !is(flag::SUBSCRIBES) {
         parts.reply.truncate(mark);
     }
     parts.session.replies = match (before, parts.session.replies) {
@@ -303,7 +350,7 @@ pub(crate) fn note_slow(parts: &Parts, requests: std::ops::Range<usize>, thread:
 /// The end of the requests from `at` on that can be one transaction: on data, allowed, and not queued.
 pub(crate) fn together(parts: &Parts, at: usize) -> usize {
     let session = &parts.session;
-    if session.multi.is_some() || session.replies != Replies::On {
+    if session.multi.is_some() || session.replies != Replies::On || session.only_hears(&parts.reply) {
         return at;
     }
     let mut bytes = 0;
@@ -341,7 +388,20 @@ fn refusal(session: &Session, number: usize, command: &Command, args: &Arguments
     if !user.may_touch(command, args) {
         return Some("NOPERM this user has no permissions to access one of the keys used as arguments".to_owned());
     }
+    if command.is(flag::PUBSUB) && !user.may_hear_all(command, args) {
+        return Some("NOPERM this user has no permissions to access one of the channels used as arguments".to_owned());
+    }
     None
+}
+
+fn only_hears(command: &Command, args: &Arguments<'_>) -> String {
+    let mut name = command.name.to_owned();
+    if matches!(command.name, "acl" | "client" | "command" | "config" | "pubsub" | "slowlog") && args.len() > 1 {
+        name += &format!("|{}", args.get(1).to_ascii_lowercase().escape_ascii());
+    }
+    format!(
+        "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+    )
 }
 
 fn unknown(args: &Arguments<'_>) -> String {
@@ -375,7 +435,9 @@ async fn alone(
         }
         None if parts.session.user.is_none() => Some("NOAUTH Authentication required.".to_owned()),
         None => Some(unknown(&args)),
-        Some((number, command)) => refusal(&parts.session, number, command, &args),
+        Some((number, command)) => refusal(&parts.session, number, command, &args).or_else(|| {
+            (parts.session.only_hears(&parts.reply) && !command.is(flag::HEARING)).then(|| only_hears(command, &args))
+        }),
     };
     let (Some((number, command)), None) = (found, refused.as_ref()) else {
         thread.recorder.errors.add(1);
@@ -476,8 +538,9 @@ async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
             return Parts { input, batch, commands, ..inner };
         }
     }
-    let job = thread.executor.run(Job::exec(inner)).await;
+    let mut job = thread.executor.run(Job::exec(inner)).await;
     job.wake();
+    job.parts.session.publish_deferred();
     job.count();
     note_slow(&job.parts, 0..job.done, thread, thread.tick() - began);
     Parts { input, batch, commands, ran, ..job.parts }

@@ -2,10 +2,12 @@
 
 use std::cell::LazyCell;
 use std::ops::{Bound, ControlFlow};
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::data::{DATABASES, all};
 use crate::engine::Result;
 use crate::metrics::Summed;
+use crate::pubsub::Of;
 use crate::shared::{Shared, now};
 
 type Lines = Vec<(&'static str, String)>;
@@ -104,12 +106,16 @@ fn persistence(shared: &Shared) -> Lines {
 
 fn stats(shared: &Shared) -> Lines {
     let (totals, counts) = (shared.totals(), shared.engine.counts());
-    let refused = shared.refused.load(std::sync::atomic::Ordering::Relaxed);
+    let refused = shared.refused.load(Relaxed);
     vec![
         ("total_connections_received", totals.connections.to_string()),
         ("rejected_connections", refused.to_string()),
         ("total_commands_processed", totals.commands.to_string()),
         ("total_error_replies", totals.errors.to_string()),
+        ("pubsub_channels", shared.pubsub.count(Of::Channel).to_string()),
+        ("pubsub_patterns", shared.pubsub.count(Of::Pattern).to_string()),
+        ("pubsubshard_channels", shared.pubsub.count(Of::Shard).to_string()),
+        ("client_output_buffer_limit_disconnections", shared.pubsub.cut_off.load(Relaxed).to_string()),
         ("total_net_input_bytes", totals.read.to_string()),
         ("total_net_output_bytes", totals.written.to_string()),
         ("acl_access_denied_auth", totals.denied.to_string()),

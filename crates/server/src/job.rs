@@ -72,6 +72,7 @@ impl Job {
     /// What was queued, if what was watched is as it was.
     pub(crate) fn exec(mut parts: Parts) -> Self {
         let watched = std::mem::take(&mut parts.session.watched);
+        parts.session.deferred = Some(Vec::new());
         let (base, db, to) = (parts.reply.len(), parts.session.db, parts.batch.len());
         Self { parts, from: 0, to, done: 0, errors: 0, looks: (0, 0), exec: Some(watched), base, db, prefetched: false }
     }
@@ -94,6 +95,13 @@ impl Job {
                 Ok(())
             }
             Err(Stop::Engine(error)) => Err(error),
+        }
+    }
+
+    /// What a transaction has published that is not to be.
+    fn forget_deferred(&mut self) {
+        if let Some(deferred) = &mut self.parts.session.deferred {
+            deferred.clear();
         }
     }
 
@@ -192,6 +200,7 @@ impl Work for Job {
     fn attempt(&mut self, tx: &mut dyn Tx) -> engine::Result<()> {
         self.parts.reply.truncate(self.base);
         self.parts.session.db = self.db;
+        self.forget_deferred();
         self.errors = 0;
         let now = now();
         let sabotage = self.parts.session.shared.sabotage;
@@ -257,6 +266,7 @@ impl Work for Job {
     }
 
     fn end_in_doubt(&mut self, error: &Error) {
+        self.forget_deferred();
         self.parts.reply.truncate(self.base);
         self.parts.session.db = self.db;
         let replies = if self.exec.is_some() { 1 } else { self.done - self.from };
@@ -266,6 +276,7 @@ impl Work for Job {
     }
 
     fn fail(&mut self, error: &Error) {
+        self.forget_deferred();
         self.parts.reply.truncate(self.base);
         self.parts.session.db = self.db;
         self.errors = 1;

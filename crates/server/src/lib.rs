@@ -16,6 +16,7 @@
 //! | `engine`, `tree` | what is needed of a store; [`kv`] is one, a B+tree in a [`heap`] another |
 //! | `flush`, `remove` | what is too much for one transaction goes in steps, which nobody sees |
 //! | `reaper`, `waiters`, `cursors` | what was removed as a whole; who waits for an element; where scans go on |
+//! | `pubsub` | who subscribes to what, and what is yet to be sent to them |
 //! | `metrics`, `info`, `slowlog`, `http` | what it counts, and who is told |
 //!
 //! # Example
@@ -76,6 +77,7 @@ mod job;
 mod line;
 mod memcached;
 mod metrics;
+mod pubsub;
 mod reactor;
 mod reaper;
 mod remove;
@@ -129,7 +131,7 @@ pub mod fuzzing {
     }
 }
 
-pub use config::{Config, Settings, Tls};
+pub use config::{Config, Settings, SubscriberLimit, Tls};
 pub use data::DATABASES;
 #[cfg(feature = "sabotage")]
 pub use sabotage::Step;

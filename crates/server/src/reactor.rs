@@ -432,6 +432,10 @@ async fn go_on(mut seat: Box<Seat>, mut parts: Parts, rest: Rest, thread: Rc<Thr
         return None;
     }
     connection::settle(&mut parts, parser);
+    if parts.session.subscriptions.any() {
+        // Messages come at any time: it stays a task as long as it subscribes.
+        parts = connection::attend(parts, parser, line, &thread, true).await?;
+    }
     (seat.full, seat.parts) = (false, Some(parts));
     Some(seat)
 }

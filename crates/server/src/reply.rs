@@ -151,6 +151,16 @@ impl Reply {
         if self.three { self.head(b'%', pairs as i64) } else { self.array(2 * pairs) }
     }
 
+    /// So many follow, for which nobody has asked; for version 2 an array.
+    pub fn push(&mut self, len: usize) {
+        self.head(if self.three { b'>' } else { b'*' }, len as i64);
+    }
+
+    /// Takes all behind the first `len` bytes.
+    pub(crate) fn split_off(&mut self, len: usize) -> Vec<u8> {
+        self.bytes.split_off(len)
+    }
+
     /// So many members follow, in no order.
     pub fn set(&mut self, len: usize) {
         self.head(if self.three { b'~' } else { b'*' }, len as i64);

@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 
 use crate::commands::{COMMANDS, Command};
 use crate::metrics::Recorder;
+use crate::pubsub::{Inbox, Of, Subscriptions};
+use crate::reply::Reply;
 use crate::request::Batch;
 use crate::shared::Shared;
 use crate::users::User;
@@ -33,6 +35,16 @@ pub(crate) struct Session {
     /// Its request waits for an element, and has looked before; and the last look met a key of another type.
     pub(crate) waited: bool,
     pub(crate) mismatched: bool,
+    pub(crate) subscriptions: Subscriptions,
+    /// What is published between `MULTI` and `EXEC`, while that runs: it goes out when all is durable.
+    pub(crate) deferred: Option<Vec<Publication>>,
+}
+
+/// A message that is yet to be published.
+pub(crate) struct Publication {
+    pub(crate) to: Of,
+    pub(crate) channel: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
 }
 
 /// What `CLIENT REPLY` says.
@@ -61,6 +73,7 @@ impl Session {
         let user = shared.users.whoever();
         client.known.store(user.is_some(), Relaxed);
         let replies = Replies::On;
+        let subscriptions = Subscriptions::new(shared.clone(), client.clone());
         Self {
             shared,
             recorder,
@@ -74,6 +87,8 @@ impl Session {
             replies,
             waited: false,
             mismatched: false,
+            subscriptions,
+            deferred: None,
         }
     }
 
@@ -93,7 +108,25 @@ impl Session {
         self.users = number;
         if let Some(user) = &self.user {
             self.user = self.shared.users.get(&user.name).filter(|user| user.on);
-            self.closing |= self.user.is_none();
+            self.closing |= self.user.is_none() || !self.may_still_hear();
+        }
+    }
+
+    /// Whether all it subscribes to is still allowed.
+    pub(crate) fn may_still_hear(&self) -> bool {
+        let Some(user) = &self.user else { return false };
+        Of::ALL.iter().all(|of| self.subscriptions.names(*of).iter().all(|name| user.may_hear(*of, name)))
+    }
+
+    /// Of version 2 who subscribes may do nothing else: messages and answers look alike.
+    pub(crate) fn only_hears(&self, reply: &Reply) -> bool {
+        !reply.three && self.subscriptions.any()
+    }
+
+    /// Publishes what a transaction has, which is durable now.
+    pub(crate) fn publish_deferred(&mut self) {
+        for one in self.deferred.take().unwrap_or_default() {
+            self.shared.pubsub.publish(&self.shared, one.to, &one.channel, &one.payload);
         }
     }
 
@@ -102,6 +135,7 @@ impl Session {
         self.db = 0;
         self.multi = None;
         self.watched.clear();
+        self.subscriptions.clear();
         if self.replies != Replies::Skip {
             self.replies = Replies::On;
         }
@@ -130,6 +164,8 @@ pub(crate) struct Client {
     at_work: AtomicBool,
     /// When a reply did not go out at once; 0 if all have.
     pub(crate) writing_since: AtomicU64,
+    /// Messages that are yet to be sent to it.
+    pub(crate) inbox: Inbox,
     /// Somebody wants it to end.
     killed: AtomicBool,
     /// Wakes the connection's task.
@@ -146,6 +182,8 @@ pub(crate) struct State {
     pub(crate) three: bool,
     pub(crate) queued: Option<usize>,
     pub(crate) watched: usize,
+    /// Channels, patterns, and channels of shards.
+    pub(crate) subscribed: [usize; 3],
     pub(crate) library: String,
     pub(crate) library_version: String,
 }
@@ -164,6 +202,7 @@ impl Client {
             known: false.into(),
             at_work: false.into(),
             writing_since: 0.into(),
+            inbox: Inbox::default(),
             killed: false.into(),
             waker: Mutex::default(),
             waker_kept: false.into(),
@@ -172,6 +211,11 @@ impl Client {
 
     pub(crate) fn end(&self) {
         self.killed.store(true, SeqCst);
+        self.wake();
+    }
+
+    /// Its task looks whether it is to end, and whether there are messages.
+    pub(crate) fn wake(&self) {
         if let Some(waker) = &*self.waker.lock() {
             waker.wake_by_ref();
         }
@@ -212,7 +256,8 @@ impl Client {
         let since = |moment: u64| now.saturating_sub(moment);
         let writing = self.writing_since.load(Relaxed);
         let stuck = writing != 0 && since(writing) > patience;
-        let rests = writing == 0 && !self.at_work.load(Relaxed);
+        // Who subscribes is to listen.
+        let rests = writing == 0 && !self.at_work.load(Relaxed) && !self.inbox.is_open();
         let silent = idle != 0 && rests && since(self.last_active.load(Relaxed)) > idle;
         let stranger = !self.known.load(Relaxed) && since(self.since) > patience;
         stuck || silent || stranger
@@ -227,17 +272,27 @@ impl Client {
         let state = self.state.lock().clone();
         let last = usize::try_from(self.last_command.load(Relaxed)).ok().and_then(|at| COMMANDS.get(at));
         let idle = now.saturating_sub(self.last_active.load(Relaxed)) / 1000;
+        let flags = match (self.inbox.is_open(), state.queued.is_some()) {
+            (true, true) => "Px",
+            (true, false) => "P",
+            (false, true) => "x",
+            (false, false) => "N",
+        };
         format!(
-            "id={} addr={} laddr={} fd=0 name={} age={} idle={idle} flags={} db={} sub=0 psub=0 ssub=0 multi={} watch={} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
+            "id={} addr={} laddr={} fd=0 name={} age={} idle={idle} flags={} db={} sub={} psub={} ssub={} multi={} watch={} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem=0 events=r cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.addr,
             self.laddr,
             state.name,
             now.saturating_sub(self.since) / 1000,
-            if state.queued.is_some() { "x" } else { "N" },
+            flags,
             state.db,
+            state.subscribed[0],
+            state.subscribed[1],
+            state.subscribed[2],
             state.queued.map_or(-1, |count| count as i64),
             state.watched,
+            self.inbox.bytes(),
             last.map_or("NULL", |command| command.name),
             state.user,
             if state.three { 3 } else { 2 },
@@ -266,6 +321,10 @@ mod tests {
         // It takes its reply slowly: as long as it takes some, it stays.
         client.writing_since.store(20_000, Relaxed);
         assert!(!goes(25_000) && goes(25_001));
+        // It subscribes: it is not to say anything.
+        client.inbox.open();
+        client.writing_since.store(0, Relaxed);
+        assert!(!client.has_waited_too_long(1 << 40, IDLE, 5000));
         // Nothing ends who is silent, if nothing is said about it.
         client.writing_since.store(0, Relaxed);
         assert!(!client.has_waited_too_long(1 << 40, 0, 5000));

@@ -14,6 +14,7 @@ use crate::data::{Ids, any_collection};
 use crate::engine::{self, Engine};
 use crate::flush::Gate;
 use crate::metrics::{Recorder, Totals};
+use crate::pubsub::PubSub;
 use crate::sabotage::Sabotage;
 use crate::session::Client;
 use crate::slowlog::SlowLog;
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) collections: AtomicBool,
     pub(crate) users: Users,
     pub(crate) waiters: Waiters,
+    pub(crate) pubsub: PubSub,
     /// Who is connected: for `CLIENT LIST` and its like, touched when somebody comes or goes.
     pub(crate) clients: Mutex<BTreeMap<u64, Weak<Client>>>,
     /// One for each thread that serves.
@@ -95,6 +97,7 @@ impl Shared {
             collections: collections.into(),
             users,
             waiters: Waiters::default(),
+            pubsub: PubSub::default(),
             clients: Mutex::default(),
             recorders: (0..threads).map(|_| Arc::default()).collect(),
             started: now(),

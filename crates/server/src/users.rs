@@ -13,9 +13,12 @@ use crate::commands::{COMMANDS, Command, Outcome, flag};
 use crate::data::META;
 use crate::engine::{self, Engine, Keys};
 use crate::glob;
+use crate::pubsub::Of;
 use crate::request::Arguments;
 
 const NO_ADMIN: &str = "ERR nobody could change users any more, not even after a restart: let another user who is on, with a password, run +acl first";
+
+const ALL_CHANNELS: &str = "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any effect. Try 'resetchannels' to start with an empty list of channels";
 
 type Hash = [u8; 32];
 
@@ -32,6 +35,9 @@ pub(crate) struct User {
     /// The rules about commands, as they were given.
     rules: Vec<String>,
     keys: Vec<Pattern>,
+    all_channels: bool,
+    /// Of channels.
+    channels: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,13 +82,15 @@ impl User {
             commands: vec![false; COMMANDS.len()],
             rules: vec!["-@all".to_owned()],
             keys: Vec::new(),
+            all_channels: false,
+            channels: Vec::new(),
         }
     }
 
     /// May everything, and needs no password.
     fn anybody() -> Self {
         let mut user = Self::new("default");
-        for rule in ["on", "nopass", "allkeys", "allcommands"] {
+        for rule in ["on", "nopass", "allkeys", "allchannels", "allcommands"] {
             user.apply(rule).unwrap_or_else(|_| unreachable!("these are rules"));
         }
         user
@@ -112,7 +120,9 @@ impl User {
             b"resetkeys" => self.keys.clear(),
             b"allcommands" => return self.apply("+@all"),
             b"nocommands" => return self.apply("-@all"),
-            b"allchannels" | b"resetchannels" | b"sanitize-payload" | b"skip-sanitize-payload" | b"clearselectors" => {}
+            b"allchannels" => return self.apply("&*"),
+            b"resetchannels" => (self.all_channels, self.channels) = (false, Vec::new()),
+            b"sanitize-payload" | b"skip-sanitize-payload" | b"clearselectors" => {}
             b"reset" => *self = Self::new(&self.name),
             [b'>', password @ ..] => self.add_password(hash(password)),
             [b'#', ..] => {
@@ -133,7 +143,10 @@ impl User {
                 }
                 self.keys.push(Pattern { glob: glob.as_bytes().to_vec(), read, write });
             }
-            [b'&', ..] => {}
+            b"&*" => (self.all_channels, self.channels) = (true, Vec::new()),
+            [b'&', ..] if self.all_channels => return Err(BadRule(ALL_CHANNELS)),
+            [b'&', glob @ ..] if self.channels.iter().any(|known| known == glob) => {}
+            [b'&', glob @ ..] => self.channels.push(glob.to_vec()),
             [sign @ (b'+' | b'-'), ..] => self.apply_command(*sign == b'+', rule)?,
             _ => return Err(BadRule("Syntax error")),
         }
@@ -208,9 +221,39 @@ impl User {
         rules.push("sanitize-payload".to_owned());
         rules.extend(self.passwords.iter().map(|hash| format!("#{}", hex(hash))));
         rules.extend(self.patterns().split(' ').filter(|pattern| !pattern.is_empty()).map(str::to_owned));
-        rules.push("resetchannels".to_owned());
+        if !self.all_channels {
+            rules.push("resetchannels".to_owned());
+        }
+        rules.extend(self.channel_patterns().split(' ').filter(|pattern| !pattern.is_empty()).map(str::to_owned));
         rules.extend(self.rules.iter().cloned());
         rules.join(" ")
+    }
+
+    pub(crate) fn channel_patterns(&self) -> String {
+        if self.all_channels {
+            return "&*".to_owned();
+        }
+        let one = |glob: &Vec<u8>| format!("&{}", String::from_utf8_lossy(glob));
+        self.channels.iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Whether it may publish and subscribe there. A pattern must be one of its own.
+    pub(crate) fn may_hear(&self, of: Of, name: &[u8]) -> bool {
+        let fits = |glob: &Vec<u8>| if of == Of::Pattern { glob == name } else { glob::matches(glob, name) };
+        self.all_channels || self.channels.iter().any(fits)
+    }
+
+    /// The same for all channels of a command.
+    pub(crate) fn may_hear_all(&self, command: &Command, args: &Arguments<'_>) -> bool {
+        let (of, count) = match command.name {
+            "publish" => (Of::Channel, 1),
+            "spublish" => (Of::Shard, 1),
+            "subscribe" => (Of::Channel, usize::MAX),
+            "psubscribe" => (Of::Pattern, usize::MAX),
+            "ssubscribe" => (Of::Shard, usize::MAX),
+            _ => return true,
+        };
+        args.from(1).take(count).all(|name| self.may_hear(of, name))
     }
 
     pub(crate) fn patterns(&self) -> String {
@@ -410,16 +453,25 @@ mod tests {
 
     #[test]
     fn rules_make_the_user_they_say() {
-        let reader = user("on >secret ~app:* %R~log:* +@read -keys +ping");
+        let reader = user("on >secret ~app:* %R~log:* &news:* &sport +@read -keys +ping");
+        let hears = |of, name: &str| reader.may_hear(of, name.as_bytes());
+        assert!(hears(Of::Channel, "news:1") && hears(Of::Shard, "sport") && !hears(Of::Channel, "sports"));
+        assert!(hears(Of::Pattern, "news:*") && !hears(Of::Pattern, "news:1") && !hears(Of::Pattern, "*"));
+        assert!(
+            user("allchannels").may_hear(Of::Pattern, b"*")
+                && !user("&a allchannels resetchannels").may_hear(Of::Channel, b"a")
+        );
         assert!(reader.knows(b"secret") && !reader.knows(b"Secret") && !reader.knows(b""));
         assert!(may(&reader, "get") && may(&reader, "PING") && !may(&reader, "set") && !may(&reader, "keys"));
         let again = user(&reader.rules());
         assert_eq!(again, reader);
         assert!(user("on nopass +@all ~*").knows(b"anything"));
+        assert_eq!(user(&User::anybody().rules()).channel_patterns(), "&*");
     }
 
     #[test]
     fn what_is_no_rule_is_refused() {
+        assert!(User::anybody().apply("&a").is_err());
         for rule in ["", "x", "+acl|whoami", "+nothing", "+@nothing", "#12", "%Q~a", "%R"] {
             assert!(User::new("ada").apply(rule).is_err(), "{rule}");
         }

@@ -1,11 +1,11 @@
 //! Commands about the connection itself.
 
-use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST, NO_AUTH, NO_MULTI, NOW};
+use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST, HEARING, NO_AUTH, NO_MULTI, NOW};
 use super::{Command, Outcome, SYNTAX, int, is, session};
 use crate::data::DATABASES;
 use crate::reply::Reply;
 use crate::request::Arguments;
-use crate::session::{Replies, Session};
+use crate::session::{Client, Replies, Session};
 use crate::shared::now;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -13,17 +13,22 @@ pub(super) const COMMANDS: &[Command] = &[
     session("client", -2, CONNECTION, client),
     session("echo", 2, FAST | CONNECTION, echo),
     session("hello", -1, FAST | CONNECTION | NO_AUTH | NO_MULTI, hello),
-    session("ping", -1, FAST | CONNECTION, ping),
-    session("quit", -1, FAST | CONNECTION | NO_AUTH | NOW, quit),
-    session("reset", 1, FAST | CONNECTION | NO_AUTH | NOW, reset),
+    session("ping", -1, FAST | CONNECTION | HEARING, ping),
+    session("quit", -1, FAST | CONNECTION | HEARING | NO_AUTH | NOW, quit),
+    session("reset", 1, FAST | CONNECTION | HEARING | NO_AUTH | NOW, reset),
     session("select", 2, FAST | CONNECTION, select),
 ];
 
 /// What only administrators may do with `CLIENT`: the rest is about oneself.
 const OTHERS: u32 = ADMIN | DANGEROUS;
 
-fn ping(_: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+fn ping(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     match args.len() {
+        len @ (1 | 2) if s.only_hears(reply) => {
+            reply.array(2);
+            reply.bulk(b"pong");
+            reply.bulk(if len == 2 { args.get(1) } else { b"" });
+        }
         1 => reply.simple("PONG"),
         2 => reply.bulk(args.get(1)),
         _ => return Err("ERR wrong number of arguments for 'ping' command".into()),
@@ -43,6 +48,8 @@ fn quit(s: &mut Session, _: &Arguments<'_>, reply: &mut Reply) -> Outcome {
 }
 
 fn reset(s: &mut Session, _: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    // What has come before is told before.
+    s.subscriptions.hear(reply, usize::MAX);
     s.reset();
     reply.three = false;
     reply.simple("RESET");
@@ -177,7 +184,7 @@ fn client(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
         (b"list", _) => {
             let listed = Listed::read(args)?;
             let mut clients: Vec<_> = s.shared.clients.lock().values().filter_map(std::sync::Weak::upgrade).collect();
-            clients.retain(|client| listed.has(client.id));
+            clients.retain(|client| listed.has(client));
             let now = now();
             reply.verbatim(&clients.iter().map(|client| format!("{}\n", client.line(now))).collect::<String>());
         }
@@ -210,6 +217,8 @@ enum Listed {
     All,
     /// These ids.
     Some(Vec<u64>),
+    /// Those who subscribe, or those who do not.
+    Subscribing(bool),
     /// There are none of this type.
     Nobody,
 }
@@ -219,8 +228,9 @@ impl Listed {
         match args.len() {
             2 => Ok(Self::All),
             4 if is(args.get(2), "TYPE") => match &args.get(3).to_ascii_lowercase()[..] {
-                b"normal" => Ok(Self::All),
-                b"master" | b"replica" | b"slave" | b"pubsub" => Ok(Self::Nobody),
+                b"normal" => Ok(Self::Subscribing(false)),
+                b"pubsub" => Ok(Self::Subscribing(true)),
+                b"master" | b"replica" | b"slave" => Ok(Self::Nobody),
                 _ => Err(format!("ERR Unknown client type '{}'", args.get(3).escape_ascii()).into()),
             },
             4.. if is(args.get(2), "ID") => {
@@ -232,10 +242,11 @@ impl Listed {
         }
     }
 
-    fn has(&self, id: u64) -> bool {
+    fn has(&self, client: &Client) -> bool {
         match self {
             Self::All => true,
-            Self::Some(ids) => ids.contains(&id),
+            Self::Some(ids) => ids.contains(&client.id),
+            Self::Subscribing(subscribes) => client.inbox.is_open() == *subscribes,
             Self::Nobody => false,
         }
     }

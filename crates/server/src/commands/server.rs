@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::flag::{self, ADMIN, CONNECTION, DANGEROUS, FAST, NO_MULTI};
 use super::{COMMANDS as ALL, Command, KeysAt, Outcome, SYNTAX, int, is, session};
-use crate::config::Settings;
+use crate::config::{Settings, SubscriberLimit};
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Session;
@@ -163,6 +163,7 @@ fn describe(command: &Command, reply: &mut Reply) {
         ("blocking", flag::BLOCKING),
         ("no_auth", flag::NO_AUTH),
         ("no_multi", flag::NO_MULTI),
+        ("pubsub", flag::PUBSUB),
     ] {
         if command.is(of) {
             flags.push(name);
@@ -195,6 +196,8 @@ fn settings(s: &Session) -> Vec<(&'static str, String)> {
     vec![
         ("appendfsync", "always".to_owned()),
         ("appendonly", "yes".to_owned()),
+        ("acl-pubsub-default", "resetchannels".to_owned()),
+        ("client-output-buffer-limit", output_limits(now.subscriber)),
         ("client-query-buffer-limit", now.request.to_string()),
         ("databases", crate::data::DATABASES.to_string()),
         ("maxclients", now.connections.to_string()),
@@ -280,6 +283,7 @@ fn set(s: &Session, change: &mut Change, name: &[u8], value: &[u8]) -> Outcome {
         }
         b"proto-max-bulk-len" => changed.argument = number()?.max(1 << 20),
         b"client-query-buffer-limit" => changed.request = number()?.max(1 << 20),
+        b"client-output-buffer-limit" => set_output_limits(value, &mut changed.subscriber).map_err(bad)?,
         b"timeout" => changed.idle = Duration::from_secs(number()? as u64),
         b"slowlog-log-slower-than" => {
             let micros = crate::request::number(value).filter(|micros| *micros >= -1);
@@ -302,6 +306,31 @@ fn set(s: &Session, change: &mut Change, name: &[u8], value: &[u8]) -> Outcome {
             return Err(bad("can't set immutable config").into());
         }
         _ => return Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{shown}'").into()),
+    }
+    Ok(())
+}
+
+/// Of the classes that Redis has. Only subscribers are sent what they have not asked for; replies are as many as were asked for, and those that are not read end the connection.
+fn output_limits(SubscriberLimit { hard_bytes, soft_bytes, soft_seconds }: SubscriberLimit) -> String {
+    format!("normal 0 0 0 slave 0 0 0 pubsub {hard_bytes} {soft_bytes} {soft_seconds}")
+}
+
+fn set_output_limits(value: &[u8], limit: &mut SubscriberLimit) -> Result<(), &'static str> {
+    let words: Vec<&[u8]> = value.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect();
+    if words.is_empty() || !words.len().is_multiple_of(4) {
+        return Err("Wrong number of arguments in buffer limit configuration.");
+    }
+    for class in words.chunks(4) {
+        let known = ["normal", "slave", "replica", "pubsub"].iter().find(|name| is(class[0], name));
+        let known = known.ok_or("Invalid client class specified in buffer limit configuration.")?;
+        let wrong = "Error in hard, soft or soft_seconds setting in buffer limit configuration.";
+        let seconds = crate::request::number(class[3]).and_then(|seconds| u32::try_from(seconds).ok()).ok_or(wrong)?;
+        let (hard_bytes, soft_bytes) = bytes(class[1]).zip(bytes(class[2])).ok_or(wrong)?;
+        if *known == "pubsub" {
+            *limit = SubscriberLimit { hard_bytes, soft_bytes, soft_seconds: seconds };
+        } else if *known == "normal" && (hard_bytes, soft_bytes) != (0, 0) {
+            return Err("only the class pubsub has a limit here");
+        }
     }
     Ok(())
 }
@@ -402,7 +431,11 @@ fn acl(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
             Some(user) => get_user(&user, reply),
             None => reply.null_array(),
         },
-        (b"setuser", 3..) => set_user(s, &text(2), &mut (3..args.len()).map(text)).map(|()| reply.ok())?,
+        (b"setuser", 3..) => {
+            set_user(s, &text(2), &mut (3..args.len()).map(text))?;
+            s.renew();
+            reply.ok();
+        }
         (b"deluser", 3..) => {
             let mut gone = 0;
             for name in (2..args.len()).map(text) {
@@ -486,7 +519,9 @@ fn get_user(user: &User, reply: &mut Reply) {
     let hashes = user.password_hashes();
     reply.array(hashes.len());
     hashes.iter().for_each(|hash| reply.bulk(hash.as_bytes()));
-    for (name, value) in [("commands", user.command_rules()), ("keys", user.patterns()), ("channels", String::new())] {
+    for (name, value) in
+        [("commands", user.command_rules()), ("keys", user.patterns()), ("channels", user.channel_patterns())]
+    {
         reply.bulk(name.as_bytes());
         reply.bulk(value.as_bytes());
     }

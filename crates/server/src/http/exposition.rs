@@ -8,6 +8,7 @@ use crate::commands::COMMANDS;
 use crate::engine::Counts;
 use crate::info::resident_bytes;
 use crate::metrics::{CLASSES, Summed, Totals, class_end};
+use crate::pubsub::Of;
 use crate::shared::{Shared, now};
 
 type Labels<'l> = &'l [(&'l str, &'l str)];
@@ -113,6 +114,12 @@ fn clients(text: &mut Text, shared: &Shared, totals: &Totals) {
     let refused = shared.refused.load(Relaxed);
     text.gauge("redis_connected_clients", "Connections", totals.connected);
     text.gauge("redis_blocked_clients", "Connections that wait for an element", shared.waiters.len());
+    let [channels, patterns, shards] = Of::ALL.map(|of| shared.pubsub.count(of));
+    text.gauge("redis_pubsub_channels", "Channels that somebody subscribes to", channels);
+    text.gauge("redis_pubsub_patterns", "Patterns that somebody subscribes to", patterns);
+    text.gauge("redis_pubsubshard_channels", "Channels of shards that somebody subscribes to", shards);
+    let cut_off = shared.pubsub.cut_off.load(Relaxed);
+    text.counter("cairn_subscribers_cut_off_total", "Subscribers that did not take their messages", cut_off);
     text.gauge("redis_max_clients", "Connections that are accepted at one time", shared.settings().connections);
     text.counter("redis_connections_received_total", "Connections accepted", totals.connections);
     text.counter("redis_rejected_connections_total", "Connections refused because there were too many", refused);

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::job::{Job, Parts};
 use super::request::{Batch, End, Parser};
-use crate::connection::{read, rest, write};
+use crate::connection::{Heard, hear, rest, write};
 use crate::reply::Reply;
 use crate::session::Client;
 use crate::shared::now;
@@ -27,9 +27,8 @@ pub(crate) async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, threa
     let mut parts = Parts { shared, recorder, reply: Reply::new(), input: Vec::new(), batch: Batch::default() };
     let mut parser = Parser::default();
     loop {
-        match read(&mut stream, &thread, &client, &mut parts.input).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
+        if !matches!(hear(&mut stream, &thread, &client, &mut parts.input).await, Heard::Bytes) {
+            return;
         }
         let began = thread.tick();
         client.last_active.store(now(), Relaxed);

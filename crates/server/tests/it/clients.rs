@@ -90,6 +90,31 @@ for protocol in (2,):
     assert sorted(r.scan_iter(count=2)) == ["a", "b", "h", "l", "s", "t", "z"]
     assert r.info()["redis_version"].startswith("7.") and r.config_get("appendfsync") == {"appendfsync": "always"}
     assert r.dbsize() == 7 and r.type("z") == "zset" and r.client_id() > 0
+    other = redis.Redis(port=int(sys.argv[1]), decode_responses=True)
+    news = r.pubsub()
+    news.subscribe("news", **{"sport": lambda message: heard.append(message["data"])})
+    news.psubscribe("n*")
+    heard = []
+    for wanted in [("subscribe", "news", 1), ("subscribe", "sport", 2), ("psubscribe", "n*", 3)]:
+        said = news.get_message(timeout=20)
+        assert (said["type"], said["channel"], said["data"]) == wanted, said
+    assert other.publish("news", "a") == 2 and other.publish("sport", "b") == 1 and other.publish("other", "c") == 0
+    assert news.get_message(timeout=20) == {"type": "message", "pattern": None, "channel": "news", "data": "a"}
+    assert news.get_message(timeout=20) == {"type": "pmessage", "pattern": "n*", "channel": "news", "data": "a"}
+    assert news.get_message(timeout=20) is None and heard == ["b"]
+    assert other.pubsub_channels("s*") == ["sport"] and other.pubsub_numpat() == 1
+    assert other.pubsub_numsub("news", "none") == [("news", 1), ("none", 0)]
+    news.ping("still there")
+    assert news.get_message(timeout=20)["data"] == "still there"
+    with other.pipeline(transaction=True) as p:
+        p.set("t", 1).publish("news", "committed")
+        assert p.execute() == [True, 2]
+    assert news.get_message(timeout=20)["data"] == "committed"
+    news.unsubscribe()
+    news.punsubscribe()
+    listened = [said["type"] for said in news.listen()]
+    assert listened == ["pmessage", "unsubscribe", "unsubscribe", "punsubscribe"], listened
+    news.close()
     lock = r.lock("lock", timeout=5)
     try:
         lock.acquire(); r.delete("lock")
@@ -127,6 +152,15 @@ fn redis_rs_is_content() {
         })
         .unwrap();
         assert_eq!(both, (84, 0));
+        let mut subscribing = client.get_connection().unwrap();
+        let mut news = subscribing.as_pubsub();
+        news.subscribe("news").unwrap();
+        news.psubscribe("n*").unwrap();
+        assert_eq!(c.publish::<_, _, i64>("news", "a").unwrap(), 2);
+        let said = [news.get_message().unwrap(), news.get_message().unwrap()];
+        let patterns = said.each_ref().map(|said| said.get_pattern::<Option<String>>().unwrap());
+        assert_eq!(patterns, [None, Some("n*".to_owned())]);
+        assert!(said.iter().all(|said| said.get_channel_name() == "news" && said.get_payload_bytes() == b"a"));
         let mut keys: Vec<String> = c.scan().unwrap().map(|key| key.unwrap()).collect();
         keys.sort();
         assert_eq!(keys, ["a", "h", "z"]);

@@ -15,7 +15,7 @@ use server::{Config, Server};
 use crate::support::Store;
 
 /// A real Redis, killed at the end.
-struct Redis(Child);
+pub struct Redis(Child);
 
 impl Drop for Redis {
     fn drop(&mut self) {
@@ -25,7 +25,7 @@ impl Drop for Redis {
 }
 
 impl Redis {
-    fn start(dir: &Path) -> Option<Self> {
+    pub fn start(dir: &Path) -> Option<Self> {
         let socket = dir.join("redis.sock");
         let mut command = Command::new("redis-server");
         command

@@ -17,6 +17,7 @@ mod kill;
 mod limits;
 mod memcached;
 mod panics;
+mod pubsub;
 mod reactor;
 mod reaper;
 mod sabotage;

@@ -318,7 +318,7 @@ impl Client {
                 Reply::Bulk(bytes)
             }
             b'*' if number() < 0 => Reply::Null,
-            b'*' | b'~' => Reply::Array((0..number()).map(|_| self.try_reply()).collect::<Option<_>>()?),
+            b'*' | b'~' | b'>' => Reply::Array((0..number()).map(|_| self.try_reply()).collect::<Option<_>>()?),
             b'%' => Reply::Array((0..2 * number()).map(|_| self.try_reply()).collect::<Option<_>>()?),
             b'_' => Reply::Null,
             other => panic!("{}: {line:?}", other.escape_ascii()),

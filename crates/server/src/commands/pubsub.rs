@@ -1,0 +1,105 @@
+//! Publish and subscribe; [`pubsub`](crate::pubsub) carries the messages.
+
+use super::flag::{FAST, HEARING, NO_MULTI, PUBSUB, SUBSCRIBES};
+use super::{Command, Outcome, is, session};
+use crate::pubsub::Of;
+use crate::reply::Reply;
+use crate::request::Arguments;
+use crate::session::{Publication, Session};
+
+const SUBSCRIBE: u32 = PUBSUB | SUBSCRIBES | HEARING | NO_MULTI;
+
+pub(super) const COMMANDS: &[Command] = &[
+    session("psubscribe", -2, SUBSCRIBE, |s, args, reply| subscribe(s, args, reply, Of::Pattern)),
+    session("publish", 3, PUBSUB | FAST, |s, args, reply| publish(s, args, reply, Of::Channel)),
+    session("pubsub", -2, PUBSUB, pubsub),
+    session("punsubscribe", -1, SUBSCRIBE, |s, args, reply| unsubscribe(s, args, reply, Of::Pattern)),
+    session("spublish", 3, PUBSUB | FAST, |s, args, reply| publish(s, args, reply, Of::Shard)),
+    session("ssubscribe", -2, SUBSCRIBE, |s, args, reply| subscribe(s, args, reply, Of::Shard)),
+    session("subscribe", -2, SUBSCRIBE, |s, args, reply| subscribe(s, args, reply, Of::Channel)),
+    session("sunsubscribe", -1, SUBSCRIBE, |s, args, reply| unsubscribe(s, args, reply, Of::Shard)),
+    session("unsubscribe", -1, SUBSCRIBE, |s, args, reply| unsubscribe(s, args, reply, Of::Channel)),
+];
+
+fn subscribe(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply, of: Of) -> Outcome {
+    let bytes = args.from(1).map(<[u8]>::len).sum();
+    if !s.subscriptions.has_room(args.len() - 1, bytes) {
+        return Err("ERR too many subscriptions of one connection: at most 100000, and 16 MiB of names".into());
+    }
+    let word = ["subscribe", "psubscribe", "ssubscribe"][of as usize];
+    for name in args.from(1) {
+        s.subscriptions.add(of, name);
+        said(s, reply, word, of, Some(name));
+    }
+    Ok(())
+}
+
+fn unsubscribe(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply, of: Of) -> Outcome {
+    // What has come before is told before.
+    s.subscriptions.hear(reply, usize::MAX);
+    let word = ["unsubscribe", "punsubscribe", "sunsubscribe"][of as usize];
+    let names: Vec<Vec<u8>> = match args.len() {
+        1 => s.subscriptions.names(of).iter().map(|name| name.to_vec()).collect(),
+        _ => args.from(1).map(<[u8]>::to_vec).collect(),
+    };
+    for name in &names {
+        s.subscriptions.remove(of, name);
+        said(s, reply, word, of, Some(name));
+    }
+    if names.is_empty() {
+        said(s, reply, word, of, None);
+    }
+    Ok(())
+}
+
+fn said(s: &Session, reply: &mut Reply, word: &str, of: Of, name: Option<&[u8]>) {
+    reply.push(3);
+    reply.bulk(word.as_bytes());
+    reply.maybe(name);
+    reply.int(s.subscriptions.told(of) as i64);
+}
+
+/// Between `MULTI` and `EXEC` it goes out when all of that is durable.
+fn publish(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply, to: Of) -> Outcome {
+    let (channel, payload) = (args.get(1), args.get(2));
+    let heard = match &mut s.deferred {
+        Some(deferred) => {
+            deferred.push(Publication { to, channel: channel.to_vec(), payload: payload.to_vec() });
+            s.shared.pubsub.would_hear(to, channel)
+        }
+        None => s.shared.pubsub.publish(&s.shared, to, channel, payload),
+    };
+    reply.int(heard as i64);
+    Ok(())
+}
+
+fn pubsub(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    let all = &s.shared.pubsub;
+    let what = args.get(1);
+    let names = |of, reply: &mut Reply| {
+        let names = all.names(of, (args.len() == 3).then(|| args.get(2)));
+        reply.array(names.len());
+        names.iter().for_each(|name| reply.bulk(name));
+    };
+    let numbers = |of, reply: &mut Reply| {
+        reply.array(2 * (args.len() - 2));
+        for name in args.from(2) {
+            reply.bulk(name);
+            reply.int(all.members(of, name) as i64);
+        }
+    };
+    match args.len() {
+        2 | 3 if is(what, "CHANNELS") => names(Of::Channel, reply),
+        2 | 3 if is(what, "SHARDCHANNELS") => names(Of::Shard, reply),
+        _ if is(what, "NUMSUB") => numbers(Of::Channel, reply),
+        _ if is(what, "SHARDNUMSUB") => numbers(Of::Shard, reply),
+        2 if is(what, "NUMPAT") => reply.int(all.count(Of::Pattern) as i64),
+        _ => {
+            let what = what.escape_ascii();
+            return Err(
+                format!("ERR unknown subcommand or wrong number of arguments for '{what}'. Try PUBSUB HELP.").into()
+            );
+        }
+    }
+    Ok(())
+}

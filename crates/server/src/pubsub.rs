@@ -1,0 +1,252 @@
+//! Publish and subscribe. Messages are for those who subscribe at this moment, and are lost with the server: nothing of this is in the store.
+//!
+//! ```text
+//!   PUBLISH ─> who subscribes: a copy of the list ─> the inbox of each, under the channel's turn ─> wakes its task
+//!                                                                                    task ─> takes some of the inbox ─> socket
+//! ```
+//!
+//! A publisher writes to no socket and waits for no subscriber: a message is put into the inboxes of those who subscribe, once in memory for all of them. An inbox has a
+//! most (`client-output-buffer-limit`), and a subscriber who reads so slowly that it is passed is cut off. Lists are locked while they are copied or changed, an inbox while something is put
+//! or taken, and a turn while a message of its channels is put into all inboxes: so subscribers of a channel see its messages in one order, which is each publisher's.
+
+mod inbox;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use parking_lot::{Mutex, RwLock};
+use twox_hash::XxHash3_64;
+
+pub(crate) use self::inbox::Inbox;
+use self::inbox::{Item, Message, Put};
+use crate::glob;
+use crate::reply::Reply;
+use crate::session::Client;
+use crate::shared::{Shared, now};
+
+/// Channels and patterns of one connection, and bytes of their names.
+const SUBSCRIPTIONS: usize = 100_000;
+const NAMES: usize = 16 << 20;
+/// Channels take turns in so many groups.
+const TURNS: usize = 64;
+
+/// What is subscribed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    Channel,
+    Pattern,
+    /// A channel of its own kind. In a cluster it would be where its name belongs.
+    Shard,
+}
+
+impl Of {
+    pub(crate) const ALL: [Self; 3] = [Self::Channel, Self::Pattern, Self::Shard];
+}
+
+type Name = Arc<[u8]>;
+type Members = BTreeMap<u64, Arc<Client>>;
+
+/// Who subscribes to what.
+pub(crate) struct PubSub {
+    topics: [RwLock<BTreeMap<Name, Members>>; 3],
+    turns: [Mutex<()>; TURNS],
+    /// Subscriptions of all connections: who publishes to nobody takes no lock.
+    any: AtomicUsize,
+    /// Subscribers that were cut off because they did not read.
+    pub(crate) cut_off: AtomicU64,
+}
+
+impl Default for PubSub {
+    fn default() -> Self {
+        Self {
+            topics: Default::default(),
+            turns: std::array::from_fn(|_| Mutex::default()),
+            any: AtomicUsize::new(0),
+            cut_off: AtomicU64::new(0),
+        }
+    }
+}
+
+impl PubSub {
+    /// Puts a message into the inboxes of all who subscribe; returns to how many subscriptions it went.
+    pub(crate) fn publish(&self, shared: &Shared, to: Of, channel: &[u8], payload: &[u8]) -> usize {
+        let receivers = self.receivers(to, channel);
+        if receivers.is_empty() {
+            return 0;
+        }
+        let message = Arc::new(Message { to, channel: channel.into(), payload: payload.into() });
+        let (limit, now) = (shared.settings().subscriber, now());
+        let _turn = self.turns[XxHash3_64::oneshot(channel) as usize % TURNS].lock();
+        for (client, pattern) in &receivers {
+            let item = Item { message: message.clone(), pattern: pattern.clone() };
+            match client.inbox.put(item, limit, now) {
+                Put::First => client.wake(),
+                Put::Behind => {}
+                Put::TooMuch => self.cut_off(client),
+            }
+        }
+        receivers.len()
+    }
+
+    fn receivers(&self, to: Of, channel: &[u8]) -> Vec<(Arc<Client>, Option<Name>)> {
+        let mut receivers = Vec::new();
+        if self.any.load(SeqCst) == 0 {
+            return receivers;
+        }
+        if let Some(members) = self.topics[to as usize].read().get(channel) {
+            receivers.extend(members.values().map(|client| (client.clone(), None)));
+        }
+        if to == Of::Channel {
+            for (pattern, members) in self.topics[Of::Pattern as usize].read().iter() {
+                if glob::matches(pattern, channel) {
+                    receivers.extend(members.values().map(|client| (client.clone(), Some(pattern.clone()))));
+                }
+            }
+        }
+        receivers
+    }
+
+    /// To how many subscriptions a message would go.
+    pub(crate) fn would_hear(&self, to: Of, channel: &[u8]) -> usize {
+        self.receivers(to, channel).len()
+    }
+
+    /// Ends a subscriber who does not read.
+    pub(crate) fn cut_off(&self, client: &Client) {
+        self.cut_off.fetch_add(1, Relaxed);
+        tracing::warn!("{}: the subscriber does not take its messages, and is ended", client.addr);
+        client.end();
+    }
+
+    /// Names that somebody subscribes to.
+    pub(crate) fn names(&self, of: Of, pattern: Option<&[u8]>) -> Vec<Name> {
+        let topics = self.topics[of as usize].read();
+        topics.keys().filter(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name))).cloned().collect()
+    }
+
+    pub(crate) fn count(&self, of: Of) -> usize {
+        self.topics[of as usize].read().len()
+    }
+
+    /// How many subscribe to that.
+    pub(crate) fn members(&self, of: Of, name: &[u8]) -> usize {
+        self.topics[of as usize].read().get(name).map_or(0, BTreeMap::len)
+    }
+
+    fn add(&self, of: Of, name: &Name, client: &Arc<Client>) {
+        self.topics[of as usize].write().entry(name.clone()).or_default().insert(client.id, client.clone());
+        self.any.fetch_add(1, SeqCst);
+    }
+
+    fn remove(&self, of: Of, name: &[u8], client: &Client) {
+        let mut topics = self.topics[of as usize].write();
+        if let Some(members) = topics.get_mut(name) {
+            members.remove(&client.id);
+            if members.is_empty() {
+                topics.remove(name);
+            }
+        }
+        self.any.fetch_sub(1, SeqCst);
+    }
+}
+
+/// What a connection subscribes to. Dropping it ends that.
+pub(crate) struct Subscriptions {
+    shared: Arc<Shared>,
+    client: Arc<Client>,
+    names: [BTreeSet<Name>; 3],
+    bytes: usize,
+}
+
+impl Subscriptions {
+    pub(crate) fn new(shared: Arc<Shared>, client: Arc<Client>) -> Self {
+        Self { shared, client, names: Default::default(), bytes: 0 }
+    }
+
+    pub(crate) fn any(&self) -> bool {
+        self.names.iter().any(|names| !names.is_empty())
+    }
+
+    pub(crate) fn names(&self, of: Of) -> &BTreeSet<Name> {
+        &self.names[of as usize]
+    }
+
+    /// The number that Redis tells: of channels and patterns together, or of those of the other kind.
+    pub(crate) fn told(&self, of: Of) -> usize {
+        match of {
+            Of::Shard => self.names(of).len(),
+            Of::Channel | Of::Pattern => self.names(Of::Channel).len() + self.names(Of::Pattern).len(),
+        }
+    }
+
+    /// Whether so many more would be too many.
+    pub(crate) fn has_room(&self, count: usize, bytes: usize) -> bool {
+        let subscribed: usize = self.names.iter().map(BTreeSet::len).sum();
+        subscribed + count <= SUBSCRIPTIONS && self.bytes + bytes <= NAMES
+    }
+
+    pub(crate) fn add(&mut self, of: Of, name: &[u8]) {
+        if self.names(of).contains(name) {
+            return;
+        }
+        if !self.any() {
+            self.client.inbox.open();
+        }
+        let name = Name::from(name);
+        self.shared.pubsub.add(of, &name, &self.client);
+        self.bytes += name.len();
+        self.names[of as usize].insert(name);
+        self.tell();
+    }
+
+    pub(crate) fn remove(&mut self, of: Of, name: &[u8]) {
+        if self.names[of as usize].remove(name) {
+            self.shared.pubsub.remove(of, name, &self.client);
+            self.bytes -= name.len();
+            self.tell();
+        }
+        if !self.any() {
+            self.client.inbox.close();
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        for of in Of::ALL {
+            for name in std::mem::take(&mut self.names[of as usize]) {
+                self.shared.pubsub.remove(of, &name, &self.client);
+            }
+        }
+        self.bytes = 0;
+        self.client.inbox.close();
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let subscribed = Of::ALL.map(|of| self.names(of).len());
+        self.client.state.lock().subscribed = subscribed;
+    }
+
+    /// Writes messages that have come, until the reply has so many bytes. What was published while it was unsubscribed is left out.
+    pub(crate) fn hear(&self, reply: &mut Reply, most: usize) {
+        while reply.len() < most {
+            let Some(item) = self.client.inbox.take() else { return };
+            let known = match &item.pattern {
+                Some(pattern) => self.names(Of::Pattern).contains(pattern),
+                None => self.names(item.message.to).contains(&*item.message.channel),
+            };
+            if known {
+                item.say(reply);
+            }
+        }
+    }
+}
+
+impl Drop for Subscriptions {
+    fn drop(&mut self) {
+        if self.any() {
+            self.clear();
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What is yet to be sent to a subscriber.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+
+use parking_lot::Mutex;
+
+use super::{Name, Of};
+use crate::config::SubscriberLimit;
+use crate::reply::Reply;
+
+/// Bytes that are kept for a subscriber, whatever is allowed.
+const MOST: usize = 512 << 20;
+/// What a message takes besides its text.
+const OVERHEAD: usize = 64;
+
+pub(crate) struct Message {
+    pub(super) to: Of,
+    pub(super) channel: Box<[u8]>,
+    pub(super) payload: Box<[u8]>,
+}
+
+pub(crate) struct Item {
+    pub(super) message: Arc<Message>,
+    /// The pattern that brings it, if it is not its channel.
+    pub(super) pattern: Option<Name>,
+}
+
+impl Item {
+    fn bytes(&self) -> usize {
+        let pattern = self.pattern.as_ref().map_or(0, |pattern| pattern.len());
+        self.message.channel.len() + self.message.payload.len() + pattern + OVERHEAD
+    }
+
+    pub(super) fn say(&self, reply: &mut Reply) {
+        let Message { to, channel, payload } = &*self.message;
+        reply.push(if self.pattern.is_some() { 4 } else { 3 });
+        match &self.pattern {
+            Some(pattern) => {
+                reply.bulk(b"pmessage");
+                reply.bulk(pattern);
+            }
+            None => reply.bulk(if *to == Of::Shard { b"smessage" } else { b"message" }),
+        }
+        reply.bulk(channel);
+        reply.bulk(payload);
+    }
+}
+
+/// What is yet to be sent to a subscriber.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    /// Its client subscribes, and is not yet cut off.
+    open: AtomicBool,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    items: VecDeque<Item>,
+    /// Bytes of these, and of those that were taken and are not written.
+    bytes: usize,
+    taken: usize,
+    /// Since when it has more than the lower limit, in milliseconds of Unix time; 0 if it has not.
+    over_since: u64,
+}
+
+pub(super) enum Put {
+    /// The subscriber does not know that there is something.
+    First,
+    Behind,
+    /// Nothing more is kept.
+    TooMuch,
+}
+
+impl std::fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inbox").field("bytes", &self.bytes()).finish_non_exhaustive()
+    }
+}
+
+impl Inbox {
+    pub(super) fn put(&self, item: Item, limit: SubscriberLimit, now: u64) -> Put {
+        let mut queue = self.queue.lock();
+        // Looked at under the lock: who closes it empties it behind that.
+        if !self.is_open() {
+            return Put::Behind;
+        }
+        let first = queue.items.is_empty();
+        queue.bytes += item.bytes();
+        queue.items.push_back(item);
+        if queue.is_too_full(limit, now) {
+            self.open.store(false, SeqCst);
+            queue.clear();
+            return Put::TooMuch;
+        }
+        if first { Put::First } else { Put::Behind }
+    }
+
+    /// Messages are kept from now on.
+    pub(crate) fn open(&self) {
+        self.open.store(true, SeqCst);
+    }
+
+    /// Whether its subscriber has had too much to read for too long.
+    pub(crate) fn is_too_full(&self, limit: SubscriberLimit, now: u64) -> bool {
+        self.is_open() && self.queue.lock().is_too_full(limit, now)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(SeqCst)
+    }
+
+    pub(crate) fn has_some(&self) -> bool {
+        self.is_open() && !self.queue.lock().items.is_empty()
+    }
+
+    /// Bytes that are yet to be written.
+    pub(crate) fn bytes(&self) -> usize {
+        self.queue.lock().bytes
+    }
+
+    pub(super) fn take(&self) -> Option<Item> {
+        let mut queue = self.queue.lock();
+        let item = queue.items.pop_front()?;
+        queue.taken += item.bytes();
+        Some(item)
+    }
+
+    /// All that was taken is written.
+    pub(crate) fn written(&self) {
+        let mut queue = self.queue.lock();
+        queue.bytes = queue.bytes.saturating_sub(std::mem::take(&mut queue.taken));
+    }
+
+    pub(super) fn close(&self) {
+        self.open.store(false, SeqCst);
+        self.queue.lock().clear();
+    }
+}
+
+impl Queue {
+    fn is_too_full(&mut self, limit: SubscriberLimit, now: u64) -> bool {
+        if limit.soft_bytes == 0 || self.bytes <= limit.soft_bytes {
+            self.over_since = 0;
+        } else if self.over_since == 0 {
+            self.over_since = now.max(1);
+        }
+        let too_long = self.over_since != 0 && now.saturating_sub(self.over_since) > limit.soft_ms();
+        let hard = if limit.hard_bytes == 0 { MOST } else { limit.hard_bytes.min(MOST) };
+        self.bytes > hard || too_long
+    }
+
+    fn clear(&mut self) {
+        self.items = VecDeque::new();
+        self.bytes = self.taken;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: SubscriberLimit = SubscriberLimit { hard_bytes: 10_000, soft_bytes: 1000, soft_seconds: 2 };
+
+    fn put(inbox: &Inbox, bytes: usize, now: u64) -> Put {
+        let message = Message { to: Of::Channel, channel: Box::new([]), payload: vec![0; bytes - OVERHEAD].into() };
+        inbox.put(Item { message: message.into(), pattern: None }, LIMIT, now)
+    }
+
+    fn open() -> Inbox {
+        Inbox { open: true.into(), ..Inbox::default() }
+    }
+
+    #[test]
+    fn an_inbox_keeps_what_its_limit_allows() {
+        let inbox = open();
+        assert!(matches!(put(&inbox, 5000, 1), Put::First) && matches!(put(&inbox, 5000, 1), Put::Behind));
+        // What was taken counts until it is written.
+        assert!(inbox.take().is_some());
+        assert!(matches!(put(&inbox, 100, 1), Put::TooMuch));
+        assert!(!inbox.has_some() && inbox.bytes() == 5000);
+        assert!(matches!(put(&inbox, 100, 1), Put::Behind) && !inbox.has_some(), "nobody is there any more");
+        let inbox = open();
+        assert!(matches!(put(&inbox, 10_000, 1), Put::First) && inbox.take().is_some());
+        inbox.written();
+        assert!(matches!(put(&inbox, 10_000, 1), Put::First) && inbox.bytes() == 10_000);
+    }
+
+    #[test]
+    fn more_than_the_lower_limit_is_kept_for_a_while() {
+        let inbox = open();
+        put(&inbox, 1001, 5000);
+        assert!(!inbox.is_too_full(LIMIT, 7000) && inbox.is_too_full(LIMIT, 7001));
+        assert!(matches!(put(&inbox, 100, 7001), Put::TooMuch));
+        let inbox = open();
+        put(&inbox, 1001, 5000);
+        assert!(inbox.take().is_some());
+        inbox.written();
+        assert!(!inbox.is_too_full(LIMIT, 6000));
+        // It begins anew.
+        put(&inbox, 1001, 7500);
+        assert!(!inbox.is_too_full(LIMIT, 9500) && inbox.is_too_full(LIMIT, 9501));
+    }
+}
