@@ -55,8 +55,8 @@ pub(crate) async fn wait(
         if parts.session.mismatched {
             waiting.pass_on();
         }
-        waiting.found_nothing();
         parts.session.waited = true;
+        waiting.found_nothing();
         parts.reply.truncate(mark);
         // What is to be said about requests before this one is not to wait.
         if write(stream, thread, &client, &mut parts.reply).await.is_err() {

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use crate::commands::{self, Command, Run, Special, Stop, flag};
 use crate::data::stored;
 use crate::engine;
-use crate::job::{Job, Parts, text};
+use crate::job::{Job, Parts, REPLY_MAX, text};
 use crate::reply::Reply;
 use crate::request::{Arguments, Limits, Malformed, Parser};
 use crate::sabotage::Step;
@@ -461,7 +461,11 @@ async fn alone(
         }
         Run::Session(run) => {
             let mark = parts.reply.len();
-            let outcome = run(&mut parts.session, &args, &mut parts.reply);
+            let mut outcome = run(&mut parts.session, &args, &mut parts.reply);
+            if parts.reply.len() - mark > REPLY_MAX {
+                outcome =
+                    Err(Stop::Error(format!("ERR the reply has more than {REPLY_MAX} bytes; ask for less at once")));
+            }
             outcome_of(&mut parts.reply, mark, outcome, thread);
             parts
         }

@@ -17,7 +17,7 @@ use crate::shared::now;
 const REPLY: usize = 256 << 10;
 
 /// Bytes of a reply, or of those to a transaction, at most.
-const REPLY_MAX: usize = 1 << 30;
+pub(crate) const REPLY_MAX: usize = 1 << 30;
 /// Bytes of strings that the requests of a batch write, at most, before each is run alone; and those that one may write, or a transaction.
 const WRITTEN: u64 = 16 << 20;
 const WRITTEN_MAX: u64 = 1 << 30;

@@ -29,6 +29,8 @@ use crate::shared::{Shared, now};
 /// Channels and patterns of one connection, and bytes of their names.
 const SUBSCRIPTIONS: usize = 100_000;
 const NAMES: usize = 16 << 20;
+/// Bytes of a pattern: every publisher compares it.
+pub(crate) const PATTERN: usize = 1 << 10;
 /// Channels take turns in so many groups.
 const TURNS: usize = 64;
 
@@ -95,15 +97,17 @@ impl PubSub {
         if self.any.load(SeqCst) == 0 {
             return receivers;
         }
-        if let Some(members) = self.topics[to as usize].read().get(channel) {
-            receivers.extend(members.values().map(|client| (client.clone(), None)));
-        }
-        if to == Of::Channel {
-            for (pattern, members) in self.topics[Of::Pattern as usize].read().iter() {
-                if glob::matches(pattern, channel) {
-                    receivers.extend(members.values().map(|client| (client.clone(), Some(pattern.clone()))));
-                }
+        let mut add = |of: Of, name: &[u8], pattern: Option<&Name>| {
+            if let Some(members) = self.topics[of as usize].read().get(name) {
+                receivers.extend(members.values().map(|client| (client.clone(), pattern.cloned())));
             }
+        };
+        add(to, channel, None);
+        if to == Of::Channel {
+            // Patterns can take long to compare: not while nobody else can subscribe.
+            let patterns: Vec<Name> = self.topics[Of::Pattern as usize].read().keys().cloned().collect();
+            let fitting = patterns.iter().filter(|pattern| glob::matches(pattern, channel));
+            fitting.for_each(|pattern| add(Of::Pattern, pattern, Some(pattern)));
         }
         receivers
     }
@@ -122,8 +126,9 @@ impl PubSub {
 
     /// Names that somebody subscribes to.
     pub(crate) fn names(&self, of: Of, pattern: Option<&[u8]>) -> Vec<Name> {
-        let topics = self.topics[of as usize].read();
-        topics.keys().filter(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name))).cloned().collect()
+        let mut names: Vec<Name> = self.topics[of as usize].read().keys().cloned().collect();
+        names.retain(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name)));
+        names
     }
 
     pub(crate) fn count(&self, of: Of) -> usize {

@@ -32,12 +32,14 @@ pub enum Step {
     FreshIds,
     /// Who puts an element somewhere wakes those who wait for it.
     Woken,
+    /// What `MULTI` publishes goes out when its transaction is durable.
+    PublishedBehind,
 }
 
 impl Step {
     /// All of them.
     #[cfg(feature = "sabotage")]
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::DurableFirst,
         Self::TogetherFirst,
         Self::FailureTold,
@@ -52,6 +54,7 @@ impl Step {
         Self::OwnerSpared,
         Self::FreshIds,
         Self::Woken,
+        Self::PublishedBehind,
     ];
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct Waiters {
     by_key: Mutex<BTreeMap<Vec<u8>, Row>>,
     /// Registered: nobody who pushes takes the lock while there are none.
     count: AtomicUsize,
+    /// Of these, those that have looked in vain: what `blocked_clients` tells.
+    asleep: AtomicUsize,
     numbers: AtomicU64,
 }
 
@@ -42,6 +44,7 @@ pub(crate) struct Waiting<'w> {
     one: Arc<One>,
     /// It was woken, and has not found since that there is nothing.
     owes: Cell<bool>,
+    asleep: Cell<bool>,
 }
 
 impl Waiters {
@@ -52,6 +55,7 @@ impl Waiters {
             keys,
             one: Arc::default(),
             owes: false.into(),
+            asleep: false.into(),
         };
         waiting.stand();
         self.count.fetch_add(1, SeqCst);
@@ -63,7 +67,7 @@ impl Waiters {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.count.load(Relaxed)
+        self.asleep.load(Relaxed)
     }
 
     /// Something was put there, and committed. Wakes the first who waits for it.
@@ -110,6 +114,9 @@ impl Waiting<'_> {
     /// It has looked, and there was nothing.
     pub(crate) fn found_nothing(&self) {
         self.owes.set(false);
+        if !self.asleep.replace(true) {
+            self.all.asleep.fetch_add(1, Relaxed);
+        }
     }
 
     fn stand(&self) {
@@ -134,6 +141,9 @@ impl Drop for Waiting<'_> {
         }
         drop(by_key);
         self.all.count.fetch_sub(1, SeqCst);
+        if self.asleep.get() {
+            self.all.asleep.fetch_sub(1, Relaxed);
+        }
         if self.owes.get() || self.one.woken.load(SeqCst) {
             self.keys.iter().for_each(|key| self.all.wake(key));
         }
@@ -164,6 +174,7 @@ mod tests {
         // It looks, and finds nothing: it stands before others again.
         second.again();
         second.found_nothing();
+        assert_eq!(all.len(), 1, "one has looked in vain");
         third.again();
         third.found_nothing();
         all.wake(b"b");
@@ -172,6 +183,6 @@ mod tests {
         drop(second);
         assert!(woken(&third));
         drop(third);
-        assert!(!all.any() && all.by_key.lock().is_empty());
+        assert!(!all.any() && all.len() == 0 && all.by_key.lock().is_empty());
     }
 }

@@ -2,9 +2,10 @@
 
 use super::flag::{FAST, HEARING, NO_MULTI, PUBSUB, SUBSCRIBES};
 use super::{Command, Outcome, is, session};
-use crate::pubsub::Of;
+use crate::pubsub::{Of, PATTERN};
 use crate::reply::Reply;
 use crate::request::Arguments;
+use crate::sabotage::Step;
 use crate::session::{Publication, Session};
 
 const SUBSCRIBE: u32 = PUBSUB | SUBSCRIBES | HEARING | NO_MULTI;
@@ -25,6 +26,9 @@ fn subscribe(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply, of: Of) -
     let bytes = args.from(1).map(<[u8]>::len).sum();
     if !s.subscriptions.has_room(args.len() - 1, bytes) {
         return Err("ERR too many subscriptions of one connection: at most 100000, and 16 MiB of names".into());
+    }
+    if of == Of::Pattern && args.from(1).any(|pattern| pattern.len() > PATTERN) {
+        return Err(format!("ERR a pattern has at most {PATTERN} bytes").into());
     }
     let word = ["subscribe", "psubscribe", "ssubscribe"][of as usize];
     for name in args.from(1) {
@@ -63,11 +67,11 @@ fn said(s: &Session, reply: &mut Reply, word: &str, of: Of, name: Option<&[u8]>)
 fn publish(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply, to: Of) -> Outcome {
     let (channel, payload) = (args.get(1), args.get(2));
     let heard = match &mut s.deferred {
-        Some(deferred) => {
+        Some(deferred) if !s.shared.sabotage.skips(Step::PublishedBehind) => {
             deferred.push(Publication { to, channel: channel.to_vec(), payload: payload.to_vec() });
             s.shared.pubsub.would_hear(to, channel)
         }
-        None => s.shared.pubsub.publish(&s.shared, to, channel, payload),
+        _ => s.shared.pubsub.publish(&s.shared, to, channel, payload),
     };
     reply.int(heard as i64);
     Ok(())

@@ -7,7 +7,7 @@ use server::Step;
 use tx::Isolation;
 
 use crate::support::{Reply, Running, Store};
-use crate::{first, kill, panics, reactor, reaper, transactions};
+use crate::{first, kill, panics, pubsub, reactor, reaper, transactions};
 
 const DOMAINS: [DomainChoice; 2] = [DomainChoice::Emulated, DomainChoice::File];
 
@@ -111,6 +111,14 @@ fn calls_show_replies_before_the_sync() {
 #[test]
 fn failed_syncs_show_who_is_not_told() {
     assert!(finds("was sent before a sync had ended well", || kill::synced(Some(Step::FailureTold))));
+}
+
+#[test]
+fn subscribers_show_what_is_published_before_the_commit() {
+    for domain in DOMAINS {
+        let check = || pubsub::heard_behind_the_commit(Some(Step::PublishedBehind), domain);
+        assert!(finds("heard before the commit", check), "{domain:?}");
+    }
 }
 
 /// Each of them is found by a test above.
