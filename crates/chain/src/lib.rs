@@ -1,0 +1,73 @@
+//! Object transactions on several machines, along a chain that changes its heaps in place (Kamino-Tx §5): the protocol, as a state machine without clock, network, medium or heap. Nothing
+//! else is here yet: what there is and what not is in `docs/chain.md`.
+//!
+//! # The way of a transaction
+//!
+//! | module | what it does with it |
+//! |---|---|
+//! | [`Event`], [`Command`] | what goes into a [`Replica`], and what comes out |
+//! | `replica::head`, `locks` | admits it while its objects are free, draws its number, settles it, and frees the objects when tail and backup have it |
+//! | `replica::records`, `queue` | its record: persistent, forwarded, executed, acknowledged, cleaned up, retired |
+//! | `replica::reading` | reads at head and tail, under a lease |
+//! | `replica::views`, [`View`] | members go |
+//! | `replica::joining` | members come |
+//! | `replica::start` | a process starts on what an earlier one has left |
+//! | [`clients`] | a request that comes twice is carried out once |
+//! | `sabotage`, `rules`, `simulate` | for tests: each rule left out; each rule by itself; whole chains with all that goes wrong |
+//!
+//! # What drives it
+//!
+//! Whoever drives a replica has a thread that gives it events, one at a time, and carries out its commands in their order. Each command says which event answers it, if any does; a command is not waited for.
+//!
+//! * *Messages* may be lost, doubled, and reordered: a replica says again, at each [`Event::Tick`], what it does not know to be heard.
+//! * *Writes* are in any state after a power failure until the barrier behind them is over; entries and notes have checksums, so they are there or not.
+//! * *Views* come from a service that is linearizable. It installs no proposal of a process whose machine has opened a later session, and lets nobody renew a lease who was a member and is none.
+//!
+//! ```
+//! use chain::{Command, Event, Found, Mode, Moment, Object, Replica, ReplicaId, TransactionId, View, ViewId};
+//!
+//! let id = ReplicaId { machine: 1, incarnation: 0 };
+//! let (mut head, first) = Replica::start(Found::new(id));
+//! assert_eq!(first, [Command::FetchView]);
+//!
+//! let now = Moment(5);
+//! let alone = View { id: ViewId(1), members: vec![id], f: 0, mode: Mode::Values };
+//! let [Command::Persist(barrier)] = head.step(now, Event::View(alone))[..] else { panic!() };
+//! let [Command::Recover { .. }] = head.step(now, Event::Persisted(barrier))[..] else { panic!() };
+//! head.step(now, Event::Recovered);
+//! head.step(now, Event::Lease { id, until: Moment(1000) });
+//!
+//! let transaction = TransactionId(1);
+//! let lock = Event::Lock { transaction, slot: 0, reads: vec![], writes: vec![Object(4096)] };
+//! assert_eq!(head.step(now, lock), [Command::Locked(transaction)]);
+//! let commit = head.step(now, Event::Commit(transaction));
+//! assert!(matches!(&commit[..], [Command::Commit(_, entry)] if entry.number.n == 1));
+//! head.step(now, Event::Committed(1));
+//! // Its own tail: acknowledged when nobody reads under an earlier view any more.
+//! let commands = head.step(now, Event::LeasesEnded(ViewId(1)));
+//! assert!(commands.contains(&Command::Acknowledged(1)));
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod clients;
+mod event;
+mod locks;
+mod message;
+mod queue;
+mod record;
+mod replica;
+#[cfg(test)]
+mod rules;
+mod sabotage;
+#[cfg(test)]
+mod simulate;
+mod types;
+mod view;
+
+pub use event::{Command, Event, Found, Refusal};
+pub use message::{Body, Message};
+pub use record::{Entry, Record};
+pub use replica::{IN_FLIGHT_MAX, Progress, QUEUE_MAX, Replica};
+pub use types::{Barrier, Moment, Number, Object, ReadId, ReplicaId, TransactionId, ViewId};
+pub use view::{Mode, View};

@@ -1,0 +1,40 @@
+//! What replicas say to each other. Any of it may be lost, come twice, late, or in another order.
+
+use crate::{Record, ReplicaId, ViewId};
+
+/// A message of one replica to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The sender's: other views' messages are not taken.
+    pub view: ViewId,
+    /// Who says it.
+    pub from: ReplicaId,
+    /// To whom.
+    pub to: ReplicaId,
+    /// What.
+    pub body: Body,
+}
+
+/// What is said. All numbers are counts through which something is so: later ones replace earlier ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Downstream: records without a gap.
+    Records(Vec<Record>),
+    /// Upstream, and of a joiner to the tail: all records through here are persistent.
+    Have(u64),
+    /// Of the tail to the head: all through here are executed, and persistent on every member.
+    Acknowledged(u64),
+    /// Upstream, the same.
+    CleanUp(u64),
+    /// To the tail, of a voided copy: let me in.
+    Join,
+    /// Of the tail: this copy is not let in, and no proposal that names it can be carried out any more.
+    Refused,
+    /// Of the tail to a joiner: its heap when exactly the records through here were executed.
+    Snapshot {
+        /// Through here.
+        through: u64,
+        /// Opaque.
+        image: Vec<u8>,
+    },
+}

@@ -1,0 +1,69 @@
+//! What only the head does: admit transactions, number them, settle them.
+
+use super::{Covers, IN_FLIGHT_MAX, Replica};
+use crate::sabotage::Step;
+use crate::{Command, Entry, Number, Object, Record, Refusal, TransactionId};
+
+impl Replica {
+    pub(super) fn lock(&mut self, transaction: TransactionId, slot: u32, reads: &[Object], writes: &[Object]) {
+        let refusal = if !self.is_head() || !self.has_lease() {
+            Some(Refusal::NotHere)
+        } else if self.queue.len() >= IN_FLIGHT_MAX {
+            Some(Refusal::Full)
+        } else if self.is_quiescing() || !self.locks.lock(transaction, slot, reads, writes) {
+            Some(Refusal::Pending)
+        } else {
+            None
+        };
+        self.out.push(match refusal {
+            Some(refusal) => Command::Refused(transaction, refusal),
+            None => Command::Locked(transaction),
+        });
+    }
+
+    /// The order of numbers is an order in which the transactions could have run one after the other: each is drawn while its transaction has all its locks.
+    pub(super) fn commit(&mut self, transaction: TransactionId) {
+        let number =
+            Number { view: self.view.as_ref().map_or_else(Default::default, |v| v.id), n: self.queue.last() + 1 };
+        if !self.is_head() {
+            return; // Locked by a head that was removed: the copy is void.
+        }
+        let Some(objects) = self.locks.commit(transaction, number.n) else { return };
+        let entry = Entry { number, objects };
+        self.queue.push(entry.clone(), true);
+        self.out.push(Command::Commit(transaction, entry));
+    }
+
+    /// The number is drawn, and others may have later ones: it is filled.
+    pub(super) fn commit_failed(&mut self, n: u64) {
+        if self.sabotage.skips(Step::EmitSkip) {
+            return;
+        }
+        if let Some(number) = self.queue.make_skip(n) {
+            self.locks.release(n);
+            self.out.push(Command::Append(Record { entry: Entry::skip(number), bytes: Vec::new() }));
+            self.persist(Covers::Skip(n));
+        }
+    }
+
+    /// The backup follows, whether or not the tail has acknowledged; the lock goes when both have.
+    pub(super) fn settle(&mut self) {
+        let through = self.queue.executed().min(self.queue.persistent());
+        if self.is_head() && through > self.settling {
+            self.settling = through;
+            self.out.push(Command::Settle(through));
+            self.persist(Covers::Settled(through));
+        }
+    }
+
+    /// All that is in the queue is in flight: a member behind may have it or not.
+    pub(super) fn rebuild_locks(&mut self) {
+        self.settling = self.queue.retired();
+        self.settled = self.queue.retired();
+        if self.sabotage.skips(Step::RebuildLocks) {
+            return;
+        }
+        let entries: Vec<Entry> = self.queue.entries().cloned().collect();
+        entries.iter().for_each(|entry| self.locks.put_in_flight(entry.number.n, &entry.objects, None));
+    }
+}

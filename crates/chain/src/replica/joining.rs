@@ -1,0 +1,160 @@
+//! A copy joins behind the tail while the chain serves.
+//!
+//! The tail makes an image of its heap, at one number, and sends it and all records behind it; the joiner's copy becomes whole, and says what it has. When that is nearly everything the tail
+//! holds its acknowledgements for a moment, and when it is all that was ever acknowledged, or shown to a reader here, proposes the view that has the joiner for its tail. From then on it acknowledges nothing until
+//! it knows what became of the proposal: the new tail may be serving.
+
+use super::{Covers, Join, Replica, Status};
+use crate::sabotage::Step;
+use crate::{Body, Command, ReplicaId};
+
+/// Ticks after which the other end is given up.
+pub(super) const QUIET_MAX: u32 = 30;
+/// A joiner that lacks no more than this is waited for.
+const NEAR: u64 = 8;
+
+impl Replica {
+    // ---- the joiner -------------------------------------------------------------------------------------------
+
+    pub(super) fn ask_to_join(&mut self) {
+        let Some(tail) = self.view.as_ref().and_then(crate::View::tail) else { return };
+        match self.status {
+            Status::Void => self.send(tail, Body::Join),
+            Status::Starting(_) => self.send(tail, Body::Have(0)),
+            _ => {}
+        }
+    }
+
+    /// A copy that is whole is never voided before it is certain that no view names it: it would count, and be nothing.
+    pub(super) fn is_refused(&mut self, from: ReplicaId) {
+        let tail = self.view.as_ref().and_then(crate::View::tail);
+        if matches!(self.status, Status::Starting(_) | Status::Void | Status::Joining { .. }) && tail == Some(from) {
+            self.void();
+        }
+    }
+
+    pub(super) fn take_snapshot(&mut self, from: ReplicaId, through: u64, image: Vec<u8>) {
+        let tail = self.view.as_ref().and_then(crate::View::tail);
+        if matches!(self.status, Status::Void) && tail == Some(from) {
+            self.status = Status::Restoring(through);
+            self.out.push(Command::Restore(image));
+            self.persist(Covers::Restored(through));
+        }
+    }
+
+    pub(super) fn restored(&mut self, through: u64) {
+        if matches!(self.status, Status::Restoring(_)) {
+            self.out.push(Command::Whole(through));
+            self.persist(Covers::Whole);
+        }
+    }
+
+    /// It is whole, and so may become a member at any moment from now on.
+    pub(super) fn is_whole(&mut self) {
+        let Status::Restoring(through) = self.status else { return };
+        let Some(source) = self.view.as_ref().and_then(crate::View::tail) else { return };
+        self.restart_from(through);
+        self.status = Status::Joining { source };
+        self.say_have();
+    }
+
+    // ---- the tail ---------------------------------------------------------------------------------------------
+
+    pub(super) fn heard_join(&mut self, from: ReplicaId) {
+        let has_room = self.serves().is_some_and(|view| view.has_room() && !view.contains(from));
+        let other = self.join.as_ref().is_some_and(|join| join.id.machine != from.machine);
+        if self.refused.get(&from.machine).is_some_and(|&refused| from.incarnation <= refused) {
+            self.refuse(from);
+        } else if self.is_tail() && has_room && !other && self.proposed.is_none() {
+            self.join = Some(Join { id: from, snapshot: None, have: 0, holds: false, quiet: 0 });
+            if self.sabotage.skips(Step::CountWhenComplete) {
+                self.propose_joiner();
+            }
+        }
+    }
+
+    /// A head that is the tail, too, lets its transactions end first: what they have changed is no record's yet.
+    pub(super) fn is_quiescing(&self) -> bool {
+        self.join.as_ref().is_some_and(|join| join.snapshot.is_none())
+    }
+
+    pub(super) fn snapshot(&mut self) {
+        if !self.is_quiescing() || !self.is_tail() {
+            return;
+        }
+        let half = self.executing.is_some()
+            || self.is_head() && (!self.locks.is_quiet() || self.queue.persistent() < self.queue.last());
+        if half && !self.sabotage.skips(Step::SnapshotAtOneNumber) {
+            return;
+        }
+        let through = self.queue.executed();
+        let view = self.view.as_ref().map(|view| view.id);
+        if let (Some(join), Some(view)) = (&mut self.join, view) {
+            join.snapshot = Some(through);
+            join.have = through;
+            self.sent = through;
+            self.out.push(Command::ShipSnapshot { to: join.id, view, through });
+        }
+    }
+
+    pub(super) fn joiner_with_snapshot(&self) -> Option<ReplicaId> {
+        self.join.as_ref().filter(|join| join.snapshot.is_some()).map(|join| join.id)
+    }
+
+    /// False: nobody joins by this id.
+    pub(super) fn joiner_has(&mut self, from: ReplicaId, through: u64) -> bool {
+        let Some(join) = self.join.as_mut().filter(|join| join.id == from) else { return false };
+        let Some(snapshot) = join.snapshot else { return false };
+        if through < snapshot {
+            return false; // It has an earlier one than was sent last: what is between the two may be gone here.
+        }
+        join.quiet = 0;
+        join.have = join.have.max(through);
+        true
+    }
+
+    pub(super) fn consider_joiner(&mut self) {
+        let (last, acknowledged) = (self.queue.persistent(), self.queue.acknowledged);
+        let shown = if self.sabotage.skips(Step::ShownToReaders) { acknowledged } else { self.queue.executed() };
+        if let Some(join) = &mut self.join
+            && join.have + NEAR >= last
+            && self.proposed.is_none()
+        {
+            join.holds = true;
+            if join.have >= shown {
+                self.propose_joiner();
+            }
+        }
+    }
+
+    fn propose_joiner(&mut self) {
+        let Some(view) = self.serves() else { return };
+        let (id, Some(join)) = (view.id, &self.join) else { return };
+        let next = view.with_tail(join.id);
+        self.proposed = Some(id);
+        self.out.push(Command::Propose(next));
+    }
+
+    /// A joiner that says nothing is forgotten, and the acknowledgements go on; not while it may be the tail already.
+    pub(super) fn watch_joiner(&mut self) {
+        if let Some(join) = &mut self.join {
+            join.quiet += 1;
+            let (id, quiet) = (join.id, join.quiet);
+            if quiet > QUIET_MAX {
+                self.refuse(id);
+            }
+        }
+    }
+
+    /// It does not join in this view, whatever of it is still under way. Not while a proposal is.
+    pub(super) fn refuse(&mut self, id: ReplicaId) {
+        let member = self.serves().is_none_or(|view| view.contains(id));
+        if member || !self.is_tail() || self.proposed.is_some() {
+            return;
+        }
+        self.join.take_if(|join| join.id == id);
+        let refused = self.refused.entry(id.machine).or_default();
+        *refused = id.incarnation.max(*refused);
+        self.send(id, Body::Refused);
+    }
+}

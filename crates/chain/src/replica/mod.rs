@@ -1,0 +1,341 @@
+//! One replica of the chain: a state machine without clock, network, medium or heap.
+
+mod head;
+mod joining;
+mod reading;
+mod records;
+mod start;
+mod views;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::locks::Locks;
+use crate::queue::Queue;
+use crate::sabotage::{Sabotage, Step};
+use crate::{Barrier, Body, Command, Event, Found, Message, Moment, Object, ReadId, ReplicaId, View, ViewId};
+
+/// A record is taken while fewer than this many are not retired.
+pub const QUEUE_MAX: usize = 1024;
+/// Transactions in flight at the head.
+pub const IN_FLIGHT_MAX: usize = 256;
+/// Records of one message.
+const SHIP_MAX: u64 = 32;
+
+/// What a replica is doing.
+#[derive(Debug)]
+enum Status {
+    /// It asks for the view; if it is not a member, the tail, whether it may become one.
+    Starting(Vec<crate::Entry>),
+    /// What it has found becomes what the heap is.
+    Recovering,
+    /// It is a member.
+    Serving,
+    /// It notes that its copy is nothing, then erases it.
+    Voiding,
+    /// It asks to be let in.
+    Void,
+    /// It has an image, which becomes persistent.
+    Restoring(u64),
+    /// Its copy is whole, and not one of the chain's; it takes records from this tail.
+    Joining { source: ReplicaId },
+}
+
+/// What is persistent behind a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Covers {
+    Effects,
+    Appended(u64),
+    Skip(u64),
+    Settled(u64),
+    Retired(u64),
+    Found,
+    VoidNote,
+    Erased,
+    Restored(u64),
+    Whole,
+}
+
+/// One that joins, at the tail.
+#[derive(Debug)]
+struct Join {
+    id: ReplicaId,
+    /// What its snapshot is the effect of; none: it was sent none yet.
+    snapshot: Option<u64>,
+    /// It has all through here, persistently, as it said.
+    have: u64,
+    /// Nothing is acknowledged, so that it can come up.
+    holds: bool,
+    /// Ticks since it has said something.
+    quiet: u32,
+}
+
+#[derive(Debug)]
+struct Reading {
+    view: ViewId,
+    at_head: bool,
+    objects: Vec<Object>,
+}
+
+/// A replica. [`step`](Self::step) takes an event and says what is to be done.
+#[derive(Debug)]
+pub struct Replica {
+    id: ReplicaId,
+    now: Moment,
+    status: Status,
+    /// The newest that is known.
+    view: Option<View>,
+    queue: Queue,
+    /// Forwarded, or in the hands of those behind, through here.
+    sent: u64,
+    /// This number was asked for when a later one came.
+    asked: u64,
+    /// The record that is being executed.
+    executing: Option<u64>,
+    next_barrier: u64,
+    /// With each, through where the effects are written before it.
+    barriers: VecDeque<(Barrier, Covers, u64)>,
+    lease: Moment,
+    /// Leases of members of earlier views have ended.
+    leases_ended: bool,
+    /// What was proposed by this tail, and may be carried out.
+    proposed: Option<ViewId>,
+    join: Option<Join>,
+    /// Of each machine, the incarnation that does not join in this view any more, nor do earlier ones.
+    refused: BTreeMap<u32, u32>,
+    reads: BTreeMap<ReadId, Reading>,
+    /// A tail reads when it has executed through here.
+    read_from: u64,
+
+    // ---- head
+    locks: Locks,
+    /// Settling, and settled, through here.
+    settling: u64,
+    settled: u64,
+    retiring: u64,
+
+    sabotage: Sabotage,
+    out: Vec<Command>,
+}
+
+impl Replica {
+    /// A process starts on what it has found; what is to be done first.
+    #[must_use]
+    pub fn start(found: Found) -> (Self, Vec<Command>) {
+        Self::start_without(found, Sabotage::default())
+    }
+
+    pub(crate) fn start_without(found: Found, sabotage: Sabotage) -> (Self, Vec<Command>) {
+        let retired = found.retired;
+        let mut replica = Self {
+            id: found.id,
+            now: Moment(0),
+            status: Status::Starting(found.entries),
+            view: None,
+            queue: Queue::new(retired),
+            sent: retired,
+            asked: 0,
+            executing: None,
+            next_barrier: 0,
+            barriers: VecDeque::new(),
+            lease: Moment(0),
+            leases_ended: false,
+            proposed: None,
+            join: None,
+            refused: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            read_from: 0,
+            locks: Locks::new(sabotage),
+            settling: retired,
+            settled: retired,
+            retiring: retired,
+            sabotage,
+            out: Vec::new(),
+        };
+        if found.whole {
+            replica.out.push(Command::FetchView);
+        } else {
+            replica.erase();
+        }
+        let commands = std::mem::take(&mut replica.out);
+        (replica, commands)
+    }
+
+    /// Takes an event; what is to be done, in order. `now` is when it is taken, by the machine's own clock.
+    pub fn step(&mut self, now: Moment, event: Event) -> Vec<Command> {
+        self.now = self.now.max(now);
+        match event {
+            Event::Tick => self.tick(),
+            Event::Message(message) => self.message(message),
+            Event::Persisted(barrier) => self.persisted(barrier),
+            Event::Executed(n) => self.executed(n),
+            Event::View(view) => self.seen(view),
+            Event::Proposed { proposal, view } => {
+                if self.proposed.is_some_and(|base| base.0 + 1 == proposal.0) {
+                    self.proposed = None;
+                }
+                self.seen(view);
+            }
+            Event::Lease { id, until } if id == self.id => self.lease = self.lease.max(until),
+            Event::Lease { .. } => {}
+            Event::Lapsed(id) => self.lapsed(id),
+            Event::LeasesEnded(view) => {
+                if self.view.as_ref().is_some_and(|known| known.id == view) {
+                    self.leases_ended = true;
+                }
+            }
+            Event::Lock { transaction, slot, reads, writes } => self.lock(transaction, slot, &reads, &writes),
+            Event::Abort(transaction) => self.locks.abort(transaction),
+            Event::Commit(transaction) => self.commit(transaction),
+            Event::Committed(n) => self.queue.set_persistent(n),
+            Event::CommitFailed(n) => self.commit_failed(n),
+            Event::Read { read, objects } => self.read(read, objects),
+            Event::HasRead(read) => self.has_read(read),
+            Event::Recovered => self.has_recovered(),
+        }
+        self.advance();
+        std::mem::take(&mut self.out)
+    }
+
+    /// Whose copy it is.
+    #[must_use]
+    pub fn id(&self) -> ReplicaId {
+        self.id
+    }
+
+    /// The newest view it knows, if it is a member that serves.
+    #[must_use]
+    pub fn serves(&self) -> Option<&View> {
+        self.view.as_ref().filter(|_| matches!(self.status, Status::Serving))
+    }
+
+    /// Through which number records are in the queue, executed, acknowledged, and retired.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let queue = &self.queue;
+        Progress {
+            last: queue.last(),
+            executed: queue.executed(),
+            acknowledged: queue.acknowledged,
+            retired: queue.retired(),
+        }
+    }
+
+    /// Whatever can be done is done: each part looks at the state alone, so that nothing depends on which event came last.
+    fn advance(&mut self) {
+        if !matches!(self.status, Status::Serving | Status::Joining { .. }) {
+            return;
+        }
+        self.forward();
+        self.execute();
+        self.snapshot();
+        self.acknowledge();
+        self.settle();
+        self.retire();
+    }
+
+    fn tick(&mut self) {
+        match &self.status {
+            Status::Starting(_) | Status::Void => {
+                self.out.push(Command::FetchView);
+                self.ask_to_join();
+            }
+            Status::Joining { .. } => {
+                self.out.push(Command::FetchView);
+                self.say_have();
+            }
+            Status::Serving => {
+                self.say_again();
+                self.watch_joiner();
+            }
+            Status::Recovering | Status::Voiding | Status::Restoring(_) => {}
+        }
+    }
+
+    fn message(&mut self, message: Message) {
+        let Some(view) = self.view.as_ref().map(|view| view.id) else { return };
+        if message.to != self.id {
+            return;
+        }
+        if message.view != view && !self.sabotage.skips(Step::RefuseOldViews) {
+            if message.view > view {
+                self.out.push(Command::FetchView);
+            }
+            return;
+        }
+        let Message { from, body, .. } = message;
+        match body {
+            Body::Records(records) => self.take(from, records),
+            Body::Have(through) => self.heard_have(from, through),
+            Body::Acknowledged(through) => self.heard_acknowledged(from, through),
+            Body::CleanUp(through) => self.heard_clean_up(from, through),
+            Body::Join => self.heard_join(from),
+            Body::Refused => self.is_refused(from),
+            Body::Snapshot { through, image } => self.take_snapshot(from, through, image),
+        }
+    }
+
+    fn persisted(&mut self, barrier: Barrier) {
+        while let Some((_, covers, executed)) = self.barriers.pop_front_if(|(first, ..)| *first <= barrier) {
+            self.queue.flushed = self.queue.flushed.max(executed);
+            match covers {
+                Covers::Effects => {}
+                Covers::Appended(n) => self.appended(n),
+                Covers::Skip(n) => self.queue.set_persistent(n),
+                Covers::Settled(n) => self.settled = self.settled.max(n),
+                Covers::Retired(n) => self.retired(n),
+                Covers::Found => self.redo(),
+                Covers::VoidNote => self.erase(),
+                Covers::Erased => self.status = Status::Void,
+                Covers::Restored(n) => self.restored(n),
+                Covers::Whole => self.is_whole(),
+            }
+        }
+    }
+
+    fn persist(&mut self, covers: Covers) {
+        let barrier = Barrier(self.next_barrier);
+        self.next_barrier += 1;
+        self.barriers.push_back((barrier, covers, self.queue.executed()));
+        self.out.push(Command::Persist(barrier));
+    }
+
+    fn send(&mut self, to: ReplicaId, body: Body) {
+        let Some(view) = self.view.as_ref().map(|view| view.id) else { return };
+        self.out.push(Command::Send(Message { view, from: self.id, to, body }));
+    }
+
+    // ---- roles ------------------------------------------------------------------------------------------------
+
+    fn is_head(&self) -> bool {
+        self.serves().is_some_and(|view| view.head() == Some(self.id))
+    }
+
+    fn is_tail(&self) -> bool {
+        self.serves().is_some_and(|view| view.tail() == Some(self.id))
+    }
+
+    fn predecessor(&self) -> Option<ReplicaId> {
+        self.serves().and_then(|view| view.predecessor(self.id))
+    }
+
+    fn successor(&self) -> Option<ReplicaId> {
+        self.serves().and_then(|view| view.successor(self.id))
+    }
+
+    fn has_lease(&self) -> bool {
+        self.now < self.lease
+    }
+}
+
+/// How far a replica is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// In the queue.
+    pub last: u64,
+    /// In the heap.
+    pub executed: u64,
+    /// On every member, as far as is known here.
+    pub acknowledged: u64,
+    /// Out of the queue.
+    pub retired: u64,
+}

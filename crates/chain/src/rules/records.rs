@@ -1,0 +1,91 @@
+//! Records on their way down, and entries on their way out.
+
+use super::{A, B, Bench, C, X, Y, appends, record, retires, rule, says, ships};
+use crate::sabotage::Step;
+use crate::{Body, Event};
+
+/// Two neighbours that lose power would both lack what the tail has acknowledged.
+#[test]
+fn a_record_is_persistent_before_it_is_forwarded() {
+    rule(Step::PersistBeforeForward, |sabotage| {
+        let mut b = Bench::member(B, sabotage);
+        let early = ships(&b.hear(A, Body::Records(vec![record(1, X)])), 1);
+        let then = ships(&b.barrier(), 1);
+        !early && then
+    });
+}
+
+/// A hop costs a barrier, not an execution.
+#[test]
+fn a_record_is_forwarded_before_it_is_executed() {
+    let mut b = Bench::member(B, crate::sabotage::Sabotage(None));
+    b.hear(A, Body::Records(vec![record(1, X)]));
+    let commands = b.barrier();
+    assert!(ships(&commands, 1) && commands.contains(&crate::Command::Execute(1)), "{commands:?}");
+}
+
+#[test]
+fn a_record_comes_twice_or_too_early() {
+    rule(Step::TakeInOrder, |sabotage| {
+        let mut b = Bench::member(B, sabotage);
+        let gap = appends(&b.hear(A, Body::Records(vec![record(2, Y)])));
+        let next = appends(&b.hear(A, Body::Records(vec![record(1, X)])));
+        let again = appends(&b.hear(A, Body::Records(vec![record(1, X), record(2, Y)])));
+        (gap, next, again) == (0, 1, 1)
+    });
+}
+
+#[test]
+fn a_gap_is_asked_for_once() {
+    let mut b = Bench::member(B, crate::sabotage::Sabotage(None));
+    assert!(says(&b.hear(A, Body::Records(vec![record(3, Y)])), &Body::Have(0)));
+    assert!(!says(&b.hear(A, Body::Records(vec![record(2, Y)])), &Body::Have(0)));
+    assert!(says(&b.step(Event::Tick), &Body::Have(0)), "it may be lost");
+}
+
+/// A reader at the tail would not see what was acknowledged.
+#[test]
+fn the_tail_acknowledges_what_it_has_executed() {
+    rule(Step::AcknowledgeExecuted, |sabotage| {
+        let mut c = Bench::member(C, sabotage);
+        c.hear(B, Body::Records(vec![record(1, X)]));
+        let early = says(&c.barrier(), &Body::Acknowledged(1));
+        let commands = c.execution();
+        !early && says(&commands, &Body::Acknowledged(1)) && says(&commands, &Body::CleanUp(1))
+    });
+}
+
+#[test]
+fn an_entry_stays_until_its_effects_are_persistent() {
+    rule(Step::RetirePersistent, |sabotage| {
+        let mut c = Bench::member(C, sabotage);
+        c.hear(B, Body::Records(vec![record(1, X)]));
+        c.barrier();
+        let early = retires(&c.execution());
+        c.step(Event::Tick);
+        !early && retires(&c.barrier())
+    });
+}
+
+/// The one behind may fail before it has the record, and another one come in its place.
+#[test]
+fn an_entry_stays_until_it_is_cleaned_up() {
+    rule(Step::RetireAcknowledged, |sabotage| {
+        let mut b = Bench::member(B, sabotage);
+        b.hear(A, Body::Records(vec![record(1, X)]));
+        let mut early = retires(&b.settle());
+        b.step(Event::Tick);
+        early |= retires(&b.settle());
+        let sent_again = ships(&b.hear(C, Body::Have(0)), 1);
+        !early && sent_again && retires(&b.hear(C, Body::CleanUp(1)))
+    });
+}
+
+#[test]
+fn a_clean_up_goes_on_upstream() {
+    let mut b = Bench::member(B, crate::sabotage::Sabotage(None));
+    b.hear(A, Body::Records(vec![record(1, X)]));
+    b.settle();
+    assert!(says(&b.hear(C, Body::CleanUp(1)), &Body::CleanUp(1)));
+    assert!(!says(&b.hear(C, Body::CleanUp(9)), &Body::CleanUp(9)), "nobody has more than was sent");
+}

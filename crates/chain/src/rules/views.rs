@@ -1,0 +1,223 @@
+//! Members go and come.
+
+use super::{A, B, Bench, C, J, X, appends, proposes, record, retires, rule, says, view};
+use crate::sabotage::{Sabotage, Step};
+use crate::simulate::service::{Answer, Ask, Service};
+use crate::{Body, Command, Event, Message, ReplicaId, TransactionId, ViewId};
+
+fn takes_snapshot(commands: &[Command]) -> bool {
+    commands.iter().any(|command| matches!(command, Command::ShipSnapshot { .. }))
+}
+
+/// A process that was paused wakes in an old view, and forwards what nobody else has.
+#[test]
+fn messages_of_an_old_view_are_not_taken() {
+    rule(Step::RefuseOldViews, |sabotage| {
+        let mut c = Bench::member_of(C, &view(1, &[A, C]), sabotage);
+        c.install(&view(2, &[C]));
+        let old = Message { view: ViewId(1), from: A, to: C, body: Body::Records(vec![record(1, X)]) };
+        appends(&c.step(Event::Message(old))) == 0
+    });
+}
+
+#[test]
+fn a_message_of_a_newer_view_leads_to_the_service() {
+    let mut c = Bench::member(C, Sabotage(None));
+    let newer = Message { view: ViewId(2), from: B, to: C, body: Body::Records(vec![record(1, X)]) };
+    assert_eq!(c.step(Event::Message(newer)), [Command::FetchView]);
+}
+
+/// A tail to which one joins, and which has proposed it.
+fn proposed(sabotage: Sabotage) -> Bench {
+    let mut c = Bench::member(C, sabotage);
+    c.hear(J, Body::Join);
+    assert!(proposes(&c.hear(J, Body::Have(0))));
+    c
+}
+
+/// The view may be installed, and the new tail lack what the old one acknowledges.
+#[test]
+fn a_tail_acknowledges_nothing_while_its_proposal_is_open() {
+    rule(Step::HoldDuringProposal, |sabotage| {
+        let mut c = proposed(sabotage);
+        c.hear(B, Body::Records(vec![record(1, X)]));
+        let early = says(&c.settle(), &Body::Acknowledged(1));
+        let came_to_nothing = Event::Proposed { proposal: ViewId(2), view: view(2, &[B, C]) };
+        c.step(came_to_nothing);
+        !early && says(&c.step(Event::LeasesEnded(ViewId(2))), &Body::Acknowledged(1))
+    });
+}
+
+/// An earlier proposal of the same tail is not the one that is open.
+#[test]
+fn the_outcome_of_another_proposal_decides_nothing() {
+    let mut c = proposed(Sabotage(None));
+    c.hear(B, Body::Records(vec![record(1, X)]));
+    c.settle();
+    let commands = c.step(Event::Proposed { proposal: ViewId(1), view: view(1, &[A, B, C]) });
+    assert!(!says(&commands, &Body::Acknowledged(1)), "{commands:?}");
+}
+
+/// Who is removed may read under its lease, and would not see it.
+#[test]
+fn a_new_tail_acknowledges_when_earlier_leases_have_ended() {
+    rule(Step::AwaitLeases, |sabotage| {
+        let mut b = Bench::member(B, sabotage);
+        b.hear(A, Body::Records(vec![record(1, X)]));
+        b.settle();
+        let early = says(&b.install(&view(2, &[A, B])), &Body::Acknowledged(1));
+        let stale = says(&b.step(Event::LeasesEnded(ViewId(1))), &Body::Acknowledged(1));
+        !early && !stale && says(&b.step(Event::LeasesEnded(ViewId(2))), &Body::Acknowledged(1))
+    });
+}
+
+/// A process starts again, reads the view, acknowledges; and what it had proposed before is installed.
+#[test]
+fn a_proposal_of_a_process_that_is_gone_is_not_installed() {
+    rule(Step::GuardSession, |sabotage| {
+        let mut service = Service::new(view(1, &[A, B, C]), !sabotage.skips(Step::GuardSession));
+        service.answer(0, 2, 1, Ask::Open);
+        let late = Ask::Propose(view(2, &[A, B, C, J]));
+        let read = service.answer(1, 2, 2, Ask::Open);
+        service.answer(2, 2, 1, late);
+        matches!(read, Some(Answer::Opened(_))) && service.view.id == ViewId(1)
+    });
+}
+
+#[test]
+fn a_joiner_is_proposed_when_it_is_whole() {
+    rule(Step::CountWhenComplete, |sabotage| {
+        let mut c = Bench::member(C, sabotage);
+        c.hear(B, Body::Records(vec![record(1, X)]));
+        c.settle();
+        let early = proposes(&c.hear(J, Body::Join));
+        !early && proposes(&c.hear(J, Body::Have(1)))
+    });
+}
+
+/// While it waits for the joiner the tail goes on to execute, and to show that to readers.
+#[test]
+fn a_joiner_is_proposed_when_it_has_what_readers_were_shown() {
+    rule(Step::ShownToReaders, |sabotage| {
+        let mut c = Bench::member(C, sabotage);
+        c.hear(J, Body::Join);
+        c.hear(B, Body::Records((1..=9).map(|n| record(n, X)).collect()));
+        c.barrier();
+        c.execution();
+        c.execution(); // and acknowledged: nobody waits for the joiner yet
+        let mut early = proposes(&c.hear(J, Body::Have(1)));
+        c.settle();
+        early |= c.replica.progress().acknowledged != 2 || proposes(&c.hear(J, Body::Have(2)));
+        !early && proposes(&c.hear(J, Body::Have(9)))
+    });
+}
+
+#[test]
+fn a_joiner_with_an_earlier_snapshot_is_refused() {
+    let mut c = Bench::member(C, Sabotage(None));
+    c.hear(J, Body::Join);
+    c.hear(B, Body::Records(vec![record(1, X)]));
+    c.settle();
+    assert!(takes_snapshot(&c.hear(J, Body::Join)), "the first may be lost");
+    let commands = c.hear(J, Body::Have(0));
+    assert!(says(&commands, &Body::Refused) && !proposes(&commands), "{commands:?}");
+    assert!(says(&c.hear(J, Body::Join), &Body::Refused), "whatever of it is still under way");
+}
+
+/// While a proposal that names it may be carried out, a whole copy stays whole.
+#[test]
+fn a_copy_that_is_no_member_is_voided_on_the_tails_word_alone() {
+    let mut found = crate::Found::new(J);
+    found.retired = 5;
+    let mut j = Bench::start(found, Sabotage(None));
+    let asks = j.install(&view(1, &[A, B, C]));
+    assert!(says(&asks, &Body::Have(0)) && !asks.iter().any(|c| matches!(c, Command::Void(_))), "{asks:?}");
+    assert!(j.hear(C, Body::Refused).iter().any(|c| matches!(c, Command::Void(_))));
+
+    let mut c = proposed(Sabotage(None));
+    assert!(!says(&c.hear(J, Body::Have(0)), &Body::Refused));
+}
+
+fn is_void(command: &Command) -> bool {
+    matches!(command, Command::Void(_))
+}
+
+#[test]
+fn the_note_that_a_copy_is_void_comes_before_it_is_erased() {
+    rule(Step::VoidFirst, |sabotage| {
+        let mut b = Bench::member(B, sabotage);
+        let commands = b.install(&view(2, &[A, C]));
+        commands.iter().any(is_void) && !commands.contains(&Command::Erase) && b.barrier().contains(&Command::Erase)
+    });
+}
+
+/// A late proposal of the old copy names the old copy: the new one does not count by it.
+#[test]
+fn a_voided_copy_has_another_id() {
+    rule(Step::NewIncarnation, |sabotage| {
+        let mut b = Bench::member(B, sabotage);
+        b.install(&view(2, &[A, C]));
+        b.settle();
+        b.replica.id() == ReplicaId { machine: B.machine, incarnation: 1 }
+            && b.install(&view(3, &[A, C, B])).is_empty()
+            && b.replica.serves().is_none()
+    });
+}
+
+#[test]
+fn a_snapshot_is_of_one_number() {
+    rule(Step::SnapshotAtOneNumber, |sabotage| {
+        let mut c = Bench::member(C, sabotage);
+        c.hear(B, Body::Records(vec![record(1, X)]));
+        c.barrier();
+        let half = takes_snapshot(&c.hear(J, Body::Join));
+        !half && takes_snapshot(&c.execution())
+    });
+}
+
+/// What transactions at a head that is the tail, too, have changed is no record's yet.
+#[test]
+fn a_snapshot_at_the_head_waits_for_its_transactions() {
+    rule(Step::SnapshotAtOneNumber, |sabotage| {
+        let mut a = Bench::member_of(A, &view(1, &[A]), sabotage);
+        assert!(a.lock(1, 0, &[], &[X]));
+        let half = takes_snapshot(&a.hear(J, Body::Join));
+        let admits = a.lock(2, 1, &[], &[crate::Object(9)]);
+        a.step(Event::Commit(TransactionId(1)));
+        !half && !admits && takes_snapshot(&a.step(Event::Committed(1)))
+    });
+}
+
+#[test]
+fn a_tail_keeps_what_a_joiner_lacks() {
+    rule(Step::KeepForJoiner, |sabotage| {
+        let mut c = Bench::member(C, sabotage);
+        c.hear(J, Body::Join);
+        c.hear(B, Body::Records(vec![record(1, X)]));
+        let mut early = retires(&c.settle());
+        c.step(Event::Tick);
+        early |= retires(&c.settle());
+        !early && retires(&c.hear(J, Body::Have(1)))
+    });
+}
+
+/// From nothing to a member, step by step.
+#[test]
+fn a_copy_joins() {
+    let found = crate::Found { whole: false, ..crate::Found::new(J) };
+    let mut j = Bench::start(found, Sabotage(None));
+    assert_eq!(j.settle(), []);
+    j.install(&view(1, &[A, B, C]));
+    assert!(says(&j.step(Event::Tick), &Body::Join));
+    let commands = j.hear(C, Body::Snapshot { through: 4, image: vec![1] });
+    assert!(commands.contains(&Command::Restore(vec![1])), "{commands:?}");
+    let commands = j.barrier();
+    assert!(commands.contains(&Command::Whole(4)) && !says(&commands, &Body::Have(4)), "{commands:?}");
+    assert!(says(&j.barrier(), &Body::Have(4)));
+    assert_eq!(appends(&j.hear(C, Body::Records(vec![record(5, X)]))), 1);
+    assert!(says(&j.settle(), &Body::Have(5)));
+    assert!(j.replica.serves().is_none());
+    j.install(&view(2, &[A, B, C, J]));
+    assert!(j.replica.serves().is_some());
+    assert!(says(&j.step(Event::LeasesEnded(ViewId(2))), &Body::Acknowledged(5)));
+}
