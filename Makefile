@@ -130,8 +130,9 @@ space-long: ## Fill stores of 16 to 256 MiB with anything, and empty them in any
 histories-long: ## Random transactions of 8 threads, checked for cycles and real time: TRANSACTIONS=4000000
 	CAIRN_TRANSACTIONS=$(TRANSACTIONS) $(CARGO) test --release --package cairn-kv --test it histories -- --nocapture
 
-sim-long: ## Random schedules of a replicated log with all that goes wrong: SCHEDULES=1000000 SEED=1
+sim-long: ## Random schedules of a replicated log, and of a chain, with all that goes wrong: SCHEDULES=1000000 SEED=1
 	CAIRN_SCHEDULES=$(SCHEDULES) CAIRN_SEED=$(SEED) $(CARGO) test --release --package cairn-log --lib -- schedules_lose_nothing a_log_that_grows --nocapture
+	CAIRN_SCHEDULES=$(SCHEDULES) CAIRN_SEED=$(SEED) $(CARGO) test --release --package cairn-chain --lib -- schedules_lose_nothing --nocapture
 
 # Both need the nightly toolchain: its interpreter, or the sources of the standard library, which is built with the sanitizer too.
 NIGHTLY = $(CARGO) +nightly
