@@ -88,6 +88,9 @@ impl Replica {
             return;
         }
         let through = self.queue.executed();
+        if through > self.queue.acknowledged {
+            return; // A copy takes what its image has for acknowledged, and says so upstream.
+        }
         let view = self.view.as_ref().map(|view| view.id);
         if let (Some(join), Some(view)) = (&mut self.join, view) {
             join.snapshot = Some(through);

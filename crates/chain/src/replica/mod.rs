@@ -227,8 +227,8 @@ impl Replica {
         }
         self.forward();
         self.execute();
-        self.snapshot();
         self.acknowledge();
+        self.snapshot();
         self.settle();
         self.retire();
     }

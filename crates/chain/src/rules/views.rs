@@ -188,6 +188,17 @@ fn a_snapshot_at_the_head_waits_for_its_transactions() {
     });
 }
 
+/// The joiner takes all of it for acknowledged.
+#[test]
+fn a_snapshot_has_only_what_is_acknowledged() {
+    let mut b = Bench::member(B, Sabotage(None));
+    b.hear(A, Body::Records(vec![record(1, X)]));
+    b.settle();
+    b.install(&view(2, &[A, B]));
+    assert!(!takes_snapshot(&b.hear(J, Body::Join)), "leases of an earlier view may be held");
+    assert!(takes_snapshot(&b.step(Event::LeasesEnded(ViewId(2)))));
+}
+
 #[test]
 fn a_tail_keeps_what_a_joiner_lacks() {
     rule(Step::KeepForJoiner, |sabotage| {
