@@ -98,6 +98,11 @@ impl Arrayed {
         self
     }
 
+    /// As on files: slots that have room for some of what the transactions write, and what is durable stays in the log.
+    pub fn as_on_files(options: Options) -> Options {
+        options.late(true).slot_bytes(256)
+    }
+
     fn options(&self) -> Options {
         let options = Options::new().stripe_bytes(STRIPE).log_bytes(4096).log_max(4096).transactions(8).entries(4);
         self.adjust.iter().fold(options, |options, adjust| adjust(options))

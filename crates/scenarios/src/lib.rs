@@ -128,6 +128,8 @@ pub const ALL: &[Named] = named! {
     "array", Arrayed::new("array", 1).adjust(|options| options.draft_max(48)), "what a transaction wrote is there in all its places or in none, in the order of commits; what was rolled back is nowhere";
     "array-2", Arrayed::new("array-2", 2), "the same with two threads";
     "array-whole", Arrayed::new("array-whole", 1).adjust(|options| options.whole_writes(true)), "the same, of pages that a file takes whole, without a log";
+    "array-late", Arrayed::new("array-late", 1).adjust(Arrayed::as_on_files), "as on files: what is durable stays in the log for some commits, and small logs are in one place";
+    "array-late-2", Arrayed::new("array-late-2", 2).adjust(Arrayed::as_on_files), "the same with two threads";
     "mars", Recorded::<Mars>::new("mars", 1), "transactions on records are there whole or not at all, in the order of each record; what was rolled back is nowhere; each record is there once";
     "mars-2", Recorded::<Mars>::new("mars-2", 2), "the same with two threads";
     "aries", Recorded::<Aries>::new("aries", 1), "the same by a write-ahead log and pages";

@@ -63,8 +63,10 @@ impl Store for Mars {
     }
 }
 
+/// As on files: what is durable stays in the log for some commits.
 fn array() -> Options {
-    Options::new().stripe_bytes(64).log_bytes(4096).log_max(4096).transactions(8).entries(4)
+    let options = Options::new().stripe_bytes(64).log_bytes(4096).log_max(4096).transactions(8).entries(4);
+    options.late(true).slot_bytes(256)
 }
 
 impl Store for Aries {

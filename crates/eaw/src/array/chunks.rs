@@ -1,6 +1,6 @@
 //! Space for logs: equal pieces of regions, each with one owner.
 
-use pmem::{Area, Pool};
+use pmem::{Area, Domain, Pool};
 
 use super::layout::REGION_KIND;
 use crate::error::{Error, Result};
@@ -20,8 +20,9 @@ pub(crate) struct Chunks {
     regions: u32,
     /// By number; those in use are with their owners.
     all: Vec<Option<Area>>,
-    /// Those that are not in use; the last one given back is used first.
+    /// Those that are not in use; the last one given back is used first. On a file, the first one, so that those that are used together are next to each other: that is one write.
     free: Vec<u32>,
+    is_sorted: bool,
     /// Most there may be.
     max: u32,
 }
@@ -34,7 +35,8 @@ impl Chunks {
     }
 
     fn new(pool: &Pool, prefix: String, size: u64, max: u32) -> Self {
-        Self { pool: pool.clone(), prefix, size, regions: 0, all: Vec::new(), free: Vec::new(), max }
+        let is_sorted = pool.domain() == Domain::File;
+        Self { pool: pool.clone(), prefix, size, regions: 0, all: Vec::new(), free: Vec::new(), is_sorted, max }
     }
 
     pub(crate) fn open(pool: &Pool, prefix: String, size: u64, max: u32) -> Result<Self> {
@@ -79,7 +81,8 @@ impl Chunks {
     }
 
     pub(crate) fn give_back(&mut self, chunk: Chunk) {
-        self.free.push(chunk.number);
+        let at = if self.is_sorted { self.free.partition_point(|free| *free > chunk.number) } else { self.free.len() };
+        self.free.insert(at, chunk.number);
         self.all[chunk.number as usize] = Some(chunk.area);
     }
 
@@ -92,7 +95,11 @@ impl Chunks {
         }
         let before = self.all.len();
         self.add_region(more)?;
-        self.free[..].rotate_right(self.all.len() - before); // the used ones first
+        if self.is_sorted {
+            self.free.sort_unstable_by(|one, other| other.cmp(one));
+        } else {
+            self.free[..].rotate_right(self.all.len() - before); // the used ones first
+        }
         Ok(())
     }
 

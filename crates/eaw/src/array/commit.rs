@@ -23,12 +23,18 @@ type Members = SmallVec<[usize; 2]>;
 /// What their locks guard.
 type States<'a> = SmallVec<[MutexGuard<'a, State>; 2]>;
 
+/// For each of some members, the first number that is not durable there.
+pub(super) type Limits = SmallVec<[u64; 2]>;
+
+/// So often a transaction that finds no room in the log, which cannot grow, has what is committed settled.
+const SPACE_TRIES: u32 = 100;
 /// So many bytes are stored so quickly that others can wait for it.
 const QUICK_MAX: u64 = 16 << 10;
 /// A sleeper looks by itself after this long.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A transaction that is durable. When this is dropped, it is in the files, unless others that have a number before it are on their way; whoever reads there sees to it.
+/// A transaction that is durable. When this is dropped, it is in the files, unless others that have a number before it are on their way; whoever reads there sees to it. On files
+/// it stays in the log for some commits more, where reads find it.
 ///
 /// Between the two there is time to tell others: they need not wait for the copying.
 #[derive(Debug)]
@@ -52,7 +58,7 @@ impl Drop for Committed<'_> {
         }
         // As far as those before it are durable. If it cannot be applied yet, somebody else does it: who reads there, or commits next.
         let mut states: States<'_> = self.members.iter().map(|m| self.array.members[*m].lock()).collect();
-        if let Err(error) = self.array.apply(&self.members, &mut states) {
+        if let Err(error) = self.array.apply_now(&self.members, &mut states) {
             // After a barrier failed. The log has it.
             tracing::warn!(%error, "what is committed could not be copied to the files; it is when the array is opened");
         }
@@ -90,7 +96,7 @@ impl Array {
             return Ok(Committed { array: self, sequence: 0, members });
         }
         parts.list.iter_mut().try_for_each(|part| self.take_space(part))?;
-        let is_due = parts.list.iter().any(|part| part.waiting >= self.every);
+        let is_due = parts.list.iter().any(|part| part.is_due);
 
         // On memory the seals of much cost more than a barrier, behind which the data needs none.
         let bytes: u64 = parts.list.iter().flat_map(|part| &part.pieces).map(|piece| u64::from(piece.len)).sum();
@@ -130,12 +136,13 @@ impl Array {
             count: 0,
             meta: 0,
             drained: drained.into(),
-            reserved: 0,
+            inline: 0,
         };
         for (part, seal) in parts.list.iter_mut().zip(seals).take(most) {
-            (line.part, line.count, line.meta) = (seal, part.pieces.len() as u32, part.meta[0].number);
+            (line.part, line.count, line.inline) = (seal, part.pieces.len() as u32, part.is_inline.into());
+            line.meta = if part.is_inline { 0 } else { part.meta[0].number };
             line.seal = self.members[part.member].keys.seal(&line);
-            part.line.as_mut().ok_or(Error::Stopped)?.put_lines(0, pmem::bytes_of(&line))?;
+            part.slot.as_mut().ok_or(Error::Stopped)?.put_lines(0, pmem::bytes_of(&line))?;
         }
         if !self.has(Step::ApplyLate) {
             self.enqueue(sequence, &mut parts).iter_mut().try_for_each(|state| state.apply(u64::MAX))?;
@@ -195,14 +202,14 @@ impl Array {
     }
 
     fn take_duties(&self, members: &[usize]) -> Result<SmallVec<[Duty; 2]>> {
-        let duty = |member: &usize| self.take_duty(*member, &mut self.members[*member].lock(), self.every);
+        let duty = |member: &usize| self.take_duty(*member, &mut self.members[*member].lock(), false);
         members.iter().map(duty).collect()
     }
 
     /// Places in the log for what is in memory, and chunks for that and for the metadata.
     fn take_space(&self, part: &mut Part) -> Result<()> {
         let data = part.place(self.chunk);
-        let meta = part.pieces.len().div_ceil(self.entries as usize - 1);
+        let meta = if part.is_inline { 0 } else { part.pieces.len().div_ceil(self.entries as usize - 1) };
         while part.data.len() < data {
             part.data.push(self.take_log(part.member)?);
         }
@@ -217,22 +224,35 @@ impl Array {
         self.take_chunk(member, State::take_log, |state| &mut state.log)
     }
 
-    fn take_chunk(
+    pub(super) fn take_chunk(
         &self,
         member: usize,
         take: fn(&mut State) -> Option<Chunk>,
         chunks: fn(&mut State) -> &mut Chunks,
     ) -> Result<Chunk> {
-        if let Some(chunk) = take(&mut self.members[member].lock()) {
-            return Ok(chunk);
+        let mut tries = 0;
+        loop {
+            let mut state = self.members[member].lock();
+            if let Some(chunk) = take(&mut state) {
+                return Ok(chunk);
+            }
+            if tries > 0 {
+                match chunks(&mut state).grow() {
+                    // Others have taken what the settling freed: if they have committed, or are about to, another one frees that.
+                    Err(Error::LogFull { .. }) if tries < SPACE_TRIES && self.may_free(member, &state) => {}
+                    Err(error) => return Err(error),
+                    Ok(()) => continue,
+                }
+            }
+            drop(state);
+            self.settle()?; // what is committed may give some back
+            tries += 1;
         }
-        self.settle()?; // what is committed may give some back
-        let mut state = self.members[member].lock();
-        if let Some(chunk) = take(&mut state) {
-            return Ok(chunk);
-        }
-        chunks(&mut state).grow()?;
-        take(&mut state).ok_or(Error::LogFull { bytes: 0, max: 0 })
+    }
+
+    /// Something is committed whose log is needed, or is on its way there.
+    fn may_free(&self, member: usize, state: &State) -> bool {
+        state.newest() > 0 || self.order.lock().is_committing(member)
     }
 
     /// One barrier for each pool that one of these members is in.
@@ -246,13 +266,19 @@ impl Array {
     }
 
     /// What this commit does for others at a member, if nobody else does.
-    fn take_duty(&self, member: usize, state: &mut State, every: usize) -> Result<Duty> {
-        if state.waiting() < every {
+    fn take_duty(&self, member: usize, state: &mut State, always: bool) -> Result<Duty> {
+        if !(always || state.is_due()) {
             return Ok(Duty::default());
         }
         let mut order = self.order.lock();
         if order.is_busy(member) {
             return Ok(Duty::default());
+        }
+        if state.is_late_due() {
+            state.apply(order.limit(member))?;
+        }
+        if !self.has(Step::ApplyFirst) {
+            order.washed(member, state.newest());
         }
         if !self.has(Step::WashFirst) {
             state.applied_through().into_iter().for_each(|through| order.washed(member, through));
@@ -275,12 +301,13 @@ impl Array {
         }
     }
 
-    /// Applies, at these members, whose states these are, all that may be.
-    pub(super) fn apply(&self, members: &[usize], states: &mut [MutexGuard<'_, State>]) -> Result<()> {
+    /// Applies, at these members, whose states these are, all that may be and need not stay in the log. Returns for each the first number that may not be read.
+    pub(super) fn apply_now(&self, members: &[usize], states: &mut [MutexGuard<'_, State>]) -> Result<Limits> {
         let order = self.order.lock();
-        let limits: Vec<u64> = members.iter().map(|member| order.limit(*member)).collect();
+        let limits: Limits = members.iter().map(|member| order.limit(*member)).collect();
         drop(order);
-        states.iter_mut().zip(limits).try_for_each(|(state, limit)| state.apply(limit))
+        states.iter_mut().zip(&limits).try_for_each(|(state, limit)| state.apply_now(*limit))?;
+        Ok(limits)
     }
 
     /// Everything committed is persistent in the files, and no log is needed any more. Three barriers.
@@ -301,8 +328,9 @@ impl Array {
                 duties.push(loop {
                     self.wait(|order| !order.is_busy(*member))?;
                     let mut state = self.members[*member].lock();
-                    self.apply(&[*member], std::slice::from_mut(&mut state))?;
-                    let duty = self.take_duty(*member, &mut state, 0)?;
+                    let limit = self.order.lock().limit(*member);
+                    state.apply(limit)?;
+                    let duty = self.take_duty(*member, &mut state, true)?;
                     if !duty.is_none() || !self.order.lock().is_busy(*member) {
                         break duty;
                     }

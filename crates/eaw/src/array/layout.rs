@@ -1,11 +1,13 @@
 //! What stands on media.
 //!
 //! ```text
-//! region  K:table    | header, two-slot | transaction table, a line for each TID | mark: slot 0 | slot 1, on the next page |
+//! region  K:table    | header, two-slot | transaction table, a slot for each TID | mark: slot 0 | slot 1, on the next page |
 //! regions K:meta.N   metadata chunks: where each piece of data goes, 32 bytes for a piece; the last place links to the next chunk
 //! regions K:log.N    log chunks: the data
 //! regions K/NAME     the member's stripes of a file
 //! ```
+//!
+//! A slot of the table is a line; on files it has room behind that for metadata and data, in this order, so that a commit's log is in one place.
 //!
 //! K is the member's number. Where data goes to stands apart from the data, which the program edits: an edit cannot change it.
 
@@ -13,7 +15,8 @@ use pmem::{Persist, RegionKind};
 
 /// Region kind of an array's parts in a pool's directory.
 pub(crate) const REGION_KIND: RegionKind = RegionKind::Other(18);
-pub(crate) const VERSION: u32 = 1;
+/// An array whose slots of the table are lines says 1.
+pub(crate) const VERSION: u32 = 2;
 pub(crate) const PAGE: u64 = 4096;
 /// Bytes of a metadata entry.
 pub(crate) const ENTRY: u64 = size_of::<Entry>() as u64;
@@ -33,7 +36,19 @@ pub(crate) struct Header {
     /// Entries of a metadata chunk, the link included.
     pub(crate) entries: u32,
     pub(crate) version: u32,
-    pub(crate) reserved: u32,
+    /// Bytes of a slot of the table; 0: a line, and nothing behind it.
+    pub(crate) slot: u32,
+}
+
+impl Header {
+    /// From a line of the table to the next.
+    pub(crate) fn stride(&self) -> u64 {
+        LINE.max(self.slot.into())
+    }
+
+    pub(crate) fn table_bytes(&self) -> u64 {
+        (u64::from(self.tids) * self.stride()).next_multiple_of(PAGE)
+    }
 }
 
 /// A slot of the mark: every transaction through here is persistent in its files, on all members. The slots are written in turn; the higher one that is whole
@@ -70,7 +85,8 @@ pub(crate) struct Sealed {
     pub(crate) meta: u32,
     /// 1: the data was drained before this was written, and its seals do not count.
     pub(crate) drained: u32,
-    pub(crate) reserved: u32,
+    /// 1: the metadata is behind this line, and not in chunks.
+    pub(crate) inline: u32,
 }
 
 /// Bytes of a line of the table.
@@ -83,7 +99,7 @@ const _: () = assert!(LINE == pmem::LINE && ENTRY == 32);
 pub(crate) struct Entry {
     /// In the member's stripes of the file.
     pub(crate) target: u64,
-    /// In the member's log: chunk times its size, and the place in it. Of a link, the next metadata chunk.
+    /// In the member's log: chunk times its size, and the place in it; or [`INLINE`] and the place in the slot of the table. Of a link, the next metadata chunk.
     pub(crate) log: u64,
     /// Of the data.
     pub(crate) seal: u64,
@@ -91,6 +107,12 @@ pub(crate) struct Entry {
     pub(crate) file: u32,
     pub(crate) len: u32,
 }
+
+/// Of a place in the log: it is in the slot of the table.
+pub(crate) const INLINE: u64 = 1 << 63;
+
+/// Bytes of a slot of the table at most.
+pub(crate) const SLOT_MAX: u64 = 1 << 20;
 
 /// In place of a file: the entry leads to the next metadata chunk.
 pub(crate) const LINK: u32 = u32::MAX;

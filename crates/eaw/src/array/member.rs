@@ -6,7 +6,7 @@ use pmem::sync::{Mutex, MutexGuard};
 use pmem::{Area, Domain, FlushSet, Pool, SealKey};
 
 use super::chunks::{Chunk, Chunks};
-use super::layout::{LINE, Sealed};
+use super::layout::{Header, LINE, Sealed};
 use super::mark::MarkCell;
 use super::part::{Part, Piece};
 use super::recovery::Opened;
@@ -50,8 +50,8 @@ pub(crate) struct State {
     pub(crate) files: Vec<Option<Area>>,
     pub(crate) meta: Chunks,
     pub(crate) log: Chunks,
-    /// The lines of the table, by TID, of those that are not in use here.
-    lines: Vec<Option<Area>>,
+    /// The slots of the table, by TID, of those that are not in use here.
+    slots: Vec<Option<Area>>,
     /// Parts that are not in use.
     #[expect(clippy::vec_box, reason = "they are in one place as long as there are any")]
     spare: Vec<Box<Part>>,
@@ -63,11 +63,27 @@ pub(crate) struct State {
     washed: usize,
     washing: usize,
     applied: usize,
+    /// Pieces of those that are sealed.
+    late: usize,
     /// What the two slots of the mark say at least: the newer one, the older one.
     marks: [u64; 2],
     /// The media is a cache's lines, not a file's pages.
     is_memory: bool,
+    when: When,
 }
+
+/// When a member does what can wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct When {
+    /// So many parts are washed together.
+    pub(crate) every: usize,
+    /// What is durable stays in the log until as many wait as are washed together: a sync writes pages, not lines, and those of the files are elsewhere than those of the log. Whoever reads
+    /// looks into the log first.
+    pub(crate) is_late: bool,
+}
+
+/// So many pieces wait in the log at most: each read looks through them.
+const LATE_MAX: usize = 256;
 
 /// A part that is durable, until its log is not needed any more.
 struct Held {
@@ -117,23 +133,25 @@ impl Member {
 
 impl State {
     /// Of a member that is recovered.
-    pub(crate) fn new(opened: Opened, tids: u32) -> Result<Self> {
+    pub(crate) fn new(opened: Opened, header: &Header, when: When) -> Result<Self> {
         let Opened { pool, table, mark, files, log, meta, .. } = opened;
-        let mut lines = Vec::with_capacity(tids as usize);
+        let mut slots = Vec::with_capacity(header.tids as usize);
         let mut rest = table;
-        for _ in 0..tids {
-            let (line, behind) = rest.split_at(LINE)?;
-            lines.push(Some(line));
+        for _ in 0..header.tids {
+            let (slot, behind) = rest.split_at(header.stride())?;
+            slots.push(Some(slot));
             rest = behind;
         }
         Ok(Self {
             marks: [mark.retired(); 2],
             is_memory: pool.domain() != Domain::File,
+            when,
+            late: 0,
             mark,
             files,
             meta,
             log,
-            lines,
+            slots,
             spare: Vec::new(),
             drafts: Vec::new(),
             held: VecDeque::new(),
@@ -151,7 +169,7 @@ impl State {
     /// A part for a transaction.
     pub(crate) fn take_part(&mut self, member: usize, tid: u32) -> Box<Part> {
         let mut part = self.spare.pop().unwrap_or_default();
-        (part.member, part.line, part.waiting) = (member, self.lines[tid as usize].take(), self.waiting());
+        (part.member, part.slot, part.is_due) = (member, self.slots[tid as usize].take(), self.is_due());
         part.draft = self.drafts.pop().unwrap_or_default();
         part.cut();
         part
@@ -159,11 +177,11 @@ impl State {
 
     /// It is not needed any more.
     pub(crate) fn give_back(&mut self, mut part: Box<Part>, tid: u32) {
-        self.lines[tid as usize] = part.line.take();
         take_draft(&mut self.drafts, &mut part);
         let (data, meta) = part.clear();
         data.for_each(|chunk| self.log.give_back(chunk));
         meta.for_each(|chunk| self.meta.give_back(chunk));
+        self.slots[tid as usize] = part.slot.take();
         self.spare.push(part);
     }
 
@@ -188,6 +206,7 @@ impl State {
         while at > self.applied && self.held[at - 1].sequence > sequence {
             at -= 1;
         }
+        self.late += part.pieces.len();
         self.held.insert(at, Held { sequence, tid, part, applied_by: usize::MAX });
     }
 
@@ -206,10 +225,36 @@ impl State {
         self.applied < self.held.len()
     }
 
-    /// The newest number of what is not applied, and has bytes for this range.
-    pub(crate) fn to_come(&self, file: u32, target: u64, len: u64) -> Option<u64> {
-        let mut sealed = self.held.range(self.applied..).rev();
+    /// The newest number, from `limit` on, of what is not applied, and has bytes for this range.
+    pub(crate) fn to_come(&self, file: u32, target: u64, len: u64, limit: u64) -> Option<u64> {
+        let mut sealed = self.held.range(self.applied..).rev().take_while(|held| held.sequence >= limit);
         sealed.find(|held| held.meets(file, target, len)).map(|held| held.sequence)
+    }
+
+    /// Reads what is in a file.
+    pub(crate) fn read(&self, file: u32, target: u64, into: &mut [u8]) -> Result<()> {
+        into.copy_from_slice(self.file(file)?.bytes(target, into.len())?);
+        Ok(())
+    }
+
+    /// Puts over what was read of a file what is below `limit` and in the log only, in the order of numbers.
+    pub(crate) fn read_late(&self, file: u32, target: u64, limit: u64, into: &mut [u8]) -> Result<()> {
+        let end = target + into.len() as u64;
+        for held in self.held.range(self.applied..).take_while(|held| held.sequence < limit) {
+            for piece in held.part.pieces.iter().filter(|piece| piece.file == file) {
+                let (from, to) = (target.max(piece.target), end.min(piece.target + u64::from(piece.len)));
+                if from < to {
+                    let bytes = &held.part.bytes(piece)?[(from - piece.target) as usize..(to - piece.target) as usize];
+                    into[(from - target) as usize..][..bytes.len()].copy_from_slice(bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies all below `limit` that need not stay in the log.
+    pub(crate) fn apply_now(&mut self, limit: u64) -> Result<()> {
+        if self.when.is_late && self.late <= LATE_MAX { Ok(()) } else { self.apply(limit) }
     }
 
     /// Applies all below `limit`, in order.
@@ -227,14 +272,25 @@ impl State {
                 }
             }
             self.applied += 1;
+            self.late -= held.part.pieces.len();
             take_draft(&mut self.drafts, &mut held.part);
         }
         Ok(())
     }
 
-    /// Parts that wait to be washed.
-    pub(crate) fn waiting(&self) -> usize {
-        self.applied - self.washing
+    /// Whether a commit here is to do something for the others.
+    pub(crate) fn is_due(&self) -> bool {
+        if self.when.is_late {
+            self.is_late_due() || self.washed > 0
+        } else {
+            self.applied - self.washing >= self.when.every
+        }
+    }
+
+    /// What is durable has been in the log for long enough, or the log needs room.
+    pub(crate) fn is_late_due(&self) -> bool {
+        let waits = self.held.len() - self.washing;
+        self.when.is_late && (waits >= self.when.every || waits > 0 && self.log_free() < self.log.len() / 2)
     }
 
     /// Something to do for others: what was applied is flushed, and the mark moves over what is `retired`; the caller drains, and is

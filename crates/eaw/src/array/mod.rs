@@ -16,7 +16,7 @@
 //! | `commit` | the parts of all members under one number, a drain, the files |
 //! | `order` | how far each number is |
 //! | `mark` | through which number no log is needed any more |
-//! | `member` | what a member does with its part: seal, apply, wash, move the mark |
+//! | `member` | what a member does with its part: seal, apply, wash, move the mark; on a file later, reading over what is in the log only |
 //! | `recovery` | what a crash left: what every member has sealed is applied, the rest is not |
 //! | `layout` | the bytes |
 //!
@@ -39,6 +39,22 @@
 //! 4. A number counts if *every* member in its set has a line with the same digest, and that verifies. Numbers go on above all that were ever seen, so that two
 //!    halves of two transactions are never taken for one.
 //! 5. A page is written whole, without a log, only where no log that is needed has bytes: recovery would apply those over it.
+//!
+//! # On files
+//!
+//! A sync writes pages, and each run of them that is somewhere else is a write of its own, which costs a disk about as much as the sync itself. So on files a commit's line, metadata and data are
+//! next to each other, in the slot of its TID, as far as they fit; and what is durable stays in the log until a quarter of the TIDs wait, or the log is half full. Then a commit applies
+//! it before it takes its number, and the next two commits move the mark.
+//!
+//! | what must hold | who sees to it | what fails without |
+//! |---|---|---|
+//! | a read has what is durable below the member's limit: the file's bytes, and over them those that are in the log only, in the order of numbers | `State::read_late`, under the locks of all members that are read | `Step::ReadLate`; `late.rs`, `model.rs` |
+//! | a read that meets what is not below the limit waits, so that nobody sees half | `Array::read` | `Step::WaitApplied`, with readers in `overtaking` |
+//! | the mark passes what is applied and drained, never what is in the log only: `washed` counts applied parts, whose stores precede the drain of who washes | `Array::take_duty`, `State::done` | `Step::ApplyFirst`, `Step::WashFirst` |
+//! | nothing is applied beyond the limit: what is not durable stays away from the files | `Array::take_duty`, `Array::apply_now` | `Step::ApplyLate` |
+//! | a slot is stored to when its TID is free: both slots of the mark have passed what it holds, at every member | `Tids`, `State::done` | `Step::MarkTwice` |
+//! | metadata and data in a slot count if they verify: a torn write may have brought the line alone | `recovery` | `Step::VerifyMeta`, `Step::VerifyData` |
+//! | what waits is bounded: a quarter of the TIDs, half of the log, some hundred pieces | `State::is_late_due`, `State::apply_now` | `late.rs` |
 //!
 //! ```
 //! # fn main() -> eaw::Result<()> {
@@ -140,8 +156,6 @@ pub struct Array {
     chunk: u64,
     /// Entries of a metadata chunk, the link included.
     entries: u32,
-    /// So many parts are washed together.
-    every: usize,
     seal_max: u64,
     /// So many bytes of a part wait in memory.
     draft_max: usize,
@@ -261,20 +275,20 @@ impl Array {
         };
         let mut starving = None;
         let mut tries = 0;
-        let states = loop {
+        let (states, limits) = loop {
             let mut states: SmallVec<[_; 2]> = members.iter().map(|m| self.members[*m].lock()).collect();
             if !states.iter().any(|state| state.has_sealed()) {
-                break states;
+                break (states, SmallVec::new());
             }
-            self.apply(&members, &mut states)?;
+            let limits = self.apply_now(&members, &mut states)?;
             let to_come: SmallVec<[(usize, u64); 2]> = pieces()
                 .filter_map(|piece| {
                     let at = members.iter().position(|m| *m == piece.member)?;
-                    Some((piece.member, states[at].to_come(file.number(), piece.local, piece.len)?))
+                    Some((piece.member, states[at].to_come(file.number(), piece.local, piece.len, limits[at])?))
                 })
                 .collect();
             if to_come.is_empty() || !self.has(Step::WaitApplied) {
-                break states;
+                break (states, limits);
             }
             drop(states);
             tries += 1;
@@ -286,8 +300,11 @@ impl Array {
         drop(starving);
         for piece in pieces() {
             let Some(at) = members.iter().position(|m| *m == piece.member) else { continue };
-            let bytes = states[at].file(file.number())?.bytes(piece.local, piece.len as usize)?;
-            into[piece.at as usize..][..bytes.len()].copy_from_slice(bytes);
+            let into = &mut into[piece.at as usize..][..piece.len as usize];
+            states[at].read(file.number(), piece.local, into)?;
+            if let Some(limit) = limits.get(at).filter(|_| self.has(Step::ReadLate)) {
+                states[at].read_late(file.number(), piece.local, *limit, into)?;
+            }
         }
         Ok(())
     }
@@ -458,6 +475,36 @@ mod tests {
         let status = array.status();
         assert_eq!((status.retired, status.free), (status.last, status.transactions as usize));
         array.abandon();
+    }
+
+    /// What settling frees others take, and commit.
+    #[test]
+    fn a_log_that_cannot_grow_is_looked_at_again() {
+        static LOOKS: AtomicUsize = AtomicUsize::new(0);
+        let dir = tempfile::tempdir().unwrap();
+        let pool = pmem::Options::new().domain(pmem::DomainChoice::Emulated);
+        let array =
+            Options::new().log_bytes(1 << 20).log_max(1 << 20).pool(pool).create(&[dir.path().join("one")]).unwrap();
+        let look = |state: &mut member::State| {
+            let is_late = LOOKS.fetch_add(1, SeqCst) >= 3;
+            is_late.then(|| state.take_log()).flatten()
+        };
+        let full = array.take_chunk(0, look, |state| &mut state.log);
+        assert!(matches!(full, Err(Error::LogFull { .. })), "nobody is going to free anything");
+        assert_eq!(LOOKS.swap(0, SeqCst), 2);
+        let mut others = UnderWay(&array, Vec::new());
+        others.begin(0);
+        let chunk = array.take_chunk(0, look, |state| &mut state.log).unwrap();
+        assert_eq!(LOOKS.swap(0, SeqCst), 4);
+        array.members[0].lock().log.give_back(chunk);
+        let never = |_: &mut member::State| {
+            LOOKS.fetch_add(1, SeqCst);
+            None
+        };
+        assert!(matches!(array.take_chunk(0, never, |state| &mut state.log), Err(Error::LogFull { .. })));
+        assert_eq!(LOOKS.load(SeqCst), 101, "it ends");
+        drop(others);
+        array.close().unwrap();
     }
 
     /// Each time that a reader can go on, something else is committed that cannot be read yet.

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use pmem::sync::Mutex;
-use pmem::{Area, Pool, TwoSlot};
+use pmem::{Area, Domain, Pool, TwoSlot};
 
 use super::Array;
 use super::chunks::Chunks;
 use super::files::{FILES_MAX, File, Listed, Striping};
-use super::layout::{ENTRY, Header, LINE, MEMBERS_MAX, PAGE, REGION_KIND, VERSION, file_of};
+use super::layout::{ENTRY, Header, LINE, MEMBERS_MAX, PAGE, REGION_KIND, SLOT_MAX, VERSION, file_of};
 use super::mark::{MARK_BYTES, MarkCell};
-use super::member::{Keys, Member, State};
+use super::member::{Keys, Member, State, When};
 use super::order::Order;
 use super::recovery::{self, Opened};
 #[cfg(not(any(test, feature = "sabotage")))]
@@ -49,6 +49,10 @@ pub struct Options {
     seal_max: u64,
     draft_max: usize,
     whole_writes: bool,
+    /// None: on a file.
+    late: Option<bool>,
+    /// None: of what waits in memory, on a file.
+    slot: Option<u64>,
     pool: pmem::Options,
     #[cfg(any(test, feature = "sabotage"))]
     without: Option<super::Step>,
@@ -72,6 +76,8 @@ impl Options {
             seal_max: 64 << 10,
             draft_max: 64 << 10,
             whole_writes: false,
+            late: None,
+            slot: None,
             pool: pmem::Options::new(),
             #[cfg(any(test, feature = "sabotage"))]
             without: None,
@@ -128,6 +134,20 @@ impl Options {
         Self { pool, ..self }
     }
 
+    /// Whether what is durable stays in the log for some commits before it goes to the files: as a rule on files, and not on memory.
+    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[must_use]
+    pub fn late(self, on: bool) -> Self {
+        Self { late: Some(on), ..self }
+    }
+
+    /// Bytes of a slot of the table, a multiple of a line; 0: a line.
+    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[must_use]
+    pub fn slot_bytes(self, bytes: u64) -> Self {
+        Self { slot: Some(bytes), ..self }
+    }
+
     /// Entries of a metadata chunk, its link included: an even number, so that a chunk is whole lines.
     #[cfg(any(test, feature = "sabotage", feature = "testing"))]
     #[must_use]
@@ -180,7 +200,8 @@ impl Options {
             let first = pools.first().map(Pool::id);
             let options = self.pool.clone().size(self.bytes()).engine(NAME, [0; 64]);
             let pool = options.create_with(path, |pool| -> Result<Pool> {
-                self.create_member(pool, first.unwrap_or(pool.id()), member, paths.len())?;
+                let slot = self.slot(pools.first().unwrap_or(pool));
+                self.create_member(pool, first.unwrap_or(pool.id()), (member, paths.len()), slot)?;
                 Ok(pool.clone())
             })?;
             pools.push(pool);
@@ -235,22 +256,24 @@ impl Options {
         self.check(pools.len())?;
         let id = pools.first().map_or(0, Pool::id);
         for (member, pool) in pools.iter().enumerate() {
-            self.create_member(pool, id, member, pools.len())?;
+            self.create_member(pool, id, (member, pools.len()), self.slot(&pools[0]))?;
         }
         self.open_in(pools)
     }
 
+    /// Bytes of a slot of the table, the same at all members: if the first is on a file, there is room for what waits in memory, as long as that is not much beside the log.
+    fn slot(&self, first: &Pool) -> u64 {
+        let is_file = first.domain() == Domain::File;
+        let most = (self.log_bytes / 2 / u64::from(self.transactions)).min(SLOT_MAX) / PAGE * PAGE;
+        let wanted = (self.draft_max as u64).next_multiple_of(PAGE).saturating_add(PAGE);
+        self.slot.unwrap_or(if is_file { wanted.min(most) } else { 0 })
+    }
+
     /// The table last: with it the member is there.
-    fn create_member(&self, pool: &Pool, array: u64, member: usize, members: usize) -> Result<()> {
+    fn create_member(&self, pool: &Pool, array: u64, (member, members): (usize, usize), slot: u64) -> Result<()> {
         let (log, meta) = self.chunks();
         Chunks::create(pool, format!("{member}:log"), self.chunk(), log)?;
         Chunks::create(pool, format!("{member}:meta"), u64::from(self.entries) * ENTRY, meta)?;
-        let table = (u64::from(self.transactions) * LINE).next_multiple_of(PAGE);
-        let bytes = PAGE + table + MARK_BYTES;
-        let region = pool.add_region_as(&table_name(member), bytes, REGION_KIND, member as u64)?;
-        let (header, rest) = region.into_area()?.split_at(PAGE)?;
-        let (table, mark) = rest.split_at(table)?;
-        MarkCell::create(mark, Keys::new(&pool.seal_key(table.offset())).mark)?;
         let header_of = Header {
             array,
             stripe: self.stripe,
@@ -259,9 +282,14 @@ impl Options {
             members: members as u32,
             tids: self.transactions,
             entries: self.entries,
-            version: VERSION,
-            reserved: 0,
+            version: if slot == 0 { 1 } else { VERSION },
+            slot: slot as u32,
         };
+        let bytes = PAGE + header_of.table_bytes() + MARK_BYTES;
+        let region = pool.add_region_as(&table_name(member), bytes, REGION_KIND, member as u64)?;
+        let (header, rest) = region.into_area()?.split_at(PAGE)?;
+        let (table, mark) = rest.split_at(header_of.table_bytes())?;
+        MarkCell::create(mark, Keys::new(&pool.seal_key(table.offset())).mark)?;
         TwoSlot::create(header, &header_of)?.update_mirrored(&header_of)?;
         Ok(())
     }
@@ -317,7 +345,10 @@ impl Options {
             && found.len() == first.members as usize
             && (2..=1 << 16).contains(&first.tids)
             && (2..=1 << 16).contains(&first.entries)
-            && first.entries.is_multiple_of(2);
+            && first.entries.is_multiple_of(2)
+            && (first.version == VERSION) == (first.slot > 0)
+            && u64::from(first.slot) <= SLOT_MAX
+            && u64::from(first.slot).is_multiple_of(LINE);
         if !is_sound {
             return Err(Error::Damaged { path: found[0].0.path().to_owned(), what: "header of an array" });
         }
@@ -330,8 +361,7 @@ impl Options {
         let (files, unfinished, areas) = files(header.array, &pools, striping)?;
         let mut opened = Vec::with_capacity(found.len());
         for (number, ((pool, rest), files)) in found.into_iter().zip(areas).enumerate() {
-            let table_bytes = (u64::from(header.tids) * LINE).next_multiple_of(PAGE);
-            let (table, mark) = rest.split_at(table_bytes)?;
+            let (table, mark) = rest.split_at(header.table_bytes())?;
             let keys = Keys::new(&pool.seal_key(table.offset()));
             let max = |size: u64| u32::try_from(self.log_max / size).unwrap_or(u32::MAX);
             let log = Chunks::open(&pool, format!("{number}:log"), header.chunk, max(header.chunk))?;
@@ -339,7 +369,7 @@ impl Options {
             let meta = Chunks::open(&pool, format!("{number}:meta"), meta_bytes, max(meta_bytes))?;
             let damaged = || Error::Damaged { path: pool.path().to_owned(), what: "mark of an array, in both slots" };
             let mark = MarkCell::open(mark, keys.mark.clone())?.ok_or_else(damaged)?;
-            opened.push(Opened { pool, keys, table, mark, files, log, meta });
+            opened.push(Opened { pool, keys, table, stride: header.stride(), mark, files, log, meta });
         }
         let digest = opened[0].pool.seal_key(header.array).of_kind(4);
         #[cfg(any(test, feature = "sabotage"))]
@@ -354,7 +384,9 @@ impl Options {
         let drains = drains.collect();
         let members = opened.into_iter().map(|one| {
             let (pool, keys) = (one.pool.clone(), one.keys.clone());
-            Ok(Member::new(pool, keys, State::new(one, header.tids)?))
+            let is_late = self.late.unwrap_or(pool.domain() == Domain::File);
+            let every = (header.tids as usize / if is_late { 4 } else { 8 }).clamp(1, if is_late { 64 } else { 16 });
+            Ok(Member::new(pool, keys, State::new(one, header, When { every, is_late })?))
         });
         let members = members.collect::<Result<Vec<Member>>>()?;
         pools.iter().for_each(|pool| pool.set_unsettled(true));
@@ -369,7 +401,6 @@ impl Options {
             digest,
             chunk: header.chunk,
             entries: header.entries,
-            every: (header.tids as usize / 8).clamp(1, 16),
             seal_max: self.seal_max,
             draft_max: self.draft_max,
             whole_writes: self.whole_writes,

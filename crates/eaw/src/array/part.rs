@@ -4,21 +4,26 @@ use pmem::{Area, SealKey};
 use smallvec::SmallVec;
 
 use super::chunks::Chunk;
-use super::layout::{ENTRY, Entry, LINE, LINK};
+use super::layout::{ENTRY, Entry, INLINE, LINE, LINK};
 use super::member::Keys;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Pieces for which a part keeps room when it is used again.
 const KEPT: usize = 1 << 10;
+
+/// In place of a chunk: the slot of the table.
+const SLOT: u32 = u32::MAX;
 
 /// Of one member. It is used again for other transactions, with what it has allocated and a chunk of each kind.
 #[derive(Default)]
 pub(crate) struct Part {
     pub(crate) member: usize,
-    /// The TID's line of the member's table.
-    pub(crate) line: Option<Area>,
-    /// Parts that waited to be washed when this was taken.
-    pub(crate) waiting: usize,
+    /// The TID's slot of the member's table: its line, and room behind it.
+    pub(crate) slot: Option<Area>,
+    /// The metadata goes there.
+    pub(crate) is_inline: bool,
+    /// When this was taken, there was something to do for others.
+    pub(crate) is_due: bool,
     /// In the order in which they were logged.
     pub(crate) pieces: Vec<Piece>,
     /// Bytes that wait in memory.
@@ -70,7 +75,9 @@ impl Part {
         self.pieces.shrink_to(KEPT);
         self.draft.clear();
         self.filled = 0;
-        (self.data.drain(1.min(self.data.len())..), self.meta.drain(1.min(self.meta.len())..))
+        // Where there is room in the slot, chunks are for more than that, and are better next to each other.
+        let kept = usize::from(self.room() == 0);
+        (self.data.drain(kept.min(self.data.len())..), self.meta.drain(kept.min(self.meta.len())..))
     }
 
     pub(crate) fn extent(&self) -> Extent {
@@ -156,10 +163,25 @@ impl Part {
         Ok(())
     }
 
-    /// Gives what is in memory its places in the log, in chunks behind those that are filled; returns how many chunks are needed then.
+    /// Bytes behind the line.
+    fn room(&self) -> u64 {
+        self.slot.as_ref().map_or(0, |slot| slot.len() - LINE)
+    }
+
+    /// Gives what is in memory its places in the log: in the slot behind the metadata, if both fit there; what does not, in chunks behind those that are filled. Returns how many chunks are
+    /// needed then.
     pub(crate) fn place(&mut self, chunk_bytes: u64) -> usize {
+        let (room, meta) = (self.room(), (self.pieces.len() as u64 * ENTRY).next_multiple_of(LINE));
+        self.is_inline = meta <= room;
+        let (mut in_slot, end) = (LINE + meta, if self.is_inline { LINE + room } else { 0 });
         let (mut chunks, mut used) = (self.filled, chunk_bytes);
         for piece in self.pieces.iter_mut().filter(|piece| piece.draft.is_some()) {
+            let len = u64::from(piece.len).next_multiple_of(LINE);
+            if in_slot + len <= end {
+                (piece.chunk, piece.at) = (SLOT, in_slot as u32);
+                in_slot += len;
+                continue;
+            }
             if used + u64::from(piece.len) > chunk_bytes {
                 (chunks, used) = (chunks + 1, 0);
             }
@@ -172,7 +194,10 @@ impl Part {
     /// Everything is in the log, on its way to media; sealed, if there is a key for that.
     pub(crate) fn store(&mut self, key: Option<&SealKey>) -> Result<()> {
         for piece in &mut self.pieces {
-            let area = &mut self.data[piece.chunk as usize].area;
+            let area = match piece.chunk {
+                SLOT => self.slot.as_mut().ok_or(Error::Stopped)?,
+                chunk => &mut self.data[chunk as usize].area,
+            };
             let at = u64::from(piece.at);
             let bytes = piece.draft.map(|from| &self.draft[from as usize..][..piece.len as usize]);
             piece.seal = match (bytes, key) {
@@ -196,12 +221,15 @@ impl Part {
     pub(crate) fn seal(&mut self, keys: &Keys, chunk_bytes: u64, entries: u32) -> Result<u64> {
         const { assert!(ENTRY == 32) };
         let mut seals = SmallVec::<[u64; 4]>::new();
-        let chunks = self.pieces.chunks(entries as usize - 1);
+        let chunks = self.pieces.chunks(if self.is_inline { usize::MAX } else { entries as usize - 1 });
         let last = chunks.len() - 1;
         for (index, pieces) in chunks.enumerate() {
             self.image.clear();
             for piece in pieces {
-                let log = u64::from(self.data[piece.chunk as usize].number) * chunk_bytes + u64::from(piece.at);
+                let log = match piece.chunk {
+                    SLOT => INLINE | u64::from(piece.at),
+                    chunk => u64::from(self.data[chunk as usize].number) * chunk_bytes + u64::from(piece.at),
+                };
                 let Piece { target, file, len, seal, .. } = *piece;
                 self.image.extend_from_slice(pmem::bytes_of(&Entry { target, log, seal, file, len }));
             }
@@ -210,7 +238,11 @@ impl Part {
                 self.image.extend_from_slice(pmem::bytes_of(&link));
             }
             seals.push(keys.part.seal(&self.image));
-            self.meta[index].area.put_lines(0, &self.image)?;
+            if self.is_inline {
+                self.slot.as_mut().ok_or(Error::Stopped)?.put_lines(LINE, &self.image)?;
+            } else {
+                self.meta[index].area.put_lines(0, &self.image)?;
+            }
         }
         Ok(keys.part.seal_list(seals.into_iter()))
     }

@@ -17,7 +17,7 @@ use pmem::{Area, Pool, SealKey};
 
 use super::chunks::Chunks;
 use super::files::{File, Striping};
-use super::layout::{ENTRY, Entry, Header, LINE, LINK, Sealed};
+use super::layout::{ENTRY, Entry, Header, INLINE, LINE, LINK, Sealed};
 use super::mark::MarkCell;
 use super::member::{Keys, file_mut};
 use super::sabotage::Step;
@@ -59,6 +59,8 @@ pub(crate) struct Opened {
     pub(crate) pool: Pool,
     pub(crate) keys: Keys,
     pub(crate) table: Area,
+    /// From a line of the table to the next.
+    pub(crate) stride: u64,
     pub(crate) mark: MarkCell,
     pub(crate) files: Vec<Option<Area>>,
     pub(crate) log: Chunks,
@@ -78,7 +80,9 @@ struct Read {
 impl Opened {
     /// The line of a TID; `Err` if it is not whole.
     fn line(&self, tid: u32) -> Result<Result<Option<Sealed>, ()>> {
-        let bytes = self.table.bytes(u64::from(tid) * LINE, LINE as usize)?;
+        let at = u64::from(tid) * self.stride;
+        self.table.probe("transaction table of an array", at, LINE)?;
+        let bytes = self.table.bytes(at, LINE as usize)?;
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(Ok(None));
         }
@@ -87,18 +91,72 @@ impl Opened {
         Ok(whole.map(Some).ok_or(()))
     }
 
+    /// Where in the table the metadata of a line is that has it behind it, and how many bytes; nothing if that is nowhere.
+    fn inline(&self, line: &Sealed) -> Option<(u64, u64)> {
+        let (at, len) = (u64::from(line.tid) * self.stride + LINE, u64::from(line.count) * ENTRY);
+        (len > 0 && len <= self.stride - LINE).then_some((at, len))
+    }
+
+    /// Where the data of an entry is: in which area, and where in it. Nothing if that is nowhere.
+    fn data(&self, tid: u32, entry: &Entry, chunk: u64) -> Option<(&Area, u64)> {
+        let len = u64::from(entry.len);
+        if entry.log & INLINE == 0 {
+            return Some((self.log.get(entry.log / chunk)?, entry.log % chunk)).filter(|(_, at)| at + len <= chunk);
+        }
+        let at = entry.log & !INLINE;
+        let is_there = at >= LINE && at.checked_add(len).is_some_and(|end| end <= self.stride);
+        is_there.then(|| (&self.table, u64::from(tid) * self.stride + at))
+    }
+
     /// Reads the part that a line is of, and verifies it.
-    fn read(&self, line: Sealed, chunk: u64, per_chunk: u32, verify: bool) -> Result<Read> {
+    fn read(&self, line: Sealed, chunk: u64, per_chunk: u32, has: impl Fn(Step) -> bool) -> Result<Read> {
         let mut read = Read { line, meta: Vec::new(), entries: Vec::new(), broken: None };
-        let (mut number, mut seals) = (u64::from(line.meta), Vec::new());
+        let mut seals = Vec::new();
+        if line.inline == 0 {
+            self.read_chunks(&mut read, &mut seals, per_chunk)?;
+        } else {
+            self.read_inline(&mut read, &mut seals)?;
+        }
+        if read.broken.is_some() {
+            return Ok(read);
+        }
+        if self.keys.part.seal_list(seals.into_iter()) != line.part && has(Step::VerifyMeta) {
+            read.broken = Some("metadata that does not verify");
+            read.entries.clear();
+            return Ok(read);
+        }
+        self.verify(&mut read, chunk, has(Step::VerifyData))?;
+        Ok(read)
+    }
+
+    /// Metadata behind the line.
+    fn read_inline(&self, read: &mut Read, seals: &mut Vec<u64>) -> Result<()> {
+        let Some((at, len)) = self.inline(&read.line) else {
+            read.broken = Some("a place that is none in its metadata");
+            return Ok(());
+        };
+        if self.table.probe("metadata of an array", at, len).is_err() {
+            read.broken = Some("metadata that the medium does not return");
+            return Ok(());
+        }
+        for place in 0..u64::from(read.line.count) {
+            read.entries.push(*self.table.get::<Entry>(at + place * ENTRY)?);
+        }
+        seals.push(self.keys.part.seal(self.table.bytes(at, len as usize)?));
+        Ok(())
+    }
+
+    /// Metadata in chunks.
+    fn read_chunks(&self, read: &mut Read, seals: &mut Vec<u64>, per_chunk: u32) -> Result<()> {
+        let (line, mut number) = (read.line, u64::from(read.line.meta));
         while read.entries.len() < line.count as usize {
             let Some(area) = self.meta.get(number).filter(|_| (read.meta.len() as u64) < self.meta.len()) else {
                 read.broken = Some("a place that is none in its metadata");
-                return Ok(read);
+                return Ok(());
             };
             if area.probe("metadata of an array", 0, area.len()).is_err() {
                 read.broken = Some("metadata that the medium does not return");
-                return Ok(read);
+                return Ok(());
             }
             let (mut used, mut next) = (0, None);
             for place in 0..u64::from(per_chunk) {
@@ -119,50 +177,53 @@ impl Opened {
                 Some(next) => number = next,
                 None if read.entries.len() < line.count as usize => {
                     read.broken = Some("metadata that ends too early");
-                    return Ok(read);
+                    return Ok(());
                 }
                 None => {}
             }
         }
-        if self.keys.part.seal_list(seals.into_iter()) != line.part {
-            read.broken = Some("metadata that does not verify");
-            read.entries.clear();
-            return Ok(read);
-        }
+        Ok(())
+    }
+
+    /// The places that the metadata names, and the data.
+    fn verify(&self, read: &mut Read, chunk: u64, verify: bool) -> Result<()> {
         for entry in &read.entries {
             let file = self.files.get(entry.file as usize).and_then(Option::as_ref);
             let is_there = file
                 .is_some_and(|file| entry.target.checked_add(entry.len.into()).is_some_and(|end| end <= file.len()));
-            let data = self.log.get(entry.log / chunk).filter(|_| entry.log % chunk + u64::from(entry.len) <= chunk);
-            let Some(data) = data.filter(|_| is_there) else {
+            let data = self.data(read.line.tid, entry, chunk);
+            let Some((data, at)) = data.filter(|_| is_there) else {
                 read.broken = Some("a place that is none in its metadata");
                 break;
             };
-            if data.probe("log of an array", entry.log % chunk, entry.len.into()).is_err() {
+            if data.probe("log of an array", at, entry.len.into()).is_err() {
                 read.broken = Some("data that the medium does not return");
                 break;
             }
-            if line.drained == 0 && verify {
-                let bytes = data.bytes(entry.log % chunk, entry.len as usize)?;
+            if read.line.drained == 0 && verify {
+                let bytes = data.bytes(at, entry.len as usize)?;
                 if self.keys.data.seal(bytes) != entry.seal {
                     read.broken = Some("data that does not verify");
                 }
             }
         }
-        Ok(read)
+        Ok(())
     }
 
     /// Flushes all that a part consists of.
     fn flush(&self, read: &Read, chunk: u64) -> Result<()> {
-        self.table.flush(u64::from(read.line.tid) * LINE, LINE)?;
+        self.table.flush(u64::from(read.line.tid) * self.stride, LINE)?;
+        if let Some((at, len)) = self.inline(&read.line).filter(|_| read.line.inline != 0) {
+            self.table.flush(at, len)?;
+        }
         for (number, used) in &read.meta {
             if let Some(area) = self.meta.get(*number) {
                 area.flush(0, *used)?;
             }
         }
         for entry in &read.entries {
-            if let Some(area) = self.log.get(entry.log / chunk) {
-                area.flush(entry.log % chunk, entry.len.into())?;
+            if let Some((area, at)) = self.data(read.line.tid, entry, chunk) {
+                area.flush(at, entry.len.into())?;
             }
         }
         Ok(())
@@ -171,10 +232,10 @@ impl Opened {
     /// Copies a part to the files.
     fn apply(&mut self, read: &Read, chunk: u64) -> Result<()> {
         for entry in &read.entries {
-            let Some(area) = self.log.get(entry.log / chunk) else { continue };
-            let bytes = area.bytes(entry.log % chunk, entry.len as usize)?;
+            let Some((area, at)) = self.data(read.line.tid, entry, chunk) else { continue };
+            let bytes = area.bytes(at, entry.len as usize)?.to_vec(); // of 64 KiB at most
             let file = file_mut(&mut self.files, entry.file)?;
-            file.bytes_mut(entry.target, bytes.len())?.copy_from_slice(bytes);
+            file.bytes_mut(entry.target, bytes.len())?.copy_from_slice(&bytes);
             file.flush(entry.target, entry.len.into())?;
         }
         Ok(())
@@ -199,7 +260,6 @@ pub(crate) fn recover(
     let mut broken: Vec<(usize, u32)> = Vec::new();
     let (mut seen, mut durable) = (retired, retired);
     for (number, member) in members.iter().enumerate() {
-        member.table.probe("transaction table of an array", 0, member.table.len())?;
         for tid in 0..header.tids {
             match member.line(tid)? {
                 Ok(None) => {}
@@ -208,7 +268,7 @@ pub(crate) fn recover(
                     seen = seen.max(line.sequence);
                     durable = durable.max(line.sequence.saturating_sub(line.durable_back.into()));
                     if line.sequence > retired {
-                        let read = member.read(line, chunk, header.entries, has(Step::VerifyData))?;
+                        let read = member.read(line, chunk, header.entries, &has)?;
                         parts.entry(line.sequence).or_default().insert(number, read);
                     }
                 }
@@ -277,7 +337,7 @@ pub(crate) fn recover(
     }
     // The marks pass all that does not count, too. But a line that is not whole has no number: the next one at its place, torn too, could supply the words that it lacks.
     for (member, tid) in broken.iter().filter(|_| has(Step::EraseTorn)) {
-        let at = u64::from(*tid) * LINE;
+        let at = u64::from(*tid) * header.stride();
         members[*member].table.bytes_mut(at, LINE as usize)?.fill(0);
         members[*member].table.flush(at, LINE)?;
     }

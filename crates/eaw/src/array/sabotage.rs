@@ -12,6 +12,8 @@ pub enum Step {
     EveryPart,
     /// Recovery verifies the data under a seal.
     VerifyData,
+    /// Recovery verifies the metadata under a seal.
+    VerifyMeta,
     /// Data that no seal covers is drained before the seal is written.
     DataFirst,
     /// Recovery applies in the order of commits.
@@ -22,6 +24,8 @@ pub enum Step {
     EraseTorn,
     /// Numbers go on above all that were seen.
     NumbersAbove,
+    /// What is in the log only is applied before the mark passes it.
+    ApplyFirst,
     /// What was applied is persistent before the mark passes it.
     WashFirst,
     /// The mark passes a transaction when all before it may be passed, too.
@@ -30,6 +34,8 @@ pub enum Step {
     MarkTwice,
     /// Who reads bytes of what is durable waits until it is applied.
     WaitApplied,
+    /// Who reads sees what is durable and in the log only.
+    ReadLate,
     /// What goes to a file without a log goes there in one piece.
     Whole,
     /// What a log has bytes for is logged, and not written whole.

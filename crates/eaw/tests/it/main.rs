@@ -2,6 +2,7 @@
 
 mod costs;
 mod errors;
+mod late;
 mod marks;
 mod model;
 mod processes;

@@ -42,9 +42,10 @@ proptest! {
     fn an_array_is_a_vector_of_bytes(
         ops in prop::collection::vec(op(), 1..60),
         memory in prop_oneof![Just(0_usize), Just(30_000), Just(1 << 20)],
+        (late, slot) in prop_oneof![Just((false, 0)), Just((true, 8192)), Just((true, 0)), Just((false, 1024))],
     ) {
         let dir = tempfile::tempdir().unwrap();
-        let options = options().stripe_bytes(4096).seal_max(20_000).draft_max(memory);
+        let options = options().stripe_bytes(4096).seal_max(20_000).draft_max(memory).late(late).slot_bytes(slot);
         let mut array = create(dir.path(), &options);
         let mut committed = vec![0; BYTES as usize];
         let mut at = 0;

@@ -2,13 +2,21 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use eaw::array::Options;
+
 use super::{create, members, options, read};
 
 /// Each transaction writes the same four places; whoever reads all of them sees one transaction.
 #[test]
 fn readers_see_all_of_a_transaction_or_nothing() {
+    readers_see_all_or_nothing(&options());
+    readers_see_all_or_nothing(&options().late(true).slot_bytes(4096));
+}
+
+#[expect(clippy::unwrap_used, reason = "what a test does twice")]
+fn readers_see_all_or_nothing(options: &Options) {
     let dir = tempfile::tempdir().unwrap();
-    let array = create(dir.path(), &options());
+    let array = create(dir.path(), options);
     let pages = array.file("pages").unwrap();
     let places = [0, 70_000, 140_000, 210_000];
     let is_over = AtomicBool::new(false);
@@ -46,7 +54,7 @@ fn readers_see_all_of_a_transaction_or_nothing() {
     });
     let last = read(&array, 0, 1);
     array.abandon();
-    let array = options().open(&members(dir.path())).unwrap();
+    let array = options.open(&members(dir.path())).unwrap();
     assert!(places.iter().all(|place| read(&array, *place, 1000) == vec![last[0]; 1000]));
 }
 

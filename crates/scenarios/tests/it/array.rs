@@ -55,6 +55,11 @@ fn lopsided() -> Arrayed {
     Arrayed::script(ops)
 }
 
+/// What is committed is read before it is in the files, and the mark moves.
+fn staying() -> Vec<(usize, Op)> {
+    (0..8).flat_map(|_| [(0, Op::Own(vec![(0, 8), (64, 8)])), (0, Op::Write(vec![(4, 8)]))]).collect()
+}
+
 fn workloads() -> Vec<missed::Workload<Arrayed>> {
     let config = |seed| Config::seeded(seed).budget(5_000).point_budget(300);
     let mut all = vec![
@@ -81,6 +86,19 @@ fn workloads() -> Vec<missed::Workload<Arrayed>> {
     let spilling = |options: Options| options.draft_max(48);
     all.extend((6..9).map(|seed| ("alone, in the log", Arrayed::new("array", 1).adjust(spilling), config(seed))));
     all.extend((14..17).map(|seed| ("two", Arrayed::new("array-2", 2), config(seed).schedules(8))));
+    let late = Arrayed::as_on_files;
+    all.push(("late", Arrayed::script(staying()).adjust(late), config(41)));
+    all.push(("late, crossing", crossing().adjust(late), config(42).model(Model::Lines)));
+    all.push(("late, racing", racing().adjust(late), config(43).schedules(24)));
+    all.push((
+        "late, overtaking",
+        overtaking().adjust(late),
+        Config::seeded(4).budget(3_000).point_budget(2).nested_budget(1).schedules(1_000),
+    ));
+    all.extend((44..46).map(|seed| ("alone, late", Arrayed::new("array-late", 1).adjust(late), config(seed))));
+    all.extend(
+        (46..48).map(|seed| ("two, late", Arrayed::new("array-late-2", 2).adjust(late), config(seed).schedules(8))),
+    );
     all.extend(
         (22..23)
             .map(|seed| ("alone, large", Arrayed::new("array", 1).adjust(|options| options.seal_max(0)), config(seed))),
@@ -90,8 +108,8 @@ fn workloads() -> Vec<missed::Workload<Arrayed>> {
 
 // `MarkTwice` is for damaged media: in the tests of the crate.
 missed::steps! {
-    CommitBarrier, ApplyLate, EveryPart, VerifyData, DataFirst, InOrder, SettleRead, EraseTorn, NumbersAbove, WashFirst, RetireInOrder, WaitApplied,
-    Whole, LogFirst,
+    CommitBarrier, ApplyLate, EveryPart, VerifyMeta, VerifyData, DataFirst, InOrder, SettleRead, EraseTorn, NumbersAbove, ApplyFirst, WashFirst,
+    RetireInOrder, WaitApplied, ReadLate, Whole, LogFirst,
 }
 
 #[test]
@@ -101,9 +119,14 @@ fn each_step_of_the_array_is_missed_when_it_is_left_out() {
 
 /// Together they are `Step::SettleRead`, which is missed.
 const REDUNDANT: &[missed::Redundant] = &[
-    ("recovery.rs", "self.table.flush(u64::from(read.line.tid) * LINE, LINE)?;", "alone, missed by no workload here"),
+    (
+        "recovery.rs",
+        "self.table.flush(u64::from(read.line.tid) * self.stride, LINE)?;",
+        "alone, missed by no workload here",
+    ),
     ("recovery.rs", "area.flush(0, *used)?;", "flushed before the line that leads here, by the process that died"),
-    ("recovery.rs", "area.flush(entry.log % chunk, entry.len.into())?;", "the same"),
+    ("recovery.rs", "self.table.flush(at, len)?;", "the same"),
+    ("recovery.rs", "area.flush(at, entry.len.into())?;", "the same"),
 ];
 
 const UNREACHED: &[missed::Redundant] = &[("recovery.rs", "pool.drain()", "for its callers, whose lines count")];

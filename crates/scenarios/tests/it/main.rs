@@ -218,6 +218,8 @@ scenarios! {
     array_alone: "array";
     array_2: "array-2";
     array_whole: "array-whole";
+    array_late: "array-late";
+    array_late_2: "array-late-2";
     mars_alone: "mars";
     mars_2: "mars-2";
     aries_alone: "aries";
