@@ -357,7 +357,7 @@ impl<'m> Stage<'m> {
         let Some(bytes) = running.view.get_mut(&at) else { return Ok(true) };
         let (from, len) = (act.range.0 % bytes.len() as u64, bytes.len() as u64);
         // All of a long object has a record that no log holds.
-        let count = if act.word % 4 == 0 { len - from } else { 1 + act.range.1 % (len - from) };
+        let count = if act.word.is_multiple_of(4) { len - from } else { 1 + act.range.1 % (len - from) };
         let outcome = match act.kind {
             Kind::Free => running.tx.free_bytes(ptr),
             _ => running.tx.bytes_mut(PPtr::new(ptr.tag(), at + from), count).map(|b| b.fill(act.word as u8)),
