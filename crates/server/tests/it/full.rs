@@ -127,15 +127,21 @@ fn take_and_put(client: &mut Client, random: &mut Random, when: &str) {
             1 => vec!["MULTI".to_owned(), format!("DEL {name}"), format!("SET {name} v"), "EXEC".to_owned()],
             _ => vec!["SET small v".to_owned(), format!("RENAME small {name}")],
         };
-        for line in &lines {
-            let reply = client.say(line);
-            // The small one is new, or not.
-            assert!(!matches!(reply, Reply::Error(_)) || line == "SET small v", "{when}: {line}: {reply:?}");
-            if matches!(reply, Reply::Error(_)) {
-                break;
-            }
+        until(&format!("{when}: {lines:?}"), || all_done(client, &lines, when));
+    }
+}
+
+/// Says these; false if the store has no room just now, as one has that sweeps what was removed before.
+fn all_done(client: &mut Client, lines: &[String], when: &str) -> bool {
+    for line in lines {
+        let reply = client.say(line);
+        if matches!(reply, Reply::Error(_)) {
+            assert!(is_full(&reply), "{when}: {line}: {reply:?}");
+            // The small one is new, or not: that may find no room at all.
+            return line == "SET small v";
         }
     }
+    true
 }
 
 /// No collection: a server that was started in a full store has no number for a new one until something is gone.
