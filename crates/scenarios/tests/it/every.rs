@@ -12,7 +12,7 @@ fn names() -> Vec<&'static scenarios::Named> {
 #[test]
 fn generated_workloads_are_clean() {
     let all = names();
-    assert_eq!(all.len(), 9);
+    assert_eq!(all.len(), 10);
     in_parallel(all.len(), |at| {
         let config = Config::seeded(41).budget(1_500).schedules(10).point_budget(20).nested_budget(16);
         clean(all[at], &config.nested_share(30));
