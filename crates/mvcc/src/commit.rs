@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use pmem::{Block, Intent};
 use tx::{Error, Isolation, Result};
 
-use crate::core::{Changed, Core, Counters, Log};
+use crate::core::{Changed, Core, Counters, Log, Room};
 use crate::header::Owner;
 use crate::raw::{self, Claim, Owned};
 use crate::record::{self, Bytes};
@@ -140,7 +140,11 @@ impl Core {
     /// Space comes when the transactions that run now have ended, this one among them.
     #[cold]
     fn wait_for_room(&self, slot: usize) -> Error {
-        self.counters[slot].is_full.store(1, Relaxed);
+        let counters = &self.counters[slot];
+        if counters.room() == Room::KeptByOwn {
+            return Error::LogFull; // waiting would be for ever
+        }
+        counters.set_room(Room::Wanted);
         Error::Conflict { offset: 0 }
     }
 

@@ -98,13 +98,37 @@ pub(crate) struct Counters {
     pub(crate) conflicts: AtomicU64,
     /// The upkeep is to come by when the transaction is over.
     pub(crate) is_due: AtomicU64,
-    /// There was no room for a record, or a block: see to it before the next transaction begins.
-    pub(crate) is_full: AtomicU64,
+    /// A `Room`.
+    room: AtomicU64,
     /// ... and it was run again for a block.
     pub(crate) was_short: AtomicU64,
 }
 
+/// Whether the slot's log, and the store, had room for its last transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Room {
+    There,
+    /// Not for a record, or a block: to be seen to before the next transaction begins.
+    Wanted,
+    /// That was in vain: an older transaction of the same thread runs.
+    KeptByOwn,
+}
+
 impl Counters {
+    #[inline]
+    pub(crate) fn room(&self) -> Room {
+        match self.room.load(Relaxed) {
+            0 => Room::There,
+            1 => Room::Wanted,
+            _ => Room::KeptByOwn,
+        }
+    }
+
+    pub(crate) fn set_room(&self, room: Room) {
+        self.room.store(room as u64, Relaxed);
+    }
+
     /// More of it; only the slot's holder counts.
     #[inline]
     pub(crate) fn add(cell: &AtomicU64, more: u64) {
@@ -198,7 +222,7 @@ impl Core {
             return match self.alloc.reserve_hidden(len, align) {
                 Err(PoolError::HeapFull { .. }) => {
                     counters.was_short.store(1, Relaxed);
-                    counters.is_full.store(1, Relaxed);
+                    counters.set_room(Room::Wanted);
                     Err(Error::Conflict { offset: 0 })
                 }
                 other => Ok(other?),

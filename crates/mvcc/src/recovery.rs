@@ -81,10 +81,6 @@ pub(crate) fn run(core: &Core, recovered: &[Recovered], clean: bool) -> Result<R
     if found.commits.is_empty() && found.void.is_empty() && state.durable == state.written {
         return Ok(recovery);
     }
-    if core.pool.is_read_only() {
-        let why = "it was not closed, and has to be recovered: open it for writing first".to_owned();
-        return Err(Error::Damaged { what: "store opened for reading", offset: core.root, why });
-    }
     if !core.sabotage.skips(Step::DecideFirst) {
         decide(core, cell, &found)?;
     }

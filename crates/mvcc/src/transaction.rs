@@ -3,12 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::marker::PhantomData;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use pmem::{Block, Error as PoolError, Found, PPtr};
 use tx::{Doom, Error, Isolation, Range, Result, Transaction};
 
-use crate::core::{Changed, Core, Counters, View};
+use crate::core::{Changed, Core, Counters, Room, View};
 use crate::header::{NEVER, Owner};
 use crate::raw::{self, Claim, Owned, Word};
 use crate::sabotage::Step;
@@ -156,7 +156,7 @@ impl<'m> Tx<'m> {
     pub(crate) fn begin(core: &'m Core, isolation: Isolation) -> Result<Self> {
         let claimed = core.seats.claim()?;
         let slot = claimed.slot();
-        if core.counters[slot].is_full.load(Relaxed) != 0 {
+        if core.counters[slot].room() != Room::There {
             core.make_room(slot)?;
         }
         let seat = claimed.sit();

@@ -20,7 +20,7 @@ use pmem::{Block, FlushSet, Intent, LINE, TwoSlot};
 use tx::{Error, Result};
 
 use crate::commit::{SPARE, VERSION_BYTES_MAX};
-use crate::core::{Changed, Core, State};
+use crate::core::{Changed, Core, Room, State};
 use crate::header::{Header, NEVER};
 use crate::raw::{self, Chain, Claim, Owned};
 use crate::sabotage::Step;
@@ -123,12 +123,14 @@ impl Core {
     pub(crate) fn make_room(&self, slot: usize) -> Result<()> {
         let progress = self.upkeep()?;
         let log = self.logs[slot].lock();
-        if self.room(&log) > SPARE + self.log_bytes / 4 && log.version_bytes <= VERSION_BYTES_MAX {
-            self.counters[slot].is_full.store(0, Relaxed);
-        } else if progress == Progress::Blocked && self.seats.oldest().is_some_and(|(_, slot)| self.seats.is_own(slot))
-        {
-            return Err(Error::LogFull); // waiting would be for ever
-        }
+        let has_room = self.room(&log) > SPARE + self.log_bytes / 4 && log.version_bytes <= VERSION_BYTES_MAX;
+        let is_own = || self.seats.oldest().is_some_and(|(_, slot)| self.seats.is_own(slot));
+        let room = match progress {
+            _ if has_room => Room::There,
+            Progress::Blocked if is_own() => Room::KeptByOwn,
+            _ => Room::Wanted,
+        };
+        self.counters[slot].set_room(room);
         Ok(())
     }
 

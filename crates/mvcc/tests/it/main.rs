@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test, in helpers too")]
 
 mod barriers;
+mod basics;
 mod conformance;
 mod full;
 mod kill;
