@@ -1,5 +1,8 @@
 //! Space for logs: equal pieces of regions, each with one owner.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
 use pmem::{Area, Domain, Pool};
 
 use super::layout::REGION_KIND;
@@ -20,11 +23,49 @@ pub(crate) struct Chunks {
     regions: u32,
     /// By number; those in use are with their owners.
     all: Vec<Option<Area>>,
-    /// Those that are not in use; the last one given back is used first. On a file, the first one, so that those that are used together are next to each other: that is one write.
-    free: Vec<u32>,
-    is_sorted: bool,
+    /// Those that are not in use.
+    free: Free,
     /// Most there may be.
     max: u32,
+}
+
+/// Which is used first.
+enum Free {
+    /// The one that was given back last: it is in a cache.
+    Last(Vec<u32>),
+    /// The first one, on a file: those that are used together are next to each other, and that is one write.
+    First(BTreeSet<u32>),
+}
+
+impl Free {
+    fn take(&mut self) -> Option<u32> {
+        match self {
+            Self::Last(free) => free.pop(),
+            Self::First(free) => free.pop_first(),
+        }
+    }
+
+    fn give_back(&mut self, number: u32) {
+        match self {
+            Self::Last(free) => free.push(number),
+            Self::First(free) => _ = free.insert(number),
+        }
+    }
+
+    /// New ones, behind those that were used.
+    fn add(&mut self, numbers: Range<u32>) {
+        match self {
+            Self::Last(free) => drop(free.splice(..0, numbers.rev())),
+            Self::First(free) => free.extend(numbers),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Last(free) => free.len(),
+            Self::First(free) => free.len(),
+        }
+    }
 }
 
 impl Chunks {
@@ -35,8 +76,11 @@ impl Chunks {
     }
 
     fn new(pool: &Pool, prefix: String, size: u64, max: u32) -> Self {
-        let is_sorted = pool.domain() == Domain::File;
-        Self { pool: pool.clone(), prefix, size, regions: 0, all: Vec::new(), free: Vec::new(), is_sorted, max }
+        let free = match pool.domain() {
+            Domain::File => Free::First(BTreeSet::new()),
+            _ => Free::Last(Vec::new()),
+        };
+        Self { pool: pool.clone(), prefix, size, regions: 0, all: Vec::new(), free, max }
     }
 
     pub(crate) fn open(pool: &Pool, prefix: String, size: u64, max: u32) -> Result<Self> {
@@ -48,7 +92,6 @@ impl Chunks {
                 Err(error) => return Err(error.into()),
             }
         }
-        chunks.free.reverse();
         Ok(chunks)
     }
 
@@ -63,26 +106,26 @@ impl Chunks {
 
     fn take_in(&mut self, region: pmem::Region) -> Result<()> {
         let mut rest = region.into_area()?;
+        let before = self.all.len() as u32;
         while rest.len() >= self.size {
             let (area, behind) = rest.split_at(self.size)?;
-            self.free.push(self.all.len() as u32);
             self.all.push(Some(area));
             rest = behind;
         }
+        self.free.add(before..self.all.len() as u32);
         self.regions += 1;
         Ok(())
     }
 
     /// A chunk that is not in use.
     pub(crate) fn take(&mut self) -> Option<Chunk> {
-        let number = self.free.pop()?;
+        let number = self.free.take()?;
         let area = self.all[number as usize].take()?;
         Some(Chunk { number, area })
     }
 
     pub(crate) fn give_back(&mut self, chunk: Chunk) {
-        let at = if self.is_sorted { self.free.partition_point(|free| *free > chunk.number) } else { self.free.len() };
-        self.free.insert(at, chunk.number);
+        self.free.give_back(chunk.number);
         self.all[chunk.number as usize] = Some(chunk.area);
     }
 
@@ -93,14 +136,7 @@ impl Chunks {
             let bytes = self.all.len() as u64 * self.size;
             return Err(Error::LogFull { bytes, max: u64::from(self.max) * self.size });
         }
-        let before = self.all.len();
-        self.add_region(more)?;
-        if self.is_sorted {
-            self.free.sort_unstable_by(|one, other| other.cmp(one));
-        } else {
-            self.free[..].rotate_right(self.all.len() - before); // the used ones first
-        }
-        Ok(())
+        self.add_region(more)
     }
 
     /// The chunk of this number, while nobody has it: at open, nobody has any.

@@ -236,23 +236,30 @@ impl Array {
             if let Some(chunk) = take(&mut state) {
                 return Ok(chunk);
             }
+            let mut first = None;
             if tries > 0 {
                 match chunks(&mut state).grow() {
-                    // Others have taken what the settling freed: if they have committed, or are about to, another one frees that.
-                    Err(Error::LogFull { .. }) if tries < SPACE_TRIES && self.may_free(member, &state) => {}
-                    Err(error) => return Err(error),
-                    Ok(()) => continue,
+                    Err(full @ Error::LogFull { .. }) => {
+                        // Others have taken what the settling freed. What they have committed, or are about to, another one frees.
+                        let order = self.order.lock();
+                        first = order.is_committing(member).then(|| order.limit(member));
+                        if tries == SPACE_TRIES || first.is_none() && state.newest() == 0 {
+                            return Err(full);
+                        }
+                    }
+                    other => {
+                        other?;
+                        continue;
+                    }
                 }
             }
             drop(state);
+            if let Some(first) = first {
+                self.wait(|order| order.limit(member) > first)?; // it has all the space that it needs, and ends
+            }
             self.settle()?; // what is committed may give some back
             tries += 1;
         }
-    }
-
-    /// Something is committed whose log is needed, or is on its way there.
-    fn may_free(&self, member: usize, state: &State) -> bool {
-        state.newest() > 0 || self.order.lock().is_committing(member)
     }
 
     /// One barrier for each pool that one of these members is in.

@@ -36,14 +36,19 @@ pub(crate) struct Header {
     /// Entries of a metadata chunk, the link included.
     pub(crate) entries: u32,
     pub(crate) version: u32,
-    /// Bytes of a slot of the table; 0: a line, and nothing behind it.
-    pub(crate) slot: u32,
+    /// Bytes of a slot of the table; 0: a line, and nothing behind it. Its name is that of version 1: a cell tells its type by the names of its fields, too.
+    pub(crate) reserved: u32,
 }
 
 impl Header {
+    /// Of the table; 0: a line, and nothing behind it.
+    pub(crate) fn slot_bytes(&self) -> u64 {
+        self.reserved.into()
+    }
+
     /// From a line of the table to the next.
     pub(crate) fn stride(&self) -> u64 {
-        LINE.max(self.slot.into())
+        LINE.max(self.slot_bytes())
     }
 
     pub(crate) fn table_bytes(&self) -> u64 {

@@ -492,18 +492,21 @@ mod tests {
         let full = array.take_chunk(0, look, |state| &mut state.log);
         assert!(matches!(full, Err(Error::LogFull { .. })), "nobody is going to free anything");
         assert_eq!(LOOKS.swap(0, SeqCst), 2);
-        let mut others = UnderWay(&array, Vec::new());
-        others.begin(0);
-        let chunk = array.take_chunk(0, look, |state| &mut state.log).unwrap();
-        assert_eq!(LOOKS.swap(0, SeqCst), 4);
-        array.members[0].lock().log.give_back(chunk);
-        let never = |_: &mut member::State| {
-            LOOKS.fetch_add(1, SeqCst);
-            None
-        };
-        assert!(matches!(array.take_chunk(0, never, |state| &mut state.log), Err(Error::LogFull { .. })));
-        assert_eq!(LOOKS.load(SeqCst), 101, "it ends");
-        drop(others);
+        // While others commit it waits for them, however long that takes, and looks again whenever one has.
+        std::thread::scope(|threads| {
+            let mut others = UnderWay(&array, Vec::new());
+            others.begin(0);
+            others.begin(0);
+            let takes = threads.spawn(|| array.take_chunk(0, look, |state| &mut state.log));
+            for looks in [2, 3] {
+                until(|| LOOKS.load(SeqCst) == looks && array.sleepers.load(SeqCst) == 1);
+                assert!(!takes.is_finished());
+                others.pass();
+            }
+            let chunk = takes.join().unwrap().unwrap();
+            assert_eq!(LOOKS.swap(0, SeqCst), 4);
+            array.members[0].lock().log.give_back(chunk);
+        });
         array.close().unwrap();
     }
 

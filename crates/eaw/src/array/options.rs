@@ -283,7 +283,7 @@ impl Options {
             tids: self.transactions,
             entries: self.entries,
             version: if slot == 0 { 1 } else { VERSION },
-            slot: slot as u32,
+            reserved: slot as u32,
         };
         let bytes = PAGE + header_of.table_bytes() + MARK_BYTES;
         let region = pool.add_region_as(&table_name(member), bytes, REGION_KIND, member as u64)?;
@@ -346,9 +346,9 @@ impl Options {
             && (2..=1 << 16).contains(&first.tids)
             && (2..=1 << 16).contains(&first.entries)
             && first.entries.is_multiple_of(2)
-            && (first.version == VERSION) == (first.slot > 0)
-            && u64::from(first.slot) <= SLOT_MAX
-            && u64::from(first.slot).is_multiple_of(LINE);
+            && (first.version == VERSION) == (first.slot_bytes() > 0)
+            && first.slot_bytes() <= SLOT_MAX
+            && first.slot_bytes().is_multiple_of(LINE);
         if !is_sound {
             return Err(Error::Damaged { path: found[0].0.path().to_owned(), what: "header of an array" });
         }

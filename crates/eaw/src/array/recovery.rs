@@ -32,7 +32,7 @@ const TOLD_MAX: usize = 1024;
 pub struct Recovered {
     /// Transactions that were applied, again or for the first time.
     pub applied: u64,
-    /// Transactions that had been begun to be committed, and were not: nothing of them is there.
+    /// Transactions that had been begun to be committed, and were not: nothing of them is there. Or the newest one at a member, if its log is damaged: nothing tells.
     pub dropped: u64,
     /// What was durable and could not be read back. None of it was applied; everything else was.
     pub lost: Vec<Loss>,

@@ -3,11 +3,14 @@
 mod costs;
 mod errors;
 mod late;
+#[path = "../../../pmem/tests/it/left.rs"]
+mod left;
 mod marks;
 mod model;
 mod processes;
 mod records;
 mod threads;
+mod version_1;
 mod whole;
 
 use std::path::{Path, PathBuf};
