@@ -50,7 +50,7 @@ pub enum Event {
     },
     /// It is over, and has changed nothing.
     Abort(TransactionId),
-    /// It is to be committed: the number is drawn now, while all its locks are held.
+    /// It is to be committed: the number is drawn now, while all its locks are held. [`Command::Commit`], or [`Command::Refused`] if it has no locks, since the copy was voided.
     Commit(TransactionId),
     /// The record, and what it is of, is persistent.
     Committed(u64),

@@ -47,6 +47,11 @@ impl Locks {
         self.running.is_empty()
     }
 
+    /// Transactions that run, without this one.
+    pub(crate) fn others(&self, transaction: TransactionId) -> usize {
+        self.running.len() - usize::from(self.running.contains_key(&transaction))
+    }
+
     /// All of them or none.
     pub(crate) fn lock(&mut self, transaction: TransactionId, slot: u32, reads: &[Object], writes: &[Object]) -> bool {
         let upgrades = |object: &Object| {

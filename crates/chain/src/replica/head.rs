@@ -8,7 +8,7 @@ impl Replica {
     pub(super) fn lock(&mut self, transaction: TransactionId, slot: u32, reads: &[Object], writes: &[Object]) {
         let refusal = if !self.is_head() || !self.has_lease() {
             Some(Refusal::NotHere)
-        } else if self.queue.len() >= IN_FLIGHT_MAX {
+        } else if self.queue.len() + self.locks.others(transaction) >= IN_FLIGHT_MAX {
             Some(Refusal::Full)
         } else if self.is_quiescing() || !self.locks.lock(transaction, slot, reads, writes) {
             Some(Refusal::Pending)
@@ -23,12 +23,14 @@ impl Replica {
 
     /// The order of numbers is an order in which the transactions could have run one after the other: each is drawn while its transaction has all its locks.
     pub(super) fn commit(&mut self, transaction: TransactionId) {
-        let number =
-            Number { view: self.view.as_ref().map_or_else(Default::default, |v| v.id), n: self.queue.last() + 1 };
-        if !self.is_head() {
-            return; // Locked by a head that was removed: the copy is void.
-        }
-        let Some(objects) = self.locks.commit(transaction, number.n) else { return };
+        let view = self.serves().filter(|_| self.is_head()).map(|view| view.id);
+        let n = self.queue.last() + 1;
+        // Without a view, or locks: locked by a head that was removed, and the copy is void.
+        let Some((view, objects)) = view.and_then(|view| Some((view, self.locks.commit(transaction, n)?))) else {
+            self.out.push(Command::Refused(transaction, Refusal::NotHere));
+            return;
+        };
+        let number = Number { view, n };
         let entry = Entry { number, objects };
         self.queue.push(entry.clone(), true);
         self.out.push(Command::Commit(transaction, entry));

@@ -101,3 +101,27 @@ fn transactions_in_flight_have_a_bound() {
     a.settle();
     assert!(a.lock(most + 2, 0, &[], &[crate::Object(most + 1)]));
 }
+
+/// Those that run become records, too.
+#[test]
+fn transactions_that_run_are_bounded_with_those_in_flight() {
+    let mut a = Bench::member(A, Sabotage(None));
+    let most = crate::IN_FLIGHT_MAX as u64;
+    (1..=most).for_each(|n| assert!(a.lock(n, 0, &[], &[crate::Object(n)])));
+    assert!(!a.lock(most + 1, 0, &[], &[crate::Object(most + 1)]));
+    assert!(a.lock(most, 0, &[], &[crate::Object(most + 1)]), "it is counted already");
+    a.step(Event::Abort(TransactionId(1)));
+    assert!(a.lock(most + 2, 0, &[], &[crate::Object(1)]));
+}
+
+/// Who waits for a commit waits for an answer.
+#[test]
+fn a_commit_that_cannot_be_is_refused() {
+    let mut a = Bench::member(A, Sabotage(None));
+    let transaction = TransactionId(1);
+    let refused = [Command::Refused(transaction, Refusal::NotHere)];
+    assert_eq!(a.step(Event::Commit(transaction)), refused, "it has no locks");
+    assert!(a.lock(1, 0, &[], &[X]));
+    a.install(&super::view(2, &[B, C]));
+    assert_eq!(a.step(Event::Commit(transaction)), refused, "the copy is void");
+}
