@@ -54,9 +54,10 @@ impl Replica {
         let early = self.sabotage.skips(Step::PersistBeforeForward) && !self.is_head();
         let ready = if early { self.queue.last() } else { self.queue.persistent() };
         let target = self.successor().or_else(|| self.joiner_with_snapshot());
-        if let (Some(to), true) = (target, ready > self.sent) {
+        let Some(to) = target else { return };
+        while self.sent < ready {
             self.ship(to, self.sent + 1, ready);
-            self.sent = ready;
+            self.sent = ready.min(self.sent + SHIP_MAX);
         }
     }
 
@@ -196,7 +197,8 @@ impl Replica {
             self.out.push(Command::AwaitLeases(view));
         }
         // Idle: nothing later takes the effects along.
-        if self.queue.executed() > self.queue.flushed {
+        let asked = self.barriers.back().map_or(0, |&(_, _, executed)| executed);
+        if self.queue.executed() > self.queue.flushed.max(asked) {
             self.persist(Covers::Effects);
         }
     }

@@ -15,6 +15,31 @@ fn a_record_is_persistent_before_it_is_forwarded() {
     });
 }
 
+/// All are persistent when the first is.
+#[test]
+fn records_that_become_persistent_together_are_all_forwarded() {
+    let mut a = Bench::member(A, crate::sabotage::Sabotage(None));
+    for n in 1..=100 {
+        assert!(a.lock(n, 0, &[], &[crate::Object(n)]));
+        a.step(Event::Commit(crate::TransactionId(n)));
+    }
+    (2..=100).for_each(|n| assert!(!ships(&a.step(Event::Committed(n)), n)));
+    let commands = a.step(Event::Committed(1));
+    assert!((1..=100).all(|n| ships(&commands, n)), "{commands:?}");
+}
+
+/// A medium that hangs gets one request for what has been executed.
+#[test]
+fn an_idle_replica_asks_for_one_barrier() {
+    let mut b = Bench::member(B, crate::sabotage::Sabotage(None));
+    b.hear(A, Body::Records(vec![record(1, X)]));
+    b.barrier();
+    b.execution();
+    let asks = |commands: &[crate::Command]| commands.iter().any(|c| matches!(c, crate::Command::Persist(_)));
+    assert!(asks(&b.step(Event::Tick)));
+    assert!(!asks(&b.step(Event::Tick)));
+}
+
 /// A hop costs a barrier, not an execution.
 #[test]
 fn a_record_is_forwarded_before_it_is_executed() {
