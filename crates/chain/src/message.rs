@@ -28,6 +28,8 @@ pub enum Body {
     CleanUp(u64),
     /// To the tail, of a voided copy: let me in.
     Join,
+    /// To the tail, of a process that has started on a whole copy and finds that it is no member: refuse it, unless a proposal names it.
+    Restarted,
     /// Of the tail: this copy is not let in, and no proposal that names it can be carried out any more.
     Refused,
     /// Of the tail to a joiner: its heap when exactly the records through here were executed.

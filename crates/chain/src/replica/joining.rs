@@ -1,8 +1,11 @@
 //! A copy joins behind the tail while the chain serves.
 //!
-//! The tail makes an image of its heap, at one number, and sends it and all records behind it; the joiner's copy becomes whole, and says what it has. When that is nearly everything the tail
-//! holds its acknowledgements for a moment, and when it is all that was ever acknowledged, or shown to a reader here, proposes the view that has the joiner for its tail. From then on it acknowledges nothing until
-//! it knows what became of the proposal: the new tail may be serving.
+//! The tail makes an image of its heap, at one number, and sends it and all records behind it; the joiner's copy becomes whole, and says what it has. From then on the tail acknowledges nothing, so that
+//! the head admits no more than [`IN_FLIGHT_MAX`](crate::IN_FLIGHT_MAX) transactions, and the joiner catches up. When it has all that was acknowledged, or shown to a reader here, the tail proposes the view that has the joiner for its tail,
+//! and goes on when it knows the outcome: the new tail may be serving.
+//!
+//! A joiner retires nothing, so the tail takes no more records behind the image than fit into the joiner's queue. A joiner that does not get on for [`QUIET_MAX`] ticks, from its image to a whole copy or from one
+//! record to the next, is refused, and the chain goes on without it.
 
 use super::{Covers, Join, Replica, Status};
 use crate::sabotage::Step;
@@ -10,8 +13,6 @@ use crate::{Body, Command, ReplicaId};
 
 /// Ticks after which the other end is given up.
 pub(super) const QUIET_MAX: u32 = 30;
-/// A joiner that lacks no more than this is waited for.
-const NEAR: u64 = 8;
 
 impl Replica {
     // ---- the joiner -------------------------------------------------------------------------------------------
@@ -20,7 +21,7 @@ impl Replica {
         let Some(tail) = self.view.as_ref().and_then(crate::View::tail) else { return };
         match self.status {
             Status::Void => self.send(tail, Body::Join),
-            Status::Starting(_) => self.send(tail, Body::Have(0)),
+            Status::Starting(_) => self.send(tail, Body::Restarted),
             _ => {}
         }
     }
@@ -62,11 +63,12 @@ impl Replica {
 
     pub(super) fn heard_join(&mut self, from: ReplicaId) {
         let has_room = self.serves().is_some_and(|view| view.has_room() && !view.contains(from));
-        let other = self.join.as_ref().is_some_and(|join| join.id.machine != from.machine);
+        // A joiner says it at each tick until it has its image: another one would be of a later number, and the first one of no use.
+        let newer = |join: &Join| join.id.machine == from.machine && join.id.incarnation < from.incarnation;
         if self.refused.get(&from.machine).is_some_and(|&refused| from.incarnation <= refused) {
             self.refuse(from);
-        } else if self.is_tail() && has_room && !other && self.proposed.is_none() {
-            self.join = Some(Join { id: from, snapshot: None, have: 0, holds: false, quiet: 0 });
+        } else if self.is_tail() && has_room && self.proposed.is_none() && self.join.as_ref().is_none_or(newer) {
+            self.join = Some(Join { id: from, snapshot: None, have: None, quiet: 0 });
             if self.sabotage.skips(Step::CountWhenComplete) {
                 self.propose_joiner();
             }
@@ -94,7 +96,6 @@ impl Replica {
         let view = self.view.as_ref().map(|view| view.id);
         if let (Some(join), Some(view)) = (&mut self.join, view) {
             join.snapshot = Some(through);
-            join.have = through;
             self.sent = through;
             self.out.push(Command::ShipSnapshot { to: join.id, view, through });
         }
@@ -109,24 +110,20 @@ impl Replica {
         let Some(join) = self.join.as_mut().filter(|join| join.id == from) else { return false };
         let Some(snapshot) = join.snapshot else { return false };
         if through < snapshot {
-            return false; // It has an earlier one than was sent last: what is between the two may be gone here.
+            return false; // It has one that this tail sent before it was started again: what is between the two may be gone here.
         }
-        join.quiet = 0;
-        join.have = join.have.max(through);
+        // One that never has more, since its medium hangs or nothing gets there, is as good as none.
+        if join.have < Some(through) {
+            (join.have, join.quiet) = (Some(through), 0);
+        }
         true
     }
 
     pub(super) fn consider_joiner(&mut self) {
-        let (last, acknowledged) = (self.queue.persistent(), self.queue.acknowledged);
+        let acknowledged = self.queue.acknowledged;
         let shown = if self.sabotage.skips(Step::ShownToReaders) { acknowledged } else { self.queue.executed() };
-        if let Some(join) = &mut self.join
-            && join.have + NEAR >= last
-            && self.proposed.is_none()
-        {
-            join.holds = true;
-            if join.have >= shown {
-                self.propose_joiner();
-            }
+        if self.proposed.is_none() && self.join.as_ref().is_some_and(|join| join.have >= Some(shown)) {
+            self.propose_joiner();
         }
     }
 
@@ -138,7 +135,7 @@ impl Replica {
         self.out.push(Command::Propose(next));
     }
 
-    /// A joiner that says nothing is forgotten, and the acknowledgements go on; not while it may be the tail already.
+    /// A joiner that does not get on is forgotten, and the acknowledgements go on; not while it may be the tail already.
     pub(super) fn watch_joiner(&mut self) {
         if let Some(join) = &mut self.join {
             join.quiet += 1;

@@ -16,7 +16,7 @@ use crate::{Barrier, Body, Command, Event, Found, Message, Moment, Object, ReadI
 
 /// A record is taken while fewer than this many are not retired.
 pub const QUEUE_MAX: usize = 1024;
-/// Transactions in flight at the head.
+/// Transactions at the head that run or are in flight: it locks nothing for another one.
 pub const IN_FLIGHT_MAX: usize = 256;
 /// Records of one message.
 const SHIP_MAX: u64 = 32;
@@ -61,11 +61,9 @@ struct Join {
     id: ReplicaId,
     /// What its snapshot is the effect of; none: it was sent none yet.
     snapshot: Option<u64>,
-    /// It has all through here, persistently, as it said.
-    have: u64,
-    /// Nothing is acknowledged, so that it can come up.
-    holds: bool,
-    /// Ticks since it has said something.
+    /// It has all through here, persistently, as it said; none: it has not said yet that it is whole.
+    have: Option<u64>,
+    /// Ticks since it was heard of first, or has said that it has more.
     quiet: u32,
 }
 
@@ -226,9 +224,11 @@ impl Replica {
             return;
         }
         self.forward();
-        self.execute();
+        // A snapshot finds a moment between two records, even if the next one is ready.
         self.acknowledge();
         self.snapshot();
+        self.execute();
+        self.acknowledge();
         self.settle();
         self.retire();
     }
@@ -269,6 +269,7 @@ impl Replica {
             Body::Acknowledged(through) => self.heard_acknowledged(from, through),
             Body::CleanUp(through) => self.heard_clean_up(from, through),
             Body::Join => self.heard_join(from),
+            Body::Restarted => self.refuse(from),
             Body::Refused => self.is_refused(from),
             Body::Snapshot { through, image } => self.take_snapshot(from, through, image),
         }

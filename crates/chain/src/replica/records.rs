@@ -19,7 +19,7 @@ impl Replica {
         for mut record in records {
             let next = self.queue.last() + 1;
             let n = record.entry.number.n;
-            if self.queue.len() >= QUEUE_MAX {
+            if self.queue.last() >= self.last_max() {
                 break;
             }
             if self.sabotage.skips(Step::TakeInOrder) {
@@ -40,6 +40,13 @@ impl Replica {
         if self.queue.last() > before {
             self.persist(Covers::Appended(self.queue.last()));
         }
+    }
+
+    /// The last record that there is room for. A joiner retires nothing: what is behind its image is to fit into its queue, too.
+    fn last_max(&self) -> u64 {
+        let retired = self.queue.retired();
+        let image = self.join.as_ref().and_then(|join| join.snapshot);
+        image.map_or(retired, |image| image.min(retired)) + QUEUE_MAX as u64
     }
 
     pub(super) fn appended(&mut self, n: u64) {
@@ -139,7 +146,8 @@ impl Replica {
     fn can_acknowledge(&self) -> bool {
         let leases = self.leases_ended || self.sabotage.skips(Step::AwaitLeases);
         let alone = self.proposed.is_none() || self.sabotage.skips(Step::HoldDuringProposal);
-        let held = self.join.as_ref().is_some_and(|join| join.holds) && !self.sabotage.skips(Step::HoldDuringProposal);
+        let held = self.join.as_ref().is_some_and(|join| join.have.is_some())
+            && !self.sabotage.skips(Step::HoldDuringProposal);
         leases && alone && !held
     }
 
@@ -216,7 +224,7 @@ impl Replica {
             through = through.min(self.queue.acknowledged);
         }
         if let Some(join) = self.join.as_ref().filter(|_| !self.sabotage.skips(Step::KeepForJoiner)) {
-            through = through.min(join.snapshot.map_or(0, |_| join.have));
+            through = through.min(join.have.or(join.snapshot).unwrap_or(0));
         }
         if through <= self.retiring {
             return;

@@ -1,6 +1,6 @@
 //! Members go and come.
 
-use super::{A, B, Bench, C, J, X, appends, proposes, record, retires, rule, says, view};
+use super::{A, B, Bench, C, J, X, appends, entry, proposes, record, retires, rule, says, ships, view};
 use crate::sabotage::{Sabotage, Step};
 use crate::simulate::service::{Answer, Ask, Service};
 use crate::{Body, Command, Event, Message, ReplicaId, TransactionId, ViewId};
@@ -114,14 +114,119 @@ fn a_joiner_is_proposed_when_it_has_what_readers_were_shown() {
 
 #[test]
 fn a_joiner_with_an_earlier_snapshot_is_refused() {
+    // Its first process has sent one at 0.
+    let mut c = Bench::start(crate::Found { entries: vec![entry(1, X)], ..crate::Found::new(C) }, Sabotage(None));
+    c.install(&view(1, &[A, B, C]));
+    c.barrier();
+    c.step(Event::Recovered);
+    c.settle();
+    c.step(Event::LeasesEnded(ViewId(1)));
+    assert!(takes_snapshot(&c.hear(J, Body::Join)));
+    let commands = c.hear(J, Body::Have(0));
+    assert!(says(&commands, &Body::Refused) && !proposes(&commands), "{commands:?}");
+    assert!(says(&c.hear(J, Body::Join), &Body::Refused), "whatever of it is still under way");
+}
+
+/// It starts again on a whole copy, before it has all: nothing goes on from there.
+#[test]
+fn a_joiner_that_starts_again_is_refused() {
     let mut c = Bench::member(C, Sabotage(None));
     c.hear(J, Body::Join);
     c.hear(B, Body::Records(vec![record(1, X)]));
     c.settle();
-    assert!(takes_snapshot(&c.hear(J, Body::Join)), "the first may be lost");
-    let commands = c.hear(J, Body::Have(0));
-    assert!(says(&commands, &Body::Refused) && !proposes(&commands), "{commands:?}");
-    assert!(says(&c.hear(J, Body::Join), &Body::Refused), "whatever of it is still under way");
+    c.hear(J, Body::Have(0));
+    c.hear(B, Body::Records(vec![record(2, X)]));
+    assert!(!says(&c.settle(), &Body::Acknowledged(2)), "the joiner is waited for");
+    let mut j = Bench::start(crate::Found::new(J), Sabotage(None));
+    let asks = j.install(&view(1, &[A, B, C]));
+    let [Command::Send(ask)] = &asks[..] else { panic!("{asks:?}") };
+    let commands = c.step(Event::Message(ask.clone()));
+    assert!(says(&commands, &Body::Refused) && says(&commands, &Body::Acknowledged(2)), "{commands:?}");
+}
+
+/// Its medium hangs, or the way to it is cut: it says what it has, and never more.
+#[test]
+fn a_joiner_that_does_not_get_on_is_refused() {
+    let mut c = Bench::member(C, Sabotage(None));
+    c.hear(J, Body::Join);
+    c.hear(B, Body::Records(vec![record(1, X)]));
+    c.settle();
+    let refused = (0..100).any(|_| {
+        c.hear(J, Body::Have(0));
+        says(&c.step(Event::Tick), &Body::Refused)
+    });
+    assert!(refused && c.replica.progress().acknowledged == 1);
+}
+
+/// The image takes longer than the time after which the joiner asks again.
+#[test]
+fn a_joiner_that_asks_again_gets_no_other_image() {
+    let mut c = Bench::member(C, Sabotage(None));
+    assert!(takes_snapshot(&c.hear(J, Body::Join)));
+    c.hear(B, Body::Records(vec![record(1, X)]));
+    c.settle();
+    assert!(!takes_snapshot(&c.hear(J, Body::Join)));
+    assert!(ships(&c.hear(J, Body::Have(0)), 1));
+    assert!(proposes(&c.hear(J, Body::Have(1))));
+}
+
+/// A message of the copy before is late.
+#[test]
+fn the_copy_before_does_not_join_again() {
+    let mut c = Bench::member(C, Sabotage(None));
+    let next = ReplicaId { incarnation: J.incarnation + 1, ..J };
+    assert!(takes_snapshot(&c.hear(J, Body::Join)));
+    assert!(takes_snapshot(&c.hear(next, Body::Join)), "it was voided meanwhile");
+    assert!(!takes_snapshot(&c.hear(J, Body::Join)));
+    assert!(proposes(&c.hear(next, Body::Have(0))));
+}
+
+/// Records come faster than a joiner can say that it has them, from the start or before its image is persistent.
+#[test]
+fn a_joiner_of_a_busy_chain_is_proposed() {
+    for before in [0, 100] {
+        let mut c = Bench::member(C, Sabotage(None));
+        let mut j = Bench::start(crate::Found { whole: false, ..crate::Found::new(J) }, Sabotage(None));
+        j.settle();
+        j.install(&view(1, &[A, B, C]));
+        c.hear(J, Body::Join);
+        j.hear(C, Body::Snapshot { through: 0, image: vec![] });
+        (0..before).for_each(|_| busy(&mut c));
+        j.settle();
+        let is_proposed = (0..1000).any(|_| {
+            busy(&mut c);
+            let commands = c.hear(J, Body::Have(j.replica.progress().last));
+            for command in &commands {
+                if let Command::Ship { first, last, .. } = *command {
+                    j.hear(C, Body::Records((first..=last).map(|n| record(n, X)).collect()));
+                    j.settle();
+                }
+            }
+            proposes(&commands)
+        });
+        assert!(is_proposed, "{:?} {:?}", c.replica.progress(), j.replica.progress());
+    }
+}
+
+/// The head has as many in flight as it may, and the tail executes them.
+fn busy(c: &mut Bench) {
+    let progress = c.replica.progress();
+    let most = progress.acknowledged + crate::IN_FLIGHT_MAX as u64;
+    c.hear(B, Body::Records((progress.last + 1..=most).map(|n| record(n, X)).collect()));
+    c.settle();
+}
+
+/// A record is ready whenever one is executed.
+#[test]
+fn a_tail_that_always_executes_takes_a_snapshot() {
+    let mut c = Bench::member(C, Sabotage(None));
+    c.hear(B, Body::Records(vec![record(1, X), record(2, X)]));
+    c.barrier();
+    assert!(!takes_snapshot(&c.hear(J, Body::Join)), "half a record is executed");
+    let commands = c.execution();
+    let at = |wanted: fn(&Command) -> bool| commands.iter().position(wanted);
+    let snapshot = at(|c| matches!(c, Command::ShipSnapshot { through: 1, .. }));
+    assert!(snapshot.is_some() && snapshot < at(|c| *c == Command::Execute(2)), "{commands:?}");
 }
 
 /// While a proposal that names it may be carried out, a whole copy stays whole.
@@ -131,11 +236,11 @@ fn a_copy_that_is_no_member_is_voided_on_the_tails_word_alone() {
     found.retired = 5;
     let mut j = Bench::start(found, Sabotage(None));
     let asks = j.install(&view(1, &[A, B, C]));
-    assert!(says(&asks, &Body::Have(0)) && !asks.iter().any(|c| matches!(c, Command::Void(_))), "{asks:?}");
+    assert!(says(&asks, &Body::Restarted) && !asks.iter().any(|c| matches!(c, Command::Void(_))), "{asks:?}");
     assert!(j.hear(C, Body::Refused).iter().any(|c| matches!(c, Command::Void(_))));
 
     let mut c = proposed(Sabotage(None));
-    assert!(!says(&c.hear(J, Body::Have(0)), &Body::Refused));
+    assert!(!says(&c.hear(J, Body::Restarted), &Body::Refused));
 }
 
 fn is_void(command: &Command) -> bool {
