@@ -22,7 +22,8 @@ pub(super) fn run(seed: u64, without: Option<Step>) -> Result<Coverage, String> 
         let lost = [0, 5, 30, 100][rng.index(4)];
         Faults { lost, twice: 30, slow: [0, 20, 80][rng.index(3)], failing: 60, barrier: [40, 40, 1500][rng.index(3)] }
     };
-    let mut world = World::new(seed, members, faults, Sabotage(without));
+    let first = if rng.chance(1, 4) { 1 + rng.below(u64::from(members)) as u32 } else { members };
+    let mut world = World::new(seed, members, first, faults, Sabotage(without));
     world.later(rng.below(20_000), Item::Fault);
     let result = play(&mut world);
     result

@@ -9,7 +9,7 @@ use super::machine::{Machine, Work, moment};
 use super::medium::Medium;
 use super::service::{Answer, Ask, Service};
 use crate::sabotage::{Sabotage, Step};
-use crate::{Event, Message, Mode, Replica, ReplicaId, View, ViewId};
+use crate::{Body, Event, Message, Mode, Replica, ReplicaId, View, ViewId};
 
 /// How bad the network is, of a thousand messages.
 #[derive(Clone, Copy, Debug)]
@@ -75,16 +75,19 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(seed: u64, members: u32, faults: Faults, sabotage: Sabotage) -> Self {
-        let ids: Vec<ReplicaId> = (0..members).map(|machine| ReplicaId { machine, incarnation: 0 }).collect();
+    /// The first view has the first of the machines; the others join.
+    pub(super) fn new(seed: u64, machines: u32, first: u32, faults: Faults, sabotage: Sabotage) -> Self {
+        let ids: Vec<ReplicaId> = (0..machines).map(|machine| ReplicaId { machine, incarnation: 0 }).collect();
         let cells = (OBJECTS + CLIENTS * WIDTH) as usize;
-        let view = View { id: ViewId(1), members: ids.clone(), f: members - 1, mode: Mode::Values };
+        let members = ids[..first as usize].to_vec();
+        let view = View { id: ViewId(1), members, f: machines - 1, mode: Mode::Values };
+        let medium = |&id: &ReplicaId| Machine::new(Medium::new(id, view.contains(id), cells));
         let mut world = Self {
             rng: Rng::seeded(seed),
             now: 0,
             order: 0,
             queue: BTreeMap::new(),
-            machines: ids.iter().map(|&id| Machine::new(Medium::new(id, true, cells))).collect(),
+            machines: ids.iter().map(medium).collect(),
             service: Service::new(view, !sabotage.skips(Step::GuardSession)),
             faults,
             cut: BTreeSet::new(),
@@ -99,7 +102,7 @@ impl World {
             is_mended: false,
             tells: std::env::var_os("CAIRN_TELL").is_some(),
         };
-        (0..members as usize).for_each(|machine| world.start(machine));
+        (0..machines as usize).for_each(|machine| world.start(machine));
         (0..CLIENTS).for_each(|client| world.later(1, Item::Client(client)));
         world.later(1, Item::Reader);
         world
@@ -181,6 +184,9 @@ impl World {
             }
             let slow = self.rng.chance(self.faults.slow, 1000);
             let delay = 2 + self.rng.below(if slow { 40_000 } else { 150 });
+            // An image is long: a joiner asks again meanwhile, and the chain goes on.
+            let long = matches!(message.body, Body::Snapshot { .. }) && self.rng.chance(1, 2);
+            let delay = delay + if long { self.rng.below(10_000) } else { 0 };
             self.later(delay, Item::Deliver(message.clone()));
         }
     }
@@ -229,7 +235,10 @@ impl World {
                     self.later(delay, Item::FromService { machine, boot, answer });
                 }
             }
-            Item::FromService { machine, boot, answer } if boot == self.machines[machine].boot => {
+            // What was asked may be done, and the answer lost.
+            Item::FromService { machine, boot, answer }
+                if boot == self.machines[machine].boot && !self.service.away && !self.unheard.contains(&machine) =>
+            {
                 self.answered(machine, answer);
             }
             Item::Client(client) => self.client(client),
