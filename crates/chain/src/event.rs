@@ -31,7 +31,7 @@ pub enum Event {
         /// Not from then on.
         until: Moment,
     },
-    /// A member's lease has ended.
+    /// A member's lease has ended. Said again until a view without it is known: a replica that cannot propose now forgets it.
     Lapsed(ReplicaId),
     /// No lease of a replica that was a member before this view, and is none, is held any more.
     LeasesEnded(ViewId),
@@ -116,7 +116,8 @@ pub enum Command {
         /// ... through here; less than `first` if there are none.
         last: u64,
     },
-    /// Note that this copy is nothing any more, and has this id.
+    /// Note that this copy is nothing any more, and has this id. What is under way for it ends here: no execution, commit or read of the copy before is an event from now on, since
+    /// numbers begin again.
     Void(ReplicaId),
     /// Erase queue and heap.
     Erase,

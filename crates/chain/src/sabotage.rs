@@ -1,6 +1,6 @@
 //! Ways to leave single rules of the protocol out, for tests that must be seen to fail. Compiled in for tests alone.
 
-/// A rule that a replica can go without. Which page of the design each is from stands at its test, in `simulate::rules`.
+/// A rule that a replica can go without. Each has a test in `rules` that fails without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), expect(dead_code, reason = "nothing is left out"))]
 pub(crate) enum Step {
