@@ -15,11 +15,11 @@ use crate::sabotage::{Sabotage, Step};
 use crate::{Barrier, Body, Command, Event, Found, Message, Moment, Object, ReadId, ReplicaId, View, ViewId};
 
 /// A record is taken while fewer than this many are not retired. A queue on a medium needs room for twice as many: as many again may be retired here, and the note of it not be persistent yet.
-pub const QUEUE_MAX: usize = 1024;
+pub const QUEUE_MAX: usize = if cfg!(test) { 24 } else { 1024 };
 /// Transactions at the head that run or are in flight: it locks nothing for another one.
-pub const IN_FLIGHT_MAX: usize = 256;
+pub const IN_FLIGHT_MAX: usize = if cfg!(test) { 8 } else { 256 };
 /// Records of one message.
-const SHIP_MAX: u64 = 32;
+const SHIP_MAX: u64 = if cfg!(test) { 3 } else { 32 };
 
 /// What a replica is doing.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use super::service::Ask;
 use super::world::World;
 use crate::clients::{Verdict, judge};
 use crate::sabotage::Step;
-use crate::{Body, Command, Event, Message, Object, ReadId, ReplicaId, TransactionId, ViewId};
+use crate::{Body, Command, Event, Message, Object, ReadId, Refusal, ReplicaId, TransactionId, ViewId};
 
 const TICK: u64 = 2000;
 const RENEW: u64 = 6000;
@@ -58,7 +58,10 @@ impl World {
             }
             Command::AwaitLeases(view) => self.ask(at, Ask::Await(view)),
             Command::Locked(transaction) => self.run(at, transaction),
-            Command::Refused(transaction, _) => {
+            Command::Refused(transaction, refusal) => {
+                if refusal == Refusal::Full {
+                    self.coverage.note("head full");
+                }
                 self.machines[at].transactions.remove(&transaction);
                 self.event(at, Event::Abort(transaction));
             }
