@@ -121,7 +121,9 @@ impl Replica {
 
     pub(super) fn consider_joiner(&mut self) {
         let acknowledged = self.queue.acknowledged;
-        let shown = if self.sabotage.skips(Step::ShownToReaders) { acknowledged } else { self.queue.executed() };
+        // A tail after this one may have acknowledged, and be gone, what is not executed here yet.
+        let executed = if self.sabotage.skips(Step::ShownToReaders) { 0 } else { self.queue.executed() };
+        let shown = acknowledged.max(executed);
         if self.proposed.is_none() && self.join.as_ref().is_some_and(|join| join.have >= Some(shown)) {
             self.propose_joiner();
         }

@@ -112,6 +112,24 @@ fn a_joiner_is_proposed_when_it_has_what_readers_were_shown() {
     });
 }
 
+/// A member that was behind has acknowledged it, and is gone; here a reader still holds up the execution.
+#[test]
+fn a_joiner_is_proposed_when_it_has_what_another_tail_acknowledged() {
+    let read = crate::ReadId(1);
+    let mut b = Bench::member_of(B, &view(1, &[A, B]), Sabotage(None));
+    assert!(b.step(Event::Read { read, objects: vec![X] }).contains(&Command::Read(read)));
+    b.install(&view(2, &[A, B, C]));
+    b.hear(A, Body::Records(vec![record(1, X)]));
+    b.settle();
+    b.hear(C, Body::CleanUp(1));
+    b.install(&view(3, &[A, B]));
+    b.step(Event::LeasesEnded(ViewId(3)));
+    b.hear(J, Body::Join);
+    let early = proposes(&b.hear(J, Body::Have(0)));
+    assert_eq!((early, b.replica.progress().executed, b.replica.progress().acknowledged), (false, 0, 1));
+    assert!(proposes(&b.hear(J, Body::Have(1))));
+}
+
 #[test]
 fn a_joiner_with_an_earlier_snapshot_is_refused() {
     // Its first process has sent one at 0.
