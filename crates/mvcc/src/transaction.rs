@@ -283,6 +283,7 @@ impl<'m> Tx<'m> {
         copy: impl Fn(&Found<'_>, u32) -> Result<Owned>,
     ) -> Result<(Block, usize)> {
         self.looked.set(true);
+        self.core.pool.prefetch(ptr.offset(), 1); // of the master, which comes last
         let found = self.core.alloc.find(ptr, len)?;
         let mut set = self.state.set.borrow_mut();
         let at = self.lock(&mut set, &found, copy)?;

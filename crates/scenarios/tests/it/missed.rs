@@ -38,7 +38,7 @@ pub fn each_step<S, Step, O>(
     Step: Debug + Sync,
 {
     let killer = |without, (name, subject, config): &Workload<S>| {
-        let report = crash::run(adjust(subject.clone(), without), config);
+        let report = crash::run(adjust(subject.clone(), without), &config.clone().shrink(false));
         told(name, config, &report).filter(|told| !unreal.iter().any(|word| told.contains(word)))
     };
     each(steps, |(step, without)| {
@@ -91,7 +91,7 @@ pub fn each_barrier_of<S: Sync>(
     each(&barriers, |(barrier, by)| {
         let killer = by.iter().find_map(|&at| {
             let (name, subject, config) = &workloads[at];
-            told(name, config, &run(subject, &config.clone().mute(barrier.clone())))
+            told(name, config, &run(subject, &config.clone().shrink(false).mute(barrier.clone())))
         });
         (format!("{barrier}: {}", source_line(barrier)), killer)
     });
