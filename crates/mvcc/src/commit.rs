@@ -1,6 +1,6 @@
 //! How a transaction ends. A commit that changes something has one barrier, a read-only one and an abort none.
 //!
-//! 1. The record is made, and has its place in the log: nobody waits for space from here on.
+//! 1. The record is made, of what was written, or of the call that wrote it, and has its place in the log: nobody waits for space from here on.
 //! 2. The commit is announced, then its timestamp drawn. From now on others wait for it who have to see it.
 //! 3. What was read is looked at again: nothing of it may have been changed since the snapshot. Of those who are about to commit, only smaller timestamps are waited for.
 //! 4. New objects are flushed, and the record, which has a seal over them: **the one barrier**.
@@ -11,10 +11,12 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use pmem::{Block, Intent};
 use tx::{Error, Isolation, Result};
 
+use crate::calls::Calling;
 use crate::core::{Changed, Core, Counters, Log, Room};
 use crate::header::Owner;
 use crate::raw::{self, Claim, Owned};
 use crate::record::{self, Bytes};
+use crate::recovery::Commit;
 use crate::sabotage::Step;
 use crate::seat::Seat;
 use crate::transaction::{Set, Write};
@@ -35,6 +37,8 @@ struct Placed {
     spill: Option<Block>,
     new: Vec<Bytes>,
     intents: Vec<Intent>,
+    /// It is a call, which holds none of so many bytes.
+    called: Option<u64>,
 }
 
 impl Core {
@@ -60,7 +64,8 @@ impl Core {
         let outcome = outcome.and_then(|()| {
             let mut log = self.logs[seat.slot()].lock();
             self.make_durable(&mut log, &mut placed, stamp)?;
-            self.publish(&mut log, set, stamp);
+            self.publish(&mut log, set, stamp, placed.called.is_some());
+            Counters::add(&counters.calls, placed.called.is_some().into());
             self.tell_due(&log, counters);
             log.intents.extend(placed.intents.drain(..).map(|intent| (stamp, intent)));
             log.spills.extend(placed.spill.take().map(|block| (block, stamp)));
@@ -69,6 +74,9 @@ impl Core {
             Ok(())
         });
         set.keep_record(placed.record);
+        if outcome.is_err() {
+            self.called.fetch_sub(placed.called.unwrap_or(0), Relaxed);
+        }
         if !early {
             seat.decide();
         }
@@ -107,6 +115,11 @@ impl Core {
             }
         }
         join(set);
+        if let Some(calling) = set.call.take()
+            && let Some(placed) = self.place_call(slot, set, &calling, &new, &intents)?
+        {
+            return Ok(placed);
+        }
         let mut record = std::mem::take(&mut set.record);
         let ranges = set.ranges.iter().map(|&(_, offset, len)| (offset, len));
         record::begin(&mut record, ranges, &new, &intents)?;
@@ -125,7 +138,7 @@ impl Core {
             return Err(self.wait_for_room(slot));
         }
         if fits {
-            return Ok(Placed { record, spill: None, new, intents });
+            return Ok(Placed { record, spill: None, new, intents, called: None });
         }
         let block = match self.reserve(slot, len - 8, pmem::LINE) {
             // Of a full store; its log may have room again.
@@ -134,7 +147,80 @@ impl Core {
         };
         // nobody else knows of it.
         raw::store(Claim::Spilled, &self.pool, block.offset(), &record[8..])?;
-        Ok(Placed { record, spill: Some(block), new, intents })
+        Ok(Placed { record, spill: Some(block), new, intents, called: None })
+    }
+
+    /// The record of a call, if it is shorter than what the call wrote, and there is room for it and, later, for a copy of that.
+    fn place_call(
+        &self,
+        slot: usize,
+        set: &mut Set,
+        calling: &Calling,
+        new: &[Bytes],
+        intents: &[Intent],
+    ) -> Result<Option<Placed>> {
+        // Blocks that came and went in the same transaction are in no record.
+        let is_brief = set.writes.iter().any(|write| write.is_new() && write.freed);
+        let lines = |bytes: u64| (bytes + pmem::RECORD_HEADER).div_ceil(pmem::LINE);
+        let written: u64 = set.ranges.iter().map(|&(_, _, len)| len + 8).sum();
+        let made: u64 = new.iter().map(|new| new.1.div_ceil(pmem::LINE)).sum();
+        let other = lines(16 + written + (new.len() * 8 + size_of_val(intents)) as u64) + made;
+        let len = record::call_len(intents.len(), calling.args.len()) as u64;
+        if is_brief || lines(len) >= other || len > pmem::PAYLOAD_MAX {
+            return Ok(None);
+        }
+        let log = self.logs[slot].lock();
+        let fits = log.ring.takes(len) <= self.room(&log).saturating_sub(SPARE);
+        if !fits || log.version_bytes > VERSION_BYTES_MAX {
+            return Ok(None);
+        }
+        drop(log);
+        let copied = set.writes.iter().filter(|write| !write.is_new() && !write.freed);
+        let bytes: u64 = copied.map(|write| write.block.len() + record::RANGE_MAX).sum();
+        if self.called.fetch_add(bytes, Relaxed) + bytes > self.called_max {
+            self.called.fetch_sub(bytes, Relaxed);
+            self.counters[slot].is_due.store(1, Relaxed);
+            return Ok(None);
+        }
+        let digest = self.digest(slot, set)?;
+        let mut record = std::mem::take(&mut set.record);
+        record::call(&mut record, calling.procedure, digest, intents, &calling.args);
+        Ok(Some(Placed { record, spill: None, new: Vec::new(), intents: intents.to_vec(), called: Some(bytes) }))
+    }
+
+    /// Of all that a transaction has written, by the key of a slot's log.
+    pub(crate) fn digest(&self, slot: usize, set: &mut Set) -> Result<u32> {
+        join(set);
+        let mut places = Vec::new();
+        for &(_, offset, len) in &set.ranges {
+            places.extend([offset, len].map(u64::to_le_bytes).concat());
+        }
+        for write in set.writes.iter().filter(|write| write.freed && !write.is_new()) {
+            places.extend([write.block.offset(), 0].map(u64::to_le_bytes).concat());
+        }
+        let mut written: Vec<&[u8]> = vec![&places];
+        for &(at, offset, len) in &set.ranges {
+            let write = &set.writes[at as usize];
+            let from = (offset - write.block.offset()) as usize;
+            written.extend(write.copy.as_ref().and_then(|copy| copy.bytes().get(from..from + len as usize)));
+        }
+        for write in set.writes.iter().filter(|write| write.is_new() && !write.freed) {
+            // this transaction's, to its end.
+            written.push(raw::bytes(Claim::Fresh, self, &self.pool, write.block.offset(), write.block.len())?);
+        }
+        Ok(self.logs[slot].lock().ring.outside_seal(written.into_iter()) as u32)
+    }
+
+    /// Lets the versions of a commit be found that is durable, by recovery.
+    pub(crate) fn publish_again(&self, set: &mut Set, commit: &Commit, intents: &[Intent]) {
+        let mut log = self.logs[commit.slot].lock();
+        let is_call = commit.call().is_some();
+        let copied = set.writes.iter().filter(|write| is_call && !write.is_new() && !write.freed);
+        let bytes = copied.map(|write| write.block.len() + record::RANGE_MAX).sum();
+        self.called.fetch_add(bytes, Relaxed);
+        log.records.push_back((commit.end, commit.stamp, bytes));
+        log.intents.extend(intents.iter().map(|intent| (commit.stamp, *intent)));
+        self.publish(&mut log, set, commit.stamp, is_call);
     }
 
     /// Space comes when the transactions that run now have ended, this one among them.
@@ -155,7 +241,7 @@ impl Core {
 
     /// Flushes what the record vouches for, and the record: the one barrier.
     fn make_durable(&self, log: &mut Log, placed: &mut Placed, stamp: u64) -> Result<()> {
-        let Placed { record, spill, new, .. } = placed;
+        let Placed { record, spill, new, called, .. } = placed;
         let skip = self.sabotage.skips(Step::SealNew);
         let mut sealed: Vec<&[u8]> = Vec::new();
         if let Some(block) = spill {
@@ -181,7 +267,7 @@ impl Core {
         }?;
         let persisted = self.pool.drain()?; // the one barrier
         log.ring.forced(&persisted);
-        log.records.push_back((appended.end, stamp));
+        log.records.push_back((appended.end, stamp, called.unwrap_or(0)));
         Ok(())
     }
 
@@ -211,7 +297,7 @@ impl Core {
     }
 
     /// Lets the versions be found, and gives the locks up. Who has to see all of them waits until the commit is decided.
-    fn publish(&self, log: &mut Log, set: &mut Set, stamp: u64) {
+    fn publish(&self, log: &mut Log, set: &mut Set, stamp: u64, called: bool) {
         for Write { header: number, word, block, copy, freed } in set.writes.drain(..) {
             let header = self.headers.get(number);
             match (copy, freed) {
@@ -219,12 +305,20 @@ impl Core {
                     self.give_up_new(number, word, block);
                     continue;
                 }
-                (None, false) => header.set_base(stamp),
+                (None, false) => {
+                    header.set_base(stamp);
+                    if called {
+                        log.filled.push((stamp, block));
+                    }
+                }
                 (Some(_), true) => {
                     self.freed.fetch_add(1, Relaxed);
                     header.chain.push(Owned::gone(), stamp);
                 }
-                (Some(copy), false) => {
+                (Some(mut copy), false) => {
+                    if called {
+                        copy.set_called();
+                    }
                     log.version_bytes += block.len();
                     header.chain.push(copy, stamp);
                 }
@@ -249,7 +343,8 @@ impl Core {
 
     /// Notes that the upkeep is to come by.
     fn tell_due(&self, log: &Log, counters: &Counters) {
-        if log.ring.unretired() > log.ring.capacity() / 2 || log.version_bytes > VERSION_BYTES {
+        let is_copied_soon = self.called.load(Relaxed) > self.called_max / 2;
+        if log.ring.unretired() > log.ring.capacity() / 2 || log.version_bytes > VERSION_BYTES || is_copied_soon {
             counters.is_due.store(1, Relaxed);
         }
     }

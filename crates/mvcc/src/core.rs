@@ -7,6 +7,7 @@ use pmem::sync::{Mutex, OwnMutex};
 use pmem::{Allocator, Block, Error as PoolError, Found, Intent, Persist, Pool, Position, Ring};
 use tx::{Error, Result};
 
+use crate::calls::Registered;
 use crate::header::{Header, Headers, Owner};
 use crate::raw::{PerSlot, Word};
 use crate::sabotage::{Sabotage, Step};
@@ -18,6 +19,8 @@ use crate::upkeep::{GivenUp, Progress, Upkeep};
 pub(crate) const MAIN: &str = "mvcc";
 pub(crate) const LOGS: &str = "mvcc.logs";
 pub(crate) const STATE: &str = "mvcc.state";
+pub(crate) const NAMES: &str = "mvcc.procedures";
+pub(crate) const COPIES: &str = "mvcc.copies";
 
 /// What the store says about itself, in a cell of the pool. Written last when a store is made: without it there is none.
 #[repr(C)]
@@ -33,6 +36,10 @@ pub(crate) struct State {
     pub(crate) written: u64,
     /// Records above W, at or below K: as many have to be there.
     pub(crate) between: u64,
+    /// Bytes of the log of copies.
+    pub(crate) copy_bytes: u64,
+    /// The timestamp of the copies that stand for the calls at or below K, if it is above W.
+    pub(crate) copied: u64,
 }
 
 pub(crate) struct Core {
@@ -40,7 +47,13 @@ pub(crate) struct Core {
     pub(crate) alloc: Allocator,
     pub(crate) headers: Headers,
     pub(crate) seats: Seats,
+    /// One of each slot, and behind them that of the upkeep's copies.
     pub(crate) logs: Box<[OwnMutex<Log>]>,
+    pub(crate) procedures: Vec<Registered>,
+    /// Bytes of objects that calls have changed, and of which there is no copy yet; each as often as it was.
+    pub(crate) called: AtomicU64,
+    /// Most of those.
+    pub(crate) called_max: u64,
     pub(crate) states: PerSlot<TxState>,
     pub(crate) counters: Box<[Counters]>,
     pub(crate) upkeep: Mutex<Upkeep>,
@@ -61,8 +74,10 @@ pub(crate) struct Core {
 /// What a slot has committed and the upkeep has not seen to. Held by the slot's transaction while it commits.
 pub(crate) struct Log {
     pub(crate) ring: Ring,
-    /// Where each record ends, and its timestamp.
-    pub(crate) records: VecDeque<(Position, u64)>,
+    /// Where each record ends, and its timestamp; bytes of objects that it changes and does not hold.
+    pub(crate) records: VecDeque<(Position, u64, u64)>,
+    /// New objects that calls have filled, and when.
+    pub(crate) filled: Vec<(u64, Block)>,
     /// Blocks with records, and their timestamps.
     pub(crate) spills: VecDeque<(Block, u64)>,
     pub(crate) intents: Vec<(u64, Intent)>,
@@ -96,6 +111,7 @@ pub(crate) struct Counters {
     pub(crate) read_only: AtomicU64,
     pub(crate) aborts: AtomicU64,
     pub(crate) conflicts: AtomicU64,
+    pub(crate) calls: AtomicU64,
     /// The upkeep is to come by when the transaction is over.
     pub(crate) is_due: AtomicU64,
     /// A `Room`.
@@ -274,6 +290,9 @@ pub(crate) struct Parts {
     pub(crate) upkeep: Upkeep,
 }
 
+/// Of the log of copies: for its mark, and what a record has besides.
+const COPY_SPARE: u64 = 1024;
+
 /// Bytes to which a store grows by itself unless told otherwise.
 const BYTES_MAX: u64 = 1 << 30;
 const TIMES: u64 = 16;
@@ -286,6 +305,7 @@ impl Core {
             ring,
             records: VecDeque::new(),
             spills: VecDeque::new(),
+            filled: Vec::new(),
             intents: Vec::new(),
             changed: Vec::new(),
             version_bytes: 0,
@@ -300,6 +320,9 @@ impl Core {
             upkeep: Mutex::new(upkeep),
             inbox: Mutex::default(),
             held: Mutex::default(),
+            procedures: options.procedures.clone(),
+            called: AtomicU64::new(0),
+            called_max: (state.copy_bytes / 2).min(pmem::PAYLOAD_MAX) - COPY_SPARE,
             growing: Mutex::default(),
             freed: AtomicU64::new(0),
             bytes_max: options.max_bytes.unwrap_or(BYTES_MAX.max(TIMES * bytes)),

@@ -12,9 +12,9 @@
 //! | `seat` | the clock; who runs since when, and who is about to commit |
 //! | `transaction` | reads what its snapshot sees; locks what it writes, and copies it |
 //! | `header` | the lock of an object, and its chain, found through a word of the allocator |
-//! | `commit`, `record` | makes it durable by one record, and lets others see it |
+//! | `commit`, `record`, `calls` | makes it durable by one record, of values or of a call, and lets others see it |
 //! | `upkeep`, `keeper` | writes back, and gives up what nobody needs |
-//! | `recovery` | carries out again what is durable and was not written back |
+//! | `recovery`, `replay` | carries out again what is durable and was not written back; runs calls again |
 //! | `snapshot` | [`Snapshot`]: one state for minutes |
 //! | `stats` | counts |
 //! | `sabotage` | for tests that must be seen to fail |
@@ -22,8 +22,7 @@
 //!
 //! # What there is not, yet
 //!
-//! Calls of procedures are logged as what they change, and not as calls (TimeStone's operation log), so that media bytes per byte of object copies are not below 1 for small objects; and there are
-//! no savepoints, no repair of damaged objects, no backup beside running transactions. `docs/mvcc.md` tells.
+//! There are no savepoints, no repair of damaged objects, no backup beside running transactions. `docs/mvcc.md` tells.
 //!
 //! ```
 //! # fn main() -> tx::Result<()> {
@@ -42,6 +41,7 @@
 
 #![deny(unsafe_code)]
 
+mod calls;
 mod commit;
 mod core;
 mod header;
@@ -52,6 +52,7 @@ mod options;
 mod raw;
 mod record;
 mod recovery;
+mod replay;
 mod sabotage;
 mod seat;
 mod snapshot;

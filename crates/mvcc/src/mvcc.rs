@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pmem::{Allocator, Domain, Error as PoolError, FlushSet, Intent, Pool, Recovered, Ring, SpaceFor, TwoSlot};
-use tx::{Engine, Error, Isolation, Result};
+use tx::{Engine, Error, Isolation, Procedure, Result};
 
-use crate::core::{Core, LOGS, MAIN, Parts, STATE, State};
+use crate::calls::{self, Names};
+use crate::core::{COPIES, Core, LOGS, MAIN, NAMES, Parts, STATE, State};
 use crate::keeper::Keeper;
 use crate::options::{Options, are_log_bytes, are_slots};
 use crate::raw::{self, Claim};
@@ -102,12 +103,16 @@ impl Mvcc {
         options.check()?;
         let cell = pool.add_region(STATE, TwoSlot::<State>::size_apart(PAGE))?;
         let logs = pool.add_region(LOGS, options.slots as u64 * options.log_bytes)?.into_area()?;
-        let areas = recovery::split(logs, options.slots as u64, options.log_bytes)?;
+        let mut areas = recovery::split(logs, options.slots as u64, options.log_bytes)?;
+        areas.push(pool.add_region(COPIES, options.copy_bytes)?.into_area()?);
+        let names = pool.add_region(NAMES, TwoSlot::<Names>::size_apart(PAGE))?;
+        TwoSlot::create_apart(names.into_area()?, PAGE, &Names::of(&options.procedures))?;
         let rings = areas.into_iter().map(Ring::create).collect::<Result<Vec<_>, _>>()?;
         let alloc = Allocator::create(pool, MAIN, options.bytes, options.blocks)?;
         let root = make_root(pool, &alloc)?;
         let (slots, log_bytes) = (options.slots as u64, options.log_bytes);
-        let state = State { slots, log_bytes, root, durable: 0, written: 0, between: 0 };
+        let copy_bytes = options.copy_bytes;
+        let state = State { slots, log_bytes, root, durable: 0, written: 0, between: 0, copy_bytes, copied: 0 };
         let mut cell = TwoSlot::create_apart(cell.into_area()?, PAGE, &state)?;
         cell.update_mirrored(&state)?;
         let parts = Parts { pool: pool.clone(), alloc, rings, upkeep: Upkeep::new(cell) };
@@ -154,20 +159,25 @@ impl Mvcc {
         let clean = pool.was_clean() && (pool.is_read_only() || !pool.is_unsettled());
         let (cell, _) = TwoSlot::<State>::open_apart(pool.region(STATE)?.into_area()?, PAGE)?;
         let state = cell.get();
-        if !are_slots(state.slots) || !are_log_bytes(state.log_bytes) || state.written > state.durable {
+        let are_bytes = are_log_bytes(state.log_bytes) && are_log_bytes(state.copy_bytes);
+        if !are_slots(state.slots) || !are_bytes || state.written > state.durable || state.copied > state.durable {
             let why = format!("no store has {state:?}");
             return Err(Error::Damaged { what: "state of a store", offset: 0, why });
         }
-        let areas = recovery::split(pool.region(LOGS)?.into_area()?, state.slots, state.log_bytes)?;
+        options.check()?;
+        let mut areas = recovery::split(pool.region(LOGS)?.into_area()?, state.slots, state.log_bytes)?;
+        areas.push(pool.region(COPIES)?.into_area()?);
+        let (mut names, _) = TwoSlot::<Names>::open_apart(pool.region(NAMES)?.into_area()?, PAGE)?;
         let opened = areas.into_iter().map(Ring::open).collect::<Result<Vec<_>, _>>()?;
         let (rings, recovered): (Vec<Ring>, Vec<Recovered>) = opened.into_iter().unzip();
         let alloc = Allocator::open(pool, MAIN)?;
         let parts = Parts { pool: pool.clone(), alloc, rings, upkeep: Upkeep::new(cell) };
         let core = Core::new(parts, &state, options);
-        let recovery = recovery::run(&core, &recovered, clean)?;
+        let recovery = recovery::run(&core, &recovered, &names.get(), clean)?;
         if !pool.is_read_only() {
             pool.set_unsettled(true);
             recovery::empty_logs(&core, &recovered)?;
+            Names::update(&mut names, &options.procedures)?;
         }
         Ok(Self::start(core, options, recovery))
     }
@@ -239,6 +249,19 @@ impl Mvcc {
         close(core)
     }
 
+    /// For tests: a transaction to be logged as this call, if it may be, which the caller runs in it.
+    ///
+    /// # Errors
+    /// As [`begin`](Engine::begin).
+    #[doc(hidden)]
+    pub fn begin_call<P: Procedure>(&self, args: &P::Args) -> Result<Tx<'_>> {
+        let tx = self.begin(P::ISOLATION)?;
+        if let Some(calling) = self.core.calling::<P>(args) {
+            tx.log_as(&calling);
+        }
+        Ok(tx)
+    }
+
     /// For tests: drops it and leaves the file as a crash would.
     #[doc(hidden)]
     pub fn abandon(self) {
@@ -295,5 +318,9 @@ impl Engine for Mvcc {
     #[inline]
     fn begin(&self, isolation: Isolation) -> Result<Tx<'_>> {
         Tx::begin(&self.core, isolation)
+    }
+
+    fn call<P: Procedure>(&self, args: &P::Args) -> Result<P::Output> {
+        calls::call::<P>(self, &self.core, args)
     }
 }

@@ -94,6 +94,8 @@ pub(crate) struct Version {
     stamp: u64,
     /// The object was freed then; there are no bytes.
     gone: bool,
+    /// By a call, whose record does not hold the bytes.
+    called: bool,
     older: AtomicPtr<Self>,
     bytes: NonNull<u8>,
     len: usize,
@@ -134,7 +136,7 @@ impl Owned {
         let version = start.cast::<Version>();
         let older = AtomicPtr::new(std::ptr::null_mut());
         // SAFETY: room for it, aligned, and nobody else's.
-        unsafe { version.write(Version { stamp: 0, gone, older, bytes, len, layout }) };
+        unsafe { version.write(Version { stamp: 0, gone, called: false, older, bytes, len, layout }) };
         Self(version)
     }
 
@@ -142,6 +144,12 @@ impl Owned {
     fn get(&self) -> &Version {
         // SAFETY: allocated by `make`, and freed by `drop` alone.
         unsafe { self.0.as_ref() }
+    }
+
+    /// A call has made it, whose record does not hold the bytes.
+    pub(crate) fn set_called(&mut self) {
+        // SAFETY: nobody else has it.
+        unsafe { self.0.as_mut() }.called = true;
     }
 
     /// All its bytes.
@@ -269,6 +277,12 @@ impl Chain {
         // SAFETY: as above.
         unsafe { node.as_ref() }.older.store(before.older.load(Acquire), Release);
         before.older.store(node.as_ptr(), Release);
+    }
+
+    /// Of the versions above `base`, through `through`: whether calls have made some, and whether they have made all. For the upkeep.
+    pub(crate) fn called(&self, base: u64, through: u64) -> (bool, bool) {
+        let between = || self.each().filter(|v| v.stamp > base && v.stamp <= through);
+        (between().any(|v| v.called), between().all(|v| v.called))
     }
 
     /// When its versions were committed, newest first. For the upkeep.

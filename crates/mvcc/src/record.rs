@@ -4,6 +4,7 @@
 //! WRITES   | timestamp u64 | body |
 //! SPILLED  | timestamp u64 | kind u64 | offset u64 | length u64 |            the body is in that block, under the record's seal
 //! VOID     | timestamp u64 | kind u64 |                                      the record of this timestamp never arrived
+//! CALL     | timestamp u64 | kind 4, procedure 8, intents 20, digest 32 bits | intents | arguments |
 //!
 //! body     | kind 4, ranges 20, new 20, intents 20 bits |
 //!          | ranges, new objects: offset u48, length u16 (65535: in the next word) .. | intents, 16 bytes each .. | what the ranges hold |
@@ -20,6 +21,13 @@ pub(crate) type Bytes = (u64, u64);
 const WRITES: u64 = 1;
 const SPILLED: u64 = 2;
 const VOID: u64 = 3;
+const CALL: u64 = 4;
+
+/// Procedures with a number.
+pub(crate) const PROCEDURES_MAX: u64 = 1 << 8;
+
+/// Bytes that a range takes besides what it holds, at most.
+pub(crate) const RANGE_MAX: u64 = 16;
 
 /// Of ranges, of new objects and of intents in one record.
 const COUNT_MAX: u64 = (1 << 20) - 1;
@@ -37,10 +45,22 @@ pub(crate) struct Body {
     pub(crate) data: Vec<u8>,
 }
 
+/// A procedure's call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    pub(crate) procedure: usize,
+    /// Of what it wrote.
+    pub(crate) digest: u32,
+    /// Allocations in their order, then frees.
+    pub(crate) intents: Vec<Intent>,
+    pub(crate) args: Vec<u8>,
+}
+
 /// A record taken apart.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     Writes(Body),
+    Call(Call),
     Spilled(Bytes),
     Void,
 }
@@ -69,6 +89,28 @@ fn add_range(out: &mut Vec<u8>, (offset, len): Bytes) {
     if len >= LONG {
         out.extend_from_slice(&len.to_le_bytes());
     }
+}
+
+/// Bytes of a call's record.
+pub(crate) fn call_len(intents: usize, args: usize) -> usize {
+    16 + intents * size_of::<Intent>() + args
+}
+
+/// Replaces `out` by the record of a call.
+pub(crate) fn call(out: &mut Vec<u8>, procedure: usize, digest: u32, intents: &[Intent], args: &[u8]) {
+    out.clear();
+    let head = CALL | (procedure as u64) << 4 | (intents.len() as u64) << 12 | u64::from(digest) << 32;
+    [0, head].iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+    intents.iter().for_each(|intent| out.extend_from_slice(bytes_of(intent)));
+    out.extend_from_slice(args);
+}
+
+fn read_call(mut bytes: &[u8]) -> Option<Call> {
+    let head = word(&mut bytes)?;
+    let (intents, args) = bytes.split_at_checked((head >> 12 & COUNT_MAX) as usize * size_of::<Intent>())?;
+    let intents = intents.chunks_exact(size_of::<Intent>()).filter_map(from_bytes::<Intent>).collect();
+    let procedure = (head >> 4 & (PROCEDURES_MAX - 1)) as usize;
+    Some(Call { procedure, digest: (head >> 32) as u32, intents, args: args.to_vec() })
 }
 
 /// Puts the timestamp into a record.
@@ -107,6 +149,7 @@ pub(crate) fn decode(mut bytes: &[u8]) -> Option<(u64, Record)> {
             Record::Spilled((word(&mut bytes)?, word(&mut bytes)?))
         }
         VOID => Record::Void,
+        head if head & 15 == CALL => Record::Call(read_call(bytes)?),
         _ => Record::Writes(body(bytes)?),
     };
     Some((stamp, record))
@@ -163,6 +206,19 @@ mod tests {
         assert_eq!(decode(&record), Some((8, Record::Spilled((4096, 1 << 20)))));
         assert_eq!(decode(&record[..24]), None);
         assert_eq!(decode(&void(9)), Some((9, Record::Void)));
+    }
+
+    #[test]
+    fn calls_come_back() {
+        let mut record = Vec::new();
+        call(&mut record, 255, u32::MAX - 1, &[], b"arguments");
+        stamp(&mut record, 11);
+        assert_eq!(record.len(), call_len(0, 9));
+        let wanted = Call { procedure: 255, digest: u32::MAX - 1, intents: Vec::new(), args: b"arguments".to_vec() };
+        assert_eq!(decode(&record), Some((11, Record::Call(wanted))));
+        (0..16).for_each(|len| assert_eq!(decode(&record[..len]), None, "{len}"));
+        record[10] = 9; // more intents than bytes
+        assert_eq!(decode(&record), None);
     }
 
     #[test]

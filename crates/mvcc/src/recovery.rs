@@ -8,17 +8,21 @@
 //! | above K, the last of its slot, and it is not | not committed: its barrier never returned. It is made void by another record |
 //! | above K, another one follows, and it is not | damaged |
 //! | at or below K, above W, and it is not there | damaged: the cell says how many there are |
+//! | of a call, at or below K | done by the copies that the cell names, up to what it allocates and frees |
+//! | of a call, above K | the call is run again (`replay`) |
 //!
 //! 1. The decision becomes persistent before anything else changes, so that a second recovery sees what this one saw: what is sealed elsewhere is flushed, void records are written, barrier;
 //!    K becomes the newest timestamp there is, barrier.
 //! 2. What is durable is carried out in the order of commits; barrier. W becomes K; barrier.
 
-use pmem::{Area, Error as PoolError, FlushSet, Recovered, TwoSlot};
+use pmem::{Area, Error as PoolError, FlushSet, Intent, Position, Recovered, TwoSlot};
 use tx::{Error, Result};
 
+use crate::calls::Names;
 use crate::core::{Core, State};
 use crate::raw::{self, Claim};
-use crate::record::{self, Body, Bytes, Record};
+use crate::record::{self, Body, Bytes, Call, Record};
+use crate::replay;
 use crate::sabotage::Step;
 use crate::upkeep::Upkeep;
 
@@ -42,29 +46,60 @@ impl Recovery {
 }
 
 /// A commit that was found.
-struct Commit {
-    stamp: u64,
-    body: Body,
+pub(crate) struct Commit {
+    pub(crate) slot: usize,
+    pub(crate) stamp: u64,
+    /// Where its record ends.
+    pub(crate) end: Position,
+    pub(crate) what: What,
     /// Bytes elsewhere that its record vouches for.
     outside: Vec<Bytes>,
+}
+
+/// What it did.
+pub(crate) enum What {
+    Values(Body),
+    Call(Call),
+}
+
+impl Commit {
+    pub(crate) fn call(&self) -> Option<&Call> {
+        match &self.what {
+            What::Call(call) => Some(call),
+            What::Values(_) => None,
+        }
+    }
+
+    pub(crate) fn intents(&self) -> &[Intent] {
+        match &self.what {
+            What::Call(call) => &call.intents,
+            What::Values(body) => &body.intents,
+        }
+    }
 }
 
 /// What was found in the logs.
 #[derive(Default)]
 struct Found {
     commits: Vec<Commit>,
+    /// What calls at or below K have changed.
+    copies: Option<Commit>,
     /// Slots and timestamps.
     void: Vec<(usize, u64)>,
     newest: u64,
 }
 
 /// Brings the store up to date. `clean`: it was closed, and nothing may be left.
-pub(crate) fn run(core: &Core, recovered: &[Recovered], clean: bool) -> Result<Recovery> {
-    let cell = &mut core.upkeep.lock().cell;
+pub(crate) fn run(core: &Core, recovered: &[Recovered], names: &Names, clean: bool) -> Result<Recovery> {
+    let mut upkeep = core.upkeep.lock();
+    let cell = &mut upkeep.cell;
     let state = cell.get();
     let mut found = Found { newest: state.durable, ..Found::default() };
-    for (slot, recovered) in recovered.iter().enumerate() {
-        read_log(core, &state, slot, recovered, &mut found)?;
+    if let Some((copies, logs)) = recovered.split_last() {
+        for (slot, recovered) in logs.iter().enumerate() {
+            read_log(core, &state, slot, recovered, &mut found)?;
+        }
+        found.copies = read_copies(core, &state, logs.len(), copies)?;
     }
     let between = found.commits.iter().filter(|commit| commit.stamp <= state.durable).count() as u64;
     if between != state.between && !core.sabotage.skips(Step::SkipBelowW) {
@@ -72,23 +107,41 @@ pub(crate) fn run(core: &Core, recovered: &[Recovered], clean: bool) -> Result<R
         let why = format!("{between} of {of} commits at or below timestamp {newest} are there, which were durable");
         return Err(Error::Damaged { what: "log", offset: core.root, why });
     }
-    core.seats.skip(found.newest);
+    core.seats.skip(state.durable);
     if clean && let Some(commit) = found.commits.first() {
         let why = format!("the commit of timestamp {} is not written back, though the store was closed", commit.stamp);
         return Err(Error::Damaged { what: "log", offset: core.root, why });
     }
-    let mut recovery = Recovery { clean, void: found.void.len() as u64, ..Recovery::default() };
+    let (void, replayed) = (found.void.len() as u64, found.commits.len() as u64);
+    let mut recovery = Recovery { clean, void, replayed, ..Recovery::default() };
     if found.commits.is_empty() && found.void.is_empty() && state.durable == state.written {
+        core.seats.skip(found.newest);
         return Ok(recovery);
-    }
-    if !core.sabotage.skips(Step::DecideFirst) {
-        decide(core, cell, &found)?;
     }
     if !core.sabotage.skips(Step::CommitOrder) {
         found.commits.sort_by_key(|commit| commit.stamp);
     }
-    carry_out(core, &found.commits, &mut recovery)?;
-    Upkeep::write_state(cell, found.newest, found.newest, 0)?;
+    let is_above = |commit: &Commit| commit.stamp > state.durable;
+    if !found.commits.iter().any(|commit| is_above(commit) && commit.call().is_some()) {
+        if !core.sabotage.skips(Step::DecideFirst) {
+            decide(core, cell, &found, found.newest)?;
+        }
+        carry_out(core, &found.commits, found.copies.as_ref(), &mut recovery)?;
+        Upkeep::write_state(cell, found.newest, found.newest, 0)?;
+        core.seats.skip(found.newest);
+        return Ok(recovery);
+    }
+    let above = found.commits.partition_point(|commit| !is_above(commit));
+    replay::check(core, names, &found.commits[above..])?;
+    decide(core, cell, &found, state.durable)?;
+    let below = if core.sabotage.skips(Step::CallsBehindK) { 0 } else { above };
+    carry_out(core, &found.commits[..below], found.copies.as_ref(), &mut recovery)?;
+    Upkeep::write_state(cell, state.durable, state.durable, 0)?;
+    drop(upkeep);
+    replay::run(core, names, &found.commits[above..])?;
+    core.seats.skip(found.newest);
+    core.upkeep()?;
+    recovery.restored_bytes += core.upkeep.lock().written_back;
     Ok(recovery)
 }
 
@@ -101,16 +154,16 @@ fn read_log(core: &Core, state: &State, slot: usize, recovered: &Recovered, foun
         let place = record.position.get();
         let payload = log.ring.payload(record)?;
         let decoded = record::decode(payload).ok_or_else(|| damaged(place, "it is of no such store"))?;
-        records.push((place, record.outside, decoded));
+        records.push((place, record.end, record.outside, decoded));
     }
     drop(log);
-    for (number, (place, seal, (stamp, record))) in records.iter().enumerate() {
+    for (number, (place, end, seal, (stamp, record))) in records.iter().enumerate() {
         if *stamp == 0 || *stamp == u64::MAX {
             return Err(damaged(*place, "it has no timestamp"));
         }
         found.newest = found.newest.max(*stamp);
         let is_void =
-            records.get(number + 1).is_some_and(|(_, _, (next, what))| next == stamp && *what == Record::Void);
+            records.get(number + 1).is_some_and(|(_, _, _, (next, what))| next == stamp && *what == Record::Void);
         let is_done = *stamp <= state.written && !core.sabotage.skips(Step::SkipBelowW);
         if is_done || is_void || *record == Record::Void {
             continue;
@@ -123,9 +176,11 @@ fn read_log(core: &Core, state: &State, slot: usize, recovered: &Recovered, foun
             _ => true,
         };
         match (holds, body) {
-            (true, Some(body)) => {
-                check(core, &body, *place)?;
-                found.commits.push(Commit { stamp: *stamp, body, outside });
+            (true, Some(what)) => {
+                if let What::Values(body) = &what {
+                    check(core, body, *place)?;
+                }
+                found.commits.push(Commit { slot, stamp: *stamp, end: *end, what, outside });
             }
             (true, None) => return Err(damaged(*place, "its block holds no record")),
             (false, _) if number + 1 == records.len() => found.void.push((slot, *stamp)),
@@ -135,8 +190,30 @@ fn read_log(core: &Core, state: &State, slot: usize, recovered: &Recovered, foun
     Ok(())
 }
 
-/// The body of a record, if it can be read, and where else the bytes are that it vouches for.
-fn open(core: &Core, record: &Record, place: u64) -> Result<(Option<Body>, Vec<Bytes>)> {
+/// The copies that count.
+fn read_copies(core: &Core, state: &State, slot: usize, recovered: &Recovered) -> Result<Option<Commit>> {
+    if state.copied <= state.written && !core.sabotage.skips(Step::CopiesByK) {
+        return Ok(None);
+    }
+    let log = core.logs[slot].lock();
+    for record in recovered.records.iter().rev() {
+        let place = record.position.get();
+        let decoded = record::decode(log.ring.payload(record)?);
+        let Some((stamp, Record::Writes(body))) = decoded else { return Err(damaged(place, "it holds no copies")) };
+        if stamp == state.copied || core.sabotage.skips(Step::CopiesByK) {
+            check(core, &body, place)?;
+            let what = What::Values(body);
+            return Ok(Some(Commit { slot, stamp, end: record.end, what, outside: Vec::new() }));
+        }
+    }
+    if core.sabotage.skips(Step::CopiesByK) {
+        return Ok(None);
+    }
+    Err(damaged(core.root, "the copies of what calls have changed are not there"))
+}
+
+/// What a record says, if it can be read, and where else the bytes are that it vouches for.
+fn open(core: &Core, record: &Record, place: u64) -> Result<(Option<What>, Vec<Bytes>)> {
     let mut outside = Vec::new();
     let body = match record {
         Record::Writes(body) => Some(Body {
@@ -151,6 +228,7 @@ fn open(core: &Core, record: &Record, place: u64) -> Result<(Option<Body>, Vec<B
             // nobody else has the store while it is opened.
             record::body(raw::bytes(Claim::Alone, core, &core.pool, block.0, block.1)?)
         }
+        Record::Call(call) => return Ok((Some(What::Call(call.clone())), outside)),
         Record::Void => None,
     };
     for &new in body.iter().flat_map(|body| &body.new) {
@@ -159,7 +237,7 @@ fn open(core: &Core, record: &Record, place: u64) -> Result<(Option<Body>, Vec<B
         }
         outside.push(new);
     }
-    Ok((body, outside))
+    Ok((body.map(What::Values), outside))
 }
 
 /// Whether the bytes are there that a record vouches for.
@@ -197,8 +275,8 @@ fn damaged(place: u64, why: &str) -> Error {
 
 // ---- change ---------------------------------------------------------------------------------------------------------
 
-/// Makes persistent what was found.
-fn decide(core: &Core, cell: &mut TwoSlot<State>, found: &Found) -> Result<()> {
+/// Makes persistent what was found, and that all through `durable` is.
+fn decide(core: &Core, cell: &mut TwoSlot<State>, found: &Found, durable: u64) -> Result<()> {
     for &(offset, len) in found.commits.iter().flat_map(|commit| &commit.outside) {
         core.pool.flush(offset, len)?; // it may stand in a cache only
     }
@@ -209,12 +287,19 @@ fn decide(core: &Core, cell: &mut TwoSlot<State>, found: &Found) -> Result<()> {
     }
     let persisted = core.pool.drain()?; // the decision, before K says that it was made
     core.logs.iter().for_each(|log| log.lock().ring.forced(&persisted));
-    Upkeep::write_state(cell, found.newest, cell.get().written, found.commits.len() as u64)
+    let between = found.commits.iter().filter(|commit| commit.stamp <= durable).count() as u64;
+    Upkeep::write_state(cell, durable, cell.get().written, between)
 }
 
-fn carry_out(core: &Core, commits: &[Commit], recovery: &mut Recovery) -> Result<()> {
+fn carry_out(core: &Core, commits: &[Commit], copies: Option<&Commit>, recovery: &mut Recovery) -> Result<()> {
     let mut lines = FlushSet::default();
-    for Commit { body, .. } in commits {
+    // What was committed behind the copies changes the same objects again.
+    let is_before =
+        |commit: &Commit| copies.is_none_or(|c| commit.stamp <= c.stamp) || core.sabotage.skips(Step::CopiesInOrder);
+    let (before, behind) = commits.split_at(commits.partition_point(is_before));
+    for commit in before.iter().chain(copies).chain(behind) {
+        commit.intents().iter().try_for_each(|intent| core.alloc.apply(intent, &mut lines))?;
+        let What::Values(body) = &commit.what else { continue }; // the copies have it
         let mut data = &body.data[..];
         for &(offset, len) in &body.ranges {
             let (bytes, rest) = data.split_at(len as usize);
@@ -224,8 +309,6 @@ fn carry_out(core: &Core, commits: &[Commit], recovery: &mut Recovery) -> Result
             recovery.restored_bytes += len;
             data = rest;
         }
-        body.intents.iter().try_for_each(|intent| core.alloc.apply(intent, &mut lines))?;
-        recovery.replayed += 1;
     }
     core.pool.flush_set(&mut lines)?;
     core.pool.drain()?;

@@ -48,6 +48,18 @@ pub enum Step {
     HeaderStays,
     /// What was freed stays while a long snapshot can see it.
     FreedStays,
+    /// What calls have changed is copied before K passes their records.
+    CopyCalled,
+    /// ... all of an object that something else has changed, too.
+    CopyWhole,
+    /// What calls have put into new objects is flushed before K passes their records.
+    FlushFilled,
+    /// Copies count only if K says so.
+    CopiesByK,
+    /// ... in front of what was committed above K.
+    CopiesInOrder,
+    /// Calls above K are run again on what is at or below it.
+    CallsBehindK,
 }
 
 /// What is left out: nothing, and at no cost, without the feature.

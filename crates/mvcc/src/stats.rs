@@ -9,6 +9,8 @@ use crate::core::{Core, Counters};
 pub struct Stats {
     /// Transactions that committed changes.
     pub commits: u64,
+    /// ... of which were logged as calls.
+    pub calls: u64,
     /// Transactions that committed without any.
     pub read_only: u64,
     /// Transactions that were rolled back.
@@ -17,6 +19,8 @@ pub struct Stats {
     pub conflicts: u64,
     /// Bytes of objects that were written back. What was overwritten before that is not among them.
     pub written_back: u64,
+    /// Bytes of copies of what calls have changed.
+    pub copied: u64,
     /// Objects with a header: changed lately, or seen differently by a snapshot.
     pub headers: u64,
     /// Versions in their chains: committed and not written back, or kept for a snapshot.
@@ -33,6 +37,8 @@ impl Stats {
         let upkeep = core.upkeep.lock(); // nobody gives up a version meanwhile
         Self {
             commits: sum(|c| &c.commits),
+            calls: sum(|c| &c.calls),
+            copied: upkeep.copied,
             read_only: sum(|c| &c.read_only),
             aborts: sum(|c| &c.aborts),
             conflicts: sum(|c| &c.conflicts),

@@ -1,16 +1,18 @@
 //! A transaction: reads what its snapshot sees, and changes copies of its own.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-use pmem::{Block, Error as PoolError, Found, PPtr};
+use pmem::{Block, Error as PoolError, Found, Intent, PPtr};
 use tx::{Doom, Error, Isolation, Range, Result, Transaction};
 
+use crate::calls::Calling;
 use crate::core::{Changed, Core, Counters, Room, View};
 use crate::header::{NEVER, Owner};
 use crate::raw::{self, Claim, Owned, Word};
+use crate::recovery::Commit;
 use crate::sabotage::Step;
 use crate::seat::Seat;
 
@@ -63,6 +65,10 @@ pub(crate) struct Set {
     pub(crate) reads: Vec<(Word, u64)>,
     /// Memory for a record.
     pub(crate) record: Vec<u8>,
+    /// The transaction is this call.
+    pub(crate) call: Option<Calling>,
+    /// Blocks that the call had when it ran first.
+    again: Option<VecDeque<Intent>>,
 }
 
 /// An object that is locked.
@@ -137,6 +143,7 @@ impl Set {
         self.index.clear();
         self.ranges.clear();
         self.reads.clear();
+        (self.call, self.again) = (None, None);
         if self.writes.capacity().max(self.ranges.capacity()).max(self.reads.capacity()) > KEEP {
             *self = Self::default();
         }
@@ -403,6 +410,9 @@ impl<'m> Tx<'m> {
             let what = "alignment of a block (a power of two)";
             return Err(PoolError::Limit { what, found: align, min: 1, max: ALIGN_MAX }.into());
         }
+        if self.state.set.borrow().again.is_some() {
+            return self.take_again(len);
+        }
         let (core, slot, is_blank) = (self.core, self.slot(), !self.looked.get() && !self.has_changes());
         let block = match (core.reserve(slot, len, align), &mut self.seat) {
             // What others have freed since it began is free for a newer snapshot.
@@ -412,7 +422,7 @@ impl<'m> Tx<'m> {
             }
             (reserved, _) => reserved?,
         };
-        let made = self.prepare(&block);
+        let made = self.prepare(&block).and_then(|()| Ok(self.core.alloc.show(&block)?));
         if made.is_err() {
             self.core.alloc.release(block)?; // nobody has seen it
         }
@@ -420,14 +430,13 @@ impl<'m> Tx<'m> {
         Ok(block.ptr(&self.core.pool))
     }
 
-    /// Lets a block resolve, as an object that nobody but this transaction sees.
+    /// Makes a block an object that nobody but this transaction sees.
     fn prepare(&self, block: &Block) -> Result<()> {
         // reserved just now, and it does not resolve.
         raw::bytes_mut(Claim::Fresh, self, &self.core.pool, block.offset(), block.len())?.fill(0);
         let word = Word::of(self.core.alloc.engine_word(block)?);
         let number = self.core.headers.take(self.slot(), NEVER).ok_or_else(no_header)?;
         word.get().store(number, Release);
-        self.core.alloc.show(block)?;
         let write = Write { header: number, word, block: *block, copy: None, freed: false };
         self.state.set.borrow_mut().push(write);
         Ok(())
@@ -446,6 +455,50 @@ impl<'m> Tx<'m> {
         let gone = |found: &Found<'_>, number| self.check_newest(&found.block(), number).map(|_| Owned::gone());
         let (_, at) = self.look_up(ptr, 0, gone)?;
         self.state.set.borrow_mut().writes[at].freed = true;
+        Ok(())
+    }
+
+    // ---- again ------------------------------------------------------------------------------------------------------
+
+    /// All that it does is this call.
+    pub(crate) fn log_as(&self, calling: &Calling) {
+        self.state.set.borrow_mut().call = Some(calling.clone());
+    }
+
+    /// Allocations get these blocks, which resolve already.
+    pub(crate) fn allocate_again(&self, blocks: VecDeque<Intent>) {
+        self.state.set.borrow_mut().again = Some(blocks);
+    }
+
+    #[cold]
+    fn take_again(&self, len: u64) -> Result<PPtr<u8>> {
+        let next = self.state.set.borrow_mut().again.as_mut().and_then(VecDeque::pop_front);
+        let other = |why: &str| Error::Aborted { reason: why.into() };
+        let intent = next.ok_or_else(|| other("it allocates more than it did"))?;
+        let block = self.core.alloc.resolve(PPtr::<u8>::new(self.core.pool.tag(), intent.offset()), 1)?;
+        if block.offset() != intent.offset() || block.len() < len {
+            return Err(other("it allocates another size than it did"));
+        }
+        self.prepare(&block)?;
+        Ok(block.ptr(&self.core.pool))
+    }
+
+    /// Ends a transaction that is durable: `check` is given the digest of what a call wrote.
+    pub(crate) fn end_again(
+        mut self,
+        commit: &Commit,
+        intents: &[Intent],
+        check: impl FnOnce(Option<u32>) -> Result<()>,
+    ) -> Result<()> {
+        self.seat()?;
+        let mut set = self.state.set.borrow_mut();
+        let is_whole = set.again.as_ref().is_none_or(VecDeque::is_empty);
+        let digest = self.core.digest(commit.slot, &mut set)?;
+        check(is_whole.then_some(digest))?;
+        self.core.publish_again(&mut set, commit, intents);
+        set.reset();
+        drop(set);
+        self.seat = None;
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A pass goes through K, which is no higher than every commit that is decided.
 //!
-//! 1. *Collect* what has changed through K. Make K persistent: recovery takes every record at or below it for durable, and does not look at what masters hold (it could not: they
+//! 1. *Collect* what has changed through K. Copy what calls have changed, whose records do not hold it, to a log of its own; barrier. Make K persistent: recovery takes every record at or below it for durable, and does not look at what masters hold (it could not: they
 //!    are about to change). Keep a copy of each master that a long snapshot still sees. Draw a timestamp.
 //! 2. *Wait* until every seat is at or above it. Such a transaction finds a version at or below K, or a kept copy, and not the master. A pass does not stand still for that: it is gone
 //!    on with when somebody comes by next.
@@ -20,9 +20,10 @@ use pmem::{Block, FlushSet, Intent, LINE, TwoSlot};
 use tx::{Error, Result};
 
 use crate::commit::{SPARE, VERSION_BYTES_MAX};
-use crate::core::{Changed, Core, Room, State};
+use crate::core::{Changed, Core, Log, Room, State};
 use crate::header::{Header, NEVER};
 use crate::raw::{self, Chain, Claim, Owned};
+use crate::record;
 use crate::sabotage::Step;
 
 /// What somebody may still look at.
@@ -45,6 +46,8 @@ pub(crate) struct Upkeep {
     lines: FlushSet,
     /// Bytes that were written back.
     pub(crate) written_back: u64,
+    /// Bytes of copies of what calls had changed.
+    pub(crate) copied: u64,
 }
 
 /// A pass that has collected.
@@ -82,12 +85,18 @@ impl Upkeep {
             given_up: VecDeque::new(),
             lines: FlushSet::default(),
             written_back: 0,
+            copied: 0,
         }
     }
 
     /// For recovery, too.
     pub(crate) fn write_state(cell: &mut TwoSlot<State>, durable: u64, written: u64, between: u64) -> Result<()> {
-        let state = State { durable, written, between, ..cell.get() };
+        Self::write_copied(cell, durable, written, between, cell.get().copied)
+    }
+
+    /// ... with the timestamp of copies.
+    fn write_copied(cell: &mut TwoSlot<State>, durable: u64, written: u64, between: u64, copied: u64) -> Result<()> {
+        let state = State { durable, written, between, copied, ..cell.get() };
         // Both copies: should the newer be lost, an older K or W would be wrong about records that are gone by then.
         Ok(cell.update_mirrored(&state)?)
     }
@@ -160,11 +169,12 @@ impl Core {
         if held != upkeep.pinned_by {
             all.extend(upkeep.pinned.drain().map(|(_, changed)| changed));
         }
-        let (mut intents, mut records) = (Vec::new(), 0);
+        let (mut intents, mut filled, mut records) = (Vec::new(), Vec::new(), 0);
         for log in &self.logs {
             let mut log = log.lock();
             all.append(&mut log.changed);
             intents.extend(log.intents.extract_if(.., |intent| intent.0 <= through));
+            filled.extend(log.filled.extract_if(.., |filled| filled.0 <= through).map(|filled| filled.1));
             records += log.records.iter().take_while(|record| record.1 <= through).count() as u64;
         }
         all.sort_unstable_by_key(|changed| changed.header);
@@ -183,9 +193,10 @@ impl Core {
         if due.is_empty() && intents.is_empty() && records == 0 {
             return Ok(false);
         }
+        let copied = self.copy_called(upkeep, &due, &filled, through)?;
         if !self.sabotage.skips(Step::KFirst) {
             let written = upkeep.cell.get().written;
-            Upkeep::write_state(&mut upkeep.cell, through, written, records)?;
+            Upkeep::write_copied(&mut upkeep.cell, through, written, records, copied)?;
         }
         for changed in &due {
             self.save_master(changed, through, &held)?;
@@ -195,6 +206,63 @@ impl Core {
         upkeep.pass = Some(Pass { through, behind, changed: due, intents });
         upkeep.pinned_by = held;
         Ok(true)
+    }
+
+    /// Makes persistent what calls through K have done to objects, whose records are of no use behind K. Gives the timestamp of the copies, 0 if there are none.
+    fn copy_called(&self, upkeep: &mut Upkeep, due: &[Changed], filled: &[Block], through: u64) -> Result<u64> {
+        for block in filled.iter().filter(|_| !self.sabotage.skips(Step::FlushFilled)) {
+            self.pool.flush(block.offset(), block.len())?; // its bytes stand as they were: no pass has gone through it
+        }
+        let (mut ranges, mut data) = (Vec::new(), Vec::new());
+        for changed in due {
+            self.copy_object(changed, through, &mut ranges, &mut data)?;
+        }
+        if ranges.is_empty() || self.sabotage.skips(Step::CopyCalled) {
+            if !filled.is_empty() {
+                self.pool.drain()?; // new objects, before K passes the calls that filled them
+            }
+            return Ok(0);
+        }
+        let mut record = Vec::new();
+        record::begin(&mut record, ranges.into_iter(), &[], &[])?;
+        record.extend_from_slice(&data);
+        record::stamp(&mut record, through);
+        upkeep.copied += data.len() as u64;
+        let mut log = self.copies().lock();
+        let appended = log.ring.append(&[&record])?;
+        let persisted = self.pool.drain()?; // copies, and new objects, before K passes the calls
+        log.ring.forced(&persisted);
+        log.records.push_back((appended.end, through, 0));
+        Ok(through)
+    }
+
+    /// The log of copies.
+    pub(crate) fn copies(&self) -> &pmem::sync::OwnMutex<Log> {
+        &self.logs[self.logs.len() - 1]
+    }
+
+    /// What a call has changed of an object: the lines that differ from the master, or all of it, where recovery will have changed the master by what others have logged.
+    fn copy_object(
+        &self,
+        changed: &Changed,
+        through: u64,
+        ranges: &mut Vec<record::Bytes>,
+        data: &mut Vec<u8>,
+    ) -> Result<()> {
+        let Some(header) = self.header_of(changed) else { return Ok(()) };
+        let (some, all) = header.chain.called(header.base(), through);
+        let Some(new) = header.chain.at_upkeep(through).filter(|new| some && !new.gone) else { return Ok(()) };
+        let block = &changed.block;
+        if !all && !self.sabotage.skips(Step::CopyWhole) {
+            ranges.push((block.offset(), block.len()));
+            data.extend_from_slice(new.bytes);
+            return Ok(());
+        }
+        self.differing(block, new.bytes, |from, bytes| {
+            ranges.push((block.offset() + from as u64, bytes.len() as u64));
+            data.extend_from_slice(bytes);
+            Ok(())
+        })
     }
 
     /// The header of an object, if it is that one still.
@@ -257,32 +325,41 @@ impl Core {
         Upkeep::write_state(&mut upkeep.cell, through, through, 0)
     }
 
-    /// Makes the master what the version is, line by line where they differ; returns how many bytes that were.
+    /// Makes the master what the version is, where they differ; returns how many bytes that were.
     fn copy_to_master(&self, block: &Block, bytes: &[u8]) -> Result<u64> {
+        let mut copied = 0;
+        self.differing(block, bytes, |from, bytes| {
+            let (place, len) = (block.offset() + from as u64, bytes.len() as u64);
+            // no seat resolves to it, and nobody else overwrites masters.
+            raw::bytes_mut(Claim::Upkeep, self, &self.pool, place, len)?.copy_from_slice(bytes);
+            self.pool.flush(place, len)?;
+            copied += len;
+            Ok(())
+        })?;
+        Ok(copied)
+    }
+
+    /// Calls `f` with the lines that differ from those of the master, as many at a time as there are side by side, and where in the block they begin.
+    fn differing(&self, block: &Block, bytes: &[u8], mut f: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
         let line = LINE as usize;
-        let (mut at, mut copied) = (0, 0);
+        // A line of the medium, not of the block.
+        let end =
+            |at: usize| (((block.offset() as usize + at) / line + 1) * line - block.offset() as usize).min(bytes.len());
+        let mut at = 0;
         while at < bytes.len() {
             let first = at;
-            // A line of the medium, not of the block.
-            let end = |at: usize| ((block.offset() as usize + at) / line + 1) * line - block.offset() as usize;
             while at < bytes.len() && {
-                let to = end(at).min(bytes.len());
                 let place = block.offset() + at as u64;
-                raw::bytes(Claim::Upkeep, self, &self.pool, place, (to - at) as u64)? != &bytes[at..to]
+                raw::bytes(Claim::Upkeep, self, &self.pool, place, (end(at) - at) as u64)? != &bytes[at..end(at)]
             } {
-                at = end(at).min(bytes.len());
+                at = end(at);
             }
-            if at > first {
-                let (place, len) = (block.offset() + first as u64, (at - first) as u64);
-                // no seat resolves to it, and nobody else overwrites masters.
-                raw::bytes_mut(Claim::Upkeep, self, &self.pool, place, len)?.copy_from_slice(&bytes[first..at]);
-                self.pool.flush(place, len)?;
-                copied += len;
-            } else {
-                at = end(at).min(bytes.len());
+            match at > first {
+                true => f(first, &bytes[first..at])?,
+                false => at = end(at),
             }
         }
-        Ok(copied)
+        Ok(())
     }
 
     // ---- finish -----------------------------------------------------------------------------------------------------
@@ -296,8 +373,9 @@ impl Core {
         }
         for log in &self.logs {
             let mut log = log.lock();
-            while let Some((end, _)) = log.records.pop_front_if(|record| record.1 <= pass.through) {
+            while let Some((end, _, called)) = log.records.pop_front_if(|record| record.1 <= pass.through) {
                 log.ring.retire(end);
+                self.called.fetch_sub(called, Relaxed);
             }
             log.version_bytes = 0;
             while let Some((block, _)) = log.spills.pop_front_if(|spill| spill.1 <= pass.through) {

@@ -149,6 +149,7 @@ pub const ALL: &[Named] = named! {
     "heap-every-eaw", EveryHeap::new("heap-every-eaw", Policy::Eaw), "the same, with new bytes in a log";
     "heap-every-intents", EveryHeap::new("heap-every-intents", Policy::InPlace), "the same, with intents of objects in place of marks of zones";
     "mvcc-every", EveryVersion::new("mvcc-every"), "drawn from every operation, with transactions of all levels and long snapshots side by side: each sees what was committed when it began, and exactly the objects that were committed are there";
+    "mvcc-calls", EveryVersion::calling("mvcc-calls"), "the same with procedures, whose calls are logged and run again after a crash: each once, on what it ran on";
     "mvcc-2", Crossed::new("mvcc-2"), "two threads in the middle of each other's commits: no change is lost, what is written together is seen together, and nothing skews";
     "heap-inplace", Cells::new("heap-inplace", Policy::InPlace, 1), "acknowledged transactions are there, others whole or not at all, no block is lost or shared";
     "heap-inplace-2", Cells::new("heap-inplace-2", Policy::InPlace, 2), "the same with two threads";

@@ -130,6 +130,19 @@ pub enum Error {
         why: String,
     },
 
+    /// A call that is logged cannot be run again.
+    #[error(
+        "the logged call of procedure `{name}`, version {version}, cannot be run again: {why}; open the pool with the program that made the call, or register that procedure"
+    )]
+    Replay {
+        /// The procedure's name.
+        name: String,
+        /// ... and version.
+        version: u32,
+        /// What is wrong.
+        why: String,
+    },
+
     /// A transaction changes more objects than a partial backup has room for.
     #[error(
         "{bytes} bytes of copies do not fit into the heap's partial backup of {room} bytes; use smaller transactions, or open it with a larger alpha"
@@ -180,6 +193,7 @@ impl Error {
             | Self::NoSavepoint
             | Self::OuterWrites { .. }
             | Self::Unsupported { .. }
+            | Self::Replay { .. }
             | Self::Unordered
             | Self::Limit { .. } => ErrorKind::Misuse,
             Self::Engine { kind, .. } => *kind,

@@ -1,6 +1,6 @@
 //! Transactions with a name.
 
-use crate::{Isolation, Result, Transaction};
+use crate::{Error, Isolation, Result, Transaction};
 
 /// A transaction as a function with a name, of which nothing but its arguments and what it reads decides what it does. An engine may log the call in place of what it changed,
 /// or send it to other machines, and run it again there.
@@ -45,4 +45,19 @@ pub trait Procedure {
     /// # Errors
     /// Those of the transaction, and its own.
     fn run<X: Transaction>(tx: &mut X, args: &Self::Args) -> Result<Self::Output>;
+
+    /// Appends the arguments to `out`, as [`replay`](Self::replay) reads them, and says true. By default false: an engine logs what a call changes then, and not the call.
+    fn encode(args: &Self::Args, out: &mut Vec<u8>) -> bool {
+        let _ = (args, out);
+        false
+    }
+
+    /// Runs it with arguments that were encoded. It has to do what it did then: recovery compares, and refuses to go on if it does something else.
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run); [`Error::Aborted`] if they are no arguments.
+    fn replay<X: Transaction>(tx: &mut X, args: &[u8]) -> Result<()> {
+        let _ = (tx, args);
+        Err(Error::Aborted { reason: "the procedure encodes its arguments, and has no `replay`".into() })
+    }
 }

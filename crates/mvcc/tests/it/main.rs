@@ -4,6 +4,7 @@
 
 mod barriers;
 mod basics;
+mod calls;
 mod conformance;
 mod full;
 mod kill;

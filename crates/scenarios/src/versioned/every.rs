@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
 use mvcc::{Mvcc, Options, Snapshot, Tx};
 use pmem::{ErrorKind, PPtr};
-use tx::{Engine, Isolation, Transaction, Typed};
+use tx::{Engine, Isolation, Procedure, Transaction, Typed};
 
+use super::calls::{Args, Fill, Mix, Replace, Spawn, mixed};
 use super::check::{self, PROBE};
 use super::{Opened, SLOTS};
 use crate::every::some;
@@ -43,10 +44,20 @@ pub enum Kind {
     Look,
     /// One is held no longer.
     LetGo,
+    /// A procedure that mixes an object into another is called.
+    Mix,
+    /// One that fills an object.
+    Fill,
+    /// One that makes an object.
+    Spawn,
+    /// One that makes one and frees another.
+    Replace,
 }
 
 const OF_OBJECTS: &[Kind] = &[Kind::Read, Kind::Write, Kind::Write, Kind::Alloc, Kind::Free, Kind::TooNew];
 const WHOLE: &[Kind] = &[Kind::Settle, Kind::Settle, Kind::Hold, Kind::Hold, Kind::Look, Kind::Look, Kind::LetGo];
+
+const CALLS: &[Kind] = &[Kind::Mix, Kind::Mix, Kind::Mix, Kind::Fill, Kind::Spawn, Kind::Replace];
 
 /// One operation: which, on which object, with what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,13 +103,19 @@ impl Effect {
 pub struct EveryVersion {
     name: &'static str,
     script: Option<Vec<Op>>,
+    calls: bool,
     adjust: fn(Options) -> Options,
 }
 
 impl EveryVersion {
     /// Drawn ones.
     pub fn new(name: &'static str) -> Self {
-        Self { name, script: None, adjust: |options| options }
+        Self { name, script: None, calls: false, adjust: |options| options }
+    }
+
+    /// Drawn ones with calls of procedures.
+    pub fn calling(name: &'static str) -> Self {
+        Self { calls: true, ..Self::new(name) }
     }
 
     /// Exactly these operations.
@@ -136,7 +153,7 @@ struct Committed {
 
 // ---- what is drawn --------------------------------------------------------------------------------------------------
 
-fn drawn(rng: &mut Rng) -> Vec<Op> {
+fn drawn(rng: &mut Rng, calls: bool) -> Vec<Op> {
     let of_objects = some(rng, OF_OBJECTS);
     let whole = some(rng, WHOLE);
     let (objects, rarely, actors) = (1 + rng.index(4), 3 + rng.below(5), 1 + rng.index(ACTORS));
@@ -153,6 +170,7 @@ fn drawn(rng: &mut Rng) -> Vec<Op> {
             let kind = match rng.below(rarely) {
                 0 => whole[rng.index(whole.len())],
                 1 => [Kind::Commit, Kind::Commit, Kind::Abort][rng.index(3)],
+                2 | 3 if calls => CALLS[rng.index(CALLS.len())],
                 _ => of_objects[rng.index(of_objects.len())],
             };
             acts.push((rng.index(actors), act(rng, kind)));
@@ -224,6 +242,10 @@ impl<'m> Stage<'m> {
                     self.store.settle()?;
                 }
             }
+            Kind::Mix => self.call::<Mix>(act, ack)?,
+            Kind::Fill => self.call::<Fill>(act, ack)?,
+            Kind::Spawn => self.call::<Spawn>(act, ack)?,
+            Kind::Replace => self.call::<Replace>(act, ack)?,
             Kind::Commit => self.commit(actor, ack)?,
             Kind::Abort => {
                 if let Some(running) = self.running[actor].take() {
@@ -383,7 +405,60 @@ impl<'m> Stage<'m> {
     }
 
     fn commit(&mut self, actor: usize, ack: &Ack<Effect>) -> Result<(), Error> {
-        let Some(running) = self.running[actor].take() else { return Ok(()) };
+        match self.running[actor].take() {
+            Some(running) => self.end(running, ack),
+            None => Ok(()),
+        }
+    }
+
+    /// A whole transaction, which is logged as the call of a procedure.
+    fn call<P: Procedure<Args = Args, Output = Option<u64>>>(
+        &mut self,
+        act: &Act,
+        ack: &Ack<Effect>,
+    ) -> Result<(), Error> {
+        let view = self.committed.objects.clone();
+        let objects: Vec<u64> = view.keys().copied().collect();
+        if objects.is_empty() || act.kind == Kind::Spawn && objects.len() >= OBJECTS_MAX {
+            return Ok(());
+        }
+        let on = |n: usize| objects[n % objects.len()];
+        let args = Args { from: on(act.on), to: on(act.on + act.range.0 as usize), word: act.word as u8 };
+        let changes = [(Kind::Mix, args.to), (Kind::Fill, args.to), (Kind::Replace, args.from)]
+            .into_iter()
+            .find(|c| c.0 == act.kind);
+        let is_locked =
+            self.running.iter().flatten().any(|r| changes.is_some_and(|(_, at)| r.changed.contains_key(&at)));
+        let mut tx = self.store.begin_call::<P>(&args)?;
+        let made = match P::run(&mut tx, &args) {
+            Ok(_) if is_locked => return wrong("a call changes an object that somebody else has locked"),
+            Ok(made) => made,
+            Err(tx::Error::OwnConflict { .. }) if is_locked => return Ok(tx.abort()?),
+            Err(e) if is_full(&e) => return Ok(tx.abort()?),
+            Err(e) => return wrong(format!("a call fails: {e}")),
+        };
+        let mut changed = BTreeMap::new();
+        if act.kind == Kind::Mix {
+            let mut bytes = view[&args.to].clone();
+            mixed(&mut bytes, &view[&args.from], args.word);
+            changed.insert(args.to, Some(bytes));
+        }
+        if act.kind == Kind::Fill {
+            changed.insert(args.to, Some(vec![args.word; view[&args.to].len()]));
+        }
+        if let Some(made) = made {
+            let mut bytes = vec![0; view[&args.from].len()];
+            mixed(&mut bytes, &view[&args.from], args.word);
+            changed.insert(made, Some(bytes));
+        }
+        if act.kind == Kind::Replace {
+            changed.insert(args.from, None);
+        }
+        let (began, read) = (self.committed.commits, BTreeSet::from([args.from]));
+        self.end(Running { tx, level: P::ISOLATION, view, began, read, changed }, ack)
+    }
+
+    fn end(&mut self, running: Running<'m>, ack: &Ack<Effect>) -> Result<(), Error> {
         let Running { tx, level, began, read, changed, .. } = running;
         let is_stale = |at: &u64| self.committed.changed.get(at).is_some_and(|&changed| changed > began);
         let fails = level != Isolation::Snapshot && !changed.is_empty() && read.iter().any(is_stale);
@@ -445,7 +520,7 @@ impl Scenario for EveryVersion {
     }
 
     fn ops(&self, rng: &mut Rng) -> Vec<(usize, Op)> {
-        let ops = self.script.clone().unwrap_or_else(|| drawn(rng));
+        let ops = self.script.clone().unwrap_or_else(|| drawn(rng, self.calls));
         ops.into_iter().map(|op| (0, op)).collect()
     }
 

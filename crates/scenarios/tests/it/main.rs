@@ -97,6 +97,7 @@ fn killed_in_front_of_flushes() {
         "log-2",
         "kv-2",
         "mvcc-every",
+        "mvcc-calls",
         "mvcc-2",
     ];
     in_parallel(names.len(), |at| {
@@ -225,5 +226,6 @@ scenarios! {
     aries_alone: "aries";
     aries_2: "aries-2";
     mvcc_every: "mvcc-every";
+    mvcc_calls: "mvcc-calls";
     mvcc_2: "mvcc-2";
 }

@@ -29,6 +29,30 @@ fn alone() -> Vec<missed::Workload<EveryVersion>> {
     all
 }
 
+/// Actors of one thread, and calls of procedures.
+fn calling() -> Vec<missed::Workload<EveryVersion>> {
+    let calling = || EveryVersion::calling("mvcc-calls");
+    let config = |seed| Config::seeded(seed).shrink(false).schedules(60).budget(8_000);
+    let act = |kind, word| (0, VersionAct { kind, on: 0, range: (3, 0), word });
+    use VersionKind::{Alloc, Commit, Fill, Settle, Write};
+    let acts = [(Alloc, 5), (Commit, 5), (Fill, 7), (Settle, 7), (Write, 8), (Commit, 8), (Fill, 7), (Settle, 7)];
+    let back = vec![VersionOp::Together(acts.map(|(kind, word)| act(kind, word)).to_vec())];
+    let mut all = vec![
+        ("back again", calling().script(back), config(1).point_budget(60)),
+        ("calling, many", calling(), config(1).schedules(800).point_budget(2).depth(1).kills_at_flushes(0)),
+    ];
+    for seed in 1..6 {
+        all.push(("calling", calling(), config(seed).point_budget(20).depth(1)));
+        all.push((
+            "calling, in a file",
+            calling(),
+            config(seed).point_budget(20).depth(1).model(Model::File { sector: 512 }),
+        ));
+        all.push(("calling, twice", calling(), config(seed).point_budget(8).nested_budget(16)));
+    }
+    all
+}
+
 /// Two threads.
 fn crossed() -> Vec<missed::Workload<Crossed>> {
     let config = |seed| Config::seeded(seed).budget(3_000).point_budget(4).nested_budget(2).schedules(400).stretch(24);
@@ -45,6 +69,19 @@ pub(crate) mod in_turns {
 
     pub(crate) fn each_step_is_missed_when_it_is_left_out() {
         missed::each_step(&alone(), STEPS, EveryVersion::adjust, &["panicked"]);
+    }
+}
+
+mod with_calls {
+    use super::*;
+
+    missed::steps! {
+        CopyCalled, CopyWhole, FlushFilled, CopiesByK, CopiesInOrder, CallsBehindK,
+    }
+
+    #[test]
+    fn each_step_is_missed_when_it_is_left_out() {
+        missed::each_step(&calling(), STEPS, EveryVersion::adjust, &["panicked"]);
     }
 }
 
@@ -75,5 +112,5 @@ pub(crate) fn every_barrier_is_missed_when_it_is_gone() {
     let quiet = |(name, subject, config): missed::Workload<EveryVersion>| {
         (name, subject, config.flushed_outlives(false).kills_at_flushes(0))
     };
-    missed::each_barrier(&alone().into_iter().map(quiet).collect::<Vec<_>>(), &sources);
+    missed::each_barrier(&alone().into_iter().chain(calling()).map(quiet).collect::<Vec<_>>(), &sources);
 }

@@ -1,0 +1,115 @@
+//! Procedures whose calls are logged as such (TimeStone §3.4, the operation log), and what the pool knows them by.
+//!
+//! A record of a call has a procedure's number: its place in a table in the pool, which names procedures and versions. The table is written when a store is opened, while no log holds
+//! a call.
+
+use pmem::{Persist, TwoSlot};
+use tx::{Engine, Error, Isolation, Procedure, Result};
+
+use crate::core::Core;
+use crate::record::{PROCEDURES_MAX, call_len};
+use crate::transaction::Tx;
+
+/// Procedures of one store.
+const MOST: usize = 32;
+const NAME_MAX: usize = 56;
+
+/// A procedure of this program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Registered {
+    pub(crate) name: &'static str,
+    pub(crate) version: u32,
+    pub(crate) isolation: Isolation,
+    pub(crate) replay: Replay,
+}
+
+type Replay = fn(&mut Tx<'_>, &[u8]) -> Result<()>;
+
+impl Registered {
+    pub(crate) fn of<P: Procedure>() -> Self {
+        let replay = |tx: &mut Tx<'_>, args: &[u8]| P::replay(tx, args);
+        Self { name: P::NAME, version: P::VERSION, isolation: P::ISOLATION, replay }
+    }
+}
+
+/// An error if the table has no room for them.
+pub(crate) fn check(procedures: &[Registered]) -> Result<()> {
+    const { assert!(MOST as u64 <= PROCEDURES_MAX) };
+    if procedures.len() > MOST {
+        return Err(Error::Limit { what: "procedures", found: procedures.len() as u64, max: MOST as u64 });
+    }
+    match procedures.iter().map(|procedure| procedure.name.len()).find(|&len| len > NAME_MAX) {
+        Some(len) => Err(Error::Limit { what: "bytes of a procedure's name", found: len as u64, max: NAME_MAX as u64 }),
+        None => Ok(()),
+    }
+}
+
+/// The table. Behind the last one there are zeros.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Persist)]
+pub(crate) struct Names([Name; MOST]);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Persist)]
+struct Name {
+    version: u32,
+    len: u32,
+    name: [u8; NAME_MAX],
+}
+
+impl Names {
+    pub(crate) fn of(procedures: &[Registered]) -> Self {
+        let mut names = [Name { version: 0, len: 0, name: [0; NAME_MAX] }; MOST];
+        for (name, procedure) in names.iter_mut().zip(procedures) {
+            (name.version, name.len) = (procedure.version, procedure.name.len() as u32);
+            let bytes = procedure.name.bytes();
+            name.name.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
+        }
+        Self(names)
+    }
+
+    /// The name and version of a number.
+    pub(crate) fn get(&self, number: usize) -> Option<(String, u32)> {
+        let name = self.0.get(number).filter(|name| name.len > 0)?;
+        let bytes = name.name.get(..name.len as usize)?;
+        Some((String::from_utf8_lossy(bytes).into_owned(), name.version))
+    }
+
+    /// Has the table say what this program's procedures are. No log holds a call.
+    pub(crate) fn update(cell: &mut TwoSlot<Self>, procedures: &[Registered]) -> Result<()> {
+        let names = Self::of(procedures);
+        if cell.get() == names { Ok(()) } else { Ok(cell.update_mirrored(&names)?) }
+    }
+}
+
+/// A transaction that is the call of a procedure, and nothing else.
+#[derive(Clone, Debug)]
+pub(crate) struct Calling {
+    pub(crate) procedure: usize,
+    pub(crate) args: Vec<u8>,
+}
+
+impl Core {
+    /// What is to be logged of a call, if it may be logged as one.
+    pub(crate) fn calling<P: Procedure>(&self, args: &P::Args) -> Option<Calling> {
+        if self.procedures.is_empty() || P::ISOLATION == Isolation::Snapshot {
+            return None;
+        }
+        let is_it = |known: &Registered| known.name == P::NAME && known.version == P::VERSION;
+        let procedure = self.procedures.iter().position(is_it)?;
+        let mut encoded = Vec::new();
+        let fits = P::encode(args, &mut encoded) && (call_len(0, encoded.len()) as u64) < pmem::PAYLOAD_MAX;
+        fits.then_some(Calling { procedure, args: encoded })
+    }
+}
+
+/// Calls a procedure in a transaction that is logged as its call.
+pub(crate) fn call<P: Procedure>(store: &crate::Mvcc, core: &Core, args: &P::Args) -> Result<P::Output> {
+    let calling = core.calling::<P>(args);
+    store.transact(P::ISOLATION, |tx| {
+        if let Some(calling) = &calling {
+            tx.log_as(calling);
+        }
+        P::run(tx, args)
+    })
+}

@@ -1,0 +1,82 @@
+//! Runs calls again that are durable and above K, with what was committed between them.
+//!
+//! Masters hold the state at K by then, and everything above it becomes versions, as it was before the crash: no master changes before the copies of what calls have changed are
+//! durable, and K says so. A crash in between finds the same logs and masters again, with some allocation bits set that it would set, too.
+
+use std::collections::VecDeque;
+
+use pmem::{FlushSet, Intent, PPtr};
+use tx::{Error, Isolation, Result, Transaction};
+
+use crate::calls::Names;
+use crate::core::Core;
+use crate::record::{Body, Call};
+use crate::recovery::{Commit, What};
+use crate::transaction::Tx;
+use crate::upkeep::Progress;
+
+/// An error, before anything is changed, if a procedure is not there.
+pub(crate) fn check(core: &Core, names: &Names, commits: &[Commit]) -> Result<()> {
+    commits.iter().filter_map(Commit::call).try_for_each(|call| number(core, names, call).map(drop))
+}
+
+/// Which of this program's procedures it is.
+fn number(core: &Core, names: &Names, call: &Call) -> Result<usize> {
+    let known = names.get(call.procedure).ok_or_else(|| Error::Damaged {
+        what: "table of procedures",
+        offset: core.root,
+        why: format!("a log has a call of number {}, which it does not name", call.procedure),
+    })?;
+    let found = core.procedures.iter().position(|here| here.name == known.0 && here.version == known.1);
+    found.ok_or_else(|| refused(known, "this program has no such procedure"))
+}
+
+fn refused((name, version): (String, u32), why: impl Into<String>) -> Error {
+    Error::Replay { name, version, why: why.into() }
+}
+
+/// Carries the commits out, in their order, and writes all of them back.
+pub(crate) fn run(core: &Core, names: &Names, commits: &[Commit]) -> Result<()> {
+    let mut lines = FlushSet::default(); // not flushed: the pass below does all of them again
+    for intent in commits.iter().flat_map(Commit::intents).filter(|intent| intent.is_alloc()) {
+        core.alloc.apply(intent, &mut lines)?; // before anything is resolved
+    }
+    for commit in commits {
+        core.seats.skip(commit.stamp - 1);
+        match &commit.what {
+            What::Values(body) => values(core, commit, body)?,
+            What::Call(call) => again(core, names, commit, call)?,
+        }
+        core.seats.skip(commit.stamp);
+    }
+    while core.upkeep()? == Progress::Done && core.called.load(std::sync::atomic::Ordering::Relaxed) > 0 {}
+    Ok(())
+}
+
+fn values(core: &Core, commit: &Commit, body: &Body) -> Result<()> {
+    let mut tx = Tx::begin(core, Isolation::Snapshot)?;
+    let ptr = |offset| PPtr::new(core.pool.tag(), offset);
+    let mut data = &body.data[..];
+    for &(offset, len) in &body.ranges {
+        let (bytes, rest) = data.split_at(len as usize);
+        tx.bytes_mut(ptr(offset), len)?.copy_from_slice(bytes);
+        data = rest;
+    }
+    for intent in body.intents.iter().filter(|intent| !intent.is_alloc()) {
+        tx.free_bytes(ptr(intent.offset()))?;
+    }
+    tx.end_again(commit, &body.intents, |_| Ok(()))
+}
+
+fn again(core: &Core, names: &Names, commit: &Commit, call: &Call) -> Result<()> {
+    let known = || names.get(call.procedure).unwrap_or_default();
+    let procedure = core.procedures[number(core, names, call)?];
+    let mut tx = Tx::begin(core, procedure.isolation)?;
+    let blocks: VecDeque<Intent> = call.intents.iter().filter(|intent| intent.is_alloc()).copied().collect();
+    tx.allocate_again(blocks);
+    (procedure.replay)(&mut tx, &call.args).map_err(|error| refused(known(), error.to_string()))?;
+    tx.end_again(commit, &call.intents, |digest| {
+        let differs = "it does something else than it did: it depends on more than its arguments and what it reads";
+        if digest == Some(call.digest) { Ok(()) } else { Err(refused(known(), differs)) }
+    })
+}
