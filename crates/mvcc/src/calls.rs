@@ -1,4 +1,4 @@
-//! Procedures whose calls are logged as such (TimeStone §3.4, the operation log), and what the pool knows them by.
+//! Procedures whose calls are logged as such (TimeStone §2.2.2, §3.8: the operation log), and what the pool knows them by.
 //!
 //! A record of a call has a procedure's number: its place in a table in the pool, which names procedures and versions. The table is written when a store is opened, while no log holds
 //! a call.

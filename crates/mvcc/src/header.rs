@@ -36,6 +36,8 @@ pub(crate) struct Header {
     pub(crate) chain: Chain,
     /// The upkeep has it on a list.
     pub(crate) is_listed: AtomicBool,
+    /// ... on that of objects which snapshots see. For the upkeep.
+    pub(crate) is_pinned: AtomicBool,
 }
 
 /// Who has an object's lock.
@@ -81,7 +83,9 @@ impl Header {
     /// When it was changed last, and whether that freed it. For the holder of the lock, and for validation.
     #[inline]
     pub(crate) fn newest(&self) -> (u64, bool) {
-        self.chain.newest().unwrap_or_else(|| (self.base(), false))
+        // A version that is kept for a snapshot may be older than the master.
+        let base = self.base();
+        self.chain.newest().filter(|newest| base == NEVER || newest.0 >= base).unwrap_or((base, false))
     }
 }
 
@@ -142,6 +146,7 @@ impl Headers {
         let header = self.get(number);
         debug_assert!(header.chain.is_empty());
         header.is_listed.store(false, Relaxed);
+        header.is_pinned.store(false, Relaxed);
         self.free.lock().push(number);
     }
 

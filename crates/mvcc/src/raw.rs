@@ -290,14 +290,16 @@ impl Chain {
         self.each().map(|version| version.stamp)
     }
 
-    /// Takes out the versions for which `keep` does not hold. They may still be looked at by the seats there are. For the upkeep.
-    pub(crate) fn prune(&self, mut keep: impl FnMut(u64) -> bool, mut out: impl FnMut(Owned)) {
+    /// Takes out the versions for which `keep` does not hold: given when it was committed, and when the next newer one was. They may still be looked at by the seats there are. For the upkeep.
+    pub(crate) fn prune(&self, mut keep: impl FnMut(u64, Option<u64>) -> bool, mut out: impl FnMut(Owned)) {
         let mut before: Option<&Version> = None;
+        let mut newest = None;
         let mut next = self.0.load(Acquire);
         // SAFETY: in the chain, and given up by nobody else.
         while let Some(version) = NonNull::new(next).map(|v| unsafe { &*v.as_ptr() }) {
             next = version.older.load(Acquire);
-            if keep(version.stamp) {
+            let newer = newest.replace(version.stamp);
+            if keep(version.stamp, newer) {
                 before = Some(version);
                 continue;
             }
@@ -384,10 +386,10 @@ mod tests {
         assert_eq!(chain.at_upkeep(4).map(|v| v.gone), Some(true));
         assert!(chain.at_upkeep(0).is_none());
         let mut out = Vec::new();
-        chain.prune(|stamp| stamp == 5 || stamp == 1, |version| out.push(version));
+        chain.prune(|stamp, _| stamp == 5 || stamp == 1, |version| out.push(version));
         assert_eq!((all(), out.len()), (vec![5, 1], 3));
-        chain.prune(|stamp| stamp == 1, |version| out.push(version));
-        chain.prune(|_| false, |version| out.push(version));
+        chain.prune(|stamp, newer| stamp == 1 && newer == Some(5), |version| out.push(version));
+        chain.prune(|_, _| false, |version| out.push(version));
         assert!(chain.is_empty());
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! A long snapshot keeps of each object the newest version at or below it, and no other: in the chain, or as the master, or as a copy of what the master was.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use pmem::sync::switch_point;
@@ -22,7 +22,7 @@ use tx::{Error, Result};
 use crate::commit::{SPARE, VERSION_BYTES_MAX};
 use crate::core::{Changed, Core, Log, Room, State};
 use crate::header::{Header, NEVER};
-use crate::raw::{self, Chain, Claim, Owned};
+use crate::raw::{self, Claim, Owned};
 use crate::record;
 use crate::sabotage::Step;
 
@@ -39,7 +39,7 @@ pub(crate) struct Upkeep {
     /// Objects that have changed behind the pass before.
     later: Vec<Changed>,
     /// Objects that are looked at again when the snapshots that are held have changed.
-    pinned: HashMap<u32, Changed>,
+    pinned: Vec<Changed>,
     /// What was held then.
     pinned_by: Vec<u64>,
     given_up: VecDeque<(u64, GivenUp)>,
@@ -80,7 +80,7 @@ impl Upkeep {
             cell,
             pass: None,
             later: Vec::new(),
-            pinned: HashMap::new(),
+            pinned: Vec::new(),
             pinned_by: Vec::new(),
             given_up: VecDeque::new(),
             lines: FlushSet::default(),
@@ -167,7 +167,10 @@ impl Core {
         let mut all = std::mem::take(&mut upkeep.later);
         all.append(&mut self.inbox.lock().listed);
         if held != upkeep.pinned_by {
-            all.extend(upkeep.pinned.drain().map(|(_, changed)| changed));
+            for changed in upkeep.pinned.drain(..) {
+                let header = self.header_of(&changed);
+                all.extend(header.map(|header| header.is_pinned.store(false, Relaxed)).map(|()| changed));
+            }
         }
         let (mut intents, mut filled, mut records) = (Vec::new(), Vec::new(), 0);
         for log in &self.logs {
@@ -414,22 +417,27 @@ impl Core {
         }
         let base = header.base();
         let below = if gone.is_some() { u64::MAX } else { base };
-        let needed = needed(&header.chain, held, below);
-        let keep = |stamp| stamp > through || gone == Some(stamp) || needed.binary_search(&stamp).is_ok();
+        let held = &held[..held.partition_point(|&held| held < below)];
+        let is_needed = |stamp, newer: Option<u64>| {
+            // Some snapshot sees this one, and not the one in front of it.
+            let first = held.get(held.partition_point(|&held| held < stamp));
+            first.is_some_and(|&held| newer.is_none_or(|newer| held < newer))
+        };
+        let keep = |stamp, newer| stamp > through || gone == Some(stamp) || is_needed(stamp, newer);
         header.chain.prune(keep, |version| out.push(GivenUp::Version(version)));
         let is_seen_without = oldest >= base || self.sabotage.skips(Step::HeaderStays);
         if header.chain.is_empty() && base <= through && is_seen_without {
-            self.drop_header(upkeep, changed, header, out);
+            self.drop_header(changed, header, out);
         } else if header.newest().0 > through {
             upkeep.postpone(*changed, header);
         } else {
-            upkeep.pinned.insert(changed.header, *changed);
+            upkeep.pin(*changed, header);
         }
         Ok(())
     }
 
     /// The master is what every snapshot sees.
-    fn drop_header(&self, upkeep: &mut Upkeep, changed: &Changed, header: &Header, out: &mut Vec<GivenUp>) {
+    fn drop_header(&self, changed: &Changed, header: &Header, out: &mut Vec<GivenUp>) {
         // Listed again, or locked: it comes by again.
         if header.is_listed.load(Acquire) || !header.try_kill() {
             return;
@@ -440,7 +448,6 @@ impl Core {
             return;
         }
         changed.word.get().store(0, Release);
-        upkeep.pinned.remove(&changed.header);
         out.push(GivenUp::Header(changed.header));
     }
 
@@ -463,8 +470,7 @@ impl Core {
         switch_point();
         header.set_base(NEVER); // who has found it already finds nothing behind the versions
         changed.word.get().store(0, Release);
-        header.chain.prune(|_| false, |version| out.push(GivenUp::Version(version)));
-        upkeep.pinned.remove(&changed.header);
+        header.chain.prune(|_, _| false, |version| out.push(GivenUp::Version(version)));
         out.extend([GivenUp::Header(changed.header), GivenUp::Block(changed.block)]);
         Ok(())
     }
@@ -489,24 +495,17 @@ impl Core {
 }
 
 impl Upkeep {
+    /// Has the object looked at when snapshots have gone. One that has lost its header meanwhile is passed over then.
+    fn pin(&mut self, changed: Changed, header: &Header) {
+        if !header.is_pinned.swap(true, Relaxed) {
+            self.pinned.push(changed);
+        }
+    }
+
     /// Has the object looked at by the next pass.
     fn postpone(&mut self, changed: Changed, header: &Header) {
         if !header.is_listed.swap(true, AcqRel) {
             self.later.push(changed);
         }
     }
-}
-
-/// The versions that these snapshots see, of those that are below a timestamp: both in order.
-fn needed(chain: &Chain, held: &[u64], below: u64) -> Vec<u64> {
-    let mut held = held[..held.partition_point(|&held| held < below)].iter().rev().peekable();
-    let mut needed = Vec::new();
-    for stamp in chain.stamps() {
-        if held.next_if(|&&held| held >= stamp).is_some() {
-            needed.push(stamp);
-            while held.next_if(|&&held| held >= stamp).is_some() {}
-        }
-    }
-    needed.reverse();
-    needed
 }

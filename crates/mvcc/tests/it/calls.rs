@@ -306,3 +306,31 @@ fn bad_options_are_told() {
         assert!(!path.exists());
     }
 }
+
+/// Bytes stored to the medium for each byte of the copies that transactions make of objects (TimeStone §5.3.1).
+fn amplification(objects: u64, hot: u64) -> f64 {
+    let dir = memory();
+    let options = options().bytes(4 << 20);
+    let store = Mvcc::create(dir.path().join("s"), &options).unwrap();
+    let make = |_| store.transact(Isolation::Serializable, |tx| tx.alloc(&[0u64; 64])).unwrap();
+    let all: Vec<PPtr<Sums>> = (0..objects).map(make).collect();
+    store.settle().unwrap();
+    let before = store.pool().stats();
+    for n in 0..10_000u64 {
+        // Seven of eight go to the hot ones.
+        let at = if n % 8 == 0 { n / 8 % objects } else { n % hot };
+        store.call::<Raise>(&(all[at as usize], 1)).unwrap();
+    }
+    store.settle().unwrap();
+    let stats = store.pool().stats() - before;
+    store.close().unwrap();
+    (stats.flushed_lines * 64 + stats.nt_bytes) as f64 / (10_000.0 * 512.0)
+}
+
+#[test]
+fn media_bytes_fall_with_skew() {
+    let all = [(1000, 1000), (1000, 300), (1000, 100), (100, 10)].map(|(objects, hot)| amplification(objects, hot));
+    println!("{all:?}");
+    assert!(all.is_sorted_by(|more, less| more > less), "{all:?}");
+    assert!(all[1] < 1.0 && all[3] < 0.3, "{all:?}");
+}

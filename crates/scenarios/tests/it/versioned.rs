@@ -2,7 +2,8 @@
 
 use crash::{Config, Model};
 use mvcc::{Options, Step};
-use scenarios::{Crossed, EveryVersion, VersionAct, VersionKind, VersionOp};
+use scenarios::{Crossed, CrossedOp, EveryVersion, VersionAct, VersionKind, VersionOp};
+use tx::Isolation;
 
 use super::missed;
 
@@ -56,7 +57,13 @@ fn calling() -> Vec<missed::Workload<EveryVersion>> {
 /// Two threads.
 fn crossed() -> Vec<missed::Workload<Crossed>> {
     let config = |seed| Config::seeded(seed).budget(3_000).point_budget(4).nested_budget(2).schedules(400).stretch(24);
-    (1..9).map(|seed| ("crossed", Crossed::new("mvcc-2"), config(seed))).collect()
+    // Whole passes between two steps of a reader, which are rarely drawn.
+    let overtaken = (0..6)
+        .flat_map(|_| [(0, CrossedOp::Look(false)), (1, CrossedOp::Pair(Isolation::Snapshot)), (1, CrossedOp::Settle)]);
+    let overtaken = Crossed::new("mvcc-2").script(overtaken.collect());
+    let mut all = vec![("overtaken", overtaken, config(1).schedules(2_000).point_budget(1).nested_budget(1))];
+    all.extend((1..9).map(|seed| ("crossed", Crossed::new("mvcc-2"), config(seed))));
+    all
 }
 
 pub(crate) mod in_turns {
