@@ -4,11 +4,13 @@
 mod damage;
 mod store;
 pub(super) mod transactions;
+mod versions;
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use heap::Heap;
+use mvcc::Mvcc;
 use pmem::{Allocator, HeapUsage, Objects, Options, Pool, PoolInfo, RegionInfo, RegionKind, Ring, Tail};
 use serde::Serialize;
 
@@ -128,7 +130,7 @@ fn look_at(path: &Path, pool: Pool, repair: Repair) -> Result<CheckJson, Failure
     for overlap in overlaps(&info.regions) {
         report.finding(overlap);
     }
-    let heap = transactions::are_in(&info);
+    let (heap, versions) = (transactions::are_in(&info), versions::are_in(&info));
     let mut recovered = true;
     let objects = info.regions.iter().any(|region| region.kind == RegionKind::Objects);
     for region in info.regions.iter().filter(|region| region.part == 0) {
@@ -138,7 +140,9 @@ fn look_at(path: &Path, pool: Pool, repair: Repair) -> Result<CheckJson, Failure
         let found = match region.kind {
             _ if read.is_err() => read.map(|()| None),
             _ if part_of_objects => Ok(None),
-            _ if heap && transactions::owns(&region.name) => Ok(Some("readable".to_owned())),
+            _ if heap && transactions::owns(&region.name) || versions && versions::owns(&region.name) => {
+                Ok(Some("readable".to_owned()))
+            }
             RegionKind::Raw => Ok(Some("readable".to_owned())),
             RegionKind::Ring => look_into_ring(&pool, &region.name, &mut report.notes).map(Some),
             RegionKind::Heap => look_into_heap(&pool, &region.name).map(Some),
@@ -158,15 +162,39 @@ fn look_at(path: &Path, pool: Pool, repair: Repair) -> Result<CheckJson, Failure
         }
     }
     // What cannot be read would end this process by a signal.
-    let heap = match heap && report.sound {
-        true => transactions::look_into(&pool, repair, &mut report).map_err(|error| Failure::pool(path, &error))?,
-        false => None,
+    let looked = match report.sound {
+        true if heap => transactions::look_into(&pool, repair, &mut report).map(|heap| heap.map(Opened::Heap)),
+        true if versions => versions::look_into(&pool, repair, &mut report).map(|store| store.map(Opened::Versions)),
+        _ => Ok(None),
     };
+    let opened = looked.map_err(|error| Failure::pool(path, &error))?;
     if store::is_in(&info) && report.sound {
         store::look_into(path, &pool, &mut report)?;
     }
-    end(path, (pool, heap), &info, recovered, &mut report)?;
+    end(path, (pool, opened), &info, recovered, &mut report)?;
     Ok(report)
+}
+
+/// Objects that were looked at as their programs do.
+enum Opened {
+    Heap(Heap),
+    Versions(Mvcc),
+}
+
+impl Opened {
+    fn owns(&self, region: &str) -> bool {
+        match self {
+            Self::Heap(_) => transactions::owns(region),
+            Self::Versions(_) => versions::owns(region),
+        }
+    }
+
+    fn close(self) -> tx::Result<()> {
+        match self {
+            Self::Heap(heap) => heap.close(),
+            Self::Versions(store) => store.close(),
+        }
+    }
 }
 
 /// The heap that [`Objects`] keeps its blocks in.
@@ -176,7 +204,7 @@ const OBJECTS_HEAP: &str = "objects.heap";
 /// themselves, and a clean close would tell them that there is nothing to do.
 fn end(
     path: &Path,
-    (pool, heap): (Pool, Option<Heap>),
+    (pool, opened): (Pool, Option<Opened>),
     info: &PoolInfo,
     recovered: bool,
     report: &mut CheckJson,
@@ -189,17 +217,18 @@ fn end(
             || region.kind == ::log::REGION_KIND && recovered
             || region.kind == kv::REGION_KIND
             || region.name == OBJECTS_HEAP
-            || heap.is_some() && transactions::owns(&region.name)
+            || opened.as_ref().is_some_and(|opened| opened.owns(&region.name))
     };
     let foreign = info.regions.iter().find(|region| !ours(region));
     if report.sound
         && (info.was_clean || foreign.is_none() && ["", ::log::NAME, kv::NAME].contains(&info.engine.as_str()))
     {
-        let Some(heap) = heap else { return pool.close().map_err(|error| Failure::pool(path, &error)) };
-        drop(pool); // the heap's own handle is the last
-        return heap.close().map_err(|error| Failure::heap(path, &error));
+        let Some(opened) = opened else { return pool.close().map_err(|error| Failure::pool(path, &error)) };
+        drop(pool); // its own handle is the last
+        return opened.close().map_err(|error| Failure::heap(path, &error));
     }
-    if info.was_clean && heap.is_none() && info.regions.iter().all(|region| transactions::owns(&region.name)) {
+    let is_objects = |region: &RegionInfo| transactions::owns(&region.name) || versions::owns(&region.name);
+    if info.was_clean && opened.is_none() && info.regions.iter().all(is_objects) {
         // What was refused and not changed stays closed: else the next program to open it would recover it, old records and all.
         return pool.close().map_err(|error| Failure::pool(path, &error));
     }

@@ -6,6 +6,7 @@ mod array;
 mod backup;
 mod bench;
 mod check;
+mod check_versions;
 mod clap_list;
 mod crash;
 mod create;

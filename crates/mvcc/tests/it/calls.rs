@@ -138,7 +138,7 @@ fn calls_and_values_come_back_in_their_order() {
         };
         call(1 + round);
         call(100);
-        store.transact(Isolation::Snapshot, |tx| -> Result<()> { Ok(tx.write(sums)?[5] *= 2) }).unwrap();
+        store.transact(Isolation::Snapshot, |tx| tx.write(sums).map(|sums| sums[5] *= 2)).unwrap();
         wanted[5] *= 2;
         store.call::<Push>(&round).unwrap();
         pushed.insert(0, round);

@@ -76,7 +76,11 @@ pub(super) fn look_into(pool: &Pool, repair: Repair, report: &mut CheckJson) -> 
                 _ => "no backup".into(),
             };
             report.checked.push(format!("heap of transactions: {}, {}, {zones}", heap.policy(), usage(used)));
-            match look_into_root(&heap) {
+            let tree = server::tree::verify(&heap).transpose();
+            let tree = tree.map(|found| {
+                found.map(|tree| format!("tree of a server, {} pairs in {} blocks", tree.entries, tree.blocks))
+            });
+            match tree.unwrap_or_else(|| look_into_root(&heap)) {
                 Ok(what) => report.checked.push(format!("root of the heap: {what}")),
                 Err(error) => report.finding(format!("root of the heap: {error}")),
             }
@@ -86,12 +90,9 @@ pub(super) fn look_into(pool: &Pool, repair: Repair, report: &mut CheckJson) -> 
     Ok(Some(heap))
 }
 
-/// Walks what the heap's root leads to, if it is of a type that is known here.
-fn look_into_root(heap: &Heap) -> tx::Result<String> {
-    if let Some(report) = server::tree::verify(heap)? {
-        return Ok(format!("tree of a server, {} pairs in {} blocks", report.entries, report.blocks));
-    }
-    let tx = heap.begin(Isolation::Strict)?;
+/// Walks what the root leads to, if it is of a type that is known here.
+pub(super) fn look_into_root(engine: &impl Engine) -> tx::Result<String> {
+    let tx = engine.begin(Isolation::Strict)?;
     Ok(match (Structure::at_root(&tx)?, tx.root_layout()?) {
         (Some(found), _) => {
             let entries = found.verify(&tx)?;
