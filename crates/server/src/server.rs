@@ -336,6 +336,9 @@ async fn accept(listener: Listener, shared: Arc<Shared>, threads: Vec<mpsc::Unbo
                         }
                     };
                     drop(socket.set_nodelay(true));
+                    if let Err(error) = keep_alive(&socket) {
+                        tracing::warn!("a peer that vanishes will not be noticed: {error}");
+                    }
                     let name = |address: io::Result<SocketAddr>| {
                         address.map_or_else(|_| "?:0".to_owned(), |at| at.to_string())
                     };
@@ -369,6 +372,19 @@ async fn accept(listener: Listener, shared: Arc<Shared>, threads: Vec<mpsc::Unbo
         () = accept => {}
         _ = stop.wait_for(|stop| *stop) => {}
     }
+}
+
+/// Seconds after which a connection on which nothing comes is asked whether its peer is there; then three times more, in the same time. As Redis has it.
+const KEEP_ALIVE: u32 = 300;
+
+/// Peers that vanish without a word are noticed, of those who subscribe or wait for ever as well.
+fn keep_alive(socket: &impl rustix::fd::AsFd) -> rustix::io::Result<()> {
+    use rustix::net::sockopt;
+    use std::time::Duration;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(KEEP_ALIVE.into()))?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs((KEEP_ALIVE / 3).into()))?;
+    sockopt::set_tcp_keepcnt(socket, 3)
 }
 
 /// Too many open files, as a rule: others may end.
@@ -408,5 +424,23 @@ fn hand(
     let thread = client.id as usize % threads.len().max(1);
     if let Some(thread) = threads.get(thread) {
         drop(thread.send(Accepted { socket, client, protocol: protocol.clone() }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_vanishes_is_noticed() {
+        use rustix::net::sockopt;
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        assert_eq!(sockopt::socket_keepalive(&socket), Ok(false));
+        keep_alive(&socket).expect("a socket of TCP takes it");
+        assert_eq!(sockopt::socket_keepalive(&socket), Ok(true));
+        let seconds = |time: std::time::Duration| time.as_secs();
+        assert_eq!(sockopt::tcp_keepidle(&socket).map(seconds), Ok(300));
+        assert_eq!(sockopt::tcp_keepintvl(&socket).map(seconds), Ok(100));
+        assert_eq!(sockopt::tcp_keepcnt(&socket), Ok(3));
     }
 }
