@@ -1,8 +1,10 @@
 //! Waiting for an element: `BLPOP` and its like.
 //!
 //! The connection registers, tries, and sleeps only if there was nothing ([`waiters`](crate::waiters)). Meanwhile it goes on to read, so that it learns when
-//! its client has gone: nothing is taken out for who is not there to get it. Who waits longest is woken first, and served unless somebody else comes in between.
+//! its client has gone: nothing is taken out for who is not there to get it, nor for who does not take what it is sent. Who waits longest is woken first, and served unless somebody
+//! else comes in between.
 
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -12,6 +14,7 @@ use crate::connection::{Heard, deliver, hear, write};
 use crate::data::stored;
 use crate::job::{Job, Parts};
 use crate::thread::Thread;
+use crate::waiters::Waiting;
 
 /// Bytes that may be sent while one waits.
 const AHEAD: usize = 1 << 20;
@@ -36,13 +39,13 @@ pub(crate) async fn wait(
     };
     let Some((_, command)) = parts.commands.get(at).copied().flatten() else { return parts };
     let keys = command.keys(&args).into_iter().map(|key| stored(parts.session.db, key)).collect();
-    let client = parts.session.client.clone();
     let waiting = thread.shared.waiters.register(keys);
     let until = patience.map(|patience| tokio::time::Instant::now() + patience);
-    let before = parts.input.len();
+    let most = parts.input.len() + AHEAD;
     loop {
         waiting.again();
-        let mark = parts.reply.len();
+        parts.mark = parts.reply.len();
+        let mark = parts.mark;
         let job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
         let found = !NOTHING.contains(&job.parts.reply.bytes().get(mark..).unwrap_or_default());
         if found {
@@ -58,36 +61,80 @@ pub(crate) async fn wait(
         parts.session.waited = true;
         waiting.found_nothing();
         parts.reply.truncate(mark);
-        // What is to be said about requests before this one is not to wait.
-        if write(stream, thread, &client, &mut parts.reply).await.is_err() {
-            parts.session.closing = true;
-            break;
-        }
-        tokio::select! {
-            () = waiting.changed() => {}
-            () = end(until) => {
+        let next = rest(&mut parts, most, stream, thread, &waiting, until).await;
+        // What was in front of it may have gone, and messages come.
+        parts.mark = parts.reply.len();
+        match next {
+            Next::Look => {}
+            Next::Answer => {
                 parts.reply.null_array();
                 break;
             }
-            heard = hear(stream, thread, &client, &mut parts.input) => match heard {
-                // Who sends on and on while he waits is not worth the memory.
-                Heard::Bytes if parts.input.len() <= before + AHEAD => {}
-                Heard::Messages => {
-                    deliver(&mut parts);
-                    if write(stream, thread, &client, &mut parts.reply).await.is_err() {
-                        parts.session.closing = true;
-                        break;
-                    }
-                }
-                Heard::Bytes | Heard::End => {
-                    parts.session.closing = true;
-                    break;
-                }
+            Next::End => {
+                parts.session.closing = true;
+                break;
             }
         }
     }
     parts.session.waited = false;
     parts
+}
+
+/// What is to be done when one has waited.
+enum Next {
+    Look,
+    /// The time is over.
+    Answer,
+    /// The client is gone.
+    End,
+}
+
+/// Waits until there is a reason to look again. Meanwhile it sends what is to be said about requests before this one, and messages; whoever does not take that at once lets others
+/// go first, and waits no longer than it has asked for.
+async fn rest(
+    parts: &mut Parts,
+    most: usize,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    thread: &Thread,
+    waiting: &Waiting<'_>,
+    until: Option<tokio::time::Instant>,
+) -> Next {
+    let client = parts.session.client.clone();
+    loop {
+        if let Some(next) = send(parts, stream, thread, waiting, until).await {
+            return next;
+        }
+        tokio::select! {
+            () = waiting.changed() => return Next::Look,
+            () = end(until) => return Next::Answer,
+            heard = hear(stream, thread, &client, &mut parts.input) => match heard {
+                // Who sends on and on while he waits is not worth the memory.
+                Heard::Bytes if parts.input.len() <= most => {}
+                Heard::Messages => deliver(parts),
+                Heard::Bytes | Heard::End => return Next::End,
+            }
+        }
+    }
+}
+
+/// Sends what is to be said. Says what is to be done if that was not at once.
+async fn send(
+    parts: &mut Parts,
+    stream: &mut (impl AsyncWrite + Unpin),
+    thread: &Thread,
+    waiting: &Waiting<'_>,
+    until: Option<tokio::time::Instant>,
+) -> Option<Next> {
+    let mut sent = std::pin::pin!(write(stream, thread, &parts.session.client, &mut parts.reply));
+    match std::future::poll_fn(|cx| Poll::Ready(sent.as_mut().poll(cx))).await {
+        Poll::Ready(Ok(())) => return None,
+        Poll::Ready(Err(_)) => return Some(Next::End),
+        Poll::Pending => waiting.step_aside(),
+    }
+    Some(tokio::select! {
+        sent = sent => if sent.is_ok() { Next::Look } else { Next::End },
+        () = end(until) => Next::Answer,
+    })
 }
 
 async fn end(until: Option<tokio::time::Instant>) {

@@ -67,8 +67,10 @@ pub(crate) async fn attend(
                 break;
             }
         }
-        // Also to who sends on and on.
-        deliver(&mut parts);
+        if !parts.session.closing {
+            // Also to who sends on and on, and never a whole request.
+            deliver(&mut parts);
+        }
         write(stream, thread, &client, &mut parts.reply).await.ok()?;
         thread.recorder.replies.add(thread.tick() - began, 1);
         if parts.session.closing {
@@ -144,37 +146,33 @@ pub(crate) async fn hear(
     .await
 }
 
-/// Writes all replies. Who does not take them is ended by the thread after a while, and asks for nothing in the meantime.
+/// Writes all replies, but those that have gone. Who does not take them is ended by the thread after a while, and asks for nothing in the meantime. What is written when this
+/// is dropped stays written.
 pub(crate) async fn write(
     stream: &mut (impl AsyncWrite + Unpin),
     thread: &Thread,
     client: &Client,
     reply: &mut Reply,
 ) -> std::io::Result<()> {
-    write_from(stream, thread, client, reply, 0).await
-}
-
-/// The same, of replies of which so many bytes have gone.
-pub(crate) async fn write_from(
-    stream: &mut (impl AsyncWrite + Unpin),
-    thread: &Thread,
-    client: &Client,
-    reply: &mut Reply,
-    mut written: usize,
-) -> std::io::Result<()> {
-    let bytes = reply.bytes();
+    // A task that is woken for something else does not begin to wait anew.
+    let mut some = false;
     std::future::poll_fn(|cx| {
-        while written < bytes.len() {
-            match Pin::new(&mut *stream).poll_write(cx, &bytes[written..]) {
+        while let bytes @ [_, ..] = reply.unsent() {
+            match Pin::new(&mut *stream).poll_write(cx, bytes) {
                 Poll::Pending => {
                     if client.is_killed(cx) {
                         return Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()));
                     }
-                    client.writing_since.store(now(), Relaxed);
+                    if std::mem::take(&mut some) || client.writing_since.load(Relaxed) == 0 {
+                        client.writing_since.store(now(), Relaxed);
+                    }
                     return Poll::Pending;
                 }
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(count)) => written += count,
+                Poll::Ready(Ok(count)) => {
+                    reply.sent += count;
+                    some = true;
+                }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             }
         }
@@ -185,10 +183,8 @@ pub(crate) async fn write_from(
         client.last_active.store(now(), Relaxed); // it was reading
         client.writing_since.store(0, Relaxed);
     }
-    thread.recorder.written.add(written as u64);
-    if client.inbox.is_open() {
-        client.inbox.written();
-    }
+    thread.recorder.written.add(reply.sent as u64);
+    client.inbox.written();
     reply.clear();
     Ok(())
 }
@@ -283,23 +279,25 @@ async fn step(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     thread: &Thread,
 ) -> (Parts, usize) {
+    if parts.session.subscriptions.any() {
+        parts.session.subscriptions.hear(&mut parts.reply, usize::MAX);
+    }
     let to = together(&parts, at);
     let recorder = &thread.recorder;
     let began = thread.tick();
+    parts.mark = parts.reply.len();
     if to > at {
-        let job = thread.executor.run(Job::batch(parts, at..to)).await;
+        let mut job = thread.executor.run(Job::batch(parts, at..to)).await;
         job.wake();
         recorder.batches.add(1);
         job.count();
         note_slow(&job.parts, at..job.done, thread, thread.tick() - began);
+        hear_first(&mut job.parts);
         return (job.parts, job.done);
     }
-    let (mark, written) = (parts.reply.len(), parts.reply.written());
     let before = parts.session.replies;
     parts.ran = false;
     parts = alone(parts, at, stream, thread).await;
-    // Who waited for an element has sent what was there before.
-    let mark = if parts.reply.written() == written { mark } else { 0 };
     recorder.commands.add(1);
     if parts.ran {
         note_slow(&parts, at..at + 1, thread, thread.tick() - began);
@@ -309,15 +307,14 @@ async fn step(
     let skipped = skipped || parts.session.replies == Replies::Off;
     let command = parts.commands.get(at).copied().flatten().map(|(_, command)| command);
     let is = |flag| parts.ran && command.is_some_and(|command| command.is(flag));
-    if is(flag::PUBSUB) && parts.session.subscriptions.any() && !is(flag::SUBSCRIBES) {
-        // What it has published to itself comes before the answer, and whether or not that is to be heard.
-        let answer = parts.reply.split_off(mark);
-        parts.session.subscriptions.hear(&mut parts.reply, usize::MAX);
-        if !skipped {
-            parts.reply.raw(&answer);
+    if !is(flag::SUBSCRIBES) {
+        // Of a transaction what it has published comes behind the answer.
+        if !command.is_some_and(|command| matches!(command.run, Run::Connection(Special::Exec))) {
+            hear_first(&mut parts);
         }
-    } else if skipped && !is(flag::SUBSCRIBES) {
-        parts.reply.truncate(mark);
+        if skipped {
+            parts.reply.truncate(parts.mark);
+        }
     }
     parts.session.replies = match (before, parts.session.replies) {
         (_, Replies::SkipNext) => Replies::Skip,
@@ -325,6 +322,16 @@ async fn step(
         (_, after) => after,
     };
     (parts, at + 1)
+}
+
+/// Messages that came before the answer was known come before it, whether or not that is to be heard: also what a request has published to itself.
+fn hear_first(parts: &mut Parts) {
+    if parts.session.subscriptions.any() && parts.session.client.inbox.has_some() {
+        let answer = parts.reply.split_off(parts.mark);
+        parts.session.subscriptions.hear(&mut parts.reply, usize::MAX);
+        parts.mark = parts.reply.len();
+        parts.reply.raw(&answer);
+    }
 }
 
 /// Keeps requests that took long, together, in the log of those. What waits for others is not slow.
@@ -524,8 +531,9 @@ async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
     }
     // What was queued is slow, not that which runs it.
     let (began, ran) = (thread.tick(), false);
-    let Parts { session, reply, input, batch, commands, .. } = parts;
-    let mut inner = Parts { session, reply, input: Vec::new(), batch: queued.batch, commands: queued.commands, ran };
+    let Parts { session, reply, input, batch, commands, mark, .. } = parts;
+    let (no_input, queue) = (Vec::new(), queued.commands);
+    let mut inner = Parts { session, reply, input: no_input, batch: queued.batch, commands: queue, ran, mark };
     let shared = &thread.shared;
     if shared.sabotage.skips(Step::OneTransaction) {
         inner.reply.array(inner.batch.len());
@@ -544,6 +552,7 @@ async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
     }
     let mut job = thread.executor.run(Job::exec(inner)).await;
     job.wake();
+    hear_first(&mut job.parts);
     job.parts.session.publish_deferred();
     job.count();
     note_slow(&job.parts, 0..job.done, thread, thread.tick() - began);

@@ -23,6 +23,15 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
+/// How often a byte of a text is looked at, at most, with the bytes of the pattern that are passed: of what stands behind a `*` each byte may be compared with each place.
+pub(crate) fn cost(pattern: &[u8]) -> usize {
+    let behind = pattern.iter().position(|byte| *byte == b'*').map_or(&[][..], |star| &pattern[star + 1..]);
+    if pattern.iter().any(|byte| matches!(byte, b'[' | b'\\')) {
+        return 1 + behind.len(); // a `*` there may be meant as it is
+    }
+    1 + behind.split(|byte| *byte == b'*').map(<[u8]>::len).max().unwrap_or(0)
+}
+
 /// Bytes of the pattern that stand for one byte, if it is this one.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
@@ -92,6 +101,11 @@ mod tests {
             assert!(no.iter().all(|text| !matches(pattern.as_bytes(), text.as_bytes())), "{pattern}");
         }
         assert_eq!(literal(b"user:*"), b"user:");
+        for (pattern, expected) in
+            [("user:*", 1), ("abc", 1), ("*", 1), ("a*bc*def?*g", 5), ("*[*]b", 5), (r"*a\*b", 5)]
+        {
+            assert_eq!(cost(pattern.as_bytes()), expected, "{pattern}");
+        }
         assert!(!matches(&b"a*".repeat(1000), &[b'a'; 999]) && matches(&b"a*".repeat(999), &[b'a'; 1000]));
     }
 }

@@ -33,12 +33,14 @@ pub(crate) struct Parts {
     pub(crate) commands: Vec<Option<(usize, &'static Command)>>,
     /// The last request was run: neither refused nor queued.
     pub(crate) ran: bool,
+    /// Where in the reply the answer to it begins.
+    pub(crate) mark: usize,
 }
 
 impl Parts {
     pub(crate) fn new(session: Session) -> Self {
         let (reply, input, batch, commands) = (Reply::new(), Vec::new(), Batch::default(), Vec::new());
-        Self { session, reply, input, batch, commands, ran: false }
+        Self { session, reply, input, batch, commands, ran: false, mark: 0 }
     }
 }
 

@@ -29,8 +29,10 @@ use crate::shared::{Shared, now};
 /// Channels and patterns of one connection, and bytes of their names.
 const SUBSCRIPTIONS: usize = 100_000;
 const NAMES: usize = 16 << 20;
-/// Bytes of a pattern: every publisher compares it.
+/// Bytes of a pattern, and of a channel that is compared with patterns.
 pub(crate) const PATTERN: usize = 1 << 10;
+/// What the patterns of one connection [cost](glob::cost) together at most, for each byte of a channel: every publisher compares them, and meanwhile its thread does nothing else.
+const COST: usize = 128 << 10;
 /// Channels take turns in so many groups.
 const TURNS: usize = 64;
 
@@ -103,7 +105,7 @@ impl PubSub {
             }
         };
         add(to, channel, None);
-        if to == Of::Channel {
+        if to == Of::Channel && channel.len() <= PATTERN {
             // Patterns can take long to compare: not while nobody else can subscribe.
             let patterns: Vec<Name> = self.topics[Of::Pattern as usize].read().keys().cloned().collect();
             let fitting = patterns.iter().filter(|pattern| glob::matches(pattern, channel));
@@ -163,11 +165,13 @@ pub(crate) struct Subscriptions {
     client: Arc<Client>,
     names: [BTreeSet<Name>; 3],
     bytes: usize,
+    /// Of its patterns.
+    cost: usize,
 }
 
 impl Subscriptions {
     pub(crate) fn new(shared: Arc<Shared>, client: Arc<Client>) -> Self {
-        Self { shared, client, names: Default::default(), bytes: 0 }
+        Self { shared, client, names: Default::default(), bytes: 0, cost: 0 }
     }
 
     pub(crate) fn any(&self) -> bool {
@@ -186,10 +190,28 @@ impl Subscriptions {
         }
     }
 
-    /// Whether so many more would be too many.
-    pub(crate) fn has_room(&self, count: usize, bytes: usize) -> bool {
+    /// Why these would be too many.
+    pub(crate) fn refusal<'a>(&self, of: Of, wanted: impl Iterator<Item = &'a [u8]>) -> Option<String> {
+        let known = self.names(of);
+        let new: BTreeSet<&[u8]> = wanted.filter(|name| !known.contains(*name)).collect();
         let subscribed: usize = self.names.iter().map(BTreeSet::len).sum();
-        subscribed + count <= SUBSCRIPTIONS && self.bytes + bytes <= NAMES
+        let bytes: usize = new.iter().map(|name| name.len()).sum();
+        if subscribed + new.len() > SUBSCRIPTIONS || self.bytes + bytes > NAMES {
+            return Some(
+                "ERR too many subscriptions of one connection: at most 100000, and 16 MiB of names".to_owned(),
+            );
+        }
+        if of != Of::Pattern {
+            return None;
+        }
+        if new.iter().any(|pattern| pattern.len() > PATTERN) {
+            return Some(format!("ERR a pattern has at most {PATTERN} bytes"));
+        }
+        let cost: usize = new.iter().map(|pattern| glob::cost(pattern)).sum();
+        (self.cost + cost > COST).then(|| {
+            "ERR the patterns of this connection would take too long to compare: use fewer, or less text behind a *"
+                .to_owned()
+        })
     }
 
     pub(crate) fn add(&mut self, of: Of, name: &[u8]) {
@@ -202,6 +224,7 @@ impl Subscriptions {
         let name = Name::from(name);
         self.shared.pubsub.add(of, &name, &self.client);
         self.bytes += name.len();
+        self.cost += if of == Of::Pattern { glob::cost(&name) } else { 0 };
         self.names[of as usize].insert(name);
         self.tell();
     }
@@ -210,6 +233,7 @@ impl Subscriptions {
         if self.names[of as usize].remove(name) {
             self.shared.pubsub.remove(of, name, &self.client);
             self.bytes -= name.len();
+            self.cost -= if of == Of::Pattern { glob::cost(name) } else { 0 };
             self.tell();
         }
         if !self.any() {
@@ -223,7 +247,7 @@ impl Subscriptions {
                 self.shared.pubsub.remove(of, &name, &self.client);
             }
         }
-        self.bytes = 0;
+        (self.bytes, self.cost) = (0, 0);
         self.client.inbox.close();
         self.tell();
     }
@@ -233,9 +257,12 @@ impl Subscriptions {
         self.client.state.lock().subscribed = subscribed;
     }
 
-    /// Writes messages that have come, until the reply has so many bytes. What was published while it was unsubscribed is left out.
+    /// Writes messages that have come before this moment, until the reply has so many bytes. What was published while it was unsubscribed is left out.
     pub(crate) fn hear(&self, reply: &mut Reply, most: usize) {
-        while reply.len() < most {
+        for _ in 0..self.client.inbox.len() {
+            if reply.size() >= most {
+                return;
+            }
             let Some(item) = self.client.inbox.take() else { return };
             let known = match &item.pattern {
                 Some(pattern) => self.names(Of::Pattern).contains(pattern),

@@ -418,7 +418,8 @@ struct Rest {
 async fn go_on(mut seat: Box<Seat>, mut parts: Parts, rest: Rest, thread: Rc<Thread>) -> Option<Box<Seat>> {
     let Seat { line, client, parser, .. } = &mut *seat;
     if rest.written > 0 || parts.reply.len() > REPLY {
-        connection::write_from(line, &thread, client, &mut parts.reply, rest.written).await.ok()?;
+        parts.reply.sent = rest.written;
+        connection::write(line, &thread, client, &mut parts.reply).await.ok()?;
     }
     let mut more;
     (parts, more) = connection::answer(parts, rest.from, rest.found, parser, line, &thread).await;

@@ -1,50 +1,87 @@
 //! Replies of Redis' protocol, of version 2 or 3.
 
+use std::sync::Arc;
+
 /// Bytes from which on nothing more is added.
 const MOST: usize = 1 << 30;
+/// Bytes from which on a message is not copied into the reply of each who is to hear it.
+const SHARED: usize = 16 << 10;
 
 /// Where replies are written.
 #[derive(Debug)]
 pub struct Reply {
     bytes: Vec<u8>,
+    /// In their order; none at an end of `bytes`.
+    shared: Vec<Shared>,
+    /// Bytes of all that have been sent.
+    pub(crate) sent: usize,
     /// Version 3, which has more types.
     pub three: bool,
-    written: u64,
+}
+
+/// Bytes that others have, too.
+#[derive(Debug)]
+struct Shared {
+    /// Where in the reply's own bytes they belong, and in all.
+    place: usize,
+    start: usize,
+    bytes: Arc<[u8]>,
+}
+
+impl Shared {
+    /// All that is shared up to its end.
+    fn until(&self) -> usize {
+        self.start - self.place + self.bytes.len()
+    }
 }
 
 impl Reply {
     /// Nothing yet, for version 2.
     #[must_use]
     pub fn new() -> Self {
-        Self { bytes: Vec::new(), three: false, written: 0 }
+        Self { bytes: Vec::new(), shared: Vec::new(), sent: 0, three: false }
     }
 
-    /// What was written.
+    /// What was written, without what is [shared](Self::shared_bulk): all of it, except of who subscribes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Bytes written.
+    /// Bytes written, without what is shared: where something in it begins.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Takes back all behind the first `len` bytes.
-    pub fn truncate(&mut self, len: usize) {
-        self.bytes.truncate(len);
+    /// Bytes that are to be sent.
+    pub(crate) fn size(&self) -> usize {
+        self.bytes.len() + self.shared.last().map_or(0, Shared::until)
     }
 
-    /// Another number after each time that all was sent.
-    #[must_use]
-    pub fn written(&self) -> u64 {
-        self.written
+    /// What is to be sent next, or its beginning; nothing if all has been sent.
+    pub(crate) fn unsent(&self) -> &[u8] {
+        let begun = self.shared.partition_point(|shared| shared.start <= self.sent);
+        let before = begun.checked_sub(1).and_then(|last| self.shared.get(last));
+        if let Some(rest) = before.and_then(|shared| shared.bytes.get(self.sent - shared.start..))
+            && !rest.is_empty()
+        {
+            return rest;
+        }
+        let from = self.sent - before.map_or(0, Shared::until);
+        let to = self.shared.get(begun).map_or(self.bytes.len(), |next| next.place);
+        self.bytes.get(from..to).unwrap_or_default()
+    }
+
+    /// Takes back all behind the first `len` bytes, of those that are not shared.
+    pub fn truncate(&mut self, len: usize) {
+        self.bytes.truncate(len);
+        self.shared.truncate(self.shared.partition_point(|shared| shared.place < len));
     }
 
     /// Forgets what was written, and gives memory back that is seldom needed.
     pub fn clear(&mut self) {
-        self.written += 1;
+        (self.shared, self.sent) = (Vec::new(), 0);
         self.bytes.clear();
         self.bytes.shrink_to(64 << 10);
     }
@@ -112,6 +149,16 @@ impl Reply {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
+    /// Bytes that are sent to others as well: if they are many they stay where they are until they are sent.
+    pub(crate) fn shared_bulk(&mut self, bytes: &Arc<[u8]>) {
+        if bytes.len() < SHARED || self.bytes.len() > MOST {
+            return self.bulk(bytes);
+        }
+        self.head(b'$', bytes.len() as i64);
+        self.shared.push(Shared { place: self.bytes.len(), start: self.size(), bytes: bytes.clone() });
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
     /// Text for people.
     pub fn verbatim(&mut self, text: &str) {
         if !self.three {
@@ -156,7 +203,7 @@ impl Reply {
         self.head(if self.three { b'>' } else { b'*' }, len as i64);
     }
 
-    /// Takes all behind the first `len` bytes.
+    /// Takes all behind the first `len` bytes, of which nothing is shared: an answer.
     pub(crate) fn split_off(&mut self, len: usize) -> Vec<u8> {
         self.bytes.split_off(len)
     }
@@ -232,6 +279,42 @@ mod tests {
             reply.double(1.5);
         }
         assert_eq!((two.bytes(), three.bytes()), (&b"*1\r\n$3\r\n1.5\r\n"[..], &b"~1\r\n,1.5\r\n"[..]));
+    }
+
+    #[test]
+    fn what_is_shared_is_sent_in_its_place() {
+        let mut reply = Reply::new();
+        let long: Arc<[u8]> = (0..SHARED).map(|n| n as u8).collect();
+        let mut all = Vec::new();
+        for n in 0..3 {
+            reply.int(n);
+            reply.shared_bulk(&long);
+            all.extend(format!(":{n}\r\n${SHARED}\r\n").bytes().chain(long.iter().copied()).chain(*b"\r\n"));
+        }
+        assert!(reply.size() == all.len() && reply.len() < 100 && Arc::strong_count(&long) == 4);
+        let sent = |reply: &mut Reply| {
+            let mut sent = Vec::new();
+            while let piece @ [_, ..] = reply.unsent() {
+                // It is taken bit by bit.
+                let count = piece.len().div_ceil(3);
+                sent.extend_from_slice(&piece[..count]);
+                reply.sent += count;
+            }
+            sent
+        };
+        let places = [0, 1, 10, 12, 13, 12 + SHARED, 13 + SHARED, 15 + SHARED, 40 + SHARED, all.len() - 1, all.len()];
+        for at in places {
+            reply.sent = at;
+            assert_eq!(sent(&mut reply), all[at..], "{at}");
+        }
+        // A mark is in front of an answer.
+        let mark = reply.len();
+        reply.bulk(b"answer");
+        assert_eq!(reply.split_off(mark), b"$6\r\nanswer\r\n");
+        reply.truncate(4);
+        assert!(reply.bytes() == b":0\r\n" && reply.size() == 4);
+        reply.clear();
+        assert!(reply.size() == 0 && Arc::strong_count(&long) == 1);
     }
 
     #[test]

@@ -127,7 +127,7 @@ fn end_idle(shared: &Shared, own: &mut Vec<std::sync::Weak<Client>>) {
         let Some(client) = client.upgrade() else { return false };
         if client.has_waited_too_long(now, idle, patience) {
             client.end();
-        } else if client.inbox.is_too_full(settings.subscriber, now) {
+        } else if client.inbox.closes_if_too_full(settings.subscriber, now) {
             shared.pubsub.cut_off(&client);
         }
         true

@@ -111,6 +111,25 @@ impl Waiting<'_> {
         }
     }
 
+    /// It cannot look for a while: others go first, until it is [about to look again](Self::again).
+    pub(crate) fn step_aside(&self) {
+        let mut by_key = self.all.by_key.lock();
+        for key in &self.keys {
+            if let Some(row) = by_key.get_mut(key) {
+                row.remove(&self.number);
+                if row.is_empty() {
+                    by_key.remove(key);
+                }
+            }
+        }
+        // As one that was woken, which is in no row.
+        let was_woken = self.one.woken.swap(true, SeqCst);
+        drop(by_key);
+        if self.owes.replace(false) || was_woken {
+            self.keys.iter().for_each(|key| self.all.wake(key));
+        }
+    }
+
     /// It has looked, and there was nothing.
     pub(crate) fn found_nothing(&self) {
         self.owes.set(false);
@@ -184,5 +203,30 @@ mod tests {
         assert!(woken(&third));
         drop(third);
         assert!(!all.any() && all.len() == 0 && all.by_key.lock().is_empty());
+    }
+
+    #[test]
+    fn one_that_steps_aside_lets_others_go_first() {
+        let all = Waiters::default();
+        let (first, second) = (all.register(vec![b"a".to_vec()]), all.register(vec![b"a".to_vec()]));
+        first.found_nothing();
+        first.step_aside();
+        all.wake(b"a");
+        assert!(woken(&second), "the first does not look");
+        second.again();
+        // What woke it while it had not stepped aside goes on.
+        first.again();
+        all.wake(b"a");
+        assert!(woken(&first) && !woken(&second));
+        first.step_aside();
+        assert!(woken(&second));
+        second.again();
+        // It stands in front again.
+        first.again();
+        first.found_nothing();
+        all.wake(b"a");
+        assert!(woken(&first) && !woken(&second));
+        drop((first, second));
+        assert!(!all.any() && all.by_key.lock().is_empty());
     }
 }

@@ -48,8 +48,6 @@ fn quit(s: &mut Session, _: &Arguments<'_>, reply: &mut Reply) -> Outcome {
 }
 
 fn reset(s: &mut Session, _: &Arguments<'_>, reply: &mut Reply) -> Outcome {
-    // What has come before is told before.
-    s.subscriptions.hear(reply, usize::MAX);
     s.reset();
     reply.three = false;
     reply.simple("RESET");
@@ -212,7 +210,7 @@ fn client(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     Ok(())
 }
 
-/// Whom `CLIENT LIST` is about.
+/// Whom `CLIENT LIST` and `CLIENT KILL` are about.
 enum Listed {
     All,
     /// These ids.
@@ -227,18 +225,22 @@ impl Listed {
     fn read(args: &Arguments<'_>) -> Outcome<Self> {
         match args.len() {
             2 => Ok(Self::All),
-            4 if is(args.get(2), "TYPE") => match &args.get(3).to_ascii_lowercase()[..] {
-                b"normal" => Ok(Self::Subscribing(false)),
-                b"pubsub" => Ok(Self::Subscribing(true)),
-                b"master" | b"replica" | b"slave" => Ok(Self::Nobody),
-                _ => Err(format!("ERR Unknown client type '{}'", args.get(3).escape_ascii()).into()),
-            },
+            4 if is(args.get(2), "TYPE") => Self::of_type(args.get(3)),
             4.. if is(args.get(2), "ID") => {
                 let id = |text| int(text).ok().and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
                 let ids: Option<Vec<u64>> = args.from(3).map(id).collect();
                 Ok(Self::Some(ids.ok_or("ERR Invalid client ID")?))
             }
             _ => Err(SYNTAX.into()),
+        }
+    }
+
+    fn of_type(name: &[u8]) -> Outcome<Self> {
+        match &name.to_ascii_lowercase()[..] {
+            b"normal" => Ok(Self::Subscribing(false)),
+            b"pubsub" => Ok(Self::Subscribing(true)),
+            b"master" | b"replica" | b"slave" => Ok(Self::Nobody),
+            _ => Err(format!("ERR Unknown client type '{}'", name.escape_ascii()).into()),
         }
     }
 
@@ -263,13 +265,14 @@ fn kill(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     if args.len() < 4 || !args.len().is_multiple_of(2) {
         return Err(SYNTAX.into());
     }
-    let (mut id, mut addr, mut user, mut skip_me) = (None, None, None, true);
+    let (mut id, mut addr, mut user, mut of_type, mut skip_me) = (None, None, None, Listed::All, true);
     for at in (2..args.len()).step_by(2) {
         let value = args.get(at + 1);
         match args.get(at) {
             o if is(o, "ID") => id = Some(int(value)?),
             o if is(o, "ADDR") => addr = Some(value),
             o if is(o, "USER") => user = Some(value),
+            o if is(o, "TYPE") => of_type = Listed::of_type(value)?,
             o if is(o, "SKIPME") => skip_me = is(value, "yes"),
             _ => return Err(SYNTAX.into()),
         }
@@ -279,6 +282,7 @@ fn kill(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
         let fits = id.is_none_or(|id| id == client.id as i64)
             && addr.is_none_or(|addr| addr == client.addr.as_bytes())
             && user.is_none_or(|user| user == client.state.lock().user.as_bytes())
+            && of_type.has(&client)
             && !(skip_me && client.id == s.client.id);
         if fits {
             client.end();

@@ -2,7 +2,7 @@
 
 use super::flag::{FAST, HEARING, NO_MULTI, PUBSUB, SUBSCRIBES};
 use super::{Command, Outcome, is, session};
-use crate::pubsub::{Of, PATTERN};
+use crate::pubsub::Of;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::sabotage::Step;
@@ -23,12 +23,8 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 fn subscribe(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply, of: Of) -> Outcome {
-    let bytes = args.from(1).map(<[u8]>::len).sum();
-    if !s.subscriptions.has_room(args.len() - 1, bytes) {
-        return Err("ERR too many subscriptions of one connection: at most 100000, and 16 MiB of names".into());
-    }
-    if of == Of::Pattern && args.from(1).any(|pattern| pattern.len() > PATTERN) {
-        return Err(format!("ERR a pattern has at most {PATTERN} bytes").into());
+    if let Some(refusal) = s.subscriptions.refusal(of, args.from(1)) {
+        return Err(refusal.into());
     }
     let word = ["subscribe", "psubscribe", "ssubscribe"][of as usize];
     for name in args.from(1) {
@@ -77,6 +73,24 @@ fn publish(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply, to: Of) -> 
     Ok(())
 }
 
+/// As Redis has it.
+const HELP: [&str; 14] = [
+    "PUBSUB <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "CHANNELS [<pattern>]",
+    "    Return the currently active channels matching a <pattern> (default: '*').",
+    "NUMPAT",
+    "    Return number of subscriptions to patterns.",
+    "NUMSUB [<channel> ...]",
+    "    Return the number of subscribers for the specified channels, excluding",
+    "    pattern subscriptions(default: no channels).",
+    "SHARDCHANNELS [<pattern>]",
+    "    Return the currently active shard level channels matching a <pattern> (default: '*').",
+    "SHARDNUMSUB [<shardchannel> ...]",
+    "    Return the number of subscribers for the specified shard level channel(s)",
+    "HELP",
+    "    Prints this help.",
+];
+
 fn pubsub(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     let all = &s.shared.pubsub;
     let what = args.get(1);
@@ -98,6 +112,10 @@ fn pubsub(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
         _ if is(what, "NUMSUB") => numbers(Of::Channel, reply),
         _ if is(what, "SHARDNUMSUB") => numbers(Of::Shard, reply),
         2 if is(what, "NUMPAT") => reply.int(all.count(Of::Pattern) as i64),
+        2 if is(what, "HELP") => {
+            reply.array(HELP.len());
+            HELP.iter().for_each(|line| reply.simple(line));
+        }
         _ => {
             let what = what.escape_ascii();
             return Err(

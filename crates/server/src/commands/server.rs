@@ -444,6 +444,7 @@ fn acl(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
                 }
                 gone += i64::from(s.shared.users.delete(&*s.shared.engine, &name)?);
                 end_connections(s, &name);
+                s.renew();
             }
             reply.int(gone);
         }

@@ -15,11 +15,13 @@ use crate::reply::Reply;
 const MOST: usize = 512 << 20;
 /// What a message takes besides its text.
 const OVERHEAD: usize = 64;
+/// Messages that an empty inbox has room for.
+const KEPT: usize = 64;
 
 pub(crate) struct Message {
     pub(super) to: Of,
-    pub(super) channel: Box<[u8]>,
-    pub(super) payload: Box<[u8]>,
+    pub(super) channel: Arc<[u8]>,
+    pub(super) payload: Arc<[u8]>,
 }
 
 pub(crate) struct Item {
@@ -44,8 +46,8 @@ impl Item {
             }
             None => reply.bulk(if *to == Of::Shard { b"smessage" } else { b"message" }),
         }
-        reply.bulk(channel);
-        reply.bulk(payload);
+        reply.shared_bulk(channel);
+        reply.shared_bulk(payload);
     }
 }
 
@@ -54,6 +56,8 @@ impl Item {
 pub(crate) struct Inbox {
     /// Its client subscribes, and is not yet cut off.
     open: AtomicBool,
+    /// Something was taken, and not yet written.
+    has_taken: AtomicBool,
     queue: Mutex<Queue>,
 }
 
@@ -104,9 +108,15 @@ impl Inbox {
         self.open.store(true, SeqCst);
     }
 
-    /// Whether its subscriber has had too much to read for too long.
-    pub(crate) fn is_too_full(&self, limit: SubscriberLimit, now: u64) -> bool {
-        self.is_open() && self.queue.lock().is_too_full(limit, now)
+    /// Whether its subscriber has had too much to read for too long: it is told so once, and nothing more is kept.
+    pub(crate) fn closes_if_too_full(&self, limit: SubscriberLimit, now: u64) -> bool {
+        let mut queue = self.queue.lock();
+        let too_full = self.is_open() && queue.is_too_full(limit, now);
+        if too_full {
+            self.open.store(false, SeqCst);
+            queue.clear();
+        }
+        too_full
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -122,17 +132,30 @@ impl Inbox {
         self.queue.lock().bytes
     }
 
+    /// Messages that are yet to be taken.
+    pub(super) fn len(&self) -> usize {
+        self.queue.lock().items.len()
+    }
+
     pub(super) fn take(&self) -> Option<Item> {
         let mut queue = self.queue.lock();
         let item = queue.items.pop_front()?;
         queue.taken += item.bytes();
+        self.has_taken.store(true, SeqCst);
+        if queue.items.is_empty() {
+            queue.items.shrink_to(KEPT);
+        }
         Some(item)
     }
 
     /// All that was taken is written.
     pub(crate) fn written(&self) {
-        let mut queue = self.queue.lock();
-        queue.bytes = queue.bytes.saturating_sub(std::mem::take(&mut queue.taken));
+        // Nearly all connections subscribe to nothing: no lock for them.
+        if self.has_taken.load(SeqCst) {
+            let mut queue = self.queue.lock();
+            self.has_taken.store(false, SeqCst);
+            queue.bytes = queue.bytes.saturating_sub(std::mem::take(&mut queue.taken));
+        }
     }
 
     pub(super) fn close(&self) {
@@ -166,8 +189,36 @@ mod tests {
     const LIMIT: SubscriberLimit = SubscriberLimit { hard_bytes: 10_000, soft_bytes: 1000, soft_seconds: 2 };
 
     fn put(inbox: &Inbox, bytes: usize, now: u64) -> Put {
-        let message = Message { to: Of::Channel, channel: Box::new([]), payload: vec![0; bytes - OVERHEAD].into() };
+        let message = Message { to: Of::Channel, channel: Arc::new([]), payload: vec![0; bytes - OVERHEAD].into() };
         inbox.put(Item { message: message.into(), pattern: None }, LIMIT, now)
+    }
+
+    #[test]
+    fn a_large_message_is_in_memory_once() {
+        let payload: Arc<[u8]> = vec![b'x'; 1 << 20].into();
+        let message = Arc::new(Message { to: Of::Channel, channel: b"news"[..].into(), payload: payload.clone() });
+        let mut replies: Vec<Reply> = (0..40).map(|_| Reply::new()).collect();
+        for reply in &mut replies {
+            Item { message: message.clone(), pattern: Some(b"n*"[..].into()) }.say(reply);
+        }
+        assert!(replies.iter().all(|reply| reply.len() < 100 && reply.size() > payload.len()));
+        assert_eq!(Arc::strong_count(&payload), 42);
+        // Once it is sent nobody has it any more.
+        drop(message);
+        replies.iter_mut().for_each(Reply::clear);
+        assert_eq!(Arc::strong_count(&payload), 1);
+    }
+
+    #[test]
+    fn an_inbox_that_is_empty_gives_its_room_back() {
+        let inbox = Inbox { open: true.into(), ..Inbox::default() };
+        let limit = SubscriberLimit { hard_bytes: 1 << 20, soft_bytes: 0, soft_seconds: 0 };
+        let message = Arc::new(Message { to: Of::Channel, channel: Arc::new([]), payload: Arc::new([]) });
+        for _ in 0..10_000 {
+            inbox.put(Item { message: message.clone(), pattern: None }, limit, 1);
+        }
+        while inbox.take().is_some() {}
+        assert!(inbox.queue.lock().items.capacity() <= 2 * KEPT);
     }
 
     fn open() -> Inbox {
@@ -193,15 +244,16 @@ mod tests {
     fn more_than_the_lower_limit_is_kept_for_a_while() {
         let inbox = open();
         put(&inbox, 1001, 5000);
-        assert!(!inbox.is_too_full(LIMIT, 7000) && inbox.is_too_full(LIMIT, 7001));
+        assert!(!inbox.closes_if_too_full(LIMIT, 7000));
         assert!(matches!(put(&inbox, 100, 7001), Put::TooMuch));
         let inbox = open();
         put(&inbox, 1001, 5000);
         assert!(inbox.take().is_some());
         inbox.written();
-        assert!(!inbox.is_too_full(LIMIT, 6000));
+        assert!(!inbox.closes_if_too_full(LIMIT, 6000));
         // It begins anew.
         put(&inbox, 1001, 7500);
-        assert!(!inbox.is_too_full(LIMIT, 9500) && inbox.is_too_full(LIMIT, 9501));
+        assert!(!inbox.closes_if_too_full(LIMIT, 9500) && inbox.closes_if_too_full(LIMIT, 9501));
+        assert!(!inbox.closes_if_too_full(LIMIT, 9502) && !inbox.has_some(), "it is told once");
     }
 }

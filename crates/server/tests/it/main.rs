@@ -21,6 +21,7 @@ mod pubsub;
 mod reactor;
 mod reaper;
 mod sabotage;
+mod subscribers;
 mod support;
 mod transactions;
 mod witness;

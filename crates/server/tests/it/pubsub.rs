@@ -29,7 +29,7 @@ fn is_told(client: &mut Client, line: &str) -> bool {
 // ---- as Redis -------------------------------------------------------------------------------------------------
 
 /// What comes back for commands, and for a `PING` behind them, which is how its end is known.
-fn said(stream: &mut (impl Read + Write), line: &str) -> String {
+fn said(stream: &mut (impl Read + Write + ?Sized), line: &str) -> String {
     const END: &str = "the-end\r\n";
     let requests = line.split(';').flat_map(|one| request(&one.split(' ').collect::<Vec<_>>()));
     stream.write_all(&requests.chain(request(&["PING", END.trim_end()])).collect::<Vec<_>>()).unwrap();
@@ -42,6 +42,34 @@ fn said(stream: &mut (impl Read + Write), line: &str) -> String {
     String::from_utf8(said).unwrap()
 }
 
+/// What is published in a transaction, to oneself: where in its answer the message stands differs, but it is told once, and before all that comes behind.
+#[test]
+fn a_transaction_tells_its_own_connection_before_it_subscribes_to_nothing() {
+    const MESSAGE: &str = ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n";
+    let dir = tempfile::tempdir().unwrap();
+    let _redis = Redis::start(dir.path()).expect("redis-server is not installed; run `make setup`");
+    for domain in DOMAINS {
+        let running = Running::start(domain);
+        let mut ours = TcpStream::connect(running.address()).unwrap();
+        let mut theirs = UnixStream::connect(dir.path().join("redis.sock")).unwrap();
+        for last in ["PING", "UNSUBSCRIBE", "RESET", "CLIENT REPLY SKIP;RESET"] {
+            let line = format!("HELLO 3;SUBSCRIBE a;MULTI;PUBLISH a x;SET k v;EXEC;{last}");
+            let hear = |stream: &mut dyn ReadWrite| {
+                let said = said(stream, &line);
+                let (before, behind) = said.split_once(MESSAGE).unwrap_or_else(|| panic!("{line}: {said}"));
+                assert!(!behind.contains(MESSAGE), "{line}: {said}");
+                // `HELLO` tells who answers.
+                let before = before.split_once("subscribe\r\n").unwrap().1;
+                format!("{before}{behind}")
+            };
+            assert_eq!(hear(&mut ours), hear(&mut theirs), "{domain:?}: {line}");
+        }
+    }
+}
+
+trait ReadWrite: Read + Write {}
+impl<S: Read + Write> ReadWrite for S {}
+
 /// Of several names in no order there is one at most, so that all of it is the same.
 const SCRIPT: &[&str] = &[
     "UNSUBSCRIBE",
@@ -52,6 +80,9 @@ const SCRIPT: &[&str] = &[
     "CLIENT REPLY OFF;SUBSCRIBE q;PUBLISH q silent;GET k;CLIENT REPLY ON",
     "CLIENT REPLY SKIP;UNSUBSCRIBE b",
     "CLIENT REPLY SKIP;PUBLISH a skipped",
+    "PUBSUB HELP",
+    "CLIENT KILL TYPE other",
+    "CLIENT KILL TYPE master",
     "PSUBSCRIBE a* q?",
     "PUBLISH a y",
     "PUBLISH none y",
@@ -78,7 +109,7 @@ const SCRIPT: &[&str] = &[
     "UNSUBSCRIBE",
     "GET k",
     "SUBSCRIBE a",
-    "RESET",
+    "PUBLISH a x;CLIENT REPLY SKIP;RESET",
     "GET k",
     "PUBSUB NUMSUB a",
     "PUBLISH a x",
@@ -353,6 +384,36 @@ fn limits_are_read_as_redis_reads_them() {
         client.ask(&["PSUBSCRIBE", "short", &"x*".repeat(513)]).error().contains("a pattern has at most 1024 bytes")
     );
     assert_eq!(client.say("PUBSUB NUMPAT"), Reply::Int(0));
+    // The same name many times is one.
+    let same: Vec<&str> = std::iter::once("SUBSCRIBE").chain(std::iter::repeat_n("a", 100_001)).collect();
+    client.send(&request(&same));
+    (0..100_001).for_each(|_| assert_eq!(client.reply(), texts(&["subscribe", "a", ":1"])));
+}
+
+/// Patterns are compared by every publisher: what those of one connection cost is bounded.
+#[test]
+fn patterns_that_take_long_to_compare_are_refused() {
+    let running = Running::start(DomainChoice::Emulated);
+    let (mut client, mut other) = (running.client(), running.client());
+    let patterns: Vec<String> = (0..3000).map(|n| format!("{}{n}", "*a".repeat(300))).collect();
+    let words: Vec<&str> = std::iter::once("PSUBSCRIBE").chain(patterns.iter().map(String::as_str)).collect();
+    client.send(&request(&words));
+    (0..3000).for_each(|_| assert!(matches!(client.reply(), Reply::Array(_)), "many short pieces cost little"));
+    let long = format!("*{}", "a".repeat(1000));
+    let words: Vec<String> = (0..300).map(|n| format!("{long}{n}")).collect();
+    let words: Vec<&str> = std::iter::once("PSUBSCRIBE").chain(words.iter().map(String::as_str)).collect();
+    assert!(client.ask(&words).error().contains("too long to compare"));
+    assert_eq!(client.say("PUNSUBSCRIBE none"), texts(&["punsubscribe", "none", ":3000"]));
+    // What is no longer subscribed to costs nothing.
+    client.send(&request(&["PUNSUBSCRIBE"]));
+    (0..3000).for_each(|_| drop(client.reply()));
+    client.send(&request(&words[..120]));
+    (1..120).for_each(|_| assert!(matches!(client.reply(), Reply::Array(_))));
+    // A channel of more than 1 KiB is heard by its own name only.
+    other.send(&request(&["PSUBSCRIBE", "*"]));
+    other.reply();
+    assert_eq!(running.client().ask(&["PUBLISH", &"b".repeat(1024), "x"]), Reply::Int(1));
+    assert_eq!(running.client().ask(&["PUBLISH", &"b".repeat(1025), "x"]), Reply::Int(0));
 }
 
 // ---- rights ---------------------------------------------------------------------------------------------------
