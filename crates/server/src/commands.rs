@@ -11,6 +11,7 @@ pub(crate) mod lists;
 mod names;
 mod pubsub;
 mod ranges;
+mod scripts;
 mod server;
 mod sets;
 pub(crate) mod sorted;
@@ -21,10 +22,12 @@ use std::cell::Cell;
 use std::sync::LazyLock;
 
 pub(crate) use blocking::Timeout;
+pub(crate) use server::REDIS_VERSION;
 
 use crate::engine::{self, Tx};
 use crate::reply::Reply;
 use crate::request::{Arguments, number};
+use crate::script;
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -152,6 +155,8 @@ pub(crate) enum Run {
     Session(fn(&mut Session, &Arguments<'_>, &mut Reply) -> Outcome),
     /// On data, until it finds something; between `MULTI` and `EXEC` once.
     Block(fn(&mut Context<'_>, &Arguments<'_>) -> Outcome, Timeout),
+    /// A script: commands on data, and on the connection, in a transaction.
+    Script(fn(&mut script::Env<'_>, &Arguments<'_>, &mut Reply) -> Outcome),
     /// By the connection itself: it needs what [`Session`] has not.
     Connection(Special),
 }
@@ -192,8 +197,12 @@ pub(crate) mod flag {
     /// Of who subscribes, with version 2 of the protocol, too.
     pub(crate) const HEARING: u32 = 1 << 20;
 
+    pub(crate) const SCRIPTING: u32 = 1 << 21;
+    /// What it runs may write.
+    pub(crate) const MAY_WRITE: u32 = 1 << 22;
+
     /// Names of ACL categories. `slow` is what is not `fast`.
-    pub(crate) const CATEGORIES: [(&str, u32); 16] = [
+    pub(crate) const CATEGORIES: [(&str, u32); 17] = [
         ("write", WRITE),
         ("read", READ),
         ("fast", FAST),
@@ -210,6 +219,7 @@ pub(crate) mod flag {
         ("bitmap", BITMAP),
         ("blocking", BLOCKING),
         ("pubsub", PUBSUB),
+        ("scripting", SCRIPTING),
     ];
 }
 
@@ -254,6 +264,7 @@ pub(crate) static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         algebra::COMMANDS,
         connection::COMMANDS,
         pubsub::COMMANDS,
+        scripts::COMMANDS,
         server::COMMANDS,
         transactions::COMMANDS,
     ];
@@ -386,8 +397,8 @@ mod tests {
             assert_eq!(find(command.name.to_uppercase().as_bytes()).map(|found| found.1.name), Some(command.name));
             assert!(!command.is(flag::WRITE) || !command.is(flag::READ), "{}", command.name);
             assert_eq!(
-                matches!(command.run, Run::Data(_) | Run::Block(..)),
-                command.is(flag::WRITE | flag::READ),
+                matches!(command.run, Run::Data(_) | Run::Block(..) | Run::Script(_)),
+                command.is(flag::WRITE | flag::READ | flag::MAY_WRITE),
                 "{}",
                 command.name
             );

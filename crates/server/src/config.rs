@@ -74,6 +74,8 @@ pub struct Settings {
     pub memory: u64,
     /// Bytes of memcached's items.
     pub item: usize,
+    /// How long a script may run (`lua-time-limit`).
+    pub script_time: Duration,
     /// What is kept for a subscriber that does not read (`client-output-buffer-limit pubsub`).
     pub subscriber: SubscriberLimit,
 }
@@ -111,6 +113,7 @@ impl Default for Settings {
             patience: Duration::from_secs(60),
             memory: 0,
             item: 1 << 20,
+            script_time: Duration::from_secs(5),
             subscriber: SubscriberLimit::default(),
         }
     }

@@ -403,7 +403,9 @@ fn refusal(session: &Session, number: usize, command: &Command, args: &Arguments
 
 fn only_hears(command: &Command, args: &Arguments<'_>) -> String {
     let mut name = command.name.to_owned();
-    if matches!(command.name, "acl" | "client" | "command" | "config" | "pubsub" | "slowlog") && args.len() > 1 {
+    if matches!(command.name, "acl" | "client" | "command" | "config" | "pubsub" | "script" | "slowlog")
+        && args.len() > 1
+    {
         name += &format!("|{}", args.get(1).to_ascii_lowercase().escape_ascii());
     }
     format!(
@@ -475,6 +477,12 @@ async fn alone(
             }
             outcome_of(&mut parts.reply, mark, outcome, thread);
             parts
+        }
+        Run::Script(_) => {
+            let mut job = thread.executor.run(Job::script(parts, at)).await;
+            job.wake();
+            job.parts.session.publish_deferred();
+            job.parts
         }
         Run::Connection(Special::Exec) => exec(parts, thread).await,
         Run::Connection(Special::Watch) => watch(parts, at, thread),

@@ -22,6 +22,7 @@ use crate::job::Job;
 use crate::metrics::{Recorder, Watch};
 use crate::remove::{Brief, Hiding};
 use crate::sabotage::Step;
+use crate::script::Long;
 use crate::shared::Shared;
 
 /// Batches that become one transaction.
@@ -57,6 +58,16 @@ pub(crate) trait Work: Any + Send {
 
     /// Whether it is one request, or one transaction.
     fn is_one(&self) -> bool;
+
+    /// It takes longer than it may on a thread that serves others: it is to be run again where it may, from its beginning. What it is told of a failure is nothing.
+    fn leaves(&self) -> bool {
+        false
+    }
+
+    /// It may take as long as this says; as at first, if it says nothing.
+    fn stay(&mut self, long: Option<Arc<Long>>) {
+        let _ = long;
+    }
 
     /// What it asked for with [`Error::Flush`] was done.
     fn flushed(&mut self) {}
@@ -143,6 +154,24 @@ impl Executor {
         matches!(result, Ok(()) | Err(Error::InDoubt(_)))
     }
 
+    /// On another thread: others on this one are not to wait.
+    async fn run_long<W: Work>(&self, mut work: W) -> W {
+        let shared = self.shared.clone();
+        let run = tokio::task::spawn_blocking(move || {
+            // Counters have one writer: this thread's are added there.
+            let own = Recorder::default();
+            run_to_its_end(&shared, &own, &mut work);
+            (work, own)
+        });
+        match run.await {
+            Ok((work, own)) => {
+                self.recorder.merge(&own);
+                work
+            }
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+
     /// Runs `work` until it is durable; gives it back with its replies.
     pub(crate) async fn run<W: Work>(&self, work: W) -> W {
         match &self.combiner {
@@ -150,9 +179,26 @@ impl Executor {
             _ => {
                 let mut work = work;
                 run_at_once(&self.shared, &self.recorder, &mut work);
-                work
+                if work.leaves() { self.run_long(work).await } else { work }
             }
         }
+    }
+}
+
+/// Runs it to its end on a thread that serves nobody else.
+fn run_to_its_end(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
+    if !work.leaves() {
+        run_at_once(shared, recorder, work);
+    }
+    if work.leaves() {
+        match shared.scripts.begin_long(shared.settings().script_time) {
+            Some(long) => {
+                work.stay(Some(long));
+                run_at_once(shared, recorder, work);
+            }
+            None => work.fail(&Error::Other("too many scripts run long; try again later, or end them".to_owned())),
+        }
+        work.stay(None);
     }
 }
 
@@ -204,6 +250,13 @@ fn attempt_inside(
     }
 }
 
+/// That is the answer, unless it is to be run elsewhere.
+fn give_up(work: &mut dyn Work, error: &Error) {
+    if !work.leaves() {
+        work.fail(error);
+    }
+}
+
 /// Runs it on this thread.
 fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
     // Whether it may be found to be for steps before all of it was tried in vain.
@@ -239,22 +292,22 @@ fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
                 Ok(true) => return,
                 Ok(false) => brief = false,
                 Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
-                Err(error) => return work.fail(&reason_of_steps(shared, error)),
+                Err(error) => return give_up(work, &reason_of_steps(shared, error)),
             },
             Err(Error::Again) => {}
             Err(_) if work.narrow() => {}
             Err(Error::Flush(databases)) => match crate::remove::flush_in_steps(shared, &databases) {
                 Ok(()) => return work.flushed(),
-                Err(error) => return work.fail(&reason_of_steps(shared, error)),
+                Err(error) => return give_up(work, &reason_of_steps(shared, error)),
             },
             Err(_) if shared.sabotage.skips(Step::FailureTold) => return,
             Err(full @ Error::Full(_)) if writes => match in_steps(shared, work, false) {
                 Ok(true) => return,
-                Ok(false) => return work.fail(&reason(shared, full)),
+                Ok(false) => return give_up(work, &reason(shared, full)),
                 Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
-                Err(error) => return work.fail(&reason_of_steps(shared, error)),
+                Err(error) => return give_up(work, &reason_of_steps(shared, error)),
             },
-            Err(error) => return work.fail(&reason(shared, error)),
+            Err(error) => return give_up(work, &reason(shared, error)),
         }
     }
 }
@@ -382,7 +435,7 @@ impl Combiner {
             let run = tokio::task::spawn_blocking(move || {
                 // Counters have one writer: this thread's are added there.
                 let own = Recorder::default();
-                run_at_once(&shared, &own, &mut *one.work);
+                run_to_its_end(&shared, &own, &mut *one.work);
                 drop(one.done.send(one.work));
                 own
             });

@@ -72,11 +72,14 @@ pub(crate) fn resident_bytes() -> u64 {
 }
 
 fn memory(shared: &Shared) -> Lines {
+    let scripts = shared.scripts.count();
     let counts = shared.engine.counts();
     vec![
         ("used_memory", counts.index_bytes.to_string()),
         ("used_memory_rss", resident_bytes().to_string()),
         ("used_memory_dataset", counts.live_bytes.to_string()),
+        ("number_of_cached_scripts", scripts.0.to_string()),
+        ("used_memory_scripts", scripts.1.to_string()),
         ("maxmemory", shared.settings().memory.to_string()),
         ("maxmemory_policy", "noeviction".to_owned()),
     ]

@@ -10,6 +10,7 @@ use crate::executor::Work;
 use crate::reply::Reply;
 use crate::request::{Arguments, Batch, number};
 use crate::sabotage::Step;
+use crate::script::{self, Long};
 use crate::session::Session;
 use crate::shared::now;
 
@@ -69,6 +70,12 @@ impl Job {
         let (base, db) = (parts.reply.len(), parts.session.db);
         let (from, to) = (requests.start, requests.end);
         Self { parts, from, to, done: from, errors: 0, looks: (0, 0), exec: None, base, db, prefetched: false }
+    }
+
+    /// A script: what it publishes waits until it is durable.
+    pub(crate) fn script(mut parts: Parts, at: usize) -> Self {
+        parts.session.deferred = Some(Vec::new());
+        Self::batch(parts, at..at + 1)
     }
 
     /// What was queued, if what was watched is as it was.
@@ -162,19 +169,26 @@ impl Job {
             if command.name == "select" {
                 db = number(args.get(1)).and_then(|db| u8::try_from(db).ok()).unwrap_or(db);
             }
-            if !command.is(flag::WRITE) || !command.is(flag::LIST | flag::SORTED | flag::KEYSPACE) {
-                continue;
-            }
-            // These may have put it into any database.
-            let dbs = if matches!(command.name, "move" | "copy") { 0..DATABASES } else { db..db + 1 };
-            for key in command.keys(&args) {
-                dbs.clone().for_each(|db| shared.waiters.wake(&crate::data::stored(db, key)));
-            }
+            woken(command, &args, db, |key| shared.waiters.wake(&key));
         }
+        self.parts.session.script.woken.iter().for_each(|key| shared.waiters.wake(key));
     }
 }
 
-fn run_command(
+/// Keys, as they are in the store, at which somebody may wait for what a command puts there.
+pub(crate) fn woken(command: &Command, args: &Arguments<'_>, db: u8, mut wake: impl FnMut(Vec<u8>)) {
+    if !command.is(flag::WRITE) || !command.is(flag::LIST | flag::SORTED | flag::KEYSPACE) {
+        return;
+    }
+    // These may have put it into any database.
+    let dbs = if matches!(command.name, "move" | "copy") { 0..DATABASES } else { db..db + 1 };
+    for key in command.keys(args) {
+        dbs.clone().for_each(|db| wake(crate::data::stored(db, key)));
+    }
+}
+
+/// Runs a command in a transaction.
+pub(crate) fn run_command(
     command: &Command,
     args: &Arguments<'_>,
     tx: &mut dyn Tx,
@@ -194,6 +208,13 @@ fn run_command(
             outcome
         }
         Run::Session(run) => run(session, args, reply),
+        Run::Script(run) => {
+            // All that is removed is removed at once.
+            let whole = std::mem::replace(&mut looks.whole, true);
+            let outcome = run(&mut script::Env { tx, session, now, looks }, args, reply);
+            looks.whole = whole;
+            outcome
+        }
         Run::Connection(_) => Err(Stop::from("ERR Command not allowed inside a transaction")),
     }
 }
@@ -203,6 +224,7 @@ impl Work for Job {
         self.parts.reply.truncate(self.base);
         self.parts.session.db = self.db;
         self.forget_deferred();
+        self.parts.session.script.begin();
         self.errors = 0;
         let now = now();
         let sabotage = self.parts.session.shared.sabotage;
@@ -237,7 +259,7 @@ impl Work for Job {
     fn writes(&self) -> bool {
         // What was watched is looked at with the rest, or it could change in between.
         let commands = &self.parts.commands[self.from..self.to];
-        self.exec.is_some() || commands.iter().flatten().any(|(_, command)| command.is(flag::WRITE))
+        self.exec.is_some() || commands.iter().flatten().any(|(_, command)| command.is(flag::WRITE | flag::MAY_WRITE))
     }
 
     fn is_alone(&self) -> bool {
@@ -259,6 +281,15 @@ impl Work for Job {
 
     fn is_one(&self) -> bool {
         self.exec.is_some() || self.to <= self.from + 1
+    }
+
+    fn leaves(&self) -> bool {
+        self.parts.session.script.leaves
+    }
+
+    fn stay(&mut self, long: Option<std::sync::Arc<Long>>) {
+        let script = &mut self.parts.session.script;
+        (script.long, script.leaves) = (long, false);
     }
 
     fn flushed(&mut self) {

@@ -17,6 +17,7 @@
 //! | `flush`, `remove` | what is too much for one transaction goes in steps, which nobody sees |
 //! | `reaper`, `waiters`, `cursors` | what was removed as a whole; who waits for an element; where scans go on |
 //! | `pubsub` | who subscribes to what, and what is yet to be sent to them |
+//! | `script` | scripts in Lua, each in one transaction |
 //! | `metrics`, `info`, `slowlog`, `http` | what it counts, and who is told |
 //!
 //! # Example
@@ -84,6 +85,7 @@ mod remove;
 mod reply;
 mod request;
 mod sabotage;
+mod script;
 mod server;
 mod session;
 mod shared;

@@ -133,6 +133,46 @@ impl Reply {
         self.line(b'-', text.as_bytes());
     }
 
+    /// A word, and an error, of any bytes.
+    pub(crate) fn simple_bytes(&mut self, text: &[u8]) {
+        self.line(b'+', text);
+    }
+
+    pub(crate) fn error_bytes(&mut self, text: &[u8]) {
+        self.line(b'-', text);
+    }
+
+    /// Yes or no; 1 or 0 for version 2.
+    pub(crate) fn boolean(&mut self, yes: bool) {
+        if self.three {
+            self.bytes.extend_from_slice(if yes { b"#t\r\n" } else { b"#f\r\n" });
+        } else {
+            self.int(yes.into());
+        }
+    }
+
+    /// A number of any length, as text.
+    pub(crate) fn big_number(&mut self, digits: &[u8]) {
+        if self.three {
+            return self.line(b'(', digits);
+        }
+        let digits: Vec<u8> =
+            digits.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }).collect();
+        self.bulk(&digits);
+    }
+
+    /// Text of a kind, which has three letters.
+    pub(crate) fn verbatim_bytes(&mut self, kind: &[u8], text: &[u8]) {
+        if !self.three {
+            return self.bulk(text);
+        }
+        let letter = |at: usize| kind.get(at).copied().unwrap_or(b' ');
+        self.head(b'=', text.len() as i64 + 4);
+        self.bytes.extend_from_slice(&[letter(0), letter(1), letter(2), b':']);
+        self.bytes.extend_from_slice(text);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
     /// A number.
     pub fn int(&mut self, number: i64) {
         self.head(b':', number);

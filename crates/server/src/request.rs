@@ -191,8 +191,13 @@ impl Batch {
 
     /// A copy of a request, which no buffer is needed for.
     pub fn push_copy(&mut self, arguments: &Arguments<'_>) {
+        self.push_words(arguments.from(0));
+    }
+
+    /// The same of a command and its arguments, one by one.
+    pub fn push_words<'w>(&mut self, words: impl Iterator<Item = &'w [u8]>) {
         let from = self.ranges.len();
-        for argument in arguments.from(0) {
+        for argument in words {
             self.ranges.push(self.unquoted.len()..self.unquoted.len() + argument.len());
             self.unquoted.extend_from_slice(argument);
         }

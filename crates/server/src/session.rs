@@ -36,6 +36,8 @@ pub(crate) struct Session {
     pub(crate) waited: bool,
     pub(crate) mismatched: bool,
     pub(crate) subscriptions: Subscriptions,
+    /// Of the scripts in its transaction.
+    pub(crate) script: crate::script::Running,
     /// What is published between `MULTI` and `EXEC`, while that runs: it goes out when all is durable.
     pub(crate) deferred: Option<Vec<Publication>>,
 }
@@ -88,6 +90,7 @@ impl Session {
             waited: false,
             mismatched: false,
             subscriptions,
+            script: crate::script::Running::default(),
             deferred: None,
         }
     }

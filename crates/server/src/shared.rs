@@ -16,6 +16,7 @@ use crate::flush::Gate;
 use crate::metrics::{Recorder, Totals};
 use crate::pubsub::PubSub;
 use crate::sabotage::Sabotage;
+use crate::script::Scripts;
 use crate::session::Client;
 use crate::slowlog::SlowLog;
 use crate::users::Users;
@@ -60,6 +61,7 @@ pub(crate) struct Shared {
     /// Connections refused because there were too many.
     pub(crate) refused: AtomicU64,
     pub(crate) slow: SlowLog,
+    pub(crate) scripts: Scripts,
     pub(crate) sabotage: Sabotage,
     pub(crate) stop: tokio::sync::watch::Sender<bool>,
     /// Forty hexadecimal digits, others at each start.
@@ -107,6 +109,7 @@ impl Shared {
             reaped: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             slow: SlowLog::default(),
+            scripts: Scripts::default(),
             sabotage,
             stop: tokio::sync::watch::Sender::new(false),
             run_id: format!("{:016x}{:016x}{:08x}", random.0, random.1, random.0 as u32 ^ 0x5a5a_5a5a),

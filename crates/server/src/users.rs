@@ -203,7 +203,7 @@ impl User {
             return true;
         }
         // Most commands that write tell something of what was there, or read other keys.
-        let writes = command.is(flag::WRITE);
+        let writes = command.is(flag::WRITE | flag::MAY_WRITE);
         let reads = !writes || !tells_nothing(command, args);
         let fits = |key: &[u8]| {
             let may = |p: &Pattern| (p.write || !writes) && (p.read || !reads) && glob::matches(&p.glob, key);

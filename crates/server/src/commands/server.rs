@@ -15,7 +15,7 @@ use crate::slowlog::LEN_MAX;
 use crate::users::User;
 
 /// The version whose commands these are.
-pub(super) const REDIS_VERSION: &str = "7.0.15";
+pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
 pub(super) const COMMANDS: &[Command] = &[
     session("acl", -2, ADMIN | DANGEROUS | NO_MULTI, acl),
@@ -169,6 +169,9 @@ fn describe(command: &Command, reply: &mut Reply) {
             flags.push(name);
         }
     }
+    if command.is(flag::SCRIPTING) && command.name != "script" {
+        flags.extend(["noscript", "stale", "skip_monitor", "no_mandatory_keys"]);
+    }
     if matches!(command.keys, KeysAt::Counted(_) | KeysAt::Stored(_)) {
         flags.push("movablekeys");
     }
@@ -190,6 +193,9 @@ fn describe(command: &Command, reply: &mut Reply) {
 
 // ---- CONFIG -------------------------------------------------------------------------------------------------------
 
+/// Milliseconds that a script may be given.
+const SCRIPT_MS_MAX: u64 = 86_400_000;
+
 /// Names and values as Redis has them; those that cannot be changed are what is true here.
 fn settings(s: &Session) -> Vec<(&'static str, String)> {
     let now = s.shared.settings();
@@ -200,6 +206,8 @@ fn settings(s: &Session) -> Vec<(&'static str, String)> {
         ("client-output-buffer-limit", output_limits(now.subscriber)),
         ("client-query-buffer-limit", now.request.to_string()),
         ("databases", crate::data::DATABASES.to_string()),
+        ("busy-reply-threshold", now.script_time.as_millis().to_string()),
+        ("lua-time-limit", now.script_time.as_millis().to_string()),
         ("maxclients", now.connections.to_string()),
         ("maxmemory", now.memory.to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
@@ -280,6 +288,12 @@ fn set(s: &Session, change: &mut Change, name: &[u8], value: &[u8]) -> Outcome {
                 crate::request::number(value).and_then(|count| u32::try_from(count).ok()).filter(|count| *count > 0);
             changed.connections =
                 most.ok_or_else(|| bad("argument must be between 1 and 4294967295 inclusive"))? as usize;
+        }
+        b"lua-time-limit" | b"busy-reply-threshold" => {
+            let ms = crate::request::number(value).and_then(|ms| u64::try_from(ms).ok());
+            let ms = ms.filter(|ms| (1..=SCRIPT_MS_MAX).contains(ms));
+            let ms = ms.ok_or_else(|| bad("argument must be between 1 and 86400000 inclusive"))?;
+            changed.script_time = Duration::from_millis(ms);
         }
         b"proto-max-bulk-len" => changed.argument = number()?.max(1 << 20),
         b"client-query-buffer-limit" => changed.request = number()?.max(1 << 20),

@@ -21,6 +21,7 @@ mod pubsub;
 mod reactor;
 mod reaper;
 mod sabotage;
+mod scripts;
 mod subscribers;
 mod support;
 mod transactions;

@@ -1,0 +1,116 @@
+//! `redis`, as far as it needs no transaction, and `math.random`.
+
+use std::rc::Rc;
+
+use mlua::{Lua, LuaString, Table};
+
+use super::args::{Answer, Args, Fail, Raised, add};
+use super::convert::hex;
+use super::run::State;
+use super::sha1;
+
+fn constants(lua: &Lua) -> mlua::Result<Table> {
+    let table = lua.create_table()?;
+    let numbers = [
+        ("LOG_DEBUG", 0),
+        ("LOG_VERBOSE", 1),
+        ("LOG_NOTICE", 2),
+        ("LOG_WARNING", 3),
+        ("REPL_NONE", 0),
+        ("REPL_AOF", 1),
+        ("REPL_SLAVE", 2),
+        ("REPL_REPLICA", 2),
+        ("REPL_ALL", 3),
+        ("REDIS_VERSION_NUM", 0x0007_000f),
+    ];
+    for (name, number) in numbers {
+        table.raw_set(name, number)?;
+    }
+    table.raw_set("REDIS_VERSION", crate::commands::REDIS_VERSION)?;
+    Ok(table)
+}
+
+fn failed(text: &str) -> Fail {
+    Fail::Lua(mlua::Error::external(Raised(format!("ERR {text}").into_bytes())))
+}
+
+/// A number whose kind does not matter; 0 if it is none.
+fn loose(args: &Args<'_>, at: usize) -> f64 {
+    args.number(at).unwrap_or_default()
+}
+
+/// The functions of `redis` that need no transaction.
+pub(super) fn redis(lua: &Lua, state: &Rc<State>) -> mlua::Result<Table> {
+    let table = constants(lua)?;
+    let own = state.clone();
+    add(lua, &table, "setresp", move |args| {
+        if args.len() != 1 {
+            return Err(failed("redis.setresp() requires one argument."));
+        }
+        let version = loose(args, 0) as i64;
+        if version != 2 && version != 3 {
+            return Err(failed("RESP version must be 2 or 3."));
+        }
+        own.three.set(version == 3);
+        Ok(())
+    })?;
+    add(lua, &table, "set_repl", |args| {
+        if args.len() != 1 {
+            return Err(failed("redis.set_repl() requires two arguments."));
+        }
+        if (loose(args, 0) as i64) & !3 != 0 {
+            return Err(failed("Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE."));
+        }
+        Ok(())
+    })?;
+    add(lua, &table, "sha1hex", |args| {
+        if args.len() != 1 {
+            return Err(failed("wrong number of arguments"));
+        }
+        let text = args.maybe_string(0)?;
+        Ok(hex(&sha1(text.as_ref().map(LuaString::as_bytes).as_deref().unwrap_or_default())))
+    })?;
+    add(lua, &table, "log", log)?;
+    Ok(table)
+}
+
+fn log(args: &Args<'_>) -> Answer<()> {
+    if args.len() < 2 {
+        return Err(failed("redis.log() requires two arguments or more."));
+    }
+    let level = args.number(0).map_err(|_| failed("First argument must be a number (log level)."))? as i64;
+    if !(0..=3).contains(&level) {
+        return Err(failed("Invalid debug level."));
+    }
+    let mut text = Vec::new();
+    for at in 1..args.len() {
+        if let Some(word) = args.maybe_string(at)? {
+            text.extend_from_slice(if at > 1 { b" " } else { b"" });
+            text.extend_from_slice(&word.as_bytes());
+        }
+    }
+    // A script is no way to fill a disk with one call.
+    text.truncate(1024);
+    let text = text.escape_ascii();
+    match level {
+        0 | 1 => tracing::debug!("a script says: {text}"),
+        2 => tracing::info!("a script says: {text}"),
+        _ => tracing::warn!("a script says: {text}"),
+    }
+    Ok(())
+}
+
+/// `math.random`.
+pub(super) fn random(args: &Args<'_>, state: &State) -> Answer<f64> {
+    let whole = |at: usize| Ok::<f64, Fail>(args.number(at)?.trunc());
+    let (low, high, at) = match args.len() {
+        0 => return Ok(state.random()),
+        1 => (1.0, whole(0)?, 0),
+        2 => (whole(0)?, whole(1)?, 1),
+        _ => return Err("wrong number of arguments".into()),
+    };
+    if low > high {
+        return Err(args.wrong(at, "interval is empty"));
+    }
+    Ok((state.random() * (high - low + 1.0)).floor() + low)
+}

@@ -1,0 +1,172 @@
+//! `redis.call`: a command of a script runs in the script's transaction, as its user.
+
+use mlua::{Lua, MultiValue, Value};
+
+use super::args::{Raised, number};
+use super::convert::Answer;
+use super::numbers::general;
+use super::run::{Ended, MEMORY, State};
+use crate::commands::{self, Command, Looks, Run, Stop, flag};
+use crate::engine::{self, Tx};
+use crate::job::{run_command, woken};
+use crate::reply::Reply;
+use crate::request::{Arguments, Batch};
+use crate::session::Session;
+
+/// What a script has of the transaction it runs in.
+pub(crate) struct Env<'e> {
+    pub(crate) tx: &'e mut dyn Tx,
+    pub(crate) session: &'e mut Session,
+    pub(crate) now: u64,
+    pub(crate) looks: &'e mut Looks,
+}
+
+/// The commands of a script while it runs.
+pub(super) struct Caller<'c, 'e> {
+    pub(super) env: &'c mut Env<'e>,
+    pub(super) state: &'c State,
+    pub(super) read_only: bool,
+    /// Why the transaction cannot go on.
+    pub(super) failed: Option<engine::Error>,
+    batch: Batch,
+    reply: Reply,
+}
+
+/// Commands that Redis keeps from scripts, besides those that the connection itself runs.
+const NOT_IN_SCRIPTS: [&str; 18] = [
+    "acl",
+    "auth",
+    "bgrewriteaof",
+    "bgsave",
+    "client",
+    "config",
+    "discard",
+    "hello",
+    "multi",
+    "quit",
+    "reset",
+    "save",
+    "script",
+    "shutdown",
+    "slowlog",
+    "unwatch",
+    "wait",
+    "waitaof",
+];
+
+fn is_for_scripts(command: &Command) -> bool {
+    !command.is(flag::SUBSCRIBES)
+        && !matches!(command.run, Run::Connection(_) | Run::Script(_) | Run::Block(..))
+        && !NOT_IN_SCRIPTS.contains(&command.name)
+}
+
+/// An argument as the command gets it; none if it is neither text nor a number.
+fn text(value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        Value::Integer(value) => Some(value.to_string().into_bytes()),
+        other => number(other).map(|number| general(number, 17).into_bytes()),
+    }
+}
+
+impl<'c, 'e> Caller<'c, 'e> {
+    pub(super) fn new(env: &'c mut Env<'e>, state: &'c State, read_only: bool) -> Self {
+        Self { env, state, read_only, failed: None, batch: Batch::default(), reply: Reply::new() }
+    }
+
+    fn read(&mut self, values: &MultiValue) -> Result<(), &'static str> {
+        if values.is_empty() {
+            return Err("ERR Please specify at least one argument for this redis lib call");
+        }
+        let words: Option<Vec<Vec<u8>>> = values.iter().map(text).collect();
+        let words = words.ok_or("ERR Lua redis lib command arguments must be strings or integers")?;
+        self.batch.clear();
+        self.batch.push_words(words.iter().map(Vec::as_slice));
+        Ok(())
+    }
+
+    /// Why a command is not even tried.
+    fn refusal(&self, number: usize, command: &Command, args: &Arguments<'_>) -> Option<&'static str> {
+        if !command.takes(args.len()) {
+            return Some("ERR Wrong number of args calling Redis command from script");
+        }
+        if !is_for_scripts(command) {
+            return Some("ERR This Redis command is not allowed from script");
+        }
+        let Some(user) = &self.env.session.user else { return Some("NOAUTH Authentication required.") };
+        if !user.may_run(number) && !command.is(flag::NO_AUTH) {
+            return Some("ERR The user executing the script can't run this command or subcommand");
+        }
+        if !user.may_touch(command, args) {
+            return Some(
+                "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments",
+            );
+        }
+        if command.is(flag::PUBSUB) && !user.may_hear_all(command, args) {
+            return Some("ERR The user executing the script can't publish to the channel mentioned in the command");
+        }
+        if self.read_only && (command.is(flag::WRITE) || matches!(command.name, "publish" | "spublish")) {
+            return Some("ERR Write commands are not allowed from read-only scripts.");
+        }
+        let longest = self.env.session.shared.engine.key_max() - 1;
+        if args.from(1).any(|arg| arg.len() > longest) && command.keys(args).iter().any(|key| key.len() > longest) {
+            return Some("ERR a key is longer than this store takes");
+        }
+        None
+    }
+
+    /// Runs a command: its answer, or its error.
+    pub(super) fn call(&mut self, lua: &Lua, values: &MultiValue) -> mlua::Result<Result<Value, Vec<u8>>> {
+        self.state.go_on()?;
+        let refused = |text: &str| Ok(Err(text.as_bytes().to_vec()));
+        if let Err(text) = self.read(values) {
+            return refused(text);
+        }
+        let args = self.batch.arguments(0, &[]);
+        let Some((number, command)) = commands::find(args.get(0)) else {
+            return refused("ERR Unknown Redis command called from script");
+        };
+        if let Some(text) = self.refusal(number, command, &args) {
+            self.env.session.recorder.errors.add(1);
+            return refused(text);
+        }
+        self.reply.clear();
+        self.reply.three = self.state.three.get();
+        let Env { tx, session, now, looks } = &mut *self.env;
+        let db = session.db;
+        match run_command(command, &args, *tx, session, &mut self.reply, *now, looks) {
+            Ok(()) if self.reply.len() > MEMORY => refused("ERR not enough memory for the reply"),
+            Ok(()) => {
+                woken(command, &args, db, |key| {
+                    session.script.woken.insert(key);
+                });
+                match self.reply.bytes() {
+                    [b'-', error @ ..] => Ok(Err(error.trim_ascii_end().to_vec())),
+                    bytes => Answer::new(bytes).value(lua).map(Ok),
+                }
+            }
+            Err(Stop::Error(text)) => refused(&text),
+            Err(Stop::Engine(error)) => {
+                // All of it ends, and may be run again.
+                self.failed = Some(error);
+                self.state.ended.set(Some(Ended::Transaction));
+                self.state.go_on()?;
+                Ok(Ok(Value::Nil))
+            }
+        }
+    }
+
+    /// `redis.acl_check_cmd`: whether the user may run it.
+    pub(super) fn may(&mut self, values: &MultiValue) -> mlua::Result<bool> {
+        let wrong = |text: &str| mlua::Error::external(Raised(text.as_bytes().to_vec()));
+        self.read(values).map_err(wrong)?;
+        let args = self.batch.arguments(0, &[]);
+        let (number, command) =
+            commands::find(args.get(0)).ok_or_else(|| wrong("ERR Invalid command passed to redis.acl_check_cmd()"))?;
+        Ok(self.env.session.user.as_ref().is_some_and(|user| {
+            (user.may_run(number) || command.is(flag::NO_AUTH))
+                && user.may_touch(command, &args)
+                && (!command.is(flag::PUBSUB) || user.may_hear_all(command, &args))
+        }))
+    }
+}

@@ -1,0 +1,194 @@
+//! Replies become values of Lua, and values replies, as Redis has them.
+
+use mlua::{Lua, Table, Value};
+
+use super::args::number;
+use super::numbers;
+use crate::reply::Reply;
+use crate::request;
+
+/// Tables within tables of an answer.
+const DEPTH: usize = 1000;
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// `{err = text}`, of an error that begins with its code.
+pub(super) fn error(lua: &Lua, text: &[u8]) -> mlua::Result<Value> {
+    let table = lua.create_table_with_capacity(0, 2)?;
+    table.raw_set("err", lua.create_string(text)?)?;
+    table.raw_set("ignore_error_stats_update", true)?;
+    Ok(Value::Table(table))
+}
+
+fn single(lua: &Lua, name: &str, value: Value) -> mlua::Result<Value> {
+    let table = lua.create_table_with_capacity(0, 1)?;
+    table.raw_set(name, value)?;
+    Ok(Value::Table(table))
+}
+
+/// What commands have answered, which is well formed.
+pub(super) struct Answer<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Answer<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    fn line(&mut self) -> &'a [u8] {
+        let len = self.rest.windows(2).position(|pair| pair == b"\r\n").unwrap_or(self.rest.len());
+        let (line, rest) = self.rest.split_at(len);
+        self.rest = rest.get(2..).unwrap_or_default();
+        line
+    }
+
+    fn bytes(&mut self, len: usize) -> &'a [u8] {
+        let (some, rest) = self.rest.split_at(len.min(self.rest.len()));
+        self.rest = rest.get(2..).unwrap_or_default();
+        some
+    }
+
+    pub(super) fn value(&mut self, lua: &Lua) -> mlua::Result<Value> {
+        let line = self.line();
+        let Some((kind, text)) = line.split_first() else { return Ok(Value::Nil) };
+        let count = request::number(text);
+        let len = count.and_then(|count| usize::try_from(count).ok());
+        Ok(match (kind, len) {
+            (b'+', _) => single(lua, "ok", Value::String(lua.create_string(text)?))?,
+            (b'-', _) => error(lua, text)?,
+            (b':', _) => Value::Number(count.unwrap_or(0) as f64),
+            (b'$', Some(len)) => Value::String(lua.create_string(self.bytes(len))?),
+            (b'*', Some(len)) => {
+                let table = lua.create_table_with_capacity(len.min(1 << 16), 0)?;
+                for at in 1..=len {
+                    table.raw_set(at, self.value(lua)?)?;
+                }
+                Value::Table(table)
+            }
+            (b'$' | b'*', None) => Value::Boolean(false),
+            (b'%', Some(len)) => {
+                let table = lua.create_table()?;
+                for _ in 0..len {
+                    let key = self.value(lua)?;
+                    table.raw_set(key, self.value(lua)?)?;
+                }
+                single(lua, "map", Value::Table(table))?
+            }
+            (b'~', Some(len)) => {
+                let table = lua.create_table()?;
+                for _ in 0..len {
+                    table.raw_set(self.value(lua)?, true)?;
+                }
+                single(lua, "set", Value::Table(table))?
+            }
+            (b',', _) => {
+                let number = numbers::prefix(text).map_or(0.0, |(number, _)| number);
+                single(lua, "double", Value::Number(number))?
+            }
+            (b'#', _) => Value::Boolean(text == b"t"),
+            (b'(', _) => single(lua, "big_number", Value::String(lua.create_string(text)?))?,
+            (b'=', Some(len)) => {
+                let text = self.bytes(len);
+                let table = lua.create_table()?;
+                table.raw_set("format", lua.create_string(text.get(..3).unwrap_or_default())?)?;
+                table.raw_set("string", lua.create_string(text.get(4..).unwrap_or_default())?)?;
+                single(lua, "verbatim_string", Value::Table(table))?
+            }
+            _ => Value::Nil,
+        })
+    }
+}
+
+/// The field of a table that is of that type, by itself: no metatable has a say.
+fn text_field(table: &Table, name: &str) -> mlua::Result<Option<Vec<u8>>> {
+    Ok(match table.raw_get(name)? {
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        _ => None,
+    })
+}
+
+fn table_field(table: &Table, name: &str) -> mlua::Result<Option<Table>> {
+    Ok(match table.raw_get(name)? {
+        Value::Table(table) => Some(table),
+        _ => None,
+    })
+}
+
+/// As C takes a double to a long.
+fn whole(number: f64) -> i64 {
+    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
+    if (-LIMIT..LIMIT).contains(&number) { number as i64 } else { i64::MIN }
+}
+
+/// Writes what a script returns. `three` is what `redis.setresp` has said.
+pub(super) fn answer(value: &Value, reply: &mut Reply, three: bool, depth: usize) -> mlua::Result<()> {
+    if depth > DEPTH {
+        return Err(mlua::Error::runtime("reached lua stack limit"));
+    }
+    match value {
+        Value::String(text) => reply.bulk(&text.as_bytes()),
+        Value::Boolean(value) if three => reply.boolean(*value),
+        Value::Boolean(true) => reply.int(1),
+        Value::Integer(_) | Value::Number(_) => reply.int(whole(number(value).unwrap_or_default())),
+        Value::Table(table) => return answer_table(table, reply, three, depth),
+        _ => reply.null(),
+    }
+    Ok(())
+}
+
+fn answer_table(table: &Table, reply: &mut Reply, three: bool, depth: usize) -> mlua::Result<()> {
+    if let Some(text) = text_field(table, "err")? {
+        reply.error_bytes(&text);
+        return Ok(());
+    }
+    if let Some(text) = text_field(table, "ok")? {
+        reply.simple_bytes(&text);
+        return Ok(());
+    }
+    if let Some(value) = number(&table.raw_get("double")?) {
+        reply.double(value);
+        return Ok(());
+    }
+    if let Some(text) = text_field(table, "big_number")? {
+        reply.big_number(&text);
+        return Ok(());
+    }
+    if let Some(of) = table_field(table, "verbatim_string")?
+        && let (Some(format), Some(text)) = (text_field(&of, "format")?, text_field(&of, "string")?)
+    {
+        reply.verbatim_bytes(&format, &text);
+        return Ok(());
+    }
+    if let Some(map) = table_field(table, "map")? {
+        reply.map(pairs(&map)?);
+        return map.for_each(|key: Value, value: Value| {
+            answer(&key, reply, three, depth + 1)?;
+            answer(&value, reply, three, depth + 1)
+        });
+    }
+    if let Some(set) = table_field(table, "set")? {
+        reply.set(pairs(&set)?);
+        return set.for_each(|key: Value, _: Value| answer(&key, reply, three, depth + 1));
+    }
+    let mut len = 0;
+    while !matches!(table.raw_get(len + 1)?, Value::Nil) {
+        len += 1;
+    }
+    reply.array(len);
+    for at in 1..=len {
+        answer(&table.raw_get(at)?, reply, three, depth + 1)?;
+    }
+    Ok(())
+}
+
+fn pairs(table: &Table) -> mlua::Result<usize> {
+    let mut count = 0;
+    table.for_each(|_: Value, _: Value| {
+        count += 1;
+        Ok(())
+    })?;
+    Ok(count)
+}

@@ -1,0 +1,137 @@
+//! Scripts that are known by their digests, and those that run long.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, RwLock};
+
+use super::{Sha, unhex};
+use crate::metrics::Watch;
+
+/// Scripts that are known by their digests, and their bytes.
+const SCRIPTS: usize = 10_000;
+const BYTES: usize = 64 << 20;
+/// Scripts that run long at one time.
+const LONG: usize = 8;
+
+/// What a server knows of scripts. It is lost with it.
+#[derive(Default)]
+pub(crate) struct Scripts {
+    known: RwLock<Known>,
+    long: Mutex<Vec<Weak<Long>>>,
+}
+
+#[derive(Default)]
+struct Known {
+    by_sha: BTreeMap<Sha, Script>,
+    bytes: usize,
+    /// In the order in which they came: those that were only run go first.
+    evaluated: VecDeque<Sha>,
+    loaded: VecDeque<Sha>,
+}
+
+struct Script {
+    body: Arc<[u8]>,
+    loaded: bool,
+}
+
+impl Known {
+    fn add(&mut self, sha: Sha, body: &[u8], loaded: bool) {
+        if let Some(known) = self.by_sha.get_mut(&sha) {
+            known.loaded |= loaded;
+            return;
+        }
+        if body.len() > BYTES {
+            return;
+        }
+        self.bytes += body.len();
+        self.by_sha.insert(sha, Script { body: body.into(), loaded });
+        if loaded {
+            self.loaded.push_back(sha)
+        } else {
+            self.evaluated.push_back(sha)
+        }
+        while self.by_sha.len() > SCRIPTS || self.bytes > BYTES {
+            let Some(oldest) = self.evaluated.pop_front() else {
+                let Some(oldest) = self.loaded.pop_front() else { return };
+                self.forget(&oldest);
+                continue;
+            };
+            if self.by_sha.get(&oldest).is_some_and(|script| script.loaded) {
+                self.loaded.push_back(oldest);
+            } else {
+                self.forget(&oldest);
+            }
+        }
+    }
+
+    fn forget(&mut self, sha: &Sha) {
+        if let Some(script) = self.by_sha.remove(sha) {
+            self.bytes -= script.body.len();
+        }
+    }
+}
+
+impl Scripts {
+    pub(super) fn find(&self, sha: &Sha) -> Option<Arc<[u8]>> {
+        self.known.read().by_sha.get(sha).map(|script| script.body.clone())
+    }
+
+    pub(super) fn add(&self, sha: Sha, body: &[u8], loaded: bool) {
+        let known = self.known.read().by_sha.get(&sha).is_some_and(|script| script.loaded || !loaded);
+        if !known {
+            self.known.write().add(sha, body, loaded);
+        }
+    }
+
+    pub(crate) fn has(&self, sha: &[u8]) -> bool {
+        unhex(sha).is_some_and(|sha| self.known.read().by_sha.contains_key(&sha))
+    }
+
+    pub(crate) fn flush(&self) {
+        *self.known.write() = Known::default();
+    }
+
+    /// Scripts, and their bytes.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let known = self.known.read();
+        (known.by_sha.len(), known.bytes)
+    }
+
+    /// One that runs long begins; none if there are too many.
+    pub(crate) fn begin_long(&self, limit: std::time::Duration) -> Option<Arc<Long>> {
+        let mut all = self.long.lock();
+        all.retain(|one| one.strong_count() > 0);
+        if all.len() >= LONG {
+            return None;
+        }
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let long = Arc::new(Long { began: Watch::start(), limit, killed: false.into() });
+        all.push(Arc::downgrade(&long));
+        Some(long)
+    }
+
+    /// Ends those that run long; false if there are none.
+    pub(crate) fn kill(&self) -> bool {
+        let all: Vec<Arc<Long>> = self.long.lock().iter().filter_map(Weak::upgrade).collect();
+        all.iter().for_each(|one| one.killed.store(true, SeqCst));
+        !all.is_empty()
+    }
+}
+
+/// A script that runs long, or a transaction with scripts.
+#[derive(Debug)]
+pub(crate) struct Long {
+    pub(super) began: Watch,
+    /// Nanoseconds.
+    pub(super) limit: u64,
+    killed: AtomicBool,
+}
+
+impl Long {
+    pub(super) fn is_killed(&self) -> bool {
+        self.killed.load(SeqCst)
+    }
+}

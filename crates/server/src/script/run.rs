@@ -1,0 +1,306 @@
+//! An interpreter, of which each thread that runs scripts has one; and what ends a script.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mlua::{Function, HookTriggers, Lua, LuaOptions, LuaString, StdLib, Table, Value, VmState};
+
+use super::args::{Raised, add};
+use super::{Long, Sha, api, args, bit, cjson, cmsgpack, convert, strings, structs};
+use mlua::chunk::ChunkMode;
+
+use crate::metrics::Watch;
+
+/// Bytes of an interpreter with all that a script makes.
+pub(super) const MEMORY: usize = 64 << 20;
+/// Bytes from which on an interpreter is not kept.
+const KEPT: usize = 16 << 20;
+/// Scripts that are kept as they were compiled.
+const COMPILED: usize = 500;
+/// Instructions between two looks at the clock.
+const INSTRUCTIONS: u32 = 1000;
+/// What the chunk of the sandbox is called.
+pub(super) const OWN: &str = "=cairn";
+
+/// Why a script ends that does not want to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    TooLong,
+    Killed,
+    /// The transaction cannot go on.
+    Transaction,
+}
+
+/// What the functions of an interpreter know of the script that runs.
+pub(super) struct State {
+    began: Cell<Option<Watch>>,
+    /// Nanoseconds that it may take.
+    budget: Cell<u64>,
+    long: RefCell<Option<Arc<Long>>>,
+    pub(super) ended: Cell<Option<Ended>>,
+    /// What `redis.setresp` says.
+    pub(super) three: Cell<bool>,
+    /// `drand48`, as Redis has it.
+    random: Cell<u64>,
+    json: Rc<Cell<cjson::Settings>>,
+}
+
+impl State {
+    /// Whether the script may go on: an error that it cannot catch if not.
+    pub(super) fn go_on(&self) -> mlua::Result<()> {
+        if self.ended.get().is_none() {
+            if self.long.borrow().as_ref().is_some_and(|long| long.is_killed()) {
+                self.ended.set(Some(Ended::Killed));
+            } else if self.began.get().is_some_and(|began| began.nanos() > self.budget.get()) {
+                self.ended.set(Some(Ended::TooLong));
+            }
+        }
+        self.check()
+    }
+
+    /// Whether it has ended.
+    fn check(&self) -> mlua::Result<()> {
+        if self.ended.get().is_none() { Ok(()) } else { Err(mlua::Error::runtime("the script is ended")) }
+    }
+
+    /// From 0 on, and less than 1.
+    pub(super) fn random(&self) -> f64 {
+        let next = self.random.get().wrapping_mul(0x5_DEEC_E66D).wrapping_add(0xB) & 0xFFFF_FFFF_FFFF;
+        self.random.set(next);
+        let most = i32::MAX as u64;
+        ((next >> 17) % most) as f64 / most as f64
+    }
+
+    fn seed(&self, seed: i32) {
+        self.random.set(u64::from(seed as u32) << 16 | 0x330E);
+    }
+}
+
+/// What a script is run with.
+pub(super) struct Terms {
+    pub(super) began: Watch,
+    pub(super) budget: u64,
+    pub(super) long: Option<Arc<Long>>,
+    pub(super) random: u64,
+}
+
+/// An interpreter with the sandbox.
+pub(super) struct Interpreter {
+    pub(super) lua: Lua,
+    pub(super) state: Rc<State>,
+    /// What scripts see as globals, and what is behind it.
+    env: Table,
+    globals: Table,
+    /// What is behind `redis`: functions that need the transaction are added to it.
+    pub(super) redis: Table,
+    run: Function,
+    compiled: HashMap<Sha, Function>,
+}
+
+thread_local! {
+    static INTERPRETER: RefCell<Option<Interpreter>> = const { RefCell::new(None) };
+}
+
+/// Lends the thread's interpreter. One that is left by a panic is not used again.
+pub(super) fn with<R>(f: impl FnOnce(&mut Interpreter) -> mlua::Result<R>) -> mlua::Result<R> {
+    let mut one = match INTERPRETER.take() {
+        Some(one) => one,
+        None => Interpreter::new()?,
+    };
+    let outcome = f(&mut one);
+    if one.lua.used_memory() > KEPT {
+        let _ = one.lua.gc_collect();
+    }
+    if one.lua.used_memory() <= KEPT {
+        INTERPRETER.set(Some(one));
+    }
+    outcome
+}
+
+impl Interpreter {
+    fn new() -> mlua::Result<Self> {
+        let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
+        let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
+        let state = Rc::new(State {
+            began: Cell::new(None),
+            budget: Cell::new(0),
+            long: RefCell::new(None),
+            ended: Cell::new(None),
+            three: Cell::new(false),
+            random: Cell::new(0),
+            json: Rc::default(),
+        });
+        let own = state.clone();
+        lua.set_global_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS), move |_, _| {
+            own.go_on().map(|()| VmState::Continue)
+        })?;
+        let sandbox = lua.load(include_str!("sandbox.lua")).set_name(OWN).set_mode(ChunkMode::Text).into_function()?;
+        let parts = (lua.globals(), functions(&lua, &state)?, modules(&lua, &state)?);
+        let (env, globals, redis, run) = sandbox.call(parts)?;
+        lua.set_memory_limit(MEMORY)?;
+        Ok(Self { lua, state, env, globals, redis, run, compiled: HashMap::new() })
+    }
+
+    /// The script, or what is wrong with it.
+    pub(super) fn compile(&mut self, sha: &Sha, body: &[u8]) -> mlua::Result<Result<Function, String>> {
+        if let Some(known) = self.compiled.get(sha) {
+            return Ok(Ok(known.clone()));
+        }
+        // Nothing that one run does to it is there in the next: it has no upvalues, and its environment cannot be changed.
+        let chunk = self.lua.load(body).set_name("@user_script").set_mode(ChunkMode::Text);
+        let made = match chunk.set_environment(self.env.clone()).into_function() {
+            Ok(made) => made,
+            Err(mlua::Error::SyntaxError { message, .. }) => return Ok(Err(message)),
+            Err(other) => return Err(other),
+        };
+        if self.compiled.len() >= COMPILED {
+            self.compiled.clear();
+        }
+        self.compiled.insert(*sha, made.clone());
+        Ok(Ok(made))
+    }
+
+    /// Runs it: true and what it returns, or false and its error.
+    pub(super) fn run(
+        &mut self,
+        script: Function,
+        keys: Table,
+        args: Table,
+        terms: Terms,
+    ) -> mlua::Result<(bool, Value)> {
+        let state = &self.state;
+        state.began.set(Some(terms.began));
+        state.budget.set(terms.budget);
+        *state.long.borrow_mut() = terms.long;
+        state.ended.set(None);
+        state.three.set(false);
+        state.random.set(terms.random);
+        state.json.set(cjson::Settings::default());
+        self.globals.raw_set("KEYS", keys)?;
+        self.globals.raw_set("ARGV", args)?;
+        let outcome = self.run.call(script);
+        self.state.began.set(None);
+        *self.state.long.borrow_mut() = None;
+        // Nothing of it is there for the next one to see.
+        self.globals.raw_set("KEYS", Value::Nil)?;
+        self.globals.raw_set("ARGV", Value::Nil)?;
+        outcome
+    }
+}
+
+/// An error of a function in Rust, as those of Lua are.
+fn plain(lua: &Lua, error: Value) -> mlua::Result<Value> {
+    let Value::Error(error) = error else { return Ok(error) };
+    let mut error = &*error;
+    while let mlua::Error::CallbackError { cause, .. } = error {
+        error = cause;
+    }
+    match error {
+        mlua::Error::ExternalError(cause) => match cause.downcast_ref::<Raised>() {
+            Some(Raised(text)) => convert::error(lua, text),
+            None => Ok(Value::String(lua.create_string(cause.to_string())?)),
+        },
+        other => Ok(Value::String(lua.create_string(text_of(other))?)),
+    }
+}
+
+/// Where an error was raised, in the words of the script's error.
+fn explain(lua: &Lua, error: Value) -> mlua::Result<Value> {
+    let table = match plain(lua, error)? {
+        Value::Table(table) => table,
+        other => {
+            let text = match &other {
+                Value::Nil => "nil".to_owned(),
+                Value::Boolean(value) => value.to_string(),
+                Value::String(_) | Value::Integer(_) | Value::Number(_) => String::new(),
+                other => format!("({})", args::type_name(other)),
+            };
+            let text = match lua.coerce_string(other)? {
+                Some(text) => [b"ERR ", &text.as_bytes()[..]].concat(),
+                None => [b"ERR ", text.as_bytes()].concat(),
+            };
+            let table = lua.create_table()?;
+            table.raw_set("err", lua.create_string(text)?)?;
+            table
+        }
+    };
+    // Functions of Rust and of the sandbox are not where a script goes wrong.
+    for level in 1..8 {
+        let place = lua.inspect_stack(level, |debug| {
+            let source = debug.source();
+            let text = source.source.map(|text| text.into_owned()).unwrap_or_default();
+            let is_own = source.what == "C" || source.what == "tail" || text == OWN;
+            (is_own, text, debug.current_line())
+        });
+        match place {
+            Some((true, ..)) => {}
+            Some((false, source, line)) => {
+                table.raw_set("source", source)?;
+                table.raw_set("line", line.map_or(-1, |line| line as i64))?;
+                break;
+            }
+            None => break,
+        }
+    }
+    Ok(Value::Table(table))
+}
+
+/// What the sandbox needs of Rust.
+fn functions(lua: &Lua, state: &Rc<State>) -> mlua::Result<Table> {
+    let table = lua.create_table()?;
+    strings::add_to(lua, &table, state)?;
+    let own = state.clone();
+    table.raw_set("check", lua.create_function(move |_, ()| own.check())?)?;
+    let own = state.clone();
+    table.raw_set("running", lua.create_function(move |_, ()| own.go_on())?)?;
+    let own = state.clone();
+    add(lua, &table, "random", move |args| api::random(args, &own))?;
+    let own = state.clone();
+    add(lua, &table, "randomseed", move |args| {
+        own.seed(args.number(0)? as i64 as i32);
+        Ok(())
+    })?;
+    table.raw_set("plain", lua.create_function(plain)?)?;
+    table.raw_set("explain", lua.create_function(explain)?)?;
+    table.raw_set("redis", api::redis(lua, state)?)?;
+    let load = lua.create_function(|lua, (text, name, env): (LuaString, LuaString, Table)| {
+        let name = name.as_bytes();
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = String::from_utf8_lossy(name).into_owned();
+        let chunk = lua.load(text.as_bytes().to_vec()).set_name(name).set_mode(ChunkMode::Text).set_environment(env);
+        match chunk.into_function() {
+            Ok(function) => Ok((Value::Function(function), Value::Nil)),
+            Err(mlua::Error::SyntaxError { message, .. }) => {
+                Ok((Value::Nil, Value::String(lua.create_string(message)?)))
+            }
+            Err(other) => Err(other),
+        }
+    })?;
+    table.raw_set("load", load)?;
+    Ok(table)
+}
+
+fn modules(lua: &Lua, state: &Rc<State>) -> mlua::Result<Table> {
+    let table = lua.create_table()?;
+    let may = |state: &Rc<State>| {
+        let state = state.clone();
+        move || state.go_on()
+    };
+    table.raw_set("bit", bit::library(lua)?)?;
+    table.raw_set("struct", structs::library(lua)?)?;
+    table.raw_set("cmsgpack", cmsgpack::library(lua, may(state))?)?;
+    table.raw_set("cjson", cjson::library(lua, &state.json, may(state))?)?;
+    Ok(table)
+}
+
+/// An error of the interpreter itself, as text.
+pub(super) fn text_of(error: &mlua::Error) -> String {
+    match error {
+        mlua::Error::MemoryError(_) => "not enough memory".to_owned(),
+        mlua::Error::RuntimeError(text) => text.split("\nstack traceback:").next().unwrap_or_default().to_owned(),
+        mlua::Error::CallbackError { cause, .. } => text_of(cause),
+        other => other.to_string().lines().next().unwrap_or_default().to_owned(),
+    }
+}

@@ -1,0 +1,298 @@
+-- What scripts see, made of what Lua has and of functions in Rust. Scripts never get hold of a table of this file: they see stand-ins, which are empty and read only.
+-- Errors of functions in Rust are objects of their own until somebody catches them: then they become what Lua's functions raise.
+local lua, rust, libraries = ...
+local error, pcall, xpcall, type, next, select, unpack = lua.error, lua.pcall, lua.xpcall, lua.type, lua.next, lua.select, lua.unpack
+local setmetatable, tostring, rawget, pairs = lua.setmetatable, lua.tostring, lua.rawget, lua.pairs
+local sub, insert_raw, concat_raw = lua.string.sub, lua.table.insert, lua.table.concat
+local check, running, plain = rust.check, rust.running, rust.plain
+
+local READ_ONLY = "Attempt to modify a readonly table"
+-- The table behind each stand-in.
+local behind = {}
+
+local function read_only()
+    error(READ_ONLY, 2)
+end
+
+local function stand_in(t)
+    local p = setmetatable({}, { __index = t, __newindex = read_only, __metatable = false })
+    behind[p] = t
+    return p
+end
+
+local function copy(t)
+    local c = {}
+    for k, v in next, t do
+        c[k] = v
+    end
+    return c
+end
+
+-- An error that ends the script is not for it to catch.
+local function resumed(ok, e, ...)
+    if not ok then
+        check()
+        if type(e) == "userdata" then
+            e = plain(e)
+        end
+    end
+    return ok, e, ...
+end
+
+local function caught(ok, e, ...)
+    if ok then
+        return ok, e, ...
+    end
+    check()
+    if type(e) == "userdata" then
+        e = plain(e)
+    end
+    if type(e) == "table" then
+        local text = rawget(e, "err")
+        if type(text) == "string" then
+            e = text
+        end
+    end
+    return ok, e, ...
+end
+
+local real = {
+    _VERSION = lua._VERSION, assert = lua.assert, error = error, gcinfo = lua.gcinfo, ipairs = lua.ipairs,
+    rawequal = lua.rawequal, select = select, tonumber = lua.tonumber, tostring = tostring, type = type, unpack = unpack,
+}
+local env = setmetatable({}, {
+    __index = setmetatable(real, {
+        __index = function(_, name)
+            error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
+        end,
+    }),
+    __newindex = read_only,
+    __metatable = stand_in({}),
+})
+behind[env] = real
+real._G = env
+
+function real.pcall(...)
+    return caught(pcall(...))
+end
+
+function real.xpcall(f, handler)
+    return resumed(xpcall(f, function(e)
+        check()
+        if type(e) == "userdata" then
+            e = plain(e)
+        end
+        return handler(e)
+    end))
+end
+
+function real.next(t, ...)
+    return next(behind[t] or t, ...)
+end
+
+function real.pairs(t)
+    local b = behind[t]
+    if b then
+        return next, copy(b), nil
+    end
+    return pairs(t)
+end
+
+function real.rawget(t, k)
+    return rawget(behind[t] or t, k)
+end
+
+local rawset = lua.rawset
+function real.rawset(t, ...)
+    if behind[t] then
+        error(READ_ONLY, 0)
+    end
+    return rawset(t, ...)
+end
+
+function real.setmetatable(t, ...)
+    if behind[t] then
+        error(READ_ONLY, 0)
+    end
+    local ok, e = pcall(setmetatable, t, ...)
+    if not ok then
+        error(e, 2)
+    end
+    return e
+end
+
+local getmetatable = lua.getmetatable
+function real.getmetatable(...)
+    return getmetatable(...) or nil
+end
+
+-- Only what has no effect beyond the script.
+local collectgarbage = lua.collectgarbage
+function real.collectgarbage(what, ...)
+    if what == nil or what == "collect" or what == "count" or what == "step" then
+        running()
+        return collectgarbage(what, ...)
+    end
+    return 0
+end
+
+-- Text only: nothing says that bytecode is what the compiler makes.
+local function load_text(text, name)
+    local f, e = rust.load(text, name, env)
+    if f then
+        return f
+    end
+    return nil, e
+end
+
+function real.loadstring(text, name)
+    if type(text) == "number" then
+        text = tostring(text)
+    elseif type(text) ~= "string" then
+        error("bad argument #1 to 'loadstring' (string expected, got " .. (text == nil and "no value" or type(text)) .. ")", 2)
+    end
+    return load_text(text, name or text)
+end
+
+function real.load(f, name)
+    if type(f) ~= "function" then
+        error("bad argument #1 to 'load' (function expected, got " .. (f == nil and "no value" or type(f)) .. ")", 2)
+    end
+    local pieces = {}
+    while true do
+        local piece = f()
+        if piece == nil or piece == "" then
+            break
+        elseif type(piece) ~= "string" and type(piece) ~= "number" then
+            return nil, "reader function must return a string"
+        end
+        pieces[#pieces + 1] = piece
+    end
+    return load_text(concat_raw(pieces), name or "=(load)")
+end
+
+-- ---- libraries of Lua ----------------------------------------------------------------------------------------------
+
+local string = copy(lua.string)
+for _, name in next, { "rep", "find", "match", "gmatch" } do
+    string[name] = rust[name]
+end
+
+local replaced = { string = true, number = true }
+function string.gsub(...)
+    local s, p, r, n = ...
+    local kind = type(r)
+    if kind ~= "table" and kind ~= "function" then
+        return rust.gsub(...)
+    end
+    local pieces, count, from, step = {}, 0, 0, rust.substitute
+    n = n or 1 / 0
+    s = tostring(s)
+    local done = false
+    while not done and count < n do
+        -- What is passed by, the match, where to go on, what stands before that, whether this is the end, and captures.
+        local found = step(s, p, from)
+        insert_raw(pieces, found[1])
+        from, done = found[3], found[5]
+        if found[2] then
+            count = count + 1
+            local by
+            if kind == "table" then
+                by = r[found[6]]
+            else
+                by = r(unpack(found, 6))
+            end
+            if not by then
+                by = found[2]
+            elseif not replaced[type(by)] then
+                error("invalid replacement value (a " .. type(by) .. ")", 2)
+            end
+            insert_raw(pieces, by)
+            insert_raw(pieces, found[4])
+        end
+    end
+    insert_raw(pieces, sub(s, from + 1))
+    return concat_raw(pieces), count
+end
+
+local table = copy(lua.table)
+function table.insert(t, ...)
+    if behind[t] then
+        error(READ_ONLY, 0)
+    end
+    return insert_raw(t, ...)
+end
+
+local coroutine = copy(lua.coroutine)
+local resume = lua.coroutine.resume
+function coroutine.resume(...)
+    return resumed(resume(...))
+end
+
+local math = copy(lua.math)
+math.random, math.randomseed = rust.random, rust.randomseed
+
+real.string, real.table, real.coroutine, real.math = stand_in(string), stand_in(table), stand_in(coroutine), stand_in(math)
+local of_strings = getmetatable("")
+of_strings.__index = string
+of_strings.__metatable = stand_in({ __index = real.string })
+
+-- ---- libraries of Redis --------------------------------------------------------------------------------------------
+
+for name, functions in next, libraries do
+    local library = copy(functions)
+    if name == "cjson" then
+        library.new = function()
+            return copy(library)
+        end
+    end
+    real[name] = stand_in(library)
+end
+
+-- `call`, `pcall` and `acl_check_cmd` are those of the script that runs.
+local redis = copy(rust.redis)
+
+local function trim(text)
+    return (lua.string.gsub(lua.string.gsub(text, "^[\r\n]+", ""), "[\r\n]+$", ""))
+end
+
+function redis.error_reply(...)
+    local text = ...
+    if select("#", ...) ~= 1 or type(text) ~= "string" then
+        return { err = "ERR wrong number or type of arguments" }
+    end
+    if sub(text, 1, 1) == "-" then
+        text = sub(text, 2)
+    end
+    local at = lua.string.find(text, " ", 1, true)
+    if at then
+        return { err = sub(text, 1, at) .. trim(sub(text, at + 1)) }
+    end
+    return { err = "ERR " .. trim(text) }
+end
+
+function redis.status_reply(...)
+    local text = ...
+    if select("#", ...) ~= 1 or type(text) ~= "string" then
+        return { err = "ERR wrong number or type of arguments" }
+    end
+    return { ok = text }
+end
+
+function redis.replicate_commands()
+    return true
+end
+
+function redis.breakpoint()
+    return false
+end
+
+function redis.debug() end
+
+real.redis = stand_in(redis)
+
+local explain = rust.explain
+local function run(f)
+    return xpcall(f, explain)
+end
+return env, real, redis, run
