@@ -115,11 +115,27 @@ for protocol in (2,):
     listened = [said["type"] for said in news.listen()]
     assert listened == ["pmessage", "unsubscribe", "unsubscribe", "punsubscribe"], listened
     news.close()
-    lock = r.lock("lock", timeout=5)
+    lock = r.lock("lock", timeout=100)
+    assert lock.acquire() and lock.locked() and lock.owned()
+    assert not other.lock("lock", timeout=100).acquire(blocking=False)
+    assert lock.extend(50) and 100 < r.ttl("lock") <= 150 and lock.reacquire() and r.ttl("lock") <= 100
+    lock.release()
+    assert not r.exists("lock")
+    lock.acquire()
+    r.set("lock", "another's")
     try:
-        lock.acquire(); r.delete("lock")
-    except redis.exceptions.ResponseError:
-        pass  # releasing needs a script
+        lock.release()
+        raise SystemExit("somebody else's lock was released")
+    except redis.exceptions.LockError:
+        pass
+    add = r.register_script("return redis.call('incrby', KEYS[1], ARGV[1])")
+    assert add(keys=["sum"], args=[5]) == 5
+    r.script_flush()
+    assert add(keys=["sum"], args=[2]) == 7 and r.script_exists(add.sha) == [True]
+    with r.pipeline(transaction=True) as p:
+        add(keys=["sum"], args=[1], client=p)
+        p.get("sum")
+        assert p.execute() == [8, "8"]
 print("fine")
 "#;
 
