@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use pmem::DomainChoice;
 
 use super::DOMAINS;
-use crate::support::{Client, Reply, Running, Store, request, start, until, usual};
+use crate::support::{Client, Reply, Running, Store, request, scarce, start, until, usual, watched};
 use crate::witness::Served;
 
 /// Adds one to the counters that it is given, by what it has read.
@@ -24,8 +24,7 @@ fn number(reply: Reply) -> i64 {
 fn counters_lose_nothing_and_nothing_is_counted_twice() {
     const CLIENTS: i64 = 4;
     const EACH: i64 = 100;
-    for domain in DOMAINS {
-        let running = Running::start(domain);
+    for running in [Running::start(DOMAINS[0]), Running::start(DOMAINS[1]), Running::tree()] {
         let mut hears = running.client();
         hears.say("HELLO 3");
         hears.say("SUBSCRIBE news");
@@ -162,6 +161,43 @@ fn a_script_keeps_what_it_wrote_before_its_error_and_nothing_before_an_end() {
         (0..3).for_each(|_| drop(client.reply()));
         assert!(client.reply().error().contains("SCRIPT KILL"));
         assert_eq!(client.say("GET a"), Reply::text("1"));
+    }
+}
+
+/// What ends the transaction is nothing that a script can catch, and leaves nothing of it.
+#[test]
+fn scripts_whose_commands_panic_or_find_no_room_leave_nothing() {
+    for (store, domain) in [
+        (Store::Kv, DomainChoice::Emulated),
+        (Store::Kv, DomainChoice::File),
+        (Store::Slow, DomainChoice::File),
+        (Store::Tree, DomainChoice::Emulated),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = store.open(dir.path().join("store"), pmem::Options::new().domain(domain));
+        let engine = scarce(engine, Box::new(|key, sets, _| sets && key.ends_with(b"full")));
+        let bug = Box::new(|key: &[u8]| assert!(!key.ends_with(b"bug"), "a bug that this test has planted"));
+        let server = start(None, usual(), watched(engine, bug));
+        let mut client = Client::to(server.redis()[0]);
+        for (key, says) in [("bug", "ERR internal error"), ("full", "MISCONF"), ("bug", "ERR internal error")] {
+            for call in [
+                "redis.call('set', KEYS[1], 1)",
+                "pcall(redis.call, 'set', KEYS[1], 1)",
+                "redis.pcall('set', KEYS[1], 1)",
+            ] {
+                let script = format!("redis.call('set', 'half', 1) {call} redis.call('publish', 'news', 1) return 1");
+                let said = client.ask(&["EVAL", &script, "1", key]);
+                assert!(said.error().starts_with(says), "{store:?} {domain:?} {key}: {said:?}");
+                client.say("MULTI");
+                client.say("SET half 1");
+                client.ask(&["EVAL", &script, "1", key]);
+                assert!(client.say("EXEC").error().starts_with(says));
+                assert_eq!(client.ask(&["EVAL", "return redis.call('exists', 'half')", "0"]), Reply::Int(0));
+            }
+        }
+        drop(client);
+        server.stop();
+        server.join().unwrap();
     }
 }
 
