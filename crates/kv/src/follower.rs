@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use log::{Cursor, Lsn, Replica, ReplicaStatus};
+use log::{Cursor, Log, Lsn, Replica, ReplicaStatus};
 use parking_lot::{Condvar, Mutex};
 
 use crate::Step;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::origin;
+use crate::steward;
 use crate::store::{Snapshot, Store};
 
 /// Bytes of the log that are repeated before anybody is looked after.
@@ -230,6 +231,23 @@ impl Follower {
     /// # Errors
     /// As [`Options::open`] of a replicated store; with what is needed to [follow again](NotPromoted::follow).
     pub fn promote(self, copies: &log::Replicas, log: &log::Options) -> std::result::Result<Store, Box<NotPromoted>> {
+        self.lead(copies, log, |log, copies| Ok(log.open_replicated(copies)?.0))
+    }
+
+    /// Makes the log, of its own copy and the others, which are new, and leads it: the first of a group of machines.
+    ///
+    /// # Errors
+    /// As [`Options::create`] of a replicated store; with what is needed to [follow again](NotPromoted::follow).
+    pub fn found(self, copies: &log::Replicas, log: &log::Options) -> std::result::Result<Store, Box<NotPromoted>> {
+        self.lead(copies, log, |log, copies| Ok(log.create_replicated(copies)?))
+    }
+
+    fn lead(
+        self,
+        copies: &log::Replicas,
+        log: &log::Options,
+        open: impl FnOnce(&log::Options, &log::Replicas) -> Result<Log>,
+    ) -> std::result::Result<Store, Box<NotPromoted>> {
         let copies = copies.clone().local(&self.log);
         let log = log.clone().pool(self.options.pool.clone());
         let (address, at) = (self.address(), self.log.clone());
@@ -239,11 +257,42 @@ impl Follower {
             Ok((store, replica, None)) => (store, replica),
             Ok((_, _, Some(error))) | Err(error) => return Err(not(error, None)),
         };
-        let led = replica.stop().and_then(|()| log.open_replicated(&copies)).map_err(Error::from);
-        match led.and_then(|(led, _)| store.core.take_over(led)) {
+        let led = replica.stop().map_err(Error::from).and_then(|()| open(&log, &copies));
+        match led.and_then(|led| store.core.take_over(led)) {
             Ok(()) => Ok(store),
             Err(error) => Err(not(error, Some(store).filter(|store| store.core.leading().is_err()))),
         }
+    }
+
+    /// Brings a [seed](Store::seed) of the store that leads here, beside this one's, whose [`Steward`](crate::Steward) answers at `leader` (host and port): for a follower that is too far
+    /// [behind](Error::Behind). The copy of the log is served meanwhile. Ends with an error as soon as `is_over` says so.
+    ///
+    /// # Errors
+    /// [`Error::Follows`] if it knows no log yet; those of the network and of the disk; what the leader answers.
+    pub fn fetch_seed(&self, leader: &str, is_over: &dyn Fn() -> bool) -> Result<PathBuf> {
+        let Some(status) = self.shared.replica.status() else { return Err(Error::Follows) };
+        let to = steward::beside(self.shared.store.core.pool.path(), ".taken");
+        steward::fetch(leader, &self.trust, status.log, &to, is_over)?;
+        Ok(to)
+    }
+
+    /// Follows on with a store that was [brought](Self::fetch_seed) here, in the place of its own. A crash meanwhile leaves one of them.
+    ///
+    /// # Errors
+    /// Those of the disk; as [`serve`](Self::serve).
+    pub fn begin_with(self, seed: &Path) -> Result<Self> {
+        let (options, at, address, trust) =
+            (self.options.clone(), self.log.clone(), self.address(), self.trust.clone());
+        let (store, replica, failed) = self.end()?;
+        drop(failed); // it is why there is a seed
+        let path = store.core.pool.path().to_owned();
+        replica.stop()?;
+        store.close()?;
+        let io = |op, source| Error::Pool(pmem::Error::Io { op, path: path.clone(), source });
+        std::fs::rename(seed, &path).map_err(|error| io("put a seed at the place of", error))?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| io("sync the folder of", error))?;
+        Self::serve_with(&options, path, at, &address, &trust)
     }
 
     /// Stops serving, makes the store durable as far as it is, and closes both, also if one of them has failed.

@@ -23,7 +23,7 @@
 //! | `keeper`, `sweep` | the thread that settles, and removes what has expired |
 //! | `order`, `wait` | in which order commits are seen; how threads wait for each other |
 //! | `later` | commits that are awaited |
-//! | `origin`; `replicated`, `follower` with the feature `replication` | commits through a log with copies on other machines; the same store there |
+//! | `origin`; `replicated`, `follower`, `steward` with the feature `replication` | commits through a log with copies on other machines; the same store there |
 //! | `feed` | changes in the order of their commits |
 //!
 //! # Example
@@ -178,6 +178,8 @@ mod scan;
 mod settle;
 mod space;
 mod stats;
+#[cfg(feature = "replication")]
+mod steward;
 mod store;
 mod sweep;
 mod table;
@@ -211,6 +213,8 @@ use sabotage::Step;
 pub use sabotage::{Step, at_next_commit};
 pub use salvaged::{CutLog, Salvaged};
 pub use stats::Stats;
+#[cfg(feature = "replication")]
+pub use steward::{CopyStatus, LeaderStatus, Steward, ask_to_join, ask_to_remove, leader_status};
 pub use store::{Batch, Snapshot, Store};
 #[cfg(feature = "serde")]
 pub use table::Json;

@@ -240,6 +240,10 @@ struct Order {
 }
 
 impl Leading {
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
+    }
+
     fn new(log: Log) -> Self {
         let enough = log.stats().capacity / 2;
         let (filled, failed) = (0.into(), false.into());
@@ -317,6 +321,13 @@ impl Store {
     /// Those of [`Log::join`]; [`Error::Follows`].
     pub fn join(&self, address: &str, trust: &log::fabric::Options) -> Result<()> {
         Ok(self.core.leading()?.log.join(address, trust)?)
+    }
+
+    /// A copy of the log may be back at this address: see [`Log::expect_at`]. Nothing for a store that does not lead.
+    pub fn expect_copy_at(&self, address: &str) {
+        if let Ok(leading) = self.core.leading() {
+            leading.log.expect_at(address);
+        }
     }
 
     /// A copy of the log, by its [id](Self::copies), is lost for good: see [`Log::remove`].

@@ -18,6 +18,9 @@
 //! |---|---|---|
 //! | `PREFIX/copies/NAME` | `{"name":…,"address":…}` | bound to a lease that its process renews |
 //! | `PREFIX/leader` | the same, of the leader | likewise; the revision that created it is the term |
+//! | `PREFIX/said/NAME` | a text | put once, and stays: [`Members::declare`] |
+//!
+//! A member that serves clients says where with a further field, `"serves"`.
 //!
 //! # The way of a call
 //!

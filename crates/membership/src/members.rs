@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::etcd::{Entry, Etcd};
+use crate::etcd::{Claim, Entry, Etcd};
 use crate::runtime::Runtime;
 use crate::{Announcement, Error, LeaderWatch, Leadership, Result, announcement, campaign, watch};
 
 /// Longest name, address and prefix, in bytes.
 const TEXT_MAX: usize = 255;
+/// Of a key that stays.
+const NO_LEASE: i64 = 0;
 /// Least and most time to live of a lease: etcd counts in seconds, and a leader that is gone is missed for as long.
 const TTL: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
@@ -21,6 +23,9 @@ pub struct Member {
     pub name: String,
     /// Where the others reach it; opaque here.
     pub address: String,
+    /// Where clients reach what it serves, if it serves any; opaque here. An earlier version passes over it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serves: Option<String>,
 }
 
 impl Member {
@@ -29,12 +34,24 @@ impl Member {
     /// assert_eq!(member.address, "10.0.0.2:7000");
     /// ```
     pub fn new(name: impl Into<String>, address: impl Into<String>) -> Self {
-        Self { name: name.into(), address: address.into() }
+        Self { name: name.into(), address: address.into(), serves: None }
+    }
+
+    /// The same, with where clients reach it.
+    ///
+    /// ```
+    /// let member = membership::Member::new("b", "10.0.0.2:7000").serving("10.0.0.2:6379");
+    /// assert_eq!(member.serves.as_deref(), Some("10.0.0.2:6379"));
+    /// ```
+    #[must_use]
+    pub fn serving(self, address: impl Into<String>) -> Self {
+        Self { serves: Some(address.into()), ..self }
     }
 
     fn check(&self) -> Result<()> {
         text("the name of a member", &self.name, false)?;
-        text("the address of a member", &self.address, true)
+        text("the address of a member", &self.address, true)?;
+        self.serves.as_ref().map_or(Ok(()), |serves| text("the clients' address of a member", serves, true))
     }
 }
 
@@ -133,6 +150,35 @@ impl Members {
         })
     }
 
+    /// Says something for good, below the prefix and once: it stays when every process has ended. True if nobody had said anything under this name before.
+    ///
+    /// # Errors
+    /// An argument makes no sense; etcd cannot be reached, or refuses. Then it may have been said all the same.
+    pub fn declare(&self, name: &str, value: &str) -> Result<bool> {
+        text("the name of what is declared", name, false)?;
+        text("what is declared", value, true)?;
+        let (etcd, timeout, key, value) = (self.0.etcd.clone(), self.0.timeout, self.said_key(name), value.to_owned());
+        self.0.runtime.wait(move || async move {
+            let claim = async |within| etcd.claim(&key, value.as_bytes(), NO_LEASE, within).await;
+            Ok(matches!(etcd.retrying("declare", timeout, claim).await?, Claim::Won { .. }))
+        })
+    }
+
+    /// What was [declared](Self::declare) under this name.
+    ///
+    /// # Errors
+    /// As [`declare`](Self::declare); what stands there is no text.
+    pub fn declared(&self, name: &str) -> Result<Option<String>> {
+        text("the name of what is declared", name, false)?;
+        let (etcd, timeout, key) = (self.0.etcd.clone(), self.0.timeout, self.said_key(name));
+        self.0.runtime.wait(move || async move {
+            let read = async |within| etcd.read(&key, false, within).await;
+            let found = etcd.retrying("read", timeout, read).await?.entries.into_iter().next();
+            let said = found.map(|entry| String::from_utf8(entry.value));
+            said.transpose().map_err(|error| Error::ForeignValue { key: key.clone(), why: error.to_string() })
+        })
+    }
+
     /// Follows who leads.
     #[must_use]
     pub fn watch_leader(&self) -> LeaderWatch {
@@ -141,6 +187,10 @@ impl Members {
 
     pub(crate) fn leader_key(&self) -> String {
         format!("{}/leader", self.0.prefix)
+    }
+
+    fn said_key(&self, name: &str) -> String {
+        format!("{}/said/{name}", self.0.prefix)
     }
 
     pub(crate) fn copy_key(&self, name: &str) -> String {
@@ -201,6 +251,10 @@ mod tests {
         let member = Member::new("a", "h:1");
         let value = String::from_utf8(value_of(&member).unwrap()).unwrap();
         assert_eq!(value, r#"{"name":"a","address":"h:1"}"#);
+        assert_eq!(parse(&entry(&value)).unwrap(), member);
+        let member = member.serving("h:2");
+        let value = String::from_utf8(value_of(&member).unwrap()).unwrap();
+        assert_eq!(value, r#"{"name":"a","address":"h:1","serves":"h:2"}"#);
         assert_eq!(parse(&entry(&value)).unwrap(), member);
     }
 

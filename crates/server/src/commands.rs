@@ -11,6 +11,7 @@ pub(crate) mod lists;
 mod names;
 mod pubsub;
 mod ranges;
+pub(crate) mod replication;
 mod scripts;
 mod server;
 mod sets;
@@ -264,6 +265,7 @@ pub(crate) static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         algebra::COMMANDS,
         connection::COMMANDS,
         pubsub::COMMANDS,
+        replication::COMMANDS,
         scripts::COMMANDS,
         server::COMMANDS,
         transactions::COMMANDS,

@@ -2,7 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::group::Group;
 
 /// Where a server listens, and with how many threads it serves. What it serves is given beside it.
 #[derive(Clone, Debug)]
@@ -25,6 +28,8 @@ pub struct Config {
     pub open: bool,
     /// Threads that serve; 0 for one for every two processors.
     pub threads: usize,
+    /// The servers of which it is one, if there are others that serve the same store.
+    pub group: Option<Arc<Group>>,
     /// What may be changed while it runs.
     pub settings: Settings,
 }
@@ -41,6 +46,7 @@ impl Default for Config {
             password: None,
             open: false,
             threads: 0,
+            group: None,
             settings: Settings::default(),
         }
     }

@@ -389,6 +389,11 @@ fn refusal(session: &Session, number: usize, command: &Command, args: &Arguments
     let Some(user) = &session.user else {
         return (!command.is(flag::NO_AUTH)).then(|| "NOAUTH Authentication required.".to_owned());
     };
+    if let Some(group) = session.shared.follows()
+        && is_about_data(command)
+    {
+        return Some(group.refusal());
+    }
     if !user.may_run(number) && !command.is(flag::NO_AUTH) {
         return Some(format!("NOPERM this user has no permissions to run the '{}' command", command.name));
     }
@@ -399,6 +404,12 @@ fn refusal(session: &Session, number: usize, command: &Command, args: &Arguments
         return Some("NOPERM this user has no permissions to access one of the channels used as arguments".to_owned());
     }
     None
+}
+
+/// Whether only the server that leads may answer it. `EXEC` answers for itself: what was queued was refused.
+fn is_about_data(command: &Command) -> bool {
+    matches!(command.run, Run::Data(_) | Run::Block(..) | Run::Connection(Special::Watch))
+        || matches!(command.name, "publish" | "spublish")
 }
 
 fn only_hears(command: &Command, args: &Arguments<'_>) -> String {

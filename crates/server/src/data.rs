@@ -264,6 +264,11 @@ impl Ids {
         }
     }
 
+    /// Of a server that makes no collections.
+    pub(crate) fn none() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
     pub(crate) fn draw_again(&self, engine: &dyn engine::Engine, sabotage: Sabotage) -> Result<()> {
         let key = [&[META], &b"start"[..]].concat();
         let mut number = 0;

@@ -5,6 +5,7 @@
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use pmem::ErrorKind;
 pub use tx::Keys;
@@ -37,6 +38,9 @@ pub enum Error {
     /// Nothing of it is written: a barrier has failed before, and nothing is taken since.
     #[error("{0}")]
     Stopped(String),
+    /// Another machine leads by now, or may. Nothing of it is written.
+    #[error("{0}")]
+    Elsewhere(String),
     /// Bytes on the medium are corrupt.
     #[error("{0}")]
     Damaged(String),
@@ -52,7 +56,7 @@ impl Error {
             Self::Conflict(_) | Self::Again => ErrorKind::Retry,
             Self::Full(_) | Self::Memory(_) => ErrorKind::Full,
             Self::Flush(_) | Self::Limit(_) => ErrorKind::Misuse,
-            Self::InDoubt(_) | Self::Stopped(_) => ErrorKind::Reopen,
+            Self::InDoubt(_) | Self::Stopped(_) | Self::Elsewhere(_) => ErrorKind::Reopen,
             Self::Damaged(_) => ErrorKind::Damaged,
             Self::Other(_) => ErrorKind::System,
         }
@@ -290,11 +294,20 @@ impl Tx for kv::Transaction<'_> {
     }
 }
 
+/// Whether nobody else can have been elected yet.
+type Held = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// A [`kv::Store`].
-#[derive(Debug)]
 pub struct Kv {
-    store: kv::Store,
+    store: Arc<kv::Store>,
     slow: bool,
+    held: Option<Held>,
+}
+
+impl std::fmt::Debug for Kv {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kv").field("store", &self.store).finish_non_exhaustive()
+    }
 }
 
 impl Kv {
@@ -302,17 +315,47 @@ impl Kv {
     #[must_use]
     pub fn new(store: kv::Store) -> Self {
         let slow = store.commits_wait();
-        Self { store, slow }
+        Self { store: Arc::new(store), slow, held: None }
     }
+
+    /// A store that leads for as long as `held` says so. Whoever else has the store lets go of it before it is closed.
+    ///
+    /// A read is answered only if `held` is true behind it: then no successor had been elected when it looked, so nothing that a successor has acknowledged can be missing in it. The same
+    /// goes for what a transaction has read that wrote nothing. A commit is on a write quorum of copies none of which had promised to a successor; all the same it is said to be in doubt if
+    /// `held` is false behind it, as what it tells beside that may be old.
+    #[must_use]
+    pub fn elected(store: Arc<kv::Store>, held: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        let slow = store.commits_wait();
+        Self { store, slow, held: Some(Arc::new(held)) }
+    }
+
+    fn is_held(&self) -> bool {
+        is_held(self.held.as_ref())
+    }
+
+    /// A commit has returned.
+    fn committed(held: Option<&Held>) -> Result<()> {
+        if is_held(held) { Ok(()) } else { Err(Error::InDoubt(Self::lost())) }
+    }
+
+    fn lost() -> String {
+        "this server does not lead any more; ask again in a moment".to_owned()
+    }
+}
+
+fn is_held(held: Option<&Held>) -> bool {
+    held.is_none_or(|held| held())
 }
 
 impl Engine for Kv {
     fn read(&self, run: Run<'_>) -> Result<()> {
-        run(&mut self.store.begin(kv::Isolation::Snapshot)?)
+        run(&mut self.store.begin(kv::Isolation::Snapshot)?)?;
+        if self.is_held() { Ok(()) } else { Err(Error::Elsewhere(Self::lost())) }
     }
 
     fn write(&self, run: Run<'_>) -> Result<()> {
-        self.store.transact_at(kv::Isolation::Serializable, |tx| run(tx))
+        self.store.transact_at(kv::Isolation::Serializable, |tx| run(tx))?;
+        Self::committed(self.held.as_ref())
     }
 
     fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
@@ -320,10 +363,13 @@ impl Engine for Kv {
         run(&mut tx)?;
         if here {
             tx.commit()?;
-            return Ok(Box::pin(std::future::ready(Ok(()))));
+            return Ok(Box::pin(std::future::ready(Self::committed(self.held.as_ref()))));
         }
-        let commit = tx.commit_async();
-        Ok(Box::pin(async move { Ok(commit.await.map(drop)?) }))
+        let (commit, held) = (tx.commit_async(), self.held.clone());
+        Ok(Box::pin(async move {
+            commit.await?;
+            Self::committed(held.as_ref())
+        }))
     }
 
     fn is_slow(&self) -> bool {
@@ -345,27 +391,90 @@ impl Engine for Kv {
 
     fn healthy(&self) -> Result<()> {
         self.store.pool().check_usable()?;
-        Ok(self.store.check_leading()?)
-    }
-
-    fn counts(&self) -> Counts {
-        let stats = self.store.stats();
-        Counts {
-            engine: "kv",
-            survives: self.store.effective_durability().survives(),
-            entries: stats.entries,
-            commits: stats.commits,
-            conflicts: stats.conflicts,
-            index_bytes: stats.index_bytes,
-            file_bytes: stats.file_bytes,
-            live_bytes: stats.live_bytes,
-            barriers: stats.pool.drains,
-            flushed_bytes: stats.pool.media_bytes(),
-            checkpoints: stats.checkpoints,
+        match self.store.check_leading() {
+            Err(error) if self.held.is_some() => Err(Error::Elsewhere(error.to_string())),
+            Ok(()) if !self.is_held() => Err(Error::Elsewhere(Self::lost())),
+            other => Ok(other?),
         }
     }
 
+    fn counts(&self) -> Counts {
+        counts(&self.store)
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
-        Ok(self.store.close()?)
+        let shared = || Error::Other("the store is used elsewhere in this process, and cannot be closed".to_owned());
+        Ok(Arc::into_inner(self.store).ok_or_else(shared)?.close()?)
+    }
+}
+
+fn counts(store: &kv::Store) -> Counts {
+    let stats = store.stats();
+    Counts {
+        engine: "kv",
+        survives: store.effective_durability().survives(),
+        entries: stats.entries,
+        commits: stats.commits,
+        conflicts: stats.conflicts,
+        index_bytes: stats.index_bytes,
+        file_bytes: stats.file_bytes,
+        live_bytes: stats.live_bytes,
+        barriers: stats.pool.drains,
+        flushed_bytes: stats.pool.media_bytes(),
+        checkpoints: stats.checkpoints,
+    }
+}
+
+/// A store that follows: for the users in it. It takes no writes.
+#[derive(Debug)]
+pub struct Following(Arc<kv::Follower>);
+
+impl Following {
+    /// The follower goes on when this is closed.
+    #[must_use]
+    pub fn new(follower: Arc<kv::Follower>) -> Self {
+        Self(follower)
+    }
+
+    fn refused() -> Error {
+        Error::Elsewhere("this server follows, and takes no writes".to_owned())
+    }
+}
+
+impl Engine for Following {
+    fn read(&self, run: Run<'_>) -> Result<()> {
+        run(&mut self.0.store().begin(kv::Isolation::Snapshot)?)
+    }
+
+    fn write(&self, _: Run<'_>) -> Result<()> {
+        Err(Self::refused())
+    }
+
+    fn write_once(&self, _: Run<'_>, _: bool) -> Result<Commit> {
+        Err(Self::refused())
+    }
+
+    fn is_slow(&self) -> bool {
+        true
+    }
+
+    fn key_max(&self) -> usize {
+        kv::KEY_MAX
+    }
+
+    fn value_max(&self) -> usize {
+        kv::VALUE_MAX
+    }
+
+    fn healthy(&self) -> Result<()> {
+        Ok(self.0.store().pool().check_usable()?)
+    }
+
+    fn counts(&self) -> Counts {
+        counts(self.0.store())
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(())
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn sections(shared: &Shared) -> Vec<(&'static str, Section<'_>)> {
         ("memory", owned(shared, memory)),
         ("persistence", owned(shared, persistence)),
         ("stats", owned(shared, stats)),
-        ("replication", owned(shared, |_| vec![("role", "master".to_owned()), ("connected_slaves", "0".to_owned())])),
+        ("replication", section(|| crate::commands::replication::info(shared))),
         ("commandstats", section(|| command_stats(shared))),
         ("keyspace", section(|| keyspace(shared))),
     ]

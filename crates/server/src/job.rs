@@ -337,6 +337,7 @@ pub(crate) fn text(error: &Error) -> String {
             tracing::error!("a command was refused: {why}");
             format!("MISCONF Errors writing to the AOF file: this command has written nothing: {why}")
         }
+        Error::Elsewhere(why) => format!("READONLY {why}"),
         Error::Damaged(why) => {
             tracing::error!("{why}");
             format!("ERR {why}")

@@ -71,6 +71,7 @@ pub mod engine;
 mod executor;
 mod flush;
 mod glob;
+pub mod group;
 mod headed;
 mod http;
 mod info;

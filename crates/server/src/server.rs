@@ -132,7 +132,7 @@ impl Server {
             count => count,
         };
         config.settings.connections = files_for(config.settings.connections, threads)?;
-        let shared = Shared::start(engine, config.settings.clone(), users, threads, sabotage)?;
+        let shared = Shared::start(engine, config.settings.clone(), users, threads, config.group.clone(), sabotage)?;
         let mut listeners = Vec::new();
         let mut bound = |addresses: &[SocketAddr], protocol: &Protocol| -> Result<Vec<SocketAddr>, Error> {
             let mut found = Vec::new();
@@ -178,7 +178,9 @@ impl Server {
                 tokio::task::spawn_local(accept(listener, shared, senders));
             }
             drop(senders);
-            tokio::task::spawn_local(crate::reaper::run(shared.clone()));
+            if shared.follows().is_none() {
+                tokio::task::spawn_local(crate::reaper::run(shared.clone()));
+            }
             if let Some(http) = http {
                 tokio::task::spawn_local(crate::http::serve(http, shared.clone()));
             }
@@ -229,6 +231,14 @@ impl Server {
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         *self.shared.stop.borrow()
+    }
+
+    /// Takes the users over that are in the store now: for a server whose store another one writes.
+    ///
+    /// # Errors
+    /// Those of reading it; the users stay as they were.
+    pub fn renew_users(&self) -> Result<(), Error> {
+        Ok(self.shared.users.renew(&*self.shared.engine)?)
     }
 
     /// Accepts nobody any more, lets every connection finish what it has asked for, and ends them.

@@ -13,6 +13,7 @@ use crate::cursors::Cursors;
 use crate::data::{Ids, any_collection};
 use crate::engine::{self, Engine};
 use crate::flush::Gate;
+use crate::group::Group;
 use crate::metrics::{Recorder, Totals};
 use crate::pubsub::PubSub;
 use crate::sabotage::Sabotage;
@@ -61,6 +62,8 @@ pub(crate) struct Shared {
     /// Connections refused because there were too many.
     pub(crate) refused: AtomicU64,
     pub(crate) slow: SlowLog,
+    /// The servers of which this is one.
+    pub(crate) group: Option<Arc<Group>>,
     pub(crate) scripts: Scripts,
     pub(crate) sabotage: Sabotage,
     pub(crate) stop: tokio::sync::watch::Sender<bool>,
@@ -76,17 +79,23 @@ impl Shared {
         settings: Settings,
         users: Users,
         threads: usize,
+        group: Option<Arc<Group>>,
         sabotage: Sabotage,
     ) -> engine::Result<Arc<Self>> {
-        let ids = Ids::draw(&*engine, sabotage)?;
-        let collections = any_collection(&*engine)?;
-        let gate = Gate::default();
-        match crate::remove::resume(&*engine)? {
-            None => crate::remove::keep_spare(&*engine),
-            waiting => gate.hide(waiting),
-        }
         let random = RandomSeed::draw();
-        let seed = crate::data::seed(&*engine, collections, RandomSeed::draw().0)?;
+        let gate = Gate::default();
+        // Who follows answers nothing about data, and writes nothing.
+        let (ids, collections, seed) = if group.as_ref().is_some_and(|group| group.follows()) {
+            (Ids::none(), true, 0)
+        } else {
+            let ids = Ids::draw(&*engine, sabotage)?;
+            let collections = any_collection(&*engine)?;
+            match crate::remove::resume(&*engine)? {
+                None => crate::remove::keep_spare(&*engine),
+                waiting => gate.hide(waiting),
+            }
+            (ids, collections, crate::data::seed(&*engine, collections, RandomSeed::draw().0)?)
+        };
         Ok(Arc::new_cyclic(|itself| Self {
             engine,
             settings: RwLock::new(Arc::new(settings)),
@@ -109,6 +118,7 @@ impl Shared {
             reaped: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             slow: SlowLog::default(),
+            group,
             scripts: Scripts::default(),
             sabotage,
             stop: tokio::sync::watch::Sender::new(false),
@@ -157,6 +167,11 @@ impl Shared {
             )),
             false => Ok(()),
         }
+    }
+
+    /// What a client is told that asks for data, of a server that does not lead.
+    pub(crate) fn follows(&self) -> Option<&Group> {
+        self.group.as_deref().filter(|group| group.follows())
     }
 
     pub(crate) fn client_id(&self) -> u64 {

@@ -336,6 +336,8 @@ pub(crate) struct Users {
     all: RwLock<BTreeMap<String, Arc<User>>>,
     /// Raised with each change: who is in with rules of before takes the new ones.
     number: AtomicU64,
+    /// The default user's password, by the configuration.
+    configured: Option<String>,
 }
 
 fn key_of(name: &str) -> Vec<u8> {
@@ -365,11 +367,23 @@ impl Users {
         if let Some(bad) = bad {
             tracing::warn!("{bad}");
         }
-        let this = Self { all: RwLock::new(users), number: AtomicU64::new(1) };
+        let this = Self { all: RwLock::new(users), number: AtomicU64::new(1), configured: password.map(str::to_owned) };
         if let Some(password) = password {
             this.set_default_password(password);
         }
         Ok(this)
+    }
+
+    /// Takes those over that are in the store now.
+    pub(crate) fn renew(&self, engine: &dyn Engine) -> engine::Result<()> {
+        let found = Self::load(engine, self.configured.as_deref())?.all.into_inner();
+        let mut all = self.all.write();
+        let same = all.len() == found.len() && all.iter().zip(&found).all(|(a, b)| a.0 == b.0 && a.1.rules() == b.1.rules());
+        if !same {
+            *all = found;
+            self.number.fetch_add(1, SeqCst);
+        }
+        Ok(())
     }
 
     /// `requirepass`: an empty one takes it away. Not kept in the store: it comes from the configuration.

@@ -66,6 +66,8 @@ Examples:
       a store of another kind, if it is made now
   cairn serve data.cairn --log data.log --replica b1:7400 --replica b2:7400 --write-quorum 2 --secret-file secret
       on two machines of three when a reply is sent; `cairn help kv follow` says how the others come to it
+  cairn serve data.cairn --log data.log --etcd http://e1:2379 --prefix /cairn/shop --listen 10.0.0.1:7400 --redis 10.0.0.1:6379 --secret-file secret
+      the same on each of three machines, with its own addresses: one leads, and another one when that is gone
   cairn serve --config /etc/cairn.toml")]
 pub struct Serve {
     #[command(flatten)]
@@ -150,7 +152,7 @@ pub struct Asked {
     /// This machine's copy of the store's log
     #[arg(long, value_name = "PATH", env = "CAIRN_LOG", help_heading = GROUP)]
     pub log: Option<PathBuf>,
-    /// How many copies must have a write before its reply is sent, if the log is made now [default: all]
+    /// How many copies must have a write before its reply is sent, if the log is made now [default: all; with --etcd, more than half]
     #[arg(long, value_name = "N", env = "CAIRN_WRITE_QUORUM", help_heading = GROUP)]
     pub write_quorum: Option<u32>,
     /// Bytes of the log, if it is made now [default: 64M]
@@ -160,6 +162,30 @@ pub struct Asked {
     /// File with 16 random bytes or more that all of them have, readable by its owner alone
     #[arg(long, value_name = "FILE", env = "CAIRN_SECRET_FILE", help_heading = GROUP)]
     pub secret_file: Option<PathBuf>,
+    /// A member of an etcd (http://host:port), once for each: the machines that are started with the same etcd and prefix serve one store. One leads, the others follow; when it is gone, another one leads
+    #[arg(long, value_name = "URL", env = "CAIRN_ETCD", value_delimiter = ',', help_heading = GROUP)]
+    pub etcd: Vec<String>,
+    /// Where the keys of the group begin in etcd, such as /cairn/shop: the last part is the name by which clients of Redis Sentinel ask for it
+    #[arg(long, value_name = "KEY", env = "CAIRN_PREFIX", help_heading = GROUP)]
+    pub prefix: Option<String>,
+    /// This machine's name in the group, which no other has [default: its announced address]
+    #[arg(long, value_name = "NAME", env = "CAIRN_NAME", help_heading = GROUP)]
+    pub name: Option<String>,
+    /// Where this machine's copy of the log is reached by the other machines, host and port
+    #[arg(long, value_name = "ADDR", env = "CAIRN_LISTEN", help_heading = GROUP)]
+    pub listen: Option<String>,
+    /// The same address as the others have to use it, if it is another one
+    #[arg(long, value_name = "ADDR", env = "CAIRN_ANNOUNCE", help_heading = GROUP)]
+    pub announce: Option<String>,
+    /// Where clients reach this machine, if it is not the first address of --redis
+    #[arg(long, value_name = "ADDR", env = "CAIRN_ANNOUNCE_REDIS", help_heading = GROUP)]
+    pub announce_redis: Option<String>,
+    /// How many machines the group has at its beginning: the log is made when all of them are there [default: 3]
+    #[arg(long, value_name = "N", env = "CAIRN_MACHINES", value_parser = clap::value_parser!(u32).range(2..=7), help_heading = GROUP)]
+    pub machines: Option<u32>,
+    /// Seconds after which a leader that is gone is missed; etcd takes a second more or so [default: 3]
+    #[arg(long, value_name = "S", env = "CAIRN_LEASE", value_parser = clap::value_parser!(u64).range(1..=3600), help_heading = GROUP)]
+    pub lease: Option<u64>,
 }
 
 impl Asked {
@@ -193,6 +219,14 @@ impl Asked {
             write_quorum: self.write_quorum.or(file.write_quorum),
             log_size: self.log_size.or(file.log_size),
             secret_file: self.secret_file.or(file.secret_file),
+            etcd: if self.etcd.is_empty() { file.etcd } else { self.etcd },
+            prefix: self.prefix.or(file.prefix),
+            name: self.name.or(file.name),
+            listen: self.listen.or(file.listen),
+            announce: self.announce.or(file.announce),
+            announce_redis: self.announce_redis.or(file.announce_redis),
+            machines: self.machines.or(file.machines),
+            lease: self.lease.or(file.lease),
         }
     }
 }

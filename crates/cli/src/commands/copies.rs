@@ -122,7 +122,7 @@ fn candidate(args: &Etcd) -> Member {
 
 /// A number for this leader: the term, so that people recognise it, and what nobody else has.
 #[expect(clippy::disallowed_methods, reason = "two leaders must never have one number")]
-fn owner(term: u64) -> Result<u64, Failure> {
+pub fn owner(term: u64) -> Result<u64, Failure> {
     let random = getrandom::u32().map_err(|error| {
         Failure::new(format!("the system gives no random number: {error}"), "see whether /dev/urandom is there")
     })?;

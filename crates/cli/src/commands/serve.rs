@@ -1,4 +1,8 @@
-//! `cairn serve`.
+//! `cairn serve`: alone, or as one of a [group] of machines.
+
+mod group;
+mod leading;
+mod node;
 
 use std::fs;
 use std::path::Path;
@@ -27,11 +31,25 @@ pub fn run(args: &Serve) -> Outcome {
         Failure::new("no store to serve was given", "cairn serve data.cairn: it is made if there is none")
     })?;
     let config = config(&asked)?;
+    if !asked.etcd.is_empty() {
+        return group::run(&path, &asked, config);
+    }
     let wanted = config.settings.connections;
     let engine = open(&path, &asked)?;
     let survives = engine.counts().survives;
     let running = Server::start(config, engine).map_err(|error| failure(&path, &error))?;
+    tell_addresses(&running, wanted);
+    note!("cairn: serving {}; what was acknowledged survives {survives}", path.display());
 
+    wait(&running)?;
+    note!("cairn: stopping");
+    running.stop();
+    running.join().map_err(|error| failure(&path, &error))?;
+    note!("cairn: stopped, the store is closed");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell_addresses(running: &Server, wanted: usize) {
     for address in running.redis() {
         note!("cairn: redis at {address}");
     }
@@ -47,14 +65,6 @@ pub fn run(args: &Serve) -> Outcome {
             "cairn: at most {there} connections at a time, not {wanted}: the system allows no more files (ulimit -n)"
         );
     }
-    note!("cairn: serving {}; what was acknowledged survives {survives}", path.display());
-
-    wait(&running)?;
-    note!("cairn: stopping");
-    running.stop();
-    running.join().map_err(|error| failure(&path, &error))?;
-    note!("cairn: stopped, the store is closed");
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Until a signal comes, or a client says `SHUTDOWN`.
@@ -75,18 +85,23 @@ fn read(path: &Path) -> Result<Asked, Failure> {
     })
 }
 
+/// Of a store of engine kv.
+fn options(asked: &Asked) -> Options {
+    // What a client reads it may write back, under a seal of its own.
+    let options = Options::new().pool(pool(asked)).verify(true);
+    asked.max_memory.map_or(options.clone(), |bytes| options.index_memory(bytes))
+}
+
+fn pool(asked: &Asked) -> pmem::Options {
+    let pool = pmem::Options::new().domain(asked.domain.unwrap_or(DomainChoice::Auto));
+    asked.max_size.map_or(pool.clone(), |bytes| pool.max_size(bytes))
+}
+
 fn open(path: &Path, asked: &Asked) -> Result<Box<dyn server::engine::Engine>, Failure> {
-    let mut pool = pmem::Options::new().domain(asked.domain.unwrap_or(DomainChoice::Auto));
-    if let Some(bytes) = asked.max_size {
-        pool = pool.max_size(bytes);
-    }
+    let pool = pool(asked);
     match engine(path, asked, &pool)? {
         Engine::Kv => {
-            // What a client reads it may write back, under a seal of its own.
-            let mut options = Options::new().pool(pool).verify(true);
-            if let Some(bytes) = asked.max_memory {
-                options = options.index_memory(bytes);
-            }
+            let mut options = options(asked);
             if let Some((replicas, log)) = replicas(asked)? {
                 options = options.replicated(&replicas, &log);
             }
@@ -191,6 +206,7 @@ fn config(asked: &Asked) -> Result<Config, Failure> {
         password,
         open: asked.open,
         threads: asked.threads.map_or(0, usize::from),
+        group: None,
         settings,
     })
 }

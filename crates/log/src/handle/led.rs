@@ -54,8 +54,8 @@ impl Log {
     }
 
     /// The id of the leader's own copy, if it is one.
-    #[cfg(test)]
-    pub(crate) fn own_copy(&self) -> Option<u64> {
+    #[must_use]
+    pub fn own_copy(&self) -> Option<u64> {
         self.core.leading.as_ref().and_then(Leading::own)
     }
 
@@ -89,6 +89,19 @@ impl Log {
             returning.knows(address);
         }
         Ok(())
+    }
+
+    /// A copy of this log may be back at this address: it is looked for there soon, and from then on now and then, and joins again if it is one that the log has.
+    pub fn expect_at(&self, address: &str) {
+        if let Some(returning) = &self.returning {
+            returning.knows(address);
+        }
+    }
+
+    /// Where the live copies are reached, by their [ids](Self::copies), but for the leader's own.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<(u64, String)> {
+        self.core.leading.as_ref().map(Leading::addresses).unwrap_or_default()
     }
 
     /// A copy is not one of the log's any more: it was lost for good, and does not count among those that must be read when the log is opened. By its

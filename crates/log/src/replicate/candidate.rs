@@ -83,6 +83,8 @@ pub(crate) struct Make {
     pub(crate) write_quorum: u32,
     /// Of the copies, in the order of the links.
     pub(crate) ids: Vec<u64>,
+    /// Copies may be there already of a making that was cut short.
+    pub(crate) again: bool,
 }
 
 enum Stage {
@@ -259,13 +261,21 @@ impl Candidate {
             }
             return self.format(formats);
         };
-        if found + 1 < self.copies.len() || self.formed.iter().any(Option::is_some) || make.ids.len() != found {
+        // A copy that no leader has installed a log on has had no record. With one that was cut short there is a log, to be opened.
+        let is_new = |formed: &Formed| make.again && formed.log_epoch == 0 && formed.config.is_none();
+        if found + 1 < self.copies.len() || !self.formed.iter().flatten().all(is_new) || make.ids.len() != found {
             return Err(unavailable("a log is made only of new copies, and of all of them"));
         }
-        let (layout, ids) = (make.layout, make.ids.clone());
-        self.format_image(layout, self.stand.image_id)?;
+        let begun = self.formed.iter().flatten().map(|formed| formed.layout).next();
+        let (layout, ids) = (begun.unwrap_or(make.layout), make.ids.clone());
+        if self.formed.iter().flatten().any(|formed| formed.layout != layout) {
+            return Err(unavailable("its copies are of makings of several logs that were cut short"));
+        }
+        if self.formed[0].is_none() {
+            self.format_image(layout, self.stand.image_id)?;
+        }
         let format = |copy: usize| (copy, Request::Format { layout, me: ids[copy - 1] });
-        self.format((1..self.copies.len()).map(format).collect())
+        self.format((1..self.copies.len()).filter(|&copy| self.formed[copy].is_none()).map(format).collect())
     }
 
     /// New copies become copies of the log; then the takeover begins.

@@ -553,7 +553,14 @@ impl Leading {
         Some(live.filter_map(|(_, link)| Some(link.as_ref()?.name.clone())).collect())
     }
 
-    #[cfg(test)]
+    /// The same with their ids.
+    pub(crate) fn addresses(&self) -> Vec<(u64, String)> {
+        let posting = self.posting.lock();
+        let group = self.group.lock();
+        let live = posting.links.iter().enumerate().filter(|(peer, _)| group.is_live(*peer));
+        live.filter_map(|(_, link)| link.as_ref().map(|link| (link.id, link.name.clone()))).collect()
+    }
+
     pub(crate) fn own(&self) -> Option<u64> {
         self.own
     }

@@ -50,6 +50,7 @@ pub struct Replicas {
     pub(super) term: u64,
     pub(super) accept_doubt: bool,
     pub(super) lost: Vec<u64>,
+    pub(super) again: bool,
 }
 
 impl Default for Replicas {
@@ -74,6 +75,7 @@ impl Replicas {
             term: 0,
             accept_doubt: false,
             lost: Vec::new(),
+            again: false,
         }
     }
 
@@ -143,6 +145,13 @@ impl Replicas {
         self.lost.push(id);
         self
     }
+
+    /// A log is [made](Options::create_replicated) of copies that a making was cut short of, too: none of them has ever had a record. Only if no other log can have named them its own
+    /// meanwhile, as a copy that was about to join one looks the same: whoever says this knows that there is none.
+    #[must_use]
+    pub fn make_again(self, again: bool) -> Self {
+        Self { again, ..self }
+    }
 }
 
 impl Options {
@@ -159,6 +168,7 @@ impl Options {
             layout,
             write_quorum: replicas.write_quorum.unwrap_or(all as u32),
             ids: replicas.addresses.iter().map(|_| number()).collect::<Result<_>>()?,
+            again: replicas.again,
         };
         lead(self, replicas, Some(make)).map(|(log, _)| log)
     }

@@ -58,11 +58,12 @@ impl Returning {
         Self { ways, stop, over, thread: Some(thread) }
     }
 
-    /// One more copy.
+    /// One more copy; one that is known is tried again soon.
     pub(crate) fn knows(&self, address: &str) {
         let mut ways = self.ways.lock();
-        if !ways.iter().any(|way| way.address == address) {
-            ways.push(Way::new(address));
+        match ways.iter_mut().find(|way| way.address == address) {
+            Some(way) => *way = Way::new(address),
+            None => ways.push(Way::new(address)),
         }
     }
 }

@@ -132,7 +132,8 @@ fn hello(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     reply.int(if three { 3 } else { 2 });
     reply.bulk(b"id");
     reply.int(s.client.id as i64);
-    for (name, value) in [("mode", "standalone"), ("role", "master")] {
+    let role = if s.shared.follows().is_some() { "replica" } else { "master" };
+    for (name, value) in [("mode", "standalone"), ("role", role)] {
         reply.bulk(name.as_bytes());
         reply.bulk(value.as_bytes());
     }

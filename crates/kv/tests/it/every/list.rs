@@ -139,6 +139,9 @@ pub(super) const ALONG: &[&str] = &[
 /// Of stores on several machines: see `replicated`.
 pub(super) const REPLICATED: &[&str] = &[
     "Follower::address",
+    "Follower::begin_with",
+    "Follower::fetch_seed",
+    "Follower::found",
     "Follower::has_failed",
     "Follower::promote",
     "Follower::serve",
@@ -151,12 +154,18 @@ pub(super) const REPLICATED: &[&str] = &[
     "NotPromoted::follow",
     "Options::replicated",
     "Store::check_leading",
+    "Steward::serve",
     "Store::copies",
+    "Store::expect_copy_at",
     "Store::join",
     "Store::lead_for",
+    "Store::leader_status",
     "Store::remove_copy",
     "Store::seed",
     "Store::transaction_max",
+    "ask_to_join",
+    "ask_to_remove",
+    "leader_status",
 ];
 
 #[test]

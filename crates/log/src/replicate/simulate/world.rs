@@ -141,7 +141,7 @@ impl World {
         let stand = Stand {
             owner: self.next_owner,
             term: 0,
-            make: make.then_some(Make { layout, write_quorum: self.shape.quorum, ids }),
+            make: make.then_some(Make { layout, write_quorum: self.shape.quorum, ids, again: true }),
             // A new medium is a new copy: who took it for the one before would count on promises that are gone with that.
             image_id: if make && has_copy { self.ids[at] } else { self.next_id },
             image_counts: has_copy,

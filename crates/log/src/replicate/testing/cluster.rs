@@ -58,7 +58,7 @@ impl Cluster {
         let (segment_bytes, segments) = options.geometry()?;
         let layout = Layout { log: 7, key: 9, segment_bytes, segments, seals: 2 };
         let ids = (2..=homes.len() as u64).collect();
-        let make = Make { layout, write_quorum, ids };
+        let make = Make { layout, write_quorum, ids, again: false };
         Self::lead(options, homes, Some(make), 1, on).map(|(this, _)| this)
     }
 

@@ -1,0 +1,251 @@
+//! One of the machines that serve one store: it follows until it is elected, leads until it loses that, and follows again.
+//!
+//! ```text
+//!                      elected: the log is taken over
+//!   follow ───────────────────────────────────────────────> lead
+//!     ^  │ further behind than the log: a seed of the leader's store
+//!     │  └─┘                                                 │
+//!     └──────────────────────────────────────────────────────┘
+//!                      lease lost, fenced, too few copies
+//! ```
+//!
+//! `docs/replication.md` says why nothing acknowledged is lost and no stale read is answered, whoever thinks of himself that he leads.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::Duration;
+
+use ::log::Replicas;
+use ::log::fabric::Options as Trusted;
+use kv::Follower;
+use membership::{Announcement, Leadership, Member, Members};
+use server::Config;
+use server::group::View;
+
+use super::super::{Outcome, copies};
+use super::node::{self, Next};
+use super::{leading, opening, options};
+use crate::args::{Asked, Engine};
+use crate::failure::Failure;
+use crate::output::note;
+
+/// Default of `--lease`.
+const LEASE: u64 = 3;
+/// Default of `--machines`.
+const MACHINES: u32 = 3;
+/// What was declared in etcd once the log has been made: its id.
+const MADE: &str = "log";
+
+/// What this machine is started with.
+pub struct Machine {
+    pub path: PathBuf,
+    pub log: PathBuf,
+    pub trust: Trusted,
+    pub members: Members,
+    pub me: Member,
+    pub ttl: Duration,
+    pub name: String,
+    pub store: kv::Options,
+    pub log_options: ::log::Options,
+    machines: u32,
+    write_quorum: u32,
+    pub config: Config,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Machine {
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Acquire)
+    }
+
+    pub fn failure(&self, error: &kv::Error) -> Failure {
+        Failure::kv(&self.path, error)
+    }
+
+    /// All other machines that are announced.
+    pub fn others(&self) -> membership::Result<Vec<Member>> {
+        Ok(self.members.copies()?.into_iter().filter(|member| member.name != self.me.name).collect())
+    }
+
+    pub fn view(&self) -> View {
+        View::new(&self.name, self.me.serves.as_deref().unwrap_or_default())
+    }
+
+    /// The others, as the log is led with them.
+    fn replicas(&self, others: &[Member], leadership: &Leadership) -> Result<Replicas, Failure> {
+        let term = leadership.term();
+        let replicas = Replicas::new()
+            .trust(self.trust.clone())
+            .write_quorum(self.write_quorum)
+            // Who takes over does not wait for a machine that hangs longer than it was waited for the leader.
+            .patience(self.ttl)
+            .elected(copies::owner(term)?, term)
+            .make_again(true);
+        Ok(others.iter().fold(replicas, |replicas, member| replicas.at(&member.address)))
+    }
+}
+
+pub fn run(path: &Path, asked: &Asked, config: Config) -> Outcome {
+    let (machine, follower) = begin(path, asked, config)?;
+    let mut machine = machine;
+    let mut next = Next::Follow(follower);
+    let mut announcement = None;
+    loop {
+        next = match next {
+            Next::Follow(follower) => node::follow(&mut machine, follower, &mut announcement)?,
+            Next::Lead(follower, leadership) => take_over(&machine, follower, leadership)?,
+            Next::Stop => break,
+        };
+        check(announcement.as_ref())?;
+    }
+    drop(announcement);
+    note!("cairn: stopped, the store is closed");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Two machines of one name would be one for the others.
+fn check(announcement: Option<&Announcement>) -> Result<(), Failure> {
+    match announcement.map_or(Ok(()), Announcement::check) {
+        Err(error @ membership::Error::Replaced { .. }) => Err(Failure::membership(&error)),
+        _ => Ok(()), // it is made again as soon as etcd answers
+    }
+}
+
+fn begin(path: &Path, asked: &Asked, config: Config) -> Result<(Machine, Follower), Failure> {
+    let missing = |what: &str| Failure::new(format!("--etcd needs {what}"), "see the last example of `cairn help serve`");
+    let prefix = asked.prefix.as_deref().ok_or_else(|| missing("--prefix, the same on all machines of the group"))?;
+    let log = asked.log.clone().ok_or_else(|| missing("--log, where this machine's copy of the log is kept"))?;
+    let listen = asked.listen.as_deref().ok_or_else(|| missing("--listen, where the other machines reach this one"))?;
+    if !asked.replica.is_empty() {
+        return Err(Failure::new("--replica and --etcd exclude each other", "leave --replica out: machines are found in etcd"));
+    }
+    if asked.engine == Some(Engine::Heap) {
+        return Err(Failure::new("stores of engine heap are on one machine", "leave --engine out"));
+    }
+    let ttl = Duration::from_secs(asked.lease.unwrap_or(LEASE));
+    let machines = asked.machines.unwrap_or(MACHINES);
+    let write_quorum = asked.write_quorum.unwrap_or(machines / 2 + 1);
+    if !(1..=machines).contains(&write_quorum) {
+        let what = format!("--write-quorum {write_quorum} of {machines} machines cannot be");
+        return Err(Failure::new(what, format!("give one of 1 to {machines}; {} without", machines / 2 + 1)));
+    }
+    let mut trust = copies::secret(asked.secret_file.as_deref())?;
+    // One that is reached, and hangs, must not keep a new leader from leading.
+    trust.greeting_timeout = (ttl / 3).max(Duration::from_secs(1));
+    let members = Members::connect(&asked.etcd, prefix, (ttl / 3).max(Duration::from_secs(1)))
+        .map_err(|error| Failure::membership(&error))?;
+    let stopped = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stopped);
+    ctrlc::set_handler(move || told.store(true, Release))
+        .map_err(|error| Failure::new(format!("signals cannot be waited for: {error}"), "see `cairn help serve`"))?;
+
+    let store = opening::shown(options(asked));
+    let follower = Follower::serve_with(&store, path, &log, listen, &trust).map_err(|error| Failure::kv(path, &error))?;
+    let at = asked.announce.clone().unwrap_or_else(|| follower.address());
+    if is_nowhere(&at) {
+        return Err(Failure::new(
+            format!("{at} is no address where other machines reach this one"),
+            "give the one that they do with --announce",
+        ));
+    }
+    let me = Member::new(asked.name.clone().unwrap_or_else(|| at.replace('/', "-")), at);
+    let me = asked.announce_redis.iter().fold(me, |me, address| me.serving(address));
+    let name = prefix.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+    let log_options = asked.log_size.map_or(::log::Options::new(), |bytes| ::log::Options::new().bytes(bytes));
+    let path = path.to_owned();
+    let machine =
+        Machine { path, log, trust, members, me, ttl, name, store, log_options, machines, write_quorum, config, stopped };
+    Ok((machine, follower))
+}
+
+/// Whether an address is that of all interfaces.
+pub fn is_nowhere(address: &str) -> bool {
+    address.parse::<std::net::SocketAddr>().is_ok_and(|address| address.ip().is_unspecified())
+}
+
+// ---- taking over ----------------------------------------------------------------------------------------------------
+
+/// What the copies say of the log before anybody is elected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// There is one.
+    Made,
+    /// There has never been one, and all machines of the group are there.
+    ToBeMade,
+    /// Machines are missing.
+    Unknown,
+}
+
+/// Whether there is a log to be led. It is made once: that is declared in etcd before anybody is served, and copies of a making that was cut short before are taken as they are.
+pub fn log_of(machine: &Machine, own: bool, others: &[Member]) -> membership::Result<Log> {
+    if own || machine.members.declared(MADE)?.is_some() {
+        return Ok(Log::Made);
+    }
+    let mut new = 0;
+    for member in others {
+        match ::log::look(&member.address, &machine.trust, machine.ttl) {
+            Ok(Some(status)) if status.quorum.is_some() => return Ok(Log::Made),
+            Ok(_) => new += 1,
+            Err(_) => {}
+        }
+    }
+    Ok(if new == others.len() && new + 1 == machine.machines as usize { Log::ToBeMade } else { Log::Unknown })
+}
+
+/// Leads, or follows on if that cannot be.
+fn take_over(machine: &Machine, follower: Follower, leadership: Leadership) -> Result<Next, Failure> {
+    let own = follower.status().log.is_some_and(|status| status.quorum.is_some());
+    let looked = machine.others().and_then(|others| Ok((log_of(machine, own, &others)?, others)));
+    let (found, others) = match looked {
+        Ok(looked) => looked,
+        Err(error) => return Ok(step_back(machine, follower, leadership, &error.to_string())),
+    };
+    let replicas = machine.replicas(&others, &leadership)?;
+    if !leadership.is_held() || found == Log::Unknown {
+        return Ok(step_back(machine, follower, leadership, "not all machines are there"));
+    }
+    let address = follower.address();
+    let led = match found {
+        Log::ToBeMade => follower.found(&replicas, &machine.log_options),
+        _ => follower.promote(&replicas, &machine.log_options),
+    };
+    let store = match led {
+        Ok(store) => store,
+        Err(not) => {
+            let why = not.error.to_string();
+            let follower = not.follow().map_err(|error| machine.failure(&error))?;
+            return Ok(step_back(machine, follower, leadership, &why));
+        }
+    };
+    let id = store.leader_status().map_err(|error| machine.failure(&error))?.log;
+    if let Err(error) = machine.members.declare(MADE, &format!("{id:x}")) {
+        note!("cairn: {error}");
+        drop(store);
+        resign(leadership);
+        return follow_again(machine, &address);
+    }
+    if leading::lead(machine, store, leadership, &address)? { follow_again(machine, &address) } else { Ok(Next::Stop) }
+}
+
+pub fn resign(leadership: Leadership) {
+    if let Err(error) = leadership.resign() {
+        note!("cairn: {error}");
+    }
+}
+
+/// Another one may be able to lead.
+fn step_back(machine: &Machine, follower: Follower, leadership: Leadership, why: &str) -> Next {
+    note!("cairn: elected, and cannot lead: {why}");
+    resign(leadership);
+    // Whoever else stands is elected meanwhile.
+    std::thread::sleep(machine.ttl / 4);
+    Next::Follow(follower)
+}
+
+fn follow_again(machine: &Machine, address: &str) -> Result<Next, Failure> {
+    let follower = Follower::serve_with(&machine.store, &machine.path, &machine.log, address, &machine.trust);
+    follower.map(Next::Follow).map_err(|error| machine.failure(&error))
+}

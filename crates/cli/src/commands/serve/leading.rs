@@ -1,0 +1,118 @@
+//! A machine that leads: it serves until it is to stop, or does not lead any more.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::Duration;
+
+use kv::{Steward, Store};
+use membership::Leadership;
+use server::group::{self, Group, View};
+use server::{Config, Server};
+
+use super::failure;
+use super::group::{Machine, resign};
+use crate::failure::Failure;
+use crate::output::note;
+
+/// Between two looks at whether this machine still leads: reads ask for themselves.
+const LOOK: Duration = Duration::from_millis(50);
+/// Between two looks at the other machines.
+const OTHERS: Duration = Duration::from_millis(500);
+
+/// Serves the store; true if it is to follow again, false if it is to stop. An error is one that a start again would meet, too.
+pub fn lead(machine: &Machine, store: Store, leadership: Leadership, address: &str) -> Result<bool, Failure> {
+    let store = Arc::new(store);
+    let term = leadership.term();
+    let view = view_of(machine, &store, term, &[]);
+    let group = Arc::new(Group::new(false, view));
+    let config = Config { group: Some(Arc::clone(&group)), ..machine.config.clone() };
+    let tenure = leadership.tenure();
+    let engine = Box::new(server::engine::Kv::elected(Arc::clone(&store), move || tenure.is_held()));
+    let running = match Server::start(config, engine) {
+        Ok(running) => running,
+        // It may have lost the log meanwhile.
+        Err(error @ server::Error::Engine(_)) => {
+            note!("cairn: elected, and cannot lead: {error}");
+            resign(leadership);
+            return Ok(true);
+        }
+        Err(error) => return Err(failure(&machine.path, &error)),
+    };
+    let steward = Steward::serve(&store, address, &machine.trust).map_err(|error| machine.failure(&error))?;
+    note!("cairn: leading with term {term}");
+    note!("cairn: serving {}; what was acknowledged survives {}", machine.path.display(), survives(&store));
+
+    let over = AtomicBool::new(false);
+    let (why, goes_on) = std::thread::scope(|scope| {
+        scope.spawn(|| look_after(machine, &store, &group, term, &over));
+        let why = wait(machine, &store, &running, &leadership);
+        group.step_down();
+        over.store(true, Release);
+        why
+    });
+    note!("cairn: not leading any more: {why}");
+    drop(steward);
+    drop(store);
+    running.stop();
+    if let Err(error) = running.join() {
+        // What is not closed is recovered; but the pool must be free.
+        note!("cairn: the store was not closed: {error}");
+    }
+    resign(leadership);
+    Ok(goes_on)
+}
+
+fn survives(store: &Store) -> &'static str {
+    store.effective_durability().survives()
+}
+
+/// Until it does not lead any more; says why, and whether it may again.
+fn wait(machine: &Machine, store: &Store, running: &Server, leadership: &Leadership) -> (String, bool) {
+    loop {
+        if machine.is_stopped() || running.is_stopping() {
+            return ("it is to stop".to_owned(), false);
+        }
+        if let Some(why) = leadership.lost_within(LOOK) {
+            return (why.to_string(), true);
+        }
+        if let Err(error) = store.check_leading() {
+            return (error.to_string(), true);
+        }
+    }
+}
+
+/// Tells clients of the other machines, and has copies looked for whose machines are there again.
+fn look_after(machine: &Machine, store: &Store, group: &Group, term: u64, over: &AtomicBool) {
+    let mut known: Vec<String> = Vec::new();
+    let mut rest = Duration::ZERO;
+    while !over.load(Acquire) {
+        std::thread::sleep(LOOK);
+        rest = rest.saturating_sub(LOOK);
+        if !rest.is_zero() {
+            continue;
+        }
+        rest = OTHERS;
+        let Ok(others) = machine.others() else { continue };
+        for member in others.iter().filter(|member| !known.contains(&member.address)) {
+            store.expect_copy_at(&member.address);
+        }
+        group.tell(view_of(machine, store, term, &others));
+        known = others.into_iter().map(|member| member.address).collect();
+    }
+}
+
+fn view_of(machine: &Machine, store: &Store, term: u64, others: &[membership::Member]) -> View {
+    let mut view = machine.view();
+    view.leader = machine.me.serves.clone();
+    view.term = term;
+    let Ok(status) = store.leader_status() else { return view };
+    (view.commits, view.write_quorum) = (status.commits, status.write_quorum);
+    let machine = |member: &membership::Member| {
+        let copy = status.copies.iter().find(|copy| copy.live && copy.what == member.address);
+        let behind = copy.map_or(status.next, |copy| status.next.saturating_sub(copy.through + 1));
+        Some(group::Machine::new(member.serves.clone()?, copy.is_some(), behind))
+    };
+    view.others = others.iter().filter_map(machine).collect();
+    view
+}

@@ -1,0 +1,214 @@
+//! A machine that follows: it keeps its store in step, tells clients who leads, and stands for leadership.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kv::Follower;
+use membership::{Announcement, Leadership, LeaderWatch, Seen};
+use server::group::Group;
+use server::{Config, Server};
+
+use super::group::{Log, Machine, is_nowhere, log_of};
+use super::{failure, tell_addresses};
+use crate::failure::Failure;
+use crate::output::note;
+
+/// How long one attempt to be elected takes at most, while somebody else leads: between them everything else is looked after.
+const TURN: Duration = Duration::from_millis(300);
+/// Between two looks at the users in the store.
+const USERS: Duration = Duration::from_secs(1);
+/// Until a seed is asked for again that could not be had.
+const SEED: Duration = Duration::from_secs(1);
+
+/// What a machine does next.
+pub enum Next {
+    Follow(Follower),
+    Lead(Follower, Leadership),
+    Stop,
+}
+
+/// The server beside a follower, which tells who leads.
+struct Guide {
+    running: Server,
+    group: Arc<Group>,
+    watch: LeaderWatch,
+    leader: Option<membership::Leader>,
+}
+
+/// Follows until this machine is elected, or is to stop.
+pub fn follow(
+    machine: &mut Machine,
+    follower: Follower,
+    announcement: &mut Option<Announcement>,
+) -> Result<Next, Failure> {
+    let mut follower = Arc::new(follower);
+    let mut guide = Guide::start(machine, &follower)?;
+    if announcement.is_none() {
+        let announced = machine.members.announce(&machine.me, machine.ttl);
+        *announcement = Some(announced.map_err(|error| Failure::membership(&error))?);
+    }
+    note!("cairn: following with {}, {} commits so far", machine.path.display(), follower.status().commits);
+    let (mut users, mut said) = (now(), String::new());
+    let next = loop {
+        if machine.is_stopped() || guide.running.is_stopping() {
+            break None;
+        }
+        match follower.wait(Duration::ZERO) {
+            Ok(_) => {}
+            Err(error @ kv::Error::Behind { .. }) => {
+                note!("cairn: {error}");
+                follower = guide.without(machine, follower, |follower| catch_up(machine, follower))?;
+                guide = Guide::start(machine, &follower)?;
+                continue;
+            }
+            Err(error) => return Err(machine.failure(&error)),
+        }
+        guide.tell(machine, &follower);
+        if users.elapsed() > USERS {
+            users = now();
+            if let Err(error) = guide.running.renew_users() {
+                note!("cairn: users cannot be read: {error}");
+            }
+        }
+        match stand(machine, &follower) {
+            Ok(Some(leadership)) => break Some(leadership),
+            Ok(None) => said.clear(),
+            Err(why) => {
+                if why != said {
+                    note!("cairn: waiting: {why}");
+                }
+                said = why;
+                std::thread::sleep(TURN);
+            }
+        }
+    };
+    let follower = guide.without(machine, follower, |follower| Ok(Some(follower)))?;
+    let follower = Arc::into_inner(follower).ok_or_else(in_use)?;
+    match next {
+        Some(leadership) => Ok(Next::Lead(follower, leadership)),
+        None => {
+            follower.stop().map_err(|error| machine.failure(&error))?;
+            Ok(Next::Stop)
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "users are read again now and then")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn in_use() -> Failure {
+    Failure::new("a connection is still there that did not end", "start it again")
+}
+
+/// Stands for leadership for a moment, if there is, or could be, a log to lead; else says why not.
+fn stand(machine: &Machine, follower: &Follower) -> Result<Option<Leadership>, String> {
+    let own = follower.status().log.is_some_and(|status| status.quorum.is_some());
+    if !own {
+        // A machine that knows of no log may make one, with all others; it does not take over one that it has no part in.
+        let others = machine.others().map_err(|error| error.to_string())?;
+        match log_of(machine, own, &others).map_err(|error| error.to_string())? {
+            Log::ToBeMade => {}
+            Log::Made => return Err("this machine's copy is new, and has no part in the log yet".to_owned()),
+            Log::Unknown => return Err("there is no log yet, and not all machines of the group are there".to_owned()),
+        }
+    }
+    match machine.members.campaign(&machine.me, machine.ttl, TURN) {
+        Ok(leadership) => Ok(Some(leadership)),
+        Err(membership::Error::NotElected { .. }) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A store that needs what the log has no more: the leader gives a seed of its own.
+fn catch_up(machine: &Machine, follower: Follower) -> Result<Option<Follower>, Failure> {
+    loop {
+        if machine.is_stopped() {
+            return Ok(Some(follower));
+        }
+        let leader = machine.members.leader().ok().flatten().filter(|leader| leader.member.name != machine.me.name);
+        if let Some(leader) = leader {
+            match follower.fetch_seed(&leader.member.address, &|| machine.is_stopped()) {
+                Ok(seed) => {
+                    note!("cairn: has the store anew, of {}", leader.member.name);
+                    return follower.begin_with(&seed).map(Some).map_err(|error| machine.failure(&error));
+                }
+                Err(error) => note!("cairn: no store from {}: {error}", leader.member.name),
+            }
+        }
+        std::thread::sleep(SEED);
+    }
+}
+
+impl Guide {
+    fn start(machine: &mut Machine, follower: &Arc<Follower>) -> Result<Self, Failure> {
+        let group = Arc::new(Group::new(true, machine.view()));
+        // Memcached's protocols have no way to say who leads.
+        let config = Config { group: Some(Arc::clone(&group)), memcached: Vec::new(), ..machine.config.clone() };
+        let wanted = config.settings.connections;
+        let engine = Box::new(server::engine::Following::new(Arc::clone(follower)));
+        let running = Server::start(config, engine).map_err(|error| failure(&machine.path, &error))?;
+        if machine.me.serves.is_none() {
+            tell_addresses(&running, wanted);
+        }
+        machine.settle(&running)?;
+        Ok(Self { running, group, watch: machine.members.watch_leader(), leader: None })
+    }
+
+    /// Tells clients who leads.
+    fn tell(&mut self, machine: &Machine, follower: &Follower) {
+        match self.watch.next(Duration::ZERO) {
+            Ok(Seen::Leader(leader)) => self.leader = Some(leader),
+            Ok(Seen::Nobody) | Err(_) => self.leader = None,
+            Ok(Seen::Unchanged) => {}
+        }
+        // Who leads, by etcd, and is this one, has yet to begin.
+        let leader = self.leader.as_ref().filter(|leader| leader.member.name != machine.me.name);
+        let others = machine.others().unwrap_or_default();
+        let others = others.into_iter().filter_map(|member| member.serves);
+        let mut view = machine.view();
+        view.leader = leader.and_then(|leader| leader.member.serves.clone());
+        view.term = leader.map_or(0, |leader| leader.term);
+        view.others = others.map(|address| server::group::Machine::new(address, true, 0)).collect();
+        view.commits = follower.status().commits;
+        self.group.tell(view);
+    }
+
+    /// Stops the server, and does something with the follower that is nobody else's.
+    fn without(
+        self,
+        machine: &Machine,
+        follower: Arc<Follower>,
+        act: impl FnOnce(Follower) -> Result<Option<Follower>, Failure>,
+    ) -> Result<Arc<Follower>, Failure> {
+        self.running.stop();
+        self.running.join().map_err(|error| failure(&machine.path, &error))?;
+        let follower = Arc::into_inner(follower).ok_or_else(in_use)?;
+        act(follower)?.map(Arc::new).ok_or_else(in_use)
+    }
+}
+
+impl Machine {
+    /// Ports that the system has chosen stay, and what clients are told is known.
+    fn settle(&mut self, running: &Server) -> Result<(), Failure> {
+        let plain = self.config.redis.len();
+        let (redis, tls) = running.redis().split_at(plain.min(running.redis().len()));
+        (self.config.redis, self.config.redis_tls) = (redis.to_vec(), tls.to_vec());
+        self.config.http = running.http().or(self.config.http);
+        if self.me.serves.is_some() {
+            return Ok(());
+        }
+        let Some(first) = running.redis().first() else {
+            let what = "clients of a group need an address: a socket in the file system is on one machine";
+            return Err(Failure::new(what, "give one with --redis or --redis-tls"));
+        };
+        let first = first.to_string();
+        if is_nowhere(&first) {
+            let what = format!("{first} is no address where clients reach this machine");
+            return Err(Failure::new(what, "give the one that they do with --announce-redis"));
+        }
+        self.me = self.me.clone().serving(first);
+        Ok(())
+    }
+}

@@ -1,0 +1,196 @@
+//! Commands about the servers that serve one store: who leads, who follows. Names and shapes are those of Redis and of its Sentinel.
+
+use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST};
+use super::{Command, Outcome, is, session};
+use crate::group::{View, split};
+use crate::reply::Reply;
+use crate::request::Arguments;
+use crate::session::Session;
+use crate::shared::Shared;
+
+pub(super) const COMMANDS: &[Command] = &[
+    session("role", 1, FAST | ADMIN | DANGEROUS, role),
+    session("sentinel", -2, CONNECTION, sentinel),
+];
+
+fn role(s: &mut Session, _: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    let Some(group) = &s.shared.group else {
+        reply.array(3);
+        reply.bulk(b"master");
+        reply.int(0);
+        reply.array(0);
+        return Ok(());
+    };
+    let view = group.view();
+    if group.follows() {
+        let (host, port) = view.leader.as_deref().map_or(("", "0"), split);
+        reply.array(5);
+        reply.bulk(b"slave");
+        reply.bulk(host.as_bytes());
+        reply.int(port.parse().unwrap_or(0));
+        reply.bulk(if view.leader.is_some() { b"connected" } else { b"connect" });
+        reply.int(view.commits as i64);
+        return Ok(());
+    }
+    reply.array(3);
+    reply.bulk(b"master");
+    reply.int(view.commits as i64);
+    let live: Vec<_> = view.others.iter().filter(|other| other.live).collect();
+    reply.array(live.len());
+    for other in live {
+        let (host, port) = split(&other.address);
+        reply.array(3);
+        reply.bulk(host.as_bytes());
+        reply.bulk(port.as_bytes());
+        reply.bulk(view.commits.saturating_sub(other.behind).to_string().as_bytes());
+    }
+    Ok(())
+}
+
+/// What `INFO replication` tells.
+pub(crate) fn info(shared: &Shared) -> Vec<(String, String)> {
+    let mut lines = Vec::new();
+    let mut line = |name: &str, value: String| lines.push((name.to_owned(), value));
+    let Some(group) = &shared.group else {
+        line("role", "master".to_owned());
+        line("connected_slaves", "0".to_owned());
+        return lines;
+    };
+    let view = group.view();
+    if group.follows() {
+        line("role", "slave".to_owned());
+        let (host, port) = view.leader.as_deref().map_or(("", "0"), split);
+        line("master_host", host.to_owned());
+        line("master_port", port.to_owned());
+        line("master_link_status", if view.leader.is_some() { "up" } else { "down" }.to_owned());
+        line("slave_repl_offset", view.commits.to_string());
+        line("slave_read_only", "1".to_owned());
+        line("connected_slaves", "0".to_owned());
+    } else {
+        line("role", "master".to_owned());
+        line("connected_slaves", view.others.iter().filter(|other| other.live).count().to_string());
+        for (at, other) in view.others.iter().enumerate() {
+            let (host, port) = split(&other.address);
+            let state = if other.live { "online" } else { "wait_bgsave" };
+            let offset = view.commits.saturating_sub(other.behind);
+            line(&format!("slave{at}"), format!("ip={host},port={port},state={state},offset={offset},lag=0"));
+        }
+    }
+    line("master_repl_offset", view.commits.to_string());
+    line("cairn_group", view.name);
+    line("cairn_term", view.term.to_string());
+    line("cairn_write_quorum", view.write_quorum.to_string());
+    lines
+}
+
+// ---- Sentinel -------------------------------------------------------------------------------------------------------
+
+/// As one of the Sentinels of the group would answer; each server is one.
+fn sentinel(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    let Some(group) = &s.shared.group else {
+        return Err("ERR this server is not one of a group: it was started without --etcd".into());
+    };
+    let view = group.view();
+    let named = || -> Outcome {
+        if args.len() != 3 {
+            return Err("ERR wrong number of arguments for 'sentinel' command".into());
+        }
+        if args.get(2) == view.name.as_bytes() { Ok(()) } else { Err("ERR No such master with that name".into()) }
+    };
+    match args.get(1) {
+        o if is(o, "GET-MASTER-ADDR-BY-NAME") => match (named().is_ok(), &view.leader) {
+            (true, Some(leader)) => {
+                let (host, port) = split(leader);
+                reply.array(2);
+                reply.bulk(host.as_bytes());
+                reply.bulk(port.as_bytes());
+            }
+            _ if args.len() != 3 => named()?,
+            _ => reply.null_array(),
+        },
+        o if is(o, "MASTERS") => {
+            reply.array(usize::from(view.leader.is_some()));
+            if let Some(leader) = &view.leader {
+                master(&view, leader, reply);
+            }
+        }
+        o if is(o, "MASTER") => {
+            named()?;
+            let leader = view.leader.clone().ok_or("ERR No such master with that name")?;
+            master(&view, &leader, reply);
+        }
+        o if is(o, "REPLICAS") || is(o, "SLAVES") => {
+            named()?;
+            let all = followers(&view);
+            reply.array(all.len());
+            all.iter().for_each(|address| instance(address, address, "slave", &[], reply));
+        }
+        o if is(o, "SENTINELS") => {
+            named()?;
+            reply.array(view.others.len());
+            view.others.iter().for_each(|other| instance(&other.address, &other.address, "sentinel", &[], reply));
+        }
+        o if is(o, "CKQUORUM") => {
+            named()?;
+            match &view.leader {
+                Some(_) => reply.simple(&format!("OK {} usable Sentinels", view.others.len() + 1)),
+                None => return Err("NOQUORUM no leader is known".into()),
+            }
+        }
+        o if is(o, "MYID") => reply.bulk(s.shared.run_id.as_bytes()),
+        o => {
+            return Err(format!(
+                "ERR Unknown sentinel subcommand '{}': etcd elects leaders here, and nothing of it is set by this",
+                o.escape_ascii()
+            )
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// All servers that do not lead.
+fn followers(view: &View) -> Vec<&str> {
+    let all = std::iter::once(view.own.as_str()).chain(view.others.iter().map(|other| other.address.as_str()));
+    all.filter(|address| Some(*address) != view.leader.as_deref()).collect()
+}
+
+fn master(view: &View, leader: &str, reply: &mut Reply) {
+    let (slaves, sentinels) = (followers(view).len().to_string(), view.others.len().to_string());
+    let quorum = ((view.others.len() + 1) / 2 + 1).to_string();
+    let epoch = view.term.to_string();
+    let more = [
+        ("config-epoch", epoch.as_str()),
+        ("num-slaves", &slaves),
+        ("num-other-sentinels", &sentinels),
+        ("quorum", &quorum),
+        ("failover-timeout", "0"),
+        ("parallel-syncs", "1"),
+    ];
+    instance(&view.name, leader, "master", &more, reply);
+}
+
+/// A server, as Sentinel describes one.
+fn instance(name: &str, address: &str, flags: &str, more: &[(&str, &str)], reply: &mut Reply) {
+    let (host, port) = split(address);
+    let fields = [
+        ("name", name),
+        ("ip", host),
+        ("port", port),
+        ("runid", ""),
+        ("flags", flags),
+        ("link-pending-commands", "0"),
+        ("link-refcount", "1"),
+        ("last-ping-sent", "0"),
+        ("last-ok-ping-reply", "0"),
+        ("last-ping-reply", "0"),
+        ("down-after-milliseconds", "0"),
+    ];
+    // Of a master, too, redis-py reads these as numbers.
+    let of_all = [("master-link-status", "ok"), ("role-reported", flags)];
+    reply.map(fields.len() + of_all.len() + more.len());
+    for (field, value) in fields.iter().chain(&of_all).chain(more) {
+        reply.bulk(field.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+}

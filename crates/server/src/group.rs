@@ -1,0 +1,137 @@
+//! What a server tells its clients of the other machines that serve the same store, one of which leads.
+//!
+//! Who keeps this up to date is whoever starts the server. A server that follows answers nothing about data: what it has may be out of date, and a client that came to it by mistake
+//! is told so at once, and where the leader is. It answers `ROLE`, `INFO replication` and, as a Redis Sentinel would, `SENTINEL`: so clients of Sentinel find the leader by asking
+//! any of the servers.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use parking_lot::RwLock;
+
+/// What is known at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct View {
+    /// By what clients of Sentinel know the group.
+    pub name: String,
+    /// Where clients reach this server, host and port.
+    pub own: String,
+    /// The leader, if any is known: this server, or another one.
+    pub leader: Option<String>,
+    /// The other servers.
+    pub others: Vec<Machine>,
+    /// The term of the leader.
+    pub term: u64,
+    /// The last commit here; they are counted from 1.
+    pub commits: u64,
+    /// How many copies have a write before its reply is sent; 0 if it is not known.
+    pub write_quorum: u32,
+}
+
+/// Another server of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Machine {
+    /// Where clients reach it.
+    pub address: String,
+    /// The leader says that its copy has all; false of all as seen by a server that follows.
+    pub live: bool,
+    /// Records of the log that its copy lacks.
+    pub behind: u64,
+}
+
+impl Machine {
+    /// A server at this address.
+    #[must_use]
+    pub fn new(address: impl Into<String>, live: bool, behind: u64) -> Self {
+        Self { address: address.into(), live, behind }
+    }
+}
+
+/// A group, as its servers tell of it.
+#[derive(Debug)]
+pub struct Group {
+    follows: AtomicBool,
+    view: RwLock<View>,
+}
+
+impl Group {
+    /// Of a server that follows, or one that leads.
+    #[must_use]
+    pub fn new(follows: bool, view: View) -> Self {
+        Self { follows: follows.into(), view: RwLock::new(view) }
+    }
+
+    /// From now on nothing about data is answered.
+    pub fn step_down(&self) {
+        self.follows.store(true, Release);
+    }
+
+    /// True of a server that does not lead.
+    #[must_use]
+    pub fn follows(&self) -> bool {
+        self.follows.load(Acquire)
+    }
+
+    /// What is known now.
+    #[must_use]
+    pub fn view(&self) -> View {
+        self.view.read().clone()
+    }
+
+    /// Tells what is known from now on.
+    pub fn tell(&self, view: View) {
+        *self.view.write() = view;
+    }
+
+    /// What a client is told that asks for data here.
+    pub(crate) fn refusal(&self) -> String {
+        let view = self.view.read();
+        match &view.leader {
+            Some(leader) if *leader != view.own => {
+                format!("READONLY this server follows and answers nothing about data; the leader is at {leader}")
+            }
+            _ => "READONLY this server does not lead, and no leader is known yet; ask again in a moment".to_owned(),
+        }
+    }
+}
+
+impl View {
+    /// Of a server at `own`, in the group of this name.
+    #[must_use]
+    pub fn new(name: impl Into<String>, own: impl Into<String>) -> Self {
+        Self { name: name.into(), own: own.into(), ..Self::default() }
+    }
+}
+
+/// Host and port of an address; port 0 if it has none.
+pub(crate) fn split(address: &str) -> (&str, &str) {
+    match address.rsplit_once(':') {
+        Some((host, port)) => (host.trim_start_matches('[').trim_end_matches(']'), port),
+        None => (address, "0"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_a_host_and_a_port() {
+        assert_eq!(split("10.0.0.1:6379"), ("10.0.0.1", "6379"));
+        assert_eq!(split("[::1]:7"), ("::1", "7"));
+        assert_eq!(split("nowhere"), ("nowhere", "0"));
+    }
+
+    #[test]
+    fn whoever_comes_to_the_wrong_one_is_told_where_to_go() {
+        let group = Group::new(true, View::new("shop", "a:1"));
+        assert!(group.refusal().contains("no leader is known"));
+        group.tell(View { leader: Some("b:1".into()), ..group.view() });
+        assert!(group.refusal().starts_with("READONLY ") && group.refusal().ends_with("the leader is at b:1"));
+        // It has led until now.
+        group.tell(View { leader: Some("a:1".into()), ..group.view() });
+        assert!(group.refusal().contains("no leader is known"));
+    }
+}
