@@ -3,7 +3,7 @@
 # `check` only reads; `fmt` and `fix` write. `test`, `check` and `crash` are the gate; what ends in `-long`, `fuzz`, `miri`, `tsan`, `demo`, `capi` and the tests of peers, fabric, RocksDB and virtual machines are not in it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers setup-fabric test test-deep crash demo capi check package test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long space-long bench-long histories-long sim-long miri tsan
+.PHONY: help setup setup-peers setup-fabric test test-deep crash demo capi check package test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long space-long bench-long histories-long sim-long soak-replicated miri tsan
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -27,6 +27,8 @@ SPACE_SEEDS ?= 200
 DISK ?= /var/tmp
 # For `make histories-long`: committed transactions, shared by four histories.
 TRANSACTIONS ?= 4000000
+# For `make soak-replicated`.
+MINUTES ?= 10
 # For `make sim-long`; SEED too.
 SCHEDULES ?= 1000000
 # For `make demo`: further options, see `cairn help demo`.
@@ -129,6 +131,10 @@ space-long: ## Fill stores of 16 to 256 MiB with anything, and empty them in any
 
 histories-long: ## Random transactions of 8 threads, checked for cycles and real time: TRANSACTIONS=4000000
 	CAIRN_TRANSACTIONS=$(TRANSACTIONS) $(CARGO) test --release --package cairn-kv --test it histories -- --nocapture
+
+soak-replicated: ## Three machines of `cairn serve --etcd` are killed, paused and restarted under load: MINUTES=10
+	$(CARGO) build --release --package cairn-cli
+	/usr/bin/python3 tools/soak-replicated.py --cairn $${CARGO_TARGET_DIR:-target}/release/cairn --minutes $(MINUTES)
 
 sim-long: ## Random schedules of a replicated log, and of a chain, with all that goes wrong: SCHEDULES=1000000 SEED=1
 	CAIRN_SCHEDULES=$(SCHEDULES) CAIRN_SEED=$(SEED) $(CARGO) test --release --package cairn-log --lib -- schedules_lose_nothing a_log_that_grows --nocapture

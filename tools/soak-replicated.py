@@ -53,14 +53,22 @@ class Group:
             stdout=log,
             stderr=log,
         )
-        self.running = [None] * MACHINES
+        self.running, self.began = [None] * MACHINES, time.monotonic()
 
     def start(self, at):
-        out = open(f"{self.folder}/out{at}", "ab")
         words = f"serve store{at} --log log{at} --etcd {self.etcd_url} --prefix /cairn/soak --name m{at}"
         words += f" --listen 127.0.0.1:{self.copies[at]} --redis 127.0.0.1:{self.redis[at]}"
         words += f" --secret-file secret --log-size {self.log_size} --domain emulated --lease 2"
-        self.running[at] = subprocess.Popen([self.cairn] + words.split(), cwd=self.folder, stdout=out, stderr=out)
+        process = subprocess.Popen([self.cairn] + words.split(), cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        threading.Thread(target=self.keep, args=(at, process.stdout), daemon=True).start()
+        self.running[at] = process
+
+    def keep(self, at, said):
+        """What a machine says, and when."""
+        with open(f"{self.folder}/out", "a") as out:
+            for line in said:
+                out.write(f"{time.monotonic() - self.began:7.2f} m{at} {line}")
+                out.flush()
 
     def signal(self, at, what):
         self.running[at].send_signal(what)
@@ -217,6 +225,7 @@ def leader(group):
 
 def fault(group, rng, what, history):
     """One fault, and what ends it."""
+    print(f"{time.monotonic() - group.began:7.2f} {what}", flush=True)
     leads = leader(group)
     at = leads if leads is not None and what.endswith("leader") else rng.randrange(MACHINES)
     if what.startswith("kill all"):
@@ -278,6 +287,8 @@ def main():
         end = time.monotonic() + 60 * asked.minutes
         kinds = ["kill leader", "kill leader", "kill one", "pause leader", "pause leader", "pause one", "kill all", "stop leader", "stop one"]
         gaps = {}
+        first = Client(group.redis)
+        until_answered(lambda: history.read(first, 0), over)
         while time.monotonic() < end and not history.errors:
             with history.lock:
                 history.gap, before = 0.0, history.acknowledged

@@ -74,6 +74,7 @@ pub struct NotPromoted {
     address: String,
     options: Options,
     trust: log::fabric::Options,
+    holds: bool,
 }
 
 impl std::fmt::Display for NotPromoted {
@@ -101,7 +102,7 @@ impl NotPromoted {
     /// What it failed with before it was to lead; those of [`Replica::serve`].
     pub fn follow(self) -> Result<Follower> {
         let Some(store) = self.store else { return Err(self.error) };
-        Follower::start(store, self.options, self.log, &self.address, self.trust)
+        Follower::start(store, self.options, self.log, &self.address, self.trust, self.holds)
     }
 }
 
@@ -117,10 +118,12 @@ struct Shared {
     /// The last commit that readers see: the store draws its number before.
     commits: AtomicU64,
     stop: AtomicBool,
-    /// What it failed with. The copy is served on, and holds no leader up.
+    /// What it failed with. The copy is served on, and holds no leader up unless it is said to.
     failed: Mutex<Option<Error>>,
     has_failed: AtomicBool,
     over: Condvar,
+    /// The copy holds the log also when the store does not follow any more.
+    holds: bool,
 }
 
 /// How far a follower is.
@@ -159,16 +162,63 @@ impl Follower {
         address: &str,
         trust: &log::fabric::Options,
     ) -> Result<Self> {
-        let options = options.following();
-        let store = options.open_or_make(path.as_ref())?;
-        Self::start(store, options, log.as_ref().to_owned(), address, trust.clone())
+        Self::open(options, path.as_ref(), log.as_ref(), address, trust, false)
     }
 
-    fn start(store: Store, options: Options, log: PathBuf, address: &str, trust: log::fabric::Options) -> Result<Self> {
+    /// The same for a store that can be [brought here anew](Self::fetch_seed): while it is [behind](Error::Behind), its copy of the log keeps what has come since it joined. A leader waits for it then
+    /// when the log is full, for its timeout or, if the write quorum needs the copy, longer; so whatever a quorum has acknowledged is in the logs and stores of a quorum all the time,
+    /// and the seed and the log meet.
+    ///
+    /// # Errors
+    /// As [`serve`](Self::serve).
+    pub fn serve_holding(
+        options: &Options,
+        path: impl AsRef<Path>,
+        log: impl AsRef<Path>,
+        address: &str,
+        trust: &log::fabric::Options,
+    ) -> Result<Self> {
+        Self::open(options, path.as_ref(), log.as_ref(), address, trust, true)
+    }
+
+    fn open(
+        options: &Options,
+        path: &Path,
+        log: &Path,
+        address: &str,
+        trust: &log::fabric::Options,
+        holds: bool,
+    ) -> Result<Self> {
+        let options = options.following();
+        let store = options.open_or_make(path)?;
+        Self::start(store, options, log.to_owned(), address, trust.clone(), holds)
+    }
+
+    fn start(
+        store: Store,
+        options: Options,
+        log: PathBuf,
+        address: &str,
+        trust: log::fabric::Options,
+        holds: bool,
+    ) -> Result<Self> {
         let replica = Replica::serve_read(&options.pool, &log, address, trust.clone())?;
+        Self::start_on(store, replica, options, log, trust, holds)
+    }
+
+    /// With a copy that is served already.
+    fn start_on(
+        store: Store,
+        replica: Replica,
+        options: Options,
+        log: PathBuf,
+        trust: log::fabric::Options,
+        holds: bool,
+    ) -> Result<Self> {
         let (stop, failed, has_failed) = (AtomicBool::new(false), Mutex::new(None), AtomicBool::new(false));
         let commits = store.core.bound.last().into();
-        let shared = Arc::new(Shared { store, replica, commits, stop, failed, has_failed, over: Condvar::new() });
+        let over = Condvar::new();
+        let shared = Arc::new(Shared { store, replica, commits, stop, failed, has_failed, over, holds });
         let here = Arc::clone(&shared);
         let path = shared.store.core.pool.path().to_owned();
         let name = std::thread::Builder::new().name("cairn-kv-follow".into());
@@ -251,8 +301,8 @@ impl Follower {
         let copies = copies.clone().local(&self.log);
         let log = log.clone().pool(self.options.pool.clone());
         let (address, at) = (self.address(), self.log.clone());
-        let (options, trust) = (self.options.clone(), self.trust.clone());
-        let not = |error, store| Box::new(NotPromoted { error, store, log: at, address, options, trust });
+        let (options, trust, holds) = (self.options.clone(), self.trust.clone(), self.shared.holds);
+        let not = |error, store| Box::new(NotPromoted { error, store, log: at, address, options, trust, holds });
         let (store, replica) = match self.end() {
             Ok((store, replica, None)) => (store, replica),
             Ok((_, _, Some(error))) | Err(error) => return Err(not(error, None)),
@@ -276,23 +326,22 @@ impl Follower {
         Ok(to)
     }
 
-    /// Follows on with a store that was [brought](Self::fetch_seed) here, in the place of its own. A crash meanwhile leaves one of them.
+    /// Follows on with a store that was [brought](Self::fetch_seed) here, in the place of its own; the copy of the log is served on. A crash meanwhile leaves one of them.
     ///
     /// # Errors
     /// Those of the disk; as [`serve`](Self::serve).
     pub fn begin_with(self, seed: &Path) -> Result<Self> {
-        let (options, at, address, trust) =
-            (self.options.clone(), self.log.clone(), self.address(), self.trust.clone());
+        let (options, log, trust, holds) =
+            (self.options.clone(), self.log.clone(), self.trust.clone(), self.shared.holds);
         let (store, replica, failed) = self.end()?;
         drop(failed); // it is why there is a seed
         let path = store.core.pool.path().to_owned();
-        replica.stop()?;
         store.close()?;
         let io = |op, source| Error::Pool(pmem::Error::Io { op, path: path.clone(), source });
         std::fs::rename(seed, &path).map_err(|error| io("put a seed at the place of", error))?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| io("sync the folder of", error))?;
-        Self::serve_with(&options, path, at, &address, &trust)
+        Self::start_on(options.open_or_make(&path)?, replica, options, log, trust, holds)
     }
 
     /// Stops serving, makes the store durable as far as it is, and closes both, also if one of them has failed.
@@ -385,7 +434,9 @@ impl Shared {
     /// Nothing is repeated any more; the copy goes on.
     fn fail(&self, error: Error) {
         tracing::error!(%error, store = %self.store.core.pool.path().display(), "the store does not follow any more");
-        if let Err(error) = self.replica.release(Lsn::new(u64::MAX)) {
+        if !self.holds
+            && let Err(error) = self.replica.release(Lsn::new(u64::MAX))
+        {
             tracing::error!(%error, "its copy of the log has failed, too");
         }
         let mut failed = self.failed.lock();

@@ -352,6 +352,13 @@ impl Store {
         }
     }
 
+    /// Another one leads, or may: nothing more is committed by this store, and whoever waits for a commit hears that it is in doubt. See [`Log::fence`]. Nothing for a store that does not lead.
+    pub fn fence(&self) {
+        if let Ok(leading) = self.core.leading() {
+            leading.log.fence();
+        }
+    }
+
     /// An error once this store cannot commit any more: too few copies of its log are left, or another one leads. It shows at the next commit by itself; a store that
     /// only reads asks.
     ///
@@ -401,16 +408,25 @@ impl Core {
         };
         match last {
             // Those who follow have time to make theirs durable, too, before the space is needed.
-            Some((_, lsn, _)) => Ok(leading.forget_before(lsn, self.sabotage).and_then(|()| leading.log.reclaim())?),
+            Some((_, lsn, _)) => Ok(leading.forget_before(lsn, self.sabotage).and_then(|()| leading.log.reclaim_later())?),
             None => Ok(()),
         }
     }
 
-    /// Everything through this commit is published.
+    /// Everything through this commit is published: the last one, unless somebody waits for room in the log meanwhile, who may wait for whoever asks.
     pub(crate) fn published(&self) -> u64 {
-        let last = self.bound.last();
-        // Whoever drew a number up to this one holds its log until it has published.
-        self.writers.all.iter().for_each(|writer| drop(writer.log.lock()));
+        let (last, mut naps) = (self.bound.last(), 100);
+        for writer in &self.writers.all {
+            // Whoever drew a number up to this one holds its log until it has published.
+            while writer.log.try_lock().is_none() {
+                if naps == 0 {
+                    // When these were forced, every log was looked at; and the log has all behind them.
+                    return self.bound.forced();
+                }
+                naps -= 1;
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
         last
     }
 

@@ -14,6 +14,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -76,6 +77,7 @@ pub struct CopyStatus {
 /// Answers the other machines, until it is dropped.
 #[derive(Debug)]
 pub struct Steward {
+    address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -96,6 +98,7 @@ impl Steward {
     pub fn serve(store: &Arc<Store>, address: &str, trust: &fabric::Options) -> Result<Self> {
         let quiet = fabric::Options { rights: Rights::None, ..trust.clone() };
         let mut listener = Listener::bind(address, quiet, None).map_err(log::Error::from)?;
+        let address = listener.address().map_err(log::Error::from)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (store, trust) = (Arc::clone(store), trust.clone());
         let office = Arc::new(Office { store, trust, stop: Arc::clone(&stop), seeding: Mutex::new(()) });
@@ -122,7 +125,13 @@ impl Steward {
                 let _ = peer.join(); // a panic in it was said
             }
         });
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+
+    /// Where it answers.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 }
 
@@ -291,7 +300,7 @@ impl Store {
 /// # Errors
 /// Those of the network; what the leader answers.
 pub fn leader_status(address: &str, trust: &fabric::Options) -> Result<LeaderStatus> {
-    let answer = ask(address, trust, "status", PATIENCE)?.2;
+    let answer = ask(address, trust, "status", PATIENCE, &|| false)?.2;
     LeaderStatus::of_text(&answer).ok_or_else(|| nonsense(address))
 }
 
@@ -300,7 +309,7 @@ pub fn leader_status(address: &str, trust: &fabric::Options) -> Result<LeaderSta
 /// # Errors
 /// Those of the network; what the leader answers.
 pub fn ask_to_join(address: &str, trust: &fabric::Options, copy: &str) -> Result<()> {
-    ask(address, trust, &format!("join {copy}"), PATIENCE_SEED).map(drop)
+    ask(address, trust, &format!("join {copy}"), PATIENCE_SEED, &|| false).map(drop)
 }
 
 /// Has the leader at `address` do without the copy with this id, for good: see [`Store::remove_copy`].
@@ -308,13 +317,13 @@ pub fn ask_to_join(address: &str, trust: &fabric::Options, copy: &str) -> Result
 /// # Errors
 /// Those of the network; what the leader answers.
 pub fn ask_to_remove(address: &str, trust: &fabric::Options, id: u64) -> Result<()> {
-    ask(address, trust, &format!("remove {id:x}"), PATIENCE_SEED).map(drop)
+    ask(address, trust, &format!("remove {id:x}"), PATIENCE_SEED, &|| false).map(drop)
 }
 
 /// Brings a [seed](Store::seed) of the store of log `log` that leads at `address` to a file at `to`: durable when this returns. What was there is overwritten.
 pub(crate) fn fetch(address: &str, trust: &fabric::Options, log: u64, to: &Path, over: &dyn Fn() -> bool) -> Result<u64> {
     let io = |op, source| Error::Pool(pmem::Error::Io { op, path: to.to_owned(), source });
-    let (mut sender, mut receiver, answer) = ask(address, trust, &format!("seed {log:x}"), PATIENCE_SEED)?;
+    let (mut sender, mut receiver, answer) = ask(address, trust, &format!("seed {log:x}"), PATIENCE_SEED, over)?;
     let bytes: u64 = answer.strip_prefix("ok ").and_then(|n| n.parse().ok()).ok_or_else(|| nonsense(address))?;
     let mut file = File::create(to).map_err(|error| io("create", error))?;
     let (mut left, mut hash) = (bytes, Xxh3::new());
@@ -335,12 +344,18 @@ pub(crate) fn fetch(address: &str, trust: &fabric::Options, log: u64, to: &Path,
 
 type Answered = (Box<dyn Sender>, Box<dyn Receiver>, String);
 
-fn ask(address: &str, trust: &fabric::Options, request: &str, patience: Duration) -> Result<Answered> {
+fn ask(
+    address: &str,
+    trust: &fabric::Options,
+    request: &str,
+    patience: Duration,
+    over: &dyn Fn() -> bool,
+) -> Result<Answered> {
     let Connection { mut sender, mut receiver, access, .. } =
         fabric::connect(address, trust, None).map_err(log::Error::from)?;
     access.set(Rights::None);
     say(sender.as_mut(), format!("{GREETING}{request}").as_bytes())?;
-    let answer = hear(receiver.as_mut(), address, patience, &|| false)?;
+    let answer = hear(receiver.as_mut(), address, patience, over)?;
     let answer = String::from_utf8_lossy(&answer).into_owned();
     match answer.strip_prefix("error ") {
         Some(why) => Err(log::Error::Copy { copy: address.into(), why: why.to_owned() }.into()),

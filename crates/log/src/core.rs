@@ -218,7 +218,11 @@ impl Core {
         } else if !leading.all_know_head(head.position) {
             return Err(full); // time does not pass here
         }
-        self.space().known_head = Some(head.position);
+        let mut space = self.space();
+        if head.position > space.superline.head_position && !self.sabotage.skips(Step::HeadFirst) {
+            space.set_head((head.lsn, head.position, head.epoch))?;
+        }
+        space.known_head = space.known_head.max(Some(head.position));
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pmem::Pool;
 
+use crate::at::At;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::iter::Iter;
@@ -366,6 +367,20 @@ impl Log {
                 leading.post_head(head);
             }
         }
+        Ok(())
+    }
+
+    /// Says to the other copies what was cleaned up, and waits for nothing: where the log begins is made persistent when the space is needed, and all live copies have said that they know. So whoever
+    /// reads a copy and has not [released](crate::Replica::release) what it needs still finds it when another one leads. Without other copies as [`reclaim`](Self::reclaim).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reclaim_later(&self) -> Result<()> {
+        let Some(leading) = &self.core.leading else { return self.reclaim() };
+        let space = self.core.space();
+        let (lsn, position, epoch) = space.head_exact(&self.core.key)?;
+        drop(space);
+        leading.post_head(At { lsn, position, epoch });
         Ok(())
     }
 

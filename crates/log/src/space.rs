@@ -230,6 +230,10 @@ impl Space {
                 if head.1 / bytes <= taken {
                     return Err(NoPlace::Full(self.full()));
                 }
+                // Others first: a copy whose reader still needs what is before says so late, and a takeover goes by the furthest head.
+                if self.known_head.is_some_and(|known| taken >= known / bytes) {
+                    return Err(NoPlace::Head(At { lsn: head.0, position: head.1, epoch: head.2 }));
+                }
                 if !self.sabotage.skips(Step::HeadFirst) {
                     self.set_head(head).map_err(NoPlace::Failed)?;
                 }

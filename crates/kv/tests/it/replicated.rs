@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
 use kv::{Durability, Error, Follower, Isolation, Options, Store};
@@ -523,4 +526,77 @@ fn a_follower_shows_no_commit_without_those_before_it() {
     };
     assert!(!gap(None, 300));
     assert!(gap(Some(kv::Step::NumbersInOrder), PATIENCE), "commits are numbered as they come");
+}
+
+/// A machine comes back that is further behind than the log, and is needed for a quorum before it has caught up: the leader waits for it, and what it gets meets the log.
+#[test]
+fn a_copy_that_catches_up_keeps_what_comes_meanwhile() {
+    let site = Site::new();
+    let (one, two) = (site.follow(1), site.follow(2));
+    let options = Options::new().replicated(&site.copies(&[&one, &two]), &log_of(256 << 10));
+    let store = Arc::new(options.create(site.store(0)).unwrap());
+    let put = |from: u32, to: u32| (from..to).for_each(|n| drop(store.put(&n.to_be_bytes(), &[7; 2000]).unwrap()));
+    put(0, 10);
+    two.stop().unwrap();
+    put(10, 400); // more than the log holds
+    let two =
+        Follower::serve_holding(&Options::new(), site.store(2), site.log(2), "127.0.0.1:0", &trust()).unwrap();
+    store.join(&two.address(), &trust()).unwrap();
+    let steward = kv::Steward::serve(&store, "127.0.0.1:0", &trust()).unwrap();
+    let leader = steward.address().to_string();
+    await_that_fails(&two);
+    one.stop().unwrap();
+
+    let done = AtomicU32::new(400);
+    let two = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 400..800 {
+                put(n, n + 1);
+                done.store(n, Release);
+            }
+        });
+        // Until the log is full of what the copy holds.
+        let (mut before, mut same) = (0, 0);
+        while same < 30 {
+            std::thread::sleep(Duration::from_millis(10));
+            let now = done.load(Acquire);
+            same = if now == before { same + 1 } else { 0 };
+            before = now;
+        }
+        assert!(before < 700, "the copy holds nothing");
+        let seed = two.fetch_seed(&leader, &|| false).unwrap();
+        two.begin_with(&seed).unwrap()
+    });
+    await_commits(&two, 800);
+    assert_eq!(all(two.store()), all(&store));
+    let status = kv::leader_status(&leader, &trust()).unwrap();
+    assert_eq!((status.commits, status.write_quorum, status.copies.len()), (800, 2, 2));
+    assert_eq!(status.copies.iter().filter(|copy| copy.live && copy.what == two.address()).count(), 1);
+
+    // Told to leave and to come, while the leader leads.
+    let gone = status.copies.iter().find(|copy| !copy.live).unwrap().id;
+    kv::ask_to_remove(&leader, &trust(), gone).unwrap();
+    let three = site.follow(3);
+    kv::ask_to_join(&leader, &trust(), &three.address()).unwrap();
+    assert_eq!(kv::leader_status(&leader, &trust()).unwrap().copies.iter().filter(|copy| copy.live).count(), 2);
+    assert!(matches!(kv::ask_to_join(&leader, &trust(), "127.0.0.1:1"), Err(Error::Log(_))));
+
+    // It can lead with what it has.
+    drop(steward);
+    store.fence();
+    assert!(store.put(b"late", b"").is_err());
+    let promoted = two.promote(&Replicas::new().at(&three.address()).trust(trust()), &log_of(256 << 10)).unwrap();
+    assert_eq!(promoted.get(&799_u32.to_be_bytes()).unwrap().as_deref(), Some(&[7; 2000][..]));
+}
+
+/// Waits until a follower says that it is behind.
+fn await_that_fails(follower: &Follower) {
+    for _ in 0..PATIENCE {
+        match follower.wait(Duration::from_millis(1)) {
+            Ok(_) => {}
+            Err(Error::Behind { .. }) => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("{follower:?} is not behind");
 }

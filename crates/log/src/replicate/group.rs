@@ -256,6 +256,11 @@ impl Group {
         self.live().filter(|&p| self.peers[p].head < position).collect()
     }
 
+    /// How many live copies there are beyond those that a write quorum needs.
+    pub(crate) fn spare(&self) -> usize {
+        (self.live().count() + usize::from(self.counts)).saturating_sub(self.write_quorum)
+    }
+
     /// A copy is given up; returns whether it was live.
     pub(crate) fn lost(&mut self, peer: usize, why: String) -> bool {
         if self.peers[peer].state != CopyState::Live {

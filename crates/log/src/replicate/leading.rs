@@ -106,6 +106,8 @@ pub(crate) struct Leading {
 
 /// Longest wait without a look at the clock.
 const NAP: Duration = Duration::from_millis(5);
+/// A copy that is needed is waited for so many times as long, before the space of old records is used again without it.
+const HELD: u64 = 30;
 /// Bytes that may wait at the leader for one copy, at least: nobody is to wait for a slow one while the posting is held. One that lets more wait is given up.
 const QUEUE_MIN: u64 = 8 << 20;
 
@@ -502,7 +504,8 @@ impl Leading {
         self.group.lock().all_know_head(position)
     }
 
-    /// Waits until they do, or are given up.
+    /// Waits until they do, or are given up. Of those that are needed for a write quorum, and acknowledge what they get, no sooner than after many times the timeout: whoever reads such a copy
+    /// is held up, as by having its store brought to it, and without the copy nothing would be committed at all.
     pub(crate) fn await_head(&self, core: &Core, position: u64) -> Result<()> {
         let started = (self.clock)();
         loop {
@@ -511,10 +514,15 @@ impl Leading {
             if there {
                 return Ok(());
             }
-            if (self.clock)().saturating_sub(started) < self.timeout.as_micros() as u64 {
+            let (waited, timeout) = ((self.clock)().saturating_sub(started), self.timeout.as_micros() as u64);
+            if waited < timeout {
                 continue;
             }
-            let slow: Vec<usize> = self.group.lock().live_without_head(position);
+            let slow: Vec<usize> = {
+                let group = self.group.lock();
+                let spare = if waited < timeout * HELD { group.spare() } else { usize::MAX };
+                group.live_without_head(position).into_iter().take(spare).collect()
+            };
             for peer in slow {
                 self.lose(peer, "it does not say that it knows where the log begins".into());
             }

@@ -12,6 +12,7 @@ mod emptied;
 mod engines;
 mod first;
 mod full;
+mod group;
 mod http;
 mod kill;
 mod limits;

@@ -78,9 +78,14 @@ impl Drop for Served {
 pub struct Connection(BufReader<TcpStream>);
 
 impl Connection {
-    fn to(address: &str) -> std::io::Result<Self> {
+    pub fn to(address: &str) -> std::io::Result<Self> {
+        Self::within(address, Duration::from_secs(60))
+    }
+
+    /// One that waits so long for an answer.
+    pub fn within(address: &str, patience: Duration) -> std::io::Result<Self> {
         let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        stream.set_read_timeout(Some(patience))?;
         stream.set_nodelay(true)?;
         Ok(Self(BufReader::new(stream)))
     }

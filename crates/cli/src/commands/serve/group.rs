@@ -135,6 +135,7 @@ fn begin(path: &Path, asked: &Asked, config: Config) -> Result<(Machine, Followe
     let mut trust = copies::secret(asked.secret_file.as_deref())?;
     // One that is reached, and hangs, must not keep a new leader from leading.
     trust.greeting_timeout = (ttl / 3).max(Duration::from_secs(1));
+    trust.send_timeout = trust.greeting_timeout;
     let members = Members::connect(&asked.etcd, prefix, (ttl / 3).max(Duration::from_secs(1)))
         .map_err(|error| Failure::membership(&error))?;
     let stopped = Arc::new(AtomicBool::new(false));
@@ -143,7 +144,7 @@ fn begin(path: &Path, asked: &Asked, config: Config) -> Result<(Machine, Followe
         .map_err(|error| Failure::new(format!("signals cannot be waited for: {error}"), "see `cairn help serve`"))?;
 
     let store = opening::shown(options(asked));
-    let follower = Follower::serve_with(&store, path, &log, listen, &trust).map_err(|error| Failure::kv(path, &error))?;
+    let follower = Follower::serve_holding(&store, path, &log, listen, &trust).map_err(|error| Failure::kv(path, &error))?;
     let at = asked.announce.clone().unwrap_or_else(|| follower.address());
     if is_nowhere(&at) {
         return Err(Failure::new(
@@ -246,6 +247,6 @@ fn step_back(machine: &Machine, follower: Follower, leadership: Leadership, why:
 }
 
 fn follow_again(machine: &Machine, address: &str) -> Result<Next, Failure> {
-    let follower = Follower::serve_with(&machine.store, &machine.path, &machine.log, address, &machine.trust);
+    let follower = Follower::serve_holding(&machine.store, &machine.path, &machine.log, address, &machine.trust);
     follower.map(Next::Follow).map_err(|error| machine.failure(&error))
 }

@@ -17,6 +17,8 @@ use crate::output::note;
 
 /// Between two looks at whether this machine still leads: reads ask for themselves.
 const LOOK: Duration = Duration::from_millis(50);
+/// What is being committed when this machine is to stop has so long to come to its end.
+const FAREWELL: Duration = Duration::from_millis(200);
 /// Between two looks at the other machines.
 const OTHERS: Duration = Duration::from_millis(500);
 
@@ -52,6 +54,10 @@ pub fn lead(machine: &Machine, store: Store, leadership: Leadership, address: &s
         why
     });
     note!("cairn: not leading any more: {why}");
+    if leadership.is_held() {
+        std::thread::sleep(FAREWELL);
+    }
+    store.fence();
     drop(steward);
     drop(store);
     running.stop();

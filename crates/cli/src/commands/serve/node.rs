@@ -1,5 +1,6 @@
 //! A machine that follows: it keeps its store in step, tells clients who leads, and stands for leadership.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -121,24 +122,38 @@ fn stand(machine: &Machine, follower: &Follower) -> Result<Option<Leadership>, S
     }
 }
 
-/// A store that needs what the log has no more: the leader gives a seed of its own.
+/// A store that needs what the log has no more: the leader gives a seed of its own. If it leads no more meanwhile, the next one does.
 fn catch_up(machine: &Machine, follower: Follower) -> Result<Option<Follower>, Failure> {
-    loop {
-        if machine.is_stopped() {
-            return Ok(Some(follower));
+    let watch = RefCell::new(machine.members.watch_leader());
+    let mut leader = None;
+    while !machine.is_stopped() {
+        match watch.borrow_mut().next(if leader.is_none() { SEED } else { Duration::ZERO }) {
+            Ok(Seen::Leader(seen)) => leader = Some(seen),
+            Ok(Seen::Nobody) | Err(_) => leader = None,
+            Ok(Seen::Unchanged) => {}
         }
-        let leader = machine.members.leader().ok().flatten().filter(|leader| leader.member.name != machine.me.name);
-        if let Some(leader) = leader {
-            match follower.fetch_seed(&leader.member.address, &|| machine.is_stopped()) {
-                Ok(seed) => {
-                    note!("cairn: has the store anew, of {}", leader.member.name);
-                    return follower.begin_with(&seed).map(Some).map_err(|error| machine.failure(&error));
-                }
-                Err(error) => note!("cairn: no store from {}: {error}", leader.member.name),
+        let Some(from) = leader.as_ref().filter(|leader| leader.member.name != machine.me.name) else { continue };
+        let seen = RefCell::new(None);
+        let is_over = || {
+            if let Ok(change @ (Seen::Leader(_) | Seen::Nobody)) = watch.borrow_mut().next(Duration::ZERO) {
+                *seen.borrow_mut() = Some(change);
             }
+            machine.is_stopped() || seen.borrow().is_some()
+        };
+        match follower.fetch_seed(&from.member.address, &is_over) {
+            Ok(seed) => {
+                note!("cairn: has the store anew, of {}", from.member.name);
+                return follower.begin_with(&seed).map(Some).map_err(|error| machine.failure(&error));
+            }
+            Err(error) => note!("cairn: no store from {}: {error}", from.member.name),
         }
-        std::thread::sleep(SEED);
+        match seen.into_inner() {
+            Some(Seen::Leader(next)) => leader = Some(next),
+            Some(_) => leader = None,
+            None => std::thread::sleep(SEED),
+        }
     }
+    Ok(Some(follower))
 }
 
 impl Guide {

@@ -3,6 +3,7 @@
 pub mod cluster;
 mod commands;
 mod elections;
+mod groups;
 mod rounds;
 mod stores;
 mod transports;

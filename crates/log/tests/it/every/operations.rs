@@ -57,6 +57,7 @@ const OPERATIONS: &[(&str, Kind)] = &[
     ("Log::cleanup_to", Kind::CleanupTo),
     ("Log::cleanup_all", Kind::CleanupAll),
     ("Log::reclaim", Kind::Reclaim),
+    ("Log::reclaim_later", Kind::Reclaim),
     ("Log::grow", Kind::Grow),
     ("Log::idle", Kind::Idle),
     ("Log::copies", Kind::Look),

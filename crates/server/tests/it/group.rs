@@ -1,0 +1,106 @@
+//! A server that is one of a group: what it tells, and that it answers nothing once it may not lead any more. `cairn serve`'s tests have real groups.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use pmem::DomainChoice;
+use server::engine::Kv;
+use server::group::{Group, Machine, View};
+use server::{Config, Server};
+
+use crate::witness::Connection;
+
+struct Led {
+    running: Server,
+    held: Arc<AtomicBool>,
+    group: Arc<Group>,
+    _dir: tempfile::TempDir,
+}
+
+/// Leads for as long as it is said to hold its lease.
+fn led(domain: DomainChoice) -> Led {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = pmem::Options::new().domain(domain);
+    let store = kv::Options::new().pool(pool).create(dir.path().join("store")).unwrap();
+    let held = Arc::new(AtomicBool::new(true));
+    let lease = Arc::clone(&held);
+    let engine = Kv::elected(Arc::new(store), move || lease.load(Acquire));
+    let mut view = View::new("shop", "10.0.0.1:6379");
+    view.leader = Some("10.0.0.1:6379".to_owned());
+    view.others = vec![Machine::new("10.0.0.2:6379", true, 3), Machine::new("10.0.0.3:6379", false, 9)];
+    (view.term, view.commits, view.write_quorum) = (7, 20, 2);
+    let group = Arc::new(Group::new(false, view));
+    let config = Config {
+        redis: vec!["127.0.0.1:0".parse().unwrap()],
+        group: Some(Arc::clone(&group)),
+        threads: 1,
+        ..Config::default()
+    };
+    Led { running: Server::start(config, Box::new(engine)).unwrap(), held, group, _dir: dir }
+}
+
+impl Led {
+    fn connect(&self) -> Connection {
+        Connection::to(&self.running.redis()[0].to_string()).unwrap()
+    }
+
+    /// All of a reply, as redis-cli prints it.
+    fn cli(&self, words: &str) -> String {
+        let port = self.running.redis()[0].port().to_string();
+        crate::support::run(std::process::Command::new("redis-cli").args(["-p", &port]).args(words.split(' ')))
+    }
+}
+
+#[test]
+fn nothing_is_answered_behind_the_end_of_a_lease() {
+    for domain in [DomainChoice::Emulated, DomainChoice::File] {
+        let led = led(domain);
+        let mut client = led.connect();
+        assert_eq!(client.ask("SET a 1").unwrap(), "+OK");
+        assert_eq!(client.ask("GET a").unwrap(), "1");
+        led.held.store(false, Release);
+        // A successor may have written by now.
+        let read = client.ask("GET a").unwrap();
+        assert!(read.starts_with("-READONLY "), "{read}");
+        // It wrote nothing, but it has read.
+        for line in ["SETNX a 2", "SET a 2"] {
+            let told = client.ask(line).unwrap();
+            assert!(told.contains("in doubt"), "{line}: {told}");
+        }
+        assert_eq!(client.ask("MULTI").unwrap(), "+OK");
+        assert_eq!(client.ask("GET a").unwrap(), "+QUEUED");
+        let told = client.ask("EXEC").unwrap();
+        assert!(told.starts_with('-'), "{told}");
+        led.held.store(true, Release);
+        assert_eq!(client.ask("GET a").unwrap(), "2");
+    }
+}
+
+#[test]
+fn who_leads_and_who_follows_is_told_as_redis_does() {
+    let led = led(DomainChoice::Emulated);
+    assert_eq!(led.cli("role"), "master\n20\n10.0.0.2\n6379\n17\n");
+    let info = led.cli("info replication");
+    for line in ["role:master", "connected_slaves:1", "slave1:ip=10.0.0.3,port=6379,state=wait_bgsave", "cairn_term:7"] {
+        assert!(info.contains(line), "{line}: {info}");
+    }
+    assert_eq!(led.cli("sentinel get-master-addr-by-name shop"), "10.0.0.1\n6379\n");
+    assert_eq!(led.cli("sentinel get-master-addr-by-name other").trim(), "");
+    assert_eq!(led.cli("sentinel replicas shop").matches("slave\n").count(), 4);
+    assert_eq!(led.cli("sentinel sentinels shop").matches("10.0.0.3:6379").count(), 1);
+    assert!(led.cli("-3 sentinel master shop").contains("num-other-sentinels 2"));
+    assert!(led.cli("sentinel failover shop").starts_with("ERR Unknown sentinel subcommand"));
+    assert!(led.cli("sentinel master").starts_with("ERR wrong number"));
+
+    led.group.step_down();
+    led.group.tell({
+        let mut view = led.group.view();
+        view.leader = Some("10.0.0.2:6379".to_owned());
+        view
+    });
+    assert_eq!(led.cli("role"), "slave\n10.0.0.2\n6379\nconnected\n20\n");
+    assert!(led.cli("info replication").contains("master_host:10.0.0.2"));
+    assert!(led.cli("get a").starts_with("READONLY ") && led.cli("hello").contains("replica"));
+    assert!(led.cli("ping").contains("PONG"));
+}
