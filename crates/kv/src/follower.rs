@@ -340,7 +340,9 @@ impl Follower {
         let io = |op, source| Error::Pool(pmem::Error::Io { op, path: path.clone(), source });
         std::fs::rename(seed, &path).map_err(|error| io("put a seed at the place of", error))?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| io("sync the folder of", error))?;
+        std::fs::File::open(folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(|error| io("sync the folder of", error))?;
         Self::start_on(options.open_or_make(&path)?, replica, options, log, trust, holds)
     }
 

@@ -408,7 +408,9 @@ impl Core {
         };
         match last {
             // Those who follow have time to make theirs durable, too, before the space is needed.
-            Some((_, lsn, _)) => Ok(leading.forget_before(lsn, self.sabotage).and_then(|()| leading.log.reclaim_later())?),
+            Some((_, lsn, _)) => {
+                Ok(leading.forget_before(lsn, self.sabotage).and_then(|()| leading.log.reclaim_later())?)
+            }
             None => Ok(()),
         }
     }

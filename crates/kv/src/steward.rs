@@ -188,7 +188,9 @@ impl Office {
     /// Makes a seed beside the store, and sends it. The file has no name while it is sent.
     fn seed(&self, sender: &mut dyn Sender, receiver: &mut dyn Receiver) -> Result<()> {
         let Some(_one) = self.seeding.try_lock() else {
-            return Err(log::Error::Copy { copy: "the leader".into(), why: "it sends a seed to another one".into() }.into());
+            return Err(
+                log::Error::Copy { copy: "the leader".into(), why: "it sends a seed to another one".into() }.into()
+            );
         };
         let path = beside(self.store.pool().path(), ".giving");
         let io = |op, source| Error::Pool(pmem::Error::Io { op, path: path.clone(), source });
@@ -222,7 +224,8 @@ impl Office {
 impl LeaderStatus {
     fn to_text(&self) -> String {
         let Self { commits, next, log, write_quorum, own, copies } = self;
-        let mut text = format!("ok\ncommits {commits}\nnext {next}\nlog {log:x}\nwrite-quorum {write_quorum}\nown {own:x}");
+        let mut text =
+            format!("ok\ncommits {commits}\nnext {next}\nlog {log:x}\nwrite-quorum {write_quorum}\nown {own:x}");
         for CopyStatus { id, live, through, what } in copies {
             let (state, what) = (if *live { "live" } else { "failed" }, what.replace('\n', " "));
             text += &format!("\ncopy {id:x} {state} {through} {what}");
@@ -245,8 +248,14 @@ impl LeaderStatus {
                 "own" => this.own = number(value)?,
                 "copy" => {
                     let mut words = value.splitn(4, ' ');
-                    let (id, live, through) = (number(words.next()?)?, words.next()? == "live", words.next()?.parse().ok()?);
-                    this.copies.push(CopyStatus { id, live, through, what: words.next().unwrap_or_default().to_owned() });
+                    let (id, live, through) =
+                        (number(words.next()?)?, words.next()? == "live", words.next()?.parse().ok()?);
+                    this.copies.push(CopyStatus {
+                        id,
+                        live,
+                        through,
+                        what: words.next().unwrap_or_default().to_owned(),
+                    });
                 }
                 _ => {}
             }
@@ -275,7 +284,8 @@ impl Store {
         let own = log.own_copy().unwrap_or(0);
         let mut copies: Vec<_> = log.copies().into_iter().map(copy).collect();
         let away = members.iter().filter(|id| **id != own && copies.iter().all(|copy| copy.id != **id));
-        let unknown = |id: &u64| CopyStatus { id: *id, what: "it has not been reached".into(), ..CopyStatus::default() };
+        let unknown =
+            |id: &u64| CopyStatus { id: *id, what: "it has not been reached".into(), ..CopyStatus::default() };
         let away: Vec<_> = away.map(unknown).collect();
         copies.extend(away);
         Ok(LeaderStatus {
@@ -321,7 +331,13 @@ pub fn ask_to_remove(address: &str, trust: &fabric::Options, id: u64) -> Result<
 }
 
 /// Brings a [seed](Store::seed) of the store of log `log` that leads at `address` to a file at `to`: durable when this returns. What was there is overwritten.
-pub(crate) fn fetch(address: &str, trust: &fabric::Options, log: u64, to: &Path, over: &dyn Fn() -> bool) -> Result<u64> {
+pub(crate) fn fetch(
+    address: &str,
+    trust: &fabric::Options,
+    log: u64,
+    to: &Path,
+    over: &dyn Fn() -> bool,
+) -> Result<u64> {
     let io = |op, source| Error::Pool(pmem::Error::Io { op, path: to.to_owned(), source });
     let (mut sender, mut receiver, answer) = ask(address, trust, &format!("seed {log:x}"), PATIENCE_SEED, over)?;
     let bytes: u64 = answer.strip_prefix("ok ").and_then(|n| n.parse().ok()).ok_or_else(|| nonsense(address))?;
@@ -335,7 +351,9 @@ pub(crate) fn fetch(address: &str, trust: &fabric::Options, log: u64, to: &Path,
     }
     let end = hear(receiver.as_mut(), address, PATIENCE, over)?;
     if end != format!("end {:x}", hash.digest()).as_bytes() {
-        return Err(log::Error::Copy { copy: address.into(), why: "the seed did not arrive as it was sent".into() }.into());
+        return Err(
+            log::Error::Copy { copy: address.into(), why: "the seed did not arrive as it was sent".into() }.into()
+        );
     }
     file.sync_all().map_err(|error| io("sync", error))?;
     sender.close();

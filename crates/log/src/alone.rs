@@ -32,7 +32,7 @@ impl Leading {
         match *self {}
     }
 
-    pub(crate) fn await_head(&self, _: &Core, _: u64) -> Result<()> {
+    pub(crate) fn await_head(&self, _: &Core, _: At) -> Result<()> {
         match *self {}
     }
 

@@ -214,7 +214,7 @@ impl Core {
             leading.post_head(head);
         }
         if self.pool.domain() != Domain::Simulated {
-            leading.await_head(self, head.position)?;
+            leading.await_head(self, head)?;
         } else if !leading.all_know_head(head.position) {
             return Err(full); // time does not pass here
         }

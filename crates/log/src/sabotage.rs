@@ -76,6 +76,8 @@ pub enum Step {
     Withdraw,
     /// A takeover installs nothing if those that promised could not write it.
     CanWriteFirst,
+    /// A leader that installs its log on a copy once more takes no head back that the copy has said it knows.
+    KeepHead,
     /// Who has heard the copies, and goes, calls another who waits for them.
     HandOn,
     /// Who hears an acknowledgement wakes those who wait for it.

@@ -378,7 +378,8 @@ impl Users {
     pub(crate) fn renew(&self, engine: &dyn Engine) -> engine::Result<()> {
         let found = Self::load(engine, self.configured.as_deref())?.all.into_inner();
         let mut all = self.all.write();
-        let same = all.len() == found.len() && all.iter().zip(&found).all(|(a, b)| a.0 == b.0 && a.1.rules() == b.1.rules());
+        let same =
+            all.len() == found.len() && all.iter().zip(&found).all(|(a, b)| a.0 == b.0 && a.1.rules() == b.1.rules());
         if !same {
             *all = found;
             self.number.fetch_add(1, SeqCst);

@@ -539,8 +539,7 @@ fn a_copy_that_catches_up_keeps_what_comes_meanwhile() {
     put(0, 10);
     two.stop().unwrap();
     put(10, 400); // more than the log holds
-    let two =
-        Follower::serve_holding(&Options::new(), site.store(2), site.log(2), "127.0.0.1:0", &trust()).unwrap();
+    let two = Follower::serve_holding(&Options::new(), site.store(2), site.log(2), "127.0.0.1:0", &trust()).unwrap();
     store.join(&two.address(), &trust()).unwrap();
     let steward = kv::Steward::serve(&store, "127.0.0.1:0", &trust()).unwrap();
     let leader = steward.address().to_string();

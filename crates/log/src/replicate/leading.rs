@@ -439,19 +439,30 @@ impl Leading {
 
     // ---- the head ---------------------------------------------------------------------------------------------
 
-    /// Tells the live copies where the log begins, once.
+    /// Tells the live copies where the log begins, each once.
     pub(crate) fn post_head(&self, head: At) {
-        let known = |&(_, _, asked): &(usize, u32, Asked)| matches!(asked, Asked::Head(at) if at >= head.position);
-        if self.asked.lock().iter().any(known) {
+        let lacking = self.group.lock().live_without_head(head.position);
+        let is_told = |peer: usize| {
+            let told = |&(p, _, asked): &(usize, u32, Asked)| {
+                p == peer && matches!(asked, Asked::Head(at) if at >= head.position)
+            };
+            self.asked.lock().iter().any(told)
+        };
+        let whom: Vec<usize> = lacking.into_iter().filter(|peer| !is_told(*peer)).collect();
+        if whom.is_empty() {
             return;
         }
         let mut posting = self.posting.lock();
-        self.ask_all(&mut posting.links, &Request::Head { head }, Asked::Head(head.position));
+        self.ask(&mut posting.links, &Request::Head { head }, Asked::Head(head.position), |peer| whom.contains(&peer));
     }
 
     pub(super) fn ask_all(&self, links: &mut [Option<Link>], request: &Request, what: Asked) {
+        self.ask(links, request, what, |_| true);
+    }
+
+    fn ask(&self, links: &mut [Option<Link>], request: &Request, what: Asked, whom: impl Fn(usize) -> bool) {
         self.reap(links);
-        for (peer, link) in links.iter_mut().enumerate() {
+        for (peer, link) in links.iter_mut().enumerate().filter(|(peer, _)| whom(*peer)) {
             let Some(to) = link.as_mut() else { continue };
             // Known before it can be answered.
             let mut asked = self.asked.lock();
@@ -506,9 +517,11 @@ impl Leading {
 
     /// Waits until they do, or are given up. Of those that are needed for a write quorum, and acknowledge what they get, no sooner than after many times the timeout: whoever reads such a copy
     /// is held up, as by having its store brought to it, and without the copy nothing would be committed at all.
-    pub(crate) fn await_head(&self, core: &Core, position: u64) -> Result<()> {
-        let started = (self.clock)();
+    pub(crate) fn await_head(&self, core: &Core, head: At) -> Result<()> {
+        let (started, position) = ((self.clock)(), head.position);
         loop {
+            // One that has joined meanwhile, too.
+            self.post_head(head);
             let there = self.wait(core, Until::Head(position));
             self.check()?;
             if there {

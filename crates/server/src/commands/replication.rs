@@ -8,10 +8,8 @@ use crate::request::Arguments;
 use crate::session::Session;
 use crate::shared::Shared;
 
-pub(super) const COMMANDS: &[Command] = &[
-    session("role", 1, FAST | ADMIN | DANGEROUS, role),
-    session("sentinel", -2, CONNECTION, sentinel),
-];
+pub(super) const COMMANDS: &[Command] =
+    &[session("role", 1, FAST | ADMIN | DANGEROUS, role), session("sentinel", -2, CONNECTION, sentinel)];
 
 fn role(s: &mut Session, _: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     let Some(group) = &s.shared.group else {

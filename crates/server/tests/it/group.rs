@@ -82,7 +82,8 @@ fn who_leads_and_who_follows_is_told_as_redis_does() {
     let led = led(DomainChoice::Emulated);
     assert_eq!(led.cli("role"), "master\n20\n10.0.0.2\n6379\n17\n");
     let info = led.cli("info replication");
-    for line in ["role:master", "connected_slaves:1", "slave1:ip=10.0.0.3,port=6379,state=wait_bgsave", "cairn_term:7"] {
+    for line in ["role:master", "connected_slaves:1", "slave1:ip=10.0.0.3,port=6379,state=wait_bgsave", "cairn_term:7"]
+    {
         assert!(info.contains(line), "{line}: {info}");
     }
     assert_eq!(led.cli("sentinel get-master-addr-by-name shop"), "10.0.0.1\n6379\n");

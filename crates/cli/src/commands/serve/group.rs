@@ -115,12 +115,16 @@ fn check(announcement: Option<&Announcement>) -> Result<(), Failure> {
 }
 
 fn begin(path: &Path, asked: &Asked, config: Config) -> Result<(Machine, Follower), Failure> {
-    let missing = |what: &str| Failure::new(format!("--etcd needs {what}"), "see the last example of `cairn help serve`");
+    let missing =
+        |what: &str| Failure::new(format!("--etcd needs {what}"), "see the last example of `cairn help serve`");
     let prefix = asked.prefix.as_deref().ok_or_else(|| missing("--prefix, the same on all machines of the group"))?;
     let log = asked.log.clone().ok_or_else(|| missing("--log, where this machine's copy of the log is kept"))?;
     let listen = asked.listen.as_deref().ok_or_else(|| missing("--listen, where the other machines reach this one"))?;
     if !asked.replica.is_empty() {
-        return Err(Failure::new("--replica and --etcd exclude each other", "leave --replica out: machines are found in etcd"));
+        return Err(Failure::new(
+            "--replica and --etcd exclude each other",
+            "leave --replica out: machines are found in etcd",
+        ));
     }
     if asked.engine == Some(Engine::Heap) {
         return Err(Failure::new("stores of engine heap are on one machine", "leave --engine out"));
@@ -144,7 +148,8 @@ fn begin(path: &Path, asked: &Asked, config: Config) -> Result<(Machine, Followe
         .map_err(|error| Failure::new(format!("signals cannot be waited for: {error}"), "see `cairn help serve`"))?;
 
     let store = opening::shown(options(asked));
-    let follower = Follower::serve_holding(&store, path, &log, listen, &trust).map_err(|error| Failure::kv(path, &error))?;
+    let follower =
+        Follower::serve_holding(&store, path, &log, listen, &trust).map_err(|error| Failure::kv(path, &error))?;
     let at = asked.announce.clone().unwrap_or_else(|| follower.address());
     if is_nowhere(&at) {
         return Err(Failure::new(
@@ -157,8 +162,21 @@ fn begin(path: &Path, asked: &Asked, config: Config) -> Result<(Machine, Followe
     let name = prefix.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
     let log_options = asked.log_size.map_or(::log::Options::new(), |bytes| ::log::Options::new().bytes(bytes));
     let path = path.to_owned();
-    let machine =
-        Machine { path, log, trust, members, me, ttl, name, store, log_options, machines, write_quorum, config, stopped };
+    let machine = Machine {
+        path,
+        log,
+        trust,
+        members,
+        me,
+        ttl,
+        name,
+        store,
+        log_options,
+        machines,
+        write_quorum,
+        config,
+        stopped,
+    };
     Ok((machine, follower))
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kv::Follower;
-use membership::{Announcement, Leadership, LeaderWatch, Seen};
+use membership::{Announcement, LeaderWatch, Leadership, Seen};
 use server::group::Group;
 use server::{Config, Server};
 

@@ -42,7 +42,7 @@ impl Group {
             self.etcd.endpoints()[0],
             self.more
         );
-        let path = std::path::PathBuf::from(format!("/dev/shm/rptest-out{at}"));
+        let path = self.cluster.path(&format!("out{at}"));
         let out = std::fs::File::options().create(true).append(true).open(path).unwrap();
         self.running[at] = Some(Proc(self.cluster.command(&line).stderr(out).spawn().unwrap()));
     }
@@ -213,7 +213,10 @@ fn a_group_leads_itself_whatever_becomes_of_its_machines() {
     eventually("followers know the leader", || group.info(follower, "master_link_status").as_deref() == Some("up"));
     for line in ["SET a 1", "GET a", "BLPOP a 1", "WATCH a", "PUBLISH a b"] {
         let told = group.ask(follower, line).unwrap();
-        assert!(told.starts_with("-READONLY ") && told.ends_with(&format!("127.0.0.1:{}", group.ports[first].0)), "{told}");
+        assert!(
+            told.starts_with("-READONLY ") && told.ends_with(&format!("127.0.0.1:{}", group.ports[first].0)),
+            "{told}"
+        );
     }
     assert_eq!(group.info(follower, "master_port").unwrap(), group.ports[first].0.to_string());
     assert_eq!(group.ask(follower, "ROLE").unwrap(), "*5");

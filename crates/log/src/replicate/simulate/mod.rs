@@ -108,6 +108,7 @@ fn a_change_of_copies_without_a_step_is_found() {
         Step::CanChange,
         Step::Withdraw,
         Step::CanWriteFirst,
+        Step::KeepHead,
     ] {
         let first = first_seed();
         // Of two that may be missing, a log of three finds most.
