@@ -155,7 +155,7 @@ fn followers(view: &View) -> Vec<&str> {
 
 fn master(view: &View, leader: &str, reply: &mut Reply) {
     let (slaves, sentinels) = (followers(view).len().to_string(), view.others.len().to_string());
-    let quorum = ((view.others.len() + 1) / 2 + 1).to_string();
+    let quorum = (view.others.len().div_ceil(2) + 1).to_string();
     let epoch = view.term.to_string();
     let more = [
         ("config-epoch", epoch.as_str()),
