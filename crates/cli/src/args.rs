@@ -86,7 +86,7 @@ pub enum Command {
         action: Array,
     },
     LogReplica(LogReplica),
-    Serve(Serve),
+    Serve(Box<Serve>),
     Top(Top),
     Crash(Crash),
     Demo(Demo),
