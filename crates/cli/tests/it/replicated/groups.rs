@@ -178,7 +178,7 @@ fn under_load<R>(group: &mut Group, act: impl FnOnce(&mut Group, &dyn Fn()) -> R
                 while !over.load(Acquire) {
                     counter.count(over);
                     *told.lock().unwrap() += 1;
-                    if counter.told % 20 == 0 {
+                    if counter.told.is_multiple_of(20) {
                         counter.check();
                     }
                 }
