@@ -535,7 +535,8 @@ fn a_copy_that_catches_up_keeps_what_comes_meanwhile() {
     let (one, two) = (site.follow(1), site.follow(2));
     let options = Options::new().replicated(&site.copies(&[&one, &two]), &log_of(256 << 10));
     let store = Arc::new(options.create(site.store(0)).unwrap());
-    let put = |from: u32, to: u32| (from..to).for_each(|n| drop(store.put(&n.to_be_bytes(), &[7; 2000]).unwrap()));
+    let put =
+        |from: u32, to: u32| (from..to).for_each(|n| store.put(&n.to_be_bytes(), &[7; 2000]).map(|_| ()).unwrap());
     put(0, 10);
     two.stop().unwrap();
     put(10, 400); // more than the log holds
