@@ -408,7 +408,7 @@ fn refusal(session: &Session, number: usize, command: &Command, args: &Arguments
 
 /// Whether only the server that leads may answer it. `EXEC` answers for itself: what was queued was refused.
 fn is_about_data(command: &Command) -> bool {
-    matches!(command.run, Run::Data(_) | Run::Block(..) | Run::Connection(Special::Watch))
+    matches!(command.run, Run::Data(_) | Run::Block(..) | Run::Script(_) | Run::Connection(Special::Watch))
         || matches!(command.name, "publish" | "spublish")
 }
 

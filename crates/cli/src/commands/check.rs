@@ -163,7 +163,9 @@ fn look_at(path: &Path, pool: Pool, repair: Repair) -> Result<CheckJson, Failure
     }
     // What cannot be read would end this process by a signal.
     let looked = match report.sound {
-        true if heap => transactions::look_into(&pool, repair, &mut report).map(|heap| heap.map(Opened::Heap)),
+        true if heap => {
+            transactions::look_into(&pool, repair, &mut report).map(|heap| heap.map(Box::new).map(Opened::Heap))
+        }
         true if versions => versions::look_into(&pool, repair, &mut report).map(|store| store.map(Opened::Versions)),
         _ => Ok(None),
     };
@@ -177,7 +179,7 @@ fn look_at(path: &Path, pool: Pool, repair: Repair) -> Result<CheckJson, Failure
 
 /// Objects that were looked at as their programs do.
 enum Opened {
-    Heap(Heap),
+    Heap(Box<Heap>),
     Versions(Mvcc),
 }
 

@@ -63,8 +63,10 @@ fn nothing_is_answered_behind_the_end_of_a_lease() {
         // A successor may have written by now.
         let read = client.ask("GET a").unwrap();
         assert!(read.starts_with("-READONLY "), "{read}");
+        let read = client.ask("EVAL return(redis.call('GET','a')) 0").unwrap();
+        assert!(read.starts_with('-'), "{read}");
         // It wrote nothing, but it has read.
-        for line in ["SETNX a 2", "SET a 2"] {
+        for line in ["SETNX a 2", "SET a 2", "EVAL return(redis.call('SET','a','2')) 0"] {
             let told = client.ask(line).unwrap();
             assert!(told.contains("in doubt"), "{line}: {told}");
         }
@@ -102,6 +104,7 @@ fn who_leads_and_who_follows_is_told_as_redis_does() {
     });
     assert_eq!(led.cli("role"), "slave\n10.0.0.2\n6379\nconnected\n20\n");
     assert!(led.cli("info replication").contains("master_host:10.0.0.2"));
+    assert!(led.cli("eval return(1) 0").starts_with("READONLY "));
     assert!(led.cli("get a").starts_with("READONLY ") && led.cli("hello").contains("replica"));
     assert!(led.cli("ping").contains("PONG"));
 }
