@@ -153,6 +153,39 @@ pub enum Command {
     RefusedRead(ReadId, Refusal),
 }
 
+impl Command {
+    /// True of what a [`Medium`](crate::Medium) carries out by itself.
+    #[must_use]
+    pub fn is_to_medium(&self) -> bool {
+        match self {
+            Self::Append(_)
+            | Self::Truncate(_)
+            | Self::Persist(_)
+            | Self::Execute(_)
+            | Self::Settle(_)
+            | Self::Retire(_)
+            | Self::Recover { .. }
+            | Self::Void(_)
+            | Self::Erase
+            | Self::Restore(_)
+            | Self::Whole(_) => true,
+            Self::Send(_)
+            | Self::Ship { .. }
+            | Self::ShipSnapshot { .. }
+            | Self::FetchView
+            | Self::Propose(_)
+            | Self::AwaitLeases(_)
+            | Self::Locked(_)
+            | Self::Refused(..)
+            | Self::Commit(..)
+            | Self::Acknowledged(_)
+            | Self::Read(_)
+            | Self::Answer(_)
+            | Self::RefusedRead(..) => false,
+        }
+    }
+}
+
 /// Why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {

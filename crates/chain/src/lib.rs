@@ -50,10 +50,18 @@
 
 #![forbid(unsafe_code)]
 
+mod blocks;
 pub mod clients;
+mod clock;
+mod drive;
+mod entries;
+mod error;
 mod event;
+mod image;
 mod locks;
+mod medium;
 mod message;
+mod node;
 mod queue;
 mod record;
 mod replica;
@@ -64,9 +72,14 @@ mod sabotage;
 mod simulate;
 mod types;
 mod view;
+mod writes;
 
+pub use drive::Driven;
+pub use error::{Error, Result};
 pub use event::{Command, Event, Found, Refusal};
+pub use medium::{Medium, Sizes};
 pub use message::{Body, Message};
+pub use node::{Node, NodeTx, Outside, Status, Ticket};
 pub use record::{Entry, Record};
 pub use replica::{IN_FLIGHT_MAX, Progress, QUEUE_MAX, Replica};
 pub use types::{Barrier, Moment, Number, Object, ReadId, ReplicaId, TransactionId, ViewId};

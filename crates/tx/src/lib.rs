@@ -71,6 +71,8 @@ pub use pmem::ErrorKind;
 pub use procedure::Procedure;
 #[doc(hidden)]
 pub use reference::Bug;
+#[doc(hidden)]
+pub use reference::Buffer;
 pub use reference::{Reference, ReferenceTx};
 pub use savepoints::{NestedTop, Savepoint, Savepoints};
 pub use slots::Slots;

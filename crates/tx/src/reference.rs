@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use pmem::sync::Mutex;
 use pmem::{PPtr, thread_number};
 
-use crate::reference::buffer::Buffer;
+pub use crate::reference::buffer::Buffer;
 use crate::reference::transaction::Begin;
 pub use crate::reference::transaction::ReferenceTx;
 use crate::{Clock, CounterClock, Engine, Error, Isolation, Result, Timestamp};

@@ -6,7 +6,7 @@ const ALIGN_MIN: u64 = 64;
 /// `len` bytes whose address and offset in the pool are the same modulo the alignment: every pointer into the object is as aligned
 /// as its offset says.
 #[derive(Debug)]
-pub(super) struct Buffer {
+pub struct Buffer {
     memory: Box<[u8]>,
     from: usize,
     len: usize,
@@ -16,18 +16,20 @@ pub(super) struct Buffer {
 
 impl Buffer {
     /// All zero, for an object at `offset`.
-    pub(super) fn zeroed(offset: u64, len: u64, align: u64) -> Self {
+    pub fn zeroed(offset: u64, len: u64, align: u64) -> Self {
         let align = align.max(ALIGN_MIN);
         let memory = vec![0; (len + align) as usize].into_boxed_slice();
         let from = (offset.wrapping_sub(memory.as_ptr().addr() as u64) % align) as usize;
         Self { memory, from, len: len as usize, offset, align }
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
         &self.memory[self.from..][..self.len]
     }
 
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+    /// Its bytes, to be changed.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.from..][..self.len]
     }
 }

@@ -1,0 +1,314 @@
+//! A replica that runs: the state machine, its medium, and the threads that drive both.
+//!
+//! Events are taken under one lock, by the thread that has them; a transaction's are answered at once. What they command goes into a list, which one thread at a time
+//! carries out on the medium, in order: all that is in it, then one barrier for all of it ([`Node::pump`]).
+
+mod core;
+mod engine;
+mod ticket;
+mod transaction;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Condvar;
+use pmem::sync::Mutex;
+
+use self::core::{Core, Work};
+pub use self::ticket::Ticket;
+pub use self::transaction::NodeTx;
+use crate::image::{Image, check, check_copy};
+use crate::{
+    Body, Command, Event, Found, Medium, Message, Mode, Moment, Progress, Record, Replica, ReplicaId, Result, View,
+    ViewId,
+};
+
+/// Where what a replica says and asks goes.
+pub trait Outside: Send + Sync {
+    /// To another replica; it may be lost.
+    fn send(&self, message: Message);
+
+    /// [`Command::FetchView`], [`Command::Propose`] or [`Command::AwaitLeases`], to be answered by an event.
+    fn ask(&self, command: Command);
+}
+
+/// A chain of one has nobody to talk to.
+#[derive(Debug)]
+struct Nobody;
+
+impl Outside for Nobody {
+    fn send(&self, _: Message) {}
+
+    fn ask(&self, _: Command) {}
+}
+
+/// A replica's process.
+pub struct Node {
+    core: Mutex<Core>,
+    medium: Mutex<Medium>,
+    image: Arc<Mutex<Image>>,
+    outside: Arc<dyn Outside>,
+    /// Something is to be carried out, or it ends.
+    work: Condvar,
+    ends: AtomicBool,
+    capacity: u64,
+    queue_max: u64,
+    record_max: u64,
+    /// Whoever commits drives.
+    alone: bool,
+    patience: Duration,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("capacity", &self.capacity).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// A chain of one, without threads: whoever commits carries out what is to be done.
+    ///
+    /// # Errors
+    /// Those of the medium.
+    pub fn alone(medium: Medium, found: Found) -> Result<Self> {
+        let id = found.id;
+        let node = Self::new(medium, found, Arc::new(Nobody), true);
+        node.pump(false);
+        let view = View { id: ViewId(1), members: vec![id], f: 0, mode: Mode::Values };
+        for event in [
+            Event::View(view),
+            Event::Lease { id, until: Moment(u64::MAX) },
+            Event::LeasesEnded(ViewId(1)),
+        ] {
+            node.event(event)?;
+            node.pump(false);
+        }
+        node.check_runs()?;
+        Ok(node)
+    }
+
+    /// A member, or one to be. [`Node::drive`] is to be run by a thread.
+    pub fn start(medium: Medium, found: Found, outside: Arc<dyn Outside>) -> Self {
+        Self::new(medium, found, outside, false)
+    }
+
+    fn new(medium: Medium, found: Found, outside: Arc<dyn Outside>, alone: bool) -> Self {
+        let image = Arc::clone(medium.image());
+        let capacity = image.lock().capacity();
+        let (queue_max, record_max, queued) = (medium.queue_max(), medium.record_max(), medium.queued());
+        let (replica, commands) = Replica::start(found);
+        Self {
+            core: Mutex::new(Core::new(replica, commands, queued)),
+            medium: Mutex::new(medium),
+            image,
+            outside,
+            work: Condvar::new(),
+            ends: AtomicBool::new(false),
+            capacity,
+            queue_max,
+            record_max,
+            alone,
+            patience: Duration::from_secs(10),
+        }
+    }
+
+    /// How long a commit waits for the tail's word. Ten seconds if nothing is said.
+    #[must_use]
+    pub fn patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    // ---- what happens -----------------------------------------------------------------------------------------
+
+    /// Something has happened outside.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`](crate::Error::Stopped).
+    pub fn event(&self, event: Event) -> Result<()> {
+        let mut core = self.core.lock();
+        core.check_runs()?;
+        core.step(self.now(), event);
+        self.work.notify_one();
+        Ok(())
+    }
+
+    /// A message has come. One that this replica cannot take now is as good as lost; it is sent again.
+    ///
+    /// # Errors
+    /// [`Error::Record`](crate::Error::Record) of one that no member can have sent; as [`event`](Self::event).
+    pub fn deliver(&self, message: Message) -> Result<()> {
+        let bytes = match &message.body {
+            Body::Records(records) => {
+                records.iter().try_for_each(|record| check(&record.bytes, self.capacity))?;
+                if records.iter().any(|record| self.size(record) > self.record_max) {
+                    return Err(crate::Error::Record { why: "it is longer than this queue takes" });
+                }
+                records.iter().map(|record| self.size(record)).sum()
+            }
+            Body::Snapshot { image, .. } => {
+                check_copy(image, self.capacity)?;
+                0
+            }
+            _ => 0,
+        };
+        if bytes > 0 && !self.core.lock().has_room(bytes, self.queue_max) {
+            return Ok(());
+        }
+        self.event(Event::Message(message))
+    }
+
+    /// What a record takes in the queue, at most.
+    fn size(&self, record: &Record) -> u64 {
+        core::queue_bytes(&record.entry, record.bytes.len() as u64)
+    }
+
+    fn now(&self) -> Moment {
+        if self.alone { Moment(1) } else { crate::clock::now() }
+    }
+
+    // ---- what is done -----------------------------------------------------------------------------------------
+
+    /// Carries out what there is to do, until [`end`](Self::end), and lets the replica say again at each `tick` what may be lost.
+    pub fn drive(&self, tick: Duration) {
+        let mut next = crate::clock::now().0;
+        while !self.ends.load(Relaxed) {
+            let now = crate::clock::now().0;
+            let ticks = now >= next;
+            if ticks {
+                next = now + tick.as_nanos() as u64;
+                drop(self.event(Event::Tick)); // it has stopped, and says so to whoever asks
+            }
+            self.pump(ticks);
+            let mut core = self.core.lock();
+            if core.work.is_empty() && !self.ends.load(Relaxed) {
+                let left = Duration::from_nanos(next.saturating_sub(crate::clock::now().0));
+                self.work.wait_for(&mut core, left.min(tick));
+            }
+        }
+    }
+
+    /// Has [`drive`](Self::drive) return, and everybody who waits.
+    pub fn end(&self) {
+        self.ends.store(true, Relaxed);
+        self.core.lock().stop("it was told to");
+        self.work.notify_all();
+    }
+
+    /// Carries out all there is to do. `tick`: what was noted becomes persistent though nobody has asked for a barrier.
+    pub(crate) fn pump(&self, tick: bool) {
+        let mut medium = self.medium.lock();
+        let mut tick = tick;
+        loop {
+            let batch = self.core.lock().take_work();
+            let (bytes, mut epoch, idle) = (batch.bytes(), batch.epoch, batch.work.is_empty());
+            let mut events = Vec::new();
+            let mut each = batch.work.into_iter();
+            let done = each
+                .try_for_each(|work| self.carry_out(&mut medium, work, &mut epoch, &mut events))
+                .and_then(|()| {
+                    if medium.wants_barrier() || tick && medium.has_note() {
+                        events.extend(medium.barrier()?);
+                    }
+                    Ok(())
+                });
+            tick = false;
+            let mut core = self.core.lock();
+            if let Err(error) = done {
+                tracing::error!(%error, "the replica stops");
+                core.stop(&error.to_string());
+                return;
+            }
+            let nothing = idle && events.is_empty();
+            if !core.happened(self.now(), epoch, bytes, medium.queued(), events) || nothing {
+                return;
+            }
+        }
+    }
+
+    fn carry_out(&self, medium: &mut Medium, work: Work, epoch: &mut u64, events: &mut Vec<Event>) -> Result<()> {
+        match work {
+            Work::Commit(entry, bytes) => medium.commit(entry, bytes)?,
+            Work::Command(Command::Send(message)) => self.outside.send(message),
+            Work::Command(Command::Ship { to, view, first, last }) => {
+                // What is not there was retired meanwhile: all have it.
+                if let Ok(records) = medium.records(first..=last) {
+                    self.outside.send(Message { view, from: medium.id(), to, body: Body::Records(records) });
+                }
+            }
+            Work::Command(Command::ShipSnapshot { to, view, through }) => {
+                let body = Body::Snapshot { through, image: medium.copy()? };
+                self.outside.send(Message { view, from: medium.id(), to, body });
+            }
+            Work::Command(command) if command.is_to_medium() => {
+                if matches!(command, Command::Void(_)) {
+                    // What happened before it is of a copy that is none.
+                    *epoch += 1;
+                    events.clear();
+                }
+                events.extend(medium.carry_out(command)?);
+            }
+            Work::Command(command) => self.outside.ask(command),
+        }
+        Ok(())
+    }
+
+    fn check_runs(&self) -> Result<()> {
+        self.core.lock().check_runs()
+    }
+
+    // ---- what it is -------------------------------------------------------------------------------------------
+
+    /// What this replica knows.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let core = self.core.lock();
+        let view = core.replica.serves().cloned();
+        Status { id: core.replica.id(), view, progress: core.replica.progress(), stopped: core.stopped.clone() }
+    }
+
+    /// The heap's bytes, which are the same on every replica that has executed the same records.
+    ///
+    /// # Errors
+    /// Those of the pool.
+    pub fn heap(&self) -> Result<Vec<u8>> {
+        self.medium.lock().heap()
+    }
+
+    /// What its medium has cost.
+    #[must_use]
+    pub fn stats(&self) -> pmem::Stats {
+        self.medium.lock().stats()
+    }
+
+    /// Closes the medium: nobody may drive it any more.
+    ///
+    /// # Errors
+    /// Those of the pool.
+    pub fn close(self) -> Result<()> {
+        let Self { core, medium, image, .. } = self;
+        drop((core, image));
+        medium.into_inner().close()
+    }
+}
+
+/// What a replica knows.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Whose copy it is.
+    pub id: ReplicaId,
+    /// The view, if it is a member that serves.
+    pub view: Option<View>,
+    /// How far it is.
+    pub progress: Progress,
+    /// Why it does nothing any more.
+    pub stopped: Option<String>,
+}
+
+impl Status {
+    /// True at the head.
+    #[must_use]
+    pub fn is_head(&self) -> bool {
+        self.view.as_ref().is_some_and(|view| view.head() == Some(self.id))
+    }
+}

@@ -1,0 +1,6 @@
+//! Replicas on real media.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod conformance;
+mod media;
