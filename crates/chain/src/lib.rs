@@ -62,6 +62,8 @@ mod locks;
 mod medium;
 mod message;
 mod node;
+#[cfg(feature = "process")]
+pub mod process;
 mod queue;
 mod record;
 mod replica;
@@ -77,6 +79,8 @@ mod writes;
 pub use drive::Driven;
 pub use error::{Error, Result};
 pub use event::{Command, Event, Found, Refusal};
+#[doc(hidden)]
+pub use medium::Omission;
 pub use medium::{Medium, Sizes};
 pub use message::{Body, Message};
 pub use node::{Node, NodeTx, Outside, Status, Ticket};

@@ -62,9 +62,26 @@ struct Stored {
     position: Position,
 }
 
+/// A step that is left out, for tests that must fail then.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Omission {
+    /// What was read is made persistent before space is used again because of it.
+    NoteAtOpen,
+    /// Space of records is free when the note that they count no more is persistent.
+    FreeBehindNote,
+    /// Entries of an earlier incarnation of the copy are nothing.
+    Incarnation,
+    /// What is in place is persistent in the queue before.
+    ExecuteBehindBarrier,
+    /// The note is written.
+    Note,
+}
+
 /// A replica's medium, open.
 #[derive(Debug)]
 pub struct Medium {
+    omission: Option<Omission>,
     pool: Pool,
     note: TwoSlot<Note>,
     /// As it is to be after the next barrier.
@@ -127,6 +144,12 @@ impl Medium {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_pool(pool: Pool) -> Result<(Self, Found)> {
+        Self::open_without(pool, None)
+    }
+
+    /// The same, without a step.
+    #[doc(hidden)]
+    pub fn open_without(pool: Pool, omission: Option<Omission>) -> Result<(Self, Found)> {
         let area = |name: &str| -> pmem::Result<Area> { pool.region(name)?.into_area() };
         let (mut note, _) = TwoSlot::<Note>::open(area(NOTE)?)?;
         let noted = note.get();
@@ -135,17 +158,23 @@ impl Medium {
             return Err(Error::File { path: pool.path().display().to_string(), why });
         }
         // A process that was killed may have left it in a cache, and space in the queue is used again because of it.
-        note.update(&noted)?;
+        if omission != Some(Omission::NoteAtOpen) {
+            note.update(&noted)?;
+        }
         let (ring, recovered) = Ring::open(area(QUEUE)?)?;
         let mut records = BTreeMap::new();
         for found in &recovered.records {
             match entries::read(ring.payload(found)?) {
-                Some((incarnation, told)) if incarnation == noted.incarnation => match told {
+                Some((incarnation, told))
+                    if incarnation == noted.incarnation || omission == Some(Omission::Incarnation) =>
+                {
+                    match told {
                     Told::Record(record) => {
                         records.insert(record.entry.number.n, Stored { record, position: found.position });
                     }
                     Told::Truncated(after) => drop(records.split_off(&(after + 1))),
-                },
+                    }
+                }
                 Some(_) => {}
                 None => return Err(Error::Record { why: "an entry of its queue says nothing" }),
             }
@@ -154,7 +183,7 @@ impl Medium {
         let entries = records.values().map(|stored| stored.record.entry.clone()).collect();
         let found = Found { id: noted.id(), whole: noted.whole != 0, retired: noted.retired, entries };
         let image = Arc::new(Mutex::new(Image::open_unscanned(area(IMAGE)?)));
-        let medium = Self { pool, note, noted, ring, records, image, committing: Vec::new(), barrier: None };
+        let medium = Self { omission, pool, note, noted, ring, records, image, committing: Vec::new(), barrier: None };
         Ok((medium, found))
     }
 
@@ -222,8 +251,13 @@ impl Medium {
     /// # Errors
     /// As [`carry_out`](Self::carry_out).
     pub fn commit(&mut self, entry: Entry, bytes: Vec<u8>) -> Result<()> {
-        self.committing.push(entry.number.n);
-        self.append(Record { entry, bytes })
+        let n = entry.number.n;
+        self.committing.push(n);
+        self.append(Record { entry, bytes })?;
+        if self.omission == Some(Omission::ExecuteBehindBarrier) {
+            self.execute(n)?;
+        }
+        Ok(())
     }
 
     fn append(&mut self, record: Record) -> Result<()> {
@@ -272,7 +306,11 @@ impl Medium {
     /// # Errors
     /// As [`carry_out`](Self::carry_out).
     pub fn barrier(&mut self) -> Result<Vec<Event>> {
-        if self.has_note() {
+        if self.omission == Some(Omission::FreeBehindNote) {
+            self.ring.force()?;
+            self.forget_retired();
+        }
+        if self.has_note() && self.omission != Some(Omission::Note) {
             self.note.stage(&self.noted)?;
         }
         let persisted = self.pool.drain()?;

@@ -3,7 +3,7 @@
 use crate::{Record, ReplicaId, ViewId};
 
 /// A message of one replica to another.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Message {
     /// The sender's: other views' messages are not taken.
     pub view: ViewId,
@@ -16,7 +16,7 @@ pub struct Message {
 }
 
 /// What is said. All numbers are counts through which something is so: later ones replace earlier ones.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Body {
     /// Downstream: records without a gap.
     Records(Vec<Record>),

@@ -3,7 +3,7 @@
 use crate::{Number, Object};
 
 /// What the protocol knows of a record; the bytes stay where they are, in the queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Entry {
     /// Its place in the order of all transactions.
     pub number: Number,
@@ -12,7 +12,7 @@ pub struct Entry {
 }
 
 /// One transaction's effects: executed any number of times, in the order of numbers, it leaves the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Record {
     /// Which.
     pub entry: Entry,

@@ -4,7 +4,7 @@ use crate::{ReplicaId, ViewId};
 
 /// The members, head first. The next view is installed by compare-and-swap on the id, at a service that is linearizable; a member that is taken out never comes back
 /// by its id.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct View {
     /// Each view's is one more than that of the one before.
     pub id: ViewId,
@@ -17,7 +17,7 @@ pub struct View {
 }
 
 /// What is sent along the chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Mode {
     /// What a transaction has written, so that a record can be executed again: `f + 1` members tolerate `f` failures.
     Values,

@@ -39,6 +39,16 @@ impl Announcement {
         &self.member
     }
 
+    /// Before this moment of the machine's clock that goes on while it sleeps (`CLOCK_BOOTTIME`), in nanoseconds, the key is in etcd, unless somebody deletes it, or announces the same
+    /// name; 0 if it may be gone.
+    #[must_use]
+    pub fn held_until_ns(&self) -> u64 {
+        match &*self.status.lock() {
+            Status::Announced(tenure) => tenure.held_until_ns(),
+            Status::Lapsed(_) | Status::Replaced => 0,
+        }
+    }
+
     /// Nothing if others can see it, as far as is known without asking.
     ///
     /// # Errors

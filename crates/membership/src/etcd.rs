@@ -37,6 +37,7 @@ pub(crate) struct Entry {
     pub(crate) key: Vec<u8>,
     pub(crate) value: Vec<u8>,
     pub(crate) created: u64,
+    pub(crate) modified: u64,
     pub(crate) lease: i64,
 }
 
@@ -46,6 +47,7 @@ impl From<&KeyValue> for Entry {
             key: found.key().to_owned(),
             value: found.value().to_owned(),
             created: unsigned(found.create_revision()),
+            modified: unsigned(found.mod_revision()),
             lease: found.lease(),
         }
     }
@@ -64,6 +66,16 @@ pub(crate) struct Found {
 pub(crate) enum Claim {
     Won { created: u64 },
     NotWon,
+}
+
+/// What became of one that is guarded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Swap {
+    Done,
+    /// The guard's revision, 0 if it is gone.
+    Not {
+        guard: u64,
+    },
 }
 
 /// An open stream of keep-alives of one lease. Answers come in the order of requests, so it is used for nothing more after one that was not waited for.
@@ -195,6 +207,41 @@ impl Etcd {
         let (revision, _) = self.accept(&route, answer.header(), true)?;
         let put = answer.op_responses().iter().any(|response| matches!(response, TxnOpResponse::Put(_)));
         Ok(if answer.succeeded() && put { Claim::Won { created: revision } } else { Claim::NotWon })
+    }
+
+    /// Writes a key without a value; at which revision.
+    pub(crate) async fn mark(&self, key: &str, within: Duration) -> Attempt<u64> {
+        let route = self.route("mark", within).await?;
+        let answer = self.attempt("mark", &route, within, async |mut client| client.put(key, "", None).await).await?;
+        Ok(self.accept(&route, answer.header(), true)?.0)
+    }
+
+    /// Puts the key if it is of that revision, 0 if it is to be new, and the guard is of its.
+    pub(crate) async fn swap(
+        &self,
+        key: &str,
+        revision: u64,
+        (guard, guard_revision): (&str, u64),
+        value: &[u8],
+        within: Duration,
+    ) -> Attempt<Swap> {
+        let is_of =
+            |key: &str, revision| Compare::mod_revision(key, CompareOp::Equal, i64::try_from(revision).unwrap_or(-1));
+        let transaction = Txn::new()
+            .when([is_of(key, revision), is_of(guard, guard_revision)])
+            .and_then([TxnOp::put(key, value, None)])
+            .or_else([TxnOp::get(guard, None)]);
+        let route = self.route("replace", within).await?;
+        let answer = self.attempt("replace", &route, within, async |mut client| client.txn(transaction).await).await?;
+        self.accept(&route, answer.header(), true)?;
+        if answer.succeeded() {
+            return Ok(Swap::Done);
+        }
+        let revision_in = |response: TxnOpResponse| match response {
+            TxnOpResponse::Get(found) => found.kvs().first().map(|found| unsigned(found.mod_revision())),
+            _ => None,
+        };
+        Ok(Swap::Not { guard: answer.op_responses().into_iter().find_map(revision_in).unwrap_or(0) })
     }
 
     /// What etcd will wait from now on, and the raft term of what the member had applied before it renewed.

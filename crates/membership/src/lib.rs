@@ -19,6 +19,8 @@
 //! | `PREFIX/copies/NAME` | `{"name":…,"address":…}` | bound to a lease that its process renews |
 //! | `PREFIX/leader` | the same, of the leader | likewise; the revision that created it is the term |
 //! | `PREFIX/said/NAME` | a text | put once, and stays: [`Members::declare`] |
+//! | `PREFIX/registers/NAME` | opaque | replaced by compare-and-swap on its revision |
+//! | `PREFIX/registers/NAME.sessions/MACHINE` | nothing | its revision is the machine's session |
 //!
 //! A member that serves clients says where with a further field, `"serves"`.
 //!
@@ -32,6 +34,7 @@
 //! | `leadership`, `tenure` | what the elected has; what it may look at from any thread |
 //! | `keeper`, `holding` | carries out what the lease's state machine says, until it is over |
 //! | `watch` | [`Members::watch_leader`] |
+//! | `register` | [`Members::register`]: a value that is replaced by compare-and-swap, in sessions |
 //! | `etcd` | one request, at the member that answered last |
 //! | `runtime`, `clock` | the thread; the clock that goes on while the machine sleeps |
 //!
@@ -65,6 +68,7 @@ mod holding;
 mod keeper;
 mod leadership;
 mod members;
+mod register;
 mod runtime;
 #[cfg(test)]
 mod sim;
@@ -75,5 +79,6 @@ pub use announcement::Announcement;
 pub use error::{Error, Result};
 pub use leadership::Leadership;
 pub use members::{Leader, Member, Members};
+pub use register::{Held, Register, Swapped};
 pub use tenure::{Tenure, Why};
 pub use watch::{LeaderWatch, Seen};

@@ -193,6 +193,10 @@ impl Members {
         format!("{}/said/{name}", self.0.prefix)
     }
 
+    pub(crate) fn register_key(&self, name: &str) -> String {
+        format!("{}/registers/{name}", self.0.prefix)
+    }
+
     pub(crate) fn copy_key(&self, name: &str) -> String {
         format!("{}/copies/{name}", self.0.prefix)
     }
@@ -243,7 +247,7 @@ mod tests {
     use super::*;
 
     fn entry(value: &str) -> Entry {
-        Entry { key: b"/p/copies/a".to_vec(), value: value.as_bytes().to_vec(), created: 1, lease: 2 }
+        Entry { key: b"/p/copies/a".to_vec(), value: value.as_bytes().to_vec(), created: 1, modified: 1, lease: 2 }
     }
 
     #[test]

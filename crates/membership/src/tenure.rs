@@ -63,6 +63,11 @@ impl Tenure {
         self.is_held_at(Moment::now)
     }
 
+    /// 0 when it is over.
+    pub(crate) fn held_until_ns(&self) -> u64 {
+        self.0.held_until_ns.load(Ordering::Acquire)
+    }
+
     /// The clock is looked at last: whatever happens in between makes it later.
     fn is_held_at(&self, clock: impl FnOnce() -> Moment) -> bool {
         let until = self.0.held_until_ns.load(Ordering::Acquire);

@@ -24,7 +24,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("kv", &["pmem", "tx", "fabric", "log"]),
     // Several machines.
     ("membership", &[]),
-    ("chain", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv"]),
+    ("chain", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv", "membership"]),
     ("server", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv", "chain"]),
     // For programs in other languages.
     ("capi", &["pmem", "tx", "log", "kv", "eaw"]),

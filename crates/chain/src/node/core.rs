@@ -203,6 +203,7 @@ impl Core {
     }
 
     pub(crate) fn lock(&mut self, now: Moment, of: TransactionId, object: u64, write: bool) -> tx::Result<()> {
+        self.check_runs()?;
         let (reads, writes) = if write { (vec![], vec![Object(object)]) } else { (vec![Object(object)], vec![]) };
         match self.step(now, Event::Lock { transaction: of, slot: 0, reads, writes }) {
             Some(Answer::Yes) => {
@@ -235,6 +236,7 @@ impl Core {
 
     /// Draws its number: it is committed, unless there is an error.
     pub(crate) fn commit(&mut self, now: Moment, transaction: TransactionId, bytes: Vec<u8>) -> Result<Ticket> {
+        self.check_runs()?;
         let ticket = Ticket::default();
         self.writing = Some((bytes, ticket.clone()));
         let answer = self.step(now, Event::Commit(transaction));
@@ -250,6 +252,7 @@ impl Core {
 
     /// What a transaction has locked and read was so, as clients may see it: the lease still holds.
     pub(crate) fn has_read(&mut self, now: Moment, objects: Vec<Object>) -> Result<()> {
+        self.check_runs()?;
         self.next += 1;
         let read = ReadId(self.next);
         let begun = self.step(now, Event::Read { read, objects });

@@ -20,7 +20,7 @@ pub use self::ticket::Ticket;
 pub use self::transaction::NodeTx;
 use crate::image::{Image, check, check_copy};
 use crate::{
-    Body, Command, Event, Found, Medium, Message, Mode, Moment, Progress, Record, Replica, ReplicaId, Result, View,
+    Body, Command, Event, Found, Medium, Message, Mode, Moment, Object, Progress, Record, Replica, ReplicaId, Result, View,
     ViewId,
 };
 
@@ -273,6 +273,12 @@ impl Node {
     /// Those of the pool.
     pub fn heap(&self) -> Result<Vec<u8>> {
         self.medium.lock().heap()
+    }
+
+    /// Objects of the blocks that are live, and their lengths.
+    #[must_use]
+    pub fn blocks(&self) -> Vec<(Object, u64)> {
+        self.medium.lock().blocks()
     }
 
     /// What its medium has cost.

@@ -7,6 +7,7 @@ mod election;
 mod etcd;
 mod outages;
 mod partitions;
+mod register;
 mod worker;
 
 use std::time::Duration;

@@ -24,5 +24,7 @@ tests! {
     every_barrier_of_the_objects_is_missed_when_it_is_gone = crate::mutation::every_barrier_is_missed_when_it_is_gone;
     failing_drains = crate::failing_drains;
     killed_in_front_of_flushes = crate::killed_in_front_of_flushes;
+    every_step_of_a_chain_is_missed_when_it_is_left_out = crate::chain::every_step_of_a_medium_is_missed;
+    every_barrier_of_a_chain_is_missed_when_it_is_gone = crate::chain::every_barrier_of_a_chain_is_missed;
     a_hundred_thousand_damaged_pools = crate::damage::a_hundred_thousand_damaged_pools;
 }

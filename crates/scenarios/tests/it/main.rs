@@ -2,6 +2,7 @@
 
 mod aries;
 mod array;
+mod chain;
 mod damage;
 mod deep;
 mod every;
