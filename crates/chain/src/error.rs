@@ -34,7 +34,9 @@ pub enum Error {
         max: u64,
     },
     /// A record that cannot be of a head.
-    #[error("a record is not one of this heap: {why}; check that all members run the same version on copies of one size")]
+    #[error(
+        "a record is not one of this heap: {why}; check that all members run the same version on copies of one size"
+    )]
     Record {
         /// What is wrong.
         why: &'static str,

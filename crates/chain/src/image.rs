@@ -271,12 +271,13 @@ mod tests {
         record.put(start + 3, b"abc");
         first.apply(1, &record.into_bytes()).unwrap();
         assert_eq!(first.blocks.find(start + 5), Some((start, 128)));
-        second.apply(1, &{
-            let mut other = Writes::default();
-            other.put(900_000, b"something else");
-            other.into_bytes()
-        })
-        .unwrap();
+        second
+            .apply(1, &{
+                let mut other = Writes::default();
+                other.put(900_000, b"something else");
+                other.into_bytes()
+            })
+            .unwrap();
         second.erase().unwrap();
         second.restore(&first.copy().unwrap()).unwrap();
         assert_eq!(second.bytes(0, 1 << 20).unwrap(), first.bytes(0, 1 << 20).unwrap());

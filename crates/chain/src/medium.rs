@@ -66,8 +66,6 @@ struct Stored {
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Omission {
-    /// What was read is made persistent before space is used again because of it.
-    NoteAtOpen,
     /// Space of records is free when the note that they count no more is persistent.
     FreeBehindNote,
     /// Entries of an earlier incarnation of the copy are nothing.
@@ -151,15 +149,11 @@ impl Medium {
     #[doc(hidden)]
     pub fn open_without(pool: Pool, omission: Option<Omission>) -> Result<(Self, Found)> {
         let area = |name: &str| -> pmem::Result<Area> { pool.region(name)?.into_area() };
-        let (mut note, _) = TwoSlot::<Note>::open(area(NOTE)?)?;
+        let (note, _) = TwoSlot::<Note>::open(area(NOTE)?)?;
         let noted = note.get();
         if noted.version != VERSION {
             let why = format!("a replica of format {}, and this program knows {VERSION}", noted.version);
             return Err(Error::File { path: pool.path().display().to_string(), why });
-        }
-        // A process that was killed may have left it in a cache, and space in the queue is used again because of it.
-        if omission != Some(Omission::NoteAtOpen) {
-            note.update(&noted)?;
         }
         let (ring, recovered) = Ring::open(area(QUEUE)?)?;
         let mut records = BTreeMap::new();
@@ -169,10 +163,10 @@ impl Medium {
                     if incarnation == noted.incarnation || omission == Some(Omission::Incarnation) =>
                 {
                     match told {
-                    Told::Record(record) => {
-                        records.insert(record.entry.number.n, Stored { record, position: found.position });
-                    }
-                    Told::Truncated(after) => drop(records.split_off(&(after + 1))),
+                        Told::Record(record) => {
+                            records.insert(record.entry.number.n, Stored { record, position: found.position });
+                        }
+                        Told::Truncated(after) => drop(records.split_off(&(after + 1))),
                     }
                 }
                 Some(_) => {}
@@ -228,7 +222,12 @@ impl Medium {
             Command::Truncate(after) => self.truncate(after)?,
             Command::Persist(barrier) => self.barrier = Some(barrier),
             Command::Execute(n) => return self.execute(n).map(Some),
-            Command::Retire(through) => self.noted.retired = through,
+            Command::Retire(through) => {
+                self.noted.retired = through;
+                if self.omission == Some(Omission::FreeBehindNote) {
+                    self.forget_retired();
+                }
+            }
             Command::Recover { first, last } => return self.recover(first, last).map(Some),
             Command::Void(id) => {
                 let ReplicaId { machine, incarnation } = id;
@@ -306,10 +305,6 @@ impl Medium {
     /// # Errors
     /// As [`carry_out`](Self::carry_out).
     pub fn barrier(&mut self) -> Result<Vec<Event>> {
-        if self.omission == Some(Omission::FreeBehindNote) {
-            self.ring.force()?;
-            self.forget_retired();
-        }
         if self.has_note() && self.omission != Some(Omission::Note) {
             self.note.stage(&self.noted)?;
         }

@@ -104,10 +104,14 @@ fn view(incarnation: u32, with: bool) -> View {
     View { id: ViewId(id), members, f: 2, mode: Mode::Values }
 }
 
-/// Each changes the same words and the same two lines, and a line of three others.
+/// Each changes the same words and the same two lines, and one of sixteen others.
 fn ranges(n: u64) -> [(u64, Vec<u8>); 3] {
     let spread: Vec<u8> = (0..72).map(|at| (n as u8).wrapping_mul(31).wrapping_add(at)).collect();
-    [(64, [n, !n].map(u64::to_le_bytes).concat()), (8192 + 40, spread), (12_288 + n % 3 * 64, n.to_le_bytes().to_vec())]
+    [
+        (64, [n, !n].map(u64::to_le_bytes).concat()),
+        (8192 + 40, spread),
+        (12_288 + n % 16 * 64, n.to_le_bytes().to_vec()),
+    ]
 }
 
 fn record(n: u64) -> Record {
@@ -132,7 +136,9 @@ fn model(through: u64) -> Vec<u8> {
 fn image(through: u64) -> Vec<u8> {
     let mut bytes = SIZES.capacity.to_le_bytes().to_vec();
     bytes.extend_from_slice(&[0; 8]);
-    for (at, page) in (0u64..).step_by(4096).zip(model(through).chunks(4096)).filter(|(_, page)| page.iter().any(|b| *b != 0)) {
+    for (at, page) in
+        (0u64..).step_by(4096).zip(model(through).chunks(4096)).filter(|(_, page)| page.iter().any(|b| *b != 0))
+    {
         bytes.extend_from_slice(&at.to_le_bytes());
         bytes.extend_from_slice(&(page.len() as u64).to_le_bytes());
         bytes.extend_from_slice(page);

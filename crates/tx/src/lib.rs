@@ -70,9 +70,9 @@ pub use kv::{Keys, Kv, KvTx, Visit};
 pub use pmem::ErrorKind;
 pub use procedure::Procedure;
 #[doc(hidden)]
-pub use reference::Bug;
-#[doc(hidden)]
 pub use reference::Buffer;
+#[doc(hidden)]
+pub use reference::Bug;
 pub use reference::{Reference, ReferenceTx};
 pub use savepoints::{NestedTop, Savepoint, Savepoints};
 pub use slots::Slots;

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::ticket::{Lost, Ticket};
-use crate::{
-    Command, Entry, Error, Event, Moment, Object, ReadId, Refusal, Replica, Result, TransactionId, ViewId,
-};
+use crate::{Command, Entry, Error, Event, Moment, Object, ReadId, Refusal, Replica, Result, TransactionId, ViewId};
 
 /// For the medium, or the outside.
 #[derive(Debug)]

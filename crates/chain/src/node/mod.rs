@@ -20,8 +20,8 @@ pub use self::ticket::Ticket;
 pub use self::transaction::NodeTx;
 use crate::image::{Image, check, check_copy};
 use crate::{
-    Body, Command, Event, Found, Medium, Message, Mode, Moment, Object, Progress, Record, Replica, ReplicaId, Result, View,
-    ViewId,
+    Body, Command, Event, Found, Medium, Message, Mode, Moment, Object, Progress, Record, Replica, ReplicaId, Result,
+    View, ViewId,
 };
 
 /// Where what a replica says and asks goes.
@@ -76,11 +76,7 @@ impl Node {
         let node = Self::new(medium, found, Arc::new(Nobody), true);
         node.pump(false);
         let view = View { id: ViewId(1), members: vec![id], f: 0, mode: Mode::Values };
-        for event in [
-            Event::View(view),
-            Event::Lease { id, until: Moment(u64::MAX) },
-            Event::LeasesEnded(ViewId(1)),
-        ] {
+        for event in [Event::View(view), Event::Lease { id, until: Moment(u64::MAX) }, Event::LeasesEnded(ViewId(1))] {
             node.event(event)?;
             node.pump(false);
         }
@@ -158,6 +154,12 @@ impl Node {
         self.event(Event::Message(message))
     }
 
+    /// Bytes of the longest message that a replica of this size takes or sends: a copy of the heap, or records that fit into its queue.
+    #[cfg(feature = "process")]
+    pub(crate) fn message_max(&self) -> usize {
+        (2 * self.capacity + 2 * self.queue_max) as usize + (1 << 20)
+    }
+
     /// What a record takes in the queue, at most.
     fn size(&self, record: &Record) -> u64 {
         core::queue_bytes(&record.entry, record.bytes.len() as u64)
@@ -204,9 +206,8 @@ impl Node {
             let (bytes, mut epoch, idle) = (batch.bytes(), batch.epoch, batch.work.is_empty());
             let mut events = Vec::new();
             let mut each = batch.work.into_iter();
-            let done = each
-                .try_for_each(|work| self.carry_out(&mut medium, work, &mut epoch, &mut events))
-                .and_then(|()| {
+            let done =
+                each.try_for_each(|work| self.carry_out(&mut medium, work, &mut epoch, &mut events)).and_then(|()| {
                     if medium.wants_barrier() || tick && medium.has_note() {
                         events.extend(medium.barrier()?);
                     }

@@ -198,7 +198,10 @@ impl<'n> NodeTx<'n> {
     fn free(&mut self, ptr: PPtr<u8>) -> tx::Result<()> {
         let (place, _) = self.find(ptr, 0)?;
         if place.at != 0 || place.start == ROOT {
-            return Err(bad(ptr, if place.at != 0 { "not to the first byte of its object" } else { "to the root cell" }));
+            return Err(bad(
+                ptr,
+                if place.at != 0 { "not to the first byte of its object" } else { "to the root cell" },
+            ));
         }
         self.find_to_write(ptr, 0)?;
         self.local_mut(place.start)?.freed = true;
@@ -276,8 +279,13 @@ impl<'n> NodeTx<'n> {
         node.work.notify_one();
         // Blocks are the record's from now on, but those that are not in it.
         drop(core);
-        let unused: Vec<u64> =
-            self.locals.as_mut().iter().filter(|(_, local)| local.made && local.freed).map(|(start, _)| *start).collect();
+        let unused: Vec<u64> = self
+            .locals
+            .as_mut()
+            .iter()
+            .filter(|(_, local)| local.made && local.freed)
+            .map(|(start, _)| *start)
+            .collect();
         self.made.get_mut().retain(|start, _| unused.contains(start));
         Ok(Some(ticket))
     }

@@ -1,12 +1,13 @@
 //! A replica as a process: a file, TCP between machines, and an etcd that says who is in the chain.
 //!
 //! ```no_run
+//! # fn secret() -> fabric::Secret { fabric::Secret::new(&[7; 32]).unwrap() }
 //! # fn main() -> Result<(), chain::process::Failure> {
 //! use chain::process::{Options, Process};
 //! use tx::{Engine, Isolation::Strict, Transaction, Typed};
 //!
 //! let etcd = ["http://10.0.0.9:2379"];
-//! let process = Process::start("bank.cairn", &Options::new(1, "10.0.0.1:7500", &etcd, "/cairn/bank").first_members(&[1, 2, 3]))?;
+//! let process = Process::start("bank.cairn", &Options::new(1, "10.0.0.1:7500", &etcd, "/cairn/bank").secret(secret()).first_members(&[1, 2, 3]))?;
 //! while !process.node().status().is_head() {
 //!     std::thread::sleep(std::time::Duration::from_millis(50));
 //! }
@@ -20,6 +21,7 @@
 //! | `peers` | what is said to other replicas |
 //! | `wire` | messages as bytes |
 
+mod options;
 mod peers;
 mod views;
 mod wire;
@@ -32,121 +34,21 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fabric::{Listener, Secret};
-use membership::{Announcement, Member, Members, Swapped};
+use fabric::Listener;
+use membership::{Announcement, Member, Members, Register, Swapped};
 
+pub use self::options::Options;
 use self::peers::Peers;
 use self::views::{Views, from_bytes, to_bytes};
 use self::wire::Incoming;
-use crate::{Command, Medium, Message, Mode, Node, Outside, ReplicaId, Sizes, View, ViewId};
+use crate::{Command, Medium, Message, Node, Outside, ReplicaId, View};
 
-/// Bytes of a message beside those of a heap, or of records.
-const MESSAGE_MORE: usize = 64 << 20;
 /// Connections that others have opened here.
 const CONNECTIONS_MAX: usize = 64;
 /// How soon a thread looks whether the process ends.
 const LOOK: Duration = Duration::from_millis(100);
 /// A copy's first incarnation on a new file is a multiple of this: higher than all before.
 const INCARNATIONS: u32 = 1 << 16;
-
-/// How a replica's process runs.
-#[derive(Clone, Debug)]
-pub struct Options {
-    machine: u32,
-    listen: String,
-    announce: Option<String>,
-    etcd: Vec<String>,
-    prefix: String,
-    fabric: fabric::Options,
-    ttl: Duration,
-    tick: Duration,
-    patience: Duration,
-    sizes: Sizes,
-    first: Vec<u32>,
-    f: Option<u32>,
-}
-
-impl Options {
-    /// The replica of this machine, which listens at an address (host and port), of the chain whose keys at these etcds (`http://host:port`) are below `prefix`.
-    pub fn new(machine: u32, listen: &str, etcd: &[impl AsRef<str>], prefix: &str) -> Self {
-        Self {
-            machine,
-            listen: listen.to_owned(),
-            announce: None,
-            etcd: etcd.iter().map(|etcd| etcd.as_ref().to_owned()).collect(),
-            prefix: prefix.trim_end_matches('/').to_owned(),
-            fabric: fabric::Options { anyone: true, ..fabric::Options::default() },
-            ttl: Duration::from_secs(5),
-            tick: Duration::from_millis(100),
-            patience: Duration::from_secs(30),
-            sizes: Sizes::default(),
-            first: Vec::new(),
-            f: None,
-        }
-    }
-
-    /// Where others reach it, if that is not where it listens.
-    #[must_use]
-    pub fn announce(self, address: &str) -> Self {
-        Self { announce: Some(address.to_owned()), ..self }
-    }
-
-    /// What all members know and nobody else: whoever does not is not let in. Without one, whoever reaches the address is trusted.
-    #[must_use]
-    pub fn secret(self, secret: Secret) -> Self {
-        let fabric = fabric::Options { secret: Some(secret), anyone: false, ..self.fabric };
-        Self { fabric, ..self }
-    }
-
-    /// How members connect, for certificates.
-    #[must_use]
-    pub fn fabric(self, fabric: fabric::Options) -> Self {
-        Self { fabric, ..self }
-    }
-
-    /// How long a member's lease is: a member that is gone is taken out after as long. Whole seconds; five if nothing is said.
-    #[must_use]
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self { ttl, ..self }
-    }
-
-    /// How often what may be lost is said again. A tenth of a second if nothing is said; 30 of them are a joiner's time for its image.
-    #[must_use]
-    pub fn tick(self, tick: Duration) -> Self {
-        Self { tick, ..self }
-    }
-
-    /// How long a commit waits for the tail's word: half a minute if nothing is said.
-    #[must_use]
-    pub fn patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
-    }
-
-    /// Of a new file: the same for all members.
-    #[must_use]
-    pub fn sizes(self, sizes: Sizes) -> Self {
-        Self { sizes, ..self }
-    }
-
-    /// The machines that a new chain begins with, head first: the same for all of them. A chain that there is stays as it is.
-    #[must_use]
-    pub fn first_members(self, machines: &[u32]) -> Self {
-        Self { first: machines.to_vec(), ..self }
-    }
-
-    /// Of a new chain: with fewer than `f + 1` members, others join. As many as it begins with, if nothing is said.
-    #[must_use]
-    pub fn failures(self, f: u32) -> Self {
-        Self { f: Some(f), ..self }
-    }
-
-    fn first_view(&self) -> Option<View> {
-        let members: Vec<ReplicaId> =
-            self.first.iter().map(|&machine| ReplicaId { machine, incarnation: 0 }).collect();
-        let f = self.f.unwrap_or(members.len().saturating_sub(1) as u32);
-        (!members.is_empty()).then_some(View { id: ViewId(1), members, f, mode: Mode::Values })
-    }
-}
 
 /// Why a process cannot start, or has stopped.
 #[derive(Debug, thiserror::Error)]
@@ -232,15 +134,7 @@ impl Process {
             let why = format!("it is the copy of machine {}, and this is {}", found.id.machine, options.machine);
             return Err(crate::Error::File { path: path.display().to_string(), why }.into());
         }
-        let view = match register.read()? {
-            Some(held) => from_bytes(&held.value)?,
-            None => {
-                let first = options.first_view().ok_or_else(|| Failure::Chain("there is no chain yet".into()))?;
-                register.swap(0, to_bytes(&first)?)?;
-                let held = register.read()?.ok_or_else(|| Failure::Chain("the chain is gone from etcd".into()))?;
-                from_bytes(&held.value)?
-            }
-        };
+        let view = view(&register, options)?;
         let listener = Listener::bind(&options.listen, options.fabric.clone(), None)?;
         let own = listener.address()?.to_string();
         let address = options.announce.clone().unwrap_or_else(|| own.clone());
@@ -284,7 +178,7 @@ impl Process {
         asked: Receiver<Command>,
         listener: Listener,
     ) -> Result<(), Failure> {
-        let (tick, pause, max) = (options.tick, options.ttl / 20, options.sizes.capacity as usize * 2 + MESSAGE_MORE);
+        let (tick, pause, max) = (options.tick, options.ttl / 20, self.node.message_max());
         let node = self.node.clone();
         self.spawn("chain-drive", move || node.drive(tick))?;
         let (node, peers, ends) = (self.node.clone(), self.peers.clone(), self.ends.clone());
@@ -329,6 +223,19 @@ impl Drop for Process {
             }
         }
     }
+}
+
+/// The chain's view, or its first one, which any of the first members makes.
+fn view(register: &Register, options: &Options) -> Result<View, Failure> {
+    let held = match register.read()? {
+        Some(held) => Some(held),
+        None => {
+            let first = options.first_view().ok_or_else(|| Failure::Chain("there is no chain yet".into()))?;
+            register.swap(0, to_bytes(&first)?)?;
+            register.read()?
+        }
+    };
+    from_bytes(&held.ok_or_else(|| Failure::Chain("the chain is gone from etcd".into()))?.value)
 }
 
 /// A new file. Its incarnation is one that no file of this machine has had: the first one of a chain's first members may count, all others join.

@@ -40,7 +40,4 @@ impl Subject for Alone {
     }
 }
 
-tx::conformance!(
-    chain_of_one,
-    Alone { dir: tempfile::tempdir_in("/dev/shm").unwrap(), n: AtomicUsize::new(0) }
-);
+tx::conformance!(chain_of_one, Alone { dir: tempfile::tempdir_in("/dev/shm").unwrap(), n: AtomicUsize::new(0) });

@@ -2,7 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod bank;
+#[path = "../../examples/bank/accounts.rs"]
+mod accounts;
 mod conformance;
 mod etcd;
 mod media;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use chain::Sizes;
 use chain::process::{Options, Process};
 
-use crate::bank::{ACCOUNTS, CLIENTS, START, sums, transfer};
+use crate::accounts::{ACCOUNTS, CLIENTS, START, sums, transfer};
 use crate::etcd::Etcd;
 
 /// In the environment: machine, file, etcd. Then this process is the replica.
@@ -26,6 +26,7 @@ fn worker() {
     let Ok(place) = std::env::var(PLACE) else { return };
     let words: Vec<&str> = place.split(' ').collect();
     let options = Options::new(words[0].parse().unwrap(), "127.0.0.1:0", &[words[2]], "/cairn/bank")
+        .secret(fabric::Secret::new(b"0123456789abcdef").unwrap())
         .first_members(&[1, 2, 3])
         .ttl(Duration::from_secs(1))
         .tick(Duration::from_millis(20))
@@ -134,16 +135,17 @@ impl Machines {
         let Some(replica) = self.replicas[at].lock().unwrap().take() else { return };
         let pid = rustix::process::Pid::from_child(&replica.child);
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-        drop(rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty()));
+        rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty()).unwrap();
+    }
+
+    fn signal(&self, at: usize, signal: rustix::process::Signal) {
+        let replica = self.replicas[at].lock().unwrap().clone().unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&replica.child), signal).unwrap();
     }
 
     fn ask(&self, at: usize, what: &str) -> Option<String> {
         let replica = self.replicas[at].lock().unwrap().clone()?;
         replica.ask(self.next.fetch_add(1, SeqCst), what).filter(|answer| !answer.starts_with("error"))
-    }
-
-    fn head(&self) -> Option<usize> {
-        (0..3).find(|&at| self.ask(at, "status").is_some_and(|status| status.starts_with("true")))
     }
 
     /// Asks the head until it answers.
@@ -174,8 +176,7 @@ impl Machines {
             let statuses: Vec<String> = (0..3).filter_map(status).collect();
             let fields = |status: &String| -> Vec<String> { status.split(' ').map(str::to_owned).collect() };
             let fields: Vec<Vec<String>> = statuses.iter().map(fields).collect();
-            fields.len() == 3
-                && fields.iter().all(|of| of[1] == "3" && of[2] == fields[0][2])
+            fields.len() == 3 && fields.iter().all(|of| of[1] == "3" && of[2] == fields[0][2])
         });
         let heaps: Vec<_> = (0..3).map(|at| self.ask(at, "heap").unwrap()).collect();
         assert!(heaps.iter().all(|heap| *heap == heaps[0]), "{heaps:?}");
@@ -197,7 +198,8 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Clients ask until they are answered, each request by its number, while `disturb` does what it does. Then nothing that was acknowledged is lost, and nothing was done twice: replies to one request are the same.
+/// Clients ask until they are answered, each request by its number, while `disturb` does what it does. Then no money is lost, and what was acknowledged is there, and nothing more; replies to one
+/// request are the same.
 fn under_load(machines: &Machines, disturb: impl FnOnce(&dyn Fn(u64))) {
     let (stop, done) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; CLIENTS]);
     std::thread::scope(|threads| {
@@ -264,4 +266,27 @@ fn all_are_killed_at_once_and_start_again() {
         }
     });
     machines.agree();
+}
+
+/// A head that is stopped until others go on without it wakes in an old view: it says nothing, and joins again.
+#[test]
+fn a_head_that_sleeps_is_replaced() {
+    use rustix::process::Signal;
+
+    let machines = Machines::start();
+    let before = machines.ask_head("transfer 0 1 0 1");
+    machines.signal(0, Signal::STOP);
+    let others = || (1..3).find(|&at| machines.ask(at, "status").is_some_and(|status| status.starts_with("true")));
+    eventually("another one leads", || others().is_some());
+    let new = others().unwrap();
+    eventually("it goes on", || machines.ask(new, "transfer 0 2 1 0").is_some());
+    let sums = machines.ask(new, "sums");
+    machines.signal(0, Signal::CONT);
+    // Whatever it says from now on, it is not what was before.
+    for _ in 0..20 {
+        let said = machines.ask(0, "sums");
+        assert!(said.is_none() || said == sums, "{said:?}, not {sums:?}; first {before}");
+    }
+    machines.agree();
+    assert_eq!(machines.check()[0], 2);
 }

@@ -1,0 +1,111 @@
+//! How a replica's process runs.
+
+use std::time::Duration;
+
+use fabric::Secret;
+
+use crate::{Mode, ReplicaId, Sizes, View, ViewId};
+
+/// How a replica's process runs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(super) machine: u32,
+    pub(super) listen: String,
+    pub(super) announce: Option<String>,
+    pub(super) etcd: Vec<String>,
+    pub(super) prefix: String,
+    pub(super) fabric: fabric::Options,
+    pub(super) ttl: Duration,
+    pub(super) tick: Duration,
+    pub(super) patience: Duration,
+    pub(super) sizes: Sizes,
+    pub(super) first: Vec<u32>,
+    pub(super) f: Option<u32>,
+}
+
+impl Options {
+    /// The replica of this machine, which listens at an address (host and port), of the chain whose keys at these etcds (`http://host:port`) are below `prefix`.
+    pub fn new(machine: u32, listen: &str, etcd: &[impl AsRef<str>], prefix: &str) -> Self {
+        Self {
+            machine,
+            listen: listen.to_owned(),
+            announce: None,
+            etcd: etcd.iter().map(|etcd| etcd.as_ref().to_owned()).collect(),
+            prefix: prefix.trim_end_matches('/').to_owned(),
+            fabric: fabric::Options::default(),
+            ttl: Duration::from_secs(5),
+            tick: Duration::from_millis(100),
+            patience: Duration::from_secs(30),
+            sizes: Sizes::default(),
+            first: Vec::new(),
+            f: None,
+        }
+    }
+
+    /// Where others reach it, if that is not where it listens.
+    #[must_use]
+    pub fn announce(self, address: &str) -> Self {
+        Self { announce: Some(address.to_owned()), ..self }
+    }
+
+    /// What all members know and nobody else: whoever does not is not let in.
+    #[must_use]
+    pub fn secret(self, secret: Secret) -> Self {
+        let fabric = fabric::Options { secret: Some(secret), anyone: false, ..self.fabric };
+        Self { fabric, ..self }
+    }
+
+    /// Whoever reaches the address is trusted. One of this, a secret and certificates must be chosen.
+    #[must_use]
+    pub fn anyone(self) -> Self {
+        Self { fabric: fabric::Options { anyone: true, ..self.fabric }, ..self }
+    }
+
+    /// How members connect, for certificates.
+    #[must_use]
+    pub fn fabric(self, fabric: fabric::Options) -> Self {
+        Self { fabric, ..self }
+    }
+
+    /// How long a member's lease is: a member that is gone is taken out after as long. Whole seconds; five if nothing is said.
+    #[must_use]
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
+    }
+
+    /// How often what may be lost is said again. A tenth of a second if nothing is said; 30 of them are a joiner's time for its image.
+    #[must_use]
+    pub fn tick(self, tick: Duration) -> Self {
+        Self { tick, ..self }
+    }
+
+    /// How long a commit waits for the tail's word: half a minute if nothing is said.
+    #[must_use]
+    pub fn patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Of a new file: the same for all members.
+    #[must_use]
+    pub fn sizes(self, sizes: Sizes) -> Self {
+        Self { sizes, ..self }
+    }
+
+    /// The machines that a new chain begins with, head first: the same for all of them. A chain that there is stays as it is.
+    #[must_use]
+    pub fn first_members(self, machines: &[u32]) -> Self {
+        Self { first: machines.to_vec(), ..self }
+    }
+
+    /// Of a new chain: with fewer than `f + 1` members, others join. As many as it begins with, if nothing is said.
+    #[must_use]
+    pub fn failures(self, f: u32) -> Self {
+        Self { f: Some(f), ..self }
+    }
+
+    pub(super) fn first_view(&self) -> Option<View> {
+        let members: Vec<ReplicaId> = self.first.iter().map(|&machine| ReplicaId { machine, incarnation: 0 }).collect();
+        let f = self.f.unwrap_or(members.len().saturating_sub(1) as u32);
+        (!members.is_empty()).then_some(View { id: ViewId(1), members, f, mode: Mode::Values })
+    }
+}
