@@ -1,5 +1,5 @@
-//! Object transactions on several machines, along a chain that changes its heaps in place (Kamino-Tx §5): the protocol, as a state machine without clock, network, medium or heap. Nothing
-//! else is here yet: what there is and what not is in `docs/chain.md`.
+//! Object transactions on several machines, along a chain that changes its heaps in place (Kamino-Tx §5): the protocol, as a state machine without clock, network, medium or heap; what
+//! drives it on real media, with the head as an engine; and processes. What there is and what not is in `docs/chain.md`.
 //!
 //! # The way of a transaction
 //!
@@ -13,11 +13,17 @@
 //! | `replica::joining` | members come |
 //! | `replica::start` | a process starts on what an earlier one has left |
 //! | [`clients`] | a request that comes twice is carried out once |
+//! | [`Medium`] | note, queue and heap in a pool: what is to be done on it, one barrier for all that waits for one |
+//! | `entries`, `writes` | a record as bytes: in the queue, and the ranges that it changes |
+//! | `image`, `blocks` | the heap's bytes, and where there is room in it |
+//! | [`Driven`] | state machine and medium on one thread, for tests |
+//! | [`Node`], [`NodeTx`] | the same for many threads; the head's transactions: an engine of `tx` |
+//! | `process` | a node with TCP and etcd (feature `process`) |
 //! | `sabotage`, `rules`, `simulate` | for tests: each rule left out; each rule by itself; whole chains with all that goes wrong |
 //!
 //! # What drives it
 //!
-//! Whoever drives a replica has a thread that gives it events, one at a time, and carries out its commands in their order. Each command says which event answers it, if any does; a command is not waited for.
+//! A program has a [`Node`], or a `process::Process`. Whoever else drives a replica has a thread that gives it events, one at a time, and carries out its commands in their order. Each command says which event answers it, if any does; a command is not waited for.
 //!
 //! * *Messages* may be lost, doubled, and reordered: a replica says again, at each [`Event::Tick`], what it does not know to be heard.
 //! * *Writes* are in any state after a power failure until the barrier behind them is over; entries and notes have checksums, so they are there or not.

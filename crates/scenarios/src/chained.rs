@@ -10,7 +10,7 @@ use chain::{
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation, Witness};
 use pmem::Options;
 
-const SIZES: Sizes = Sizes { capacity: 16 << 10, queue: 4 << 10 };
+const SIZES: Sizes = Sizes { capacity: 20 << 10, queue: 4 << 10 };
 const LEN: u64 = 128 << 10;
 /// Records that are not cleaned up fit into the queue.
 const BEHIND_MAX: u64 = 6;
@@ -34,6 +34,8 @@ pub enum Op {
     Tick,
     /// It is taken out of the chain, and comes back behind the tail with a copy of the heap.
     Rejoin,
+    /// The same, and its last record is on no other member: it is none.
+    RejoinWithout,
     /// Drop everything and open again.
     Restart,
 }
@@ -104,13 +106,14 @@ fn view(incarnation: u32, with: bool) -> View {
     View { id: ViewId(id), members, f: 2, mode: Mode::Values }
 }
 
-/// Each changes the same words and the same two lines, and one of sixteen others.
-fn ranges(n: u64) -> [(u64, Vec<u8>); 3] {
+/// Each changes the same words and the same two lines, one of sixteen others, and a page that is zero behind every second.
+fn ranges(n: u64) -> [(u64, Vec<u8>); 4] {
     let spread: Vec<u8> = (0..72).map(|at| (n as u8).wrapping_mul(31).wrapping_add(at)).collect();
     [
         (64, [n, !n].map(u64::to_le_bytes).concat()),
         (8192 + 40, spread),
         (12_288 + n % 16 * 64, n.to_le_bytes().to_vec()),
+        (16_384, (n % 2 * n).to_le_bytes().to_vec()),
     ]
 }
 
@@ -192,15 +195,19 @@ impl State {
         Ok(())
     }
 
-    fn rejoin(&mut self, ack: &Ack<Effect>) -> Result<(), Error> {
+    fn rejoin(&mut self, without: bool, ack: &Ack<Effect>) -> Result<(), Error> {
         let Some(driven) = &mut self.driven else { return Err("closed".into()) };
         let voided = ack.begin(Effect::Voided(self.incarnation));
         let out = view(self.incarnation, false);
         driven.event(Moment(3), Event::View(out.clone()))?;
         ack.commit(voided);
         self.incarnation += 1;
-        // The others have gone on.
-        self.last += 1;
+        // The others have gone on, or never had it.
+        if without && self.last > self.cleaned {
+            self.last -= 1
+        } else {
+            self.last += 1
+        }
         let whole = ack.begin(Effect::Whole(self.incarnation, self.last));
         let body = Body::Snapshot { through: self.last, image: image(self.last) };
         let said = says(driven, 3, out.id, body)?;
@@ -248,7 +255,8 @@ impl Scenario for Chained {
             0..=5 => Op::Records(1 + rng.below(3)),
             6..=7 => Op::CleanUp(rng.below(2)),
             8 => Op::Tick,
-            9 => Op::Rejoin,
+            9 if rng.chance(1, 2) => Op::Rejoin,
+            9 => Op::RejoinWithout,
             _ => Op::Restart,
         };
         let random = || (0..12).map(|_| op(rng)).collect();
@@ -264,7 +272,8 @@ impl Scenario for Chained {
                 let Some(driven) = &mut state.driven else { return Err("closed".into()) };
                 driven.event(Moment(4), Event::Tick)?;
             }
-            Op::Rejoin => state.rejoin(ack)?,
+            Op::Rejoin => state.rejoin(false, ack)?,
+            Op::RejoinWithout => state.rejoin(true, ack)?,
             Op::Restart => {
                 state.driven = None;
                 state.driven = Some(self.open(&live.sim)?);
@@ -331,7 +340,9 @@ impl Known {
         known.may_have = known.have;
         for effect in &history.in_doubt {
             match *effect {
-                Effect::Have(n) | Effect::Whole(_, n) => known.may_have = n,
+                Effect::Have(n) => known.may_have = n,
+                // Nothing counts of a copy that is none.
+                Effect::Whole(_, n) => (known.have, known.may_have) = (n, n),
                 Effect::Voided(_) => known.voiding = true,
             }
         }

@@ -62,6 +62,40 @@ fn a_batch_costs_a_replica_one_barrier() {
 }
 
 #[test]
+fn what_comes_last_becomes_persistent_with_a_tick() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("r");
+    Medium::create(&path, id(2), true, SIZES).unwrap();
+    let mut driven = start(&path, &view(&[1, 2, 3]));
+    arrives(&mut driven, 1..=9);
+    for expected in [1, 0] {
+        let before = driven.medium().stats();
+        driven.event(Moment(3), Event::Tick).unwrap();
+        assert_eq!((driven.medium().stats() - before).drains, expected);
+    }
+}
+
+#[test]
+fn a_transaction_costs_the_head_three_barriers() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("r");
+    Medium::create(&path, id(1), true, SIZES).unwrap();
+    let (medium, found) = Medium::open(&path).unwrap();
+    let node = Node::alone(medium, found).unwrap();
+    for _ in 0..3 {
+        let before = node.stats();
+        node.transact(Strict, |tx| tx.write(tx.root_cell()).map(|cell| cell[0] += 1)).unwrap();
+        assert_eq!((node.stats() - before).drains, 3);
+        // One that only reads, and one that is rolled back, cost none.
+        node.transact(Strict, |tx| tx.read(tx.root_cell()).copied()).unwrap();
+        let mut aborted = node.begin(Strict).unwrap();
+        aborted.alloc(&7u64).unwrap();
+        aborted.abort().unwrap();
+        assert_eq!((node.stats() - before).drains, 3);
+    }
+}
+
+#[test]
 fn a_queue_is_carried_out_over_the_image_after_a_restart() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("r");

@@ -42,11 +42,12 @@ fn file(config: Config) -> Config {
 
 /// From cheap to thorough.
 fn workloads() -> Vec<(&'static str, Subject, Config)> {
-    use ChainOp::{CleanUp, Records, Rejoin, Restart, Tick};
+    use ChainOp::{CleanUp, Records, Rejoin, RejoinWithout, Restart, Tick};
     let replica = |ops| Subject::Replica(Chained::script(ops));
     let head = |ops| Subject::Head(Headed::script(ops));
     let laps = (0..8).flat_map(|_| [Records(2), CleanUp(0)]).collect::<Vec<_>>();
     let rejoined = vec![Records(3), Rejoin, Records(2), Restart, Records(1)];
+    let without = vec![Records(2), Records(1), RejoinWithout, Restart, Records(1)];
     let commits = |count| vec![HeadOp::Commit; count];
     let restarts = vec![HeadOp::Commit, HeadOp::Restart, HeadOp::Abort, HeadOp::Commit];
     vec![
@@ -55,6 +56,7 @@ fn workloads() -> Vec<(&'static str, Subject, Config)> {
         ("few, file", replica(vec![Records(2), CleanUp(0), Tick, Records(1)]), file(shallow(3))),
         ("rejoined", replica(rejoined.clone()), shallow(4)),
         ("rejoined", replica(rejoined), deep(5)),
+        ("without", replica(without), shallow(13)),
         ("laps", replica([laps.clone(), vec![Restart, Records(1)]].concat()), shallow(6)),
         ("laps", replica([laps, vec![Restart, Records(3)]].concat()), deep(7)),
         ("commits", head(commits(4)), shallow(8)),
