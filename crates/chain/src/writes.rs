@@ -37,7 +37,7 @@ impl Writes {
             let (part, rest) = bytes.split_at(bytes.len().min(u32::MAX as usize));
             self.header(at, part.len() as u32, 0);
             self.bytes.extend_from_slice(part);
-            (at, bytes) = (at + part.len() as u64, rest);
+            (at, bytes) = (at.saturating_add(part.len() as u64), rest);
         }
     }
 
@@ -45,7 +45,7 @@ impl Writes {
         while len > 0 {
             let part = len.min(u64::from(u32::MAX));
             self.header(at, part as u32, ZERO);
-            (at, len) = (at + part, len - part);
+            (at, len) = (at.saturating_add(part), len - part);
         }
     }
 
