@@ -24,7 +24,7 @@ impl Subject for Alone {
     type Engine = Node;
 
     fn fresh(&self) -> Node {
-        self.make(Sizes { capacity: 64 << 20, queue: 64 << 20 })
+        self.make(Sizes { capacity: 36 << 20, queue: 26 << 20 })
     }
 
     fn fresh_scheduled(&self) -> Node {
@@ -36,7 +36,7 @@ impl Subject for Alone {
     }
 
     fn schedules(&self) -> usize {
-        50
+        30
     }
 }
 
