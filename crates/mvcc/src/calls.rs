@@ -20,6 +20,7 @@ pub(crate) struct Registered {
     pub(crate) name: &'static str,
     pub(crate) version: u32,
     pub(crate) isolation: Isolation,
+    of: &'static str,
     pub(crate) replay: Replay,
 }
 
@@ -28,20 +29,35 @@ type Replay = fn(&mut Tx<'_>, &[u8]) -> Result<()>;
 impl Registered {
     pub(crate) fn of<P: Procedure>() -> Self {
         let replay = |tx: &mut Tx<'_>, args: &[u8]| P::replay(tx, args);
-        Self { name: P::NAME, version: P::VERSION, isolation: P::ISOLATION, replay }
+        Self { name: P::NAME, version: P::VERSION, isolation: P::ISOLATION, of: std::any::type_name::<P>(), replay }
     }
 }
 
-/// An error if the table has no room for them.
+/// An error if the table has no room for them, or could not tell them apart.
 pub(crate) fn check(procedures: &[Registered]) -> Result<()> {
     const { assert!(MOST as u64 <= PROCEDURES_MAX) };
     if procedures.len() > MOST {
         return Err(Error::Limit { what: "procedures", found: procedures.len() as u64, max: MOST as u64 });
     }
-    match procedures.iter().map(|procedure| procedure.name.len()).find(|&len| len > NAME_MAX) {
-        Some(len) => Err(Error::Limit { what: "bytes of a procedure's name", found: len as u64, max: NAME_MAX as u64 }),
-        None => Ok(()),
+    for (at, one) in procedures.iter().enumerate() {
+        let len = one.name.len();
+        if len == 0 || len > NAME_MAX {
+            let what = "bytes of a procedure's name (1 at least)";
+            return Err(Error::Limit { what, found: len as u64, max: NAME_MAX as u64 });
+        }
+        let is_other =
+            |other: &&Registered| (other.name, other.version) == (one.name, one.version) && other.of != one.of;
+        if let Some(other) = procedures[..at].iter().find(is_other) {
+            let why = format!("{} and {} have the same name and version", one.of, other.of);
+            return Err(refused((one.name.to_owned(), one.version), why));
+        }
     }
+    Ok(())
+}
+
+/// A call that cannot be run again.
+pub(crate) fn refused((name, version): (String, u32), why: impl Into<String>) -> Error {
+    Error::Replay { name, version, why: why.into() }
 }
 
 /// The table. Behind the last one there are zeros.

@@ -166,7 +166,7 @@ impl Core {
         let made: u64 = new.iter().map(|new| new.1.div_ceil(pmem::LINE)).sum();
         let other = lines(16 + written + (new.len() * 8 + size_of_val(intents)) as u64) + made;
         let len = record::call_len(intents.len(), calling.args.len()) as u64;
-        if is_brief || lines(len) >= other || len > pmem::PAYLOAD_MAX {
+        if is_brief || lines(len) >= other || len > pmem::PAYLOAD_MAX || intents.len() as u64 > record::COUNT_MAX {
             return Ok(None);
         }
         let log = self.logs[slot].lock();

@@ -291,7 +291,7 @@ pub(crate) struct Parts {
 }
 
 /// Of the log of copies: for its mark, and what a record has besides.
-const COPY_SPARE: u64 = 1024;
+const COPY_SPARE: u64 = 256;
 
 /// Bytes to which a store grows by itself unless told otherwise.
 const BYTES_MAX: u64 = 1 << 30;

@@ -30,7 +30,7 @@ pub(crate) const PROCEDURES_MAX: u64 = 1 << 8;
 pub(crate) const RANGE_MAX: u64 = 16;
 
 /// Of ranges, of new objects and of intents in one record.
-const COUNT_MAX: u64 = (1 << 20) - 1;
+pub(crate) const COUNT_MAX: u64 = (1 << 20) - 1;
 /// Lengths from here on have a word of their own.
 const LONG: u64 = 0xffff;
 const OFFSET_BITS: u32 = 48;

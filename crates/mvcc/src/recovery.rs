@@ -138,6 +138,12 @@ pub(crate) fn run(core: &Core, recovered: &[Recovered], names: &Names, clean: bo
     carry_out(core, &found.commits[..below], found.copies.as_ref(), &mut recovery)?;
     Upkeep::write_state(cell, state.durable, state.durable, 0)?;
     drop(upkeep);
+    if !core.sabotage.skips(Step::RetireCopies) {
+        // They are done with, and the next ones may need the room.
+        let mut copies = core.copies().lock();
+        let end = copies.ring.head();
+        copies.ring.retire(end);
+    }
     replay::run(core, names, &found.commits[above..])?;
     core.seats.skip(found.newest);
     core.upkeep()?;

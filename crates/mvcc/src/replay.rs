@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use pmem::{FlushSet, Intent, PPtr};
 use tx::{Error, Isolation, Result, Transaction};
 
-use crate::calls::Names;
+use crate::calls::{Names, refused};
 use crate::core::Core;
 use crate::record::{Body, Call};
 use crate::recovery::{Commit, What};
@@ -31,16 +31,13 @@ fn number(core: &Core, names: &Names, call: &Call) -> Result<usize> {
     found.ok_or_else(|| refused(known, "this program has no such procedure"))
 }
 
-fn refused((name, version): (String, u32), why: impl Into<String>) -> Error {
-    Error::Replay { name, version, why: why.into() }
-}
-
 /// Carries the commits out, in their order, and writes all of them back.
 pub(crate) fn run(core: &Core, names: &Names, commits: &[Commit]) -> Result<()> {
-    let mut lines = FlushSet::default(); // not flushed: the pass below does all of them again
+    let mut lines = FlushSet::default();
     for intent in commits.iter().flat_map(Commit::intents).filter(|intent| intent.is_alloc()) {
         core.alloc.apply(intent, &mut lines)?; // before anything is resolved
     }
+    core.pool.flush_set(&mut lines)?; // the pass below does bits again, and not all of a new span's
     for commit in commits {
         core.seats.skip(commit.stamp - 1);
         match &commit.what {

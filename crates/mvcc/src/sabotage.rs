@@ -58,6 +58,8 @@ pub enum Step {
     CopiesByK,
     /// ... in front of what was committed above K.
     CopiesInOrder,
+    /// Recovery has room for copies of its own.
+    RetireCopies,
     /// Calls above K are run again on what is at or below it.
     CallsBehindK,
 }

@@ -163,6 +163,8 @@ impl Core {
     /// Begins a pass; false if there is nothing to do.
     fn collect(&self, upkeep: &mut Upkeep) -> Result<bool> {
         let through = self.seats.decided();
+        // A commit whose barrier failed is decided, too, and counted nowhere: K must not pass it, not even in a cache.
+        self.pool.check_usable()?;
         let held = self.held();
         let mut all = std::mem::take(&mut upkeep.later);
         all.append(&mut self.inbox.lock().listed);
@@ -410,8 +412,13 @@ impl Core {
             switch_point();
         }
         let oldest = held.first().copied().unwrap_or(u64::MAX);
+        let is_seen = |freed_at| {
+            let base = header.base();
+            let first = header.chain.stamps().last().map_or(base, |first| first.min(base));
+            held.get(held.partition_point(|&held| held < first)).is_some_and(|&held| held < freed_at)
+        };
         if let Some(freed_at) = gone
-            && (oldest >= freed_at || self.sabotage.skips(Step::FreedStays))
+            && (!is_seen(freed_at) || self.sabotage.skips(Step::FreedStays))
         {
             return self.take_out_of_use(upkeep, changed, header, out);
         }

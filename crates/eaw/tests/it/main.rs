@@ -1,5 +1,7 @@
 //! The array on real files.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test, in helpers too")]
+
 mod costs;
 mod errors;
 mod late;

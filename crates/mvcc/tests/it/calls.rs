@@ -161,6 +161,25 @@ fn calls_and_values_come_back_in_their_order() {
     store.close().unwrap();
 }
 
+macro_rules! as_raise {
+    ($name:ident, $text:expr) => {
+        struct $name;
+
+        impl Procedure for $name {
+            const NAME: &'static str = $text;
+            type Args = <Raise as Procedure>::Args;
+            type Output = u64;
+
+            fn run<X: Transaction>(tx: &mut X, args: &Self::Args) -> Result<u64> {
+                Raise::run(tx, args)
+            }
+        }
+    };
+}
+
+as_raise!(Nameless, "");
+as_raise!(Twin, "raise");
+
 /// Has another version.
 struct Newer;
 
@@ -248,7 +267,7 @@ fn a_call_that_does_something_else_stops_the_open() {
 fn what_has_no_room_is_logged_by_values() {
     let dir = memory();
     let path = dir.path().join("s");
-    let options = options().copy_bytes(4096); // for one object of 512 bytes
+    let options = options().copy_bytes(4096); // for three times 512 bytes
     let (store, sums) = with_sums(&path, &options);
     let reader = store.begin(Isolation::Snapshot).unwrap(); // no pass gets by
     for _ in 0..100 {
@@ -256,7 +275,7 @@ fn what_has_no_room_is_logged_by_values() {
     }
     drop(reader);
     let calls = store.stats().calls;
-    assert_eq!(calls, 1);
+    assert_eq!(calls, 3);
     store.abandon();
     let store = Mvcc::open(&path, &options).unwrap();
     assert_eq!(read(&store, sums), [100; 64]);
@@ -301,10 +320,14 @@ fn bad_options_are_told() {
     let dir = memory();
     let path = dir.path().join("s");
     let many = (0..33).fold(without(), |options, _| options.procedure::<Raise>());
-    for options in [many, without().copy_bytes(100), without().copy_bytes(4096 + 8)] {
+    let twice = || without().procedure::<Raise>();
+    for options in [many, without().procedure::<Nameless>(), without().copy_bytes(100), without().copy_bytes(4096 + 8)]
+    {
         assert!(matches!(Mvcc::create(&path, &options), Err(Error::Limit { .. })));
         assert!(!path.exists());
     }
+    assert!(matches!(Mvcc::create(&path, &twice().procedure::<Twin>()), Err(Error::Replay { .. })));
+    Mvcc::create(&path, &twice().procedure::<Raise>()).unwrap().close().unwrap();
 }
 
 /// Bytes stored to the medium for each byte of the copies that transactions make of objects (TimeStone §5.3.1).
@@ -333,4 +356,22 @@ fn media_bytes_fall_with_skew() {
     println!("{all:?}");
     assert!(all.is_sorted_by(|more, less| more > less), "{all:?}");
     assert!(all[1] < 1.0 && all[3] < 0.3, "{all:?}");
+}
+
+#[test]
+fn copies_that_had_been_retired_are_in_nobodys_way() {
+    let dir = memory();
+    let path = dir.path().join("s");
+    let options = options().copy_bytes(8192);
+    let (mut store, sums) = with_sums(&path, &options);
+    for round in 0..20u64 {
+        for _ in 0..round % 7 {
+            store.call::<Raise>(&(sums, 1)).unwrap();
+            store.settle().unwrap();
+        }
+        store.call::<Raise>(&(sums, 1)).unwrap();
+        store.abandon();
+        store = Mvcc::open(&path, &options).unwrap();
+    }
+    store.close().unwrap();
 }

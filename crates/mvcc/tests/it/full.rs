@@ -213,3 +213,17 @@ fn a_durable_record_that_goes_bad_is_told() {
     }
     assert!(told >= 8, "{told}");
 }
+
+/// What comes and goes beside a snapshot that never saw it takes no room.
+#[test]
+fn what_a_snapshot_never_saw_goes() {
+    let dir = memory();
+    let store = store(&dir, &options(1 << 20).max_bytes(1 << 20));
+    let held = store.snapshot();
+    for _ in 0..5000 {
+        let made = store.transact(Isolation::Serializable, |tx| tx.alloc(&[7u64; 250])).unwrap();
+        store.transact(Isolation::Serializable, |tx| tx.free(made)).unwrap();
+    }
+    drop(held);
+    store.close().unwrap();
+}

@@ -19,6 +19,9 @@ const OBJECTS_MAX: usize = 6;
 /// Of objects. The longest do not fit into a log.
 const LENGTHS: [u64; 6] = [16, 64, 64, 200, 900, 5000];
 
+/// Of which a chunk holds so many that they have bits in several places.
+const CRUMB: u64 = 32;
+
 /// What an actor does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -28,8 +31,9 @@ pub enum Kind {
     Write,
     /// Makes one.
     Alloc,
+    /// Makes a small one, of a size that no other one has.
+    Crumb,
     /// Frees one.
-    Free,
     /// Looks at what was made after its snapshot.
     TooNew,
     /// Commits.
@@ -312,7 +316,7 @@ impl<'m> Stage<'m> {
         };
         let at = objects.get(act.on % objects.len().max(1)).copied();
         let survives = match (act.kind, at) {
-            (Kind::Alloc, _) if objects.len() < OBJECTS_MAX => self.alloc(actor, act)?,
+            (Kind::Alloc | Kind::Crumb, _) if objects.len() < OBJECTS_MAX => self.alloc(actor, act)?,
             (Kind::TooNew, _) => self.too_new(actor)?,
             (Kind::Read, Some(at)) => self.read(actor, at)?,
             (Kind::Write | Kind::Free, Some(at)) => self.write(actor, at, act)?,
@@ -326,7 +330,8 @@ impl<'m> Stage<'m> {
 
     fn alloc(&mut self, actor: usize, act: &Act) -> Result<bool, Error> {
         let Some(running) = &mut self.running[actor] else { return Ok(true) };
-        let made = running.tx.alloc_bytes(LENGTHS[act.range.0 as usize % LENGTHS.len()], 8);
+        let len = if act.kind == Kind::Crumb { CRUMB } else { LENGTHS[act.range.0 as usize % LENGTHS.len()] };
+        let made = running.tx.alloc_bytes(len, 8);
         let made = made.and_then(|ptr| Ok((ptr, running.tx.room(ptr)?)));
         match made {
             Ok((ptr, len)) => {

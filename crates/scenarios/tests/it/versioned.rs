@@ -35,10 +35,26 @@ fn calling() -> Vec<missed::Workload<EveryVersion>> {
     let calling = || EveryVersion::calling("mvcc-calls");
     let config = |seed| Config::seeded(seed).shrink(false).schedules(60).budget(8_000);
     let act = |kind, word| (0, VersionAct { kind, on: 0, range: (3, 0), word });
-    use VersionKind::{Alloc, Commit, Fill, Settle, Write};
+    use VersionKind::{Alloc, Commit, Crumb, Fill, Settle, Write};
     let acts = [(Alloc, 5), (Commit, 5), (Fill, 7), (Settle, 7), (Write, 8), (Commit, 8), (Fill, 7), (Settle, 7)];
+    // Recovery makes a new span, and writes behind what it had flushed.
+    let made = [(Alloc, 5), (Commit, 5), (Settle, 5)].map(|(kind, word)| act(kind, word)).to_vec();
+    let crumbs = [(Crumb, 9), (Commit, 9), (Fill, 7)].map(|(kind, word)| act(kind, word)).to_vec();
+    let span = vec![
+        VersionOp::Together(made),
+        VersionOp::Together(crumbs),
+        VersionOp::Reopen(false),
+        VersionOp::Together(vec![act(Settle, 1)]),
+    ];
+    // Copies fill their log, and are retired in no place that a crash leaves.
+    let large = |kind, word| (0, VersionAct { kind, on: 0, range: (4, 0), word });
+    let mut many = vec![large(Alloc, 5), large(Commit, 5), large(Settle, 5)];
+    many.extend((0..5).flat_map(|_| [large(VersionKind::Mix, 7), large(Settle, 7)]));
+    many.extend((0..2).map(|_| large(VersionKind::Mix, 7)));
     let back = vec![VersionOp::Together(acts.map(|(kind, word)| act(kind, word)).to_vec())];
     let mut all = vec![
+        ("new span", calling().script(span), config(1).point_budget(200).nested_budget(100).schedules(1)),
+        ("many copies", calling().script(vec![VersionOp::Together(many)]), config(1).point_budget(60).schedules(1)),
         ("back again", calling().script(back), config(1).point_budget(60)),
         ("calling, many", calling(), config(1).schedules(800).point_budget(2).depth(1).kills_at_flushes(0)),
     ];
@@ -83,7 +99,7 @@ mod with_calls {
     use super::*;
 
     missed::steps! {
-        CopyCalled, CopyWhole, FlushFilled, CopiesByK, CopiesInOrder, CallsBehindK,
+        CopyCalled, CopyWhole, FlushFilled, CopiesByK, CopiesInOrder, RetireCopies, CallsBehindK,
     }
 
     #[test]
