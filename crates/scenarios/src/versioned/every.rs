@@ -34,6 +34,7 @@ pub enum Kind {
     /// Makes a small one, of a size that no other one has.
     Crumb,
     /// Frees one.
+    Free,
     /// Looks at what was made after its snapshot.
     TooNew,
     /// Commits.
