@@ -164,6 +164,9 @@ impl Core {
     fn collect(&self, upkeep: &mut Upkeep) -> Result<bool> {
         let through = self.seats.decided();
         // A commit whose barrier failed is decided, too, and counted nowhere: K must not pass it, not even in a cache.
+        if self.pool.is_read_only() {
+            return Ok(false); // all is written back
+        }
         self.pool.check_usable()?;
         let held = self.held();
         let mut all = std::mem::take(&mut upkeep.later);
