@@ -547,6 +547,7 @@ mod tests {
         }
         let core = &store.core;
         core.trim(core.leading().unwrap(), true).unwrap();
+        core.leading().unwrap().log.reclaim().unwrap(); // now, and not when the space is needed
         let numbers = core.in_log();
         store.close().unwrap();
         let leads = match options.open_or_create(dir.path().join("other")) {
