@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../../examples/bank/accounts.rs"]
+#[path = "../../examples/bank_of_three/accounts.rs"]
 mod accounts;
 mod conformance;
 mod etcd;

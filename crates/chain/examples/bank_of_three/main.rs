@@ -4,9 +4,9 @@
 //!
 //! ```sh
 //! etcd &
-//! cargo run -p cairn-chain --features process --example bank -- 1 /tmp/bank-1 127.0.0.1:7501 http://127.0.0.1:2379
-//! cargo run -p cairn-chain --features process --example bank -- 2 /tmp/bank-2 127.0.0.1:7502 http://127.0.0.1:2379
-//! cargo run -p cairn-chain --features process --example bank -- 3 /tmp/bank-3 127.0.0.1:7503 http://127.0.0.1:2379
+//! cargo run -p cairn-chain --features process --example bank_of_three -- 1 /tmp/bank-1 127.0.0.1:7501 http://127.0.0.1:2379
+//! cargo run -p cairn-chain --features process --example bank_of_three -- 2 /tmp/bank-2 127.0.0.1:7502 http://127.0.0.1:2379
+//! cargo run -p cairn-chain --features process --example bank_of_three -- 3 /tmp/bank-3 127.0.0.1:7503 http://127.0.0.1:2379
 //! ```
 //!
 //! Each reads lines: `status`; `sums`; `transfer CLIENT REQUEST FROM TO`, whose request is a number that rises with each new one of the client, and is the same when it asks again. Kill one, and start it again.
