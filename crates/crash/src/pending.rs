@@ -133,7 +133,8 @@ impl Pending {
         }
     }
 
-    /// The present content of the lines from `first` to `last` is in flight for the threads of `mask`.
+    /// The present content of the lines from `first` to `last` is in flight for the threads of `mask`, also what a failed drain gave up:
+    /// see [`adopt`](Self::adopt).
     pub(crate) fn flush(&mut self, first: usize, last: usize, mask: u64, model: Model) {
         for line in &mut self.lines[..self.live] {
             if (first..=last).contains(&(line.index as usize)) {
@@ -225,6 +226,7 @@ fn mark_newest(line: &mut Line, mask: u64, model: Model) {
     if matches!(model, Model::Lines) {
         if let Some(last) = line.changes.last_mut() {
             last.threads |= mask;
+            last.lost = false;
         }
         return;
     }
@@ -234,6 +236,7 @@ fn mark_newest(line: &mut Line, mask: u64, model: Model) {
         if seen & bit == 0 {
             seen |= bit;
             change.threads |= mask;
+            change.lost = false;
         }
     }
 }

@@ -125,16 +125,30 @@ impl Scenario for Headed {
             *node = None;
             *node = Some(self.open(&live.sim)?);
         }
-        let Some(node) = node else { return Err("closed".into()) };
+        let Some(running) = node else { return Err("closed".into()) };
         match op {
             Op::Commit => {
                 let ticket = ack.begin(*last + 1);
-                node.transact(Strict, |tx| change(tx, *last + 1))?;
-                ack.commit(ticket);
+                match running.transact(Strict, |tx| change(tx, *last + 1)) {
+                    Ok(()) => ack.commit(ticket),
+                    Err(_) => {
+                        // The drain has failed: nothing more is taken, and whoever opens the replica again is told what it is.
+                        if running.transact(Strict, |tx| change(tx, 1000)).is_ok() {
+                            return Err("a head commits behind a failed drain".into());
+                        }
+                        *node = None;
+                        let opened = node.insert(self.open(&live.sim)?);
+                        match opened.transact(Strict, |tx| read(tx))?? {
+                            n if n == *last => return Ok(ack.abort(ticket)),
+                            n if n == *last + 1 => ack.commit(ticket),
+                            n => return Err(format!("{n} is there, and {last} was acknowledged").into()),
+                        }
+                    }
+                }
                 *last += 1;
             }
             Op::Abort => {
-                let mut tx = node.begin(Strict)?;
+                let mut tx = running.begin(Strict)?;
                 change(&mut tx, 1000)?;
                 tx.abort()?;
             }

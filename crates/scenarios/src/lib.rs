@@ -130,6 +130,7 @@ pub const ALL: &[Named] = named! {
     "log-copy", Copied::new("log-copy"), "a copy of a log keeps its promises, the records it acknowledged and the head; its epoch is that of a leader whose log it has, and names the copies";
     "log-leader", Led::new("log-leader"), "a log on two machines that lose their power together: forced records come back in order, reclaimed ones do not, whoever leads next";
     "chain", Chained::new("chain"), "a replica has every record that it has forwarded or acknowledged; its queue over its image is the heap that these leave; a voided copy is none until it is whole";
+    "chain-head", Headed::new("chain-head"), "acknowledged transactions of a head are there, others whole or not at all, and no other block";
     "array", Arrayed::new("array", 1).adjust(|options| options.draft_max(48)), "what a transaction wrote is there in all its places or in none, in the order of commits; what was rolled back is nowhere";
     "array-2", Arrayed::new("array-2", 2), "the same with two threads";
     "array-whole", Arrayed::new("array-whole", 1).adjust(|options| options.whole_writes(true)), "the same, of pages that a file takes whole, without a log";

@@ -281,6 +281,37 @@ fn after_a_failed_sync_and_a_kill_only_storing_again_makes_sure() {
 }
 
 #[test]
+fn after_a_failed_drain_memory_is_flushed_again() {
+    let retried = |flushes: bool| {
+        tiny(
+            [1, 2, 3],
+            move |sim, value, ack| {
+                let ticket = ack.begin(value);
+                sim.store(0, value)?;
+                sim.flush(0, 8);
+                if sim.drain().is_err() {
+                    if flushes {
+                        sim.flush(0, 8);
+                    }
+                    sim.drain()?;
+                }
+                ack.commit(ticket);
+                Ok(())
+            },
+            move |sim, history| match (read(sim, 0)?, history.acknowledged.last()) {
+                (value, Some(&last)) if value < last => Err(Violation::new(format!("{last} is lost"))),
+                (value, _) => Ok(vec![value]),
+            },
+        )
+    };
+    for model in [Model::Words, Model::Lines] {
+        let config = config().model(model).kills(false);
+        run_failing_drains(retried(true), &config, 10).iter().for_each(crash::Report::expect_clean);
+        found(&run_failing_drains(retried(false), &config, 10)[0], "is lost");
+    }
+}
+
+#[test]
 fn each_drain_fails_once() {
     let file = config().model(Model::File { sector: 512 }).kills(false);
     let nothing = |_: &Sim| Ok(());

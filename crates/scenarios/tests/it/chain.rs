@@ -108,3 +108,17 @@ pub(crate) fn every_barrier_of_a_chain_is_missed() {
         found(&barrier.to_string(), |(_, subject, config)| subject.run(&config.clone().mute(barrier.clone())));
     });
 }
+
+/// Each drain fails once; the head is opened again, and goes on.
+#[test]
+fn a_head_withstands_failing_drains() {
+    let workloads: Vec<_> =
+        (31..37).flat_map(|seed| [(seed, Model::Words), (seed, Model::File { sector: 512 })]).collect();
+    super::in_parallel(workloads.len(), |at| {
+        let (seed, model) = workloads[at];
+        let config = Config::seeded(seed).depth(1).budget(400).point_budget(8).model(model).shrink(false);
+        let reports = crash::run_failing_drains(Headed::new("chain-head"), &config, 60);
+        assert!(reports.len() > 3, "{} drains", reports.len());
+        reports.iter().for_each(Report::expect_clean);
+    });
+}

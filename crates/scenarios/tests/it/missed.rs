@@ -151,7 +151,8 @@ fn told(name: &str, config: &Config, report: &Report) -> Option<String> {
     Some(format!("{name} (seed {}): {}", config.seed, report.violation()?.message))
 }
 
-fn source_line(barrier: &Barrier) -> String {
+/// What stands there.
+pub(crate) fn source_line(barrier: &Barrier) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(&barrier.file);
     let text = std::fs::read_to_string(path).expect("source");
     text.lines().nth(barrier.line as usize - 1).expect("line").trim().to_owned()

@@ -2,6 +2,7 @@
 
 use crash::{Config, Model};
 use mvcc::{Options, Step};
+use pmem::HeapOptions;
 use scenarios::{Crossed, CrossedOp, EveryVersion, VersionAct, VersionKind, VersionOp};
 use tx::Isolation;
 
@@ -30,6 +31,12 @@ fn alone() -> Vec<missed::Workload<EveryVersion>> {
     all
 }
 
+/// Chunks so large that the bits of one have several lines. A pass flushes those that it sets.
+fn wide(options: Options) -> Options {
+    let blocks = HeapOptions::chunk_bytes(32 << 10).expect("a power of two");
+    options.blocks(blocks).bytes(blocks.region_bytes(6)).max_bytes(384 << 10)
+}
+
 /// Actors of one thread, and calls of procedures.
 fn calling() -> Vec<missed::Workload<EveryVersion>> {
     let calling = || EveryVersion::calling("mvcc-calls");
@@ -48,7 +55,7 @@ fn calling() -> Vec<missed::Workload<EveryVersion>> {
     ];
     let back = vec![VersionOp::Together(acts.map(|(kind, word)| act(kind, word)).to_vec())];
     let mut all = vec![
-        ("new span", calling().script(span), config(1).point_budget(200).nested_budget(100).schedules(1)),
+        ("new span", calling().adjust(wide).script(span), config(1).point_budget(200).nested_budget(100).schedules(1)),
         ("back again", calling().script(back), config(1).point_budget(60)),
         ("calling, many", calling(), config(1).schedules(800).point_budget(2).depth(1).kills_at_flushes(0)),
     ];
