@@ -18,7 +18,7 @@ pub(crate) struct Worker {
     orders: Option<ChildStdin>,
     heard: BufReader<ChildStdout>,
     line: String,
-    policy: String,
+    kind: String,
 }
 
 /// The program that runs, whatever has become of its file since.
@@ -28,8 +28,8 @@ fn program() -> PathBuf {
 
 impl Worker {
     pub(crate) fn start(job: &Job) -> Result<Self> {
-        let policy = job.policy.clone();
-        let failed = |what: String| Error::Worker { policy: policy.clone(), what };
+        let kind = job.kind.clone();
+        let failed = |what: String| Error::Worker { kind: kind.clone(), what };
         let text = serde_json::to_string(job).map_err(|error| failed(error.to_string()))?;
         let mut command = Command::new(program());
         command.arg0("cairn").arg(WORKER).arg(text).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -37,7 +37,7 @@ impl Worker {
         let orders = child.stdin.take();
         let heard = child.stdout.take().ok_or_else(|| failed("has no standard output".into()))?;
         let heard = BufReader::with_capacity(1 << 16, heard);
-        Ok(Self { child: Some(child), orders, heard, line: String::new(), policy })
+        Ok(Self { child: Some(child), orders, heard, line: String::new(), kind })
     }
 
     /// What it says next, or that it has ended.
@@ -57,7 +57,7 @@ impl Worker {
     }
 
     pub(crate) fn failed(&self, what: impl Into<String>) -> Error {
-        Error::Worker { policy: self.policy.clone(), what: what.into() }
+        Error::Worker { kind: self.kind.clone(), what: what.into() }
     }
 
     /// That message instead of the one that was due.

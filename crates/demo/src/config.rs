@@ -6,7 +6,7 @@ use std::time::Duration;
 use heap::Policy;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result, place};
+use crate::{Error, Kind, Result, place};
 
 /// The hidden command by which the parent starts itself again as a worker.
 pub const WORKER: &str = "demo-worker";
@@ -15,21 +15,21 @@ pub const WORKER: &str = "demo-worker";
 ///
 /// ```
 /// let demo = demo::Demo { keys: 1000, kills: 4, ..Default::default() };
-/// assert_eq!(demo.policies.len(), 3);
+/// assert_eq!(demo.kinds.len(), 3);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Demo {
     /// Where pools go; by default /dev/shm if there is room, else the directory for temporary files.
     pub dir: Option<PathBuf>,
-    /// Policies, each on a pool of its own.
-    pub policies: Vec<Policy>,
+    /// Engines, each on a pool of its own.
+    pub kinds: Vec<Kind>,
     /// Keys; not used with a trace.
     pub keys: u64,
     /// Bytes of a value; not used with a trace.
     pub value_bytes: u32,
-    /// Kills in all, shared by the policies.
+    /// Kills in all, shared by the engines.
     pub kills: u32,
-    /// How long each policy is measured, in all rounds together.
+    /// How long each engine is measured, in all rounds together.
     pub measured: Duration,
     /// Threads of a worker; by default one per core, up to eight.
     pub threads: Option<usize>,
@@ -53,7 +53,7 @@ impl Default for Demo {
     fn default() -> Self {
         Self {
             dir: None,
-            policies: vec![Policy::Undo, Policy::InPlace, Policy::Eaw],
+            kinds: [Policy::Undo, Policy::InPlace, Policy::Eaw].map(Kind::Heap).into(),
             keys: 100_000,
             value_bytes: 1024,
             kills: 20,
@@ -70,7 +70,7 @@ impl Default for Demo {
     }
 }
 
-/// Measured rounds of each policy, in turn with the others'.
+/// Measured rounds of each engine, in turn with the others'.
 pub(crate) const ROUNDS: u32 = 5;
 /// More threads than this show nothing new.
 const THREADS_MAX: usize = 8;
@@ -93,11 +93,11 @@ impl Demo {
 
     pub(crate) fn check(&self) -> Result<()> {
         let wrong = |why: &str| Err(Error::Option(why.into()));
-        let mut names: Vec<_> = self.policies.iter().map(|policy| policy.name()).collect();
+        let mut names: Vec<_> = self.kinds.iter().map(|kind| kind.name()).collect();
         names.sort_unstable();
         names.dedup();
-        if names.is_empty() || names.len() < self.policies.len() {
-            return wrong("each policy once, and at least one");
+        if names.is_empty() || names.len() < self.kinds.len() {
+            return wrong("each engine once, and at least one");
         }
         if (self.value_bytes as usize) < crate::value::HEADER {
             return wrong("a value takes 24 bytes to say whose it is; choose longer ones");
@@ -120,7 +120,7 @@ impl Demo {
 pub(crate) struct Job {
     pub(crate) task: Task,
     pub(crate) pool: PathBuf,
-    pub(crate) policy: String,
+    pub(crate) kind: String,
     pub(crate) keys: u64,
     pub(crate) value_bytes: u32,
     pub(crate) threads: usize,
@@ -139,7 +139,7 @@ pub(crate) enum Task {
 }
 
 impl Job {
-    pub(crate) fn policy(&self) -> Result<Policy> {
-        self.policy.parse().map_err(Error::Option)
+    pub(crate) fn kind(&self) -> Result<Kind> {
+        self.kind.parse().map_err(Error::Option)
     }
 }

@@ -27,10 +27,10 @@ pub enum Error {
     #[error("{0}")]
     Option(String),
     /// A worker that ends, or says what it should not.
-    #[error("worker process on {policy}: {what}")]
+    #[error("worker process on {kind}: {what}")]
     Worker {
-        /// Policy of its pool.
-        policy: String,
+        /// Engine of its pool.
+        kind: String,
         /// What it did.
         what: String,
     },

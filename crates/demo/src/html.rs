@@ -40,8 +40,8 @@ impl Summary {
             )?;
         } else {
             writeln!(p, "<p class=\"bad\">After some of {kills} kills, something was wrong:</p>\n<ul class=\"bad\">")?;
-            for (policy, finding) in self.findings() {
-                writeln!(p, "<li>{policy}, kill {}: {}</li>", finding.kill, escape(&finding.what))?;
+            for (kind, finding) in self.findings() {
+                writeln!(p, "<li>{kind}, kill {}: {}</li>", finding.kill, escape(&finding.what))?;
             }
             writeln!(p, "</ul>")?;
         }
@@ -103,7 +103,7 @@ impl Summary {
 
     fn pictures(&self) -> Result<[String; 3], Failed> {
         let lines = |of: &dyn Fn(&Outcome) -> Vec<f64>| -> Vec<Line> {
-            self.outcomes.iter().map(|outcome| (outcome.policy.to_string(), of(outcome))).collect()
+            self.outcomes.iter().map(|outcome| (outcome.kind.to_string(), of(outcome))).collect()
         };
         let rates = lines(&|outcome| outcome.rates().into_iter().map(|rate| rate / 1e3).collect());
         let rounds: Vec<String> =

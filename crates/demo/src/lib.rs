@@ -9,6 +9,7 @@
 //! | `config` | [`Demo`], what is wanted; `Job`, what a worker is told |
 //! | `input` | YCSB workload A, or a trace |
 //! | `value` | values that tell whose they are, which version, and whether they are whole |
+//! | `kept` | the engines: heaps, and objects with versions |
 //! | `store` | the pool and the structure in it |
 //! | `worker` | the worker process: [`work`]; `measured` and `reported` are its two tasks |
 //! | `journal` | what makes half a transaction show |
@@ -30,6 +31,7 @@ mod error;
 mod html;
 mod input;
 mod journal;
+mod kept;
 mod measured;
 mod message;
 mod parent;
@@ -47,6 +49,7 @@ mod worker;
 pub use beside::{Beside, Measured};
 pub use config::{Demo, WORKER};
 pub use error::{Error, Result};
+pub use kept::Kind;
 pub use parent::run;
 pub use summary::{Finding, Outcome, Summary};
 pub use worker::work;

@@ -8,11 +8,11 @@ use bench::crew::{Crew, Worker, with_crew};
 use bench::latency::{Latency, Sampler};
 use bench::target::{Found, OnKv, Store};
 use bench::workload::{KEY_BYTES_MAX, Names, Op};
-use heap::Heap;
 use structures::KvMap;
 
 use crate::config::Job;
 use crate::input::{Input, Ops};
+use crate::kept::Kept;
 use crate::message::{Message, Mouth, Round};
 use crate::store::{self, Keep};
 use crate::value::{Stamp, Values};
@@ -22,11 +22,10 @@ use crate::{Error, Result};
 pub(crate) const END: &str = "end";
 
 /// Makes and fills the pool, then does a round of so many milliseconds for each number on standard input.
-pub(crate) fn measure<M: Keep>(job: &Job, input: &Input, values: &Values, mouth: &Mouth) -> Result<()> {
-    let options = store::options(job.policy()?, input, job.threads);
-    let (heap, map) = store::create::<M>(&job.pool, &options, input, values)?;
+pub(crate) fn measure<E: Kept, M: Keep>(job: &Job, input: &Input, values: &Values, mouth: &Mouth) -> Result<()> {
+    let (engine, map) = store::create::<E, M>(job, input, values)?;
     say(mouth, &Message::Ready { ns: 0 })?;
-    let store = OnKv(KvMap::new(&heap, map));
+    let store = OnKv(KvMap::new(&engine, map));
     let ops = input.ops(job.threads, job.seed);
     with_crew(ops.len(), |crew| {
         let clients = (0..).zip(ops).map(|(thread, ops)| Client::new(store, input, values, thread, ops));
@@ -38,12 +37,12 @@ pub(crate) fn measure<M: Keep>(job: &Job, input: &Input, values: &Values, mouth:
                 return Ok(());
             }
             let ms = line.parse().map_err(|_| Error::Option(format!("told to {line:?}")))?;
-            let round = round(crew, &heap, &mut clients, &mut batch, Duration::from_millis(ms))?;
+            let round = round(crew, &engine, &mut clients, &mut batch, Duration::from_millis(ms))?;
             say(mouth, &Message::Round(round))?;
         }
         Err(Error::Option("the parent is gone".into()))
     })?;
-    heap.close()?;
+    engine.close()?;
     say(mouth, &Message::Closed)
 }
 
@@ -57,14 +56,14 @@ const BATCH_MAX: usize = 50_000;
 /// How long a batch is meant to take.
 const BATCH_TIME: Duration = Duration::from_millis(20);
 
-fn round<'env, M: Keep + 'env>(
+fn round<'env, E: Kept, M: Keep + 'env>(
     crew: &Crew<'env>,
-    heap: &Heap,
-    clients: &mut Vec<Client<'env, M>>,
+    engine: &E,
+    clients: &mut Vec<Client<'env, E, M>>,
     batch: &mut usize,
     length: Duration,
 ) -> Result<Round> {
-    let before = heap.pool().stats();
+    let before = engine.pool().stats();
     let (mut time, mut ops) = (Duration::ZERO, 0);
     let mut latency = Latency::default();
     while time < length {
@@ -76,7 +75,7 @@ fn round<'env, M: Keep + 'env>(
         let fits = *batch as f64 * BATCH_TIME.as_secs_f64() / took.as_secs_f64().max(1e-6);
         *batch = (fits as usize).clamp(BATCH_MIN, BATCH_MAX).min(2 * *batch);
     }
-    let cost = heap.pool().stats() - before;
+    let cost = engine.pool().stats() - before;
     let quantile = |q| latency.quantile(q).unwrap_or(0.0);
     Ok(Round {
         ops,
@@ -92,8 +91,8 @@ fn round<'env, M: Keep + 'env>(
 }
 
 /// One thread.
-struct Client<'e, M> {
-    store: OnKv<KvMap<'e, Heap, M>>,
+struct Client<'e, E, M> {
+    store: OnKv<KvMap<'e, E, M>>,
     input: &'e Input,
     values: &'e Values,
     drawn: Ops,
@@ -109,8 +108,8 @@ struct Client<'e, M> {
 /// Versions of different threads differ; 1 is what was loaded.
 const VERSIONS: u64 = 1 << 40;
 
-impl<'e, M: Keep> Client<'e, M> {
-    fn new(store: OnKv<KvMap<'e, Heap, M>>, input: &'e Input, values: &'e Values, thread: u64, drawn: Ops) -> Self {
+impl<'e, E: Kept, M: Keep> Client<'e, E, M> {
+    fn new(store: OnKv<KvMap<'e, E, M>>, input: &'e Input, values: &'e Values, thread: u64, drawn: Ops) -> Self {
         Self {
             store,
             input,
@@ -154,7 +153,7 @@ impl<'e, M: Keep> Client<'e, M> {
     }
 }
 
-impl<M: Keep> Worker for Client<'_, M> {
+impl<E: Kept, M: Keep> Worker for Client<'_, E, M> {
     fn work(&mut self) -> Result<(), bench::Error> {
         let mut name = self.input.buffer();
         let full = self.input.is_full();

@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bench::workload::{Names, Random};
-use heap::Policy;
 
 use crate::child::{Death, Flow, Worker};
 use crate::config::{Demo, Job, ROUNDS, Task};
 use crate::input::Input;
+use crate::kept::Kind;
 use crate::message::{Message, Round};
 use crate::progress::{Progress, grouped};
 use crate::store;
@@ -27,11 +27,11 @@ use crate::{Error, Result, beside, place};
 pub fn run(demo: &Demo) -> Result<Summary> {
     demo.check()?;
     let input = Input::of(demo)?;
-    let bytes = demo.policies.iter().map(|policy| store::pool_bytes(&input, *policy)).sum();
+    let bytes = demo.kinds.iter().map(|kind| store::pool_bytes(&input, *kind)).sum();
     let place = place::make(demo.dir.as_deref(), bytes)?;
     let interrupted = interruptions();
     let compared = !demo.only_kills && demo.trace.is_none();
-    let steps = demo.policies.len() as u64 * u64::from(1 + ROUNDS) + u64::from(demo.kills);
+    let steps = demo.kinds.len() as u64 * u64::from(1 + ROUNDS) + u64::from(demo.kills);
     let steps = steps + if compared { beside::ROWS } else { 0 };
     let stage = Stage {
         demo,
@@ -84,13 +84,13 @@ struct Stage<'a> {
 
 impl Stage<'_> {
     fn run(&self, dir: &Path) -> Result<Summary> {
-        let policies = &self.demo.policies;
+        let kinds = &self.demo.kinds;
         let rounds = self.measure(dir)?;
         let mut random = Random::new(self.demo.seed);
         let (mut outcomes, mut domain) = (Vec::new(), None);
-        for (at, (policy, rounds)) in (0..).zip(policies.iter().zip(rounds)) {
-            let share = share(self.demo.kills, policies.len() as u32, at);
-            let (outcome, found) = self.kill(&self.job(*policy, dir, Task::Report), rounds, share, &mut random)?;
+        for (at, (kind, rounds)) in (0..).zip(kinds.iter().zip(rounds)) {
+            let share = share(self.demo.kills, kinds.len() as u32, at);
+            let (outcome, found) = self.kill(&self.job(*kind, dir, Task::Report), rounds, share, &mut random)?;
             outcomes.push(outcome);
             domain = Some(found);
         }
@@ -107,11 +107,11 @@ impl Stage<'_> {
         })
     }
 
-    fn job(&self, policy: Policy, dir: &Path, task: Task) -> Job {
+    fn job(&self, kind: Kind, dir: &Path, task: Task) -> Job {
         Job {
             task,
-            pool: dir.join(policy.name()),
-            policy: policy.name().into(),
+            pool: dir.join(kind.name()),
+            kind: kind.name().into(),
             keys: self.demo.keys,
             value_bytes: self.demo.value_bytes,
             threads: self.threads,
@@ -127,29 +127,28 @@ impl Stage<'_> {
 
     // ---- undisturbed ------------------------------------------------------------------------------------------------
 
-    /// Rounds of all policies in turn, so that a slow moment of the machine hits each of them.
+    /// Rounds of all engines in turn, so that a slow moment of the machine hits each of them.
     fn measure(&self, dir: &Path) -> Result<Vec<Vec<Round>>> {
         let mut workers = Vec::new();
-        for policy in &self.demo.policies {
+        for kind in &self.demo.kinds {
             self.go_on()?;
-            self.progress.say(format!("{policy}: fills {} keys", grouped(self.input.keys())));
-            let mut worker = Worker::start(&self.job(*policy, dir, Task::Measure))?;
+            self.progress.say(format!("{kind}: fills {} keys", grouped(self.input.keys())));
+            let mut worker = Worker::start(&self.job(*kind, dir, Task::Measure))?;
             match worker.hear()? {
                 Some(Message::Ready { .. }) => {}
                 other => return Err(worker.unexpected(other)),
             }
             one_round(&mut worker, self.demo.round() / 10)?; // warms up
-            self.progress.step(format!("{policy}: filled"));
-            workers.push((policy, worker, Vec::new()));
+            self.progress.step(format!("{kind}: filled"));
+            workers.push((kind, worker, Vec::new()));
         }
         for turn in 1..=ROUNDS {
-            for (policy, worker, rounds) in &mut workers {
+            for (kind, worker, rounds) in &mut workers {
                 self.go_on()?;
-                self.progress.say(format!("{policy}: round {turn} of {ROUNDS}"));
+                self.progress.say(format!("{kind}: round {turn} of {ROUNDS}"));
                 let round = one_round(worker, self.demo.round())?;
                 let rate = round.ops as f64 / (round.ns as f64 / 1e9) / 1e3;
-                self.progress
-                    .step(format!("{policy}: round {turn} of {ROUNDS}: {} thousand operations/s", number(rate)));
+                self.progress.step(format!("{kind}: round {turn} of {ROUNDS}: {} thousand operations/s", number(rate)));
                 rounds.push(round);
             }
         }
@@ -170,7 +169,7 @@ impl Stage<'_> {
         let mut found = verify::look(job, &self.input, &self.values)?;
         let domain = found.domain;
         let mut ledger = Ledger::new(&found.states, &found.journal);
-        let mut outcome = Outcome::new(job.policy()?, rounds, kills);
+        let mut outcome = Outcome::new(job.kind()?, rounds, kills);
         outcome.findings.extend(found.damage.drain(..).map(|what| Finding { kill: 0, what }));
         let (least, most) = self.demo.lives();
         while outcome.kills < kills && outcome.findings.is_empty() {
@@ -199,7 +198,7 @@ impl Stage<'_> {
         ledger: &mut Ledger,
     ) -> Result<()> {
         let worker = Worker::start(job)?;
-        let policy = outcome.policy;
+        let kind = outcome.kind;
         let mut heard = 0_u32;
         let mut recovered = false;
         let death = worker.kill(life, |message| {
@@ -213,15 +212,15 @@ impl Stage<'_> {
                 }
                 (Message::Opening, Moment::Working) => {}
                 (Message::Step { thread, done, next }, _) => {
-                    let failed = |what| Error::Worker { policy: policy.to_string(), what };
+                    let failed = |what| Error::Worker { kind: kind.to_string(), what };
                     ledger.step(thread, done, next).map_err(failed)?;
                     heard += 1;
                     if heard.is_multiple_of(4096) {
                         let so_far = grouped(ledger.acknowledged);
-                        self.progress.say(format!("{policy}: working, {so_far} updates acknowledged"));
+                        self.progress.say(format!("{kind}: working, {so_far} updates acknowledged"));
                     }
                 }
-                (other, _) => return Err(Error::Worker { policy: policy.to_string(), what: format!("said {other}") }),
+                (other, _) => return Err(Error::Worker { kind: kind.to_string(), what: format!("said {other}") }),
             }
             Ok(Flow::Wait)
         })?;
@@ -241,13 +240,13 @@ impl Stage<'_> {
 
     /// Recovers and verifies. Whatever fails here is a finding: the pool was sound before it was killed.
     fn look(&self, job: &Job, outcome: &mut Outcome, ledger: &mut Ledger) {
-        self.progress.say(format!("{}: recovers and verifies", outcome.policy));
+        self.progress.say(format!("{}: recovers and verifies", outcome.kind));
         let kill = outcome.kills;
         match verify::look(job, &self.input, &self.values) {
-            Ok(Found { recovery_ns, recovery, states, journal, damage, .. }) => {
+            Ok(Found { recovery_ns, recovered, states, journal, damage, .. }) => {
                 outcome.recoveries.push(recovery_ns);
-                outcome.finished += recovery.finished;
-                outcome.undone += recovery.undone;
+                outcome.finished += recovered.finished;
+                outcome.undone += recovered.undone;
                 outcome.findings.extend(damage.into_iter().map(|what| Finding { kill, what }));
                 for wrong in ledger.look(&states, &journal) {
                     outcome.lost += wrong.lost();
@@ -293,9 +292,9 @@ enum Moment {
 }
 
 fn status(outcome: &Outcome) -> String {
-    let Outcome { policy, kills, wanted, acknowledged, lost, .. } = outcome;
+    let Outcome { kind, kills, wanted, acknowledged, lost, .. } = outcome;
     let lost = if *lost == 0 { "none lost".into() } else { format!("{} LOST", grouped(*lost)) };
-    format!("{policy}: {kills} of {wanted} kills, {} updates acknowledged, {lost}", grouped(*acknowledged))
+    format!("{kind}: {kills} of {wanted} kills, {} updates acknowledged, {lost}", grouped(*acknowledged))
 }
 
 /// Of `all` kills.

@@ -11,31 +11,31 @@ use std::time::Duration;
 
 use bench::clock;
 use bench::workload::{KEY_BYTES_MAX, Names, Op};
-use heap::Heap;
-use tx::{Engine, Keys};
+use tx::Keys;
 
 use crate::config::Job;
 use crate::input::{Input, Ops, changes};
 use crate::journal::{self, Journal};
+use crate::kept::Kept;
 use crate::message::{Announced, Message, Mouth, Update};
-use crate::store::{self, Ghost, ISOLATION, Keep};
+use crate::store::{Ghost, ISOLATION, Keep};
 use crate::value::{Stamp, Values};
 use crate::{Error, Result};
 
 /// Opens the pool and changes it until it is killed; returns only if something went wrong.
-pub(crate) fn report<M: Keep>(job: &Job, input: &Input, values: &Values, mouth: &Mouth) -> Result<()> {
+pub(crate) fn report<E: Kept, M: Keep>(job: &Job, input: &Input, values: &Values, mouth: &Mouth) -> Result<()> {
     mouth.say_once(&Message::Opening).map_err(gone)?;
-    let options = store::options(job.policy()?, input, job.threads);
-    let (opened, time) = clock::timed(|| Heap::open(&job.pool, &options));
-    let heap = opened?;
-    let map = M::open(&heap)?;
+    let kind = job.kind()?;
+    let (opened, time) = clock::timed(|| E::open(&job.pool, kind, input, job.threads));
+    let engine = opened?;
+    let map = M::open(&engine)?;
     mouth.say_once(&Message::Ready { ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) }).map_err(gone)?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let start = |(thread, ops)| {
-            let (heap, stop) = (&heap, &stop);
+            let (engine, stop) = (&engine, &stop);
             scope.spawn(move || {
-                let client = Client { heap, map, input, values, mouth, thread, early: job.early };
+                let client = Client { engine, map, input, values, mouth, thread, early: job.early };
                 client.run(ops, stop).inspect_err(|_| stop.store(true, Relaxed))
             })
         };
@@ -77,8 +77,8 @@ impl Upcoming {
 }
 
 /// One thread.
-struct Client<'e, M> {
-    heap: &'e Heap,
+struct Client<'e, E, M> {
+    engine: &'e E,
     map: M,
     input: &'e Input,
     values: &'e Values,
@@ -95,13 +95,14 @@ struct Buffers {
     line: Vec<u8>,
 }
 
-impl<M: Keep> Client<'_, M> {
+impl<E: Kept, M: Keep> Client<'_, E, M> {
     fn run(&self, mut ops: Ops, stop: &AtomicBool) -> Result<()> {
         let mut buffers =
             Buffers { name: self.input.buffer(), ghost: Ghost::new(), value: Vec::new(), line: Vec::new() };
         let mut upcoming = Upcoming { reads: Vec::new(), change: None };
         upcoming.draw(&mut ops);
-        let journal = self.heap.transact(ISOLATION, |tx| Journal::read(&self.map, tx, self.values, self.thread + 1))?;
+        let journal =
+            self.engine.transact(ISOLATION, |tx| Journal::read(&self.map, tx, self.values, self.thread + 1))?;
         let mut number = journal.last()[self.thread] + 1;
         self.say(None, upcoming.announced(number), &mut buffers)?;
         while !stop.load(Relaxed) {
@@ -126,7 +127,7 @@ impl<M: Keep> Client<'_, M> {
 
     fn read(&self, op: Op, buffers: &mut Buffers) -> Result<()> {
         let name = self.input.name(op.key(), &mut buffers.name);
-        let found = self.heap.transact(ISOLATION, |tx| {
+        let found = self.engine.transact(ISOLATION, |tx| {
             if let Op::Scan { count, .. } = op {
                 let mut left = count;
                 self.map.scan(tx, &Keys::from(name), &mut |_, _| {
@@ -141,7 +142,7 @@ impl<M: Keep> Client<'_, M> {
     }
 
     fn wrong(&self, why: &str) -> Error {
-        bench::Error::Wrong { who: self.heap.policy().to_string(), what: why.to_owned() }.into()
+        bench::Error::Wrong { who: self.engine.name().to_owned(), what: why.to_owned() }.into()
     }
 
     fn change(&self, op: Op, number: u64, buffers: &mut Buffers) -> Result<Update> {
@@ -153,8 +154,8 @@ impl<M: Keep> Client<'_, M> {
             Op::Update { bytes, .. } | Op::Insert { bytes, .. } | Op::ReadModifyWrite { bytes, .. } => Some(bytes),
             _ => None,
         };
-        let mut torn = None;
-        let result = self.heap.transact(ISOLATION, |tx| {
+        let (mut torn, mut told) = (None, false);
+        let result = self.engine.transact(ISOLATION, |tx| {
             torn = None;
             let here = self.map.get(tx, name)?.map(|value| self.values.read(value));
             let before = match &here {
@@ -184,7 +185,7 @@ impl<M: Keep> Client<'_, M> {
                 }
             }
             let update = Update { key, version, live: bytes.is_some() };
-            if self.early {
+            if self.early && !std::mem::replace(&mut told, true) {
                 let early = Message::Step { thread: self.thread, done: Some(update), next: None };
                 let _ = self.mouth.say(&early, line);
                 thread::sleep(EARLY);

@@ -1,14 +1,14 @@
 //! The pool, and the structure in it.
 
-use std::path::Path;
-
-use heap::{Heap, Options, Policy};
+use heap::Policy;
 use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, Map};
 use tx::{Engine, Isolation, Typed};
 
 use crate::Result;
+use crate::config::Job;
 use crate::input::Input;
 use crate::journal;
+use crate::kept::{Kept, Kind};
 use crate::value::{Stamp, Values};
 use bench::workload::{KEY_BYTES_MAX, Names};
 
@@ -18,29 +18,29 @@ pub(crate) const ISOLATION: Isolation = Isolation::Serializable;
 /// A structure that a pool can have at its root.
 pub(crate) trait Keep: Map + Send + Sync {
     /// Makes an empty one, and the root.
-    fn create(heap: &Heap, input: &Input) -> tx::Result<Self>;
+    fn create<E: Engine>(engine: &E, input: &Input) -> tx::Result<Self>;
 
     /// The one at the root.
-    fn open(heap: &Heap) -> tx::Result<Self>;
+    fn open<E: Engine>(engine: &E) -> tx::Result<Self>;
 }
 
 impl Keep for HashMap {
-    fn create(heap: &Heap, input: &Input) -> tx::Result<Self> {
-        heap.transact(ISOLATION, |tx| {
+    fn create<E: Engine>(engine: &E, input: &Input) -> tx::Result<Self> {
+        engine.transact(ISOLATION, |tx| {
             let map = HashMap::create(tx, &HashMapOptions::new().capacity(input.keys()))?;
             tx.set_root(map.root())?;
             Ok(map)
         })
     }
 
-    fn open(heap: &Heap) -> tx::Result<Self> {
-        heap.transact(ISOLATION, |tx| HashMap::open(tx, tx.root()?))
+    fn open<E: Engine>(engine: &E) -> tx::Result<Self> {
+        engine.transact(ISOLATION, |tx| HashMap::open(tx, tx.root()?))
     }
 }
 
 impl Keep for BTree {
-    fn create(heap: &Heap, input: &Input) -> tx::Result<Self> {
-        heap.transact(ISOLATION, |tx| {
+    fn create<E: Engine>(engine: &E, input: &Input) -> tx::Result<Self> {
+        engine.transact(ISOLATION, |tx| {
             let key_max = (input.longest_key() + 1).max(journal::NAME_BYTES) as u32; // one more: see `Ghost`
             let tree = BTree::create(tx, &BTreeOptions::new().key_max(key_max))?;
             tx.set_root(tree.root())?;
@@ -48,8 +48,8 @@ impl Keep for BTree {
         })
     }
 
-    fn open(heap: &Heap) -> tx::Result<Self> {
-        heap.transact(ISOLATION, |tx| BTree::open(tx, tx.root()?))
+    fn open<E: Engine>(engine: &E) -> tx::Result<Self> {
+        engine.transact(ISOLATION, |tx| BTree::open(tx, tx.root()?))
     }
 }
 
@@ -64,26 +64,22 @@ pub(crate) fn heap_bytes(input: &Input) -> u64 {
 }
 
 /// Bytes of the pool's file, about.
-pub(crate) fn pool_bytes(input: &Input, policy: Policy) -> u64 {
-    let copies = if policy == Policy::InPlace { 2 } else { 1 };
+pub(crate) fn pool_bytes(input: &Input, kind: Kind) -> u64 {
+    let copies = if kind == Kind::Heap(Policy::InPlace) { 2 } else { 1 };
     heap_bytes(input) * copies + SLACK
-}
-
-pub(crate) fn options(policy: Policy, input: &Input, threads: usize) -> Options {
-    Options::new().policy(policy).bytes(heap_bytes(input)).slots((2 * threads).max(8))
 }
 
 /// Pairs that are loaded in one transaction.
 const AT_ONCE: usize = 32;
 
 /// Makes a pool with a full structure.
-pub(crate) fn create<M: Keep>(path: &Path, options: &Options, input: &Input, values: &Values) -> Result<(Heap, M)> {
-    let heap = Heap::create(path, options)?;
-    let map = M::create(&heap, input)?;
+pub(crate) fn create<E: Kept, M: Keep>(job: &Job, input: &Input, values: &Values) -> Result<(E, M)> {
+    let engine = E::create(&job.pool, job.kind()?, input, job.threads)?;
+    let map = M::create(&engine, input)?;
     let (mut name, mut value) = (input.buffer(), Vec::new());
     let ops: Vec<_> = input.load().collect();
     for ops in ops.chunks(AT_ONCE) {
-        heap.transact(ISOLATION, |tx| -> tx::Result<()> {
+        engine.transact(ISOLATION, |tx| -> tx::Result<()> {
             for op in ops {
                 let stamp = Stamp { key: op.key(), version: 1 };
                 let value = values.make(stamp, input.longest_value(), &mut value);
@@ -92,7 +88,7 @@ pub(crate) fn create<M: Keep>(path: &Path, options: &Options, input: &Input, val
             Ok(())
         })?;
     }
-    Ok((heap, map))
+    Ok((engine, map))
 }
 
 /// The name under which the version of a deleted key is kept, so that versions go on when it comes back. No key begins with a space.

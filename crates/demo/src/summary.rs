@@ -5,26 +5,26 @@ use std::path::PathBuf;
 
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use heap::Policy;
 
 use crate::beside::Beside;
+use crate::kept::Kind;
 use crate::message::Round;
 use crate::progress::grouped;
 
 /// Something that must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// After which kill of its policy; 0: before any.
+    /// After which kill of its engine; 0: before any.
     pub kill: u32,
     /// Key, expected and found version; or the error.
     pub what: String,
 }
 
-/// What happened to one policy.
+/// What happened to one engine.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Which.
-    pub policy: Policy,
+    pub kind: Kind,
     pub(crate) rounds: Vec<Round>,
     /// Kills that it is to survive.
     pub(crate) wanted: u32,
@@ -51,9 +51,9 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn new(policy: Policy, rounds: Vec<Round>, wanted: u32) -> Self {
+    pub(crate) fn new(kind: Kind, rounds: Vec<Round>, wanted: u32) -> Self {
         Self {
-            policy,
+            kind,
             rounds,
             wanted,
             kills: 0,
@@ -107,7 +107,7 @@ pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
 pub struct Summary {
     /// What would be used instead, beside ours.
     pub beside: Vec<Beside>,
-    /// One per policy.
+    /// One per engine.
     pub outcomes: Vec<Outcome>,
     pub(crate) workload: String,
     pub(crate) structure: &'static str,
@@ -120,9 +120,9 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// What must not be, with the policy it happened to.
-    pub fn findings(&self) -> impl Iterator<Item = (Policy, &Finding)> {
-        self.outcomes.iter().flat_map(|outcome| outcome.findings.iter().map(move |finding| (outcome.policy, finding)))
+    /// What must not be, with the engine it happened to.
+    pub fn findings(&self) -> impl Iterator<Item = (Kind, &Finding)> {
+        self.outcomes.iter().flat_map(|outcome| outcome.findings.iter().map(move |finding| (outcome.kind, finding)))
     }
 
     pub(crate) const BESIDE: [&'static str; 6] =
@@ -143,7 +143,7 @@ impl Summary {
     }
 
     pub(crate) const COLUMNS: [&'static str; 9] = [
-        "policy",
+        "engine",
         "thousand ops/s",
         "p99",
         "barriers per update",
@@ -167,7 +167,7 @@ impl Summary {
             format!("workload: {}; {}, {} threads", self.workload, self.structure, self.threads),
             format!("media: {}, domain {}; {}", self.dir.display(), self.domain, self.machine),
             format!(
-                "thousand ops/s, p99: undisturbed rounds without reports, {} in turn for each policy; median and extremes; \
+                "thousand ops/s, p99: undisturbed rounds without reports, {} in turn for each engine; median and extremes; \
                  operations are drawn before the clock runs",
                 crate::config::ROUNDS
             ),
@@ -191,7 +191,7 @@ fn row(outcome: &Outcome) -> [String; 9] {
     let rates = outcome.rates();
     let extreme = |best: fn(f64, f64) -> f64| rates.iter().copied().reduce(best).unwrap_or(0.0) / 1e3;
     [
-        outcome.policy.to_string(),
+        outcome.kind.to_string(),
         format!(
             "{} ({}-{})",
             number(median(rates.clone()) / 1e3),
@@ -282,6 +282,8 @@ fn write_wrapped(f: &mut fmt::Formatter<'_>, note: &str) -> fmt::Result {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use heap::Policy;
+
     use super::*;
     use crate::beside::Measured;
 
@@ -299,7 +301,7 @@ pub(crate) mod tests {
             p999_ns: 9000.0,
         };
         let outcome = |policy, ops: [u64; 3]| {
-            let mut outcome = Outcome::new(policy, ops.map(round).to_vec(), 2);
+            let mut outcome = Outcome::new(Kind::Heap(policy), ops.map(round).to_vec(), 2);
             (outcome.kills, outcome.acknowledged) = (2, 1_234_567);
             outcome.recoveries = vec![3_000_000, 1_000_000];
             outcome

@@ -4,16 +4,17 @@ use std::ops::ControlFlow::Continue;
 
 use bench::clock;
 use bench::workload::{KEY_BYTES_MAX, Names};
-use heap::{Heap, Recovery};
+use heap::Heap;
+use mvcc::Mvcc;
 use pmem::Domain;
 use structures::{BTree, HashMap};
-use tx::Engine;
 
 use crate::Result;
 use crate::config::Job;
 use crate::input::Input;
 use crate::journal::Journal;
-use crate::store::{self, Ghost, ISOLATION, Keep};
+use crate::kept::{Kept, Kind, Recovered};
+use crate::store::{Ghost, ISOLATION, Keep};
 use crate::value::Values;
 use crate::witness::State;
 
@@ -21,7 +22,7 @@ use crate::witness::State;
 pub(crate) struct Found {
     /// From opening the file to the first transaction.
     pub(crate) recovery_ns: u64,
-    pub(crate) recovery: Recovery,
+    pub(crate) recovered: Recovered,
     pub(crate) domain: Domain,
     /// Of each key; `None` if what is there cannot be read.
     pub(crate) states: Vec<Option<State>>,
@@ -36,15 +37,20 @@ pub(crate) struct Found {
 /// # Errors
 /// The pool cannot be opened, read or closed.
 pub(crate) fn look(job: &Job, input: &Input, values: &Values) -> Result<Found> {
-    if input.scans() { look_into::<BTree>(job, input, values) } else { look_into::<HashMap>(job, input, values) }
+    match (job.kind()?, input.scans()) {
+        (Kind::Heap(_), true) => look_into::<Heap, BTree>(job, input, values),
+        (Kind::Heap(_), false) => look_into::<Heap, HashMap>(job, input, values),
+        (Kind::Mvcc, true) => look_into::<Mvcc, BTree>(job, input, values),
+        (Kind::Mvcc, false) => look_into::<Mvcc, HashMap>(job, input, values),
+    }
 }
 
-fn look_into<M: Keep>(job: &Job, input: &Input, values: &Values) -> Result<Found> {
-    let options = store::options(job.policy()?, input, job.threads);
-    let (opened, time) = clock::timed(|| Heap::open(&job.pool, &options));
-    let heap = opened?;
-    let map = M::open(&heap)?;
-    let (report, reader) = heap.transact(ISOLATION, |tx| -> tx::Result<_> {
+fn look_into<E: Kept, M: Keep>(job: &Job, input: &Input, values: &Values) -> Result<Found> {
+    let kind = job.kind()?;
+    let (opened, time) = clock::timed(|| E::open(&job.pool, kind, input, job.threads));
+    let engine = opened?;
+    let map = M::open(&engine)?;
+    let (report, reader) = engine.transact(ISOLATION, |tx| -> tx::Result<_> {
         let report = map.verify(tx)?;
         let mut reader = Reader::new(input, values, job.threads);
         map.for_each(tx, |name, value| {
@@ -54,15 +60,15 @@ fn look_into<M: Keep>(job: &Job, input: &Input, values: &Values) -> Result<Found
         Ok((report, reader))
     })?;
     let (states, journal, mut damage) = reader.end();
-    let used = heap.live_blocks(|_, _| {})?;
-    let wanted = report.blocks + 1; // and the heap's own root
+    let used = engine.usage()?;
+    let wanted = report.blocks + 1; // and the engine's own root
     if used.live_blocks != wanted {
         damage.push(format!("{} blocks are allocated, {wanted} are in use", used.live_blocks));
     }
-    let (recovery, domain) = (heap.recovery().clone(), heap.pool().domain());
-    heap.close()?;
+    let (recovered, domain) = (engine.recovered(), engine.pool().domain());
+    engine.close()?;
     let recovery_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    Ok(Found { recovery_ns, recovery, domain, states, journal, damage })
+    Ok(Found { recovery_ns, recovered, domain, states, journal, damage })
 }
 
 /// Damaged pairs that are told; more say nothing new.

@@ -1,9 +1,12 @@
 //! The worker process.
 
+use heap::Heap;
+use mvcc::Mvcc;
 use structures::{BTree, HashMap};
 
 use crate::config::{Job, Task};
 use crate::input::Input;
+use crate::kept::{Kept, Kind};
 use crate::message::{Message, Mouth};
 use crate::store::Keep;
 use crate::value::Values;
@@ -26,13 +29,18 @@ pub fn work(job: &str) -> Result<()> {
 fn start(job: &str, mouth: &Mouth) -> Result<()> {
     let job: Job = serde_json::from_str(job).map_err(|e| Error::Option(format!("no job for a worker: {e}")))?;
     let input = Input::of_job(&job)?;
-    if input.scans() { run::<BTree>(&job, &input, mouth) } else { run::<HashMap>(&job, &input, mouth) }
+    match (job.kind()?, input.scans()) {
+        (Kind::Heap(_), true) => run::<Heap, BTree>(&job, &input, mouth),
+        (Kind::Heap(_), false) => run::<Heap, HashMap>(&job, &input, mouth),
+        (Kind::Mvcc, true) => run::<Mvcc, BTree>(&job, &input, mouth),
+        (Kind::Mvcc, false) => run::<Mvcc, HashMap>(&job, &input, mouth),
+    }
 }
 
-fn run<M: Keep>(job: &Job, input: &Input, mouth: &Mouth) -> Result<()> {
+fn run<E: Kept, M: Keep>(job: &Job, input: &Input, mouth: &Mouth) -> Result<()> {
     let values = Values::new(input.longest_value());
     match job.task {
-        Task::Measure => crate::measured::measure::<M>(job, input, &values, mouth),
-        Task::Report => crate::reported::report::<M>(job, input, &values, mouth),
+        Task::Measure => crate::measured::measure::<E, M>(job, input, &values, mouth),
+        Task::Report => crate::reported::report::<E, M>(job, input, &values, mouth),
     }
 }

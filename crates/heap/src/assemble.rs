@@ -3,10 +3,9 @@
 use std::sync::atomic::AtomicU64;
 
 use pmem::sync::{Mutex, OwnMutex};
-use pmem::{Allocator, Domain, Error as PoolError, FlushSet, Intent, Pool, Region, Ring, TwoSlot};
+use pmem::{Allocator, Domain, Door, Error as PoolError, FlushSet, Intent, Pool, Region, Ring, TwoSlot};
 use tx::{Result, Slots};
 
-use crate::backup::Door;
 use crate::cell;
 use crate::copies::Copies;
 use crate::core::{BACKUP, Core, Counters, Follower, MARKS, ZONES, areas};

@@ -15,21 +15,14 @@
 //! A transaction may go on storing where it has stored before, and be rolled back and its objects be written by others: all of that is in objects whose last durable state is kept,
 //! by what is held, in old bytes, in the backup, or in a copy. So recovery puts it back. With policy `none` nothing is kept, and the copy holds what a crash leaves.
 //!
-//! What is copied while any of them is held is [`CUT_MAX`] at most. Others may flush so much, all together, and then wait for the copier. Should they use it up before
-//! everything is held, the copier lets go of what it has, catches up, and tries again. Meanwhile nobody begins to commit (the [`Door`]), so that it waits for one commit of
-//! each slot. Should they use it up [`ATTEMPTS`] times, these are larger than the bound: the copier keeps what it has, and copies what they still write.
+//! How they are taken, while others wait for the copier: [`Image::cut_held`].
 //!
 //! Who calls it may have a transaction open: nobody waits for an object.
 
 use std::path::Path;
-use std::sync::atomic::{
-    AtomicBool,
-    Ordering::{Relaxed, SeqCst},
-};
 use std::time::Duration;
 
-use pmem::sync::wait_point;
-use pmem::{DomainChoice, Image};
+use pmem::{DomainChoice, Image, Waits};
 use tx::{Error, Result};
 
 use crate::core::Core;
@@ -38,15 +31,7 @@ use crate::options::{Options, Policy};
 use crate::recovery::Recovery;
 use crate::sabotage::Step;
 
-/// What is copied at most while nobody can commit, in bytes: less than a millisecond in memory.
-pub(crate) const CUT_MAX: u64 = 1 << 20;
-/// Passes over what is written meanwhile before writers are held back.
-const PASSES_MAX: u64 = 16;
-/// How often the cut is tried before it waits for transactions that write more than [`CUT_MAX`].
-const ATTEMPTS: usize = 16;
-/// Tries that only pause, and that hand the processor on, before a thread that waits for a lock sleeps; and for how long.
-const SPINS: usize = 64;
-const PATIENT: usize = 200;
+/// So long the copier waits for the gate at a time.
 const NAP: Duration = Duration::from_micros(50);
 
 /// A backup that was made, and verified.
@@ -94,18 +79,10 @@ impl Heap {
     /// # Errors
     /// [`pmem::Error::Io`]: `AlreadyExists` if something is at `path`, `Unsupported` if the pool has no file: a device, or a simulated one. [`pmem::Error::NoSpace`] at `path`;
     /// [`pmem::Error::BackupRunning`] while another backup is made; [`Error::Damaged`] if the copy shows that bytes of the heap have gone bad. There is nothing at `path` then.
-    pub fn backup(&self, path: impl AsRef<Path>, mut progress: impl FnMut(u64, u64)) -> Result<Backup> {
+    pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(u64, u64)) -> Result<Backup> {
         let core = self.core();
         let mut image = core.pool.image(path)?;
-        let (mut passes, mut before) = (1, image.pass(&mut progress)?);
-        loop {
-            let copied = image.pass(&mut progress)?;
-            passes += 1;
-            if copied <= CUT_MAX / 2 || copied >= before || passes == PASSES_MAX {
-                break;
-            }
-            before = copied;
-        }
+        let passes = image.catch_up(progress)?;
         let cut_bytes = core.cut(&mut image)?;
         image.write_out()?;
         let (recovery, objects, bytes) = verify(image.temporary())?;
@@ -119,130 +96,27 @@ impl Core {
         if self.sabotage.skips(Step::CutHolds) {
             return Ok(image.cut_into_memory()?);
         }
-        for attempt in 0.. {
-            image.hold_back(CUT_MAX / 2)?;
-            image.allow(CUT_MAX);
-            let _closed = self.door.close();
-            let mut waits = Waits { image, copied: 0, lets_go: attempt < ATTEMPTS };
-            if let Some(bytes) = self.try_cut(&mut waits)? {
-                return Ok(bytes);
-            }
-        }
-        Ok(0) // not reached: an attempt that does not let go succeeds
+        Ok(image.cut_held(|waits| self.hold(waits))?)
     }
 
     /// `None` if what others may flush was used up before everything was held.
-    fn try_cut(&self, waits: &mut Waits<'_, '_>) -> Result<Option<u64>> {
-        let _gate = match &self.copies {
+    fn hold<'h>(&'h self, waits: &mut Waits<'_, '_>) -> pmem::Result<Option<impl Sized + use<'h>>> {
+        let closed = self.door.close();
+        let gate = match &self.copies {
             Some(copies) => match waits.until(|| copies.try_hold_gate(NAP))? {
                 None => return Ok(None),
                 gate => gate,
             },
             None => None,
         };
-        let Some(_zones) = waits.until(|| self.zones.try_hold())? else { return Ok(None) };
+        let Some(zones) = waits.until(|| self.zones.try_hold())? else { return Ok(None) };
         let mut logs = Vec::with_capacity(self.logs.len());
         for log in &self.logs {
             let Some(log) = waits.until(|| log.try_lock())? else { return Ok(None) };
             logs.push(log);
         }
-        let Some(_growing) = waits.until(|| self.growing.try_lock())? else { return Ok(None) };
-        Ok(Some(waits.copied + waits.image.cut_into_memory()?))
-    }
-}
-
-/// Where transactions wait, with nothing held but their objects, while the cut takes what it needs: so it waits for one commit of each slot, not for as many as are
-/// made meanwhile.
-#[derive(Default)]
-pub(crate) struct Door {
-    closed: AtomicBool,
-    waiting: parking_lot::Mutex<()>,
-    opened: parking_lot::Condvar,
-}
-
-/// Opens the door again.
-struct Closed<'a>(&'a Door);
-
-/// A transaction waits no longer at the door: the backup's medium may be stuck.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-impl Door {
-    /// The caller is about to lock a slot's log, and holds nothing that a cut takes.
-    #[inline]
-    pub(crate) fn pass(&self) {
-        if self.closed.load(Relaxed) {
-            self.wait();
-        }
-    }
-
-    #[cold]
-    fn wait(&self) {
-        while self.closed.load(SeqCst) {
-            if !wait_point() {
-                return self.wait_long();
-            }
-        }
-    }
-
-    fn wait_long(&self) {
-        let mut waiting = self.waiting.lock();
-        while self.closed.load(SeqCst) {
-            if self.opened.wait_for(&mut waiting, PATIENCE).timed_out() {
-                return;
-            }
-        }
-    }
-
-    fn close(&self) -> Closed<'_> {
-        self.closed.store(true, SeqCst);
-        Closed(self)
-    }
-}
-
-impl Drop for Closed<'_> {
-    fn drop(&mut self) {
-        self.0.closed.store(false, SeqCst);
-        let _waiting = self.0.waiting.lock();
-        self.0.opened.notify_all();
-    }
-}
-
-/// How the cut waits for locks whose holders may wait for the copier.
-struct Waits<'a, 'p> {
-    image: &'a mut Image<'p>,
-    /// Bytes copied while something was held.
-    copied: u64,
-    lets_go: bool,
-}
-
-impl Waits<'_, '_> {
-    /// What `take` takes; `None` if somebody is held back meanwhile, and the copier is to let go of what it has.
-    fn until<G>(&mut self, mut take: impl FnMut() -> Option<G>) -> Result<Option<G>> {
-        for tries in 0.. {
-            if let Some(guard) = take() {
-                return Ok(Some(guard));
-            }
-            let nap = match tries {
-                _ if wait_point() => Duration::ZERO,
-                0..SPINS => {
-                    std::hint::spin_loop();
-                    continue;
-                }
-                SPINS..PATIENT => {
-                    std::thread::yield_now();
-                    Duration::ZERO
-                }
-                _ => NAP, // the holder waits for a disk
-            };
-            if self.image.holds_up(nap) {
-                if self.lets_go {
-                    return Ok(None);
-                }
-                self.copied += self.image.hold_back(CUT_MAX / 2)?;
-                self.image.allow(CUT_MAX);
-            }
-        }
-        Ok(None)
+        let growing = waits.until(|| self.growing.try_lock())?;
+        Ok(growing.map(|growing| (growing, logs, zones, gate, closed)))
     }
 }
 

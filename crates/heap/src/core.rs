@@ -3,10 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pmem::sync::{Mutex, OwnMutex};
-use pmem::{Allocator, Block, Error as PoolError, FlushSet, Pool, Region, TwoSlot};
+use pmem::{Allocator, Block, Door, Error as PoolError, FlushSet, Pool, Region, TwoSlot};
 use tx::{Error, Result, Slots};
 
-use crate::backup::Door;
 use crate::copies::Copies;
 use crate::log::Log;
 use crate::options::{Intents, Policy};

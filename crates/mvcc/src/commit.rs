@@ -51,6 +51,7 @@ impl Core {
             return Ok(());
         }
         self.pool.check_usable()?;
+        self.door.pass();
         let mut placed = self.place(seat.slot(), set)?;
         let stamp = seat.announce();
         let outcome = match isolation {

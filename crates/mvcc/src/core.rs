@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pmem::sync::{Mutex, OwnMutex};
-use pmem::{Allocator, Block, Error as PoolError, Found, Intent, Persist, Pool, Position, Ring};
+use pmem::{Allocator, Block, Door, Error as PoolError, Found, Intent, Persist, Pool, Position, Ring};
 use tx::{Error, Result};
 
 use crate::calls::Registered;
@@ -60,7 +60,9 @@ pub(crate) struct Core {
     pub(crate) inbox: Mutex<Inbox>,
     /// Timestamps of the snapshots that are held, each as often as it is.
     pub(crate) held: Mutex<Vec<u64>>,
-    growing: Mutex<()>,
+    pub(crate) growing: Mutex<()>,
+    /// Closed while a backup makes its cut.
+    pub(crate) door: Door,
     /// Blocks that are free for who begins now, and not handed out yet.
     pub(crate) freed: AtomicU64,
     pub(crate) bytes_max: u64,
@@ -324,6 +326,7 @@ impl Core {
             called: AtomicU64::new(0),
             called_max: (state.copy_bytes / 2).min(pmem::PAYLOAD_MAX) - COPY_SPARE,
             growing: Mutex::default(),
+            door: Door::default(),
             freed: AtomicU64::new(0),
             bytes_max: options.max_bytes.unwrap_or(BYTES_MAX.max(TIMES * bytes)),
             log_bytes: state.log_bytes,

@@ -16,13 +16,14 @@
 //! | `upkeep`, `keeper` | writes back, and gives up what nobody needs |
 //! | `recovery`, `replay` | carries out again what is durable and was not written back; runs calls again |
 //! | `snapshot` | [`Snapshot`]: one state for minutes |
+//! | `backup` | a copy beside running transactions |
 //! | `stats` | counts |
 //! | `sabotage` | for tests that must be seen to fail |
 //! | `core`, `raw` | what they share; versions, chains, and the unsafe code |
 //!
 //! # What there is not, yet
 //!
-//! There are no savepoints, no repair of damaged objects, no backup beside running transactions. `docs/mvcc.md` tells.
+//! There are no savepoints, and no repair of damaged objects. `docs/mvcc.md` tells.
 //!
 //! ```
 //! # fn main() -> tx::Result<()> {
@@ -41,6 +42,7 @@
 
 #![deny(unsafe_code)]
 
+mod backup;
 mod calls;
 mod commit;
 mod core;
@@ -60,6 +62,7 @@ mod stats;
 mod transaction;
 mod upkeep;
 
+pub use backup::Backup;
 pub use mvcc::Mvcc;
 pub use options::Options;
 pub use recovery::Recovery;

@@ -196,6 +196,10 @@ impl Mvcc {
 
     // ---- look -------------------------------------------------------------------------------------------------------
 
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
     /// The pool it is in.
     pub fn pool(&self) -> &Pool {
         &self.core.pool

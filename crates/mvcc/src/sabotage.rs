@@ -62,6 +62,8 @@ pub enum Step {
     RetireCopies,
     /// Calls above K are run again on what is at or below it.
     CallsBehindK,
+    /// The cut of a backup holds what commits and upkeep take.
+    CutHolds,
 }
 
 /// What is left out: nothing, and at no cost, without the feature.

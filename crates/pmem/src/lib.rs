@@ -16,7 +16,7 @@
 //! | `sealed`, `two_slot`, `ring` | records that prove they are whole, a cell that is replaced in one piece, a log |
 //! | `alloc` | blocks, reserved in DRAM and made persistent by intents in somebody's commit record |
 //! | `objects` | all of it together: allocate, fill and publish with one barrier |
-//! | `image`, `written` | a copy of the file is made while it is written |
+//! | `image`, `cut`, `written` | a copy of the file is made while it is written |
 //! | `observe` | another process looks on, through the file, while it is written |
 //! | `sim`, `sync` | where a crash explorer and its scheduler plug in |
 //!
@@ -120,6 +120,7 @@ mod area;
 mod cpu;
 mod crc;
 mod create;
+mod cut;
 mod device;
 mod directory;
 mod domain;
@@ -160,6 +161,7 @@ mod written;
 pub use alloc::{Allocator, Block, Found, HeapOptions, HeapUsage, Intent};
 pub use area::{Area, Region};
 pub use cpu::{FlushWith, LINE, WORD, flush_with, lines, prefetch, prefetch_to_write};
+pub use cut::{Closed, Door, Waits};
 pub use directory::{RegionInfo, RegionKind};
 pub use domain::{Domain, DomainChoice, Latency};
 pub use draft::Draft;

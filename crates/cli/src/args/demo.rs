@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use heap::Policy;
+use demo::Kind;
 
 use crate::size;
 
@@ -25,7 +25,7 @@ Exit codes:
 
 Examples:
   cairn demo
-  cairn demo --only-kills --policy none --keys 2k --seconds 1 --kills 200
+  cairn demo --only-kills --engine none --keys 2k --seconds 1 --kills 200
       without atomicity half a transaction is found after some ten kills: what the others protect from
   cairn demo --trace requests.txt --report requests.html
       operations of your own, one a line: get KEY, put KEY BYTES, delete KEY, scan KEY N
@@ -35,9 +35,9 @@ pub struct Demo {
     /// Make the pools in this directory [default: /dev/shm if there is room, else the one for temporary files]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// How unfinished transactions are rolled back, separated by commas: none, undo, inplace, inplace-partial, eaw
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "undo,inplace,eaw")]
-    pub policy: Vec<Policy>,
+    /// Engines, separated by commas: heaps with the policies none, undo, inplace, inplace-partial, eaw; mvcc
+    #[arg(long, alias = "policy", value_name = "LIST", value_delimiter = ',', default_value = "undo,inplace,eaw")]
+    pub engine: Vec<Kind>,
     /// Keys; k, M and G are powers of 1000
     #[arg(long, value_name = "N", default_value = "100k", value_parser = size::parse_count)]
     pub keys: u64,
@@ -47,7 +47,7 @@ pub struct Demo {
     /// Kills in all
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub kills: u32,
-    /// Measure each policy that long; workers live up to a twelfth of it before they are killed
+    /// Measure each engine that long; workers live up to a twelfth of it before they are killed
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     pub seconds: Duration,
     /// Threads of the worker [default: one per core, up to 8]

@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use heap::{Heap, Options};
 use indicatif::{ProgressBar, ProgressDrawTarget};
+use mvcc::Mvcc;
 use pmem::Pool;
 
 use super::Outcome;
-use super::check::{self, transactions};
+use super::check::{self, transactions, versions};
 use crate::args::Backup;
 use crate::failure::Failure;
 use crate::output::say;
@@ -33,9 +34,10 @@ pub fn run(args: &Backup) -> Outcome {
         bar.set_length(all);
         bar.set_position(copied);
     };
-    let what = match transactions::are_in(&info) {
-        true => heap(args, pool, shown)?,
-        false => image(args, pool, shown)?,
+    let what = match () {
+        () if transactions::are_in(&info) => heap(args, pool, shown)?,
+        () if versions::are_in(&info) && args.recover => store(args, pool, shown)?,
+        () => image(args, pool, shown)?,
     };
     bar.finish_and_clear();
     say!("{}: {what}", args.target.display())?;
@@ -60,6 +62,23 @@ fn heap(args: &Backup, pool: Pool, progress: impl FnMut(u64, u64)) -> Result<Str
     let made = made.map_err(|error| heap_failed(args, error))?;
     closed.map_err(|error| heap_failed(args, error))?;
     Ok(format!("{}, {} objects, checked", size::human(made.bytes), made.objects))
+}
+
+/// Of objects with versions, which are to be recovered.
+fn store(args: &Backup, pool: Pool, progress: impl FnMut(u64, u64)) -> Result<String, Failure> {
+    let store = match Mvcc::open_in(&pool, &mvcc::Options::new().keeper(false)) {
+        Ok(store) => store,
+        Err(error) => {
+            give_back(args, pool)?;
+            return Err(heap_failed(args, error));
+        }
+    };
+    drop(pool); // the store's own handle is the last
+    let made = store.backup(&args.target, progress).map_err(|error| heap_failed(args, error));
+    let closed = store.close().map_err(|error| heap_failed(args, error));
+    let made = made?;
+    closed?;
+    Ok(format!("{}, {} objects, opened", size::human(made.bytes), made.objects))
 }
 
 /// As it was: opening it for writing has taken the mark of a clean close.

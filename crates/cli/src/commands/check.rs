@@ -4,7 +4,7 @@
 mod damage;
 mod store;
 pub(super) mod transactions;
-mod versions;
+pub(super) mod versions;
 
 use std::path::Path;
 use std::process::ExitCode;

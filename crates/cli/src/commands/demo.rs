@@ -11,7 +11,7 @@ use crate::output::say;
 pub fn run(args: &args::Demo) -> Outcome {
     let demo = ::demo::Demo {
         dir: args.dir.clone(),
-        policies: args.policy.clone(),
+        kinds: args.engine.clone(),
         keys: args.keys,
         value_bytes: args.value_bytes,
         kills: args.kills,
@@ -30,8 +30,8 @@ pub fn run(args: &args::Demo) -> Outcome {
     report.map_err(|error| Failure::file("create", &demo.report, &error))?;
     let summary = ::demo::run(&demo)?;
     say!("{summary}")?;
-    for (policy, finding) in summary.findings() {
-        say!("{policy}, kill {}: {}", finding.kill, finding.what)?;
+    for (kind, finding) in summary.findings() {
+        say!("{kind}, kill {}: {}", finding.kill, finding.what)?;
     }
     summary.write_html(&demo.report)?;
     say!("report: {}", demo.report.display())?;

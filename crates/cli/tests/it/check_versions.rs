@@ -72,6 +72,36 @@ fn one_that_was_not_is_recovered_on_demand_only() {
     assert!(run.code == 0 && run.out.contains("100 pairs"), "closed cleanly by the recovery: {run:?}");
 }
 
+/// A closed one as it is, another one recovered on demand only; one whose logs hold calls by its program.
+#[test]
+fn a_backup_is_made_of_either() {
+    let dir = temp();
+    let walked = |copy: &str| {
+        let run = cairn(dir.path(), &format!("check {copy}"));
+        assert!(run.code == 0 && run.out.contains("100 pairs"), "{run:?}");
+    };
+    store(dir.path()).close().unwrap();
+    let run = cairn(dir.path(), "backup p copy");
+    assert!(run.code == 0 && run.out.contains("checked as `cairn check` does"), "{run:?}");
+    walked("copy");
+    Mvcc::open(dir.path().join("p"), &options()).unwrap().abandon();
+    let run = cairn(dir.path(), "backup p other");
+    assert!(run.code == 2 && run.failure().1 == "cairn backup --recover p other", "{run:?}");
+    let run = cairn(dir.path(), "backup --recover p other");
+    assert!(run.code == 0 && run.out.contains("objects, opened"), "{run:?}");
+    walked("other");
+    let again = cairn(dir.path(), "backup --recover p other");
+    assert!(again.code == 2 && again.failure().1.contains("choose another path"), "{again:?}");
+    walked("p"); // it was closed by that
+    let store = Mvcc::open(dir.path().join("p"), &options()).unwrap();
+    let counts = store.transact(Isolation::Serializable, |tx| tx.alloc(&[0u64; 64])).unwrap();
+    store.call::<Count>(&counts).unwrap();
+    store.abandon();
+    let run = cairn(dir.path(), "backup --recover p third");
+    assert!(run.code == 2 && run.failure().0.contains("procedure `count`, version 1"), "{run:?}");
+    assert!(!dir.path().join("third").exists());
+}
+
 #[test]
 fn calls_are_left_to_their_program() {
     let dir = temp();

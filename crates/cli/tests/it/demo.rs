@@ -16,9 +16,9 @@ fn memory() -> TempDir {
 #[test]
 fn nothing_is_lost() {
     let dir = memory();
-    let run = cairn(dir.path(), &format!("{TINY} --kills 2 --report r.html"));
+    let run = cairn(dir.path(), &format!("{TINY} --kills 3 --engine undo,inplace,mvcc --report r.html"));
     assert_eq!(run.code, 0, "{run:?}");
-    for words in ["undo", "inplace", "updates", "lost", "SIGKILL", "report: r.html"] {
+    for words in ["undo", "inplace", "mvcc", "updates", "lost", "SIGKILL", "report: r.html"] {
         assert!(run.out.contains(words), "{words}: {run:?}");
     }
     assert!(run.err.contains("1 of 1 kills") && !run.err.contains("LOST"), "{run:?}");
@@ -32,9 +32,9 @@ fn nothing_is_lost() {
 /// A checker that was never seen to fail proves nothing.
 #[test]
 fn an_acknowledgement_before_the_commit_is_found() {
-    for policy in ["undo", "inplace"] {
+    for engine in ["undo", "inplace", "mvcc"] {
         let dir = memory();
-        let run = cairn(dir.path(), &format!("{TINY} --kills 20 --policy {policy} --plant-early"));
+        let run = cairn(dir.path(), &format!("{TINY} --kills 20 --engine {engine} --plant-early"));
         assert_eq!(run.code, 1, "{run:?}");
         for words in ["key \"user", "LOST: expected version", "found version", "pools: kept in"] {
             assert!(run.out.contains(words), "{words}: {run:?}");
@@ -48,7 +48,7 @@ fn an_acknowledgement_before_the_commit_is_found() {
 #[test]
 fn half_a_transaction_is_found() {
     let dir = memory();
-    let run = cairn(dir.path(), &format!("{TINY} --kills 300 --policy none"));
+    let run = cairn(dir.path(), &format!("{TINY} --kills 300 --engine none"));
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.out.contains("none, kill ") && run.out.contains("pools: kept in"), "{run:?}");
 }
@@ -62,7 +62,7 @@ fn a_trace_with_deletes_and_scans() {
         let text = fs::read_to_string(dir.path().join("t")).unwrap();
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with(skip)).collect();
         fs::write(dir.path().join("u"), lines.join("\n")).unwrap();
-        let run = cairn(dir.path(), "demo --dir . --trace u --kills 6 --seconds 0.5 --threads 4");
+        let run = cairn(dir.path(), "demo --dir . --trace u --engine undo,inplace,eaw,mvcc --kills 8 --seconds 0.5 --threads 4");
         assert_eq!(run.code, 0, "{run:?}");
         assert!(run.out.contains(structure) && run.out.contains("3 keys"), "{run:?}");
     }
@@ -78,7 +78,7 @@ fn what_cannot_be_shown_is_said() {
         ("demo --trace bad", "bad:2:"),
         ("demo --trace gone", "gone: read failed"),
         ("demo --dir gone", "gone: make a directory failed"),
-        ("demo --policy undo,undo", "each policy once"),
+        ("demo --policy undo,undo", "each engine once"),
         ("demo --report gone/r.html", "gone/r.html: create failed"),
         ("demo --keys 1", "fewer than two keys"),
     ] {

@@ -66,7 +66,7 @@ fn wrong_usage_is_exit_code_2() {
         "bench tx-overwrite --bytes 0 --quick",
         "bench tx-alloc --bytes 4 --quick",
         "crash --depth 0",
-        "demo --policy redo",
+        "demo --engine redo",
         "demo --seconds 0",
         "demo --keys 5 --trace t",
         "crash --budget 0",

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test, in helpers too")]
 
+mod backup;
 mod barriers;
 mod basics;
 mod calls;

@@ -1,0 +1,144 @@
+//! What keeps the objects of a pool: a heap with a policy, or objects with versions.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use heap::{Heap, Policy};
+use mvcc::Mvcc;
+use pmem::{HeapUsage, Pool};
+use tx::Engine;
+
+use crate::input::Input;
+use crate::store::heap_bytes;
+
+/// Which engine, and how it rolls back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A heap with this policy.
+    Heap(Policy),
+    /// Several versions of each object.
+    Mvcc,
+}
+
+impl Kind {
+    /// As in options and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Heap(policy) => policy.name(),
+            Self::Mvcc => "mvcc",
+        }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "mvcc" => Ok(Self::Mvcc),
+            _ => match name.parse() {
+                Ok(policy) => Ok(Self::Heap(policy)),
+                Err(_) => Err(format!("{name:?} is none of none, undo, inplace, inplace-partial, eaw and mvcc")),
+            },
+        }
+    }
+}
+
+/// Transactions that recovery finished, and took back.
+pub(crate) struct Recovered {
+    pub(crate) finished: u64,
+    pub(crate) undone: u64,
+}
+
+/// An engine in a pool of its own.
+pub(crate) trait Kept: Engine + Sized + Sync {
+    fn create(path: &Path, kind: Kind, input: &Input, threads: usize) -> tx::Result<Self>;
+
+    fn open(path: &Path, kind: Kind, input: &Input, threads: usize) -> tx::Result<Self>;
+
+    fn pool(&self) -> &Pool;
+
+    /// When no transaction runs.
+    fn usage(&self) -> tx::Result<HeapUsage>;
+
+    fn recovered(&self) -> Recovered;
+
+    fn close(self) -> tx::Result<()>;
+}
+
+fn slots(threads: usize) -> usize {
+    (2 * threads).max(8)
+}
+
+fn heap_options(kind: Kind, input: &Input, threads: usize) -> heap::Options {
+    let options = heap::Options::new().bytes(heap_bytes(input)).slots(slots(threads));
+    match kind {
+        Kind::Heap(policy) => options.policy(policy),
+        Kind::Mvcc => options,
+    }
+}
+
+impl Kept for Heap {
+    fn create(path: &Path, kind: Kind, input: &Input, threads: usize) -> tx::Result<Self> {
+        Self::create(path, &heap_options(kind, input, threads))
+    }
+
+    fn open(path: &Path, kind: Kind, input: &Input, threads: usize) -> tx::Result<Self> {
+        Self::open(path, &heap_options(kind, input, threads))
+    }
+
+    fn pool(&self) -> &Pool {
+        self.pool()
+    }
+
+    fn usage(&self) -> tx::Result<HeapUsage> {
+        self.live_blocks(|_, _| {})
+    }
+
+    fn recovered(&self) -> Recovered {
+        let found = self.recovery();
+        Recovered { finished: found.finished, undone: found.undone }
+    }
+
+    fn close(self) -> tx::Result<()> {
+        self.close()
+    }
+}
+
+fn mvcc_options(input: &Input, threads: usize) -> mvcc::Options {
+    mvcc::Options::new().bytes(heap_bytes(input)).slots(slots(threads))
+}
+
+impl Kept for Mvcc {
+    fn create(path: &Path, _: Kind, input: &Input, threads: usize) -> tx::Result<Self> {
+        Self::create(path, &mvcc_options(input, threads))
+    }
+
+    fn open(path: &Path, _: Kind, input: &Input, threads: usize) -> tx::Result<Self> {
+        Self::open(path, &mvcc_options(input, threads))
+    }
+
+    fn pool(&self) -> &Pool {
+        self.pool()
+    }
+
+    fn usage(&self) -> tx::Result<HeapUsage> {
+        self.live_blocks(|_, _| {})
+    }
+
+    /// What had not arrived is nowhere but in a log.
+    fn recovered(&self) -> Recovered {
+        let found = self.recovery();
+        Recovered { finished: found.replayed, undone: found.void }
+    }
+
+    fn close(self) -> tx::Result<()> {
+        self.close()
+    }
+}

@@ -1,0 +1,114 @@
+//! A copy of the store, made beside running transactions.
+//!
+//! It is what a crash at one moment, the *cut*, would have left of the file, recovered: every commit that was durable then is in it, and nothing else. The pool's file is copied
+//! while everybody goes on ([`pmem::Image`]), then what was flushed meanwhile. For the rest these are held, in the order in which others take them:
+//!
+//! | held | so that nobody |
+//! |---|---|
+//! | the upkeep | writes back, makes copies, changes K and W or retires a record |
+//! | every slot's log | commits |
+//! | the growing | grows the store |
+//! | the pool's header | adds or changes regions |
+//!
+//! What a running transaction stores meanwhile goes into versions in DRAM, or into blocks that no record names.
+
+use std::path::Path;
+
+use pmem::{DomainChoice, Image, Waits};
+use tx::Result;
+
+use crate::core::Core;
+use crate::mvcc::Mvcc;
+use crate::options::Options;
+use crate::recovery::Recovery;
+use crate::sabotage::Step;
+
+/// A backup that was made, and opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Backup {
+    /// Bytes of the copy.
+    pub bytes: u64,
+    /// Bytes that were copied while somebody could not commit: 1 MiB at most, and what commits that were under way then wrote, where these write more than that.
+    pub cut_bytes: u64,
+    /// Times that something was copied, with the cut.
+    pub passes: u64,
+    /// What opening the copy had to do.
+    pub recovery: Recovery,
+    /// Live objects in it.
+    pub objects: u64,
+}
+
+impl Mvcc {
+    /// Writes a copy of the pool to `path`, where nothing may be, while transactions run and snapshots are held: everything that was acknowledged before the call is in it, and of each
+    /// later transaction all or nothing. Nobody commits while the rest is copied, into memory: 1 MiB at most. Before that, transactions that write faster than is copied are slowed
+    /// down to half the copier's speed. `progress` is told how many of how many bytes are copied; a later pass is about fewer.
+    ///
+    /// The copy was opened, with this store's procedures, recovered and closed before it gets its name. It has the same identity as the pool, so that its pointers are the same. A process
+    /// that is killed meanwhile leaves nothing; where the file system has no files without a name (`O_TMPFILE`), a hidden file `.NAME.making-` and numbers, which nobody needs.
+    ///
+    /// ```
+    /// # fn main() -> tx::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use mvcc::{Mvcc, Options};
+    /// use tx::{Engine, Isolation::Serializable, Typed};
+    ///
+    /// let store = Mvcc::create(dir.path().join("p"), &Options::new().bytes(1 << 20))?;
+    /// let number = store.transact(Serializable, |tx| tx.alloc(&7u64))?;
+    /// let backup = store.backup(dir.path().join("monday"), |_, _| ())?;
+    /// assert_eq!((backup.bytes, backup.objects), (store.pool().size(), 2)); // and the root's cell
+    ///
+    /// let monday = Mvcc::open(dir.path().join("monday"), &Options::new())?;
+    /// assert_eq!(monday.snapshot().read(number)?, 7);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`pmem::Error::Io`]: `AlreadyExists` if something is at `path`, `Unsupported` if the pool has no file: a device, or a simulated one. [`pmem::Error::NoSpace`] at `path`;
+    /// [`pmem::Error::BackupRunning`] while another backup is made; [`tx::Error::Damaged`] if the copy shows that bytes of the store have gone bad. There is nothing at `path` then.
+    pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(u64, u64)) -> Result<Backup> {
+        let core = self.core();
+        let mut image = core.pool.image(path)?;
+        let passes = image.catch_up(progress)?;
+        let cut_bytes = core.cut(&mut image)?;
+        image.write_out()?;
+        let (recovery, objects, bytes) = core.verify(image.temporary())?;
+        image.publish()?;
+        Ok(Backup { bytes, cut_bytes, passes: passes + 1, recovery, objects })
+    }
+}
+
+impl Core {
+    fn cut(&self, image: &mut Image<'_>) -> Result<u64> {
+        if self.sabotage.skips(Step::CutHolds) {
+            return Ok(image.cut_into_memory()?);
+        }
+        Ok(image.cut_held(|waits| self.hold(waits))?)
+    }
+
+    /// `None` if what others may flush was used up before everything was held.
+    fn hold<'s>(&'s self, waits: &mut Waits<'_, '_>) -> pmem::Result<Option<impl Sized + use<'s>>> {
+        let closed = self.door.close();
+        let Some(upkeep) = waits.until(|| self.upkeep.try_lock())? else { return Ok(None) };
+        let mut logs = Vec::with_capacity(self.logs.len());
+        for log in &self.logs {
+            let Some(log) = waits.until(|| log.try_lock())? else { return Ok(None) };
+            logs.push(log);
+        }
+        let growing = waits.until(|| self.growing.try_lock())?;
+        Ok(growing.map(|growing| (growing, logs, upkeep, closed)))
+    }
+
+    /// Opens a copy as a program would, looks at it, and closes it.
+    fn verify(&self, path: &Path) -> Result<(Recovery, u64, u64)> {
+        // The sync before it is published makes all of it durable, so there is no barrier before.
+        let pool = pmem::Options::new().domain(DomainChoice::Emulated).open(path)?;
+        let options = Options { procedures: self.procedures.clone(), ..Options::new().keeper(false) };
+        let store = Mvcc::open_in(&pool, &options)?;
+        drop(pool); // the store's own handle is the last
+        let recovery = *store.recovery();
+        let (objects, bytes) = (store.live_blocks(|_, _| {})?.live_blocks, store.pool().size());
+        store.close()?;
+        Ok((recovery, objects, bytes))
+    }
+}
