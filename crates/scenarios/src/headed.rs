@@ -139,7 +139,10 @@ impl Scenario for Headed {
                         *node = None;
                         let opened = node.insert(self.open(&live.sim)?);
                         match opened.transact(Strict, |tx| read(tx))?? {
-                            n if n == *last => return Ok(ack.abort(ticket)),
+                            n if n == *last => {
+                                ack.abort(ticket);
+                                return Ok(());
+                            }
                             n if n == *last + 1 => ack.commit(ticket),
                             n => return Err(format!("{n} is there, and {last} was acknowledged").into()),
                         }

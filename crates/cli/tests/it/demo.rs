@@ -62,7 +62,10 @@ fn a_trace_with_deletes_and_scans() {
         let text = fs::read_to_string(dir.path().join("t")).unwrap();
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with(skip)).collect();
         fs::write(dir.path().join("u"), lines.join("\n")).unwrap();
-        let run = cairn(dir.path(), "demo --dir . --trace u --engine undo,inplace,eaw,mvcc --kills 8 --seconds 0.5 --threads 4");
+        let run = cairn(
+            dir.path(),
+            "demo --dir . --trace u --engine undo,inplace,eaw,mvcc --kills 8 --seconds 0.5 --threads 4",
+        );
         assert_eq!(run.code, 0, "{run:?}");
         assert!(run.out.contains(structure) && run.out.contains("3 keys"), "{run:?}");
     }
