@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use chain::{
-    Body, Command, Driven, Entry, Event, Medium, Message, Mode, Moment, Number, Object, Omission, Record, ReplicaId,
-    Sizes, View, ViewId,
+    Body, Command, Driven, Entry, Event, Found, Medium, Message, Mode, Moment, Number, Object, Omission, Record,
+    ReplicaId, Sizes, View, ViewId,
 };
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation, Witness};
 use pmem::Options;
@@ -15,12 +15,36 @@ const LEN: u64 = 128 << 10;
 /// Records that are not cleaned up fit into the queue.
 const BEHIND_MAX: u64 = 6;
 
-/// One replica, by itself.
+/// One replica, by itself: the middle one of three.
+pub type Chained = OnMedium<Op>;
+
+/// What works on the medium of one replica.
 #[derive(Clone)]
-pub struct Chained {
-    name: &'static str,
-    script: Option<Vec<Op>>,
+pub struct OnMedium<O> {
+    pub(crate) name: &'static str,
+    pub(crate) script: Option<Vec<O>>,
     omission: Option<Omission>,
+}
+
+impl<O> OnMedium<O> {
+    /// By that name.
+    pub fn new(name: &'static str) -> Self {
+        Self { name, script: None, omission: None }
+    }
+
+    /// Exactly these operations.
+    pub fn script(ops: Vec<O>) -> Self {
+        Self { script: Some(ops), ..Self::new("chain-script") }
+    }
+
+    /// Without a step.
+    pub fn without(self, omission: Omission) -> Self {
+        Self { omission: Some(omission), ..self }
+    }
+
+    pub(crate) fn medium(&self, sim: &Arc<Sim>) -> Result<(Medium, Found), Error> {
+        Ok(Medium::open_without(Options::new().open_on(sim.clone())?, self.omission)?)
+    }
 }
 
 /// What happens to it. What makes no sense just then is left out.
@@ -65,23 +89,8 @@ struct State {
 }
 
 impl Chained {
-    /// The middle one of three.
-    pub fn new(name: &'static str) -> Self {
-        Self { name, script: None, omission: None }
-    }
-
-    /// Exactly these operations.
-    pub fn script(ops: Vec<Op>) -> Self {
-        Self { script: Some(ops), ..Self::new("chain-script") }
-    }
-
-    /// Without a step.
-    pub fn without(self, omission: Omission) -> Self {
-        Self { omission: Some(omission), ..self }
-    }
-
     fn open(&self, sim: &Arc<Sim>) -> Result<Driven, Error> {
-        let (medium, found) = Medium::open_without(Options::new().open_on(sim.clone())?, self.omission)?;
+        let (medium, found) = self.medium(sim)?;
         let incarnation = found.id.incarnation;
         let mut driven = Driven::start(medium, found)?.0;
         let view = view(incarnation, true);

@@ -3,21 +3,18 @@
 
 use std::sync::{Arc, Mutex};
 
-use chain::{Medium, Node, Omission, ReplicaId, Sizes};
+use chain::{Medium, Node, ReplicaId, Sizes};
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation, Witness};
 use pmem::{Options, PPtr};
 use tx::{Engine, Isolation::Strict, Transaction, Typed};
+
+use crate::chained::OnMedium;
 
 const SIZES: Sizes = Sizes { capacity: 16 << 10, queue: 8 << 10 };
 const LEN: u64 = 128 << 10;
 
 /// One head, one thread.
-#[derive(Clone)]
-pub struct Headed {
-    name: &'static str,
-    script: Option<Vec<Op>>,
-    omission: Option<Omission>,
-}
+pub type Headed = OnMedium<Op>;
 
 /// What it does.
 #[derive(Clone, Copy, Debug)]
@@ -37,23 +34,8 @@ pub struct Live {
 }
 
 impl Headed {
-    /// By that name.
-    pub fn new(name: &'static str) -> Self {
-        Self { name, script: None, omission: None }
-    }
-
-    /// Exactly these operations.
-    pub fn script(ops: Vec<Op>) -> Self {
-        Self { script: Some(ops), ..Self::new("chain-head-script") }
-    }
-
-    /// Without a step.
-    pub fn without(self, omission: Omission) -> Self {
-        Self { omission: Some(omission), ..self }
-    }
-
     fn open(&self, sim: &Arc<Sim>) -> Result<Node, Error> {
-        let (medium, found) = Medium::open_without(Options::new().open_on(sim.clone())?, self.omission)?;
+        let (medium, found) = self.medium(sim)?;
         Ok(Node::alone(medium, found)?)
     }
 }

@@ -114,14 +114,7 @@ impl Waiting<'_> {
     /// It cannot look for a while: others go first, until it is [about to look again](Self::again).
     pub(crate) fn step_aside(&self) {
         let mut by_key = self.all.by_key.lock();
-        for key in &self.keys {
-            if let Some(row) = by_key.get_mut(key) {
-                row.remove(&self.number);
-                if row.is_empty() {
-                    by_key.remove(key);
-                }
-            }
-        }
+        self.leave(&mut by_key);
         // As one that was woken, which is in no row.
         let was_woken = self.one.woken.swap(true, SeqCst);
         drop(by_key);
@@ -138,6 +131,17 @@ impl Waiting<'_> {
         }
     }
 
+    fn leave(&self, by_key: &mut BTreeMap<Vec<u8>, Row>) {
+        for key in &self.keys {
+            if let Some(row) = by_key.get_mut(key) {
+                row.remove(&self.number);
+                if row.is_empty() {
+                    by_key.remove(key);
+                }
+            }
+        }
+    }
+
     fn stand(&self) {
         let mut by_key = self.all.by_key.lock();
         self.one.woken.store(false, SeqCst);
@@ -150,14 +154,7 @@ impl Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut by_key = self.all.by_key.lock();
-        for key in &self.keys {
-            if let Some(row) = by_key.get_mut(key) {
-                row.remove(&self.number);
-                if row.is_empty() {
-                    by_key.remove(key);
-                }
-            }
-        }
+        self.leave(&mut by_key);
         drop(by_key);
         self.all.count.fetch_sub(1, SeqCst);
         if self.asleep.get() {

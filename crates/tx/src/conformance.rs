@@ -22,6 +22,8 @@
 // One of them per group; each says what it asks for.
 mod alloc;
 mod atomicity;
+#[doc(hidden)]
+pub mod bank;
 mod endings;
 mod errors;
 mod forged;

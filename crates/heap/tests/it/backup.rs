@@ -5,96 +5,21 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use heap::{Heap, Intents, Options, Policy};
-use pmem::{DomainChoice, Error as PoolError, PPtr, Persist};
+use pmem::{DomainChoice, Error as PoolError, PPtr};
 use tempfile::TempDir;
+use tx::conformance::bank::{self, Account, CLERKS, OBJECTS, Stops, the_bank, wait_for, while_busy};
 use tx::{Engine, Error, Isolation, ToRange, Transaction, Typed, field};
 
-use crate::support::{ATOMIC, Rng, disk, memory, quiet};
-
-// ---- a bank ---------------------------------------------------------------------------------------------------------
-
-const ACCOUNTS: usize = 1000;
-const THREADS: usize = 2;
-
-#[derive(Clone, Copy, Persist)]
-#[repr(C)]
-struct Bank {
-    accounts: [PPtr<Account>; ACCOUNTS],
-    /// The last transaction of each clerk.
-    clerks: [PPtr<[u64; 8]>; THREADS],
-}
-
-#[derive(Clone, Copy, Persist)]
-#[repr(C)]
-struct Account {
-    balance: i64,
-    /// Of the last transfer, which made it.
-    receipt: PPtr<Receipt>,
-    /// All the balance: an account is long enough to be sealed, and to be torn.
-    copies: [i64; 30],
-}
-
-#[derive(Clone, Copy, Persist)]
-#[repr(C)]
-struct Receipt {
-    balance: i64,
-    account: u64,
-}
+use crate::support::{ATOMIC, disk, memory, quiet};
 
 fn bank(dir: &TempDir, options: &Options) -> Heap {
     let heap = Heap::create(dir.path().join("p"), options).unwrap();
-    heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
-        let mut bank = Bank { accounts: [PPtr::NULL; ACCOUNTS], clerks: [PPtr::NULL; THREADS] };
-        for (number, account) in bank.accounts.iter_mut().enumerate() {
-            let receipt = tx.alloc(&Receipt { balance: 100, account: number as u64 })?;
-            *account = tx.alloc(&Account { balance: 100, receipt, copies: [100; 30] })?;
-        }
-        for clerk in &mut bank.clerks {
-            *clerk = tx.alloc(&[0; 8])?;
-        }
-        let bank = tx.alloc(&bank)?;
-        tx.set_root(bank)
-    })
-    .unwrap();
+    bank::make(&heap);
     heap
 }
 
-fn the_bank(heap: &Heap) -> Bank {
-    heap.transact(Isolation::Strict, |tx| tx.read(tx.root::<Bank>()?).copied()).unwrap()
-}
-
-/// Moves money; one in eight is taken back. The clerk's number is in the same transaction.
-fn transfer(heap: &Heap, bank: &Bank, clerk: usize, number: u64, rng: &mut Rng) -> tx::Result<bool> {
-    let mut draw = || (rng.word() % ACCOUNTS as u64) as usize;
-    let (from, to) = (draw(), draw());
-    if from == to {
-        return Ok(false);
-    }
-    let (sum, with_receipt, abort) = ((rng.word() % 7) as i64, rng.below(3) == 0, rng.below(8) == 0);
-    let mut tx = heap.begin(Isolation::Strict)?;
-    tx.intend(&[bank.accounts[from].range(), bank.accounts[to].range(), bank.clerks[clerk].range()])?;
-    for (at, sum) in [(from, -sum), (to, sum)] {
-        let account = tx.write(bank.accounts[at])?;
-        account.balance += sum;
-        account.copies = [account.balance; 30];
-        let (balance, old) = (account.balance, account.receipt);
-        if with_receipt {
-            tx.free(old)?;
-            let receipt = tx.alloc(&Receipt { balance, account: at as u64 })?;
-            tx.write(bank.accounts[at])?.receipt = receipt;
-        } else {
-            tx.write(old)?.balance = balance;
-        }
-    }
-    tx.write(bank.clerks[clerk])?[0] = number;
-    if abort {
-        return tx.abort().map(|()| false);
-    }
-    tx.commit().map(|()| true)
-}
-
 /// The last number of each clerk; or what is wrong.
-fn audit(path: &Path) -> Result<[u64; THREADS], String> {
+fn audit(path: &Path) -> Result<[u64; CLERKS], String> {
     let heap = Heap::open(path, &Options::new().coordinator(false)).map_err(|e| e.to_string())?;
     // What is in doubt at a log's end is none: a word of an old payload there can be the number that a next record would have.
     let found = heap.recovery();
@@ -102,51 +27,10 @@ fn audit(path: &Path) -> Result<[u64; THREADS], String> {
         return Err(format!("not closed cleanly: {found:?}"));
     }
     let live = heap.live_blocks(|_, _| {}).map_err(|e| e.to_string())?.live_blocks;
-    let wanted = (2 * ACCOUNTS + THREADS + 2) as u64;
-    if live != wanted {
-        return Err(format!("{live} objects of {wanted}"));
+    if live != OBJECTS + 1 {
+        return Err(format!("{live} objects of {OBJECTS} and the root's cell"));
     }
-    let bank = the_bank(&heap);
-    let tx = heap.begin(Isolation::Strict).unwrap();
-    let mut sum = 0;
-    for (number, &account) in bank.accounts.iter().enumerate() {
-        let Account { balance, receipt, copies } = *tx.read(account).map_err(|e| e.to_string())?;
-        let receipt = *tx.read(receipt).map_err(|e| e.to_string())?;
-        if copies != [balance; 30] || (receipt.balance, receipt.account) != (balance, number as u64) {
-            return Err(format!("account {number} is torn"));
-        }
-        sum += balance;
-    }
-    if sum != 100 * ACCOUNTS as i64 {
-        return Err(format!("{sum} in all"));
-    }
-    Ok(bank.clerks.map(|clerk| tx.read(clerk).unwrap()[0]))
-}
-
-/// Runs the clerks while `f` does; they tell what was acknowledged.
-fn while_busy<R>(heap: &Heap, f: impl FnOnce(&[AtomicU64; THREADS]) -> R) -> R {
-    let (bank, stop) = (the_bank(heap), AtomicBool::new(false));
-    let acknowledged = [const { AtomicU64::new(0) }; THREADS];
-    std::thread::scope(|scope| {
-        for clerk in 0..THREADS {
-            let (bank, stop, acknowledged) = (&bank, &stop, &acknowledged[clerk]);
-            scope.spawn(move || {
-                let mut rng = Rng(clerk as u64);
-                while !stop.load(Relaxed) {
-                    let number = acknowledged.load(Relaxed) + 1;
-                    match transfer(heap, bank, clerk, number, &mut rng) {
-                        Ok(true) => acknowledged.store(number, SeqCst),
-                        Ok(false) | Err(Error::Conflict { .. } | Error::NoSlot { .. }) => {}
-                        Err(e) => panic!("{e}"),
-                    }
-                }
-            });
-        }
-        // A failed assertion must end the clerks, too.
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(&acknowledged)));
-        stop.store(true, SeqCst);
-        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    bank::audit(&heap)
 }
 
 fn options(policy: Policy, domain: DomainChoice) -> Options {
@@ -206,10 +90,7 @@ fn a_cut_that_holds_nothing_is_found() {
         let found = while_busy(&heap, |acknowledged| {
             (0..200).find_map(|round| {
                 let path = dir.path().join("copy");
-                let before = acknowledged.iter().map(|n| n.load(SeqCst)).sum::<u64>();
-                while acknowledged.iter().map(|n| n.load(SeqCst)).sum::<u64>() < before + 20 {
-                    std::thread::yield_now();
-                }
+                wait_for(acknowledged, 20);
                 let wrong = match heap.backup(&path, |_, _| ()) {
                     Ok(_) => audit(&path).err(),
                     // The machine's fault, not the copy's.
@@ -324,14 +205,6 @@ fn little_is_copied_while_nobody_may_commit() {
             println!("{policy}: at most {most} bytes at a cut");
         });
         heap.close().unwrap();
-    }
-}
-
-struct Stops<'a>(&'a AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
     }
 }
 

@@ -5,7 +5,7 @@ mod decode;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use mlua::{Lua, Table, Value};
+use mlua::{IntoLua, Lua, Table, Value};
 
 use super::args::{Answer, Args, Fail, add, number, type_name};
 use super::numbers::general;
@@ -221,6 +221,27 @@ fn switch(args: &Args<'_>, now: bool) -> Answer<bool> {
     }
 }
 
+/// Where one of the settings is.
+type Field<T> = fn(&mut Settings) -> &mut T;
+
+/// A function that sets what it is told, if that is anything, and returns what is set.
+fn add_setting<T: Copy + IntoLua + 'static>(
+    lua: &Lua,
+    table: &Table,
+    (name, field): (&'static str, Field<T>),
+    settings: &Rc<Cell<Settings>>,
+    told: impl Fn(&Args<'_>, T) -> Answer<T> + 'static,
+) -> mlua::Result<()> {
+    let settings = settings.clone();
+    add(lua, table, name, move |args| {
+        let mut changed = settings.get();
+        let set = told(args, *field(&mut changed))?;
+        *field(&mut changed) = set;
+        settings.set(changed);
+        Ok(set)
+    })
+}
+
 fn settings_functions(lua: &Lua, table: &Table, settings: &Rc<Cell<Settings>>) -> mlua::Result<()> {
     let most = i64::from(i32::MAX);
     let change = |settings: &Rc<Cell<Settings>>, f: &dyn Fn(&mut Settings) -> Answer<()>| -> Answer<Settings> {
@@ -239,34 +260,18 @@ fn settings_functions(lua: &Lua, table: &Table, settings: &Rc<Cell<Settings>>) -
         })?;
         Ok((changed.sparse_convert, changed.sparse_ratio, changed.sparse_safe))
     })?;
-    type Field = fn(&mut Settings) -> &mut i64;
-    let integers: [(&'static str, Field, i64); 3] = [
+    let integers: [(&'static str, Field<i64>, i64); 3] = [
         ("encode_max_depth", |s| &mut s.encode_depth, most),
         ("decode_max_depth", |s| &mut s.decode_depth, most),
         ("encode_number_precision", |s| &mut s.precision, 14),
     ];
     for (name, field, to) in integers {
-        let all = settings.clone();
-        add(lua, table, name, move |args| {
-            let mut changed = change(&all, &|s| {
-                *field(s) = integer(args, 0, *field(s), 1, to)?;
-                Ok(())
-            })?;
-            Ok(*field(&mut changed))
-        })?;
+        add_setting(lua, table, (name, field), settings, move |args, now| integer(args, 0, now, 1, to))?;
     }
-    type Flag = fn(&mut Settings) -> &mut bool;
-    let switches: [(&'static str, Flag); 2] =
+    let switches: [(&'static str, Field<bool>); 2] =
         [("encode_keep_buffer", |s| &mut s.keep_buffer), ("decode_invalid_numbers", |s| &mut s.decode_invalid)];
-    for (name, field) in switches {
-        let all = settings.clone();
-        add(lua, table, name, move |args| {
-            let mut changed = change(&all, &|s| {
-                *field(s) = switch(args, *field(s))?;
-                Ok(())
-            })?;
-            Ok(*field(&mut changed))
-        })?;
+    for of in switches {
+        add_setting(lua, table, of, settings, switch)?;
     }
     let all = settings.clone();
     add(lua, table, "encode_invalid_numbers", move |args| {
