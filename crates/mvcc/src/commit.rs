@@ -335,10 +335,14 @@ impl Core {
     /// A transaction that does not commit: its locks go, and its new objects.
     pub(crate) fn take_back(&self, _seat: &Seat<'_>, set: &mut Set) {
         for write in set.writes.drain(..) {
-            match write.is_new() {
-                true => self.give_up_new(write.header, write.word, write.block),
-                false => self.unlock_unchanged(&write),
-            }
+            self.take_back_one(write);
+        }
+    }
+
+    pub(crate) fn take_back_one(&self, write: Write) {
+        match write.is_new() {
+            true => self.give_up_new(write.header, write.word, write.block),
+            false => self.unlock_unchanged(&write),
         }
     }
 

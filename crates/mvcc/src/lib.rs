@@ -11,6 +11,7 @@
 //! | `mvcc`, `options` | [`Mvcc::create`], [`Mvcc::open`], `begin` |
 //! | `seat` | the clock; who runs since when, and who is about to commit |
 //! | `transaction` | reads what its snapshot sees; locks what it writes, and copies it |
+//! | `savepoints` | parts of a transaction that are undone alone |
 //! | `header` | the lock of an object, and its chain, found through a word of the allocator |
 //! | `commit`, `record`, `calls` | makes it durable by one record, of values or of a call, and lets others see it |
 //! | `upkeep`, `keeper` | writes back, and gives up what nobody needs |
@@ -23,7 +24,7 @@
 //!
 //! # What there is not, yet
 //!
-//! There are no savepoints, and no repair of damaged objects. `docs/mvcc.md` tells.
+//! There are no nested top actions, and no repair of damaged objects. `docs/mvcc.md` tells.
 //!
 //! ```
 //! # fn main() -> tx::Result<()> {
@@ -56,6 +57,7 @@ mod record;
 mod recovery;
 mod replay;
 mod sabotage;
+mod savepoints;
 mod seat;
 mod snapshot;
 mod stats;

@@ -1,6 +1,6 @@
 //! A transaction: reads what its snapshot sees, and changes copies of its own.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -14,6 +14,7 @@ use crate::header::{NEVER, Owner};
 use crate::raw::{self, Claim, Owned, Word};
 use crate::recovery::Commit;
 use crate::sabotage::Step;
+use crate::savepoints::{Saved, Undo};
 use crate::seat::Seat;
 
 /// Bytes that are asked for of an object whose length is not known.
@@ -69,6 +70,11 @@ pub(crate) struct Set {
     pub(crate) call: Option<Calling>,
     /// Blocks that the call had when it ran first.
     again: Option<VecDeque<Intent>>,
+    /// Savepoints, and what was before that is written over since.
+    pub(crate) saved: Vec<Saved>,
+    pub(crate) undo: Vec<Undo>,
+    /// Conflicts from which it went back.
+    pub(crate) lifted: u32,
 }
 
 /// An object that is locked.
@@ -114,6 +120,16 @@ impl Set {
         len - 1
     }
 
+    /// Those from `len` on.
+    pub(crate) fn split_off(&mut self, len: usize) -> Vec<Write> {
+        let gone = self.writes.split_off(len);
+        self.index.retain(|_, at| (*at as usize) < len);
+        if len <= FEW {
+            self.index.clear();
+        }
+        gone
+    }
+
     #[inline]
     fn note_read(&mut self, word: Word, offset: u64) {
         if !self.reads.iter().rev().take(RECENT).any(|read| read.0 == word) {
@@ -144,6 +160,9 @@ impl Set {
         self.ranges.clear();
         self.reads.clear();
         (self.call, self.again) = (None, None);
+        self.saved.clear();
+        self.undo.clear();
+        self.lifted = 0;
         if self.writes.capacity().max(self.ranges.capacity()).max(self.reads.capacity()) > KEEP {
             *self = Self::default();
         }
@@ -180,6 +199,15 @@ impl<'m> Tx<'m> {
         self.seat.as_ref().ok_or_else(|| Error::Doomed { first: "it is over".into() })
     }
 
+    pub(crate) fn check(&self) -> Result<()> {
+        let checked = self.seat().map(drop);
+        self.dooming(checked)
+    }
+
+    pub(crate) fn set(&self) -> RefMut<'_, Set> {
+        self.state.set.borrow_mut()
+    }
+
     fn has_changes(&self) -> bool {
         !self.state.set.borrow().writes.is_empty()
     }
@@ -196,15 +224,21 @@ impl<'m> Tx<'m> {
 
     /// Every error that is handed out dooms the transaction.
     #[inline]
-    fn dooming<T>(&self, result: Result<T>) -> Result<T> {
+    pub(crate) fn dooming<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(e) = &result {
             self.doom_by(Doom::from(e));
         }
         result
     }
 
+    /// It is not doomed any longer.
+    pub(crate) fn take_doom(&self) -> Option<Doom> {
+        self.state.doomed.set(false);
+        self.state.doom.borrow_mut().take()
+    }
+
     #[cold]
-    fn doom_by(&self, doom: Doom) {
+    pub(crate) fn doom_by(&self, doom: Doom) {
         self.state.doomed.set(true);
         if doom.conflict.is_some() {
             Counters::add(&self.core.counters[self.slot()].conflicts, 1);
@@ -304,6 +338,7 @@ impl<'m> Tx<'m> {
         self.seat()?;
         let (block, at) = self.open(ptr, len)?;
         let mut set = self.state.set.borrow_mut();
+        self.keep_bytes(&mut set, at, ptr.offset(), len)?;
         if !set.writes[at].is_new() {
             set.note_write(at, ptr.offset(), len);
         }
@@ -454,7 +489,9 @@ impl<'m> Tx<'m> {
         }
         let gone = |found: &Found<'_>, number| self.check_newest(&found.block(), number).map(|_| Owned::gone());
         let (_, at) = self.look_up(ptr, 0, gone)?;
-        self.state.set.borrow_mut().writes[at].freed = true;
+        let mut set = self.state.set.borrow_mut();
+        Self::keep_free(&mut set, at);
+        set.writes[at].freed = true;
         Ok(())
     }
 
@@ -522,8 +559,7 @@ impl<'m> Tx<'m> {
         }
         set.reset();
         drop(set);
-        self.state.doomed.set(false);
-        self.state.doom.borrow_mut().take();
+        self.take_doom();
         drop(seat);
         self.core.upkeep_if_due(slot);
         outcome

@@ -209,7 +209,20 @@ pub fn parts<S: Subject>() -> Vec<Check<S>>
 where
     for<'e> <S::Engine as Engine>::Tx<'e>: Savepoints + NestedTop,
 {
-    savepoints::checks()
+    let mut all = savepoints::checks();
+    all.extend(savepoints::nested_top());
+    all
+}
+
+/// Runs the checks of savepoints, all of them even if some fail.
+///
+/// # Panics
+/// If the engine fails one.
+pub fn run_savepoints<S: Subject>(subject: S)
+where
+    for<'e> <S::Engine as Engine>::Tx<'e>: Savepoints,
+{
+    run_checks(savepoints::checks(), subject, "savepoints", "engine");
 }
 
 /// Runs the checks of savepoints and nested top actions, all of them even if some fail.

@@ -43,7 +43,7 @@ pub trait Savepoints: Transaction {
     fn savepoint(&mut self) -> Result<Savepoint>;
 
     /// Undoes what the transaction did since the savepoint: what it wrote, allocated and freed. The savepoint stays; those that were set behind it are gone. Objects that were
-    /// used since stay locked to the transaction's end.
+    /// used since may stay locked to the transaction's end.
     ///
     /// An error that doomed the transaction since does so no longer, unless it was of a drain. Of conflicts that holds for [`LIFTED`](Self::LIFTED) of a transaction.
     ///

@@ -44,3 +44,8 @@ impl Subject for OnMvcc {
 }
 
 tx::conformance!(versions, subject());
+
+#[test]
+fn savepoints() {
+    tx::conformance::run_savepoints(subject());
+}

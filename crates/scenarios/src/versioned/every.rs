@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
 use mvcc::{Mvcc, Options, Snapshot, Tx};
 use pmem::{ErrorKind, PPtr};
-use tx::{Engine, Isolation, Procedure, Transaction, Typed};
+use tx::{Engine, Isolation, Procedure, Savepoint, Savepoints, Transaction, Typed};
 
 use super::calls::{Args, Fill, Mix, Replace, Spawn, mixed};
 use super::check::{self, PROBE};
@@ -37,6 +37,10 @@ pub enum Kind {
     Free,
     /// Looks at what was made after its snapshot.
     TooNew,
+    /// Sets a savepoint.
+    Save,
+    /// Goes back to one.
+    Back,
     /// Commits.
     Commit,
     /// Takes everything back.
@@ -59,7 +63,8 @@ pub enum Kind {
     Replace,
 }
 
-const OF_OBJECTS: &[Kind] = &[Kind::Read, Kind::Write, Kind::Write, Kind::Alloc, Kind::Free, Kind::TooNew];
+const OF_OBJECTS: &[Kind] =
+    &[Kind::Read, Kind::Write, Kind::Write, Kind::Alloc, Kind::Free, Kind::TooNew, Kind::Save, Kind::Back];
 const WHOLE: &[Kind] = &[Kind::Settle, Kind::Settle, Kind::Hold, Kind::Hold, Kind::Look, Kind::Look, Kind::LetGo];
 
 const CALLS: &[Kind] = &[Kind::Mix, Kind::Mix, Kind::Mix, Kind::Fill, Kind::Spawn, Kind::Replace];
@@ -205,6 +210,14 @@ struct Running<'m> {
     began: u64,
     read: BTreeSet<u64>,
     changed: BTreeMap<u64, Option<Vec<u8>>>,
+    saved: Vec<Saved>,
+}
+
+/// A savepoint, and what the transaction saw and had changed.
+struct Saved {
+    savepoint: Savepoint,
+    view: Objects,
+    changed: BTreeMap<u64, Option<Vec<u8>>>,
 }
 
 /// All that goes on beside each other.
@@ -304,7 +317,7 @@ impl<'m> Stage<'m> {
             tx.bytes(tx.root_cell().cast(), 16)?; // from now on it keeps its snapshot, whatever it meets
             let (view, began) = (self.committed.objects.clone(), self.committed.commits);
             let (read, changed) = (BTreeSet::new(), BTreeMap::new());
-            self.running[actor] = Some(Running { tx, level, view, began, read, changed });
+            self.running[actor] = Some(Running { tx, level, view, began, read, changed, saved: Vec::new() });
         }
         Ok(())
     }
@@ -319,6 +332,7 @@ impl<'m> Stage<'m> {
         let survives = match (act.kind, at) {
             (Kind::Alloc | Kind::Crumb, _) if objects.len() < OBJECTS_MAX => self.alloc(actor, act)?,
             (Kind::TooNew, _) => self.too_new(actor)?,
+            (Kind::Save | Kind::Back, _) => self.go_back(actor, act)?,
             (Kind::Read, Some(at)) => self.read(actor, at)?,
             (Kind::Write | Kind::Free, Some(at)) => self.write(actor, at, act)?,
             _ => true,
@@ -410,6 +424,23 @@ impl<'m> Stage<'m> {
         Ok(true)
     }
 
+    /// Sets a savepoint, or goes back to one: what was changed since is as it was, and nobody else's any more.
+    fn go_back(&mut self, actor: usize, act: &Act) -> Result<bool, Error> {
+        let Some(running) = &mut self.running[actor] else { return Ok(true) };
+        if act.kind == Kind::Save {
+            let savepoint = running.tx.savepoint()?;
+            let (view, changed) = (running.view.clone(), running.changed.clone());
+            running.saved.push(Saved { savepoint, view, changed });
+        } else if !running.saved.is_empty() {
+            running.saved.truncate(1 + act.on % running.saved.len());
+            let Saved { savepoint, view, changed } = &running.saved[running.saved.len() - 1];
+            running.tx.rollback_to(*savepoint)?;
+            running.view.clone_from(view);
+            running.changed.clone_from(changed);
+        }
+        Ok(true)
+    }
+
     fn commit(&mut self, actor: usize, ack: &Ack<Effect>) -> Result<(), Error> {
         match self.running[actor].take() {
             Some(running) => self.end(running, ack),
@@ -461,7 +492,7 @@ impl<'m> Stage<'m> {
             changed.insert(args.from, None);
         }
         let (began, read) = (self.committed.commits, BTreeSet::from([args.from]));
-        self.end(Running { tx, level: P::ISOLATION, view, began, read, changed }, ack)
+        self.end(Running { tx, level: P::ISOLATION, view, began, read, changed, saved: Vec::new() }, ack)
     }
 
     fn end(&mut self, running: Running<'m>, ack: &Ack<Effect>) -> Result<(), Error> {

@@ -10,9 +10,9 @@ use crate::{Error, NestedTop, Result, Savepoints, Transaction, Typed};
 
 pub(super) fn checks<S: Subject>() -> Vec<Check<S>>
 where
-    for<'e> TxOf<'e, S>: Savepoints + NestedTop,
+    for<'e> TxOf<'e, S>: Savepoints,
 {
-    let mut all = plain_checks!(
+    plain_checks!(
         "savepoints",
         any back_to_what_was_written,
         any back_to_what_was_there,
@@ -27,8 +27,14 @@ where
         any what_was_used_stays_locked,
         any parts_of_objects,
         any any_order,
-    );
-    all.extend(plain_checks!(
+    )
+}
+
+pub(super) fn nested_top<S: Subject>() -> Vec<Check<S>>
+where
+    for<'e> TxOf<'e, S>: Savepoints + NestedTop,
+{
+    plain_checks!(
         "nested_top",
         any it_stays,
         any the_rest_stays_apart,
@@ -41,8 +47,7 @@ where
         any a_panic_dooms,
         any others_see_it_at_once,
         any another_transaction_of_the_thread,
-    ));
-    all
+    )
 }
 
 fn put<X: Typed>(tx: &mut X, number: PPtr<u64>, to: u64) -> Result<()> {
