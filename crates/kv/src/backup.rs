@@ -54,11 +54,17 @@ impl Store {
     /// As [`Snapshot::backup`]; [`Error::NotReplicated`](crate::Error::NotReplicated).
     #[cfg(feature = "replication")]
     pub fn seed(&self, path: impl AsRef<Path>, progress: impl FnMut(Loaded)) -> Result<Backup> {
+        self.seed_while(path.as_ref(), to_its_end(progress))
+    }
+
+    /// The same, until `progress` ends it.
+    #[cfg(feature = "replication")]
+    pub(crate) fn seed_while(&self, path: &Path, progress: impl FnMut(Loaded) -> Result<()>) -> Result<Backup> {
         let Some(log) = origin(&self.core.pool)? else { return Err(crate::Error::NotReplicated) };
         // The snapshot has these commits, and perhaps some behind them, which are repeated there.
         let origin = (log, self.core.published());
         let snapshot = self.snapshot()?;
-        let loaded = write(&snapshot.0, path.as_ref(), Some(origin), progress)?;
+        let loaded = write(&snapshot.0, path, Some(origin), progress)?;
         Ok(Backup { timestamp: snapshot.timestamp(), pairs: loaded.pairs, bytes: loaded.bytes })
     }
 }
@@ -71,7 +77,7 @@ impl Snapshot<'_> {
     /// [`pmem::Error::Io`] (`AlreadyExists` if there is something at `path`), [`pmem::Error::NoSpace`]; [`Error::Damaged`](crate::Error::Damaged);
     /// [`Error::Expired`](crate::Error::Expired) if the snapshot became too old meanwhile.
     pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(Loaded)) -> Result<Backup> {
-        let loaded = write(&self.0, path.as_ref(), None, progress)?;
+        let loaded = write(&self.0, path.as_ref(), None, to_its_end(progress))?;
         Ok(Backup { timestamp: self.timestamp(), pairs: loaded.pairs, bytes: loaded.bytes })
     }
 }
@@ -96,9 +102,17 @@ impl Snapshot<'_> {
 /// Those of [`Options::open_read_only`] and [`Snapshot::backup`].
 pub fn restore(backup: impl AsRef<Path>, path: impl AsRef<Path>, progress: impl FnMut(Loaded)) -> Result<Loaded> {
     let store = Options::new().open_read_only(backup)?;
-    let loaded = write(&store.snapshot()?.0, path.as_ref(), None, progress)?;
+    let loaded = write(&store.snapshot()?.0, path.as_ref(), None, to_its_end(progress))?;
     store.close()?;
     Ok(loaded)
+}
+
+/// Progress that ends nothing.
+fn to_its_end(mut progress: impl FnMut(Loaded)) -> impl FnMut(Loaded) -> Result<()> {
+    move |loaded| {
+        progress(loaded);
+        Ok(())
+    }
 }
 
 /// Of which log, and its last commit.
@@ -108,7 +122,7 @@ fn write(
     snapshot: &tx::Transaction<'_>,
     path: &Path,
     origin: Option<Origin>,
-    progress: impl FnMut(Loaded),
+    progress: impl FnMut(Loaded) -> Result<()>,
 ) -> Result<Loaded> {
     let draft = Draft::new(path)?;
     let loaded = copy(snapshot, &draft, origin, progress)?;
@@ -120,7 +134,7 @@ fn copy(
     snapshot: &tx::Transaction<'_>,
     draft: &Draft,
     origin: Option<Origin>,
-    mut progress: impl FnMut(Loaded),
+    mut progress: impl FnMut(Loaded) -> Result<()>,
 ) -> Result<Loaded> {
     let core = snapshot.core();
     // One sync of the file makes all of it durable, so there is no barrier before.
@@ -134,11 +148,11 @@ fn copy(
         snapshot.check()?;
         core.verify(record)?;
         if loader.put(record.key(), record.value(), record.expires())? {
-            progress(loader.loaded());
+            progress(loader.loaded())?;
         }
     }
     let loaded = loader.finish()?;
-    progress(loaded);
+    progress(loaded)?;
     if let Some((log, commits)) = origin {
         set_origin(&store.core.pool, log)?;
         store.core.bound.restart(commits);

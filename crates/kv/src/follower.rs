@@ -99,7 +99,7 @@ impl NotPromoted {
     /// Follows again, where it did, with the store as it is.
     ///
     /// # Errors
-    /// What it failed with before it was to lead; those of [`Replica::serve`].
+    /// What it failed with, if it has no store any more; those of [`Replica::serve`].
     pub fn follow(self) -> Result<Follower> {
         let Some(store) = self.store else { return Err(self.error) };
         Follower::start(store, self.options, self.log, &self.address, self.trust, self.holds)
@@ -305,7 +305,9 @@ impl Follower {
         let not = |error, store| Box::new(NotPromoted { error, store, log: at, address, options, trust, holds });
         let (store, replica) = match self.end() {
             Ok((store, replica, None)) => (store, replica),
-            Ok((_, _, Some(error))) | Err(error) => return Err(not(error, None)),
+            // It meets that again when it follows, and says so.
+            Ok((store, _, Some(error))) => return Err(not(error, Some(store))),
+            Err(error) => return Err(not(error, None)),
         };
         let led = replica.stop().map_err(Error::from).and_then(|()| open(&log, &copies));
         match led.and_then(|led| store.core.take_over(led)) {
@@ -322,7 +324,9 @@ impl Follower {
     pub fn fetch_seed(&self, leader: &str, is_over: &dyn Fn() -> bool) -> Result<PathBuf> {
         let Some(status) = self.shared.replica.status() else { return Err(Error::Follows) };
         let to = steward::beside(self.shared.store.core.pool.path(), ".taken");
-        steward::fetch(leader, &self.trust, status.log, &to, is_over)?;
+        // What came of one that did not come whole takes room, and is of no use.
+        let fetched = steward::fetch(leader, &self.trust, status.log, &to, is_over);
+        fetched.inspect_err(|_| drop(std::fs::remove_file(&to)))?;
         Ok(to)
     }
 

@@ -15,6 +15,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -195,7 +196,8 @@ impl Office {
         let path = beside(self.store.pool().path(), ".giving");
         let io = |op, source| Error::Pool(pmem::Error::Io { op, path: path.clone(), source });
         remove(&path).map_err(|error| io("remove", error))?;
-        self.store.seed(&path, |_| ())?;
+        let over = || Error::from(log::Error::Copy { copy: "the leader".into(), why: "it leads no more".into() });
+        self.store.seed_while(&path, |_| if self.stop.load(Acquire) { Err(over()) } else { Ok(()) })?;
         let mut file = File::open(&path).map_err(|error| io("open", error))?;
         fs::remove_file(&path).map_err(|error| io("remove", error))?;
         let bytes = file.metadata().map_err(|error| io("look at", error))?.len();
@@ -341,7 +343,10 @@ pub(crate) fn fetch(
     let io = |op, source| Error::Pool(pmem::Error::Io { op, path: to.to_owned(), source });
     let (mut sender, mut receiver, answer) = ask(address, trust, &format!("seed {log:x}"), PATIENCE_SEED, over)?;
     let bytes: u64 = answer.strip_prefix("ok ").and_then(|n| n.parse().ok()).ok_or_else(|| nonsense(address))?;
-    let mut file = File::create(to).map_err(|error| io("create", error))?;
+    // As the store's own file: for nobody else.
+    remove(to).map_err(|error| io("remove", error))?;
+    let made = File::options().write(true).create_new(true).mode(0o600).open(to);
+    let mut file = made.map_err(|error| io("create", error))?;
     let (mut left, mut hash) = (bytes, Xxh3::new());
     while left > 0 {
         let part = hear(receiver.as_mut(), address, PATIENCE, over)?;

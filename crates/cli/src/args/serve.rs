@@ -66,8 +66,8 @@ Examples:
       a store of another kind, if it is made now
   cairn serve data.cairn --log data.log --replica b1:7400 --replica b2:7400 --write-quorum 2 --secret-file secret
       on two machines of three when a reply is sent; `cairn help kv follow` says how the others come to it
-  cairn serve data.cairn --log data.log --etcd http://e1:2379 --prefix /cairn/shop --listen 10.0.0.1:7400 --redis 10.0.0.1:6379 --secret-file secret
-      the same on each of three machines, with its own addresses: one leads, and another one when that is gone
+  cairn serve data.cairn --log data.log --etcd http://e1:2379 --prefix /cairn/shop --listen 10.0.0.1:7400 --redis 10.0.0.1:6379 --secret-file secret --password-file password
+      the same on each of three machines, with its own addresses and the same two files: one leads, and another one when that is gone
   cairn serve --config /etc/cairn.toml")]
 pub struct Serve {
     #[command(flatten)]

@@ -240,7 +240,9 @@ impl Candidate {
                 return Err(unavailable("none that was reached is one of a log"));
             };
             let mut new_ids = self.stand.lost.iter().map(|lost| lost.new_id).collect::<VecDeque<u64>>();
-            if self.formed[0].is_none() {
+            // This machine's own copy says which log it is: one of another log, at an address that it should not have, is in nobody's way.
+            let knows = self.formed[0].is_some();
+            if !knows {
                 let id = if self.stand.image_counts { new_ids.pop_front() } else { None };
                 self.format_image(layout, id.unwrap_or(self.stand.image_id))?;
             }
@@ -251,7 +253,11 @@ impl Candidate {
                     Some(its) if its == layout => {}
                     Some(its) => {
                         let why = format!("it is of log {:x}, others are of log {:x}", its.log, layout.log);
-                        return Err(Error::Copy { copy: self.name(copy), why });
+                        if !knows {
+                            return Err(Error::Copy { copy: self.name(copy), why });
+                        }
+                        self.formed[copy] = None;
+                        drop(self.give_up(copy, why));
                     }
                     None => match new_ids.pop_front() {
                         Some(me) => formats.push((copy, Request::Format { layout, me })),

@@ -50,6 +50,7 @@ tests!(
     a_log_that_needs_all_its_copies_is_opened_with_a_new_one_for_one_that_is_lost
     who_looks_learns_how_a_copy_is_doing_and_disturbs_nobody
     a_copy_that_does_not_count_makes_no_quorum
+    a_copy_of_another_log_is_in_nobodys_way
 );
 
 struct Cluster {
@@ -394,6 +395,23 @@ fn who_looks_learns_how_a_copy_is_doing_and_disturbs_nobody(over: Over) {
     let wrong = fabric::Secret::new(b"what somebody guessed").expect("long enough");
     let trust = fabric::Options { secret: Some(wrong), ..cluster.trust.clone() };
     assert!(matches!(log::look(&cluster.addresses[1], &trust, Duration::from_secs(5)), Err(Error::Fabric(_))));
+}
+
+/// At an address that was another's: with the secret of both.
+fn a_copy_of_another_log_is_in_nobodys_way(over: Over) {
+    let (cluster, other) = (Cluster::new(over, 2), Cluster::new(over, 1));
+    let log = options().create_replicated(&cluster.copies(Some("own"), 2)).expect("made");
+    log.append(b"ours").expect("acknowledged");
+    drop(log);
+    drop(options().create_replicated(&other.copies(Some("own"), 2)).expect("made"));
+    let both = cluster.copies(Some("own"), 2).at(&other.addresses[0]);
+    let (log, _) = options().open_replicated(&both).expect("its own copies are a quorum");
+    assert_eq!(read(&log), ["ours"]);
+    log.append(b"more").expect("acknowledged");
+    drop(log);
+    // Who has no copy of its own does not know which of them is meant.
+    let refused = options().open_replicated(&cluster.copies(None, 2).at(&other.addresses[0]));
+    assert!(matches!(refused, Err(Error::Copy { why, .. }) if why.contains("of log")));
 }
 
 /// Somebody's image of the log, served as if it were one of the copies.

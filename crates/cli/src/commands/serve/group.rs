@@ -74,6 +74,17 @@ impl Machine {
         View::new(&self.name, self.me.serves.as_deref().unwrap_or_default())
     }
 
+    /// An error if the group has another log than this; true if it has this one.
+    pub fn check_log(&self, log: u64) -> Result<bool, Failure> {
+        let Ok(Some(of_group)) = self.members.declared(MADE) else { return Ok(false) };
+        let own = format!("{log:x}");
+        if of_group == own {
+            return Ok(true);
+        }
+        let what = format!("this machine has log {own}, and the group {} has log {of_group}", self.name);
+        Err(Failure::new(what, "give it the --prefix of its own group, or files of its own: it joins with a new copy"))
+    }
+
     /// The others, as the log is led with them.
     fn replicas(&self, others: &[Member], leadership: &Leadership) -> Result<Replicas, Failure> {
         let term = leadership.term();
@@ -140,12 +151,11 @@ fn begin(path: &Path, asked: &Asked, config: Config) -> Result<(Machine, Followe
     // One that is reached, and hangs, must not keep a new leader from leading.
     trust.greeting_timeout = (ttl / 3).max(Duration::from_secs(1));
     trust.send_timeout = trust.greeting_timeout;
-    let members = Members::connect(&asked.etcd, prefix, (ttl / 3).max(Duration::from_secs(1)))
-        .map_err(|error| Failure::membership(&error))?;
     let stopped = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stopped);
     ctrlc::set_handler(move || told.store(true, Release))
         .map_err(|error| Failure::new(format!("signals cannot be waited for: {error}"), "see `cairn help serve`"))?;
+    let members = connect(asked, prefix, ttl, &stopped)?;
 
     let store = opening::shown(options(asked));
     let follower =
@@ -178,6 +188,22 @@ fn begin(path: &Path, asked: &Asked, config: Config) -> Result<(Machine, Followe
         stopped,
     };
     Ok((machine, follower))
+}
+
+/// As soon as etcd answers: all machines may have been started at once.
+fn connect(asked: &Asked, prefix: &str, ttl: Duration, stopped: &AtomicBool) -> Result<Members, Failure> {
+    let mut said = false;
+    loop {
+        match Members::connect(&asked.etcd, prefix, (ttl / 3).max(Duration::from_secs(1))) {
+            Err(error @ membership::Error::Unreachable { .. }) if !stopped.load(Acquire) => {
+                if !said {
+                    note!("cairn: waiting: {error}");
+                }
+                said = true;
+            }
+            other => return other.map_err(|error| Failure::membership(&error)),
+        }
+    }
 }
 
 /// Whether an address is that of all interfaces.
@@ -245,6 +271,11 @@ fn take_over(machine: &Machine, follower: Follower, leadership: Leadership) -> R
         drop(store);
         resign(leadership);
         return follow_again(machine, &address);
+    }
+    if let Err(other) = machine.check_log(id) {
+        drop(store);
+        resign(leadership);
+        return Err(other);
     }
     if leading::lead(machine, store, leadership, &address)? { follow_again(machine, &address) } else { Ok(Next::Stop) }
 }

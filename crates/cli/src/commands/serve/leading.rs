@@ -58,14 +58,15 @@ pub fn lead(machine: &Machine, store: Store, leadership: Leadership, address: &s
         std::thread::sleep(FAREWELL);
     }
     store.fence();
+    // From here on nothing is acknowledged, and no read answered: the next one need not wait for what this machine has yet to end.
+    resign(leadership);
+    running.stop();
     drop(steward);
     drop(store);
-    running.stop();
     if let Err(error) = running.join() {
         // What is not closed is recovered; but the pool must be free.
-        note!("cairn: the store was not closed: {error}");
+        note!("cairn: the store was not closed, and is recovered at the next start: {error}");
     }
-    resign(leadership);
     Ok(goes_on)
 }
 

@@ -18,8 +18,9 @@ use crate::output::note;
 const TURN: Duration = Duration::from_millis(300);
 /// Between two looks at the users in the store.
 const USERS: Duration = Duration::from_secs(1);
-/// Until a seed is asked for again that could not be had.
+/// Until a seed is asked for again that could not be had, at first and at most.
 const SEED: Duration = Duration::from_secs(1);
+const SEED_MOST: Duration = Duration::from_secs(30);
 
 /// What a machine does next.
 pub enum Next {
@@ -45,9 +46,9 @@ pub fn follow(
     let mut follower = Arc::new(follower);
     let mut guide = Guide::start(machine, &follower)?;
     if announcement.is_none() {
-        let announced = machine.members.announce(&machine.me, machine.ttl);
-        *announcement = Some(announced.map_err(|error| Failure::membership(&error))?);
+        *announcement = announce(machine)?;
     }
+    let mut is_known = false;
     note!("cairn: following with {}, {} commits so far", machine.path.display(), follower.status().commits);
     let (mut users, mut said) = (now(), String::new());
     let next = loop {
@@ -65,6 +66,7 @@ pub fn follow(
             Err(error) => return Err(machine.failure(&error)),
         }
         guide.tell(machine, &follower);
+        is_known = is_known || is_of_the_group(machine, &follower)?;
         if users.elapsed() > USERS {
             users = now();
             if let Err(error) = guide.running.renew_users() {
@@ -103,6 +105,43 @@ fn in_use() -> Failure {
     Failure::new("a connection is still there that did not end", "start it again")
 }
 
+/// Tells the others where this machine is, as soon as etcd answers; none if it is to stop before.
+fn announce(machine: &Machine) -> Result<Option<Announcement>, Failure> {
+    let (began, mut said) = (now(), false);
+    while !machine.is_stopped() {
+        let announced = machine.members.copies().and_then(|all| {
+            // Who had this name, and is gone, is there until its lease is over.
+            let other = all.into_iter().find(|one| one.name == machine.me.name && one.address != machine.me.address);
+            other.map_or_else(|| machine.members.announce(&machine.me, machine.ttl).map(Ok), |other| Ok(Err(other)))
+        });
+        match announced {
+            Ok(Ok(announcement)) => return Ok(Some(announcement)),
+            Ok(Err(other)) if began.elapsed() > machine.ttl + TURN => {
+                let what = format!("the machine at {} has the name {}, too", other.address, other.name);
+                return Err(Failure::new(what, "give each machine a --name of its own"));
+            }
+            Ok(Err(_)) => {}
+            Err(error @ membership::Error::Unreachable { .. }) => {
+                if !said {
+                    note!("cairn: waiting: {error}");
+                }
+                said = true;
+            }
+            Err(error) => return Err(Failure::membership(&error)),
+        }
+        std::thread::sleep(TURN);
+    }
+    Ok(None)
+}
+
+/// Once both are known: this machine's log is that of the group.
+fn is_of_the_group(machine: &Machine, follower: &Follower) -> Result<bool, Failure> {
+    match follower.status().log.filter(|status| status.quorum.is_some()) {
+        Some(status) => machine.check_log(status.log),
+        None => Ok(false),
+    }
+}
+
 /// Stands for leadership for a moment, if there is, or could be, a log to lead; else says why not.
 fn stand(machine: &Machine, follower: &Follower) -> Result<Option<Leadership>, String> {
     let own = follower.status().log.is_some_and(|status| status.quorum.is_some());
@@ -125,7 +164,7 @@ fn stand(machine: &Machine, follower: &Follower) -> Result<Option<Leadership>, S
 /// A store that needs what the log has no more: the leader gives a seed of its own. If it leads no more meanwhile, the next one does.
 fn catch_up(machine: &Machine, follower: Follower) -> Result<Option<Follower>, Failure> {
     let watch = RefCell::new(machine.members.watch_leader());
-    let mut leader = None;
+    let (mut leader, mut pause) = (None, SEED);
     while !machine.is_stopped() {
         match watch.borrow_mut().next(if leader.is_none() { SEED } else { Duration::ZERO }) {
             Ok(Seen::Leader(seen)) => leader = Some(seen),
@@ -150,7 +189,13 @@ fn catch_up(machine: &Machine, follower: Follower) -> Result<Option<Follower>, F
         match seen.into_inner() {
             Some(Seen::Leader(next)) => leader = Some(next),
             Some(_) => leader = None,
-            None => std::thread::sleep(SEED),
+            None => {
+                let began = now();
+                while began.elapsed() < pause && !machine.is_stopped() {
+                    std::thread::sleep(TURN);
+                }
+                pause = (2 * pause).min(SEED_MOST);
+            }
         }
     }
     Ok(Some(follower))

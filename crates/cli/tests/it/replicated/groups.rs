@@ -35,13 +35,23 @@ impl Group {
         Self { cluster: Cluster::new(0, None, 0, ""), etcd: Etcd::start(1), ports, running, more: more.to_owned() }
     }
 
-    fn start(&mut self, at: usize) {
-        let (redis, copy) = self.ports[at];
-        let line = format!(
-            "serve store{at} --log log{at} --etcd {} --prefix /cairn/shop --name m{at} --redis 127.0.0.1:{redis} --listen 127.0.0.1:{copy} --secret-file secret --domain emulated --lease 1 --log-size 256K {}",
+    fn line(&self, files: &str, group: &str, name: &str, (redis, copy): (u16, u16)) -> String {
+        format!(
+            "serve store{files} --log log{files} --etcd {} --prefix /cairn/{group} --name {name} --redis 127.0.0.1:{redis} --listen 127.0.0.1:{copy} --secret-file secret --domain emulated --lease 1 --log-size 256K {}",
             self.etcd.endpoints()[0],
             self.more
-        );
+        )
+    }
+
+    /// What a machine says that ends by itself.
+    fn refused(&self, line: &str) -> String {
+        let out = self.cluster.command(line).output().unwrap();
+        assert_eq!(out.status.code(), Some(2), "{out:?}");
+        String::from_utf8(out.stderr).unwrap()
+    }
+
+    fn start(&mut self, at: usize) {
+        let line = self.line(&at.to_string(), "shop", &format!("m{at}"), self.ports[at]);
         let path = self.cluster.path(&format!("out{at}"));
         let out = std::fs::File::options().create(true).append(true).open(path).unwrap();
         self.running[at] = Some(Proc(self.cluster.command(&line).stderr(out).spawn().unwrap()));
@@ -277,6 +287,31 @@ fn a_machine_that_is_further_behind_than_the_log_gets_the_store() {
     let next = group.leader(&[away, other]);
     assert_eq!(group.ask(next, "GET k999").unwrap().len(), 1000);
     assert_eq!(group.ask(next, "GET k0").unwrap().len(), 1000);
+}
+
+#[test]
+fn who_does_not_belong_to_the_group_is_told() {
+    let mut group = Group::new("");
+    group.start_all();
+    let leader = group.leader(&[0, 1, 2]);
+    group.await_all_join(leader);
+    // A second machine of a name, which would be one with the first for the others.
+    let said = group.refused(&group.line("-twice", "shop", "m0", (0, 0)));
+    assert!(said.contains("has the name m0, too") && said.contains("--name of its own"), "{said}");
+    // One of another group, which has a log.
+    let others = ["p", "q"].map(|name| {
+        let line = group.line(name, "other", name, (0, 0)) + " --machines 2";
+        let errors = std::fs::File::create(group.cluster.path(&format!("out{name}"))).unwrap();
+        Proc(group.cluster.command(&line).stderr(errors).spawn().unwrap())
+    });
+    let out = |name: &str| std::fs::read_to_string(group.cluster.path(&format!("out{name}"))).unwrap();
+    eventually("one of them leads", || ["p", "q"].iter().any(|name| out(name).contains("leading with term")));
+    others.into_iter().for_each(|mut other| other.kill());
+    let said = group.refused(&group.line("p", "shop", "p", (0, 0)));
+    assert!(said.contains("and the group shop has log") && said.contains("--prefix of its own group"), "{said}");
+    // Nobody has noticed.
+    assert_eq!(group.leaders(&[0, 1, 2]), [leader]);
+    assert_eq!(group.ask(leader, "SET a 1").unwrap(), "+OK");
 }
 
 /// redis-py's client of Sentinel, unchanged, which knows nothing but where the machines are.
