@@ -94,14 +94,14 @@ fn it_wraps_around_many_times() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("l");
     let mut log = small().create(&path).unwrap();
-    let mut expected = std::collections::VecDeque::new();
+    let mut expected = std::collections::VecDeque::<(u64, Vec<u8>)>::new();
     for n in 0..3000u64 {
         let payload = vec![n as u8; (n * 37 % 900) as usize];
-        let lsn = log.append(&payload).unwrap();
-        expected.push_back((lsn.get(), payload));
-        while expected.len() > 6 {
+        while expected.len() > 5 {
             log.cleanup(Lsn::new(expected.pop_front().unwrap().0)).unwrap();
         }
+        let lsn = log.append(&payload).unwrap();
+        expected.push_back((lsn.get(), payload));
         if n % 97 == 0 {
             log.close().unwrap();
             log = small().open(&path).unwrap().0;
