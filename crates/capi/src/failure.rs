@@ -112,7 +112,9 @@ impl From<kv::Error> for Failure {
             E::GaveUp { .. } => CAIRN_GAVE_UP,
             E::Expired { .. } | E::Doomed { .. } => CAIRN_DOOMED,
             E::Limit { .. } => CAIRN_TOO_LONG,
-            E::Option { .. } | E::TableName { .. } | E::Type { .. } | E::TypeMismatch { .. } => CAIRN_INVALID,
+            E::Option { .. } | E::TableName { .. } | E::Type { .. } | E::TypeMismatch { .. } | E::NoSuchCopy { .. } => {
+                CAIRN_INVALID
+            }
             E::InDoubt { source } => return Self { code: CAIRN_IN_DOUBT, message, ..source.into() },
             E::LogInDoubt { .. } => CAIRN_IN_DOUBT,
             E::IndexMemory { .. } | E::Full { .. } | E::LogFull { .. } => CAIRN_FULL,
@@ -334,6 +336,7 @@ mod tests {
             E::OtherLog { store: 1, log: 2 },
             E::Behind { has: 1, first: 3 },
             E::NotACommit { at: log::Lsn::new(1) },
+            E::NoSuchCopy { id: 1, copies: vec![2, 3] },
             E::LogFull { live: 1, capacity: 1 },
             E::IndexMemory { keys: 1, bytes: 2, max: 1 },
             full(true),

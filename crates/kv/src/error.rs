@@ -169,6 +169,15 @@ pub enum Error {
         /// Bytes it has.
         capacity: u64,
     },
+    /// The log has no copy with this id.
+    #[cfg(feature = "replication")]
+    #[error("{id:x} is none of the log's copies; they are {}", hex(copies))]
+    NoSuchCopy {
+        /// The id.
+        id: u64,
+        /// Those that it has.
+        copies: Vec<u64>,
+    },
     /// The log's own error: nothing was committed.
     #[cfg(feature = "replication")]
     #[error(transparent)]
@@ -268,6 +277,11 @@ pub enum Error {
 }
 
 #[cfg(feature = "replication")]
+fn hex(ids: &[u64]) -> String {
+    ids.iter().map(|id| format!("{id:x}")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(feature = "replication")]
 impl From<log::Error> for Error {
     fn from(error: log::Error) -> Self {
         Self::Log(Box::new(error))
@@ -356,6 +370,8 @@ impl Error {
             Self::LogInDoubt { .. } => ErrorKind::Reopen,
             #[cfg(feature = "replication")]
             Self::NotACommit { .. } => ErrorKind::Other,
+            #[cfg(feature = "replication")]
+            Self::NoSuchCopy { .. } => ErrorKind::Misuse,
             #[cfg(feature = "replication")]
             Self::Log(error) => error.kind(),
             Self::Pool(error) => error.kind(),

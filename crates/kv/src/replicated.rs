@@ -333,9 +333,14 @@ impl Store {
     /// A copy of the log, by its [id](Self::copies), is lost for good: see [`Log::remove`].
     ///
     /// # Errors
-    /// Those of [`Log::remove`]; [`Error::Follows`].
+    /// [`Error::NoSuchCopy`]; those of [`Log::remove`]; [`Error::Follows`].
     pub fn remove_copy(&self, id: u64) -> Result<()> {
-        Ok(self.core.leading()?.log.remove(id)?)
+        let log = &self.core.leading()?.log;
+        let copies = log.members().0;
+        if !copies.contains(&id) {
+            return Err(Error::NoSuchCopy { id, copies });
+        }
+        Ok(log.remove(id)?)
     }
 
     /// Bytes of the longest transaction of a store that leads, which is one record of its log: its keys and values, and 16 for each of them. A segment of the log

@@ -575,7 +575,12 @@ fn a_copy_that_catches_up_keeps_what_comes_meanwhile() {
 
     // Told to leave and to come, while the leader leads.
     let gone = status.copies.iter().find(|copy| !copy.live).unwrap().id;
+    let ids: Vec<u64> = status.copies.iter().map(|copy| copy.id).chain([status.own]).collect();
+    let refused = kv::ask_to_remove(&leader, &trust(), 1).unwrap_err().to_string();
+    assert!(ids.iter().all(|id| refused.contains(&format!("{id:x}"))), "{refused}");
+    assert!(matches!(store.remove_copy(1), Err(Error::NoSuchCopy { id: 1, copies }) if copies.len() == 3));
     kv::ask_to_remove(&leader, &trust(), gone).unwrap();
+    assert!(kv::ask_to_remove(&leader, &trust(), gone).is_err(), "it is none any more");
     let three = site.follow(3);
     kv::ask_to_join(&leader, &trust(), &three.address()).unwrap();
     assert_eq!(kv::leader_status(&leader, &trust()).unwrap().copies.iter().filter(|copy| copy.live).count(), 2);
