@@ -5,6 +5,7 @@ mod bench;
 mod copies;
 mod crash;
 mod demo;
+mod group;
 mod kv;
 mod log;
 mod serve;
@@ -24,6 +25,7 @@ pub use self::bench::{
 pub use self::copies::{Copies, Etcd, GROUP, Trust};
 pub use self::crash::Fault;
 pub use self::demo::{Demo, DemoWorker};
+pub use self::group::{Group, GroupAt, JoinGroup, RemoveFromGroup, StatusOfGroup};
 pub use self::kv::{
     Backup as BackupOfStore, CheckStore, CreateStore, Delete, Dump, Follow, Format, Get, Kv, Load, PromoteStore, Put,
     Range, Restore, Scan, Seed, Shell, Source, StatsOfStore, StoreCopies,
@@ -48,8 +50,8 @@ pub struct Args {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done; for check: the pool is sound; for crash: no violation; for demo: nothing lost
-  1  for check, scrub, backup, info, create, kv, log and array: the pool is damaged; for kv get: no value; for crash: a violation was found; for demo:
-     something was lost
+  1  for check, scrub, backup, info, create, kv, log and array: the pool is damaged; for kv get: no value; for group status: a machine or a copy does not take part; for
+     crash: a violation was found; for demo: something was lost
   2  wrong usage, or something could not be opened, made or written
 
 Errors say what is wrong and where, then what to do next. RUST_LOG=info shows more.
@@ -86,6 +88,11 @@ pub enum Command {
         action: Array,
     },
     LogReplica(LogReplica),
+    /// A store on several machines: who leads, take a machine in, drop one
+    Group {
+        #[command(subcommand)]
+        action: Group,
+    },
     Serve(Box<Serve>),
     Top(Top),
     Crash(Crash),

@@ -8,6 +8,7 @@ pub mod copies;
 pub mod crash;
 pub mod create;
 pub mod demo;
+pub mod group;
 pub mod info;
 pub mod kv;
 pub mod log;

@@ -212,7 +212,7 @@ impl fmt::Display for Failure {
 }
 
 /// Text that may have names of files or bytes of them in it: no terminal obeys it, and it stays one line.
-struct Tame<'t>(&'t str);
+pub struct Tame<'t>(pub &'t str);
 
 impl fmt::Display for Tame<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -363,7 +363,7 @@ pub struct LogReplica {
     pub etcd: super::Etcd,
 }
 
-fn copy_id(text: &str) -> Result<u64, String> {
+pub(super) fn copy_id(text: &str) -> Result<u64, String> {
     u64::from_str_radix(text, 16).map_err(|_| "expected up to 16 hexadecimal digits".into())
 }
 

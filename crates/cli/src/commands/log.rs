@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use ::log::{Options, Recovered, Tail};
 
+pub(super) use self::replicas::look_at_all;
 use super::{Outcome, copies};
 use crate::args;
 use crate::failure::Failure;

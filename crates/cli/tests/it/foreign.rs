@@ -67,7 +67,7 @@ const CASES: &[(&str, &str)] = &[
 ];
 
 /// They are given no pool of the user's.
-const WITHOUT: &[&str] = &["crash", "demo", "log replicas", "man", "top"];
+const WITHOUT: &[&str] = &["crash", "demo", "group join", "group remove", "group status", "log replicas", "man", "top"];
 
 /// Those that fail before they look: the copies that they need are away.
 const FIRST_ELSEWHERE: &[&str] = &["kv promote", "kv seed", "log promote", "log join", "log remove"];

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::replicated::cluster::{Cluster, Proc};
+use super::replicated::groups::Group;
 use super::{Run, clap_list, eventually};
 
 /// What is to be done before a command can run.
@@ -32,7 +33,7 @@ use Prints::Something;
 
 type Case = (&'static str, Needs, Prints, &'static str);
 
-/// Command, what it needs as `f`, and the words behind it. `COPIES` names the copies of a log, `SERVED` the address of a server, `NEW` a name that is not taken.
+/// Command, what it needs as `f`, and the words behind it. `COPIES` names the copies of a log, `GROUP` a group of servers, `SERVED` the address of a server, `NEW` a name that is not taken.
 const CASES: &[Case] = &[
     ("create", Nothing, Something, "NEW --size 1M"),
     ("info", Pool, Something, "f"),
@@ -64,6 +65,9 @@ const CASES: &[Case] = &[
     ("log promote", Nothing, Something, "COPIES"),
     ("log join", Nothing, Something, "JOINS COPIES"),
     ("log remove", Nothing, Something, "ID COPIES"),
+    ("group status", Nothing, Something, "GROUP"),
+    ("group join", Nothing, Something, "GROUP_JOINS GROUP"),
+    ("group remove", Nothing, Something, "GROUP_ID GROUP"),
     ("array create", Nothing, Something, "NEW --bytes 64K --log 64K"),
     ("array write", Array, Something, "f"),
     ("array read", Array, Something, "f --len 10"),
@@ -119,6 +123,7 @@ struct World {
     cluster: Cluster,
     /// For a store's own log.
     store_copies: Cluster,
+    group: Group,
     _server: Proc,
     served: String,
     made: Cell<u32>,
@@ -127,13 +132,15 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        // Two have the log; each of the others joins it once, and is removed.
-        let cluster = Cluster::new(8, None, 0, "");
+        // Two have the log; each of the others but the last joins it once, and is removed. The last joins the group.
+        let cluster = Cluster::new(9, None, 0, "");
         let store_copies = Cluster::new(1, None, 0, "");
         let first: String = cluster.addresses[..2].iter().map(|address| format!("--replica {address} ")).collect();
         cluster.done(0, &format!("log create --bytes 64K {first} --secret-file secret"));
         let (server, served) = serve(cluster.dir.path());
-        Self { cluster, store_copies, _server: server, served, made: 0.into(), joins: 0.into() }
+        let mut group = Group::new("");
+        group.start_all();
+        Self { cluster, store_copies, group, _server: server, served, made: 0.into(), joins: 0.into() }
     }
 
     fn dir(&self) -> &Path {
@@ -151,6 +158,9 @@ impl World {
             "STORE_COPIES" => format!("--replica {} --secret-file secret", self.store_copies.addresses[0]),
             "ID" => self.joined(),
             "JOINS" => self.fresh(),
+            "GROUP" => self.group(),
+            "GROUP_JOINS" => self.cluster.addresses[8].clone(),
+            "GROUP_ID" => self.joined_to_group(),
             "SERVED" => self.served.clone(),
             "ONE" => one.to_owned(),
             "SHORT" => "--quick --dir . --rounds 1 --round-ms 1".to_owned(),
@@ -180,6 +190,19 @@ impl World {
     fn id(&self, address: &str) -> String {
         let line = format!("log replicas --replica {address} --secret-file secret --json");
         self.cluster.run(0, &line).json()[0]["id"].as_str().unwrap().to_owned()
+    }
+
+    /// A group that is well.
+    fn group(&self) -> String {
+        eventually("all machines take part", || self.group.run("status").code == 0);
+        self.group.words()
+    }
+
+    fn joined_to_group(&self) -> String {
+        let address = &self.cluster.addresses[8];
+        let joined = self.group.run(&format!("join {address}"));
+        assert_eq!(joined.code, 0, "{joined:?}");
+        self.id(address)
     }
 
     /// As it was before the command, whatever that was.

@@ -29,10 +29,11 @@ fn help_explains_itself() {
         ["create", "append", "cat", "tail", "check", "stats", "replicas", "promote"].map(|name| format!("log {name}"));
     let stores = ["create", "get", "put", "delete", "scan", "load", "dump", "stats", "backup", "restore", "shell"]
         .map(|name| format!("kv {name}"));
+    let groups = ["status", "join", "remove"].map(|name| format!("group {name}"));
     let arrays = ["create", "write", "read", "check", "status"].map(|name| format!("array {name}"));
     for command in ["", "create", "info", "check", "scrub", "backup", "crash", "demo", "log-replica"]
         .into_iter()
-        .chain(experiments.iter().chain(&logs).chain(&stores).chain(&arrays).map(String::as_str))
+        .chain(experiments.iter().chain(&logs).chain(&groups).chain(&stores).chain(&arrays).map(String::as_str))
     {
         let run = cairn(dir.path(), &format!("{command} --help"));
         assert_eq!(run.code, 0, "{run:?}");
@@ -86,6 +87,15 @@ fn wrong_usage_is_exit_code_2() {
         "log check nothing",
         "log stats nothing",
         "log convert nothing other",
+        "group",
+        "group status",
+        "group status --prefix /p --secret-file s",
+        "group status --etcd http://127.0.0.1:1 --secret-file s",
+        "group status --etcd http://127.0.0.1:1 --prefix /p",
+        "group status --etcd http://127.0.0.1:1 --prefix /p --secret-file nothing",
+        "group join --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
+        "group remove --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
+        "group remove xyz --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
         "kv",
         "kv create",
         "kv create s --segment 5000",

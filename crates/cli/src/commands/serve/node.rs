@@ -150,7 +150,7 @@ fn stand(machine: &Machine, follower: &Follower) -> Result<Option<Leadership>, S
         let others = machine.others().map_err(|error| error.to_string())?;
         match log_of(machine, own, &others).map_err(|error| error.to_string())? {
             Log::ToBeMade => {}
-            Log::Made => return Err("this machine's copy is new, and has no part in the log yet".to_owned()),
+            Log::Made => return Err(has_no_part(&machine.me.address)),
             Log::Unknown => return Err("there is no log yet, and not all machines of the group are there".to_owned()),
         }
     }
@@ -159,6 +159,13 @@ fn stand(machine: &Machine, follower: &Follower) -> Result<Option<Leadership>, S
         Err(membership::Error::NotElected { .. }) => Ok(None),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// What a person has to do about a copy that the log does not have.
+fn has_no_part(address: &str) -> String {
+    format!(
+        "this machine's copy is new, and has no part in the log yet: `cairn group join {address}` with the same --etcd, --prefix and --secret-file takes it in; if `cairn group status` shows a lost copy of this machine, `cairn group remove ID` first"
+    )
 }
 
 /// A store that needs what the log has no more: the leader gives a seed of its own. If it leads no more meanwhile, the next one does.

@@ -11,22 +11,22 @@ use rustix::process::Signal;
 
 use super::cluster::{Cluster, Proc};
 use crate::etcd::Etcd;
-use crate::eventually;
 use crate::witness::Connection;
+use crate::{Run, eventually};
 
-const MACHINES: usize = 3;
+pub const MACHINES: usize = 3;
 
-struct Group {
-    cluster: Cluster,
+pub struct Group {
+    pub cluster: Cluster,
     etcd: Etcd,
     /// Ports of Redis' protocol, and of the copies of the log.
-    ports: Vec<(u16, u16)>,
+    pub ports: Vec<(u16, u16)>,
     running: Vec<Option<Proc>>,
     more: String,
 }
 
 impl Group {
-    fn new(more: &str) -> Self {
+    pub fn new(more: &str) -> Self {
         let taken: Vec<_> = (0..2 * MACHINES).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let port = |at: usize| taken[at].local_addr().unwrap().port();
         let ports = (0..MACHINES).map(|at| (port(2 * at), port(2 * at + 1))).collect();
@@ -50,22 +50,32 @@ impl Group {
         String::from_utf8(out.stderr).unwrap()
     }
 
-    fn start(&mut self, at: usize) {
+    pub fn start(&mut self, at: usize) {
         let line = self.line(&at.to_string(), "shop", &format!("m{at}"), self.ports[at]);
         let path = self.cluster.path(&format!("out{at}"));
         let out = std::fs::File::options().create(true).append(true).open(path).unwrap();
         self.running[at] = Some(Proc(self.cluster.command(&line).stderr(out).spawn().unwrap()));
     }
 
-    fn start_all(&mut self) {
+    pub fn start_all(&mut self) {
         (0..MACHINES).for_each(|at| self.start(at));
     }
 
-    fn kill(&mut self, at: usize) {
+    pub fn kill(&mut self, at: usize) {
         self.running[at].take().unwrap().kill();
     }
 
-    fn ask(&self, at: usize, line: &str) -> std::io::Result<String> {
+    /// The words that name it.
+    pub fn words(&self) -> String {
+        format!("--etcd {} --prefix /cairn/shop --secret-file secret", self.etcd.endpoints()[0])
+    }
+
+    /// Runs `cairn group`.
+    pub fn run(&self, words: &str) -> Run {
+        self.cluster.run(0, &format!("group {words} {}", self.words()))
+    }
+
+    pub fn ask(&self, at: usize, line: &str) -> std::io::Result<String> {
         Connection::to(&format!("127.0.0.1:{}", self.ports[at].0))?.ask(line)
     }
 
@@ -75,7 +85,7 @@ impl Group {
     }
 
     /// Waits until one of these leads.
-    fn leader(&self, of: &[usize]) -> usize {
+    pub fn leader(&self, of: &[usize]) -> usize {
         let mut found = Vec::new();
         eventually("one leads", || {
             found = self.leaders(of);
@@ -100,7 +110,7 @@ impl Group {
     }
 
     /// Waits until all machines have everything.
-    fn await_all(&self, leader: usize) {
+    pub fn await_all(&self, leader: usize) {
         self.await_all_join(leader);
         let followers = (0..MACHINES).filter(|at| *at != leader);
         let commits = || self.info(leader, "master_repl_offset");

@@ -3,7 +3,8 @@
 pub mod cluster;
 mod commands;
 mod elections;
-mod groups;
+pub mod groups;
+mod machines;
 mod rounds;
 mod stores;
 mod transports;

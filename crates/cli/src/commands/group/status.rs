@@ -1,0 +1,233 @@
+//! `cairn group status`.
+
+use std::process::ExitCode;
+
+use ::log::ReplicaStatus;
+use kv::CopyStatus;
+use membership::Member;
+use serde::Serialize;
+
+use super::super::log::look_at_all;
+use super::super::{Outcome, print_json};
+use super::outlook::{Outlook, Writes, outlook};
+use super::{Group, hex};
+use crate::args::StatusOfGroup;
+use crate::failure::{Failure, Tame};
+use crate::output::say;
+
+/// The JSON object; field names are a contract.
+#[derive(Serialize)]
+struct GroupJson {
+    leader: MemberJson,
+    log: String,
+    commits: u64,
+    next: u64,
+    write_quorum: u32,
+    /// All that count.
+    copies: Vec<CopyJson>,
+    /// All that are announced.
+    machines: Vec<MachineJson>,
+}
+
+#[derive(Serialize)]
+struct MemberJson {
+    name: String,
+    address: String,
+    redis: Option<String>,
+}
+
+#[derive(Serialize)]
+struct CopyJson {
+    id: String,
+    /// Name and address of the machine that has it, if that is known.
+    machine: Option<String>,
+    address: Option<String>,
+    leads: bool,
+    live: bool,
+    /// How many records it does not have; none if that is not known.
+    behind: Option<u64>,
+    /// Why it is not live.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+#[derive(Serialize)]
+struct MachineJson {
+    #[serde(flatten)]
+    member: MemberJson,
+    leads: bool,
+    /// The id of its copy, if that is one of those that count.
+    copy: Option<String>,
+    /// Why it has none, or why that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    /// If it went now: unchanged, go-on, go-on-elsewhere, stop.
+    writes: &'static str,
+    records_only_here: Option<u64>,
+    records_on_too_few: u64,
+}
+
+/// An announced machine, and which copy it has.
+struct Machine<'g> {
+    member: &'g Member,
+    copy: Result<u64, String>,
+    outlook: Outlook,
+}
+
+pub fn run(args: &StatusOfGroup) -> Outcome {
+    let group = Group::find(&args.at)?;
+    let machines = machines(&group);
+    let is_well = group.status.copies.iter().all(|copy| copy.live) && machines.iter().all(|m| m.copy.is_ok());
+    if args.json {
+        print_json(&to_json(&group, &machines))?
+    } else {
+        print(&group, &machines)?
+    }
+    Ok(ExitCode::from(u8::from(!is_well)))
+}
+
+/// Which machine has which copy: each says so itself, but for the leader, whose copy is served to nobody.
+fn machines(group: &Group) -> Vec<Machine<'_>> {
+    let others: Vec<&Member> = group.machines.iter().filter(|member| member.name != group.leader.name).collect();
+    let addresses: Vec<String> = others.iter().map(|member| member.address.clone()).collect();
+    let looked = look_at_all(&addresses, &group.trust, group.patience);
+    let own = Some(group.status.own).filter(|own| *own != 0);
+    let leader = own.ok_or_else(|| "it has no copy that counts".to_owned());
+    let copies = others.into_iter().zip(&looked).map(|(member, found)| (member, copy_of(group, member, found)));
+    let all = [(&group.leader, leader)].into_iter().chain(copies);
+    all.map(|(member, copy)| {
+        let outlook = outlook(&group.status, copy.as_ref().ok().copied(), member.name == group.leader.name);
+        Machine { member, copy, outlook }
+    })
+    .collect()
+}
+
+/// The id of its copy, or why it has none that counts.
+fn copy_of(group: &Group, member: &Member, found: &::log::Result<Option<ReplicaStatus>>) -> Result<u64, String> {
+    let join = || format!("`cairn group join {}` takes it in", member.address);
+    match found {
+        Ok(Some(status)) if status.log == group.status.log && group.ids().contains(&status.id) => Ok(status.id),
+        Ok(Some(status)) if status.log == group.status.log => {
+            Err(format!("its copy {:x} does not count: {}", status.id, join()))
+        }
+        Ok(Some(status)) => {
+            Err(format!("its copy is of another log, {:x}: stop it, and delete its log and store", status.log))
+        }
+        Ok(None) => Err(format!("its copy is new, and has no part in the log yet: {}", join())),
+        Err(error) => {
+            // What the leader is told by it counts.
+            let live = group.status.copies.iter().find(|copy| copy.live && copy.what == member.address);
+            let error = error.to_string();
+            let why = error.split_once("; ").map_or(&*error, |(why, _)| why);
+            live.map(|copy| copy.id).ok_or_else(|| format!("it does not answer: {why}"))
+        }
+    }
+}
+
+impl Machine<'_> {
+    fn has(&self, id: u64) -> bool {
+        self.copy == Ok(id)
+    }
+}
+
+/// Records that it does not have. Of a copy that is not live nobody knows.
+fn behind(group: &Group, copy: &CopyStatus) -> Option<u64> {
+    copy.live.then(|| group.status.next.saturating_sub(copy.through + 1))
+}
+
+// ---- for people -----------------------------------------------------------------------------------------------------
+
+fn print(group: &Group, machines: &[Machine<'_>]) -> Result<(), Failure> {
+    let (status, leader) = (&group.status, &group.leader);
+    let redis = leader.serves.as_deref().map_or_else(String::new, |at| format!(", clients at {at}"));
+    say!("leader   {} at {}{redis}", leader.name, leader.address)?;
+    let all = group.ids().len();
+    say!(
+        "log      {:x}, {} commits, each record on {} of {all} copies",
+        status.log,
+        status.commits,
+        status.write_quorum
+    )?;
+    let place = |id| machines.iter().find(|machine| machine.has(id)).map(|machine| machine.member);
+    let line = |id: u64, what: &str| {
+        let place = place(id)
+            .map_or_else(|| "of no machine that answers".to_owned(), |m| format!("{} at {}", m.name, m.address));
+        say!("copy     {id:x}  {place}: {}", Tame(what))
+    };
+    if status.own != 0 {
+        line(status.own, "live, leads")?;
+    }
+    for copy in &status.copies {
+        match behind(group, copy) {
+            Some(behind) => line(copy.id, &format!("live, {behind} records behind"))?,
+            None => line(copy.id, &format!("away: {}", copy.what))?,
+        }
+    }
+    for machine in machines {
+        let what = match &machine.copy {
+            Ok(_) => format!("if it went now: {}", machine.outlook.describe()),
+            Err(why) if machine.outlook.writes == Writes::Unchanged => why.clone(),
+            Err(why) => format!("{why}; if it went now: {}", machine.outlook.describe()),
+        };
+        say!("machine  {}  {}", machine.member.name, Tame(&what))?;
+    }
+    Ok(())
+}
+
+// ---- for programs ---------------------------------------------------------------------------------------------------
+
+fn to_json(group: &Group, machines: &[Machine<'_>]) -> GroupJson {
+    let status = &group.status;
+    let copy = |id: u64, live, behind, why: Option<&str>| {
+        let member = machines.iter().find(|machine| machine.has(id)).map(|machine| machine.member);
+        CopyJson {
+            id: hex(id),
+            machine: member.map(|member| member.name.clone()),
+            address: member.map(|member| member.address.clone()),
+            leads: id == status.own,
+            live,
+            behind,
+            why: why.map(str::to_owned),
+        }
+    };
+    let own = (status.own != 0).then(|| copy(status.own, true, Some(0), None));
+    let others = status
+        .copies
+        .iter()
+        .map(|other| copy(other.id, other.live, behind(group, other), (!other.live).then_some(other.what.as_str())));
+    GroupJson {
+        leader: MemberJson::of(&group.leader),
+        log: hex(status.log),
+        commits: status.commits,
+        next: status.next,
+        write_quorum: status.write_quorum,
+        copies: own.into_iter().chain(others).collect(),
+        machines: machines.iter().map(|machine| MachineJson::of(machine, &group.leader)).collect(),
+    }
+}
+
+impl MemberJson {
+    fn of(member: &Member) -> Self {
+        Self { name: member.name.clone(), address: member.address.clone(), redis: member.serves.clone() }
+    }
+}
+
+impl MachineJson {
+    fn of(machine: &Machine<'_>, leader: &Member) -> Self {
+        let Outlook { writes, only_here, too_few } = machine.outlook;
+        Self {
+            member: MemberJson::of(machine.member),
+            leads: machine.member.name == leader.name,
+            copy: machine.copy.as_ref().ok().map(|id| hex(*id)),
+            why: machine.copy.as_ref().err().cloned(),
+            writes: match writes {
+                Writes::Unchanged => "unchanged",
+                Writes::GoOn => "go-on",
+                Writes::GoOnElsewhere => "go-on-elsewhere",
+                Writes::Stop { .. } => "stop",
+            },
+            records_only_here: only_here,
+            records_on_too_few: too_few,
+        }
+    }
+}

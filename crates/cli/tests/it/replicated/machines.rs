@@ -1,0 +1,92 @@
+//! `cairn group`: who leads, what the loss of a machine would mean, and machines that come and go while the leader serves.
+
+use super::groups::{Group, MACHINES};
+use crate::eventually;
+use crate::witness::Connection;
+
+#[test]
+fn a_machine_whose_disk_was_emptied_comes_back() {
+    let mut group = Group::new("");
+    let none = group.run("status --wait 0");
+    assert_eq!(none.code, 2, "{none:?}");
+    assert!(
+        none.err.contains("no machine is announced below /cairn/shop\nnext: see whether `cairn serve`"),
+        "{none:?}"
+    );
+    group.start(0);
+    eventually("one is announced", || group.run("status --wait 0").err.contains("announced are m0\nnext: start the"));
+    group.start(1);
+    group.start(2);
+    let all: Vec<usize> = (0..MACHINES).collect();
+    let leader = group.leader(&all);
+    group.await_all(leader);
+    let (away, other) = ((leader + 1) % MACHINES, (leader + 2) % MACHINES);
+    let address = format!("127.0.0.1:{}", group.ports[away].1);
+    eventually("all is well", || group.run("status").code == 0);
+    let well = group.run("status");
+    assert!(well.out.starts_with(&format!("leader   m{leader} at 127.0.0.1:{}", group.ports[leader].1)), "{well:?}");
+    assert!(well.out.contains(&format!("machine  m{away}  if it went now: writes go on\n")), "{well:?}");
+
+    // More than the log holds; then its disk is lost.
+    let mut client = Connection::to(&format!("127.0.0.1:{}", group.ports[leader].0)).unwrap();
+    for n in 0..500 {
+        assert_eq!(client.ask(&format!("SET k{n} {}", "x".repeat(1000))).unwrap(), "+OK");
+    }
+    group.kill(away);
+    for file in [format!("store{away}"), format!("log{away}")] {
+        std::fs::remove_file(group.cluster.path(&file)).unwrap();
+    }
+    group.start(away);
+    let said = || std::fs::read_to_string(group.cluster.path(&format!("out{away}"))).unwrap();
+    eventually("it says what to do", || said().contains(&format!("`cairn group join {address}`")));
+    let machine = |status: &serde_json::Value, at: usize| {
+        let name = format!("m{at}");
+        status["machines"].as_array().unwrap().iter().find(|machine| machine["name"] == *name).unwrap().clone()
+    };
+    let (mut status, mut lost) = (serde_json::Value::Null, Vec::new());
+    eventually("it is shown", || {
+        let run = group.run("status --json");
+        assert_eq!(run.code, 1, "{run:?}");
+        status = run.json();
+        let copies = status["copies"].as_array().unwrap();
+        lost = copies.iter().filter(|c| c["live"] == false).map(|c| c["id"].as_str().unwrap().to_owned()).collect();
+        lost.len() == 1 && machine(&status, away)["why"].as_str().is_some_and(|why| why.contains("group join"))
+    });
+    assert_eq!(machine(&status, away)["writes"], "unchanged");
+    for at in [leader, other] {
+        assert_eq!(machine(&status, at)["writes"], "stop", "{status}");
+    }
+
+    // What cannot be is refused, and nothing is changed by it.
+    for (words, wanted) in [
+        ("remove 1", lost[0].as_str()),
+        (&*format!("remove {}", machine(&status, leader)["copy"].as_str().unwrap()), "that of the leader"),
+        (&*format!("join 127.0.0.1:{}", group.ports[leader].1), "is the leader"),
+        ("join 127.0.0.1:1", "see whether `cairn serve` runs there"),
+    ] {
+        let run = group.run(words);
+        assert!(run.code == 2 && run.err.contains(wanted), "{words}: {run:?}");
+    }
+
+    let removed = group.run(&format!("remove {} --json", lost[0]));
+    assert_eq!((removed.code, removed.json()["copies"].as_array().unwrap().len()), (0, 2), "{removed:?}");
+    let joined = group.run(&format!("join {address} --json"));
+    assert_eq!((joined.code, joined.json()["copies"].as_array().unwrap().len()), (0, 3), "{joined:?}");
+    assert_eq!(joined.json()["changed"], true);
+    eventually("all is well again", || group.run("status").code == 0);
+    let again = group.run(&format!("join {address} --json"));
+    assert_eq!((again.code, &again.json()["changed"]), (0, &false.into()), "{again:?}");
+    eventually("it has the store", || said().contains("has the store anew"));
+    group.await_all(leader);
+
+    // It counts: writes go on without another one, and it can do without the leader.
+    group.kill(other);
+    assert_eq!(client.ask("SET with two").unwrap(), "+OK");
+    group.start(other);
+    group.await_all(leader);
+    group.kill(leader);
+    let next = group.leader(&[away, other]);
+    assert_eq!(group.ask(next, "GET with").unwrap(), "two");
+    assert_eq!(group.ask(next, "GET k0").unwrap().len(), 1000);
+    assert_eq!(group.ask(next, "SET more 1").unwrap(), "+OK");
+}
