@@ -275,7 +275,7 @@ pub struct Promote {
 /// Take a copy in: a new one, or one that was given up and is there again
 ///
 /// The log is taken over for that, as by promote: whoever led it is shut out. The copy is repaired and counts when this ends; a new one is one copy more, and the write quorum stays.
-/// If it cannot join, nothing has changed.
+/// If it cannot join, nothing has changed. Of a group of `cairn serve --etcd`, `cairn group join` does it while the leader serves.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
@@ -302,7 +302,7 @@ pub struct JoinCopy {
 /// Drop a copy that is lost for good, or not needed any more
 ///
 /// The log is taken over for that, as by promote: whoever led it is shut out. The copy does not count from then on, neither among those that must have a record nor among those
-/// that must be read; its file stays, and is to be deleted before its machine serves a new one.
+/// that must be read; its file stays, and is to be deleted before its machine serves a new one. Of a group of `cairn serve --etcd`, `cairn group remove` does it while the leader serves.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
