@@ -15,6 +15,8 @@ pub struct Reply {
     shared: Vec<Shared>,
     /// Bytes of all that have been sent.
     pub(crate) sent: usize,
+    /// Bytes from which on nothing more is added.
+    most: usize,
     /// Version 3, which has more types.
     pub three: bool,
 }
@@ -39,7 +41,12 @@ impl Reply {
     /// Nothing yet, for version 2.
     #[must_use]
     pub fn new() -> Self {
-        Self { bytes: Vec::new(), shared: Vec::new(), sent: 0, three: false }
+        Self::up_to(MOST)
+    }
+
+    /// One to which little is added from so many bytes on.
+    pub(crate) fn up_to(most: usize) -> Self {
+        Self { bytes: Vec::new(), shared: Vec::new(), sent: 0, most, three: false }
     }
 
     /// What was written, without what is [shared](Self::shared_bulk): all of it, except of who subscribes.
@@ -181,7 +188,7 @@ impl Reply {
     /// Bytes.
     pub fn bulk(&mut self, bytes: &[u8]) {
         // Far too much already: whoever runs the command sees that, and answers something else.
-        if self.bytes.len() > MOST {
+        if self.bytes.len() > self.most {
             return;
         }
         self.head(b'$', bytes.len() as i64);
@@ -191,7 +198,7 @@ impl Reply {
 
     /// Bytes that are sent to others as well: if they are many they stay where they are until they are sent.
     pub(crate) fn shared_bulk(&mut self, bytes: &Arc<[u8]>) {
-        if bytes.len() < SHARED || self.bytes.len() > MOST {
+        if bytes.len() < SHARED || self.bytes.len() > self.most {
             return self.bulk(bytes);
         }
         self.head(b'$', bytes.len() as i64);

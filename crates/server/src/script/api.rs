@@ -1,8 +1,8 @@
-//! `redis`, as far as it needs no transaction, and `math.random`.
+//! `redis`, as far as it needs no transaction; `math.random`, and `unpack`.
 
 use std::rc::Rc;
 
-use mlua::{Lua, LuaString, Table};
+use mlua::{Lua, LuaString, MultiValue, Table, Value};
 
 use super::args::{Answer, Args, Fail, Raised, add};
 use super::convert::hex;
@@ -29,6 +29,9 @@ fn constants(lua: &Lua) -> mlua::Result<Table> {
     table.raw_set("REDIS_VERSION", crate::commands::REDIS_VERSION)?;
     Ok(table)
 }
+
+/// Bytes of a line of the log.
+const LOGGED: usize = 1024;
 
 fn failed(text: &str) -> Fail {
     Fail::Lua(mlua::Error::external(Raised(format!("ERR {text}").into_bytes())))
@@ -63,7 +66,9 @@ pub(super) fn redis(lua: &Lua, state: &Rc<State>) -> mlua::Result<Table> {
         }
         Ok(())
     })?;
-    add(lua, &table, "sha1hex", |args| {
+    let own = state.clone();
+    add(lua, &table, "sha1hex", move |args| {
+        own.go_on()?;
         if args.len() != 1 {
             return Err(failed("wrong number of arguments"));
         }
@@ -82,15 +87,18 @@ fn log(args: &Args<'_>) -> Answer<()> {
     if !(0..=3).contains(&level) {
         return Err(failed("Invalid debug level."));
     }
+    // A script is no way to fill a disk with one call.
     let mut text = Vec::new();
     for at in 1..args.len() {
         if let Some(word) = args.maybe_string(at)? {
             text.extend_from_slice(if at > 1 { b" " } else { b"" });
-            text.extend_from_slice(&word.as_bytes());
+            text.extend_from_slice(&word.as_bytes()[..word.as_bytes().len().min(LOGGED)]);
+        }
+        if text.len() >= LOGGED {
+            break;
         }
     }
-    // A script is no way to fill a disk with one call.
-    text.truncate(1024);
+    text.truncate(LOGGED);
     let text = text.escape_ascii();
     match level {
         0 | 1 => tracing::debug!("a script says: {text}"),
@@ -98,6 +106,27 @@ fn log(args: &Args<'_>) -> Answer<()> {
         _ => tracing::warn!("a script says: {text}"),
     }
     Ok(())
+}
+
+/// Values on Lua's stack at one time, of one function.
+const STACK: i64 = 8000;
+
+/// `unpack`. The number of values overflows in Lua's own, which then leaves its stack.
+pub(super) fn unpack(args: &Args<'_>) -> Answer<MultiValue> {
+    let Value::Table(table) = args.get(0) else { return Err(args.expected(0, "table")) };
+    let from = args.int_or(1, 1)? as i32;
+    let to = match args.get(2) {
+        Value::Nil => table.raw_len() as i64,
+        _ => i64::from(args.int_or(2, 0)? as i32),
+    };
+    let from = i64::from(from);
+    if from > to {
+        return Ok(MultiValue::new());
+    }
+    if to - from + 1 > STACK - args.len() as i64 {
+        return Err("too many results to unpack".into());
+    }
+    Ok((from..=to).map(|at| table.raw_get(at)).collect::<mlua::Result<Vec<Value>>>()?.into_iter().collect())
 }
 
 /// `math.random`.

@@ -32,6 +32,9 @@ pub(super) struct Caller<'c, 'e> {
     reply: Reply,
 }
 
+/// Bytes of an argument besides its own.
+const ARGUMENT: usize = 64;
+
 /// Commands that Redis keeps from scripts, besides those that the connection itself runs.
 const NOT_IN_SCRIPTS: [&str; 18] = [
     "acl",
@@ -71,12 +74,17 @@ fn text(value: &Value) -> Option<Vec<u8>> {
 
 impl<'c, 'e> Caller<'c, 'e> {
     pub(super) fn new(env: &'c mut Env<'e>, state: &'c State, read_only: bool) -> Self {
-        Self { env, state, read_only, failed: None, batch: Batch::default(), reply: Reply::new() }
+        Self { env, state, read_only, failed: None, batch: Batch::default(), reply: Reply::up_to(MEMORY) }
     }
 
     fn read(&mut self, values: &MultiValue) -> Result<(), &'static str> {
         if values.is_empty() {
             return Err("ERR Please specify at least one argument for this redis lib call");
+        }
+        // Each may be the same text; all of them are copied.
+        let len = |value: &Value| ARGUMENT + if let Value::String(text) = value { text.as_bytes().len() } else { 0 };
+        if values.iter().map(len).sum::<usize>() > MEMORY {
+            return Err("ERR not enough memory for the arguments");
         }
         let words: Option<Vec<Vec<u8>>> = values.iter().map(text).collect();
         let words = words.ok_or("ERR Lua redis lib command arguments must be strings or integers")?;
@@ -130,6 +138,11 @@ impl<'c, 'e> Caller<'c, 'e> {
             self.env.session.recorder.errors.add(1);
             return refused(text);
         }
+        if matches!(command.name, "publish" | "spublish")
+            && let Err(text) = self.state.pass(args.from(0).map(|arg| arg.len() + ARGUMENT).sum())
+        {
+            return refused(&format!("ERR {text}"));
+        }
         self.reply.clear();
         self.reply.three = self.state.three.get();
         let Env { tx, session, now, looks } = &mut *self.env;
@@ -142,7 +155,7 @@ impl<'c, 'e> Caller<'c, 'e> {
                 });
                 match self.reply.bytes() {
                     [b'-', error @ ..] => Ok(Err(error.trim_ascii_end().to_vec())),
-                    bytes => Answer::new(bytes).value(lua).map(Ok),
+                    bytes => Answer::new(bytes, self.state).value(lua).map(Ok),
                 }
             }
             Err(Stop::Error(text)) => refused(&text),

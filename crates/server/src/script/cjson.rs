@@ -9,6 +9,7 @@ use mlua::{IntoLua, Lua, Table, Value};
 
 use super::args::{Answer, Args, Fail, add, number, type_name};
 use super::numbers::general;
+use super::run::{MEMORY, State};
 
 /// What scripts can change.
 #[derive(Clone, Copy)]
@@ -48,14 +49,13 @@ impl Default for Settings {
     }
 }
 
-/// Bytes between two looks at the clock.
-const PIECE: usize = 1 << 20;
+/// Bytes of a text between two looks at the room that is left.
+const PIECE: usize = 64 << 10;
 
 struct Encoder<'e> {
     settings: Settings,
     to: Vec<u8>,
-    looked: usize,
-    goes_on: &'e dyn Fn() -> mlua::Result<()>,
+    state: &'e State,
 }
 
 fn unsupported(value: &Value, why: &str) -> Fail {
@@ -63,13 +63,16 @@ fn unsupported(value: &Value, why: &str) -> Fail {
 }
 
 impl Encoder<'_> {
+    /// A table may be there many times, so what is written is more than what there is.
+    fn room(&self) -> Answer<()> {
+        self.state.step()?;
+        if self.to.len() > MEMORY { Err("not enough memory".into()) } else { Ok(()) }
+    }
+
     fn value(&mut self, value: &Value, depth: i64) -> Answer<()> {
-        if self.to.len() > self.looked + PIECE {
-            (self.goes_on)()?;
-            self.looked = self.to.len();
-        }
+        self.room()?;
         match value {
-            Value::String(text) => self.string(&text.as_bytes()),
+            Value::String(text) => self.string(&text.as_bytes())?,
             Value::Boolean(true) => self.to.extend_from_slice(b"true"),
             Value::Boolean(false) => self.to.extend_from_slice(b"false"),
             Value::Nil => self.to.extend_from_slice(b"null"),
@@ -97,8 +100,17 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    fn string(&mut self, text: &[u8]) {
+    fn string(&mut self, text: &[u8]) -> Answer<()> {
         self.to.push(b'"');
+        for piece in text.chunks(PIECE) {
+            self.room()?;
+            self.piece(piece);
+        }
+        self.to.push(b'"');
+        Ok(())
+    }
+
+    fn piece(&mut self, text: &[u8]) {
         for byte in text {
             let escape: &[u8] = match byte {
                 b'"' => b"\\\"",
@@ -120,7 +132,6 @@ impl Encoder<'_> {
             };
             self.to.extend_from_slice(escape);
         }
-        self.to.push(b'"');
     }
 
     /// How long an array it is; none if it is an object.
@@ -189,7 +200,7 @@ impl Encoder<'_> {
                 self.number(key)?;
                 self.to.push(b'"');
             }
-            Value::String(text) => self.string(&text.as_bytes()),
+            Value::String(text) => self.string(&text.as_bytes())?,
             _ => return Err(unsupported(key, "table key must be a number or string")),
         }
         self.to.push(b':');
@@ -292,29 +303,25 @@ fn settings_functions(lua: &Lua, table: &Table, settings: &Rc<Cell<Settings>>) -
     })
 }
 
-pub(super) fn library(
-    lua: &Lua,
-    settings: &Rc<Cell<Settings>>,
-    goes_on: impl Fn() -> mlua::Result<()> + Clone + 'static,
-) -> mlua::Result<Table> {
+pub(super) fn library(lua: &Lua, settings: &Rc<Cell<Settings>>, state: &Rc<State>) -> mlua::Result<Table> {
     let table = lua.create_table()?;
-    let (all, may) = (settings.clone(), goes_on.clone());
+    let (all, own) = (settings.clone(), state.clone());
     add(lua, &table, "encode", move |args| {
         if args.len() != 1 {
             return Err(args.wrong(0, "expected 1 argument"));
         }
-        let mut encoder = Encoder { settings: all.get(), to: Vec::new(), looked: 0, goes_on: &may };
+        let mut encoder = Encoder { settings: all.get(), to: Vec::new(), state: &own };
         encoder.value(args.get(0), 0)?;
         Ok(args.lua.create_string(encoder.to)?)
     })?;
-    let all = settings.clone();
+    let (all, own) = (settings.clone(), state.clone());
     add(lua, &table, "decode", move |args| {
         if args.len() != 1 {
             return Err(args.wrong(0, "expected 1 argument"));
         }
         let text = args.string(0)?;
         let s = all.get();
-        decode::decode(args.lua, &text.as_bytes(), s.decode_depth, s.decode_invalid, &goes_on)
+        decode::decode(args.lua, &text.as_bytes(), s.decode_depth, s.decode_invalid, &own)
     })?;
     settings_functions(lua, &table, settings)?;
     table.raw_set("null", Value::NULL)?;

@@ -1,9 +1,12 @@
 //! `cmsgpack`: MessagePack, as Redis' library writes and reads it.
 
+use std::rc::Rc;
+
 use mlua::{IntoLua, Lua, MultiValue, Table, Value};
 use rmp::Marker;
 
 use super::args::{Answer, Args, Fail, add, number};
+use super::run::{MEMORY, State};
 
 /// Tables within tables that are written; deeper ones are nil.
 const DEPTH: usize = 16;
@@ -43,8 +46,14 @@ fn is_array(table: &Table) -> mlua::Result<Option<usize>> {
     Ok((array && most == count as f64).then_some(count))
 }
 
-fn write(to: &mut Vec<u8>, value: &Value, depth: usize, goes_on: &dyn Fn() -> mlua::Result<()>) -> mlua::Result<()> {
+fn write(to: &mut Vec<u8>, value: &Value, depth: usize, state: &State) -> mlua::Result<()> {
     use rmp::encode::{write_array_len, write_bool, write_map_len, write_nil, write_str_len};
+    // A table, or a text, may be there many times: what is written is more than what there is.
+    let len = if let Value::String(text) = value { text.as_bytes().len() } else { 0 };
+    state.step()?;
+    if to.len() + len > MEMORY {
+        return Err(mlua::Error::MemoryError("what is packed".to_owned()));
+    }
     match value {
         Value::String(text) => {
             written(write_str_len(to, text.as_bytes().len() as u32));
@@ -54,11 +63,10 @@ fn write(to: &mut Vec<u8>, value: &Value, depth: usize, goes_on: &dyn Fn() -> ml
         Value::Integer(value) => write_number(to, *value as f64),
         Value::Number(value) => write_number(to, *value),
         Value::Table(table) if depth < DEPTH => {
-            goes_on()?;
             if let Some(len) = is_array(table)? {
                 written(write_array_len(to, len as u32));
                 for at in 1..=len {
-                    write(to, &table.raw_get(at)?, depth + 1, goes_on)?;
+                    write(to, &table.raw_get(at)?, depth + 1, state)?;
                 }
                 return Ok(());
             }
@@ -69,8 +77,8 @@ fn write(to: &mut Vec<u8>, value: &Value, depth: usize, goes_on: &dyn Fn() -> ml
             })?;
             written(write_map_len(to, len));
             table.for_each(|key: Value, value: Value| {
-                write(to, &key, depth + 1, goes_on)?;
-                write(to, &value, depth + 1, goes_on)
+                write(to, &key, depth + 1, state)?;
+                write(to, &value, depth + 1, state)
             })?;
         }
         _ => written(write_nil(to)),
@@ -78,13 +86,13 @@ fn write(to: &mut Vec<u8>, value: &Value, depth: usize, goes_on: &dyn Fn() -> ml
     Ok(())
 }
 
-fn pack(args: &Args<'_>, goes_on: &dyn Fn() -> mlua::Result<()>) -> Answer<mlua::LuaString> {
+fn pack(args: &Args<'_>, state: &State) -> Answer<mlua::LuaString> {
     if args.len() == 0 {
         return Err("bad argument #0 to 'pack' (MessagePack pack needs input.)".into());
     }
     let mut bytes = Vec::new();
     for at in 0..args.len() {
-        write(&mut bytes, args.get(at), 0, goes_on)?;
+        write(&mut bytes, args.get(at), 0, state)?;
     }
     Ok(args.lua.create_string(bytes)?)
 }
@@ -93,6 +101,7 @@ fn pack(args: &Args<'_>, goes_on: &dyn Fn() -> mlua::Result<()>) -> Answer<mlua:
 struct Reader<'r> {
     lua: &'r Lua,
     rest: &'r [u8],
+    state: &'r State,
 }
 
 impl<'r> Reader<'r> {
@@ -136,6 +145,7 @@ impl<'r> Reader<'r> {
         if depth > DEPTH_READ {
             return Err("Bad data format in input.".into());
         }
+        self.state.step()?;
         let number = |value: f64| Ok(Value::Number(value));
         match Marker::from_u8(self.take(1)?[0]) {
             Marker::FixPos(value) => number(value.into()),
@@ -190,7 +200,7 @@ impl<'r> Reader<'r> {
 }
 
 /// Reads values from `offset` on, at most so many (0: all); says where it has stopped, if that was asked for.
-fn unpack(args: &Args<'_>, limit: i64, offset: i64, tells: bool) -> Answer<MultiValue> {
+fn unpack(args: &Args<'_>, state: &State, (limit, offset): (i64, i64), tells: bool) -> Answer<MultiValue> {
     let text = args.string(0)?;
     let text = text.as_bytes();
     if offset < 0 || limit < 0 {
@@ -202,7 +212,7 @@ fn unpack(args: &Args<'_>, limit: i64, offset: i64, tells: bool) -> Answer<Multi
     // Without limit and offset it is `unpack`.
     let tells = tells && (limit != 0 || offset != 0);
     let limit = if limit == 0 && !tells { i64::MAX } else { limit };
-    let mut reader = Reader { lua: args.lua, rest };
+    let mut reader = Reader { lua: args.lua, rest, state };
     let mut values = Vec::new();
     while !reader.rest.is_empty() && (values.len() as i64) < limit {
         if values.len() > 7_000 {
@@ -217,12 +227,18 @@ fn unpack(args: &Args<'_>, limit: i64, offset: i64, tells: bool) -> Answer<Multi
     Ok(values.into_iter().collect())
 }
 
-pub(super) fn library(lua: &Lua, goes_on: impl Fn() -> mlua::Result<()> + 'static) -> mlua::Result<Table> {
+pub(super) fn library(lua: &Lua, state: &Rc<State>) -> mlua::Result<Table> {
     let table = lua.create_table()?;
-    add(lua, &table, "pack", move |args| pack(args, &goes_on))?;
-    add(lua, &table, "unpack", |args| unpack(args, 0, 0, false))?;
-    add(lua, &table, "unpack_one", |args| unpack(args, 1, args.int_or(1, 0)?, true))?;
-    add(lua, &table, "unpack_limit", |args| unpack(args, args.number(1)? as i64, args.int_or(2, 0)?, true))?;
+    let own = state.clone();
+    add(lua, &table, "pack", move |args| pack(args, &own))?;
+    let own = state.clone();
+    add(lua, &table, "unpack", move |args| unpack(args, &own, (0, 0), false))?;
+    let own = state.clone();
+    add(lua, &table, "unpack_one", move |args| unpack(args, &own, (1, args.int_or(1, 0)?), true))?;
+    let own = state.clone();
+    add(lua, &table, "unpack_limit", move |args| {
+        unpack(args, &own, (args.number(1)? as i64, args.int_or(2, 0)?), true)
+    })?;
     table.raw_set("_NAME", "cmsgpack")?;
     table.raw_set("_VERSION", "lua-cmsgpack 0.4.0")?;
     table.raw_set("_COPYRIGHT", "Copyright (C) 2012, Salvatore Sanfilippo")?;

@@ -1,9 +1,10 @@
 //! Replies become values of Lua, and values replies, as Redis has them.
 
-use mlua::{Lua, Table, Value};
+use mlua::{Lua, LuaString, Table, Value};
 
 use super::args::number;
 use super::numbers;
+use super::run::State;
 use crate::reply::Reply;
 use crate::request;
 
@@ -31,11 +32,12 @@ fn single(lua: &Lua, name: &str, value: Value) -> mlua::Result<Value> {
 /// What commands have answered, which is well formed.
 pub(super) struct Answer<'a> {
     rest: &'a [u8],
+    state: &'a State,
 }
 
 impl<'a> Answer<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes }
+    pub(super) fn new(bytes: &'a [u8], state: &'a State) -> Self {
+        Self { rest: bytes, state }
     }
 
     fn line(&mut self) -> &'a [u8] {
@@ -52,6 +54,7 @@ impl<'a> Answer<'a> {
     }
 
     pub(super) fn value(&mut self, lua: &Lua) -> mlua::Result<Value> {
+        self.state.step()?;
         let line = self.line();
         let Some((kind, text)) = line.split_first() else { return Ok(Value::Nil) };
         let count = request::number(text);
@@ -103,9 +106,9 @@ impl<'a> Answer<'a> {
 }
 
 /// The field of a table that is of that type, by itself: no metatable has a say.
-fn text_field(table: &Table, name: &str) -> mlua::Result<Option<Vec<u8>>> {
+fn text_field(table: &Table, name: &str) -> mlua::Result<Option<LuaString>> {
     Ok(match table.raw_get(name)? {
-        Value::String(text) => Some(text.as_bytes().to_vec()),
+        Value::String(text) => Some(text),
         _ => None,
     })
 }
@@ -123,63 +126,82 @@ fn whole(number: f64) -> i64 {
     if (-LIMIT..LIMIT).contains(&number) { number as i64 } else { i64::MIN }
 }
 
-/// Writes what a script returns. `three` is what `redis.setresp` has said.
-pub(super) fn answer(value: &Value, reply: &mut Reply, three: bool, depth: usize) -> mlua::Result<()> {
+/// Bytes of a reply, besides those of a text.
+const HEAD: usize = 16;
+
+/// Room for a text of the answer, before it is copied there.
+fn room(state: &State, len: usize) -> mlua::Result<()> {
+    state.step()?;
+    state.pass(len + HEAD).map_err(mlua::Error::runtime)
+}
+
+/// Writes what a script returns.
+pub(super) fn answer(value: &Value, reply: &mut Reply, state: &State, depth: usize) -> mlua::Result<()> {
     if depth > DEPTH {
         return Err(mlua::Error::runtime("reached lua stack limit"));
     }
+    room(state, if let Value::String(text) = value { text.as_bytes().len() } else { 0 })?;
     match value {
         Value::String(text) => reply.bulk(&text.as_bytes()),
-        Value::Boolean(value) if three => reply.boolean(*value),
+        Value::Boolean(value) if state.three.get() => reply.boolean(*value),
         Value::Boolean(true) => reply.int(1),
         Value::Integer(_) | Value::Number(_) => reply.int(whole(number(value).unwrap_or_default())),
-        Value::Table(table) => return answer_table(table, reply, three, depth),
+        Value::Table(table) if !answer_named(table, reply, state)? => return answer_table(table, reply, state, depth),
+        Value::Table(_) => {}
         _ => reply.null(),
     }
     Ok(())
 }
 
-fn answer_table(table: &Table, reply: &mut Reply, three: bool, depth: usize) -> mlua::Result<()> {
-    if let Some(text) = text_field(table, "err")? {
-        reply.error_bytes(&text);
-        return Ok(());
-    }
-    if let Some(text) = text_field(table, "ok")? {
-        reply.simple_bytes(&text);
-        return Ok(());
+/// A table whose field says what it is; false if there is none of these.
+fn answer_named(table: &Table, reply: &mut Reply, state: &State) -> mlua::Result<bool> {
+    let write: fn(&mut Reply, &[u8]) = Reply::error_bytes;
+    for (name, write) in [("err", write), ("ok", Reply::simple_bytes)] {
+        if let Some(text) = text_field(table, name)? {
+            room(state, text.as_bytes().len())?;
+            write(reply, &text.as_bytes());
+            return Ok(true);
+        }
     }
     if let Some(value) = number(&table.raw_get("double")?) {
         reply.double(value);
-        return Ok(());
+        return Ok(true);
     }
     if let Some(text) = text_field(table, "big_number")? {
-        reply.big_number(&text);
-        return Ok(());
+        room(state, text.as_bytes().len())?;
+        reply.big_number(&text.as_bytes());
+        return Ok(true);
     }
     if let Some(of) = table_field(table, "verbatim_string")?
         && let (Some(format), Some(text)) = (text_field(&of, "format")?, text_field(&of, "string")?)
     {
-        reply.verbatim_bytes(&format, &text);
-        return Ok(());
+        room(state, text.as_bytes().len())?;
+        reply.verbatim_bytes(&format.as_bytes(), &text.as_bytes());
+        return Ok(true);
     }
+    Ok(false)
+}
+
+fn answer_table(table: &Table, reply: &mut Reply, state: &State, depth: usize) -> mlua::Result<()> {
     if let Some(map) = table_field(table, "map")? {
         reply.map(pairs(&map)?);
         return map.for_each(|key: Value, value: Value| {
-            answer(&key, reply, three, depth + 1)?;
-            answer(&value, reply, three, depth + 1)
+            answer(&key, reply, state, depth + 1)?;
+            answer(&value, reply, state, depth + 1)
         });
     }
     if let Some(set) = table_field(table, "set")? {
         reply.set(pairs(&set)?);
-        return set.for_each(|key: Value, _: Value| answer(&key, reply, three, depth + 1));
+        return set.for_each(|key: Value, _: Value| answer(&key, reply, state, depth + 1));
     }
     let mut len = 0;
     while !matches!(table.raw_get(len + 1)?, Value::Nil) {
         len += 1;
+        state.step()?;
     }
     reply.array(len);
     for at in 1..=len {
-        answer(&table.raw_get(at)?, reply, three, depth + 1)?;
+        answer(&table.raw_get(at)?, reply, state, depth + 1)?;
     }
     Ok(())
 }

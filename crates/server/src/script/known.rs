@@ -12,7 +12,7 @@ use crate::metrics::Watch;
 
 /// Scripts that are known by their digests, and their bytes.
 const SCRIPTS: usize = 10_000;
-const BYTES: usize = 64 << 20;
+pub(super) const BYTES: usize = 64 << 20;
 /// Scripts that run long at one time.
 const LONG: usize = 8;
 

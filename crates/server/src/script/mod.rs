@@ -14,6 +14,7 @@
 mod api;
 mod args;
 mod bit;
+mod bounded;
 mod call;
 mod cjson;
 mod cmsgpack;
@@ -29,20 +30,25 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use mlua::{Lua, MultiValue, Table, Value};
+use mlua::{Lua, LuaString, MultiValue, Table, Value};
 use sha1::{Digest, Sha1};
 
 use self::args::Raised;
+use self::bounded::Bounded;
 use self::call::Caller;
 pub(crate) use self::call::Env;
 use self::convert::hex;
 pub(crate) use self::known::{Long, Scripts};
-use self::run::{Ended, Interpreter, Terms};
+use self::run::{Ended, Interpreter, State, Terms};
 use crate::commands::{Outcome, Stop, int};
 use crate::engine::Error;
 use crate::metrics::Watch;
 use crate::reply::Reply;
 use crate::request::Arguments;
+use crate::session::Session;
+
+/// Bytes that are told of the text of an error.
+const ERROR: usize = 64 << 10;
 
 /// What a script may take before it gets a thread of its own, in nanoseconds.
 const SHORT: u64 = 20_000_000;
@@ -62,6 +68,8 @@ pub(crate) struct Running {
     pub(crate) leaves: bool,
     /// When the first began.
     began: Option<Watch>,
+    /// Bytes that they have passed on: [`run::PASSED`].
+    passed: usize,
     /// Keys as they are in the store, at which somebody may wait.
     pub(crate) woken: BTreeSet<Vec<u8>>,
 }
@@ -69,7 +77,7 @@ pub(crate) struct Running {
 impl Running {
     /// The transaction begins, or begins again.
     pub(crate) fn begin(&mut self) {
-        (self.leaves, self.began) = (false, None);
+        (self.leaves, self.began, self.passed) = (false, None, 0);
         if !self.woken.is_empty() {
             self.woken.clear();
         }
@@ -139,6 +147,9 @@ fn broken(error: &mlua::Error) -> Stop {
 
 /// `SCRIPT LOAD`: the digest of a script that can be compiled.
 pub(crate) fn load(scripts: &Scripts, body: &[u8]) -> Outcome<String> {
+    if body.len() > known::BYTES {
+        return Err(Stop::Error(format!("ERR a script has {} bytes at most", known::BYTES)));
+    }
     let sha = sha1(body);
     if scripts.find(&sha).is_none() {
         let (_, text) = shebang(body).map_err(|text| Stop::Error(format!("ERR {text}")))?;
@@ -191,37 +202,87 @@ pub(crate) fn eval(env: &mut Env<'_>, args: &Arguments<'_>, reply: &mut Reply, h
     outcome.map_err(|error| broken(&error))?
 }
 
-fn list<'a>(lua: &Lua, words: impl Iterator<Item = &'a [u8]>) -> mlua::Result<Table> {
+fn list<'a>(lua: &Lua, words: impl Iterator<Item = &'a [u8]>, state: &State) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     for (at, word) in words.enumerate() {
+        // Long ones are hashed by some of their bytes, so very many may have to be compared with each.
+        state.step()?;
         table.raw_set(at + 1, lua.create_string(word)?)?;
     }
     Ok(table)
+}
+
+/// The time that a script has, and the memory that is left.
+fn terms(session: &mut Session) -> Terms {
+    let (limit, random) = (session.shared.settings().script_time, session.shared.random());
+    let running = &mut session.script;
+    let passed = running.passed;
+    match &running.long {
+        Some(long) => Terms { began: long.began, budget: long.limit, long: Some(long.clone()), random, passed },
+        None => {
+            let began = *running.began.get_or_insert_with(Watch::start);
+            let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+            Terms { began, budget: SHORT.min(limit), long: None, random, passed }
+        }
+    }
 }
 
 fn run_script(
     one: &mut Interpreter,
     script: mlua::Function,
     env: &mut Env<'_>,
-    (args, count): (&Arguments<'_>, usize),
+    args: (&Arguments<'_>, usize),
     reply: &mut Reply,
     (sha, read_only): (&Sha, bool),
 ) -> mlua::Result<Outcome> {
-    let (lua, redis, state) = (one.lua.clone(), one.redis.clone(), one.state.clone());
-    let (keys, rest) = (list(&lua, args.from(3).take(count))?, list(&lua, args.from(3 + count))?);
-    let shared = env.session.shared.clone();
-    let limit = shared.settings().script_time;
-    let terms = match &env.session.script.long {
-        Some(long) => {
-            Terms { began: long.began, budget: long.limit, long: Some(long.clone()), random: shared.random() }
-        }
+    let (state, mark) = (one.state.clone(), reply.len());
+    one.begin(terms(env.session));
+    let mut failed = None;
+    let outcome = call_script(one, script, env, args, read_only, &mut failed);
+    let outcome = outcome.and_then(|(ok, value)| match ok {
+        true => convert::answer(&value, reply, &state, 0).map(|()| Ok(())),
+        false => Ok(Err(Stop::Error(text_of(&value, sha)?))),
+    });
+    env.session.script.passed = state.passed.get();
+    one.end()?;
+    let ms = env.session.shared.settings().script_time.as_millis();
+    let ended = match state.ended.get() {
         None => {
-            let began = *env.session.script.began.get_or_insert_with(Watch::start);
-            let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-            Terms { began, budget: SHORT.min(limit), long: None, random: shared.random() }
+            return Ok(outcome.unwrap_or_else(|error| {
+                reply.truncate(mark);
+                Err(broken(&error))
+            }));
+        }
+        Some(Ended::Transaction) => failed.unwrap_or_else(|| Error::Other("the transaction failed".to_owned())),
+        Some(Ended::TooLong) => {
+            let running = &mut env.session.script;
+            running.leaves = running.long.is_none();
+            Error::Other(format!(
+                "the script ran for more than {ms} ms (lua-time-limit) and was ended; nothing is written of it"
+            ))
+        }
+        Some(Ended::Killed) => {
+            Error::Other("Script killed by user with SCRIPT KILL... Nothing is written of it".to_owned())
         }
     };
-    let caller = RefCell::new(Caller::new(env, &state, read_only));
+    Ok(Err(Stop::Engine(ended)))
+}
+
+/// Calls it with its arguments: true and what it returns, or false and its error.
+fn call_script(
+    one: &Interpreter,
+    script: mlua::Function,
+    env: &mut Env<'_>,
+    (args, count): (&Arguments<'_>, usize),
+    read_only: bool,
+    failed: &mut Option<Error>,
+) -> mlua::Result<(bool, Value)> {
+    let (lua, redis, state) = (&one.lua, &one.redis, &*one.state);
+    let keys = list(lua, args.from(3).take(count), state)?;
+    let rest = list(lua, args.from(3 + count), state)?;
+    let mut bounded = Bounded { tx: &mut *env.tx, state };
+    let mut env = Env { tx: &mut bounded, session: &mut *env.session, now: env.now, looks: &mut *env.looks };
+    let caller = RefCell::new(Caller::new(&mut env, state, read_only));
     let outcome = lua.scope(|scope| {
         let call = |lua: &Lua, values: MultiValue| match caller.borrow_mut().call(lua, &values)? {
             Ok(value) => Ok(value),
@@ -235,40 +296,15 @@ fn run_script(
         redis.raw_set("pcall", scope.create_function(pcall)?)?;
         let may = |_: &Lua, values: MultiValue| caller.borrow_mut().may(&values);
         redis.raw_set("acl_check_cmd", scope.create_function(may)?)?;
-        one.run(script, keys, rest, terms)
+        one.run(script, keys, rest)
     });
-    let failed = caller.into_inner().failed;
-    match state.ended.get() {
-        Some(Ended::Transaction) => {
-            return Ok(Err(Stop::Engine(failed.unwrap_or_else(|| Error::Other("the transaction failed".to_owned())))));
-        }
-        Some(Ended::TooLong) => {
-            let running = &mut env.session.script;
-            running.leaves = running.long.is_none();
-            let ms = limit.as_millis();
-            let text = format!(
-                "the script ran for more than {ms} ms (lua-time-limit) and was ended; nothing is written of it"
-            );
-            return Ok(Err(Stop::Engine(Error::Other(text))));
-        }
-        Some(Ended::Killed) => {
-            let text = "Script killed by user with SCRIPT KILL... Nothing is written of it".to_owned();
-            return Ok(Err(Stop::Engine(Error::Other(text))));
-        }
-        None => {}
-    }
-    Ok(match outcome {
-        Ok((true, value)) => {
-            let mark = reply.len();
-            let three = state.three.get();
-            convert::answer(&value, reply, three, 0).map_err(|error| {
-                reply.truncate(mark);
-                broken(&error)
-            })
-        }
-        Ok((false, error)) => Err(Stop::Error(text_of(&error, sha)?)),
-        Err(error) => Err(broken(&error)),
-    })
+    *failed = caller.into_inner().failed;
+    outcome
+}
+
+fn cut(text: &LuaString) -> String {
+    let text = text.as_bytes();
+    String::from_utf8_lossy(&text[..text.len().min(ERROR)]).into_owned()
 }
 
 /// What the client is told of a script's error.
@@ -277,12 +313,12 @@ fn text_of(error: &Value, sha: &Sha) -> mlua::Result<String> {
         Value::Table(table) => table,
         Value::Error(error) => return Ok(format!("ERR {} script: {}", run::text_of(error), hex(sha))),
         // The handler was not called: there was no memory, or no stack.
-        Value::String(text) => return Ok(format!("ERR {} script: {}", text.to_string_lossy(), hex(sha))),
+        Value::String(text) => return Ok(format!("ERR {} script: {}", cut(text), hex(sha))),
         _ => return Ok(format!("ERR Error running script {}", hex(sha))),
     };
     let field = |name: &str| -> mlua::Result<Option<String>> {
         Ok(match table.raw_get(name)? {
-            Value::String(text) => Some(text.to_string_lossy()),
+            Value::String(text) => Some(cut(&text)),
             Value::Integer(number) => Some(number.to_string()),
             Value::Number(number) => Some(numbers::general(number, 14)),
             _ => None,

@@ -5,7 +5,7 @@ const CAPTURES: usize = 32;
 /// Pieces of a pattern that are open at one time.
 const DEPTH: usize = 200;
 /// Comparisons between two looks at the clock.
-const STEPS: u32 = 1 << 14;
+const STEPS: usize = 1 << 14;
 
 /// Why a pattern is not compared to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(super) struct Matcher<'m> {
     pattern: &'m [u8],
     captures: Vec<Open>,
     depth: usize,
-    steps: u32,
+    steps: usize,
     /// Whether the script may go on.
     goes_on: &'m dyn Fn() -> bool,
 }
@@ -88,7 +88,12 @@ impl<'m> Matcher<'m> {
     }
 
     fn step(&mut self) -> Found<()> {
-        self.steps += 1;
+        self.steps(1)
+    }
+
+    /// So many at once: a set is as long as it is written.
+    fn steps(&mut self, count: usize) -> Found<()> {
+        self.steps = self.steps.saturating_add(count);
         if self.steps < STEPS {
             return Ok(());
         }
@@ -130,6 +135,7 @@ impl<'m> Matcher<'m> {
                             return Err("missing '[' after '%f' in pattern".into());
                         }
                         let end = self.class_end(p)?;
+                        self.steps(3 * (end - p))?;
                         let before = s.checked_sub(1).and_then(|at| self.text.get(at)).copied().unwrap_or(0);
                         let here = self.text.get(s).copied().unwrap_or(0);
                         if self.in_set(before, p, end - 1) || !self.in_set(here, p, end - 1) {
@@ -151,6 +157,7 @@ impl<'m> Matcher<'m> {
                 _ => {}
             }
             let end = self.class_end(p)?;
+            self.steps(2 * (end - p))?;
             let fits = self.fits(s, p, end);
             match self.pattern.get(end) {
                 Some(b'?') => {
@@ -182,7 +189,7 @@ impl<'m> Matcher<'m> {
     fn most(&mut self, s: usize, p: usize, end: usize) -> Found<Option<usize>> {
         let mut count = 0;
         while self.fits(s + count, p, end) {
-            self.step()?;
+            self.steps(end - p)?;
             count += 1;
         }
         loop {
@@ -202,6 +209,7 @@ impl<'m> Matcher<'m> {
             if let Some(found) = self.go(s, end + 1)? {
                 return Ok(Some(found));
             }
+            self.steps(end - p)?;
             if !self.fits(s, p, end) {
                 return Ok(None);
             }
@@ -266,6 +274,7 @@ impl<'m> Matcher<'m> {
         let capture = at.and_then(|at| self.captures.get(at));
         let Some(Open::Closed(capture)) = capture else { return Err("invalid capture index".into()) };
         let Capture::Text(from, to) = *capture else { return Ok(None) };
+        self.steps((to - from) / 16)?;
         let same = self.text[s..].starts_with(&self.text[from..to]);
         Ok(same.then_some(s + to - from))
     }

@@ -15,6 +15,12 @@ use crate::metrics::Watch;
 
 /// Bytes of an interpreter with all that a script makes.
 pub(super) const MEMORY: usize = 64 << 20;
+/// Bytes that the scripts of one transaction may write, publish and answer.
+pub(super) const PASSED: usize = 256 << 20;
+/// Pieces between two looks at the clock.
+const STEPS: u32 = 64;
+/// Bytes of a chunk's name; people are shown 60.
+const NAME: usize = 1024;
 /// Bytes from which on an interpreter is not kept.
 const KEPT: usize = 16 << 20;
 /// Scripts that are kept as they were compiled.
@@ -44,6 +50,10 @@ pub(super) struct State {
     pub(super) three: Cell<bool>,
     /// `drand48`, as Redis has it.
     random: Cell<u64>,
+    /// Bytes that the transaction's scripts have outside of the interpreter for as long as it lasts.
+    pub(super) passed: Cell<usize>,
+    /// Steps since the last look at the clock.
+    steps: Cell<u32>,
     json: Rc<Cell<cjson::Settings>>,
 }
 
@@ -58,6 +68,28 @@ impl State {
             }
         }
         self.check()
+    }
+
+    /// The same, now and then: for each piece of what may be long.
+    pub(super) fn step(&self) -> mlua::Result<()> {
+        self.steps.set(self.steps.get() + 1);
+        if self.steps.get() < STEPS {
+            return Ok(());
+        }
+        self.steps.set(0);
+        self.go_on()
+    }
+
+    /// So many bytes are about to leave the interpreter until the transaction has ended; none that it may not have are copied.
+    pub(super) fn pass(&self, bytes: usize) -> Result<(), &'static str> {
+        let passed = self.passed.get().saturating_add(bytes);
+        if passed > PASSED {
+            return Err(
+                "not enough memory: what scripts of one transaction write, publish and answer is more than 256 MiB",
+            );
+        }
+        self.passed.set(passed);
+        Ok(())
     }
 
     /// Whether it has ended.
@@ -84,6 +116,8 @@ pub(super) struct Terms {
     pub(super) budget: u64,
     pub(super) long: Option<Arc<Long>>,
     pub(super) random: u64,
+    /// What scripts before it in the transaction have passed on.
+    pub(super) passed: usize,
 }
 
 /// An interpreter with the sandbox.
@@ -130,6 +164,8 @@ impl Interpreter {
             ended: Cell::new(None),
             three: Cell::new(false),
             random: Cell::new(0),
+            passed: Cell::new(0),
+            steps: Cell::new(0),
             json: Rc::default(),
         });
         let own = state.clone();
@@ -162,14 +198,8 @@ impl Interpreter {
         Ok(Ok(made))
     }
 
-    /// Runs it: true and what it returns, or false and its error.
-    pub(super) fn run(
-        &mut self,
-        script: Function,
-        keys: Table,
-        args: Table,
-        terms: Terms,
-    ) -> mlua::Result<(bool, Value)> {
+    /// From now on the clock runs.
+    pub(super) fn begin(&self, terms: Terms) {
         let state = &self.state;
         state.began.set(Some(terms.began));
         state.budget.set(terms.budget);
@@ -177,16 +207,23 @@ impl Interpreter {
         state.ended.set(None);
         state.three.set(false);
         state.random.set(terms.random);
+        state.passed.set(terms.passed);
         state.json.set(cjson::Settings::default());
+    }
+
+    /// Runs it: true and what it returns, or false and its error.
+    pub(super) fn run(&self, script: Function, keys: Table, args: Table) -> mlua::Result<(bool, Value)> {
         self.globals.raw_set("KEYS", keys)?;
         self.globals.raw_set("ARGV", args)?;
-        let outcome = self.run.call(script);
+        self.run.call(script)
+    }
+
+    /// Nothing of it is there for the next one to see.
+    pub(super) fn end(&self) -> mlua::Result<()> {
         self.state.began.set(None);
         *self.state.long.borrow_mut() = None;
-        // Nothing of it is there for the next one to see.
         self.globals.raw_set("KEYS", Value::Nil)?;
-        self.globals.raw_set("ARGV", Value::Nil)?;
-        outcome
+        self.globals.raw_set("ARGV", Value::Nil)
     }
 }
 
@@ -257,6 +294,7 @@ fn functions(lua: &Lua, state: &Rc<State>) -> mlua::Result<Table> {
     table.raw_set("running", lua.create_function(move |_, ()| own.go_on())?)?;
     let own = state.clone();
     add(lua, &table, "random", move |args| api::random(args, &own))?;
+    add(lua, &table, "unpack", api::unpack)?;
     let own = state.clone();
     add(lua, &table, "randomseed", move |args| {
         own.seed(args.number(0)? as i64 as i32);
@@ -265,9 +303,11 @@ fn functions(lua: &Lua, state: &Rc<State>) -> mlua::Result<Table> {
     table.raw_set("plain", lua.create_function(plain)?)?;
     table.raw_set("explain", lua.create_function(explain)?)?;
     table.raw_set("redis", api::redis(lua, state)?)?;
-    let load = lua.create_function(|lua, (text, name, env): (LuaString, LuaString, Table)| {
+    let own = state.clone();
+    let load = lua.create_function(move |lua, (text, name, env): (LuaString, LuaString, Table)| {
+        own.go_on()?;
         let name = name.as_bytes();
-        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = name[..name.len().min(NAME)].split(|byte| *byte == 0).next().unwrap_or_default();
         let name = String::from_utf8_lossy(name).into_owned();
         let chunk = lua.load(text.as_bytes().to_vec()).set_name(name).set_mode(ChunkMode::Text).set_environment(env);
         match chunk.into_function() {
@@ -284,14 +324,10 @@ fn functions(lua: &Lua, state: &Rc<State>) -> mlua::Result<Table> {
 
 fn modules(lua: &Lua, state: &Rc<State>) -> mlua::Result<Table> {
     let table = lua.create_table()?;
-    let may = |state: &Rc<State>| {
-        let state = state.clone();
-        move || state.go_on()
-    };
     table.raw_set("bit", bit::library(lua)?)?;
     table.raw_set("struct", structs::library(lua)?)?;
-    table.raw_set("cmsgpack", cmsgpack::library(lua, may(state))?)?;
-    table.raw_set("cjson", cjson::library(lua, &state.json, may(state))?)?;
+    table.raw_set("cmsgpack", cmsgpack::library(lua, state)?)?;
+    table.raw_set("cjson", cjson::library(lua, &state.json, state)?)?;
     Ok(table)
 }
 

@@ -2,8 +2,9 @@
 -- Errors of functions in Rust are objects of their own until somebody catches them: then they become what Lua's functions raise.
 local lua, rust, libraries = ...
 local error, pcall, xpcall, type, next, select, unpack = lua.error, lua.pcall, lua.xpcall, lua.type, lua.next, lua.select, lua.unpack
-local setmetatable, tostring, rawget, pairs = lua.setmetatable, lua.tostring, lua.rawget, lua.pairs
+local setmetatable, tostring, tonumber, rawget, pairs = lua.setmetatable, lua.tostring, lua.tonumber, lua.rawget, lua.pairs
 local sub, insert_raw, concat_raw = lua.string.sub, lua.table.insert, lua.table.concat
+local floor = lua.math.floor
 local check, running, plain = rust.check, rust.running, rust.plain
 
 local READ_ONLY = "Attempt to modify a readonly table"
@@ -24,6 +25,15 @@ local function copy(t)
     local c = {}
     for k, v in next, t do
         c[k] = v
+    end
+    return c
+end
+
+-- What a library of Lua has by these names. Another name for a function that is replaced here would be a way around it.
+local function named(t, names)
+    local c = {}
+    for name in lua.string.gmatch(names, "%a+") do
+        c[name] = t[name]
     end
     return c
 end
@@ -58,7 +68,7 @@ end
 
 local real = {
     _VERSION = lua._VERSION, assert = lua.assert, error = error, gcinfo = lua.gcinfo, ipairs = lua.ipairs,
-    rawequal = lua.rawequal, select = select, tonumber = lua.tonumber, tostring = tostring, type = type, unpack = unpack,
+    rawequal = lua.rawequal, select = select, tonumber = tonumber, tostring = tostring, type = type, unpack = rust.unpack,
 }
 local env = setmetatable({}, {
     __index = setmetatable(real, {
@@ -173,10 +183,11 @@ end
 
 -- ---- libraries of Lua ----------------------------------------------------------------------------------------------
 
-local string = copy(lua.string)
+local string = named(lua.string, "byte char dump format len lower reverse sub upper")
 for _, name in next, { "rep", "find", "match", "gmatch" } do
     string[name] = rust[name]
 end
+string.gfind = string.gmatch
 
 local replaced = { string = true, number = true }
 function string.gsub(...)
@@ -215,21 +226,168 @@ function string.gsub(...)
     return concat_raw(pieces), count
 end
 
-local table = copy(lua.table)
-function table.insert(t, ...)
+local table = named(lua.table, "concat foreach foreachi getn maxn setn")
+-- Elements that are moved at one time without a look at the clock; and places in front of a table that they may be moved from.
+local MOVED, IN_FRONT = 10000, 1000
+
+local function table_of(name, ...)
+    local t = ...
+    if type(t) ~= "table" then
+        error("bad argument #1 to '" .. name .. "' (table expected, got " .. (select("#", ...) == 0 and "no value" or type(t)) .. ")", 3)
+    end
+    return t
+end
+
+local function number_of(name, at)
+    local number = tonumber(at)
+    if not number then
+        error("bad argument #2 to '" .. name .. "' (number expected, got " .. type(at) .. ")", 3)
+    end
+    return number
+end
+
+function table.insert(...)
+    local t, count = table_of("insert", ...), select("#", ...)
     if behind[t] then
         error(READ_ONLY, 0)
     end
-    return insert_raw(t, ...)
+    if count == 3 then
+        local at = number_of("insert", (select(2, ...)))
+        if at < -IN_FRONT or at > 2147483647 then
+            error("bad argument #2 to 'insert' (position out of bounds)", 2)
+        elseif #t - at > MOVED then
+            running()
+        end
+    elseif count ~= 2 then
+        error("wrong number of arguments to 'insert'", 2)
+    end
+    return insert_raw(...)
 end
 
-local coroutine = copy(lua.coroutine)
+local remove_raw = lua.table.remove
+function table.remove(...)
+    local t, at = table_of("remove", ...), select(2, ...)
+    if at ~= nil and #t - number_of("remove", at) > MOVED then
+        running()
+    end
+    return remove_raw(...)
+end
+
+-- Elements that Lua's own sort may have without a look at the clock, and bytes of a string that are compared at one time.
+local SORTED, COMPARED = 20000, 4096
+
+-- How Lua sorts, step by step: what is equal comes in the same order.
+local function sort(t, from, to, less)
+    while from < to do
+        if less(t[to], t[from]) then
+            t[from], t[to] = t[to], t[from]
+        end
+        if to - from == 1 then
+            return
+        end
+        local i = floor((from + to) / 2)
+        if less(t[i], t[from]) then
+            t[i], t[from] = t[from], t[i]
+        elseif less(t[to], t[i]) then
+            t[i], t[to] = t[to], t[i]
+        end
+        if to - from == 2 then
+            return
+        end
+        local pivot = t[i]
+        t[i], t[to - 1] = t[to - 1], pivot
+        local j
+        i, j = from, to - 1
+        while true do
+            i = i + 1
+            while less(t[i], pivot) do
+                i = i + 1
+            end
+            j = j - 1
+            while less(pivot, t[j]) do
+                j = j - 1
+            end
+            if j < i then
+                break
+            end
+            t[i], t[j] = t[j], t[i]
+        end
+        t[to - 1], t[i] = t[i], t[to - 1]
+        if i - from < to - i then
+            sort(t, from, i - 1, less)
+            from = i + 1
+        else
+            sort(t, i + 1, to, less)
+            to = i - 1
+        end
+    end
+end
+
+local function less_numbers(a, b)
+    return a < b
+end
+
+local function less_strings(a, b)
+    if #a > COMPARED and #b > COMPARED then
+        running()
+        if a == b then
+            return false
+        end
+    end
+    return a < b
+end
+
+-- Whether the elements are long to compare, and which they are: all numbers, all strings, or some of these and some of those.
+local function kinds(t)
+    local first, other, long = type(rawget(t, 1)), nil, #t > SORTED
+    for at = 1, #t do
+        local one = rawget(t, at)
+        local kind = type(one)
+        if kind ~= first then
+            other = other or kind
+        end
+        long = long or kind == "string" and #one > COMPARED
+    end
+    return long, first, other
+end
+
+local sort_raw = lua.table.sort
+function table.sort(...)
+    local t, less = table_of("sort", ...), select(2, ...)
+    if less ~= nil and type(less) ~= "function" then
+        error("bad argument #2 to 'sort' (function expected, got " .. type(less) .. ")", 2)
+    elseif less == nil and not behind[t] then
+        local long, kind, other = kinds(t)
+        if long and other then
+            error("attempt to compare " .. kind .. " with " .. other, 2)
+        elseif long and (kind == "string" or kind == "number") then
+            local all = t
+            if getmetatable(t) ~= nil then
+                all = {}
+                for at = 1, #t do
+                    all[at] = rawget(t, at)
+                end
+            end
+            sort(all, 1, #t, kind == "string" and less_strings or less_numbers)
+            if all ~= t then
+                for at, one in next, all do
+                    rawset(t, at, one)
+                end
+            end
+            return
+        end
+    end
+    return sort_raw(...)
+end
+
+local coroutine = named(lua.coroutine, "create running status wrap yield")
 local resume = lua.coroutine.resume
 function coroutine.resume(...)
     return resumed(resume(...))
 end
 
-local math = copy(lua.math)
+local math = named(lua.math, "abs acos asin atan ceil cos cosh deg exp floor fmod frexp huge ldexp log max min mod modf pi pow rad sin sinh sqrt tan tanh")
+math.atan2, math.log10 = lua.math.atan2, lua.math.log10
 math.random, math.randomseed = rust.random, rust.randomseed
 
 real.string, real.table, real.coroutine, real.math = stand_in(string), stand_in(table), stand_in(coroutine), stand_in(math)

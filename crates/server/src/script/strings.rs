@@ -40,8 +40,10 @@ fn plain(text: &[u8], what: &[u8], from: usize, state: &State) -> Answer<Option<
             return Ok(Some(at + next));
         }
         at += next + 1;
-        looked += 1;
-        if looked % 1024 == 0 {
+        // It may have fitted nearly to its end.
+        looked += 1 + what.len() / 64;
+        if looked >= 1024 {
+            looked = 0;
             state.go_on()?;
         }
     }

@@ -3,6 +3,7 @@
 use mlua::{IntoLua, Lua, MultiValue, Table, Value};
 
 use super::args::{Answer, Args, Fail, add, number};
+use super::run::MEMORY;
 
 /// The largest whole number, and string, that a format may name.
 const SIZE_MAX: usize = i32::MAX as usize;
@@ -131,8 +132,12 @@ fn pack(args: &Args<'_>) -> Answer<mlua::LuaString> {
                 let value = args.string(at)?;
                 at += 1;
                 let size = if option.size == 0 { value.as_bytes().len() } else { option.size };
-                let some = value.as_bytes().get(..size).map(<[u8]>::to_vec);
-                bytes.extend(some.ok_or_else(|| args.wrong(at, "string too short"))?);
+                let value = value.as_bytes();
+                let some = value.get(..size).ok_or_else(|| args.wrong(at, "string too short"))?;
+                if bytes.len() + size > MEMORY {
+                    return Err("not enough memory".into());
+                }
+                bytes.extend_from_slice(some);
                 if option.letter == b's' {
                     bytes.push(0);
                 }

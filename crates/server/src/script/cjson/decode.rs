@@ -4,6 +4,7 @@ use mlua::{IntoLua, Lua, Value};
 
 use super::super::args::{Answer, Fail};
 use super::super::numbers::prefix;
+use super::super::run::State;
 
 enum Token {
     ObjectBegin,
@@ -49,22 +50,14 @@ struct Decoder<'d> {
     depth: i64,
     depth_max: i64,
     invalid_numbers: bool,
-    values: u32,
-    goes_on: &'d dyn Fn() -> mlua::Result<()>,
+    state: &'d State,
 }
 
-pub(super) fn decode(
-    lua: &Lua,
-    text: &[u8],
-    depth_max: i64,
-    invalid_numbers: bool,
-    goes_on: &dyn Fn() -> mlua::Result<()>,
-) -> Answer<Value> {
+pub(super) fn decode(lua: &Lua, text: &[u8], depth_max: i64, invalid_numbers: bool, state: &State) -> Answer<Value> {
     if text.len() >= 2 && (text[0] == 0 || text[1] == 0) {
         return Err("JSON parser does not support UTF-16 or UTF-32".into());
     }
-    let mut decoder =
-        Decoder { lua, text, at: 0, token_at: 0, depth: 0, depth_max, invalid_numbers, values: 0, goes_on };
+    let mut decoder = Decoder { lua, text, at: 0, token_at: 0, depth: 0, depth_max, invalid_numbers, state };
     let token = decoder.next();
     let value = decoder.value(token)?;
     match decoder.next() {
@@ -212,10 +205,7 @@ impl Decoder<'_> {
     }
 
     fn value(&mut self, token: Token) -> Answer<Value> {
-        self.values += 1;
-        if self.values.is_multiple_of(4096) {
-            (self.goes_on)()?;
-        }
+        self.state.step()?;
         Ok(match token {
             Token::Text(text) => self.lua.create_string(text)?.into_lua(self.lua)?,
             Token::Number(value) => Value::Number(value),

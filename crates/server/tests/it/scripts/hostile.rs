@@ -29,6 +29,16 @@ const ENDLESS: &[&str] = &[
     "while true do local s = ('x'):rep(10000000):upper() end",
     "for i = 1, 1e18 do end",
     "while true do cjson.encode({1, 2, 3}) end",
+    "local l = {} for i = 1, 40 do l = {l, l} end return l",
+    "local l = {} for i = 1, 40 do l = {map = {l, [l] = l}} end return l",
+    "local l = {} for i = 1, 40 do l = {l, l} end return cjson.encode(l)",
+    "local l = {} for i = 1, 15 do l = {l, l, l, l, l, l, l, l} end return cmsgpack.pack(l)",
+    "return string.find(string.rep('b', 100000), '[' .. string.rep('a', 1000000) .. ']')",
+    "return string.find(string.rep('b', 100000), '[' .. string.rep('a', 1000000) .. ']*c')",
+    "return string.find(string.rep('a', 2000000), string.rep('a', 1000000) .. 'b', 1, true)",
+    "local s = string.rep('x', 10000000) local t, a, b = {}, s .. 'a', s .. 'b' for i = 1, 2000 do t[i] = i % 2 == 0 and a or b end table.sort(t)",
+    "while true do redis.sha1hex(string.rep('x', 1000000)) end",
+    "for a in string.gfind(string.rep('a', 100000), string.rep('a-', 30) .. 'b') do end",
 ];
 
 #[test]
@@ -89,6 +99,17 @@ fn what_is_too_large_is_an_error() {
         ("return struct.unpack('bc0', '\\255x')", "too short"),
         ("return struct.pack('!1024i32', 1)", ""),
         ("return cjson.encode(string.rep('\\1', 1e7))", ""),
+        ("for a in string.gfind(string.rep('a', 3e5), string.rep('a?', 3e5)) do end", "pattern too complex"),
+        ("return unpack({}, -2147483648, 2147483647)", "too many results to unpack"),
+        ("return unpack({}, 0, 2147483647)", "too many results to unpack"),
+        ("return unpack({}, 1e300, -1e300)", ""),
+        ("table.insert({}, -2147483648, 1)", "position out of bounds"),
+        ("table.insert({}, 2147483648, 1)", "position out of bounds"),
+        ("table.insert({}, '-2147483648', 1)", "position out of bounds"),
+        ("table.remove({}, -2147483648) return table.concat({}, 'x', 2147483647, -2147483648)", ""),
+        ("return table.concat({}, 'x', -2147483648, 2147483647)", "invalid value"),
+        ("return (select(-2147483648, 1))", "out of range"),
+        ("return {string.sub('x', -2147483648, 2147483647), string.byte('x', -2147483648, 2147483647)}", ""),
     ] {
         let said = eval(&mut client, script);
         match &said {
@@ -96,6 +117,93 @@ fn what_is_too_large_is_an_error() {
             _ => assert!(has.is_empty(), "{script}: no error"),
         }
         assert_eq!(eval(&mut client, "return 7"), Reply::Int(7), "behind {script}");
+    }
+}
+
+/// Each of these has 10 MB in Lua, and hundreds of times as much outside.
+#[test]
+fn what_is_too_large_outside_of_lua_is_an_error() {
+    let running = Running::start(DomainChoice::Emulated);
+    let mut client = running.client();
+    for (script, has) in [
+        ("return redis.call('echo', unpack(t))", "not enough memory for the arguments"),
+        ("return redis.call('mset', unpack(t))", "not enough memory for the arguments"),
+        ("return redis.acl_check_cmd('mset', unpack(t))", "not enough memory for the arguments"),
+        ("redis.log(redis.LOG_DEBUG, unpack(t))", ""),
+        ("return struct.pack(string.rep('s', 400), unpack(t))", "not enough memory"),
+        ("return struct.pack(string.rep('c9000000', 400), unpack(t))", "not enough memory"),
+        ("return cmsgpack.pack(unpack(t))", "not enough memory"),
+        ("return cmsgpack.pack(t)", "not enough memory"),
+        ("return cjson.encode(t)", "not enough memory"),
+        ("for i = 1, 400 do redis.call('publish', 'news', s) end", "more than 256 MiB"),
+        ("for i = 1, 400 do redis.call('set', i, s) end", "more than 256 MiB"),
+        ("for i = 1, 400 do redis.call('rpush', 'list', s) end", "more than 256 MiB"),
+        ("redis.call('rpush', 'list', s) for i = 1, 400 do redis.call('copy', 'list', i) end", "more than 256 MiB"),
+        ("return t", "more than 256 MiB"),
+        ("for i = 1, 400 do t[i] = {ok = s} end return t", "more than 256 MiB"),
+        ("for i = 1, 400 do t[i] = {err = s} end return t", "more than 256 MiB"),
+        ("redis.setresp(3) for i = 1, 400 do t[i] = {big_number = s} end return t", "more than 256 MiB"),
+        (
+            "redis.setresp(3) for i = 1, 400 do t[i] = {verbatim_string = {format = 'txt', string = s}} end return t",
+            "more than 256 MiB",
+        ),
+        (
+            "redis.call('set', 'k', s) for i = 1, 400 do t[i] = 'k' end return #redis.call('mget', unpack(t))",
+            "not enough memory",
+        ),
+        ("error(s)", "script: "),
+        ("error({err = s})", "xxx"),
+    ] {
+        let begin = "local s, t = string.rep('x', 1e7), {} for i = 1, 400 do t[i] = s end ";
+        client.say("CONFIG SET lua-time-limit 60000");
+        match &eval(&mut client, &format!("{begin}{script}")) {
+            Reply::Error(text) => {
+                assert!(text.contains(has), "{script}: {:?}", text.get(..200));
+                assert!(text.len() < 100_000, "{script}: {}", text.len());
+            }
+            other => assert!(has.is_empty(), "{script}: {other:?}"),
+        }
+    }
+    // All scripts of a transaction have it together; the next transaction has its own.
+    let half = "local s = string.rep('x', 1e7) for i = 1, 15 do redis.call('publish', 'news', s) end return 1";
+    for _ in 0..3 {
+        assert_eq!(eval(&mut client, half), Reply::Int(1));
+    }
+    client.say("MULTI");
+    (0..2).for_each(|_| drop(eval(&mut client, half)));
+    let Reply::Array(said) = client.say("EXEC") else { panic!("no array") };
+    assert_eq!(said[0], Reply::Int(1));
+    assert!(said[1].error().contains("more than 256 MiB"), "{said:?}");
+    let long = format!("--{}", "x".repeat(64 << 20));
+    assert!(client.ask(&["SCRIPT", "LOAD", &long]).error().contains("bytes at most"));
+}
+
+/// Texts of one length that Lua's hash takes for the same.
+fn alike(count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(|n| {
+        // Of 64 bytes every third is looked at, the last among them.
+        let digits: Vec<String> =
+            format!("{n:042}").as_bytes().chunks(2).map(|two| String::from_utf8_lossy(two).into_owned()).collect();
+        format!("x{}", digits.iter().map(|two| format!("{two}x")).collect::<String>())
+    })
+}
+
+/// The time is over before the script has begun, or in what is one call of it.
+#[test]
+fn texts_that_are_alike_to_lua_hold_nobody_back() {
+    let running =
+        Running::with(DomainChoice::Emulated, |config| server::Config { threads: 1, ..config }, |options| options);
+    let (mut client, mut other) = (running.client(), running.client());
+    client.say("CONFIG SET lua-time-limit 40");
+    let words: Vec<String> = alike(40_000).collect();
+    assert!(words.iter().all(|word| word.len() == 64), "or it is another hash");
+    let json = format!("{{{}}}", words.iter().map(|word| format!("\"{word}\":1")).collect::<Vec<_>>().join(","));
+    let each = ["EVAL", "return 1", "0"].into_iter().chain(words.iter().map(String::as_str)).collect::<Vec<_>>();
+    for words in [each, vec!["EVAL", "return #cjson.decode(ARGV[1])", "0", &json]] {
+        client.send(&request(&words));
+        assert_eq!(other.say("PING"), Reply::Simple("PONG".to_owned()));
+        let said = client.reply();
+        assert!(said.error().contains("lua-time-limit"), "{said:?}");
     }
 }
 
