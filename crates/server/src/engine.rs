@@ -181,6 +181,11 @@ pub trait Engine: Send + Sync + 'static {
         Ok(false)
     }
 
+    /// Whether a transaction waits for others at once, and who reads as well: for locks.
+    fn waits(&self) -> bool {
+        false
+    }
+
     /// Whether a commit waits longer than it takes to hand work to another thread: for a sync, or for other machines.
     fn is_slow(&self) -> bool;
 

@@ -69,6 +69,11 @@ pub(crate) trait Work: Any + Send {
         let _ = long;
     }
 
+    /// Whether that was said.
+    fn is_long(&self) -> bool {
+        false
+    }
+
     /// What it asked for with [`Error::Flush`] was done.
     fn flushed(&mut self) {}
 
@@ -154,22 +159,22 @@ impl Executor {
         matches!(result, Ok(()) | Err(Error::InDoubt(_)))
     }
 
-    /// On another thread: others on this one are not to wait.
-    async fn run_long<W: Work>(&self, mut work: W) -> W {
-        let shared = self.shared.clone();
-        let run = tokio::task::spawn_blocking(move || {
-            // Counters have one writer: this thread's are added there.
-            let own = Recorder::default();
-            run_to_its_end(&shared, &own, &mut work);
-            (work, own)
-        });
-        match run.await {
-            Ok((work, own)) => {
-                self.recorder.merge(&own);
-                work
-            }
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+    /// Once, without waiting for anybody; false if that is not its end.
+    async fn run_once<W: Work>(&self, work: &mut W) -> bool {
+        let (shared, began) = (&*self.shared, Watch::start());
+        let inside = shared.enter();
+        let result = match shared.engine.write_once(&mut |tx| attempt_inside(shared, work, tx, &inside, None), true) {
+            Ok(commit) => commit.await,
+            Err(error) => Err(error),
+        };
+        drop(inside);
+        self.recorder.transactions.add(1);
+        match result {
+            Ok(()) => self.recorder.commits.add(began.nanos(), 1),
+            Err(error @ Error::InDoubt(_)) => end_in_doubt(shared, work, &error),
+            Err(_) => return false,
         }
+        true
     }
 
     /// Runs `work` until it is durable; gives it back with its replies.
@@ -177,11 +182,45 @@ impl Executor {
         match &self.combiner {
             Some(combiner) if work.writes() => combiner.run(work).await,
             _ => {
-                let mut work = work;
-                run_at_once(&self.shared, &self.recorder, &mut work);
-                if work.leaves() { self.run_long(work).await } else { work }
+                let (mut work, beside) = (work, self.shared.scripts.any_long());
+                let ended = match beside {
+                    // It may meet conflicts for as long as they run.
+                    true if self.shared.engine.waits() => false,
+                    true if work.writes() => self.run_once(&mut work).await,
+                    _ => {
+                        run_at_once(&self.shared, &self.recorder, &mut work);
+                        true
+                    }
+                };
+                if ended && !work.leaves() {
+                    return work;
+                }
+                given_back(run_elsewhere(&self.shared, &self.recorder, Box::new(work)).await)
             }
         }
+    }
+}
+
+fn given_back<W: Work>(work: Box<dyn Work>) -> W {
+    let back: Box<dyn Any> = work;
+    *back.downcast().unwrap_or_else(|_| unreachable!("it is what was given"))
+}
+
+/// Runs it to its end on another thread: others on this one are not to wait.
+async fn run_elsewhere(shared: &Arc<Shared>, recorder: &Recorder, mut work: Box<dyn Work>) -> Box<dyn Work> {
+    let shared = shared.clone();
+    let run = tokio::task::spawn_blocking(move || {
+        // Counters have one writer: this thread's are added there.
+        let own = Recorder::default();
+        run_to_its_end(&shared, &own, &mut *work);
+        (work, own)
+    });
+    match run.await {
+        Ok((work, own)) => {
+            recorder.merge(&own);
+            work
+        }
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
@@ -189,6 +228,10 @@ impl Executor {
 fn run_to_its_end(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
     if !work.leaves() {
         run_at_once(shared, recorder, work);
+    }
+    if work.leaves() && *shared.stop.borrow() {
+        work.fail(&Error::Other("the server stops; nothing is written".to_owned()));
+        work.stay(None);
     }
     if work.leaves() {
         match shared.scripts.begin_long(shared.settings().script_time) {
@@ -264,7 +307,9 @@ fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
     loop {
         let mut attempts = 0;
         let writes = work.writes();
-        let (one, ended) = (brief && writes && work.is_one(), Cell::new(false));
+        // What runs long would keep everybody outside of the gate.
+        let steps = !work.is_long();
+        let (one, ended) = (brief && steps && writes && work.is_one(), Cell::new(false));
         let inside = shared.enter();
         let mut attempt = |tx: &mut dyn Tx| {
             attempts += 1;
@@ -301,7 +346,7 @@ fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
                 Err(error) => return give_up(work, &reason_of_steps(shared, error)),
             },
             Err(_) if shared.sabotage.skips(Step::FailureTold) => return,
-            Err(full @ Error::Full(_)) if writes => match in_steps(shared, work, false) {
+            Err(full @ Error::Full(_)) if writes && steps => match in_steps(shared, work, false) {
                 Ok(true) => return,
                 Ok(false) => return give_up(work, &reason(shared, full)),
                 Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
@@ -352,8 +397,7 @@ impl Combiner {
         let (done, result) = oneshot::channel();
         self.queue.borrow_mut().push_back(Waiting { work: Box::new(work), done });
         self.queued.notify_one();
-        let back: Box<dyn Any> = result.await.unwrap_or_else(|_| unreachable!("every work is given back"));
-        *back.downcast().unwrap_or_else(|_| unreachable!("it is what was given"))
+        given_back(result.await.unwrap_or_else(|_| unreachable!("every work is given back")))
     }
 
     /// Transaction after transaction, as long as the thread lives.
@@ -390,6 +434,9 @@ impl Combiner {
     }
 
     async fn commit(&self, mut some: Vec<Waiting>) {
+        if self.shared.engine.waits() && self.shared.scripts.any_long() {
+            return some.into_iter().for_each(|one| self.leave(one));
+        }
         let early = self.shared.sabotage.skips(Step::DurableFirst);
         for _ in 0..ATTEMPTS {
             self.recorder.transactions.add(1);
@@ -430,18 +477,29 @@ impl Combiner {
             }
         }
         // One by one, and in the store's own queue of those who met conflicts; that keeps a thread waiting, so not this one.
-        for mut one in some {
+        for one in some {
+            if one.work.leaves() || self.shared.scripts.any_long() {
+                self.leave(one);
+                continue;
+            }
             let (shared, recorder) = (self.shared.clone(), self.recorder.clone());
             let run = tokio::task::spawn_blocking(move || {
-                // Counters have one writer: this thread's are added there.
-                let own = Recorder::default();
-                run_to_its_end(&shared, &own, &mut *one.work);
-                drop(one.done.send(one.work));
-                own
+                let (own, mut one) = (Recorder::default(), one);
+                run_at_once(&shared, &own, &mut *one.work);
+                (one, own)
             });
-            if let Ok(own) = run.await {
+            if let Ok((one, own)) = run.await {
                 recorder.merge(&own);
+                if one.work.leaves() { self.leave(one) } else { drop(one.done.send(one.work)) }
             }
         }
+    }
+
+    /// Nobody behind it waits for it, nor for what it waits for: a script that runs long.
+    fn leave(&self, Waiting { work, done }: Waiting) {
+        let (shared, recorder) = (self.shared.clone(), self.recorder.clone());
+        tokio::task::spawn_local(async move {
+            drop(done.send(run_elsewhere(&shared, &recorder, work).await));
+        });
     }
 }

@@ -3,18 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::data::{GARBAGE, Head};
 use crate::engine::{Result, Run, Tx};
 use crate::remove::{Hidden, Hiding};
+use crate::script::End;
 use crate::shared::Shared;
 
 /// From here on keys go in steps.
 pub(crate) const AT_ONCE: usize = 4096;
 /// Counts: a thread has one, so that threads rarely share one.
 const COUNTS: usize = 32;
+/// Between two times that those inside are asked to leave.
+const ASK: Duration = Duration::from_millis(20);
 /// In place of a count: nobody may enter.
 const CLOSED: usize = usize::MAX;
 
@@ -79,15 +83,16 @@ impl Gate {
         Inside { gate: self, at, hidden: self.hidden() }
     }
 
-    /// Waits until everybody has left.
-    pub(crate) fn close(&self) -> Closed<'_> {
+    /// Waits until everybody has left; now and then, until then, it asks those who take long to do so.
+    pub(crate) fn close(&self, ask: &dyn Fn()) -> Closed<'_> {
         let one = self.one.lock();
         self.closing.store(true, SeqCst);
         for Count(count) in &self.inside {
             while count.compare_exchange(0, CLOSED, SeqCst, SeqCst).is_err() {
+                ask();
                 let mut changed = self.changed.0.lock();
                 if count.load(SeqCst) != 0 {
-                    self.changed.1.wait(&mut changed);
+                    self.changed.1.wait_for(&mut changed, ASK);
                 }
             }
         }
@@ -152,6 +157,13 @@ impl Shared {
         self.gate.enter()
     }
 
+    /// Nobody is inside any more. Scripts that run long are ended: all others would wait for them.
+    pub(crate) fn close(&self) -> Closed<'_> {
+        self.gate.close(&|| {
+            self.scripts.end_long(End::Steps);
+        })
+    }
+
     /// Looks at the store without the gate: at what nobody is to see, neither.
     pub(crate) fn look(&self, run: Run<'_>) -> Result<()> {
         match self.gate.hidden() {
@@ -165,7 +177,7 @@ impl Shared {
         if self.gate.hidden().is_none() {
             return Ok(());
         }
-        let closed = self.gate.close();
+        let closed = self.close();
         let Some(hidden) = closed.hidden() else { return Ok(()) };
         crate::remove::finish_hidden(&*self.engine, &hidden)?;
         closed.hide(None);
@@ -205,7 +217,7 @@ mod tests {
             }
             threads.spawn(|| {
                 for _ in 0..200 {
-                    let _closed = gate.close();
+                    let _closed = gate.close(&|| ());
                     both.fetch_add(open.load(SeqCst), SeqCst);
                 }
             });

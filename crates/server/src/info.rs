@@ -80,6 +80,7 @@ fn memory(shared: &Shared) -> Lines {
         ("used_memory_dataset", counts.live_bytes.to_string()),
         ("number_of_cached_scripts", scripts.0.to_string()),
         ("used_memory_scripts", scripts.1.to_string()),
+        ("scripts_running_long", shared.scripts.longs().to_string()),
         ("maxmemory", shared.settings().memory.to_string()),
         ("maxmemory_policy", "noeviction".to_owned()),
     ]

@@ -292,6 +292,10 @@ impl Work for Job {
         (script.long, script.leaves) = (long, false);
     }
 
+    fn is_long(&self) -> bool {
+        self.parts.session.script.long.is_some()
+    }
+
     fn flushed(&mut self) {
         self.parts.reply.truncate(self.base);
         self.parts.reply.ok();

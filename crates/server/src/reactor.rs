@@ -285,7 +285,8 @@ impl Reactor {
             connection::settle(parts, &mut seat.parser);
             return Asked::Nothing;
         }
-        let plain = found.malformed.is_none() && !parts.session.closing;
+        // Beside a script that runs long each may have to wait, and others must not.
+        let plain = found.malformed.is_none() && !parts.session.closing && !self.thread.shared.scripts.any_long();
         if !plain || connection::together(parts, 0) < parts.batch.len() {
             return Asked::Other(found);
         }

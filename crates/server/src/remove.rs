@@ -84,7 +84,7 @@ pub(crate) fn in_steps(
         return Ok(false);
     }
     drop(inside);
-    let closed = shared.gate.close();
+    let closed = shared.close();
     if closed.hidden().is_some() {
         return Ok(false);
     }
@@ -101,7 +101,7 @@ pub(crate) fn in_steps(
 
 /// Removes all keys of these databases. The caller is not inside the gate.
 pub(crate) fn flush_in_steps(shared: &Shared, databases: &[u8]) -> Result<()> {
-    let closed = shared.gate.close();
+    let closed = shared.close();
     if closed.hidden().is_some() {
         return Err(Error::Full("another removal waits for room; delete something".to_owned()));
     }

@@ -17,7 +17,7 @@ use crate::group::Group;
 use crate::metrics::{Recorder, Totals};
 use crate::pubsub::PubSub;
 use crate::sabotage::Sabotage;
-use crate::script::Scripts;
+use crate::script::{End, Scripts};
 use crate::session::Client;
 use crate::slowlog::SlowLog;
 use crate::users::Users;
@@ -149,6 +149,8 @@ impl Shared {
 
     pub(crate) fn note_full(&self) {
         self.full_at.store(now(), Relaxed);
+        // What they look at is not taken back until they end.
+        self.scripts.end_long(End::Full);
     }
 
     /// Whether a write found no room a short time ago: a large one may not, either.

@@ -295,6 +295,10 @@ impl Engine for Tree {
         sweep::some(self, now)
     }
 
+    fn waits(&self) -> bool {
+        true
+    }
+
     fn is_slow(&self) -> bool {
         self.heap.pool().domain() == Domain::File
     }

@@ -1,8 +1,8 @@
 //! Scripts that are known by their digests, and those that run long.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicU8, AtomicUsize};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
@@ -21,6 +21,8 @@ const LONG: usize = 8;
 pub(crate) struct Scripts {
     known: RwLock<Known>,
     long: Mutex<Vec<Weak<Long>>>,
+    /// How many of these there are.
+    longs: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -108,17 +110,47 @@ impl Scripts {
             return None;
         }
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        let long = Arc::new(Long { began: Watch::start(), limit, killed: false.into() });
+        self.longs.fetch_add(1, SeqCst);
+        let long = Arc::new(Long { began: Watch::start(), limit, end: 0.into(), longs: self.longs.clone() });
         all.push(Arc::downgrade(&long));
         Some(long)
     }
 
+    /// Whether any runs long: then others may meet conflicts that last, and must not wait on a thread that serves.
+    #[inline]
+    pub(crate) fn any_long(&self) -> bool {
+        self.longs() > 0
+    }
+
+    pub(crate) fn longs(&self) -> usize {
+        self.longs.load(SeqCst)
+    }
+
     /// Ends those that run long; false if there are none.
     pub(crate) fn kill(&self) -> bool {
+        self.end_long(End::Killed)
+    }
+
+    /// The same, because others wait for what these hold.
+    pub(crate) fn end_long(&self, end: End) -> bool {
+        if !self.any_long() {
+            return false;
+        }
         let all: Vec<Arc<Long>> = self.long.lock().iter().filter_map(Weak::upgrade).collect();
-        all.iter().for_each(|one| one.killed.store(true, SeqCst));
+        all.iter().for_each(|one| one.end.store(end as u8, SeqCst));
         !all.is_empty()
     }
+}
+
+/// Why one that runs long is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Somebody wants it.
+    Killed = 1,
+    /// Something is removed in steps, beside which nobody runs.
+    Steps = 2,
+    /// The store is full; it gets no space back that a transaction looks at.
+    Full = 3,
 }
 
 /// A script that runs long, or a transaction with scripts.
@@ -127,11 +159,24 @@ pub(crate) struct Long {
     pub(super) began: Watch,
     /// Nanoseconds.
     pub(super) limit: u64,
-    killed: AtomicBool,
+    /// An [`End`]; 0 if it may go on.
+    end: AtomicU8,
+    longs: Arc<AtomicUsize>,
 }
 
 impl Long {
-    pub(super) fn is_killed(&self) -> bool {
-        self.killed.load(SeqCst)
+    pub(super) fn end(&self) -> Option<End> {
+        match self.end.load(SeqCst) {
+            0 => None,
+            1 => Some(End::Killed),
+            2 => Some(End::Steps),
+            _ => Some(End::Full),
+        }
+    }
+}
+
+impl Drop for Long {
+    fn drop(&mut self) {
+        self.longs.fetch_sub(1, SeqCst);
     }
 }

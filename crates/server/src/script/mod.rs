@@ -38,7 +38,7 @@ use self::bounded::Bounded;
 use self::call::Caller;
 pub(crate) use self::call::Env;
 use self::convert::hex;
-pub(crate) use self::known::{Long, Scripts};
+pub(crate) use self::known::{End, Long, Scripts};
 use self::run::{Ended, Interpreter, State, Terms};
 use crate::commands::{Outcome, Stop, int};
 use crate::engine::Error;
@@ -261,9 +261,14 @@ fn run_script(
                 "the script ran for more than {ms} ms (lua-time-limit) and was ended; nothing is written of it"
             ))
         }
-        Some(Ended::Killed) => {
-            Error::Other("Script killed by user with SCRIPT KILL... Nothing is written of it".to_owned())
-        }
+        Some(Ended::By(end)) => Error::Other(
+            match end {
+                End::Killed => "Script killed by user with SCRIPT KILL... Nothing is written of it",
+                End::Steps => "the script ran long while others removed very many keys, and was ended; nothing is written of it, run it again",
+                End::Full => "the script ran long while the store was full, and was ended so that space can be taken back; nothing is written of it, run it again",
+            }
+            .to_owned(),
+        ),
     };
     Ok(Err(Stop::Engine(ended)))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, LuaString, StdLib, Table, Value, VmState};
 
 use super::args::{Raised, add};
-use super::{Long, Sha, api, args, bit, cjson, cmsgpack, convert, strings, structs};
+use super::{End, Long, Sha, api, args, bit, cjson, cmsgpack, convert, strings, structs};
 use mlua::chunk::ChunkMode;
 
 use crate::metrics::Watch;
@@ -34,7 +34,8 @@ pub(super) const OWN: &str = "=cairn";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     TooLong,
-    Killed,
+    /// It runs long, and somebody wants it to end.
+    By(End),
     /// The transaction cannot go on.
     Transaction,
 }
@@ -61,8 +62,8 @@ impl State {
     /// Whether the script may go on: an error that it cannot catch if not.
     pub(super) fn go_on(&self) -> mlua::Result<()> {
         if self.ended.get().is_none() {
-            if self.long.borrow().as_ref().is_some_and(|long| long.is_killed()) {
-                self.ended.set(Some(Ended::Killed));
+            if let Some(end) = self.long.borrow().as_ref().and_then(|long| long.end()) {
+                self.ended.set(Some(Ended::By(end)));
             } else if self.began.get().is_some_and(|began| began.nanos() > self.budget.get()) {
                 self.ended.set(Some(Ended::TooLong));
             }

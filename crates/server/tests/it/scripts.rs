@@ -1,5 +1,6 @@
 //! Scripts: what they answer is what Redis answers, and each is one transaction.
 
+mod beside;
 mod hostile;
 mod transactions;
 

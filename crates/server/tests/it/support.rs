@@ -82,6 +82,9 @@ impl<F: Fn(&mut dyn Tx, Run<'_>) -> Result<()> + Send + Sync + 'static> Engine f
     fn sweep(&self, now: u64) -> Result<bool> {
         self.engine.sweep(now)
     }
+    fn waits(&self) -> bool {
+        self.engine.waits()
+    }
     fn is_slow(&self) -> bool {
         self.engine.is_slow()
     }

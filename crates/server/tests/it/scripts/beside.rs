@@ -1,0 +1,144 @@
+//! Beside scripts that run long others are served, whatever these have written or read; and those that others would have to wait for end.
+
+use pmem::DomainChoice;
+
+use super::DOMAINS;
+use crate::support::{Client, Reply, Store, request, start, until, usual};
+
+/// Longer than anybody here waits.
+const LIMIT: &str = "CONFIG SET lua-time-limit 600000";
+
+fn pong() -> Reply {
+    Reply::Simple("PONG".to_owned())
+}
+
+fn run_long(client: &mut Client, count: usize) -> bool {
+    let Reply::Bulk(info) = client.say("INFO memory") else { panic!("no text") };
+    String::from_utf8_lossy(&info).contains(&format!("scripts_running_long:{count}\r\n"))
+}
+
+/// One thread, so that whoever keeps it waiting keeps all.
+fn running(store: Store, domain: DomainChoice) -> (tempfile::TempDir, server::Server) {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = store.open(dir.path().join("store"), pmem::Options::new().domain(domain));
+    (dir, start(None, server::Config { threads: 1, ..usual() }, engine))
+}
+
+const WRITES: &str = "redis.call('set', 'k', '1') while true do redis.call('get', 'r') end";
+const READS: &str = "redis.call('get', 'k') while true do redis.call('get', 'r') end";
+
+#[test]
+fn who_meets_a_long_script_waits_alone() {
+    for (store, domain) in DOMAINS.into_iter().flat_map(|domain| Store::ALL.map(|store| (store, domain))) {
+        for (command, script) in [("EVAL", WRITES), ("EVAL", READS), ("EVAL_RO", READS)] {
+            let (_dir, server) = running(store, domain);
+            let address = server.redis()[0];
+            let [mut long, mut other] = [0; 2].map(|_| Client::to(address));
+            assert_eq!(other.say(LIMIT), Reply::ok());
+            other.say("SET r 1");
+            long.send(&request(&[command, script, "0"]));
+            until("it runs long", || run_long(&mut other, 1));
+            let mut waits = [
+                vec!["SET", "k", "2"],
+                vec!["EVAL", "return redis.call('incr', 'k')", "0"],
+                vec!["GET", "k"],
+                vec!["SET", "elsewhere", "1"],
+            ]
+            .map(|words| {
+                let mut client = Client::to(address);
+                client.send(&request(&words));
+                client
+            });
+            for _ in 0..20 {
+                assert_eq!(other.say("PING"), pong(), "{store:?} {domain:?} {script}");
+            }
+            if store == Store::Kv {
+                assert_eq!(other.say("SET free 1"), Reply::ok());
+                assert_eq!(other.say("GET free"), Reply::text("1"));
+            }
+            assert_eq!(other.say("SCRIPT KILL"), Reply::ok());
+            assert!(long.reply().error().contains("SCRIPT KILL"));
+            assert_eq!(waits[0].reply(), Reply::ok());
+            assert!(matches!(waits[1].reply(), Reply::Int(1..=3)), "{store:?} {domain:?} {script}");
+            waits[2].reply();
+            assert_eq!(waits[3].reply(), Reply::ok());
+            drop((long, other, waits));
+            server.stop();
+            server.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn several_run_long_and_end_with_the_server() {
+    for domain in DOMAINS {
+        let (_dir, server) = running(Store::Kv, domain);
+        let mut other = Client::to(server.redis()[0]);
+        assert_eq!(other.say(LIMIT), Reply::ok());
+        let mut long: Vec<Client> = (0..3).map(|_| Client::to(server.redis()[0])).collect();
+        for (at, one) in long.iter_mut().enumerate() {
+            let script = format!("redis.call('set', 'own{at}', 1) while true do end");
+            // The second of each begins, if at all, when the first was ended.
+            one.send(&[request(&["EVAL", &script, "0"]), request(&["EVAL", &script, "0"])].concat());
+        }
+        until("all run at one time", || run_long(&mut other, 3));
+        assert_eq!(other.say("SET free 1"), Reply::ok());
+        server.stop();
+        for one in &mut long {
+            assert!(one.reply().error().contains("SCRIPT KILL"));
+        }
+        drop((long, other));
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn what_is_removed_in_steps_ends_long_scripts() {
+    for domain in DOMAINS {
+        for script in [READS, WRITES] {
+            let (_dir, server) = running(Store::Kv, domain);
+            let [mut long, mut other, mut third] = [0; 3].map(|_| Client::to(server.redis()[0]));
+            assert_eq!(other.say(LIMIT), Reply::ok());
+            let keys: Vec<String> = (0..6000).map(|n| format!("many{n}")).collect();
+            for some in keys.chunks(1000) {
+                let words: Vec<&str> =
+                    ["MSET"].into_iter().chain(some.iter().flat_map(|key| [key.as_str(), "v"])).collect();
+                assert_eq!(other.ask(&words), Reply::ok());
+            }
+            long.send(&request(&["EVAL", script, "0"]));
+            until("it runs long", || run_long(&mut other, 1));
+            third.send(b"FLUSHALL\r\n");
+            assert_eq!(other.say("PING"), pong());
+            assert_eq!(third.reply(), Reply::ok());
+            let said = long.reply();
+            assert!(said.error().contains("others removed very many keys"), "{said:?}");
+            assert_eq!(other.say("DBSIZE"), Reply::Int(0));
+            drop((long, other, third));
+            server.stop();
+            server.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_long_script_ends_when_the_store_is_full() {
+    for domain in DOMAINS {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = pmem::Options::new().domain(domain);
+        let engine = crate::support::scarce(
+            Store::Kv.open(dir.path().join("store"), pool),
+            Box::new(|key, sets, _| sets && key.ends_with(b"full")),
+        );
+        let server = start(None, usual(), engine);
+        let [mut long, mut other] = [0; 2].map(|_| Client::to(server.redis()[0]));
+        assert_eq!(other.say(LIMIT), Reply::ok());
+        long.send(&request(&["EVAL_RO", READS, "0"]));
+        until("it runs long", || run_long(&mut other, 1));
+        assert!(other.say("SET full 1").error().starts_with("MISCONF"));
+        let said = long.reply();
+        assert!(said.error().contains("while the store was full"), "{said:?}");
+        drop((long, other));
+        server.stop();
+        server.join().unwrap();
+    }
+}
