@@ -174,20 +174,13 @@ impl Encoder<'_> {
             return Ok(());
         }
         self.to.push(b'{');
-        let (mut first, mut failed) = (true, None);
-        let outcome = table.for_each(|key: Value, held: Value| {
-            if !std::mem::take(&mut first) {
+        // Not within a call of Lua, which can have 200 of them open.
+        for (at, pair) in table.pairs::<Value, Value>().enumerate() {
+            if at > 0 {
                 self.to.push(b',');
             }
-            let answer = self.pair(&key, &held, depth);
-            answer.map_err(|fail| {
-                failed = Some(fail);
-                mlua::Error::runtime("ended")
-            })
-        });
-        match (failed, outcome) {
-            (Some(fail), _) => return Err(fail),
-            (None, outcome) => outcome?,
+            let (key, held) = pair?;
+            self.pair(&key, &held, depth)?;
         }
         self.to.push(b'}');
         Ok(())

@@ -185,14 +185,20 @@ fn answer_named(table: &Table, reply: &mut Reply, state: &State) -> mlua::Result
 fn answer_table(table: &Table, reply: &mut Reply, state: &State, depth: usize) -> mlua::Result<()> {
     if let Some(map) = table_field(table, "map")? {
         reply.map(pairs(&map)?);
-        return map.for_each(|key: Value, value: Value| {
+        // Not within a call of Lua, which can have 200 of them open.
+        for pair in map.pairs::<Value, Value>() {
+            let (key, value) = pair?;
             answer(&key, reply, state, depth + 1)?;
-            answer(&value, reply, state, depth + 1)
-        });
+            answer(&value, reply, state, depth + 1)?;
+        }
+        return Ok(());
     }
     if let Some(set) = table_field(table, "set")? {
         reply.set(pairs(&set)?);
-        return set.for_each(|key: Value, _: Value| answer(&key, reply, state, depth + 1));
+        for pair in set.pairs::<Value, Value>() {
+            answer(&pair?.0, reply, state, depth + 1)?;
+        }
+        return Ok(());
     }
     let mut len = 0;
     while !matches!(table.raw_get(len + 1)?, Value::Nil) {
