@@ -84,61 +84,40 @@ fn heap_options(kind: Kind, input: &Input, threads: usize) -> heap::Options {
     }
 }
 
-impl Kept for Heap {
-    fn create(path: &Path, kind: Kind, input: &Input, threads: usize) -> tx::Result<Self> {
-        Self::create(path, &heap_options(kind, input, threads))
-    }
-
-    fn open(path: &Path, kind: Kind, input: &Input, threads: usize) -> tx::Result<Self> {
-        Self::open(path, &heap_options(kind, input, threads))
-    }
-
-    fn pool(&self) -> &Pool {
-        self.pool()
-    }
-
-    fn usage(&self) -> tx::Result<HeapUsage> {
-        self.live_blocks(|_, _| {})
-    }
-
-    fn recovered(&self) -> Recovered {
-        let found = self.recovery();
-        Recovered { finished: found.finished, undone: found.undone }
-    }
-
-    fn close(self) -> tx::Result<()> {
-        self.close()
-    }
-}
-
-fn mvcc_options(input: &Input, threads: usize) -> mvcc::Options {
+fn mvcc_options(_: Kind, input: &Input, threads: usize) -> mvcc::Options {
     mvcc::Options::new().bytes(heap_bytes(input)).slots(slots(threads))
 }
 
-impl Kept for Mvcc {
-    fn create(path: &Path, _: Kind, input: &Input, threads: usize) -> tx::Result<Self> {
-        Self::create(path, &mvcc_options(input, threads))
-    }
+macro_rules! kept {
+    ($engine:ty, $options:ident, $finished:ident, $undone:ident) => {
+        impl Kept for $engine {
+            fn create(path: &Path, kind: Kind, input: &Input, threads: usize) -> tx::Result<Self> {
+                Self::create(path, &$options(kind, input, threads))
+            }
 
-    fn open(path: &Path, _: Kind, input: &Input, threads: usize) -> tx::Result<Self> {
-        Self::open(path, &mvcc_options(input, threads))
-    }
+            fn open(path: &Path, kind: Kind, input: &Input, threads: usize) -> tx::Result<Self> {
+                Self::open(path, &$options(kind, input, threads))
+            }
 
-    fn pool(&self) -> &Pool {
-        self.pool()
-    }
+            fn pool(&self) -> &Pool {
+                self.pool()
+            }
 
-    fn usage(&self) -> tx::Result<HeapUsage> {
-        self.live_blocks(|_, _| {})
-    }
+            fn usage(&self) -> tx::Result<HeapUsage> {
+                self.live_blocks(|_, _| {})
+            }
 
-    /// What had not arrived is nowhere but in a log.
-    fn recovered(&self) -> Recovered {
-        let found = self.recovery();
-        Recovered { finished: found.replayed, undone: found.void }
-    }
+            fn recovered(&self) -> Recovered {
+                let found = self.recovery();
+                Recovered { finished: found.$finished, undone: found.$undone }
+            }
 
-    fn close(self) -> tx::Result<()> {
-        self.close()
-    }
+            fn close(self) -> tx::Result<()> {
+                self.close()
+            }
+        }
+    };
 }
+
+kept!(Heap, heap_options, finished, undone);
+kept!(Mvcc, mvcc_options, replayed, void); // what had not arrived is nowhere but in a log

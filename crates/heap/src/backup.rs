@@ -22,7 +22,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use pmem::{DomainChoice, Image, Waits};
+use pmem::{Image, Pool, Waits};
 use tx::{Error, Result};
 
 use crate::core::Core;
@@ -35,20 +35,7 @@ use crate::sabotage::Step;
 const NAP: Duration = Duration::from_micros(50);
 
 /// A backup that was made, and verified.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Backup {
-    /// Bytes of the copy.
-    pub bytes: u64,
-    /// Bytes that were copied while somebody could not commit: 1 MiB at most, and what transactions that were under way then wrote, where these write more than that.
-    pub cut_bytes: u64,
-    /// Times that something was copied, with the cut.
-    pub passes: u64,
-    /// What opening the copy had to do.
-    pub recovery: Recovery,
-    /// Live objects in it.
-    pub objects: u64,
-}
+pub type Backup = tx::Backup<Recovery>;
 
 impl Heap {
     /// Writes a copy of the pool to `path`, where nothing may be, while transactions run: everything that was acknowledged before the call is in it, and of each later
@@ -81,13 +68,7 @@ impl Heap {
     /// [`pmem::Error::BackupRunning`] while another backup is made; [`Error::Damaged`] if the copy shows that bytes of the heap have gone bad. There is nothing at `path` then.
     pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(u64, u64)) -> Result<Backup> {
         let core = self.core();
-        let mut image = core.pool.image(path)?;
-        let passes = image.catch_up(progress)?;
-        let cut_bytes = core.cut(&mut image)?;
-        image.write_out()?;
-        let (recovery, objects, bytes) = verify(image.temporary())?;
-        image.publish()?;
-        Ok(Backup { bytes, cut_bytes, passes: passes + 1, recovery, objects })
+        Backup::make(&core.pool, path.as_ref(), progress, |image| core.cut(image), verify)
     }
 }
 
@@ -121,10 +102,7 @@ impl Core {
 }
 
 /// Opens a copy as a program would, looks at it, and closes it.
-fn verify(path: &Path) -> Result<(Recovery, u64, u64)> {
-    // The sync before it is published makes all of it durable, so there is no barrier before.
-    let pool = pmem::Options::new().domain(DomainChoice::Emulated).open(path)?;
-    let bytes = pool.size();
+fn verify(pool: Pool) -> Result<(Recovery, u64)> {
     let heap = Heap::open_in(&pool, &Options::new().coordinator(false))?;
     drop(pool); // the heap's own handle is the last
     let recovery = heap.recovery().clone();
@@ -140,5 +118,5 @@ fn verify(path: &Path) -> Result<(Recovery, u64, u64)> {
         }
     }
     heap.close()?;
-    Ok((recovery, objects, bytes))
+    Ok((recovery, objects))
 }

@@ -160,3 +160,26 @@ fn copy(
     store.close()?;
     Ok(loaded)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+
+    /// As one that a leader makes for a follower, and leads no more.
+    #[test]
+    fn one_that_is_ended_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Options::new().background(false).create(dir.path().join("store")).unwrap();
+        for n in 0..40_u32 {
+            store.put(&n.to_be_bytes(), &[7; 100 << 10]).unwrap();
+        }
+        let (copy, mut told) = (dir.path().join("copy"), 0);
+        let ended = write(&store.snapshot().unwrap().0, &copy, None, |_| {
+            told += 1;
+            if told == 2 { Err(Error::Doomed { first: "enough".into() }) } else { Ok(()) }
+        });
+        assert!(matches!(ended, Err(Error::Doomed { .. })), "{ended:?}");
+        assert_eq!((told, dir.path().read_dir().unwrap().count()), (2, 1));
+    }
+}

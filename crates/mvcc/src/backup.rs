@@ -14,7 +14,7 @@
 
 use std::path::Path;
 
-use pmem::{DomainChoice, Image, Waits};
+use pmem::{Image, Pool, Waits};
 use tx::Result;
 
 use crate::core::Core;
@@ -24,20 +24,7 @@ use crate::recovery::Recovery;
 use crate::sabotage::Step;
 
 /// A backup that was made, and opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Backup {
-    /// Bytes of the copy.
-    pub bytes: u64,
-    /// Bytes that were copied while somebody could not commit: 1 MiB at most, and what commits that were under way then wrote, where these write more than that.
-    pub cut_bytes: u64,
-    /// Times that something was copied, with the cut.
-    pub passes: u64,
-    /// What opening the copy had to do.
-    pub recovery: Recovery,
-    /// Live objects in it.
-    pub objects: u64,
-}
+pub type Backup = tx::Backup<Recovery>;
 
 impl Mvcc {
     /// Writes a copy of the pool to `path`, where nothing may be, while transactions run and snapshots are held: everything that was acknowledged before the call is in it, and of each
@@ -68,13 +55,7 @@ impl Mvcc {
     /// [`pmem::Error::BackupRunning`] while another backup is made; [`tx::Error::Damaged`] if the copy shows that bytes of the store have gone bad. There is nothing at `path` then.
     pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(u64, u64)) -> Result<Backup> {
         let core = self.core();
-        let mut image = core.pool.image(path)?;
-        let passes = image.catch_up(progress)?;
-        let cut_bytes = core.cut(&mut image)?;
-        image.write_out()?;
-        let (recovery, objects, bytes) = core.verify(image.temporary())?;
-        image.publish()?;
-        Ok(Backup { bytes, cut_bytes, passes: passes + 1, recovery, objects })
+        Backup::make(&core.pool, path.as_ref(), progress, |image| core.cut(image), |copy| core.verify(copy))
     }
 }
 
@@ -100,15 +81,13 @@ impl Core {
     }
 
     /// Opens a copy as a program would, looks at it, and closes it.
-    fn verify(&self, path: &Path) -> Result<(Recovery, u64, u64)> {
-        // The sync before it is published makes all of it durable, so there is no barrier before.
-        let pool = pmem::Options::new().domain(DomainChoice::Emulated).open(path)?;
+    fn verify(&self, pool: Pool) -> Result<(Recovery, u64)> {
         let options = Options { procedures: self.procedures.clone(), ..Options::new().keeper(false) };
         let store = Mvcc::open_in(&pool, &options)?;
         drop(pool); // the store's own handle is the last
         let recovery = *store.recovery();
-        let (objects, bytes) = (store.live_blocks(|_, _| {})?.live_blocks, store.pool().size());
+        let objects = store.live_blocks(|_, _| {})?.live_blocks;
         store.close()?;
-        Ok((recovery, objects, bytes))
+        Ok((recovery, objects))
     }
 }

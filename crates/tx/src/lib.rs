@@ -9,7 +9,7 @@
 //! | `procedure` | [`Procedure`]: a transaction with a name, for [`Engine::call`] |
 //! | `error` | what can go wrong, and what to do about it |
 //! | `kv` | [`Kv`], [`KvTx`]: the same for keys and values |
-//! | `slots`, `clock` | parts that engines share |
+//! | `slots`, `clock`, `backup` | parts that engines share |
 //! | `reference` | [`Reference`]: an engine in DRAM that is obviously right, for tests |
 //! | `conformance` | the suite that every engine must pass |
 //!
@@ -44,6 +44,7 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
+mod backup;
 mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -61,6 +62,7 @@ mod transaction;
 pub use backoff::{Backoff, Patience};
 #[doc(hidden)]
 pub use backoff::{Queue, Waited};
+pub use backup::Backup;
 pub use clock::{Clock, CounterClock, Timestamp};
 pub use engine::{Attempt, Engine};
 pub use error::{Error, Result};

@@ -528,6 +528,30 @@ fn a_follower_shows_no_commit_without_those_before_it() {
     assert!(gap(Some(kv::Step::NumbersInOrder), PATIENCE), "commits are numbered as they come");
 }
 
+/// It learns that its store is behind when it is told to lead, and not before: it follows on, and says so.
+#[test]
+fn one_that_is_behind_and_is_to_lead_follows_on() {
+    let site = Site::new();
+    let (one, two) = (site.follow(1), site.follow(2));
+    let options = Options::new().replicated(&site.copies(&[&one, &two]), &log_of(256 << 10));
+    let store = options.create(site.store(0)).unwrap();
+    two.stop().unwrap();
+    (0..400_u32).for_each(|n| store.put(&n.to_be_bytes(), &[7; 2000]).map(|_| ()).unwrap()); // more than the log holds
+    let two = Follower::serve_holding(&Options::new(), site.store(2), site.log(2), "127.0.0.1:0", &trust()).unwrap();
+    store.join(&two.address(), &trust()).unwrap();
+    let failed = (0..6000).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        two.has_failed()
+    });
+    assert!(failed, "it is not behind");
+    let others = Replicas::new().at(&one.address()).trust(trust());
+    let not = two.promote(&others, &log_of(256 << 10)).unwrap_err();
+    assert!(matches!(not.error, Error::Behind { .. }), "{not}");
+    let two = not.follow().unwrap();
+    await_that_fails(&two);
+    store.put(b"the leader", b"leads").unwrap();
+}
+
 /// A machine comes back that is further behind than the log, and is needed for a quorum before it has caught up: the leader waits for it, and what it gets meets the log.
 #[test]
 fn a_copy_that_catches_up_keeps_what_comes_meanwhile() {

@@ -74,7 +74,7 @@ impl Machine {
         View::new(&self.name, self.me.serves.as_deref().unwrap_or_default())
     }
 
-    /// An error if the group has another log than this; true if it has this one.
+    /// An error if the group has another log than this; true if it has this one, false if that is not known.
     pub fn check_log(&self, log: u64) -> Result<bool, Failure> {
         let Ok(Some(of_group)) = self.members.declared(MADE) else { return Ok(false) };
         let own = format!("{log:x}");
@@ -266,16 +266,18 @@ fn take_over(machine: &Machine, follower: Follower, leadership: Leadership) -> R
         }
     };
     let id = store.leader_status().map_err(|error| machine.failure(&error))?.log;
-    if let Err(error) = machine.members.declare(MADE, &format!("{id:x}")) {
-        note!("cairn: {error}");
+    // Nobody is served before it is certain that this is the group's log.
+    let own = format!("{id:x}");
+    let declared = machine.members.declare(MADE, &own);
+    let is_certain = declared.and_then(|first| Ok(first || machine.members.declared(MADE)? == Some(own)));
+    if !matches!(is_certain, Ok(true)) {
         drop(store);
         resign(leadership);
+        if let Err(error) = is_certain {
+            note!("cairn: {error}");
+        }
+        machine.check_log(id)?;
         return follow_again(machine, &address);
-    }
-    if let Err(other) = machine.check_log(id) {
-        drop(store);
-        resign(leadership);
-        return Err(other);
     }
     if leading::lead(machine, store, leadership, &address)? { follow_again(machine, &address) } else { Ok(Next::Stop) }
 }

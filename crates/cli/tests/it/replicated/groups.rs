@@ -1,6 +1,7 @@
 //! Machines of which each is started with `cairn serve --etcd` and nothing else.
 
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -285,6 +286,8 @@ fn a_machine_that_is_further_behind_than_the_log_gets_the_store() {
     group.start(away);
     let said = || std::fs::read_to_string(group.cluster.path(&format!("out{away}"))).unwrap();
     eventually("it has the store", || said().contains("has the store anew"));
+    let mode = std::fs::metadata(group.cluster.path(&format!("store{away}"))).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "for nobody else");
     let number = |text: Option<String>| text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     eventually("it has all", || number(group.info(away, "slave_repl_offset")) > 1000);
     group.await_all_join(leader);
