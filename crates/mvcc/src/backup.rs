@@ -5,9 +5,9 @@
 //!
 //! | held | so that nobody |
 //! |---|---|
+//! | the growing | grows the store |
 //! | the upkeep | writes back, makes copies, changes K and W or retires a record |
 //! | every slot's log | commits |
-//! | the growing | grows the store |
 //! | the pool's header | adds or changes regions |
 //!
 //! What a running transaction stores meanwhile goes into versions in DRAM, or into blocks that no record names.
@@ -69,6 +69,8 @@ impl Core {
 
     /// `None` if what others may flush was used up before everything was held.
     fn hold<'s>(&'s self, waits: &mut Waits<'_, '_>) -> pmem::Result<Option<impl Sized + use<'s>>> {
+        // First: it may take long, and who has it takes none of the others.
+        let Some(growing) = waits.until(|| self.growing.try_lock())? else { return Ok(None) };
         let closed = self.door.close();
         let Some(upkeep) = waits.until(|| self.upkeep.try_lock())? else { return Ok(None) };
         let mut logs = Vec::with_capacity(self.logs.len());
@@ -76,8 +78,7 @@ impl Core {
             let Some(log) = waits.until(|| log.try_lock())? else { return Ok(None) };
             logs.push(log);
         }
-        let growing = waits.until(|| self.growing.try_lock())?;
-        Ok(growing.map(|growing| (growing, logs, upkeep, closed)))
+        Ok(Some((logs, upkeep, closed, growing)))
     }
 
     /// Opens a copy as a program would, looks at it, and closes it.

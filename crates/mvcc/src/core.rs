@@ -259,19 +259,25 @@ impl Core {
         self.alloc.spaces().iter().map(|space| space.end - space.start).sum()
     }
 
-    /// Twice as large, less where that is more than it may become, and by as much as the block needs.
+    /// Twice as large, less where that is more than it may become or the disk has no room, and by as much as the block needs. Never by much less than an eighth: a pool can grow so often only,
+    /// and a disk that is full for a while is not to use that up.
     fn grow_for(&self, len: u64) -> Result<()> {
         let _growing = self.growing.lock();
         let bytes = self.bytes();
         let room = self.bytes_max.saturating_sub(bytes);
         let least = (len + len / 8).next_multiple_of(self.alloc.chunk_size()) + self.alloc.chunk_size();
-        let more = bytes.max(least).min(room);
+        let mut more = bytes.max(least).min(room);
         if more < len {
             return Err(PoolError::HeapFull { bytes: len }.into());
         }
-        match self.alloc.grow(more) {
-            Err(PoolError::NoSpace { .. } | PoolError::Reserve { .. }) if more > least => Ok(self.alloc.grow(least)?),
-            other => Ok(other?),
+        let least = least.max(bytes / 8);
+        loop {
+            match self.alloc.grow(more) {
+                Err(PoolError::NoSpace { .. } | PoolError::Reserve { .. }) if more > least => {
+                    more = (more / 2).next_multiple_of(self.alloc.chunk_size()).max(least);
+                }
+                other => return Ok(other?),
+            }
         }
     }
 

@@ -62,6 +62,8 @@ pub enum Step {
     RetireCopies,
     /// Calls above K are run again on what is at or below it.
     CallsBehindK,
+    /// What a transaction has seen under a lock that it gives up, going back, is looked at again when it commits.
+    SeenStays,
     /// The cut of a backup holds what commits and upkeep take.
     CutHolds,
 }

@@ -6,6 +6,7 @@
 use tx::{Error, Result, Savepoint, Savepoints};
 
 use crate::raw::{self, Claim};
+use crate::sabotage::Step;
 use crate::transaction::{Set, Tx, Write};
 
 /// What there was when a savepoint was set.
@@ -49,10 +50,17 @@ impl Tx<'_> {
             }
             Undo::Freed(_) => false,
         };
-        if !set.undo[since..].iter().rev().take(RECENT).any(is_kept) {
-            let old = self.written(&set.writes[at], offset, len)?.into();
-            set.undo.push(Undo::Bytes(at as u32, offset, old));
+        let write = &set.writes[at];
+        let whole = write.block.len();
+        let kept = set.kept.entry(at as u32).or_default();
+        if *kept > whole || set.undo[since..].iter().rev().take(RECENT).any(is_kept) {
+            return Ok(());
         }
+        // In pieces until they are as much as all of it, which is kept then, so that no more ever is: earlier pieces are put back behind it.
+        *kept += len;
+        let (offset, len) = if *kept > whole { (write.block.offset(), whole) } else { (offset, len) };
+        let old = self.written(write, offset, len)?.into();
+        set.undo.push(Undo::Bytes(at as u32, offset, old));
         Ok(())
     }
 
@@ -105,7 +113,12 @@ impl Tx<'_> {
             }
         }
         set.ranges.truncate(ranges);
+        set.kept.clear();
         for write in set.split_off(writes) {
+            // Others may change it from now on.
+            if !write.is_new() && self.validates() && !self.core.sabotage.skips(Step::SeenStays) {
+                set.reads.push((write.word, write.block.offset()));
+            }
             self.core.take_back_one(write);
         }
         Ok(())
@@ -124,6 +137,7 @@ impl Savepoints for Tx<'_> {
             undo: set.undo.len(),
         };
         set.saved.push(saved);
+        set.kept.clear();
         Ok(saved.savepoint)
     }
 
@@ -134,5 +148,33 @@ impl Savepoints for Tx<'_> {
         self.lift()?;
         let back = self.go_back(level);
         self.dooming(back)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pmem::PPtr;
+    use tx::{Engine, Isolation, Transaction};
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_an_object_is_no_more_than_twice_of_it() {
+        const LEN: u64 = 4096;
+        let dir = tempfile::tempdir().unwrap();
+        let store = crate::Mvcc::create(dir.path().join("s"), &crate::Options::new().bytes(1 << 20)).unwrap();
+        let object = store.transact(Isolation::Strict, |tx| tx.alloc_bytes(LEN, 8)).unwrap();
+        let mut tx = store.begin(Isolation::Strict).unwrap();
+        tx.bytes_mut(object, LEN).unwrap().fill(1);
+        for round in 2..6u8 {
+            let savepoint = tx.savepoint().unwrap();
+            for at in 0..20 * LEN {
+                tx.bytes_mut(PPtr::new(object.tag(), object.offset() + at * 64 % LEN), 8).unwrap().fill(round);
+            }
+            let kept = tx.set().undo.iter().map(|undo| if let Undo::Bytes(_, _, old) = undo { old.len() } else { 0 });
+            assert!(kept.sum::<usize>() as u64 <= 2 * LEN);
+            tx.rollback_to(savepoint).unwrap();
+            assert!(tx.bytes(object, LEN).unwrap().iter().all(|byte| *byte == 1));
+        }
     }
 }

@@ -73,6 +73,8 @@ pub(crate) struct Set {
     /// Savepoints, and what was before that is written over since.
     pub(crate) saved: Vec<Saved>,
     pub(crate) undo: Vec<Undo>,
+    /// Bytes of each write that are kept since the last savepoint.
+    pub(crate) kept: HashMap<u32, u64>,
     /// Conflicts from which it went back.
     pub(crate) lifted: u32,
 }
@@ -123,9 +125,11 @@ impl Set {
     /// Those from `len` on.
     pub(crate) fn split_off(&mut self, len: usize) -> Vec<Write> {
         let gone = self.writes.split_off(len);
-        self.index.retain(|_, at| (*at as usize) < len);
         if len <= FEW {
             self.index.clear();
+        }
+        for write in &gone {
+            self.index.remove(&write.header);
         }
         gone
     }
@@ -162,6 +166,7 @@ impl Set {
         (self.call, self.again) = (None, None);
         self.saved.clear();
         self.undo.clear();
+        self.kept.clear();
         self.lifted = 0;
         if self.writes.capacity().max(self.ranges.capacity()).max(self.reads.capacity()) > KEEP {
             *self = Self::default();
@@ -202,6 +207,11 @@ impl<'m> Tx<'m> {
     pub(crate) fn check(&self) -> Result<()> {
         let checked = self.seat().map(drop);
         self.dooming(checked)
+    }
+
+    /// What it has read is looked at again when it commits.
+    pub(crate) fn validates(&self) -> bool {
+        self.isolation != Isolation::Snapshot
     }
 
     pub(crate) fn set(&self) -> RefMut<'_, Set> {
@@ -292,7 +302,7 @@ impl<'m> Tx<'m> {
 
     #[inline]
     fn note_read(&self, found: &Found<'_>) {
-        if self.isolation != Isolation::Snapshot {
+        if self.validates() {
             self.state.set.borrow_mut().note_read(Word::at(found), found.block().offset());
         }
     }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, linkat, renameat_with};
+use rustix::io::Errno;
 
 use crate::error::Result;
 use crate::open::io_error;
@@ -31,9 +32,12 @@ impl Draft {
     /// For a file that will be at `path`, where nothing may be. Mode 0600.
     ///
     /// # Errors
-    /// [`Error::Io`](crate::Error::Io): `AlreadyExists` if something is at `path`.
+    /// [`Error::Io`](crate::Error::Io): `AlreadyExists` if something is at `path`; `IsADirectory` if it ends in a slash.
     pub fn new(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
+        if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Err(io_error("create", path)(io::ErrorKind::IsADirectory.into()));
+        }
         if path.symlink_metadata().is_ok() {
             return Err(io_error("create", path)(io::ErrorKind::AlreadyExists.into()));
         }
@@ -96,9 +100,19 @@ impl Draft {
 
     fn name(&self) -> rustix::io::Result<()> {
         match self.hidden {
-            true => renameat_with(CWD, &self.at, CWD, &self.path, RenameFlags::NOREPLACE),
+            true => match renameat_with(CWD, &self.at, CWD, &self.path, RenameFlags::NOREPLACE) {
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => self.name_by_link(),
+                other => other,
+            },
             false => linkat(CWD, &self.at, CWD, &self.path, AtFlags::SYMLINK_FOLLOW),
         }
+    }
+
+    /// For file systems whose renames cannot refuse to replace, NFS for one: a second name, which fails if something has it, and then only that.
+    fn name_by_link(&self) -> rustix::io::Result<()> {
+        linkat(CWD, &self.at, CWD, &self.path, AtFlags::empty())?;
+        let _ = fs::remove_file(&self.at); // it has its name
+        Ok(())
     }
 }
 
@@ -155,6 +169,26 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"first");
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
         assert!(Draft::new(&path).is_err());
+    }
+
+    #[test]
+    fn a_draft_gets_its_name_by_a_link_only_where_nothing_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let [first, second] = [(); 2].map(|()| Draft::with_hidden_name(&path).unwrap());
+        first.file().write_all(b"first").unwrap();
+        first.name_by_link().unwrap();
+        second.name_by_link().unwrap_err();
+        drop((first, second));
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_name_that_ends_in_a_slash_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Draft::new(dir.path().join("a/")).unwrap_err();
+        assert!(error.to_string().contains("a/"), "{error}");
     }
 
     /// As a process that was killed would leave it: its descriptors are closed, and nothing else is done.

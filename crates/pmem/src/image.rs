@@ -32,13 +32,22 @@ const STEP: usize = 64 << 10;
 /// Where each begins and ends.
 type Ranges = Vec<(u64, u64)>;
 
+/// What the length of the copy has to go through, as that of the pool did.
+struct Fit {
+    before: u64,
+    /// The shortest that it was meanwhile: what is behind that came as zeros.
+    kept: u64,
+    len: u64,
+}
+
 /// A copy of a pool's file on its way to a name of its own ([`Pool::image`]). Dropped before it is published it leaves nothing.
 pub struct Image<'p> {
     pool: &'p Pool,
     draft: Draft,
     /// Bytes that were copied at least once, or are zeros as they were when the pool grew.
     len: u64,
-    /// Of the cut, and not in the copy yet.
+    /// Of the cut, and not in the copy yet: its length first.
+    unfitted: Option<Fit>,
     unwritten: Vec<(u64, Vec<u8>)>,
     /// The mapping notes for it what is written.
     noting: Noting<'p>,
@@ -84,7 +93,7 @@ impl Pool {
         }
         let draft = Draft::new(path)?;
         mapping.written.begin(mapping.reserved, self.path())?;
-        Ok(Image { pool: self, draft, len: 0, unwritten: Vec::new(), noting: Noting(Some(mapping)) })
+        Ok(Image { pool: self, draft, len: 0, unfitted: None, unwritten: Vec::new(), noting: Noting(Some(mapping)) })
     }
 }
 
@@ -99,6 +108,7 @@ impl Image<'_> {
     /// [`Error::NoSpace`] at the copy's place; [`Error::Unreadable`]; [`Error::Io`].
     pub fn pass(&mut self, mut progress: impl FnMut(u64, u64)) -> Result<u64> {
         self.unwritten.clear();
+        self.unfitted = None;
         // Should this pass fail, what was noted is gone: the next one copies everything.
         let before = std::mem::take(&mut self.len);
         let (ranges, len) = self.take(before)?;
@@ -174,7 +184,8 @@ impl Image<'_> {
         let pool = self.pool;
         let _header = pool.inner.state.lock();
         let before = std::mem::take(&mut self.len);
-        let (ranges, len) = self.take(before)?;
+        let (ranges, fit, taken) = self.taken(before);
+        self.mapping().written.give_back(taken);
         let mut copied = 0;
         for (from, to) in ranges {
             let mut bytes = vec![0; (to - from) as usize];
@@ -182,8 +193,8 @@ impl Image<'_> {
             self.unwritten.push((from, bytes));
             copied += to - from;
         }
-        self.draft.file().set_len(len).map_err(|e| self.failed("set the length of", e, 0))?;
-        self.len = len;
+        self.len = fit.len;
+        self.unfitted = Some(fit);
         self.end_noting();
         Ok(copied)
     }
@@ -193,6 +204,10 @@ impl Image<'_> {
     /// # Errors
     /// [`Error::NoSpace`] at the copy's place; [`Error::Io`].
     pub fn write_out(&mut self) -> Result<()> {
+        if let Some(fit) = self.unfitted.take() {
+            self.fit(&fit)?;
+            self.draft.file().set_len(fit.len).map_err(|e| self.failed("set the length of", e, 0))?;
+        }
         for (at, bytes) in std::mem::take(&mut self.unwritten) {
             self.write(at, &bytes)?;
         }
@@ -229,12 +244,13 @@ impl Image<'_> {
 
     /// As [`take`](Self::take); so many granules count until they are given back.
     fn take_counted(&self, before: u64) -> Result<(Ranges, u64, u64)> {
-        let written = &self.mapping().written;
-        // In this order: a bit behind the length that follows is of bytes that were cut off; and bytes that were cut off and came back as zeros
-        // before the bits were taken are zeros in the copy before it is written to.
-        let (mut ranges, taken) = written.take();
-        let len = self.mapping().len();
-        let kept = written.take_shortest().min(before);
+        let (ranges, fit, taken) = self.taken(before);
+        self.fit(&fit)?;
+        Ok((ranges, fit.len, taken))
+    }
+
+    /// The copy gets the pool's length, and zeros where that has got them.
+    fn fit(&self, &Fit { before, kept, len }: &Fit) -> Result<()> {
         if kept < before {
             self.draft.file().set_len(kept).map_err(|e| self.failed("set the length of", e, 0))?;
         }
@@ -242,6 +258,17 @@ impl Image<'_> {
             // All blocks now: whoever opens the copy stores into a mapping of it. Zeros, as the pool was when it grew.
             extend(self.draft.file(), kept, len, false).map_err(|e| self.failed("allocate", e, len - kept))?;
         }
+        Ok(())
+    }
+
+    /// What is to be copied, and does not touch the copy yet.
+    fn taken(&self, before: u64) -> (Ranges, Fit, u64) {
+        let written = &self.mapping().written;
+        // In this order: a bit behind the length that follows is of bytes that were cut off; and bytes that were cut off and came back as zeros
+        // before the bits were taken are zeros in the copy before it is written to.
+        let (mut ranges, taken) = written.take();
+        let len = self.mapping().len();
+        let kept = written.take_shortest().min(before);
         ranges.retain_mut(|range| {
             range.1 = range.1.min(len);
             range.0 < range.1
@@ -249,7 +276,7 @@ impl Image<'_> {
         if before == 0 {
             ranges = vec![(0, len)];
         }
-        Ok((ranges, len, taken))
+        (ranges, Fit { before, kept, len }, taken)
     }
 
     /// Copies ranges in pieces of up to `most` bytes, and tells of each.

@@ -78,6 +78,8 @@ pub enum Bug {
     AnySavepoint,
     /// An error that was rolled back from dooms all the same.
     StaysDoomed,
+    /// What was seen of an object whose change is rolled back is not looked at again at commit.
+    SeenGoes,
     /// A nested top action is a part of the outer transaction.
     NoAction,
     /// The outer transaction does not see what it did.

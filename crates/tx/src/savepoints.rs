@@ -45,7 +45,10 @@ pub trait Savepoints: Transaction {
     /// Undoes what the transaction did since the savepoint: what it wrote, allocated and freed. The savepoint stays; those that were set behind it are gone. Objects that were
     /// used since may stay locked to the transaction's end.
     ///
-    /// An error that doomed the transaction since does so no longer, unless it was of a drain. Of conflicts that holds for [`LIFTED`](Self::LIFTED) of a transaction.
+    /// What was seen since counts as read, as if it had not been undone.
+    ///
+    /// An error that doomed the transaction since does so no longer, unless it was of a drain. Of conflicts that holds for [`LIFTED`](Self::LIFTED) of a transaction. A closure that goes
+    /// back from a conflict and then returns it as its error is not run again by [`Engine::transact`](crate::Engine::transact): it has dealt with it.
     ///
     /// # Errors
     /// [`Error::NoSavepoint`] if it is gone, or another transaction's; [`Error::Conflict`] if there were too many: run the transaction again.

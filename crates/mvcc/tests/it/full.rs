@@ -1,6 +1,7 @@
 //! Full stores and logs, transactions that are in their own way, and what is gone that was durable.
 
 use std::path::Path;
+use std::process::Command;
 
 use mvcc::{Mvcc, Options};
 use pmem::{DomainChoice, ErrorKind, PPtr};
@@ -226,4 +227,44 @@ fn what_a_snapshot_never_saw_goes() {
     }
     drop(held);
     store.close().unwrap();
+}
+
+/// Not a test of its own: a program that fills its store, on what counts as a disk of as many bytes as it may write.
+#[test]
+fn fill() {
+    let Ok(path) = std::env::var("CAIRN_MVCC_FILL") else { return };
+    let store = Mvcc::open(&path, &options(1 << 20)).unwrap();
+    let full = loop {
+        match store.transact(Isolation::Strict, |tx| tx.alloc_bytes(20_000, 8)) {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.kind(), ErrorKind::Full, "{full}");
+    store.close().unwrap();
+}
+
+/// A pool can grow so often only: on a disk that has a little room, again and again, the store does not use that up.
+#[test]
+fn a_disk_that_is_nearly_full_for_long_leaves_a_store_that_grows() {
+    let dir = memory();
+    let path = dir.path().join("s");
+    store(&dir, &options(4 << 20)).close().unwrap();
+    let first = path.metadata().unwrap().len();
+    for more in 1..=60 {
+        let blocks = (first + more * (128 << 10)) / 512;
+        let out = Command::new("sh")
+            .args(["-c", "trap '' XFSZ; ulimit -f $0; exec \"$@\"", &blocks.to_string()])
+            .arg(std::env::current_exe().unwrap())
+            .args(["full::fill", "--exact", "--nocapture", "--test-threads", "1"])
+            .env("CAIRN_MVCC_FILL", &path)
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
+    let store = Mvcc::open(&path, &options(1 << 20)).unwrap();
+    assert!(store.stats().bytes > 6 << 20, "what room there was, it used: {}", store.stats().bytes);
+    for _ in 0..4 {
+        store.transact(Isolation::Strict, |tx| tx.alloc_bytes(4 << 20, 8)).unwrap();
+    }
 }

@@ -211,6 +211,8 @@ struct Running<'m> {
     read: BTreeSet<u64>,
     changed: BTreeMap<u64, Option<Vec<u8>>>,
     saved: Vec<Saved>,
+    /// What it has made itself.
+    made: BTreeSet<u64>,
 }
 
 /// A savepoint, and what the transaction saw and had changed.
@@ -317,7 +319,8 @@ impl<'m> Stage<'m> {
             tx.bytes(tx.root_cell().cast(), 16)?; // from now on it keeps its snapshot, whatever it meets
             let (view, began) = (self.committed.objects.clone(), self.committed.commits);
             let (read, changed) = (BTreeSet::new(), BTreeMap::new());
-            self.running[actor] = Some(Running { tx, level, view, began, read, changed, saved: Vec::new() });
+            self.running[actor] =
+                Some(Running { tx, level, view, began, read, changed, saved: Vec::new(), made: BTreeSet::new() });
         }
         Ok(())
     }
@@ -355,6 +358,7 @@ impl<'m> Stage<'m> {
                 running.tx.bytes_mut(ptr, 9)?[8] = act.word as u8;
                 running.view.insert(ptr.offset(), bytes.clone());
                 running.changed.insert(ptr.offset(), Some(bytes));
+                running.made.insert(ptr.offset());
                 Ok(true)
             }
             Err(e) if is_full(&e) => Ok(false),
@@ -435,6 +439,9 @@ impl<'m> Stage<'m> {
             running.saved.truncate(1 + act.on % running.saved.len());
             let Saved { savepoint, view, changed } = &running.saved[running.saved.len() - 1];
             running.tx.rollback_to(*savepoint)?;
+            // What it has locked, and locks no more, it has seen.
+            let old = running.changed.keys().filter(|at| !changed.contains_key(at) && !running.made.contains(at));
+            running.read.extend(old);
             running.view.clone_from(view);
             running.changed.clone_from(changed);
         }
@@ -492,7 +499,10 @@ impl<'m> Stage<'m> {
             changed.insert(args.from, None);
         }
         let (began, read) = (self.committed.commits, BTreeSet::from([args.from]));
-        self.end(Running { tx, level: P::ISOLATION, view, began, read, changed, saved: Vec::new() }, ack)
+        self.end(
+            Running { tx, level: P::ISOLATION, view, began, read, changed, saved: Vec::new(), made: BTreeSet::new() },
+            ack,
+        )
     }
 
     fn end(&mut self, running: Running<'m>, ack: &Ack<Effect>) -> Result<(), Error> {

@@ -19,6 +19,7 @@ fn alone() -> Vec<missed::Workload<EveryVersion>> {
     let torn = vec![VersionOp::Together(vec![act(VersionKind::Alloc, 3), act(VersionKind::Commit, 3)])];
     let deep = Config::seeded(1).shrink(false).budget(30_000).point_budget(300).nested_budget(100);
     all.push(("torn", every().script(torn), deep));
+    all.push(("gone back", every().script(vec![VersionOp::Together(gone_back())]), config(1).schedules(1).depth(1)));
     for seed in 2..6 {
         all.push(("alone", every(), config(seed).point_budget(20).depth(1)));
         all.push((
@@ -29,6 +30,14 @@ fn alone() -> Vec<missed::Workload<EveryVersion>> {
         all.push(("alone, twice", every(), config(seed).point_budget(8).nested_budget(16)));
     }
     all
+}
+
+/// What one has seen under a lock that it gave up is changed by another one, before it commits.
+fn gone_back() -> Vec<(usize, VersionAct)> {
+    use VersionKind::{Alloc, Back, Commit, Save, Write};
+    let act = |(actor, kind, on)| (actor, VersionAct { kind, on, range: (1, 0), word: 1 });
+    let first = [(0, Alloc, 0), (0, Alloc, 0), (0, Commit, 0), (0, Save, 0), (0, Write, 0), (0, Back, 0)];
+    first.into_iter().chain([(1, Write, 0), (1, Commit, 0), (0, Write, 1), (0, Commit, 0)]).map(act).collect()
 }
 
 /// Chunks so large that the bits of one have several lines. A pass flushes those that it sets.
@@ -88,7 +97,7 @@ pub(crate) mod in_turns {
 
     missed::steps! {
         FirstCommitter, Validate, BornLater, SealNew, VerifySeal, VoidFirst, KFirst, WaitRunning, SaveMaster, NothingAboveK, WFirst, FreedStays, SkipBelowW,
-        DecideFirst, CommitOrder, IntentOrder, HeaderStays,
+        DecideFirst, CommitOrder, IntentOrder, HeaderStays, SeenStays,
     }
 
     pub(crate) fn each_step_is_missed_when_it_is_left_out() {

@@ -6,7 +6,7 @@ use pmem::PPtr;
 
 use crate::conformance::support::{Rng, TxOf, assert_bad, assert_doomed, begin, err, numbers, ok, run, value, values};
 use crate::conformance::{Check, Concurrency, Subject, plain_checks};
-use crate::{Error, NestedTop, Result, Savepoints, Transaction, Typed};
+use crate::{Error, NestedTop, Result, Savepoints, ToRange, Transaction, Typed};
 
 pub(super) fn checks<S: Subject>() -> Vec<Check<S>>
 where
@@ -25,6 +25,7 @@ where
         any errors_are_lifted,
         any conflicts_are_lifted_a_few_times,
         any what_was_used_stays_locked,
+        any what_was_seen_stays_seen,
         any parts_of_objects,
         any any_order,
     )
@@ -310,6 +311,34 @@ where
         let other = || put(&mut begin(&engine), a, 2).is_ok();
         assert!(matches!(scope.spawn(other).join(), Ok(true)), "locked for ever");
     });
+}
+
+/// What was seen of an object that was written and gone back from counts as read: two transactions that each go by what the other changes do not both commit.
+fn what_was_seen_stays_seen<S: Subject>(s: &S)
+where
+    for<'e> TxOf<'e, S>: Savepoints,
+{
+    let engine = s.fresh();
+    let [a, b] = numbers(&engine, 2)[..] else { unreachable!() };
+    for looks in [
+        |tx: &mut TxOf<'_, S>, a: PPtr<u64>| tx.write(a).map(|value| *value),
+        |tx: &mut TxOf<'_, S>, a: PPtr<u64>| tx.intend(&[a.range()]).and_then(|()| tx.read(a).copied()),
+    ] {
+        run(&engine, |tx| put(tx, a, 0).and_then(|()| put(tx, b, 0)));
+        std::thread::scope(|scope| {
+            let mut tx = begin(&engine);
+            let savepoint = ok(tx.savepoint());
+            assert_eq!(ok(looks(&mut tx, a)), 0);
+            ok(tx.rollback_to(savepoint));
+            let other = || {
+                let mut tx = begin(&engine);
+                tx.read(b).copied().and_then(|b| put(&mut tx, a, b + 1)).and_then(|()| tx.commit()).is_ok()
+            };
+            let is_changed = scope.spawn(other).join().unwrap_or(false);
+            let is_committed = put(&mut tx, b, 1).and_then(|()| tx.commit()).is_ok();
+            assert!(!(is_changed && is_committed), "neither has seen what the other did");
+        });
+    }
 }
 
 fn parts_of_objects<S: Subject>(s: &S)

@@ -49,6 +49,8 @@ pub(super) struct Begin {
 #[derive(Clone, Debug)]
 struct Local {
     data: Arc<Buffer>,
+    /// What it was when the transaction saw or made it.
+    was: Arc<Buffer>,
     /// The version it read; `None` if it made the object.
     seen: Option<Timestamp>,
     change: Option<Change>,
@@ -115,7 +117,7 @@ impl<'e> ReferenceTx<'e> {
         let version = if newest { object.newest() } else { object.seen_at(self.begin.moment) };
         match version {
             Some(Version { at, data: Some(data), .. }) => {
-                Ok(Local { data: data.clone(), seen: Some(*at), change: None })
+                Ok(Local { data: data.clone(), was: data.clone(), seen: Some(*at), change: None })
             }
             Some(Version { data: None, .. }) => {
                 Err(pmem::Error::BadPointer { ptr: ptr.raw(), why: "to a freed object" }.into())
@@ -215,7 +217,8 @@ impl<'e> ReferenceTx<'e> {
     fn leak(&self, state: &mut State) {
         if self.engine.has(Bug::DirtyWrite) {
             for start in self.written.take() {
-                if let Some(Local { data, change: Some(Change::Written), seen: Some(_) }) = self.locals.get(&start) {
+                if let Some(Local { data, change: Some(Change::Written), seen: Some(_), .. }) = self.locals.get(&start)
+                {
                     let at = self.engine.clock.tick();
                     state.install(start, Version { at, by: usize::MAX, data: Some(Arc::new(Buffer::clone(data))) });
                 }
@@ -272,7 +275,7 @@ impl Transaction for ReferenceTx<'_> {
         let reserved = self.engine.state.lock().reserve(len, align, self.engine.capacity);
         let (start, room) = self.note(reserved)?;
         let data = Arc::new(Buffer::zeroed(start, room, align));
-        self.locals.insert(start, Box::new(Local { data, seen: None, change: None }));
+        self.locals.insert(start, Box::new(Local { was: data.clone(), data, seen: None, change: None }));
         Ok(PPtr::new(self.engine.tag, start))
     }
 
@@ -357,9 +360,9 @@ impl Savepoints for ReferenceTx<'_> {
         for (start, mut local) in locals {
             match known.get(&start) {
                 Some(known) => local = Box::new(known.clone()),
-                // What it has read since stays read.
-                None if local.seen.is_some() && local.change.is_none() => {}
-                None if local.seen.is_some() => continue,
+                None if local.seen.and(local.change).is_some() && self.engine.has(Bug::SeenGoes) => continue,
+                // What it has seen since stays seen.
+                None if local.seen.is_some() => (local.data, local.change) = (local.was.clone(), None),
                 None => {
                     self.engine.state.lock().unreserve(start);
                     continue;
@@ -414,7 +417,7 @@ impl NestedTop for ReferenceTx<'_> {
         for start in after.into_iter().chain(beneath) {
             let version = state.objects.get(&start).and_then(|object| object.seen_at(at));
             if let Some(Version { at, data: Some(data), .. }) = version {
-                let local = Local { data: data.clone(), seen: Some(*at), change: None };
+                let local = Local { data: data.clone(), was: data.clone(), seen: Some(*at), change: None };
                 let known = self.saved.iter_mut().map(|(_, known)| known);
                 known.for_each(|known| drop(known.insert(start, local.clone())));
                 self.locals.as_mut().insert(start, Box::new(local));

@@ -251,6 +251,7 @@ const PARTS: &[Noticed<Bug>] = &[
     ),
     (Bug::AnySavepoint, &["savepoints/of_another_transaction", "savepoints/those_behind_are_gone"]),
     (Bug::StaysDoomed, &["savepoints/errors_are_lifted"]),
+    (Bug::SeenGoes, &["savepoints/what_was_seen_stays_seen"]),
     (
         Bug::NoAction,
         &[
