@@ -1,4 +1,4 @@
-//! Waiting for an element: `BLPOP` and its like.
+//! Waiting for an element, `BLPOP` and its like; and for an answer that comes with time, `WAIT`.
 //!
 //! The connection registers, tries, and sleeps only if there was nothing ([`waiters`](crate::waiters)). Meanwhile it goes on to read, so that it learns when
 //! its client has gone: nothing is taken out for who is not there to get it, nor for who does not take what it is sent. Who waits longest is woken first, and served unless somebody
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::commands::Timeout;
-use crate::connection::{Heard, deliver, hear, write};
+use crate::commands::{Ask, Patience, Timeout};
+use crate::connection::{Heard, deliver, hear, outcome_of, write};
 use crate::data::stored;
 use crate::job::{Job, Parts};
 use crate::thread::Thread;
@@ -77,6 +77,51 @@ pub(crate) async fn wait(
         }
     }
     parts.session.waited = false;
+    parts
+}
+
+/// Between two looks of who waits for other machines.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Asks until the answer is good enough, the client's time is over, or it is gone. What it asks about is what there was when it began.
+pub(crate) async fn ask_again(
+    mut parts: Parts,
+    at: usize,
+    ask: Ask,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    thread: &Thread,
+) -> Parts {
+    let began = tokio::time::Instant::now();
+    let waiting = thread.shared.waiters.register(Vec::new());
+    let most = parts.input.len() + AHEAD;
+    let mut since = None;
+    loop {
+        parts.mark = parts.reply.len();
+        let mark = parts.mark;
+        let args = parts.batch.arguments(at, &parts.input);
+        let outcome = ask(&parts.session, &args, &mut since, &mut parts.reply);
+        let until = match outcome {
+            Ok(Patience::Enough) => break,
+            Ok(Patience::Forever) => None,
+            Ok(Patience::For(patience)) => Some(began + patience),
+            Err(error) => {
+                outcome_of(&mut parts.reply, mark, Err(error), thread);
+                break;
+            }
+        };
+        let now = tokio::time::Instant::now();
+        if until.is_some_and(|until| until <= now) {
+            break;
+        }
+        parts.reply.truncate(mark);
+        waiting.found_nothing();
+        let next = now + LOOK;
+        let next = rest(&mut parts, most, stream, thread, &waiting, Some(until.map_or(next, |until| until.min(next))));
+        if matches!(next.await, Next::End) {
+            parts.session.closing = true;
+            break;
+        }
+    }
     parts
 }
 

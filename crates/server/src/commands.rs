@@ -21,6 +21,7 @@ mod transactions;
 
 use std::cell::Cell;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 pub(crate) use blocking::Timeout;
 pub(crate) use server::REDIS_VERSION;
@@ -156,10 +157,25 @@ pub(crate) enum Run {
     Session(fn(&mut Session, &Arguments<'_>, &mut Reply) -> Outcome),
     /// On data, until it finds something; between `MULTI` and `EXEC` once.
     Block(fn(&mut Context<'_>, &Arguments<'_>) -> Outcome, Timeout),
+    /// On the server, again until the answer is good enough or its time is over; between `MULTI` and `EXEC` once.
+    Await(Ask),
     /// A script: commands on data, and on the connection, in a transaction.
     Script(fn(&mut script::Env<'_>, &Arguments<'_>, &mut Reply) -> Outcome),
     /// By the connection itself: it needs what [`Session`] has not.
     Connection(Special),
+}
+
+/// Answers with what there is. What it is about is in the third argument from the first time on.
+pub(crate) type Ask = fn(&Session, &Arguments<'_>, &mut Option<u64>, &mut Reply) -> Outcome<Patience>;
+
+/// How long a client waits for a better answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It is as good as it was asked for.
+    Enough,
+    /// In all.
+    For(Duration),
+    Forever,
 }
 
 /// What the connection does itself.

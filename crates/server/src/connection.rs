@@ -348,7 +348,7 @@ pub(crate) fn note_slow(parts: &Parts, requests: std::ops::Range<usize>, thread:
             "config" => args.from(1).any(|arg| arg.eq_ignore_ascii_case(b"requirepass")),
             _ => false,
         };
-        if !matches!(command.run, Run::Block(..)) {
+        if !matches!(command.run, Run::Block(..) | Run::Await(_)) {
             log.push(took, &args, secret, &parts.session.client);
         }
     }
@@ -408,7 +408,8 @@ fn refusal(session: &Session, number: usize, command: &Command, args: &Arguments
 
 /// Whether only the server that leads may answer it. `EXEC` answers for itself: what was queued was refused.
 fn is_about_data(command: &Command) -> bool {
-    matches!(command.run, Run::Data(_) | Run::Block(..) | Run::Script(_) | Run::Connection(Special::Watch))
+    use Run::{Await, Block, Connection, Data, Script};
+    matches!(command.run, Data(_) | Block(..) | Await(_) | Script(_) | Connection(Special::Watch))
         || matches!(command.name, "publish" | "spublish")
 }
 
@@ -498,10 +499,11 @@ async fn alone(
         Run::Connection(Special::Exec) => exec(parts, thread).await,
         Run::Connection(Special::Watch) => watch(parts, at, thread),
         Run::Block(_, timeout) => crate::blocking::wait(parts, at, timeout, stream, thread).await,
+        Run::Await(run) => crate::blocking::ask_again(parts, at, run, stream, thread).await,
     }
 }
 
-fn outcome_of(reply: &mut Reply, mark: usize, outcome: Result<(), Stop>, thread: &Thread) {
+pub(crate) fn outcome_of(reply: &mut Reply, mark: usize, outcome: Result<(), Stop>, thread: &Thread) {
     let error = match outcome {
         Ok(()) => return,
         Err(Stop::Error(error)) => error,

@@ -212,6 +212,17 @@ pub trait Engine: Send + Sync + 'static {
     /// [`Error::Stopped`] once a barrier has failed.
     fn healthy(&self) -> Result<()>;
 
+    /// Behind all that was acknowledged, for [`others_with`](Self::others_with); none of a store that is on this machine alone.
+    fn position(&self) -> Option<u64> {
+        None
+    }
+
+    /// How many other machines have all that is in front of a position where it survives a loss of power. What was acknowledged is on as many as the write quorum asks for.
+    fn others_with(&self, position: u64) -> usize {
+        let _ = position;
+        0
+    }
+
     /// How it is doing.
     fn counts(&self) -> Counts;
 
@@ -401,6 +412,15 @@ impl Engine for Kv {
             Ok(()) if !self.is_held() => Err(Error::Elsewhere(Self::lost())),
             other => Ok(other?),
         }
+    }
+
+    fn position(&self) -> Option<u64> {
+        Some(self.store.leader_status().ok()?.next)
+    }
+
+    fn others_with(&self, position: u64) -> usize {
+        let Ok(status) = self.store.leader_status() else { return 0 };
+        status.copies.iter().filter(|copy| copy.live && copy.through.saturating_add(1) >= position).count()
     }
 
     fn counts(&self) -> Counts {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
 
+use crate::elsewhere::{self, Class};
 use crate::engine::{Error, Result, Tx};
 use crate::flush::Inside;
 use crate::job::Job;
@@ -58,6 +59,11 @@ pub(crate) trait Work: Any + Send {
 
     /// Whether it is one request, or one transaction.
     fn is_one(&self) -> bool;
+
+    /// Of which kind it is where it has to wait.
+    fn class(&self) -> Class {
+        Class::Data
+    }
 
     /// It takes longer than it may on a thread that serves others: it is to be run again where it may, from its beginning. What it is told of a failure is nothing.
     fn leaves(&self) -> bool {
@@ -195,7 +201,7 @@ impl Executor {
                 if ended && !work.leaves() {
                     return work;
                 }
-                given_back(run_elsewhere(&self.shared, &self.recorder, Box::new(work)).await)
+                given_back(elsewhere::run(&self.shared, &self.recorder, Box::new(work)).await)
             }
         }
     }
@@ -204,45 +210,6 @@ impl Executor {
 fn given_back<W: Work>(work: Box<dyn Work>) -> W {
     let back: Box<dyn Any> = work;
     *back.downcast().unwrap_or_else(|_| unreachable!("it is what was given"))
-}
-
-/// Runs it to its end on another thread: others on this one are not to wait.
-async fn run_elsewhere(shared: &Arc<Shared>, recorder: &Recorder, mut work: Box<dyn Work>) -> Box<dyn Work> {
-    let shared = shared.clone();
-    let run = tokio::task::spawn_blocking(move || {
-        // Counters have one writer: this thread's are added there.
-        let own = Recorder::default();
-        run_to_its_end(&shared, &own, &mut *work);
-        (work, own)
-    });
-    match run.await {
-        Ok((work, own)) => {
-            recorder.merge(&own);
-            work
-        }
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
-}
-
-/// Runs it to its end on a thread that serves nobody else.
-fn run_to_its_end(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
-    if !work.leaves() {
-        run_at_once(shared, recorder, work);
-    }
-    if work.leaves() && *shared.stop.borrow() {
-        work.fail(&Error::Other("the server stops; nothing is written".to_owned()));
-        work.stay(None);
-    }
-    if work.leaves() {
-        match shared.scripts.begin_long(shared.settings().script_time) {
-            Some(long) => {
-                work.stay(Some(long));
-                run_at_once(shared, recorder, work);
-            }
-            None => work.fail(&Error::Other("too many scripts run long; try again later, or end them".to_owned())),
-        }
-        work.stay(None);
-    }
 }
 
 /// A bug in a command is that request's answer, and not the end of those who wait with it.
@@ -301,7 +268,7 @@ fn give_up(work: &mut dyn Work, error: &Error) {
 }
 
 /// Runs it on this thread.
-fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
+pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
     // Whether it may be found to be for steps before all of it was tried in vain.
     let mut brief = true;
     loop {
@@ -482,16 +449,10 @@ impl Combiner {
                 self.leave(one);
                 continue;
             }
-            let (shared, recorder) = (self.shared.clone(), self.recorder.clone());
-            let run = tokio::task::spawn_blocking(move || {
-                let (own, mut one) = (Recorder::default(), one);
-                run_at_once(&shared, &own, &mut *one.work);
-                (one, own)
-            });
-            if let Ok((one, own)) = run.await {
-                recorder.merge(&own);
-                if one.work.leaves() { self.leave(one) } else { drop(one.done.send(one.work)) }
-            }
+            let Waiting { work, done } = one;
+            let work = elsewhere::on_a_thread(&self.shared, &self.recorder, work).await;
+            let one = Waiting { work, done };
+            if one.work.leaves() { self.leave(one) } else { drop(one.done.send(one.work)) }
         }
     }
 
@@ -499,7 +460,7 @@ impl Combiner {
     fn leave(&self, Waiting { work, done }: Waiting) {
         let (shared, recorder) = (self.shared.clone(), self.recorder.clone());
         tokio::task::spawn_local(async move {
-            drop(done.send(run_elsewhere(&shared, &recorder, work).await));
+            drop(done.send(elsewhere::run(&shared, &recorder, work).await));
         });
     }
 }

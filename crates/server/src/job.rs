@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::commands::{Command, Context, KeysAt, Looks, Outcome, Run, Stop, flag};
 use crate::data::DATABASES;
+use crate::elsewhere::Class;
 use crate::engine::{self, Error, Tx};
 use crate::executor::Work;
 use crate::reply::Reply;
@@ -208,6 +209,7 @@ pub(crate) fn run_command(
             outcome
         }
         Run::Session(run) => run(session, args, reply),
+        Run::Await(run) => run(session, args, &mut None, reply).map(drop),
         Run::Script(run) => {
             // All that is removed is removed at once.
             let whole = std::mem::replace(&mut looks.whole, true);
@@ -281,6 +283,18 @@ impl Work for Job {
 
     fn is_one(&self) -> bool {
         self.exec.is_some() || self.to <= self.from + 1
+    }
+
+    fn class(&self) -> Class {
+        let mut class = Class::Data;
+        for (_, command) in self.parts.commands[self.from..self.to].iter().flatten() {
+            match command.run {
+                Run::Script(_) => return Class::Script,
+                _ if matches!(command.name, "flushall" | "flushdb") => class = Class::Flush,
+                _ => {}
+            }
+        }
+        class
     }
 
     fn leaves(&self) -> bool {

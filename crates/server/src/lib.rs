@@ -12,6 +12,7 @@
 //! | `session`, `users` | who is connected, and what he may do |
 //! | `commands` | the commands, by what they are about |
 //! | `job`, `executor` | requests become a transaction: at once, or together with those of other connections |
+//! | `elsewhere` | threads for what waits or runs long |
 //! | `data` | how Redis' data lie in the store |
 //! | `engine`, `tree` | what is needed of a store; [`kv`] is one, a B+tree in a [`heap`] another |
 //! | `flush`, `remove` | what is too much for one transaction goes in steps, which nobody sees |
@@ -67,6 +68,7 @@ mod config;
 mod connection;
 mod cursors;
 mod data;
+mod elsewhere;
 pub mod engine;
 mod executor;
 mod flush;

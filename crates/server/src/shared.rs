@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::config::Settings;
 use crate::cursors::Cursors;
 use crate::data::{Ids, any_collection};
+use crate::elsewhere::Elsewhere;
 use crate::engine::{self, Engine};
 use crate::flush::Gate;
 use crate::group::Group;
@@ -65,6 +66,7 @@ pub(crate) struct Shared {
     /// The servers of which this is one.
     pub(crate) group: Option<Arc<Group>>,
     pub(crate) scripts: Scripts,
+    pub(crate) elsewhere: Elsewhere,
     pub(crate) sabotage: Sabotage,
     pub(crate) stop: tokio::sync::watch::Sender<bool>,
     /// Forty hexadecimal digits, others at each start.
@@ -120,6 +122,7 @@ impl Shared {
             slow: SlowLog::default(),
             group,
             scripts: Scripts::default(),
+            elsewhere: Elsewhere::default(),
             sabotage,
             stop: tokio::sync::watch::Sender::new(false),
             run_id: format!("{:016x}{:016x}{:08x}", random.0, random.1, random.0 as u32 ^ 0x5a5a_5a5a),

@@ -1,15 +1,71 @@
 //! Commands about the servers that serve one store: who leads, who follows. Names and shapes are those of Redis and of its Sentinel.
 
+use std::time::Duration;
+
 use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST};
-use super::{Command, Outcome, is, session};
+use super::{Command, KeysAt, Outcome, Patience, Run, int, is, session};
 use crate::group::{View, split};
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Session;
 use crate::shared::Shared;
 
-pub(super) const COMMANDS: &[Command] =
-    &[session("role", 1, FAST | ADMIN | DANGEROUS, role), session("sentinel", -2, CONNECTION, sentinel)];
+pub(super) const COMMANDS: &[Command] = &[
+    session("role", 1, FAST | ADMIN | DANGEROUS, role),
+    session("sentinel", -2, CONNECTION, sentinel),
+    Command { name: "wait", arity: 3, flags: CONNECTION, keys: KeysAt::None, run: Run::Await(wait) },
+    Command { name: "waitaof", arity: 4, flags: CONNECTION, keys: KeysAt::None, run: Run::Await(waitaof) },
+];
+
+// ---- WAIT -----------------------------------------------------------------------------------------------------------
+
+/// How many other machines have all that was acknowledged to any client when it began, on media of theirs. Those beyond the write quorum come later, or not at all.
+fn wait(s: &Session, args: &Arguments<'_>, since: &mut Option<u64>, reply: &mut Reply) -> Outcome<Patience> {
+    let (wanted, patience) = (int(args.get(1))?, patience(args.get(2))?);
+    let (others, patience) = others(s, since, wanted, patience)?;
+    reply.int(others);
+    Ok(patience)
+}
+
+/// The same, and 1 for this machine: what it has acknowledged it has.
+fn waitaof(s: &Session, args: &Arguments<'_>, since: &mut Option<u64>, reply: &mut Reply) -> Outcome<Patience> {
+    if !(0..=1).contains(&int(args.get(1))?) {
+        return Err("ERR value is out of range, value must between 0 and 1".into());
+    }
+    let wanted = int(args.get(2)).ok().filter(|wanted| *wanted >= 0);
+    let wanted = wanted.ok_or("ERR value is out of range, must be positive")?;
+    let (others, patience) = others(s, since, wanted, patience(args.get(3))?)?;
+    reply.array(2);
+    reply.int(1);
+    reply.int(others);
+    Ok(patience)
+}
+
+/// A store on one machine has nobody to wait for.
+fn others(s: &Session, since: &mut Option<u64>, wanted: i64, patience: Patience) -> Outcome<(i64, Patience)> {
+    let engine = &s.shared.engine;
+    let Some(position) = since.or_else(|| engine.position()) else { return Ok((0, Patience::Enough)) };
+    *since = Some(position);
+    let others = engine.others_with(position) as i64;
+    // Who does not lead any more knows nothing of the others.
+    engine.healthy()?;
+    Ok((others, if others >= wanted { Patience::Enough } else { patience }))
+}
+
+/// More milliseconds than anybody waits.
+const YEARS: u64 = 1 << 42;
+
+fn patience(text: &[u8]) -> Outcome<Patience> {
+    let milliseconds = int(text).map_err(|_| "ERR timeout is not an integer or out of range")?;
+    match u64::try_from(milliseconds) {
+        Err(_) => Err("ERR timeout is negative".into()),
+        Ok(0) => Ok(Patience::Forever),
+        Ok(milliseconds @ ..YEARS) => Ok(Patience::For(Duration::from_millis(milliseconds))),
+        Ok(_) => Err("ERR timeout is out of range".into()),
+    }
+}
+
+// ---- ROLE -----------------------------------------------------------------------------------------------------------
 
 fn role(s: &mut Session, _: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     let Some(group) = &s.shared.group else {

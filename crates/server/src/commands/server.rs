@@ -42,8 +42,6 @@ pub(super) const COMMANDS: &[Command] = &[
     session("shutdown", -1, ADMIN | DANGEROUS | NO_MULTI, shutdown),
     session("slowlog", -2, ADMIN | DANGEROUS, slow_log),
     session("time", 1, FAST, time),
-    session("wait", 3, flag::BLOCKING, wait),
-    session("waitaof", 4, flag::BLOCKING, wait_aof),
 ];
 
 fn time(_: &mut Session, _: &Arguments<'_>, reply: &mut Reply) -> Outcome {
@@ -54,32 +52,7 @@ fn time(_: &mut Session, _: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     Ok(())
 }
 
-/// Copies on other machines that have what was written: there are none yet.
-fn wait(_: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
-    int(args.get(1))?;
-    if int(args.get(2))? < 0 {
-        return Err("ERR timeout is negative".into());
-    }
-    reply.int(0);
-    Ok(())
-}
-
-/// What was acknowledged is durable here: there is nothing to wait for.
-fn wait_aof(_: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
-    if !matches!(int(args.get(1))?, 0 | 1) {
-        return Err("ERR value is out of range".into());
-    }
-    int(args.get(2))?;
-    if int(args.get(3))? < 0 {
-        return Err("ERR timeout is negative".into());
-    }
-    reply.array(2);
-    reply.int(1);
-    reply.int(0);
-    Ok(())
-}
-
-/// All is durable, so there is nothing to be saved, and nobody to wait for.
+/// All is durable, so there is nothing to be saved.
 fn shutdown(s: &mut Session, args: &Arguments<'_>, _: &mut Reply) -> Outcome {
     let (mut save, mut nosave, mut abort) = (false, false, false);
     for option in args.from(1) {

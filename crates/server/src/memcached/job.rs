@@ -8,6 +8,7 @@ use super::meta::{is_pending, settle, settled};
 use super::request::{Batch, Request};
 use crate::commands::{Context, Stop};
 use crate::data::stored;
+use crate::elsewhere::Class;
 use crate::engine::{self, Error, Tx};
 use crate::executor::Work;
 use crate::metrics::Recorder;
@@ -199,6 +200,10 @@ impl Work for Job {
 
     fn is_one(&self) -> bool {
         self.to <= self.from + 1
+    }
+
+    fn class(&self) -> Class {
+        if self.requests().any(|one| one.verb == Verb::FlushAll) { Class::Flush } else { Class::Data }
     }
 
     fn end_in_doubt(&mut self, error: &Error) {

@@ -36,7 +36,7 @@ pub(super) struct Caller<'c, 'e> {
 const ARGUMENT: usize = 64;
 
 /// Commands that Redis keeps from scripts, besides those that the connection itself runs.
-const NOT_IN_SCRIPTS: [&str; 18] = [
+const NOT_IN_SCRIPTS: [&str; 16] = [
     "acl",
     "auth",
     "bgrewriteaof",
@@ -53,13 +53,11 @@ const NOT_IN_SCRIPTS: [&str; 18] = [
     "shutdown",
     "slowlog",
     "unwatch",
-    "wait",
-    "waitaof",
 ];
 
 fn is_for_scripts(command: &Command) -> bool {
     !command.is(flag::SUBSCRIBES)
-        && !matches!(command.run, Run::Connection(_) | Run::Script(_) | Run::Block(..))
+        && !matches!(command.run, Run::Connection(_) | Run::Script(_) | Run::Block(..) | Run::Await(_))
         && !NOT_IN_SCRIPTS.contains(&command.name)
 }
 

@@ -13,8 +13,6 @@ use crate::metrics::Watch;
 /// Scripts that are known by their digests, and their bytes.
 const SCRIPTS: usize = 10_000;
 pub(super) const BYTES: usize = 64 << 20;
-/// Scripts that run long at one time.
-const LONG: usize = 8;
 
 /// What a server knows of scripts. It is lost with it.
 #[derive(Default)]
@@ -102,18 +100,15 @@ impl Scripts {
         (known.by_sha.len(), known.bytes)
     }
 
-    /// One that runs long begins; none if there are too many.
-    pub(crate) fn begin_long(&self, limit: std::time::Duration) -> Option<Arc<Long>> {
-        let mut all = self.long.lock();
-        all.retain(|one| one.strong_count() > 0);
-        if all.len() >= LONG {
-            return None;
-        }
+    /// One that runs long begins.
+    pub(crate) fn begin_long(&self, limit: std::time::Duration) -> Arc<Long> {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         self.longs.fetch_add(1, SeqCst);
         let long = Arc::new(Long { began: Watch::start(), limit, end: 0.into(), longs: self.longs.clone() });
+        let mut all = self.long.lock();
+        all.retain(|one| one.strong_count() > 0);
         all.push(Arc::downgrade(&long));
-        Some(long)
+        long
     }
 
     /// Whether any runs long: then others may meet conflicts that last, and must not wait on a thread that serves.

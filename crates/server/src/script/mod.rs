@@ -39,6 +39,7 @@ use self::call::Caller;
 pub(crate) use self::call::Env;
 use self::convert::hex;
 pub(crate) use self::known::{End, Long, Scripts};
+pub(crate) use self::run::apart;
 use self::run::{Ended, Interpreter, State, Terms};
 use crate::commands::{Outcome, Stop, int};
 use crate::engine::Error;
@@ -70,6 +71,8 @@ pub(crate) struct Running {
     began: Option<Watch>,
     /// Bytes that they have passed on: [`run::PASSED`].
     passed: usize,
+    /// Nanoseconds that they have waited for locks.
+    waited: u64,
     /// Keys as they are in the store, at which somebody may wait.
     pub(crate) woken: BTreeSet<Vec<u8>>,
 }
@@ -77,7 +80,7 @@ pub(crate) struct Running {
 impl Running {
     /// The transaction begins, or begins again.
     pub(crate) fn begin(&mut self) {
-        (self.leaves, self.began, self.passed) = (false, None, 0);
+        (self.leaves, self.began, self.passed, self.waited) = (false, None, 0, 0);
         if !self.woken.is_empty() {
             self.woken.clear();
         }
@@ -216,13 +219,13 @@ fn list<'a>(lua: &Lua, words: impl Iterator<Item = &'a [u8]>, state: &State) -> 
 fn terms(session: &mut Session) -> Terms {
     let (limit, random) = (session.shared.settings().script_time, session.shared.random());
     let running = &mut session.script;
-    let passed = running.passed;
+    let (passed, waited) = (running.passed, running.waited);
     match &running.long {
-        Some(long) => Terms { began: long.began, budget: long.limit, long: Some(long.clone()), random, passed },
+        Some(long) => Terms { began: long.began, budget: long.limit, long: Some(long.clone()), random, passed, waited },
         None => {
             let began = *running.began.get_or_insert_with(Watch::start);
             let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-            Terms { began, budget: SHORT.min(limit), long: None, random, passed }
+            Terms { began, budget: SHORT.min(limit), long: None, random, passed, waited }
         }
     }
 }
@@ -243,7 +246,7 @@ fn run_script(
         true => convert::answer(&value, reply, &state, 0).map(|()| Ok(())),
         false => Ok(Err(Stop::Error(text_of(&value, sha)?))),
     });
-    env.session.script.passed = state.passed.get();
+    (env.session.script.passed, env.session.script.waited) = (state.passed.get(), state.waited.get());
     one.end()?;
     let ms = env.session.shared.settings().script_time.as_millis();
     let ended = match state.ended.get() {
@@ -285,7 +288,7 @@ fn call_script(
     let (lua, redis, state) = (&one.lua, &one.redis, &*one.state);
     let keys = list(lua, args.from(3).take(count), state)?;
     let rest = list(lua, args.from(3 + count), state)?;
-    let mut bounded = Bounded { tx: &mut *env.tx, state };
+    let mut bounded = Bounded { tx: &mut *env.tx, state, waits: run::is_apart() };
     let mut env = Env { tx: &mut bounded, session: &mut *env.session, now: env.now, looks: &mut *env.looks };
     let caller = RefCell::new(Caller::new(&mut env, state, read_only));
     let outcome = lua.scope(|scope| {

@@ -25,8 +25,10 @@ const NAME: usize = 1024;
 const KEPT: usize = 16 << 20;
 /// Scripts that are kept as they were compiled.
 const COMPILED: usize = 500;
+/// Nanoseconds that one may wait for others without being one that runs long.
+const WAITED: u64 = 2_000_000_000;
 /// Instructions between two looks at the clock.
-const INSTRUCTIONS: u32 = 1000;
+const INSTRUCTIONS: u32 = 250;
 /// What the chunk of the sandbox is called.
 pub(super) const OWN: &str = "=cairn";
 
@@ -53,6 +55,8 @@ pub(super) struct State {
     random: Cell<u64>,
     /// Bytes that the transaction's scripts have outside of the interpreter for as long as it lasts.
     pub(super) passed: Cell<usize>,
+    /// Nanoseconds of it that it waited for others, on a thread that serves nobody.
+    pub(super) waited: Cell<u64>,
     /// Steps since the last look at the clock.
     steps: Cell<u32>,
     json: Rc<Cell<cjson::Settings>>,
@@ -64,11 +68,17 @@ impl State {
         if self.ended.get().is_none() {
             if let Some(end) = self.long.borrow().as_ref().and_then(|long| long.end()) {
                 self.ended.set(Some(Ended::By(end)));
-            } else if self.began.get().is_some_and(|began| began.nanos() > self.budget.get()) {
+            } else if self.began.get().is_some_and(|began| self.spent(began) > self.budget.get()) {
                 self.ended.set(Some(Ended::TooLong));
             }
         }
         self.check()
+    }
+
+    /// What counts: of one that runs long all of it, so that it ends.
+    fn spent(&self, began: Watch) -> u64 {
+        let waited = if self.long.borrow().is_some() { 0 } else { self.waited.get().min(WAITED) };
+        began.nanos().saturating_sub(waited)
     }
 
     /// The same, now and then: for each piece of what may be long.
@@ -117,8 +127,9 @@ pub(super) struct Terms {
     pub(super) budget: u64,
     pub(super) long: Option<Arc<Long>>,
     pub(super) random: u64,
-    /// What scripts before it in the transaction have passed on.
+    /// What scripts before it in the transaction have passed on, and how long they have waited.
     pub(super) passed: usize,
+    pub(super) waited: u64,
 }
 
 /// An interpreter with the sandbox.
@@ -136,6 +147,7 @@ pub(super) struct Interpreter {
 
 thread_local! {
     static INTERPRETER: RefCell<Option<Interpreter>> = const { RefCell::new(None) };
+    static APART: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Lends the thread's interpreter. One that is left by a panic is not used again.
@@ -154,6 +166,25 @@ pub(super) fn with<R>(f: impl FnOnce(&mut Interpreter) -> mlua::Result<R>) -> ml
     outcome
 }
 
+/// Runs `f`, which may run scripts, on a thread that serves nobody. There are too many of those for each to keep an interpreter.
+pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
+    struct Back;
+    impl Drop for Back {
+        fn drop(&mut self) {
+            APART.set(false);
+            INTERPRETER.set(None);
+        }
+    }
+    APART.set(true);
+    let _back = Back;
+    f()
+}
+
+/// Whether this thread serves nobody.
+pub(super) fn is_apart() -> bool {
+    APART.get()
+}
+
 impl Interpreter {
     fn new() -> mlua::Result<Self> {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
@@ -166,6 +197,7 @@ impl Interpreter {
             three: Cell::new(false),
             random: Cell::new(0),
             passed: Cell::new(0),
+            waited: Cell::new(0),
             steps: Cell::new(0),
             json: Rc::default(),
         });
@@ -209,6 +241,7 @@ impl Interpreter {
         state.three.set(false);
         state.random.set(terms.random);
         state.passed.set(terms.passed);
+        state.waited.set(terms.waited);
         state.json.set(cjson::Settings::default());
     }
 

@@ -1,5 +1,6 @@
 //! A server that is one of a group: what it tells, and that it answers nothing once it may not lead any more. `cairn serve`'s tests have real groups.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -111,4 +112,83 @@ fn who_leads_and_who_follows_is_told_as_redis_does() {
     assert!(led.cli("eval return(1) 0").starts_with("READONLY "));
     assert!(led.cli("get a").starts_with("READONLY ") && led.cli("hello").contains("replica"));
     assert!(led.cli("ping").contains("PONG"));
+}
+
+/// An array, and what is in it.
+fn all(client: &mut Connection, line: &str) -> String {
+    let mut told = client.ask(line).unwrap();
+    for _ in 0..told[1..].parse().unwrap() {
+        told += &format!(" {}", client.reply().unwrap());
+    }
+    told
+}
+
+/// Replies to `WAIT` are of what the copies of a real log have.
+#[test]
+fn wait_tells_how_many_machines_have_what_was_written() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let trust = log::fabric::Options {
+        secret: Some(log::fabric::Secret::new(b"what all of them know").unwrap()),
+        ..Default::default()
+    };
+    let copy = |name: &str| log::Replica::serve(dir.path().join(name), "127.0.0.1:0", trust.clone()).unwrap();
+    let (one, two) = (copy("one"), copy("two"));
+    let at = |copy: &log::Replica| copy.address().unwrap().to_string();
+    let copies = log::Replicas::new().local(dir.path().join("own")).write_quorum(2).trust(trust.clone());
+    let copies = copies.at(&at(&one)).at(&at(&two));
+    let options = kv::Options::new().replicated(&copies, &log::Options::new().bytes(1 << 20));
+    let store = Arc::new(options.create(dir.path().join("store")).unwrap());
+    let held = Arc::new(AtomicBool::new(true));
+    let lease = Arc::clone(&held);
+    let engine = Kv::elected(store, move || lease.load(Acquire));
+    let config = Config { redis: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() };
+    let running = Server::start(config, Box::new(engine)).unwrap();
+    let connect = || Connection::to(&running.redis()[0].to_string()).unwrap();
+    let mut client = connect();
+    for number in 0..20 {
+        assert_eq!(client.ask(&format!("SET a {number}")).unwrap(), "+OK");
+        assert_eq!(client.ask("WAIT 2 0").unwrap(), ":2");
+    }
+    assert_eq!(client.ask("WAIT -1 0").unwrap(), ":2");
+    assert_eq!(all(&mut client, "WAITAOF 1 2 0"), "*2 :1 :2");
+    assert_eq!(client.ask("MULTI").unwrap(), "+OK");
+    assert_eq!(client.ask("WAIT 9 0").unwrap(), "+QUEUED");
+    assert_eq!(all(&mut client, "EXEC"), "*1 :2");
+
+    two.stop().unwrap();
+    assert_eq!(client.ask("SET a 20").unwrap(), "+OK");
+    assert_eq!(client.ask("WAIT 2 20").unwrap(), ":1");
+    assert_eq!(client.ask("WAIT 1 0").unwrap(), ":1");
+    assert_eq!(all(&mut client, "WAITAOF 0 2 20"), "*2 :1 :1");
+    // One that waits for ever keeps nobody up, and goes with its client.
+    let port = running.redis()[0].port().to_string();
+    let blocked = |number: u32| {
+        let wanted = format!("blocked_clients:{number}\r");
+        let info =
+            || crate::support::run(std::process::Command::new("redis-cli").args(["-p", &port, "info", "clients"]));
+        while !info().contains(&wanted) {}
+    };
+    let mut forever = std::net::TcpStream::connect(running.redis()[0]).unwrap();
+    forever.write_all(b"WAIT 3 0\r\n").unwrap();
+    blocked(1);
+    assert_eq!(client.ask("SET a 21").unwrap(), "+OK");
+    drop(forever);
+    blocked(0);
+
+    for (line, told) in [
+        ("WAIT x 0", "value is not an integer or out of range"),
+        ("WAIT 1 x", "timeout is not an integer or out of range"),
+        ("WAIT 1 -1", "timeout is negative"),
+        ("WAIT 1 9223372036854775807", "timeout is out of range"),
+        ("WAITAOF 2 0 0", "value is out of range, value must between 0 and 1"),
+        ("WAITAOF 0 -1 0", "value is out of range, must be positive"),
+    ] {
+        assert_eq!(client.ask(line).unwrap(), format!("-ERR {told}"), "{line}");
+    }
+    held.store(false, Release);
+    let told = client.ask("WAIT 1 0").unwrap();
+    assert!(told.starts_with("-READONLY "), "{told}");
+    running.stop();
+    running.join().unwrap();
+    drop(one);
 }

@@ -30,7 +30,7 @@ fn worker() {
     }
 }
 
-fn serve(mut command: Command, step: Option<Step>, domain: &str, path: &Path) -> Served {
+pub fn serve(mut command: Command, step: Option<Step>, domain: &str, path: &Path) -> Served {
     let step = step.map_or_else(|| "none".to_owned(), |step| format!("{step:?}"));
     command.args(["kill::worker", "--exact", "--nocapture", "--test-threads", "1"]);
     command.env(PLACE, format!("{domain} {step} {}", path.display())).stdout(Stdio::null());

@@ -142,3 +142,46 @@ fn a_long_script_ends_when_the_store_is_full() {
         server.join().unwrap();
     }
 }
+
+/// However many wait for what a long script holds, they take few threads, and the memory of few interpreters; and it can be ended.
+#[test]
+fn many_who_wait_take_few_threads() {
+    const WAIT: usize = 300;
+    let dir = tempfile::tempdir().unwrap();
+    let program = std::process::Command::new(std::env::current_exe().unwrap());
+    let served = crate::kill::serve(program, None, "emulated", &dir.path().join("store"));
+    let connect = || Client::to(served.address.parse().unwrap());
+    let (mut long, mut other) = (connect(), connect());
+    assert_eq!(other.say(LIMIT), Reply::ok());
+    let many = "for i = 1, 5000 do redis.call('set', 'many' .. i, i) end redis.call('set', 'r', '1')";
+    assert_eq!(other.ask(&["EVAL", many, "0"]), Reply::Null);
+    long.send(&request(&["EVAL", WRITES, "0"]));
+    until("it runs long", || run_long(&mut other, 1));
+    let mut waits: Vec<Client> = (0..WAIT).map(|_| connect()).collect();
+    for one in &mut waits {
+        one.send(&request(&["EVAL", "local s = string.rep('x', 1000000) return redis.call('incr', 'k') + #s", "0"]));
+    }
+    let tasks = format!("/proc/{}/task", served.child.id());
+    for _ in 0..20 {
+        assert_eq!(other.say("PING"), pong());
+        assert!(std::fs::read_dir(&tasks).unwrap().count() < WAIT / 2);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    // One that begins now, and is long for a thread that serves, has a place; and what ends those that run long has.
+    assert_eq!(other.ask(&["EVAL", "for i = 1, 3000000 do end return redis.call('get', 'r')", "0"]), Reply::text("1"));
+    assert_eq!(other.say("FLUSHALL"), Reply::ok());
+    assert!(long.reply().error().contains("others removed very many keys"));
+    for one in &mut waits {
+        match one.reply() {
+            Reply::Int(_) => {}
+            // Of those that had a thread, on a slow machine: waiting has a bound.
+            other => {
+                let told = other.error();
+                assert!(
+                    ["others removed very many keys", "gave up after"].iter().any(|why| told.contains(why)),
+                    "{told}"
+                );
+            }
+        }
+    }
+}
