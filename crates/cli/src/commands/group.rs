@@ -73,6 +73,12 @@ impl Group {
         Ok(())
     }
 
+    /// As many copies are live as must have each record.
+    fn writes_go_on(&self) -> bool {
+        let live = usize::from(self.status.own != 0) + self.status.copies.iter().filter(|copy| copy.live).count();
+        live >= self.status.write_quorum as usize
+    }
+
     /// The ids of all copies that count.
     fn ids(&self) -> Vec<u64> {
         outlook::ids(&self.status)

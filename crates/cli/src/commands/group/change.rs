@@ -30,6 +30,13 @@ pub fn join(args: &JoinGroup) -> Outcome {
             "give the address of the machine that is to join; `cairn group status` shows those that are announced";
         return Err(Failure::new(format!("{} is the leader, {}", args.address, group.leader.name), next));
     }
+    if group.machines.iter().all(|machine| machine.address != args.address) {
+        let announced: Vec<&str> = group.machines.iter().map(|machine| machine.address.as_str()).collect();
+        return Err(Failure::new(
+            format!("no machine is announced at {} below {}", args.address, args.at.prefix.trim_end_matches('/')),
+            format!("start `cairn serve` there, with this --etcd and --prefix; announced are {}", announced.join(", ")),
+        ));
+    }
     let found = look_at(&group, args)?;
     if let Some(status) = found.as_ref().filter(|status| status.log != group.status.log) {
         let what = format!("{}: its copy is of log {:x}, not of {:x}", args.address, status.log, group.status.log);
@@ -80,9 +87,19 @@ pub fn remove(args: &RemoveFromGroup) -> Outcome {
         let what = format!("each record is on all {} copies", ids.len());
         return Err(Failure::new(what, "take another one in first, with `cairn group join`"));
     }
-    kv::ask_to_remove(&group.leader.address, &group.trust, id).map_err(|error| group.refused(&error))?;
+    kv::ask_to_remove(&group.leader.address, &group.trust, id).map_err(|error| in_doubt(&mut group, id, &error))?;
     group.renew().map_err(|failure| failure.after("the copy is removed"))?;
     end(&group, id, true, args.json, "is none of the copies any more")
+}
+
+/// A change that the leader could not complete may be done, now or by its successor.
+fn in_doubt(group: &mut Group, id: u64, error: &kv::Error) -> Failure {
+    let failure = group.refused(error);
+    match group.renew() {
+        Ok(()) if group.ids().contains(&id) => failure.after("the copy counts as before"),
+        Ok(()) => failure.after("the copy is none of those that count any more, all the same"),
+        Err(_) => failure.after("whether it was done, `cairn group status` says when there is a leader again"),
+    }
 }
 
 fn end(group: &Group, id: u64, changed: bool, json: bool, what: &str) -> Outcome {

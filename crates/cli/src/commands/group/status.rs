@@ -23,6 +23,8 @@ struct GroupJson {
     commits: u64,
     next: u64,
     write_quorum: u32,
+    /// Enough copies are live.
+    writes_go_on: bool,
     /// All that count.
     copies: Vec<CopyJson>,
     /// All that are announced.
@@ -68,15 +70,15 @@ struct MachineJson {
 }
 
 /// An announced machine, and which copy it has.
-struct Machine<'g> {
-    member: &'g Member,
+struct Machine {
+    member: Member,
     copy: Result<u64, String>,
     outlook: Outlook,
 }
 
 pub fn run(args: &StatusOfGroup) -> Outcome {
-    let group = Group::find(&args.at)?;
-    let machines = machines(&group);
+    let mut group = Group::find(&args.at)?;
+    let machines = machines(&mut group);
     let is_well = group.status.copies.iter().all(|copy| copy.live) && machines.iter().all(|m| m.copy.is_ok());
     if args.json {
         print_json(&to_json(&group, &machines))?
@@ -87,19 +89,38 @@ pub fn run(args: &StatusOfGroup) -> Outcome {
 }
 
 /// Which machine has which copy: each says so itself, but for the leader, whose copy is served to nobody.
-fn machines(group: &Group) -> Vec<Machine<'_>> {
-    let others: Vec<&Member> = group.machines.iter().filter(|member| member.name != group.leader.name).collect();
+fn machines(group: &mut Group) -> Vec<Machine> {
+    let others: Vec<Member> =
+        group.machines.iter().filter(|member| member.name != group.leader.name).cloned().collect();
     let addresses: Vec<String> = others.iter().map(|member| member.address.clone()).collect();
     let looked = look_at_all(&addresses, &group.trust, group.patience);
     let own = Some(group.status.own).filter(|own| *own != 0);
-    let leader = own.ok_or_else(|| "it has no copy that counts".to_owned());
-    let copies = others.into_iter().zip(&looked).map(|(member, found)| (member, copy_of(group, member, found)));
-    let all = [(&group.leader, leader)].into_iter().chain(copies);
-    all.map(|(member, copy)| {
-        let outlook = outlook(&group.status, copy.as_ref().ok().copied(), member.name == group.leader.name);
-        Machine { member, copy, outlook }
-    })
-    .collect()
+    let leader = (group.leader.clone(), own.ok_or_else(|| "it has no copy that counts".to_owned()));
+    let copies = others.into_iter().zip(&looked).map(|(member, found)| {
+        let copy = copy_of(group, &member, found);
+        (member, copy)
+    });
+    let all: Vec<_> = std::iter::once(leader).chain(copies).collect();
+    doubt(group, &all);
+    all.into_iter()
+        .map(|(member, copy)| {
+            let outlook = outlook(&group.status, copy.as_ref().ok().copied(), member.name == group.leader.name);
+            Machine { member, copy, outlook }
+        })
+        .collect()
+}
+
+/// The leader gives a copy up when it waits for it. One that hangs may be live to it for long, while its machine's announcement has ended with its lease.
+fn doubt(group: &mut Group, all: &[(Member, Result<u64, String>)]) {
+    for copy in group.status.copies.iter_mut().filter(|copy| copy.live) {
+        if !all.iter().any(|(_, id)| *id == Ok(copy.id)) {
+            copy.live = false;
+            copy.what = format!(
+                "the leader has not given it up, but no machine announces it: that at {} may hang, or be cut off",
+                copy.what
+            );
+        }
+    }
 }
 
 /// The id of its copy, or why it has none that counts.
@@ -124,7 +145,7 @@ fn copy_of(group: &Group, member: &Member, found: &::log::Result<Option<ReplicaS
     }
 }
 
-impl Machine<'_> {
+impl Machine {
     fn has(&self, id: u64) -> bool {
         self.copy == Ok(id)
     }
@@ -137,7 +158,7 @@ fn behind(group: &Group, copy: &CopyStatus) -> Option<u64> {
 
 // ---- for people -----------------------------------------------------------------------------------------------------
 
-fn print(group: &Group, machines: &[Machine<'_>]) -> Result<(), Failure> {
+fn print(group: &Group, machines: &[Machine]) -> Result<(), Failure> {
     let (status, leader) = (&group.status, &group.leader);
     let redis = leader.serves.as_deref().map_or_else(String::new, |at| format!(", clients at {at}"));
     say!("leader   {} at {}{redis}", leader.name, leader.address)?;
@@ -148,7 +169,10 @@ fn print(group: &Group, machines: &[Machine<'_>]) -> Result<(), Failure> {
         status.commits,
         status.write_quorum
     )?;
-    let place = |id| machines.iter().find(|machine| machine.has(id)).map(|machine| machine.member);
+    if !group.writes_go_on() {
+        say!("writes   none go on: too few copies are live")?;
+    }
+    let place = |id| machines.iter().find(|machine| machine.has(id)).map(|machine| &machine.member);
     let line = |id: u64, what: &str| {
         let place = place(id)
             .map_or_else(|| "of no machine that answers".to_owned(), |m| format!("{} at {}", m.name, m.address));
@@ -176,10 +200,10 @@ fn print(group: &Group, machines: &[Machine<'_>]) -> Result<(), Failure> {
 
 // ---- for programs ---------------------------------------------------------------------------------------------------
 
-fn to_json(group: &Group, machines: &[Machine<'_>]) -> GroupJson {
+fn to_json(group: &Group, machines: &[Machine]) -> GroupJson {
     let status = &group.status;
     let copy = |id: u64, live, behind, why: Option<&str>| {
-        let member = machines.iter().find(|machine| machine.has(id)).map(|machine| machine.member);
+        let member = machines.iter().find(|machine| machine.has(id)).map(|machine| &machine.member);
         CopyJson {
             id: hex(id),
             machine: member.map(|member| member.name.clone()),
@@ -201,6 +225,7 @@ fn to_json(group: &Group, machines: &[Machine<'_>]) -> GroupJson {
         commits: status.commits,
         next: status.next,
         write_quorum: status.write_quorum,
+        writes_go_on: group.writes_go_on(),
         copies: own.into_iter().chain(others).collect(),
         machines: machines.iter().map(|machine| MachineJson::of(machine, &group.leader)).collect(),
     }
@@ -213,10 +238,10 @@ impl MemberJson {
 }
 
 impl MachineJson {
-    fn of(machine: &Machine<'_>, leader: &Member) -> Self {
+    fn of(machine: &Machine, leader: &Member) -> Self {
         let Outlook { writes, only_here, too_few } = machine.outlook;
         Self {
-            member: MemberJson::of(machine.member),
+            member: MemberJson::of(&machine.member),
             leads: machine.member.name == leader.name,
             copy: machine.copy.as_ref().ok().map(|id| hex(*id)),
             why: machine.copy.as_ref().err().cloned(),

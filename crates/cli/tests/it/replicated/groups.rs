@@ -66,6 +66,10 @@ impl Group {
         self.running[at].take().unwrap().kill();
     }
 
+    pub fn signal(&self, at: usize, signal: Signal) {
+        self.running[at].as_ref().unwrap().signal(signal);
+    }
+
     /// The words that name it.
     pub fn words(&self) -> String {
         format!("--etcd {} --prefix /cairn/shop --secret-file secret", self.etcd.endpoints()[0])

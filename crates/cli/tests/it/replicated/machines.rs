@@ -1,5 +1,10 @@
 //! `cairn group`: who leads, what the loss of a machine would mean, and machines that come and go while the leader serves.
 
+use std::io::{BufRead, BufReader};
+
+use rustix::process::Signal;
+
+use super::cluster::Proc;
 use super::groups::{Group, MACHINES};
 use crate::eventually;
 use crate::witness::Connection;
@@ -62,7 +67,10 @@ fn a_machine_whose_disk_was_emptied_comes_back() {
         ("remove 1", lost[0].as_str()),
         (&*format!("remove {}", machine(&status, leader)["copy"].as_str().unwrap()), "that of the leader"),
         (&*format!("join 127.0.0.1:{}", group.ports[leader].1), "is the leader"),
-        ("join 127.0.0.1:1", "see whether `cairn serve` runs there"),
+        (
+            "join 127.0.0.1:1",
+            "no machine is announced at 127.0.0.1:1 below /cairn/shop\nnext: start `cairn serve` there",
+        ),
     ] {
         let run = group.run(words);
         assert!(run.code == 2 && run.err.contains(wanted), "{words}: {run:?}");
@@ -79,6 +87,18 @@ fn a_machine_whose_disk_was_emptied_comes_back() {
     eventually("it has the store", || said().contains("has the store anew"));
     group.await_all(leader);
 
+    // One that hangs: the leader has what it wants of the other, and does not give it up.
+    group.signal(other, Signal::STOP);
+    eventually("it is shown as away", || {
+        let run = group.run("status");
+        run.code == 1 && run.out.contains("the leader has not given it up, but no machine announces it")
+    });
+    let hung = group.run("status");
+    let stop = format!("machine  m{away}  if it went now: no writes until it is back");
+    assert!(hung.out.contains(&stop) && !hung.out.contains("none go on"), "{hung:?}");
+    group.signal(other, Signal::CONT);
+    eventually("all is well with it again", || group.run("status").code == 0);
+
     // It counts: writes go on without another one, and it can do without the leader.
     group.kill(other);
     assert_eq!(client.ask("SET with two").unwrap(), "+OK");
@@ -89,4 +109,54 @@ fn a_machine_whose_disk_was_emptied_comes_back() {
     assert_eq!(group.ask(next, "GET with").unwrap(), "two");
     assert_eq!(group.ask(next, "GET k0").unwrap().len(), 1000);
     assert_eq!(group.ask(next, "SET more 1").unwrap(), "+OK");
+}
+
+/// Two of three disks are lost, the second before the first one's machine has joined.
+#[test]
+fn one_machine_that_has_everything_is_enough() {
+    let mut group = Group::new("");
+    group.start_all();
+    let all: Vec<usize> = (0..MACHINES).collect();
+    let leader = group.leader(&all);
+    group.await_all(leader);
+    let (first, second) = ((leader + 1) % MACHINES, (leader + 2) % MACHINES);
+    assert_eq!(group.ask(leader, "SET a 1").unwrap(), "+OK");
+    let mut ids = vec![String::new(); MACHINES];
+    eventually("all copies are known", || {
+        let status = group.run("status --json").json();
+        for copy in status["copies"].as_array().unwrap() {
+            if let Some(at) = copy["machine"].as_str().and_then(|name| name[1..].parse::<usize>().ok()) {
+                ids[at] = copy["id"].as_str().unwrap().to_owned();
+            }
+        }
+        ids.iter().all(|id| !id.is_empty())
+    });
+    let lose = |group: &mut Group, at: usize| {
+        group.kill(at);
+        for file in [format!("store{at}"), format!("log{at}")] {
+            std::fs::remove_file(group.cluster.path(&file)).unwrap();
+        }
+    };
+    lose(&mut group, first);
+    assert_eq!(group.run(&format!("remove {}", ids[first])).code, 0);
+    lose(&mut group, second);
+    group.kill(leader);
+
+    let address = format!("127.0.0.1:{}", group.ports[second].1);
+    let replica = format!("log-replica log{second} --listen {address} --secret-file secret");
+    let mut replica = group.cluster.command(&replica).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(replica.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line.trim(), address);
+    let promote = format!("log promote log{leader} --lost {} --replica {address} --secret-file secret", ids[second]);
+    let promoted = group.cluster.command(&promote).output().unwrap();
+    Proc(replica).kill();
+    assert!(promoted.status.success(), "{promoted:?}");
+    group.start_all();
+    let leads = group.leader(&all);
+    assert_eq!(group.ask(leads, "GET a").unwrap(), "1");
+    assert_eq!(group.ask(leads, "SET a 2").unwrap(), "+OK");
+    let joined = format!("join 127.0.0.1:{}", group.ports[first].1);
+    eventually("the other one joins", || group.run(&joined).code == 0);
+    eventually("all is well", || group.run("status").code == 0);
 }
