@@ -171,8 +171,9 @@ mod tests {
             for at in 0..20 * LEN {
                 tx.bytes_mut(PPtr::new(object.tag(), object.offset() + at * 64 % LEN), 8).unwrap().fill(round);
             }
-            let kept = tx.set().undo.iter().map(|undo| if let Undo::Bytes(_, _, old) = undo { old.len() } else { 0 });
-            assert!(kept.sum::<usize>() as u64 <= 2 * LEN);
+            let bytes = |undo: &Undo| if let Undo::Bytes(_, _, old) = undo { old.len() } else { 0 };
+            let kept: usize = tx.set().undo.iter().map(bytes).sum();
+            assert!(kept as u64 <= 2 * LEN, "{kept}");
             tx.rollback_to(savepoint).unwrap();
             assert!(tx.bytes(object, LEN).unwrap().iter().all(|byte| *byte == 1));
         }
