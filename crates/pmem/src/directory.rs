@@ -141,11 +141,11 @@ impl Pool {
     pub fn region(&self, name: &str) -> Result<Region> {
         let state = self.inner.state.lock();
         let entries: Vec<Entry> = state.header.entries().filter(|e| e.name_str() == Some(name)).copied().collect();
-        drop(state);
         let Some(first) = entries.first() else { return Err(Error::NoRegion { name: name.to_owned() }) };
         if !self.inner.claims.lock().insert(name.to_owned()) {
             return Err(Error::InUse { what: format!("region {name:?}") });
         }
+        drop(state); // now nobody gives it another name
         self.inner.visited.lock().insert(name.to_owned());
         let claim = Arc::new(Claim { name: name.to_owned(), pool: Arc::downgrade(&self.inner) });
         let area = |e: &Entry| Area::new(Arc::clone(&self.inner), Arc::clone(&claim), e.offset, e.len);

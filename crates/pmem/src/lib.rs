@@ -142,6 +142,7 @@ mod park;
 mod persist;
 mod pool;
 mod ptr;
+mod rename;
 mod ring;
 mod ring_mark;
 mod ring_record;

@@ -61,9 +61,11 @@ fn front(area: Area) -> Result<(Area, Area)> {
 impl MarkCell {
     /// Makes a ring's mark, and clears the place of its records, which is returned. One barrier.
     pub(crate) fn create(area: Area) -> Result<(Self, Area)> {
+        // Records of a ring that was here before, on a page that goes back to them, are of an earlier epoch.
+        let epoch = area.pool().generation();
         let (first, mut records, second) = ends(area)?;
         records.clear()?;
-        let mark = Split::create(first, second, &MarkApart { mark: Mark { retired: 0, epoch: 0 } })?;
+        let mark = Split::create(first, second, &MarkApart { mark: Mark { retired: 0, epoch } })?;
         Ok((Self::Apart(mark), records))
     }
 

@@ -16,6 +16,7 @@ mod objects;
 mod persist;
 mod pool;
 mod primitives;
+mod rename;
 mod seals;
 mod soundness;
 mod sparse;
