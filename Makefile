@@ -119,7 +119,8 @@ bench-long: setup-peers ## Stores of keys and values beside their peers, an hour
 	$(CARGO) build --release --package cairn-cli --features cairn-cli/peers
 	PMEM_IS_PMEM_FORCE=1 tools/bench-long.sh "$${CARGO_TARGET_DIR:-target}" $(DISK)
 
-churn-long: ## Objects come and go for CHURN_SECONDS (600) with each of two policies: memory and pool must not grow
+churn-long: ## Objects come and go for CHURN_SECONDS (600) with each of four policies, and with versions beside snapshots: memory and pool must not grow
+	CAIRN_CHURN_SECONDS=$(CHURN_SECONDS) $(CARGO) test --release --package cairn-mvcc --test memory churning_for_long -- --nocapture
 	CAIRN_CHURN_SECONDS=$(CHURN_SECONDS) $(CARGO) test --release --package cairn-heap --test memory churning_for_long -- --nocapture
 
 object-long: ## One object of OBJECT_BYTES (1 GiB): written, rolled back, overwritten, recovered

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pmem::sync::Mutex;
 use pmem::{Allocator, Domain, Error as PoolError, Persist, Pool, Ring, SpaceFor, Twin, TwoSlot};
-use tx::{Engine, Error, Isolation, Result};
+use tx::{Engine, Error, Handover, Isolation, Result};
 
 use crate::assemble::{Parts, add_backup, assemble, make_root, rebuild, switch};
 use crate::cell;
 use crate::coordinator::Coordinator;
 use crate::core::{BACKUP, COPIES, COPIES_STATE, Core, Follower, LOGS, MAIN, MARKS, STATE, ZONES};
-use crate::options::{Intents, Options, Policy};
+use crate::options::{Intents, LAYOUT, Options, Policy};
 use crate::partial;
 use crate::recovery::{self, Recovery};
 use crate::stats::Stats;
@@ -211,6 +211,8 @@ impl Heap {
     pub fn open_in(pool: &Pool, options: &Options) -> Result<Self> {
         // A heap may have been opened in this pool before, and not closed; but not in one that nobody writes.
         let closed = pool.was_clean() && (pool.is_read_only() || !pool.is_unsettled());
+        drop(pool.region(MAIN)?); // before anything is opened: another engine may have the objects
+        tx::pass_over(pool, "mvcc");
         let (mut cell, twin) = cell::open::<State>(pool.region(STATE)?)?;
         let mut state = cell.get();
         let stored = Policy::from_code(state.policy).filter(|_| state_is_sound(&state));
@@ -305,6 +307,16 @@ impl Heap {
         &self.recovery
     }
 
+    /// Slots for transactions.
+    pub fn slots(&self) -> u64 {
+        self.core.logs.len() as u64
+    }
+
+    /// Bytes of each slot's log.
+    pub fn log_bytes(&self) -> u64 {
+        self.cell.lock().get().log_bytes
+    }
+
     /// Counts since it was opened.
     pub fn stats(&self) -> Stats {
         Stats::of(&self.core)
@@ -393,6 +405,19 @@ impl Heap {
         close(core)
     }
 
+    /// Settles everything and gives the objects up: for another engine, in the same pool.
+    ///
+    /// # Errors
+    /// As [`close`](Self::close); [`pmem::Error::ReadOnly`].
+    pub fn hand_over(self) -> Result<Handover> {
+        let Self { core, cell, coordinator, mut closing, .. } = self;
+        drop((coordinator, cell));
+        closing.0 = None;
+        core.pool.check_usable()?;
+        let root = core.root;
+        Ok(Handover::new(end(core)?, MAIN, LAYOUT, root))
+    }
+
     /// For tests: drops it and leaves the file as a crash would.
     #[doc(hidden)]
     pub fn abandon(self) {
@@ -408,6 +433,11 @@ impl Heap {
 
 /// The handle's other parts are gone.
 fn close(core: Arc<Core>) -> Result<()> {
+    Ok(end(core)?.close()?)
+}
+
+/// Everything is settled; what is left is the pool.
+fn end(core: Arc<Core>) -> Result<Pool> {
     if !core.pool.is_read_only() {
         core.pool.check_usable()?; // before all that a failed sync leaves behind
     }
@@ -435,7 +465,7 @@ fn close(core: Arc<Core>) -> Result<()> {
     let (pool, alloc) = core.into_last();
     alloc.close()?;
     pool.set_unsettled(false);
-    Ok(pool.close()?)
+    Ok(pool)
 }
 
 impl Engine for Heap {
@@ -459,14 +489,14 @@ impl Engine for Heap {
     }
 }
 
-fn state_is_sound(state: &State) -> bool {
+pub(crate) fn state_is_sound(state: &State) -> bool {
     let zones = state.zone_bytes.is_power_of_two() && state.zone_bytes >= 4096;
     zones && (1..=crate::lock::SLOTS_MAX as u64).contains(&state.slots) && state.backup <= 1
 }
 
 impl Core {
     /// What is closed last, everything else being dropped.
-    fn into_last(self) -> (Pool, Allocator) {
+    pub(crate) fn into_last(self) -> (Pool, Allocator) {
         (self.pool, self.alloc)
     }
 

@@ -26,6 +26,7 @@
 //! | `coordinator` | settles slots that have gone idle |
 //! | `recovery` | finishes or undoes what a crash left |
 //! | `backup` | a copy beside running transactions |
+//! | `handover` | takes over the objects of another engine |
 //! | `scrub`, `stats` | repairs what went bad at rest; counts |
 //! | `sabotage` | for tests that must be seen to fail |
 //! | `cell` | where cells that say what the heap is have their slots |
@@ -128,6 +129,7 @@ mod coordinator;
 mod copies;
 mod core;
 mod entries;
+mod handover;
 mod heap;
 mod intents;
 mod lock;

@@ -81,6 +81,9 @@ pub enum Intents {
     Objects,
 }
 
+/// What pools are called that have a heap and nothing else.
+pub(crate) const LAYOUT: &str = "heap";
+
 /// How a heap is made and opened. Sizes matter at create only; the rest at every open.
 ///
 /// ```
@@ -131,7 +134,7 @@ impl Options {
             batch: 16,
             seal_max: 2048,
             coordinator: true,
-            pool: pmem::Options::new().layout("heap"),
+            pool: pmem::Options::new().layout(LAYOUT),
             sabotage: Sabotage::default(),
         }
     }
@@ -221,7 +224,7 @@ impl Options {
     /// How the pool's file is opened: its domain, size reserved, latency model.
     #[must_use]
     pub fn pool(self, pool: pmem::Options) -> Self {
-        Self { pool: pool.layout("heap"), ..self }
+        Self { pool: pool.layout(LAYOUT), ..self }
     }
 
     /// Makes a heap in a new file: [`Heap::create`].

@@ -84,6 +84,26 @@ impl Names {
         Self(names)
     }
 
+    /// An error if this is no table.
+    pub(crate) fn check(&self) -> Result<()> {
+        let is_name = |name: &Name| {
+            let parts = name.name.split_at_checked(name.len as usize);
+            parts.is_some_and(|(text, rest)| std::str::from_utf8(text).is_ok() && rest.iter().all(|byte| *byte == 0))
+        };
+        match self.0.iter().position(|name| !is_name(name)) {
+            None => Ok(()),
+            Some(number) => {
+                let why = format!("entry {number} is no name");
+                Err(Error::Damaged { what: "table of procedures", offset: 0, why })
+            }
+        }
+    }
+
+    /// All names and versions.
+    pub(crate) fn all(&self) -> Vec<(String, u32)> {
+        (0..MOST).filter_map(|number| self.get(number)).collect()
+    }
+
     /// The name and version of a number.
     pub(crate) fn get(&self, number: usize) -> Option<(String, u32)> {
         let name = self.0.get(number).filter(|name| name.len > 0)?;

@@ -321,6 +321,7 @@ impl Core {
                         copy.set_called();
                     }
                     log.version_bytes += block.len();
+                    log.published += 1;
                     header.chain.push(copy, stamp);
                 }
             }

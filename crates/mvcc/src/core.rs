@@ -9,6 +9,7 @@ use tx::{Error, Result};
 
 use crate::calls::Registered;
 use crate::header::{Header, Headers, Owner};
+use crate::options::{are_log_bytes, are_slots};
 use crate::raw::{PerSlot, Word};
 use crate::sabotage::{Sabotage, Step};
 use crate::seat::{Seat, Seats};
@@ -42,6 +43,14 @@ pub(crate) struct State {
     pub(crate) copied: u64,
 }
 
+impl State {
+    /// Whether a store can be so.
+    pub(crate) fn is_sound(&self) -> bool {
+        let are_bytes = are_log_bytes(self.log_bytes) && are_log_bytes(self.copy_bytes);
+        are_slots(self.slots) && are_bytes && self.written <= self.durable && self.copied <= self.durable
+    }
+}
+
 pub(crate) struct Core {
     pub(crate) pool: Pool,
     pub(crate) alloc: Allocator,
@@ -50,6 +59,8 @@ pub(crate) struct Core {
     /// One of each slot, and behind them that of the upkeep's copies.
     pub(crate) logs: Box<[OwnMutex<Log>]>,
     pub(crate) procedures: Vec<Registered>,
+    /// Those that the pool names.
+    pub(crate) named: Vec<(String, u32)>,
     /// Bytes of objects that calls have changed, and of which there is no copy yet; each as often as it was.
     pub(crate) called: AtomicU64,
     /// Most of those.
@@ -87,6 +98,10 @@ pub(crate) struct Log {
     pub(crate) changed: Vec<Changed>,
     /// Bytes of versions published since the last pass was through.
     pub(crate) version_bytes: u64,
+    /// Versions that were published, since the store was opened.
+    pub(crate) published: u64,
+    /// Where the ring ended then.
+    pub(crate) begun: Position,
 }
 
 /// What transactions leave to the upkeep. Held for a moment: who has its own log locked may take it, and the upkeep takes logs.
@@ -309,7 +324,9 @@ impl Core {
     pub(crate) fn new(parts: Parts, state: &State, options: &crate::Options) -> Self {
         let Parts { pool, alloc, rings, upkeep } = parts;
         let bytes: u64 = alloc.spaces().iter().map(|space| space.end - space.start).sum();
-        let log = |ring| Log {
+        let log = |ring: Ring| Log {
+            begun: ring.head(),
+            published: 0,
             ring,
             records: VecDeque::new(),
             spills: VecDeque::new(),
@@ -329,6 +346,7 @@ impl Core {
             inbox: Mutex::default(),
             held: Mutex::default(),
             procedures: options.procedures.clone(),
+            named: options.procedures.iter().map(|known| (known.name.to_owned(), known.version)).collect(),
             called: AtomicU64::new(0),
             called_max: (state.copy_bytes / 2).min(pmem::PAYLOAD_MAX) - COPY_SPARE,
             growing: Mutex::default(),

@@ -150,9 +150,10 @@ impl Headers {
         self.free.lock().push(number);
     }
 
-    /// Versions in all chains. For the upkeep.
-    pub(crate) fn versions(&self) -> u64 {
-        (1..self.made.load(Relaxed)).map(|number| self.get(number).chain.len()).sum()
+    /// Versions in all chains, and in the longest. For the upkeep.
+    pub(crate) fn versions(&self) -> (u64, u64) {
+        let lengths = (1..self.made.load(Relaxed)).map(|number| self.get(number).chain.len());
+        lengths.fold((0, 0), |(all, longest), len| (all + len, longest.max(len)))
     }
 
     /// How many are in use.

@@ -18,6 +18,7 @@
 //! | `recovery`, `replay` | carries out again what is durable and was not written back; runs calls again |
 //! | `snapshot` | [`Snapshot`]: one state for minutes |
 //! | `backup` | a copy beside running transactions |
+//! | `handover` | takes over the objects of another engine |
 //! | `stats` | counts |
 //! | `sabotage` | for tests that must be seen to fail |
 //! | `core`, `raw` | what they share; versions, chains, and the unsafe code |
@@ -47,6 +48,7 @@ mod backup;
 mod calls;
 mod commit;
 mod core;
+mod handover;
 mod header;
 mod keeper;
 mod mvcc;
@@ -71,5 +73,5 @@ pub use recovery::Recovery;
 #[cfg(feature = "sabotage")]
 pub use sabotage::Step;
 pub use snapshot::Snapshot;
-pub use stats::Stats;
+pub use stats::{Sizes, Stats};
 pub use transaction::Tx;

@@ -3,22 +3,22 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pmem::{Allocator, Domain, Error as PoolError, FlushSet, Intent, Pool, Recovered, Ring, SpaceFor, TwoSlot};
-use tx::{Engine, Error, Isolation, Procedure, Result};
+use pmem::{Allocator, Domain, Error as PoolError, FlushSet, Intent, Pool, Recovered, Ring, SpaceFor, Twin, TwoSlot};
+use tx::{Engine, Error, Handover, Isolation, Procedure, Result};
 
 use crate::calls::{self, Names};
 use crate::core::{COPIES, Core, LOGS, MAIN, NAMES, Parts, STATE, State};
 use crate::keeper::Keeper;
-use crate::options::{Options, are_log_bytes, are_slots};
+use crate::options::{LAYOUT, Options};
 use crate::raw::{self, Claim};
 use crate::recovery::{self, Recovery};
 use crate::snapshot::Snapshot;
-use crate::stats::Stats;
+use crate::stats::{Sizes, Stats};
 use crate::transaction::Tx;
 use crate::upkeep::{Progress, Upkeep};
 
 /// Slots of the cell lie on two pages: the loss of one leaves the other.
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// A store of objects with several versions each: readers write nothing and are in nobody's way.
 ///
@@ -157,27 +157,41 @@ impl Mvcc {
     pub fn open_in(pool: &Pool, options: &Options) -> Result<Self> {
         // A store may have been opened in this pool before, and not closed; but not in one that nobody writes.
         let clean = pool.was_clean() && (pool.is_read_only() || !pool.is_unsettled());
-        let (cell, _) = TwoSlot::<State>::open_apart(pool.region(STATE)?.into_area()?, PAGE)?;
+        drop(pool.region(MAIN)?); // before anything is opened: another engine may have the objects
+        tx::pass_over(pool, "heap");
+        let (cell, of_cell) = TwoSlot::<State>::open_apart(pool.region(STATE)?.into_area()?, PAGE)?;
         let state = cell.get();
-        let are_bytes = are_log_bytes(state.log_bytes) && are_log_bytes(state.copy_bytes);
-        if !are_slots(state.slots) || !are_bytes || state.written > state.durable || state.copied > state.durable {
+        if !state.is_sound() {
             let why = format!("no store has {state:?}");
             return Err(Error::Damaged { what: "state of a store", offset: 0, why });
         }
         options.check()?;
         let mut areas = recovery::split(pool.region(LOGS)?.into_area()?, state.slots, state.log_bytes)?;
         areas.push(pool.region(COPIES)?.into_area()?);
-        let (mut names, _) = TwoSlot::<Names>::open_apart(pool.region(NAMES)?.into_area()?, PAGE)?;
+        let (mut names, of_names) = TwoSlot::<Names>::open_apart(pool.region(NAMES)?.into_area()?, PAGE)?;
+        names.get().check()?;
         let opened = areas.into_iter().map(Ring::open).collect::<Result<Vec<_>, _>>()?;
         let (rings, recovered): (Vec<Ring>, Vec<Recovered>) = opened.into_iter().unzip();
         let alloc = Allocator::open(pool, MAIN)?;
         let parts = Parts { pool: pool.clone(), alloc, rings, upkeep: Upkeep::new(cell) };
-        let core = Core::new(parts, &state, options);
-        let recovery = recovery::run(&core, &recovered, &names.get(), clean)?;
+        let mut core = Core::new(parts, &state, options);
+        if pool.is_read_only() {
+            core.named = names.get().all();
+        }
+        let mut recovery = recovery::run(&core, &recovered, &names.get(), clean)?;
+        recovery.cells = [of_cell, of_names].iter().filter(|twin| **twin == Twin::Broken).count() as u64;
         if !pool.is_read_only() {
             pool.set_unsettled(true);
             recovery::empty_logs(&core, &recovered)?;
             Names::update(&mut names, &options.procedures)?;
+            if of_cell != Twin::Equal {
+                let mut upkeep = core.upkeep.lock();
+                let state = upkeep.cell.get(); // an older copy would be wrong about records that are gone
+                upkeep.cell.update_mirrored(&state)?;
+            }
+            if of_names == Twin::Broken {
+                names.update_mirrored(&names.get())?;
+            }
         }
         Ok(Self::start(core, options, recovery))
     }
@@ -208,6 +222,11 @@ impl Mvcc {
     /// What opening it had to do.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
+    }
+
+    /// What it was made with, and how far it is written back.
+    pub fn sizes(&self) -> Sizes {
+        Sizes::of(&self.core)
     }
 
     /// Counts since it was opened.
@@ -253,6 +272,19 @@ impl Mvcc {
         close(core)
     }
 
+    /// Writes everything back and gives the objects up: for another engine, in the same pool.
+    ///
+    /// # Errors
+    /// As [`close`](Self::close); [`pmem::Error::ReadOnly`].
+    pub fn hand_over(self) -> Result<Handover> {
+        let Self { core, keeper, mut closing, .. } = self;
+        drop(keeper);
+        closing.0 = None;
+        core.pool.check_usable()?;
+        let root = core.root;
+        Ok(Handover::new(end(core)?, MAIN, LAYOUT, root))
+    }
+
     /// For tests: a transaction to be logged as this call, if it may be, which the caller runs in it.
     ///
     /// # Errors
@@ -275,6 +307,11 @@ impl Mvcc {
 
 /// The handle's other parts are gone.
 fn close(core: Arc<Core>) -> Result<()> {
+    Ok(end(core)?.close()?)
+}
+
+/// Everything is written back; what is left is the pool.
+fn end(core: Arc<Core>) -> Result<Pool> {
     if !core.pool.is_read_only() {
         core.pool.check_usable()?; // before all that a failed sync leaves behind
         if let Some(slot) = (0..core.seats.len()).find(|slot| core.seats.holder(*slot).is_some()) {
@@ -292,7 +329,7 @@ fn close(core: Arc<Core>) -> Result<()> {
     if !pool.is_read_only() {
         pool.set_unsettled(false);
     }
-    Ok(pool.close()?)
+    Ok(pool)
 }
 
 /// The block for the root's pointer.

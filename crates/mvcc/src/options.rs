@@ -9,6 +9,9 @@ use crate::Mvcc;
 use crate::calls::{self, Registered};
 use crate::sabotage::Sabotage;
 
+/// What pools are called that have a store and nothing else.
+pub(crate) const LAYOUT: &str = "mvcc";
+
 /// How a store is made and opened. Sizes matter at create only; the rest at every open.
 ///
 /// ```
@@ -54,7 +57,7 @@ impl Options {
             procedures: Vec::new(),
             blocks: HeapOptions::default(),
             keeper: true,
-            pool: pmem::Options::new().layout("mvcc"),
+            pool: pmem::Options::new().layout(LAYOUT),
             sabotage: Sabotage::default(),
         }
     }
@@ -155,7 +158,7 @@ impl Options {
     /// How the pool's file is opened: its domain, size reserved, latency model.
     #[must_use]
     pub fn pool(self, pool: pmem::Options) -> Self {
-        Self { pool: pool.layout("mvcc"), ..self }
+        Self { pool: pool.layout(LAYOUT), ..self }
     }
 
     /// Makes a store in a new file: [`Mvcc::create`].

@@ -36,6 +36,8 @@ pub struct Recovery {
     pub void: u64,
     /// Bytes written to objects.
     pub restored_bytes: u64,
+    /// Cells of which one copy was not whole: the other one was used, and is copied to it, unless the store is open for reading only.
+    pub cells: u64,
 }
 
 impl Recovery {
@@ -111,6 +113,10 @@ pub(crate) fn run(core: &Core, recovered: &[Recovered], names: &Names, clean: bo
     if clean && let Some(commit) = found.commits.first() {
         let why = format!("the commit of timestamp {} is not written back, though the store was closed", commit.stamp);
         return Err(Error::Damaged { what: "log", offset: core.root, why });
+    }
+    if clean && state.durable != state.written {
+        let why = format!("K is {}, and W is {}, though the store was closed", state.durable, state.written);
+        return Err(Error::Damaged { what: "state of a store", offset: core.root, why });
     }
     let (void, replayed) = (found.void.len() as u64, found.commits.len() as u64);
     let mut recovery = Recovery { clean, void, replayed, ..Recovery::default() };

@@ -44,8 +44,9 @@ pub(crate) struct Upkeep {
     pinned_by: Vec<u64>,
     given_up: VecDeque<(u64, GivenUp)>,
     lines: FlushSet,
-    /// Bytes that were written back.
+    /// Bytes that were written back, and objects.
     pub(crate) written_back: u64,
+    pub(crate) objects_back: u64,
     /// Bytes of copies of what calls had changed.
     pub(crate) copied: u64,
 }
@@ -85,6 +86,7 @@ impl Upkeep {
             given_up: VecDeque::new(),
             lines: FlushSet::default(),
             written_back: 0,
+            objects_back: 0,
             copied: 0,
         }
     }
@@ -316,6 +318,7 @@ impl Core {
             let new = header.chain.at_upkeep(through);
             if let Some(new) = new.filter(|new| new.stamp > header.base() && !new.gone) {
                 upkeep.written_back += self.copy_to_master(&changed.block, new.bytes)?;
+                upkeep.objects_back += 1;
             }
         }
         if !self.sabotage.skips(Step::IntentOrder) {

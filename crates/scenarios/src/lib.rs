@@ -14,6 +14,7 @@ mod directory;
 mod every;
 mod faults;
 pub mod graph;
+mod handed;
 mod headed;
 pub mod heap;
 mod journal;
@@ -37,6 +38,7 @@ pub use every::{
     EveryHeap, EveryKv, EveryLog, HeapAct, HeapKind, HeapOp, KvAct, KvKind, KvOp, LogAct, LogEveryOp, LogKind,
 };
 pub use graph::Edges;
+pub use handed::{Engines, Handed, Op as HandOp};
 pub use headed::{Headed, Op as HeadOp};
 pub use heap::Cells;
 pub use journal::{Journal, Op as JournalOp};
@@ -157,6 +159,7 @@ pub const ALL: &[Named] = named! {
     "mvcc-every", EveryVersion::new("mvcc-every"), "drawn from every operation, with transactions of all levels and long snapshots side by side: each sees what was committed when it began, and exactly the objects that were committed are there";
     "mvcc-calls", EveryVersion::calling("mvcc-calls"), "the same with procedures, whose calls are logged and run again after a crash: each once, on what it ran on";
     "mvcc-2", Crossed::new("mvcc-2"), "two threads in the middle of each other's commits: no change is lost, what is written together is seen together, and nothing skews";
+    "mvcc-handover", Handed::new("mvcc-handover"), "objects that go from a heap to a store with versions and back: one of the two has them, all as acknowledged, the other one nothing";
     "heap-inplace", Cells::new("heap-inplace", Policy::InPlace, 1), "acknowledged transactions are there, others whole or not at all, no block is lost or shared";
     "heap-inplace-2", Cells::new("heap-inplace-2", Policy::InPlace, 2), "the same with two threads";
     "heap-intents", Cells::new("heap-intents", Policy::InPlace, 1).intents(), "the same, with intents of objects in place of marks of zones";

@@ -10,6 +10,7 @@
 //! | `error` | what can go wrong, and what to do about it |
 //! | `kv` | [`Kv`], [`KvTx`]: the same for keys and values |
 //! | `slots`, `clock`, `backup` | parts that engines share |
+//! | `handover` | [`Handover`]: objects on their way from one engine to another |
 //! | `reference` | [`Reference`]: an engine in DRAM that is obviously right, for tests |
 //! | `conformance` | the suite that every engine must pass |
 //!
@@ -51,6 +52,7 @@ pub mod conformance;
 mod engine;
 mod error;
 mod evolve;
+mod handover;
 mod isolation;
 mod kv;
 mod procedure;
@@ -67,6 +69,9 @@ pub use clock::{Clock, CounterClock, Timestamp};
 pub use engine::{Attempt, Engine};
 pub use error::{Error, Result};
 pub use evolve::{Batch, Evolving, evolve};
+pub use handover::Handover;
+#[doc(hidden)]
+pub use handover::pass_over;
 pub use isolation::Isolation;
 pub use kv::{Keys, Kv, KvTx, Visit};
 pub use pmem::ErrorKind;

@@ -85,6 +85,7 @@ fn a_commit_has_one_barrier_and_everything_else_none() {
 fn many_changes_are_written_back_once() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (store, objects) = store(&dir);
+    let logged = store.stats().logged;
     for _ in 0..100 {
         let hot = |tx: &mut mvcc::Tx<'_>| -> tx::Result<()> {
             *tx.write(objects[0].cast::<u64>())? += 1;
@@ -92,10 +93,14 @@ fn many_changes_are_written_back_once() {
         };
         store.transact(Isolation::Snapshot, hot).unwrap();
     }
+    assert_eq!((store.stats().versions, store.stats().longest_chain), (100, 100));
     let stats = counted(&store, || assert!(store.settle().unwrap()));
     // K twice, the master, W twice.
     assert_eq!(stats.drains, 5);
-    assert_eq!(store.stats().written_back, 64, "one line");
+    let stats = store.stats();
+    assert_eq!((stats.written_back, stats.objects_back), (64, 1), "one line");
+    assert_eq!((stats.published, stats.longest_chain), (100, 0), "of a hundred versions");
+    assert_eq!(stats.logged - logged, 6400, "a line each");
     assert_eq!(counted(&store, || assert!(store.settle().unwrap())).drains, 0, "nothing is left");
     assert_eq!(store.stats().headers, 0);
     store.close().unwrap();

@@ -7,5 +7,6 @@ mod barriers;
 mod basics;
 mod calls;
 mod conformance;
+mod damage;
 mod full;
 mod kill;

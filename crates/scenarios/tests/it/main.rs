@@ -229,4 +229,5 @@ scenarios! {
     mvcc_every: "mvcc-every";
     mvcc_calls: "mvcc-calls";
     mvcc_2: "mvcc-2";
+    mvcc_handover: "mvcc-handover";
 }

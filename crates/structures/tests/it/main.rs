@@ -6,6 +6,7 @@ mod damage;
 mod engines;
 mod graph;
 mod growth;
+mod handover;
 mod keys;
 mod model;
 mod readers;
