@@ -8,11 +8,13 @@ mod demo;
 mod group;
 mod kv;
 mod log;
+mod objects;
 mod serve;
 mod top;
 
 use std::path::PathBuf;
 
+use ::demo::Kind;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use pmem::{DomainChoice, Latency};
 
@@ -34,6 +36,7 @@ pub use self::log::{
     Append, Cat, CheckLog, ConvertLog, CreateLog, JoinCopy, Log, LogReplica, Promote, RemoveCopy, ReplicasOfLog, Show,
     StatsOfLog, Tail,
 };
+pub use self::objects::{Convert, Sizes};
 pub use self::serve::{Asked, Engine, Serve};
 pub use self::top::Top;
 use crate::size;
@@ -50,7 +53,7 @@ pub struct Args {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done; for check: the pool is sound; for crash: no violation; for demo: nothing lost
-  1  for check, scrub, backup, info, create, kv, log and array: the pool is damaged; for kv get: no value; for group status: a machine or a copy does not take part; for
+  1  for check, scrub, backup, convert, info, create, kv, log and array: the pool is damaged; for kv get: no value; for group status: a machine or a copy does not take part; for
      crash: a violation was found; for demo: something was lost
   2  wrong usage, or something could not be opened, made or written
 
@@ -67,6 +70,7 @@ pub enum Command {
     Check(Check),
     Scrub(Scrub),
     Backup(Backup),
+    Convert(Convert),
     /// Measure
     Bench {
         #[command(subcommand)]
@@ -104,7 +108,7 @@ pub enum Command {
     BenchReplica,
 }
 
-/// Make an empty pool
+/// Make an empty pool, for a program's own regions or for objects under transactions
 ///
 /// The file gets its name only when it is whole, belongs to you alone (mode 0600), and grows later when regions need more.
 #[derive(Debug, ClapArgs)]
@@ -112,6 +116,8 @@ pub enum Command {
 Examples:
   cairn create /mnt/pmem/shop.cairn --size 4G --layout shop-1
       on a DAX file system: persistent memory
+  cairn create shop.cairn --engine mvcc --size 256M --slots 16
+      a store of objects with several versions each; a program opens it by `Mvcc::open`
   cairn create /dev/shm/try.cairn --domain emulated --nvm-latency drain=300,line=60
       in ordinary memory, as if it were slower persistent memory
   cairn create data.cairn --domain file
@@ -119,12 +125,17 @@ Examples:
 pub struct Create {
     /// Where to make it; nothing may be there
     pub path: PathBuf,
-    /// Bytes to begin with; K, M, G and T are powers of 1024
+    /// Bytes to begin with, with --engine bytes for objects; K, M, G and T are powers of 1024
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
     pub size: u64,
     /// Name of what it will hold, up to 64 bytes; opening it as something else is refused
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(long, value_name = "NAME", default_value = "", conflicts_with = "engine")]
     pub layout: String,
+    /// Make it for objects of this engine: a heap with the policy inplace, inplace-partial, eaw, undo or none; or mvcc
+    #[arg(long, value_name = "ENGINE")]
+    pub engine: Option<Kind>,
+    #[command(flatten)]
+    pub sizes: Sizes,
     #[command(flatten)]
     pub media: Media,
 }
@@ -232,15 +243,17 @@ pub struct Backup {
     pub recover: bool,
 }
 
-/// Repair objects of a heap from their backup, or the backup from them
+/// Repair objects of a heap from their backup, or the backup from them; read all that objects with several versions are made of
 ///
 /// For a heap with policy inplace. Recovers it first if it was not closed cleanly; then compares every object with its backup, and repairs the copy
 /// that a kept checksum shows to be wrong.
+///
+/// Of objects with several versions (mvcc) every byte is read from the medium, the cells that are kept twice are repaired, and what the root leads to is walked. Of the objects there is one copy.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
-  0  both copies are equal now
-  1  damaged: they differ, and nothing tells which is right
+  0  both copies are equal now; of objects with several versions: all can be read, and no damage was seen
+  1  damaged: they differ, and nothing tells which is right; or bytes of what is there once have gone bad
   2  wrong usage, or the pool cannot be opened, or its heap has no backup
 
 Examples:

@@ -4,6 +4,7 @@ pub mod array;
 pub mod backup;
 pub mod bench;
 pub mod check;
+pub mod convert;
 pub mod copies;
 pub mod crash;
 pub mod create;

@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Command::Check(args) => commands::check::run(args),
         Command::Scrub(args) => commands::scrub::run(args),
         Command::Backup(args) => commands::backup::run(args),
+        Command::Convert(args) => commands::convert::run(args),
         Command::Bench { experiment } => commands::bench::run(experiment),
         Command::Kv { action } => commands::kv::run(action),
         Command::Log { action } => commands::log::run(action),

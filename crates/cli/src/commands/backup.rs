@@ -22,7 +22,7 @@ pub fn run(args: &Backup) -> Outcome {
     let pool = opened.map_err(|error| failed(args, error))?;
     let info = pool.info();
     if info.regions.iter().any(|region| kv::REGION_KIND == region.kind) {
-        give_back(args, pool)?;
+        check::give_back(&args.path, pool)?;
         let (path, target) = (path.display(), args.target.display());
         return Err(Failure::new(
             format!("{path}: a store of keys and values"),
@@ -49,7 +49,7 @@ fn heap(args: &Backup, pool: Pool, progress: impl FnMut(u64, u64)) -> Result<Str
     let heap = match Heap::open_in(&pool, &Options::new().coordinator(false)) {
         Ok(heap) => heap,
         Err(error) => {
-            give_back(args, pool)?;
+            check::give_back(&args.path, pool)?;
             return Err(heap_failed(args, error));
         }
     };
@@ -69,7 +69,7 @@ fn store(args: &Backup, pool: Pool, progress: impl FnMut(u64, u64)) -> Result<St
     let store = match Mvcc::open_in(&pool, &mvcc::Options::new().keeper(false)) {
         Ok(store) => store,
         Err(error) => {
-            give_back(args, pool)?;
+            check::give_back(&args.path, pool)?;
             return Err(heap_failed(args, error));
         }
     };
@@ -81,18 +81,10 @@ fn store(args: &Backup, pool: Pool, progress: impl FnMut(u64, u64)) -> Result<St
     Ok(format!("{}, {} objects, opened", size::human(made.bytes), made.objects))
 }
 
-/// As it was: opening it for writing has taken the mark of a clean close.
-fn give_back(args: &Backup, pool: Pool) -> Result<(), Failure> {
-    match !pool.is_read_only() && pool.info().was_clean {
-        true => pool.close().map_err(|error| failed(args, error)),
-        false => Ok(()),
-    }
-}
-
 /// As it is: closed, so that nothing in it is to be recovered.
 fn image(args: &Backup, pool: Pool, progress: impl FnMut(u64, u64)) -> Result<String, Failure> {
     if !pool.is_read_only() {
-        give_back(args, pool)?;
+        check::give_back(&args.path, pool)?;
         let path = args.path.display();
         return Err(Failure::new(
             format!("{path}: there is no heap of transactions in it to be recovered"),

@@ -143,6 +143,9 @@ fn look_at(path: &Path, pool: Pool, repair: Repair) -> Result<CheckJson, Failure
             _ if heap && transactions::owns(&region.name) || versions && versions::owns(&region.name) => {
                 Ok(Some("readable".to_owned()))
             }
+            _ if heap && versions::owns(&region.name) || versions && transactions::owns(&region.name) => {
+                Ok(Some("readable; of the engine that had the objects earlier".to_owned()))
+            }
             RegionKind::Raw => Ok(Some("readable".to_owned())),
             RegionKind::Ring => look_into_ring(&pool, &region.name, &mut report.notes).map(Some),
             RegionKind::Heap => look_into_heap(&pool, &region.name).map(Some),
@@ -177,6 +180,12 @@ fn look_at(path: &Path, pool: Pool, repair: Repair) -> Result<CheckJson, Failure
     Ok(report)
 }
 
+/// Whether the engine with these regions has objects there. One whose objects another engine has taken over has left some of its regions.
+fn has_objects(info: &PoolInfo, blocks: &str, state: &str) -> bool {
+    let has = |name: &str| info.regions.iter().any(|region| region.name == name);
+    has(state) && info.regions.iter().any(|region| region.name == blocks && region.kind == RegionKind::Heap)
+}
+
 /// Objects that were looked at as their programs do.
 enum Opened {
     Heap(Box<Heap>),
@@ -184,10 +193,12 @@ enum Opened {
 }
 
 impl Opened {
-    fn owns(&self, region: &str) -> bool {
+    /// Its regions, and what an engine has left that had the objects earlier.
+    fn owns(&self, region: &str, info: &PoolInfo) -> bool {
+        let (heap, versions) = (transactions::owns(region), versions::owns(region));
         match self {
-            Self::Heap(_) => transactions::owns(region),
-            Self::Versions(_) => versions::owns(region),
+            Self::Heap(_) => heap || versions && !versions::are_in(info),
+            Self::Versions(_) => versions || heap && !transactions::are_in(info),
         }
     }
 
@@ -219,7 +230,7 @@ fn end(
             || region.kind == ::log::REGION_KIND && recovered
             || region.kind == kv::REGION_KIND
             || region.name == OBJECTS_HEAP
-            || opened.as_ref().is_some_and(|opened| opened.owns(&region.name))
+            || opened.as_ref().is_some_and(|opened| opened.owns(&region.name, info))
     };
     let foreign = info.regions.iter().find(|region| !ours(region));
     if report.sound
@@ -241,8 +252,16 @@ fn end(
     Ok(())
 }
 
+/// Closed as it was: opening it for writing has taken the mark of a clean close.
+pub(super) fn give_back(path: &Path, pool: Pool) -> Result<(), Failure> {
+    match !pool.is_read_only() && pool.was_clean() {
+        true => pool.close().map_err(|error| Failure::pool(path, &error)),
+        false => Ok(()),
+    }
+}
+
 /// Reads every byte through the file, so that a medium that does not return them is found.
-fn read_all(pool: &Pool, name: &str) -> pmem::Result<()> {
+pub(super) fn read_all(pool: &Pool, name: &str) -> pmem::Result<()> {
     pool.region(name)?.areas().iter().try_for_each(|area| area.probe("region", 0, area.len()))
 }
 

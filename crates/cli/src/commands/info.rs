@@ -2,9 +2,12 @@
 
 use std::process::ExitCode;
 
-use pmem::{Options, PoolInfo, RegionKind};
+use heap::Heap;
+use mvcc::Mvcc;
+use pmem::{HeapUsage, Options, Pool, PoolInfo, RegionKind};
 use serde::Serialize;
 
+use super::check::{transactions, versions};
 use super::{Outcome, print_json};
 use crate::args::Info;
 use crate::failure::Failure;
@@ -28,6 +31,27 @@ pub struct InfoJson {
     survives: &'static str,
     flush: Option<String>,
     regions: Vec<RegionJson>,
+    /// The objects under transactions, if there are some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    objects: Option<ObjectsJson>,
+}
+
+/// Of `cairn info` alone.
+#[derive(Clone, Serialize)]
+struct ObjectsJson {
+    /// Policy of a heap, or mvcc.
+    engine: String,
+    slots: u64,
+    log_bytes: u64,
+    live_blocks: u64,
+    live_bytes: u64,
+    room: u64,
+    /// Of mvcc: names and versions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    procedures: Vec<(String, u32)>,
+    /// Of mvcc: the timestamp of the last commit that is written back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -62,6 +86,7 @@ impl InfoJson {
             survives: info.domain.survives(),
             flush: info.flush_with.map(|with| format!("{with:?}").to_lowercase()),
             regions: info.regions.iter().map(region).collect(),
+            objects: None,
         }
     }
 }
@@ -78,13 +103,44 @@ pub fn kind_name(kind: RegionKind) -> String {
 
 pub fn run(args: &Info) -> Outcome {
     let pool = Options::new().open_read_only(&args.path).map_err(|error| Failure::pool(&args.path, &error))?;
-    let info = InfoJson::new(&pool.info());
+    let known = pool.info();
+    let mut info = InfoJson::new(&known);
+    let looked = look_into(&pool, &known);
+    if let Ok(objects) = &looked {
+        info.objects.clone_from(objects);
+    }
     if args.json {
         print_json(&info)?;
     } else {
         print(&info)?;
     }
+    // What the pool is was to be told whatever is in it.
+    looked.map_err(|error| Failure::heap(&args.path, &error))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Opens what a program opens, for reading.
+fn look_into(pool: &Pool, info: &PoolInfo) -> tx::Result<Option<ObjectsJson>> {
+    if transactions::are_in(info) {
+        let heap = Heap::open_in(pool, &heap::Options::new().coordinator(false))?;
+        let sizes = (heap.slots(), heap.log_bytes());
+        return Ok(Some(ObjectsJson::new(heap.policy().name(), sizes, heap.live_blocks(|_, _| {})?)));
+    }
+    if versions::are_in(info) {
+        let store = Mvcc::open_in(pool, &mvcc::Options::new().keeper(false))?;
+        let sizes = store.sizes();
+        let objects = ObjectsJson::new("mvcc", (sizes.slots, sizes.log_bytes), store.live_blocks(|_, _| {})?);
+        return Ok(Some(ObjectsJson { procedures: sizes.procedures, written: Some(sizes.written), ..objects }));
+    }
+    Ok(None)
+}
+
+impl ObjectsJson {
+    fn new(engine: &str, (slots, log_bytes): (u64, u64), used: HeapUsage) -> Self {
+        let HeapUsage { live_blocks, live_bytes, chunk_bytes: room, .. } = used;
+        let (engine, procedures, written) = (engine.to_owned(), Vec::new(), None);
+        Self { engine, slots, log_bytes, live_blocks, live_bytes, room, procedures, written }
+    }
 }
 
 fn print(info: &InfoJson) -> Result<(), Failure> {
@@ -98,6 +154,15 @@ fn print(info: &InfoJson) -> Result<(), Failure> {
     say!("domain      {}: survives {}", info.domain, info.survives)?;
     say!("flush with  {}", info.flush.as_deref().unwrap_or("nothing: a drain is enough"))?;
     say!("opened      {} times for writing", info.generation)?;
+    if let Some(objects) = &info.objects {
+        let ObjectsJson { engine, slots, live_blocks, .. } = objects;
+        let (live, room) = (size::human(objects.live_bytes), size::human(objects.room));
+        say!("objects     {engine}: {live_blocks} live blocks in {live} of {room}")?;
+        say!("logs        {slots} of {}", size::human(objects.log_bytes))?;
+        for (name, version) in &objects.procedures {
+            say!("procedure   {name:?}, version {version}")?;
+        }
+    }
     say!("regions     {}", info.regions.len())?;
     for region in &info.regions {
         let part = if region.part == 0 { String::new() } else { format!(" (part {})", region.part + 1) };

@@ -17,6 +17,7 @@ const CASES: &[(&str, &str)] = &[
     ("check", "X --repair"),
     ("check", "X --dry-run"),
     ("scrub", "X"),
+    ("convert", "X --engine mvcc"),
     ("backup", "X copy"),
     ("backup", "X copy --recover"),
     ("backup", "pool X"),

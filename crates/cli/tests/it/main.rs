@@ -8,6 +8,7 @@ mod bench;
 mod check;
 mod check_versions;
 mod clap_list;
+mod convert;
 mod crash;
 mod create;
 mod damage;

@@ -40,6 +40,7 @@ const CASES: &[Case] = &[
     ("check", Store, Something, "f"),
     ("scrub", Heap, Something, "f"),
     ("backup", Heap, Something, "f NEW"),
+    ("convert", Heap, Something, "f --engine mvcc"),
     ("kv create", Nothing, Something, "NEW --segment 4K"),
     ("kv get", Store, Something, "f key"),
     ("kv put", Store, Prints::Nothing, "f other value"),

@@ -31,7 +31,7 @@ fn help_explains_itself() {
         .map(|name| format!("kv {name}"));
     let groups = ["status", "join", "remove"].map(|name| format!("group {name}"));
     let arrays = ["create", "write", "read", "check", "status"].map(|name| format!("array {name}"));
-    for command in ["", "create", "info", "check", "scrub", "backup", "crash", "demo", "log-replica"]
+    for command in ["", "create", "info", "check", "scrub", "backup", "convert", "crash", "demo", "log-replica"]
         .into_iter()
         .chain(experiments.iter().chain(&logs).chain(&groups).chain(&stores).chain(&arrays).map(String::as_str))
     {
@@ -51,6 +51,15 @@ fn wrong_usage_is_exit_code_2() {
         "frobnicate",
         "create",
         "create p --size 64MB",
+        "create p --engine redo",
+        "create p --slots 4",
+        "create p --engine mvcc --layout shop-1",
+        "create p --engine mvcc --zone-bytes 4K",
+        "create p --engine eaw --copy-bytes 4K",
+        "create p --engine mvcc --log-bytes 100",
+        "convert",
+        "convert p",
+        "convert p --engine redo",
         "create p --size -1",
         "create p --domain ram",
         "create p --nvm-latency fast=1",

@@ -31,7 +31,7 @@ fn is_known(sample: &Sample, sort: &str, own: &Result<Data, Unread>) -> bool {
     let is_shorter = own.as_ref().is_ok_and(|data| sample.data.starts_with(data));
     match (sample.kind, sample.closed) {
         // Objects have one copy, without a checksum; as have, of a heap that was not closed, those that were written lately.
-        (Kind::HeapUndo | Kind::HeapEaw | Kind::HeapPartial | Kind::Tree, _)
+        (Kind::HeapUndo | Kind::HeapEaw | Kind::HeapPartial | Kind::Versions | Kind::Tree, _)
         | (Kind::HeapInPlace | Kind::Served, false) => sort != "cut",
         (Kind::HeapInPlace | Kind::Served, true) => false,
         // Its last records are in doubt, or were never there.
@@ -92,10 +92,10 @@ fn judge(sample: &Sample, bytes: &[u8], path: &Path) -> Judged {
 
 /// Whether damage of it is exit code 1, whatever is damaged. A heap that was not closed may say that it has to be recovered, by a program that has its regions.
 fn is_told(sample: &Sample) -> bool {
-    use Kind::{HeapEaw, HeapInPlace, HeapPartial, HeapUndo, Served, Store, Tree};
+    use Kind::{HeapEaw, HeapInPlace, HeapPartial, HeapUndo, Served, Store, Tree, Versions};
     match sample.kind {
         Store => true,
-        HeapInPlace | HeapPartial | HeapUndo | HeapEaw | Tree | Served => sample.closed,
+        HeapInPlace | HeapPartial | HeapUndo | HeapEaw | Versions | Tree | Served => sample.closed,
         _ => false,
     }
 }

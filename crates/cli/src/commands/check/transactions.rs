@@ -8,7 +8,7 @@ use tx::{Engine, Isolation, Typed};
 use super::{CheckJson, Repair, usage};
 use crate::size;
 
-/// What belongs to such a heap.
+/// What belongs to such a heap, or did before another engine took its objects over.
 pub fn owns(region: &str) -> bool {
     ["heap", "heap.backup", "heap.zones", "heap.marks", "heap.logs", "heap.state", "heap.copies", "heap.copies.state"]
         .contains(&region)
@@ -16,7 +16,7 @@ pub fn owns(region: &str) -> bool {
 
 /// True if there is one.
 pub fn are_in(info: &PoolInfo) -> bool {
-    info.regions.iter().any(|region| region.name == "heap.state")
+    super::has_objects(info, "heap", "heap.state")
 }
 
 /// Opens the heap as a program would, which recovers it if the pool is open for writing; and repairs it, if it is to.
@@ -91,7 +91,7 @@ pub(super) fn look_into(pool: &Pool, repair: Repair, report: &mut CheckJson) -> 
 }
 
 /// Walks what the root leads to, if it is of a type that is known here.
-pub(super) fn look_into_root(engine: &impl Engine) -> tx::Result<String> {
+pub fn look_into_root(engine: &impl Engine) -> tx::Result<String> {
     let tx = engine.begin(Isolation::Strict)?;
     Ok(match (Structure::at_root(&tx)?, tx.root_layout()?) {
         (Some(found), _) => {

@@ -5,14 +5,14 @@ use pmem::{Error as PoolError, Pool, PoolInfo};
 
 use super::{CheckJson, Repair, transactions, usage};
 
-/// What belongs to such a store.
+/// What belongs to such a store, or did before another engine took its objects over.
 pub fn owns(region: &str) -> bool {
     ["mvcc", "mvcc.logs", "mvcc.state", "mvcc.copies", "mvcc.procedures"].contains(&region)
 }
 
 /// True if there is one.
 pub fn are_in(info: &PoolInfo) -> bool {
-    info.regions.iter().any(|region| region.name == "mvcc.state")
+    super::has_objects(info, "mvcc", "mvcc.state")
 }
 
 /// Opens the store as a program would, which recovers it if the pool is open for writing.
@@ -40,6 +40,7 @@ pub(super) fn look_into(pool: &Pool, repair: Repair, report: &mut CheckJson) -> 
             .notes
             .push(format!("recovered: {replayed} transactions carried out again, {void} had not been committed"));
     }
+    report_cells(report, repair, found.cells, pool.is_read_only());
     if repair != Repair::Not {
         report.notes.push("objects with versions: there is no second copy to be repaired from".into());
     }
@@ -54,4 +55,16 @@ pub(super) fn look_into(pool: &Pool, repair: Repair, report: &mut CheckJson) -> 
         Err(error) => report.finding(format!("objects with versions: {error}")),
     }
     Ok(Some(store))
+}
+
+/// One copy of the cell with K and W, or of the table of procedures, was not whole.
+fn report_cells(report: &mut CheckJson, repair: Repair, cells: u64, is_read_only: bool) {
+    let what = format!("objects with versions: one of two copies of {cells} cells was not whole");
+    match repair {
+        _ if cells == 0 => {}
+        Repair::Not if is_read_only => report.notes.push(format!("{what}; the other one was used")),
+        Repair::Not | Repair::Dry | Repair::Yes => {
+            report.repaired.push(format!("{what}; made anew from the other one"))
+        }
+    }
 }

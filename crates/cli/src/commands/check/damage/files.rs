@@ -22,6 +22,8 @@ pub enum Kind {
     HeapPartial,
     HeapUndo,
     HeapEaw,
+    /// Several versions of each object.
+    Versions,
     /// A B+tree in a heap with undo, whose nodes have no checksum.
     Tree,
     /// The tree of a server.
@@ -32,12 +34,13 @@ pub enum Kind {
     Copy,
 }
 
-pub const KINDS: [Kind; 10] = [
+pub const KINDS: [Kind; 11] = [
     Kind::Pool,
     Kind::HeapInPlace,
     Kind::HeapPartial,
     Kind::HeapUndo,
     Kind::HeapEaw,
+    Kind::Versions,
     Kind::Tree,
     Kind::Served,
     Kind::Store,
@@ -68,6 +71,7 @@ impl Sample {
             Kind::HeapPartial => heap(path, closed, Policy::InPlacePartial, &mut older),
             Kind::HeapUndo => heap(path, closed, Policy::Undo, &mut older),
             Kind::HeapEaw => heap(path, closed, Policy::Eaw, &mut older),
+            Kind::Versions => versions(path, closed, &mut older),
             Kind::Tree => tree(path, closed, &mut older),
             Kind::Served => served(path, closed, &mut older),
             Kind::Store => store(path, closed, &mut older),
@@ -120,9 +124,17 @@ struct Node {
 fn heap(path: &Path, closed: bool, policy: Policy, older: &mut Vec<Vec<u8>>) {
     let options = heap::Options::new().policy(policy).bytes(1 << 18).slots(2).log_bytes(4096).zone_bytes(4096);
     let heap = Heap::create(path, &options.coordinator(false)).unwrap();
+    nodes(&heap, path, older);
+    if closed {
+        heap.close().unwrap();
+    }
+}
+
+/// A list of nodes, some of which are changed.
+fn nodes(engine: &impl Engine, path: &Path, older: &mut Vec<Vec<u8>>) {
     let mut last = PPtr::NULL;
     for n in 0..40_u64 {
-        last = heap
+        last = engine
             .transact(Isolation::Strict, |tx| {
                 let node = tx.alloc(&Node { next: last, value: [n; 15] })?;
                 tx.set_root(node)?;
@@ -130,16 +142,23 @@ fn heap(path: &Path, closed: bool, policy: Policy, older: &mut Vec<Vec<u8>>) {
             })
             .unwrap();
         if n % 10 == 9 {
-            heap.transact(Isolation::Strict, |tx| {
-                tx.write(last)?.value[0] += 1000;
-                Ok::<_, tx::Error>(())
-            })
-            .unwrap();
+            engine
+                .transact(Isolation::Strict, |tx| {
+                    tx.write(last)?.value[0] += 1000;
+                    Ok::<_, tx::Error>(())
+                })
+                .unwrap();
             note(path, older);
         }
     }
+}
+
+fn versions(path: &Path, closed: bool, older: &mut Vec<Vec<u8>>) {
+    let options = mvcc::Options::new().bytes(1 << 18).slots(2).log_bytes(4096).copy_bytes(4096);
+    let store = options.keeper(false).create(path).unwrap();
+    nodes(&store, path, older);
     if closed {
-        heap.close().unwrap();
+        store.close().unwrap();
     }
 }
 
@@ -293,6 +312,7 @@ pub fn read(kind: Kind, path: &Path, closed: bool) -> Result<Data, Unread> {
     let mut data = match kind {
         Kind::Pool => of_pool(&pool)?,
         Kind::HeapInPlace | Kind::HeapPartial | Kind::HeapUndo | Kind::HeapEaw => of_heap(&pool)?,
+        Kind::Versions => of_versions(&pool)?,
         Kind::Tree => of_tree(&pool)?,
         Kind::Served => Data::new(), // above
         Kind::Store => of_store(&pool)?,
@@ -360,8 +380,17 @@ fn of_served(path: &Path) -> Result<Data, Unread> {
 }
 
 fn of_heap(pool: &pmem::Pool) -> Result<Data, Unread> {
-    let heap = checked(pool)?;
-    let tx = heap.begin(Isolation::Strict)?;
+    of_nodes(&checked(pool)?)
+}
+
+fn of_versions(pool: &pmem::Pool) -> Result<Data, Unread> {
+    let store = mvcc::Mvcc::open_in(pool, &mvcc::Options::new().keeper(false))?;
+    store.live_blocks(|_, _| {})?;
+    of_nodes(&store)
+}
+
+fn of_nodes(engine: &impl Engine) -> Result<Data, Unread> {
+    let tx = engine.begin(Isolation::Strict)?;
     let (mut data, mut at) = (Vec::new(), tx.root::<Node>().map_err(|_| Unread::Lost)?);
     while !at.is_null() && data.len() < 1000 {
         let node = *tx.read(at).map_err(|_| Unread::Lost)?;
