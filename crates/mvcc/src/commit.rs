@@ -376,6 +376,7 @@ impl Core {
         if header.chain.is_empty() && !header.is_listed.swap(true, AcqRel) {
             self.inbox.lock().listed.push(changed);
         }
+        pmem::sync::switch_point();
     }
 }
 

@@ -440,7 +440,7 @@ impl Core {
         header.chain.prune(keep, |version| out.push(GivenUp::Version(version)));
         let is_seen_without = oldest >= base || self.sabotage.skips(Step::HeaderStays);
         if header.chain.is_empty() && base <= through && is_seen_without {
-            self.drop_header(changed, header, out);
+            self.drop_header(upkeep, changed, header, out);
         } else if header.newest().0 > through {
             upkeep.postpone(*changed, header);
         } else {
@@ -450,9 +450,13 @@ impl Core {
     }
 
     /// The master is what every snapshot sees.
-    fn drop_header(&self, changed: &Changed, header: &Header, out: &mut Vec<GivenUp>) {
-        // Listed again, or locked: it comes by again.
-        if header.is_listed.load(Acquire) || !header.try_kill() {
+    fn drop_header(&self, upkeep: &mut Upkeep, changed: &Changed, header: &Header, out: &mut Vec<GivenUp>) {
+        if header.is_listed.load(Acquire) {
+            return; // it comes by again
+        }
+        if !header.try_kill() {
+            // Locked by who may have looked already whether it is of use, when it had versions.
+            upkeep.postpone(*changed, header);
             return;
         }
         switch_point();

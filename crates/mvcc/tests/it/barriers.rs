@@ -1,6 +1,10 @@
 //! What each operation costs in barriers, and what goes to the medium.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
 use mvcc::{Mvcc, Options, Step};
+use pmem::sync::{Scheduler, set_scheduler};
 use pmem::{DomainChoice, PPtr};
 use tx::{Engine, Isolation, Transaction, Typed};
 
@@ -186,4 +190,52 @@ fn is_handed_out_late(adjust: fn(Options) -> Options) -> bool {
     assert!(made.contains(&first) && made.contains(&second), "{made:?}");
     store.close().unwrap();
     true
+}
+
+/// At the switch point of this number, of this thread, something else is done.
+struct At<F> {
+    point: usize,
+    seen: AtomicUsize,
+    act: F,
+}
+
+impl<F: Fn() + Send + Sync> Scheduler for At<F> {
+    fn switch(&self) {
+        if self.seen.fetch_add(1, SeqCst) == self.point {
+            (self.act)();
+        }
+    }
+
+    fn blocked(&self) {
+        panic!("nobody else holds a lock");
+    }
+}
+
+/// A pass goes through while a transaction takes back what it has locked: wherever it meets that, the object's header does not stay.
+#[test]
+fn a_header_that_was_locked_when_a_pass_came_by_is_given_up_later() {
+    let mut acted = 0;
+    for point in 0..8 {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (store, objects) = store(&dir);
+        let store = Arc::new(store);
+        let older = store.begin(Isolation::Snapshot).unwrap();
+        let bump = |tx: &mut mvcc::Tx<'_>| tx.write(objects[0]).map(|object| object[0] = 7);
+        store.transact(Isolation::Snapshot, bump).unwrap();
+        assert!(!store.settle().unwrap(), "the pass has collected, and waits for the older one");
+        let mut newer = store.begin(Isolation::Snapshot).unwrap();
+        newer.write(objects[0]).unwrap()[0] = 8;
+        older.commit().unwrap();
+        let other = Arc::clone(&store);
+        let at = Arc::new(At { point, seen: AtomicUsize::new(0), act: move || _ = other.settle().unwrap() });
+        set_scheduler(Some(at.clone()));
+        newer.abort().unwrap();
+        set_scheduler(None);
+        acted += usize::from(at.seen.load(SeqCst) > point);
+        drop(at);
+        store.settle().unwrap();
+        assert_eq!((store.stats().headers, store.stats().versions), (0, 0), "at point {point}");
+        assert_eq!(store.snapshot().read(objects[0]).unwrap()[0], 7);
+    }
+    assert!(acted > 1, "{acted} points");
 }

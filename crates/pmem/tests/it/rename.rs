@@ -21,7 +21,8 @@ fn regions_and_layout_change_together() {
     drop(areas);
     // All of it, or nothing.
     let long = "x".repeat(65);
-    let cases: [(&[(&str, &str)], Option<&str>); 6] = [
+    type Case<'c> = (&'c [(&'c str, &'c str)], Option<&'c str>);
+    let cases: [Case<'_>; 6] = [
         (&[("data", "new"), ("gone", "found")], None),
         (&[("data", "new"), ("other", "new")], None),
         (&[("data", "other")], None),

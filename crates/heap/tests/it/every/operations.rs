@@ -60,6 +60,11 @@ const OPERATIONS: &[(&str, Option<Kind>)] = &[
     ("Heap::compare", Some(Kind::Compare)),
     ("Heap::compare_all", Some(Kind::CompareAll)),
     ("Heap::backup", Some(Kind::Backup)),
+    ("Heap::slots", None),
+    ("Heap::log_bytes", None),
+    // With the other engine: scenario `mvcc-handover`.
+    ("Heap::hand_over", None),
+    ("Heap::take_over", None),
     ("Engine::name", None),
     ("Engine::strongest", None),
     ("Engine::queue", Some(Kind::Transact)),
