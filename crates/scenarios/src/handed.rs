@@ -40,8 +40,8 @@ pub enum Op {
 }
 
 enum Store {
-    Heap(Heap),
-    Versions(Mvcc),
+    Heap(Box<Heap>),
+    Versions(Box<Mvcc>),
 }
 
 /// `$do` with whichever it is.
@@ -91,8 +91,8 @@ impl Store {
     fn open(sim: &Arc<Sim>) -> Result<Self, Error> {
         let pool = pmem::Options::new().open_on(sim.clone())?;
         match (is_in(&pool, "heap"), is_in(&pool, "mvcc")) {
-            (true, false) => Ok(Self::Heap(Heap::open_in(&pool, &of_heap()?)?)),
-            (false, true) => Ok(Self::Versions(Mvcc::open_in(&pool, &of_versions())?)),
+            (true, false) => Ok(Self::Heap(Box::new(Heap::open_in(&pool, &of_heap()?)?))),
+            (false, true) => Ok(Self::Versions(Box::new(Mvcc::open_in(&pool, &of_versions())?))),
             (heap, _) => Err(format!("both engines have objects, or none: {heap}").into()),
         }
     }
@@ -106,8 +106,10 @@ impl Store {
 
     fn hand_over(self, policy: Policy) -> Result<Self, Error> {
         Ok(match self {
-            Self::Heap(heap) => Self::Versions(Mvcc::take_over(heap.hand_over()?, &of_versions())?),
-            Self::Versions(store) => Self::Heap(Heap::take_over(store.hand_over()?, &of_heap()?.policy(policy))?),
+            Self::Heap(heap) => Self::Versions(Box::new(Mvcc::take_over(heap.hand_over()?, &of_versions())?)),
+            Self::Versions(store) => {
+                Self::Heap(Box::new(Heap::take_over(store.hand_over()?, &of_heap()?.policy(policy))?))
+            }
         })
     }
 }
