@@ -6,7 +6,7 @@
 //!                                                 'f', flags (4), bytes                        a string with memcached's flags
 //!                                                 'm', marks (1), flags (4), bytes             the same, which is stale, or which somebody recaches
 //!                                                 'h' 'l' 'e' 'z', Head (32)                   a hash, list, set, sorted set
-//!                                                 'x', Head (32), Marks (40)                   a stream
+//!                                                 'x', Head (32), Marks (56)                   a stream
 //!   ELEMENTS, id (8), hash of field (8), field    value                                        of a hash
 //!   ELEMENTS, id (8), place (8)                   value                                        of a list: Head::first is the place of the first one
 //!   ELEMENTS, id (8), hash of member (8), member                                               of a set
@@ -559,7 +559,11 @@ mod tests {
     fn heads_are_read_as_they_were_written() {
         for kind in Kind::ALL.into_iter().skip(1) {
             let last = streams::Id { ms: 7, seq: 8 };
-            let marks = if kind == Kind::Stream { Marks { last, added: 9, deleted: last } } else { Marks::default() };
+            let marks = if kind == Kind::Stream {
+                Marks { last, added: 9, deleted: last, first: last }
+            } else {
+                Marks::default()
+            };
             let head = Head { count: 3, first: 7, expires: u64::MAX, marks, ..Head::new(kind, 5) };
             let written = head.write();
             assert_eq!(Head::read(&written), Some(head));

@@ -90,6 +90,9 @@ fn xadd(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     c.looks.write(value.len())?;
     c.tx.put(&head.entry(id), &value, None)?;
     head.count += 1;
+    if head.count == 1 {
+        head.marks.first = id;
+    }
     (head.marks.last, head.marks.added) = (id, head.marks.added + 1);
     if let Some(trim) = asked.trim {
         trim::trim(c, &mut head, trim)?;
@@ -155,16 +158,21 @@ fn range(c: &mut Context<'_>, args: &Arguments<'_>, reverse: bool) -> Outcome {
 // ---- removing ---------------------------------------------------------------------------------------------------
 
 fn xdel(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    let (key, mut gone) = (args.get(1), 0);
+    let (key, mut gone, mut first_gone) = (args.get(1), 0, false);
     if let Some(mut head) = c.head(key, Kind::Stream)? {
         for id in strict_all(args.from(2))? {
             if c.tx.delete(&head.entry(id))? {
+                first_gone |= id == head.marks.first;
                 head.marks.deleted = head.marks.deleted.max(id);
                 gone += 1;
             }
         }
         head.count = head.count.saturating_sub(gone);
         if gone > 0 {
+            if first_gone {
+                let first = head.marks.first;
+                entries::begin_behind(c, &mut head, first)?;
+            }
             c.save(key, &head)?;
         }
     }
@@ -208,7 +216,7 @@ fn xsetid(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         at += 2;
     }
     let mut head = c.head(key, Kind::Stream)?.ok_or(NO_KEY)?;
-    if let Some(top) = entries::edge(c, &head, true)? {
+    if let Some(top) = entries::last(c, &head)? {
         if id < top {
             return Err("ERR The ID specified in XSETID is smaller than the target stream top item".into());
         }

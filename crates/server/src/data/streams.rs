@@ -73,23 +73,27 @@ pub(crate) struct Marks {
     pub(crate) added: u64,
     /// The highest id that was deleted by itself.
     pub(crate) deleted: Id,
+    /// The first entry; the lowest id if there is none. What is in front of it is not looked through: it has been deleted, some of it a moment ago.
+    pub(crate) first: Id,
 }
 
 impl Marks {
-    pub(super) const BYTES: usize = 2 * Id::BYTES + 8;
+    pub(super) const BYTES: usize = 3 * Id::BYTES + 8;
 
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let (last, rest) = bytes.split_at_checked(Id::BYTES)?;
-        let (added, deleted) = rest.split_first_chunk()?;
-        let deleted = Id::last_of(deleted).filter(|_| deleted.len() == Id::BYTES)?;
-        Some(Self { last: Id::last_of(last)?, added: u64::from_be_bytes(*added), deleted })
+        let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
+        let number = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes);
+        let id = |at| Some(Id { ms: number(at)?, seq: number(at + 8)? });
+        Some(Self { last: id(0)?, added: number(16)?, deleted: id(24)?, first: id(40)? })
     }
 
     pub(super) fn write(&self) -> [u8; Self::BYTES] {
+        let Self { last, added, deleted, first } = *self;
+        let numbers = [last.ms, last.seq, added, deleted.ms, deleted.seq, first.ms, first.seq];
         let mut bytes = [0; Self::BYTES];
-        bytes[..Id::BYTES].copy_from_slice(&self.last.bytes());
-        bytes[Id::BYTES..][..8].copy_from_slice(&self.added.to_be_bytes());
-        bytes[Id::BYTES + 8..].copy_from_slice(&self.deleted.bytes());
+        for (at, number) in numbers.into_iter().enumerate() {
+            bytes[8 * at..][..8].copy_from_slice(&number.to_be_bytes());
+        }
         bytes
     }
 }
@@ -278,7 +282,7 @@ mod tests {
     #[test]
     fn records_are_read_as_they_were_written() {
         let last = Id { ms: 5, seq: 6 };
-        let marks = Marks { last, added: 7, deleted: Id::MAX };
+        let marks = Marks { last, added: 7, deleted: Id::MAX, first: Id { ms: 1, seq: 2 } };
         assert_eq!(Marks::read(&marks.write()), Some(marks));
         let group = Group { number: 1, last, read: -1, consumers: 9 };
         assert_eq!(Group::read(&group.write()), Some(group));
@@ -286,7 +290,7 @@ mod tests {
         assert_eq!(Consumer::read(3, &one.write()), Some(one));
         let pending = Pending { consumer: 1, delivered: 2, deliveries: u64::MAX };
         assert_eq!(Pending::read(&pending.write()), Some(pending));
-        for len in (0..100).filter(|len| ![24, 40].contains(len)) {
+        for len in (0..100).filter(|len| ![24, 40, 56].contains(len)) {
             let bytes = vec![0; len];
             assert!(Marks::read(&bytes).is_none() && Group::read(&bytes).is_none() && Pending::read(&bytes).is_none());
             assert_eq!(Consumer::read(1, &bytes).is_some(), len >= 16);

@@ -9,16 +9,18 @@ use crate::data::Head;
 use crate::data::streams::{Id, damaged, decode};
 use crate::reply::Reply;
 
-/// Both included, and `from` not above `to`.
-fn keys(head: &Head, (from, to): (Id, Id), reverse: bool) -> Keys {
-    Keys { from: Bound::Included(head.entry(from)), to: Bound::Included(head.entry(to)), reverse }
+/// Both included; none if there are no such entries.
+fn keys(head: &Head, (from, to): (Id, Id), reverse: bool) -> Option<Keys> {
+    let (from, to) = (from.max(head.marks.first), to.min(head.marks.last));
+    let keys = || Keys { from: Bound::Included(head.entry(from)), to: Bound::Included(head.entry(to)), reverse };
+    (head.count > 0 && from <= to).then(keys)
 }
 
 /// Ids of a range, so many at most; all for 0.
 pub(super) fn ids(c: &Context<'_>, head: &Head, range: (Id, Id), most: u64, reverse: bool) -> Outcome<Vec<Id>> {
     let (mut ids, mut bad) = (Vec::new(), false);
-    if range.0 <= range.1 {
-        c.tx.scan(keys(head, range, reverse), &mut |key, _| {
+    if let Some(keys) = keys(head, range, reverse) {
+        c.tx.scan(keys, &mut |key, _| {
             match Id::last_of(key) {
                 Some(id) => ids.push(id),
                 None => bad = true,
@@ -29,12 +31,16 @@ pub(super) fn ids(c: &Context<'_>, head: &Head, range: (Id, Id), most: u64, reve
     if bad { Err(damaged("an entry")) } else { Ok(ids) }
 }
 
-/// The first entry, or the last; none if there are no entries.
-pub(super) fn edge(c: &Context<'_>, head: &Head, last: bool) -> Outcome<Option<Id>> {
-    if head.count == 0 {
-        return Ok(None);
-    }
-    Ok(ids(c, head, (Id::MIN, Id::MAX), 1, last)?.pop())
+/// The last entry; none if there are no entries.
+pub(super) fn last(c: &Context<'_>, head: &Head) -> Outcome<Option<Id>> {
+    Ok(ids(c, head, (Id::MIN, Id::MAX), 1, true)?.pop())
+}
+
+/// Says in the head of which entry is the first, where those up to one are gone.
+pub(super) fn begin_behind(c: &Context<'_>, head: &mut Head, id: Id) -> Outcome {
+    let behind = (id.next().unwrap_or(Id::MAX), Id::MAX);
+    head.marks.first = ids(c, head, behind, 1, false)?.pop().unwrap_or(Id::MIN);
+    Ok(())
 }
 
 /// An entry: its id, and its fields and values. False if it is damaged.
@@ -59,8 +65,8 @@ pub(super) fn list(c: &mut Context<'_>, head: &Head, range: (Id, Id), most: u64,
     let (mut ids, mut bad) = (Vec::new(), false);
     let Context { tx, reply, .. } = c;
     let mark = reply.len();
-    if range.0 <= range.1 {
-        tx.scan(keys(head, range, reverse), &mut |key, value| {
+    if let Some(keys) = keys(head, range, reverse) {
+        tx.scan(keys, &mut |key, value| {
             match Id::last_of(key) {
                 Some(id) if answer(reply, id, value) => ids.push(id),
                 _ => bad = true,

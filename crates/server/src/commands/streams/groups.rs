@@ -6,7 +6,6 @@ use std::ops::{Bound, ControlFlow};
 use tx::Keys;
 
 use super::super::{Context, Outcome};
-use super::entries;
 use crate::data::Head;
 use crate::data::streams::{Consumer, GROUP, GROUPS, Group, Id, NAME_AT, Pending, damaged};
 
@@ -62,41 +61,26 @@ pub(super) fn all(c: &Context<'_>, head: &Head) -> Outcome<Vec<(Vec<u8>, Group)>
 
 // ---- how far a group has come -----------------------------------------------------------------------------------
 
-/// What is known of a stream as a whole.
-pub(super) struct Whole {
-    head: Head,
-    /// The lowest id if it has none.
-    pub(super) first: Id,
-}
+/// A stream as a whole.
+pub(super) struct Whole(pub(super) Head);
 
 impl Whole {
-    pub(super) fn of(c: &Context<'_>, head: &Head) -> Outcome<Self> {
-        Ok(Self { head: *head, first: entries::edge(c, head, false)?.unwrap_or(Id::MIN) })
-    }
-
-    /// The same as far as it matters to who is sent something.
-    pub(super) fn to_send(c: &Context<'_>, head: &Head, group: &Group) -> Outcome<Self> {
-        // Of a stream without gaps a group that has counted goes on counting.
-        let counts = head.marks.deleted == Id::MIN && group.read != UNKNOWN;
-        if counts { Ok(Self { head: *head, first: Id::MIN }) } else { Self::of(c, head) }
-    }
-
     /// Whether one may have been deleted from among those from `from` on.
     fn has_gaps(&self, from: Id) -> bool {
-        let deleted = self.head.marks.deleted;
-        self.head.count > 0 && deleted != Id::MIN && self.first <= deleted && from <= deleted
+        let Head { count, marks, .. } = self.0;
+        count > 0 && marks.deleted != Id::MIN && marks.first <= marks.deleted && from <= marks.deleted
     }
 
     /// How many entries there have been up to one.
     fn before(&self, id: Id) -> i64 {
-        let Head { count, marks, .. } = self.head;
+        let Head { count, marks, .. } = self.0;
         let added = marks.added as i64;
         if added == 0 || count == 0 && id <= marks.last || id == marks.last {
             return added;
         }
-        let has_no_gaps = marks.deleted == Id::MIN || marks.deleted < self.first;
+        let has_no_gaps = marks.deleted == Id::MIN || marks.deleted < marks.first;
         let begins = added.wrapping_sub(count as i64);
-        match id.cmp(&self.first) {
+        match id.cmp(&marks.first) {
             _ if id > marks.last || !has_no_gaps => UNKNOWN,
             std::cmp::Ordering::Less => begins,
             std::cmp::Ordering::Equal => begins.wrapping_add(1),
@@ -111,7 +95,7 @@ impl Whole {
         }
         if group.read != UNKNOWN && !self.has_gaps(id) {
             group.read = group.read.wrapping_add(1);
-        } else if self.head.marks.added > 0 {
+        } else if self.0.marks.added > 0 {
             group.read = self.before(id);
         }
         group.last = id;
@@ -119,7 +103,7 @@ impl Whole {
 
     /// How many entries are yet to be sent to a group; none if that is not known.
     pub(super) fn lag(&self, group: &Group) -> Option<i64> {
-        let added = self.head.marks.added as i64;
+        let added = self.0.marks.added as i64;
         if added == 0 {
             return Some(0);
         }

@@ -72,7 +72,7 @@ fn consumers(c: &mut Context<'_>, args: &Arguments<'_>, head: &Head) -> Outcome 
 }
 
 fn all_groups(c: &mut Context<'_>, head: &Head) -> Outcome {
-    let (whole, all) = (Whole::of(c, head)?, groups::all(c, head)?);
+    let (whole, all) = (Whole(*head), groups::all(c, head)?);
     c.reply.array(all.len());
     for (name, group) in all {
         let consumers = groups::consumers(c, head, &group)?;
@@ -100,7 +100,6 @@ fn stream(c: &mut Context<'_>, args: &Arguments<'_>, head: &Head) -> Outcome {
             count = u64::try_from(int(args.get(5))?).unwrap_or(USUAL);
         }
     }
-    let whole = Whole::of(c, head)?;
     c.reply.map(if full { 9 } else { 10 });
     number(c, "length", Some(head.count as i64));
     // There is no such tree: what one of Redis' would have, about.
@@ -110,16 +109,17 @@ fn stream(c: &mut Context<'_>, args: &Arguments<'_>, head: &Head) -> Outcome {
     id(c, "last-generated-id", head.marks.last);
     id(c, "max-deleted-entry-id", head.marks.deleted);
     number(c, "entries-added", Some(head.marks.added as i64));
-    id(c, "recorded-first-entry-id", whole.first);
+    id(c, "recorded-first-entry-id", head.marks.first);
     if full {
         c.reply.bulk(b"entries");
         entries::list(c, head, (Id::MIN, Id::MAX), count, false)?;
-        return full_groups(c, head, &whole, count);
+        return full_groups(c, head, count);
     }
     number(c, "groups", Some(groups::all(c, head)?.len() as i64));
-    for (name, last) in [("first-entry", false), ("last-entry", true)] {
+    let last = entries::last(c, head)?;
+    for (name, id) in [("first-entry", last.map(|_| head.marks.first)), ("last-entry", last)] {
         c.reply.bulk(name.as_bytes());
-        match entries::edge(c, head, last)? {
+        match id {
             Some(id) => drop(entries::answer_one(c, head, id)?),
             None => c.reply.null(),
         }
@@ -127,8 +127,8 @@ fn stream(c: &mut Context<'_>, args: &Arguments<'_>, head: &Head) -> Outcome {
     Ok(())
 }
 
-fn full_groups(c: &mut Context<'_>, head: &Head, whole: &Whole, count: u64) -> Outcome {
-    let all = groups::all(c, head)?;
+fn full_groups(c: &mut Context<'_>, head: &Head, count: u64) -> Outcome {
+    let (whole, all) = (Whole(*head), groups::all(c, head)?);
     c.reply.bulk(b"groups");
     c.reply.array(all.len());
     for (name, group) in all {

@@ -176,7 +176,7 @@ fn stream(c: &mut Context<'_>, key: &[u8]) -> Outcome<Option<Head>> {
 
 /// Whether there is an entry behind an id.
 fn is_newer(c: &Context<'_>, head: &Head, id: Id) -> Outcome<bool> {
-    Ok(head.marks.last > id && entries::edge(c, head, true)?.is_some_and(|last| last > id))
+    Ok(head.marks.last > id && entries::last(c, head)?.is_some_and(|last| last > id))
 }
 
 /// Behind all streams that had something, if any.
@@ -327,7 +327,7 @@ impl To<'_> {
     /// What nobody of the group was sent.
     fn send(&mut self, c: &mut Context<'_>, no_ack: bool) -> Outcome {
         let consumer = self.consumer(c)?;
-        let whole = Whole::to_send(c, &self.head, &self.group)?;
+        let whole = Whole(self.head);
         let from = self.group.last.next().unwrap_or(Id::MAX);
         let ids = entries::list(c, &self.head, (from, Id::MAX), self.count, false)?;
         ids.iter().for_each(|id| whole.send(&mut self.group, *id));

@@ -121,5 +121,8 @@ pub(super) fn trim(c: &mut Context<'_>, head: &mut Head, trim: Trim) -> Outcome<
         c.tx.delete(&head.entry(*id))?;
     }
     head.count = head.count.saturating_sub(ids.len() as u64);
+    if let Some(last) = ids.last() {
+        entries::begin_behind(c, head, *last)?;
+    }
     Ok(ids.len() as u64)
 }
