@@ -160,10 +160,10 @@ impl Job {
     /// Keys of lists, sorted sets and streams that were written: somebody may wait for them.
     pub(crate) fn wake(&self) {
         let shared = &self.parts.session.shared;
-        let readers = shared.readers.any();
-        if !readers && !shared.waiters.any() || shared.sabotage.skips(Step::Woken) {
+        if !shared.readers.any() && !shared.waiters.any() || shared.sabotage.skips(Step::Woken) {
             return;
         }
+        let groups = shared.readers.any_of_group();
         let wake = |key: &[u8]| {
             shared.waiters.wake(key);
             shared.readers.wake(key);
@@ -175,19 +175,19 @@ impl Job {
             if command.name == "select" {
                 db = number(args.get(1)).and_then(|db| u8::try_from(db).ok()).unwrap_or(db);
             }
-            woken(command, &args, db, readers, |key| wake(&key));
+            woken(command, &args, db, groups, |key| wake(&key));
         }
         self.parts.session.script.woken.iter().for_each(|key| wake(key));
     }
 }
 
-/// Keys, as they are in the store, at which somebody may wait for what a command puts there; of readers, who hear as well when it takes a stream away. An empty one stands for
-/// all there are.
-pub(crate) fn woken(command: &Command, args: &Arguments<'_>, db: u8, readers: bool, mut wake: impl FnMut(Vec<u8>)) {
+/// Keys, as they are in the store, at which somebody may wait for what a command puts there; and, if somebody reads for a group, those of which it may take a stream away. An empty
+/// one stands for all there are.
+pub(crate) fn woken(command: &Command, args: &Arguments<'_>, db: u8, groups: bool, mut wake: impl FnMut(Vec<u8>)) {
     let brings = command.is(flag::LIST | flag::SORTED | flag::KEYSPACE) || command.name == "xadd";
     // Others about streams concern nobody who waits: whoever reads one wakes nobody.
     let destroys = command.name == "xgroup" && args.get(1).eq_ignore_ascii_case(b"destroy");
-    let takes = readers && (!command.is(flag::STREAM) || destroys);
+    let takes = groups && (!command.is(flag::STREAM) || destroys);
     if !command.is(flag::WRITE) || !brings && !takes {
         return;
     }

@@ -20,8 +20,9 @@ use crate::data::streams::Id;
 #[derive(Debug, Default)]
 pub(crate) struct Readers {
     by_key: Mutex<BTreeMap<Vec<u8>, Queue>>,
-    /// Registered.
+    /// Registered, and those of them that read for a group.
     count: AtomicUsize,
+    of_groups: AtomicUsize,
     /// Of these, those that have looked in vain.
     asleep: AtomicUsize,
     numbers: AtomicU64,
@@ -88,12 +89,18 @@ impl Readers {
         let (group, stands, asleep) = (group.map(Arc::from), false.into(), false.into());
         let reading = Reading { all: self, number, keys, notify, group, stands, asleep };
         reading.stand();
+        self.of_groups.fetch_add(usize::from(reading.group.is_some()), SeqCst);
         self.count.fetch_add(1, SeqCst);
         reading
     }
 
     pub(crate) fn any(&self) -> bool {
         self.count.load(SeqCst) > 0
+    }
+
+    /// Whether any reads for a group: who takes a stream away tells those.
+    pub(crate) fn any_of_group(&self) -> bool {
+        self.of_groups.load(SeqCst) > 0
     }
 
     /// Those asleep.
@@ -194,6 +201,7 @@ impl Reading<'_> {
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
         self.step_aside();
+        self.all.of_groups.fetch_sub(usize::from(self.group.is_some()), SeqCst);
         self.all.count.fetch_sub(1, SeqCst);
         if self.asleep.get() {
             self.all.asleep.fetch_sub(1, Relaxed);
@@ -254,8 +262,9 @@ mod tests {
         all.wake(b"a");
         assert_eq!(turn(&all, b"a"), Some(0));
         drop(second);
+        assert!(all.any_of_group());
         drop(first);
-        assert!(all.by_key.lock().is_empty());
+        assert!(all.by_key.lock().is_empty() && !all.any_of_group());
     }
 
     #[test]
