@@ -1,8 +1,11 @@
 //! Who waits for entries gets them in turn, and hears when there is nothing to wait for any more.
 
-use pmem::DomainChoice;
+use std::io::BufRead;
 
-use crate::support::{Client, Reply, Running, Store, until};
+use pmem::DomainChoice;
+use server::Config;
+
+use crate::support::{Client, Reply, Running, Store, start, until, usual};
 
 const DOMAINS: [DomainChoice; 2] = [DomainChoice::Emulated, DomainChoice::File];
 
@@ -190,6 +193,29 @@ fn who_waits_hears_what_becomes_of_the_stream() {
             }
         }
     }
+}
+
+/// Memcached's clients see the same keys.
+#[test]
+fn who_waits_hears_what_memcached_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = Config { memcached: vec!["127.0.0.1:0".parse().unwrap()], ..usual() };
+    let server = start(None, config, Store::Kv.open(dir.path().join("store"), pmem::Options::new()));
+    let (mut waiting, mut client) = (Client::to(server.redis()[0]), Client::to(server.redis()[0]));
+    let mut other = Client::to(server.memcached()[0]);
+    for (line, answer) in [("set s 0 0 1\r\nx", "STORED\r\n"), ("ms cw== 1 b\r\nx", "HD\r\n")] {
+        client.say("DEL s");
+        client.say("XGROUP CREATE s g $ MKSTREAM");
+        waiting.send(b"XREADGROUP GROUP g c BLOCK 0 STREAMS s >\r\n");
+        blocked(&mut client, 1);
+        other.send(format!("{line}\r\n").as_bytes());
+        let mut said = String::new();
+        other.0.read_line(&mut said).unwrap();
+        assert_eq!(said, answer, "{line}");
+        assert_eq!(waiting.reply().error(), GONE, "{line}");
+    }
+    server.stop();
+    server.join().unwrap();
 }
 
 /// A reader by himself waits on whatever becomes of the key, from where he began.
