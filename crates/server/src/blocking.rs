@@ -130,7 +130,8 @@ pub(crate) async fn read(
             }
         }
     }
-    parts.session.waited = false;
+    // Its next request is not one of who waits.
+    (parts.session.waited, parts.session.since) = (false, Since::default());
     parts
 }
 

@@ -195,6 +195,28 @@ fn who_waits_hears_what_becomes_of_the_stream() {
     }
 }
 
+/// Who has waited, and does not any more, is not held back by who waits longer.
+#[test]
+fn who_does_not_wait_takes_what_there_is() {
+    let running = Running::start(DomainChoice::Emulated);
+    let (mut longer, mut waiting, mut client) = (running.client(), running.client(), running.client());
+    client.say("XGROUP CREATE s g $ MKSTREAM");
+    client.say("XGROUP CREATE t g $ MKSTREAM");
+    longer.send(b"XREADGROUP GROUP g a BLOCK 0 STREAMS s >\r\n");
+    blocked(&mut client, 1);
+    waiting.send(b"XREADGROUP GROUP g b BLOCK 0 STREAMS t s > >\r\n");
+    blocked(&mut client, 2);
+    client.say("XADD t 1-1 a b");
+    assert_eq!(read(waiting.reply()), ["t", "1-1"]);
+    for line in ["MULTI", "XADD s 1-1 a b", "XREADGROUP GROUP g b STREAMS s >"] {
+        assert!(matches!(waiting.say(line), Reply::Simple(_)));
+    }
+    let Reply::Array(both) = waiting.say("EXEC") else { panic!("no array") };
+    assert_eq!(read(both[1].clone()), ["s", "1-1"]);
+    client.say("XADD s 2-2 a b");
+    assert_eq!(read(longer.reply()), ["s", "2-2"]);
+}
+
 /// Memcached's clients see the same keys.
 #[test]
 fn who_waits_hears_what_memcached_does() {
