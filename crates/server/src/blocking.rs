@@ -1,4 +1,4 @@
-//! Waiting for an element, `BLPOP` and its like; and for an answer that comes with time, `WAIT`.
+//! Waiting for an element, `BLPOP` and its like; for an entry of a stream, `XREAD BLOCK` and `XREADGROUP BLOCK`; and for an answer that comes with time, `WAIT`.
 //!
 //! The connection registers, tries, and sleeps only if there was nothing ([`waiters`](crate::waiters)). Meanwhile it goes on to read, so that it learns when
 //! its client has gone: nothing is taken out for who is not there to get it, nor for who does not take what it is sent. Who waits longest is woken first, and served unless somebody
@@ -8,11 +8,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
 
-use crate::commands::{Ask, Patience, Timeout};
+use crate::commands::{Ask, Patience, Since, Timeout, streams};
 use crate::connection::{Heard, deliver, hear, outcome_of, write};
 use crate::data::stored;
 use crate::job::{Job, Parts};
+use crate::readers::Reading;
+use crate::shared::now;
 use crate::thread::Thread;
 use crate::waiters::Waiting;
 
@@ -80,6 +83,58 @@ pub(crate) async fn wait(
     parts
 }
 
+/// The same for request `at` that reads streams.
+pub(crate) async fn read(
+    mut parts: Parts,
+    at: usize,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    thread: &Thread,
+) -> Parts {
+    let args = parts.batch.arguments(at, &parts.input);
+    let Some((_, command)) = parts.commands.get(at).copied().flatten() else { return parts };
+    let keys = command.keys(&args).into_iter().map(|key| stored(parts.session.db, key)).collect();
+    // What is not to be waited for is an error of the command.
+    let until = streams::patience(&args).and_then(|patience| tokio::time::Instant::now().checked_add(patience));
+    let reading = thread.shared.readers.register(keys, streams::group(&args));
+    let most = parts.input.len() + AHEAD;
+    parts.session.since = Since::of(reading.number());
+    let mut told = false;
+    loop {
+        reading.again();
+        parts.mark = parts.reply.len();
+        let mark = parts.mark;
+        let job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
+        parts = job.parts;
+        if !NOTHING.contains(&parts.reply.bytes().get(mark..).unwrap_or_default()) {
+            break;
+        }
+        parts.session.waited = true;
+        reading.found_nothing(std::mem::take(&mut told), &parts.session.since.seen);
+        parts.reply.truncate(mark);
+        // A stream that expires is one that goes.
+        let goes = parts.session.since.ends.map(|ends| Duration::from_millis(ends.saturating_sub(now()) + 1));
+        let goes = goes.and_then(|left| tokio::time::Instant::now().checked_add(left));
+        let first = until.into_iter().chain(goes).min();
+        let next = rest(&mut parts, most, stream, thread, &reading, first).await;
+        parts.mark = parts.reply.len();
+        match next {
+            Next::Look => told = true,
+            Next::Answer if first != until => {}
+            Next::Answer => {
+                parts.reply.null_array();
+                break;
+            }
+            Next::End => {
+                parts.session.closing = true;
+                break;
+            }
+        }
+    }
+    // Its next request is not one of who waits.
+    (parts.session.waited, parts.session.since) = (false, Since::default());
+    parts
+}
+
 /// Between two looks of who waits for other machines.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -125,6 +180,32 @@ pub(crate) async fn ask_again(
     parts
 }
 
+/// A place among those who wait.
+trait Place {
+    /// What tells it to look.
+    fn notify(&self) -> &Notify;
+    /// Others go first for a while.
+    fn step_aside(&self);
+}
+
+impl Place for Waiting<'_> {
+    fn notify(&self) -> &Notify {
+        Waiting::notify(self)
+    }
+    fn step_aside(&self) {
+        Waiting::step_aside(self);
+    }
+}
+
+impl Place for Reading<'_> {
+    fn notify(&self) -> &Notify {
+        Reading::notify(self)
+    }
+    fn step_aside(&self) {
+        Reading::step_aside(self);
+    }
+}
+
 /// What is to be done when one has waited.
 enum Next {
     Look,
@@ -141,7 +222,7 @@ async fn rest(
     most: usize,
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     thread: &Thread,
-    waiting: &Waiting<'_>,
+    waiting: &impl Place,
     until: Option<tokio::time::Instant>,
 ) -> Next {
     let client = parts.session.client.clone();
@@ -150,7 +231,7 @@ async fn rest(
             return next;
         }
         tokio::select! {
-            () = waiting.changed() => return Next::Look,
+            () = waiting.notify().notified() => return Next::Look,
             () = end(until) => return Next::Answer,
             heard = hear(stream, thread, &client, &mut parts.input) => match heard {
                 // Who sends on and on while he waits is not worth the memory.
@@ -167,7 +248,7 @@ async fn send(
     parts: &mut Parts,
     stream: &mut (impl AsyncWrite + Unpin),
     thread: &Thread,
-    waiting: &Waiting<'_>,
+    waiting: &impl Place,
     until: Option<tokio::time::Instant>,
 ) -> Option<Next> {
     let mut sent = std::pin::pin!(write(stream, thread, &parts.session.client, &mut parts.reply));

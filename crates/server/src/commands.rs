@@ -16,6 +16,7 @@ mod scripts;
 mod server;
 mod sets;
 pub(crate) mod sorted;
+pub(crate) mod streams;
 mod strings;
 mod transactions;
 
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 pub(crate) use blocking::Timeout;
 pub(crate) use server::REDIS_VERSION;
+pub(crate) use streams::Since;
 
 use crate::engine::{self, Tx};
 use crate::reply::Reply;
@@ -59,6 +61,10 @@ pub(crate) struct Looks {
     pub(crate) waited: bool,
     /// A key that it waits for has become of another type.
     pub(crate) mismatched: Cell<bool>,
+    /// It is a command of a script.
+    pub(crate) scripted: bool,
+    /// What a reader of streams waits for.
+    pub(crate) since: Since,
 }
 
 impl Looks {
@@ -146,6 +152,8 @@ pub(crate) enum KeysAt {
     Counted(usize),
     /// The same, and the argument before is one, too.
     Stored(usize),
+    /// The first half of what stands behind `STREAMS`.
+    Streams,
 }
 
 /// What runs a command.
@@ -155,6 +163,8 @@ pub(crate) enum Run {
     Data(fn(&mut Context<'_>, &Arguments<'_>) -> Outcome),
     /// On the connection or the server, at once. It may be run again if it stands between `MULTI` and `EXEC`.
     Session(fn(&mut Session, &Arguments<'_>, &mut Reply) -> Outcome),
+    /// The same, until it finds something if it is told to block; between `MULTI` and `EXEC` once.
+    Read(fn(&mut Context<'_>, &Arguments<'_>) -> Outcome),
     /// On data, until it finds something; between `MULTI` and `EXEC` once.
     Block(fn(&mut Context<'_>, &Arguments<'_>) -> Outcome, Timeout),
     /// On the server, again until the answer is good enough or its time is over; between `MULTI` and `EXEC` once.
@@ -217,9 +227,10 @@ pub(crate) mod flag {
     pub(crate) const SCRIPTING: u32 = 1 << 21;
     /// What it runs may write.
     pub(crate) const MAY_WRITE: u32 = 1 << 22;
+    pub(crate) const STREAM: u32 = 1 << 23;
 
     /// Names of ACL categories. `slow` is what is not `fast`.
-    pub(crate) const CATEGORIES: [(&str, u32); 17] = [
+    pub(crate) const CATEGORIES: [(&str, u32); 18] = [
         ("write", WRITE),
         ("read", READ),
         ("fast", FAST),
@@ -237,6 +248,7 @@ pub(crate) mod flag {
         ("blocking", BLOCKING),
         ("pubsub", PUBSUB),
         ("scripting", SCRIPTING),
+        ("stream", STREAM),
     ];
 }
 
@@ -277,6 +289,7 @@ pub(crate) static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         lists::COMMANDS,
         sets::COMMANDS,
         sorted::COMMANDS,
+        streams::COMMANDS,
         ranges::COMMANDS,
         algebra::COMMANDS,
         connection::COMMANDS,
@@ -311,6 +324,15 @@ impl Command {
         self.flags & flag != 0
     }
 
+    /// Whether it runs in a transaction and is done then, whatever it finds.
+    pub(crate) fn is_at_once(&self, args: &Arguments<'_>) -> bool {
+        match self.run {
+            Run::Data(_) => true,
+            Run::Read(_) => !streams::blocks(args),
+            _ => false,
+        }
+    }
+
     /// The keys among its arguments.
     pub(crate) fn keys<'b>(&self, args: &Arguments<'b>) -> Vec<&'b [u8]> {
         match self.keys {
@@ -328,6 +350,7 @@ impl Command {
                 let before = matches!(self.keys, KeysAt::Stored(_)).then(|| args.get(at - 1));
                 before.into_iter().chain(args.from(at + 1).take(count)).collect()
             }
+            KeysAt::Streams => streams::keys(args),
         }
     }
 }
@@ -415,7 +438,7 @@ mod tests {
             assert_eq!(find(command.name.to_uppercase().as_bytes()).map(|found| found.1.name), Some(command.name));
             assert!(!command.is(flag::WRITE) || !command.is(flag::READ), "{}", command.name);
             assert_eq!(
-                matches!(command.run, Run::Data(_) | Run::Block(..) | Run::Script(_)),
+                matches!(command.run, Run::Data(_) | Run::Read(_) | Run::Block(..) | Run::Script(_)),
                 command.is(flag::WRITE | flag::READ | flag::MAY_WRITE),
                 "{}",
                 command.name

@@ -348,7 +348,7 @@ pub(crate) fn note_slow(parts: &Parts, requests: std::ops::Range<usize>, thread:
             "config" => args.from(1).any(|arg| arg.eq_ignore_ascii_case(b"requirepass")),
             _ => false,
         };
-        if !matches!(command.run, Run::Block(..) | Run::Await(_)) {
+        if command.is_at_once(&args) || !matches!(command.run, Run::Block(..) | Run::Read(_) | Run::Await(_)) {
             log.push(took, &args, secret, &parts.session.client);
         }
     }
@@ -364,7 +364,7 @@ pub(crate) fn together(parts: &Parts, at: usize) -> usize {
     let mut to = at;
     while let Some(Some((number, command))) = parts.commands.get(to).copied() {
         let args = parts.batch.arguments(to, &parts.input);
-        if !matches!(command.run, Run::Data(_)) || refusal(session, number, command, &args).is_some() {
+        if !command.is_at_once(&args) || refusal(session, number, command, &args).is_some() {
             break;
         }
         bytes += args.from(0).map(<[u8]>::len).sum::<usize>();
@@ -408,8 +408,8 @@ fn refusal(session: &Session, number: usize, command: &Command, args: &Arguments
 
 /// Whether only the server that leads may answer it. `EXEC` answers for itself: what was queued was refused.
 fn is_about_data(command: &Command) -> bool {
-    use Run::{Await, Block, Connection, Data, Script};
-    matches!(command.run, Data(_) | Block(..) | Await(_) | Script(_) | Connection(Special::Watch))
+    use Run::{Await, Block, Connection, Data, Read, Script};
+    matches!(command.run, Data(_) | Read(_) | Block(..) | Await(_) | Script(_) | Connection(Special::Watch))
         || matches!(command.name, "publish" | "spublish")
 }
 
@@ -475,7 +475,8 @@ async fn alone(
     }
     parts.ran = true;
     match command.run {
-        Run::Data(_) => {
+        Run::Read(_) if !command.is_at_once(&args) => crate::blocking::read(parts, at, stream, thread).await,
+        Run::Data(_) | Run::Read(_) => {
             let job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
             job.wake();
             job.parts

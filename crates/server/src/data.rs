@@ -6,19 +6,24 @@
 //!                                                 'f', flags (4), bytes                        a string with memcached's flags
 //!                                                 'm', marks (1), flags (4), bytes             the same, which is stale, or which somebody recaches
 //!                                                 'h' 'l' 'e' 'z', Head (32)                   a hash, list, set, sorted set
+//!                                                 'x', Head (32), Marks (56)                   a stream
 //!   ELEMENTS, id (8), hash of field (8), field    value                                        of a hash
 //!   ELEMENTS, id (8), place (8)                   value                                        of a list: Head::first is the place of the first one
 //!   ELEMENTS, id (8), hash of member (8), member                                               of a set
 //!   ELEMENTS, id (8), 0, hash of member (8), member   score (8, order-preserving)              of a sorted set
 //!   ELEMENTS, id (8), 1, score (8), member                                                     the same, in order of scores
+//!   ELEMENTS, id (8), 0 to 3, ...                 see [`streams`]                              of a stream
 //!   DUE, moment (8), id (8)                       db, key                                      a collection that was to expire then
 //!   GARBAGE, id (8)                                                                            elements nobody owns any more
+//!   PARTS, id (8), bytes                                                                       those whose keys go on with these bytes
 //!   META, name                                                                                 what the server keeps for itself
 //! ```
 //!
 //! Numbers are big-endian, so that their order is that of keys. An id is never used again: elements belong to whoever has it in its head, so a
 //! collection is renamed, or removed, by one record, and those of a removed one are swept later ([`reaper`](crate::reaper)). Every change of a collection
 //! writes its head, whose version is therefore the collection's: that is what `WATCH` compares.
+
+pub(crate) mod streams;
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicU64;
@@ -32,6 +37,8 @@ use crate::engine::{self, Error, Result, Tx};
 use crate::headed::Headed;
 use crate::sabotage::{Sabotage, Step};
 
+use self::streams::Marks;
+
 /// Databases: the first byte of a key in the store.
 pub const DATABASES: u8 = 16;
 /// First bytes of what is not a key of a client.
@@ -39,6 +46,7 @@ pub(crate) const ELEMENTS: u8 = 0xf0;
 pub(crate) const DUE: u8 = 0xf1;
 pub(crate) const GARBAGE: u8 = 0xf2;
 pub(crate) const META: u8 = 0xf3;
+pub(crate) const PARTS: u8 = 0xf4;
 
 /// First bytes of strings.
 pub(crate) const STRING: u8 = b's';
@@ -65,11 +73,12 @@ pub(crate) enum Kind {
     List,
     Set,
     Sorted,
+    Stream,
 }
 
 impl Kind {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 5] = [Self::String, Self::Hash, Self::List, Self::Set, Self::Sorted];
+    pub(crate) const ALL: [Self; 6] = [Self::String, Self::Hash, Self::List, Self::Set, Self::Sorted, Self::Stream];
 
     /// As `TYPE` says.
     pub(crate) fn name(self) -> &'static str {
@@ -79,6 +88,7 @@ impl Kind {
             Self::List => "list",
             Self::Set => "set",
             Self::Sorted => "zset",
+            Self::Stream => "stream",
         }
     }
 
@@ -89,6 +99,7 @@ impl Kind {
             Self::List => b'l',
             Self::Set => b'e',
             Self::Sorted => b'z',
+            Self::Stream => b'x',
         }
     }
 
@@ -99,6 +110,7 @@ impl Kind {
             [b'l', ..] => Self::List,
             [b'e', ..] => Self::Set,
             [b'z', ..] => Self::Sorted,
+            [b'x', ..] => Self::Stream,
             _ => Self::String,
         }
     }
@@ -115,6 +127,8 @@ pub(crate) struct Head {
     pub(crate) first: u64,
     /// When it expires, 0 if it stays: the same as the store has for its key.
     expires: u64,
+    /// Of a stream.
+    pub(crate) marks: Marks,
 }
 
 /// The place where a list begins: in the middle, so it grows at both ends.
@@ -124,25 +138,35 @@ impl Head {
     const BYTES: usize = 33;
 
     pub(crate) fn new(kind: Kind, id: u64) -> Self {
-        Self { kind, id, count: 0, first: MIDDLE, expires: 0 }
+        Self { kind, id, count: 0, first: MIDDLE, expires: 0, marks: Marks::default() }
     }
 
     /// None if the value is a string, or nothing this version knows.
     pub(crate) fn read(value: &[u8]) -> Option<Self> {
         let kind = Kind::of(value);
-        if kind == Kind::String || value.len() != Self::BYTES {
-            return None;
-        }
-        let number = |at: usize| value.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes);
-        Some(Self { kind, id: number(1)?, count: number(9)?, first: number(17)?, expires: number(25)? })
+        let (head, marks) = value.split_at_checked(Self::BYTES)?;
+        let marks = match kind {
+            Kind::String => return None,
+            Kind::Stream => Marks::read(marks)?,
+            _ => marks.is_empty().then(Marks::default)?,
+        };
+        let number = |at: usize| head.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes);
+        Some(Self { kind, id: number(1)?, count: number(9)?, first: number(17)?, expires: number(25)?, marks })
     }
 
-    fn write(&self) -> [u8; Self::BYTES] {
-        let mut bytes = [self.kind.tag(); Self::BYTES];
+    fn write(&self) -> Headed<128> {
+        let mut bytes = [0; Self::BYTES - 1 + Marks::BYTES];
         for (at, number) in [self.id, self.count, self.first, self.expires].into_iter().enumerate() {
-            bytes[1 + 8 * at..][..8].copy_from_slice(&number.to_be_bytes());
+            bytes[8 * at..][..8].copy_from_slice(&number.to_be_bytes());
         }
-        bytes
+        bytes[Self::BYTES - 1..].copy_from_slice(&self.marks.write());
+        let len = if self.kind == Kind::Stream { bytes.len() } else { Self::BYTES - 1 };
+        Headed::new(self.kind.tag(), &bytes[..len])
+    }
+
+    /// When it expires; none if it stays.
+    pub(crate) fn expires(&self) -> Option<u64> {
+        Some(self.expires).filter(|at| *at != 0)
     }
 
     /// The key in the store of what is in this collection under `parts`.
@@ -405,6 +429,9 @@ impl Context<'_> {
                 self.looks.write(held.len())?;
                 self.tx.put(&copy.element(&[&element[9..]]), &held, None)?;
             }
+            for (part, _) in self.pairs(Keys::prefix(&[&[PARTS], &head.id.to_be_bytes()[..]].concat()))? {
+                self.abandon_part(&copy, &part[9..])?;
+            }
             self.note_due(to, &copy)?;
             value = copy.write().to_vec();
         }
@@ -431,13 +458,36 @@ impl Context<'_> {
             return Ok(());
         }
         let Some(head) = self.tx.get(key)?.and_then(Head::read) else { return Ok(()) };
-        if head.count > AT_ONCE {
+        if head.count > AT_ONCE || !self.remove_few(head.elements(&[]))? {
             return self.abandon(&head);
         }
-        for (element, _) in self.pairs(head.elements(&[]))? {
-            self.tx.delete(&element)?;
-        }
         Ok(())
+    }
+
+    /// Deletes what is there, unless that is much: then it deletes nothing, and says so.
+    fn remove_few(&mut self, keys: Keys) -> Outcome<bool> {
+        // A sorted set has two for each element; a stream's count is not of all that it has.
+        let (mut few, most) = (Vec::new(), 2 * AT_ONCE as usize);
+        self.tx.scan(keys, &mut |key, _| {
+            few.push(key.to_vec());
+            if few.len() > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        if few.len() > most {
+            return Ok(false);
+        }
+        for key in &few {
+            self.tx.delete(key)?;
+        }
+        Ok(true)
+    }
+
+    /// Deletes what a head that stays has under `part`, or leaves it to the reaper. What stands there is never used again.
+    pub(crate) fn remove_part(&mut self, head: &Head, part: &[u8]) -> Outcome {
+        if self.remove_few(head.elements(&[part]))? { Ok(()) } else { self.abandon_part(head, part) }
+    }
+
+    fn abandon_part(&mut self, head: &Head, part: &[u8]) -> Outcome {
+        Ok(self.tx.put(&[&[PARTS], &head.id.to_be_bytes()[..], part].concat(), &[], None)?)
     }
 
     /// The elements of a head that goes are for the reaper.
@@ -480,14 +530,14 @@ impl Context<'_> {
         Ok(Head::new(kind, self.shared.ids.next()?))
     }
 
-    /// Writes the head after any change; one without elements is no more.
+    /// Writes the head after any change; one without elements is no more, unless it is a stream's.
     pub(crate) fn save(&mut self, key: &[u8], head: &Head) -> Outcome {
         let key = self.key(key);
-        if head.count == 0 {
+        if head.count == 0 && head.kind != Kind::Stream {
             self.tx.delete(&key)?;
             return Ok(());
         }
-        Ok(self.tx.put(&key, &head.write(), Some(head.expires).filter(|at| *at != 0))?)
+        Ok(self.tx.put(&key, &head.write(), head.expires())?)
     }
 
     /// Copies of all pairs of a range.
@@ -508,9 +558,19 @@ mod tests {
     #[test]
     fn heads_are_read_as_they_were_written() {
         for kind in Kind::ALL.into_iter().skip(1) {
-            let head = Head { count: 3, first: 7, expires: u64::MAX, ..Head::new(kind, 5) };
-            assert_eq!(Head::read(&head.write()), Some(head));
-            assert_eq!(Kind::of(&head.write()), kind);
+            let last = streams::Id { ms: 7, seq: 8 };
+            let marks = if kind == Kind::Stream {
+                Marks { last, added: 9, deleted: last, first: last }
+            } else {
+                Marks::default()
+            };
+            let head = Head { count: 3, first: 7, expires: u64::MAX, marks, ..Head::new(kind, 5) };
+            let written = head.write();
+            assert_eq!(Head::read(&written), Some(head));
+            assert_eq!(Kind::of(&written), kind);
+            for other in [&written[..written.len() - 1], &[&written[..], &[0]].concat()] {
+                assert_eq!(Head::read(other), None, "{kind:?}: {} bytes", other.len());
+            }
         }
         assert!(Head::read(b"h").is_none() && Head::read(&[b's'; Head::BYTES]).is_none() && Head::read(&[]).is_none());
     }

@@ -59,7 +59,7 @@ fn clients(shared: &Shared) -> Lines {
     let totals = shared.totals();
     vec![
         ("connected_clients", totals.connected.to_string()),
-        ("blocked_clients", shared.waiters.len().to_string()),
+        ("blocked_clients", (shared.waiters.len() + shared.readers.len()).to_string()),
         ("maxclients", shared.settings().connections.to_string()),
     ]
 }

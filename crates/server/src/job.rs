@@ -157,12 +157,17 @@ impl Job {
         }
     }
 
-    /// Keys of lists and sorted sets that were written: somebody may wait for them.
+    /// Keys of lists, sorted sets and streams that were written: somebody may wait for them.
     pub(crate) fn wake(&self) {
         let shared = &self.parts.session.shared;
-        if !shared.waiters.any() || shared.sabotage.skips(Step::Woken) {
+        if !shared.readers.any() && !shared.waiters.any() || shared.sabotage.skips(Step::Woken) {
             return;
         }
+        let groups = shared.readers.any_of_group();
+        let wake = |key: &[u8]| {
+            shared.waiters.wake(key);
+            shared.readers.wake(key);
+        };
         let mut db = self.db;
         for at in self.from..self.done {
             let Some((_, command)) = self.parts.commands.get(at).copied().flatten() else { continue };
@@ -170,16 +175,24 @@ impl Job {
             if command.name == "select" {
                 db = number(args.get(1)).and_then(|db| u8::try_from(db).ok()).unwrap_or(db);
             }
-            woken(command, &args, db, |key| shared.waiters.wake(&key));
+            woken(command, &args, db, groups, |key| wake(&key));
         }
-        self.parts.session.script.woken.iter().for_each(|key| shared.waiters.wake(key));
+        self.parts.session.script.woken.iter().for_each(|key| wake(key));
     }
 }
 
-/// Keys, as they are in the store, at which somebody may wait for what a command puts there.
-pub(crate) fn woken(command: &Command, args: &Arguments<'_>, db: u8, mut wake: impl FnMut(Vec<u8>)) {
-    if !command.is(flag::WRITE) || !command.is(flag::LIST | flag::SORTED | flag::KEYSPACE) {
+/// Keys, as they are in the store, at which somebody may wait for what a command puts there; and, if somebody reads for a group, those of which it may take a stream away. An empty
+/// one stands for all there are.
+pub(crate) fn woken(command: &Command, args: &Arguments<'_>, db: u8, groups: bool, mut wake: impl FnMut(Vec<u8>)) {
+    let brings = command.is(flag::LIST | flag::SORTED | flag::KEYSPACE) || command.name == "xadd";
+    // Others about streams concern nobody who waits: whoever reads one wakes nobody.
+    let destroys = command.name == "xgroup" && args.get(1).eq_ignore_ascii_case(b"destroy");
+    let takes = groups && (!command.is(flag::STREAM) || destroys);
+    if !command.is(flag::WRITE) || !brings && !takes {
         return;
+    }
+    if matches!(command.name, "flushall" | "flushdb") {
+        return wake(Vec::new());
     }
     // These may have put it into any database.
     let dbs = if matches!(command.name, "move" | "copy") { 0..DATABASES } else { db..db + 1 };
@@ -199,13 +212,15 @@ pub(crate) fn run_command(
     looks: &mut Looks,
 ) -> Outcome {
     match command.run {
-        Run::Data(run) | Run::Block(run, _) => {
+        Run::Data(run) | Run::Read(run) | Run::Block(run, _) => {
             let mut own = std::mem::take(looks);
             own.waited = session.waited;
+            own.since = std::mem::take(&mut session.since);
             let mut context = Context { tx, reply, db: session.db, now, shared: &session.shared, looks: own };
             let outcome = run(&mut context, args);
             *looks = context.looks;
             session.mismatched = looks.mismatched.take();
+            session.since = std::mem::take(&mut looks.since);
             outcome
         }
         Run::Session(run) => run(session, args, reply),
@@ -213,8 +228,9 @@ pub(crate) fn run_command(
         Run::Script(run) => {
             // All that is removed is removed at once.
             let whole = std::mem::replace(&mut looks.whole, true);
+            looks.scripted = true;
             let outcome = run(&mut script::Env { tx, session, now, looks }, args, reply);
-            looks.whole = whole;
+            (looks.whole, looks.scripted) = (whole, false);
             outcome
         }
         Run::Connection(_) => Err(Stop::from("ERR Command not allowed inside a transaction")),

@@ -16,7 +16,7 @@
 //! | `data` | how Redis' data lie in the store |
 //! | `engine`, `tree` | what is needed of a store; [`kv`] is one, a B+tree in a [`heap`] another |
 //! | `flush`, `remove` | what is too much for one transaction goes in steps, which nobody sees |
-//! | `reaper`, `waiters`, `cursors` | what was removed as a whole; who waits for an element; where scans go on |
+//! | `reaper`, `waiters`, `readers`, `cursors` | what was removed as a whole; who waits for an element, or for an entry of a stream; where scans go on |
 //! | `pubsub` | who subscribes to what, and what is yet to be sent to them |
 //! | `script` | scripts in Lua, each in one transaction |
 //! | `metrics`, `info`, `slowlog`, `http` | what it counts, and who is told |
@@ -83,6 +83,7 @@ mod memcached;
 mod metrics;
 mod pubsub;
 mod reactor;
+mod readers;
 mod reaper;
 mod remove;
 mod reply;

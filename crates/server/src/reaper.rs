@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tx::Keys;
 
-use crate::data::{DUE, ELEMENTS, GARBAGE, Head};
+use crate::data::{DUE, ELEMENTS, GARBAGE, Head, PARTS};
 use crate::engine::{Error, Result, Tx};
 use crate::sabotage::Step;
 use crate::shared::{Shared, now};
@@ -100,7 +100,7 @@ fn remove_some(tx: &mut dyn Tx, now: u64, most: usize, spares_nobody: bool) -> R
     Ok((left < most, gone))
 }
 
-/// A key, and the id whose elements go with it, if they do.
+/// A key, and what the keys of elements begin with that go with it, if any do: an id, and perhaps more.
 type Note = (Vec<u8>, Option<Vec<u8>>);
 
 /// A note that is due, and whose elements have no owner.
@@ -108,6 +108,10 @@ fn next(tx: &dyn Tx, now: u64, spares_nobody: bool) -> Result<Option<Note>> {
     if let Some((garbage, _)) = first(tx, Keys::prefix(&[GARBAGE]))? {
         let id = garbage.get(1..9).map(<[u8]>::to_vec);
         return Ok(Some((garbage, id)));
+    }
+    if let Some((part, _)) = first(tx, Keys::prefix(&[PARTS]))? {
+        let elements = part.get(1..).map(<[u8]>::to_vec).filter(|begin| begin.len() > 8);
+        return Ok(Some((part, elements)));
     }
     let until = [&[DUE], &now.to_be_bytes()[..]].concat();
     let Some((due, owner)) = first(tx, Keys::prefix(&[DUE]).until(&until))? else { return Ok(None) };

@@ -61,6 +61,11 @@ impl Reply {
         self.bytes.len()
     }
 
+    /// Nothing more is added.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes.len() > self.most
+    }
+
     /// Bytes that are to be sent.
     pub(crate) fn size(&self) -> usize {
         self.bytes.len() + self.shared.last().map_or(0, Shared::until)

@@ -35,6 +35,8 @@ pub(crate) struct Session {
     /// Its request waits for an element, and has looked before; and the last look met a key of another type.
     pub(crate) waited: bool,
     pub(crate) mismatched: bool,
+    /// What its request waits for in streams.
+    pub(crate) since: crate::commands::Since,
     pub(crate) subscriptions: Subscriptions,
     /// Of the scripts in its transaction.
     pub(crate) script: crate::script::Running,
@@ -89,6 +91,7 @@ impl Session {
             replies,
             waited: false,
             mismatched: false,
+            since: crate::commands::Since::default(),
             subscriptions,
             script: crate::script::Running::default(),
             deferred: None,

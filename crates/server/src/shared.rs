@@ -17,6 +17,7 @@ use crate::flush::Gate;
 use crate::group::Group;
 use crate::metrics::{Recorder, Totals};
 use crate::pubsub::PubSub;
+use crate::readers::Readers;
 use crate::sabotage::Sabotage;
 use crate::script::{End, Scripts};
 use crate::session::Client;
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) collections: AtomicBool,
     pub(crate) users: Users,
     pub(crate) waiters: Waiters,
+    pub(crate) readers: Readers,
     pub(crate) pubsub: PubSub,
     /// Who is connected: for `CLIENT LIST` and its like, touched when somebody comes or goes.
     pub(crate) clients: Mutex<BTreeMap<u64, Weak<Client>>>,
@@ -110,6 +112,7 @@ impl Shared {
             collections: collections.into(),
             users,
             waiters: Waiters::default(),
+            readers: Readers::default(),
             pubsub: PubSub::default(),
             clients: Mutex::default(),
             recorders: (0..threads).map(|_| Arc::default()).collect(),

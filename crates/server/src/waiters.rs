@@ -85,9 +85,9 @@ impl Waiters {
 }
 
 impl Waiting<'_> {
-    /// Until somebody puts something there; at once if he has since this was made or awaited. The caller [looks again](Self::again).
-    pub(crate) async fn changed(&self) {
-        self.one.notify.notified().await;
+    /// Told when somebody puts something there; at once if he has since this was made or awaited. The caller [looks again](Self::again).
+    pub(crate) fn notify(&self) -> &Notify {
+        &self.one.notify
     }
 
     /// It is about to look: whoever puts something there from now on wakes it again.

@@ -145,7 +145,7 @@ fn describe(command: &Command, reply: &mut Reply) {
     if command.is(flag::SCRIPTING) && command.name != "script" {
         flags.extend(["noscript", "stale", "skip_monitor", "no_mandatory_keys"]);
     }
-    if matches!(command.keys, KeysAt::Counted(_) | KeysAt::Stored(_)) {
+    if matches!(command.keys, KeysAt::Counted(_) | KeysAt::Stored(_) | KeysAt::Streams) {
         flags.push("movablekeys");
     }
     reply.array(flags.len());
@@ -154,7 +154,7 @@ fn describe(command: &Command, reply: &mut Reply) {
         KeysAt::None => (0, 0, 0),
         KeysAt::Range(first, last, step) => (first as i64, last.into(), step as i64),
         KeysAt::Stored(at) => (at as i64 - 1, at as i64 - 1, 1),
-        KeysAt::Counted(_) => (0, 0, 0),
+        KeysAt::Counted(_) | KeysAt::Streams => (0, 0, 0),
     };
     [first, last, step].into_iter().for_each(|number| reply.int(number));
     let categories: Vec<_> = flag::CATEGORIES.iter().filter(|category| command.is(category.1)).collect();

@@ -90,6 +90,7 @@ async fn turn(
             job = thread.executor.run(job).await;
         }
         job.count();
+        job.wake();
         (parts, at) = (job.parts, job.done);
         if parts.reply.len() > REPLY && write(stream, thread, client, &mut parts.reply).await.is_err() {
             return Err(parts);

@@ -104,6 +104,21 @@ impl Job {
         recorder.misses.add(self.turn.misses);
     }
 
+    /// Tells those who read streams for groups: what was written may stand where a stream was.
+    pub(super) fn wake(&self) {
+        let readers = &self.parts.shared.readers;
+        if !readers.any_of_group() {
+            return;
+        }
+        for one in self.requests().take(self.done - self.from).filter(Request::writes) {
+            // A key that is not there as it is in the store may be any.
+            if one.has_flag(b"b") {
+                readers.wake(&[]);
+            }
+            one.keys().for_each(|key| readers.wake(&stored(0, key)));
+        }
+    }
+
     /// Runs one request, with an error of its own as its reply.
     fn run_one(&mut self, tx: &mut dyn Tx, at: usize, now: u64) -> engine::Result<()> {
         let Parts { shared, reply, input, batch, .. } = &mut self.parts;

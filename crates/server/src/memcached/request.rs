@@ -234,7 +234,7 @@ impl<'b> Request<'b> {
         }
     }
 
-    fn has_flag(&self, any: &[u8]) -> bool {
+    pub(super) fn has_flag(&self, any: &[u8]) -> bool {
         self.words().skip(2).any(|word| any.contains(&word[0]))
     }
 }

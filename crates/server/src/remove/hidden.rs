@@ -3,7 +3,7 @@
 use tx::Keys;
 
 use super::plan::Run;
-use crate::data::{GARBAGE, Head};
+use crate::data::{GARBAGE, Head, PARTS};
 use crate::engine::{Error, Result, Tx, Visit};
 
 /// Keys that a removal has yet to remove.
@@ -33,7 +33,7 @@ impl<'t> Hiding<'t> {
 
     /// What removals of keys and of elements write.
     fn takes_out(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        if key.first() == Some(&GARBAGE) {
+        if matches!(key.first(), Some(&(GARBAGE | PARTS))) {
             return Ok(true);
         }
         let before = self.get(key)?.and_then(Head::read);

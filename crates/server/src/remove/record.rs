@@ -7,7 +7,7 @@ use std::ops::{Bound, ControlFlow};
 use tx::Keys;
 
 use super::{RECORD, garbage, head};
-use crate::data::{DATABASES, ELEMENTS, GARBAGE};
+use crate::data::{DATABASES, ELEMENTS, GARBAGE, PARTS};
 use crate::engine::{Engine, Error, Result, Tx, Visit};
 
 pub(super) type Put = (Vec<u8>, Option<u64>);
@@ -130,7 +130,7 @@ impl Changes {
     /// Whether it takes much out: many keys, or one that many elements belong to.
     pub(super) fn is_worth_steps(&self, bytes: u64) -> bool {
         let gone = self.deleted().map(|key| RECORD.1 + key.len() as u64).sum::<u64>();
-        gone >= bytes || !self.abandons().is_empty()
+        gone >= bytes || !self.abandons().is_empty() || !self.parts().is_empty()
     }
 
     /// Collections whose elements are nobody's from then on.
@@ -138,6 +138,25 @@ impl Changes {
         let keys = Keys::prefix(&[GARBAGE]);
         let noted = self.range(&keys).filter(|(_, put)| put.is_some());
         noted.filter_map(|(key, _)| Some(u64::from_be_bytes(key.get(1..)?.try_into().ok()?))).collect()
+    }
+
+    /// What keys of elements begin with, without their first byte, that are nobody's from then on, though others of their collection are not.
+    fn parts(&self) -> Vec<Vec<u8>> {
+        let keys = Keys::prefix(&[PARTS]);
+        let noted = self.range(&keys).filter(|(_, put)| put.is_some());
+        noted.filter_map(|(key, _)| Some(key.get(1..)?.to_vec())).collect()
+    }
+
+    /// All elements that begin so go with all else.
+    fn take_in(&mut self, tx: &dyn Tx, begin: &[u8]) -> Result<()> {
+        let elements = Keys::prefix(&[&[ELEMENTS], begin].concat());
+        let mut gone: Vec<_> = self.range(&elements).map(|(key, _)| key.clone()).collect();
+        tx.scan(elements, &mut |key, _| {
+            gone.push(key.to_vec());
+            ControlFlow::Continue(())
+        })?;
+        self.0.extend(gone.into_iter().map(|key| (key, None)));
+        Ok(())
     }
 
     /// Has the elements of collections that are overwritten go with all else, in place of a note that they are nobody's: they make up for what comes. Those of collections that are
@@ -153,14 +172,12 @@ impl Changes {
             }
         }
         for id in ids {
-            let elements = Keys::prefix(&[&[ELEMENTS], &id.to_be_bytes()[..]].concat());
-            let mut gone: Vec<_> = self.range(&elements).map(|(key, _)| key.clone()).collect();
-            tx.scan(elements, &mut |key, _| {
-                gone.push(key.to_vec());
-                ControlFlow::Continue(())
-            })?;
-            self.0.extend(gone.into_iter().map(|key| (key, None)));
+            self.take_in(tx, &id.to_be_bytes())?;
             self.0.remove(&garbage(id));
+        }
+        for part in self.parts() {
+            self.take_in(tx, &part)?;
+            self.0.remove(&[&[PARTS], &part[..]].concat());
         }
         Ok(())
     }

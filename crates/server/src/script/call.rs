@@ -148,7 +148,8 @@ impl<'c, 'e> Caller<'c, 'e> {
         match run_command(command, &args, *tx, session, &mut self.reply, *now, looks) {
             Ok(()) if self.reply.len() > MEMORY => refused("ERR not enough memory for the reply"),
             Ok(()) => {
-                woken(command, &args, db, |key| {
+                // Who waits for what may come to wait before all is committed.
+                woken(command, &args, db, true, |key| {
                     session.script.woken.insert(key);
                 });
                 match self.reply.bytes() {

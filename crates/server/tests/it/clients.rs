@@ -90,6 +90,22 @@ for protocol in (2,):
     assert sorted(r.scan_iter(count=2)) == ["a", "b", "h", "l", "s", "t", "z"]
     assert r.info()["redis_version"].startswith("7.") and r.config_get("appendfsync") == {"appendfsync": "always"}
     assert r.dbsize() == 7 and r.type("z") == "zset" and r.client_id() > 0
+    first = r.xadd("x", {"n": 1})
+    second = r.xadd("x", {"n": 2}, maxlen=10, approximate=False)
+    assert r.xlen("x") == 2 and r.xrange("x", min=second) == [(second, {"n": "2"})] and r.xrevrange("x", count=1)[0][0] == second
+    assert r.xread({"x": first}, count=5, block=10) == [["x", [(second, {"n": "2"})]]]
+    assert r.xgroup_create("x", "g", id="0") and r.xgroup_create("x2", "g", mkstream=True)
+    assert r.xreadgroup("g", "me", {"x": ">", "x2": ">"}, count=1) == [["x", [(first, {"n": "1"})]]]
+    assert r.xreadgroup("g", "you", {"x": ">"}, block=10) == [["x", [(second, {"n": "2"})]]]
+    assert r.xreadgroup("g", "you", {"x": ">"}, block=10) == []
+    assert r.xpending("x", "g") == {"pending": 2, "min": first, "max": second, "consumers": [{"name": "me", "pending": 1}, {"name": "you", "pending": 1}]}
+    assert [(p["message_id"], p["consumer"], p["times_delivered"]) for p in r.xpending_range("x", "g", "-", "+", 9)] == [(first, "me", 1), (second, "you", 1)]
+    assert r.xclaim("x", "g", "you", 0, [first], justid=True) == [first] and r.xautoclaim("x", "g", "me", 0, count=1)[1] == [(first, {"n": "1"})]
+    assert r.xack("x", "g", first, second) == 2 and r.xinfo_groups("x")[0]["lag"] == 0 and r.xinfo_stream("x")["length"] == 2
+    assert {c["name"]: c["pending"] for c in r.xinfo_consumers("x", "g")} == {"me": 0, "you": 0}
+    assert r.xinfo_stream("x", full=True)["groups"][0]["pel-count"] == 0 and r.xgroup_delconsumer("x", "g", "me") == 0
+    assert r.xdel("x", first) == 1 and r.xtrim("x", maxlen=0, approximate=False) == 1 and r.xgroup_destroy("x", "g") == 1
+    assert r.type("x") == "stream" and r.delete("x", "x2") == 2
     other = redis.Redis(port=int(sys.argv[1]), decode_responses=True)
     news = r.pubsub()
     news.subscribe("news", **{"sport": lambda message: heard.append(message["data"])})
@@ -168,6 +184,18 @@ fn redis_rs_is_content() {
         })
         .unwrap();
         assert_eq!(both, (84, 0));
+        let id: String = c.xadd("x", "*", &[("n", 1)]).unwrap();
+        let () = c.xgroup_create("x", "g", "0").unwrap();
+        let options = redis::streams::StreamReadOptions::default().group("g", "me").count(3).block(10);
+        let read: redis::streams::StreamReadReply = c.xread_options(&["x"], &[">"], &options).unwrap();
+        assert_eq!((read.keys.len(), &read.keys[0].ids[0].id), (1, &id));
+        assert_eq!(read.keys[0].ids[0].get::<i64>("n"), Some(1));
+        let pending: redis::streams::StreamPendingReply = c.xpending("x", "g").unwrap();
+        assert_eq!(pending.count(), 1);
+        let (acked, info): (i64, redis::streams::StreamInfoStreamReply) =
+            (c.xack("x", "g", &[&id]).unwrap(), c.xinfo_stream("x").unwrap());
+        assert_eq!((acked, info.length, info.last_generated_id), (1, 1, id));
+        let () = c.del("x").unwrap();
         let mut subscribing = client.get_connection().unwrap();
         let mut news = subscribing.as_pubsub();
         news.subscribe("news").unwrap();

@@ -3,6 +3,8 @@
 //!
 //! `CAIRN_SEED` runs one seed, `CAIRN_ROUNDS` that many rounds of each.
 
+mod streams;
+
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -26,10 +28,17 @@ impl Drop for Redis {
 
 impl Redis {
     pub fn start(dir: &Path) -> Option<Self> {
+        // What `~` takes out of a stream depends on where its nodes begin: here it has one.
+        Self::with(dir, &["--stream-node-max-bytes", "0", "--stream-node-max-entries", "0"])
+    }
+
+    pub fn with(dir: &Path, options: &[&str]) -> Option<Self> {
         let socket = dir.join("redis.sock");
         let mut command = Command::new("redis-server");
         command
-            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+            .args(["--port", "0", "--save", "", "--appendonly", "no"])
+            .args(options)
+            .arg("--unixsocket")
             .arg(&socket)
             .arg("--dir")
             .arg(dir);
@@ -46,7 +55,7 @@ impl Redis {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Value {
+pub enum Value {
     Line(char, String),
     Bulk(Vec<u8>),
     Many(char, Vec<Value>),
@@ -54,10 +63,10 @@ enum Value {
     Any,
 }
 
-struct Client(BufReader<UnixStream>);
+pub struct Client(BufReader<UnixStream>);
 
 impl Client {
-    fn new(socket: &Path, version: u8) -> Self {
+    pub fn new(socket: &Path, version: u8) -> Self {
         let stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let mut client = Self(BufReader::new(stream));
@@ -70,7 +79,7 @@ impl Client {
         self.0.get_mut().write_all(&encoded(request)).unwrap();
     }
 
-    fn ask(&mut self, text: &str) -> Value {
+    pub fn ask(&mut self, text: &str) -> Value {
         self.send(&request(text));
         self.receive()
     }
@@ -199,19 +208,22 @@ const SCORES: &str = "0|-0|1|1|2|3|-1|1.5|3.1|-2.25|inf|-inf|+inf|1e20|1e-7|1e5|
 const USUAL_BOUNDS: &str = "0|1|2|3|(1|(0|-1|1.5|inf|-inf|+inf|(3|(-1";
 const BOUNDS: &str = "0|1|2|3|(1|(0|-1|1.5|inf|-inf|+inf|(inf|(-inf|(1.5|x|(x|nan|1e20";
 
-struct Maker {
-    patterns: Vec<&'static str>,
+struct Maker<'t> {
+    filling: &'t str,
+    patterns: Vec<&'t str>,
     random: Random,
+    /// Entries of streams that were to be added.
+    added: u64,
     /// How many members and fields there are.
     names: u64,
     /// How often something comes once more, of ten.
     again: u64,
 }
 
-impl Maker {
+impl Maker<'_> {
     fn key(&mut self, kind: char) -> String {
         let kind = match kind {
-            'k' => ['h', 'l', 's', 'z', 't'][self.random.below(5) as usize],
+            'k' => ['h', 'l', 's', 'z', 't', 'q'][self.random.below(6) as usize],
             'y' | 'n' => return format!("{kind}{}", self.random.below(2)),
             _ if self.random.below(100) == 0 => return self.key('k'),
             kind => kind,
@@ -253,6 +265,7 @@ impl Maker {
                     sign => sign.to_owned(),
                 }
             }
+            'a' | 'e' | 'p' | 'g' | 'u' => self.of_stream(kind),
             key => self.key(key),
         }
     }
@@ -290,7 +303,7 @@ impl Maker {
     fn command(&mut self) -> Vec<Vec<u8>> {
         let pattern = match self.random.below(10_000) {
             n if n < 20 => "FLUSHALL",
-            n if n < 4000 => self.random.one(FILLING),
+            n if n < 4000 => self.random.one(self.filling),
             _ => self.patterns[self.random.below(self.patterns.len() as u64) as usize],
         };
         let mut command = Vec::new();
@@ -340,6 +353,7 @@ fn normal(request: &[Vec<u8>], value: Value) -> Value {
             Value::Many(kind, pairs.concat())
         }
         ("spop" | "srandmember" | "hrandfield" | "zrandmember" | "randomkey", value) => shape(value),
+        ("xpending" | "xinfo", value) => streams::without_times(value, ""),
         // A second may begin between the two.
         ("ttl" | "pttl", Value::Line(':', text)) if !text.starts_with('-') => Value::Any,
         (_, value) => value,
@@ -430,6 +444,13 @@ impl Pair {
 }
 
 fn run(store: Store, seed: u64, rounds: u64) {
+    let all = [COMMANDS, streams::COMMANDS].join("\n");
+    let filling = [FILLING, streams::FILLING].join("|");
+    run_with(store, seed, rounds, &all, &filling);
+}
+
+/// With these commands, and those that bring something.
+fn run_with(store: Store, seed: u64, rounds: u64, commands: &str, filling: &str) {
     let dir = tempfile::tempdir().unwrap();
     let _redis = Redis::start(dir.path()).expect("redis-server is not installed; run `make setup`");
     let socket = dir.path().join("ours.sock");
@@ -442,8 +463,8 @@ fn run(store: Store, seed: u64, rounds: u64) {
     // Which members of several scores a range is, is specified of small sets only.
     let known =
         |pattern: &&str| !pattern.is_empty() && (names == 8 || !(pattern.contains("LEX") && pattern.contains("%z %x")));
-    let patterns = COMMANDS.split([';', '\n']).map(str::trim).filter(known).collect();
-    let mut maker = Maker { patterns, random: Random(seed), names, again };
+    let patterns = commands.split([';', '\n']).map(str::trim).filter(known).collect();
+    let mut maker = Maker { filling, patterns, random: Random(seed), added: 0, names, again };
     for round in 0..rounds {
         let mut requests = Vec::new();
         while requests.len() < 50 {

@@ -12,6 +12,7 @@ use server::{Config, Server};
 
 mod heap;
 mod scarce;
+mod streams;
 
 use crate::support::{Before, Client, Reply, request, start, usual, watched};
 

@@ -37,6 +37,11 @@ pub fn serve(mut command: Command, step: Option<Step>, domain: &str, path: &Path
     Served::start(&mut command)
 }
 
+/// A server with all its steps.
+pub fn whole(domain: &str, path: &Path) -> Served {
+    serve(Command::new(std::env::current_exe().unwrap()), None, domain, path)
+}
+
 /// How many writes were acknowledged before the last of so many kills.
 pub fn killed(step: Option<Step>, domain: &str, rounds: u64) -> u64 {
     let dir = tempfile::tempdir().unwrap();

@@ -23,6 +23,7 @@ mod reactor;
 mod reaper;
 mod sabotage;
 mod scripts;
+mod streams;
 mod subscribers;
 mod support;
 mod transactions;
