@@ -61,6 +61,12 @@ impl Reply {
         self.bytes.len()
     }
 
+    /// True if nothing was written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.size() == 0
+    }
+
     /// Bytes that are to be sent.
     pub(crate) fn size(&self) -> usize {
         self.bytes.len() + self.shared.last().map_or(0, Shared::until)
