@@ -104,6 +104,12 @@ impl Medium {
         Ok(())
     }
 
+    /// The pool's own number: no other file has it, but a copy of this one.
+    #[must_use]
+    pub fn pool_id(&self) -> u64 {
+        self.pool.id()
+    }
+
     /// Bytes of the file.
     #[must_use]
     pub fn file_len(sizes: Sizes) -> u64 {

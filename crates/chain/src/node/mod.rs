@@ -21,7 +21,7 @@ pub use self::transaction::NodeTx;
 use crate::image::{Image, check, check_copy};
 use crate::{
     Body, Command, Event, Found, Medium, Message, Mode, Moment, Object, Progress, Record, Replica, ReplicaId, Result,
-    View, ViewId,
+    Stage, View, ViewId,
 };
 
 /// Where what a replica says and asks goes.
@@ -265,7 +265,22 @@ impl Node {
     pub fn status(&self) -> Status {
         let core = self.core.lock();
         let view = core.replica.serves().cloned();
-        Status { id: core.replica.id(), view, progress: core.replica.progress(), stopped: core.stopped.clone() }
+        let replica = &core.replica;
+        Status {
+            id: replica.id(),
+            stage: replica.stage(),
+            view,
+            progress: replica.progress(),
+            has_lease: replica.holds_lease(self.now()),
+            joiner: replica.joiner(),
+            stopped: core.stopped.clone(),
+        }
+    }
+
+    /// Bytes that its heap takes, its own tables included: all members of a chain have the same.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.capacity
     }
 
     /// The heap's bytes, which are the same on every replica that has executed the same records.
@@ -304,10 +319,16 @@ impl Node {
 pub struct Status {
     /// Whose copy it is.
     pub id: ReplicaId,
+    /// What it is doing.
+    pub stage: Stage,
     /// The view, if it is a member that serves.
     pub view: Option<View>,
     /// How far it is.
     pub progress: Progress,
+    /// It may answer readers now, and at the head admit transactions.
+    pub has_lease: bool,
+    /// At the tail: who joins behind it.
+    pub joiner: Option<ReplicaId>,
     /// Why it does nothing any more.
     pub stopped: Option<String>,
 }
