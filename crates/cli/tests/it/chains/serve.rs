@@ -1,0 +1,283 @@
+//! Machines that serve, and what an operator does with them.
+
+use std::fs::{self, File};
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use super::{Chains, run};
+use crate::eventually;
+use crate::replicated::cluster::{Proc, secret};
+use crate::witness::Connection;
+
+/// Lines of the guide, as they are but for the ports.
+#[test]
+fn the_lines_of_the_guide_do_what_it_says() {
+    let mut chains = Chains::new();
+    let guide = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/chain.md")).unwrap();
+    let lines = guide.split("```sh\n").nth(1).unwrap().split("\n```").next().unwrap();
+    let etcd = chains.etcd.endpoints()[0].clone();
+    fs::remove_file(chains.path("secret")).unwrap();
+    let mut machines = 0;
+    for line in lines.lines() {
+        let mut here = line.replace("http://127.0.0.1:2379", &etcd);
+        for (at, (listen, clients)) in chains.ports.iter().enumerate() {
+            here = here.replace(&format!(":750{}", at + 1), &format!(":{listen}"));
+            here = here.replace(&format!("760{}", at + 1), &clients.to_string());
+        }
+        let (here, wanted) = here.split_once(" # ").map_or((&*here, ""), |(line, wanted)| (line, wanted));
+        let here = here.trim();
+        match here.strip_prefix("cairn ") {
+            Some(words) if words.starts_with("chain serve") => {
+                let child = chains.command(words).stderr(File::create(chains.path("said")).unwrap()).spawn().unwrap();
+                chains.running[machines] = Some(Proc(child));
+                machines += 1;
+                if machines == 3 {
+                    chains.await_well();
+                }
+            }
+            // Tests of their own.
+            Some("chain demo") => {}
+            Some(words) => {
+                let run = chains.run(words);
+                assert_eq!(run.code, 0, "{line}: {run:?}");
+                assert!(run.out.contains(wanted.trim()), "{line}: {run:?}");
+            }
+            None if here == "etcd &" => {}
+            None => {
+                let mut shell = Command::new("sh");
+                let output = run(shell.args(["-c", here]).current_dir(chains.dir.path()).output().unwrap());
+                assert_eq!(output.code, 0, "{line}: {output:?}");
+                assert_eq!(output.out.trim(), wanted.trim(), "{line}");
+            }
+        }
+    }
+    assert_eq!(machines, 3, "the guide starts three machines");
+    assert!(guide.contains("cairn chain demo"));
+}
+
+#[test]
+fn each_machine_is_killed_and_comes_back() {
+    let mut chains = Chains::started();
+    assert_eq!(chains.ask(1, "INCRBY account:3 100").unwrap(), ":100");
+    let moved = format!("-MOVED 0 {} machine 1 leads; nothing has changed here, ask there", chains.address(1));
+    // It looks now and then who is where.
+    eventually("it says who leads", || chains.ask(2, "GET account:3").unwrap() == moved);
+    let (mut number, mut left) = (0, 100);
+    for round in 0..3 {
+        let order = chains.members();
+        let killed = order[round];
+        chains.kill(killed);
+        let others: Vec<usize> = (1..=3).filter(|machine| *machine != killed).collect();
+        (number, left) = (number + 1, left - 7);
+        let line = format!("ONCE 7 {number} TRANSFER account:3 account:4 7");
+        assert_eq!(chains.ask_until(&others, &line), format!(":{left}"), "{order:?} without {killed}");
+        assert_eq!(chains.ask_until(&others, &line), format!(":{left}"), "asked again");
+        let status = chains.chain("status");
+        assert_eq!(status.code, 1, "a member is missing: {status:?}");
+        chains.start(killed, "");
+        chains.await_well();
+        assert_eq!(*chains.members().last().unwrap(), killed, "it joins behind the tail");
+    }
+    (1..=3).for_each(|machine| chains.kill(machine));
+    (1..=3).for_each(|machine| chains.start(machine, ""));
+    assert_eq!(chains.ask_until(&[1, 2, 3], "MGET account:3 account:4"), "*2");
+    assert_eq!(chains.ask_until(&[1, 2, 3], "GET account:3"), left.to_string());
+    assert_eq!(
+        chains.ask_until(&[1, 2, 3], &format!("ONCE 7 {number} DEL account:3")),
+        format!(":{left}"),
+        "the reply is kept"
+    );
+    chains.await_well();
+    // Who is told to end is not waited for.
+    let head = chains.members()[0];
+    chains.end(head);
+    let others: Vec<usize> = (1..=3).filter(|machine| *machine != head).collect();
+    assert_eq!(chains.ask_until(&others, "GET account:4"), (100 - left).to_string());
+    assert!(chains.said(head).contains("cairn: stopped; the others go on"), "{}", chains.said(head));
+}
+
+#[test]
+fn machines_are_taken_in_and_out() {
+    let mut chains = Chains::started();
+    chains.ask_until(&[1], "SET kept 17");
+    chains.start(4, "");
+    eventually("it says what to do", || chains.said(4).contains("`cairn chain join 4` takes it in"));
+    let status = chains.chain("status");
+    for line in [
+        "head     machine 1 at ",
+        "member   machine 2 at ",
+        "tail     machine 3 at ",
+        "waits    machine 4 at ",
+        "loss     of machine 1: nothing acknowledged is lost; machine 2 leads when its lease has ended, and 1 more may be lost",
+    ] {
+        assert!(status.out.contains(line), "{line}: {status:?}");
+    }
+
+    let joined = chains.chain("join 4 --instead-of 1");
+    assert_eq!(
+        (joined.code, joined.out.trim()),
+        (0, "machine 4 is a member, and has everything; members are 2, 3, 4, head first"),
+        "{joined:?}"
+    );
+    assert_eq!(chains.ask_until(&[2], "GET kept"), "17");
+    eventually("it says that it is out", || chains.said(1).contains("was taken out of the chain"));
+    let status = chains.chain("status");
+    assert!(
+        status.code == 0 && status.out.contains("removed  machine 1: `cairn chain join 1` takes it in again"),
+        "{status:?}"
+    );
+    // A chain that is full gets longer.
+    let longer = chains.chain("join 1 --json");
+    assert_eq!(longer.code, 0, "{longer:?}");
+    let longer = longer.json();
+    assert_eq!(
+        (longer["members"].to_string(), &longer["failures_wanted"]),
+        ("[2,3,4,1]".to_owned(), &3.into()),
+        "{longer}"
+    );
+    assert!(chains.chain("join 1").out.contains("was a member before"));
+
+    for (machine, members) in [(3, "2, 4, 1"), (1, "2, 4"), (2, "4")] {
+        let out = chains.chain(&format!("remove {machine}"));
+        assert_eq!(
+            (out.code, out.out.trim()),
+            (0, &*format!("machine {machine} is out; members are {members}, head first")),
+            "{out:?}"
+        );
+        assert_eq!(chains.ask_until(&[4, 2], "GET kept"), "17");
+    }
+    assert!(chains.chain("remove 2").out.contains("was out before"));
+    let last = chains.chain("remove 4");
+    assert_eq!((last.code, last.failure().0), (2, "machine 4 is the only member"));
+    // What was taken out stays out, also when it starts again.
+    chains.kill(2);
+    chains.start(2, "");
+    eventually("it waits", || chains.said(2).matches("was taken out of the chain").count() >= 2);
+    assert_eq!(chains.members(), [4]);
+    assert_eq!(chains.chain("join 2").code, 0);
+    assert_eq!(chains.members(), [4, 2]);
+}
+
+#[test]
+fn what_cannot_be_is_told() {
+    let mut chains = Chains::started();
+    let words = chains.words();
+    let etcd = chains.etcd.endpoints()[0].clone();
+    // Who is no machine of this chain.
+    let unknown = "machine 9 is neither a member nor announced";
+    assert_eq!(chains.refused(&format!("chain remove 9 {words}")), unknown);
+    assert!(
+        chains.refused(&format!("chain join 9 {words}")).starts_with("machine 9 is neither a member nor announced")
+    );
+    assert!(chains.refused(&format!("chain join 2 --instead-of 9 {words}")).starts_with("machine 9 is no member"));
+    let none =
+        format!("chain status --etcd {etcd} --prefix /cairn/none --secret-file {}", chains.path("secret").display());
+    assert_eq!(chains.refused(&none), "there is no chain below /cairn/none");
+    secret(&chains.path("other"), 0o600);
+    fs::write(chains.path("other"), [9; 32]).unwrap();
+    let wrong = format!("--etcd {etcd} --prefix /cairn/bank --secret-file {}", chains.path("other").display());
+    for line in ["chain remove 2", "chain join 2"] {
+        let said = chains.refused(&format!("{line} {wrong}"));
+        assert!(
+            said.starts_with("no member answers (1: ") && said.contains("is not taken for a peer"),
+            "{line}: {said}"
+        );
+    }
+    assert_eq!(chains.members(), [1, 2, 3]);
+    // A new chain begins without nonsense.
+    let serve = |words: &str| {
+        format!(
+            "chain serve new --listen 127.0.0.1:0 --clients 127.0.0.1:0 --size 1M --queue 1M --secret-file {} --etcd {etcd} {words}",
+            chains.path("secret").display()
+        )
+    };
+    assert!(
+        chains
+            .refused(&serve("--machine 1 --prefix /cairn/twice --first-members 1,1"))
+            .contains("names no member, or one twice")
+    );
+    assert!(chains.refused(&serve("--machine 1 --prefix /cairn/none")).contains("there is no chain below /cairn/none"));
+    assert!(
+        chains
+            .refused(&serve("--machine 6 --prefix /cairn/bank --announce-clients 0.0.0.0:1"))
+            .contains("is no address where clients reach")
+    );
+    assert!(
+        chains
+            .refused(&serve("--machine 6 --prefix /cairn/bank").replace("--clients 127.0.0.1:0", "--clients 0.0.0.0:0"))
+            .contains("no password is asked for")
+    );
+    // A file that another machine has, and one of another chain.
+    let other = chains.line(5, "").replace("bank-5", "bank-1").replace("--machine 5", "--machine 1");
+    assert!(chains.refused(&other).contains("bank-1"), "it is in use");
+    chains.end(3);
+    let of_three = chains.line(5, "").replace("bank-5", "bank-3");
+    assert!(chains.refused(&of_three).contains("it is the copy of machine 3, and this is machine 5"));
+    let foreign = chains.line(3, "--first-members 3").replace("/cairn/bank", "/cairn/foreign");
+    assert!(chains.refused(&foreign).contains("is not this machine's file of the chain below /cairn/foreign"));
+    // Heaps of two sizes.
+    chains.start(4, "");
+    eventually("it has joined in the place of the third", || chains.members().contains(&4));
+    chains.start(5, "--size 2M");
+    eventually("it is announced", || chains.chain("status").out.contains("machine 5"));
+    assert!(chains.refused(&format!("chain join 5 {words}")).starts_with("machine 5 has a heap of "));
+    // One that is announced, and gone.
+    chains.kill(5);
+    let dead = chains.refused(&format!("chain join 5 {words}"));
+    assert!(
+        dead.starts_with("machine 5 at 127.0.0.1:") && dead.contains("does not answer")
+            || dead.contains("neither a member nor announced"),
+        "{dead}"
+    );
+    // The only one that serves is not taken out.
+    let order = chains.members();
+    order[1..].iter().for_each(|machine| chains.running[machine - 1].as_ref().unwrap().signal(Signal::STOP));
+    let needed = chains.refused(&format!("chain remove {} --connect-within 200 {words}", order[0]));
+    // Its lease has ended, perhaps, and it is out already.
+    let last = format!("machine {} is the only member", order[0]);
+    assert!(needed.contains("no other member serves") || needed == last, "{needed}");
+    order[1..].iter().for_each(|machine| chains.running[machine - 1].as_ref().unwrap().signal(Signal::CONT));
+}
+
+#[test]
+fn clients_with_bad_manners_are_answered() {
+    let mut chains = Chains::new();
+    fs::write(chains.path("password"), "tree\n").unwrap();
+    chains.start(1, "--first-members 1 --password-file password");
+    chains.await_well();
+    let connect = || Connection::to(&chains.address(1)).unwrap();
+    let mut client = connect();
+    assert!(client.ask("GET a").unwrap().starts_with("-NOAUTH"));
+    assert!(client.ask("AUTH wood").unwrap().starts_with("-WRONGPASS"));
+    assert_eq!(client.ask("AUTH tree").unwrap(), "+OK");
+    assert_eq!(client.ask("GET a").unwrap(), "nil");
+    for (line, said) in [
+        ("FROB", "-ERR unknown command 'FROB'"),
+        ("GET", "-ERR wrong number of arguments"),
+        ("SET a word", "+OK"),
+        ("INCRBY a 1", "-ERR value is not an integer"),
+        ("TRANSFER a b 1", "-ERR value is not an integer"),
+        ("TRANSFER b c 1", "-INSUFFICIENT there is 0, and 1 was to go"),
+        ("ONCE 5 40 INCRBY n 1", ":1"),
+        ("ONCE 5 24 INCRBY n 1", "-STALE request 24 of client 5 is older than 40"),
+        ("ONCE 5 25 INCRBY n 1", ":2"),
+        ("FORGET 5", ":2"),
+        ("INFO", "# Chain"),
+        ("PING", "+PONG"),
+    ] {
+        let mut client = connect();
+        client.ask("AUTH tree").unwrap();
+        let found = client.ask(line).unwrap();
+        assert!(found.starts_with(said), "{line}: {found}");
+    }
+    // Bytes that are no requests end the connection alone.
+    for bytes in ["*2147483648\r\n", "*2\r\n$9223372036854775807\r\n", "*1\r\n$-5\r\n", "*1\r\nx\r\n", "\"open\r\n"] {
+        let mut client = connect();
+        let said = client.ask(bytes).unwrap();
+        assert!(said.starts_with("-ERR Protocol error"), "{bytes:?}: {said}");
+        assert!(client.reply().is_err(), "{bytes:?}");
+    }
+    assert_eq!(client.ask("PING").unwrap(), "+PONG");
+    chains.end(1);
+}
