@@ -277,12 +277,6 @@ impl Node {
         }
     }
 
-    /// Bytes that its heap takes, its own tables included: all members of a chain have the same.
-    #[must_use]
-    pub fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
     /// The heap's bytes, which are the same on every replica that has executed the same records.
     ///
     /// # Errors

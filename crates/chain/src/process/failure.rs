@@ -1,5 +1,7 @@
 //! What can go wrong with a process, and with what an operator asks of a chain.
 
+use crate::Sizes;
+
 /// Why a process cannot start, or has stopped; or why a chain does not do what it is asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -102,17 +104,18 @@ pub enum Failure {
         /// Of which chain.
         of: String,
     },
-    /// Its heap has another size.
+    /// Its file has other sizes.
     #[error(
-        "machine {machine} has a heap of {found} bytes, and the chain's has {wanted}; give it a new file of that size"
+        "machine {machine} has a heap of {} bytes and a queue of {}, and the chain's have {} and {}; delete its file, and start it again: a new one has the chain's sizes",
+        .found.capacity, .found.queue, .wanted.capacity, .wanted.queue
     )]
     OtherSize {
         /// Which.
         machine: u32,
         /// Its own.
-        found: u64,
+        found: Sizes,
         /// The chain's.
-        wanted: u64,
+        wanted: Sizes,
     },
     /// The machine that is to be replaced is no member.
     #[error("machine {machine} is no member, so it cannot be replaced; members are {members}")]

@@ -8,7 +8,7 @@ use membership::{Members, Register, Swapped};
 use serde::{Deserialize, Serialize};
 
 use super::{Failure, Options};
-use crate::{Found, Medium, ReplicaId};
+use crate::{Found, Medium, ReplicaId, Sizes};
 
 /// A copy's first incarnation on a new file is a multiple of this: higher than all before.
 const INCARNATIONS: u32 = 1 << 16;
@@ -55,6 +55,7 @@ pub(super) fn claim(
     path: &Path,
     opened: Option<(Medium, Found)>,
     options: &Options,
+    sizes: Sizes,
     nodes: &Members,
 ) -> Result<(Medium, Found), Failure> {
     let machine = options.machine;
@@ -62,7 +63,7 @@ pub(super) fn claim(
     let (medium, found) = match opened {
         Some(opened) => opened,
         None => {
-            create(path, options, &files)?;
+            create(path, options, sizes, &files)?;
             open(path, options)?
         }
     };
@@ -73,7 +74,7 @@ pub(super) fn claim(
 }
 
 /// A new file. Its incarnation is one that no file of this machine has had: the first one of a chain's first members may count, all others join.
-fn create(path: &Path, options: &Options, files: &Register) -> Result<(), Failure> {
+fn create(path: &Path, options: &Options, sizes: Sizes, files: &Register) -> Result<(), Failure> {
     let number = loop {
         let held = files.read()?;
         let (revision, number) = match &held {
@@ -90,7 +91,7 @@ fn create(path: &Path, options: &Options, files: &Register) -> Result<(), Failur
     let incarnation = number.checked_mul(INCARNATIONS).ok_or_else(|| Failure::Chain("too many files".into()))?;
     let id = ReplicaId { machine: options.machine, incarnation };
     let whole = number == 0 && options.first.contains(&options.machine);
-    Ok(Medium::create(path, id, whole, options.sizes)?)
+    Ok(Medium::create(path, id, whole, sizes)?)
 }
 
 /// True if the last file that was made for this machine is this one. One that was made and not noted, since its process ended between the two, is noted now.

@@ -34,7 +34,7 @@ impl About {
     }
 
     fn report(&self) -> Report {
-        Report::of(&self.node.status(), self.node.capacity(), &self.prefix)
+        Report::of(&self.node.status(), &self.prefix)
     }
 }
 

@@ -55,7 +55,7 @@ use self::peers::Peers;
 pub use self::report::Report;
 use self::text::Text;
 use self::views::Views;
-use crate::{Command, Message, Node, Outside, View};
+use crate::{Command, Message, Node, Outside, Sizes, View};
 
 /// The register that has the view.
 const VIEW: &str = "view";
@@ -114,13 +114,17 @@ impl Process {
         let timeout = options.ttl / 3;
         let connect = |below: &str| Members::connect(&options.etcd, &format!("{}/{below}", options.prefix), timeout);
         let (nodes, leases) = (connect("nodes")?, connect("leases")?);
-        if nodes.held(VIEW)?.is_none() {
-            options.first_text()?; // no file is made for a chain that cannot be
-        }
+        // No file is made for a chain that cannot be.
+        let there = match nodes.held(VIEW)? {
+            Some(held) => Text::from_bytes(&held.value)?,
+            None => options.first_text(options.sizes)?,
+        };
         let machine = options.machine.to_string();
-        let (medium, found) = files::claim(path, found, options, &nodes)?;
+        let sizes = there.sizes().unwrap_or(options.sizes);
+        let (medium, found) = files::claim(path, found, options, sizes, &nodes)?;
         let register = nodes.register(VIEW, &machine)?;
-        let text = first_text(&register, options)?;
+        let text = first_text(&register, options, medium.sizes())?;
+        check_sizes(options.machine, &text, medium.sizes())?;
         let listener = Listener::bind(&options.listen, options.fabric.clone(), None)?;
         let own = listener.address()?.to_string();
         let address = options.announce.clone().unwrap_or_else(|| own.clone());
@@ -249,15 +253,25 @@ impl Drop for Process {
 }
 
 /// The chain's view, or its first one, which any of the first members makes.
-fn first_text(register: &Register, options: &Options) -> Result<Text, Failure> {
+fn first_text(register: &Register, options: &Options, sizes: Sizes) -> Result<Text, Failure> {
     let held = match register.read()? {
         Some(held) => Some(held),
         None => {
-            register.swap(0, options.first_text()?.to_bytes()?)?;
+            register.swap(0, options.first_text(sizes)?.to_bytes()?)?;
             register.read()?
         }
     };
     Text::from_bytes(&held.ok_or_else(|| Failure::NoChain { prefix: options.prefix.clone() })?.value)
+}
+
+/// One whose queue takes less than the others' would stop the chain.
+fn check_sizes(machine: u32, text: &Text, own: Sizes) -> Result<(), Failure> {
+    match text.sizes() {
+        Some(wanted) if (wanted.capacity, wanted.queue) != (own.capacity, own.queue) => {
+            Err(Failure::OtherSize { machine, found: own, wanted })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The thread that talks to etcd.
@@ -293,7 +307,10 @@ fn look(
         match views.look(node) {
             Ok(()) => {}
             Err(Failure::Replica(_) | Failure::Superseded) => return node.end(),
-            Err(error) => tracing::warn!(%error, "who is in the chain is not known"),
+            Err(error) => {
+                views.lose_sight();
+                tracing::warn!(%error, "who is in the chain is not known");
+            }
         }
     }
 }

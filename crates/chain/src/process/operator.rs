@@ -206,12 +206,7 @@ impl Chain {
             let (prefix, found, of) = (self.prefix.clone(), report.id.machine, report.prefix);
             return Err(Failure::OtherAnswers { machine, address, prefix, found, of });
         }
-        match look.serving().filter_map(|seen| seen.report.as_ref().ok()).next() {
-            Some(member) if member.capacity != report.capacity => {
-                Err(Failure::OtherSize { machine, found: report.capacity, wanted: member.capacity })
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Replaces the view by the next one, if it is still the one that was looked at. False: look again.
@@ -356,7 +351,6 @@ mod tests {
             acknowledged: 1,
             has_lease: true,
             joiner: None,
-            capacity: 1 << 20,
             stopped: None,
         };
         Seen { machine, address: None, serves: None, report: stage.map(report).ok_or_else(|| "gone".to_owned()) }

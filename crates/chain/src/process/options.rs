@@ -94,7 +94,7 @@ impl Options {
         Self { patience, ..self }
     }
 
-    /// Of a new file: the same for all members.
+    /// Of the files of a new chain: the same for all that it begins with. Who joins takes the chain's.
     #[must_use]
     pub fn sizes(self, sizes: Sizes) -> Self {
         Self { sizes, ..self }
@@ -113,9 +113,9 @@ impl Options {
     }
 
     /// What a new chain begins with.
-    pub(super) fn first_text(&self) -> Result<Text, Failure> {
+    pub(super) fn first_text(&self, sizes: Sizes) -> Result<Text, Failure> {
         let first = self.first_view().ok_or_else(|| Failure::NoChain { prefix: self.prefix.clone() })?;
-        Text::of(&first, &[]).check()
+        Text::first(&first, sizes).check()
     }
 
     fn first_view(&self) -> Option<View> {

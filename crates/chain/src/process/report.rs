@@ -33,14 +33,12 @@ pub struct Report {
     pub has_lease: bool,
     /// Which machine joins behind it.
     pub joiner: Option<u32>,
-    /// Bytes of its heap.
-    pub capacity: u64,
     /// Why it does nothing any more.
     pub stopped: Option<String>,
 }
 
 impl Report {
-    pub(super) fn of(status: &Status, capacity: u64, prefix: &str) -> Self {
+    pub(super) fn of(status: &Status, prefix: &str) -> Self {
         Self {
             prefix: prefix.to_owned(),
             id: status.id,
@@ -51,7 +49,6 @@ impl Report {
             acknowledged: status.progress.acknowledged,
             has_lease: status.has_lease,
             joiner: status.joiner.map(|id| id.machine),
-            capacity,
             stopped: status.stopped.clone(),
         }
     }

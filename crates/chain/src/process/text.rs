@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::Failure;
-use crate::{Mode, ReplicaId, View, ViewId};
+use crate::{Mode, ReplicaId, Sizes, View, ViewId};
 
 /// The view, and which machines are not to join by themselves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,12 +17,26 @@ pub(super) struct Text {
     /// Machines that were taken out. An earlier version forgets them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     out: Vec<u32>,
+    /// Bytes of the heap and of the queue of each member: one that takes less than others would stop them. None: an earlier version has made the chain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sizes: Option<(u64, u64)>,
 }
 
 impl Text {
-    pub(super) fn of(view: &View, out: &[u32]) -> Self {
+    /// Of a new chain.
+    pub(super) fn first(view: &View, sizes: Sizes) -> Self {
+        Self { id: 0, f: 0, members: vec![], out: vec![], sizes: Some((sizes.capacity, sizes.queue)) }.with(view)
+    }
+
+    /// The same with another view.
+    pub(super) fn with(&self, view: &View) -> Self {
         let members = view.members.iter().map(|id| (id.machine, id.incarnation)).collect();
-        Self { id: view.id.0, f: view.f, members, out: out.to_vec() }
+        Self { id: view.id.0, f: view.f, members, ..self.clone() }
+    }
+
+    /// Those of each member, if they are known.
+    pub(super) fn sizes(&self) -> Option<Sizes> {
+        self.sizes.map(|(capacity, queue)| Sizes { capacity, queue })
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, Failure> {
@@ -47,6 +61,7 @@ impl Text {
         View { id: ViewId(self.id), members, f: self.f, mode: Mode::Values }
     }
 
+    /// Machines that do not join by themselves.
     pub(super) fn out(&self) -> &[u32] {
         &self.out
     }
@@ -81,6 +96,10 @@ impl Text {
 mod tests {
     use super::*;
 
+    fn text() -> Text {
+        Text::first(&view(), Sizes { capacity: 1 << 20, queue: 1 << 21 })
+    }
+
     fn view() -> View {
         let id = |machine| ReplicaId { machine, incarnation: machine << 16 };
         View { id: ViewId(7), members: vec![id(3), id(1)], f: 2, mode: Mode::Values }
@@ -88,9 +107,10 @@ mod tests {
 
     #[test]
     fn a_view_is_read_back_and_nonsense_is_not() {
-        let text = Text::of(&view(), &[9]);
+        let text = text().without(9, 2).unwrap();
         let read = Text::from_bytes(&text.to_bytes().unwrap()).unwrap();
-        assert_eq!((read.view(), read.out()), (view(), &[9][..]));
+        assert_eq!((read.view(), read.out()), (View { id: ViewId(8), ..view() }, &[9][..]));
+        assert_eq!(read.sizes().map(|sizes| (sizes.capacity, sizes.queue)), Some((1 << 20, 1 << 21)));
         let earlier = r#"{"id":1,"f":1,"members":[[1,0]]}"#;
         assert!(Text::from_bytes(earlier.as_bytes()).unwrap().out().is_empty());
         for text in ["", "{}", r#"{"id":1,"f":1,"members":[]}"#, r#"{"id":1,"f":1,"members":[[1,0],[1,1]]}"#] {
@@ -100,7 +120,7 @@ mod tests {
 
     #[test]
     fn whoever_is_taken_out_stays_out_until_it_is_let_in() {
-        let text = Text::of(&view(), &[]);
+        let text = text();
         let without = text.without(3, 2).unwrap();
         assert_eq!((without.view().id, without.view().members.len(), without.out()), (ViewId(8), 1, &[3][..]));
         assert!(without.view().has_room());
@@ -113,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_full_chain_gets_room() {
-        let full = Text::of(&View { f: 1, ..view() }, &[]);
+        let full = text().with(&View { f: 1, ..view() });
         assert!(!full.view().has_room());
         let next = full.letting_in(4).view();
         assert!(next.has_room() && next.members == full.view().members);

@@ -86,6 +86,12 @@ impl Views {
         Ok(self.leases.copies()?.into_iter().filter_map(parse).collect())
     }
 
+    /// etcd does not answer: keys may go meanwhile, all at once, and their owners be there. So each has the time of a lease to put its key again before it counts as gone, as at the start.
+    pub(super) fn lose_sight(&mut self) {
+        self.seen.clear();
+        self.missing.clear();
+    }
+
     /// A member whose key is gone has no lease. One that has not had any since this process looks gets the time of a lease to come up.
     fn look_for_lapsed(&mut self, node: &Node, view: &View, keys: &BTreeSet<ReplicaId>) -> Result<(), Failure> {
         let now = crate::clock::now();
@@ -109,7 +115,7 @@ impl Views {
         // It was taken out while it asked: what is not proposed is never carried out.
         let is_out = proposal.members.iter().any(|id| base.is_out(id.machine));
         if is_next && !is_out {
-            let next = Text::of(&proposal, base.out()).to_bytes()?;
+            let next = base.with(&proposal).to_bytes()?;
             if self.register.swap(held.revision, next)? == Swapped::Superseded {
                 return Err(Failure::Superseded);
             }

@@ -90,10 +90,10 @@ pub struct ServeChain {
     /// Seconds of a member's lease: one that is gone is taken out after as long
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub ttl: u64,
-    /// Bytes of a new copy's heap: the same for all machines
+    /// Bytes of each copy's heap, of a new chain: a machine that joins takes the chain's
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
     pub size: u64,
-    /// Bytes of a new copy's queue: a transaction writes an eighth of them at most
+    /// Bytes of each copy's queue, likewise: a transaction writes an eighth of them at most
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size::parse)]
     pub queue: u64,
     /// Seconds that a change waits for all members before its reply is UNKNOWN

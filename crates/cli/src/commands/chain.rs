@@ -31,6 +31,9 @@ fn find(at: &ChainAt) -> Result<Chain, Failure> {
 
 fn failure(error: &process::Failure) -> Failure {
     match error {
+        process::Failure::Membership(error @ membership::Error::Argument { .. }) => {
+            Failure::new(error.to_string(), "see `cairn help chain`")
+        }
         process::Failure::Membership(error) => Failure::membership(error),
         process::Failure::Replica(chain::Error::Pool(error)) => pool(error),
         other => {

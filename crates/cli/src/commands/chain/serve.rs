@@ -20,6 +20,8 @@ use crate::output::note;
 
 /// Between two looks at how it is.
 const LOOK: Duration = Duration::from_millis(50);
+/// Of heap and queue: the map itself takes some, and a value an eighth of the queue at most.
+const SIZE_MIN: u64 = 1 << 20;
 /// Between two attempts to reach etcd.
 const AGAIN: Duration = Duration::from_millis(300);
 
@@ -56,6 +58,10 @@ pub(super) fn stop_at_signals() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 fn settings(args: &ServeChain) -> Result<Settings, Failure> {
+    if args.size < SIZE_MIN || args.queue < SIZE_MIN {
+        let what = format!("a heap of {} bytes and a queue of {} are too small for a map", args.size, args.queue);
+        return Err(Failure::new(what, "give --size and --queue a megabyte (1M) at least"));
+    }
     let password = args.password_file.as_deref().map(password).transpose()?;
     if password.is_none() && !args.open && !args.clients.ip().is_loopback() {
         let what = format!("{}: other machines reach this address, and no password is asked for", args.clients);

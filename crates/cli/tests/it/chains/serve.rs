@@ -186,10 +186,11 @@ fn what_cannot_be_is_told() {
     }
     assert_eq!(chains.members(), [1, 2, 3]);
     // A new chain begins without nonsense.
+    let own = chains.path("secret");
     let serve = |words: &str| {
         format!(
             "chain serve new --listen 127.0.0.1:0 --clients 127.0.0.1:0 --size 1M --queue 1M --secret-file {} --etcd {etcd} {words}",
-            chains.path("secret").display()
+            own.display()
         )
     };
     assert!(
@@ -216,12 +217,17 @@ fn what_cannot_be_is_told() {
     assert!(chains.refused(&of_three).contains("it is the copy of machine 3, and this is machine 5"));
     let foreign = chains.line(3, "--first-members 3").replace("/cairn/bank", "/cairn/foreign");
     assert!(chains.refused(&foreign).contains("is not this machine's file of the chain below /cairn/foreign"));
-    // Heaps of two sizes.
+    assert!(
+        chains
+            .refused(&serve("--machine 6 --prefix /cairn/bank").replace("--size 1M", "--size 1K"))
+            .contains("too small")
+    );
+    // A chain that has its three again.
     chains.start(4, "");
     eventually("it has joined in the place of the third", || chains.members().contains(&4));
-    chains.start(5, "--size 2M");
+    // A machine that waits.
+    chains.start(5, "");
     eventually("it is announced", || chains.chain("status").out.contains("machine 5"));
-    assert!(chains.refused(&format!("chain join 5 {words}")).starts_with("machine 5 has a heap of "));
     // One that is announced, and gone.
     chains.kill(5);
     let dead = chains.refused(&format!("chain join 5 {words}"));
@@ -238,6 +244,45 @@ fn what_cannot_be_is_told() {
     let last = format!("machine {} is the only member", order[0]);
     assert!(needed.contains("no other member serves") || needed == last, "{needed}");
     order[1..].iter().for_each(|machine| chains.running[machine - 1].as_ref().unwrap().signal(Signal::CONT));
+}
+
+/// One that takes less than the others would stop them.
+#[test]
+fn a_chain_has_files_of_one_size() {
+    let mut chains = Chains::new();
+    chains.start(1, "--first-members 1,2 --f 2");
+    eventually("it leads", || chains.said(1).contains("cairn: leads"));
+    // As if it had been made at the same time as the first one.
+    let id = chain::ReplicaId { machine: 2, incarnation: 0 };
+    let sizes = chain::Sizes { capacity: 2 << 20, queue: 1 << 20 };
+    chain::Medium::create(chains.path("bank-2"), id, true, sizes).unwrap();
+    chains.etcd.ctl(&["put", "/cairn/bank/nodes/registers/files-2", r#"{"files":1,"pool":null}"#]);
+    let other = chains.refused(&chains.line(2, ""));
+    assert!(other.starts_with("machine 2 has a heap of 2097152 bytes"), "{other}");
+    fs::remove_file(chains.path("bank-2")).unwrap();
+    for machine in [2, 3] {
+        chains.start(machine, "--size 2M");
+    }
+    chains.await_well();
+    assert_eq!(chains.ask_until(&[1], "SET a 1"), "+OK");
+    let len = |machine| fs::metadata(chains.path(&format!("bank-{machine}"))).unwrap().len();
+    assert!(len(1) == len(2) && len(1) == len(3), "they have taken the chain's sizes");
+}
+
+/// Leases end while etcd is away, all at once; that is no reason to take out who is there.
+#[test]
+fn an_etcd_that_is_away_costs_no_member() {
+    let mut chains = Chains::new();
+    (1..=3).for_each(|machine| chains.start(machine, "--first-members 1,2,3 --ttl 3"));
+    chains.await_well();
+    assert_eq!(chains.ask_until(&[1], "SET a 1"), "+OK");
+    chains.etcd.pause(0);
+    eventually("the lease ends", || chains.ask(1, "SET a 2").unwrap().starts_with("-TRYAGAIN machine 1 leads"));
+    chains.etcd.resume(0);
+    assert_eq!(chains.ask_until(&[1, 2, 3], "SET a 3"), "+OK");
+    chains.await_well();
+    let status = chains.chain("status --json").json();
+    assert_eq!((&status["view"], chains.members()), (&1.into(), vec![1, 2, 3]), "{status}");
 }
 
 #[test]
