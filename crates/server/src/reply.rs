@@ -49,7 +49,7 @@ impl Reply {
         Self { bytes: Vec::new(), shared: Vec::new(), sent: 0, most, three: false }
     }
 
-    /// What was written, without what is [shared](Self::shared_bulk): all of it, except of who subscribes.
+    /// What was written, without what is shared with others: all of it, except of who subscribes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
