@@ -334,3 +334,31 @@ impl Status {
         self.view.as_ref().is_some_and(|view| view.head() == Some(self.id))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tx::{Engine as _, Isolation::Strict, Transaction as _, Typed as _};
+
+    use super::*;
+
+    /// What it had read leads nowhere in the copy that there is now: that is no damage.
+    #[test]
+    fn a_transaction_of_a_copy_that_was_voided_says_that_this_is_not_the_head() {
+        let path = tempfile::tempdir().unwrap();
+        let path = path.path().join("r");
+        let id = ReplicaId { machine: 1, incarnation: 0 };
+        Medium::create(&path, id, true, crate::Sizes { capacity: 1 << 20, queue: 1 << 20 }).unwrap();
+        let (medium, found) = Medium::open(&path).unwrap();
+        let node = Node::alone(medium, found).unwrap();
+        let at = node.transact(Strict, |tx| tx.alloc(&7u64)).unwrap();
+
+        let seen = node.begin(Strict).unwrap();
+        assert_eq!(seen.read(seen.root_cell()).unwrap(), &[0, 0]);
+        let other = ReplicaId { machine: 2, incarnation: 0 };
+        let without = View { id: ViewId(2), members: vec![other], f: 1, mode: Mode::Values };
+        node.event(Event::View(without)).unwrap();
+        node.pump(false);
+        let error = seen.read(at).unwrap_err();
+        assert!(error.to_string().contains("it is not the head"), "{error}");
+    }
+}
