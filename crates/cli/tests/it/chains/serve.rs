@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use super::{Chains, run};
 use crate::eventually;
@@ -155,6 +156,54 @@ fn machines_are_taken_in_and_out() {
     assert_eq!(chains.members(), [4]);
     assert_eq!(chains.chain("join 2").code, 0);
     assert_eq!(chains.members(), [4, 2]);
+}
+
+/// Also when an assertion fails.
+struct Stops<'s>(&'s AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+#[test]
+fn members_come_and_go_under_load() {
+    let mut chains = Chains::started();
+    chains.start(4, "");
+    eventually("it waits", || chains.said(4).contains("is no member, and waits"));
+    let (chains, stop, done) = (&chains, AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|threads| {
+        for client in 1..=3 {
+            let (stop, done) = (&stop, &done);
+            threads.spawn(move || {
+                for number in 1.. {
+                    if stop.load(SeqCst) {
+                        return;
+                    }
+                    let line = format!("ONCE {client} {number} INCRBY sum 1");
+                    let reply = chains.ask_until(&[1, 2, 3, 4], &line);
+                    assert!(reply.starts_with(':'), "{line}: {reply}");
+                    assert_eq!(chains.ask_until(&[1, 2, 3, 4], &line), reply, "{line}");
+                    done.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        let _stops = Stops(&stop);
+        // Each leads, and goes while it does.
+        for (comes, goes) in [(4, 1), (1, 2), (2, 3), (3, 4)] {
+            let changed = chains.chain(&format!("join {comes} --instead-of {goes}"));
+            assert_eq!(changed.code, 0, "{changed:?}");
+        }
+        for machine in [1, 2] {
+            for words in ["remove", "join"] {
+                let changed = chains.chain(&format!("{words} {machine}"));
+                assert_eq!(changed.code, 0, "{changed:?}");
+            }
+        }
+    });
+    assert_eq!(chains.ask_until(&[1, 2, 3, 4], "GET sum"), done.load(SeqCst).to_string());
+    assert_eq!(chains.members(), [3, 1, 2]);
 }
 
 #[test]
