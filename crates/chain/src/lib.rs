@@ -91,6 +91,6 @@ pub use medium::{Medium, Sizes};
 pub use message::{Body, Message};
 pub use node::{Node, NodeTx, Outside, Status, Ticket};
 pub use record::{Entry, Record};
-pub use replica::{IN_FLIGHT_MAX, Progress, QUEUE_MAX, Replica};
+pub use replica::{IN_FLIGHT_MAX, Progress, QUEUE_MAX, Replica, Stage};
 pub use types::{Barrier, Moment, Number, Object, ReadId, ReplicaId, TransactionId, ViewId};
 pub use view::{Mode, View};

@@ -104,6 +104,20 @@ impl Medium {
         Ok(())
     }
 
+    /// The pool's own number: no other file has it, but a copy of this one.
+    #[must_use]
+    pub fn pool_id(&self) -> u64 {
+        self.pool.id()
+    }
+
+    /// Those that it was made with, in whole units of the pool.
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
+        let regions = self.pool.info().regions;
+        let len = |name: &str| regions.iter().filter(|region| region.name == name).map(|region| region.len).sum();
+        Sizes { capacity: len(IMAGE), queue: len(QUEUE) }
+    }
+
     /// Bytes of the file.
     #[must_use]
     pub fn file_len(sizes: Sizes) -> u64 {

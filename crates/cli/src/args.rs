@@ -2,6 +2,7 @@
 
 mod array;
 mod bench;
+mod chain;
 mod copies;
 mod crash;
 mod demo;
@@ -24,6 +25,7 @@ pub use self::bench::{
     LogReplicate, LogTakeover, Midas, Output, Overwrite, RocksdbWal, Rounds, ServedBench, SmallBank, Structures, Tpcc,
     WorstCase, Ycsb,
 };
+pub use self::chain::{Chain, ChainAt, DemoOfChain, JoinChain, RemoveFromChain, ServeChain, StatusOfChain};
 pub use self::copies::{Copies, Etcd, GROUP, Trust};
 pub use self::crash::Fault;
 pub use self::demo::{Demo, DemoWorker};
@@ -53,8 +55,8 @@ pub struct Args {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done; for check: the pool is sound; for crash: no violation; for demo: nothing lost
-  1  for check, scrub, backup, convert, info, create, kv, log and array: the pool is damaged; for kv get: no value; for group status: a machine or a copy does not take part; for
-     crash: a violation was found; for demo: something was lost
+  1  for check, scrub, backup, convert, info, create, kv, log and array: the pool is damaged; for kv get: no value; for group status and chain status: a machine or a copy does not take
+     part; for crash: a violation was found; for demo and chain demo: something was lost
   2  wrong usage, or something could not be opened, made or written
 
 Errors say what is wrong and where, then what to do next. RUST_LOG=info shows more.
@@ -98,6 +100,11 @@ pub enum Command {
         action: Group,
     },
     Serve(Box<Serve>),
+    /// A map that several machines have, one behind the other: serve it, take a machine in, take one out, kill each
+    Chain {
+        #[command(subcommand)]
+        action: Chain,
+    },
     Top(Top),
     Crash(Crash),
     Demo(Demo),

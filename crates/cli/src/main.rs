@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Command::Array { action } => commands::array::run(action),
         Command::LogReplica(args) => commands::log_replica::run(args),
         Command::Group { action } => commands::group::run(action),
+        Command::Chain { action } => commands::chain::run(action),
         Command::Serve(args) => commands::serve::run(args),
         Command::Top(args) => commands::top::run(args),
         Command::Crash(args) => commands::crash::run(args),

@@ -51,6 +51,22 @@ impl Members {
         })?;
         Ok(Register { inner: self.0.clone(), key, session_key, session })
     }
+
+    /// What the register called `name` holds now, linearizably, for who does not replace it: no session is opened.
+    ///
+    /// # Errors
+    /// etcd cannot be reached, or refuses.
+    pub fn held(&self, name: &str) -> Result<Option<Held>> {
+        read(&self.0, self.register_key(name))
+    }
+}
+
+fn read(inner: &Inner, key: String) -> Result<Option<Held>> {
+    let (etcd, timeout) = (inner.etcd.clone(), inner.timeout);
+    let found = inner.runtime.wait(move || async move {
+        etcd.retrying("read", timeout, async |within| etcd.read(&key, false, within).await).await
+    })?;
+    Ok(found.entries.into_iter().next().map(|entry| Held { value: entry.value, revision: entry.modified }))
 }
 
 impl Register {
@@ -59,11 +75,7 @@ impl Register {
     /// # Errors
     /// etcd cannot be reached, or refuses.
     pub fn read(&self) -> Result<Option<Held>> {
-        let (etcd, timeout, key) = (self.inner.etcd.clone(), self.inner.timeout, self.key.clone());
-        let found = self.inner.runtime.wait(move || async move {
-            etcd.retrying("read", timeout, async |within| etcd.read(&key, false, within).await).await
-        })?;
-        Ok(found.entries.into_iter().next().map(|entry| Held { value: entry.value, revision: entry.modified }))
+        read(&self.inner, self.key.clone())
     }
 
     /// Replaces the value of that revision, 0 if there is none yet.

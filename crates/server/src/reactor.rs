@@ -281,7 +281,7 @@ impl Reactor {
             return Asked::Gone;
         };
         seat.full = found.full;
-        if parts.batch.len() == 0 && found.malformed.is_none() && !parts.session.closing {
+        if parts.batch.is_empty() && found.malformed.is_none() && !parts.session.closing {
             connection::settle(parts, &mut seat.parser);
             return Asked::Nothing;
         }

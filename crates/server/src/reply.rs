@@ -49,7 +49,7 @@ impl Reply {
         Self { bytes: Vec::new(), shared: Vec::new(), sent: 0, most, three: false }
     }
 
-    /// What was written, without what is [shared](Self::shared_bulk): all of it, except of who subscribes.
+    /// What was written, without what is shared with others: all of it, except of who subscribes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -64,6 +64,12 @@ impl Reply {
     /// Nothing more is added.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes.len() > self.most
+    }
+
+    /// True if nothing was written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.size() == 0
     }
 
     /// Bytes that are to be sent.

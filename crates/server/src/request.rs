@@ -210,6 +210,12 @@ impl Batch {
         self.requests.len()
     }
 
+    /// True if there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
     /// Bytes of the copies.
     #[must_use]
     pub fn copied(&self) -> usize {
@@ -248,6 +254,12 @@ impl<'b> Arguments<'b> {
         self.ranges.len()
     }
 
+    /// Never, but of a request that is not there.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
     /// One; empty if there are not so many.
     #[must_use]
     pub fn get(&self, at: usize) -> &'b [u8] {
@@ -277,7 +289,8 @@ fn line(buffer: &[u8], at: usize, too_long: Malformed) -> Result<Option<(&[u8], 
 }
 
 /// A decimal number as the protocol writes it.
-pub(crate) fn number(text: &[u8]) -> Option<i64> {
+#[must_use]
+pub fn number(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let canonical = match digits {
         [b'0'] => digits.len() == text.len(),

@@ -26,6 +26,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("membership", &[]),
     ("chain", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv", "membership"]),
     ("server", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv", "chain"]),
+    // A map on a chain, which the command serves.
+    ("chainmap", &["pmem", "tx", "structures", "chain", "server"]),
     // For programs in other languages.
     ("capi", &["pmem", "tx", "log", "kv", "eaw"]),
     // Tools: nothing above this line links them.
@@ -55,6 +57,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "membership",
             "chain",
             "server",
+            "chainmap",
             "crash",
             "scenarios",
             "bench",

@@ -15,6 +15,7 @@ const FILES: &[&str] = &[
     "crates/fabric/src/error.rs",
     "crates/membership/src/error.rs",
     "crates/server/src/server.rs",
+    "crates/chain/src/error.rs",
 ];
 
 /// Words that leave open who is meant, or what: the house style has others for them.

@@ -21,7 +21,7 @@ pub use self::transaction::NodeTx;
 use crate::image::{Image, check, check_copy};
 use crate::{
     Body, Command, Event, Found, Medium, Message, Mode, Moment, Object, Progress, Record, Replica, ReplicaId, Result,
-    View, ViewId,
+    Stage, View, ViewId,
 };
 
 /// Where what a replica says and asks goes.
@@ -265,7 +265,16 @@ impl Node {
     pub fn status(&self) -> Status {
         let core = self.core.lock();
         let view = core.replica.serves().cloned();
-        Status { id: core.replica.id(), view, progress: core.replica.progress(), stopped: core.stopped.clone() }
+        let replica = &core.replica;
+        Status {
+            id: replica.id(),
+            stage: replica.stage(),
+            view,
+            progress: replica.progress(),
+            has_lease: replica.holds_lease(self.now()),
+            joiner: replica.joiner(),
+            stopped: core.stopped.clone(),
+        }
     }
 
     /// The heap's bytes, which are the same on every replica that has executed the same records.
@@ -304,10 +313,16 @@ impl Node {
 pub struct Status {
     /// Whose copy it is.
     pub id: ReplicaId,
+    /// What it is doing.
+    pub stage: Stage,
     /// The view, if it is a member that serves.
     pub view: Option<View>,
     /// How far it is.
     pub progress: Progress,
+    /// It may answer readers now, and at the head admit transactions.
+    pub has_lease: bool,
+    /// At the tail: who joins behind it.
+    pub joiner: Option<ReplicaId>,
     /// Why it does nothing any more.
     pub stopped: Option<String>,
 }
@@ -317,5 +332,33 @@ impl Status {
     #[must_use]
     pub fn is_head(&self) -> bool {
         self.view.as_ref().is_some_and(|view| view.head() == Some(self.id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tx::{Engine as _, Isolation::Strict, Transaction as _, Typed as _};
+
+    use super::*;
+
+    /// What it had read leads nowhere in the copy that there is now: that is no damage.
+    #[test]
+    fn a_transaction_of_a_copy_that_was_voided_says_that_this_is_not_the_head() {
+        let path = tempfile::tempdir().unwrap();
+        let path = path.path().join("r");
+        let id = ReplicaId { machine: 1, incarnation: 0 };
+        Medium::create(&path, id, true, crate::Sizes { capacity: 1 << 20, queue: 1 << 20 }).unwrap();
+        let (medium, found) = Medium::open(&path).unwrap();
+        let node = Node::alone(medium, found).unwrap();
+        let at = node.transact(Strict, |tx| tx.alloc(&7u64)).unwrap();
+
+        let seen = node.begin(Strict).unwrap();
+        assert_eq!(seen.read(seen.root_cell()).unwrap(), &[0, 0]);
+        let other = ReplicaId { machine: 2, incarnation: 0 };
+        let without = View { id: ViewId(2), members: vec![other], f: 1, mode: Mode::Values };
+        node.event(Event::View(without)).unwrap();
+        node.pump(false);
+        let error = seen.read(at).unwrap_err();
+        assert!(error.to_string().contains("it is not the head"), "{error}");
     }
 }

@@ -95,7 +95,19 @@ impl<'n> NodeTx<'n> {
         // Made by a transaction that runs, or whose record is on its way.
         match image.blocks.find_reserved(offset) {
             Some(start) => Err(tx::Error::Conflict { offset: start }),
-            None => Err(bad(ptr, "into no object")),
+            None => {
+                drop(image);
+                Err(self.missing(ptr, "into no object"))
+            }
+        }
+    }
+
+    /// What the transaction looks for is not there: the pointer is bad, or the copy that it was read from has been voided since, and this is another one.
+    fn missing(&self, ptr: PPtr<u8>, why: &'static str) -> tx::Error {
+        if self.node.core.lock().epoch() == self.epoch {
+            bad(ptr, why)
+        } else {
+            refused(Refusal::NotHere, ptr.offset())
         }
     }
 
@@ -103,7 +115,7 @@ impl<'n> NodeTx<'n> {
     fn find(&self, ptr: PPtr<u8>, len: u64) -> tx::Result<(Place, &Local)> {
         let (start, room) = self.locate(ptr)?;
         if ptr.offset() - start >= room || len > room - (ptr.offset() - start) {
-            return Err(bad(ptr, "over the end of its object"));
+            return Err(self.missing(ptr, "over the end of its object"));
         }
         let local = match self.locals.get(&start) {
             Some(local) => local,
@@ -121,7 +133,8 @@ impl<'n> NodeTx<'n> {
         let data = {
             let image = self.node.image.lock();
             if start != ROOT && image.blocks.find(start) != Some((start, room)) {
-                return Err(bad(ptr, "to a freed object"));
+                drop(image);
+                return Err(self.missing(ptr, "to a freed object"));
             }
             let align = 1 << start.trailing_zeros().min(ALIGN_MAX.trailing_zeros());
             let mut data = tx::Buffer::zeroed(start, room, align);

@@ -17,12 +17,22 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `views` | the view, and the members' leases, at etcd |
+//! | `files` | a file belongs to one machine of one chain |
+//! | `views`, `text` | the view, and the members' leases, at etcd |
 //! | `peers` | what is said to other replicas |
-//! | `wire` | messages as bytes |
+//! | `listen`, `wire` | what they say here; messages as bytes |
+//! | `report` | what a process says of itself, for who knows the secret |
+//! | `operator` | [`Chain`]: how a chain is; members are taken in, and out |
+//! | `failure` | what can go wrong |
 
+mod failure;
+mod files;
+mod listen;
+mod operator;
 mod options;
 mod peers;
+mod report;
+mod text;
 mod views;
 mod wire;
 
@@ -35,49 +45,27 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fabric::Listener;
-use membership::{Announcement, Member, Members, Register, Swapped};
+use membership::{Announcement, Member, Members, Register};
 
+pub use self::failure::Failure;
+use self::listen::{About, listen};
+pub use self::operator::{Chain, Look, Outlook, Seen};
 pub use self::options::Options;
 use self::peers::Peers;
-use self::views::{Views, from_bytes, to_bytes};
-use self::wire::Incoming;
-use crate::{Command, Medium, Message, Node, Outside, ReplicaId, View};
+pub use self::report::Report;
+use self::text::Text;
+use self::views::Views;
+use crate::{Command, Message, Node, Outside, Sizes, View};
 
-/// Connections that others have opened here.
-const CONNECTIONS_MAX: usize = 64;
-/// How soon a thread looks whether the process ends.
-const LOOK: Duration = Duration::from_millis(100);
-/// A copy's first incarnation on a new file is a multiple of this: higher than all before.
-const INCARNATIONS: u32 = 1 << 16;
+/// The register that has the view.
+const VIEW: &str = "view";
 
-/// Why a process cannot start, or has stopped.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Failure {
-    /// The replica's own.
-    #[error(transparent)]
-    Replica(#[from] crate::Error),
-    /// etcd's.
-    #[error(transparent)]
-    Membership(#[from] membership::Error),
-    /// The network's.
-    #[error(transparent)]
-    Network(#[from] fabric::Error),
-    /// A transaction's.
-    #[error(transparent)]
-    Transaction(#[from] tx::Error),
-    /// The chain is not what was expected.
-    #[error("{0}; look at the prefix, and at `--members` of a new chain")]
-    Chain(String),
-    /// What stands at etcd is not a view.
-    #[error("what stands at etcd below the prefix is not of a chain ({0}); use another prefix")]
-    Foreign(#[from] serde_json::Error),
-    /// Another process of the machine has started since.
-    #[error("another process of this machine has started since; run one at a time")]
-    Superseded,
-    /// The system gives no thread.
-    #[error("no thread can be started ({0}); raise the limits of this process (ulimit -u)")]
-    Thread(#[from] std::io::Error),
+/// What is known at etcd, as of a moment ago.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    text: Option<Text>,
+    /// All that are announced, by machine.
+    machines: BTreeMap<u32, Member>,
 }
 
 /// What a replica says goes to the threads that say it.
@@ -102,10 +90,10 @@ pub struct Process {
     node: Arc<Node>,
     peers: Arc<Peers>,
     ends: Arc<AtomicBool>,
-    known: Arc<parking_lot::Mutex<Option<View>>>,
+    known: Arc<parking_lot::Mutex<Known>>,
     address: String,
     threads: Vec<JoinHandle<()>>,
-    _announcement: Announcement,
+    announcement: Announcement,
 }
 
 impl std::fmt::Debug for Process {
@@ -121,30 +109,34 @@ impl Process {
     /// The file, etcd or the address is not to be had; there is no chain, and nobody has said what it begins with.
     pub fn start(path: impl AsRef<Path>, options: &Options) -> Result<Self, Failure> {
         let path = path.as_ref();
+        // First of all: a file that cannot be used is told without an etcd, and one that another process has leaves that one alone.
+        let found = if path.exists() { Some(files::open(path, options)?) } else { None };
         let timeout = options.ttl / 3;
         let connect = |below: &str| Members::connect(&options.etcd, &format!("{}/{below}", options.prefix), timeout);
         let (nodes, leases) = (connect("nodes")?, connect("leases")?);
+        // No file is made for a chain that cannot be.
+        let there = match nodes.held(VIEW)? {
+            Some(held) => Text::from_bytes(&held.value)?,
+            None => options.first_text(options.sizes)?,
+        };
         let machine = options.machine.to_string();
-        let register = nodes.register("view", &machine)?;
-        if !path.exists() {
-            create(path, options, &nodes)?;
-        }
-        let (medium, found) = Medium::open(path)?;
-        if found.id.machine != options.machine {
-            let why = format!("it is the copy of machine {}, and this is {}", found.id.machine, options.machine);
-            return Err(crate::Error::File { path: path.display().to_string(), why }.into());
-        }
-        let view = view(&register, options)?;
+        let sizes = there.sizes().unwrap_or(options.sizes);
+        let (medium, found) = files::claim(path, found, options, sizes, &nodes)?;
+        let register = nodes.register(VIEW, &machine)?;
+        let text = first_text(&register, options, medium.sizes())?;
+        check_sizes(options.machine, &text, medium.sizes())?;
         let listener = Listener::bind(&options.listen, options.fabric.clone(), None)?;
         let own = listener.address()?.to_string();
         let address = options.announce.clone().unwrap_or_else(|| own.clone());
-        let announcement = nodes.announce(&Member::new(machine, &*address), options.ttl)?;
+        let member = Member::new(machine, &*address);
+        let member = options.serves.iter().fold(member, |member, serves| member.serving(serves));
+        let announcement = nodes.announce(&member, options.ttl)?;
 
         let peers = Peers::new(options.fabric.clone());
         let (asks, asked) = channel();
         let outside = Threads { peers: peers.clone(), asks: parking_lot::Mutex::new(asks) };
         let node = Arc::new(Node::start(medium, found, Arc::new(outside)).patience(options.patience));
-        let known = Arc::new(parking_lot::Mutex::new(Some(view)));
+        let known = Arc::new(parking_lot::Mutex::new(Known { text: Some(text), machines: BTreeMap::new() }));
         let views = Views {
             register,
             leases,
@@ -164,7 +156,7 @@ impl Process {
             known,
             address: own,
             threads: Vec::new(),
-            _announcement: announcement,
+            announcement,
         };
         process.run(options, views, nodes, asked, listener)?;
         Ok(process)
@@ -183,8 +175,14 @@ impl Process {
         self.spawn("chain-drive", move || node.drive(tick))?;
         let (node, peers, ends) = (self.node.clone(), self.peers.clone(), self.ends.clone());
         self.spawn("chain-views", move || look(views, &nodes, &node, &peers, &asked, &ends, pause))?;
-        let (node, ends) = (self.node.clone(), self.ends.clone());
-        self.spawn("chain-listen", move || listen(listener, &node, &ends, max))
+        let about = About {
+            node: self.node.clone(),
+            known: self.known.clone(),
+            ends: self.ends.clone(),
+            max,
+            prefix: options.prefix.clone(),
+        };
+        self.spawn("chain-listen", move || listen(listener, &about))
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
@@ -201,7 +199,36 @@ impl Process {
     /// The view, as etcd had it a moment ago.
     #[must_use]
     pub fn view(&self) -> Option<View> {
-        self.known.lock().clone()
+        self.known.lock().text.as_ref().map(Text::view)
+    }
+
+    /// True if this machine was taken out of the chain by [`Chain::remove`], as far as was known a moment ago.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        let machine = self.node.status().id.machine;
+        self.known.lock().text.as_ref().is_some_and(|text| text.is_out(machine))
+    }
+
+    /// Which machine leads, and where clients reach it, if that is known: it may be this one.
+    #[must_use]
+    pub fn leader(&self) -> Option<(u32, Option<String>)> {
+        let known = self.known.lock();
+        let head = known.text.as_ref()?.view().head()?.machine;
+        Some((head, known.machines.get(&head).and_then(|member| member.serves.clone())))
+    }
+
+    /// Nothing while it runs.
+    ///
+    /// # Errors
+    /// Why it does no more: its medium failed, or another process of its machine has started since.
+    pub fn check(&self) -> Result<(), Failure> {
+        if let Err(membership::Error::Replaced { .. }) = self.announcement.check() {
+            return Err(Failure::Superseded);
+        }
+        match self.node.status().stopped {
+            Some(why) => Err(crate::Error::Stopped { why }.into()),
+            None => Ok(()),
+        }
     }
 
     /// Where it listens.
@@ -212,7 +239,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// It goes as one that is killed: what is persistent is on the medium, and others take it out when its lease has ended.
+    /// It goes as one that is killed: what is persistent is on the medium. It gives up its lease when it answers nobody any more, so others take it out at once.
     fn drop(&mut self) {
         self.node.end();
         self.ends.store(true, Relaxed);
@@ -226,37 +253,25 @@ impl Drop for Process {
 }
 
 /// The chain's view, or its first one, which any of the first members makes.
-fn view(register: &Register, options: &Options) -> Result<View, Failure> {
+fn first_text(register: &Register, options: &Options, sizes: Sizes) -> Result<Text, Failure> {
     let held = match register.read()? {
         Some(held) => Some(held),
         None => {
-            let first = options.first_view().ok_or_else(|| Failure::Chain("there is no chain yet".into()))?;
-            register.swap(0, to_bytes(&first)?)?;
+            register.swap(0, options.first_text(sizes)?.to_bytes()?)?;
             register.read()?
         }
     };
-    from_bytes(&held.ok_or_else(|| Failure::Chain("the chain is gone from etcd".into()))?.value)
+    Text::from_bytes(&held.ok_or_else(|| Failure::NoChain { prefix: options.prefix.clone() })?.value)
 }
 
-/// A new file. Its incarnation is one that no file of this machine has had: the first one of a chain's first members may count, all others join.
-fn create(path: &Path, options: &Options, nodes: &Members) -> Result<(), Failure> {
-    let files = nodes.register(&format!("files-{}", options.machine), &options.machine.to_string())?;
-    let number = loop {
-        let held = files.read()?;
-        let (revision, number) = match &held {
-            None => (0, 0u32),
-            Some(held) => (held.revision, serde_json::from_slice(&held.value)?),
-        };
-        match files.swap(revision, serde_json::to_vec(&(number + 1))?)? {
-            Swapped::Yes => break number,
-            Swapped::Changed => {}
-            Swapped::Superseded => return Err(Failure::Superseded),
+/// One whose queue takes less than the others' would stop the chain.
+fn check_sizes(machine: u32, text: &Text, own: Sizes) -> Result<(), Failure> {
+    match text.sizes() {
+        Some(wanted) if (wanted.capacity, wanted.queue) != (own.capacity, own.queue) => {
+            Err(Failure::OtherSize { machine, found: own, wanted })
         }
-    };
-    let incarnation = number.checked_mul(INCARNATIONS).ok_or_else(|| Failure::Chain("too many files".into()))?;
-    let id = ReplicaId { machine: options.machine, incarnation };
-    let whole = number == 0 && options.first.contains(&options.machine);
-    Ok(Medium::create(path, id, whole, options.sizes)?)
+        _ => Ok(()),
+    }
 }
 
 /// The thread that talks to etcd.
@@ -281,68 +296,26 @@ fn look(
             }
             next = asked.try_recv().map_err(|_| RecvTimeoutError::Timeout);
         }
-        let addresses = nodes.copies().map(|copies| {
-            let parse = |member: Member| Some((member.name.parse().ok()?, member.address));
-            copies.into_iter().filter_map(parse).collect()
-        });
-        match addresses {
-            Ok(addresses) => peers.set_addresses(addresses),
+        match nodes.copies() {
+            Ok(copies) => {
+                let machines = by_machine(copies);
+                peers.set_addresses(machines.iter().map(|(&machine, at)| (machine, at.address.clone())).collect());
+                views.known.lock().machines = machines;
+            }
             Err(error) => tracing::warn!(%error, "who is where is not known"),
         }
         match views.look(node) {
             Ok(()) => {}
             Err(Failure::Replica(_) | Failure::Superseded) => return node.end(),
-            Err(error) => tracing::warn!(%error, "who is in the chain is not known"),
+            Err(error) => {
+                views.lose_sight();
+                tracing::warn!(%error, "who is in the chain is not known");
+            }
         }
     }
 }
 
-/// The thread that takes connections: each has a thread of its own.
-fn listen(mut listener: Listener, node: &Node, ends: &AtomicBool, max: usize) {
-    let open = std::sync::atomic::AtomicUsize::new(0);
-    std::thread::scope(|threads| {
-        while !ends.load(Relaxed) {
-            match listener.accept(LOOK) {
-                Ok(Some(connection)) if open.load(Relaxed) < CONNECTIONS_MAX => {
-                    open.fetch_add(1, Relaxed);
-                    let open = &open;
-                    threads.spawn(move || {
-                        hear(connection, node, ends, max);
-                        open.fetch_sub(1, Relaxed);
-                    });
-                }
-                Ok(Some(connection)) => tracing::warn!(connection.peer, "too many connections: one is refused"),
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "no connection can be taken");
-                    std::thread::sleep(LOOK);
-                }
-            }
-        }
-    });
-}
-
-fn hear(mut connection: fabric::Connection, node: &Node, ends: &AtomicBool, max: usize) {
-    let mut incoming = Incoming::new(max);
-    while !ends.load(Relaxed) {
-        let piece = match connection.receiver.poll(LOOK) {
-            Ok(Some(fabric::Event::Message(piece))) => piece,
-            Ok(Some(fabric::Event::Closed(_))) | Err(_) => return,
-            Ok(_) => continue,
-        };
-        match incoming.take(&piece) {
-            Ok(None) => {}
-            Ok(Some(message)) => match node.deliver(message) {
-                Ok(()) => {}
-                Err(error) => {
-                    tracing::warn!(%error, connection.peer, "a message is not taken");
-                    return;
-                }
-            },
-            Err(_) => {
-                tracing::warn!(connection.peer, "it says what no member does");
-                return;
-            }
-        }
-    }
+/// Announcements of machines of a chain.
+fn by_machine(announced: Vec<Member>) -> BTreeMap<u32, Member> {
+    announced.into_iter().filter_map(|member| Some((member.name.parse().ok()?, member))).collect()
 }

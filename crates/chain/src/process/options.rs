@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fabric::Secret;
 
+use super::{Failure, Text};
 use crate::{Mode, ReplicaId, Sizes, View, ViewId};
 
 /// How a replica's process runs.
@@ -12,6 +13,7 @@ pub struct Options {
     pub(super) machine: u32,
     pub(super) listen: String,
     pub(super) announce: Option<String>,
+    pub(super) serves: Option<String>,
     pub(super) etcd: Vec<String>,
     pub(super) prefix: String,
     pub(super) fabric: fabric::Options,
@@ -30,6 +32,7 @@ impl Options {
             machine,
             listen: listen.to_owned(),
             announce: None,
+            serves: None,
             etcd: etcd.iter().map(|etcd| etcd.as_ref().to_owned()).collect(),
             prefix: prefix.trim_end_matches('/').to_owned(),
             fabric: fabric::Options::default(),
@@ -46,6 +49,12 @@ impl Options {
     #[must_use]
     pub fn announce(self, address: &str) -> Self {
         Self { announce: Some(address.to_owned()), ..self }
+    }
+
+    /// Where clients reach what the program serves, for those who ask another machine.
+    #[must_use]
+    pub fn serves(self, address: &str) -> Self {
+        Self { serves: Some(address.to_owned()), ..self }
     }
 
     /// What all members know and nobody else: whoever does not is not let in.
@@ -85,7 +94,7 @@ impl Options {
         Self { patience, ..self }
     }
 
-    /// Of a new file: the same for all members.
+    /// Of the files of a new chain: the same for all that it begins with. Who joins takes the chain's.
     #[must_use]
     pub fn sizes(self, sizes: Sizes) -> Self {
         Self { sizes, ..self }
@@ -103,7 +112,13 @@ impl Options {
         Self { f: Some(f), ..self }
     }
 
-    pub(super) fn first_view(&self) -> Option<View> {
+    /// What a new chain begins with.
+    pub(super) fn first_text(&self, sizes: Sizes) -> Result<Text, Failure> {
+        let first = self.first_view().ok_or_else(|| Failure::NoChain { prefix: self.prefix.clone() })?;
+        Text::first(&first, sizes).check()
+    }
+
+    fn first_view(&self) -> Option<View> {
         let members: Vec<ReplicaId> = self.first.iter().map(|&machine| ReplicaId { machine, incarnation: 0 }).collect();
         let f = self.f.unwrap_or(members.len().saturating_sub(1) as u32);
         (!members.is_empty()).then_some(View { id: ViewId(1), members, f, mode: Mode::Values })

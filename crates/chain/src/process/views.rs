@@ -8,35 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use membership::{Announcement, Held, Member, Members, Register, Swapped};
-use serde::{Deserialize, Serialize};
 
-use super::Failure;
-use crate::{Event, Mode, Moment, Node, ReplicaId, View, ViewId};
-
-/// A view as it stands at etcd.
-#[derive(Debug, Serialize, Deserialize)]
-struct Text {
-    id: u64,
-    f: u32,
-    /// Machine and incarnation.
-    members: Vec<(u32, u32)>,
-}
-
-pub(super) fn to_bytes(view: &View) -> Result<Vec<u8>, Failure> {
-    let members = view.members.iter().map(|id| (id.machine, id.incarnation)).collect();
-    Ok(serde_json::to_vec(&Text { id: view.id.0, f: view.f, members })?)
-}
-
-pub(super) fn from_bytes(bytes: &[u8]) -> Result<View, Failure> {
-    let Text { id, f, members } = serde_json::from_slice(bytes)?;
-    let members: Vec<ReplicaId> =
-        members.into_iter().map(|(machine, incarnation)| ReplicaId { machine, incarnation }).collect();
-    let machines: BTreeSet<u32> = members.iter().map(|id| id.machine).collect();
-    if members.is_empty() || machines.len() < members.len() {
-        return Err(Failure::Chain("the view at etcd names no member, or one twice".into()));
-    }
-    Ok(View { id: ViewId(id), members, f, mode: Mode::Values })
-}
+use super::{Failure, Known, Text};
+use crate::{Event, Moment, Node, ReplicaId, View, ViewId};
 
 fn name(id: ReplicaId) -> String {
     format!("{}.{}", id.machine, id.incarnation)
@@ -58,21 +32,23 @@ pub(super) struct Views {
     pub(super) proposal: Option<View>,
     pub(super) awaited: Option<ViewId>,
     /// What was read last, for who asks what the chain is.
-    pub(super) known: Arc<parking_lot::Mutex<Option<View>>>,
+    pub(super) known: Arc<parking_lot::Mutex<Known>>,
 }
 
 impl Views {
-    fn read(&self) -> Result<(View, Held), Failure> {
+    fn read(&self) -> Result<(Text, Held), Failure> {
         let held = self.register.read()?.ok_or_else(|| Failure::Chain("the chain is gone from etcd".into()))?;
-        Ok((from_bytes(&held.value)?, held))
+        Ok((Text::from_bytes(&held.value)?, held))
     }
 
     /// One look at etcd, and what follows from it.
     pub(super) fn look(&mut self, node: &Node) -> Result<(), Failure> {
         // In this order: see the module's description.
         let until = self.held.as_ref().map(|(id, held)| (*id, held.held_until_ns()));
-        let (view, held) = self.read()?;
-        *self.known.lock() = Some(view.clone());
+        let (text, held) = self.read()?;
+        let view = text.view();
+        // Before the replica knows the view: who is out in it does not join in it.
+        self.known.lock().text = Some(text);
         if let Some((id, until)) = until.filter(|(id, until)| *until > 0 && view.contains(*id)) {
             node.event(Event::Lease { id, until: Moment(until) })?;
         }
@@ -110,6 +86,12 @@ impl Views {
         Ok(self.leases.copies()?.into_iter().filter_map(parse).collect())
     }
 
+    /// etcd does not answer: keys may go meanwhile, all at once, and their owners be there. So each has the time of a lease to put its key again before it counts as gone, as at the start.
+    pub(super) fn lose_sight(&mut self) {
+        self.seen.clear();
+        self.missing.clear();
+    }
+
     /// A member whose key is gone has no lease. One that has not had any since this process looks gets the time of a lease to come up.
     fn look_for_lapsed(&mut self, node: &Node, view: &View, keys: &BTreeSet<ReplicaId>) -> Result<(), Failure> {
         let now = crate::clock::now();
@@ -128,31 +110,22 @@ impl Views {
     /// Until it is known what became of it.
     fn propose(&mut self, node: &Node, held: &Held) -> Result<(), Failure> {
         let Some(proposal) = self.proposal.clone() else { return Ok(()) };
-        let is_next = from_bytes(&held.value)?.id.0 + 1 == proposal.id.0;
-        if is_next && self.register.swap(held.revision, to_bytes(&proposal)?)? == Swapped::Superseded {
-            return Err(Failure::Superseded);
+        let base = Text::from_bytes(&held.value)?;
+        let is_next = base.view().id.0 + 1 == proposal.id.0;
+        // It was taken out while it asked: what is not proposed is never carried out.
+        let is_out = proposal.members.iter().any(|id| base.is_out(id.machine));
+        if is_next && !is_out {
+            let next = base.with(&proposal).to_bytes()?;
+            if self.register.swap(held.revision, next)? == Swapped::Superseded {
+                return Err(Failure::Superseded);
+            }
         }
         // Carried out, or based on a view that is none any more.
-        let (view, _) = self.read()?;
-        if view.id >= proposal.id {
+        let view = self.read()?.0.view();
+        if view.id >= proposal.id || is_out {
             self.proposal = None;
             node.event(Event::Proposed { proposal: proposal.id, view })?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_view_is_read_back_and_nonsense_is_not() {
-        let id = |machine| ReplicaId { machine, incarnation: machine << 16 };
-        let view = View { id: ViewId(7), members: vec![id(3), id(1)], f: 2, mode: Mode::Values };
-        assert_eq!(from_bytes(&to_bytes(&view).unwrap()).unwrap(), view);
-        for text in ["", "{}", r#"{"id":1,"f":1,"members":[]}"#, r#"{"id":1,"f":1,"members":[[1,0],[1,1]]}"#] {
-            assert!(from_bytes(text.as_bytes()).is_err(), "{text}");
-        }
     }
 }

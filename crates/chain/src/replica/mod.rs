@@ -21,6 +21,26 @@ pub const IN_FLIGHT_MAX: usize = if cfg!(test) { 8 } else { 256 };
 /// Records of one message.
 const SHIP_MAX: u64 = if cfg!(test) { 3 } else { 32 };
 
+/// What a replica is doing, for who looks at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// It does not know the view yet; or it is no member, and waits for the tail's word whether it may become one.
+    Starting,
+    /// It carries out what it has found.
+    Recovering,
+    /// It is a member.
+    Serving,
+    /// It gives up a copy that counts no more.
+    Voiding,
+    /// It has no copy, and asks to be let in.
+    Void,
+    /// It has an image, which becomes persistent.
+    Restoring,
+    /// Its copy is whole; it catches up.
+    Joining,
+}
+
 /// What a replica is doing.
 #[derive(Debug)]
 enum Status {
@@ -204,6 +224,32 @@ impl Replica {
     #[must_use]
     pub fn serves(&self) -> Option<&View> {
         self.view.as_ref().filter(|_| matches!(self.status, Status::Serving))
+    }
+
+    /// What it is doing.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        match self.status {
+            Status::Starting(_) => Stage::Starting,
+            Status::Recovering => Stage::Recovering,
+            Status::Serving => Stage::Serving,
+            Status::Voiding => Stage::Voiding,
+            Status::Void => Stage::Void,
+            Status::Restoring(_) => Stage::Restoring,
+            Status::Joining { .. } => Stage::Joining,
+        }
+    }
+
+    /// At the tail: who joins behind it.
+    #[must_use]
+    pub fn joiner(&self) -> Option<ReplicaId> {
+        self.join.as_ref().map(|join| join.id)
+    }
+
+    /// True if its lease holds at this moment of its machine's clock: only then it is read from.
+    #[must_use]
+    pub fn holds_lease(&self, now: Moment) -> bool {
+        now < self.lease
     }
 
     /// Through which number records are in the queue, executed, acknowledged, and retired.

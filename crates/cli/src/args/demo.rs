@@ -79,7 +79,7 @@ pub struct DemoWorker {
     pub job: String,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let number: f64 = text.parse().map_err(|_| "expected a number of seconds, such as 10 or 0.5".to_owned())?;
     if (0.1..=3600.0).contains(&number) {
         Ok(Duration::from_secs_f64(number))

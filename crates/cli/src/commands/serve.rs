@@ -4,6 +4,8 @@ mod group;
 mod leading;
 mod node;
 
+pub(super) use group::is_nowhere;
+
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;

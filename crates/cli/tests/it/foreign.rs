@@ -63,12 +63,29 @@ const CASES: &[(&str, &str)] = &[
     ("log join", "127.0.0.1:1 X --replica 127.0.0.1:1 --secret-file secret --connect-within 10"),
     ("log remove", "1 X --replica 127.0.0.1:1 --secret-file secret --connect-within 10"),
     ("log-replica", "X --listen 127.0.0.1:0 --secret-file secret"),
+    (
+        "chain serve",
+        "X --machine 1 --listen 127.0.0.1:0 --clients 127.0.0.1:0 --etcd http://127.0.0.1:1 --prefix /p --secret-file secret",
+    ),
     ("serve", "X --redis 127.0.0.1:0 --threads 1"),
     ("serve", "X --redis 127.0.0.1:0 --threads 1 --engine heap"),
 ];
 
 /// They are given no pool of the user's.
-const WITHOUT: &[&str] = &["crash", "demo", "group join", "group remove", "group status", "log replicas", "man", "top"];
+const WITHOUT: &[&str] = &[
+    "chain demo",
+    "chain join",
+    "chain remove",
+    "chain status",
+    "crash",
+    "demo",
+    "group join",
+    "group remove",
+    "group status",
+    "log replicas",
+    "man",
+    "top",
+];
 
 /// Those that fail before they look: the copies that they need are away.
 const FIRST_ELSEWHERE: &[&str] = &["kv promote", "kv seed", "log promote", "log join", "log remove"];

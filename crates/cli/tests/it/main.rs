@@ -5,6 +5,7 @@
 mod array;
 mod backup;
 mod bench;
+mod chains;
 mod check;
 mod check_versions;
 mod clap_list;

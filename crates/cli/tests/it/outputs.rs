@@ -6,6 +6,7 @@ use std::io::{PipeWriter, Write, pipe};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::chains::Chains;
 use super::replicated::cluster::{Cluster, Proc};
 use super::replicated::groups::Group;
 use super::{Run, clap_list, eventually};
@@ -33,7 +34,7 @@ use Prints::Something;
 
 type Case = (&'static str, Needs, Prints, &'static str);
 
-/// Command, what it needs as `f`, and the words behind it. `COPIES` names the copies of a log, `GROUP` a group of servers, `SERVED` the address of a server, `NEW` a name that is not taken.
+/// Command, what it needs as `f`, and the words behind it. `COPIES` names the copies of a log, `GROUP` a group of servers, `CHAIN` a chain, `SERVED` the address of a server, `NEW` a name that is not taken.
 const CASES: &[Case] = &[
     ("create", Nothing, Something, "NEW --size 1M"),
     ("info", Pool, Something, "f"),
@@ -69,6 +70,10 @@ const CASES: &[Case] = &[
     ("group status", Nothing, Something, "GROUP"),
     ("group join", Nothing, Something, "GROUP_JOINS GROUP"),
     ("group remove", Nothing, Something, "GROUP_ID GROUP"),
+    ("chain status", Nothing, Something, "CHAIN"),
+    ("chain join", Nothing, Something, "4 CHAIN"),
+    ("chain remove", Nothing, Something, "4 CHAIN"),
+    ("chain demo", Nothing, Something, "--kills 0 --seconds 0.1"),
     ("array create", Nothing, Something, "NEW --bytes 64K --log 64K"),
     ("array write", Array, Something, "f"),
     ("array read", Array, Something, "f --len 10"),
@@ -104,11 +109,17 @@ const CASES: &[Case] = &[
     ("bench figures", Nothing, Something, "--paper midas --figure 6.6 --quick --dir ."),
     // Until they are told to end.
     ("serve", Nothing, Prints::Nothing, "NEW --redis 127.0.0.1:0 --threads 1"),
+    (
+        "chain serve",
+        Nothing,
+        Prints::Nothing,
+        "NEW --machine 9 --first-members 9 --listen 127.0.0.1:0 --clients 127.0.0.1:0 --prefix /cairn/other --size 1M --queue 1M --secret-file secret --etcd ETCD",
+    ),
     ("log-replica", Nothing, Something, "NEW --listen 127.0.0.1:0 --secret-file secret"),
     ("kv follow", Nothing, Something, "NEW --log NEW.log --listen 127.0.0.1:0 --secret-file secret"),
 ];
 
-const SERVERS: [&str; 3] = ["serve", "log-replica", "kv follow"];
+const SERVERS: [&str; 4] = ["serve", "chain serve", "log-replica", "kv follow"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Output {
@@ -125,6 +136,7 @@ struct World {
     /// For a store's own log.
     store_copies: Cluster,
     group: Group,
+    chain: Chains,
     _server: Proc,
     served: String,
     made: Cell<u32>,
@@ -141,7 +153,9 @@ impl World {
         let (server, served) = serve(cluster.dir.path());
         let mut group = Group::new("");
         group.start_all();
-        Self { cluster, store_copies, group, _server: server, served, made: 0.into(), joins: 0.into() }
+        let mut chain = Chains::new();
+        (1..=4).for_each(|machine| chain.start(machine, "--first-members 1,2,3"));
+        Self { cluster, store_copies, group, chain, _server: server, served, made: 0.into(), joins: 0.into() }
     }
 
     fn dir(&self) -> &Path {
@@ -159,6 +173,13 @@ impl World {
             "STORE_COPIES" => format!("--replica {} --secret-file secret", self.store_copies.addresses[0]),
             "ID" => self.joined(),
             "JOINS" => self.fresh(),
+            "CHAIN" => {
+                if case.0 == "chain status" {
+                    self.chain.await_well();
+                }
+                self.chain.words()
+            }
+            "ETCD" => self.chain.etcd.endpoints()[0].clone(),
             "GROUP" => self.group(),
             "GROUP_JOINS" => self.cluster.addresses[8].clone(),
             "GROUP_ID" => self.joined_to_group(),
@@ -333,7 +354,7 @@ fn no_command_panics_when_nothing_can_be_printed() {
     clap_list::assert_all_are_in(CASES.iter().map(|case| case.0));
     let world = World::new();
     for case in CASES {
-        let is_long = case.0.starts_with("bench ") || case.0 == "demo";
+        let is_long = case.0.starts_with("bench ") || case.0.ends_with("demo");
         for output in [Output::Full, Output::Left, Output::Closed] {
             if !(is_long && output == Output::Closed) {
                 check(case, output, &world.run(case, output));

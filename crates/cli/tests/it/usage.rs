@@ -30,10 +30,19 @@ fn help_explains_itself() {
     let stores = ["create", "get", "put", "delete", "scan", "load", "dump", "stats", "backup", "restore", "shell"]
         .map(|name| format!("kv {name}"));
     let groups = ["status", "join", "remove"].map(|name| format!("group {name}"));
+    let chains = ["serve", "status", "join", "remove", "demo"].map(|name| format!("chain {name}"));
     let arrays = ["create", "write", "read", "check", "status"].map(|name| format!("array {name}"));
-    for command in ["", "create", "info", "check", "scrub", "backup", "convert", "crash", "demo", "log-replica"]
-        .into_iter()
-        .chain(experiments.iter().chain(&logs).chain(&groups).chain(&stores).chain(&arrays).map(String::as_str))
+    for command in
+        ["", "create", "info", "check", "scrub", "backup", "convert", "crash", "demo", "log-replica"].into_iter().chain(
+            experiments
+                .iter()
+                .chain(&logs)
+                .chain(&groups)
+                .chain(&chains)
+                .chain(&stores)
+                .chain(&arrays)
+                .map(String::as_str),
+        )
     {
         let run = cairn(dir.path(), &format!("{command} --help"));
         assert_eq!(run.code, 0, "{run:?}");
@@ -105,6 +114,18 @@ fn wrong_usage_is_exit_code_2() {
         "group join --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
         "group remove --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
         "group remove xyz --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
+        "chain",
+        "chain serve f --machine 0 --listen 127.0.0.1:0 --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
+        "chain serve f --machine 1 --listen 127.0.0.1:0 --prefix /p --secret-file s",
+        "chain serve f --machine 1 --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
+        "chain serve f --machine 1 --listen 127.0.0.1:0 --etcd http://127.0.0.1:1 --prefix /p",
+        "chain serve f --machine 1 --listen 127.0.0.1:0 --etcd http://127.0.0.1:1 --prefix /p --secret-file s --ttl 0",
+        "chain status --prefix /p --secret-file s",
+        "chain status --etcd http://127.0.0.1:1 --prefix /p",
+        "chain join --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
+        "chain join x --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
+        "chain remove --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
+        "chain demo --ttl 0",
         "kv",
         "kv create",
         "kv create s --segment 5000",
