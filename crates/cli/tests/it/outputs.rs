@@ -145,8 +145,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        // Two have the log; each of the others but the last joins it once, and is removed. The last joins the group.
-        let cluster = Cluster::new(9, None, 0, "");
+        // Two have the log; each of the others joins it once, and is removed.
+        let cluster = Cluster::new(8, None, 0, "");
         let store_copies = Cluster::new(1, None, 0, "");
         let first: String = cluster.addresses[..2].iter().map(|address| format!("--replica {address} ")).collect();
         cluster.done(0, &format!("log create --bytes 64K {first} --secret-file secret"));
@@ -181,8 +181,8 @@ impl World {
             }
             "ETCD" => self.chain.etcd.endpoints()[0].clone(),
             "GROUP" => self.group(),
-            "GROUP_JOINS" => self.cluster.addresses[8].clone(),
-            "GROUP_ID" => self.joined_to_group(),
+            "GROUP_JOINS" => self.follower().0,
+            "GROUP_ID" => self.follower().1,
             "SERVED" => self.served.clone(),
             "ONE" => one.to_owned(),
             "SHORT" => "--quick --dir . --rounds 1 --round-ms 1".to_owned(),
@@ -220,11 +220,14 @@ impl World {
         self.group.words()
     }
 
-    fn joined_to_group(&self) -> String {
-        let address = &self.cluster.addresses[8];
-        let joined = self.group.run(&format!("join {address}"));
-        assert_eq!(joined.code, 0, "{joined:?}");
-        self.id(address)
+    /// Address and copy of a machine that takes part in the group, and does not lead.
+    fn follower(&self) -> (String, String) {
+        self.group();
+        let status = self.group.run("status --json").json();
+        let copies = status["copies"].as_array().unwrap();
+        let follower = copies.iter().find(|copy| copy["leads"] == false).unwrap();
+        let text = |field: &str| follower[field].as_str().unwrap().to_owned();
+        (text("address"), text("id"))
     }
 
     /// As it was before the command, whatever that was.
@@ -232,6 +235,11 @@ impl World {
         if case.0 == "log join" {
             let id = self.id(&self.cluster.addresses[1 + self.joins.get()]);
             self.cluster.done(0, &format!("log remove {id} {}", self.copies()));
+        }
+        if case.0 == "group remove" {
+            self.group.ports.iter().for_each(|(_, port)| {
+                self.group.run(&format!("join 127.0.0.1:{port}")); // the leader cannot, the others can
+            });
         }
     }
 
