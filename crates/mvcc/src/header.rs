@@ -34,10 +34,12 @@ pub(crate) struct Header {
     /// When that was committed which the master holds; 0: before every snapshot there is.
     base: AtomicU64,
     pub(crate) chain: Chain,
-    /// The upkeep has it on a list.
+    /// It is on a list for the upkeep, once: who sets this adds it, and only the upkeep clears it, taking it from there. It is not given up meanwhile.
     pub(crate) is_listed: AtomicBool,
-    /// ... on that of objects which snapshots see. For the upkeep.
+    /// It is on the list of objects which snapshots see. For the upkeep.
     pub(crate) is_pinned: AtomicBool,
+    /// How often it was given back: one on that list may be another object's by now. For the upkeep.
+    pub(crate) uses: AtomicU32,
 }
 
 /// Who has an object's lock.
@@ -145,8 +147,9 @@ impl Headers {
     pub(crate) fn give_back(&self, number: u32) {
         let header = self.get(number);
         debug_assert!(header.chain.is_empty());
-        header.is_listed.store(false, Relaxed);
+        debug_assert!(!header.is_listed.load(Acquire));
         header.is_pinned.store(false, Relaxed);
+        header.uses.fetch_add(1, Relaxed);
         self.free.lock().push(number);
     }
 

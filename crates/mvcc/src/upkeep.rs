@@ -39,7 +39,7 @@ pub(crate) struct Upkeep {
     /// Objects that have changed behind the pass before.
     later: Vec<Changed>,
     /// Objects that are looked at again when the snapshots that are held have changed.
-    pinned: Vec<Changed>,
+    pinned: Vec<Pinned>,
     /// What was held then.
     pinned_by: Vec<u64>,
     given_up: VecDeque<(u64, GivenUp)>,
@@ -49,6 +49,12 @@ pub(crate) struct Upkeep {
     pub(crate) objects_back: u64,
     /// Bytes of copies of what calls had changed.
     pub(crate) copied: u64,
+}
+
+/// An object that snapshots see, and of how many uses of its header that is.
+struct Pinned {
+    changed: Changed,
+    uses: u32,
 }
 
 /// A pass that has collected.
@@ -174,9 +180,16 @@ impl Core {
         let mut all = std::mem::take(&mut upkeep.later);
         all.append(&mut self.inbox.lock().listed);
         if held != upkeep.pinned_by {
-            for changed in upkeep.pinned.drain(..) {
-                let header = self.header_of(&changed);
-                all.extend(header.map(|header| header.is_pinned.store(false, Relaxed)).map(|()| changed));
+            for Pinned { changed, uses } in upkeep.pinned.drain(..) {
+                let header = self.headers.get(changed.header);
+                if header.uses.load(Relaxed) != uses || self.header_of(&changed).is_none() {
+                    continue;
+                }
+                header.is_pinned.store(false, Relaxed);
+                // Else it is on a list already.
+                if !header.is_listed.swap(true, AcqRel) {
+                    all.push(changed);
+                }
             }
         }
         let (mut intents, mut filled, mut records) = (Vec::new(), Vec::new(), 0);
@@ -188,12 +201,15 @@ impl Core {
             records += log.records.iter().take_while(|record| record.1 <= through).count() as u64;
         }
         all.sort_unstable_by_key(|changed| changed.header);
-        all.dedup_by_key(|changed| changed.header);
+        debug_assert!(all.array_windows().all(|[one, next]| one.header != next.header), "each is listed once");
         let mut due = Vec::new();
         for changed in all {
-            // It may have been given up, and be another object's by now.
-            let Some(header) = self.header_of(&changed) else { continue };
-            header.is_listed.store(false, Release);
+            let Some(header) = self.header_of(&changed) else {
+                debug_assert!(false, "one that is listed is not given up");
+                continue;
+            };
+            let was_listed = header.is_listed.swap(false, AcqRel);
+            debug_assert!(was_listed);
             switch_point();
             match header.chain.at_upkeep(through).is_some() || header.chain.is_empty() && header.base() <= through {
                 true => due.push(changed),
@@ -515,7 +531,7 @@ impl Upkeep {
     /// Has the object looked at when snapshots have gone. One that has lost its header meanwhile is passed over then.
     fn pin(&mut self, changed: Changed, header: &Header) {
         if !header.is_pinned.swap(true, Relaxed) {
-            self.pinned.push(changed);
+            self.pinned.push(Pinned { changed, uses: header.uses.load(Relaxed) });
         }
     }
 

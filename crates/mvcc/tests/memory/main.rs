@@ -27,9 +27,6 @@ const WARM: u64 = 3;
 /// What may come of a block's first use of its place in a chunk, and of vectors that double.
 const DRAM_MORE: u64 = 256 << 10;
 
-/// Headers that may be left when nobody runs any more.
-const HEADERS: u64 = 4;
-
 type Object = Option<(PPtr<u8>, u64)>;
 
 /// SplitMix64.
@@ -172,12 +169,10 @@ fn stays_as_it_is(is_warm: impl Fn(u64) -> bool, is_over: impl Fn(u64) -> bool) 
     let store = Mvcc::create(dir.path().join("p"), &options).unwrap();
     let mut warm: Option<Held> = None;
     churn(&store, |round| {
-        let now = Held::now(&store);
-        let stats = store.stats();
-        // Of an object that was freed one may stay, very rarely (docs/mvcc.md, limits).
-        let most = HEADERS + stats.commits / 4_000_000;
-        assert!(stats.headers <= most && stats.versions <= 16 * most, "round {round}: {stats:?}");
-        assert!(now.live_blocks <= 1 + stats.headers, "round {round}: more than the root's, {now:?}, {stats:?}");
+        store.settle().unwrap();
+        let (now, stats) = (Held::now(&store), store.stats());
+        assert_eq!((stats.headers, stats.versions), (0, 0), "round {round}: {stats:?}");
+        assert_eq!(now.live_blocks, 1, "round {round}: more than the root's, {now:?}, {stats:?}");
         match &warm {
             Some(then) => {
                 assert_eq!(now.pool, then.pool, "round {round}: bytes of the pool");
