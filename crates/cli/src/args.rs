@@ -26,7 +26,7 @@ pub use self::bench::{
     WorstCase, Ycsb,
 };
 pub use self::chain::{Chain, ChainAt, DemoOfChain, JoinChain, RemoveFromChain, ServeChain, StatusOfChain};
-pub use self::copies::{Copies, Etcd, GROUP, Trust};
+pub use self::copies::{Copies, Etcd, EtcdAccess, GROUP, Known, Trust};
 pub use self::crash::Fault;
 pub use self::demo::{Demo, DemoWorker};
 pub use self::group::{Group, GroupAt, JoinGroup, RemoveFromGroup, StatusOfGroup};

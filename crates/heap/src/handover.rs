@@ -2,8 +2,8 @@
 //!
 //! Until they are its own nothing here is of any meaning, whatever an earlier heap has left: so there is no order among the steps, and each can be done again.
 
-use pmem::{Allocator, Error as PoolError, Pool, Region, Ring};
-use tx::{Error, Handover, Result};
+use pmem::{Allocator, Ring};
+use tx::{Handover, Result};
 
 use crate::assemble::{Parts, add_backup, assemble, rebuild};
 use crate::cell;
@@ -31,7 +31,7 @@ fn prepare(from: &Handover, options: &Options) -> Result<()> {
     options.check()?;
     let pool = from.pool();
     let alloc = Allocator::open(pool, from.region())?;
-    let region = take(pool, STATE, cell::region_bytes::<State>(true))?;
+    let region = from.part(STATE, cell::region_bytes::<State>(true))?;
     // Of the sizes that an earlier heap had its regions are.
     let earlier = cell::open::<State>(region).ok().map(|(cell, _)| cell.get()).filter(state_is_sound);
     let policy = options.policy.unwrap_or_default();
@@ -44,7 +44,7 @@ fn prepare(from: &Handover, options: &Options) -> Result<()> {
         root: from.root(),
     };
     let mut cell = cell::create(pool.region(STATE)?, &state)?;
-    let rings = rings(pool, &state)?;
+    let rings = rings(from, &state)?;
     let backup = match policy {
         Policy::InPlace => add_backup(pool, &alloc, &state)?,
         Policy::InPlacePartial => {
@@ -65,21 +65,9 @@ fn prepare(from: &Handover, options: &Options) -> Result<()> {
     Ok(alloc.close()?)
 }
 
-fn take(pool: &Pool, name: &str, bytes: u64) -> Result<Region> {
-    match pool.region(name) {
-        Err(PoolError::NoRegion { .. }) => Ok(pool.add_region(name, bytes)?),
-        found => Ok(found?),
-    }
-}
-
 /// Empty ones, whatever they held.
-fn rings(pool: &Pool, state: &State) -> Result<Vec<Ring>> {
-    let wanted = state.slots.saturating_mul(state.log_bytes);
-    let mut rest = take(pool, LOGS, wanted)?.into_area()?;
-    if rest.len() < wanted {
-        let what = "bytes of logs, of which the pool has as many as an earlier heap had";
-        return Err(Error::Limit { what, found: wanted, max: rest.len() });
-    }
+fn rings(from: &Handover, state: &State) -> Result<Vec<Ring>> {
+    let mut rest = from.part(LOGS, state.slots.saturating_mul(state.log_bytes))?.into_area()?;
     let mut rings = Vec::new();
     for _ in 0..state.slots {
         let (area, after) = rest.split_at(state.log_bytes)?;

@@ -7,13 +7,13 @@ use std::pin::pin;
 use std::time::Duration;
 
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, GetOptions, KeyValue, LeaseKeepAliveStream, LeaseKeeper, PutOptions,
-    ResponseHeader, Txn, TxnOp, TxnOpResponse, WatchOptions,
+    Client, Compare, CompareOp, GetOptions, KeyValue, LeaseKeepAliveStream, LeaseKeeper, PutOptions, ResponseHeader,
+    Txn, TxnOp, TxnOpResponse, WatchOptions,
 };
 use parking_lot::Mutex;
 
 use crate::clock::Moment;
-use crate::{Error, Result};
+use crate::{Access, Error, Result};
 
 /// Longest pause before a request is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -84,7 +84,7 @@ pub(crate) struct Renewals(Option<(Route, LeaseKeeper, LeaseKeepAliveStream)>);
 
 #[derive(Debug)]
 pub(crate) struct Etcd {
-    endpoints: Vec<String>,
+    access: Access,
     connect_within: Duration,
     state: Mutex<State>,
 }
@@ -118,17 +118,17 @@ impl std::fmt::Debug for State {
 }
 
 impl Etcd {
-    pub(crate) fn new(endpoints: Vec<String>, connect_within: Duration) -> Self {
-        Self { endpoints, connect_within, state: Mutex::default() }
+    pub(crate) fn new(access: Access, connect_within: Duration) -> Self {
+        Self { access, connect_within, state: Mutex::default() }
     }
 
     pub(crate) fn endpoints(&self) -> &[String] {
-        &self.endpoints
+        &self.access.endpoints
     }
 
     /// How long one attempt takes of so much time: each member is asked, and one of them again.
     pub(crate) fn share(&self, patience: Duration) -> Duration {
-        patience / (self.endpoints.len() as u32 + 1)
+        patience / (self.access.endpoints.len() as u32 + 1)
     }
 
     /// Repeats `attempt` until it says something, at most so long.
@@ -144,7 +144,7 @@ impl Etcd {
         loop {
             let left = Moment::now().until(end);
             if left.is_zero() {
-                let endpoints = self.endpoints.join(", ");
+                let endpoints = self.access.endpoints.join(", ");
                 return Err(Error::Unreachable { doing, endpoints, waited: patience, why: last });
             }
             match attempt(left.min(share)).await {
@@ -267,7 +267,7 @@ impl Etcd {
         };
         let (keeper, answers, answer) = self.attempt("keep alive", &route, within, renew).await?;
         let Some(answer) = answer else {
-            return Err(self.no_answer(&route, "the stream of keep-alives ended".to_owned()));
+            return Err(self.no_answer(&route.endpoint, route.change, "the stream of keep-alives ended".to_owned()));
         };
         if answer.ttl() <= 0 {
             return Err(Failure::Gone);
@@ -304,19 +304,27 @@ impl Etcd {
     async fn route(&self, doing: &'static str, within: Duration) -> Attempt<Route> {
         let (endpoint, change) = {
             let state = self.state.lock();
-            let endpoint = self.endpoints[state.current].clone();
+            let endpoint = self.access.endpoints[state.current].clone();
             let (change, revision) = (state.changes, state.revision);
             if let Some(client) = state.client.clone() {
                 return Ok(Route { client, endpoint, change, revision });
             }
             (endpoint, change)
         };
-        let options =
-            ConnectOptions::new().with_connect_timeout(self.connect_within.min(within)).with_require_leader(true);
-        // Nothing is sent before the first request.
-        let client = Client::connect([&endpoint], Some(options)).await.map_err(|error| {
-            Failure::Final(Error::Refused { endpoint: endpoint.clone(), doing, why: error.to_string() })
-        })?;
+        let options = self.access.options().with_connect_timeout(self.connect_within.min(within));
+        // Without a user nothing is sent before the first request.
+        let connect = Client::connect([&endpoint], Some(options));
+        let refused = |why| Failure::Final(Error::Refused { endpoint: endpoint.clone(), doing, why });
+        let client = match tokio::time::timeout(within, connect).await {
+            Ok(Ok(client)) => client,
+            Ok(Err(error)) if judge(&error) == Verdict::Retry && !is_of_configuration(&error) => {
+                return Err(self.no_answer(&endpoint, change, why(&error)));
+            }
+            Ok(Err(error)) => return Err(refused(why(&error))),
+            Err(_) => {
+                return Err(self.no_answer(&endpoint, change, format!("{endpoint} did not answer in {within:?}")));
+            }
+        };
         let mut state = self.state.lock();
         if state.changes == change {
             state.client = Some(client.clone());
@@ -335,26 +343,30 @@ impl Etcd {
         match tokio::time::timeout(within, call).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => match judge(&error) {
-                Verdict::Retry => Err(self.no_answer(route, error.to_string())),
+                Verdict::Retry => Err(self.no_answer(&route.endpoint, route.change, why(&error))),
                 Verdict::Gone => Err(Failure::Gone),
                 Verdict::Final => {
                     let endpoint = route.endpoint.clone();
-                    Err(Failure::Final(Error::Refused { endpoint, doing, why: error.to_string() }))
+                    Err(Failure::Final(Error::Refused { endpoint, doing, why: why(&error) }))
                 }
             },
-            Err(_) => Err(self.no_answer(route, format!("{} did not answer in {within:?}", route.endpoint))),
+            Err(_) => Err(self.no_answer(
+                &route.endpoint,
+                route.change,
+                format!("{} did not answer in {within:?}", route.endpoint),
+            )),
         }
     }
 
     /// The next member is asked from now on, unless somebody else has already moved on.
-    fn no_answer(&self, route: &Route, why: String) -> Failure {
+    fn no_answer(&self, endpoint: &str, change: u64, why: String) -> Failure {
         let mut state = self.state.lock();
-        if state.changes == route.change {
+        if state.changes == change {
             state.changes += 1;
             state.client = None;
-            state.current = (state.current + 1) % self.endpoints.len();
+            state.current = (state.current + 1) % self.access.endpoints.len();
         }
-        tracing::debug!(endpoint = route.endpoint, why, "etcd did not answer");
+        tracing::debug!(endpoint, why, "etcd did not answer");
         Failure::NoAnswer(why)
     }
 
@@ -362,7 +374,11 @@ impl Etcd {
     /// any answer before the request.
     fn accept(&self, route: &Route, header: Option<&ResponseHeader>, ordered: bool) -> Attempt<(u64, u64)> {
         let Some(header) = header else {
-            return Err(self.no_answer(route, format!("{} answered without a header", route.endpoint)));
+            return Err(self.no_answer(
+                &route.endpoint,
+                route.change,
+                format!("{} answered without a header", route.endpoint),
+            ));
         };
         let (endpoint, found, revision) = (route.endpoint.clone(), header.cluster_id(), unsigned(header.revision()));
         let mut state = self.state.lock();
@@ -391,11 +407,15 @@ fn judge(error: &etcd_client::Error) -> Verdict {
     const INVALID_ARGUMENT: i32 = 3;
     const NOT_FOUND: i32 = 5;
     const PERMISSION_DENIED: i32 = 7;
+    const FAILED_PRECONDITION: i32 = 9;
     const UNIMPLEMENTED: i32 = 12;
     const UNAUTHENTICATED: i32 = 16;
     match error {
         etcd_client::Error::GRpcStatus(status) => match status.code() as i32 {
             NOT_FOUND => Verdict::Gone,
+            // Users or rights were changed between the look at them and what they were looked at for.
+            INVALID_ARGUMENT if status.message() == "etcdserver: revision of auth store is old" => Verdict::Retry,
+            FAILED_PRECONDITION if status.message() == "etcdserver: authentication is not enabled" => Verdict::Final,
             INVALID_ARGUMENT | PERMISSION_DENIED | UNIMPLEMENTED | UNAUTHENTICATED => Verdict::Final,
             _ => Verdict::Retry,
         },
@@ -404,6 +424,28 @@ fn judge(error: &etcd_client::Error) -> Verdict {
         etcd_client::Error::InvalidArgs(_) | etcd_client::Error::InvalidUri(_) => Verdict::Final,
         _ => Verdict::Retry,
     }
+}
+
+/// Of an error while a connection is prepared, before anything is sent: a certificate that does not fit its key.
+fn is_of_configuration(error: &etcd_client::Error) -> bool {
+    matches!(error, etcd_client::Error::TransportError(_))
+}
+
+/// The error and what it came from, such as a certificate that is not good.
+fn why(error: &etcd_client::Error) -> String {
+    let (mut said, mut cause) = match error {
+        etcd_client::Error::GRpcStatus(status) => (status.message().to_owned(), std::error::Error::source(status)),
+        etcd_client::Error::TransportError(error) => (error.to_string(), std::error::Error::source(error)),
+        other => return other.to_string(),
+    };
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !said.contains(&more) {
+            said = format!("{said}: {more}");
+        }
+        cause = error.source();
+    }
+    said
 }
 
 /// etcd's numbers are signed and not negative.

@@ -35,7 +35,7 @@
 //! | `keeper`, `holding` | carries out what the lease's state machine says, until it is over |
 //! | `watch` | [`Members::watch_leader`] |
 //! | `register` | [`Members::register`]: a value that is replaced by compare-and-swap, in sessions |
-//! | `etcd` | one request, at the member that answered last |
+//! | `access`, `etcd` | how etcd lets this program in; one request, at the member that answered last |
 //! | `runtime`, `clock` | the thread; the clock that goes on while the machine sleeps |
 //!
 //! ```no_run
@@ -58,6 +58,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod announcement;
 mod campaign;
 mod candidate;
@@ -75,6 +76,7 @@ mod sim;
 mod tenure;
 mod watch;
 
+pub use access::Access;
 pub use announcement::Announcement;
 pub use error::{Error, Result};
 pub use leadership::Leadership;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::etcd::{Claim, Entry, Etcd};
 use crate::runtime::Runtime;
-use crate::{Announcement, Error, LeaderWatch, Leadership, Result, announcement, campaign, watch};
+use crate::{Access, Announcement, Error, LeaderWatch, Leadership, Result, announcement, campaign, watch};
 
 /// Longest name, address and prefix, in bytes.
 const TEXT_MAX: usize = 255;
@@ -78,25 +78,20 @@ pub(crate) struct Inner {
 }
 
 impl Members {
-    /// Speaks to the etcd whose members have these addresses (`http://host:port`, plain: reach them over a network that is trusted). All keys are below `prefix`. Calls that
-    /// say nothing else wait `timeout` at most; a third of the shortest time to live is a good one.
+    /// Speaks to an etcd: its members' addresses, or [`Access`] with certificates or a user. All keys are below `prefix`. Calls that say nothing else wait `timeout` at most; a third of the
+    /// shortest time to live is a good one.
     ///
     /// # Errors
     /// An argument makes no sense; etcd cannot be reached, or refuses.
-    pub fn connect(endpoints: &[impl AsRef<str>], prefix: &str, timeout: Duration) -> Result<Self> {
-        let endpoints: Vec<String> = endpoints.iter().map(|endpoint| endpoint.as_ref().to_owned()).collect();
-        if endpoints.is_empty() {
-            return Err(argument("the list of etcd's endpoints", String::new(), "one address of a member at least"));
-        }
-        if let Some(tls) = endpoints.iter().find(|endpoint| endpoint.starts_with("https:")) {
-            return Err(argument("an endpoint of etcd", tls.clone(), "http://host:port: TLS is not built in"));
-        }
+    pub fn connect(etcd: impl Into<Access>, prefix: &str, timeout: Duration) -> Result<Self> {
+        let access = etcd.into();
+        access.check()?;
         let prefix = prefix.trim_end_matches('/');
         text("the prefix of the keys", prefix, true)?;
         if timeout.is_zero() {
             return Err(argument("the longest wait for etcd", format!("{timeout:?}"), "more than nothing"));
         }
-        let etcd = Arc::new(Etcd::new(endpoints, timeout));
+        let etcd = Arc::new(Etcd::new(access, timeout));
         let runtime = Runtime::start(timeout)?;
         let members = Self(Arc::new(Inner { etcd, prefix: prefix.to_owned(), timeout, runtime }));
         members.leader()?;
@@ -238,7 +233,7 @@ fn text(what: &'static str, found: &str, path: bool) -> Result<()> {
     Err(argument(what, found.to_owned(), must))
 }
 
-fn argument(what: &'static str, found: String, must: &'static str) -> Error {
+pub(crate) fn argument(what: &'static str, found: String, must: &'static str) -> Error {
     Error::Argument { what, found, must }
 }
 

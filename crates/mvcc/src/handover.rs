@@ -2,8 +2,8 @@
 //!
 //! Until they are its own nothing here is of any meaning, whatever an earlier store has left: so there is no order among the steps, and each can be done again.
 
-use pmem::{Allocator, Area, Error as PoolError, Pool, Ring, TwoSlot};
-use tx::{Error, Handover, Result};
+use pmem::{Allocator, Ring, TwoSlot};
+use tx::{Handover, Result};
 
 use crate::calls::Names;
 use crate::core::{COPIES, LOGS, MAIN, NAMES, STATE, State};
@@ -28,9 +28,8 @@ impl Mvcc {
 
 fn prepare(from: &Handover, options: &Options) -> Result<()> {
     options.check()?;
-    let pool = from.pool();
-    drop(Allocator::open(pool, from.region())?); // it can be
-    let cell = take(pool, STATE, TwoSlot::<State>::size_apart(PAGE))?;
+    drop(Allocator::open(from.pool(), from.region())?); // it can be
+    let cell = from.part(STATE, TwoSlot::<State>::size_apart(PAGE))?.into_area()?;
     // Of the sizes that an earlier store had its regions are.
     let earlier = TwoSlot::<State>::look_apart(&cell, PAGE).ok().map(|(state, _)| state).filter(State::is_sound);
     // Records of its time that the medium brings back are done with.
@@ -46,24 +45,11 @@ fn prepare(from: &Handover, options: &Options) -> Result<()> {
         copied: 0,
     };
     TwoSlot::create_apart(cell, PAGE, &state)?.update_mirrored(&state)?;
-    let logs = take(pool, LOGS, state.slots.saturating_mul(state.log_bytes))?;
+    let logs = from.part(LOGS, state.slots.saturating_mul(state.log_bytes))?.into_area()?;
     let mut areas = recovery::split(logs, state.slots, state.log_bytes)?;
-    areas.push(take(pool, COPIES, state.copy_bytes)?);
+    areas.push(from.part(COPIES, state.copy_bytes)?.into_area()?);
     areas.into_iter().try_for_each(|area| Ring::create(area).map(drop))?; // empty, whatever they held
-    let names = take(pool, NAMES, TwoSlot::<Names>::size_apart(PAGE))?;
+    let names = from.part(NAMES, TwoSlot::<Names>::size_apart(PAGE))?.into_area()?;
     TwoSlot::create_apart(names, PAGE, &Names::of(&options.procedures))?;
     Ok(())
-}
-
-/// The region of an earlier store, or a new one.
-fn take(pool: &Pool, name: &str, bytes: u64) -> Result<Area> {
-    let area = match pool.region(name) {
-        Err(PoolError::NoRegion { .. }) => pool.add_region(name, bytes)?.into_area()?,
-        found => found?.into_area()?,
-    };
-    if area.len() < bytes {
-        let what = "bytes of logs, of which the pool has as many as an earlier store had";
-        return Err(Error::Limit { what, found: bytes, max: area.len() });
-    }
-    Ok(area)
 }

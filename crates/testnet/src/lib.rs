@@ -12,6 +12,7 @@
 //! | `process` | a child that can be stopped and killed |
 //! | `names` | names that no other process has; what dead ones have left is swept |
 //! | `ip` | runs `ip` and `iptables` |
+//! | `certificates` | for tests of TLS: runs `openssl` |
 //!
 //! It needs root, Linux' network namespaces, and the commands `ip` and `iptables`. Where there is none of that, a test says so and passes:
 //!
@@ -30,6 +31,7 @@
 
 #![forbid(unsafe_code)]
 
+mod certificates;
 mod error;
 mod host;
 mod ip;
@@ -37,6 +39,7 @@ mod names;
 mod net;
 mod process;
 
+pub use certificates::Certificate;
 pub use error::{Error, Result};
 pub use host::Host;
 pub use net::Net;

@@ -3,9 +3,9 @@
 //! Engines on persistent objects have the same blocks, and differ in what they keep beside them: logs, copies, cells. So nothing is copied. What the new engine keeps is made first, in regions
 //! that are of no meaning as long as the blocks are the old one's; then the region with the blocks gets another name, and the pool another layout, in one update of its header.
 
-use pmem::{Error as PoolError, Pool};
+use pmem::{Error as PoolError, Pool, Region};
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// Objects that their engine has given up: all is written, none is in use. They are still its own, and it opens them again, until another engine takes them over.
 #[derive(Debug)]
@@ -38,6 +38,23 @@ impl Handover {
     #[doc(hidden)]
     pub fn root(&self) -> u64 {
         self.root
+    }
+
+    /// For engines: a region that the new one keeps beside the blocks. One that an earlier engine of its kind has left is used again, if it has these bytes.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if it has fewer; those of [`Pool::add_region`].
+    #[doc(hidden)]
+    pub fn part(&self, name: &str, bytes: u64) -> Result<Region> {
+        let region = match self.pool.region(name) {
+            Err(PoolError::NoRegion { .. }) => self.pool.add_region(name, bytes)?,
+            found => found?,
+        };
+        if region.len() < bytes {
+            let what = "bytes of logs, of which the pool has as many as an earlier engine had";
+            return Err(Error::Limit { what, found: bytes, max: region.len() });
+        }
+        Ok(region)
     }
 
     /// For engines: `prepare` makes what the new engine keeps beside the blocks, and makes it durable; then they are its own, in a region of this name. After an error they are the old one's, and the pool is

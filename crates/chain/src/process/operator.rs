@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use membership::{Member, Members, Swapped};
+use membership::{Access, Member, Members, Swapped};
 
 use super::report::{Report, ask};
 use super::{Failure, Text, VIEW, by_machine};
@@ -67,12 +67,12 @@ pub enum Outlook {
 }
 
 impl Chain {
-    /// The chain whose keys at these etcds are below `prefix`. An answer of etcd, or of a machine, is waited for `most`.
+    /// The chain whose keys at this etcd are below `prefix`. An answer of etcd, or of a machine, is waited for `most`.
     ///
     /// # Errors
     /// etcd cannot be reached; there is no chain.
     pub fn find(
-        etcd: &[impl AsRef<str>],
+        etcd: impl Into<Access>,
         prefix: &str,
         fabric: fabric::Options,
         most: Duration,
@@ -194,7 +194,7 @@ impl Chain {
         Ok(!was_member || instead_of.is_some())
     }
 
-    /// It is the machine that it is to be, and can have the heap.
+    /// What answers there is the machine that it is to be. That it can have the heap it proves by taking it.
     fn check_joiner(&self, look: &Look, seen: &Seen) -> Result<(), Failure> {
         let Some(address) = &seen.address else { return Err(look.unknown(seen.machine)) };
         let (machine, address) = (seen.machine, address.clone());

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fabric::Secret;
+use membership::Access;
 
 use super::{Failure, Text};
 use crate::{Mode, ReplicaId, Sizes, View, ViewId};
@@ -14,7 +15,7 @@ pub struct Options {
     pub(super) listen: String,
     pub(super) announce: Option<String>,
     pub(super) serves: Option<String>,
-    pub(super) etcd: Vec<String>,
+    pub(super) etcd: Access,
     pub(super) prefix: String,
     pub(super) fabric: fabric::Options,
     pub(super) ttl: Duration,
@@ -26,14 +27,15 @@ pub struct Options {
 }
 
 impl Options {
-    /// The replica of this machine, which listens at an address (host and port), of the chain whose keys at these etcds (`http://host:port`) are below `prefix`.
-    pub fn new(machine: u32, listen: &str, etcd: &[impl AsRef<str>], prefix: &str) -> Self {
+    /// The replica of this machine, which listens at an address (host and port), of the chain whose keys at this etcd (`http://host:port` of its members, or [`Access`] with certificates or a user) are below
+    /// `prefix`.
+    pub fn new(machine: u32, listen: &str, etcd: impl Into<Access>, prefix: &str) -> Self {
         Self {
             machine,
             listen: listen.to_owned(),
             announce: None,
             serves: None,
-            etcd: etcd.iter().map(|etcd| etcd.as_ref().to_owned()).collect(),
+            etcd: etcd.into(),
             prefix: prefix.trim_end_matches('/').to_owned(),
             fabric: fabric::Options::default(),
             ttl: Duration::from_secs(5),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
 
-use super::copies::{GROUP, Trust};
+use super::copies::{EtcdAccess, GROUP, Trust};
 use crate::size;
 
 #[derive(Debug, Subcommand)]
@@ -28,6 +28,8 @@ pub struct ChainAt {
     /// Where the keys of the chain begin in etcd, such as /cairn/bank
     #[arg(long, value_name = "KEY", env = "CAIRN_PREFIX")]
     pub prefix: String,
+    #[command(flatten)]
+    pub access: EtcdAccess,
     #[command(flatten)]
     pub trust: Trust,
 }

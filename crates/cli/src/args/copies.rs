@@ -35,7 +35,7 @@ impl Copies {
     }
 }
 
-/// How leaders and copies reach each other, and how they know each other: a secret, certificates, or both.
+/// How leaders and copies reach each other, and how they know each other.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = GROUP)]
 pub struct Trust {
@@ -43,21 +43,50 @@ pub struct Trust {
     /// By libfabric records travel as they are: certificates prove who connects, and encrypt nothing
     #[arg(long, value_name = "HOW", env = "CAIRN_FABRIC", default_value = "tcp")]
     pub fabric: Transport,
+    #[command(flatten)]
+    pub known: Known,
+    /// Milliseconds that connecting may take
+    #[arg(long, value_name = "MS", default_value_t = 5000, value_parser = clap::value_parser!(u64).range(10..=600_000))]
+    pub connect_within: u64,
+}
+
+/// How machines know each other: a secret, certificates, or both.
+#[derive(Clone, Debug, Default, ClapArgs)]
+#[command(next_help_heading = GROUP)]
+pub struct Known {
     /// File with 16 random bytes or more that all of them have, readable by its owner alone. It proves who connects; it encrypts nothing
     #[arg(long, value_name = "FILE", env = "CAIRN_SECRET_FILE")]
     pub secret_file: Option<PathBuf>,
     /// This machine's certificate (PEM), and those up to the root: everything is encrypted that goes by TCP
-    #[arg(long, value_name = "FILE", requires_all = ["key", "ca"])]
+    #[arg(long, value_name = "FILE", env = "CAIRN_CERT", requires_all = ["key", "ca"])]
     pub cert: Option<PathBuf>,
     /// Its private key (PEM), readable by its owner alone
-    #[arg(long, value_name = "FILE", requires = "cert")]
+    #[arg(long, value_name = "FILE", env = "CAIRN_KEY", requires = "cert")]
     pub key: Option<PathBuf>,
     /// The roots that the others' certificates lead to (PEM)
-    #[arg(long, value_name = "FILE", requires = "cert")]
+    #[arg(long, value_name = "FILE", env = "CAIRN_CA", requires = "cert")]
     pub ca: Option<PathBuf>,
-    /// Milliseconds that connecting may take
-    #[arg(long, value_name = "MS", default_value_t = 5000, value_parser = clap::value_parser!(u64).range(10..=600_000))]
-    pub connect_within: u64,
+}
+
+/// How etcd lets this program in.
+#[derive(Clone, Debug, Default, ClapArgs)]
+#[command(next_help_heading = GROUP)]
+pub struct EtcdAccess {
+    /// The roots (PEM) that the certificates of etcd's members lead to: their addresses are https://host:port then
+    #[arg(long, value_name = "FILE", env = "CAIRN_ETCD_CA")]
+    pub etcd_ca: Option<PathBuf>,
+    /// This program's certificate (PEM), for an etcd that asks for one
+    #[arg(long, value_name = "FILE", env = "CAIRN_ETCD_CERT", requires_all = ["etcd_key", "etcd_ca"])]
+    pub etcd_cert: Option<PathBuf>,
+    /// Its private key (PEM), readable by its owner alone
+    #[arg(long, value_name = "FILE", env = "CAIRN_ETCD_KEY", requires = "etcd_cert")]
+    pub etcd_key: Option<PathBuf>,
+    /// Who this program is, for an etcd that asks who may read and write
+    #[arg(long, value_name = "USER", env = "CAIRN_ETCD_USER", requires = "etcd_password_file")]
+    pub etcd_user: Option<String>,
+    /// File whose first line is that user's password, readable by its owner alone
+    #[arg(long, value_name = "FILE", env = "CAIRN_ETCD_PASSWORD_FILE", requires = "etcd_user")]
+    pub etcd_password_file: Option<PathBuf>,
 }
 
 /// An etcd, where copies are announced and leaders elected.
@@ -67,6 +96,8 @@ pub struct Etcd {
     /// A member of an etcd (http://host:port), once for each: copies are announced there, and leaders elected
     #[arg(long, value_name = "URL", requires = "prefix")]
     pub etcd: Vec<String>,
+    #[command(flatten)]
+    pub access: EtcdAccess,
     /// Where the keys of this log begin, such as /cairn/orders
     #[arg(long, value_name = "KEY", requires = "etcd")]
     pub prefix: Option<String>,

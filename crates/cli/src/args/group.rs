@@ -1,10 +1,8 @@
 //! A group of machines that serve one store.
 
-use std::path::PathBuf;
-
 use clap::{Args as ClapArgs, Subcommand};
 
-use super::copies::GROUP;
+use super::copies::{EtcdAccess, GROUP, Known};
 
 #[derive(Debug, Subcommand)]
 pub enum Group {
@@ -23,9 +21,10 @@ pub struct GroupAt {
     /// Where the keys of the group begin in etcd, as its machines are given it
     #[arg(long, value_name = "KEY", env = "CAIRN_PREFIX")]
     pub prefix: String,
-    /// The group's secret, readable by its owner alone
-    #[arg(long, value_name = "FILE", env = "CAIRN_SECRET_FILE")]
-    pub secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub access: EtcdAccess,
+    #[command(flatten)]
+    pub known: Known,
     /// Milliseconds that connecting to a machine, or its answer, may take
     #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub connect_within: u64,

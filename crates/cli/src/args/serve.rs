@@ -7,7 +7,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use pmem::DomainChoice;
 use serde::Deserialize;
 
-use super::copies::GROUP;
+use super::copies::{EtcdAccess, GROUP, Known};
 use crate::size;
 
 /// Which store is served.
@@ -159,12 +159,36 @@ pub struct Asked {
     #[arg(long, value_name = "SIZE", env = "CAIRN_LOG_SIZE", value_parser = size::parse, help_heading = GROUP)]
     #[serde(deserialize_with = "bytes")]
     pub log_size: Option<u64>,
-    /// File with 16 random bytes or more that all of them have, readable by its owner alone
+    /// File with 16 random bytes or more that all of them have, readable by its owner alone. It proves who connects; it encrypts nothing
     #[arg(long, value_name = "FILE", env = "CAIRN_SECRET_FILE", help_heading = GROUP)]
     pub secret_file: Option<PathBuf>,
+    /// This machine's certificate for the other machines (PEM), and those up to the root: everything is encrypted that goes between them
+    #[arg(long, value_name = "FILE", env = "CAIRN_CERT", help_heading = GROUP)]
+    pub cert: Option<PathBuf>,
+    /// Its private key (PEM), readable by its owner alone
+    #[arg(long, value_name = "FILE", env = "CAIRN_KEY", help_heading = GROUP)]
+    pub key: Option<PathBuf>,
+    /// The roots that the other machines' certificates lead to (PEM)
+    #[arg(long, value_name = "FILE", env = "CAIRN_CA", help_heading = GROUP)]
+    pub ca: Option<PathBuf>,
     /// A member of an etcd (http://host:port), once for each: the machines that are started with the same etcd and prefix serve one store. One leads, the others follow; when it is gone, another one leads
     #[arg(long, value_name = "URL", env = "CAIRN_ETCD", value_delimiter = ',', help_heading = GROUP)]
     pub etcd: Vec<String>,
+    /// The roots (PEM) that the certificates of etcd's members lead to: their addresses are https://host:port then
+    #[arg(long, value_name = "FILE", env = "CAIRN_ETCD_CA", help_heading = GROUP)]
+    pub etcd_ca: Option<PathBuf>,
+    /// This program's certificate (PEM), for an etcd that asks for one
+    #[arg(long, value_name = "FILE", env = "CAIRN_ETCD_CERT", help_heading = GROUP)]
+    pub etcd_cert: Option<PathBuf>,
+    /// Its private key (PEM), readable by its owner alone
+    #[arg(long, value_name = "FILE", env = "CAIRN_ETCD_KEY", help_heading = GROUP)]
+    pub etcd_key: Option<PathBuf>,
+    /// Who this program is, for an etcd that asks who may read and write
+    #[arg(long, value_name = "USER", env = "CAIRN_ETCD_USER", help_heading = GROUP)]
+    pub etcd_user: Option<String>,
+    /// File whose first line is that user's password, readable by its owner alone
+    #[arg(long, value_name = "FILE", env = "CAIRN_ETCD_PASSWORD_FILE", help_heading = GROUP)]
+    pub etcd_password_file: Option<PathBuf>,
     /// Where the keys of the group begin in etcd, such as /cairn/shop: the last part is the name by which clients of Redis Sentinel ask for it
     #[arg(long, value_name = "KEY", env = "CAIRN_PREFIX", help_heading = GROUP)]
     pub prefix: Option<String>,
@@ -219,7 +243,15 @@ impl Asked {
             write_quorum: self.write_quorum.or(file.write_quorum),
             log_size: self.log_size.or(file.log_size),
             secret_file: self.secret_file.or(file.secret_file),
+            cert: self.cert.or(file.cert),
+            key: self.key.or(file.key),
+            ca: self.ca.or(file.ca),
             etcd: if self.etcd.is_empty() { file.etcd } else { self.etcd },
+            etcd_ca: self.etcd_ca.or(file.etcd_ca),
+            etcd_cert: self.etcd_cert.or(file.etcd_cert),
+            etcd_key: self.etcd_key.or(file.etcd_key),
+            etcd_user: self.etcd_user.or(file.etcd_user),
+            etcd_password_file: self.etcd_password_file.or(file.etcd_password_file),
             prefix: self.prefix.or(file.prefix),
             name: self.name.or(file.name),
             listen: self.listen.or(file.listen),
@@ -227,6 +259,23 @@ impl Asked {
             announce_redis: self.announce_redis.or(file.announce_redis),
             machines: self.machines.or(file.machines),
             lease: self.lease.or(file.lease),
+        }
+    }
+
+    /// How the machines know each other.
+    pub fn known(&self) -> Known {
+        let (secret_file, cert) = (self.secret_file.clone(), self.cert.clone());
+        Known { secret_file, cert, key: self.key.clone(), ca: self.ca.clone() }
+    }
+
+    /// How etcd lets this one in.
+    pub fn access(&self) -> EtcdAccess {
+        EtcdAccess {
+            etcd_ca: self.etcd_ca.clone(),
+            etcd_cert: self.etcd_cert.clone(),
+            etcd_key: self.etcd_key.clone(),
+            etcd_user: self.etcd_user.clone(),
+            etcd_password_file: self.etcd_password_file.clone(),
         }
     }
 }

@@ -26,7 +26,8 @@ pub fn run(action: &args::Chain) -> Outcome {
 fn find(at: &ChainAt) -> Result<Chain, Failure> {
     let trust = copies::trust(&at.trust)?;
     let most = Duration::from_millis(at.trust.connect_within);
-    Chain::find(&at.etcd, &at.prefix, trust, most).map_err(|error| failure(&error))
+    let etcd = copies::access(&at.etcd, &at.access)?;
+    Chain::find(etcd, &at.prefix, trust, most).map_err(|error| failure(&error))
 }
 
 fn failure(error: &process::Failure) -> Failure {

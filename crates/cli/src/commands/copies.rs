@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use ::log::fabric::{Options as Trusted, Secret, Tls};
 use ::log::{Log, Options, Recovered, Replicas};
-use membership::{Leadership, Member, Members};
+use membership::{Access, Leadership, Member, Members};
 
-use crate::args::{Copies, Etcd, Trust};
+use crate::args::{Copies, Etcd, EtcdAccess, Known, Trust};
 use crate::failure::Failure;
 use crate::output::note;
 
@@ -23,31 +23,27 @@ const FILE_MAX: u64 = 1 << 20;
 
 /// How the ends reach each other, and what they know each other by.
 pub fn trust(args: &Trust) -> Result<Trusted, Failure> {
-    let mut trusted = of_secret(args.secret_file.as_deref())?;
+    let mut trusted = known(&args.known)?;
     trusted.transport = args.fabric.clone();
     trusted.greeting_timeout = Duration::from_millis(args.connect_within);
-    if let (Some(cert), Some(key), Some(ca)) = (&args.cert, &args.key, &args.ca) {
-        let tls = Tls::from_pem(&read(cert)?, &private(key)?, &read(ca)?);
-        trusted.tls = Some(tls.map_err(|error| of_file(cert, &error))?);
-    }
-    sufficient(trusted)
-}
-
-/// The same, by a secret alone.
-pub fn secret(file: Option<&Path>) -> Result<Trusted, Failure> {
-    sufficient(of_secret(file)?)
-}
-
-fn of_secret(file: Option<&Path>) -> Result<Trusted, Failure> {
-    let mut trusted = Trusted::default();
-    if let Some(path) = file {
-        let secret = Secret::new(&private(path)?);
-        trusted.secret = Some(secret.map_err(|error| of_file(path, &error))?);
-    }
     Ok(trusted)
 }
 
-fn sufficient(trusted: Trusted) -> Result<Trusted, Failure> {
+/// What they know each other by alone.
+pub fn known(args: &Known) -> Result<Trusted, Failure> {
+    let mut trusted = Trusted::default();
+    if let Some(path) = &args.secret_file {
+        let secret = Secret::new(&private(path)?);
+        trusted.secret = Some(secret.map_err(|error| of_file(path, &error))?);
+    }
+    match (&args.cert, &args.key, &args.ca) {
+        (Some(cert), Some(key), Some(ca)) => {
+            let tls = Tls::from_pem(&read(cert)?, &private(key)?, &read(ca)?);
+            trusted.tls = Some(tls.map_err(|error| of_file(cert, &error))?);
+        }
+        (None, None, None) => {}
+        _ => return Err(Failure::new("TLS needs --cert, --key and --ca", "give all three, or none")),
+    }
     if trusted.secret.is_none() && trusted.tls.is_none() {
         let next = "give --secret-file, or --cert, --key and --ca, or all of them; (umask 077; head -c 32 /dev/urandom > secret) makes a secret";
         return Err(Failure::new("nothing says how leader and copies know each other", next));
@@ -87,11 +83,42 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 
 // ---- etcd -----------------------------------------------------------------------------------------------------------
 
+/// Where etcd is, and how it lets this program in.
+pub fn access(etcd: &[String], args: &EtcdAccess) -> Result<Access, Failure> {
+    let mut access = Access::new(etcd);
+    if let Some(roots) = &args.etcd_ca {
+        access = access.roots(read(roots)?);
+    }
+    match (&args.etcd_cert, &args.etcd_key) {
+        (Some(cert), Some(key)) => access = access.certificate(read(cert)?, private(key)?),
+        (None, None) => {}
+        _ => return Err(Failure::new("a certificate for etcd needs --etcd-cert and --etcd-key", "give both, or none")),
+    }
+    match (&args.etcd_user, &args.etcd_password_file) {
+        (Some(user), Some(file)) => {
+            let text = String::from_utf8(private(file)?).ok();
+            let password = text.as_deref().and_then(|text| text.lines().next()).filter(|line| !line.is_empty());
+            let none = || Failure::new(format!("{}: its first line is no password", file.display()), "write it there");
+            access = access.user(user, password.ok_or_else(none)?);
+        }
+        (None, None) => {}
+        _ => {
+            return Err(Failure::new(
+                "a user of etcd needs --etcd-user and --etcd-password-file",
+                "give both, or none",
+            ));
+        }
+    }
+    Ok(access)
+}
+
 /// The members of the log, if there is an etcd.
 pub fn members(args: &Etcd) -> Result<Option<Members>, Failure> {
     let (true, Some(prefix)) = (args.is_given(), &args.prefix) else { return Ok(None) };
     let timeout = (args.ttl() / 3).max(Duration::from_secs(1));
-    Members::connect(&args.etcd, prefix, timeout).map(Some).map_err(|error| Failure::membership(&error))
+    Members::connect(access(&args.etcd, &args.access)?, prefix, timeout)
+        .map(Some)
+        .map_err(|error| Failure::membership(&error))
 }
 
 /// Where the copies are: those that are named, and those that are announced.

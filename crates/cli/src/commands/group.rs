@@ -41,11 +41,12 @@ impl Group {
     /// Asks the machines that are announced until the one that etcd names answers as the leader; again for as long as the arguments say, and then takes what another one answers, which may be about to
     /// step down.
     fn find(at: &GroupAt) -> Result<Self, Failure> {
-        let mut trust = copies::secret(at.secret_file.as_deref())?;
+        let mut trust = copies::known(&at.known)?;
         let patience = Duration::from_millis(at.connect_within);
         (trust.greeting_timeout, trust.send_timeout) = (patience, patience);
         let failed = |error: membership::Error| Failure::membership(&error);
-        let members = Members::connect(&at.etcd, &at.prefix, patience.max(Duration::from_secs(1))).map_err(failed)?;
+        let etcd = copies::access(&at.etcd, &at.access)?;
+        let members = Members::connect(etcd, &at.prefix, patience.max(Duration::from_secs(1))).map_err(failed)?;
         let end = now() + Duration::from_secs(at.wait);
         loop {
             let elected = members.leader().map_err(failed)?.map(|leader| leader.member);

@@ -140,7 +140,7 @@ fn replicas(asked: &Asked) -> Result<Option<(Replicas, ::log::Options)>, Failure
         }
         return Ok(None);
     }
-    let trusted = copies::secret(asked.secret_file.as_deref())?;
+    let trusted = copies::known(&asked.known())?;
     let mut replicas = asked.replica.iter().fold(Replicas::new().trust(trusted), |all, address| all.at(address));
     if let Some(path) = &asked.log {
         replicas = replicas.local(path);

@@ -151,7 +151,7 @@ impl World {
         let first: String = cluster.addresses[..2].iter().map(|address| format!("--replica {address} ")).collect();
         cluster.done(0, &format!("log create --bytes 64K {first} --secret-file secret"));
         let (server, served) = serve(cluster.dir.path());
-        let mut group = Group::new("");
+        let mut group = Group::new();
         group.start_all();
         let mut chain = Chains::new();
         (1..=4).for_each(|machine| chain.start(machine, "--first-members 1,2,3"));

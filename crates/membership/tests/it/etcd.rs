@@ -2,13 +2,13 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use testnet::Net;
+use testnet::{Certificate, Net};
 
 use crate::eventually;
 
@@ -17,6 +17,16 @@ pub struct Etcd {
     nodes: Vec<Node>,
     /// Member `i` is on host `i`; without one, all are on this machine.
     net: Option<Arc<Net>>,
+    how: How,
+}
+
+/// How members are started.
+#[derive(Default)]
+pub struct How {
+    /// Further options.
+    pub options: Vec<String>,
+    /// Clients speak TLS: the members' certificate, and the root of those that clients show.
+    pub tls: Option<(Certificate, Certificate)>,
 }
 
 struct Node {
@@ -28,14 +38,19 @@ struct Node {
 impl Etcd {
     /// So many members, which have a leader when this returns.
     pub fn start(members: usize) -> Self {
+        Self::start_with(members, How::default())
+    }
+
+    pub fn start_with(members: usize, mut how: How) -> Self {
         // Somebody else may take a port between the look and the start.
         for _ in 0..5 {
             let taken: Vec<_> = (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
             let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
             let places = taken.iter().map(|listener| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port(listener))).collect();
             drop(taken);
-            if let Some(etcd) = Self::try_start(None, places) {
-                return etcd;
+            match Self::try_start(None, places, how) {
+                Ok(etcd) => return etcd,
+                Err(again) => how = again,
             }
         }
         panic!("etcd does not start; tools/setup.sh installs it");
@@ -45,18 +60,23 @@ impl Etcd {
     pub fn start_on(net: &Arc<Net>, members: usize) -> Self {
         let place = |index, port| SocketAddrV4::new(net.host(index).addr(), port);
         let places = (0..members).flat_map(|index| [place(index, 2379), place(index, 2380)]).collect();
-        Self::try_start(Some(net.clone()), places).expect("etcd, which tools/setup.sh installs")
+        let etcd = Self::try_start(Some(net.clone()), places, How::default());
+        etcd.unwrap_or_else(|_| panic!("etcd does not start; tools/setup.sh installs it"))
     }
 
-    fn try_start(net: Option<Arc<Net>>, places: Vec<SocketAddrV4>) -> Option<Self> {
+    fn try_start(net: Option<Arc<Net>>, places: Vec<SocketAddrV4>, how: How) -> Result<Self, How> {
         let nodes = places.chunks(2).map(|two| Node { client: two[0], peer: two[1], child: None }).collect();
-        let mut etcd = Self { dir: tempfile::tempdir().unwrap(), nodes, net };
+        let mut etcd = Self { dir: tempfile::tempdir().unwrap(), nodes, net, how };
         (0..etcd.nodes.len()).for_each(|index| etcd.run(index));
-        etcd.is_up().then_some(etcd)
+        if etcd.is_up() { Ok(etcd) } else { Err(std::mem::take(&mut etcd.how)) }
     }
 
     pub fn endpoints(&self) -> Vec<String> {
-        self.nodes.iter().map(|node| format!("http://{}", node.client)).collect()
+        self.nodes.iter().map(|node| self.url(node)).collect()
+    }
+
+    fn url(&self, node: &Node) -> String {
+        format!("{}://{}", if self.how.tls.is_some() { "https" } else { "http" }, node.client)
     }
 
     pub fn kill(&mut self, index: usize) {
@@ -89,7 +109,7 @@ impl Etcd {
     pub fn leader(&self) -> usize {
         let leads = |index: &usize| {
             let endpoint = &self.endpoints()[*index];
-            let status = self.on(*index, || ctl(endpoint, &["endpoint", "status", "-w", "fields"]));
+            let status = self.on(*index, || self.ask(endpoint, &["endpoint", "status", "-w", "fields"]).unwrap());
             let field =
                 |name: &str| status.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned)).unwrap();
             field("\"MemberID\" : ") == field("\"Leader\" : ")
@@ -99,7 +119,17 @@ impl Etcd {
 
     /// As an operator would.
     pub fn ctl(&self, arguments: &[&str]) -> String {
-        self.on(0, || ctl(&self.endpoints().join(","), arguments))
+        self.on(0, || self.ask(&self.endpoints().join(","), arguments).unwrap())
+    }
+
+    fn ask(&self, endpoints: &str, arguments: &[&str]) -> Result<String, Output> {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").env("ETCDCTL_ENDPOINTS", endpoints).args(arguments);
+        if let Some((own, root)) = &self.how.tls {
+            command.arg("--cacert").arg(&root.chain).arg("--cert").arg(&own.chain).arg("--key").arg(&own.key);
+        }
+        let output = command.output().expect("etcdctl; tools/setup.sh installs it");
+        if output.status.success() { Ok(String::from_utf8(output.stdout).unwrap()) } else { Err(output) }
     }
 
     /// Does it where the member is.
@@ -130,8 +160,13 @@ impl Etcd {
         command.args(["--name", &format!("n{index}"), "--heartbeat-interval", "50", "--election-timeout", "500"]);
         command.arg("--data-dir").arg(self.dir.path().join(format!("n{index}")));
         for option in ["--listen-client-urls", "--advertise-client-urls"] {
-            command.args([option, &url(node.client)]);
+            command.args([option, &self.url(node)]);
         }
+        if let Some((own, root)) = &self.how.tls {
+            command.arg("--cert-file").arg(&own.chain).arg("--key-file").arg(&own.key);
+            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(&root.chain);
+        }
+        command.args(&self.how.options);
         for option in ["--listen-peer-urls", "--initial-advertise-peer-urls"] {
             command.args([option, &url(node.peer)]);
         }
@@ -147,7 +182,11 @@ impl Etcd {
         eventually("an etcd answers or ends", || {
             let has_ended = |node: &mut Node| Some(node.child.as_mut()?.try_wait().unwrap().is_some());
             let ended: Vec<Option<bool>> = self.nodes.iter_mut().map(has_ended).collect();
-            let answers = |index: usize| self.on(index, || is_healthy(self.nodes[index].client));
+            let health = |index: usize| self.ask(&self.url(&self.nodes[index]), &["endpoint", "health"]).is_ok();
+            let answers = |index: usize| match &self.how.tls {
+                Some(_) => health(index),
+                None => self.on(index, || is_healthy(self.nodes[index].client)),
+            };
             up = ended.iter().enumerate().all(|(index, ended)| ended.is_none_or(|ended| !ended && answers(index)));
             up || ended.contains(&Some(true))
         });
@@ -170,14 +209,6 @@ impl Drop for Etcd {
             }
         }
     }
-}
-
-fn ctl(endpoints: &str, arguments: &[&str]) -> String {
-    let mut command = Command::new("etcdctl");
-    command.env("ETCDCTL_API", "3").env("ETCDCTL_ENDPOINTS", endpoints).args(arguments);
-    let output = command.output().expect("etcdctl; tools/setup.sh installs it");
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
 }
 
 pub fn signal(child: &Child, signal: Signal) {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not know for tests")]
 
+mod access;
 mod copies;
 mod election;
 mod etcd;

@@ -227,10 +227,17 @@ fn as_child() {
     }
     let mut image = pool.image(path.join("copy")).unwrap();
     image.pass(|_, _| ()).unwrap();
-    drop(image);
+    // The cut, beside which nobody commits, leaves the copy's medium alone: what that has no room for is met behind it.
+    let mut area = pool.add_region("more", 2 << 20).unwrap().into_area().unwrap();
+    let last = area.len() - 64;
+    area.put(last, &7u64).unwrap();
+    area.flush(last, 64).unwrap();
     let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: 1 << 20 };
     // SAFETY: as above.
     unsafe { assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0) };
+    image.cut_into_memory().unwrap();
+    assert!(matches!(image.write_out(), Err(Error::NoSpace { .. })));
+    drop(image);
     let mut image = pool.image(path.join("copy")).unwrap();
     let full = image.pass(|_, _| ()).unwrap_err();
     assert!(matches!(&full, Error::NoSpace { path: at, .. } if *at == path.join("copy")), "{full}");

@@ -374,3 +374,35 @@ pub(super) fn text_of(error: &mlua::Error) -> String {
         other => other.to_string().lines().next().unwrap_or_default().to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(one: &Interpreter, waited: u64, long: Option<Arc<Long>>) -> mlua::Result<()> {
+        let terms = Terms { began: Watch::start(), budget: 0, long, random: 1, passed: 0, waited };
+        one.begin(terms);
+        while one.state.began.get().is_some_and(|began| began.nanos() == 0) {}
+        one.state.go_on()
+    }
+
+    #[test]
+    fn what_is_waited_for_others_does_not_count_but_for_one_that_runs_long() {
+        let one = Interpreter::new().unwrap();
+        let hours = 10_000_000_000_000;
+        assert!(begun(&one, 0, None).is_err(), "its time is over");
+        assert!(begun(&one, hours, None).is_ok());
+        let scripts = super::super::Scripts::default();
+        let long = scripts.begin_long(std::time::Duration::ZERO);
+        assert!(begun(&one, hours, Some(long)).is_err(), "it ends");
+    }
+
+    #[test]
+    fn a_thread_that_serves_nobody_keeps_no_interpreter() {
+        let has_one = || INTERPRETER.with_borrow(Option::is_some);
+        let used = || with(|one| one.lua.load("return 1").eval::<i64>()).unwrap();
+        assert_eq!((used(), has_one(), is_apart()), (1, true, false));
+        apart(|| assert_eq!((used(), has_one(), is_apart()), (1, true, true)));
+        assert_eq!((has_one(), is_apart()), (false, false));
+    }
+}

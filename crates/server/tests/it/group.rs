@@ -1,12 +1,12 @@
 //! A server that is one of a group: what it tells, and that it answers nothing once it may not lead any more. `cairn serve`'s tests have real groups.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use pmem::DomainChoice;
-use server::engine::Kv;
+use server::engine::{Commit, Counts, Engine, Kv, Result, Run};
 use server::group::{Group, Machine, View};
 use server::{Config, Server};
 
@@ -114,6 +114,84 @@ fn who_leads_and_who_follows_is_told_as_redis_does() {
     assert!(led.cli("ping").contains("PONG"));
 }
 
+/// A store of which the test says how far it is, and how far others are.
+struct Copied {
+    kv: Kv,
+    position: Arc<AtomicU64>,
+    others: Arc<[AtomicU64; 2]>,
+}
+
+impl Engine for Copied {
+    fn read(&self, run: Run<'_>) -> Result<()> {
+        self.kv.read(run)
+    }
+    fn write(&self, run: Run<'_>) -> Result<()> {
+        self.kv.write(run)
+    }
+    fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
+        self.kv.write_once(run, here)
+    }
+    fn is_slow(&self) -> bool {
+        self.kv.is_slow()
+    }
+    fn key_max(&self) -> usize {
+        self.kv.key_max()
+    }
+    fn value_max(&self) -> usize {
+        self.kv.value_max()
+    }
+    fn healthy(&self) -> Result<()> {
+        self.kv.healthy()
+    }
+    fn position(&self) -> Option<u64> {
+        Some(self.position.load(Acquire))
+    }
+    fn others_with(&self, position: u64) -> usize {
+        self.others.iter().filter(|other| other.load(Acquire) >= position).count()
+    }
+    fn counts(&self) -> Counts {
+        self.kv.counts()
+    }
+    fn close(self: Box<Self>) -> Result<()> {
+        Box::new(self.kv).close()
+    }
+}
+
+/// What is waited for is what there was when the command began, however much comes behind it.
+#[test]
+fn wait_is_for_what_was_there_and_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = pmem::Options::new().domain(DomainChoice::Emulated);
+    let kv = Kv::new(kv::Options::new().pool(pool).create(dir.path().join("store")).unwrap());
+    let (position, others) = (Arc::new(AtomicU64::new(10)), Arc::new([10, 9].map(AtomicU64::new)));
+    let engine = Copied { kv, position: Arc::clone(&position), others: Arc::clone(&others) };
+    let config = Config { redis: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() };
+    let running = Server::start(config, Box::new(engine)).unwrap();
+    let mut client = Connection::to(&running.redis()[0].to_string()).unwrap();
+    assert_eq!(client.ask("WAIT 1 0").unwrap(), ":1");
+    assert_eq!(client.ask("WAIT 2 20").unwrap(), ":1", "one lacks the last record");
+    assert_eq!(all(&mut client, "WAITAOF 1 2 20"), "*2 :1 :1");
+    let mut waits = std::net::TcpStream::connect(running.redis()[0]).unwrap();
+    waits.write_all(b"WAIT 2 0\r\n").unwrap();
+    let port = running.redis()[0].port().to_string();
+    blocked(&port, 1);
+    position.store(100, Release);
+    others[1].store(10, Release);
+    let mut reply = [0; 4];
+    waits.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b":2\r\n");
+    assert_eq!(client.ask("WAIT 1 20").unwrap(), ":0", "that is of later");
+    running.stop();
+    running.join().unwrap();
+}
+
+/// Waits until so many clients wait.
+fn blocked(port: &str, number: u32) {
+    let wanted = format!("blocked_clients:{number}\r");
+    let info = || crate::support::run(std::process::Command::new("redis-cli").args(["-p", port, "info", "clients"]));
+    crate::support::until("so many clients wait", || info().contains(&wanted));
+}
+
 /// An array, and what is in it.
 fn all(client: &mut Connection, line: &str) -> String {
     let mut told = client.ask(line).unwrap();
@@ -141,6 +219,10 @@ fn wait_tells_how_many_machines_have_what_was_written() {
     let held = Arc::new(AtomicBool::new(true));
     let lease = Arc::clone(&held);
     let engine = Kv::elected(store, move || lease.load(Acquire));
+    engine.write(&mut |tx| tx.put(b"k", b"v", None)).unwrap();
+    let position = engine.position().unwrap();
+    crate::support::until("both have it", || engine.others_with(position) == 2);
+    assert_eq!(engine.others_with(position + 1), 0, "nobody has what is not there");
     let config = Config { redis: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() };
     let running = Server::start(config, Box::new(engine)).unwrap();
     let connect = || Connection::to(&running.redis()[0].to_string()).unwrap();
@@ -162,18 +244,12 @@ fn wait_tells_how_many_machines_have_what_was_written() {
     assert_eq!(all(&mut client, "WAITAOF 0 2 20"), "*2 :1 :1");
     // One that waits for ever keeps nobody up, and goes with its client.
     let port = running.redis()[0].port().to_string();
-    let blocked = |number: u32| {
-        let wanted = format!("blocked_clients:{number}\r");
-        let info =
-            || crate::support::run(std::process::Command::new("redis-cli").args(["-p", &port, "info", "clients"]));
-        while !info().contains(&wanted) {}
-    };
     let mut forever = std::net::TcpStream::connect(running.redis()[0]).unwrap();
     forever.write_all(b"WAIT 3 0\r\n").unwrap();
-    blocked(1);
+    blocked(&port, 1);
     assert_eq!(client.ask("SET a 21").unwrap(), "+OK");
     drop(forever);
-    blocked(0);
+    blocked(&port, 0);
 
     for (line, told) in [
         ("WAIT x 0", "value is not an integer or out of range"),

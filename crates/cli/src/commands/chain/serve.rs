@@ -94,7 +94,8 @@ fn options(args: &ServeChain, listener: &TcpListener) -> Result<Options, Failure
         return Err(Failure::new(format!("{} is no address where other machines reach this one", args.listen), next));
     }
     let ttl = Duration::from_secs(args.ttl);
-    let options = Options::new(args.machine, &args.listen, &args.at.etcd, &args.at.prefix)
+    let etcd = copies::access(&args.at.etcd, &args.at.access)?;
+    let options = Options::new(args.machine, &args.listen, etcd, &args.at.prefix)
         .fabric(copies::trust(&args.at.trust)?)
         .serves(&clients)
         .ttl(ttl)

@@ -147,7 +147,7 @@ fn begin(path: &Path, asked: &Asked, config: Config) -> Result<(Machine, Followe
         let what = format!("--write-quorum {write_quorum} of {machines} machines cannot be");
         return Err(Failure::new(what, format!("give one of 1 to {machines}; {} without", machines / 2 + 1)));
     }
-    let mut trust = copies::secret(asked.secret_file.as_deref())?;
+    let mut trust = copies::known(&asked.known())?;
     // One that is reached, and hangs, must not keep a new leader from leading.
     trust.greeting_timeout = (ttl / 3).max(Duration::from_secs(1));
     trust.send_timeout = trust.greeting_timeout;
@@ -192,9 +192,10 @@ fn begin(path: &Path, asked: &Asked, config: Config) -> Result<(Machine, Followe
 
 /// As soon as etcd answers: all machines may have been started at once.
 fn connect(asked: &Asked, prefix: &str, ttl: Duration, stopped: &AtomicBool) -> Result<Members, Failure> {
+    let etcd = copies::access(&asked.etcd, &asked.access())?;
     let mut said = false;
     loop {
-        match Members::connect(&asked.etcd, prefix, (ttl / 3).max(Duration::from_secs(1))) {
+        match Members::connect(&etcd, prefix, (ttl / 3).max(Duration::from_secs(1))) {
             Err(error @ membership::Error::Unreachable { .. }) if !stopped.load(Acquire) => {
                 if !said {
                     note!("cairn: waiting: {error}");

@@ -23,24 +23,29 @@ pub struct Group {
     /// Ports of Redis' protocol, and of the copies of the log.
     pub ports: Vec<(u16, u16)>,
     running: Vec<Option<Proc>>,
-    more: String,
+    /// By what the machines know each other, and etcd knows them.
+    trust: String,
 }
 
 impl Group {
-    pub fn new(more: &str) -> Self {
+    pub fn new() -> Self {
+        Self::with(Etcd::start(1), "--secret-file secret")
+    }
+
+    pub fn with(etcd: Etcd, trust: &str) -> Self {
         let taken: Vec<_> = (0..2 * MACHINES).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let port = |at: usize| taken[at].local_addr().unwrap().port();
         let ports = (0..MACHINES).map(|at| (port(2 * at), port(2 * at + 1))).collect();
         drop(taken);
         let running = (0..MACHINES).map(|_| None).collect();
-        Self { cluster: Cluster::new(0, None, 0, ""), etcd: Etcd::start(1), ports, running, more: more.to_owned() }
+        Self { cluster: Cluster::new(0, None, 0, ""), etcd, ports, running, trust: trust.to_owned() }
     }
 
     fn line(&self, files: &str, group: &str, name: &str, (redis, copy): (u16, u16)) -> String {
         format!(
-            "serve store{files} --log log{files} --etcd {} --prefix /cairn/{group} --name {name} --redis 127.0.0.1:{redis} --listen 127.0.0.1:{copy} --secret-file secret --domain emulated --lease 1 --log-size 256K {}",
+            "serve store{files} --log log{files} --etcd {} --prefix /cairn/{group} --name {name} --redis 127.0.0.1:{redis} --listen 127.0.0.1:{copy} --domain emulated --lease 1 --log-size 256K {}",
             self.etcd.endpoints()[0],
-            self.more
+            self.trust
         )
     }
 
@@ -72,7 +77,7 @@ impl Group {
 
     /// The words that name it.
     pub fn words(&self) -> String {
-        format!("--etcd {} --prefix /cairn/shop --secret-file secret", self.etcd.endpoints()[0])
+        format!("--etcd {} --prefix /cairn/shop {}", self.etcd.endpoints()[0], self.trust)
     }
 
     /// Runs `cairn group`.
@@ -227,7 +232,7 @@ fn under_load<R>(group: &mut Group, act: impl FnOnce(&mut Group, &dyn Fn()) -> R
 
 #[test]
 fn a_group_leads_itself_whatever_becomes_of_its_machines() {
-    let mut group = Group::new("");
+    let mut group = Group::new();
     group.start_all();
     let all: Vec<usize> = (0..MACHINES).collect();
     let first = group.leader(&all);
@@ -275,7 +280,7 @@ fn a_group_leads_itself_whatever_becomes_of_its_machines() {
 
 #[test]
 fn a_machine_that_is_further_behind_than_the_log_gets_the_store() {
-    let mut group = Group::new("");
+    let mut group = Group::new();
     group.start_all();
     let all: Vec<usize> = (0..MACHINES).collect();
     let leader = group.leader(&all);
@@ -308,7 +313,7 @@ fn a_machine_that_is_further_behind_than_the_log_gets_the_store() {
 
 #[test]
 fn who_does_not_belong_to_the_group_is_told() {
-    let mut group = Group::new("");
+    let mut group = Group::new();
     group.start_all();
     let leader = group.leader(&[0, 1, 2]);
     group.await_all_join(leader);
@@ -359,7 +364,7 @@ for line in sys.stdin:
 fn clients_of_sentinel_find_the_leader() {
     use std::io::{BufRead, BufReader, Write};
     use std::process::Stdio;
-    let mut group = Group::new("");
+    let mut group = Group::new();
     group.start_all();
     let all: Vec<usize> = (0..MACHINES).collect();
     let first = group.leader(&all);

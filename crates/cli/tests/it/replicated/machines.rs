@@ -11,7 +11,7 @@ use crate::witness::Connection;
 
 #[test]
 fn a_machine_whose_disk_was_emptied_comes_back() {
-    let mut group = Group::new("");
+    let mut group = Group::new();
     let none = group.run("status --wait 0");
     assert_eq!(none.code, 2, "{none:?}");
     assert!(
@@ -96,8 +96,10 @@ fn a_machine_whose_disk_was_emptied_comes_back() {
     let hung = group.run("status");
     let stop = format!("machine  m{away}  if it went now: no writes until it is back");
     assert!(hung.out.contains(&stop) && !hung.out.contains("none go on"), "{hung:?}");
-    group.signal(other, Signal::CONT);
-    eventually("all is well with it again", || group.run("status").code == 0);
+    group.signal(away, Signal::STOP);
+    eventually("it is told that no writes go on", || group.run("status").out.contains("writes   none go on"));
+    [away, other].iter().for_each(|at| group.signal(*at, Signal::CONT));
+    eventually("all is well with them again", || group.run("status").code == 0);
 
     // It counts: writes go on without another one, and it can do without the leader.
     group.kill(other);
@@ -114,31 +116,24 @@ fn a_machine_whose_disk_was_emptied_comes_back() {
 /// Two of three disks are lost, the second before the first one's machine has joined.
 #[test]
 fn one_machine_that_has_everything_is_enough() {
-    let mut group = Group::new("");
+    let mut group = Group::new();
     group.start_all();
     let all: Vec<usize> = (0..MACHINES).collect();
     let leader = group.leader(&all);
     group.await_all(leader);
     let (first, second) = ((leader + 1) % MACHINES, (leader + 2) % MACHINES);
     assert_eq!(group.ask(leader, "SET a 1").unwrap(), "+OK");
-    let mut ids = vec![String::new(); MACHINES];
-    eventually("all copies are known", || {
-        let status = group.run("status --json").json();
-        for copy in status["copies"].as_array().unwrap() {
-            if let Some(at) = copy["machine"].as_str().and_then(|name| name[1..].parse::<usize>().ok()) {
-                ids[at] = copy["id"].as_str().unwrap().to_owned();
-            }
-        }
-        ids.iter().all(|id| !id.is_empty())
-    });
     let lose = |group: &mut Group, at: usize| {
         group.kill(at);
         for file in [format!("store{at}"), format!("log{at}")] {
             std::fs::remove_file(group.cluster.path(&file)).unwrap();
         }
     };
+    let status = group.run("status --json").json();
+    let copies = status["copies"].as_array().unwrap();
+    let lost = copies.iter().find(|copy| copy["machine"] == format!("m{first}")).unwrap()["id"].as_str().unwrap();
     lose(&mut group, first);
-    assert_eq!(group.run(&format!("remove {}", ids[first])).code, 0);
+    assert_eq!(group.run(&format!("remove {lost}")).code, 0);
     lose(&mut group, second);
     group.kill(leader);
 
@@ -148,8 +143,11 @@ fn one_machine_that_has_everything_is_enough() {
     let mut line = String::new();
     BufReader::new(replica.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line.trim(), address);
-    let promote = format!("log promote log{leader} --lost {} --replica {address} --secret-file secret", ids[second]);
-    let promoted = group.cluster.command(&promote).output().unwrap();
+    let promote = format!("log promote log{leader} --replica {address} --secret-file secret");
+    let named = group.cluster.command(&promote).output().unwrap();
+    let named = String::from_utf8(named.stderr).unwrap();
+    let lost = named.split_once("not read: ").unwrap_or_else(|| panic!("{named}")).1.split_once(';').unwrap().0;
+    let promoted = group.cluster.command(&format!("{promote} --lost {lost}")).output().unwrap();
     Proc(replica).kill();
     assert!(promoted.status.success(), "{promoted:?}");
     group.start_all();

@@ -1,5 +1,6 @@
 //! A log, and a store, on several machines, with real processes.
 
+mod certified;
 pub mod cluster;
 mod commands;
 mod elections;
