@@ -116,7 +116,8 @@ pub(crate) fn rebuild(core: &Core) -> Result<()> {
     for space in core.alloc.spaces() {
         core.copy_to_backup(space.start, space.end - space.start)?;
     }
-    core.zones.clean_new(0) // its barrier is for the copies too
+    // Its barrier is for the copies too.
+    core.zones.clean_all(core.main.len().div_ceil(core.zones.bytes()), |zone| crate::scrub::sums(core, zone))
 }
 
 /// Goes over to another policy. Recovered: no record of the old one is left.

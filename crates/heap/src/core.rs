@@ -326,6 +326,16 @@ impl Core {
         Ok(())
     }
 
+    /// Settles everything, and cleans all zones, with their checksums.
+    pub(crate) fn clean_all(&self) -> Result<()> {
+        self.settle_all(&mut |_| {})?;
+        if self.policy == Policy::InPlace {
+            let sums = |zone| crate::scrub::sums(self, zone).map(Some);
+            self.zones.clean(usize::MAX, |seen| self.settle_all(seen), sums)?;
+        }
+        Ok(())
+    }
+
     /// What goes wrong behind the point where a transaction is durable must not undo it: it is kept, and told when the heap is closed or
     /// checked. What it left undone is tried again by whoever needs it.
     #[inline]

@@ -271,7 +271,16 @@ impl Heap {
                 core.begin_copies(options)?;
                 core
             }
-            false => switch(core, &mut cell, &mut state, wanted, options)?,
+            false => {
+                if stored == Policy::InPlace {
+                    crate::scrub::run(&core, true)?; // the second copy is left behind
+                }
+                let switched = switch(core, &mut cell, &mut state, wanted, options);
+                if switched.is_err() {
+                    pool.set_unsettled(!closed); // no record of either policy is left: what was closed can be closed again
+                }
+                switched?
+            }
         };
         Ok(Self::start(core, cell, options, recovery))
     }
@@ -405,17 +414,27 @@ impl Heap {
         close(core)
     }
 
-    /// Settles everything and gives the objects up: for another engine, in the same pool.
+    /// Settles everything and gives the objects up: for another engine, in the same pool. Where the two copies of a heap in place differ, the right one is what the objects have from now on, as
+    /// after [`scrub`](Self::scrub): no other engine could tell.
     ///
     /// # Errors
-    /// As [`close`](Self::close); [`pmem::Error::ReadOnly`].
+    /// As [`close`](Self::close); [`pmem::Error::ReadOnly`]; [`Error::Damaged`] where nothing tells which copy is right: the heap is closed then.
     pub fn hand_over(self) -> Result<Handover> {
         let Self { core, cell, coordinator, mut closing, .. } = self;
         drop((coordinator, cell));
         closing.0 = None;
         core.pool.check_usable()?;
         let root = core.root;
-        Ok(Handover::new(end(core)?, MAIN, LAYOUT, root))
+        core.clean_all()?;
+        let whole = crate::scrub::run(&core, true);
+        let pool = end(core)?;
+        match whole {
+            Ok(_) => Ok(Handover::new(pool, MAIN, LAYOUT, root)),
+            Err(error) => {
+                pool.close()?;
+                Err(error)
+            }
+        }
     }
 
     /// For tests: drops it and leaves the file as a crash would.
@@ -444,10 +463,7 @@ fn end(core: Arc<Core>) -> Result<Pool> {
     if let Some(slot) = (0..core.slots.len()).find(|slot| core.slots.holder(*slot).is_some()) {
         return Err(pmem::Error::InUse { what: format!("the transaction in slot {slot}") }.into());
     }
-    core.settle_all(&mut |_| {})?;
-    if core.policy == Policy::InPlace {
-        core.zones.clean(usize::MAX, |seen| core.settle_all(seen), |zone| crate::scrub::sums(&core, zone).map(Some))?;
-    }
+    core.clean_all()?;
     if core.intents == Intents::Objects && !core.pool.is_read_only() {
         core.pool.check_usable()?;
         for log in &core.logs {

@@ -531,6 +531,16 @@ impl Zones {
         Ok(())
     }
 
+    /// Marks the first zones clean, with these checksums, and all others without. One barrier: until it is over nothing says that the backup can be used.
+    pub(crate) fn clean_all(&self, first: u64, mut sums: impl FnMut(u32) -> Result<Vec<u32>>) -> Result<()> {
+        for zone in 0..first {
+            let zone = u32::try_from(zone).map_err(|_| self.too_many(u32::MAX))?;
+            self.set_sums(zone, &sums(zone)?)?;
+            self.set_mark(zone, Mark::Summed)?;
+        }
+        self.clean_new(first)
+    }
+
     /// Marks the zones from `first` on clean: nothing is in them yet. One barrier.
     pub(crate) fn clean_new(&self, first: u64) -> Result<()> {
         for zone in first..self.capacity() {

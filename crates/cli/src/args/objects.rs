@@ -11,7 +11,7 @@ use crate::size;
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Sizes {
     /// Transactions at one time, at most
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), requires = "engine")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16384), requires = "engine")]
     pub slots: Option<u16>,
     /// Bytes of the log of each of them, a multiple of 64
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "engine")]
@@ -61,6 +61,20 @@ impl Sizes {
         options
     }
 
+    /// The first option that would be without effect, and the region that is there with another size: what an engine keeps in a pool is made once.
+    pub fn settled(&self, engine: Kind, has: impl Fn(&str) -> bool) -> Option<(&'static str, &'static str)> {
+        let is_mvcc = engine == Kind::Mvcc;
+        let logs = if is_mvcc { "mvcc.logs" } else { "heap.logs" };
+        let checks = [
+            ("--slots", self.slots.is_some(), logs),
+            ("--log-bytes", self.log_bytes.is_some(), logs),
+            ("--copy-bytes", self.copy_bytes.is_some(), "mvcc.copies"),
+            ("--zone-bytes", self.zone_bytes.is_some(), "heap.state"),
+            ("--alpha", self.alpha.is_some(), "heap.copies.state"),
+        ];
+        checks.into_iter().find(|(_, given, region)| *given && has(region)).map(|(option, _, region)| (option, region))
+    }
+
     /// The first option that the engine does not have.
     pub fn foreign(&self, engine: Kind) -> Option<&'static str> {
         let is = |wanted| engine == wanted;
@@ -79,13 +93,15 @@ impl Sizes {
 /// the backup of a heap that has one. Killed at any moment it leaves one engine with all objects, the old one or the new one. What the old engine kept beside them, its logs and backup, stays in the
 /// file, of no meaning, for the way back.
 ///
+/// Where the two copies of a heap with the policy inplace differ, the right one goes over. Sizes are chosen when an engine, heap or mvcc, has the objects of a pool for the first time; later ones are refused.
+///
 /// A pool that was not closed is recovered first. One with logged calls of procedures (mvcc) is opened and closed by its program before. A pool with other things in it besides the objects is left to its
 /// program: `Heap::hand_over`, `Mvcc::take_over`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
   0  the engine has the objects, or had them before
-  1  damaged: the pool does not open
+  1  damaged: the pool does not open, or nothing tells which of two copies is right: nothing was changed
   2  wrong usage, or the pool cannot be opened, or there is no room: the old engine has the objects, as before
 
 Examples:

@@ -11,7 +11,8 @@ use super::Outcome;
 use super::check::{self, transactions, versions};
 use crate::args::Convert;
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::{note, say};
+use crate::size;
 
 pub fn run(args: &Convert) -> Outcome {
     let path = args.path.display();
@@ -41,6 +42,13 @@ pub fn run(args: &Convert) -> Outcome {
 /// Why the pool is left to its program.
 fn refusal(args: &Convert, info: &pmem::PoolInfo) -> Option<Failure> {
     let path = args.path.display();
+    let has = |region: &str| info.regions.iter().any(|found| found.name == region);
+    if let Some((option, region)) = args.sizes.settled(args.engine, has) {
+        return Some(Failure::new(
+            format!("{option}: {path} has {region} already, whose size stays as it is"),
+            format!("leave {option} out: it is for the first time that such an engine has the objects"),
+        ));
+    }
     let is_ours = |name: &str| transactions::owns(name) || versions::owns(name);
     if let Some(region) = info.regions.iter().find(|region| !is_ours(&region.name)) {
         return Some(Failure::new(
@@ -69,6 +77,9 @@ fn of_heap(args: &Convert, pool: Pool) -> tx::Result<(Kind, HeapUsage)> {
     };
     let (before, wanted) = (Kind::Heap(heap.policy()), args.engine);
     let used = heap.live_blocks(|_, _| {})?;
+    if before != wanted {
+        repair(args, &heap)?;
+    }
     match wanted {
         _ if before == wanted => {
             drop(pool);
@@ -79,14 +90,32 @@ fn of_heap(args: &Convert, pool: Pool) -> tx::Result<(Kind, HeapUsage)> {
             Mvcc::take_over(heap.hand_over()?, &args.sizes.versions())?.close()?;
         }
         Kind::Heap(policy) => {
-            let closed = heap.hand_over()?; // settled, in the pool that stays open
             drop(pool);
-            let heap = Heap::open_in(closed.pool(), &args.sizes.heap(policy));
-            drop(closed);
-            heap?.close()?;
+            let closed = heap.hand_over()?; // settled, in the pool that stays open
+            match Heap::open_in(closed.pool(), &args.sizes.heap(policy)) {
+                Ok(heap) => {
+                    drop(closed);
+                    heap.close()?;
+                }
+                Err(error) => {
+                    closed.close().unwrap_or(()); // the error that is told comes first
+                    return Err(error);
+                }
+            }
         }
     }
     Ok((before, used))
+}
+
+/// Where two copies differ the right one goes over, and that is told; if nothing tells which, the heap is closed as it is.
+fn repair(args: &Convert, heap: &Heap) -> tx::Result<()> {
+    let (found, unclear) = heap.scrub_all()?;
+    let bytes = found.main_repaired + found.backup_repaired;
+    if bytes > 0 {
+        let path = args.path.display();
+        note!("note: {path}: {} were damaged in one of two copies, and are repaired", size::human(bytes));
+    }
+    unclear.into_iter().next().map_or(Ok(()), Err)
 }
 
 fn of_versions(args: &Convert, pool: Pool) -> tx::Result<(Kind, HeapUsage)> {

@@ -41,7 +41,7 @@ fn objects_go_to_each_engine_and_back() {
     heap(dir.path(), Policy::Undo).close().unwrap();
     let mut before = "undo";
     for engine in ["mvcc", "inplace", "mvcc", "inplace-partial", "eaw", "mvcc", "eaw", "undo", "none", "mvcc", "undo"] {
-        let run = cairn(dir.path(), &format!("convert p --engine {engine} --slots 4"));
+        let run = cairn(dir.path(), &format!("convert p --engine {engine}"));
         assert_eq!(run.code, 0, "{run:?}");
         assert!(run.out.contains(&format!("of {before} before, of {engine} now")), "{run:?}");
         is_whole(dir.path(), engine);
@@ -108,6 +108,70 @@ fn what_is_not_converted_is_left_as_it_was() {
     drop(program);
     heap.close().unwrap();
     refused("convert p --engine mvcc", "region \"program\" is none of objects");
+}
+
+/// Overwrites what stands first for the value of a pair: in one of the copies, if there are two.
+fn damage(dir: &Path) {
+    let path = dir.join("p");
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(5).position(|found| found == b"value").unwrap();
+    bytes[at] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+/// What damage there is in one of two copies does not become what all other engines have.
+#[test]
+fn of_two_copies_the_right_one_goes_over() {
+    for engine in ["mvcc", "eaw", "inplace-partial", "none"] {
+        let dir = temp();
+        heap(dir.path(), Policy::InPlace).close().unwrap();
+        damage(dir.path());
+        let run = cairn(dir.path(), &format!("convert p --engine {engine}"));
+        assert!(run.code == 0 && run.err.contains("were damaged in one of two copies, and are repaired"), "{run:?}");
+        is_whole(dir.path(), engine);
+        assert!(fs::read(dir.path().join("p")).unwrap().windows(5).filter(|found| *found == b"value").count() >= 100);
+        // On its way back it gets a second copy that can be told from the first.
+        assert_eq!(cairn(dir.path(), "convert p --engine inplace").code, 0);
+        damage(dir.path());
+        let run = cairn(dir.path(), "scrub p");
+        assert_eq!(run.code, 0, "{engine}: {run:?}");
+        is_whole(dir.path(), "inplace");
+    }
+}
+
+#[test]
+fn sizes_are_chosen_once() {
+    let dir = temp();
+    heap(dir.path(), Policy::Undo).close().unwrap();
+    let refused = |line: &str, option: &str| {
+        let run = cairn(dir.path(), line);
+        assert!(run.code == 2 && run.failure().0.starts_with(option), "{run:?}");
+    };
+    refused("convert p --engine eaw --slots 8", "--slots: ");
+    refused("convert p --engine undo --log-bytes 1M", "--log-bytes: ");
+    refused("convert p --engine inplace --zone-bytes 4K", "--zone-bytes: ");
+    assert_eq!(cairn(dir.path(), "convert p --engine mvcc --slots 3 --log-bytes 8K --copy-bytes 16K").code, 0);
+    refused("convert p --engine mvcc --copy-bytes 16K", "--copy-bytes: ");
+    assert_eq!(cairn(dir.path(), "convert p --engine inplace-partial --alpha 0.25").code, 0);
+    refused("convert p --engine mvcc --slots 3", "--slots: ");
+    refused("convert p --engine inplace-partial --alpha 0.5", "--alpha: ");
+    is_whole(dir.path(), "inplace-partial");
+}
+
+/// What there is no room for changes nothing, and leaves the pool closed.
+#[test]
+fn a_full_disk_leaves_the_objects_where_they_were() {
+    for engine in ["inplace", "inplace-partial", "mvcc"] {
+        let dir = temp();
+        heap(dir.path(), Policy::Eaw).close().unwrap();
+        let len = fs::metadata(dir.path().join("p")).unwrap().len();
+        let limited = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" convert p --engine {engine}", len / 512);
+        let command = ["-c", &limited, env!("CARGO_BIN_EXE_cairn")];
+        let out = std::process::Command::new("sh").args(command).current_dir(dir.path()).output().unwrap();
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert!(out.status.code() == Some(2) && said.contains("no space"), "{engine}: {said}");
+        is_whole(dir.path(), "eaw");
+    }
 }
 
 #[test]

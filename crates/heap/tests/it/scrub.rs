@@ -42,12 +42,18 @@ enum Copy {
 
 impl Closed {
     fn new() -> Self {
+        Self::made_under(Policy::InPlace)
+    }
+
+    /// Of a heap that was made with this policy, and changed it.
+    fn made_under(policy: Policy) -> Self {
         let dir = memory();
-        let heap = Heap::create(dir.path().join("p"), &options()).unwrap();
+        let heap = Heap::create(dir.path().join("p"), &options().policy(policy)).unwrap();
         let objects = heap
             .transact(Isolation::Strict, |tx| (0..PAGES * 64).map(|_| tx.alloc(&[1; 8])).collect::<tx::Result<_>>())
             .unwrap();
         heap.close().unwrap();
+        Heap::open(dir.path().join("p"), &options()).unwrap().close().unwrap();
         let pool = pmem::Options::new().layout("heap").domain(DomainChoice::Emulated);
         let pool = pool.open_read_only(dir.path().join("p")).unwrap();
         let main = Allocator::open(&pool, "heap").unwrap().spaces()[0].start;
@@ -125,6 +131,53 @@ impl Closed {
 
 /// Pages of objects.
 const PAGES: usize = 3;
+
+/// A backup that was made from main, and never written to since, has checksums of its pages.
+#[test]
+fn a_new_backup_tells_which_copy_is_right() {
+    for policy in [Policy::Undo, Policy::Eaw, Policy::None, Policy::InPlacePartial] {
+        for copy in [Copy::Main, Copy::Backup] {
+            let closed = Closed::made_under(policy);
+            closed.damage(copy, 3..9);
+            closed.scrub(if copy == Copy::Main { (6 * 64, 0) } else { (0, 6 * 64) });
+        }
+    }
+}
+
+/// Whoever gives the second copy up looks first which of the two is right.
+#[test]
+fn what_goes_to_another_engine_is_what_is_right() {
+    for copy in [Copy::Main, Copy::Backup] {
+        let closed = Closed::new();
+        closed.damage(copy, 3..9);
+        let heap = Heap::open(closed.path(), &options().policy(Policy::Eaw)).unwrap();
+        closed.check(&heap);
+        heap.close().unwrap();
+
+        let closed = Closed::new();
+        closed.damage(copy, 3..9);
+        closed.open().hand_over().unwrap().close().unwrap();
+        let heap = Heap::open(closed.path(), &options().policy(Policy::Undo)).unwrap();
+        closed.check(&heap);
+    }
+}
+
+/// Where nothing tells which, it stays with its engine, closed, and both copies stay.
+#[test]
+fn what_is_unclear_goes_to_nobody() {
+    let closed = Closed::written_since();
+    closed.damage(Copy::Main, 3..9);
+    let is_damaged = |error: &Error| matches!(error, Error::Damaged { what: "page", .. });
+    for policy in [Policy::Undo, Policy::Eaw, Policy::None, Policy::InPlacePartial] {
+        let error = Heap::open(closed.path(), &options().policy(policy)).unwrap_err();
+        assert!(is_damaged(&error), "{error}");
+    }
+    closed.open().close().unwrap();
+    assert!(is_damaged(&closed.open().hand_over().unwrap_err()));
+    let heap = closed.open();
+    assert!(heap.recovery().was_clean() && heap.policy() == Policy::InPlace);
+    assert!(is_damaged(&heap.scrub().unwrap_err()));
+}
 
 #[test]
 fn nothing_is_repaired_where_nothing_is_wrong() {
