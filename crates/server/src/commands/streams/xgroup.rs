@@ -120,7 +120,7 @@ pub(super) fn xgroup(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
             c.reply.int(1);
         }
         "createconsumer" => {
-            let made = groups::consumer(c, &head, &group, args.get(4))?.is_none();
+            let made = groups::number_of(c, &head, &group, args.get(4))?.is_none();
             if made {
                 let one = groups::new_consumer(c, &head, (group_name, &mut group), args.get(4))?;
                 groups::save_consumer(c, &head, &group, &one)?;
@@ -129,15 +129,17 @@ pub(super) fn xgroup(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         }
         _ => {
             let mut pending = 0;
-            if let Some(one) = groups::consumer(c, &head, &group, args.get(4))? {
+            if let Some(number) = groups::number_of(c, &head, &group, args.get(4))? {
                 let desk = groups::Desk::new(&head, group);
-                for id in desk.ids(c, Some(one.number), (Id::MIN, Id::MAX), 0)? {
-                    c.tx.delete(&group.pending(&head, id))?;
-                    c.tx.delete(&group.with(&head, one.number, id))?;
+                let ids = desk.ids(c, Some(number), (Id::MIN, Id::MAX), 0)?;
+                for id in &ids {
+                    c.tx.delete(&group.pending(&head, *id))?;
+                    c.tx.delete(&group.with(&head, number, *id))?;
                 }
-                c.tx.delete(&[&group.names(&head), &one.name[..]].concat())?;
-                c.tx.delete(&group.consumer(&head, one.number))?;
-                pending = one.pending;
+                c.tx.delete(&[&group.names(&head), args.get(4)].concat())?;
+                c.tx.delete(&group.consumer(&head, number))?;
+                // Not what is noted of it: stores may have notes that are too high.
+                pending = ids.len();
             }
             c.reply.int(pending as i64);
         }
