@@ -70,6 +70,12 @@ fn text(value: &Value) -> Option<Vec<u8>> {
     }
 }
 
+/// A command that has written would have done so in part, or for nobody, if the script went on without its answer.
+fn no_room() -> engine::Error {
+    let text = "a command of the script writes, and there is not enough memory for the answer; ask for less at once";
+    engine::Error::Limit(text.to_owned())
+}
+
 impl<'c, 'e> Caller<'c, 'e> {
     pub(super) fn new(env: &'c mut Env<'e>, state: &'c State, read_only: bool) -> Self {
         Self { env, state, read_only, failed: None, batch: Batch::default(), reply: Reply::up_to(MEMORY) }
@@ -144,8 +150,9 @@ impl<'c, 'e> Caller<'c, 'e> {
         self.reply.clear();
         self.reply.three = self.state.three.get();
         let Env { tx, session, now, looks } = &mut *self.env;
-        let db = session.db;
+        let (db, writes) = (session.db, command.is(flag::WRITE));
         match run_command(command, &args, *tx, session, &mut self.reply, *now, looks) {
+            Ok(()) if self.reply.len() > MEMORY && writes => self.end(no_room()),
             Ok(()) if self.reply.len() > MEMORY => refused("ERR not enough memory for the reply"),
             Ok(()) => {
                 // Who waits for what may come to wait before all is committed.
@@ -154,18 +161,24 @@ impl<'c, 'e> Caller<'c, 'e> {
                 });
                 match self.reply.bytes() {
                     [b'-', error @ ..] => Ok(Err(error.trim_ascii_end().to_vec())),
-                    bytes => Answer::new(bytes, self.state).value(lua).map(Ok),
+                    bytes => match Answer::new(bytes, self.state).value(lua) {
+                        // A script that ends for another reason says so itself.
+                        Err(_) if writes && self.state.ended.get().is_none() => self.end(no_room()),
+                        value => value.map(Ok),
+                    },
                 }
             }
             Err(Stop::Error(text)) => refused(&text),
-            Err(Stop::Engine(error)) => {
-                // All of it ends, and may be run again.
-                self.failed = Some(error);
-                self.state.ended.set(Some(Ended::Transaction));
-                self.state.go_on()?;
-                Ok(Ok(Value::Nil))
-            }
+            Err(Stop::Engine(error)) => self.end(error),
         }
+    }
+
+    /// All of the transaction ends, and may be run again.
+    fn end(&mut self, error: engine::Error) -> mlua::Result<Result<Value, Vec<u8>>> {
+        self.failed = Some(error);
+        self.state.ended.set(Some(Ended::Transaction));
+        self.state.go_on()?;
+        Ok(Ok(Value::Nil))
     }
 
     /// `redis.acl_check_cmd`: whether the user may run it.
