@@ -6,6 +6,7 @@ use super::args::{Raised, number};
 use super::convert::Answer;
 use super::numbers::general;
 use super::run::{Ended, MEMORY, State};
+use crate::commands::parts::Fit;
 use crate::commands::{self, Command, Looks, Run, Stop, flag};
 use crate::engine::{self, Tx};
 use crate::job::{run_command, woken};
@@ -32,6 +33,7 @@ pub(super) struct Caller<'c, 'e> {
     reply: Reply,
 }
 
+const UNKNOWN: &str = "ERR Unknown Redis command called from script";
 /// Bytes of an argument besides its own.
 const ARGUMENT: usize = 64;
 
@@ -99,8 +101,10 @@ impl<'c, 'e> Caller<'c, 'e> {
 
     /// Why a command is not even tried.
     fn refusal(&self, number: usize, command: &Command, args: &Arguments<'_>) -> Option<&'static str> {
-        if !command.takes(args.len()) {
-            return Some("ERR Wrong number of args calling Redis command from script");
+        match command.fit(args) {
+            Fit::Fits(_) => {}
+            Fit::Count(_) => return Some("ERR Wrong number of args calling Redis command from script"),
+            Fit::Unknown(_) => return Some(UNKNOWN),
         }
         if !is_for_scripts(command) {
             return Some("ERR This Redis command is not allowed from script");
@@ -136,7 +140,7 @@ impl<'c, 'e> Caller<'c, 'e> {
         }
         let args = self.batch.arguments(0, &[]);
         let Some((number, command)) = commands::find(args.get(0)) else {
-            return refused("ERR Unknown Redis command called from script");
+            return refused(UNKNOWN);
         };
         if let Some(text) = self.refusal(number, command, &args) {
             self.env.session.recorder.errors.add(1);
@@ -186,8 +190,8 @@ impl<'c, 'e> Caller<'c, 'e> {
         let wrong = |text: &str| mlua::Error::external(Raised(text.as_bytes().to_vec()));
         self.read(values).map_err(wrong)?;
         let args = self.batch.arguments(0, &[]);
-        let (number, command) =
-            commands::find(args.get(0)).ok_or_else(|| wrong("ERR Invalid command passed to redis.acl_check_cmd()"))?;
+        let found = commands::find(args.get(0)).filter(|(_, command)| !matches!(command.fit(&args), Fit::Unknown(_)));
+        let (number, command) = found.ok_or_else(|| wrong("ERR Invalid command passed to redis.acl_check_cmd()"))?;
         Ok(self.env.session.user.as_ref().is_some_and(|user| {
             (user.may_run(number) || command.is(flag::NO_AUTH))
                 && user.may_touch(command, &args)

@@ -1,9 +1,10 @@
 //! `XGROUP`.
 
+use super::super::parts::second;
 use super::super::{Context, Outcome, int, is};
 use super::groups::{self, UNKNOWN};
 use super::ids::{any, strict};
-use super::{no_group, shown, wrong_arity};
+use super::{no_group, shown};
 use crate::data::streams::{GROUP, Id};
 use crate::data::{Head, Kind};
 use crate::request::Arguments;
@@ -28,21 +29,6 @@ const HELP: [&str; 17] = [
     "HELP",
     "    Prints this help.",
 ];
-
-/// Subcommands, and how many arguments they take with both names; at least as many if negative.
-const SUBCOMMANDS: [(&str, i32); 6] =
-    [("create", -5), ("createconsumer", 5), ("delconsumer", 5), ("destroy", 4), ("help", 2), ("setid", -5)];
-
-/// The subcommand that is meant, if it takes what it is given.
-pub(super) fn subcommand(args: &Arguments<'_>, command: &str, among: &[(&'static str, i32)]) -> Outcome<&'static str> {
-    let word = args.get(1);
-    let Some((name, arity)) = among.iter().find(|(name, _)| is(word, name)) else {
-        let (word, upper) = (shown(word), command.to_ascii_uppercase());
-        return Err(format!("ERR unknown subcommand '{word}'. Try {upper} HELP.").into());
-    };
-    let takes = if *arity < 0 { args.len() >= arity.unsigned_abs() as usize } else { args.len() == *arity as usize };
-    if takes { Ok(name) } else { Err(wrong_arity(&format!("{command}|{name}"))) }
-}
 
 pub(super) fn help(c: &mut Context<'_>, lines: &[&str]) -> Outcome {
     c.reply.array(lines.len());
@@ -84,7 +70,7 @@ fn options(args: &Arguments<'_>, name: &str) -> Outcome<Options> {
 }
 
 pub(super) fn xgroup(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    let name = subcommand(args, "xgroup", &SUBCOMMANDS)?;
+    let name = second(args)?;
     if name == "help" {
         return help(c, &HELP);
     }
