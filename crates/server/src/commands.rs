@@ -9,6 +9,7 @@ mod hashes;
 mod keys;
 pub(crate) mod lists;
 mod names;
+pub(crate) mod parts;
 mod pubsub;
 mod ranges;
 pub(crate) mod replication;
@@ -315,11 +316,6 @@ pub(crate) fn find(name: &[u8]) -> Option<(usize, &'static Command)> {
 }
 
 impl Command {
-    /// Whether it takes so many arguments, itself included.
-    pub(crate) fn takes(&self, arguments: usize) -> bool {
-        if self.arity < 0 { arguments >= self.arity.unsigned_abs() as usize } else { arguments == self.arity as usize }
-    }
-
     pub(crate) fn is(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
@@ -358,6 +354,12 @@ impl Command {
 /// Whether `word` is `name`, however it is written.
 pub(crate) fn is(word: &[u8], name: &str) -> bool {
     word.eq_ignore_ascii_case(name.as_bytes())
+}
+
+/// A name as an error shows it: what C takes for text.
+fn shown(name: &[u8]) -> String {
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    String::from_utf8_lossy(&name[..end]).into_owned()
 }
 
 pub(crate) fn int(text: &[u8]) -> Outcome<i64> {

@@ -378,8 +378,8 @@ pub(crate) fn together(parts: &Parts, at: usize) -> usize {
 
 /// Why a request is not even tried.
 fn refusal(session: &Session, number: usize, command: &Command, args: &Arguments<'_>) -> Option<String> {
-    if !command.takes(args.len()) {
-        return Some(format!("ERR wrong number of arguments for '{}' command", command.name));
+    if let Some(error) = command.fit(args).error(command) {
+        return Some(error);
     }
     let longest = session.shared.engine.key_max() - 1;
     if args.from(1).any(|arg| arg.len() > longest) && command.keys(args).iter().any(|key| key.len() > longest) {

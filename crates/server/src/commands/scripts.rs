@@ -80,10 +80,6 @@ fn script(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
             HELP.iter().for_each(|line| reply.simple(line));
         }
         3 if is(what, "DEBUG") => return Err("ERR there is no debugger for scripts here".into()),
-        _ if ["LOAD", "EXISTS", "FLUSH", "KILL", "HELP", "DEBUG"].iter().any(|name| is(what, name)) => {
-            let name = what.to_ascii_lowercase();
-            return Err(format!("ERR wrong number of arguments for 'script|{}' command", name.escape_ascii()).into());
-        }
         _ => {
             let what = what.escape_ascii();
             return Err(format!("ERR unknown subcommand '{what}'. Try SCRIPT HELP.").into());

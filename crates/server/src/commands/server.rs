@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::flag::{self, ADMIN, CONNECTION, DANGEROUS, FAST, NO_MULTI};
+use super::parts::Fit;
 use super::{COMMANDS as ALL, Command, KeysAt, Outcome, SYNTAX, int, is, session};
 use crate::config::{Settings, SubscriberLimit};
 use crate::reply::Reply;
@@ -105,7 +106,15 @@ fn command(_: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome 
         o if is(o, "GETKEYS") && args.len() > 2 => {
             let (_, command) = super::find(args.get(2)).ok_or("ERR Invalid command specified")?;
             let inner = args.behind(2);
-            if !command.takes(inner.len()) {
+            let fit = command.fit(&inner);
+            if matches!(fit, Fit::Unknown(_)) {
+                return Err("ERR Invalid command specified".into());
+            }
+            // Help of a command that has keys has none.
+            if command.keys == KeysAt::None || is(inner.get(1), "HELP") && command.is(flag::STREAM) {
+                return Err("ERR The command has no key arguments".into());
+            }
+            if fit.error(command).is_some() {
                 return Err("ERR Invalid number of arguments specified for command".into());
             }
             let keys = command.keys(&inner);

@@ -11,7 +11,7 @@ mod trim;
 mod xgroup;
 
 use super::flag::{BLOCKING, FAST, READ, STREAM, WRITE};
-use super::{Command, Context, KeysAt, NO_KEY, ONE, Outcome, Run, SYNTAX, Stop, data, int, is};
+use super::{Command, Context, KeysAt, NO_KEY, ONE, Outcome, Run, SYNTAX, Stop, data, int, is, shown};
 use crate::data::streams::{Id, encode};
 use crate::data::{Head, Kind};
 use crate::request::Arguments;
@@ -51,12 +51,6 @@ const fn reads(
 
 fn wrong_arity(command: &str) -> Stop {
     Stop::Error(format!("ERR wrong number of arguments for '{command}' command"))
-}
-
-/// A name as an error shows it: what C takes for text.
-fn shown(name: &[u8]) -> String {
-    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-    String::from_utf8_lossy(&name[..end]).into_owned()
 }
 
 fn no_group(key: &[u8], group: &[u8]) -> Stop {

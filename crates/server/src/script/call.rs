@@ -6,6 +6,7 @@ use super::args::{Raised, number};
 use super::convert::Answer;
 use super::numbers::general;
 use super::run::{Ended, MEMORY, State};
+use crate::commands::parts::Fit;
 use crate::commands::{self, Command, Looks, Run, Stop, flag};
 use crate::engine::{self, Tx};
 use crate::job::{run_command, woken};
@@ -32,6 +33,7 @@ pub(super) struct Caller<'c, 'e> {
     reply: Reply,
 }
 
+const UNKNOWN: &str = "ERR Unknown Redis command called from script";
 /// Bytes of an argument besides its own.
 const ARGUMENT: usize = 64;
 
@@ -70,6 +72,12 @@ fn text(value: &Value) -> Option<Vec<u8>> {
     }
 }
 
+/// A command that has written would have done so in part, or for nobody, if the script went on without its answer.
+fn no_room() -> engine::Error {
+    let text = "a command of the script writes, and there is not enough memory for the answer; ask for less at once";
+    engine::Error::Limit(text.to_owned())
+}
+
 impl<'c, 'e> Caller<'c, 'e> {
     pub(super) fn new(env: &'c mut Env<'e>, state: &'c State, read_only: bool) -> Self {
         Self { env, state, read_only, failed: None, batch: Batch::default(), reply: Reply::up_to(MEMORY) }
@@ -93,8 +101,10 @@ impl<'c, 'e> Caller<'c, 'e> {
 
     /// Why a command is not even tried.
     fn refusal(&self, number: usize, command: &Command, args: &Arguments<'_>) -> Option<&'static str> {
-        if !command.takes(args.len()) {
-            return Some("ERR Wrong number of args calling Redis command from script");
+        match command.fit(args) {
+            Fit::Fits(_) => {}
+            Fit::Count(_) => return Some("ERR Wrong number of args calling Redis command from script"),
+            Fit::Unknown(_) => return Some(UNKNOWN),
         }
         if !is_for_scripts(command) {
             return Some("ERR This Redis command is not allowed from script");
@@ -130,7 +140,7 @@ impl<'c, 'e> Caller<'c, 'e> {
         }
         let args = self.batch.arguments(0, &[]);
         let Some((number, command)) = commands::find(args.get(0)) else {
-            return refused("ERR Unknown Redis command called from script");
+            return refused(UNKNOWN);
         };
         if let Some(text) = self.refusal(number, command, &args) {
             self.env.session.recorder.errors.add(1);
@@ -144,8 +154,9 @@ impl<'c, 'e> Caller<'c, 'e> {
         self.reply.clear();
         self.reply.three = self.state.three.get();
         let Env { tx, session, now, looks } = &mut *self.env;
-        let db = session.db;
+        let (db, writes) = (session.db, command.is(flag::WRITE));
         match run_command(command, &args, *tx, session, &mut self.reply, *now, looks) {
+            Ok(()) if self.reply.len() > MEMORY && writes => self.end(no_room()),
             Ok(()) if self.reply.len() > MEMORY => refused("ERR not enough memory for the reply"),
             Ok(()) => {
                 // Who waits for what may come to wait before all is committed.
@@ -154,18 +165,24 @@ impl<'c, 'e> Caller<'c, 'e> {
                 });
                 match self.reply.bytes() {
                     [b'-', error @ ..] => Ok(Err(error.trim_ascii_end().to_vec())),
-                    bytes => Answer::new(bytes, self.state).value(lua).map(Ok),
+                    bytes => match Answer::new(bytes, self.state).value(lua) {
+                        // A script that ends for another reason says so itself.
+                        Err(_) if writes && self.state.ended.get().is_none() => self.end(no_room()),
+                        value => value.map(Ok),
+                    },
                 }
             }
             Err(Stop::Error(text)) => refused(&text),
-            Err(Stop::Engine(error)) => {
-                // All of it ends, and may be run again.
-                self.failed = Some(error);
-                self.state.ended.set(Some(Ended::Transaction));
-                self.state.go_on()?;
-                Ok(Ok(Value::Nil))
-            }
+            Err(Stop::Engine(error)) => self.end(error),
         }
+    }
+
+    /// All of the transaction ends, and may be run again.
+    fn end(&mut self, error: engine::Error) -> mlua::Result<Result<Value, Vec<u8>>> {
+        self.failed = Some(error);
+        self.state.ended.set(Some(Ended::Transaction));
+        self.state.go_on()?;
+        Ok(Ok(Value::Nil))
     }
 
     /// `redis.acl_check_cmd`: whether the user may run it.
@@ -173,8 +190,8 @@ impl<'c, 'e> Caller<'c, 'e> {
         let wrong = |text: &str| mlua::Error::external(Raised(text.as_bytes().to_vec()));
         self.read(values).map_err(wrong)?;
         let args = self.batch.arguments(0, &[]);
-        let (number, command) =
-            commands::find(args.get(0)).ok_or_else(|| wrong("ERR Invalid command passed to redis.acl_check_cmd()"))?;
+        let found = commands::find(args.get(0)).filter(|(_, command)| !matches!(command.fit(&args), Fit::Unknown(_)));
+        let (number, command) = found.ok_or_else(|| wrong("ERR Invalid command passed to redis.acl_check_cmd()"))?;
         Ok(self.env.session.user.as_ref().is_some_and(|user| {
             (user.may_run(number) || command.is(flag::NO_AUTH))
                 && user.may_touch(command, &args)

@@ -5,7 +5,7 @@
 
 mod streams;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -147,7 +147,7 @@ impl Random {
 }
 
 /// What commands look like: `%` and a letter is a random argument, `[]` may be left out, `{}` comes once or more, `|` stands between words one of which
-/// is taken. A semicolon or the end of a line ends one.
+/// is taken. A semicolon or the end of a line ends one. `&` stands between commands that follow each other, where a capital is what the small letter was last.
 const COMMANDS: &str = "\
 DEL %k; UNLINK %k %k; EXISTS {%k}; TYPE %k; RENAME %h %h; RENAME %l %l; RENAME %s %k; RENAMENX %z %z; RENAMENX %t %t
 COPY %k %k; COPY %h %h [REPLACE]; COPY %l %l [REPLACE]; COPY %z %z [REPLACE]; COPY %s %s [REPLACE]; TOUCH %k
@@ -218,6 +218,9 @@ struct Maker<'t> {
     names: u64,
     /// How often something comes once more, of ten.
     again: u64,
+    /// What each kind of argument was last, and patterns of commands that follow.
+    last: BTreeMap<char, String>,
+    next: VecDeque<&'t str>,
 }
 
 impl Maker<'_> {
@@ -232,6 +235,15 @@ impl Maker<'_> {
     }
 
     fn argument(&mut self, kind: char) -> String {
+        if kind.is_uppercase() {
+            return self.last[&kind.to_ascii_lowercase()].clone();
+        }
+        let argument = self.drawn(kind);
+        self.last.insert(kind, argument.clone());
+        argument
+    }
+
+    fn drawn(&mut self, kind: char) -> String {
         match kind {
             'f' => match self.random.below(30) {
                 0 => String::new(),
@@ -301,11 +313,14 @@ impl Maker<'_> {
     }
 
     fn command(&mut self) -> Vec<Vec<u8>> {
-        let pattern = match self.random.below(10_000) {
+        let pattern = self.next.pop_front().unwrap_or_else(|| match self.random.below(10_000) {
             n if n < 20 => "FLUSHALL",
             n if n < 4000 => self.random.one(self.filling),
             _ => self.patterns[self.random.below(self.patterns.len() as u64) as usize],
-        };
+        });
+        let mut several = pattern.split(" & ");
+        let pattern = several.next().unwrap_or_default();
+        self.next.extend(several);
         let mut command = Vec::new();
         self.fill(&pattern.split(' ').collect::<Vec<_>>(), &mut command);
         match self.random.below(100) {
@@ -464,7 +479,16 @@ fn run_with(store: Store, seed: u64, rounds: u64, commands: &str, filling: &str)
     let known =
         |pattern: &&str| !pattern.is_empty() && (names == 8 || !(pattern.contains("LEX") && pattern.contains("%z %x")));
     let patterns = commands.split([';', '\n']).map(str::trim).filter(known).collect();
-    let mut maker = Maker { filling, patterns, random: Random(seed), added: 0, names, again };
+    let mut maker = Maker {
+        filling,
+        patterns,
+        random: Random(seed),
+        added: 0,
+        names,
+        again,
+        last: BTreeMap::new(),
+        next: VecDeque::new(),
+    };
     for round in 0..rounds {
         let mut requests = Vec::new();
         while requests.len() < 50 {

@@ -119,6 +119,81 @@ fn answers_are_those_of_redis() {
     }
 }
 
+/// Commands of other commands, of which there may be none, or which take something else.
+fn parts() -> impl Iterator<Item = String> {
+    let all = [
+        "acl",
+        "acl foo",
+        "acl whoami x",
+        "acl getuser",
+        "acl setuser",
+        "acl list x",
+        "client",
+        "client foo",
+        "client id x",
+        "client setname",
+        "client reply",
+        "client kill",
+        "command foo",
+        "command count x",
+        "command getkeys",
+        "config",
+        "config foo",
+        "config get",
+        "config set",
+        "config set timeout",
+        "config resetstat x",
+        "pubsub",
+        "pubsub foo",
+        "pubsub numpat x",
+        "pubsub numsub",
+        "script",
+        "script foo",
+        "script load",
+        "script exists",
+        "script flush",
+        "script kill x",
+        "slowlog",
+        "slowlog foo",
+        "slowlog len x",
+        "slowlog reset x",
+        "xgroup",
+        "xgroup foo",
+        "xgroup foo s g",
+        "xgroup create s g",
+        "xgroup destroy s",
+        "xgroup setid s g",
+        "xgroup delconsumer s g",
+        "xgroup createconsumer s g c x",
+        "xgroup help x",
+        "xinfo",
+        "xinfo foo",
+        "xinfo stream",
+        "xinfo groups s x",
+        "xinfo consumers s",
+        "XINFO FOO s",
+        "Xgroup Create s",
+    ];
+    all.into_iter().flat_map(|line| {
+        let words = line.split(' ').map(|word| format!("'{word}'")).collect::<Vec<_>>().join(",");
+        [
+            line.to_owned(),
+            format!("MULTI;SET queued 1;{line};EXEC;EXISTS queued;DEL queued"),
+            format!("EVAL return(redis.pcall({words})) 0"),
+            format!("EVAL return(tostring(redis.acl_check_cmd({words}))) 0"),
+            format!("COMMAND GETKEYS {line}"),
+        ]
+    })
+}
+
+#[test]
+fn commands_of_commands_are_those_of_redis() {
+    let lines: Vec<_> = parts()
+        .map(|line| line.split(';').flat_map(|one| request(&one.split(' ').collect::<Vec<_>>())).collect())
+        .collect();
+    same(DomainChoice::Emulated, "2", &mut lines.into_iter());
+}
+
 #[test]
 fn commands_are_those_of_redis() {
     for (domain, hello) in [(DomainChoice::Emulated, "3"), (DomainChoice::File, "2")] {

@@ -49,6 +49,37 @@ fn ids_that_the_server_chooses_go_up_whatever_the_clock_does() {
     }
 }
 
+/// Of a claim: what is gone is no longer pending, whoever claims it, and however the command goes on.
+#[test]
+fn what_is_claimed_and_gone_is_not_counted_as_pending() {
+    for store in Store::ALL {
+        let running = Running::on(store, DomainChoice::Emulated);
+        let mut client = running.client();
+        let long = "x".repeat(70_000);
+        for claim in
+            ["XAUTOCLAIM s g a 0 0", "XCLAIM s g a 0 1-1 2-1", "XAUTOCLAIM s g LONG 0 0", "XCLAIM s g LONG 0 1-1 2-1"]
+        {
+            for line in [
+                "DEL s",
+                "XADD s 1-1 f v",
+                "XADD s 2-1 f v",
+                "XGROUP CREATE s g 0",
+                "XREADGROUP GROUP g a STREAMS s >",
+                "XDEL s 1-1",
+            ] {
+                assert!(!matches!(client.say(line), Reply::Error(_)), "{line}");
+            }
+            client.say(&claim.replace("LONG", &long));
+            // A name that is too long claims nothing.
+            let left = if claim.contains("LONG") { 2 } else { 1 };
+            let Reply::Array(pending) = client.say("XPENDING s g") else { panic!("{claim}: no array") };
+            assert_eq!(pending[0], Reply::Int(left), "{store:?} {claim}: {pending:?}");
+            let Reply::Array(listed) = client.say("XPENDING s g - + 10") else { panic!("{claim}: no array") };
+            assert_eq!(listed.len() as i64, left, "{store:?} {claim}: {listed:?}");
+        }
+    }
+}
+
 /// Whole nodes go, and these are hundreds.
 #[test]
 fn about_so_many_is_what_redis_makes_of_it() {

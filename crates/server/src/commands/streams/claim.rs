@@ -47,15 +47,7 @@ impl Claim<'_> {
         }
         let consumer = match self.number {
             Some(number) => number,
-            None => {
-                let one = match groups::consumer(c, head, &desk.group, self.name)? {
-                    Some(one) => one,
-                    None => groups::new_consumer(c, head, (self.group, &mut desk.group), self.name)?,
-                };
-                let number = desk.know(one);
-                desk.consumer(c, number)?.seen = c.now;
-                *self.number.insert(number)
-            }
+            None => *self.number.insert(desk.see(c, self.group, self.name)?),
         };
         // One that is made by FORCE counts as sent once.
         let had = before.map_or(1, |before| before.deliveries);
@@ -83,6 +75,7 @@ pub(super) fn xclaim(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let ids: Vec<Id> = args.from(5).map_while(|text| strict(text, 0).ok()).collect();
     let (mut claim, last) = claim_options(c.now, args, 5 + ids.len())?;
     claim.idle = idle;
+    groups::check(c, claim.name)?;
     let mut desk = Desk::new(&head, group);
     if last > desk.group.last {
         desk.group.last = last;
@@ -158,6 +151,7 @@ pub(super) fn xautoclaim(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     }
     let (group, name, delivered) = (args.get(2), args.get(3), c.now);
     let (head, found) = there(c, args.get(1), group)?;
+    groups::check(c, name)?;
     let mut desk = Desk::new(&head, found);
     let mut claim = Claim { group, name, idle, delivered, deliveries: None, force: false, ids_only, number: None };
     let (mut looks, mut next, mut gone) = (most.saturating_mul(LOOKS), Some(from), Vec::new());

@@ -1,6 +1,7 @@
 //! Groups of a stream, their consumers, and what these have not acknowledged.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::{Bound, ControlFlow};
 
 use tx::Keys;
@@ -16,7 +17,8 @@ fn fits(c: &Context<'_>, name: &[u8]) -> bool {
     name.len() + NAME_AT <= c.shared.engine.key_max()
 }
 
-fn check(c: &Context<'_>, name: &[u8]) -> Outcome {
+/// Looked at before anything is written: an error has written nothing.
+pub(super) fn check(c: &Context<'_>, name: &[u8]) -> Outcome {
     if fits(c, name) { Ok(()) } else { Err("ERR the name of a group or a consumer is too long".into()) }
 }
 
@@ -115,12 +117,9 @@ impl Whole {
 
 // ---- consumers --------------------------------------------------------------------------------------------------
 
-pub(super) fn consumer(c: &Context<'_>, head: &Head, group: &Group, name: &[u8]) -> Outcome<Option<Consumer>> {
-    if !fits(c, name) {
-        return Ok(None);
-    }
-    let Some(number) = number(c, &[&group.names(head), name].concat())? else { return Ok(None) };
-    numbered(c, head, group, number).map(Some)
+/// Which number the consumer of that name has, if there is one.
+pub(super) fn number_of(c: &Context<'_>, head: &Head, group: &Group, name: &[u8]) -> Outcome<Option<u64>> {
+    if fits(c, name) { number(c, &[&group.names(head), name].concat()) } else { Ok(None) }
 }
 
 /// The consumer of that number, which there is.
@@ -166,7 +165,7 @@ pub(super) fn consumers(c: &Context<'_>, head: &Head, group: &Group) -> Outcome<
 pub(super) struct Desk {
     head: Head,
     pub(super) group: Group,
-    /// Consumers that were looked up, by their numbers.
+    /// Consumers that were looked up, by their numbers: those in the store are older, and are not read again.
     known: BTreeMap<u64, Consumer>,
 }
 
@@ -180,19 +179,24 @@ impl Desk {
         Ok(Some(Pending::read(value).ok_or_else(|| damaged("what is pending"))?))
     }
 
-    /// It is known from now on.
-    pub(super) fn know(&mut self, consumer: Consumer) -> u64 {
-        let number = consumer.number;
-        self.known.insert(number, consumer);
-        number
+    pub(super) fn consumer(&mut self, c: &Context<'_>, number: u64) -> Outcome<&mut Consumer> {
+        Ok(match self.known.entry(number) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(numbered(c, &self.head, &self.group, number)?),
+        })
     }
 
-    pub(super) fn consumer(&mut self, c: &Context<'_>, number: u64) -> Outcome<&mut Consumer> {
-        if !self.known.contains_key(&number) {
-            let found = numbered(c, &self.head, &self.group, number)?;
-            self.know(found);
+    /// The consumer of a name, which is made if there is none, is seen now; and which it is. `group_name` is the group's.
+    pub(super) fn see(&mut self, c: &mut Context<'_>, group_name: &[u8], name: &[u8]) -> Outcome<u64> {
+        let now = c.now;
+        if let Some(number) = number_of(c, &self.head, &self.group, name)? {
+            self.consumer(c, number)?.seen = now;
+            return Ok(number);
         }
-        self.known.get_mut(&number).ok_or_else(|| damaged("a consumer"))
+        let made = new_consumer(c, &self.head, (group_name, &mut self.group), name)?;
+        let number = made.number;
+        self.known.insert(number, made);
+        Ok(number)
     }
 
     /// An entry is with a consumer from now on, whoever has had it.

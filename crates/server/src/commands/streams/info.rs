@@ -1,8 +1,9 @@
 //! `XINFO`.
 
+use super::super::parts::second;
 use super::super::{Context, NO_KEY, Outcome, int, is};
 use super::groups::{self, Desk, UNKNOWN, Whole};
-use super::xgroup::{help, subcommand, syntax};
+use super::xgroup::{help, syntax};
 use super::{entries, no_group};
 use crate::data::streams::{Group, Id, damaged};
 use crate::data::{Head, Kind};
@@ -21,14 +22,13 @@ const HELP: [&str; 9] = [
     "    Prints this help.",
 ];
 
-const SUBCOMMANDS: [(&str, i32); 4] = [("consumers", 4), ("groups", 3), ("help", 2), ("stream", -3)];
 /// Entries of one of Redis' nodes.
 const NODE: u64 = 100;
 /// Of each list, if nobody says how many.
 const USUAL: u64 = 10;
 
 pub(super) fn xinfo(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    let name = subcommand(args, "xinfo", &SUBCOMMANDS)?;
+    let name = second(args)?;
     if name == "help" {
         return help(c, &HELP);
     }

@@ -106,8 +106,8 @@ fn summary(c: &mut Context<'_>, head: &Head, desk: &Desk) -> Outcome {
 fn list(c: &mut Context<'_>, head: &Head, mut desk: Desk, asked: &Asked<'_>) -> Outcome {
     let of = match asked.consumer {
         None => None,
-        Some(name) => match groups::consumer(c, head, &desk.group, name)? {
-            Some(consumer) => Some(desk.know(consumer)),
+        Some(name) => match groups::number_of(c, head, &desk.group, name)? {
+            Some(number) => Some(number),
             None => {
                 c.reply.array(0);
                 return Ok(());

@@ -6,7 +6,7 @@ use super::super::{Context, NOT_INT, Outcome, SYNTAX, Stop, WRONG_TYPE, int, is}
 use super::groups::{self, Desk, Whole};
 use super::ids::strict;
 use super::{entries, shown};
-use crate::data::streams::{Consumer, Group, Id, Pending, damaged};
+use crate::data::streams::{Group, Id, Pending, damaged};
 use crate::data::{Head, Kind, stored};
 use crate::request::{Arguments, number};
 
@@ -267,7 +267,7 @@ pub(super) fn xreadgroup(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         }
         count += 1;
         begin(c, key);
-        let mut to = To { head, group, group_name, name, count: asked.count };
+        let to = To { head, group, group_name, name, count: asked.count };
         match behind {
             Some(behind) => to.repeat(c, behind)?,
             None => to.send(c, asked.no_ack)?,
@@ -316,24 +316,15 @@ struct To<'b> {
 }
 
 impl To<'_> {
-    fn consumer(&mut self, c: &mut Context<'_>) -> Outcome<Consumer> {
-        let found = groups::consumer(c, &self.head, &self.group, self.name)?;
-        match found {
-            Some(consumer) => Ok(Consumer { seen: c.now, ..consumer }),
-            None => groups::new_consumer(c, &self.head, (self.group_name, &mut self.group), self.name),
-        }
-    }
-
     /// What nobody of the group was sent.
-    fn send(&mut self, c: &mut Context<'_>, no_ack: bool) -> Outcome {
-        let consumer = self.consumer(c)?;
-        let whole = Whole(self.head);
-        let from = self.group.last.next().unwrap_or(Id::MAX);
-        let ids = entries::list(c, &self.head, (from, Id::MAX), self.count, false)?;
-        ids.iter().for_each(|id| whole.send(&mut self.group, *id));
-        groups::save(c, &self.head, self.group_name, &self.group)?;
+    fn send(self, c: &mut Context<'_>, no_ack: bool) -> Outcome {
         let mut desk = Desk::new(&self.head, self.group);
-        let number = desk.know(consumer);
+        let number = desk.see(c, self.group_name, self.name)?;
+        let whole = Whole(self.head);
+        let from = desk.group.last.next().unwrap_or(Id::MAX);
+        let ids = entries::list(c, &self.head, (from, Id::MAX), self.count, false)?;
+        ids.iter().for_each(|id| whole.send(&mut desk.group, *id));
+        groups::save(c, &self.head, self.group_name, &desk.group)?;
         for id in ids.iter().filter(|_| !no_ack) {
             // It may have been sent before, and XGROUP SETID has put the group back.
             let before = desk.pending(c, *id)?;
@@ -343,10 +334,9 @@ impl To<'_> {
     }
 
     /// What the consumer was sent, and has not acknowledged.
-    fn repeat(&mut self, c: &mut Context<'_>, behind: Id) -> Outcome {
-        let consumer = self.consumer(c)?;
+    fn repeat(self, c: &mut Context<'_>, behind: Id) -> Outcome {
         let mut desk = Desk::new(&self.head, self.group);
-        let number = desk.know(consumer);
+        let number = desk.see(c, self.group_name, self.name)?;
         let from = behind.next().unwrap_or(Id::MAX);
         let ids = desk.ids(c, Some(number), (from, Id::MAX), self.count)?;
         c.reply.array(ids.len());

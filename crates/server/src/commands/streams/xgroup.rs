@@ -1,9 +1,10 @@
 //! `XGROUP`.
 
+use super::super::parts::second;
 use super::super::{Context, Outcome, int, is};
 use super::groups::{self, UNKNOWN};
 use super::ids::{any, strict};
-use super::{no_group, shown, wrong_arity};
+use super::{no_group, shown};
 use crate::data::streams::{GROUP, Id};
 use crate::data::{Head, Kind};
 use crate::request::Arguments;
@@ -28,21 +29,6 @@ const HELP: [&str; 17] = [
     "HELP",
     "    Prints this help.",
 ];
-
-/// Subcommands, and how many arguments they take with both names; at least as many if negative.
-const SUBCOMMANDS: [(&str, i32); 6] =
-    [("create", -5), ("createconsumer", 5), ("delconsumer", 5), ("destroy", 4), ("help", 2), ("setid", -5)];
-
-/// The subcommand that is meant, if it takes what it is given.
-pub(super) fn subcommand(args: &Arguments<'_>, command: &str, among: &[(&'static str, i32)]) -> Outcome<&'static str> {
-    let word = args.get(1);
-    let Some((name, arity)) = among.iter().find(|(name, _)| is(word, name)) else {
-        let (word, upper) = (shown(word), command.to_ascii_uppercase());
-        return Err(format!("ERR unknown subcommand '{word}'. Try {upper} HELP.").into());
-    };
-    let takes = if *arity < 0 { args.len() >= arity.unsigned_abs() as usize } else { args.len() == *arity as usize };
-    if takes { Ok(name) } else { Err(wrong_arity(&format!("{command}|{name}"))) }
-}
 
 pub(super) fn help(c: &mut Context<'_>, lines: &[&str]) -> Outcome {
     c.reply.array(lines.len());
@@ -84,7 +70,7 @@ fn options(args: &Arguments<'_>, name: &str) -> Outcome<Options> {
 }
 
 pub(super) fn xgroup(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    let name = subcommand(args, "xgroup", &SUBCOMMANDS)?;
+    let name = second(args)?;
     if name == "help" {
         return help(c, &HELP);
     }
@@ -120,7 +106,7 @@ pub(super) fn xgroup(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
             c.reply.int(1);
         }
         "createconsumer" => {
-            let made = groups::consumer(c, &head, &group, args.get(4))?.is_none();
+            let made = groups::number_of(c, &head, &group, args.get(4))?.is_none();
             if made {
                 let one = groups::new_consumer(c, &head, (group_name, &mut group), args.get(4))?;
                 groups::save_consumer(c, &head, &group, &one)?;
@@ -129,15 +115,17 @@ pub(super) fn xgroup(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         }
         _ => {
             let mut pending = 0;
-            if let Some(one) = groups::consumer(c, &head, &group, args.get(4))? {
+            if let Some(number) = groups::number_of(c, &head, &group, args.get(4))? {
                 let desk = groups::Desk::new(&head, group);
-                for id in desk.ids(c, Some(one.number), (Id::MIN, Id::MAX), 0)? {
-                    c.tx.delete(&group.pending(&head, id))?;
-                    c.tx.delete(&group.with(&head, one.number, id))?;
+                let ids = desk.ids(c, Some(number), (Id::MIN, Id::MAX), 0)?;
+                for id in &ids {
+                    c.tx.delete(&group.pending(&head, *id))?;
+                    c.tx.delete(&group.with(&head, number, *id))?;
                 }
-                c.tx.delete(&[&group.names(&head), &one.name[..]].concat())?;
-                c.tx.delete(&group.consumer(&head, one.number))?;
-                pending = one.pending;
+                c.tx.delete(&[&group.names(&head), args.get(4)].concat())?;
+                c.tx.delete(&group.consumer(&head, number))?;
+                // Not what is noted of it: stores may have notes that are too high.
+                pending = ids.len();
             }
             c.reply.int(pending as i64);
         }

@@ -120,6 +120,48 @@ fn what_is_too_large_is_an_error() {
     }
 }
 
+/// A command whose answer there is no room for has written nothing, and neither has its script.
+#[test]
+fn what_cannot_be_answered_is_not_written() {
+    let running = Running::start(DomainChoice::Emulated);
+    let mut client = running.client();
+    client.say("CONFIG SET lua-time-limit 60000");
+    let large = "x".repeat(1 << 20);
+    client.say("XGROUP CREATE s g 0 MKSTREAM");
+    client.say("XGROUP CREATE s h 0");
+    for id in 1..=70 {
+        client.ask(&["XADD", "s", &format!("{id}"), "f", &large]);
+        // Equal ones would be one in Lua.
+        client.ask(&["RPUSH", "l", &format!("{id} {large}")]);
+    }
+    let ids: Vec<String> = (1..=70).map(|id| format!("'{id}'")).collect();
+    let claim = format!("redis.pcall('xclaim', 's', 'h', 'a', 0, {}, 'FORCE')", ids.join(", "));
+    for line in [
+        "redis.pcall('xreadgroup', 'group', 'g', 'a', 'streams', 's', '>')",
+        "redis.pcall('lpop', 'l', 70)",
+        // There is room for the answer, but not in Lua.
+        "local held = string.rep('x', 5e7) redis.pcall('lpop', 'l', 30) return #held",
+        &claim,
+    ] {
+        let said = eval(&mut client, &format!("redis.call('set', 'before', 1) {line}"));
+        assert!(matches!(&said, Reply::Error(text) if text.contains("memory for the answer")), "{line}: {said:?}");
+        assert_eq!(client.say("EXISTS before"), Reply::Int(0), "{line}");
+    }
+    for group in ["g", "h"] {
+        assert_eq!(client.say(&format!("XPENDING s {group} - + 10")), Reply::Array(Vec::new()));
+    }
+    assert_eq!(client.say("LLEN l"), Reply::Int(70));
+    // What only reads is refused, and the script goes on.
+    let goes_on = "redis.pcall('lrange', 'l', 0, -1) return redis.call('incr', 'n')";
+    assert_eq!(eval(&mut client, goes_on), Reply::Int(1));
+    // Outside of scripts, and in a transaction that ends with it.
+    client.say("MULTI");
+    client.say("SET before 1");
+    eval(&mut client, "return redis.pcall('lpop', 'l', 70)");
+    assert!(matches!(client.say("EXEC"), Reply::Error(_)));
+    assert_eq!((client.say("EXISTS before"), client.say("LLEN l")), (Reply::Int(0), Reply::Int(70)));
+}
+
 /// Each of these has 10 MB in Lua, and hundreds of times as much outside.
 #[test]
 fn what_is_too_large_outside_of_lua_is_an_error() {
