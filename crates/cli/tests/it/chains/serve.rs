@@ -96,6 +96,46 @@ fn each_machine_is_killed_and_comes_back() {
     assert!(chains.said(head).contains("cairn: stopped; the others go on"), "{}", chains.said(head));
 }
 
+/// Values of any length come and go, so that places are used again, by heads that were replicas before.
+#[test]
+fn values_of_all_lengths_outlive_each_head() {
+    const KEYS: usize = 24;
+    let mut chains = Chains::started();
+    let mut kept: Vec<Option<String>> = vec![None; KEYS];
+    let check = |chains: &Chains, kept: &[Option<String>], when: &str| {
+        for (key, value) in kept.iter().enumerate() {
+            let found = chains.ask_until(&[1, 2, 3], &format!("GET k{key}"));
+            assert_eq!(found, value.as_deref().unwrap_or("nil"), "{when}: k{key}");
+        }
+    };
+    let mut mixed = 1_u64;
+    for round in 0..4 {
+        for at in 0..250 {
+            mixed = mixed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            let (key, len) = ((mixed >> 33) as usize % KEYS, (mixed >> 45) as usize % 900);
+            kept[key] = (len >= 150).then(|| format!("{round}.{at}.{}", "v".repeat(len)));
+            let line = match &kept[key] {
+                Some(value) => format!("SET k{key} {value}"),
+                None => format!("DEL k{key}"),
+            };
+            let said = chains.ask_until(&[1, 2, 3], &line);
+            assert!(said == "+OK" || said.starts_with(':'), "{line}: {said}");
+        }
+        check(&chains, &kept, "before the head goes");
+        let head = chains.members()[0];
+        chains.kill(head);
+        check(&chains, &kept, "by the next head");
+        chains.start(head, "");
+        chains.await_well();
+    }
+    // Each by what is on its medium alone.
+    for _ in 0..2 {
+        let head = chains.members()[0];
+        chains.end(head);
+        check(&chains, &kept, "at the end");
+    }
+}
+
 #[test]
 fn machines_are_taken_in_and_out() {
     let mut chains = Chains::started();
