@@ -1,6 +1,14 @@
 //! A file belongs to one machine of one chain.
 //!
 //! At etcd there is for each machine how many files it has had, and the number of the pool of the last one: a file that was made for another chain would count as a whole copy of this one.
+//!
+//! A new file is counted, made, and noted by the number of its pool; nothing is sent or taken before all three are done. A start that ends in between leaves
+//!
+//! | at etcd | file | the next start |
+//! |---|---|---|
+//! | counted, no pool | none | makes one by the same number |
+//! | counted, no pool | there | notes its pool |
+//! | the pool | there | takes part |
 
 use std::path::Path;
 
@@ -24,6 +32,14 @@ enum Files {
 impl Files {
     fn count(&self) -> u32 {
         match self {
+            Self::Count(files) | Self::Last { files, .. } => *files,
+        }
+    }
+
+    /// The number of the next file. A file does nothing before its pool is noted, so the number of one that was not counts as never used.
+    fn next(&self) -> u32 {
+        match self {
+            Self::Last { files, pool: None } => files.saturating_sub(1),
             Self::Count(files) | Self::Last { files, .. } => *files,
         }
     }
@@ -79,7 +95,7 @@ fn create(path: &Path, options: &Options, sizes: Sizes, files: &Register) -> Res
         let held = files.read()?;
         let (revision, number) = match &held {
             None => (0, 0),
-            Some(held) => (held.revision, serde_json::from_slice::<Files>(&held.value)?.count()),
+            Some(held) => (held.revision, serde_json::from_slice::<Files>(&held.value)?.next()),
         };
         let next = Files::Last { files: number + 1, pool: None };
         match files.swap(revision, serde_json::to_vec(&next)?)? {
