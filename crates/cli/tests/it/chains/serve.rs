@@ -323,6 +323,25 @@ fn a_machine_that_cannot_serve_is_told() {
     chains.await_well();
 }
 
+/// A path that is wrong, or a second process of a machine, costs nothing; a file that is lost is made anew when it is said.
+#[test]
+fn a_member_makes_a_new_file_when_it_is_told_to() {
+    let mut chains = Chains::started();
+    assert_eq!(chains.ask_until(&[1], "SET a 1"), "+OK");
+    let second = |more: &str| chains.line(5, more).replace("--machine 5", "--machine 1");
+    let (wrong, new) = (second(""), second("--new-file"));
+    let said = chains.refused(&wrong);
+    assert!(said.starts_with("there is no file bank-5, and machine 1 is a member that has had one"), "{said}");
+    let said = chains.refused(&new);
+    assert!(said.starts_with("machine 1 runs already, at 127.0.0.1:"), "{said}");
+    assert_eq!((chains.members(), chains.ask_until(&[1], "GET a")), (vec![1, 2, 3], "1".to_owned()));
+    chains.kill(3);
+    fs::remove_file(chains.path("bank-3")).unwrap();
+    chains.start(3, "--new-file");
+    chains.await_well();
+    assert_eq!(chains.ask_until(&[1, 2, 3], "GET a"), "1");
+}
+
 /// One that takes less than the others would stop them.
 #[test]
 fn a_chain_has_files_of_one_size() {
