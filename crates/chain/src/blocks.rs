@@ -1,10 +1,13 @@
 //! Where blocks are, and where there is room for others: in DRAM, made from the image's map and kept in step with it.
 //!
 //! The head alone allocates. A block that a record frees rests until that record is retired: its place is in flight until then.
+//! A replica retires later than its head does, so a record may give out again what still rests here: it rests no longer.
+//! Live, reserved, resting and free places are disjoint, and cover the heap.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::image::{GRANULE, SizeCode};
+use crate::sabotage::{Sabotage, Step};
 
 /// All of them.
 #[derive(Debug, Default)]
@@ -14,9 +17,12 @@ pub(crate) struct Blocks {
     /// Free places by length, then first byte; and by first byte.
     by_len: BTreeSet<(u64, u64)>,
     by_start: BTreeMap<u64, u64>,
-    resting: BTreeMap<u64, Vec<(u64, u64)>>,
+    /// Length, and the record that freed it, by first byte; and by record.
+    resting: BTreeMap<u64, (u64, u64)>,
+    by_record: BTreeSet<(u64, u64)>,
     /// Of transactions that run here, or whose records are not executed.
     reserved: BTreeMap<u64, u64>,
+    pub(crate) sabotage: Sabotage,
 }
 
 impl Blocks {
@@ -68,6 +74,7 @@ impl Blocks {
     /// A record makes a block, which was reserved here, or not.
     pub(crate) fn set_live(&mut self, start: u64, len: u64) {
         self.reserved.remove(&start);
+        self.wake(start, len);
         self.carve(start, len);
         self.live.insert(start, len);
     }
@@ -75,14 +82,40 @@ impl Blocks {
     /// Record `n` frees a block.
     pub(crate) fn set_free(&mut self, n: u64, start: u64) {
         if let Some(len) = self.live.remove(&start) {
-            self.resting.entry(n).or_default().push((start, len));
+            self.add_resting(n, start, len);
         }
     }
 
     /// Records through here are retired.
     pub(crate) fn release(&mut self, through: u64) {
-        while let Some(entry) = self.resting.first_entry().filter(|entry| *entry.key() <= through) {
-            entry.remove().into_iter().for_each(|(start, len)| self.insert_free(start, len));
+        while let Some(&(n, start)) = self.by_record.first().filter(|(n, _)| *n <= through) {
+            self.by_record.remove(&(n, start));
+            if let Some((len, _)) = self.resting.remove(&start) {
+                self.insert_free(start, len);
+            }
+        }
+    }
+
+    fn add_resting(&mut self, n: u64, start: u64, len: u64) {
+        if len > 0 {
+            self.resting.insert(start, (len, n));
+            self.by_record.insert((n, start));
+        }
+    }
+
+    /// What of it rests does so no longer.
+    fn wake(&mut self, start: u64, len: u64) {
+        if self.sabotage.skips(Step::WakeResting) {
+            return;
+        }
+        let end = start + len;
+        while let Some((&place, &(room, n))) = self.resting.range(..end).next_back()
+            && place + room > start
+        {
+            self.resting.remove(&place);
+            self.by_record.remove(&(n, place));
+            self.add_resting(n, place, start.saturating_sub(place));
+            self.add_resting(n, end, (place + room).saturating_sub(end));
         }
     }
 
@@ -126,8 +159,89 @@ impl Blocks {
 }
 
 #[cfg(test)]
+impl Blocks {
+    /// Holds the places against each other, and against what is live by the image.
+    pub(crate) fn check(&self, heap: std::ops::Range<u64>, live: &[(u64, u64)]) -> Result<(), String> {
+        let own: Vec<(u64, u64)> = self.live().collect();
+        if own != live {
+            return Err(format!("blocks {own:?} are live, and by the image {live:?}"));
+        }
+        let by_len: BTreeSet<(u64, u64)> = self.by_start.iter().map(|(&start, &len)| (len, start)).collect();
+        let by_record: BTreeSet<(u64, u64)> = self.resting.iter().map(|(&start, &(_, n))| (n, start)).collect();
+        if by_len != self.by_len || by_record != self.by_record {
+            return Err(format!("its indexes differ: {self:?}"));
+        }
+        let resting = self.resting.iter().map(|(&start, &(len, _))| (start, len));
+        let others = self.by_start.iter().chain(&self.reserved).map(|(&start, &len)| (start, len));
+        let mut all: Vec<(u64, u64)> = self.live().chain(resting).chain(others).collect();
+        all.sort_unstable();
+        let end = all.iter().try_fold(heap.start, |end, &(start, len)| (start == end).then_some(start + len));
+        if end != Some(heap.end) {
+            return Err(format!("its places lie in each other, or do not cover {heap:?}: {self:?}"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    fn is_disjoint(blocks: &Blocks, heap: std::ops::Range<u64>) {
+        blocks.check(heap, &blocks.live().collect::<Vec<_>>()).unwrap();
+    }
+
+    /// A replica's `release` comes after the record that uses the place again.
+    #[test]
+    fn what_is_live_again_is_not_given_out() {
+        crate::rules::rule(Step::WakeResting, |sabotage| {
+            let mut blocks = Blocks { sabotage, ..Blocks::empty(4096..4096 + 128) };
+            blocks.set_live(4096, 64);
+            blocks.set_free(7, 4096);
+            blocks.set_live(4096, 64);
+            blocks.release(7);
+            let given = [64, 64].map(|len| blocks.reserve(len, 8));
+            given == [Some((4160, 64)), None] && blocks.check(4096..4096 + 128, &[(4096, 64)]).is_ok()
+        });
+    }
+
+    #[test]
+    fn what_is_used_again_in_part_rests_in_part() {
+        let heap = 0..1024;
+        for (start, len) in [(256, 64), (320, 64), (448, 64), (224, 64), (480, 96), (192, 512), (256, 256)] {
+            let mut blocks = Blocks::empty(heap.clone());
+            blocks.set_live(256, 128);
+            blocks.set_live(384, 128);
+            blocks.set_free(7, 256);
+            blocks.set_free(8, 384);
+            blocks.set_live(start, len);
+            is_disjoint(&blocks, heap.clone());
+            for through in [7, 8] {
+                blocks.release(through);
+                is_disjoint(&blocks, heap.clone());
+            }
+            let mut given = 0;
+            while let Some((at, room)) = blocks.reserve(32, 32) {
+                assert!(at + room <= start || start + len <= at, "{at} is in {start}+{len}");
+                given += room;
+            }
+            assert_eq!(given, 1024 - len);
+        }
+    }
+
+    /// A place that is freed again waits for the later record.
+    #[test]
+    fn what_is_freed_twice_rests_until_the_second_record_is_retired() {
+        let mut blocks = Blocks::empty(0..64);
+        for n in [7, 9] {
+            blocks.set_live(0, 64);
+            blocks.set_free(n, 0);
+        }
+        blocks.release(8);
+        assert_eq!(blocks.reserve(64, 8), None);
+        blocks.release(9);
+        assert_eq!(blocks.reserve(64, 8), Some((0, 64)));
+    }
 
     #[test]
     fn a_freed_block_rests_until_its_record_is_retired() {

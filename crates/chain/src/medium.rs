@@ -20,6 +20,7 @@ const LAYOUT: &str = "cairn-chain";
 const NOTE: &str = "chain-note";
 const QUEUE: &str = "chain-queue";
 const IMAGE: &str = "chain-image";
+const STARTS: &str = "chain-starts";
 const VERSION: u32 = 1;
 /// Of the pool itself.
 const OVERHEAD: u64 = 64 << 10;
@@ -48,6 +49,13 @@ struct Note {
     incarnation: u32,
     whole: u32,
     retired: u64,
+}
+
+/// How often a process has started on the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Persist)]
+#[repr(C)]
+struct Starts {
+    last: u64,
 }
 
 impl Note {
@@ -84,6 +92,7 @@ pub struct Medium {
     note: TwoSlot<Note>,
     /// As it is to be after the next barrier.
     noted: Note,
+    starts: Option<TwoSlot<Starts>>,
     ring: Ring,
     /// Those that are not retired.
     records: BTreeMap<u64, Stored>,
@@ -100,7 +109,28 @@ impl Medium {
     /// Those of creating a pool.
     pub fn create(path: impl AsRef<Path>, id: ReplicaId, whole: bool, sizes: Sizes) -> Result<()> {
         let options = Options::new().size(Self::file_len(sizes)).layout(LAYOUT);
-        options.create_with(path, |pool| Self::format(pool, id, whole, sizes))?;
+        options.create_with(path, |pool| {
+            Self::format(pool, id, whole, sizes)?;
+            TwoSlot::create(pool.add_region(STARTS, TwoSlot::<Starts>::SIZE)?.into_area()?, &Starts { last: 0 })
+                .map(drop)
+        })?;
+        Ok(())
+    }
+
+    /// The number of the last start; none in a file of an earlier version.
+    #[must_use]
+    pub fn starts(&self) -> Option<u64> {
+        self.starts.as_ref().map(|starts| starts.get().last)
+    }
+
+    /// Notes the number of a start, persistently.
+    ///
+    /// # Errors
+    /// Those of the pool.
+    pub fn set_starts(&mut self, last: u64) -> Result<()> {
+        if let Some(starts) = &mut self.starts {
+            starts.update(&Starts { last })?;
+        }
         Ok(())
     }
 
@@ -191,7 +221,10 @@ impl Medium {
         let entries = records.values().map(|stored| stored.record.entry.clone()).collect();
         let found = Found { id: noted.id(), whole: noted.whole != 0, retired: noted.retired, entries };
         let image = Arc::new(Mutex::new(Image::open_unscanned(area(IMAGE)?)));
-        let medium = Self { omission, pool, note, noted, ring, records, image, committing: Vec::new(), barrier: None };
+        let has_starts = pool.info().regions.iter().any(|region| region.name == STARTS);
+        let starts = if has_starts { Some(TwoSlot::open(area(STARTS)?)?.0) } else { None };
+        let medium =
+            Self { omission, pool, note, noted, starts, ring, records, image, committing: Vec::new(), barrier: None };
         Ok((medium, found))
     }
 

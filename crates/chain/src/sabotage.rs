@@ -76,6 +76,10 @@ pub(crate) enum Step {
     /// A tail that has proposed another one reads nothing.
     NoReadsDuringProposal,
 
+    // ---- blocks -----------------------------------------------------------------------------------------------
+    /// A place that a record gives out again rests no longer.
+    WakeResting,
+
     // ---- clients ----------------------------------------------------------------------------------------------
     /// The reply is stored by the transaction.
     StoreReply,
@@ -84,7 +88,7 @@ pub(crate) enum Step {
 #[cfg(test)]
 impl Step {
     /// All of them.
-    pub(crate) const ALL: [Self; 32] = [
+    pub(crate) const ALL: [Self; 33] = [
         Self::PersistBeforeForward,
         Self::TakeInOrder,
         Self::AcknowledgeExecuted,
@@ -116,6 +120,7 @@ impl Step {
         Self::ExecuteBeforeReading,
         Self::BarReaders,
         Self::NoReadsDuringProposal,
+        Self::WakeResting,
         Self::StoreReply,
     ];
 }

@@ -17,8 +17,6 @@ use crate::session::{Counters, Shared, run};
 const CONNECTIONS_MAX: u64 = 512;
 /// How soon a thread looks whether the service ends.
 const LOOK: Duration = Duration::from_millis(50);
-/// A client that takes nothing of its reply for so long is given up.
-const TAKES: Duration = Duration::from_secs(5);
 
 /// The machine whose map is served.
 pub trait Member: Send + Sync + 'static {
@@ -128,7 +126,7 @@ impl<M: Member> Service<M> {
 }
 
 impl<M: Member> Drop for Service<M> {
-    /// Requests that are under way are answered before; connections end then.
+    /// Requests that are under way are answered before; connections end then, and those whose clients do not take their replies, too.
     fn drop(&mut self) {
         self.shared.ends.store(true, Relaxed);
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
@@ -169,6 +167,6 @@ fn serve<M: Member>(shared: &Shared<M>, mut stream: TcpStream) -> std::io::Resul
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(LOOK))?;
-    stream.set_write_timeout(Some(TAKES))?;
+    stream.set_write_timeout(Some(LOOK))?;
     run(shared, &mut stream)
 }

@@ -14,6 +14,7 @@ use subtle::ConstantTimeEq as _;
 use tx::{Engine as _, Isolation::Strict, Patience};
 
 use crate::map::Maps;
+use crate::now_ns;
 use crate::request::{Change, KEY_MAX, KEYS_MAX, Request, VALUE_MAX};
 use crate::service::{Member, Settings};
 
@@ -24,6 +25,12 @@ const LIMITS: Limits =
 const PIECE: usize = 16 << 10;
 /// No attempt begins later than that after the first one: a transaction that others are in the way of.
 const ATTEMPTS: Duration = Duration::from_secs(5);
+/// A client that has not taken all of a reply by then is given up.
+const TAKES: Duration = Duration::from_secs(5);
+/// The same when the service ends.
+const TAKES_LAST: Duration = Duration::from_secs(1);
+/// Who has not said the password by then gives its place to others.
+const STRANGER_MOST: Duration = Duration::from_secs(5);
 /// Between the reply and the commit, where that order is planted: a kill comes nearly always within.
 const EARLY: Duration = Duration::from_millis(200);
 
@@ -58,7 +65,13 @@ enum Then {
 pub(crate) fn run<M: Member>(shared: &Shared<M>, stream: &mut TcpStream) -> io::Result<()> {
     let (mut parser, mut batch, mut buffer) = (Parser::default(), Batch::default(), Vec::new());
     let mut is_known = shared.settings.password.is_none();
+    let late = now_ns() + STRANGER_MOST.as_nanos() as u64;
     while !shared.ends.load(Relaxed) {
+        if !is_known && now_ns() > late {
+            let mut reply = Reply::new();
+            reply.error(&format!("NOAUTH no password in {} s", STRANGER_MOST.as_secs()));
+            return say(shared, stream, reply.bytes());
+        }
         let limits = if is_known { LIMITS } else { Limits::STRANGER };
         match parser.advance(&buffer, &limits, &mut batch) {
             Ok(true) => {
@@ -86,8 +99,30 @@ pub(crate) fn run<M: Member>(shared: &Shared<M>, stream: &mut TcpStream) -> io::
             Err(malformed) => {
                 let mut reply = Reply::new();
                 reply.error(&format!("ERR {malformed}"));
-                return stream.write_all(reply.bytes());
+                return say(shared, stream, reply.bytes());
             }
+        }
+    }
+    Ok(())
+}
+
+/// Sends a reply; each piece may wait for as long as the socket's time is, so that the end of the service is seen.
+fn say<M: Member>(shared: &Shared<M>, stream: &mut TcpStream, mut reply: &[u8]) -> io::Result<()> {
+    let after = |time: Duration| now_ns() + time.as_nanos() as u64;
+    let (mut late, mut ends) = (after(TAKES), false);
+    while !reply.is_empty() {
+        match stream.write(reply) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(taken) => reply = &reply[taken..],
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error),
+        }
+        if !ends && shared.ends.load(Relaxed) {
+            (late, ends) = (late.min(after(TAKES_LAST)), true);
+        }
+        if !reply.is_empty() && now_ns() > late {
+            return Err(ErrorKind::TimedOut.into());
         }
     }
     Ok(())
@@ -106,7 +141,7 @@ fn answer<M: Member>(
         Ok(request) => request,
         Err(why) => {
             reply.error(if *is_known { &why } else { STRANGER });
-            return stream.write_all(reply.bytes()).map(|()| Then::GoOn);
+            return say(shared, stream, reply.bytes()).map(|()| Then::GoOn);
         }
     };
     let mut then = Then::GoOn;
@@ -134,7 +169,7 @@ fn answer<M: Member>(
         }
         _ => reply.raw(&transact(shared, &request)),
     }
-    stream.write_all(reply.bytes()).map(|()| then)
+    say(shared, stream, reply.bytes()).map(|()| then)
 }
 
 const STRANGER: &str = "NOAUTH say AUTH and the password first";
@@ -160,7 +195,7 @@ fn early<M: Member>(shared: &Shared<M>, request: &Request<'_>, stream: &mut TcpS
     if !matches!(tried, Err(tx::Error::Aborted { .. })) {
         said = tried.map_or_else(|error| refused(shared, &error), |()| Vec::new());
     }
-    stream.write_all(&said)?;
+    say(shared, stream, &said)?;
     std::thread::sleep(EARLY);
     transact(shared, request);
     Ok(())

@@ -37,6 +37,36 @@ pub enum Failure {
         /// The chain that it was to serve.
         prefix: String,
     },
+    /// The file was copied before this machine's last start.
+    #[error(
+        "{path} is an older copy of this machine's file: it was copied after start {found}, and start {known} may have changed more; put the newest one in its place, or name a new file (--new-file): its machine joins with it"
+    )]
+    OldCopy {
+        /// The file.
+        path: String,
+        /// The number of its last start.
+        found: u64,
+        /// The number of the machine's last start.
+        known: u64,
+    },
+    /// A member has no file.
+    #[error(
+        "there is no file {path}, and machine {machine} is a member that has had one; look at the path, and whether its directory is mounted, or, if the file is lost, say --new-file: the machine joins with a new one"
+    )]
+    NoFile {
+        /// Where it was looked for.
+        path: String,
+        /// Which machine.
+        machine: u32,
+    },
+    /// Another process of the machine runs, and this one has no file.
+    #[error("machine {machine} runs already, at {address}; end it first, or give this one a number of its own")]
+    Runs {
+        /// Which.
+        machine: u32,
+        /// Where it is announced.
+        address: String,
+    },
     /// What stands at etcd is not a view.
     #[error("what stands at etcd below the prefix is not of a chain ({0}); use another prefix")]
     Foreign(#[from] serde_json::Error),

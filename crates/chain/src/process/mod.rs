@@ -115,13 +115,18 @@ impl Process {
         let connect = |below: &str| Members::connect(&options.etcd, &format!("{}/{below}", options.prefix), timeout);
         let (nodes, leases) = (connect("nodes")?, connect("leases")?);
         // No file is made for a chain that cannot be.
-        let there = match nodes.held(VIEW)? {
-            Some(held) => Text::from_bytes(&held.value)?,
+        let held = nodes.held(VIEW)?.map(|held| Text::from_bytes(&held.value)).transpose()?;
+        let there = match &held {
+            Some(text) => text.clone(),
             None => options.first_text(options.sizes)?,
         };
         let machine = options.machine.to_string();
         let sizes = there.sizes().unwrap_or(options.sizes);
-        let (medium, found) = files::claim(path, found, options, sizes, &nodes)?;
+        // What cannot take part is not noted as the machine's: it is deleted, and another one made.
+        let check = |medium: &crate::Medium| {
+            held.as_ref().map_or(Ok(()), |text| check_sizes(options.machine, text, medium.sizes()))
+        };
+        let (medium, found) = files::claim(path, found, options, sizes, &nodes, &there.view(), &check)?;
         let register = nodes.register(VIEW, &machine)?;
         let text = first_text(&register, options, medium.sizes())?;
         check_sizes(options.machine, &text, medium.sizes())?;

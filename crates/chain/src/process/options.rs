@@ -24,6 +24,7 @@ pub struct Options {
     pub(super) sizes: Sizes,
     pub(super) first: Vec<u32>,
     pub(super) f: Option<u32>,
+    pub(super) new_file: bool,
 }
 
 impl Options {
@@ -44,7 +45,15 @@ impl Options {
             sizes: Sizes::default(),
             first: Vec::new(),
             f: None,
+            new_file: false,
         }
+    }
+
+    /// A member whose file is lost may make a new one: the one that it had counts no more, should it be found. Without this it is an error if there is no file, which may be a wrong path, or a directory that is not
+    /// mounted.
+    #[must_use]
+    pub fn new_file(self) -> Self {
+        Self { new_file: true, ..self }
     }
 
     /// Where others reach it, if that is not where it listens.

@@ -2,9 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::history::{Reply, Request};
-use super::medium::{Cell, Medium};
-use crate::{Barrier, Moment, ReadId, Replica, TransactionId, View};
+use super::history::{OBJECTS, Reply, Request};
+use super::medium::{BLOCK, Cell, Medium, place};
+use crate::blocks::Blocks;
+use crate::sabotage::Sabotage;
+use crate::{Barrier, Moment, ReadId, Replica, Stage, TransactionId, View, ViewId};
+
+/// So little room that places are used again soon.
+const HEAP: std::ops::Range<u64> = 32..32 * 97;
 
 pub(super) struct Machine {
     pub(super) medium: Medium,
@@ -22,6 +27,9 @@ pub(super) struct Machine {
     /// Asked, and not answered.
     pub(super) proposal: Option<View>,
     pub(super) opened: bool,
+    /// Where the blocks of objects are, as a process keeps it.
+    pub(super) blocks: Blocks,
+    pub(super) allocates_in: Option<ViewId>,
     pub(super) next_id: u64,
 }
 
@@ -66,6 +74,8 @@ impl Machine {
             reads: BTreeMap::new(),
             proposal: None,
             opened: false,
+            blocks: Blocks::empty(HEAP),
+            allocates_in: None,
             next_id: 1,
         }
     }
@@ -77,6 +87,67 @@ impl Machine {
         self.tickets.clear();
         self.reads.clear();
         self.proposal = None;
+    }
+
+    // ---- blocks -----------------------------------------------------------------------------------------------
+
+    /// Blocks by what objects have; of what a transaction has written, by what they had before.
+    fn live(&self) -> Vec<(u64, u64)> {
+        let old: BTreeMap<u64, &Cell> =
+            self.transactions.values().flat_map(|of| &of.old).map(|(object, cell)| (*object, cell)).collect();
+        let cell = |object| old.get(&object).copied().unwrap_or(&self.medium.cached.cells[object as usize]);
+        let mut live: Vec<(u64, u64)> = (0..OBJECTS).filter_map(|object| place(cell(object)[BLOCK])).collect();
+        live.sort_unstable();
+        live
+    }
+
+    /// Makes the blocks anew.
+    pub(super) fn scan(&mut self, sabotage: Sabotage) -> Result<(), String> {
+        let live = self.live();
+        if let Some(two) = live.windows(2).find(|two| two[0].0 + two[0].1 > two[1].0) {
+            return Err(format!("blocks of two objects lie in each other: {two:?}"));
+        }
+        self.blocks = Blocks::empty(HEAP);
+        self.blocks.sabotage = sabotage;
+        live.into_iter().for_each(|(start, len)| self.blocks.set_live(start, len));
+        Ok(())
+    }
+
+    /// A record changes the block of an object.
+    pub(super) fn learn(&mut self, n: u64, old: u64, new: u64) {
+        if old == new {
+            return;
+        }
+        if let Some((start, _)) = place(old) {
+            self.blocks.set_free(n, start);
+        }
+        if let Some((start, len)) = place(new) {
+            self.blocks.set_live(start, len);
+        }
+    }
+
+    /// As at a node: a head gives out places when it has executed what it had.
+    pub(super) fn note_allocates(&mut self) {
+        let Some(replica) = &self.replica else { return };
+        let progress = replica.progress();
+        let head = replica.serves().filter(|view| view.head() == Some(replica.id())).map(|view| view.id);
+        if progress.executed == progress.last {
+            self.allocates_in = head.or(self.allocates_in);
+        }
+    }
+
+    /// A place for a block, at a head that gives out places.
+    pub(super) fn reserve(&mut self, len: u64) -> Option<(u64, u64)> {
+        let view = self.replica.as_ref().and_then(Replica::serves).map(|view| view.id);
+        self.allocates_in.filter(|_| self.allocates_in == view)?;
+        self.blocks.reserve(len, 1)
+    }
+
+    pub(super) fn check_blocks(&self) -> Result<(), String> {
+        match self.replica.as_ref().map(Replica::stage) {
+            Some(Stage::Serving | Stage::Joining) => self.blocks.check(HEAP, &self.live()),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn id(&mut self) -> u64 {

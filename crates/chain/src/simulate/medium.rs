@@ -10,6 +10,17 @@ use crate::{Entry, Found, Object, Record, ReplicaId};
 /// Words of an object.
 pub(super) const WORDS: usize = 64;
 pub(super) type Cell = [u64; WORDS];
+/// The word that says where the block of an object is; lists do not get that long.
+pub(super) const BLOCK: usize = WORDS - 1;
+
+/// First byte and length of a block, as a word; 0 is none.
+pub(super) fn word((start, len): (u64, u64)) -> u64 {
+    start << 32 | len
+}
+
+pub(super) fn place(word: u64) -> Option<(u64, u64)> {
+    (word != 0).then_some((word >> 32, word & u64::from(u32::MAX)))
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
@@ -137,6 +148,11 @@ impl Medium {
         self.durable.apply(write);
         let place = write.place();
         self.pending.retain(|(_, _, earlier)| earlier.place() != place);
+    }
+
+    /// Through here records are retired, and it is durable.
+    pub(super) fn retired(&self) -> u64 {
+        self.durable.header.retired
     }
 
     /// What a barrier that is asked for now covers.

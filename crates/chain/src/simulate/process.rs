@@ -2,7 +2,7 @@
 
 use super::history::{Reply, Request, Seen, list};
 use super::machine::{Reading, Running, Work};
-use super::medium::{Cell, Header, Stored, Write, decode, digest};
+use super::medium::{BLOCK, Cell, Header, Stored, Write, decode, digest, place, word};
 use super::service::Ask;
 use super::world::World;
 use crate::clients::{Verdict, judge};
@@ -38,6 +38,7 @@ impl World {
                 if !self.machines[at].medium.recover(first, last) {
                     self.broken(format!("machine {at} does not have all of {first}..={last}"));
                 }
+                self.scan(at);
                 let delay = self.while_(100);
                 self.work(at, delay, Work::Recovered);
             }
@@ -84,7 +85,18 @@ impl World {
         }
     }
 
+    fn scan(&mut self, at: usize) {
+        let scanned = self.machines[at].scan(self.sabotage);
+        self.hold(at, scanned);
+    }
+
+    fn check_blocks(&mut self, at: usize) {
+        let checked = self.machines[at].check_blocks();
+        self.hold(at, checked);
+    }
+
     fn write(&mut self, at: usize, command: Command) {
+        let anew = matches!(command, Command::Erase | Command::Restore(_));
         let machine = &mut self.machines[at];
         let medium = &mut machine.medium;
         let header = medium.cached.header;
@@ -113,6 +125,9 @@ impl World {
             }
             Command::Whole(retired) => medium.write(0, Write::Header(Header { whole: true, retired, ..header })),
             _ => {}
+        }
+        if anew {
+            self.scan(at);
         }
     }
 
@@ -155,7 +170,10 @@ impl World {
                 }
             }
             Work::Barrier { barrier, mark } => {
-                self.machines[at].medium.drain(mark);
+                let machine = &mut self.machines[at];
+                machine.medium.drain(mark);
+                machine.blocks.release(machine.medium.retired());
+                self.check_blocks(at);
                 self.event(at, Event::Persisted(barrier));
             }
             Work::Execute { n, part } => self.execute(at, n, part),
@@ -164,6 +182,12 @@ impl World {
             Work::Commit { transaction } => {
                 self.machines[at].medium.drain_of(transaction.0);
                 if let Some(running) = self.machines[at].transactions.remove(&transaction) {
+                    let machine = &mut self.machines[at];
+                    for (object, old) in &running.old {
+                        let new = machine.medium.cached.cells[*object as usize][BLOCK];
+                        machine.learn(running.number, old[BLOCK], new);
+                    }
+                    self.check_blocks(at);
                     self.event(at, Event::Committed(running.number));
                 }
             }
@@ -179,7 +203,10 @@ impl World {
         let cells = decode(&record.bytes);
         match cells.get(part) {
             Some((cell, value)) => {
-                self.machines[at].medium.write_cell(0, *cell, value);
+                let machine = &mut self.machines[at];
+                machine.learn(n, machine.medium.cached.cells[*cell as usize][BLOCK], value[BLOCK]);
+                machine.medium.write_cell(0, *cell, value);
+                self.check_blocks(at);
                 let delay = self.while_(10);
                 self.work(at, delay, Work::Execute { n, part: part + 1 });
             }
@@ -223,6 +250,17 @@ impl World {
     }
 
     fn write_part(&mut self, at: usize, transaction: TransactionId, part: usize) {
+        let Some(running) = self.machines[at].transactions.get(&transaction) else { return };
+        let takes = running.request.writes.len() > part;
+        let wanted = block_len(running.request.id(), self.now);
+        let machine = &mut self.machines[at];
+        let block = if takes { machine.reserve(wanted) } else { None };
+        if takes && block.is_none() {
+            self.coverage.note("no place given");
+            self.undo(at, transaction);
+            self.machines[at].transactions.remove(&transaction);
+            return self.event(at, Event::Abort(transaction));
+        }
         let machine = &mut self.machines[at];
         let Some(running) = machine.transactions.get_mut(&transaction) else { return };
         let request = &running.request;
@@ -233,6 +271,7 @@ impl World {
             running.reply.push(cell[0]);
             cell[0] += 1;
             cell[cell[0] as usize] = request.id();
+            cell[BLOCK] = block.map_or(0, word);
             copy_first(medium, object);
             medium.write_cell(transaction.0, object, &cell);
             let delay = self.while_(30);
@@ -261,7 +300,13 @@ impl World {
     fn undo(&mut self, at: usize, transaction: TransactionId) {
         let machine = &mut self.machines[at];
         let Some(running) = machine.transactions.get(&transaction) else { return };
-        running.old.iter().for_each(|(object, cell)| machine.medium.write_cell(transaction.0, *object, cell));
+        for (object, old) in &running.old {
+            let new = machine.medium.cached.cells[*object as usize][BLOCK];
+            if let Some((start, _)) = place(new).filter(|_| new != old[BLOCK]) {
+                machine.blocks.unreserve(start);
+            }
+            machine.medium.write_cell(transaction.0, *object, old);
+        }
     }
 
     fn commit(&mut self, at: usize, transaction: TransactionId, entry: &crate::Entry) {
@@ -346,6 +391,12 @@ fn copy_first(medium: &mut super::medium::Medium, object: u64) {
         let cell: Cell = medium.cached.cells[object as usize];
         medium.write_through(&Write::Copy(object, Some(Box::new(cell))));
     }
+}
+
+/// Each append gives its object another block, of any length.
+fn block_len(id: u64, now: u64) -> u64 {
+    let mixed = (id ^ now << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    32 * (1 + (mixed >> 50) % 8)
 }
 
 fn shown(command: &Command) -> String {

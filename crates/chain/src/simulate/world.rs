@@ -119,6 +119,10 @@ impl World {
         self.violation.get_or_insert(what);
     }
 
+    pub(super) fn hold(&mut self, at: usize, checked: Result<(), String>) {
+        checked.unwrap_or_else(|what| self.broken(format!("machine {at}: {what}")));
+    }
+
     pub(super) fn later(&mut self, delay: u64, item: Item) {
         self.order += 1;
         self.queue.insert((self.now + delay, self.order), item);
@@ -148,6 +152,7 @@ impl World {
         }
         machine.boot += 1;
         machine.opened = false;
+        machine.allocates_in = None;
         let found = machine.medium.found();
         let (replica, commands) = Replica::start_without(found.clone(), self.sabotage);
         machine.replica = Some(replica);
@@ -170,6 +175,7 @@ impl World {
         let now = moment(self.now);
         let Some(replica) = &mut self.machines[at].replica else { return };
         let commands = replica.step(now, event);
+        self.machines[at].note_allocates();
         self.carry_out(at, commands);
     }
 

@@ -6,5 +6,6 @@
 mod accounts;
 mod conformance;
 mod etcd;
+mod files;
 mod media;
 mod processes;

@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
 use chain::{Medium, Node, ReplicaId, Sizes};
 use chainmap::{Member, Service, Settings};
@@ -26,6 +29,10 @@ impl Member for Alone {
 }
 
 fn serve(dir: &TempDir, capacity: u64) -> Service<Alone> {
+    serve_with(dir, capacity, Settings::default())
+}
+
+fn serve_with(dir: &TempDir, capacity: u64, settings: Settings) -> Service<Alone> {
     let path = dir.path().join("bank");
     if !path.exists() {
         let id = ReplicaId { machine: 1, incarnation: 0 };
@@ -33,7 +40,7 @@ fn serve(dir: &TempDir, capacity: u64) -> Service<Alone> {
     }
     let (medium, found) = Medium::open(&path).unwrap();
     let node = Node::alone(medium, found).unwrap();
-    Service::start(Alone(node), TcpListener::bind("127.0.0.1:0").unwrap(), Settings::default()).unwrap()
+    Service::start(Alone(node), TcpListener::bind("127.0.0.1:0").unwrap(), settings).unwrap()
 }
 
 fn connect(service: &Service<Alone>) -> Connection {
@@ -128,4 +135,99 @@ fn clients_at_once_lose_nothing() {
     });
     assert_eq!(ask::<Vec<i64>>(&mut connect(&service), "MGET a b").unwrap(), [900, 100]);
     assert!(service.counts().requests > 100 && service.counts().unknown == 0);
+}
+
+/// Bytes of the longest reply: more than the system keeps for a client that does not read.
+const LONG: usize = 127 * 64_000;
+
+/// A client that asks for all that a reply may have, and takes a little now and then; how much it has taken when the connection has ended.
+fn trickle(address: SocketAddr, hurry: &AtomicBool, taken: &AtomicUsize) -> usize {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let keys = "big ".repeat(127);
+    writeln!(stream, "MGET {}\r", keys.trim_end()).unwrap();
+    let mut piece = vec![0; 1 << 10];
+    loop {
+        match stream.read(&mut piece) {
+            Ok(0) | Err(_) => return taken.load(SeqCst),
+            Ok(read) => drop(taken.fetch_add(read, SeqCst)),
+        }
+        if !hurry.load(SeqCst) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn with_a_long_value(dir: &TempDir) -> Service<Alone> {
+    let service = serve(dir, 4 << 20);
+    ask::<()>(&mut connect(&service), &format!("SET big {}", "v".repeat(64_000))).unwrap();
+    service
+}
+
+/// Whoever takes a little of its reply again and again does not keep the machine from ending.
+#[test]
+fn a_slow_reader_does_not_hold_the_end_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = with_a_long_value(&dir);
+    let (hurry, taken) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|threads| {
+        let address = service.address();
+        let reader = threads.spawn({
+            let (hurry, taken) = (&hurry, &taken);
+            move || trickle(address, hurry, taken)
+        });
+        while taken.load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        drop(service);
+        hurry.store(true, SeqCst);
+        let taken = reader.join().unwrap();
+        assert!(taken < LONG, "it has waited until all {taken} bytes were taken");
+    });
+}
+
+#[test]
+fn a_reply_has_a_deadline() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = with_a_long_value(&dir);
+    let (hurry, taken) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|threads| {
+        let reader = threads.spawn(|| trickle(service.address(), &hurry, &taken));
+        while taken.load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let mut client = connect(&service);
+        let clients = |client: &mut Connection| -> usize {
+            let info: String = ask(client, "INFO").unwrap();
+            info.lines().find_map(|line| line.strip_prefix("connected_clients:")).unwrap().parse().unwrap()
+        };
+        while clients(&mut client) > 1 && taken.load(SeqCst) < LONG {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        hurry.store(true, SeqCst);
+        let taken = reader.join().unwrap();
+        assert!(taken < LONG, "it was waited until all {taken} bytes were taken");
+    });
+}
+
+/// Who never says the password does not keep a place.
+#[test]
+fn strangers_do_not_keep_their_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = serve_with(&dir, 1 << 20, Settings { password: Some("tree".to_owned()), ..Settings::default() });
+    let connect = || TcpStream::connect(service.address()).unwrap();
+    let mut known = connect();
+    known.write_all(b"AUTH tree\r\n").unwrap();
+    let mut piece = [0; 64];
+    assert_eq!(known.read(&mut piece).unwrap(), 5);
+    for begun in [&b""[..], b"GET a\r\n", b"*2\r\n$4\r\nAUTH\r\n$1000\r\nx"] {
+        let mut stranger = connect();
+        // So long that without an end of its own the test fails.
+        stranger.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stranger.write_all(begun).unwrap();
+        let mut said = String::new();
+        stranger.read_to_string(&mut said).unwrap();
+        assert!(said.ends_with("-NOAUTH no password in 5 s\r\n"), "{said}");
+    }
+    known.write_all(b"GET a\r\n").unwrap();
+    assert_eq!(known.read(&mut piece).unwrap(), 5, "who has said it stays");
 }

@@ -51,6 +51,7 @@ Replies that are errors say what to do:
 
 Exit codes:
   0  stopped as it was told to
+  1  the file is damaged
   2  wrong usage, or the file, an address or the chain cannot be used
 
 Examples:
@@ -59,7 +60,7 @@ Examples:
   cairn chain serve bank --machine 4 --listen 10.0.0.4:7500 --clients 10.0.0.4:7600 --etcd http://e1:2379 --prefix /cairn/bank --secret-file secret --password-file password
       a further machine: it joins if the chain has fewer than f + 1 members, or when `cairn chain join 4` says so")]
 pub struct ServeChain {
-    /// This machine's copy; made if there is none
+    /// This machine's copy; made if there is none, and the machine is no member that has had one
     #[arg(value_name = "FILE")]
     pub path: PathBuf,
     /// This machine's number, which no other has
@@ -89,6 +90,9 @@ pub struct ServeChain {
     /// Failures that a new chain is to survive: with fewer than f + 1 members others join [default: one less than its first members]
     #[arg(long, value_name = "F")]
     pub f: Option<u32>,
+    /// A member whose file is lost makes a new one; the one before counts no more, should it be found
+    #[arg(long)]
+    pub new_file: bool,
     /// Seconds of a member's lease: one that is gone is taken out after as long
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub ttl: u64,

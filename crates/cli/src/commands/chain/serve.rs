@@ -103,6 +103,7 @@ fn options(args: &ServeChain, listener: &TcpListener) -> Result<Options, Failure
         .sizes(Sizes { capacity: args.size, queue: args.queue })
         .first_members(&args.first_members);
     let options = args.f.map_or(options.clone(), |f| options.failures(f));
+    let options = if args.new_file { options.new_file() } else { options };
     Ok(match &args.announce {
         Some(address) => options.announce(address),
         None => options,

@@ -96,6 +96,46 @@ fn each_machine_is_killed_and_comes_back() {
     assert!(chains.said(head).contains("cairn: stopped; the others go on"), "{}", chains.said(head));
 }
 
+/// Values of any length come and go, so that places are used again, by heads that were replicas before.
+#[test]
+fn values_of_all_lengths_outlive_each_head() {
+    const KEYS: usize = 24;
+    let mut chains = Chains::started();
+    let mut kept: Vec<Option<String>> = vec![None; KEYS];
+    let check = |chains: &Chains, kept: &[Option<String>], when: &str| {
+        for (key, value) in kept.iter().enumerate() {
+            let found = chains.ask_until(&[1, 2, 3], &format!("GET k{key}"));
+            assert_eq!(found, value.as_deref().unwrap_or("nil"), "{when}: k{key}");
+        }
+    };
+    let mut mixed = 1_u64;
+    for round in 0..4 {
+        for at in 0..250 {
+            mixed = mixed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            let (key, len) = ((mixed >> 33) as usize % KEYS, (mixed >> 45) as usize % 900);
+            kept[key] = (len >= 150).then(|| format!("{round}.{at}.{}", "v".repeat(len)));
+            let line = match &kept[key] {
+                Some(value) => format!("SET k{key} {value}"),
+                None => format!("DEL k{key}"),
+            };
+            let said = chains.ask_until(&[1, 2, 3], &line);
+            assert!(said == "+OK" || said.starts_with(':'), "{line}: {said}");
+        }
+        check(&chains, &kept, "before the head goes");
+        let head = chains.members()[0];
+        chains.kill(head);
+        check(&chains, &kept, "by the next head");
+        chains.start(head, "");
+        chains.await_well();
+    }
+    // Each by what is on its medium alone.
+    for _ in 0..2 {
+        let head = chains.members()[0];
+        chains.end(head);
+        check(&chains, &kept, "at the end");
+    }
+}
+
 #[test]
 fn machines_are_taken_in_and_out() {
     let mut chains = Chains::started();
@@ -281,6 +321,25 @@ fn a_machine_that_cannot_serve_is_told() {
     // It goes on in its own.
     chains.start(3, "");
     chains.await_well();
+}
+
+/// A path that is wrong, or a second process of a machine, costs nothing; a file that is lost is made anew when it is said.
+#[test]
+fn a_member_makes_a_new_file_when_it_is_told_to() {
+    let mut chains = Chains::started();
+    assert_eq!(chains.ask_until(&[1], "SET a 1"), "+OK");
+    let second = |more: &str| chains.line(5, more).replace("--machine 5", "--machine 1");
+    let (wrong, new) = (second(""), second("--new-file"));
+    let said = chains.refused(&wrong);
+    assert!(said.starts_with("there is no file bank-5, and machine 1 is a member that has had one"), "{said}");
+    let said = chains.refused(&new);
+    assert!(said.starts_with("machine 1 runs already, at 127.0.0.1:"), "{said}");
+    assert_eq!((chains.members(), chains.ask_until(&[1], "GET a")), (vec![1, 2, 3], "1".to_owned()));
+    chains.kill(3);
+    fs::remove_file(chains.path("bank-3")).unwrap();
+    chains.start(3, "--new-file");
+    chains.await_well();
+    assert_eq!(chains.ask_until(&[1, 2, 3], "GET a"), "1");
 }
 
 /// One that takes less than the others would stop them.
