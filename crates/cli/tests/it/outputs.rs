@@ -113,7 +113,7 @@ const CASES: &[Case] = &[
         "chain serve",
         Nothing,
         Prints::Nothing,
-        "NEW --machine 9 --first-members 9 --listen 127.0.0.1:0 --clients 127.0.0.1:0 --prefix /cairn/other --size 1M --queue 1M --secret-file secret --etcd ETCD",
+        "NEW --machine 9 --first-members 9 --listen 127.0.0.1:0 --clients 127.0.0.1:0 --prefix /cairn/NEW --size 1M --queue 1M --secret-file secret --etcd ETCD",
     ),
     ("log-replica", Nothing, Something, "NEW --listen 127.0.0.1:0 --secret-file secret"),
     ("kv follow", Nothing, Something, "NEW --log NEW.log --listen 127.0.0.1:0 --secret-file secret"),
