@@ -535,7 +535,8 @@ impl Zones {
     pub(crate) fn clean_all(&self, first: u64, mut sums: impl FnMut(u32) -> Result<Vec<u32>>) -> Result<()> {
         for zone in 0..first {
             let zone = u32::try_from(zone).map_err(|_| self.too_many(u32::MAX))?;
-            self.set_sums(zone, &sums(zone)?)?;
+            let sums = sums(zone)?;
+            self.set_sums(zone, &sums)?;
             self.set_mark(zone, Mark::Summed)?;
         }
         self.clean_new(first)

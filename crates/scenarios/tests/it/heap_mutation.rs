@@ -16,6 +16,7 @@ const REDUNDANT: &[missed::Redundant] = &[
     ),
     ("zones.rs", "set_mark(zone, mark)", "the same"),
     ("zones.rs", "set_mark(zone, Mark::Clean)", "the same"),
+    ("zones.rs", "set_mark(zone, Mark::Summed)", "of a backup that is made anew: the same"),
     ("zones.rs", "if summed", "the same"),
     ("zones.rs", "set_sums(zone, &sums)", "checksums tell which copy is wrong where a medium went bad"),
     ("zones.rs", "the checksums, before a mark vouches for them", "the same"),
