@@ -31,7 +31,9 @@ fn prepare(from: &Handover, options: &Options) -> Result<()> {
     options.check()?;
     let pool = from.pool();
     let alloc = Allocator::open(pool, from.region())?;
-    let region = from.part(STATE, cell::region_bytes::<State>(true))?;
+    // A heap of an earlier format keeps its slots on one page.
+    let apart = cell::are_apart(pool) || pool.info().regions.iter().all(|region| region.name != STATE);
+    let region = from.part(STATE, cell::region_bytes::<State>(apart))?;
     // Of the sizes that an earlier heap had its regions are.
     let earlier = cell::open::<State>(region).ok().map(|(cell, _)| cell.get()).filter(state_is_sound);
     let policy = options.policy.unwrap_or_default();
