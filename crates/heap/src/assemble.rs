@@ -128,13 +128,12 @@ pub(crate) fn switch(
     wanted: Policy,
     options: &Options,
 ) -> Result<Core> {
-    // From here on the backup does not follow main, or not yet.
+    // Told when all that it needs is there: until then, and after an error, the old policy is in force. The backup does not follow main from here on, or is made anew.
     (state.policy, state.backup) = (wanted.code(), 0);
     let pool = core.pool.clone();
     match wanted {
         Policy::InPlace => {
             let backup = add_backup(&pool, &core.alloc, state)?;
-            cell.update_mirrored(state)?;
             core = reassemble(core, options, wanted, state, backup);
             core.grow_backup()?;
             rebuild(&core)?;

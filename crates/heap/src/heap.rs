@@ -272,12 +272,11 @@ impl Heap {
                 core
             }
             false => {
-                if stored == Policy::InPlace {
-                    crate::scrub::run(&core, true)?; // the second copy is left behind
-                }
-                let switched = switch(core, &mut cell, &mut state, wanted, options);
+                // The second copy of a heap in place is left behind.
+                let whole = if stored == Policy::InPlace { crate::scrub::run(&core, true).map(drop) } else { Ok(()) };
+                let switched = whole.and_then(|()| switch(core, &mut cell, &mut state, wanted, options));
                 if switched.is_err() {
-                    pool.set_unsettled(!closed); // no record of either policy is left: what was closed can be closed again
+                    pool.set_unsettled(!closed); // the old policy is in force, and has no record left: what was closed can be closed again
                 }
                 switched?
             }

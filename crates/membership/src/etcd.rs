@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use crate::clock::Moment;
 use crate::{Access, Error, Result};
 
+const NOT_ASKED: &str = "not asked";
 /// Longest pause before a request is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -140,7 +141,7 @@ impl Etcd {
     ) -> Result<T> {
         let end = Moment::now() + patience;
         let share = self.share(patience);
-        let mut last = "not asked".to_owned();
+        let mut last = NOT_ASKED.to_owned();
         loop {
             let left = Moment::now().until(end);
             if left.is_zero() {
@@ -151,7 +152,9 @@ impl Etcd {
                 Ok(answer) => return Ok(answer),
                 Err(Failure::Final(error)) => return Err(error),
                 Err(Failure::Gone) => "etcd knows no such lease".clone_into(&mut last),
-                Err(Failure::NoAnswer(why)) => last = why,
+                // An attempt for which little time was left says nothing that an earlier one has not.
+                Err(Failure::NoAnswer(why)) if left >= share || last == NOT_ASKED => last = why,
+                Err(Failure::NoAnswer(_)) => {}
             }
             tokio::time::sleep(PAUSE.min(share / 4)).await;
         }

@@ -110,7 +110,7 @@ pub enum Error {
     #[error("this store keeps keys in no order and cannot scan; use a B+tree")]
     Unordered,
     /// A limit of the engine.
-    #[error("{what}: {found} is not possible; {max} at most")]
+    #[error("{what}: {found} is not possible, {max} is the most")]
     Limit {
         /// Of what.
         what: &'static str,

@@ -1,4 +1,4 @@
-//! Every relative link in a Markdown file of the repository leads to a file, and its anchor to a heading.
+//! Every relative link in a Markdown file of the repository leads to a file, and its anchor to a heading; and no merge has left its marks there.
 
 use std::fs;
 use std::io;
@@ -17,9 +17,17 @@ pub fn check(root: &Path) -> io::Result<Vec<Problem>> {
     let mut problems = Vec::new();
     for file in markdown_files(root)? {
         let text = fs::read_to_string(&file)?;
+        let name = file.strip_prefix(root).unwrap_or(&file).display();
+        for line in conflicts(&text) {
+            problems.push(Problem::new(
+                format!("{name}:{line}"),
+                "a merge has left its mark",
+                "decide, and delete the mark",
+            ));
+        }
         for (line, target) in links(&text) {
             if let Err(what) = resolve(&file, &text, root, &target) {
-                let at = format!("{}:{line}", file.strip_prefix(root).unwrap_or(&file).display());
+                let at = format!("{name}:{line}");
                 problems.push(Problem::new(
                     at,
                     format!("link to {target}: {what}"),
@@ -29,6 +37,12 @@ pub fn check(root: &Path) -> io::Result<Vec<Problem>> {
         }
     }
     Ok(problems)
+}
+
+/// Lines that git writes around what it could not merge.
+fn conflicts(text: &str) -> Vec<usize> {
+    let is_mark = |line: &str| ["<<<<<<< ", ">>>>>>> ", "||||||| "].iter().any(|mark| line.starts_with(mark));
+    (1..).zip(text.lines()).filter(|(_, line)| is_mark(line)).map(|(number, _)| number).collect()
 }
 
 fn markdown_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
@@ -160,6 +174,14 @@ mod tests {
     #[test]
     fn code_is_not_read_for_links() {
         assert_eq!(problems("`[a](gone.md)`\n```\n[a](gone.md)\n```\n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn marks_of_a_merge_are_caught() {
+        let readme = "a\n<<<<<<< HEAD\nb\n=======\n```\n>>>>>>> 2499db8\n```\n";
+        let mark = |line| format!("README.md:{line} a merge has left its mark");
+        assert_eq!(problems(readme), [mark(2), mark(6)]);
+        assert_eq!(problems("Heading\n=======\n\n<<<< and >>>>\n"), Vec::<String>::new());
     }
 
     #[test]

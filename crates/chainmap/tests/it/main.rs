@@ -157,44 +157,41 @@ fn trickle(address: SocketAddr, hurry: &AtomicBool, taken: &AtomicUsize) -> usiz
     }
 }
 
-fn with_a_long_value(dir: &TempDir) -> Service<Alone> {
-    let service = serve(dir, 4 << 20);
+/// Does it while such a client takes its reply; how much that has taken when its connection has ended.
+fn beside_a_slow_reader(meanwhile: impl FnOnce(Service<Alone>, &AtomicUsize) -> Option<Service<Alone>>) -> usize {
+    let dir = tempfile::tempdir().unwrap();
+    let service = serve(&dir, 4 << 20);
     ask::<()>(&mut connect(&service), &format!("SET big {}", "v".repeat(64_000))).unwrap();
-    service
+    let (hurry, taken) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|threads| {
+        let address = service.address();
+        let (hurried, takes) = (&hurry, &taken);
+        let reader = threads.spawn(move || trickle(address, hurried, takes));
+        while taken.load(SeqCst) == 0 {
+            assert!(!reader.is_finished(), "it has got nothing");
+            std::thread::yield_now();
+        }
+        let service = meanwhile(service, &taken);
+        hurry.store(true, SeqCst);
+        let taken = reader.join().unwrap();
+        drop(service);
+        taken
+    })
 }
 
 /// Whoever takes a little of its reply again and again does not keep the machine from ending.
 #[test]
 fn a_slow_reader_does_not_hold_the_end_up() {
-    let dir = tempfile::tempdir().unwrap();
-    let service = with_a_long_value(&dir);
-    let (hurry, taken) = (AtomicBool::new(false), AtomicUsize::new(0));
-    std::thread::scope(|threads| {
-        let address = service.address();
-        let reader = threads.spawn({
-            let (hurry, taken) = (&hurry, &taken);
-            move || trickle(address, hurry, taken)
-        });
-        while taken.load(SeqCst) == 0 {
-            std::thread::yield_now();
-        }
+    let taken = beside_a_slow_reader(|service, _| {
         drop(service);
-        hurry.store(true, SeqCst);
-        let taken = reader.join().unwrap();
-        assert!(taken < LONG, "it has waited until all {taken} bytes were taken");
+        None
     });
+    assert!(taken < LONG, "it has waited until all {taken} bytes were taken");
 }
 
 #[test]
 fn a_reply_has_a_deadline() {
-    let dir = tempfile::tempdir().unwrap();
-    let service = with_a_long_value(&dir);
-    let (hurry, taken) = (AtomicBool::new(false), AtomicUsize::new(0));
-    std::thread::scope(|threads| {
-        let reader = threads.spawn(|| trickle(service.address(), &hurry, &taken));
-        while taken.load(SeqCst) == 0 {
-            std::thread::yield_now();
-        }
+    let taken = beside_a_slow_reader(|service, taken| {
         let mut client = connect(&service);
         let clients = |client: &mut Connection| -> usize {
             let info: String = ask(client, "INFO").unwrap();
@@ -203,10 +200,9 @@ fn a_reply_has_a_deadline() {
         while clients(&mut client) > 1 && taken.load(SeqCst) < LONG {
             std::thread::sleep(Duration::from_millis(20));
         }
-        hurry.store(true, SeqCst);
-        let taken = reader.join().unwrap();
-        assert!(taken < LONG, "it was waited until all {taken} bytes were taken");
+        Some(service)
     });
+    assert!(taken < LONG, "it was waited until all {taken} bytes were taken");
 }
 
 /// Who never says the password does not keep a place.

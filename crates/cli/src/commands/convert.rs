@@ -75,22 +75,16 @@ fn of_heap(args: &Convert, pool: Pool) -> tx::Result<(Kind, HeapUsage)> {
         Ok(heap) => heap,
         Err(error) => return refused(pool, error),
     };
+    drop(pool); // the heap's own handle is the last: it is closed also behind an error
     let (before, wanted) = (Kind::Heap(heap.policy()), args.engine);
     let used = heap.live_blocks(|_, _| {})?;
     if before != wanted {
         repair(args, &heap)?;
     }
     match wanted {
-        _ if before == wanted => {
-            drop(pool);
-            heap.close()?;
-        }
-        Kind::Mvcc => {
-            drop(pool); // the heap's own handle is the last
-            Mvcc::take_over(heap.hand_over()?, &args.sizes.versions())?.close()?;
-        }
+        _ if before == wanted => heap.close()?,
+        Kind::Mvcc => Mvcc::take_over(heap.hand_over()?, &args.sizes.versions())?.close()?,
         Kind::Heap(policy) => {
-            drop(pool);
             let closed = heap.hand_over()?; // settled, in the pool that stays open
             match Heap::open_in(closed.pool(), &args.sizes.heap(policy)) {
                 Ok(heap) => {

@@ -110,13 +110,31 @@ fn what_is_not_converted_is_left_as_it_was() {
     refused("convert p --engine mvcc", "region \"program\" is none of objects");
 }
 
-/// Overwrites what stands first for the value of a pair: in one of the copies, if there are two.
-fn damage(dir: &Path) {
+/// Overwrites what stands first for the value of a pair: in one of the copies, or in both.
+fn damage(dir: &Path, copies: usize) {
     let path = dir.join("p");
     let mut bytes = fs::read(&path).unwrap();
-    let at = bytes.windows(5).position(|found| found == b"value").unwrap();
-    bytes[at] ^= 1;
+    let found: Vec<usize> = (0..bytes.len() - 5).filter(|at| &bytes[*at..*at + 5] == b"value").collect();
+    for copy in 0..copies {
+        bytes[found[copy * found.len() / 2]] ^= 1 << copy;
+    }
     fs::write(path, bytes).unwrap();
+}
+
+/// What nothing tells of which copy is right stays as it is.
+#[test]
+fn what_is_unclear_goes_nowhere() {
+    for engine in ["mvcc", "undo", "inplace-partial"] {
+        let dir = temp();
+        heap(dir.path(), Policy::InPlace).close().unwrap();
+        damage(dir.path(), 2);
+        let before = cairn(dir.path(), "check p");
+        let run = cairn(dir.path(), &format!("convert p --engine {engine}"));
+        assert!(run.code == 1 && run.failure().0.contains("damaged page"), "{run:?}");
+        let after = cairn(dir.path(), "check p");
+        assert_eq!((after.code, &after.out), (1, &before.out));
+        assert_eq!(cairn(dir.path(), "info p --json").json()["objects"]["engine"], "inplace");
+    }
 }
 
 /// What damage there is in one of two copies does not become what all other engines have.
@@ -125,14 +143,14 @@ fn of_two_copies_the_right_one_goes_over() {
     for engine in ["mvcc", "eaw", "inplace-partial", "none"] {
         let dir = temp();
         heap(dir.path(), Policy::InPlace).close().unwrap();
-        damage(dir.path());
+        damage(dir.path(), 1);
         let run = cairn(dir.path(), &format!("convert p --engine {engine}"));
         assert!(run.code == 0 && run.err.contains("were damaged in one of two copies, and are repaired"), "{run:?}");
         is_whole(dir.path(), engine);
         assert!(fs::read(dir.path().join("p")).unwrap().windows(5).filter(|found| *found == b"value").count() >= 100);
         // On its way back it gets a second copy that can be told from the first.
         assert_eq!(cairn(dir.path(), "convert p --engine inplace").code, 0);
-        damage(dir.path());
+        damage(dir.path(), 1);
         let run = cairn(dir.path(), "scrub p");
         assert_eq!(run.code, 0, "{engine}: {run:?}");
         is_whole(dir.path(), "inplace");
@@ -164,14 +182,28 @@ fn a_full_disk_leaves_the_objects_where_they_were() {
     for engine in ["inplace", "inplace-partial", "mvcc"] {
         let dir = temp();
         heap(dir.path(), Policy::Eaw).close().unwrap();
-        let len = fs::metadata(dir.path().join("p")).unwrap().len();
-        let limited = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" convert p --engine {engine}", len / 512);
-        let command = ["-c", &limited, env!("CARGO_BIN_EXE_cairn")];
-        let out = std::process::Command::new("sh").args(command).current_dir(dir.path()).output().unwrap();
-        let said = String::from_utf8(out.stderr).unwrap();
-        assert!(out.status.code() == Some(2) && said.contains("no space"), "{engine}: {said}");
-        is_whole(dir.path(), "eaw");
+        refused_for_room(dir.path(), engine);
     }
+    // There is a backup of an earlier time, which is too short.
+    let dir = temp();
+    heap(dir.path(), Policy::InPlace).close().unwrap();
+    assert_eq!(cairn(dir.path(), "convert p --engine eaw").code, 0);
+    let heap = Heap::open(dir.path().join("p"), &heap::Options::new().coordinator(false)).unwrap();
+    for _ in 0..64 {
+        heap.transact(Isolation::Strict, |tx| tx.alloc_slice(&[0; 64 << 10]).map(drop)).unwrap();
+    }
+    heap.close().unwrap();
+    refused_for_room(dir.path(), "inplace");
+}
+
+fn refused_for_room(dir: &Path, engine: &str) {
+    let len = fs::metadata(dir.join("p")).unwrap().len();
+    let limited = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" convert p --engine {engine}", len / 512);
+    let command = ["-c", &limited, env!("CARGO_BIN_EXE_cairn")];
+    let out = std::process::Command::new("sh").args(command).current_dir(dir).output().unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(out.status.code() == Some(2) && said.contains("no space"), "{engine}: {said}");
+    is_whole(dir, "eaw");
 }
 
 #[test]

@@ -131,15 +131,7 @@ impl Engine for Copied {
     fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
         self.kv.write_once(run, here)
     }
-    fn is_slow(&self) -> bool {
-        self.kv.is_slow()
-    }
-    fn key_max(&self) -> usize {
-        self.kv.key_max()
-    }
-    fn value_max(&self) -> usize {
-        self.kv.value_max()
-    }
+    crate::support::left_to!(kv);
     fn healthy(&self) -> Result<()> {
         self.kv.healthy()
     }
@@ -148,9 +140,6 @@ impl Engine for Copied {
     }
     fn others_with(&self, position: u64) -> usize {
         self.others.iter().filter(|other| other.load(Acquire) >= position).count()
-    }
-    fn counts(&self) -> Counts {
-        self.kv.counts()
     }
     fn close(self: Box<Self>) -> Result<()> {
         Box::new(self.kv).close()

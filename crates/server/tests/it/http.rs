@@ -33,20 +33,9 @@ impl Engine for Frail {
     fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
         if self.full.load(Relaxed) { Err(Error::Full("no room".into())) } else { self.kv.write_once(run, here) }
     }
-    fn is_slow(&self) -> bool {
-        self.kv.is_slow()
-    }
-    fn key_max(&self) -> usize {
-        self.kv.key_max()
-    }
-    fn value_max(&self) -> usize {
-        self.kv.value_max()
-    }
+    crate::support::left_to!(kv);
     fn healthy(&self) -> Result<()> {
         if self.broken.load(Relaxed) { Err(Error::InDoubt("a sync has failed".into())) } else { self.kv.healthy() }
-    }
-    fn counts(&self) -> Counts {
-        self.kv.counts()
     }
     fn close(self: Box<Self>) -> Result<()> {
         Box::new(self.kv).close()

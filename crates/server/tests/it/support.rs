@@ -26,6 +26,26 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     assert!(came, "not in {PATIENCE:?}: {what}");
 }
 
+/// Of an engine around another one: what it leaves to that one.
+macro_rules! left_to {
+    ($inner:ident) => {
+        fn is_slow(&self) -> bool {
+            self.$inner.is_slow()
+        }
+        fn key_max(&self) -> usize {
+            self.$inner.key_max()
+        }
+        fn value_max(&self) -> usize {
+            self.$inner.value_max()
+        }
+        fn counts(&self) -> server::engine::Counts {
+            self.$inner.counts()
+        }
+    };
+}
+
+pub(crate) use left_to;
+
 /// Engines that a server runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
@@ -85,26 +105,15 @@ impl<F: Fn(&mut dyn Tx, Run<'_>) -> Result<()> + Send + Sync + 'static> Engine f
     fn waits(&self) -> bool {
         self.engine.waits()
     }
-    fn is_slow(&self) -> bool {
-        self.engine.is_slow()
-    }
     fn together_max(&self) -> usize {
         self.engine.together_max()
     }
     fn spare_bytes(&self) -> usize {
         self.engine.spare_bytes()
     }
-    fn key_max(&self) -> usize {
-        self.engine.key_max()
-    }
-    fn value_max(&self) -> usize {
-        self.engine.value_max()
-    }
+    left_to!(engine);
     fn healthy(&self) -> Result<()> {
         self.engine.healthy()
-    }
-    fn counts(&self) -> Counts {
-        self.engine.counts()
     }
     fn close(self: Box<Self>) -> Result<()> {
         self.engine.close()
