@@ -87,12 +87,14 @@ pub enum Command {
         /// ... through this one.
         last: u64,
     },
-    /// Make a copy of the heap as it is, now, and send it.
-    ShipSnapshot {
+    /// Make a copy of a part of the heap as it is, now, and send it.
+    ShipPart {
         /// To whom.
         to: ReplicaId,
         /// Of the message.
         view: ViewId,
+        /// Which, from 0.
+        part: u32,
         /// What the heap is the effect of.
         through: u64,
     },
@@ -121,7 +123,7 @@ pub enum Command {
     Void(ReplicaId),
     /// Erase queue and heap.
     Erase,
-    /// Make the heap this image.
+    /// This is a part of the heap's image. An image is whole at [`Whole`](Self::Whole), and nobody looks at it before.
     Restore(Vec<u8>),
     /// Note that the copy is whole, and that records through here are in its heap.
     Whole(u64),
@@ -171,7 +173,7 @@ impl Command {
             | Self::Whole(_) => true,
             Self::Send(_)
             | Self::Ship { .. }
-            | Self::ShipSnapshot { .. }
+            | Self::ShipPart { .. }
             | Self::FetchView
             | Self::Propose(_)
             | Self::AwaitLeases(_)

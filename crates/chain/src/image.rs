@@ -25,6 +25,8 @@ pub(crate) const ROOT_LEN: u64 = 16;
 /// Largest alignment of an object.
 pub(crate) const ALIGN_MAX: u64 = PAGE;
 const PAGE: u64 = 4096;
+/// Bytes of an image that are copied at a time, while nothing is carried out in it.
+pub(crate) const PART: u64 = 4 << 20;
 /// Smallest image.
 pub(crate) const CAPACITY_MIN: u64 = 4 * PAGE;
 
@@ -63,6 +65,8 @@ impl SizeCode {
 pub(crate) struct Image {
     area: Area,
     pub(crate) blocks: Blocks,
+    /// Its map is that of one number, and the blocks follow it.
+    whole: bool,
 }
 
 /// The place in the map of the block that begins at this byte.
@@ -77,7 +81,7 @@ pub(crate) fn pointer<T: ?Sized>(start: u64) -> PPtr<T> {
 impl Image {
     /// What stands in the area: records may be half in it, so that its map is not looked at before they are carried out again.
     pub(crate) fn open_unscanned(area: Area) -> Self {
-        Self { area, blocks: Blocks::default() }
+        Self { area, blocks: Blocks::default(), whole: true }
     }
 
     #[cfg(test)]
@@ -113,7 +117,7 @@ impl Image {
             end = start + len;
             blocks.set_live(start, len);
         }
-        self.blocks = blocks;
+        (self.blocks, self.whole) = (blocks, true);
         Ok(())
     }
 
@@ -127,7 +131,7 @@ impl Image {
         for write in writes(record) {
             let write = write?;
             let range = write.range();
-            if range.start < self.map().end && range.end > self.map().start {
+            if self.whole && range.start < self.map().end && range.end > self.map().start {
                 self.learn(n, write)?;
             }
             let bytes = self.area.bytes_mut(range.start, (range.end - range.start) as usize)?;
@@ -172,29 +176,31 @@ impl Image {
         self.scan()
     }
 
-    /// All of it: its size, then what is not zero.
-    pub(crate) fn copy(&self) -> Result<Vec<u8>> {
+    /// A part of it, and whether it is the last one: the size of the whole, then what is not zero.
+    pub(crate) fn copy(&self, part: u32) -> Result<(Vec<u8>, bool)> {
         let mut copy = Writes::default();
         copy.mark(self.capacity());
-        for at in (0..self.capacity()).step_by(PAGE as usize) {
-            let page = self.area.bytes(at, PAGE.min(self.capacity() - at) as usize)?;
+        let end = self.capacity().min((u64::from(part) + 1) * PART);
+        for at in (u64::from(part) * PART..end).step_by(PAGE as usize) {
+            let page = self.area.bytes(at, PAGE.min(end - at) as usize)?;
             if page.iter().any(|byte| *byte != 0) {
                 copy.put(at, page);
             }
         }
-        Ok(copy.into_bytes())
+        Ok((copy.into_bytes(), end == self.capacity()))
     }
 
-    /// An erased image becomes the copy; it is flushed.
+    /// A part of an erased image becomes the copy; it is flushed. The next [`scan`](Self::scan) is behind the last one.
     pub(crate) fn restore(&mut self, copy: &[u8]) -> Result<()> {
         check_copy(copy, self.capacity())?;
+        self.whole = false;
         for write in writes(copy) {
             if let Write::Bytes { at, bytes } = write? {
                 self.area.bytes_mut(at, bytes.len())?.copy_from_slice(bytes);
                 self.area.flush(at, bytes.len() as u64)?;
             }
         }
-        self.scan()
+        Ok(())
     }
 }
 
@@ -279,7 +285,10 @@ mod tests {
             })
             .unwrap();
         second.erase().unwrap();
-        second.restore(&first.copy().unwrap()).unwrap();
+        let (copy, last) = first.copy(0).unwrap();
+        second.restore(&copy).unwrap();
+        second.scan().unwrap();
+        assert!(last);
         assert_eq!(second.bytes(0, 1 << 20).unwrap(), first.bytes(0, 1 << 20).unwrap());
         assert_eq!(second.blocks.find(start + 5), Some((start, 128)));
     }

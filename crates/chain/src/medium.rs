@@ -284,7 +284,10 @@ impl Medium {
             }
             Command::Erase => self.image.lock().erase()?,
             Command::Restore(copy) => self.image.lock().restore(&copy)?,
-            Command::Whole(retired) => (self.noted.whole, self.noted.retired) = (1, retired),
+            Command::Whole(retired) => {
+                self.image.lock().scan()?;
+                (self.noted.whole, self.noted.retired) = (1, retired);
+            }
             // The heap has no backup: what is in it is persistent with the barrier that is behind this.
             Command::Settle(_) => {}
             _ => {}
@@ -386,12 +389,12 @@ impl Medium {
         numbers.map(record).collect::<Option<_>>().ok_or(Error::Record { why: "it is not in the queue" })
     }
 
-    /// A copy of the heap as it is.
+    /// A copy of a part of the heap as it is, 4 MiB at most, and whether it is the last one.
     ///
     /// # Errors
     /// Those of the pool.
-    pub fn copy(&self) -> Result<Vec<u8>> {
-        self.image.lock().copy()
+    pub fn part(&self, part: u32) -> Result<(Vec<u8>, bool)> {
+        self.image.lock().copy(part)
     }
 
     /// The heap's bytes.

@@ -22,7 +22,7 @@ pub enum Body {
     Records(Vec<Record>),
     /// Upstream, and of a joiner to the tail: all records through here are persistent.
     Have(u64),
-    /// Of the tail to the head: all through here are executed, and persistent on every member.
+    /// Of the tail to the head, and to a joiner that gets the image: all through here are executed, and persistent on every member.
     Acknowledged(u64),
     /// Upstream, the same.
     CleanUp(u64),
@@ -32,11 +32,24 @@ pub enum Body {
     Restarted,
     /// Of the tail: this copy is not let in, and no proposal that names it can be carried out any more.
     Refused,
-    /// Of the tail to a joiner: its heap when exactly the records through here were executed.
-    Snapshot {
+    /// Of the tail to a joiner: a part of its heap when exactly the records through here were executed.
+    Part {
         /// Through here.
         through: u64,
+        /// Which part, from 0.
+        part: u32,
+        /// There is none behind it.
+        last: bool,
         /// Opaque.
         image: Vec<u8>,
+    },
+    /// Of a joiner to the tail, while it gets the image.
+    Copied {
+        /// The part that it waits for; none: it has all of them.
+        part: Option<u32>,
+        /// All records through here are persistent.
+        through: u64,
+        /// Those through here take no room any more.
+        retired: u64,
     },
 }

@@ -59,8 +59,14 @@ pub(crate) enum Step {
     VoidFirst,
     /// A voided copy has another id.
     NewIncarnation,
-    /// A snapshot is made while no record is half executed.
-    SnapshotAtOneNumber,
+    /// A part of an image is made while no record is half executed.
+    PartAtOneNumber,
+    /// ... and taken while no record behind it is executed.
+    PartBeforeRecords,
+    /// An image is whole when all is executed that one of its parts shows.
+    WholeBehindParts,
+    /// A start gives up half a copy and its records.
+    VoidHalf,
     /// The tail keeps records that a joiner does not have.
     KeepForJoiner,
 
@@ -88,7 +94,7 @@ pub(crate) enum Step {
 #[cfg(test)]
 impl Step {
     /// All of them.
-    pub(crate) const ALL: [Self; 33] = [
+    pub(crate) const ALL: [Self; 36] = [
         Self::PersistBeforeForward,
         Self::TakeInOrder,
         Self::AcknowledgeExecuted,
@@ -113,7 +119,10 @@ impl Step {
         Self::ShownToReaders,
         Self::VoidFirst,
         Self::NewIncarnation,
-        Self::SnapshotAtOneNumber,
+        Self::PartAtOneNumber,
+        Self::PartBeforeRecords,
+        Self::WholeBehindParts,
+        Self::VoidHalf,
         Self::KeepForJoiner,
         Self::LeaseAfterReading,
         Self::CleanReads,

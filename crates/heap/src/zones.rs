@@ -531,7 +531,7 @@ impl Zones {
         Ok(())
     }
 
-    /// Marks the first zones clean, with these checksums, and all others without. One barrier: until it is over nothing says that the backup can be used.
+    /// Marks the first zones clean, with these checksums, and all others without. One barrier, and the one of who says then that the backup can be used.
     pub(crate) fn clean_all(&self, first: u64, mut sums: impl FnMut(u32) -> Result<Vec<u32>>) -> Result<()> {
         for zone in 0..first {
             let zone = u32::try_from(zone).map_err(|_| self.too_many(u32::MAX))?;
@@ -548,7 +548,7 @@ impl Zones {
             let zone = u32::try_from(zone).map_err(|_| self.too_many(u32::MAX))?;
             self.set_mark(zone, Mark::Clean)?;
         }
-        self.pool.drain()?;
+        self.pool.drain()?; // marks and copies, before the state says that there is a backup
         Ok(())
     }
 }

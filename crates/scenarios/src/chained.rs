@@ -144,18 +144,21 @@ fn model(through: u64) -> Vec<u8> {
     heap
 }
 
-/// As [`Medium::copy`] has it.
-fn image(through: u64) -> Vec<u8> {
+/// The first page that is not of the first part of an image.
+const PART: u64 = 8192;
+
+/// As [`Medium::part`] has it, but smaller.
+fn part(through: u64, part: u32) -> Body {
     let mut bytes = SIZES.capacity.to_le_bytes().to_vec();
     bytes.extend_from_slice(&[0; 8]);
-    for (at, page) in
-        (0u64..).step_by(4096).zip(model(through).chunks(4096)).filter(|(_, page)| page.iter().any(|b| *b != 0))
+    let is_wanted = |at: u64, page: &[u8]| (at < PART) == (part == 0) && page.iter().any(|b| *b != 0);
+    for (at, page) in (0u64..).step_by(4096).zip(model(through).chunks(4096)).filter(|(at, page)| is_wanted(*at, page))
     {
         bytes.extend_from_slice(&at.to_le_bytes());
         bytes.extend_from_slice(&(page.len() as u64).to_le_bytes());
         bytes.extend_from_slice(page);
     }
-    bytes
+    Body::Part { through, part, last: part == 1, image: bytes }
 }
 
 fn says(driven: &mut Driven, from: u32, view: ViewId, body: Body) -> chain::Result<Vec<Command>> {
@@ -217,9 +220,18 @@ impl State {
         } else {
             self.last += 1
         }
+        // Once with records: one between the two parts of the image, and behind them one that the second part shows.
+        let first = self.last;
+        self.last += if without { 0 } else { 2 };
         let whole = ack.begin(Effect::Whole(self.incarnation, self.last));
-        let body = Body::Snapshot { through: self.last, image: image(self.last) };
-        let said = says(driven, 3, out.id, body)?;
+        let mut said = says(driven, 3, out.id, part(first, 0))?;
+        if !without {
+            says(driven, 3, out.id, Body::Records(vec![record(first + 1)]))?;
+        }
+        said.extend(says(driven, 3, out.id, part(self.last, 1))?);
+        if !without {
+            said = says(driven, 3, out.id, Body::Records(vec![record(self.last)]))?;
+        }
         let has = |command: &Command| matches!(command, Command::Send(Message { body: Body::Have(n), .. }) if *n == self.last);
         if !said.iter().any(has) {
             return Err(format!("it is not whole: {said:?}").into());
@@ -350,8 +362,8 @@ impl Known {
         for effect in &history.in_doubt {
             match *effect {
                 Effect::Have(n) => known.may_have = n,
-                // Nothing counts of a copy that is none.
-                Effect::Whole(_, n) => (known.have, known.may_have) = (n, n),
+                // Nothing counts of a copy that is none, or half of one, which the next start gives up.
+                Effect::Whole(_, n) => (known.have, known.may_have, known.voiding) = (n, n, true),
                 Effect::Voided(_) => known.voiding = true,
             }
         }

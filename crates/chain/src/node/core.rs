@@ -79,9 +79,9 @@ impl Core {
     pub(crate) fn new(replica: Replica, commands: Vec<Command>, queued: u64) -> Self {
         Self {
             replica,
+            epoch: commands.iter().filter(|command| matches!(command, Command::Void(_))).count() as u64,
             work: commands.into_iter().map(Work::Command).collect(),
             stopped: None,
-            epoch: 0,
             next: 0,
             running: BTreeMap::new(),
             writing: None,

@@ -142,7 +142,7 @@ impl Node {
                 }
                 records.iter().map(|record| self.size(record)).sum()
             }
-            Body::Snapshot { image, .. } => {
+            Body::Part { image, .. } => {
                 check_copy(image, self.capacity)?;
                 0
             }
@@ -154,10 +154,10 @@ impl Node {
         self.event(Event::Message(message))
     }
 
-    /// Bytes of the longest message that a replica of this size takes or sends: a copy of the heap, or records that fit into its queue.
+    /// Bytes of the longest message that a replica of this size takes or sends: a part of the heap, or records that fit into its queue.
     #[cfg(feature = "process")]
     pub(crate) fn message_max(&self) -> usize {
-        (2 * self.capacity + 2 * self.queue_max) as usize + (1 << 20)
+        (2 * self.capacity.min(crate::image::PART) + 2 * self.queue_max) as usize + (1 << 20)
     }
 
     /// What a record takes in the queue, at most.
@@ -237,8 +237,9 @@ impl Node {
                     self.outside.send(Message { view, from: medium.id(), to, body: Body::Records(records) });
                 }
             }
-            Work::Command(Command::ShipSnapshot { to, view, through }) => {
-                let body = Body::Snapshot { through, image: medium.copy()? };
+            Work::Command(Command::ShipPart { to, view, part, through }) => {
+                let (image, last) = medium.part(part)?;
+                let body = Body::Part { through, part, last, image };
                 self.outside.send(Message { view, from: medium.id(), to, body });
             }
             Work::Command(command) if command.is_to_medium() => {

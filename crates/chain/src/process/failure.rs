@@ -39,7 +39,7 @@ pub enum Failure {
     },
     /// The file was copied before this machine's last start.
     #[error(
-        "{path} is an older copy of this machine's file: it was copied after start {found}, and start {known} may have changed more; put the newest one in its place, or name a new file (--new-file): its machine joins with it"
+        "{path} is an older copy of this machine's file: its last start is {found}, and start {known} by another copy may have changed more; put the newest one in its place, or name a path where there is no file, with --new-file: the machine joins with a new one"
     )]
     OldCopy {
         /// The file.
@@ -59,7 +59,17 @@ pub enum Failure {
         /// Which machine.
         machine: u32,
     },
-    /// Another process of the machine runs, and this one has no file.
+    /// The only member has no file, and was told to make a new one.
+    #[error(
+        "there is no file {path}, and machine {machine} is the only member of the chain: what it has acknowledged is in its file alone; find that one, or begin a chain of another prefix"
+    )]
+    LastFile {
+        /// Where it was looked for.
+        path: String,
+        /// Which machine.
+        machine: u32,
+    },
+    /// Another process of the machine runs.
     #[error("machine {machine} runs already, at {address}; end it first, or give this one a number of its own")]
     Runs {
         /// Which.
@@ -73,6 +83,9 @@ pub enum Failure {
     /// Another process of the machine has started since.
     #[error("another process of this machine has started since; run one at a time")]
     Superseded,
+    /// The system gives no random number.
+    #[error("no random number can be had ({0}); see whether /dev/urandom is there")]
+    Random(String),
     /// The system gives no thread.
     #[error("no thread can be started ({0}); raise the limits of this process (ulimit -u)")]
     Thread(#[from] std::io::Error),

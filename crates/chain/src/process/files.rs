@@ -2,9 +2,10 @@
 //!
 //! At etcd there is for each machine how many files it has had, and the number of the pool of the last one: a file that was made for another chain would count as a whole copy of this one.
 //!
-//! *An older copy of the file* would count, too, while the view has its machine. So starts are numbered: a start draws a number that is higher than the file's and than the one at etcd, writes it into the file, then
-//! at etcd, and does nothing before both have it. Then a file whose number is lower than etcd's was copied before a start that may have done something: it is refused. The newest one has etcd's number, or, if a start
-//! was killed between the two, a higher one; whatever is a copy of that one lacks nothing, since that start has done nothing. What is copied from a file *while its process runs* has the number of that start, and is not told.
+//! *An older copy of the file* would count, too, while the view has its machine. So starts have [names](Start): a number, one higher than the one at etcd, and random bits. A start writes its name into the file, then
+//! at etcd, and does nothing before both have it. The newest file has etcd's name, or, if a start was killed between the two, a number that is one higher, and lacks nothing: the starts since did nothing. Every other
+//! file is refused: a lower number is of before a start that may have done something, and so are other bits of the same number, of a copy that was started and not noted. What is copied from a file *while its process
+//! runs* has the name of that start, and is not told.
 //!
 //! A new file is counted, made, and noted by the number of its pool; nothing is sent or taken before all three are done. A start that ends in between leaves
 //!
@@ -14,7 +15,9 @@
 //! | counted, no pool | there | notes its pool |
 //! | the pool | there | takes part |
 
+use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
+use std::time::Duration;
 
 use membership::{Members, Register, Swapped};
 use serde::{Deserialize, Serialize};
@@ -25,7 +28,9 @@ use crate::{Found, Medium, ReplicaId, Sizes, View};
 /// A copy's first incarnation on a new file is a multiple of this: higher than all before.
 const INCARNATIONS: u32 = 1 << 16;
 /// Between two looks whether another process of the machine is still announced.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(50);
+/// To find out whether a process listens.
+const PROBE: Duration = Duration::from_millis(500);
 
 /// Whether a file can take part.
 pub(super) type Check<'c> = dyn Fn(&Medium) -> Result<(), Failure> + 'c;
@@ -38,10 +43,32 @@ enum Files {
     Last {
         files: u32,
         pool: Option<u64>,
-        /// The number of the last start.
+        /// The name of the last start.
         #[serde(default)]
-        starts: u64,
+        starts: Start,
     },
+}
+
+/// What a start is called: which one it is, and 32 random bits, so that no two have one name. An earlier version has the number alone, in place of the bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Start(u64);
+
+impl Start {
+    fn number(self) -> u64 {
+        self.0 >> 32
+    }
+
+    fn next(self) -> Result<Self, Failure> {
+        let bits = getrandom::u32().map_err(|error| Failure::Random(error.to_string()))?;
+        let number = u32::try_from(self.number() + 1).map_err(|_| Failure::Chain("too many starts".into()))?;
+        Ok(Self(u64::from(number) << 32 | u64::from(bits)))
+    }
+
+    /// A file that says this is the newest, when etcd says `last`.
+    fn is_newest(self, last: Self) -> bool {
+        self == last || self.number() == last.number() + 1
+    }
 }
 
 impl Files {
@@ -59,10 +86,10 @@ impl Files {
         }
     }
 
-    /// The number of the last start by the last file.
-    fn starts(&self) -> u64 {
+    /// The last start by the last file.
+    fn starts(&self) -> Start {
         match self {
-            Self::Count(_) => 0,
+            Self::Count(_) => Start::default(),
             Self::Last { starts, .. } => *starts,
         }
     }
@@ -89,9 +116,11 @@ pub(super) fn open(path: &Path, options: &Options) -> Result<(Medium, Found), Fa
     Ok((medium, found))
 }
 
-/// This machine's file, made if there is none, which is of this chain.
+/// This machine's file, made if there is none, which is of this chain. `at`: where this process listens.
+#[expect(clippy::too_many_arguments, reason = "one caller, of one step of a start")]
 pub(super) fn claim(
     path: &Path,
+    at: &str,
     opened: Option<(Medium, Found)>,
     options: &Options,
     sizes: Sizes,
@@ -100,14 +129,12 @@ pub(super) fn claim(
     check: &Check<'_>,
 ) -> Result<(Medium, Found), Failure> {
     let machine = options.machine;
-    if opened.is_none() {
-        check_new(path, options, nodes, view)?;
-    }
+    // First of all: what another process of the machine has begun with a register of its own comes to nothing from here on.
     let files = nodes.register(&format!("files-{machine}"), &machine.to_string())?;
     let (mut medium, found) = match opened {
         Some(opened) => opened,
         None => {
-            create(path, options, sizes, &files, view)?;
+            create(path, at, options, sizes, &files, nodes, view)?;
             open(path, options)?
         }
     };
@@ -123,15 +150,16 @@ fn begin(path: &Path, files: &Register, medium: &mut Medium) -> Result<(), Failu
     loop {
         let Some(held) = files.read()? else { return Err(Failure::Superseded) };
         let noted: Files = serde_json::from_slice(&held.value)?;
-        let (own, known) = (medium.starts(), noted.starts());
-        if own.is_some_and(|own| own < known) {
-            let (path, found) = (path.display().to_string(), own.unwrap_or_default());
+        // A file of an earlier version has none.
+        let Some(own) = medium.starts().map(Start) else { return Ok(()) };
+        let last = noted.starts();
+        if !own.is_newest(last) {
+            let (path, found, known) = (path.display().to_string(), own.number(), last.number());
             return Err(Failure::OldCopy { path, found, known });
         }
-        // A file of an earlier version has none.
-        let Some(own) = own else { return Ok(()) };
-        medium.set_starts(own + 1)?;
-        let next = Files::Last { files: noted.count(), pool: noted.pool(), starts: own + 1 };
+        let starts = last.next()?;
+        medium.set_starts(starts.0)?;
+        let next = Files::Last { files: noted.count(), pool: noted.pool(), starts };
         match files.swap(held.revision, serde_json::to_vec(&next)?)? {
             Swapped::Yes => return Ok(()),
             Swapped::Changed => {}
@@ -140,41 +168,99 @@ fn begin(path: &Path, files: &Register, medium: &mut Medium) -> Result<(), Failu
     }
 }
 
-/// A new file makes those that the machine had before worthless: not by mistake, and not while a process of the machine runs.
-fn check_new(path: &Path, options: &Options, nodes: &Members, view: &View) -> Result<(), Failure> {
+/// A new file makes those that the machine had before worthless: not by mistake, not while a process of the machine runs, and not where no other member has anything.
+fn check_new(
+    path: &Path,
+    at: &str,
+    options: &Options,
+    held: Option<&Files>,
+    nodes: &Members,
+    view: &View,
+) -> Result<(), Failure> {
     let machine = options.machine;
-    let had = match nodes.held(&format!("files-{machine}"))? {
+    let had = match held {
         None => false,
-        Some(held) => match serde_json::from_slice::<Files>(&held.value)? {
-            Files::Count(files) => files > 0,
-            Files::Last { pool, .. } => pool.is_some(),
-        },
+        Some(Files::Count(files)) => *files > 0,
+        Some(Files::Last { pool, .. }) => pool.is_some(),
     };
-    if had && !options.new_file && view.members.iter().any(|id| id.machine == machine) {
-        return Err(Failure::NoFile { path: path.display().to_string(), machine });
+    if had && view.members.iter().any(|id| id.machine == machine) {
+        let path = path.display().to_string();
+        if !options.new_file {
+            return Err(Failure::NoFile { path, machine });
+        }
+        if view.members.len() == 1 {
+            return Err(Failure::LastFile { path, machine });
+        }
     }
     // One that was killed is announced for the time of a lease.
     let late = crate::clock::now().0.saturating_add(3 * options.ttl.as_nanos() as u64);
-    let name = machine.to_string();
-    loop {
-        let Some(other) = nodes.copies()?.into_iter().find(|member| member.name == name) else { return Ok(()) };
-        if crate::clock::now().0 > late {
-            return Err(Failure::Runs { machine, address: other.address });
+    while let Some(address) = announced(machine, nodes)? {
+        let answers = Answers::at(&address);
+        if answers == Answers::Nobody || address == at {
+            break;
+        }
+        if answers == Answers::Somebody || crate::clock::now().0 > late {
+            return Err(Failure::Runs { machine, address });
         }
         std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// A file that is a copy of the one that a process of the machine has open can be opened, too. Its start would be the last one, and the other file an older copy.
+pub(super) fn check_runs(machine: u32, nodes: &Members) -> Result<(), Failure> {
+    match announced(machine, nodes)? {
+        Some(address) if Answers::at(&address) == Answers::Somebody => Err(Failure::Runs { machine, address }),
+        _ => Ok(()),
+    }
+}
+
+/// Where a process of the machine is, or was a moment ago.
+fn announced(machine: u32, nodes: &Members) -> Result<Option<String>, Failure> {
+    let name = machine.to_string();
+    Ok(nodes.copies()?.into_iter().find(|member| member.name == name).map(|member| member.address))
+}
+
+/// Whether a process listens somewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answers {
+    Somebody,
+    /// Its system says that nobody does.
+    Nobody,
+    Unknown,
+}
+
+impl Answers {
+    fn at(address: &str) -> Self {
+        let Some(address) = address.to_socket_addrs().ok().and_then(|mut found| found.next()) else {
+            return Self::Unknown;
+        };
+        match TcpStream::connect_timeout(&address, PROBE) {
+            Ok(_) => Self::Somebody,
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => Self::Nobody,
+            Err(_) => Self::Unknown,
+        }
     }
 }
 
 /// A new file. Its incarnation is one that no file of this machine has had: the first one of a chain's first members may count, all others join.
-fn create(path: &Path, options: &Options, sizes: Sizes, files: &Register, view: &View) -> Result<(), Failure> {
+fn create(
+    path: &Path,
+    at: &str,
+    options: &Options,
+    sizes: Sizes,
+    files: &Register,
+    nodes: &Members,
+    view: &View,
+) -> Result<(), Failure> {
     let number = loop {
         let held = files.read()?;
-        let (revision, number) = match &held {
-            None => (0, 0),
-            Some(held) => (held.revision, serde_json::from_slice::<Files>(&held.value)?.next()),
-        };
-        let next = Files::Last { files: number + 1, pool: None, starts: 0 };
-        match files.swap(revision, serde_json::to_vec(&next)?)? {
+        let noted = held.as_ref().map(|held| serde_json::from_slice::<Files>(&held.value)).transpose()?;
+        check_new(path, at, options, noted.as_ref(), nodes, view)?;
+        let number = noted.as_ref().map_or(0, Files::next);
+        let next = Files::Last { files: number + 1, pool: None, starts: Start::default() };
+        // Of what was checked: who has come meanwhile is looked at again.
+        match files.swap(held.map_or(0, |held| held.revision), serde_json::to_vec(&next)?)? {
             Swapped::Yes => break number,
             Swapped::Changed => {}
             Swapped::Superseded => return Err(Failure::Superseded),
@@ -196,11 +282,13 @@ fn is_last(files: &Register, id: ReplicaId, medium: &Medium, check: &Check<'_>) 
         if let Some(noted) = noted.pool() {
             return Ok(noted == pool);
         }
-        if id.incarnation / INCARNATIONS + 1 != noted.count() {
+        // It has never been started: the first file of any chain has this incarnation.
+        let is_new = medium.starts().unwrap_or_default() == 0;
+        if id.incarnation / INCARNATIONS + 1 != noted.count() || !is_new {
             return Ok(false);
         }
         check(medium)?;
-        let next = Files::Last { files: noted.count(), pool: Some(pool), starts: 0 };
+        let next = Files::Last { files: noted.count(), pool: Some(pool), starts: Start::default() };
         match files.swap(held.revision, serde_json::to_vec(&next)?)? {
             Swapped::Yes => return Ok(true),
             Swapped::Changed => {}
@@ -217,9 +305,22 @@ mod tests {
     fn what_an_earlier_version_noted_is_read() {
         let read = |text: &str| serde_json::from_str::<Files>(text).unwrap();
         assert_eq!((read("3").count(), read("3").pool()), (3, None));
-        assert_eq!(read(r#"{"files":2,"pool":7}"#), Files::Last { files: 2, pool: Some(7), starts: 0 });
-        let last = Files::Last { files: 2, pool: Some(u64::MAX), starts: 3 };
+        let none = Start::default();
+        assert_eq!(read(r#"{"files":2,"pool":7}"#), Files::Last { files: 2, pool: Some(7), starts: none });
+        let last = Files::Last { files: 2, pool: Some(u64::MAX), starts: Start(3) };
         assert_eq!(read(&serde_json::to_string(&last).unwrap()), last);
         assert!(serde_json::from_str::<Files>("\"x\"").is_err());
+        // Its starts have no bits: the last one is the newest, and no other.
+        assert!(Start(3).is_newest(Start(3)) && !Start(2).is_newest(Start(3)));
+    }
+
+    /// A file and its copy start, and one of the two is noted.
+    #[test]
+    fn the_newest_file_has_the_last_start() {
+        let last = Start::default().next().unwrap().next().unwrap();
+        let (noted, killed) = (last.next().unwrap(), last.next().unwrap());
+        assert_eq!((last.number(), noted.number()), (2, 3));
+        assert!(last.is_newest(last) && killed.is_newest(last), "killed before it was noted");
+        assert!(!last.is_newest(noted) && !killed.is_newest(noted) && noted.is_newest(noted));
     }
 }

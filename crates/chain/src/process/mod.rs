@@ -126,13 +126,17 @@ impl Process {
         let check = |medium: &crate::Medium| {
             held.as_ref().map_or(Ok(()), |text| check_sizes(options.machine, text, medium.sizes()))
         };
-        let (medium, found) = files::claim(path, found, options, sizes, &nodes, &there.view(), &check)?;
-        let register = nodes.register(VIEW, &machine)?;
-        let text = first_text(&register, options, medium.sizes())?;
-        check_sizes(options.machine, &text, medium.sizes())?;
+        if found.is_some() {
+            files::check_runs(options.machine, &nodes)?;
+        }
+        // A start counts from the claim on: what can fail for other reasons comes first.
         let listener = Listener::bind(&options.listen, options.fabric.clone(), None)?;
         let own = listener.address()?.to_string();
         let address = options.announce.clone().unwrap_or_else(|| own.clone());
+        let (medium, found) = files::claim(path, &address, found, options, sizes, &nodes, &there.view(), &check)?;
+        let register = nodes.register(VIEW, &machine)?;
+        let text = first_text(&register, options, medium.sizes())?;
+        check_sizes(options.machine, &text, medium.sizes())?;
         let member = Member::new(machine, &*address);
         let member = options.serves.iter().fold(member, |member, serves| member.serving(serves));
         let announcement = nodes.announce(&member, options.ttl)?;

@@ -43,7 +43,7 @@ fn size(message: &Message) -> usize {
         Body::Records(records) => {
             records.iter().map(|record| 64 + 8 * record.entry.objects.len() + record.bytes.len()).sum()
         }
-        Body::Snapshot { image, .. } => image.len(),
+        Body::Part { image, .. } => image.len(),
         _ => 0,
     }
 }

@@ -54,7 +54,7 @@ mod tests {
 
     fn message(len: usize) -> Message {
         let id = |machine| ReplicaId { machine, incarnation: 3 };
-        let body = Body::Snapshot { through: 7, image: vec![9; len] };
+        let body = Body::Part { through: 7, part: 0, last: true, image: vec![9; len] };
         Message { view: ViewId(5), from: id(1), to: id(2), body }
     }
 

@@ -35,7 +35,7 @@ pub enum Stage {
     Voiding,
     /// It has no copy, and asks to be let in.
     Void,
-    /// It has an image, which becomes persistent.
+    /// It gets an image, or has one that becomes persistent.
     Restoring,
     /// Its copy is whole; it catches up.
     Joining,
@@ -54,8 +54,10 @@ enum Status {
     Voiding,
     /// It asks to be let in.
     Void,
+    /// It gets parts of an image from this tail, and all records behind the first part.
+    Copying { source: ReplicaId, parts: u32, all: bool, needed: u64 },
     /// It has an image, which becomes persistent.
-    Restoring(u64),
+    Restoring { source: ReplicaId },
     /// Its copy is whole, and not one of the chain's; it takes records from this tail.
     Joining { source: ReplicaId },
 }
@@ -71,7 +73,7 @@ enum Covers {
     Found,
     VoidNote,
     Erased,
-    Restored(u64),
+    Restored,
     Whole,
 }
 
@@ -79,10 +81,20 @@ enum Covers {
 #[derive(Debug)]
 struct Join {
     id: ReplicaId,
-    /// What its snapshot is the effect of; none: it was sent none yet.
-    snapshot: Option<u64>,
-    /// It has all through here, persistently, as it said; none: it has not said yet that it is whole.
-    have: Option<u64>,
+    /// It gets all records behind this one: the first part of its image has their effects; none: it was sent no part yet.
+    first: Option<u64>,
+    /// It has said that it is whole.
+    whole: bool,
+    /// It has all records through here, persistently, as it said.
+    records: u64,
+    /// ... and these take no room there any more.
+    retired: u64,
+    /// It waits for this part.
+    wanted: Option<u32>,
+    /// It has those before this one.
+    parts: u32,
+    /// This one was sent last, and so many ticks ago.
+    sent: (u32, u32),
     /// Ticks since it was heard of first, or has said that it has more.
     quiet: u32,
 }
@@ -143,7 +155,7 @@ impl Replica {
     }
 
     pub(crate) fn start_without(found: Found, sabotage: Sabotage) -> (Self, Vec<Command>) {
-        let retired = found.retired;
+        let (retired, has_entries) = (found.retired, !found.entries.is_empty());
         let mut replica = Self {
             id: found.id,
             now: Moment(0),
@@ -169,8 +181,11 @@ impl Replica {
             sabotage,
             out: Vec::new(),
         };
+        let half = found.retired > 0 || has_entries;
         if found.whole {
             replica.out.push(Command::FetchView);
+        } else if half && !sabotage.skips(Step::VoidHalf) {
+            replica.void(); // its records are none of the next copy's
         } else {
             replica.erase();
         }
@@ -235,7 +250,7 @@ impl Replica {
             Status::Serving => Stage::Serving,
             Status::Voiding => Stage::Voiding,
             Status::Void => Stage::Void,
-            Status::Restoring(_) => Stage::Restoring,
+            Status::Copying { .. } | Status::Restoring { .. } => Stage::Restoring,
             Status::Joining { .. } => Stage::Joining,
         }
     }
@@ -266,13 +281,15 @@ impl Replica {
 
     /// Whatever can be done is done: each part looks at the state alone, so that nothing depends on which event came last.
     fn advance(&mut self) {
-        if !matches!(self.status, Status::Serving | Status::Joining { .. }) {
-            return;
+        match self.status {
+            Status::Serving | Status::Joining { .. } => {}
+            Status::Copying { .. } => return self.advance_copy(),
+            _ => return,
         }
         self.forward();
-        // A snapshot finds a moment between two records, even if the next one is ready.
+        // A part of an image finds a moment between two records, even if the next one is ready.
         self.acknowledge();
-        self.snapshot();
+        self.ship_part();
         self.execute();
         self.acknowledge();
         self.settle();
@@ -293,7 +310,11 @@ impl Replica {
                 self.say_again();
                 self.watch_joiner();
             }
-            Status::Recovering | Status::Voiding | Status::Restoring(_) => {}
+            Status::Copying { .. } => {
+                self.out.push(Command::FetchView);
+                self.say_copied();
+            }
+            Status::Recovering | Status::Voiding | Status::Restoring { .. } => {}
         }
     }
 
@@ -317,7 +338,8 @@ impl Replica {
             Body::Join => self.heard_join(from),
             Body::Restarted => self.refuse(from),
             Body::Refused => self.is_refused(from),
-            Body::Snapshot { through, image } => self.take_snapshot(from, through, image),
+            Body::Part { through, part, last, image } => self.take_part(from, (part, last), through, image),
+            Body::Copied { part, through, retired } => self.heard_copied(from, part, through, retired),
         }
     }
 
@@ -333,7 +355,7 @@ impl Replica {
                 Covers::Found => self.redo(),
                 Covers::VoidNote => self.erase(),
                 Covers::Erased => self.status = Status::Void,
-                Covers::Restored(n) => self.restored(n),
+                Covers::Restored => self.restored(),
                 Covers::Whole => self.is_whole(),
             }
         }

@@ -8,7 +8,7 @@ impl Replica {
     /// From the one before: what is next is written into the queue; what is there already was sent again.
     pub(super) fn take(&mut self, from: ReplicaId, records: Vec<Record>) {
         let expected = match &self.status {
-            Status::Joining { source } => Some(*source),
+            Status::Copying { source, .. } | Status::Joining { source } => Some(*source),
             _ => self.predecessor(),
         };
         let any = self.sabotage.skips(Step::RefuseOldViews) && matches!(self.status, Status::Serving);
@@ -31,6 +31,7 @@ impl Replica {
                 if self.asked != next {
                     self.asked = next;
                     self.say_have();
+                    self.say_copied();
                 }
                 break;
             }
@@ -42,17 +43,19 @@ impl Replica {
         }
     }
 
-    /// The last record that there is room for. A joiner retires nothing: what is behind its image is to fit into its queue, too.
+    /// The last record that there is room for: here, and at a joiner.
     fn last_max(&self) -> u64 {
         let retired = self.queue.retired();
-        let image = self.join.as_ref().and_then(|join| join.snapshot);
-        image.map_or(retired, |image| image.min(retired)) + QUEUE_MAX as u64
+        let there = self.join.as_ref().filter(|join| join.first.is_some()).map(|join| join.retired);
+        there.map_or(retired, |there| there.min(retired)) + QUEUE_MAX as u64
     }
 
     pub(super) fn appended(&mut self, n: u64) {
         self.queue.set_persistent_through(n);
-        if matches!(self.status, Status::Joining { .. }) {
-            self.say_have();
+        match self.status {
+            Status::Joining { .. } => self.say_have(),
+            Status::Copying { .. } => self.say_copied(),
+            _ => {}
         }
     }
 
@@ -60,15 +63,18 @@ impl Replica {
     pub(super) fn forward(&mut self) {
         let early = self.sabotage.skips(Step::PersistBeforeForward) && !self.is_head();
         let ready = if early { self.queue.last() } else { self.queue.persistent() };
-        let target = self.successor().or_else(|| self.joiner_with_snapshot());
-        let Some(to) = target else { return };
+        let (to, ready) = match (self.successor(), self.joiner_with_part()) {
+            (Some(to), _) => (to, ready),
+            (None, Some((to, max))) => (to, ready.min(max)),
+            (None, None) => return,
+        };
         while self.sent < ready {
             self.ship(to, self.sent + 1, ready);
             self.sent = ready.min(self.sent + SHIP_MAX);
         }
     }
 
-    fn ship(&mut self, to: ReplicaId, first: u64, last: u64) {
+    pub(super) fn ship(&mut self, to: ReplicaId, first: u64, last: u64) {
         if first <= self.queue.retired() {
             return; // What is retired the members behind have: this is an answer to an old message.
         }
@@ -146,8 +152,7 @@ impl Replica {
     fn can_acknowledge(&self) -> bool {
         let leases = self.leases_ended || self.sabotage.skips(Step::AwaitLeases);
         let alone = self.proposed.is_none() || self.sabotage.skips(Step::HoldDuringProposal);
-        let held = self.join.as_ref().is_some_and(|join| join.have.is_some())
-            && !self.sabotage.skips(Step::HoldDuringProposal);
+        let held = self.join.as_ref().is_some_and(|join| join.whole) && !self.sabotage.skips(Step::HoldDuringProposal);
         leases && alone && !held
     }
 
@@ -156,6 +161,9 @@ impl Replica {
         let head = self.serves().and_then(crate::View::head).filter(|&head| head != self.id);
         if let Some(head) = head {
             self.send(head, Body::Acknowledged(through));
+        }
+        if let Some((joiner, _)) = self.joiner_with_part() {
+            self.send(joiner, Body::Acknowledged(through));
         }
         self.clean_up();
     }
@@ -168,6 +176,8 @@ impl Replica {
 
     pub(super) fn heard_acknowledged(&mut self, from: ReplicaId, through: u64) {
         if self.is_head() && self.serves().and_then(crate::View::tail) == Some(from) {
+            self.learn_acknowledged(through);
+        } else if matches!(self.status, Status::Copying { source, .. } if source == from) {
             self.learn_acknowledged(through);
         }
     }
@@ -224,7 +234,7 @@ impl Replica {
             through = through.min(self.queue.acknowledged);
         }
         if let Some(join) = self.join.as_ref().filter(|_| !self.sabotage.skips(Step::KeepForJoiner)) {
-            through = through.min(join.have.or(join.snapshot).unwrap_or(0));
+            through = through.min(join.first.map_or(0, |_| join.records));
         }
         if through <= self.retiring {
             return;

@@ -20,9 +20,11 @@ impl Replica {
             Status::Recovering if member => {}
             // No view that is based on an earlier one can be installed any more.
             Status::Joining { .. } | Status::Recovering | Status::Serving => self.void(),
+            // The tail, if it is the same, has forgotten it.
+            Status::Copying { .. } | Status::Restoring { .. } if !member => self.void(),
             // It was removed; or it joins, and a proposal that names it is under way: the tail knows.
             Status::Starting(_) => self.ask_to_join(),
-            Status::Voiding | Status::Void | Status::Restoring(_) => {}
+            Status::Voiding | Status::Void | Status::Copying { .. } | Status::Restoring { .. } => {}
         }
     }
 

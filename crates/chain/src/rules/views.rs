@@ -5,8 +5,17 @@ use crate::sabotage::{Sabotage, Step};
 use crate::simulate::service::{Answer, Ask, Service};
 use crate::{Body, Command, Event, Message, ReplicaId, TransactionId, ViewId};
 
-fn takes_snapshot(commands: &[Command]) -> bool {
-    commands.iter().any(|command| matches!(command, Command::ShipSnapshot { .. }))
+fn ships_part(commands: &[Command]) -> bool {
+    commands.iter().any(|command| matches!(command, Command::ShipPart { .. }))
+}
+
+/// The image is one part.
+fn whole(through: u64) -> Body {
+    Body::Part { through, part: 0, last: true, image: vec![1] }
+}
+
+fn part(through: u64, part: u32) -> Body {
+    Body::Part { through, part, last: part == 2, image: vec![1] }
 }
 
 /// A process that was paused wakes in an old view, and forwards what nobody else has.
@@ -131,7 +140,7 @@ fn a_joiner_is_proposed_when_it_has_what_another_tail_acknowledged() {
 }
 
 #[test]
-fn a_joiner_with_an_earlier_snapshot_is_refused() {
+fn a_joiner_with_an_earlier_image_is_refused() {
     // Its first process has sent one at 0.
     let mut c = Bench::start(crate::Found { entries: vec![entry(1, X)], ..crate::Found::new(C) }, Sabotage(None));
     c.install(&view(1, &[A, B, C]));
@@ -139,7 +148,7 @@ fn a_joiner_with_an_earlier_snapshot_is_refused() {
     c.step(Event::Recovered);
     c.settle();
     c.step(Event::LeasesEnded(ViewId(1)));
-    assert!(takes_snapshot(&c.hear(J, Body::Join)));
+    assert!(ships_part(&c.hear(J, Body::Join)));
     let commands = c.hear(J, Body::Have(0));
     assert!(says(&commands, &Body::Refused) && !proposes(&commands), "{commands:?}");
     assert!(says(&c.hear(J, Body::Join), &Body::Refused), "whatever of it is still under way");
@@ -180,10 +189,10 @@ fn a_joiner_that_does_not_get_on_is_refused() {
 #[test]
 fn a_joiner_that_asks_again_gets_no_other_image() {
     let mut c = Bench::member(C, Sabotage(None));
-    assert!(takes_snapshot(&c.hear(J, Body::Join)));
+    assert!(ships_part(&c.hear(J, Body::Join)));
     c.hear(B, Body::Records(vec![record(1, X)]));
     c.settle();
-    assert!(!takes_snapshot(&c.hear(J, Body::Join)));
+    assert!(!ships_part(&c.hear(J, Body::Join)));
     assert!(ships(&c.hear(J, Body::Have(0)), 1));
     assert!(proposes(&c.hear(J, Body::Have(1))));
 }
@@ -193,58 +202,175 @@ fn a_joiner_that_asks_again_gets_no_other_image() {
 fn the_copy_before_does_not_join_again() {
     let mut c = Bench::member(C, Sabotage(None));
     let next = ReplicaId { incarnation: J.incarnation + 1, ..J };
-    assert!(takes_snapshot(&c.hear(J, Body::Join)));
-    assert!(takes_snapshot(&c.hear(next, Body::Join)), "it was voided meanwhile");
-    assert!(!takes_snapshot(&c.hear(J, Body::Join)));
+    assert!(ships_part(&c.hear(J, Body::Join)));
+    assert!(ships_part(&c.hear(next, Body::Join)), "it was voided meanwhile");
+    assert!(!ships_part(&c.hear(J, Body::Join)));
     assert!(proposes(&c.hear(next, Body::Have(0))));
 }
 
-/// Records come faster than a joiner can say that it has them, from the start or before its image is persistent.
+/// What the tail and the joiner say to each other, but for parts of another number than these, until they have no more to say; true if the joiner is proposed.
+fn talk(c: &mut Bench, j: &mut Bench, mut to_j: Vec<Command>, parts: std::ops::Range<u32>) -> bool {
+    let mut is_proposed = false;
+    for _ in 0..100 {
+        is_proposed |= proposes(&to_j);
+        let mut to_c = Vec::new();
+        for command in std::mem::take(&mut to_j) {
+            match command {
+                Command::Ship { to: J, first, last, .. } => {
+                    to_c.extend(j.hear(C, Body::Records((first..=last).map(|n| record(n, X)).collect())));
+                }
+                Command::ShipPart { through, part: n, .. } if parts.contains(&n) => {
+                    to_c.extend(j.hear(C, part(through, n)));
+                }
+                Command::Send(message) if message.to == J => to_c.extend(j.step(Event::Message(message))),
+                _ => {}
+            }
+        }
+        to_c.extend(j.settle());
+        for command in to_c {
+            if let Command::Send(message) = command
+                && message.to == C
+            {
+                to_j.extend(c.step(Event::Message(message)));
+            }
+        }
+        to_j.extend(c.settle());
+        if to_j.is_empty() {
+            return is_proposed;
+        }
+    }
+    panic!("they go on for ever: {:?} {:?}", c.replica.progress(), j.replica.progress());
+}
+
+/// A copy that is nothing yet, in view 1.
+fn void() -> Bench {
+    let mut j = Bench::start(crate::Found { whole: false, ..crate::Found::new(J) }, Sabotage(None));
+    j.settle();
+    j.install(&view(1, &[A, B, C]));
+    j
+}
+
+/// Records come faster than a joiner can say that it has them, and each of its parts takes longer than a full queue.
 #[test]
 fn a_joiner_of_a_busy_chain_is_proposed() {
-    for before in [0, 100] {
-        let mut c = Bench::member(C, Sabotage(None));
-        let mut j = Bench::start(crate::Found { whole: false, ..crate::Found::new(J) }, Sabotage(None));
-        j.settle();
-        j.install(&view(1, &[A, B, C]));
-        c.hear(J, Body::Join);
-        j.hear(C, Body::Snapshot { through: 0, image: vec![] });
-        (0..before).for_each(|_| busy(&mut c));
-        j.settle();
+    for between in [0, 1, 100] {
+        let (mut c, mut j) = (Bench::member(C, Sabotage(None)), void());
+        let mut heard = vec![c.hear(J, Body::Join)];
         let is_proposed = (0..1000).any(|_| {
-            busy(&mut c);
-            let commands = c.hear(J, Body::Have(j.replica.progress().last));
-            for command in &commands {
-                if let Command::Ship { first, last, .. } = *command {
-                    j.hear(C, Body::Records((first..=last).map(|n| record(n, X)).collect()));
-                    j.settle();
-                }
+            // What was said before comes late.
+            for _ in 0..between {
+                heard.push(busy(&mut c));
             }
-            proposes(&commands)
+            let said = heard.drain(..).flatten().collect();
+            heard.push(busy(&mut c));
+            talk(&mut c, &mut j, said, 0..3)
         });
-        assert!(is_proposed, "{:?} {:?}", c.replica.progress(), j.replica.progress());
+        assert!(is_proposed, "{between}: {:?} {:?}", c.replica.progress(), j.replica.progress());
     }
 }
 
+/// It was on its way when the joiner executed a record that has changed what is in it.
+#[test]
+fn a_part_of_before_a_record_is_not_taken() {
+    rule(Step::PartBeforeRecords, |sabotage| {
+        let mut j = Bench::start(crate::Found { whole: false, ..crate::Found::new(J) }, sabotage);
+        j.settle();
+        j.install(&view(1, &[A, B, C]));
+        j.hear(C, part(0, 0));
+        j.hear(C, Body::Records(vec![record(1, X)]));
+        j.barrier();
+        let restores = |commands: &[Command]| commands.iter().any(|c| matches!(c, Command::Restore(_)));
+        let half = j.hear(C, part(0, 1));
+        let asks = Body::Copied { part: Some(1), through: 1, retired: 0 };
+        !restores(&half) && says(&half, &asks) && restores(&j.hear(C, part(1, 1)))
+    });
+}
+
+/// Another part may be of before what this one shows.
+#[test]
+fn a_copy_is_whole_when_all_that_its_parts_show_is_executed() {
+    rule(Step::WholeBehindParts, |sabotage| {
+        let mut j = Bench::start(crate::Found { whole: false, ..crate::Found::new(J) }, sabotage);
+        j.settle();
+        j.install(&view(1, &[A, B, C]));
+        (0..3).for_each(|n| drop(j.hear(C, part(u64::from(n), n))));
+        let is_whole = |commands: &[Command]| commands.iter().any(|c| matches!(c, Command::Whole(_)));
+        let mut early = is_whole(&j.settle());
+        j.hear(C, Body::Records(vec![record(1, X)]));
+        early |= is_whole(&j.settle());
+        j.hear(C, Body::Records(vec![record(2, X)]));
+        !early && is_whole(&j.settle())
+    });
+}
+
+/// Its records have the id of the copy that comes next.
+#[test]
+fn half_a_copy_is_given_up_with_its_records() {
+    rule(Step::VoidHalf, |sabotage| {
+        let half = crate::Found { whole: false, entries: vec![entry(5, X)], ..crate::Found::new(J) };
+        let mut j = Bench::start(half, sabotage);
+        j.settle();
+        j.replica.id().incarnation == J.incarnation + 1
+    });
+}
+
+/// Who gets parts holds nothing up: the tail acknowledges, and both retire.
+#[test]
+fn the_chain_goes_on_while_one_gets_parts() {
+    let (mut c, mut j) = (Bench::member(C, Sabotage(None)), void());
+    let first = c.hear(J, Body::Join);
+    assert!(!talk(&mut c, &mut j, first, 0..1));
+    for n in 1..=100 {
+        let commands = c.hear(B, Body::Records(vec![record(n, X)]));
+        assert!(!ships(&commands, n) && !ships(&c.barrier(), n), "the next part may be of before it");
+        let commands = c.settle();
+        assert!(ships(&commands, n) && says(&commands, &Body::Acknowledged(n)), "{commands:?}");
+        talk(&mut c, &mut j, commands, 0..0);
+        let mut commands = c.step(Event::Tick);
+        assert!(!says(&commands, &Body::Refused), "{n}: it gets on");
+        commands.extend(c.settle());
+        talk(&mut c, &mut j, commands, 0..0);
+    }
+    let (tail, joiner) = (c.replica.progress(), j.replica.progress());
+    assert_eq!((tail.acknowledged, joiner.executed), (100, 100));
+    assert!(tail.retired > 90 && joiner.retired > 90, "{tail:?} {joiner:?}");
+}
+
+#[test]
+fn a_part_that_is_lost_is_sent_again() {
+    let mut c = Bench::member(C, Sabotage(None));
+    c.hear(J, Body::Join);
+    let asks = Body::Copied { part: Some(1), through: 0, retired: 0 };
+    assert!(ships_part(&c.hear(J, asks.clone())));
+    assert!(!ships_part(&c.hear(J, asks.clone())), "it may be on its way");
+    let again = (0..20).any(|_| {
+        let tick = c.step(Event::Tick);
+        assert!(!says(&tick, &Body::Refused));
+        ships_part(&c.hear(J, asks.clone()))
+    });
+    assert!(again);
+}
+
 /// The head has as many in flight as it may, and the tail executes them.
-fn busy(c: &mut Bench) {
+fn busy(c: &mut Bench) -> Vec<Command> {
     let progress = c.replica.progress();
     let most = progress.acknowledged + crate::IN_FLIGHT_MAX as u64;
-    c.hear(B, Body::Records((progress.last + 1..=most).map(|n| record(n, X)).collect()));
-    c.settle();
+    let mut commands = c.hear(B, Body::Records((progress.last + 1..=most).map(|n| record(n, X)).collect()));
+    commands.extend(c.settle());
+    commands
 }
 
 /// A record is ready whenever one is executed.
 #[test]
-fn a_tail_that_always_executes_takes_a_snapshot() {
+fn a_tail_that_always_executes_makes_an_image() {
     let mut c = Bench::member(C, Sabotage(None));
     c.hear(B, Body::Records(vec![record(1, X), record(2, X)]));
     c.barrier();
-    assert!(!takes_snapshot(&c.hear(J, Body::Join)), "half a record is executed");
+    assert!(!ships_part(&c.hear(J, Body::Join)), "half a record is executed");
     let commands = c.execution();
     let at = |wanted: fn(&Command) -> bool| commands.iter().position(wanted);
-    let snapshot = at(|c| matches!(c, Command::ShipSnapshot { through: 1, .. }));
-    assert!(snapshot.is_some() && snapshot < at(|c| *c == Command::Execute(2)), "{commands:?}");
+    let made = at(|c| matches!(c, Command::ShipPart { through: 1, .. }));
+    assert!(made.is_some() && made < at(|c| *c == Command::Execute(2)), "{commands:?}");
 }
 
 /// While a proposal that names it may be carried out, a whole copy stays whole.
@@ -288,38 +414,38 @@ fn a_voided_copy_has_another_id() {
 }
 
 #[test]
-fn a_snapshot_is_of_one_number() {
-    rule(Step::SnapshotAtOneNumber, |sabotage| {
+fn a_part_is_of_one_number() {
+    rule(Step::PartAtOneNumber, |sabotage| {
         let mut c = Bench::member(C, sabotage);
         c.hear(B, Body::Records(vec![record(1, X)]));
         c.barrier();
-        let half = takes_snapshot(&c.hear(J, Body::Join));
-        !half && takes_snapshot(&c.execution())
+        let half = ships_part(&c.hear(J, Body::Join));
+        !half && ships_part(&c.execution())
     });
 }
 
 /// What transactions at a head that is the tail, too, have changed is no record's yet.
 #[test]
-fn a_snapshot_at_the_head_waits_for_its_transactions() {
-    rule(Step::SnapshotAtOneNumber, |sabotage| {
+fn a_part_at_the_head_waits_for_its_transactions() {
+    rule(Step::PartAtOneNumber, |sabotage| {
         let mut a = Bench::member_of(A, &view(1, &[A]), sabotage);
         assert!(a.lock(1, 0, &[], &[X]));
-        let half = takes_snapshot(&a.hear(J, Body::Join));
+        let half = ships_part(&a.hear(J, Body::Join));
         let admits = a.lock(2, 1, &[], &[crate::Object(9)]);
         a.step(Event::Commit(TransactionId(1)));
-        !half && !admits && takes_snapshot(&a.step(Event::Committed(1)))
+        !half && !admits && ships_part(&a.step(Event::Committed(1)))
     });
 }
 
 /// The joiner takes all of it for acknowledged.
 #[test]
-fn a_snapshot_has_only_what_is_acknowledged() {
+fn a_part_has_only_what_is_acknowledged() {
     let mut b = Bench::member(B, Sabotage(None));
     b.hear(A, Body::Records(vec![record(1, X)]));
     b.settle();
     b.install(&view(2, &[A, B]));
-    assert!(!takes_snapshot(&b.hear(J, Body::Join)), "leases of an earlier view may be held");
-    assert!(takes_snapshot(&b.step(Event::LeasesEnded(ViewId(2)))));
+    assert!(!ships_part(&b.hear(J, Body::Join)), "leases of an earlier view may be held");
+    assert!(ships_part(&b.step(Event::LeasesEnded(ViewId(2)))));
 }
 
 #[test]
@@ -343,7 +469,7 @@ fn a_copy_joins() {
     assert_eq!(j.settle(), []);
     j.install(&view(1, &[A, B, C]));
     assert!(says(&j.step(Event::Tick), &Body::Join));
-    let commands = j.hear(C, Body::Snapshot { through: 4, image: vec![1] });
+    let commands = j.hear(C, whole(4));
     assert!(commands.contains(&Command::Restore(vec![1])), "{commands:?}");
     let commands = j.barrier();
     assert!(commands.contains(&Command::Whole(4)) && !says(&commands, &Body::Have(4)), "{commands:?}");

@@ -12,7 +12,7 @@ const SELDOM: [Step; 9] = [
     Step::GuardSession,
     Step::ShownToReaders,
     Step::VoidFirst,
-    Step::SnapshotAtOneNumber,
+    Step::PartAtOneNumber,
     Step::KeepForJoiner,
     Step::LeaseAfterReading,
     Step::ExecuteBeforeReading,

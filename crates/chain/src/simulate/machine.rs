@@ -52,6 +52,7 @@ pub(super) enum Work {
     Tick,
     Renew,
     Barrier { barrier: Barrier, mark: u64 },
+    Note { mark: u64 },
     Execute { n: u64, part: usize },
     Write { transaction: TransactionId, part: usize },
     Record { transaction: TransactionId },

@@ -155,6 +155,11 @@ impl Medium {
         self.durable.header.retired
     }
 
+    /// True if a note waits for a barrier.
+    pub(super) fn has_note(&self) -> bool {
+        self.cached.header != self.durable.header
+    }
+
     /// What a barrier that is asked for now covers.
     pub(super) fn mark(&self) -> u64 {
         self.next

@@ -10,6 +10,8 @@ use crate::sabotage::Step;
 use crate::{Body, Command, Event, Message, Object, ReadId, Refusal, ReplicaId, TransactionId, ViewId};
 
 const TICK: u64 = 2000;
+/// Objects of a part of an image.
+const PART: u64 = 5;
 const RENEW: u64 = 6000;
 
 impl World {
@@ -24,7 +26,7 @@ impl World {
         match command {
             Command::Send(message) => self.send(message),
             Command::Ship { to, view, first, last } => self.ship(at, to, view, first..=last),
-            Command::ShipSnapshot { to, view, through } => self.ship_snapshot(at, to, view, through),
+            Command::ShipPart { to, view, part, through } => self.ship_part(at, to, view, part, through),
             Command::Persist(barrier) => {
                 let mark = self.machines[at].medium.mark();
                 let delay = self.while_(self.faults.barrier);
@@ -96,7 +98,7 @@ impl World {
     }
 
     fn write(&mut self, at: usize, command: Command) {
-        let anew = matches!(command, Command::Erase | Command::Restore(_));
+        let anew = matches!(command, Command::Erase | Command::Whole(_));
         let machine = &mut self.machines[at];
         let medium = &mut machine.medium;
         let header = medium.cached.header;
@@ -137,16 +139,20 @@ impl World {
         let records: Option<Vec<_>> = numbers.clone().map(|n| machine.medium.load(n)).collect();
         match records {
             Some(records) => self.send(Message { view, from, to, body: Body::Records(records) }),
+            // As at a node: all have what is retired.
+            None if *numbers.start() <= machine.medium.retired() => {}
             None => self.broken(format!("machine {at} cannot read all of {numbers:?}, to send them")),
         }
     }
 
-    fn ship_snapshot(&mut self, at: usize, to: ReplicaId, view: ViewId, through: u64) {
+    fn ship_part(&mut self, at: usize, to: ReplicaId, view: ViewId, part: u32, through: u64) {
         let cached = &self.machines[at].medium.cached;
-        let objects: Vec<Object> = (0..cached.cells.len() as u64).map(Object).collect();
-        let body = Body::Snapshot { through, image: cached.encode(&objects) };
+        let end = (u64::from(part) * PART + PART).min(cached.cells.len() as u64);
+        let objects: Vec<Object> = (u64::from(part) * PART..end).map(Object).collect();
+        let last = end == cached.cells.len() as u64;
+        let body = Body::Part { through, part, last, image: cached.encode(&objects) };
         let from = cached.header.id;
-        self.coverage.note("snapshots");
+        self.coverage.note(if last { "images" } else { "parts of images" });
         self.send(Message { view, from, to, body });
     }
 
@@ -155,6 +161,12 @@ impl World {
             Work::Tick => {
                 self.work(at, TICK, Work::Tick);
                 self.event(at, Event::Tick);
+                // As a node: what was noted becomes durable though nobody has asked for a barrier.
+                if self.machines[at].medium.has_note() {
+                    let mark = self.machines[at].medium.mark();
+                    let delay = self.while_(self.faults.barrier);
+                    self.work(at, delay, Work::Note { mark });
+                }
                 if let Some(view) = self.machines[at].proposal.clone() {
                     self.ask(at, Ask::Propose(view));
                 }
@@ -170,12 +182,10 @@ impl World {
                 }
             }
             Work::Barrier { barrier, mark } => {
-                let machine = &mut self.machines[at];
-                machine.medium.drain(mark);
-                machine.blocks.release(machine.medium.retired());
-                self.check_blocks(at);
+                self.drain(at, mark);
                 self.event(at, Event::Persisted(barrier));
             }
+            Work::Note { mark } => self.drain(at, mark),
             Work::Execute { n, part } => self.execute(at, n, part),
             Work::Write { transaction, part } => self.write_part(at, transaction, part),
             Work::Record { transaction } => self.write_record(at, transaction),
@@ -197,6 +207,13 @@ impl World {
         }
     }
 
+    fn drain(&mut self, at: usize, mark: u64) {
+        let machine = &mut self.machines[at];
+        machine.medium.drain(mark);
+        machine.blocks.release(machine.medium.retired());
+        self.check_blocks(at);
+    }
+
     /// Object by object.
     fn execute(&mut self, at: usize, n: u64, part: usize) {
         let Some(record) = self.machines[at].medium.load(n) else { return };
@@ -204,7 +221,10 @@ impl World {
         match cells.get(part) {
             Some((cell, value)) => {
                 let machine = &mut self.machines[at];
-                machine.learn(n, machine.medium.cached.cells[*cell as usize][BLOCK], value[BLOCK]);
+                // Of half an image nobody knows what is free.
+                if machine.medium.cached.header.whole {
+                    machine.learn(n, machine.medium.cached.cells[*cell as usize][BLOCK], value[BLOCK]);
+                }
                 machine.medium.write_cell(0, *cell, value);
                 self.check_blocks(at);
                 let delay = self.while_(10);

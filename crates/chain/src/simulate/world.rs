@@ -191,7 +191,7 @@ impl World {
             let slow = self.rng.chance(self.faults.slow, 1000);
             let delay = 2 + self.rng.below(if slow { 40_000 } else { 150 });
             // An image is long: a joiner asks again meanwhile, and the chain goes on.
-            let long = matches!(message.body, Body::Snapshot { .. }) && self.rng.chance(1, 2);
+            let long = matches!(message.body, Body::Part { .. }) && self.rng.chance(1, 2);
             let delay = delay + if long { self.rng.below(10_000) } else { 0 };
             self.later(delay, Item::Deliver(message.clone()));
         }

@@ -152,7 +152,8 @@ fn a_tree_at_the_head_is_the_same_tree_on_the_tail() {
     drop(node);
 
     let (medium, _) = Medium::open(&path).unwrap();
-    let copy = medium.copy().unwrap();
+    let (copy, last) = medium.part(0).unwrap();
+    assert!(last);
     Medium::create(&other, id(2), false, SIZES).unwrap();
     let (mut medium, _) = Medium::open(&other).unwrap();
     medium.carry_out(Command::Erase).unwrap();

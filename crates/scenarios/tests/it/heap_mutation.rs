@@ -27,6 +27,11 @@ const REDUNDANT: &[missed::Redundant] = &[
         "needed when a record that no barrier covered has arrived, and its copy's proof has not, and recovery is cut short behind the records' retirement: no workload gets there",
     ),
     (
+        "zones.rs",
+        "before the state says that there is a backup",
+        "the state's cell, which a start has read, has a barrier before it changes, of its own accord",
+    ),
+    (
         "partial.rs",
         "core.pool.drain()?; // before",
         "the cell that voids the copies has a barrier before it changes, of its own accord",

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use pmem::DomainChoice;
-use server::engine::{Commit, Counts, Engine, Kv, Result, Run};
+use server::engine::{Commit, Engine, Kv, Result, Run};
 use server::group::{Group, Machine, View};
 use server::{Config, Server};
 

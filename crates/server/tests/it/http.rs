@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use pmem::DomainChoice;
-use server::engine::{Commit, Counts, Engine, Error, Kv, Result, Run};
+use server::engine::{Commit, Engine, Error, Kv, Result, Run};
 use server::{Config, Server};
 
 use crate::support::until;

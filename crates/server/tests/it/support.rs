@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use pmem::DomainChoice;
-use server::engine::{Commit, Counts, Engine, Error, Keys, Kv, Result, Run, Tx, Visit};
+use server::engine::{Commit, Engine, Error, Keys, Kv, Result, Run, Tx, Visit};
 use server::tree::{self, Tree};
 use server::{Config, Server, Step};
 
