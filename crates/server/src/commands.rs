@@ -5,6 +5,7 @@ mod bits;
 mod blocking;
 mod connection;
 mod decimal;
+mod functions;
 mod hashes;
 mod keys;
 pub(crate) mod lists;
@@ -294,6 +295,7 @@ pub(crate) static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         ranges::COMMANDS,
         algebra::COMMANDS,
         connection::COMMANDS,
+        functions::COMMANDS,
         pubsub::COMMANDS,
         replication::COMMANDS,
         scripts::COMMANDS,
@@ -316,6 +318,12 @@ pub(crate) fn find(name: &[u8]) -> Option<(usize, &'static Command)> {
 }
 
 impl Command {
+    /// What runs, of a command whose second words name commands that run in different ways; itself of any other.
+    pub(crate) fn of_words(&'static self, args: &Arguments<'_>) -> &'static Self {
+        let split = self.is(flag::SCRIPTING) && self.name == "function" && args.len() > 1;
+        if split { functions::named(args.get(1)).unwrap_or(self) } else { self }
+    }
+
     pub(crate) fn is(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }

@@ -19,6 +19,7 @@
 //! | `reaper`, `waiters`, `readers`, `cursors` | what was removed as a whole; who waits for an element, or for an entry of a stream; where scans go on |
 //! | `pubsub` | who subscribes to what, and what is yet to be sent to them |
 //! | `script` | scripts in Lua, each in one transaction |
+//! | `functions` | libraries of functions in Lua, which are data |
 //! | `metrics`, `info`, `slowlog`, `http` | what it counts, and who is told |
 //!
 //! # Example
@@ -72,6 +73,7 @@ mod elsewhere;
 pub mod engine;
 mod executor;
 mod flush;
+mod functions;
 mod glob;
 pub mod group;
 mod headed;

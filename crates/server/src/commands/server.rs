@@ -151,7 +151,7 @@ fn describe(command: &Command, reply: &mut Reply) {
             flags.push(name);
         }
     }
-    if command.is(flag::SCRIPTING) && command.name != "script" {
+    if command.is(flag::SCRIPTING) && !matches!(command.name, "function" | "script") {
         flags.extend(["noscript", "stale", "skip_monitor", "no_mandatory_keys"]);
     }
     if matches!(command.keys, KeysAt::Counted(_) | KeysAt::Stored(_) | KeysAt::Streams) {
