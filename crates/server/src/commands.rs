@@ -6,7 +6,9 @@ mod blocking;
 mod connection;
 mod decimal;
 mod functions;
+mod geo;
 mod hashes;
+mod hyperloglog;
 mod keys;
 pub(crate) mod lists;
 mod names;
@@ -156,6 +158,8 @@ pub(crate) enum KeysAt {
     Stored(usize),
     /// The first half of what stands behind `STREAMS`.
     Streams,
+    /// The first argument; and what stands behind the last of these words, from this argument on.
+    Behind(usize, &'static [&'static str]),
 }
 
 /// What runs a command.
@@ -230,9 +234,11 @@ pub(crate) mod flag {
     /// What it runs may write.
     pub(crate) const MAY_WRITE: u32 = 1 << 22;
     pub(crate) const STREAM: u32 = 1 << 23;
+    pub(crate) const GEO: u32 = 1 << 24;
+    pub(crate) const HYPERLOGLOG: u32 = 1 << 25;
 
     /// Names of ACL categories. `slow` is what is not `fast`.
-    pub(crate) const CATEGORIES: [(&str, u32); 18] = [
+    pub(crate) const CATEGORIES: [(&str, u32); 20] = [
         ("write", WRITE),
         ("read", READ),
         ("fast", FAST),
@@ -251,6 +257,8 @@ pub(crate) mod flag {
         ("pubsub", PUBSUB),
         ("scripting", SCRIPTING),
         ("stream", STREAM),
+        ("geo", GEO),
+        ("hyperloglog", HYPERLOGLOG),
     ];
 }
 
@@ -288,6 +296,7 @@ pub(crate) static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         bits::COMMANDS,
         blocking::COMMANDS,
         hashes::COMMANDS,
+        hyperloglog::COMMANDS,
         lists::COMMANDS,
         sets::COMMANDS,
         sorted::COMMANDS,
@@ -296,6 +305,7 @@ pub(crate) static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         algebra::COMMANDS,
         connection::COMMANDS,
         functions::COMMANDS,
+        geo::COMMANDS,
         pubsub::COMMANDS,
         replication::COMMANDS,
         scripts::COMMANDS,
@@ -355,6 +365,11 @@ impl Command {
                 before.into_iter().chain(args.from(at + 1).take(count)).collect()
             }
             KeysAt::Streams => streams::keys(args),
+            KeysAt::Behind(from, words) => {
+                let is_one = |at: &usize| words.iter().any(|word| is(args.get(*at), word));
+                let behind = (from..args.len().saturating_sub(1)).rfind(is_one).map(|at| args.get(at + 1));
+                args.from(1).take(1).chain(behind).collect()
+            }
         }
     }
 }

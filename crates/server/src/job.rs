@@ -184,7 +184,7 @@ impl Job {
 /// Keys, as they are in the store, at which somebody may wait for what a command puts there; and, if somebody reads for a group, those of which it may take a stream away. An empty
 /// one stands for all there are.
 pub(crate) fn woken(command: &Command, args: &Arguments<'_>, db: u8, groups: bool, mut wake: impl FnMut(Vec<u8>)) {
-    let brings = command.is(flag::LIST | flag::SORTED | flag::KEYSPACE) || command.name == "xadd";
+    let brings = command.is(flag::LIST | flag::SORTED | flag::GEO | flag::KEYSPACE) || command.name == "xadd";
     // Others about streams concern nobody who waits: whoever reads one wakes nobody.
     let destroys = command.name == "xgroup" && args.get(1).eq_ignore_ascii_case(b"destroy");
     let takes = groups && (!command.is(flag::STREAM) || destroys);

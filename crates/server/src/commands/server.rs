@@ -154,7 +154,7 @@ fn describe(command: &Command, reply: &mut Reply) {
     if command.is(flag::SCRIPTING) && !matches!(command.name, "function" | "script") {
         flags.extend(["noscript", "stale", "skip_monitor", "no_mandatory_keys"]);
     }
-    if matches!(command.keys, KeysAt::Counted(_) | KeysAt::Stored(_) | KeysAt::Streams) {
+    if matches!(command.keys, KeysAt::Counted(_) | KeysAt::Stored(_) | KeysAt::Streams | KeysAt::Behind(..)) {
         flags.push("movablekeys");
     }
     reply.array(flags.len());
@@ -163,6 +163,7 @@ fn describe(command: &Command, reply: &mut Reply) {
         KeysAt::None => (0, 0, 0),
         KeysAt::Range(first, last, step) => (first as i64, last.into(), step as i64),
         KeysAt::Stored(at) => (at as i64 - 1, at as i64 - 1, 1),
+        KeysAt::Behind(..) => (1, 1, 1),
         KeysAt::Counted(_) | KeysAt::Streams => (0, 0, 0),
     };
     [first, last, step].into_iter().for_each(|number| reply.int(number));
