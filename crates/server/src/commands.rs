@@ -33,6 +33,7 @@ pub(crate) use server::REDIS_VERSION;
 pub(crate) use streams::Since;
 
 use crate::engine::{self, Tx};
+use crate::events::Told;
 use crate::reply::Reply;
 use crate::request::{Arguments, number};
 use crate::script;
@@ -69,6 +70,8 @@ pub(crate) struct Looks {
     pub(crate) scripted: bool,
     /// What a reader of streams waits for.
     pub(crate) since: Since,
+    /// What is to be told of it when it is committed.
+    pub(crate) told: Told,
 }
 
 impl Looks {

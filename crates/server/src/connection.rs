@@ -478,7 +478,7 @@ async fn alone(
     match command.run {
         Run::Read(_) if !command.is_at_once(&args) => crate::blocking::read(parts, at, stream, thread).await,
         Run::Data(_) | Run::Read(_) => {
-            let job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
+            let mut job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
             job.wake();
             job.parts
         }
