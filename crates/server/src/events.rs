@@ -133,6 +133,8 @@ impl Told {
 #[derive(Default)]
 pub(crate) struct Events {
     classes: AtomicU32,
+    /// How often they have become others.
+    changes: AtomicU32,
     line: Mutex<Line>,
     /// The classes are others now.
     changed: tokio::sync::Notify,
@@ -149,8 +151,10 @@ struct Line {
 impl Events {
     /// From now on these are told.
     pub(crate) fn set(&self, notify: Notify) {
-        self.classes.store(notify.0, Relaxed);
-        self.changed.notify_one();
+        if self.classes.swap(notify.0, Relaxed) != notify.0 {
+            self.changes.fetch_add(1, Relaxed);
+            self.changed.notify_one();
+        }
     }
 
     /// Whether any of these classes is told.

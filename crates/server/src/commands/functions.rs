@@ -10,7 +10,7 @@ use crate::script::{self, Env};
 
 pub(super) const COMMANDS: &[Command] = &[
     // Which of those below it is, its second word says. For users it is one.
-    function(WRITE, Run::Session(|_, args, _| Err(unknown(args)))),
+    function(WRITE, Run::Data(|_, args| Err(unknown(args)))),
     call("fcall", MAY_WRITE, Run::Script(|env, args, reply| script::call_function(env, args, reply, false))),
     call("fcall_ro", READ, Run::Script(|env, args, reply| script::call_function(env, args, reply, true))),
 ];

@@ -307,7 +307,7 @@ fn geoadd(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     add_scored(c, args.get(1), &scores, args.from(at + 2).step_by(3).collect(), (new, old, changed))
 }
 
-fn places<'a>(c: &Context<'_>, args: &'a Arguments<'_>) -> Outcome<Vec<Option<Place>>> {
+fn places(c: &Context<'_>, args: &Arguments<'_>) -> Outcome<Vec<Option<Place>>> {
     let head = c.head(args.get(1), Kind::Sorted)?;
     args.from(2).map(|member| Ok(score_of(c, head.as_ref(), member)?.map(Place::of))).collect()
 }

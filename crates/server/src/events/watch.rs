@@ -1,8 +1,9 @@
 //! Tells of keys that have expired. The store removes them in silence and in its own time, so while somebody wants to be told, the server remembers when which key expires.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tx::Keys;
@@ -22,11 +23,17 @@ const AT_ONCE: usize = 1000;
 pub(super) struct Due {
     moments: BTreeMap<(u64, Vec<u8>), ()>,
     keys: BTreeMap<Vec<u8>, u64>,
+    /// While the store is looked through: keys that have changed, and databases that were emptied, since a look began.
+    touched: Option<(BTreeSet<Vec<u8>>, BTreeSet<u8>)>,
 }
 
 impl Due {
     /// What a transaction has changed.
     pub(super) fn learn(&mut self, changes: &[(Vec<u8>, Option<u64>)], emptied: &[u8]) {
+        if let Some((keys, databases)) = &mut self.touched {
+            keys.extend(changes.iter().map(|(key, _)| key.clone()));
+            databases.extend(emptied);
+        }
         for db in emptied {
             let all: Vec<_> = self.keys.range(vec![*db]..vec![db + 1]).map(|(key, _)| key.clone()).collect();
             all.iter().for_each(|key| self.forget(key));
@@ -53,6 +60,16 @@ impl Due {
         }
     }
 
+    /// What a look has found, which began when `touched` was set, unless more is known of it since.
+    fn found(&mut self, all: Vec<(Vec<u8>, u64)>) {
+        let (keys, databases) = self.touched.take().unwrap_or_default();
+        for (key, moment) in all {
+            if !keys.contains(&key) && !key.first().is_some_and(|db| databases.contains(db)) {
+                self.add(&key, moment);
+            }
+        }
+    }
+
     /// Takes out some that are due.
     fn take(&mut self, now: u64) -> Vec<Vec<u8>> {
         let due = self.moments.range(..(now + 1, Vec::new())).take(AT_ONCE);
@@ -70,13 +87,14 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             shared.events.changed.notified().await;
             continue;
         }
-        let worker = shared.clone();
+        let (worker, changes) = (shared.clone(), shared.events.changes.load(Relaxed));
         // From here on every change is learnt; what was there before is looked for.
+        shared.events.line.lock().due = Due::default();
         if !matches!(tokio::task::spawn_blocking(move || seed(&worker)).await, Ok(Ok(()))) {
             tokio::time::sleep(PAUSE).await;
             continue;
         }
-        while shared.events.wants(class::EXPIRED) {
+        while shared.events.wants(class::EXPIRED) && shared.events.changes.load(Relaxed) == changes {
             let due = shared.events.line.lock().due.take(now());
             if due.is_empty() {
                 tokio::time::sleep(PAUSE).await;
@@ -94,11 +112,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 fn seed(shared: &Shared) -> Result<()> {
     let mut next = vec![0];
     while let Some(from) = Some(std::mem::take(&mut next)).filter(|from| !from.is_empty()) {
-        // Changes that this does not see are learnt behind it, as the line stands still.
-        let mut line = shared.events.line.lock();
+        // The line is not held while the store is looked at: who waits for it may hold what this waits for.
+        shared.events.line.lock().due.touched = Some(Default::default());
+        let mut found = Vec::new();
         shared.look(&mut |tx| {
-            let (mut found, mut failed, mut seen) = (Vec::new(), None, 0);
-            next = Vec::new();
+            let (mut failed, mut seen) = (None, 0);
+            (found, next) = (Vec::new(), Vec::new());
             tx.scan(Keys::from(&from).until(&[DATABASES]), &mut |key, _| {
                 if seen == AT_ONCE {
                     next = key.to_vec();
@@ -112,12 +131,9 @@ fn seed(shared: &Shared) -> Result<()> {
                 }
                 ControlFlow::Continue(())
             })?;
-            if let Some(error) = failed {
-                return Err(error);
-            }
-            found.iter().for_each(|(key, moment)| line.due.add(key, *moment));
-            Ok(())
+            failed.map_or(Ok(()), Err)
         })?;
+        shared.events.line.lock().due.found(found);
     }
     Ok(())
 }
@@ -161,5 +177,16 @@ mod tests {
         due.learn(&[], &[1]);
         due.learn(&[(key("\x02e"), None)], &[]);
         assert!(due.take(u64::MAX - 1).is_empty() && due.keys.is_empty());
+    }
+
+    #[test]
+    fn what_a_look_has_found_is_older_than_what_was_told_meanwhile() {
+        let mut due = Due { touched: Some(Default::default()), ..Due::default() };
+        let key = |text: &str| text.as_bytes().to_vec();
+        due.learn(&[(key("\0a"), None), (key("\0b"), Some(9))], &[2]);
+        due.found(["\0a", "\0b", "\0c", "\x02d"].map(|text| (key(text), 1)).to_vec());
+        assert_eq!(due.take(1), [key("\0c")]);
+        assert_eq!(due.take(9), [key("\0b")]);
+        assert!(due.keys.is_empty() && due.touched.is_none());
     }
 }

@@ -172,7 +172,9 @@ impl Sketch {
         self.0.truncate(HEAD);
         self.0[4] = DENSE;
         self.0.resize(DENSE_BYTES, 0);
-        registers.iter().enumerate().for_each(|(at, value)| drop(self.set_dense(at, *value)));
+        for (at, value) in registers.iter().enumerate() {
+            self.set_dense(at, *value);
+        }
         Some(())
     }
 
