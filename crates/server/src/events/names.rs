@@ -169,6 +169,7 @@ fn sources<'b>(command: &Command, args: &Arguments<'b>) -> Vec<&'b [u8]> {
         "zrangestore" | "geosearchstore" => vec![args.get(2)],
         "georadius" | "georadiusbymember" => vec![args.get(1)],
         "bitop" => args.from(3).collect(),
+        "pfmerge" => args.from(1).collect(),
         "sinterstore" | "sunionstore" | "sdiffstore" => args.from(2).collect(),
         "zunionstore" | "zinterstore" | "zdiffstore" => command.keys(args).split_off(1),
         _ => Vec::new(),

@@ -27,8 +27,9 @@ BLPOP %l 0.001; BRPOP %l 0.001; BLMOVE %l %l LEFT|RIGHT LEFT|RIGHT 0.001; BRPOPL
 
 #[test]
 fn what_is_told_of_keys_is_what_redis_tells() {
-    let commands = [COMMANDS, super::streams::COMMANDS, MORE, MORE].join("\n");
-    let filling = [FILLING, super::streams::FILLING].join("|");
+    let sketches = super::places::SKETCHES.replace("%p", "%t");
+    let commands = [COMMANDS, super::streams::COMMANDS, super::places::PLACES, &sketches, MORE, MORE].join("\n");
+    let filling = [FILLING, super::streams::FILLING, "GEOADD %w {%j %b %f}"].join("|");
     for (store, seed) in [(Store::Kv, 1), (Store::Slow, 2), (Store::Tree, 4)] {
         let dir = tempfile::tempdir().unwrap();
         let _redis = Redis::start(dir.path()).expect("redis-server is not installed; run `make setup`");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const PLACES: &str = "\
+pub const PLACES: &str = "\
 GEOADD %w {%j %b %f}; GEOADD %w [NX|XX] [CH] {%j %b %f}; GEOADD %w %j %b; GEOPOS %w {%f}; GEODIST %w %f %f [m|km|FT|mi|x]; GEOHASH %w {%f}; GEOPOS %w; GEOHASH %w
 ZRANGE %w 0 -1 WITHSCORES; ZREM %w %f; DEL %w; TYPE %w; ZADD %w 3479099956230698 %f
 GEORADIUS %w %j %b %r m|km|ft|mi|x [WITHDIST] [WITHHASH] [WITHCOORD] [COUNT %c] [ASC|DESC]; GEORADIUS_RO %w %j %b %r km [WITHDIST] [COUNT 3 ANY] [STORE %w]
@@ -14,7 +14,7 @@ GEOSEARCH %w FROMLONLAT %j %b [ANY] [WITHDIST] [WITHHASH] [STOREDIST] ASC; GEOSE
 GEOSEARCHSTORE %w %w FROMLONLAT %j %b BYRADIUS %r km [STOREDIST] [COUNT %c] [WITHDIST] [DESC]; GEOSEARCHSTORE %w %w FROMMEMBER %f BYBOX %r %r km [STOREDIST] [COUNT 3 ANY]
 GEORADIUS %k %j %b 100 km; GEOADD %k 1 2 a; GEODIST %k a b; GEOSEARCH %k FROMMEMBER a BYRADIUS 1 km; ZADD %z {%d %f}; HSET %h {%f %v}; SET %t %v";
 
-const SKETCHES: &str = "\
+pub const SKETCHES: &str = "\
 PFADD %p {%f}; PFADD %p {%f}; PFADD %p {%o}; PFADD %p; PFCOUNT %p; PFCOUNT {%p}; PFMERGE %p {%p}; PFMERGE %p; GET %p; STRLEN %p; DEL %p
 PFADD %k {%f}; PFCOUNT %k; PFMERGE %p %k; PFMERGE %k %p; EXPIRETIME %p; EXPIREAT %p 99999999999; SETRANGE %p 16|20 x; COPY %p %p REPLACE; SET %t HYLL; PFCOUNT %t; LPUSH %l %v";
 
