@@ -49,10 +49,12 @@ pub(crate) async fn wait(
         waiting.again();
         parts.mark = parts.reply.len();
         let mark = parts.mark;
-        let job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
+        let mut job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
         let found = !NOTHING.contains(&job.parts.reply.bytes().get(mark..).unwrap_or_default());
         if found {
             job.wake(); // it may have put something elsewhere; who found nothing would wake himself
+        } else {
+            job.tell();
         }
         parts = job.parts;
         if found {
@@ -103,7 +105,8 @@ pub(crate) async fn read(
         reading.again();
         parts.mark = parts.reply.len();
         let mark = parts.mark;
-        let job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
+        let mut job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
+        job.tell();
         parts = job.parts;
         if !NOTHING.contains(&parts.reply.bytes().get(mark..).unwrap_or_default()) {
             break;

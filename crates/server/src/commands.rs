@@ -5,7 +5,10 @@ mod bits;
 mod blocking;
 mod connection;
 mod decimal;
+mod functions;
+mod geo;
 mod hashes;
+mod hyperloglog;
 mod keys;
 pub(crate) mod lists;
 mod names;
@@ -30,6 +33,7 @@ pub(crate) use server::REDIS_VERSION;
 pub(crate) use streams::Since;
 
 use crate::engine::{self, Tx};
+use crate::events::Told;
 use crate::reply::Reply;
 use crate::request::{Arguments, number};
 use crate::script;
@@ -66,6 +70,8 @@ pub(crate) struct Looks {
     pub(crate) scripted: bool,
     /// What a reader of streams waits for.
     pub(crate) since: Since,
+    /// What is to be told of it when it is committed.
+    pub(crate) told: Told,
 }
 
 impl Looks {
@@ -155,6 +161,8 @@ pub(crate) enum KeysAt {
     Stored(usize),
     /// The first half of what stands behind `STREAMS`.
     Streams,
+    /// The first argument; and what stands behind the last of these words, from this argument on.
+    Behind(usize, &'static [&'static str]),
 }
 
 /// What runs a command.
@@ -229,9 +237,11 @@ pub(crate) mod flag {
     /// What it runs may write.
     pub(crate) const MAY_WRITE: u32 = 1 << 22;
     pub(crate) const STREAM: u32 = 1 << 23;
+    pub(crate) const GEO: u32 = 1 << 24;
+    pub(crate) const HYPERLOGLOG: u32 = 1 << 25;
 
     /// Names of ACL categories. `slow` is what is not `fast`.
-    pub(crate) const CATEGORIES: [(&str, u32); 18] = [
+    pub(crate) const CATEGORIES: [(&str, u32); 20] = [
         ("write", WRITE),
         ("read", READ),
         ("fast", FAST),
@@ -250,6 +260,8 @@ pub(crate) mod flag {
         ("pubsub", PUBSUB),
         ("scripting", SCRIPTING),
         ("stream", STREAM),
+        ("geo", GEO),
+        ("hyperloglog", HYPERLOGLOG),
     ];
 }
 
@@ -287,6 +299,7 @@ pub(crate) static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         bits::COMMANDS,
         blocking::COMMANDS,
         hashes::COMMANDS,
+        hyperloglog::COMMANDS,
         lists::COMMANDS,
         sets::COMMANDS,
         sorted::COMMANDS,
@@ -294,6 +307,8 @@ pub(crate) static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         ranges::COMMANDS,
         algebra::COMMANDS,
         connection::COMMANDS,
+        functions::COMMANDS,
+        geo::COMMANDS,
         pubsub::COMMANDS,
         replication::COMMANDS,
         scripts::COMMANDS,
@@ -316,6 +331,12 @@ pub(crate) fn find(name: &[u8]) -> Option<(usize, &'static Command)> {
 }
 
 impl Command {
+    /// What runs, of a command whose second words name commands that run in different ways; itself of any other.
+    pub(crate) fn of_words(&'static self, args: &Arguments<'_>) -> &'static Self {
+        let split = self.is(flag::SCRIPTING) && self.name == "function" && args.len() > 1;
+        if split { functions::named(args.get(1)).unwrap_or(self) } else { self }
+    }
+
     pub(crate) fn is(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
@@ -347,6 +368,11 @@ impl Command {
                 before.into_iter().chain(args.from(at + 1).take(count)).collect()
             }
             KeysAt::Streams => streams::keys(args),
+            KeysAt::Behind(from, words) => {
+                let is_one = |at: &usize| words.iter().any(|word| is(args.get(*at), word));
+                let behind = (from..args.len().saturating_sub(1)).rfind(is_one).map(|at| args.get(at + 1));
+                args.from(1).take(1).chain(behind).collect()
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::events::Notify;
 use crate::group::Group;
 
 /// Where a server listens, and with how many threads it serves. What it serves is given beside it.
@@ -82,6 +83,8 @@ pub struct Settings {
     pub item: usize,
     /// How long a script may run (`lua-time-limit`).
     pub script_time: Duration,
+    /// What is told of keys (`notify-keyspace-events`).
+    pub notify: Notify,
     /// What is kept for a subscriber that does not read (`client-output-buffer-limit pubsub`).
     pub subscriber: SubscriberLimit,
 }
@@ -120,6 +123,7 @@ impl Default for Settings {
             memory: 0,
             item: 1 << 20,
             script_time: Duration::from_secs(5),
+            notify: Notify::default(),
             subscriber: SubscriberLimit::default(),
         }
     }

@@ -226,10 +226,11 @@ pub(crate) fn find(parts: &mut Parts, parser: &mut Parser, thread: &Thread) -> F
     while parts.batch.len() < most {
         match parser.advance(&parts.input, &limits, &mut parts.batch) {
             Ok(true) => {
-                let name = parts.batch.arguments(parts.commands.len(), &parts.input).get(0);
+                let args = parts.batch.arguments(parts.commands.len(), &parts.input);
+                let name = args.get(0);
                 let same = last.is_some_and(|(_, command)| commands::is(name, command.name));
                 last = if same { last } else { commands::find(name) };
-                parts.commands.push(last);
+                parts.commands.push(last.map(|(number, command)| (number, command.of_words(&args))));
             }
             Ok(false) => break,
             Err(error) => {
@@ -415,7 +416,7 @@ fn is_about_data(command: &Command) -> bool {
 
 fn only_hears(command: &Command, args: &Arguments<'_>) -> String {
     let mut name = command.name.to_owned();
-    if matches!(command.name, "acl" | "client" | "command" | "config" | "pubsub" | "script" | "slowlog")
+    if matches!(command.name, "acl" | "client" | "command" | "config" | "function" | "pubsub" | "script" | "slowlog")
         && args.len() > 1
     {
         name += &format!("|{}", args.get(1).to_ascii_lowercase().escape_ascii());
@@ -477,7 +478,7 @@ async fn alone(
     match command.run {
         Run::Read(_) if !command.is_at_once(&args) => crate::blocking::read(parts, at, stream, thread).await,
         Run::Data(_) | Run::Read(_) => {
-            let job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
+            let mut job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
             job.wake();
             job.parts
         }

@@ -309,7 +309,13 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
             Err(Error::Again) => {}
             Err(_) if work.narrow() => {}
             Err(Error::Flush(databases)) => match crate::remove::flush_in_steps(shared, &databases) {
-                Ok(()) => return work.flushed(),
+                Ok(()) => {
+                    work.flushed();
+                    if let Some(itself) = shared.itself.upgrade() {
+                        crate::events::emptied(&itself, &databases);
+                    }
+                    return;
+                }
                 Err(error) => return give_up(work, &reason_of_steps(shared, error)),
             },
             Err(_) if shared.sabotage.skips(Step::FailureTold) => return,

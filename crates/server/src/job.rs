@@ -7,6 +7,7 @@ use crate::commands::{Command, Context, KeysAt, Looks, Outcome, Run, Stop, flag}
 use crate::data::DATABASES;
 use crate::elsewhere::Class;
 use crate::engine::{self, Error, Tx};
+use crate::events::{self, Noticing, Ticket};
 use crate::executor::Work;
 use crate::reply::Reply;
 use crate::request::{Arguments, Batch, number};
@@ -63,6 +64,8 @@ pub(crate) struct Job {
     db: u8,
     /// What its keys need was asked for with that of others.
     pub(crate) prefetched: bool,
+    /// What is to be told when it is committed.
+    ticket: Option<Ticket>,
 }
 
 impl Job {
@@ -70,7 +73,19 @@ impl Job {
     pub(crate) fn batch(parts: Parts, requests: std::ops::Range<usize>) -> Self {
         let (base, db) = (parts.reply.len(), parts.session.db);
         let (from, to) = (requests.start, requests.end);
-        Self { parts, from, to, done: from, errors: 0, looks: (0, 0), exec: None, base, db, prefetched: false }
+        Self {
+            parts,
+            from,
+            to,
+            done: from,
+            errors: 0,
+            looks: (0, 0),
+            exec: None,
+            base,
+            db,
+            prefetched: false,
+            ticket: None,
+        }
     }
 
     /// A script: what it publishes waits until it is durable.
@@ -84,7 +99,19 @@ impl Job {
         let watched = std::mem::take(&mut parts.session.watched);
         parts.session.deferred = Some(Vec::new());
         let (base, db, to) = (parts.reply.len(), parts.session.db, parts.batch.len());
-        Self { parts, from: 0, to, done: 0, errors: 0, looks: (0, 0), exec: Some(watched), base, db, prefetched: false }
+        Self {
+            parts,
+            from: 0,
+            to,
+            done: 0,
+            errors: 0,
+            looks: (0, 0),
+            exec: Some(watched),
+            base,
+            db,
+            prefetched: false,
+            ticket: None,
+        }
     }
 
     /// Runs one request, with an error of its own as its reply.
@@ -157,8 +184,16 @@ impl Job {
         }
     }
 
-    /// Keys of lists, sorted sets and streams that were written: somebody may wait for them.
-    pub(crate) fn wake(&self) {
+    /// It is committed: those who subscribe are told what has become of keys.
+    pub(crate) fn tell(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            ticket.tell();
+        }
+    }
+
+    /// The same; and keys of lists, sorted sets and streams that were written: somebody may wait for them.
+    pub(crate) fn wake(&mut self) {
+        self.tell();
         let shared = &self.parts.session.shared;
         if !shared.readers.any() && !shared.waiters.any() || shared.sabotage.skips(Step::Woken) {
             return;
@@ -184,7 +219,7 @@ impl Job {
 /// Keys, as they are in the store, at which somebody may wait for what a command puts there; and, if somebody reads for a group, those of which it may take a stream away. An empty
 /// one stands for all there are.
 pub(crate) fn woken(command: &Command, args: &Arguments<'_>, db: u8, groups: bool, mut wake: impl FnMut(Vec<u8>)) {
-    let brings = command.is(flag::LIST | flag::SORTED | flag::KEYSPACE) || command.name == "xadd";
+    let brings = command.is(flag::LIST | flag::SORTED | flag::GEO | flag::KEYSPACE) || command.name == "xadd";
     // Others about streams concern nobody who waits: whoever reads one wakes nobody.
     let destroys = command.name == "xgroup" && args.get(1).eq_ignore_ascii_case(b"destroy");
     let takes = groups && (!command.is(flag::STREAM) || destroys);
@@ -216,9 +251,25 @@ pub(crate) fn run_command(
             let mut own = std::mem::take(looks);
             own.waited = session.waited;
             own.since = std::mem::take(&mut session.since);
-            let mut context = Context { tx, reply, db: session.db, now, shared: &session.shared, looks: own };
-            let outcome = run(&mut context, args);
-            *looks = context.looks;
+            let (db, shared) = (session.db, &*session.shared);
+            let outcome = if shared.events.wants_of(command) {
+                let mark = reply.len();
+                let mut noticing = Noticing::new(tx, command.is(flag::READ));
+                let mut context = Context { tx: &mut noticing, reply, db, now, shared, looks: own };
+                let outcome = run(&mut context, args);
+                *looks = context.looks;
+                // One that ends with an error has changed nothing; what it did not find is told all the same.
+                if !matches!(outcome, Err(Stop::Engine(_))) && (outcome.is_ok() || command.is(flag::READ)) {
+                    let answer = reply.bytes().get(mark..).unwrap_or_default();
+                    events::note(shared, command, args, db, noticing, answer, &mut looks.told)?;
+                }
+                outcome
+            } else {
+                let mut context = Context { tx, reply, db, now, shared, looks: own };
+                let outcome = run(&mut context, args);
+                *looks = context.looks;
+                outcome
+            };
             session.mismatched = looks.mismatched.take();
             session.since = std::mem::take(&mut looks.since);
             outcome
@@ -243,6 +294,7 @@ impl Work for Job {
         self.parts.session.db = self.db;
         self.forget_deferred();
         self.parts.session.script.begin();
+        self.ticket = None;
         self.errors = 0;
         let now = now();
         let sabotage = self.parts.session.shared.sabotage;
@@ -271,6 +323,8 @@ impl Work for Job {
                 break;
             }
         }
+        let shared = &self.parts.session.shared;
+        self.ticket = shared.events.ticket(shared, std::mem::take(&mut looks.told));
         Ok(())
     }
 
@@ -327,12 +381,14 @@ impl Work for Job {
     }
 
     fn flushed(&mut self) {
+        self.ticket = None;
         self.parts.reply.truncate(self.base);
         self.parts.reply.ok();
         self.done = self.to;
     }
 
     fn end_in_doubt(&mut self, error: &Error) {
+        self.ticket = None;
         self.forget_deferred();
         self.parts.reply.truncate(self.base);
         self.parts.session.db = self.db;
@@ -343,6 +399,7 @@ impl Work for Job {
     }
 
     fn fail(&mut self, error: &Error) {
+        self.ticket = None;
         self.forget_deferred();
         self.parts.reply.truncate(self.base);
         self.parts.session.db = self.db;

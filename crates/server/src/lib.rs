@@ -18,7 +18,9 @@
 //! | `flush`, `remove` | what is too much for one transaction goes in steps, which nobody sees |
 //! | `reaper`, `waiters`, `readers`, `cursors` | what was removed as a whole; who waits for an element, or for an entry of a stream; where scans go on |
 //! | `pubsub` | who subscribes to what, and what is yet to be sent to them |
+//! | `events` | keyspace notifications |
 //! | `script` | scripts in Lua, each in one transaction |
+//! | `functions` | libraries of functions in Lua, which are data |
 //! | `metrics`, `info`, `slowlog`, `http` | what it counts, and who is told |
 //!
 //! # Example
@@ -70,8 +72,10 @@ mod cursors;
 mod data;
 mod elsewhere;
 pub mod engine;
+mod events;
 mod executor;
 mod flush;
+mod functions;
 mod glob;
 pub mod group;
 mod headed;
@@ -139,6 +143,7 @@ pub mod fuzzing {
 
 pub use config::{Config, Settings, SubscriberLimit, Tls};
 pub use data::DATABASES;
+pub use events::Notify;
 #[cfg(feature = "sabotage")]
 pub use sabotage::Step;
 pub use server::{Error, Server};

@@ -303,6 +303,12 @@ pub fn number(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
+/// The words of a line, with quotes as a shell has them; none if one is not closed.
+pub(crate) fn split_words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let (bytes, words) = unquote(line)?;
+    Some(words.into_iter().map(|word| bytes[word].to_vec()).collect())
+}
+
 /// The words of a line, with quotes as a shell has them; none if one is not closed, or goes on behind its end.
 fn unquote(line: &[u8]) -> Option<(Vec<u8>, Vec<Range<usize>>)> {
     let (mut bytes, mut ranges) = (Vec::new(), Vec::new());

@@ -13,6 +13,7 @@ use crate::cursors::Cursors;
 use crate::data::{Ids, any_collection};
 use crate::elsewhere::Elsewhere;
 use crate::engine::{self, Engine};
+use crate::events::Events;
 use crate::flush::Gate;
 use crate::group::Group;
 use crate::metrics::{Recorder, Totals};
@@ -67,6 +68,7 @@ pub(crate) struct Shared {
     pub(crate) slow: SlowLog,
     /// The servers of which this is one.
     pub(crate) group: Option<Arc<Group>>,
+    pub(crate) events: Events,
     pub(crate) scripts: Scripts,
     pub(crate) elsewhere: Elsewhere,
     pub(crate) sabotage: Sabotage,
@@ -88,6 +90,8 @@ impl Shared {
     ) -> engine::Result<Arc<Self>> {
         let random = RandomSeed::draw();
         let gate = Gate::default();
+        let events = Events::default();
+        events.set(settings.notify);
         // Who follows answers nothing about data, and writes nothing.
         let (ids, collections, seed) = if group.as_ref().is_some_and(|group| group.follows()) {
             (Ids::none(), true, 0)
@@ -124,6 +128,7 @@ impl Shared {
             refused: AtomicU64::new(0),
             slow: SlowLog::default(),
             group,
+            events,
             scripts: Scripts::default(),
             elsewhere: Elsewhere::default(),
             sabotage,
@@ -140,6 +145,7 @@ impl Shared {
     }
 
     pub(crate) fn change_settings(&self, changed: Settings) {
+        self.events.set(changed.notify);
         *self.settings.write() = changed.into();
         self.settings_number.fetch_add(1, Relaxed);
     }

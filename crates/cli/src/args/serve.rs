@@ -130,6 +130,12 @@ pub struct Asked {
     /// Seconds after which a silent connection is ended; 0 for never [default: 0]
     #[arg(long, value_name = "SECONDS", env = "CAIRN_IDLE")]
     pub idle: Option<u64>,
+    /// Milliseconds that a script or a function may run (lua-time-limit) [default: 5000]
+    #[arg(long, value_name = "MS", env = "CAIRN_LUA_TIME_LIMIT", value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
+    pub lua_time_limit: Option<u64>,
+    /// What is told of changes of keys, as Redis' notify-keyspace-events: KEA for all [default: nothing]
+    #[arg(long, value_name = "CLASSES", env = "CAIRN_NOTIFY_KEYSPACE_EVENTS")]
+    pub notify_keyspace_events: Option<String>,
     /// Bytes of an argument [default: 512M]
     #[arg(long, value_name = "SIZE", env = "CAIRN_MAX_ARGUMENT", value_parser = size::parse)]
     #[serde(deserialize_with = "bytes")]
@@ -234,6 +240,8 @@ impl Asked {
             threads: self.threads.or(file.threads),
             max_connections: self.max_connections.or(file.max_connections),
             idle: self.idle.or(file.idle),
+            lua_time_limit: self.lua_time_limit.or(file.lua_time_limit),
+            notify_keyspace_events: self.notify_keyspace_events.or(file.notify_keyspace_events),
             max_argument: self.max_argument.or(file.max_argument),
             max_request: self.max_request.or(file.max_request),
             max_memory: self.max_memory.or(file.max_memory),

@@ -192,6 +192,12 @@ fn config(asked: &Asked) -> Result<Config, Failure> {
         |bytes: Option<u64>, usual: usize| bytes.map_or(usual, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     settings.connections = asked.max_connections.unwrap_or(settings.connections);
     settings.idle = asked.idle.map_or(settings.idle, Duration::from_secs);
+    settings.script_time =
+        asked.lua_time_limit.map_or(settings.script_time, |ms| Duration::from_millis(ms.clamp(1, 86_400_000)));
+    if let Some(classes) = &asked.notify_keyspace_events {
+        let wrong = |what| Failure::new(what, "give some of g$lshzxetdmnA, and K or E, or both");
+        settings.notify = server::Notify::parse(classes.as_bytes()).map_err(wrong)?;
+    }
     settings.memory = asked.max_memory.unwrap_or(0);
     settings.argument = size(asked.max_argument, settings.argument);
     settings.request = size(asked.max_request, settings.request);

@@ -330,13 +330,25 @@ fn a_store_says_itself_what_it_is() {
 #[test]
 fn a_file_and_the_environment_say_what_flags_do_not() {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("c.toml"), "max-connections = 77\nidle = 5\nmax-memory = '1G'\n").unwrap();
+    std::fs::write(
+        dir.path().join("c.toml"),
+        "max-connections = 77\nidle = 5\nmax-memory = '1G'\nlua-time-limit = 70\n",
+    )
+    .unwrap();
     std::fs::write(dir.path().join("secret"), "open sesame\n").unwrap();
-    let served = start(dir.path(), &["--config", "c.toml", "--idle", "9", "--password-file", "secret"]);
+    let flags = ["--config", "c.toml", "--idle", "9", "--password-file", "secret", "--notify-keyspace-events", "KEA"];
+    let served = start(dir.path(), &flags);
     let mut connection = served.connect();
     assert!(connection.ask("PING").unwrap().starts_with("-NOAUTH"));
     assert_eq!(connection.ask("AUTH 'open sesame'").unwrap(), "+OK");
-    for (name, value) in [("maxclients", "77"), ("timeout", "9"), ("maxmemory", "1073741824")] {
+    let told = [
+        ("maxclients", "77"),
+        ("timeout", "9"),
+        ("maxmemory", "1073741824"),
+        ("lua-time-limit", "70"),
+        ("notify-keyspace-events", "AKE"),
+    ];
+    for (name, value) in told {
         assert_eq!(connection.ask(&format!("CONFIG GET {name}")).unwrap(), "*2");
         assert_eq!((connection.reply().unwrap(), connection.reply().unwrap()), (name.to_owned(), value.to_owned()));
     }

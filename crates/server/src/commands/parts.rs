@@ -36,6 +36,17 @@ const CLIENT: Parts = &[
 ];
 const COMMAND: Parts = &[("count", 2), ("docs", -2), ("getkeys", -4), ("info", -2), ("list", -2)];
 const CONFIG: Parts = &[("get", -3), ("resetstat", 2), ("rewrite", 2), ("set", -4)];
+const FUNCTION: Parts = &[
+    ("delete", 3),
+    ("dump", 2),
+    ("flush", -2),
+    ("help", 2),
+    ("kill", 2),
+    ("list", -2),
+    ("load", -3),
+    ("restore", -3),
+    ("stats", 2),
+];
 const PUBSUB: Parts =
     &[("channels", -2), ("help", 2), ("numpat", 2), ("numsub", -2), ("shardchannels", -2), ("shardnumsub", -2)];
 const SCRIPT: Parts = &[("debug", 3), ("exists", -3), ("flush", -2), ("help", 2), ("kill", 2), ("load", 3)];
@@ -51,6 +62,7 @@ fn of(command: &Command) -> Option<Parts> {
         "client" => CLIENT,
         "command" => COMMAND,
         "config" => CONFIG,
+        "function" => FUNCTION,
         "pubsub" => PUBSUB,
         "script" => SCRIPT,
         "slowlog" => SLOWLOG,

@@ -114,7 +114,7 @@ struct Window {
 const ALL: Window = Window { reverse: false, offset: 0, limit: -1 };
 
 /// Keys of a range of scores.
-fn score_keys(head: &Head, min: Bound<f64>, max: Bound<f64>) -> Keys {
+pub(super) fn score_keys(head: &Head, min: Bound<f64>, max: Bound<f64>) -> Keys {
     // All members of a score lie before the first possible one of the next number.
     let behind = |score: f64| {
         let next = ordered(score) + 1;

@@ -70,9 +70,7 @@ fn script(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
             reply.ok();
         }
         2 if is(what, "KILL") => {
-            if !scripts.kill() {
-                return Err("NOTBUSY No scripts in execution right now.".into());
-            }
+            scripts.kill(false)?;
             reply.ok();
         }
         2 if is(what, "HELP") => {

@@ -8,6 +8,7 @@ use super::flag::{self, ADMIN, CONNECTION, DANGEROUS, FAST, NO_MULTI};
 use super::parts::Fit;
 use super::{COMMANDS as ALL, Command, KeysAt, Outcome, SYNTAX, int, is, session};
 use crate::config::{Settings, SubscriberLimit};
+use crate::events::Notify;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Session;
@@ -151,10 +152,10 @@ fn describe(command: &Command, reply: &mut Reply) {
             flags.push(name);
         }
     }
-    if command.is(flag::SCRIPTING) && command.name != "script" {
+    if command.is(flag::SCRIPTING) && !matches!(command.name, "function" | "script") {
         flags.extend(["noscript", "stale", "skip_monitor", "no_mandatory_keys"]);
     }
-    if matches!(command.keys, KeysAt::Counted(_) | KeysAt::Stored(_) | KeysAt::Streams) {
+    if matches!(command.keys, KeysAt::Counted(_) | KeysAt::Stored(_) | KeysAt::Streams | KeysAt::Behind(..)) {
         flags.push("movablekeys");
     }
     reply.array(flags.len());
@@ -163,6 +164,7 @@ fn describe(command: &Command, reply: &mut Reply) {
         KeysAt::None => (0, 0, 0),
         KeysAt::Range(first, last, step) => (first as i64, last.into(), step as i64),
         KeysAt::Stored(at) => (at as i64 - 1, at as i64 - 1, 1),
+        KeysAt::Behind(..) => (1, 1, 1),
         KeysAt::Counted(_) | KeysAt::Streams => (0, 0, 0),
     };
     [first, last, step].into_iter().for_each(|number| reply.int(number));
@@ -193,6 +195,7 @@ fn settings(s: &Session) -> Vec<(&'static str, String)> {
         ("maxclients", now.connections.to_string()),
         ("maxmemory", now.memory.to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
+        ("notify-keyspace-events", now.notify.to_string()),
         ("proto-max-bulk-len", now.argument.to_string()),
         ("save", String::new()),
         ("slowlog-log-slower-than", s.shared.slow.threshold.load(Relaxed).to_string()),
@@ -277,6 +280,7 @@ fn set(s: &Session, change: &mut Change, name: &[u8], value: &[u8]) -> Outcome {
             let ms = ms.ok_or_else(|| bad("argument must be between 1 and 86400000 inclusive"))?;
             changed.script_time = Duration::from_millis(ms);
         }
+        b"notify-keyspace-events" => changed.notify = Notify::parse(value).map_err(bad)?,
         b"proto-max-bulk-len" => changed.argument = number()?.max(1 << 20),
         b"client-query-buffer-limit" => changed.request = number()?.max(1 << 20),
         b"client-output-buffer-limit" => set_output_limits(value, &mut changed.subscriber).map_err(bad)?,

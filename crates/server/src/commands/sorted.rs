@@ -155,6 +155,17 @@ fn zadd(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     add(c, args.get(1), &scores, args.from(at + 1).step_by(2).collect(), options)
 }
 
+/// `GEOADD`: only members that are new, or that are there, and whether those that were changed are counted.
+pub(super) fn add_scored(
+    c: &mut Context<'_>,
+    key: &[u8],
+    scores: &[f64],
+    members: Vec<&[u8]>,
+    (only_new, only_old, changed): (bool, bool, bool),
+) -> Outcome {
+    add(c, key, scores, members, Options { only_new, only_old, changed, ..Options::default() })
+}
+
 fn zincrby(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let options = Options { increment: true, ..Options::default() };
     add(c, args.get(1), &[parse(args.get(2))?], vec![args.get(3)], options)

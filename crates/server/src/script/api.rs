@@ -9,31 +9,28 @@ use super::convert::hex;
 use super::run::State;
 use super::sha1;
 
-fn constants(lua: &Lua) -> mlua::Result<Table> {
+/// What is there while a library is loaded, too: levels of the log, the version, and the log.
+pub(super) fn always(lua: &Lua) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     let numbers = [
         ("LOG_DEBUG", 0),
         ("LOG_VERBOSE", 1),
         ("LOG_NOTICE", 2),
         ("LOG_WARNING", 3),
-        ("REPL_NONE", 0),
-        ("REPL_AOF", 1),
-        ("REPL_SLAVE", 2),
-        ("REPL_REPLICA", 2),
-        ("REPL_ALL", 3),
         ("REDIS_VERSION_NUM", 0x0007_000f),
     ];
     for (name, number) in numbers {
         table.raw_set(name, number)?;
     }
     table.raw_set("REDIS_VERSION", crate::commands::REDIS_VERSION)?;
+    add(lua, &table, "log", log)?;
     Ok(table)
 }
 
 /// Bytes of a line of the log.
 const LOGGED: usize = 1024;
 
-fn failed(text: &str) -> Fail {
+pub(super) fn failed(text: &str) -> Fail {
     Fail::Lua(mlua::Error::external(Raised(format!("ERR {text}").into_bytes())))
 }
 
@@ -44,7 +41,10 @@ fn loose(args: &Args<'_>, at: usize) -> f64 {
 
 /// The functions of `redis` that need no transaction.
 pub(super) fn redis(lua: &Lua, state: &Rc<State>) -> mlua::Result<Table> {
-    let table = constants(lua)?;
+    let table = always(lua)?;
+    for (name, number) in [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)] {
+        table.raw_set(name, number)?;
+    }
     let own = state.clone();
     add(lua, &table, "setresp", move |args| {
         if args.len() != 1 {
@@ -75,7 +75,6 @@ pub(super) fn redis(lua: &Lua, state: &Rc<State>) -> mlua::Result<Table> {
         let text = args.maybe_string(0)?;
         Ok(hex(&sha1(text.as_ref().map(LuaString::as_bytes).as_deref().unwrap_or_default())))
     })?;
-    add(lua, &table, "log", log)?;
     Ok(table)
 }
 

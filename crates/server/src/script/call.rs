@@ -38,7 +38,7 @@ const UNKNOWN: &str = "ERR Unknown Redis command called from script";
 const ARGUMENT: usize = 64;
 
 /// Commands that Redis keeps from scripts, besides those that the connection itself runs.
-const NOT_IN_SCRIPTS: [&str; 16] = [
+const NOT_IN_SCRIPTS: [&str; 17] = [
     "acl",
     "auth",
     "bgrewriteaof",
@@ -46,6 +46,7 @@ const NOT_IN_SCRIPTS: [&str; 16] = [
     "client",
     "config",
     "discard",
+    "function",
     "hello",
     "multi",
     "quit",

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{Sha, unhex};
 use crate::metrics::Watch;
+use crate::request::Arguments;
 
 /// Scripts that are known by their digests, and their bytes.
 const SCRIPTS: usize = 10_000;
@@ -104,7 +105,8 @@ impl Scripts {
     pub(crate) fn begin_long(&self, limit: std::time::Duration) -> Arc<Long> {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         self.longs.fetch_add(1, SeqCst);
-        let long = Arc::new(Long { began: Watch::start(), limit, end: 0.into(), longs: self.longs.clone() });
+        let (end, now) = (0.into(), Mutex::new(None));
+        let long = Arc::new(Long { began: Watch::start(), limit, end, now, longs: self.longs.clone() });
         let mut all = self.long.lock();
         all.retain(|one| one.strong_count() > 0);
         all.push(Arc::downgrade(&long));
@@ -121,17 +123,42 @@ impl Scripts {
         self.longs.load(SeqCst)
     }
 
-    /// Ends those that run long; false if there are none.
-    pub(crate) fn kill(&self) -> bool {
-        self.end_long(End::Killed)
+    /// Ends scripts that run long, or functions; or says why there are none of those.
+    pub(crate) fn kill(&self, functions: bool) -> Result<(), &'static str> {
+        let all = self.all_long();
+        // One that is about to begin is ended as a script.
+        let is_one = |one: &&Arc<Long>| one.now.lock().as_ref().is_some_and(|now| now.function) == functions;
+        let these = all.iter().filter(is_one);
+        let count = these.map(|one| one.end.store(End::Killed as u8, SeqCst)).count();
+        match (count, all.is_empty(), functions) {
+            (0, true, _) => Err("NOTBUSY No scripts in execution right now."),
+            (0, false, true) => {
+                Err("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.")
+            }
+            (0, false, false) => {
+                Err("BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn all_long(&self) -> Vec<Arc<Long>> {
+        if self.any_long() { self.long.lock().iter().filter_map(Weak::upgrade).collect() } else { Vec::new() }
+    }
+
+    /// The function that has run longest, of those that run long, and its milliseconds.
+    pub(crate) fn function_that_runs(&self) -> Option<(Now, u64)> {
+        let all = self.all_long();
+        let functions = all.iter().filter_map(|one| {
+            let now = one.now.lock().clone().filter(|now| now.function)?;
+            Some((now, one.began.nanos() / 1_000_000))
+        });
+        functions.max_by_key(|(_, ms)| *ms)
     }
 
     /// The same, because others wait for what these hold.
     pub(crate) fn end_long(&self, end: End) -> bool {
-        if !self.any_long() {
-            return false;
-        }
-        let all: Vec<Arc<Long>> = self.long.lock().iter().filter_map(Weak::upgrade).collect();
+        let all = self.all_long();
         all.iter().for_each(|one| one.end.store(end as u8, SeqCst));
         !all.is_empty()
     }
@@ -148,6 +175,27 @@ pub(crate) enum End {
     Full = 3,
 }
 
+/// What runs long at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Now {
+    /// Or a script.
+    function: bool,
+    pub(crate) name: String,
+    /// The request, as far as that is told.
+    pub(crate) command: Vec<Vec<u8>>,
+}
+
+/// Arguments that are told of a request, and bytes of each.
+const TOLD: usize = 32;
+const TOLD_BYTES: usize = 128;
+
+impl Now {
+    pub(super) fn new(function: bool, name: &str, args: &Arguments<'_>) -> Self {
+        let command = args.from(0).take(TOLD).map(|arg| arg[..arg.len().min(TOLD_BYTES)].to_vec()).collect();
+        Self { function, name: name.to_owned(), command }
+    }
+}
+
 /// A script that runs long, or a transaction with scripts.
 #[derive(Debug)]
 pub(crate) struct Long {
@@ -156,10 +204,16 @@ pub(crate) struct Long {
     pub(super) limit: u64,
     /// An [`End`]; 0 if it may go on.
     end: AtomicU8,
+    /// Which of the transaction's; none before the first.
+    now: Mutex<Option<Now>>,
     longs: Arc<AtomicUsize>,
 }
 
 impl Long {
+    pub(super) fn runs(&self, now: impl FnOnce() -> Now) {
+        *self.now.lock() = Some(now());
+    }
+
     pub(super) fn end(&self) -> Option<End> {
         match self.end.load(SeqCst) {
             0 => None,

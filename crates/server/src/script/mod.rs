@@ -20,6 +20,7 @@ mod cjson;
 mod cmsgpack;
 mod convert;
 mod known;
+mod library;
 mod numbers;
 mod pattern;
 mod run;
@@ -38,7 +39,8 @@ use self::bounded::Bounded;
 use self::call::Caller;
 pub(crate) use self::call::Env;
 use self::convert::hex;
-pub(crate) use self::known::{End, Long, Scripts};
+pub(crate) use self::known::{End, Long, Now, Scripts};
+pub(crate) use self::library::{call as call_function, load as load_library};
 pub(crate) use self::run::apart;
 use self::run::{Ended, Interpreter, State, Terms};
 use crate::commands::{Outcome, Stop, int};
@@ -198,7 +200,9 @@ pub(crate) fn eval(env: &mut Env<'_>, args: &Arguments<'_>, reply: &mut Reply, h
         if !how.by_sha {
             scripts.add(sha, &body, false);
         }
-        run_script(one, script, env, (args, count), reply, (&sha, read_only))
+        one.begin(terms(env.session));
+        let (called, name) = (Called::Script(script), &hex(&sha));
+        run_script(one, env, &Call { called, name, args, keys: count, read_only }, reply)
     });
     // The script's own database is not its connection's.
     env.session.db = db;
@@ -230,32 +234,59 @@ fn terms(session: &mut Session) -> Terms {
     }
 }
 
+/// What is run: a script, or a function.
+enum Called {
+    Script(mlua::Function),
+    /// What its library makes of it when it is loaded.
+    Function(mlua::Function),
+}
+
+/// What is run, and what it is given.
+struct Call<'a, 'b> {
+    called: Called,
+    /// By what its errors call it: a digest, or a function's name.
+    name: &'a str,
+    args: &'a Arguments<'b>,
+    /// How many of those behind the third are keys.
+    keys: usize,
+    read_only: bool,
+}
+
 fn run_script(
     one: &mut Interpreter,
-    script: mlua::Function,
     env: &mut Env<'_>,
-    args: (&Arguments<'_>, usize),
+    call: &Call<'_, '_>,
     reply: &mut Reply,
-    (sha, read_only): (&Sha, bool),
 ) -> mlua::Result<Outcome> {
     let (state, mark) = (one.state.clone(), reply.len());
-    one.begin(terms(env.session));
     let mut failed = None;
-    let outcome = call_script(one, script, env, args, read_only, &mut failed);
+    if let Some(long) = &env.session.script.long {
+        long.runs(|| Now::new(matches!(call.called, Called::Function(_)), call.name, call.args));
+    }
+    let outcome = call_script(one, env, call, &mut failed);
     let outcome = outcome.and_then(|(ok, value)| match ok {
         true => convert::answer(&value, reply, &state, 0).map(|()| Ok(())),
-        false => Ok(Err(Stop::Error(text_of(&value, sha)?))),
+        false => Ok(Err(Stop::Error(text_of(&value, call.name)?))),
     });
+    ended(one, env, failed)?.map_or_else(
+        || {
+            Ok(outcome.unwrap_or_else(|error| {
+                reply.truncate(mark);
+                Err(broken(&error))
+            }))
+        },
+        |stop| Ok(Err(stop)),
+    )
+}
+
+/// It has run. Why it was ended, if it was, so that its transaction fails.
+fn ended(one: &Interpreter, env: &mut Env<'_>, failed: Option<Error>) -> mlua::Result<Option<Stop>> {
+    let state = &one.state;
     (env.session.script.passed, env.session.script.waited) = (state.passed.get(), state.waited.get());
     one.end()?;
     let ms = env.session.shared.settings().script_time.as_millis();
     let ended = match state.ended.get() {
-        None => {
-            return Ok(outcome.unwrap_or_else(|error| {
-                reply.truncate(mark);
-                Err(broken(&error))
-            }));
-        }
+        None => return Ok(None),
         Some(Ended::Transaction) => failed.unwrap_or_else(|| Error::Other("the transaction failed".to_owned())),
         Some(Ended::TooLong) => {
             let running = &mut env.session.script;
@@ -273,26 +304,25 @@ fn run_script(
             .to_owned(),
         ),
     };
-    Ok(Err(Stop::Engine(ended)))
+    Ok(Some(Stop::Engine(ended)))
 }
 
 /// Calls it with its arguments: true and what it returns, or false and its error.
 fn call_script(
     one: &Interpreter,
-    script: mlua::Function,
     env: &mut Env<'_>,
-    (args, count): (&Arguments<'_>, usize),
-    read_only: bool,
+    call: &Call<'_, '_>,
     failed: &mut Option<Error>,
 ) -> mlua::Result<(bool, Value)> {
-    let (lua, redis, state) = (&one.lua, &one.redis, &*one.state);
-    let keys = list(lua, args.from(3).take(count), state)?;
-    let rest = list(lua, args.from(3 + count), state)?;
+    let (lua, state) = (&one.lua, &*one.state);
+    let redis = if let Called::Script(_) = call.called { &one.redis } else { &one.libraries.redis };
+    let keys = list(lua, call.args.from(3).take(call.keys), state)?;
+    let rest = list(lua, call.args.from(3 + call.keys), state)?;
     let mut bounded = Bounded { tx: &mut *env.tx, state, waits: run::is_apart() };
     let mut env = Env { tx: &mut bounded, session: &mut *env.session, now: env.now, looks: &mut *env.looks };
-    let caller = RefCell::new(Caller::new(&mut env, state, read_only));
+    let caller = RefCell::new(Caller::new(&mut env, state, call.read_only));
     let outcome = lua.scope(|scope| {
-        let call = |lua: &Lua, values: MultiValue| match caller.borrow_mut().call(lua, &values)? {
+        let call_it = |lua: &Lua, values: MultiValue| match caller.borrow_mut().call(lua, &values)? {
             Ok(value) => Ok(value),
             Err(text) => Err(mlua::Error::external(Raised(text))),
         };
@@ -300,11 +330,14 @@ fn call_script(
             Ok(value) => Ok(value),
             Err(text) => convert::error(lua, &text),
         };
-        redis.raw_set("call", scope.create_function(call)?)?;
+        redis.raw_set("call", scope.create_function(call_it)?)?;
         redis.raw_set("pcall", scope.create_function(pcall)?)?;
         let may = |_: &Lua, values: MultiValue| caller.borrow_mut().may(&values);
         redis.raw_set("acl_check_cmd", scope.create_function(may)?)?;
-        one.run(script, keys, rest)
+        match &call.called {
+            Called::Script(script) => one.run(script.clone(), keys, rest),
+            Called::Function(function) => one.libraries.run(function, keys, rest),
+        }
     });
     *failed = caller.into_inner().failed;
     outcome
@@ -316,13 +349,13 @@ fn cut(text: &LuaString) -> String {
 }
 
 /// What the client is told of a script's error.
-fn text_of(error: &Value, sha: &Sha) -> mlua::Result<String> {
+fn text_of(error: &Value, name: &str) -> mlua::Result<String> {
     let table = match error {
         Value::Table(table) => table,
-        Value::Error(error) => return Ok(format!("ERR {} script: {}", run::text_of(error), hex(sha))),
+        Value::Error(error) => return Ok(format!("ERR {} script: {}", run::text_of(error), name)),
         // The handler was not called: there was no memory, or no stack.
-        Value::String(text) => return Ok(format!("ERR {} script: {}", cut(text), hex(sha))),
-        _ => return Ok(format!("ERR Error running script {}", hex(sha))),
+        Value::String(text) => return Ok(format!("ERR {} script: {}", cut(text), name)),
+        _ => return Ok(format!("ERR Error running script {}", name)),
     };
     let field = |name: &str| -> mlua::Result<Option<String>> {
         Ok(match table.raw_get(name)? {
@@ -334,7 +367,7 @@ fn text_of(error: &Value, sha: &Sha) -> mlua::Result<String> {
     };
     let text = field("err")?.unwrap_or_else(|| "ERR unknown error".to_owned());
     Ok(match (field("source")?, field("line")?) {
-        (Some(source), Some(line)) => format!("{text} script: {}, on {source}:{line}.", hex(sha)),
+        (Some(source), Some(line)) => format!("{text} script: {}, on {source}:{line}.", name),
         _ => text,
     })
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, LuaString, StdLib, Table, Value, VmState};
 
 use super::args::{Raised, add};
+use super::library::{self, Libraries};
 use super::{End, Long, Sha, api, args, bit, cjson, cmsgpack, convert, strings, structs};
 use mlua::chunk::ChunkMode;
 
@@ -143,6 +144,8 @@ pub(super) struct Interpreter {
     pub(super) redis: Table,
     run: Function,
     compiled: HashMap<Sha, Function>,
+    /// Of functions.
+    pub(super) libraries: Libraries,
 }
 
 thread_local! {
@@ -206,10 +209,14 @@ impl Interpreter {
             own.go_on().map(|()| VmState::Continue)
         })?;
         let sandbox = lua.load(include_str!("sandbox.lua")).set_name(OWN).set_mode(ChunkMode::Text).into_function()?;
-        let parts = (lua.globals(), functions(&lua, &state)?, modules(&lua, &state)?);
-        let (env, globals, redis, run) = sandbox.call(parts)?;
+        let registered = Rc::default();
+        let functions = functions(&lua, &state)?;
+        functions.raw_set("loading", library::loading(&lua, &registered)?)?;
+        let parts = (lua.globals(), functions, modules(&lua, &state)?);
+        let (env, globals, redis, run, own): (_, _, _, _, Table) = sandbox.call(parts)?;
+        let libraries = Libraries::new(&own, registered)?;
         lua.set_memory_limit(MEMORY)?;
-        Ok(Self { lua, state, env, globals, redis, run, compiled: HashMap::new() })
+        Ok(Self { lua, state, env, globals, redis, run, compiled: HashMap::new(), libraries })
     }
 
     /// The script, or what is wrong with it.
@@ -218,17 +225,11 @@ impl Interpreter {
             return Ok(Ok(known.clone()));
         }
         // Nothing that one run does to it is there in the next: it has no upvalues, and its environment cannot be changed.
-        let chunk = self.lua.load(body).set_name("@user_script").set_mode(ChunkMode::Text);
-        let made = match chunk.set_environment(self.env.clone()).into_function() {
-            Ok(made) => made,
-            Err(mlua::Error::SyntaxError { message, .. }) => return Ok(Err(message)),
-            Err(other) => return Err(other),
-        };
-        if self.compiled.len() >= COMPILED {
-            self.compiled.clear();
+        let made = compiled(&self.lua, body, "@user_script", &self.env)?;
+        if let Ok(made) = &made {
+            keep(&mut self.compiled, sha, made);
         }
-        self.compiled.insert(*sha, made.clone());
-        Ok(Ok(made))
+        Ok(made)
     }
 
     /// From now on the clock runs.
@@ -259,6 +260,24 @@ impl Interpreter {
         self.globals.raw_set("KEYS", Value::Nil)?;
         self.globals.raw_set("ARGV", Value::Nil)
     }
+}
+
+/// A chunk of this name and environment, or what is wrong with it.
+pub(super) fn compiled(lua: &Lua, body: &[u8], name: &str, env: &Table) -> mlua::Result<Result<Function, String>> {
+    let chunk = lua.load(body).set_name(name).set_mode(ChunkMode::Text).set_environment(env.clone());
+    match chunk.into_function() {
+        Ok(made) => Ok(Ok(made)),
+        Err(mlua::Error::SyntaxError { message, .. }) => Ok(Err(message)),
+        Err(other) => Err(other),
+    }
+}
+
+/// Keeps what was compiled, for the next time.
+pub(super) fn keep(kept: &mut HashMap<Sha, Function>, sha: &Sha, made: &Function) {
+    if kept.len() >= COMPILED {
+        kept.clear();
+    }
+    kept.insert(*sha, made.clone());
 }
 
 /// An error of a function in Rust, as those of Lua are.

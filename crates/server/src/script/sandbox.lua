@@ -453,4 +453,37 @@ local explain = rust.explain
 local function run(f)
     return xpcall(f, explain)
 end
-return env, real, redis, run
+
+-- ---- functions -----------------------------------------------------------------------------------------------------
+
+-- What functions see: the same, without what is for `EVAL` alone.
+local called = copy(real)
+local redis_called = copy(redis)
+redis_called.replicate_commands, redis_called.breakpoint, redis_called.debug = nil, nil, nil
+called.redis = stand_in(redis_called)
+setmetatable(called, lua.getmetatable(real))
+
+-- What a library sees while it is loaded.
+local redis_loading = setmetatable(copy(rust.loading), lua.getmetatable(real))
+local loading = setmetatable({ redis = stand_in(redis_loading) }, lua.getmetatable(real))
+
+-- One or the other is behind the environment of libraries.
+local of_library = { __index = called, __newindex = read_only, __metatable = stand_in({}) }
+local library = setmetatable({}, of_library)
+behind[library] = called
+called._G = library
+
+local function load_library(f)
+    of_library.__index, behind[library] = loading, loading
+    local ok, e = xpcall(f, explain)
+    of_library.__index, behind[library] = called, called
+    return ok, e
+end
+
+local function run_function(f, keys, args)
+    return xpcall(function()
+        return f(keys, args)
+    end, explain)
+end
+
+return env, real, redis, run, { env = library, redis = redis_called, load = load_library, run = run_function }

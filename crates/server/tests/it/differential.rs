@@ -3,6 +3,8 @@
 //!
 //! `CAIRN_SEED` runs one seed, `CAIRN_ROUNDS` that many rounds of each.
 
+mod events;
+mod places;
 mod streams;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -277,6 +279,18 @@ impl Maker<'_> {
                     sign => sign.to_owned(),
                 }
             }
+            // Degrees, most of them near to each other, and how far away something is.
+            'j' | 'b' => match self.random.below(20) {
+                0 => self.random.one("x|180|-180|181|85.05112878|-85.06|0|-90").to_owned(),
+                n => {
+                    let (wide, at) = if n < 15 { (4_000_000, 10) } else { (160_000_000, -80) };
+                    format!("{}", f64::from(at) + self.random.below(wide) as f64 / 1e6)
+                }
+            },
+            'r' => match self.random.below(20) {
+                0 => self.random.one("x|-1|0|1e9|nan").to_owned(),
+                n => format!("{}", self.random.below(if n < 14 { 400_000 } else { 20_000_000 }) as f64 / 1000.0),
+            },
             'a' | 'e' | 'p' | 'g' | 'u' => self.of_stream(kind),
             key => self.key(key),
         }

@@ -10,6 +10,7 @@ mod costs;
 mod differential;
 mod emptied;
 mod engines;
+mod events;
 mod first;
 mod full;
 mod group;

@@ -1,6 +1,7 @@
 //! Scripts: what they answer is what Redis answers, and each is one transaction.
 
 mod beside;
+mod functions;
 mod hostile;
 mod transactions;
 

@@ -1,0 +1,300 @@
+//! Keyspace notifications: what has become of keys, told to those who subscribe to `__keyspace@N__:key` and `__keyevent@N__:event`.
+//!
+//! ```text
+//!   a command ─> a transaction that notes which keys it changes ─> what that is called ─┐ at the end of the attempt: a number in line
+//!                                                    (notice)                  (names)  │
+//!   committed ─> told, when all that stand before it in line have been told or given up <┘
+//! ```
+//!
+//! Order: a command whose events are wanted has read each key that it changes. So of two transactions that change a key the one that commits later has read what the other one
+//! wrote, began its last attempt behind that commit, and has the greater number: events of a key are told in the order of its commits. When nothing is wanted all this is one look at a number.
+
+mod names;
+mod notice;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::Mutex;
+
+pub(crate) use self::notice::Noticing;
+pub(crate) use self::watch::run as watch;
+use crate::commands::{Command, flag};
+use crate::pubsub::Of;
+use crate::request::Arguments;
+use crate::shared::Shared;
+
+/// Classes of events, and where they are told.
+pub(crate) mod class {
+    pub(crate) const KEYSPACE: u32 = 1 << 0;
+    pub(crate) const KEYEVENT: u32 = 1 << 1;
+    pub(crate) const GENERIC: u32 = 1 << 2;
+    pub(crate) const STRING: u32 = 1 << 3;
+    pub(crate) const LIST: u32 = 1 << 4;
+    pub(crate) const SET: u32 = 1 << 5;
+    pub(crate) const HASH: u32 = 1 << 6;
+    pub(crate) const SORTED: u32 = 1 << 7;
+    pub(crate) const EXPIRED: u32 = 1 << 8;
+    pub(crate) const EVICTED: u32 = 1 << 9;
+    pub(crate) const STREAM: u32 = 1 << 10;
+    pub(crate) const MISSED: u32 = 1 << 11;
+    pub(crate) const MODULE: u32 = 1 << 12;
+    pub(crate) const NEW: u32 = 1 << 13;
+
+    /// `A`.
+    pub(super) const ALL: u32 = GENERIC | STRING | LIST | SET | HASH | SORTED | EXPIRED | EVICTED | STREAM | MODULE;
+    /// In the order in which they are told.
+    pub(super) const LETTERS: [(u8, u32); 11] = [
+        (b'g', GENERIC),
+        (b'$', STRING),
+        (b'l', LIST),
+        (b's', SET),
+        (b'h', HASH),
+        (b'z', SORTED),
+        (b'x', EXPIRED),
+        (b'e', EVICTED),
+        (b't', STREAM),
+        (b'd', MODULE),
+        (b'n', NEW),
+    ];
+    pub(super) const OTHERS: [(u8, u32); 3] = [(b'K', KEYSPACE), (b'E', KEYEVENT), (b'm', MISSED)];
+}
+
+/// Which events are told, as `notify-keyspace-events` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Notify(u32);
+
+impl Notify {
+    /// Reads letters of classes, as `KEA`.
+    ///
+    /// # Errors
+    /// What is wrong with a letter that there is not.
+    pub fn parse(letters: &[u8]) -> Result<Self, &'static str> {
+        let mut classes = 0;
+        for letter in letters {
+            let mut known = class::LETTERS.iter().chain(&class::OTHERS);
+            classes |= match known.find(|(known, _)| known == letter) {
+                Some((_, class)) => *class,
+                None if *letter == b'A' => class::ALL,
+                None => return Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'."),
+            };
+        }
+        Ok(Self(classes))
+    }
+}
+
+impl std::fmt::Display for Notify {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        use std::fmt::Write as _;
+        let mut write = |letters: &[(u8, u32)]| {
+            letters
+                .iter()
+                .filter(|(_, class)| self.0 & class != 0)
+                .try_for_each(|(letter, _)| f.write_char(char::from(*letter)))
+        };
+        if self.0 & class::ALL == class::ALL {
+            write(&[(b'A', !0)])?
+        } else {
+            write(&class::LETTERS)?
+        }
+        write(&class::OTHERS)
+    }
+}
+
+/// Something has become of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) class: u32,
+    pub(crate) name: &'static str,
+    /// As it is in the store.
+    pub(crate) key: Vec<u8>,
+}
+
+/// What an attempt of a transaction is to tell when it is committed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) events: Vec<Event>,
+    /// When keys, as they are in the store, expire now; none if they do not, or are gone. Known while [`class::EXPIRED`] is wanted.
+    due: Vec<(Vec<u8>, Option<u64>)>,
+    /// Databases that were emptied.
+    emptied: Vec<u8>,
+}
+
+impl Told {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.due.is_empty() && self.emptied.is_empty()
+    }
+}
+
+/// What a server tells, and in which order.
+#[derive(Default)]
+pub(crate) struct Events {
+    classes: AtomicU32,
+    /// How often they have become others.
+    changes: AtomicU32,
+    line: Mutex<Line>,
+    /// The classes are others now.
+    changed: tokio::sync::Notify,
+}
+
+#[derive(Default)]
+struct Line {
+    next: u64,
+    /// By their numbers: what is committed and stands behind one that is not yet.
+    waiting: BTreeMap<u64, Option<Told>>,
+    due: watch::Due,
+}
+
+impl Events {
+    /// From now on these are told.
+    pub(crate) fn set(&self, notify: Notify) {
+        if self.classes.swap(notify.0, Relaxed) != notify.0 {
+            self.changes.fetch_add(1, Relaxed);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Whether any of these classes is told.
+    #[inline]
+    pub(crate) fn wants(&self, class: u32) -> bool {
+        let classes = self.classes.load(Relaxed);
+        classes & class != 0 && classes & (class::KEYSPACE | class::KEYEVENT) != 0
+    }
+
+    /// Whether what a command does is to be noticed.
+    #[inline]
+    pub(crate) fn wants_of(&self, command: &Command) -> bool {
+        self.classes.load(Relaxed) != 0 && self.may_tell_of(command)
+    }
+
+    #[cold]
+    fn may_tell_of(&self, command: &Command) -> bool {
+        let writes = command.is(flag::WRITE);
+        self.wants(if writes { !class::MISSED } else { class::MISSED })
+    }
+
+    /// A place in line for what an attempt tells, if it is committed.
+    pub(crate) fn ticket(&self, shared: &Arc<Shared>, told: Told) -> Option<Ticket> {
+        if told.is_empty() {
+            return None;
+        }
+        let mut line = self.line.lock();
+        let number = line.next;
+        line.next += 1;
+        line.waiting.insert(number, None);
+        Some(Ticket { number, told, shared: shared.clone() })
+    }
+
+    /// Tells what may be told: nobody in front of it is under way.
+    fn advance(&self, shared: &Shared, line: &mut Line) {
+        while let Some(first) = line.waiting.first_entry() {
+            if first.get().is_none() {
+                break;
+            }
+            let Some(told) = first.remove() else { break };
+            line.due.learn(&told.due, &told.emptied);
+            told.events.iter().for_each(|event| self.tell(shared, event));
+        }
+    }
+
+    fn tell(&self, shared: &Shared, event: &Event) {
+        let classes = self.classes.load(Relaxed);
+        let Some((db, key)) = event.key.split_first() else { return };
+        if classes & event.class == 0 {
+            return;
+        }
+        let channel = |what: &str, rest: &[u8]| [format!("__key{what}@{db}__:").as_bytes(), rest].concat();
+        if classes & class::KEYSPACE != 0 {
+            shared.pubsub.publish(shared, Of::Channel, &channel("space", key), event.name.as_bytes());
+        }
+        if classes & class::KEYEVENT != 0 {
+            shared.pubsub.publish(shared, Of::Channel, &channel("event", event.name.as_bytes()), key);
+        }
+    }
+}
+
+/// A place in line. Dropping it gives it up: its transaction was not committed.
+pub(crate) struct Ticket {
+    number: u64,
+    told: Told,
+    shared: Arc<Shared>,
+}
+
+impl Ticket {
+    /// Its transaction is committed.
+    pub(crate) fn tell(mut self) {
+        let told = std::mem::take(&mut self.told);
+        let mut line = self.shared.events.line.lock();
+        line.waiting.insert(self.number, Some(told));
+        // The rest is as when it is given up.
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let events = &self.shared.events;
+        let mut line = events.line.lock();
+        if line.waiting.get(&self.number).is_some_and(Option::is_none) {
+            line.waiting.remove(&self.number);
+        }
+        events.advance(&self.shared, &mut line);
+    }
+}
+
+/// What a command has done, of whose changes a note was kept; `answer` is its reply.
+pub(crate) fn note(
+    shared: &Shared,
+    command: &Command,
+    args: &Arguments<'_>,
+    db: u8,
+    noticed: Noticing<'_>,
+    answer: &[u8],
+    into: &mut Told,
+) -> crate::engine::Result<()> {
+    if matches!(command.name, "flushall" | "flushdb") {
+        let all = if command.name == "flushall" { 0..crate::data::DATABASES } else { db..db + 1 };
+        into.emptied.extend(all);
+        return Ok(());
+    }
+    if shared.events.wants(class::EXPIRED) {
+        into.due.extend(noticed.due()?);
+    }
+    let made = names::events(command, args, db, &noticed, answer)?;
+    into.events.extend(made.into_iter().filter(|event| shared.events.wants(event.class)));
+    Ok(())
+}
+
+/// Databases that a transaction of several steps has emptied.
+pub(crate) fn emptied(shared: &Arc<Shared>, databases: &[u8]) {
+    if shared.events.wants(class::EXPIRED) {
+        let told = Told { emptied: databases.to_vec(), ..Told::default() };
+        if let Some(ticket) = shared.events.ticket(shared, told) {
+            ticket.tell();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_read_and_told_as_redis_does() {
+        for (letters, told) in [
+            ("", ""),
+            ("KEA", "AKE"),
+            ("g$lshzxetdKE", "AKE"),
+            ("AKEmn", "AKEm"),
+            ("KEn", "nKE"),
+            ("Km", "Km"),
+            ("nmEK", "nKEm"),
+            ("gd", "gd"),
+        ] {
+            assert_eq!(Notify::parse(letters.as_bytes()).unwrap().to_string(), told, "{letters}");
+        }
+        assert!(Notify::parse(b"Kq").is_err());
+    }
+}
