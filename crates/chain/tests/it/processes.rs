@@ -31,7 +31,7 @@ fn worker() {
         .ttl(Duration::from_secs(1))
         .tick(Duration::from_millis(20))
         .patience(Duration::from_secs(3))
-        .sizes(Sizes { capacity: 1 << 20, queue: 1 << 20 });
+        .sizes(Sizes { capacity: 9 << 20, queue: 1 << 20 });
     let process = Process::start(words[1], &options).unwrap();
     println!("\n{SAYS}up");
     std::thread::scope(|threads| {

@@ -62,7 +62,7 @@ impl Chains {
     fn line(&self, machine: usize, more: &str) -> String {
         let (listen, clients) = self.ports[machine - 1];
         let usual = |name: &str, usual| if more.contains(name) { "" } else { usual };
-        let (size, ttl) = (usual("--size", "--size 1M"), usual("--ttl", "--ttl 1"));
+        let (size, ttl) = (usual("--size", "--size 9M"), usual("--ttl", "--ttl 1"));
         format!(
             "chain serve bank-{machine} --machine {machine} --listen 127.0.0.1:{listen} --clients 127.0.0.1:{clients} {ttl} {size} --queue 1M {} {more}",
             self.words()
