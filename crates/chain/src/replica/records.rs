@@ -175,9 +175,8 @@ impl Replica {
     }
 
     pub(super) fn heard_acknowledged(&mut self, from: ReplicaId, through: u64) {
-        if self.is_head() && self.serves().and_then(crate::View::tail) == Some(from) {
-            self.learn_acknowledged(through);
-        } else if matches!(self.status, Status::Copying { source, .. } if source == from) {
+        let heads = self.is_head() && self.serves().and_then(crate::View::tail) == Some(from);
+        if heads || matches!(self.status, Status::Copying { source, .. } if source == from) {
             self.learn_acknowledged(through);
         }
     }
