@@ -166,7 +166,10 @@ impl Failure {
 
 /// The way to etcd ended as it does when certificates are not accepted: not all of its ends say so.
 fn is_of_tls(why: &str) -> bool {
-    ["certificate", "connection closed", "canceled", "handshake", "tls"].iter().any(|word| why.contains(word))
+    let why = why.to_lowercase();
+    ["certificate", "fatal alert", "connection closed", "canceled", "handshake", "tls"]
+        .iter()
+        .any(|word| why.contains(word))
 }
 
 /// The bytes on media are wrong, as opposed to the request, the file chosen, or the moment. This command asks for no offsets of its own: those that cannot be are from media.
@@ -256,6 +259,17 @@ impl From<bench::Error> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_certificate_that_is_not_taken_is_what_to_look_for() {
+        let next = |why: &str| {
+            let (endpoints, why, waited) = ("https://e1:2379".into(), why.into(), std::time::Duration::from_secs(1));
+            Failure::membership(&membership::Error::Unreachable { doing: "read", endpoints, waited, why }).next
+        };
+        assert!(next("transport error: received fatal alert: BadCertificate").contains("--etcd-cert"));
+        assert!(next("operation was canceled: connection closed").contains("--etcd-cert"));
+        assert!(next("https://e1:2379 did not answer in 1s").starts_with("try again"));
+    }
 
     #[test]
     fn a_lost_lease_is_said_with_what_etcd_said() {
