@@ -85,9 +85,14 @@ impl Failure {
     pub fn membership(error: &membership::Error) -> Self {
         let message = error.to_string();
         match error {
-            membership::Error::Lost { .. } => {
-                let what = message.split_once(": ").map_or(&*message, |(what, _)| what);
+            membership::Error::Lost { term, said, .. } => {
+                let what = format!("leadership of term {term} is over ({said})");
                 Self::new(what, "what was acknowledged is safe; run it again to stand for leadership again")
+            }
+            membership::Error::Unreachable { why, .. } if is_of_tls(why) => {
+                let (what, _) = message.rsplit_once(": ").unwrap_or((&message, ""));
+                let next = "see whether etcd takes this program's certificate (--etcd-cert), and its own is of --etcd-ca and names its address; then whether most of its members run";
+                Self::new(what, next)
             }
             membership::Error::Argument { .. } => Self::new(message, "see `cairn help log-replica`"),
             _ => {
@@ -157,6 +162,14 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(if self.damaged { 1 } else { 2 })
     }
+}
+
+/// The way to etcd ended as it does when certificates are not accepted: not all of its ends say so.
+fn is_of_tls(why: &str) -> bool {
+    let why = why.to_lowercase();
+    ["certificate", "fatal alert", "connection closed", "canceled", "handshake", "tls"]
+        .iter()
+        .any(|word| why.contains(word))
 }
 
 /// The bytes on media are wrong, as opposed to the request, the file chosen, or the moment. This command asks for no offsets of its own: those that cannot be are from media.
@@ -240,5 +253,31 @@ impl From<bench::Error> for Failure {
                 Self::new(what, next)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_is_not_taken_is_what_to_look_for() {
+        let next = |why: &str| {
+            let (endpoints, why, waited) = ("https://e1:2379".into(), why.into(), std::time::Duration::from_secs(1));
+            Failure::membership(&membership::Error::Unreachable { doing: "read", endpoints, waited, why }).next
+        };
+        assert!(next("transport error: received fatal alert: BadCertificate").contains("--etcd-cert"));
+        assert!(next("operation was canceled: connection closed").contains("--etcd-cert"));
+        assert!(next("https://e1:2379 did not answer in 1s").starts_with("try again"));
+    }
+
+    #[test]
+    fn a_lost_lease_is_said_with_what_etcd_said() {
+        let said =
+            "its lease could not be kept alive in time: etcd at http://e1:2379 refuses (keep alive: permission denied)";
+        let why = membership::Why::Expired;
+        let failure = Failure::membership(&membership::Error::Lost { term: 7, why, said: said.to_owned() });
+        assert_eq!(failure.what, format!("leadership of term 7 is over ({said})"));
+        assert!(failure.next.starts_with("what was acknowledged is safe"), "{}", failure.next);
     }
 }

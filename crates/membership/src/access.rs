@@ -90,6 +90,10 @@ impl Access {
         Ok(())
     }
 
+    pub(crate) fn has_user(&self) -> bool {
+        self.user.is_some()
+    }
+
     /// What connections are made with.
     pub(crate) fn options(&self) -> ConnectOptions {
         let mut options = ConnectOptions::new().with_require_leader(true);
@@ -101,8 +105,8 @@ impl Access {
             });
         }
         match &self.user {
-            // A token ends when it was not used for long, and with the member that gave it.
-            Some((name, password)) => options.with_user(name, password).with_auto_token_refresh(true),
+            // A token that has ended is not renewed by the request that finds it so: that would end with the request.
+            Some((name, password)) => options.with_user(name, password),
             None => options,
         }
     }

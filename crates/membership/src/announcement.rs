@@ -57,7 +57,7 @@ impl Announcement {
     pub fn check(&self) -> Result<()> {
         let why = match &*self.status.lock() {
             Status::Announced(tenure) if tenure.is_held() => return Ok(()),
-            Status::Announced(_) => "no keep-alive was answered".to_owned(),
+            Status::Announced(tenure) => tenure.reason().unwrap_or_else(|| Why::Expired.to_string()),
             Status::Lapsed(why) => why.clone(),
             Status::Replaced => return Err(Error::Replaced { name: self.member.name.clone() }),
         };

@@ -55,6 +55,16 @@ pub enum Error {
         /// What it says.
         why: String,
     },
+    /// No connection can be prepared with what was given: nothing was sent.
+    #[error(
+        "no connection to etcd at {endpoint} can be prepared ({why}): check its address, and that the certificates and the private key for etcd are whole, not encrypted, and of each other"
+    )]
+    Unusable {
+        /// The member.
+        endpoint: String,
+        /// What is wrong.
+        why: String,
+    },
     /// The endpoints belong to two clusters: each would have a leader.
     #[error("etcd at {endpoint} is of cluster {found:x}, others of {expected:x}: name members of one cluster only")]
     OtherCluster {
@@ -91,12 +101,14 @@ pub enum Error {
 
     // ---- it is lost: stop acting in its name -------------------------------------------------------------------
     /// Leadership is over.
-    #[error("leadership of term {term} is over ({why}): accept nothing more in its name; stand again to lead")]
+    #[error("leadership of term {term} is over ({said}): accept nothing more in its name; stand again to lead")]
     Lost {
         /// The term.
         term: u64,
         /// Why.
         why: Why,
+        /// The same in words, with what the last attempt to keep it met.
+        said: String,
     },
     /// Another process announced the same name later.
     #[error("another process has announced itself as {name}: stop one of them, or give it another name")]

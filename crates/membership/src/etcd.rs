@@ -13,6 +13,8 @@ use etcd_client::{
 use parking_lot::Mutex;
 
 use crate::clock::Moment;
+use crate::connection::{Connection, Connections};
+use crate::verdict::{Verdict, judge, why};
 use crate::{Access, Error, Result};
 
 const NOT_ASKED: &str = "not asked";
@@ -85,51 +87,37 @@ pub(crate) struct Renewals(Option<(Route, LeaseKeeper, LeaseKeepAliveStream)>);
 
 #[derive(Debug)]
 pub(crate) struct Etcd {
-    access: Access,
-    connect_within: Duration,
-    state: Mutex<State>,
+    connections: Connections,
+    known: Mutex<Known>,
 }
 
-#[derive(Default)]
-struct State {
-    /// The member to ask.
-    current: usize,
-    client: Option<Client>,
-    /// How often another member, or another connection, was taken.
-    changes: u64,
+/// What answers have said.
+#[derive(Debug, Default)]
+struct Known {
     cluster: Option<u64>,
     /// The highest that any answer was given at.
     revision: u64,
 }
 
-/// A connection, and which one.
-#[derive(Clone)]
+/// Where a request goes.
 struct Route {
-    client: Client,
-    endpoint: String,
-    change: u64,
+    to: Connection,
     /// What was known before the request was sent.
     revision: u64,
 }
 
-impl std::fmt::Debug for State {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State").field("current", &self.current).field("changes", &self.changes).finish_non_exhaustive()
-    }
-}
-
 impl Etcd {
     pub(crate) fn new(access: Access, connect_within: Duration) -> Self {
-        Self { access, connect_within, state: Mutex::default() }
+        Self { connections: Connections::new(access, connect_within), known: Mutex::default() }
     }
 
     pub(crate) fn endpoints(&self) -> &[String] {
-        &self.access.endpoints
+        self.connections.endpoints()
     }
 
     /// How long one attempt takes of so much time: each member is asked, and one of them again.
     pub(crate) fn share(&self, patience: Duration) -> Duration {
-        patience / (self.access.endpoints.len() as u32 + 1)
+        patience / (self.endpoints().len() as u32 + 1)
     }
 
     /// Repeats `attempt` until it says something, at most so long.
@@ -139,13 +127,32 @@ impl Etcd {
         patience: Duration,
         attempt: impl AsyncFn(Duration) -> Attempt<T>,
     ) -> Result<T> {
+        self.attempts(doing, patience, self.share(patience), attempt).await
+    }
+
+    /// The same for what is asked first, which waits for a log-in, too.
+    pub(crate) async fn beginning<T>(
+        &self,
+        doing: &'static str,
+        patience: Duration,
+        attempt: impl AsyncFn(Duration) -> Attempt<T>,
+    ) -> Result<T> {
+        self.attempts(doing, patience + self.connections.log_in_within(), self.share(patience), attempt).await
+    }
+
+    async fn attempts<T>(
+        &self,
+        doing: &'static str,
+        patience: Duration,
+        share: Duration,
+        attempt: impl AsyncFn(Duration) -> Attempt<T>,
+    ) -> Result<T> {
         let end = Moment::now() + patience;
-        let share = self.share(patience);
         let mut last = NOT_ASKED.to_owned();
         loop {
             let left = Moment::now().until(end);
             if left.is_zero() {
-                let endpoints = self.access.endpoints.join(", ");
+                let endpoints = self.endpoints().join(", ");
                 return Err(Error::Unreachable { doing, endpoints, waited: patience, why: last });
             }
             match attempt(left.min(share)).await {
@@ -270,7 +277,7 @@ impl Etcd {
         };
         let (keeper, answers, answer) = self.attempt("keep alive", &route, within, renew).await?;
         let Some(answer) = answer else {
-            return Err(self.no_answer(&route.endpoint, route.change, "the stream of keep-alives ended".to_owned()));
+            return Err(self.no_answer(&route, "the stream of keep-alives ended".to_owned()));
         };
         if answer.ttl() <= 0 {
             return Err(Failure::Gone);
@@ -305,34 +312,10 @@ impl Etcd {
 
     /// The connection to use.
     async fn route(&self, doing: &'static str, within: Duration) -> Attempt<Route> {
-        let (endpoint, change) = {
-            let state = self.state.lock();
-            let endpoint = self.access.endpoints[state.current].clone();
-            let (change, revision) = (state.changes, state.revision);
-            if let Some(client) = state.client.clone() {
-                return Ok(Route { client, endpoint, change, revision });
-            }
-            (endpoint, change)
-        };
-        let options = self.access.options().with_connect_timeout(self.connect_within.min(within));
-        // Without a user nothing is sent before the first request.
-        let connect = Client::connect([&endpoint], Some(options));
-        let refused = |why| Failure::Final(Error::Refused { endpoint: endpoint.clone(), doing, why });
-        let client = match tokio::time::timeout(within, connect).await {
-            Ok(Ok(client)) => client,
-            Ok(Err(error)) if judge(&error) == Verdict::Retry && !is_of_configuration(&error) => {
-                return Err(self.no_answer(&endpoint, change, why(&error)));
-            }
-            Ok(Err(error)) => return Err(refused(why(&error))),
-            Err(_) => {
-                return Err(self.no_answer(&endpoint, change, format!("{endpoint} did not answer in {within:?}")));
-            }
-        };
-        let mut state = self.state.lock();
-        if state.changes == change {
-            state.client = Some(client.clone());
+        match self.connections.get(within).await {
+            Ok(to) => Ok(Route { to, revision: self.known.lock().revision }),
+            Err(cause) => Err(cause.error(doing).map_or_else(Failure::NoAnswer, Failure::Final)),
         }
-        Ok(Route { client, endpoint, change, revision: state.revision })
     }
 
     async fn attempt<T>(
@@ -342,113 +325,50 @@ impl Etcd {
         within: Duration,
         call: impl AsyncFnOnce(Client) -> std::result::Result<T, etcd_client::Error>,
     ) -> Attempt<T> {
-        let call = pin!(call(route.client.clone()));
-        match tokio::time::timeout(within, call).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => match judge(&error) {
-                Verdict::Retry => Err(self.no_answer(&route.endpoint, route.change, why(&error))),
-                Verdict::Gone => Err(Failure::Gone),
-                Verdict::Final => {
-                    let endpoint = route.endpoint.clone();
-                    Err(Failure::Final(Error::Refused { endpoint, doing, why: why(&error) }))
-                }
-            },
-            Err(_) => Err(self.no_answer(
-                &route.endpoint,
-                route.change,
-                format!("{} did not answer in {within:?}", route.endpoint),
-            )),
+        let call = pin!(call(route.to.client.clone()));
+        let endpoint = &route.to.endpoint;
+        let error = match tokio::time::timeout(within, call).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => error,
+            Err(_) => return Err(self.no_answer(route, format!("{endpoint} did not answer in {within:?}"))),
+        };
+        match judge(&error) {
+            Verdict::Retry => Err(self.no_answer(route, why(&error))),
+            Verdict::LogIn if self.connections.log_in_again(route.to.change) => Err(Failure::NoAnswer(why(&error))),
+            Verdict::Gone => Err(Failure::Gone),
+            Verdict::Final | Verdict::LogIn => {
+                Err(Failure::Final(Error::Refused { endpoint: endpoint.clone(), doing, why: why(&error) }))
+            }
         }
     }
 
-    /// The next member is asked from now on, unless somebody else has already moved on.
-    fn no_answer(&self, endpoint: &str, change: u64, why: String) -> Failure {
-        let mut state = self.state.lock();
-        if state.changes == change {
-            state.changes += 1;
-            state.client = None;
-            state.current = (state.current + 1) % self.access.endpoints.len();
-        }
-        tracing::debug!(endpoint, why, "etcd did not answer");
+    /// The next member is asked from now on.
+    fn no_answer(&self, route: &Route, why: String) -> Failure {
+        self.connections.give_up(route.to.change);
+        tracing::debug!(endpoint = route.to.endpoint, why, "etcd did not answer");
         Failure::NoAnswer(why)
     }
 
     /// Revision and raft term of an answer, if it is of the same cluster, with the same history. `ordered`: etcd gives it from no earlier a state than
     /// any answer before the request.
     fn accept(&self, route: &Route, header: Option<&ResponseHeader>, ordered: bool) -> Attempt<(u64, u64)> {
+        let endpoint = route.to.endpoint.clone();
         let Some(header) = header else {
-            return Err(self.no_answer(
-                &route.endpoint,
-                route.change,
-                format!("{} answered without a header", route.endpoint),
-            ));
+            return Err(self.no_answer(route, format!("{endpoint} answered without a header")));
         };
-        let (endpoint, found, revision) = (route.endpoint.clone(), header.cluster_id(), unsigned(header.revision()));
-        let mut state = self.state.lock();
-        let expected = *state.cluster.get_or_insert(found);
+        self.connections.is_good();
+        let (found, revision) = (header.cluster_id(), unsigned(header.revision()));
+        let mut known = self.known.lock();
+        let expected = *known.cluster.get_or_insert(found);
         if found != expected {
             return Err(Failure::Final(Error::OtherCluster { endpoint, found, expected }));
         }
         if ordered && revision < route.revision {
             return Err(Failure::Final(Error::HistoryLost { endpoint, found: revision, known: route.revision }));
         }
-        state.revision = state.revision.max(revision);
+        known.revision = known.revision.max(revision);
         Ok((revision, header.raft_term()))
     }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    Retry,
-    Gone,
-    Final,
-}
-
-/// What an error says about asking again.
-fn judge(error: &etcd_client::Error) -> Verdict {
-    // tonic's codes, by their numbers in gRPC: tonic itself is not linked.
-    const INVALID_ARGUMENT: i32 = 3;
-    const NOT_FOUND: i32 = 5;
-    const PERMISSION_DENIED: i32 = 7;
-    const FAILED_PRECONDITION: i32 = 9;
-    const UNIMPLEMENTED: i32 = 12;
-    const UNAUTHENTICATED: i32 = 16;
-    match error {
-        etcd_client::Error::GRpcStatus(status) => match status.code() as i32 {
-            NOT_FOUND => Verdict::Gone,
-            // Users or rights were changed between the look at them and what they were looked at for.
-            INVALID_ARGUMENT if status.message() == "etcdserver: revision of auth store is old" => Verdict::Retry,
-            FAILED_PRECONDITION if status.message() == "etcdserver: authentication is not enabled" => Verdict::Final,
-            INVALID_ARGUMENT | PERMISSION_DENIED | UNIMPLEMENTED | UNAUTHENTICATED => Verdict::Final,
-            _ => Verdict::Retry,
-        },
-        // The client's own words when a stream of keep-alives is opened for a lease that is not there.
-        etcd_client::Error::LeaseKeepAliveError(why) if why == "lease not found" => Verdict::Gone,
-        etcd_client::Error::InvalidArgs(_) | etcd_client::Error::InvalidUri(_) => Verdict::Final,
-        _ => Verdict::Retry,
-    }
-}
-
-/// Of an error while a connection is prepared, before anything is sent: a certificate that does not fit its key.
-fn is_of_configuration(error: &etcd_client::Error) -> bool {
-    matches!(error, etcd_client::Error::TransportError(_))
-}
-
-/// The error and what it came from, such as a certificate that is not good.
-fn why(error: &etcd_client::Error) -> String {
-    let (mut said, mut cause) = match error {
-        etcd_client::Error::GRpcStatus(status) => (status.message().to_owned(), std::error::Error::source(status)),
-        etcd_client::Error::TransportError(error) => (error.to_string(), std::error::Error::source(error)),
-        other => return other.to_string(),
-    };
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !said.contains(&more) {
-            said = format!("{said}: {more}");
-        }
-        cause = error.source();
-    }
-    said
 }
 
 /// etcd's numbers are signed and not negative.

@@ -22,6 +22,9 @@ pub(crate) async fn keep(etcd: &Etcd, lease: &mut Lease, tenure: &Tenure, stop: 
     let mut renewals = Renewals::default();
     let mut event = Event::Woke;
     loop {
+        if matches!(event, Event::Found { .. }) {
+            tenure.went_well();
+        }
         let action = lease.holding.step(Moment::now(), event);
         if let Action::Over(why) = action {
             tenure.end(why);
@@ -34,23 +37,23 @@ pub(crate) async fn keep(etcd: &Etcd, lease: &mut Lease, tenure: &Tenure, stop: 
         event = tokio::select! {
             biased;
             _ = &mut *stop => Event::Stop,
-            event = perform(etcd, lease, &mut renewals, action) => event,
+            event = perform(etcd, lease, tenure, &mut renewals, action) => event,
         };
     }
 }
 
-async fn perform(etcd: &Etcd, lease: &Lease, renewals: &mut Renewals, action: Action) -> Event {
+async fn perform(etcd: &Etcd, lease: &Lease, tenure: &Tenure, renewals: &mut Renewals, action: Action) -> Event {
     match action {
         Action::Renew(within) => match etcd.renew(renewals, lease.id, within).await {
             Ok((ttl, raft_term)) => Event::Renewed { ttl, raft_term },
-            Err(failure) => failed(failure),
+            Err(failure) => failed(failure, tenure),
         },
         Action::Look(within) => match etcd.read(&lease.key, false, within).await {
             Ok(found) => {
                 let ours = found.entries.first().is_some_and(|entry| entry.lease == lease.id);
                 Event::Found { ours, raft_term: found.raft_term }
             }
-            Err(failure) => failed(failure),
+            Err(failure) => failed(failure, tenure),
         },
         Action::Rest(until) => {
             tokio::time::sleep(Moment::now().until(until)).await;
@@ -60,15 +63,24 @@ async fn perform(etcd: &Etcd, lease: &Lease, renewals: &mut Renewals, action: Ac
     }
 }
 
-fn failed(failure: Failure) -> Event {
+fn failed(failure: Failure, tenure: &Tenure) -> Event {
     match failure {
-        Failure::NoAnswer(_) => Event::NoAnswer,
-        Failure::Gone => Event::Gone,
-        // Whatever this etcd says of the key, it is not what was agreed on.
-        Failure::Final(Error::OtherCluster { .. } | Error::HistoryLost { .. }) => Event::Gone,
+        Failure::NoAnswer(why) => {
+            tenure.failed(why);
+            Event::NoAnswer
+        }
+        Failure::Gone => {
+            tenure.went_well(); // what was met before says nothing about this
+            Event::Gone
+        }
         Failure::Final(error) => {
             tracing::warn!(%error, "a lease cannot be kept");
-            Event::NoAnswer
+            // Whatever this etcd says of the key, it is not what was agreed on.
+            let is_other = matches!(error, Error::OtherCluster { .. } | Error::HistoryLost { .. });
+            let said = error.to_string();
+            // What to do about it is said where it is met next.
+            tenure.failed(said.rsplit_once(": ").map_or(&*said, |(what, _)| what).to_owned());
+            if is_other { Event::Gone } else { Event::NoAnswer }
         }
     }
 }

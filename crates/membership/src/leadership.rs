@@ -74,6 +74,12 @@ impl Leadership {
         self.tenure.lost_within(patience)
     }
 
+    /// Why it is over, in words, with what the last attempt to keep it met; nothing while it is held.
+    #[must_use]
+    pub fn reason(&self) -> Option<String> {
+        self.tenure.reason()
+    }
+
     /// For every thread that acts in its name.
     #[must_use]
     pub fn tenure(&self) -> Tenure {

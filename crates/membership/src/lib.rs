@@ -35,7 +35,8 @@
 //! | `keeper`, `holding` | carries out what the lease's state machine says, until it is over |
 //! | `watch` | [`Members::watch_leader`] |
 //! | `register` | [`Members::register`]: a value that is replaced by compare-and-swap, in sessions |
-//! | `access`, `etcd` | how etcd lets this program in; one request, at the member that answered last |
+//! | `access`, `connection` | how etcd lets this program in; the one connection, and the log-in |
+//! | `etcd`, `verdict` | one request, at the member that answered last; what its error says about asking again |
 //! | `runtime`, `clock` | the thread; the clock that goes on while the machine sleeps |
 //!
 //! ```no_run
@@ -63,6 +64,7 @@ mod announcement;
 mod campaign;
 mod candidate;
 mod clock;
+mod connection;
 mod error;
 mod etcd;
 mod holding;
@@ -74,6 +76,7 @@ mod runtime;
 #[cfg(test)]
 mod sim;
 mod tenure;
+mod verdict;
 mod watch;
 
 pub use access::Access;

@@ -79,11 +79,32 @@ pub(crate) struct Inner {
 
 impl Members {
     /// Speaks to an etcd: its members' addresses, or [`Access`] with certificates or a user. All keys are below `prefix`. Calls that say nothing else wait `timeout` at most; a third of the
-    /// shortest time to live is a good one.
+    /// shortest time to live is a good one. With a user, this one waits 5 seconds more for the log-in.
     ///
     /// # Errors
     /// An argument makes no sense; etcd cannot be reached, or refuses.
     pub fn connect(etcd: impl Into<Access>, prefix: &str, timeout: Duration) -> Result<Self> {
+        let members = Self::prepare(etcd, prefix, timeout)?;
+        members.reach(|| false)?;
+        Ok(members)
+    }
+
+    /// As [`connect`](Self::connect), with nothing asked yet: for who waits until etcd is there, and calls [`reach`](Self::reach) until it is. A log-in that takes long goes on between the calls.
+    ///
+    /// # Errors
+    /// An argument makes no sense.
+    ///
+    /// ```no_run
+    /// # fn is_to_stop() -> bool { false }
+    /// # fn main() -> membership::Result<()> {
+    /// # let (etcd, timeout) = (["http://10.0.0.1:2379"], std::time::Duration::from_secs(3));
+    /// let members = membership::Members::prepare(&etcd, "/cairn/orders", timeout)?;
+    /// while let Err(error) = members.reach(is_to_stop) {
+    ///     assert!(error.is_retry(), "{error}");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn prepare(etcd: impl Into<Access>, prefix: &str, timeout: Duration) -> Result<Self> {
         let access = etcd.into();
         access.check()?;
         let prefix = prefix.trim_end_matches('/');
@@ -93,9 +114,20 @@ impl Members {
         }
         let etcd = Arc::new(Etcd::new(access, timeout));
         let runtime = Runtime::start(timeout)?;
-        let members = Self(Arc::new(Inner { etcd, prefix: prefix.to_owned(), timeout, runtime }));
-        members.leader()?;
-        Ok(members)
+        Ok(Self(Arc::new(Inner { etcd, prefix: prefix.to_owned(), timeout, runtime })))
+    }
+
+    /// Waits for a first answer, as long as [`connect`](Self::connect) does, or until `is_over`, which is asked several times in a second. True if etcd has answered.
+    ///
+    /// # Errors
+    /// etcd cannot be reached, or refuses; the leader's key holds something else.
+    pub fn reach(&self, is_over: impl Fn() -> bool) -> Result<bool> {
+        let (etcd, timeout, key) = (self.0.etcd.clone(), self.0.timeout, self.leader_key());
+        let answer = self.0.runtime.wait_unless(is_over, move || async move {
+            let read = async |within| etcd.read(&key, false, within).await;
+            leader_in(&etcd.beginning("read", timeout, read).await?.entries)
+        })?;
+        Ok(answer.is_some())
     }
 
     /// Says where a copy is, until what is returned is dropped, or the process ends and `ttl` has passed (whole seconds, rounded up). An earlier

@@ -13,6 +13,9 @@ use crate::{Error, Result};
 /// Made on the thread that runs it, so that it may be of one thread.
 type Make = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
+/// Between two looks at whether somebody still waits.
+const LOOK: Duration = Duration::from_millis(100);
+
 #[derive(Debug)]
 pub(crate) struct Runtime {
     /// Unbounded: callers wait for what they send, or hold what it serves.
@@ -67,8 +70,30 @@ impl Runtime {
     ) -> Result<T> {
         let (sender, receiver) = mpsc::sync_channel(1);
         self.spawn(move || async move { drop(sender.send(make().await)) });
-        receiver.recv().unwrap_or_else(|_| Err(Error::Thread(std::io::Error::other("it has ended"))))
+        receiver.recv().unwrap_or_else(|_| Err(ended()))
     }
+
+    /// As [`wait`](Self::wait); nothing if `is_over` says so before there is something. What was begun goes on then.
+    pub(crate) fn wait_unless<T: Send + 'static, F: Future<Output = Result<T>> + 'static>(
+        &self,
+        is_over: impl Fn() -> bool,
+        make: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<Option<T>> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.spawn(move || async move { drop(sender.send(make().await)) });
+        loop {
+            match receiver.recv_timeout(LOOK) {
+                Ok(answer) => return answer.map(Some),
+                Err(mpsc::RecvTimeoutError::Timeout) if is_over() => return Ok(None),
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(ended()),
+            }
+        }
+    }
+}
+
+fn ended() -> Error {
+    Error::Thread(std::io::Error::other("it has ended"))
 }
 
 impl Drop for Runtime {

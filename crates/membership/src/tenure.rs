@@ -25,7 +25,7 @@ pub enum Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Expired => "etcd has not answered a keep-alive in time",
+            Self::Expired => "its lease could not be kept alive in time",
             Self::Gone => "its key or lease is gone from etcd",
             Self::Resigned => "it was given up",
         })
@@ -42,13 +42,16 @@ struct Shared {
     /// Held before this moment of the clock; 0 when it is over.
     held_until_ns: AtomicU64,
     why: Mutex<Option<Why>>,
+    /// What the last attempt to keep it met, if it met something.
+    failure: Mutex<Option<String>>,
     ended: Condvar,
 }
 
 impl Tenure {
     pub(crate) fn new(term: u64, held_until: Moment) -> Self {
         let held_until_ns = AtomicU64::new(held_until.ns());
-        Self(Arc::new(Shared { term, held_until_ns, why: Mutex::new(None), ended: Condvar::new() }))
+        let (why, failure, ended) = (Mutex::new(None), Mutex::new(None), Condvar::new());
+        Self(Arc::new(Shared { term, held_until_ns, why, failure, ended }))
     }
 
     /// The fencing number: higher than that of every leadership before.
@@ -92,7 +95,30 @@ impl Tenure {
     /// # Errors
     /// [`Error::Lost`].
     pub fn check(&self) -> Result<()> {
-        if self.is_held() { Ok(()) } else { Err(Error::Lost { term: self.0.term, why: self.why() }) }
+        if self.is_held() { Ok(()) } else { Err(Error::Lost { term: self.0.term, why: self.why(), said: self.said() }) }
+    }
+
+    /// Why it is over, in words, with what the last attempt to keep it met; nothing while it is held.
+    #[must_use]
+    pub fn reason(&self) -> Option<String> {
+        (!self.is_held()).then(|| self.said())
+    }
+
+    fn said(&self) -> String {
+        match (self.why(), &*self.0.failure.lock()) {
+            (Why::Resigned, _) | (_, None) => self.why().to_string(),
+            (why, Some(failure)) => format!("{why}: {failure}"),
+        }
+    }
+
+    /// An attempt to keep it has failed so.
+    pub(crate) fn failed(&self, failure: String) {
+        *self.0.failure.lock() = Some(failure);
+    }
+
+    /// It is kept.
+    pub(crate) fn went_well(&self) {
+        *self.0.failure.lock() = None;
     }
 
     /// Waits until it is no longer held.
@@ -197,7 +223,25 @@ mod tests {
             tenure.end(Why::Gone);
             assert_eq!(waiting.join().unwrap(), Why::Gone);
         });
-        assert!(matches!(tenure.check(), Err(Error::Lost { term: 7, why: Why::Gone })));
+        assert!(matches!(tenure.check(), Err(Error::Lost { term: 7, why: Why::Gone, .. })));
+    }
+
+    #[test]
+    fn what_was_met_last_is_said_when_it_is_over() {
+        let tenure = Tenure::new(7, Moment::now() + Duration::from_secs(1000));
+        tenure.failed("earlier".to_owned());
+        tenure.went_well();
+        assert_eq!(tenure.reason(), None);
+        tenure.failed("permission denied".to_owned());
+        assert_eq!(tenure.reason(), None);
+        tenure.end(Why::Expired);
+        assert_eq!(tenure.reason().unwrap(), "its lease could not be kept alive in time: permission denied");
+        let error = tenure.check().unwrap_err().to_string();
+        assert!(error.contains("(its lease could not be kept alive in time: permission denied)"), "{error}");
+        let resigned = Tenure::new(7, Moment::now() + Duration::from_secs(1000));
+        resigned.failed("earlier".to_owned());
+        resigned.end(Why::Resigned);
+        assert_eq!(resigned.reason().unwrap(), "it was given up");
     }
 
     #[test]

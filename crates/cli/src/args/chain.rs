@@ -22,7 +22,7 @@ pub enum Chain {
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = GROUP)]
 pub struct ChainAt {
-    /// A member of the chain's etcd (http://host:port), once for each
+    /// A member of the chain's etcd (http://host:port, or https://host:port with --etcd-ca), once for each
     #[arg(long, value_name = "URL", env = "CAIRN_ETCD", value_delimiter = ',', required = true)]
     pub etcd: Vec<String>,
     /// Where the keys of the chain begin in etcd, such as /cairn/bank

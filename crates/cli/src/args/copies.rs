@@ -89,11 +89,18 @@ pub struct EtcdAccess {
     pub etcd_password_file: Option<PathBuf>,
 }
 
+impl EtcdAccess {
+    pub fn is_given(&self) -> bool {
+        let files = [&self.etcd_ca, &self.etcd_cert, &self.etcd_key, &self.etcd_password_file];
+        files.into_iter().any(Option::is_some) || self.etcd_user.is_some()
+    }
+}
+
 /// An etcd, where copies are announced and leaders elected.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = GROUP)]
 pub struct Etcd {
-    /// A member of an etcd (http://host:port), once for each: copies are announced there, and leaders elected
+    /// A member of an etcd (http://host:port, or https://host:port with --etcd-ca), once for each: copies are announced there, and leaders elected
     #[arg(long, value_name = "URL", requires = "prefix")]
     pub etcd: Vec<String>,
     #[command(flatten)]

@@ -15,7 +15,7 @@ pub enum Group {
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = GROUP)]
 pub struct GroupAt {
-    /// A member of the group's etcd (http://host:port), once for each
+    /// A member of the group's etcd (http://host:port, or https://host:port with --etcd-ca), once for each
     #[arg(long, value_name = "URL", env = "CAIRN_ETCD", value_delimiter = ',', required = true)]
     pub etcd: Vec<String>,
     /// Where the keys of the group begin in etcd, as its machines are given it

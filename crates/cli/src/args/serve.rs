@@ -123,6 +123,7 @@ pub struct Asked {
     pub open: bool,
     /// Threads that serve [default: one for every two processors]
     #[arg(long, value_name = "N", env = "CAIRN_THREADS", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[serde(deserialize_with = "within::<_, u16, 1, 256>")]
     pub threads: Option<u16>,
     /// Connections at one time [default: 10000]
     #[arg(long, value_name = "N", env = "CAIRN_MAX_CONNECTIONS")]
@@ -177,7 +178,7 @@ pub struct Asked {
     /// The roots that the other machines' certificates lead to (PEM)
     #[arg(long, value_name = "FILE", env = "CAIRN_CA", help_heading = GROUP)]
     pub ca: Option<PathBuf>,
-    /// A member of an etcd (http://host:port), once for each: the machines that are started with the same etcd and prefix serve one store. One leads, the others follow; when it is gone, another one leads
+    /// A member of an etcd (http://host:port, or https://host:port with --etcd-ca), once for each: the machines that are started with the same etcd and prefix serve one store. One leads, the others follow; when it is gone, another one leads
     #[arg(long, value_name = "URL", env = "CAIRN_ETCD", value_delimiter = ',', help_heading = GROUP)]
     pub etcd: Vec<String>,
     /// The roots (PEM) that the certificates of etcd's members lead to: their addresses are https://host:port then
@@ -212,9 +213,11 @@ pub struct Asked {
     pub announce_redis: Option<String>,
     /// How many machines the group has at its beginning: the log is made when all of them are there [default: 3]
     #[arg(long, value_name = "N", env = "CAIRN_MACHINES", value_parser = clap::value_parser!(u32).range(2..=7), help_heading = GROUP)]
+    #[serde(deserialize_with = "within::<_, u32, 2, 7>")]
     pub machines: Option<u32>,
     /// Seconds after which a leader that is gone is missed; etcd takes a second more or so [default: 3]
     #[arg(long, value_name = "S", env = "CAIRN_LEASE", value_parser = clap::value_parser!(u64).range(1..=3600), help_heading = GROUP)]
+    #[serde(deserialize_with = "within::<_, u64, 1, 3600>")]
     pub lease: Option<u64>,
 }
 
@@ -293,6 +296,15 @@ fn parsed<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<DomainChoi
     text.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
+/// A number with the bounds that the flag of its name has.
+fn within<'de, D: serde::Deserializer<'de>, N: TryFrom<i64>, const LEAST: i64, const MOST: i64>(
+    from: D,
+) -> Result<Option<N>, D::Error> {
+    let found = i64::deserialize(from)?;
+    let fits = Some(found).filter(|found| (LEAST..=MOST).contains(found)).and_then(|found| N::try_from(found).ok());
+    fits.map(Some).ok_or_else(|| serde::de::Error::custom(format!("{found} is not in {LEAST}..={MOST}")))
+}
+
 /// A number, or text with a unit.
 fn bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     #[derive(Deserialize)]
@@ -310,6 +322,20 @@ fn bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Er
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_has_the_bounds_of_the_flags() {
+        for (name, least, most) in [("machines", 2, 7), ("lease", 1, 3600), ("threads", 1, 256)] {
+            let read = |number: i64| toml::from_str::<Asked>(&format!("{name} = {number}"));
+            assert!(read(least).is_ok() && read(most).is_ok(), "{name}");
+            for number in [least - 1, most + 1, -1, i64::MAX] {
+                let error = read(number).unwrap_err().to_string();
+                assert!(error.contains(&format!("{number} is not in {least}..={most}")), "{error}");
+            }
+        }
+        let asked: Asked = toml::from_str("machines = 5\nlease = 20\nthreads = 3").unwrap();
+        assert_eq!((asked.machines, asked.lease, asked.threads), (Some(5), Some(20), Some(3)));
+    }
 
     #[test]
     fn a_file_gives_what_flags_do_not() {

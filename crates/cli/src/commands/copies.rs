@@ -39,7 +39,10 @@ pub fn known(args: &Known) -> Result<Trusted, Failure> {
     match (&args.cert, &args.key, &args.ca) {
         (Some(cert), Some(key), Some(ca)) => {
             let tls = Tls::from_pem(&read(cert)?, &private(key)?, &read(ca)?);
-            trusted.tls = Some(tls.map_err(|error| of_file(cert, &error))?);
+            trusted.tls = Some(tls.map_err(|error| {
+                let of_key = error.to_string().contains("private key");
+                of_file(if of_key { key } else { cert }, &error)
+            })?);
         }
         (None, None, None) => {}
         _ => return Err(Failure::new("TLS needs --cert, --key and --ca", "give all three, or none")),
@@ -86,15 +89,26 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 /// Where etcd is, and how it lets this program in.
 pub fn access(etcd: &[String], args: &EtcdAccess) -> Result<Access, Failure> {
     let mut access = Access::new(etcd);
-    if let Some(roots) = &args.etcd_ca {
-        access = access.roots(read(roots)?);
+    match &args.etcd_ca {
+        Some(roots) => access = access.roots(pem(read(roots)?, roots, "certificate", "--etcd-ca")?),
+        None => {
+            if let Some(endpoint) = etcd.iter().find(|endpoint| endpoint.starts_with("https:")) {
+                let what = format!("{endpoint} cannot be spoken to without the roots of etcd's certificates");
+                return Err(Failure::new(what, "give them with --etcd-ca"));
+            }
+        }
     }
     match (&args.etcd_cert, &args.etcd_key) {
-        (Some(cert), Some(key)) => access = access.certificate(read(cert)?, private(key)?),
+        (Some(cert), Some(key)) => {
+            let chain = pem(read(cert)?, cert, "certificate", "--etcd-cert")?;
+            access = access.certificate(chain, pem(private(key)?, key, "private key", "--etcd-key")?);
+        }
         (None, None) => {}
         _ => return Err(Failure::new("a certificate for etcd needs --etcd-cert and --etcd-key", "give both, or none")),
     }
-    match (&args.etcd_user, &args.etcd_password_file) {
+    // A variable of the environment that is empty names nobody.
+    let user = args.etcd_user.as_ref().filter(|user| !user.is_empty());
+    match (user, &args.etcd_password_file) {
         (Some(user), Some(file)) => {
             let text = String::from_utf8(private(file)?).ok();
             let password = text.as_deref().and_then(|text| text.lines().next()).filter(|line| !line.is_empty());
@@ -110,6 +124,27 @@ pub fn access(etcd: &[String], args: &EtcdAccess) -> Result<Access, Failure> {
         }
     }
     Ok(access)
+}
+
+/// What is in a file, if that can be what it is given as.
+fn pem(bytes: Vec<u8>, path: &Path, what: &str, option: &str) -> Result<Vec<u8>, Failure> {
+    let text = String::from_utf8_lossy(&bytes);
+    let file = path.display();
+    if what == "private key" && text.contains("ENCRYPTED") {
+        let next = format!("`openssl pkey -in {file}` writes it as it is to be given with {option}");
+        return Err(Failure::new(
+            format!("{file}: the private key is encrypted, and nobody is asked for its password"),
+            next,
+        ));
+    }
+    let label = format!("{}-----", what.to_uppercase());
+    if !text.lines().any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(&label)) {
+        return Err(Failure::new(
+            format!("{file}: there is no {what} in PEM in it"),
+            format!("give one with {option}"),
+        ));
+    }
+    Ok(bytes)
 }
 
 /// The members of the log, if there is an etcd.
@@ -240,10 +275,11 @@ pub fn lead_with(
     }
 }
 
-/// So that another can be elected at once.
+/// So that another can be elected at once. An end that came before is said with what failed by it, if anything did.
 fn resign(leadership: Option<Leadership>) {
-    if let Some(Err(error)) = leadership.map(Leadership::resign) {
-        note!("note: {error}");
+    match leadership.map(Leadership::resign) {
+        None | Some(Ok(()) | Err(membership::Error::Lost { .. })) => {}
+        Some(Err(error)) => note!("note: {error}"),
     }
 }
 

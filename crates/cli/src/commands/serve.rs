@@ -36,6 +36,11 @@ pub fn run(args: &Serve) -> Outcome {
     if !asked.etcd.is_empty() {
         return group::run(&path, &asked, config);
     }
+    if asked.access().is_given() {
+        note!(
+            "note: --etcd-ca, --etcd-cert, --etcd-key, --etcd-user and --etcd-password-file are without effect, as no --etcd is given"
+        );
+    }
     let wanted = config.settings.connections;
     let engine = open(&path, &asked)?;
     let survives = engine.counts().survives;

@@ -117,9 +117,24 @@ impl Etcd {
         (0..self.nodes.len()).find(leads).unwrap()
     }
 
+    /// How many log-ins have been asked for since a member was started; it speaks no TLS, and is on this machine.
+    pub fn log_ins(&self, index: usize) -> u64 {
+        let metrics = get(self.nodes[index].client, "/metrics").unwrap();
+        let of_log_ins = |line: &&str| {
+            line.starts_with("grpc_server_started_total{") && line.contains("grpc_method=\"Authenticate\"")
+        };
+        let line = metrics.lines().find(of_log_ins);
+        line.map_or(0, |line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
+    }
+
     /// As an operator would.
     pub fn ctl(&self, arguments: &[&str]) -> String {
         self.on(0, || self.ask(&self.endpoints().join(","), arguments).unwrap())
+    }
+
+    /// The same, as a user.
+    pub fn ctl_as(&self, user: &str, arguments: &[&str]) -> String {
+        self.ctl(&[&["--user", user], arguments].concat())
     }
 
     fn ask(&self, endpoints: &str, arguments: &[&str]) -> Result<String, Output> {
@@ -216,13 +231,14 @@ pub fn signal(child: &Child, signal: Signal) {
 }
 
 fn is_healthy(place: SocketAddrV4) -> bool {
-    let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(place)?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    ask().is_ok_and(|answer| answer.contains(r#""health":"true""#))
+    get(place, "/health").is_ok_and(|answer| answer.contains(r#""health":"true""#))
+}
+
+fn get(place: SocketAddrV4, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(place)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }

@@ -6,6 +6,7 @@ mod access;
 mod copies;
 mod election;
 mod etcd;
+mod log_ins;
 mod outages;
 mod partitions;
 mod register;

@@ -108,7 +108,7 @@ fn an_etcd_that_is_not_there_is_an_error_to_retry() {
 #[test]
 fn an_address_that_is_none_is_an_error_of_configuration() {
     let error = Members::connect(&["http://no address"], "/p", Duration::from_secs(5)).unwrap_err();
-    assert!(matches!(error, Error::Refused { .. }), "{error}");
+    assert!(matches!(error, Error::Unusable { .. }), "{error}");
 }
 
 #[test]

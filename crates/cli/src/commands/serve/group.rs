@@ -11,6 +11,7 @@
 //!
 //! `docs/replication.md` says why nothing acknowledged is lost and no stale read is answered, whoever thinks of himself that he leads.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use server::Config;
 use server::group::View;
 
 use super::super::{Outcome, copies};
-use super::node::{self, Next};
+use super::node::{self, Next, now};
 use super::{leading, opening, options};
 use crate::args::{Asked, Engine};
 use crate::failure::Failure;
@@ -36,6 +37,8 @@ use crate::output::note;
 const LEASE: u64 = 3;
 /// Default of `--machines`.
 const MACHINES: u32 = 3;
+/// Nothing is said of an etcd that answers sooner.
+const LATE: Duration = Duration::from_secs(2);
 /// What was declared in etcd once the log has been made: its id.
 const MADE: &str = "log";
 
@@ -100,8 +103,10 @@ impl Machine {
 }
 
 pub fn run(path: &Path, asked: &Asked, config: Config) -> Outcome {
-    let (machine, follower) = begin(path, asked, config)?;
-    let mut machine = machine;
+    let Some((mut machine, follower)) = begin(path, asked, config)? else {
+        note!("cairn: stopped, before etcd has answered");
+        return Ok(ExitCode::SUCCESS);
+    };
     let mut next = Next::Follow(follower);
     let mut announcement = None;
     loop {
@@ -113,7 +118,7 @@ pub fn run(path: &Path, asked: &Asked, config: Config) -> Outcome {
         check(announcement.as_ref())?;
     }
     drop(announcement);
-    note!("cairn: stopped, the store is closed");
+    note!("cairn: stopped");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -125,7 +130,8 @@ fn check(announcement: Option<&Announcement>) -> Result<(), Failure> {
     }
 }
 
-fn begin(path: &Path, asked: &Asked, config: Config) -> Result<(Machine, Follower), Failure> {
+/// None if it is to stop before etcd has answered.
+fn begin(path: &Path, asked: &Asked, config: Config) -> Result<Option<(Machine, Follower)>, Failure> {
     let missing =
         |what: &str| Failure::new(format!("--etcd needs {what}"), "see the last example of `cairn help serve`");
     let prefix = asked.prefix.as_deref().ok_or_else(|| missing("--prefix, the same on all machines of the group"))?;
@@ -155,11 +161,11 @@ fn begin(path: &Path, asked: &Asked, config: Config) -> Result<(Machine, Followe
     let told = Arc::clone(&stopped);
     ctrlc::set_handler(move || told.store(true, Release))
         .map_err(|error| Failure::new(format!("signals cannot be waited for: {error}"), "see `cairn help serve`"))?;
-    let members = connect(asked, prefix, ttl, &stopped)?;
+    let Some(members) = connect(asked, prefix, ttl, &stopped)? else { return Ok(None) };
 
     let store = opening::shown(options(asked));
     let follower =
-        Follower::serve_holding(&store, path, &log, listen, &trust).map_err(|error| Failure::kv(path, &error))?;
+        Follower::serve_holding(&store, path, &log, listen, &trust).map_err(|error| refused(path, listen, &error))?;
     let at = asked.announce.clone().unwrap_or_else(|| follower.address());
     if is_nowhere(&at) {
         return Err(Failure::new(
@@ -187,22 +193,48 @@ fn begin(path: &Path, asked: &Asked, config: Config) -> Result<(Machine, Followe
         config,
         stopped,
     };
-    Ok((machine, follower))
+    Ok(Some((machine, follower)))
 }
 
-/// As soon as etcd answers: all machines may have been started at once.
-fn connect(asked: &Asked, prefix: &str, ttl: Duration, stopped: &AtomicBool) -> Result<Members, Failure> {
+/// Why this machine cannot follow.
+fn refused(path: &Path, listen: &str, error: &kv::Error) -> Failure {
+    let message = error.to_string();
+    if message.contains("cannot listen") {
+        return Failure::new(
+            message,
+            format!("end the process that has {listen}, or give another address with --listen"),
+        );
+    }
+    Failure::kv(path, error)
+}
+
+/// As soon as etcd answers: all machines may have been started at once. None if it is to stop before.
+fn connect(asked: &Asked, prefix: &str, ttl: Duration, stopped: &AtomicBool) -> Result<Option<Members>, Failure> {
     let etcd = copies::access(&asked.etcd, &asked.access())?;
-    let mut said = false;
+    let timeout = (ttl / 3).max(Duration::from_secs(1));
+    let members = Members::prepare(&etcd, prefix, timeout).map_err(|error| Failure::membership(&error))?;
+    let (began, late, mut said) = (now(), Cell::new(false), String::new());
     loop {
-        match Members::connect(&etcd, prefix, (ttl / 3).max(Duration::from_secs(1))) {
-            Err(error @ membership::Error::Unreachable { .. }) if !stopped.load(Acquire) => {
-                if !said {
-                    note!("cairn: waiting: {error}");
-                }
-                said = true;
+        // With a long lease the first attempt is long, and an operator would see nothing.
+        let is_over = || {
+            if !late.get() && began.elapsed() > LATE {
+                late.set(true);
+                note!("cairn: waiting for etcd at {}", asked.etcd.join(", "));
             }
-            other => return other.map_err(|error| Failure::membership(&error)),
+            stopped.load(Acquire)
+        };
+        match members.reach(is_over) {
+            Ok(true) => return Ok(Some(members)),
+            Ok(false) => return Ok(None),
+            Err(_) if stopped.load(Acquire) => return Ok(None),
+            Err(error @ membership::Error::Unreachable { .. }) => {
+                let why = error.to_string();
+                if why != said {
+                    note!("cairn: waiting: {why}");
+                }
+                said = why;
+            }
+            Err(error) => return Err(Failure::membership(&error)),
         }
     }
 }
@@ -215,14 +247,14 @@ pub fn is_nowhere(address: &str) -> bool {
 // ---- taking over ----------------------------------------------------------------------------------------------------
 
 /// What the copies say of the log before anybody is elected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Log {
     /// There is one.
     Made,
     /// There has never been one, and all machines of the group are there.
     ToBeMade,
-    /// Machines are missing.
-    Unknown,
+    /// Machines are missing, or do not answer: which, and why.
+    Unknown(String),
 }
 
 /// Whether there is a log to be led. It is made once: that is declared in etcd before anybody is served, and copies of a making that was cut short before are taken as they are.
@@ -230,15 +262,19 @@ pub fn log_of(machine: &Machine, own: bool, others: &[Member]) -> membership::Re
     if own || machine.members.declared(MADE)?.is_some() {
         return Ok(Log::Made);
     }
-    let mut new = 0;
+    let (mut new, mut silent) = (0, Vec::new());
     for member in others {
         match ::log::look(&member.address, &machine.trust, machine.ttl) {
             Ok(Some(status)) if status.quorum.is_some() => return Ok(Log::Made),
             Ok(_) => new += 1,
-            Err(_) => {}
+            Err(error) => silent.push(format!("{} does not answer: {error}", member.name)),
         }
     }
-    Ok(if new == others.len() && new + 1 == machine.machines as usize { Log::ToBeMade } else { Log::Unknown })
+    let (there, machines) = (others.len() + 1, machine.machines as usize);
+    if there != machines {
+        silent.insert(0, format!("{there} of {machines} machines are announced"));
+    }
+    Ok(if new + 1 == machines && silent.is_empty() { Log::ToBeMade } else { Log::Unknown(silent.join("; ")) })
 }
 
 /// Leads, or follows on if that cannot be.
@@ -250,8 +286,11 @@ fn take_over(machine: &Machine, follower: Follower, leadership: Leadership) -> R
         Err(error) => return Ok(step_back(machine, follower, leadership, &error.to_string())),
     };
     let replicas = machine.replicas(&others, &leadership)?;
-    if !leadership.is_held() || found == Log::Unknown {
-        return Ok(step_back(machine, follower, leadership, "not all machines are there"));
+    if let Log::Unknown(why) = &found {
+        return Ok(step_back(machine, follower, leadership, &no_log(why)));
+    }
+    if let Some(why) = leadership.reason() {
+        return Ok(step_back(machine, follower, leadership, &why));
     }
     let address = follower.address();
     let led = match found {
@@ -283,10 +322,17 @@ fn take_over(machine: &Machine, follower: Follower, leadership: Leadership) -> R
     if leading::lead(machine, store, leadership, &address)? { follow_again(machine, &address) } else { Ok(Next::Stop) }
 }
 
+/// Whoever calls it has said why the leadership is over, if it is.
 pub fn resign(leadership: Leadership) {
-    if let Err(error) = leadership.resign() {
-        note!("cairn: {error}");
+    match leadership.resign() {
+        Ok(()) | Err(membership::Error::Lost { .. }) => {}
+        Err(error) => note!("cairn: {error}"),
     }
+}
+
+/// What a machine waits for while no log can be made.
+pub fn no_log(why: &str) -> String {
+    format!("there is no log yet, and it takes all machines of the group to make one: {why}")
 }
 
 /// Another one may be able to lead.

@@ -57,15 +57,24 @@ pub fn lead(machine: &Machine, store: Store, leadership: Leadership, address: &s
     if leadership.is_held() {
         std::thread::sleep(FAREWELL);
     }
+    let is_fenced = store.check_leading().is_err();
     store.fence();
+    // What closing says of a log that this machine has shut itself, in the words for one that another leader has taken over.
+    let own = store.check_leading().err().filter(|_| !is_fenced).map(|error| error.to_string());
     // From here on nothing is acknowledged, and no read answered: the next one need not wait for what this machine has yet to end.
     resign(leadership);
     running.stop();
     drop(steward);
     drop(store);
-    if let Err(error) = running.join() {
-        // What is not closed is recovered; but the pool must be free.
-        note!("cairn: the store was not closed, and is recovered at the next start: {error}");
+    match running.join() {
+        Ok(()) => {}
+        Err(error) if own.is_some_and(|own| error.to_string().contains(&own)) => {
+            note!("cairn: the store is left as it is, and recovered when it is opened next");
+        }
+        Err(error) => {
+            // What is not closed is recovered; but the pool must be free.
+            note!("cairn: the store was not closed, and is recovered at the next start: {error}");
+        }
     }
     Ok(goes_on)
 }
@@ -81,7 +90,7 @@ fn wait(machine: &Machine, store: &Store, running: &Server, leadership: &Leaders
             return ("it is to stop".to_owned(), false);
         }
         if let Some(why) = leadership.lost_within(LOOK) {
-            return (why.to_string(), true);
+            return (leadership.reason().unwrap_or_else(|| why.to_string()), true);
         }
         if let Err(error) = store.check_leading() {
             return (error.to_string(), true);

@@ -9,7 +9,7 @@ use membership::{Announcement, LeaderWatch, Leadership, Seen};
 use server::group::Group;
 use server::{Config, Server};
 
-use super::group::{Log, Machine, is_nowhere, log_of};
+use super::group::{Log, Machine, is_nowhere, log_of, no_log};
 use super::{failure, tell_addresses};
 use crate::failure::Failure;
 use crate::output::note;
@@ -96,8 +96,11 @@ pub fn follow(
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "users are read again now and then")]
-fn now() -> Instant {
+#[expect(
+    clippy::disallowed_methods,
+    reason = "users are read again now and then; an operator is told what is waited for"
+)]
+pub fn now() -> Instant {
     Instant::now()
 }
 
@@ -151,7 +154,7 @@ fn stand(machine: &Machine, follower: &Follower) -> Result<Option<Leadership>, S
         match log_of(machine, own, &others).map_err(|error| error.to_string())? {
             Log::ToBeMade => {}
             Log::Made => return Err(has_no_part(&machine.me.address)),
-            Log::Unknown => return Err("there is no log yet, and not all machines of the group are there".to_owned()),
+            Log::Unknown(why) => return Err(no_log(&why)),
         }
     }
     match machine.members.campaign(&machine.me, machine.ttl, TURN) {

@@ -55,13 +55,36 @@ fn a_group_needs_no_secret_and_trusts_no_network() {
     let replicas = group.cluster.run(0, &format!("log replicas {at} {} {}", ours.0, ours.1));
     assert!(replicas.out.contains("each record on 2 of 3 copies"), "{replicas:?}");
 
+    let encrypted = dir.path().join("encrypted");
+    std::fs::write(&encrypted, "-----BEGIN ENCRYPTED PRIVATE KEY-----\n-----END ENCRYPTED PRIVATE KEY-----\n").unwrap();
+    for file in [&encrypted, &own.chain] {
+        std::fs::set_permissions(file, PermissionsExt::from_mode(0o600)).unwrap();
+    }
+    let ours_without = |option: &str, file: &std::path::Path| {
+        let words: Vec<&str> = ours.1.split(' ').collect();
+        let at = words.iter().position(|word| *word == option).unwrap();
+        format!("{} {} {option} {} {}", ours.0, words[..at].join(" "), file.display(), words[at + 2..].join(" "))
+    };
+
     // Who shows another certificate, another user, or nothing, learns nothing; what is said tells which it was.
     for (command, trust, why) in [
         ("group status --wait 0", format!("{} {}", known(&other, &other_root), ours.1), "certificate"),
         ("group status --wait 0", format!("--secret-file secret {}", ours.1), "certificates of one root"),
         ("group status", format!("{} {}", ours.0, of_etcd(&own, "root")), "invalid user ID or password"),
         ("group status", format!("{} {}", ours.0, of_etcd(&other, "cairn")), "no etcd of"),
-        ("group status", ours.0.clone(), "unless the roots of etcd's certificates are given"),
+        (
+            "group status",
+            ours.0.clone(),
+            "cannot be spoken to without the roots of etcd's certificates\nnext: give them with --etcd-ca",
+        ),
+        (
+            "group status",
+            format!("{} {}", ours.0, of_etcd(&other, "cairn")),
+            "next: see whether etcd takes this program's certificate",
+        ),
+        ("group status", ours_without("--etcd-key", &encrypted), "the private key is encrypted"),
+        ("group status", ours_without("--etcd-key", &own.chain), "there is no private key in PEM in it"),
+        ("group status", ours_without("--etcd-ca", &password), "password: there is no certificate in PEM in it"),
         ("chain status", format!("{} {}", ours.0, ours.1), "no chain"),
     ] {
         let run = group.cluster.run(0, &format!("{command} {at} {trust}"));

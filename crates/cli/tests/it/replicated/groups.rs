@@ -57,10 +57,27 @@ impl Group {
     }
 
     pub fn start(&mut self, at: usize) {
-        let line = self.line(&at.to_string(), "shop", &format!("m{at}"), self.ports[at]);
+        self.start_with(at, "");
+    }
+
+    /// With more words.
+    pub fn start_with(&mut self, at: usize, more: &str) {
+        let line = self.line(&at.to_string(), "shop", &format!("m{at}"), self.ports[at]) + " " + more;
         let path = self.cluster.path(&format!("out{at}"));
         let out = std::fs::File::options().create(true).append(true).open(path).unwrap();
         self.running[at] = Some(Proc(self.cluster.command(&line).stderr(out).spawn().unwrap()));
+    }
+
+    /// What a machine has said.
+    pub fn said(&self, at: usize) -> String {
+        std::fs::read_to_string(self.cluster.path(&format!("out{at}"))).unwrap()
+    }
+
+    /// Ends a machine as an operator does.
+    pub fn end(&mut self, at: usize) -> i32 {
+        let mut proc = self.running[at].take().unwrap();
+        proc.signal(Signal::TERM);
+        proc.wait()
     }
 
     pub fn start_all(&mut self) {
@@ -272,9 +289,15 @@ fn a_group_leads_itself_whatever_becomes_of_its_machines() {
     group.start_all();
     let leader = under_load(&mut group, |group, _| group.leader(&all));
     group.await_all(leader);
-    // One ends well: the next one need not wait for its lease.
-    group.running[leader].as_ref().unwrap().signal(Signal::TERM);
-    assert_eq!(group.running[leader].as_mut().unwrap().wait(), 0);
+    // One ends well: the next one need not wait for its lease, and nobody has taken anything over by then.
+    std::fs::write(group.cluster.path(&format!("out{leader}")), "").unwrap();
+    assert_eq!(group.end(leader), 0);
+    let said = group.said(leader);
+    assert!(
+        said.contains("not leading any more: it is to stop") && said.contains("the store is left as it is"),
+        "{said}"
+    );
+    assert!(!said.contains("another leader") && said.ends_with("cairn: stopped\n"), "{said}");
     group.leader(&others(leader));
 }
 

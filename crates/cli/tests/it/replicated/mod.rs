@@ -9,3 +9,4 @@ mod machines;
 mod rounds;
 mod stores;
 mod transports;
+mod waiting;
