@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 300
 # For `make test-vm` and `make test-rocksdb`: how often the machine, or each database, is killed.
 KILLS ?= 50
 # For `make crash` and `make crash-long`: states per scenario; and the seed of both. `cairn crash` by itself has 20,000.
-GATE_BUDGET ?= 10000
+GATE_BUDGET ?= 6000
 BUDGET ?= 20000000
 SEED ?= 1
 # For `make recovery-long`, `make churn-long` and `make object-long`.
