@@ -42,7 +42,7 @@ mod root;
 pub mod sabotage;
 mod savepoints;
 mod schedules;
-mod shuttle;
+pub mod shuttle;
 mod size;
 mod stage;
 mod support;
