@@ -243,8 +243,8 @@ fn talk(c: &mut Bench, j: &mut Bench, mut to_j: Vec<Command>, parts: std::ops::R
 }
 
 /// A copy that is nothing yet, in view 1.
-fn void() -> Bench {
-    let mut j = Bench::start(crate::Found { whole: false, ..crate::Found::new(J) }, Sabotage(None));
+fn void(sabotage: Sabotage) -> Bench {
+    let mut j = Bench::start(crate::Found { whole: false, ..crate::Found::new(J) }, sabotage);
     j.settle();
     j.install(&view(1, &[A, B, C]));
     j
@@ -254,7 +254,7 @@ fn void() -> Bench {
 #[test]
 fn a_joiner_of_a_busy_chain_is_proposed() {
     for between in [0, 1, 100] {
-        let (mut c, mut j) = (Bench::member(C, Sabotage(None)), void());
+        let (mut c, mut j) = (Bench::member(C, Sabotage(None)), void(Sabotage(None)));
         let mut heard = vec![c.hear(J, Body::Join)];
         let is_proposed = (0..1000).any(|_| {
             // What was said before comes late.
@@ -273,9 +273,7 @@ fn a_joiner_of_a_busy_chain_is_proposed() {
 #[test]
 fn a_part_of_before_a_record_is_not_taken() {
     rule(Step::PartBeforeRecords, |sabotage| {
-        let mut j = Bench::start(crate::Found { whole: false, ..crate::Found::new(J) }, sabotage);
-        j.settle();
-        j.install(&view(1, &[A, B, C]));
+        let mut j = void(sabotage);
         j.hear(C, part(0, 0));
         j.hear(C, Body::Records(vec![record(1, X)]));
         j.barrier();
@@ -290,9 +288,7 @@ fn a_part_of_before_a_record_is_not_taken() {
 #[test]
 fn a_copy_is_whole_when_all_that_its_parts_show_is_executed() {
     rule(Step::WholeBehindParts, |sabotage| {
-        let mut j = Bench::start(crate::Found { whole: false, ..crate::Found::new(J) }, sabotage);
-        j.settle();
-        j.install(&view(1, &[A, B, C]));
+        let mut j = void(sabotage);
         (0..3).for_each(|n| drop(j.hear(C, part(u64::from(n), n))));
         let is_whole = |commands: &[Command]| commands.iter().any(|c| matches!(c, Command::Whole(_)));
         let mut early = is_whole(&j.settle());
@@ -317,7 +313,7 @@ fn half_a_copy_is_given_up_with_its_records() {
 /// Who gets parts holds nothing up: the tail acknowledges, and both retire.
 #[test]
 fn the_chain_goes_on_while_one_gets_parts() {
-    let (mut c, mut j) = (Bench::member(C, Sabotage(None)), void());
+    let (mut c, mut j) = (Bench::member(C, Sabotage(None)), void(Sabotage(None)));
     let first = c.hear(J, Body::Join);
     assert!(!talk(&mut c, &mut j, first, 0..1));
     for n in 1..=100 {

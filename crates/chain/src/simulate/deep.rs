@@ -7,12 +7,13 @@ use crate::sabotage::Step;
 const SEEDS: std::ops::Range<u64> = 1..6000;
 
 /// What they need comes together too seldom: the test of the rule in `rules` alone shows them.
-const SELDOM: [Step; 9] = [
+const SELDOM: [Step; 10] = [
     Step::EraseBehindGap,
     Step::GuardSession,
     Step::ShownToReaders,
     Step::VoidFirst,
     Step::PartAtOneNumber,
+    Step::VoidHalf,
     Step::KeepForJoiner,
     Step::LeaseAfterReading,
     Step::ExecuteBeforeReading,

@@ -33,7 +33,7 @@ fn first_seed() -> u64 {
 }
 
 /// Kinds of things that [`Coverage`] counts.
-const WHAT_HAPPENS: usize = 23;
+const WHAT_HAPPENS: usize = 24;
 
 /// Runs schedules on all processors until one finds something.
 fn run_all(seeds: std::ops::Range<u64>, without: Option<Step>) -> (Coverage, BTreeMap<u64, String>) {

@@ -1,11 +1,12 @@
 //! A random history: requests, reads, faults; in the end all faults are over, and everything must be as if there had been none.
 
 use super::history::{CLIENTS, Done, History, OBJECTS, Request, WIDTH};
+use super::machine::Machine;
 use super::medium::Medium;
 use super::service::Ask;
 use super::world::{Coverage, Faults, Item, World};
 use crate::sabotage::{Sabotage, Step};
-use crate::{ReplicaId, View};
+use crate::{Replica, ReplicaId, Stage, View};
 
 /// Faults happen until then, in microseconds.
 const FAULTS_UNTIL: u64 = 250_000;
@@ -140,7 +141,7 @@ impl World {
         let soon = 200 + self.rng.below(6000);
         let long = 20_000 + self.rng.below(60_000);
         let back = if self.rng.chance(1, 2) { soon } else { long };
-        match self.rng.index(15) {
+        match self.rng.index(17) {
             0 | 1 => {
                 self.coverage.note("kills");
                 self.stop(at);
@@ -183,10 +184,19 @@ impl World {
                     self.later(delay, Item::Start(at));
                 }
             }
-            12 | 13 => {
+            14 | 15 => {
                 self.coverage.note("cut off from the service");
                 self.unheard.insert(at);
                 self.later(long, Item::Heal);
+            }
+            // Who has a part of a copy is back at once: what was sent to it is still under way.
+            12 | 13 => {
+                let stage = |machine: &Machine| machine.replica.as_ref().map(Replica::stage);
+                if let Some(at) = self.machines.iter().position(|machine| stage(machine) == Some(Stage::Restoring)) {
+                    self.coverage.note("kills of who gets a copy");
+                    self.stop(at);
+                    self.later(soon / 4, Item::Start(at));
+                }
             }
             // A process dies, and the machine a little later.
             _ => {
