@@ -41,7 +41,12 @@ pub(crate) async fn wait(
         }
     };
     let Some((_, command)) = parts.commands.get(at).copied().flatten() else { return parts };
-    let keys = command.keys(&args).into_iter().map(|key| stored(parts.session.db, key)).collect();
+    let mut keys = command.keys(&args);
+    // Of these two the second is where it goes: what comes there is for others.
+    if matches!(command.name, "blmove" | "brpoplpush") {
+        keys.truncate(1);
+    }
+    let keys = keys.into_iter().map(|key| stored(parts.session.db, key)).collect();
     let waiting = thread.shared.waiters.register(keys);
     let until = patience.map(|patience| tokio::time::Instant::now() + patience);
     let most = parts.input.len() + AHEAD;

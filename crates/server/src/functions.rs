@@ -146,27 +146,29 @@ pub(crate) fn functions(tx: &dyn Tx) -> Result<Vec<Function>> {
     bad.map_or(Ok(all), Err)
 }
 
-/// All libraries and their codes, in order of their names.
-pub(crate) fn libraries(tx: &dyn Tx) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let (mut all, mut bad, front) = (Vec::new(), None, library_key(b""));
+/// Visits all libraries and their codes, in order of their names.
+pub(crate) fn each_library(tx: &dyn Tx, mut visit: impl FnMut(&[u8], &[u8])) -> Result<()> {
+    let (mut bad, front) = (None, library_key(b""));
     tx.scan(Keys::prefix(&front), &mut |key, value| {
         match value {
-            [VERSION, code @ ..] => all.push((key[front.len()..].to_vec(), code.to_vec())),
+            [VERSION, code @ ..] => visit(&key[front.len()..], code),
             _ => bad = Some(damaged(key)),
         }
         ControlFlow::Continue(())
     })?;
-    bad.map_or(Ok(all), Err)
+    bad.map_or(Ok(()), Err)
 }
 
-/// How many libraries there are.
-pub(crate) fn count(tx: &dyn Tx) -> Result<usize> {
-    let mut count = 0;
-    tx.scan(Keys::prefix(&library_key(b"")), &mut |_, _| {
-        count += 1;
-        ControlFlow::Continue(())
-    })?;
+/// How many libraries there are, and the bytes of their codes.
+pub(crate) fn count(tx: &dyn Tx) -> Result<(usize, usize)> {
+    let mut count = (0, 0);
+    each_library(tx, |_, code| count = (count.0 + 1, count.1 + code.len()))?;
     Ok(count)
+}
+
+/// What is said where all codes together are too long: a dump of them could not be restored.
+pub(crate) fn check_bytes(bytes: usize) -> std::result::Result<(), String> {
+    if bytes > ALL_MAX { Err(format!("ERR the libraries have more than {ALL_MAX} bytes")) } else { Ok(()) }
 }
 
 /// What becomes of libraries that are there when others come.
@@ -185,8 +187,9 @@ pub(crate) fn put(tx: &mut dyn Tx, loaded: &[Loaded], policy: Policy, exists: im
     // Whose each function is, and what is written or removed, before anything is.
     let known = functions(tx)?;
     let mut gone: Vec<Vec<u8>> = Vec::new();
+    let mut bytes: usize = loaded.iter().map(|library| library.code.len()).sum();
     match policy {
-        Policy::Flush => gone = libraries(tx)?.into_iter().map(|(name, _)| name).collect(),
+        Policy::Flush => each_library(tx, |name, _| gone.push(name.to_vec()))?,
         Policy::Append | Policy::Replace => {
             for library in loaded {
                 if code(tx, &library.name)?.is_none() {
@@ -199,6 +202,8 @@ pub(crate) fn put(tx: &mut dyn Tx, loaded: &[Loaded], policy: Policy, exists: im
             }
         }
     }
+    each_library(tx, |name, code| bytes += if gone.iter().any(|gone| gone == name) { 0 } else { code.len() })?;
+    check_bytes(bytes)?;
     let is_gone = |function: &&Function| gone.contains(&function.library);
     let stay =
         known.iter().filter(|function| !is_gone(function)).map(|function| (function.name.to_ascii_lowercase(), ()));
@@ -239,7 +244,9 @@ pub(crate) fn flush(tx: &mut dyn Tx) -> Result<()> {
     for function in functions(tx)? {
         tx.delete(&function_key(&function.name))?;
     }
-    for (name, _) in libraries(tx)? {
+    let mut names = Vec::new();
+    each_library(tx, |name, _| names.push(name.to_vec()))?;
+    for name in names {
         tx.delete(&library_key(&name))?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use super::flag::{MAY_WRITE, READ, SCRIPTING, WRITE};
 use super::{Command, Context, KeysAt, Outcome, Run, Stop, is};
-use crate::functions::{self, FLAGS, Policy, dump};
+use crate::functions::{self, ALL_MAX, FLAGS, Policy, dump};
 use crate::glob;
 use crate::reply::Reply;
 use crate::request::Arguments;
@@ -193,8 +193,19 @@ fn list(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         }
         at += 1;
     }
-    let (mut libraries, all) = (functions::libraries(c.tx)?, functions::functions(c.tx)?);
-    libraries.retain(|(name, _)| pattern.is_none_or(|pattern| glob::matches(pattern, name)));
+    let (mut libraries, all) = (Vec::new(), functions::functions(c.tx)?);
+    let pattern = pattern.map(<[u8]>::to_ascii_lowercase);
+    let mut bytes = 0;
+    functions::each_library(c.tx, |name, code| {
+        if pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, &name.to_ascii_lowercase())) {
+            bytes += code.len();
+            let code = if with_code && bytes <= ALL_MAX { code.to_vec() } else { Vec::new() };
+            libraries.push((name.to_vec(), code));
+        }
+    })?;
+    if with_code {
+        functions::check_bytes(bytes)?;
+    }
     let reply = &mut *c.reply;
     reply.array(libraries.len());
     for (name, code) in &libraries {
@@ -226,7 +237,7 @@ fn list(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 }
 
 fn stats(c: &mut Context<'_>, _: &Arguments<'_>) -> Outcome {
-    let (libraries, all) = (functions::count(c.tx)?, functions::functions(c.tx)?.len());
+    let ((libraries, _), all) = (functions::count(c.tx)?, functions::functions(c.tx)?.len());
     let reply = &mut *c.reply;
     reply.map(2);
     reply.bulk(b"running_script");
@@ -255,7 +266,9 @@ fn stats(c: &mut Context<'_>, _: &Arguments<'_>) -> Outcome {
 }
 
 fn dump(c: &mut Context<'_>, _: &Arguments<'_>) -> Outcome {
-    let libraries = functions::libraries(c.tx)?;
-    c.reply.bulk(&dump::write(libraries.iter().map(|(_, code)| &code[..])));
+    functions::check_bytes(functions::count(c.tx)?.1)?;
+    let mut codes = Vec::new();
+    functions::each_library(c.tx, |_, code| codes.push(code.to_vec()))?;
+    c.reply.bulk(&dump::write(codes.iter().map(Vec::as_slice)));
     Ok(())
 }

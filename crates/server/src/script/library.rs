@@ -2,7 +2,7 @@
 //! that call's, so that a call which is run again, or on another thread, finds what the first found.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use mlua::{Lua, Table, Value};
@@ -25,7 +25,8 @@ const DESCRIPTION: usize = 64 << 10;
 /// A function that a library has registered.
 struct Registered {
     name: Vec<u8>,
-    callback: mlua::Function,
+    /// Its place among the callbacks.
+    callback: usize,
     flags: u8,
     description: Option<Vec<u8>>,
 }
@@ -35,6 +36,10 @@ struct Registered {
 pub(super) struct Registry {
     loads: Cell<bool>,
     all: RefCell<Vec<Registered>>,
+    /// In small letters: they are found however they are written, so two of one would be one.
+    names: RefCell<HashSet<Vec<u8>>>,
+    /// In Lua's memory: an interpreter has few places for what is held outside of it.
+    callbacks: RefCell<Option<Table>>,
 }
 
 /// What an interpreter has of libraries.
@@ -73,13 +78,16 @@ impl Libraries {
     }
 
     /// Runs it from its beginning: what it has registered, or its error.
-    fn load(&self, chunk: &mlua::Function) -> mlua::Result<Result<Vec<Registered>, Value>> {
+    fn load(&self, lua: &Lua, chunk: &mlua::Function) -> mlua::Result<Result<(Vec<Registered>, Table), Value>> {
+        let callbacks = lua.create_table()?;
+        *self.registry.callbacks.borrow_mut() = Some(callbacks.clone());
         self.registry.loads.set(true);
         let outcome = self.load.call::<(bool, Value)>(chunk);
         self.registry.loads.set(false);
         let all = self.registry.all.take();
+        drop((self.registry.names.take(), self.registry.callbacks.take()));
         let (ok, error) = outcome?;
-        Ok(if ok { Ok(all) } else { Err(error) })
+        Ok(if ok { Ok((all, callbacks)) } else { Err(error) })
     }
 }
 
@@ -96,7 +104,7 @@ fn register(args: &Args<'_>, registry: &Registry) -> Answer<()> {
     if !registry.loads.get() {
         return Err(failed("redis.register_function can only be called on FUNCTION LOAD command"));
     }
-    let one = match (args.len(), args.get(0)) {
+    let (mut one, callback) = match (args.len(), args.get(0)) {
         (1, Value::Table(named)) => by_name(args.lua, named)?,
         (1, _) => {
             return Err(failed(
@@ -109,7 +117,7 @@ fn register(args: &Args<'_>, registry: &Registry) -> Answer<()> {
             let Value::Function(callback) = args.get(1) else {
                 return Err(failed("second argument to redis.register_function must be a function"));
             };
-            Registered { name, callback: callback.clone(), flags: 0, description: None }
+            (Registered { name, callback: 0, flags: 0, description: None }, callback.clone())
         }
         _ => return Err(failed("wrong number of arguments to redis.register_function")),
     };
@@ -117,14 +125,17 @@ fn register(args: &Args<'_>, registry: &Registry) -> Answer<()> {
         return Err(failed(BAD_NAME));
     }
     let mut all = registry.all.borrow_mut();
-    // They are found however they are written, so two of them would be one.
-    if all.iter().any(|known| known.name.eq_ignore_ascii_case(&one.name)) {
+    if !registry.names.borrow_mut().insert(one.name.to_ascii_lowercase()) {
         return Err(failed("Function already exists in the library"));
     }
     if all.len() == FUNCTIONS || one.description.as_ref().is_some_and(|text| text.len() > DESCRIPTION) {
         return Err(failed(&format!(
             "a library has {FUNCTIONS} functions at most, and a description {DESCRIPTION} bytes"
         )));
+    }
+    one.callback = all.len() + 1;
+    if let Some(callbacks) = &*registry.callbacks.borrow() {
+        callbacks.raw_set(one.callback, callback)?;
     }
     all.push(one);
     Ok(())
@@ -139,7 +150,7 @@ fn text(lua: &Lua, value: &Value) -> mlua::Result<Option<Vec<u8>>> {
     })
 }
 
-fn by_name(lua: &Lua, named: &Table) -> Answer<Registered> {
+fn by_name(lua: &Lua, named: &Table) -> Answer<(Registered, mlua::Function)> {
     let must =
         |what: &str, kind: &str| failed(&format!("{what} argument given to redis.register_function must be a {kind}"));
     let (mut name, mut callback, mut flags, mut description) = (None, None, 0, None);
@@ -170,7 +181,7 @@ fn by_name(lua: &Lua, named: &Table) -> Answer<Registered> {
     }
     let name = name.ok_or_else(|| failed("redis.register_function must get a function name argument"))?;
     let callback = callback.ok_or_else(|| failed("redis.register_function must get a callback argument"))?;
-    Ok(Registered { name, callback, flags, description })
+    Ok((Registered { name, callback: 0, flags, description }, callback))
 }
 
 fn flags_of(table: &Table) -> Answer<u8> {
@@ -200,8 +211,8 @@ pub(crate) fn load(env: &mut Env<'_>, name: Vec<u8>, code: &[u8], text: &[u8]) -
         let chunk = one.libraries.compile(&one.lua, &sha, text);
         let outcome = chunk.and_then(|chunk| match chunk {
             Err(text) => Ok(Err(Stop::Error(format!("ERR Error compiling function: {text}")))),
-            Ok(chunk) => match one.libraries.load(&chunk)? {
-                Ok(all) => Ok(Ok(all)),
+            Ok(chunk) => match one.libraries.load(&one.lua, &chunk)? {
+                Ok((all, _)) => Ok(Ok(all)),
                 Err(error) => Ok(Err(Stop::Error(format!("ERR Error registering functions: {}", error_of(&error)?)))),
             },
         });
@@ -289,10 +300,11 @@ fn made(one: &mut Interpreter, env: &Env<'_>, function: &Function) -> mlua::Resu
             }
         }
     };
-    let all = match one.libraries.load(&chunk)? {
+    let (all, callbacks) = match one.libraries.load(&one.lua, &chunk)? {
         Ok(all) => all,
         Err(error) => return Ok(Err(Stop::Error(format!("ERR Error registering functions: {}", error_of(&error)?)))),
     };
     let found = all.into_iter().find(|one| one.name == function.name);
-    Ok(found.map(|one| one.callback).ok_or_else(|| "ERR Function not found".into()))
+    let Some(found) = found else { return Ok(Err("ERR Function not found".into())) };
+    Ok(Ok(callbacks.raw_get(found.callback)?))
 }

@@ -47,6 +47,29 @@ fn each_element_goes_to_one_who_waits() {
     }
 }
 
+/// Who waits for a source is not told of what comes to his destination: he would take the word of it from those who wait there.
+#[test]
+fn what_comes_to_a_destination_is_for_who_waits_there() {
+    let running = Running::start(DomainChoice::Emulated);
+    let mut client = running.client();
+    for first in ["BRPOPLPUSH src q 0", "BLMOVE src q LEFT LEFT 0"] {
+        for second in
+            ["BLPOP q 0", "BRPOP other q 0", "BLMPOP 0 2 other q LEFT", "BLMOVE q to LEFT LEFT 0", "BRPOPLPUSH q to 0"]
+        {
+            let (mut moves, mut takes) = (running.client(), running.client());
+            moves.send(format!("{first}\r\n").as_bytes());
+            blocked(&mut client, 1);
+            takes.send(format!("{second}\r\n").as_bytes());
+            blocked(&mut client, 2);
+            client.say("RPUSH q x");
+            assert_ne!(takes.reply(), Reply::Null, "{first}, {second}");
+            client.say("RPUSH src y");
+            assert_eq!(moves.reply(), Reply::text("y"), "{first}, {second}");
+            client.say("DEL q to");
+        }
+    }
+}
+
 #[test]
 fn nothing_goes_to_who_has_left() {
     let running = Running::start(DomainChoice::Emulated);

@@ -212,3 +212,18 @@ fn each_call_begins_with_the_library_as_it_is_written() {
     client.ask(&["FUNCTION", "LOAD", stash]);
     assert!(client.say("FCALL s 0").error().contains("can only be called on FUNCTION LOAD command"));
 }
+
+/// As many as an interpreter's own stack has no room for.
+#[test]
+fn a_library_may_have_thousands_of_functions() {
+    let running = Running::start(DOMAINS[0]);
+    let mut client = running.client();
+    let code = |count: usize| {
+        format!("#!lua name=many\nfor n = 1, {count} do redis.register_function('f' .. n, function() return n end) end")
+    };
+    assert_eq!(client.ask(&["FUNCTION", "LOAD", &code(10_000)]), Reply::text("many"));
+    assert_eq!([client.say("FCALL f1 0"), client.say("FCALL F10000 0")], [Reply::Int(1), Reply::Int(10_000)]);
+    let refused = client.ask(&["FUNCTION", "LOAD", "REPLACE", &code(10_001)]);
+    assert!(refused.error().contains("10000 functions at most"), "{refused:?}");
+    assert_eq!(client.say("FCALL f10000 0"), Reply::Int(10_000));
+}
