@@ -35,8 +35,14 @@ pub struct Stats {
     pub now: crate::Timestamp,
     /// Bytes of memory that the index takes.
     pub index_bytes: u64,
+    /// The same without what the next keys get: what is held against [`Options::index_memory`](crate::Options::index_memory).
+    pub index_bytes_in_use: u64,
+    /// What that may be; [`u64::MAX`] for no limit.
+    pub index_bytes_max: u64,
     /// Bytes of the file.
     pub file_bytes: u64,
+    /// What these may become ([`pmem::Options::max_size`]); [`u64::MAX`] for no limit.
+    pub max_bytes: u64,
     /// Bytes of versions that are needed.
     pub live_bytes: u64,
     /// Bytes of a segment, and how many there are, are free, and hold the index.

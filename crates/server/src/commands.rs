@@ -9,9 +9,10 @@ mod functions;
 mod geo;
 mod hashes;
 mod hyperloglog;
-mod keys;
+pub(crate) mod keys;
 pub(crate) mod lists;
 mod names;
+mod object;
 pub(crate) mod parts;
 mod pubsub;
 mod ranges;
@@ -309,6 +310,7 @@ pub(crate) static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         connection::COMMANDS,
         functions::COMMANDS,
         geo::COMMANDS,
+        object::COMMANDS,
         pubsub::COMMANDS,
         replication::COMMANDS,
         scripts::COMMANDS,

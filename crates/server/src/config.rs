@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::events::Notify;
+use crate::evict::Eviction;
 use crate::group::Group;
 
 /// Where a server listens, and with how many threads it serves. What it serves is given beside it.
@@ -79,6 +80,14 @@ pub struct Settings {
     pub patience: Duration,
     /// Bytes of memory that the store was opened to use for its index, to be told (`maxmemory`); 0 for no limit.
     pub memory: u64,
+    /// Which keys go when there is no room (`maxmemory-policy`).
+    pub eviction: Eviction,
+    /// Of so many keys that are looked at one goes (`maxmemory-samples`).
+    pub samples: usize,
+    /// How many uses a count of the policies `*-lfu` stands for: the more, the greater it is (`lfu-log-factor`).
+    pub lfu_log_factor: u32,
+    /// Minutes without use in which such a count falls by one; it never does if it is 0 (`lfu-decay-time`).
+    pub lfu_decay_minutes: u32,
     /// Bytes of memcached's items.
     pub item: usize,
     /// How long a script may run (`lua-time-limit`).
@@ -121,6 +130,10 @@ impl Default for Settings {
             idle: Duration::ZERO,
             patience: Duration::from_secs(60),
             memory: 0,
+            eviction: Eviction::default(),
+            samples: 5,
+            lfu_log_factor: 10,
+            lfu_decay_minutes: 1,
             item: 1 << 20,
             script_time: Duration::from_secs(5),
             notify: Notify::default(),

@@ -152,6 +152,23 @@ pub struct Counts {
     pub checkpoints: u64,
 }
 
+/// What is to go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Excess {
+    /// Bytes of keys and values.
+    pub bytes: u64,
+    /// Keys, whatever they hold.
+    pub keys: u64,
+}
+
+impl Excess {
+    /// Whether nothing is to go.
+    #[must_use]
+    pub fn is_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
 /// A store.
 pub trait Engine: Send + Sync + 'static {
     /// Runs `run` on a state that was committed; it cannot meet conflicts, and must not write.
@@ -221,6 +238,19 @@ pub trait Engine: Send + Sync + 'static {
     fn others_with(&self, position: u64) -> usize {
         let _ = position;
         0
+    }
+
+    /// How much is to go, so that there is room for what comes.
+    fn excess(&self) -> Excess {
+        Excess::default()
+    }
+
+    /// Makes room of what was removed.
+    ///
+    /// # Errors
+    /// Those of a barrier.
+    fn reclaim(&self) -> Result<()> {
+        Ok(())
     }
 
     /// How it is doing.
@@ -308,6 +338,17 @@ impl Tx for kv::Transaction<'_> {
         }
         Ok(())
     }
+}
+
+/// What live records may have of the file, and the index of its memory, before some is to go; and how much more goes then, so that it does so rarely.
+const FILE_PERCENT: u64 = 80;
+const MEMORY_PERCENT: u64 = 97;
+const MORE_PERCENT: u64 = 2;
+
+/// What is to go of what is used, if that is more than so much of the most.
+fn over(used: u64, most: u64, percent: u64) -> u64 {
+    let hundredth = most / 100;
+    if used > hundredth * percent { used - hundredth * (percent - MORE_PERCENT) } else { 0 }
 }
 
 /// Whether nobody else can have been elected yet.
@@ -421,6 +462,20 @@ impl Engine for Kv {
     fn others_with(&self, position: u64) -> usize {
         let Ok(status) = self.store.leader_status() else { return 0 };
         status.copies.iter().filter(|copy| copy.live && copy.through.saturating_add(1) >= position).count()
+    }
+
+    fn excess(&self) -> Excess {
+        let stats = self.store.stats();
+        // Of a file that is nearly full of live records each freed segment costs the copy of many.
+        let live = stats.live_bytes + stats.index_segments * stats.segment_bytes;
+        let index = over(stats.index_bytes_in_use, stats.index_bytes_max, MEMORY_PERCENT);
+        let each = stats.index_bytes_in_use / stats.entries.max(1);
+        Excess { bytes: over(live, stats.max_bytes, FILE_PERCENT), keys: index.div_ceil(each.max(1)) }
+    }
+
+    /// Until a checkpoint what was removed counts as if it were there.
+    fn reclaim(&self) -> Result<()> {
+        Ok(self.store.checkpoint()?)
     }
 
     fn counts(&self) -> Counts {

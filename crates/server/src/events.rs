@@ -113,19 +113,31 @@ pub(crate) struct Event {
     pub(crate) key: Vec<u8>,
 }
 
+/// When a key, as it is in the store, expires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Expiry {
+    key: Vec<u8>,
+    /// It was there before the change.
+    was_there: bool,
+    /// None if it does not, or is gone.
+    moment: Option<u64>,
+}
+
 /// What an attempt of a transaction is to tell when it is committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) events: Vec<Event>,
-    /// When keys, as they are in the store, expire now; none if they do not, or are gone. Known while [`class::EXPIRED`] is wanted.
-    due: Vec<(Vec<u8>, Option<u64>)>,
+    /// Known while [`class::EXPIRED`] is wanted.
+    due: Vec<Expiry>,
+    /// Keys, as they are in the store, that a look has not found behind the moment when they were to expire.
+    missing: Vec<(Vec<u8>, u64)>,
     /// Databases that were emptied.
     emptied: Vec<u8>,
 }
 
 impl Told {
     pub(crate) fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.due.is_empty() && self.emptied.is_empty()
+        self.events.is_empty() && self.due.is_empty() && self.missing.is_empty() && self.emptied.is_empty()
     }
 }
 
@@ -195,7 +207,10 @@ impl Events {
                 break;
             }
             let Some(told) = first.remove() else { break };
-            line.due.learn(&told.due, &told.emptied);
+            // A change that has not found a key of which it is known that it was to expire comes behind that.
+            let expired = line.due.learn(&told.due, &told.missing, &told.emptied);
+            let expired = expired.into_iter().map(|key| Event { class: class::EXPIRED, name: "expired", key });
+            expired.for_each(|event| self.tell(shared, &event));
             told.events.iter().for_each(|event| self.tell(shared, event));
         }
     }
@@ -265,6 +280,16 @@ pub(crate) fn note(
     let made = names::events(command, args, db, &noticed, answer)?;
     into.events.extend(made.into_iter().filter(|event| shared.events.wants(event.class)));
     Ok(())
+}
+
+/// What is told when a transaction is committed that evicts these keys, as they are in the store.
+pub(crate) fn evicted(shared: &Arc<Shared>, keys: &[Vec<u8>]) -> Option<Ticket> {
+    let (evicted, expired) = (shared.events.wants(class::EVICTED), shared.events.wants(class::EXPIRED));
+    let event = |key: &Vec<u8>| Event { class: class::EVICTED, name: "evicted", key: key.clone() };
+    let events = keys.iter().filter(|_| evicted).map(event).collect();
+    let gone = |key: &Vec<u8>| Expiry { key: key.clone(), was_there: true, moment: None };
+    let due = keys.iter().filter(|_| expired).map(gone).collect();
+    shared.events.ticket(shared, Told { events, due, ..Told::default() })
 }
 
 /// Databases that a transaction of several steps has emptied.

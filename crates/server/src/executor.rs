@@ -18,6 +18,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::elsewhere::{self, Class};
 use crate::engine::{Error, Result, Tx};
+use crate::evict::{Tries, make_room};
 use crate::flush::Inside;
 use crate::job::Job;
 use crate::metrics::{Recorder, Watch};
@@ -271,6 +272,7 @@ fn give_up(work: &mut dyn Work, error: &Error) {
 pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
     // Whether it may be found to be for steps before all of it was tried in vain.
     let mut brief = true;
+    let mut tries = Tries::default();
     loop {
         let mut attempts = 0;
         let writes = work.writes();
@@ -294,8 +296,13 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
         }
         recorder.transactions.add(1);
         recorder.conflicts.add(u64::saturating_sub(attempts, 1));
-        if let (Err(Error::Full(_)), true) = (&result, writes) {
-            shared.note_full();
+        if let (Err(Error::Full(_) | Error::Memory(_)), true) = (&result, writes) {
+            if steps && !work.leaves() && make_room(shared, &mut tries) {
+                continue;
+            }
+            if matches!(result, Err(Error::Full(_))) {
+                shared.note_full();
+            }
         }
         match result {
             Ok(()) => return,

@@ -82,7 +82,7 @@ fn memory(shared: &Shared) -> Lines {
         ("used_memory_scripts", scripts.1.to_string()),
         ("scripts_running_long", shared.scripts.longs().to_string()),
         ("maxmemory", shared.settings().memory.to_string()),
-        ("maxmemory_policy", "noeviction".to_owned()),
+        ("maxmemory_policy", shared.settings().eviction.name().to_owned()),
     ]
 }
 
@@ -116,6 +116,7 @@ fn stats(shared: &Shared) -> Lines {
         ("rejected_connections", refused.to_string()),
         ("total_commands_processed", totals.commands.to_string()),
         ("total_error_replies", totals.errors.to_string()),
+        ("evicted_keys", shared.evictor.evicted.load(Relaxed).to_string()),
         ("pubsub_channels", shared.pubsub.count(Of::Channel).to_string()),
         ("pubsub_patterns", shared.pubsub.count(Of::Pattern).to_string()),
         ("pubsubshard_channels", shared.pubsub.count(Of::Shard).to_string()),

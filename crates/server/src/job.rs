@@ -252,6 +252,9 @@ pub(crate) fn run_command(
             own.waited = session.waited;
             own.since = std::mem::take(&mut session.since);
             let (db, shared) = (session.db, &*session.shared);
+            if shared.evictor.notes() {
+                shared.evictor.note(shared, command, args, db, now);
+            }
             let outcome = if shared.events.wants_of(command) {
                 let mark = reply.len();
                 let mut noticing = Noticing::new(tx, command.is(flag::READ));

@@ -73,6 +73,7 @@ mod data;
 mod elsewhere;
 pub mod engine;
 mod events;
+mod evict;
 mod executor;
 mod flush;
 mod functions;
@@ -144,6 +145,7 @@ pub mod fuzzing {
 pub use config::{Config, Settings, SubscriberLimit, Tls};
 pub use data::DATABASES;
 pub use events::Notify;
+pub use evict::{By, Eviction};
 #[cfg(feature = "sabotage")]
 pub use sabotage::Step;
 pub use server::{Error, Server};

@@ -34,12 +34,14 @@ pub enum Step {
     Woken,
     /// What `MULTI` publishes goes out when its transaction is durable.
     PublishedBehind,
+    /// By a policy about keys that expire no other key goes.
+    LastingStays,
 }
 
 impl Step {
     /// All of them.
     #[cfg(feature = "sabotage")]
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::DurableFirst,
         Self::TogetherFirst,
         Self::FailureTold,
@@ -55,6 +57,7 @@ impl Step {
         Self::FreshIds,
         Self::Woken,
         Self::PublishedBehind,
+        Self::LastingStays,
     ];
 }
 

@@ -181,6 +181,7 @@ impl Server {
             if shared.follows().is_none() {
                 tokio::task::spawn_local(crate::reaper::run(shared.clone()));
                 tokio::task::spawn_local(crate::events::watch(shared.clone()));
+                tokio::task::spawn_local(crate::evict::run(shared.clone()));
             }
             if let Some(http) = http {
                 tokio::task::spawn_local(crate::http::serve(http, shared.clone()));

@@ -14,6 +14,7 @@ use crate::data::{Ids, any_collection};
 use crate::elsewhere::Elsewhere;
 use crate::engine::{self, Engine};
 use crate::events::Events;
+use crate::evict::Evictor;
 use crate::flush::Gate;
 use crate::group::Group;
 use crate::metrics::{Recorder, Totals};
@@ -69,6 +70,7 @@ pub(crate) struct Shared {
     /// The servers of which this is one.
     pub(crate) group: Option<Arc<Group>>,
     pub(crate) events: Events,
+    pub(crate) evictor: Evictor,
     pub(crate) scripts: Scripts,
     pub(crate) elsewhere: Elsewhere,
     pub(crate) sabotage: Sabotage,
@@ -92,6 +94,7 @@ impl Shared {
         let gate = Gate::default();
         let events = Events::default();
         events.set(settings.notify);
+        let evictor = Evictor::new(random.1, settings.eviction);
         // Who follows answers nothing about data, and writes nothing.
         let (ids, collections, seed) = if group.as_ref().is_some_and(|group| group.follows()) {
             (Ids::none(), true, 0)
@@ -129,6 +132,7 @@ impl Shared {
             slow: SlowLog::default(),
             group,
             events,
+            evictor,
             scripts: Scripts::default(),
             elsewhere: Elsewhere::default(),
             sabotage,
@@ -146,6 +150,7 @@ impl Shared {
 
     pub(crate) fn change_settings(&self, changed: Settings) {
         self.events.set(changed.notify);
+        self.evictor.set(changed.eviction);
         *self.settings.write() = changed.into();
         self.settings_number.fetch_add(1, Relaxed);
     }

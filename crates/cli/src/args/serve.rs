@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args as ClapArgs, ValueEnum};
 use pmem::DomainChoice;
 use serde::Deserialize;
@@ -145,6 +146,10 @@ pub struct Asked {
     #[arg(long, value_name = "SIZE", env = "CAIRN_MAX_REQUEST", value_parser = size::parse)]
     #[serde(deserialize_with = "bytes")]
     pub max_request: Option<u64>,
+    /// What goes when there is no room, as Redis' maxmemory-policy: of all keys, or of those that expire, what was used longest ago (lru), is used least often (lfu), any, or what expires first (ttl)
+    /// [default: noeviction: writes are refused]
+    #[arg(long, value_name = "POLICY", env = "CAIRN_MAX_MEMORY_POLICY", value_parser = PossibleValuesParser::new(server::Eviction::names()))]
+    pub max_memory_policy: Option<String>,
     /// Bytes of memory for kv's index of keys; new keys are refused beyond [default: no limit]
     #[arg(long, value_name = "SIZE", env = "CAIRN_MAX_MEMORY", value_parser = size::parse)]
     #[serde(deserialize_with = "bytes")]
@@ -247,6 +252,7 @@ impl Asked {
             notify_keyspace_events: self.notify_keyspace_events.or(file.notify_keyspace_events),
             max_argument: self.max_argument.or(file.max_argument),
             max_request: self.max_request.or(file.max_request),
+            max_memory_policy: self.max_memory_policy.or(file.max_memory_policy),
             max_memory: self.max_memory.or(file.max_memory),
             max_size: self.max_size.or(file.max_size),
             replica: if self.replica.is_empty() { file.replica } else { self.replica },

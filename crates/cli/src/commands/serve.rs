@@ -203,6 +203,13 @@ fn config(asked: &Asked) -> Result<Config, Failure> {
         let wrong = |what| Failure::new(what, "give some of g$lshzxetdmnA, and K or E, or both");
         settings.notify = server::Notify::parse(classes.as_bytes()).map_err(wrong)?;
     }
+    if let Some(policy) = &asked.max_memory_policy {
+        let wrong = || {
+            let all: Vec<&str> = server::Eviction::names().collect();
+            Failure::new(format!("{policy} is no max-memory-policy"), format!("give one of {}", all.join(", ")))
+        };
+        settings.eviction = server::Eviction::named(policy).ok_or_else(wrong)?;
+    }
     settings.memory = asked.max_memory.unwrap_or(0);
     settings.argument = size(asked.max_argument, settings.argument);
     settings.request = size(asked.max_request, settings.request);

@@ -47,6 +47,7 @@ const FUNCTION: Parts = &[
     ("restore", -3),
     ("stats", 2),
 ];
+const OBJECT: Parts = &[("encoding", 3), ("freq", 3), ("help", 2), ("idletime", 3), ("refcount", 3)];
 const PUBSUB: Parts =
     &[("channels", -2), ("help", 2), ("numpat", 2), ("numsub", -2), ("shardchannels", -2), ("shardnumsub", -2)];
 const SCRIPT: Parts = &[("debug", 3), ("exists", -3), ("flush", -2), ("help", 2), ("kill", 2), ("load", 3)];
@@ -63,6 +64,7 @@ fn of(command: &Command) -> Option<Parts> {
         "command" => COMMAND,
         "config" => CONFIG,
         "function" => FUNCTION,
+        "object" => OBJECT,
         "pubsub" => PUBSUB,
         "script" => SCRIPT,
         "slowlog" => SLOWLOG,

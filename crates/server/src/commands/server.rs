@@ -9,6 +9,7 @@ use super::parts::Fit;
 use super::{COMMANDS as ALL, Command, KeysAt, Outcome, SYNTAX, int, is, session};
 use crate::config::{Settings, SubscriberLimit};
 use crate::events::Notify;
+use crate::evict::Eviction;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Session;
@@ -194,7 +195,10 @@ fn settings(s: &Session) -> Vec<(&'static str, String)> {
         ("lua-time-limit", now.script_time.as_millis().to_string()),
         ("maxclients", now.connections.to_string()),
         ("maxmemory", now.memory.to_string()),
-        ("maxmemory-policy", "noeviction".to_owned()),
+        ("lfu-decay-time", now.lfu_decay_minutes.to_string()),
+        ("lfu-log-factor", now.lfu_log_factor.to_string()),
+        ("maxmemory-policy", now.eviction.name().to_owned()),
+        ("maxmemory-samples", now.samples.to_string()),
         ("notify-keyspace-events", now.notify.to_string()),
         ("proto-max-bulk-len", now.argument.to_string()),
         ("save", String::new()),
@@ -266,6 +270,10 @@ fn set(s: &Session, change: &mut Change, name: &[u8], value: &[u8]) -> Outcome {
     let shown = name.to_ascii_lowercase().escape_ascii().to_string();
     let bad = |why: &str| format!("ERR CONFIG SET failed (possibly related to argument '{shown}') - {why}");
     let number = || bytes(value).ok_or_else(|| bad("argument must be a memory value"));
+    let count = || {
+        let count = crate::request::number(value).filter(|count| (0..=i64::from(i32::MAX)).contains(count));
+        Ok::<_, String>(count.ok_or_else(|| bad("argument must be between 0 and 2147483647 inclusive"))? as u32)
+    };
     let changed = &mut change.settings;
     match &name.to_ascii_lowercase()[..] {
         b"maxclients" => {
@@ -280,6 +288,19 @@ fn set(s: &Session, change: &mut Change, name: &[u8], value: &[u8]) -> Outcome {
             let ms = ms.ok_or_else(|| bad("argument must be between 1 and 86400000 inclusive"))?;
             changed.script_time = Duration::from_millis(ms);
         }
+        b"maxmemory-policy" => {
+            let policy = std::str::from_utf8(value).ok().and_then(Eviction::named);
+            let names: Vec<&str> = Eviction::names().collect();
+            let all = names.join(", ");
+            changed.eviction =
+                policy.ok_or_else(|| bad(&format!("argument(s) must be one of the following: {all}")))?;
+        }
+        b"maxmemory-samples" => {
+            let samples = crate::request::number(value).filter(|samples| (1..=64).contains(samples));
+            changed.samples = samples.ok_or_else(|| bad("argument must be between 1 and 64 inclusive"))? as usize;
+        }
+        b"lfu-decay-time" => changed.lfu_decay_minutes = count()?,
+        b"lfu-log-factor" => changed.lfu_log_factor = count()?,
         b"notify-keyspace-events" => changed.notify = Notify::parse(value).map_err(bad)?,
         b"proto-max-bulk-len" => changed.argument = number()?.max(1 << 20),
         b"client-query-buffer-limit" => changed.request = number()?.max(1 << 20),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use tx::Keys;
 
+use super::Expiry;
 use crate::data::{DATABASES, ELEMENTS, Head};
 use crate::engine::{Result, Tx, Visit};
 
@@ -67,8 +68,12 @@ impl<'t> Noticing<'t> {
     }
 
     /// When each key that was changed expires.
-    pub(super) fn due(&self) -> Result<Vec<(Vec<u8>, Option<u64>)>> {
-        self.changes.iter().map(|change| Ok((change.key.clone(), self.tx.expires(&change.key)?))).collect()
+    pub(super) fn due(&self) -> Result<Vec<Expiry>> {
+        let of = |change: &Change| {
+            let moment = self.tx.expires(&change.key)?;
+            Ok(Expiry { key: change.key.clone(), was_there: change.was.is_some(), moment })
+        };
+        self.changes.iter().map(of).collect()
     }
 
     /// Which of these keys are streams of which a consumer was made.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tx::Keys;
 
-use super::{Event, Told, class};
+use super::{Expiry, Told, class};
 use crate::data::DATABASES;
 use crate::engine::Result;
 use crate::shared::{Shared, now};
@@ -28,28 +28,41 @@ pub(super) struct Due {
 }
 
 impl Due {
-    /// What a transaction has changed.
-    pub(super) fn learn(&mut self, changes: &[(Vec<u8>, Option<u64>)], emptied: &[u8]) {
+    /// What a transaction has changed, and what a look has not found: the keys that are known to have expired by that. A key that a transaction has not found was removed by none before it, or that would be
+    /// known here.
+    pub(super) fn learn(&mut self, changes: &[Expiry], missing: &[(Vec<u8>, u64)], emptied: &[u8]) -> Vec<Vec<u8>> {
         if let Some((keys, databases)) = &mut self.touched {
-            keys.extend(changes.iter().map(|(key, _)| key.clone()));
+            keys.extend(changes.iter().map(|change| change.key.clone()));
             databases.extend(emptied);
+        }
+        let mut expired = Vec::new();
+        for (key, moment) in missing {
+            if self.keys.get(key) == Some(moment) {
+                self.forget(key);
+                expired.push(key.clone());
+            }
         }
         for db in emptied {
             let all: Vec<_> = self.keys.range(vec![*db]..vec![db + 1]).map(|(key, _)| key.clone()).collect();
-            all.iter().for_each(|key| self.forget(key));
+            for key in all {
+                self.forget(&key);
+            }
         }
-        for (key, moment) in changes {
-            self.forget(key);
+        for Expiry { key, was_there, moment } in changes {
+            if self.forget(key) && !was_there {
+                expired.push(key.clone());
+            }
             if let Some(moment) = moment {
                 self.add(key, *moment);
             }
         }
+        expired
     }
 
-    fn forget(&mut self, key: &[u8]) {
-        if let Some(moment) = self.keys.remove(key) {
-            self.moments.remove(&(moment, key.to_vec()));
-        }
+    /// True if it was known.
+    fn forget(&mut self, key: &[u8]) -> bool {
+        let known = self.keys.remove(key);
+        known.is_some_and(|moment| self.moments.remove(&(moment, key.to_vec())).is_some())
     }
 
     /// Unless it is known.
@@ -70,12 +83,20 @@ impl Due {
         }
     }
 
-    /// Takes out some that are due.
-    fn take(&mut self, now: u64) -> Vec<Vec<u8>> {
+    /// Some that are due, and when they were.
+    fn some(&self, now: u64) -> Vec<(Vec<u8>, u64)> {
         let due = self.moments.range(..(now + 1, Vec::new())).take(AT_ONCE);
-        let keys: Vec<Vec<u8>> = due.map(|((_, key), ())| key.clone()).collect();
-        keys.iter().for_each(|key| self.forget(key));
-        keys
+        due.map(|((moment, key), ())| (key.clone(), *moment)).collect()
+    }
+
+    /// A key that was due is there, and expires then, if it does.
+    fn delay(&mut self, key: &[u8], was: u64, moment: Option<u64>) {
+        if self.keys.get(key) == Some(&was) {
+            self.forget(key);
+            if let Some(moment) = moment {
+                self.add(key, moment);
+            }
+        }
     }
 }
 
@@ -95,14 +116,21 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             continue;
         }
         while shared.events.wants(class::EXPIRED) && shared.events.changes.load(Relaxed) == changes {
-            let due = shared.events.line.lock().due.take(now());
-            if due.is_empty() {
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            }
+            let due = shared.events.line.lock().due.some(now());
+            let first = due.first().cloned();
+            let is_all = due.len() < AT_ONCE;
             let worker = shared.clone();
-            if let Ok(Err(error)) = tokio::task::spawn_blocking(move || tell(&worker, &due)).await {
-                tracing::warn!("that keys have expired was not told: {error}");
+            let told = match first {
+                None => Ok(Ok(())),
+                Some(_) => tokio::task::spawn_blocking(move || tell(&worker, &due)).await,
+            };
+            if let Ok(Err(error)) = told {
+                tracing::warn!("that keys have expired was not told yet: {error}");
+            }
+            // Some may be told only when transactions in front of them are committed.
+            let waits = || shared.events.line.lock().due.some(now()).first() == first.as_ref();
+            if is_all || waits() {
+                tokio::time::sleep(PAUSE).await;
             }
         }
     }
@@ -138,23 +166,23 @@ fn seed(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Tells of those that are gone; what was set anew in the meantime is kept for later.
-fn tell(shared: &Arc<Shared>, due: &[Vec<u8>]) -> Result<()> {
-    let (mut gone, mut later) = (Vec::new(), Vec::new());
+/// Tells of those that are gone. Its place in line is behind all that the look has seen: what one of these has done to a key is known when its turn comes.
+fn tell(shared: &Arc<Shared>, due: &[(Vec<u8>, u64)]) -> Result<()> {
+    let (mut missing, mut there) = (Vec::new(), Vec::new());
     shared.look(&mut |tx| {
-        (gone, later) = (Vec::new(), Vec::new());
-        for key in due {
+        (missing, there) = (Vec::new(), Vec::new());
+        for (key, moment) in due {
             match tx.get(key)? {
-                None => gone.push(Event { class: class::EXPIRED, name: "expired", key: key.clone() }),
-                Some(_) => later.extend(tx.expires(key)?.map(|moment| (key.clone(), moment))),
+                None => missing.push((key.clone(), *moment)),
+                Some(_) => there.push((key, *moment, tx.expires(key)?)),
             }
         }
         Ok(())
     })?;
     let mut line = shared.events.line.lock();
-    later.iter().for_each(|(key, moment)| line.due.add(key, *moment));
+    there.into_iter().for_each(|(key, was, moment)| line.due.delay(key, was, moment));
     drop(line);
-    if let Some(ticket) = shared.events.ticket(shared, Told { events: gone, ..Told::default() }) {
+    if let Some(ticket) = shared.events.ticket(shared, Told { missing, ..Told::default() }) {
         ticket.tell();
     }
     Ok(())
@@ -164,29 +192,59 @@ fn tell(shared: &Arc<Shared>, due: &[Vec<u8>]) -> Result<()> {
 mod tests {
     use super::*;
 
+    fn key(text: &str) -> Vec<u8> {
+        text.as_bytes().to_vec()
+    }
+
+    fn change(text: &str, was_there: bool, moment: Option<u64>) -> Expiry {
+        Expiry { key: key(text), was_there, moment }
+    }
+
+    fn missing(due: &mut Due, now: u64) -> Vec<Vec<u8>> {
+        let some = due.some(now);
+        due.learn(&[], &some, &[])
+    }
+
     #[test]
     fn keys_are_due_once_and_at_their_last_moment() {
         let mut due = Due::default();
-        let key = |text: &str| text.as_bytes().to_vec();
-        due.learn(&[(key("\0a"), Some(5)), (key("\0b"), Some(6)), (key("\x01c"), Some(5))], &[]);
-        due.learn(&[(key("\0a"), Some(7))], &[]);
+        let made = ["\0a", "\0b", "\x01c"].map(|text| change(text, false, Some(5 + u64::from(text == "\0b"))));
+        assert!(due.learn(&made, &[], &[]).is_empty());
+        assert!(due.learn(&[change("\0a", true, Some(7))], &[], &[]).is_empty(), "it was there");
         due.add(b"\0a", 5);
-        assert_eq!(due.take(6), [key("\x01c"), key("\0b")]);
-        assert_eq!(due.take(6), Vec::<Vec<u8>>::new());
-        due.learn(&[(key("\x01d"), Some(1)), (key("\x02e"), Some(1))], &[0, 1]);
-        due.learn(&[], &[1]);
-        due.learn(&[(key("\x02e"), None)], &[]);
-        assert!(due.take(u64::MAX - 1).is_empty() && due.keys.is_empty());
+        let some = due.some(6);
+        assert_eq!(missing(&mut due, 6), [key("\x01c"), key("\0b")]);
+        assert!(due.learn(&[], &some, &[]).is_empty() && due.some(6).is_empty());
+        let made = ["\x01d", "\x02e"].map(|text| change(text, false, Some(1)));
+        due.learn(&made, &[], &[0, 1]);
+        due.learn(&[], &[], &[1]);
+        due.learn(&[change("\x02e", true, None)], &[], &[]);
+        assert!(due.some(u64::MAX - 1).is_empty() && due.keys.is_empty());
+    }
+
+    #[test]
+    fn who_makes_a_key_anew_is_told_behind_its_end() {
+        let mut due = Due::default();
+        due.learn(&[change("\0a", false, Some(5))], &[], &[]);
+        let looked = due.some(6);
+        // Whoever did not find it says that it had expired, and the look that was on its way says nothing.
+        assert_eq!(due.learn(&[change("\0a", false, Some(9))], &[], &[]), [key("\0a")]);
+        assert!(due.learn(&[], &looked, &[]).is_empty());
+        // Who overwrites or removes it before does not; nor who makes what was removed.
+        assert!(due.learn(&[change("\0a", true, None), change("\0a", false, Some(12))], &[], &[]).is_empty());
+        due.delay(b"\0a", 9, Some(20));
+        assert_eq!(due.some(12), [(key("\0a"), 12)], "more is known since");
+        due.delay(b"\0a", 12, Some(20));
+        assert!(due.some(19).is_empty() && due.some(20).len() == 1);
     }
 
     #[test]
     fn what_a_look_has_found_is_older_than_what_was_told_meanwhile() {
         let mut due = Due { touched: Some(Default::default()), ..Due::default() };
-        let key = |text: &str| text.as_bytes().to_vec();
-        due.learn(&[(key("\0a"), None), (key("\0b"), Some(9))], &[2]);
+        due.learn(&[change("\0a", true, None), change("\0b", true, Some(9))], &[], &[2]);
         due.found(["\0a", "\0b", "\0c", "\x02d"].map(|text| (key(text), 1)).to_vec());
-        assert_eq!(due.take(1), [key("\0c")]);
-        assert_eq!(due.take(9), [key("\0b")]);
+        assert_eq!(missing(&mut due, 1), [key("\0c")]);
+        assert_eq!(missing(&mut due, 9), [key("\0b")]);
         assert!(due.keys.is_empty() && due.touched.is_none());
     }
 }

@@ -89,7 +89,7 @@ fn server(text: &mut Text, shared: &Shared, counts: &Counts) {
         ("redis_version", "7.0.15"),
         ("redis_mode", "standalone"),
         ("os", std::env::consts::OS),
-        ("maxmemory_policy", "noeviction"),
+        ("maxmemory_policy", shared.settings().eviction.name()),
         ("tcp_port", &port),
         ("run_id", &shared.run_id),
         ("process_id", &process),

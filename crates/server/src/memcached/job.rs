@@ -124,6 +124,9 @@ impl Job {
         let Parts { shared, reply, input, batch, .. } = &mut self.parts;
         let Some(request) = batch.get(at, input) else { return Ok(()) };
         let mark = reply.len();
+        if shared.evictor.notes() {
+            request.keys().for_each(|key| shared.evictor.note_key(shared, &stored(0, key), now));
+        }
         let mut context = Context { tx, reply, db: 0, now, shared, looks: crate::commands::Looks::default() };
         let outcome = match &self.settling {
             Some(answer) => settle(&mut context, &request, answer),

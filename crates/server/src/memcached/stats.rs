@@ -2,7 +2,10 @@
 
 use super::request::Request;
 use super::{ERROR, VERSION, answer};
+use std::sync::atomic::Ordering::Relaxed;
+
 use crate::commands::{Context, Outcome};
+use crate::evict::Eviction;
 
 pub(super) fn stats(c: &mut Context<'_>, request: &Request<'_>) -> Outcome {
     match request.word(1) {
@@ -42,7 +45,7 @@ fn general(c: &mut Context<'_>) -> Outcome {
         // With elements of Redis' collections.
         ("curr_items", counts.entries),
         ("bytes", counts.live_bytes),
-        ("evictions", 0),
+        ("evictions", c.shared.evictor.evicted.load(Relaxed)),
         ("commits", counts.commits),
         ("barriers", counts.barriers),
     ];
@@ -57,7 +60,7 @@ fn settings(c: &mut Context<'_>) -> Outcome {
         ("item_size_max", settings.item.to_string()),
         ("num_threads", c.shared.recorders.len().to_string()),
         ("idle_timeout", settings.idle.as_secs().to_string()),
-        ("evictions", "off".to_owned()),
+        ("evictions", if settings.eviction == Eviction::Never { "off" } else { "on" }.to_owned()),
         ("cas_enabled", "yes".to_owned()),
         ("flush_enabled", "yes".to_owned()),
         ("dump_enabled", "no".to_owned()),

@@ -4,6 +4,7 @@
 //! `CAIRN_SEED` runs one seed, `CAIRN_ROUNDS` that many rounds of each.
 
 mod events;
+mod objects;
 mod places;
 mod streams;
 

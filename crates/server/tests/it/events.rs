@@ -147,3 +147,46 @@ fn keys_that_expire_are_told_of() {
         server.join().unwrap();
     }
 }
+
+/// Whoever mirrors a key by what it is told knows at each moment whether it is there: also if it is made anew just when it has expired, and before anybody has looked for it.
+#[test]
+fn a_key_that_is_made_anew_was_told_to_have_expired() {
+    for running in [Running::start(DomainChoice::Emulated), Running::start(DomainChoice::File), Running::tree()] {
+        turn_on(&running, "KAn");
+        let mut hears = subscriber(&running, "__keyspace@0__:k*");
+        let keys = 4;
+        std::thread::scope(|scope| {
+            for key in 0..keys {
+                let mut client = running.client();
+                scope.spawn(move || {
+                    for n in 0..60 {
+                        client.say(&format!("SET k{key} v PX {}", 10 + n % 3));
+                        // It is about to expire, or has, and was told of or not.
+                        std::thread::sleep(Duration::from_millis([8, 10, 11, 12, 14, 30, 61, 63][n % 8]));
+                        let line = ["SET k v", "SET k v", "DEL k", "SETNX k v", "APPEND k v"][n % 5]
+                            .replace('k', &format!("k{key}"));
+                        client.say(&line);
+                        client.say(&format!("DEL k{key}"));
+                    }
+                    client.say(&format!("PUBLISH __keyspace@0__:k{key} end"));
+                });
+            }
+        });
+        let (mut there, mut ended) = ([false; 4], 0);
+        while ended < keys {
+            let (channel, event) = heard(&mut hears);
+            let key: usize = channel.rsplit('k').next().unwrap().parse().unwrap();
+            let (sound, is_there) = match &event[..] {
+                "end" => {
+                    ended += 1;
+                    (true, there[key])
+                }
+                "new" => (!there[key], true),
+                "expired" | "del" => (there[key], false),
+                _ => (there[key], true),
+            };
+            assert!(sound, "{channel}: {event}");
+            there[key] = is_there;
+        }
+    }
+}

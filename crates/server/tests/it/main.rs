@@ -11,6 +11,7 @@ mod differential;
 mod emptied;
 mod engines;
 mod events;
+mod evict;
 mod first;
 mod full;
 mod group;

@@ -7,7 +7,7 @@ use server::Step;
 use tx::Isolation;
 
 use crate::support::{Reply, Running, Store};
-use crate::{first, kill, panics, pubsub, reactor, reaper, transactions};
+use crate::{evict, first, kill, panics, pubsub, reactor, reaper, transactions};
 
 const DOMAINS: [DomainChoice; 2] = [DomainChoice::Emulated, DomainChoice::File];
 
@@ -119,6 +119,12 @@ fn subscribers_show_what_is_published_before_the_commit() {
         let check = || pubsub::heard_behind_the_commit(Some(Step::PublishedBehind), domain);
         assert!(finds("heard before the commit", check), "{domain:?}");
     }
+}
+
+#[test]
+fn evictions_show_keys_that_do_not_expire() {
+    let check = || evict::what_does_not_expire_is_left(Some(Step::LastingStays));
+    assert!(finds("keys that do not expire", check));
 }
 
 /// Each of them is found by a test above.

@@ -1,0 +1,47 @@
+//! How values would be kept: what `OBJECT` says of those that are set at once.
+
+use super::*;
+
+#[test]
+fn objects_are_encoded_as_redis_would() {
+    let dir = tempfile::tempdir().unwrap();
+    let _redis = Redis::start(dir.path()).expect("redis-server is not installed; run `make setup`");
+    let socket = dir.path().join("ours.sock");
+    let config = Config { redis: Vec::new(), unix: Some(socket.clone()), threads: 1, ..Config::default() };
+    let server = Server::start(config, Store::Kv.open(dir.path().join("store"), pmem::Options::new())).unwrap();
+    let mut both = [Client::new(&dir.path().join("redis.sock"), 2), Client::new(&socket, 2)];
+    let many =
+        |count: usize, each: &str| (0..count).map(|n| each.replace('#', &n.to_string())).collect::<Vec<_>>().join(" ");
+    let (short, long) = ("e".repeat(64), "e".repeat(65));
+    let mut sets = vec!["XADD k * a b".to_owned(), "RPUSH k a".to_owned(), format!("RPUSH k {}", many(1000, "#"))];
+    for value in ["1", "-1", "01", "-0", "+1", "9223372036854775807", "9223372036854775808", "1.5"] {
+        sets.push(format!("SET k {value}"));
+    }
+    sets.extend([44, 45].map(|len| format!("SET k {}", "s".repeat(len))));
+    for count in [1, 128, 129, 512, 513] {
+        sets.extend([format!("HSET k {}", many(count, "# v")), format!("ZADD k {}", many(count, "# #"))]);
+    }
+    for name in [&short, &long] {
+        sets.extend([format!("HSET k {name} v"), format!("HSET k f {name}"), format!("ZADD k 1 {name}")]);
+    }
+    sets.extend([512, 513].map(|count| format!("SADD k {}", many(count, "#"))));
+    sets.extend(["SADD k 1 a".to_owned(), "SADD k -5 07".to_owned()]);
+    for set in sets {
+        for line in [
+            &set[..],
+            "OBJECT ENCODING k",
+            "OBJECT ENCODING",
+            "OBJECT x k",
+            "OBJECT FREQ k",
+            "OBJECT HELP",
+            "DEL k",
+            "OBJECT ENCODING k",
+        ] {
+            let [theirs, ours] = both.each_mut().map(|client| client.ask(line));
+            assert!(theirs == ours || line.starts_with("XADD"), "{set}: {line}: {theirs:?}, here {ours:?}");
+        }
+    }
+    drop(both);
+    server.stop();
+    server.join().unwrap();
+}
