@@ -106,6 +106,10 @@ const LOOKED: usize = 4 << 20;
 const ELEMENTS: usize = 64;
 /// What goes in one transaction is such a part of the file.
 const PART: u64 = 256;
+/// For requests of more than such a part of the file nothing goes.
+const REQUEST: u64 = 4;
+/// Bytes that a record takes beside its key and value, about.
+const RECORD: u64 = 48;
 /// How long a write waits for room before it is refused, and how long it makes some at a time, in milliseconds.
 const PATIENCE: u64 = 5000;
 const TURN: u64 = 100;
@@ -251,10 +255,11 @@ pub(crate) struct Tries {
     since: Option<u64>,
 }
 
-/// A write has found no room. True: some was made, and it is to be tried again. The caller is not inside the gate.
-pub(crate) fn make_room(shared: &Shared, tries: &mut Tries) -> bool {
+/// Requests of so many bytes have found no room. True: some was made, and they are to be tried again. The caller is not inside the gate.
+pub(crate) fn make_room(shared: &Shared, bytes: usize, tries: &mut Tries) -> bool {
     let policy = shared.settings().eviction;
-    if policy == Eviction::Never {
+    // One that may never fit is not worth all that others have.
+    if policy == Eviction::Never || bytes as u64 > shared.engine.counts().file_bytes / REQUEST {
         return false;
     }
     let since = *tries.since.get_or_insert_with(now);
@@ -507,7 +512,7 @@ fn remove(shared: &Shared, policy: Eviction, found: &[Candidate], most: u64) -> 
 /// Removes a key that may go; about how many bytes that gives.
 fn remove_one(tx: &mut dyn Tx, spares_lasting: bool, key: &[u8]) -> Result<Option<u64>> {
     let Some(value) = tx.get(key)? else { return Ok(None) };
-    let (mut bytes, head) = ((key.len() + value.len()) as u64, Head::read(value));
+    let (mut bytes, head) = (RECORD + (key.len() + value.len()) as u64, Head::read(value));
     if spares_lasting && tx.expires(key)?.is_none() {
         return Ok(None);
     }
@@ -523,7 +528,7 @@ fn remove_one(tx: &mut dyn Tx, spares_lasting: bool, key: &[u8]) -> Result<Optio
         // A full store has room for what takes out more than it puts in.
         for (element, len) in elements.iter().take(ELEMENTS) {
             tx.delete(element)?;
-            bytes += (element.len() + len) as u64;
+            bytes += RECORD + (element.len() + len) as u64;
         }
         bytes = bytes.max(head.count.saturating_mul(bytes / (elements.len() as u64 + 1)));
     }

@@ -297,7 +297,7 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
         recorder.transactions.add(1);
         recorder.conflicts.add(u64::saturating_sub(attempts, 1));
         if let (Err(Error::Full(_) | Error::Memory(_)), true) = (&result, writes) {
-            if steps && !work.leaves() && make_room(shared, &mut tries) {
+            if steps && !work.leaves() && make_room(shared, work.bytes(), &mut tries) {
                 continue;
             }
             if matches!(result, Err(Error::Full(_))) {

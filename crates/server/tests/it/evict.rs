@@ -195,6 +195,21 @@ fn what_expires_first_goes_first() {
     }
 }
 
+/// What may never fit costs nobody anything.
+#[test]
+fn for_what_is_too_large_nothing_goes() {
+    let cache = Cache::start(Short::File(Store::Kv), "allkeys-lru", None);
+    let mut client = cache.client();
+    let set: Vec<_> = (0..100).map(|n| words(&format!("SET k{n} {n}"))).collect();
+    pipeline(&mut client, &set);
+    let large = "v".repeat(ROOM as usize);
+    assert!(client.ask(&["SET", "large", &large]).error().starts_with("MISCONF"));
+    assert_eq!((evicted(&mut client), there(&mut client, "k", 100)), (0, 100));
+    // A smaller one has some go.
+    set_until(&mut client, "fill", "", 1, |_| ());
+    assert_eq!(client.ask(&["SET", "large", &large[..ROOM as usize / 8]]), Reply::ok());
+}
+
 /// With all that belongs to it, also what is more than goes at once; who subscribes is told.
 #[test]
 fn a_collection_goes_as_a_whole() {
