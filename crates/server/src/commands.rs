@@ -9,7 +9,7 @@ mod functions;
 mod geo;
 mod hashes;
 mod hyperloglog;
-pub(crate) mod keys;
+mod keys;
 pub(crate) mod lists;
 mod names;
 mod object;

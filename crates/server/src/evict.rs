@@ -5,12 +5,12 @@
 //!   little room is left   ─> some keys go, on a thread that serves nobody                         (run)
 //! ```
 //!
-//! Which: from places of the key space that are drawn, a few keys each, those go that were used longest ago, or least often, or that expire first; one of so many as `maxmemory-samples` says. What was used when is
-//! [kept in memory](uses), while the policy asks for it. An eviction is durable like any other change; whether a key may go is decided in the transaction that removes it.
+//! Which: a hand goes through all keys in their order, on and on. Of those that it passes, the keys go that are among the worst: used longest ago, or least often, or expiring first, of one in so many as
+//! `maxmemory-samples` says, by what the hand has seen lately. So every key has its turn, however keys are spread, and where all are in use it goes on. What was used when is [kept in memory](uses), while the policy asks
+//! for it. An eviction is durable like any other change; whether a key may go is decided in the transaction that removes it.
 
 mod uses;
 
-use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,10 +21,9 @@ use parking_lot::Mutex;
 use tx::Keys;
 
 use self::uses::{Frequency, Uses};
-use crate::commands::keys::draw;
 use crate::commands::{Command, flag};
-use crate::data::{DATABASES, GARBAGE, Head, all};
-use crate::engine::{Error, Result, Tx};
+use crate::data::{DATABASES, GARBAGE, Head};
+use crate::engine::{Error, Excess, Result, Tx};
 use crate::request::Arguments;
 use crate::sabotage::Step;
 use crate::shared::{Shared, now};
@@ -95,13 +94,14 @@ impl Eviction {
     }
 }
 
-/// Keys that go in one transaction, at most; of each place that is drawn so many are looked at.
+/// Keys that go in one transaction, at most.
 const AT_ONCE: usize = 128;
-const NEIGHBOURS: usize = 32;
-/// Draws for each such place: see [`places`].
-const DRAWN: usize = 8;
-/// Bytes of values that are looked at for that.
+/// Bytes of values that are passed in one look, about; and looks for those that are worth it.
 const LOOKED: usize = 4 << 20;
+const LOOKS: usize = 8;
+/// Of the keys that were passed lately so many are remembered, and one of so many is.
+const KEPT: usize = 1024;
+const OF: u64 = 8;
 /// Elements of a collection that go with it; the rest is for the reaper.
 const ELEMENTS: usize = 64;
 /// What goes in one transaction is such a part of the file.
@@ -112,10 +112,8 @@ const REQUEST: u64 = 4;
 const RECORD: u64 = 48;
 /// How long a write waits for room before it is refused, and how long it makes some at a time, in milliseconds.
 const PATIENCE: u64 = 5000;
-const TURN: u64 = 100;
-/// Keys that are passed by in one look for those that expire, if places that are drawn have none; how long that goes on, in milliseconds; and for how many times as long nobody looks
-/// again if there were none.
-const PASSED: usize = 4096;
+const TURN: u64 = 200;
+/// How long those are looked for that may go, in milliseconds, if there is none at first; and for how many times as long nobody looks again if there was none.
 const SEARCH: u64 = 1000;
 const RESTS: u64 = 9;
 /// Between two looks at how much room is left.
@@ -140,11 +138,32 @@ pub(crate) struct Evictor {
 /// Milliseconds of a moment: 32 bits of them are 13 years.
 const MOMENT: u64 = 100;
 
-/// Where the last look for keys that expire has ended, and until when none is worth it, in milliseconds of Unix time.
+/// The key that was passed last, and what was seen of others.
 #[derive(Default)]
 struct Hand {
     last: Vec<u8>,
+    policy: Eviction,
+    /// Worths of some that stayed.
+    seen: Vec<u64>,
+    /// Until when it is not worth a look, in milliseconds of Unix time.
     rests_until: u64,
+}
+
+impl Hand {
+    fn see(&mut self, worth: u64, random: u64) {
+        if self.seen.len() < KEPT {
+            self.seen.push(worth);
+        } else if random.is_multiple_of(OF) {
+            self.seen[(random / OF) as usize % KEPT] = worth;
+        }
+    }
+
+    /// Not above this are about one of so many.
+    fn low(&self, samples: usize) -> u64 {
+        let mut seen = self.seen.clone();
+        let at = seen.len() / samples;
+        if at < seen.len() { *seen.select_nth_unstable(at).1 } else { u64::MAX }
+    }
 }
 
 const NOTHING: u32 = 0;
@@ -210,15 +229,10 @@ impl Evictor {
         u32::try_from(now.saturating_sub(self.began) / MOMENT).unwrap_or(u32::MAX).max(1)
     }
 
-    /// For how many moments a key was not used; since the server began to note that if it was not.
-    fn idle(&self, key: &[u8], now: u64) -> Option<u32> {
-        let noted = self.notes.load(Relaxed) == MOMENTS;
-        noted.then(|| self.moment(now).saturating_sub(self.uses.moment(key)))
-    }
-
-    /// The same in seconds.
+    /// For how many seconds a key was not used; since the server began to note that if it was not.
     pub(crate) fn idle_seconds(&self, key: &[u8], now: u64) -> Option<u32> {
-        Some(self.idle(key, now)? / (1000 / MOMENT) as u32)
+        let noted = self.notes.load(Relaxed) == MOMENTS;
+        noted.then(|| self.moment(now).saturating_sub(self.uses.moment(key)) / (1000 / MOMENT) as u32)
     }
 
     /// How often a key is used.
@@ -227,13 +241,13 @@ impl Evictor {
         noted.then(|| self.uses.count(key, minute(now), frequency(shared)))
     }
 
-    /// The greater, the sooner it goes.
-    fn rank(&self, shared: &Shared, policy: Eviction, key: &[u8], expires: Option<u64>, now: u64) -> u64 {
+    /// The less, the sooner it goes.
+    fn worth(&self, shared: &Shared, policy: Eviction, key: &[u8], expires: Option<u64>, now: u64) -> u64 {
         match policy.by() {
-            Some(By::Lru) => self.idle(key, now).unwrap_or(0).into(),
-            Some(By::Lfu) => (255 - self.count(shared, key, now).unwrap_or(0)).into(),
+            Some(By::Lru) => self.uses.moment(key).into(),
+            Some(By::Lfu) => self.count(shared, key, now).unwrap_or(0).into(),
             Some(By::Random) => shared.random(),
-            None => u64::MAX - expires.unwrap_or(u64::MAX),
+            None => expires.unwrap_or(u64::MAX),
         }
     }
 }
@@ -249,31 +263,32 @@ fn minute(now: u64) -> u32 {
 
 // ---- when -------------------------------------------------------------------------------------------------------
 
-/// How long one who writes has tried.
+/// What one who writes has tried: since when, and how many bytes were to go last.
 #[derive(Debug, Default)]
 pub(crate) struct Tries {
     since: Option<u64>,
+    bytes: u64,
 }
 
 /// Requests of so many bytes have found no room. True: some was made, and they are to be tried again. The caller is not inside the gate.
 pub(crate) fn make_room(shared: &Shared, bytes: usize, tries: &mut Tries) -> bool {
     let policy = shared.settings().eviction;
+    if policy == Eviction::Never {
+        return false;
+    }
     // One that may never fit is not worth all that others have.
-    if policy == Eviction::Never || bytes as u64 > shared.engine.counts().file_bytes / REQUEST {
-        return false;
-    }
+    let file = shared.engine.counts().file_bytes;
     let since = *tries.since.get_or_insert_with(now);
-    if now().saturating_sub(since) > PATIENCE {
+    if bytes as u64 > file / REQUEST || now().saturating_sub(since) > PATIENCE {
         return false;
     }
-    // The store has room, and its log none: other machines are slow.
-    if shared.engine.position().is_some() && shared.engine.excess().is_none() {
-        return false;
-    }
+    // What it takes nobody knows: more each time.
+    tries.bytes = (2 * tries.bytes).max(2 * bytes as u64).max(file / PART).min(file / REQUEST);
     let before = shared.evictor.rounds.load(Relaxed);
     let mut hand = shared.evictor.hand.lock();
     // Somebody has, while this waited.
-    shared.evictor.rounds.load(Relaxed) != before || round(shared, policy, &mut hand, TURN).is_ok_and(|gone| gone > 0)
+    shared.evictor.rounds.load(Relaxed) != before
+        || round(shared, policy, &mut hand, tries.bytes, 5 * TURN).is_ok_and(|made| made)
 }
 
 /// Looks after it as long as the server runs.
@@ -287,16 +302,16 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let worker = shared.clone();
         let gone = tokio::task::spawn_blocking(move || {
             if worker.evictor.notes() {
-                worker.evictor.uses.grow(worker.engine.counts().entries);
+                worker.evictor.uses.grow(4 * worker.engine.counts().entries);
             }
             if worker.engine.excess().is_none() {
-                return Ok(0);
+                return Ok(false);
             }
-            round(&worker, policy, &mut worker.evictor.hand.lock(), TURN)
+            round(&worker, policy, &mut worker.evictor.hand.lock(), 0, TURN)
         });
         match gone.await {
-            Ok(Ok(0)) => tokio::time::sleep(PAUSE).await,
-            Ok(Ok(_)) => tokio::task::yield_now().await, // who writes may be waiting for its turn
+            Ok(Ok(false)) => tokio::time::sleep(PAUSE).await,
+            Ok(Ok(true)) => tokio::task::yield_now().await, // who writes may be waiting for its turn
             Ok(Err(error)) => {
                 tracing::debug!("no key was evicted: {error}");
                 tokio::time::sleep(REST).await;
@@ -306,22 +321,33 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Removes what is to go, or for so many milliseconds; some in any case, if there is any. How many keys went.
-fn round(shared: &Shared, policy: Eviction, hand: &mut Hand, most_ms: u64) -> Result<usize> {
-    let (excess, began, mut gone) = (shared.engine.excess(), now(), Gone::default());
-    loop {
-        let some = evict(shared, policy, hand)?;
-        (gone.keys, gone.bytes) = (gone.keys + some.keys, gone.bytes + some.bytes);
-        let enough = gone.bytes >= excess.bytes && gone.keys as u64 >= excess.keys;
-        if some.keys == 0 || enough || now().saturating_sub(began) > most_ms || *shared.stop.borrow() {
-            break;
-        }
+/// Removes what is to go, at least so many bytes, for so many milliseconds or so; some in any case, if there is any. Whether room was made.
+fn round(shared: &Shared, policy: Eviction, hand: &mut Hand, least: u64, most_ms: u64) -> Result<bool> {
+    let began = now();
+    let is_over = || now().saturating_sub(began) > most_ms || *shared.stop.borrow();
+    // What went before gives its room first: elements of long collections.
+    let mut made = false;
+    while !is_over() && crate::reaper::step(shared, now())? {
+        made = true;
     }
-    if gone.keys > 0 {
+    if !made {
+        let Excess { bytes, keys } = shared.engine.excess();
+        let mut gone = Gone::default();
+        loop {
+            let some = evict(shared, policy, hand)?;
+            (gone.keys, gone.bytes) = (gone.keys + some.keys, gone.bytes + some.bytes);
+            let enough = gone.bytes >= bytes.max(least) && gone.keys as u64 >= keys;
+            if some.keys == 0 || enough || is_over() {
+                break;
+            }
+        }
+        made = gone.keys > 0;
+    }
+    if made {
         shared.engine.reclaim()?;
         shared.evictor.rounds.fetch_add(1, Relaxed);
     }
-    Ok(gone.keys)
+    Ok(made)
 }
 
 // ---- which ------------------------------------------------------------------------------------------------------
@@ -330,7 +356,7 @@ fn round(shared: &Shared, policy: Eviction, hand: &mut Hand, most_ms: u64) -> Re
 #[derive(Debug)]
 struct Candidate {
     key: Vec<u8>,
-    rank: u64,
+    worth: u64,
 }
 
 /// What has gone.
@@ -342,152 +368,124 @@ struct Gone {
 
 /// Removes some keys.
 fn evict(shared: &Shared, policy: Eviction, hand: &mut Hand) -> Result<Gone> {
-    let mut found = drawn(shared, policy)?;
-    if found.is_empty() && policy.is_volatile() {
-        found = searched(shared, policy, hand)?;
-    }
-    // The first of those of one rank are any of them.
-    let samples = shared.settings().samples.max(1);
-    let most = (found.len() / samples).clamp(1, AT_ONCE);
-    found.sort_by_key(|one| std::cmp::Reverse(one.rank));
-    found.truncate(most);
-    let bytes = shared.engine.counts().file_bytes / PART;
-    match remove(shared, policy, &found, bytes) {
-        // A full store may have room for one.
-        Err(Error::Full(_) | Error::Limit(_)) if found.len() > 1 => remove(shared, policy, &found[..1], bytes),
-        removed => removed,
-    }
-}
-
-/// Those at places that are drawn, in an order that is drawn.
-fn drawn(shared: &Shared, policy: Eviction) -> Result<Vec<Candidate>> {
-    let wanted = AT_ONCE * shared.settings().samples.max(1);
-    let (mut found, now) = (BTreeMap::new(), now());
-    shared.look(&mut |tx| {
-        found.clear();
-        let places = places(shared, tx, wanted.div_ceil(NEIGHBOURS))?;
-        let mut bytes = 0;
-        for place in places {
-            let range = Keys { from: Bound::Included(place), ..Keys::from(&[]).until(&[DATABASES]) };
-            look(shared, policy, tx, range, now, NEIGHBOURS, &mut bytes, &mut found)?;
-            if bytes > LOOKED {
-                break;
-            }
-        }
-        Ok(())
-    })?;
-    let mut found: Vec<Candidate> = found.into_iter().map(|(key, rank)| Candidate { key, rank }).collect();
+    let mut found = passed(shared, policy, hand)?;
+    let most = most_of(shared, found.len());
+    // Of those of one worth any may go.
     for at in 1..found.len() {
         found.swap(at, (shared.random() % (at as u64 + 1)) as usize);
     }
-    Ok(found)
+    found.sort_by_key(|one| one.worth);
+    for stays in found.drain(most.min(found.len())..) {
+        hand.see(stays.worth, shared.random());
+    }
+    let bytes = shared.engine.counts().file_bytes / PART;
+    let (mut gone, mut rest) = (Gone::default(), &found[..]);
+    while !rest.is_empty() {
+        let removed = match remove(shared, policy, rest, bytes) {
+            // A full store may have room for one.
+            Err(Error::Full(_) | Error::Limit(_)) if rest.len() > 1 => remove(shared, policy, &rest[..1], bytes),
+            removed => removed,
+        };
+        let (some, passed) = match removed {
+            Err(_) if gone.keys > 0 => break,
+            removed => removed?,
+        };
+        (gone.keys, gone.bytes) = (gone.keys + some.keys, gone.bytes + some.bytes);
+        rest = &rest[passed..];
+    }
+    Ok(gone)
 }
 
-/// So many keys, each of all there are with the same likelihood; some of them the same.
-fn places(shared: &Shared, tx: &dyn Tx, count: usize) -> Result<Vec<Vec<u8>>> {
-    let mut firsts = Vec::new();
-    for db in 0..DATABASES {
-        firsts.extend(first(tx, all(db, &[]))?.map(|key| (db, key)));
-    }
-    // Those that a draw finds are not equally likely. It tells how likely each was; so of more than are needed some are taken with weights that make up for it.
-    let (mut drawn, mut sum) = (Vec::new(), 0.0);
-    for (db, low) in &firsts {
-        for _ in 0..(count * DRAWN).div_ceil(firsts.len()) {
-            let (key, weight) = draw(tx, &|| shared.random(), *db, low[1..].to_vec())?;
-            sum += weight;
-            drawn.push((sum, crate::data::stored(*db, &key)));
-        }
-    }
-    let take = |_| {
-        let at = (shared.random() >> 11) as f64 / (1_u64 << 53) as f64 * sum;
-        drawn.get(drawn.partition_point(|(until, _)| *until <= at)).or(drawn.last()).map(|(_, key)| key.clone())
-    };
-    Ok((0..count).filter_map(take).collect())
+/// How many go of so many.
+fn most_of(shared: &Shared, found: usize) -> usize {
+    (found / shared.settings().samples.max(1)).clamp(1, AT_ONCE)
 }
 
-/// Some that expire, where few do: from where the last search ended, on once around at most.
-fn searched(shared: &Shared, policy: Eviction, hand: &mut Hand) -> Result<Vec<Candidate>> {
-    let (mut found, began, start) = (BTreeMap::new(), now(), hand.last.clone());
+/// Keys that the hand passes and that may go, until enough of them are among the worst; once around at most.
+fn passed(shared: &Shared, policy: Eviction, hand: &mut Hand) -> Result<Vec<Candidate>> {
+    if hand.policy != policy {
+        *hand = Hand { last: std::mem::take(&mut hand.last), policy, ..Hand::default() };
+    }
+    let (mut all, began, start) = (Vec::new(), now(), hand.last.clone());
     if began < hand.rests_until {
-        return Ok(Vec::new());
+        return Ok(all);
     }
-    let mut around = false;
-    while found.is_empty() && now().saturating_sub(began) < SEARCH && !(around && hand.last >= start) {
-        let mut last = None;
+    let (mut around, mut looks) = (false, 0);
+    while looks < LOOKS || all.is_empty() && now().saturating_sub(began) < SEARCH {
+        let (mut found, mut last) = (Vec::new(), None);
         shared.look(&mut |tx| {
             found.clear();
-            let range = Keys { from: Bound::Excluded(hand.last.clone()), ..Keys::from(&[]).until(&[DATABASES]) };
-            last = look(shared, policy, tx, range, began, PASSED, &mut 0, &mut found)?;
+            last = look(shared, policy, tx, &hand.last, began, &mut found)?;
             Ok(())
         })?;
+        all.append(&mut found);
+        looks += 1;
         hand.last = last.unwrap_or_default();
         around |= hand.last.is_empty();
+        let low = hand.low(shared.settings().samples.max(1));
+        let enough = !all.is_empty() && all.iter().filter(|one| one.worth <= low).count() >= most_of(shared, all.len());
+        if enough || around && hand.last >= start {
+            break;
+        }
     }
-    if found.is_empty() {
+    if all.is_empty() {
         hand.rests_until = now() + RESTS * now().saturating_sub(began).max(1);
     }
-    Ok(found.into_iter().map(|(key, rank)| Candidate { key, rank }).collect())
+    Ok(all)
 }
 
-/// Looks at so many keys of a range, or until values have had too many bytes; the last of them if there may be more.
-#[expect(clippy::too_many_arguments, reason = "what is looked for, where, and what has come of it")]
+/// Looks at keys behind `last`; the last of them if there may be more.
 fn look(
     shared: &Shared,
     policy: Eviction,
     tx: &dyn Tx,
-    range: Keys,
+    last: &[u8],
     now: u64,
-    most: usize,
-    bytes: &mut usize,
-    found: &mut BTreeMap<Vec<u8>, u64>,
+    found: &mut Vec<Candidate>,
 ) -> Result<Option<Vec<u8>>> {
-    let (mut seen, mut last, mut failed) = (0, None, None);
+    let spares = spares_lasting(shared, policy);
+    // More than give what may go at once would stay longer than others.
+    let most = AT_ONCE * shared.settings().samples.max(1);
+    let range = Keys { from: Bound::Excluded(last.to_vec()), ..Keys::from(&[]).until(&[DATABASES]) };
+    let (mut seen, mut bytes, mut end, mut failed) = (0, 0, None, None);
     tx.scan(range, &mut |key, value| {
-        seen += 1;
-        *bytes += value.len();
-        match if spares_lasting(shared, policy) { tx.expires(key) } else { Ok(None) } {
-            Ok(None) if spares_lasting(shared, policy) => {}
+        (seen, bytes) = (seen + 1, bytes + value.len());
+        match if policy.is_volatile() { tx.expires(key) } else { Ok(None) } {
+            Ok(None) if spares => {}
             Ok(expires) => {
-                found.insert(key.to_vec(), shared.evictor.rank(shared, policy, key, expires, now));
+                let worth = shared.evictor.worth(shared, policy, key, expires, now);
+                found.push(Candidate { key: key.to_vec(), worth });
             }
             Err(error) => failed = Some(error),
         }
-        if seen < most && *bytes < LOOKED && failed.is_none() {
+        if seen < most && bytes < LOOKED && failed.is_none() {
             return ControlFlow::Continue(());
         }
-        last = Some(key.to_vec());
+        end = Some(key.to_vec());
         ControlFlow::Break(())
     })?;
-    failed.map_or(Ok(last), Err)
+    failed.map_or(Ok(end), Err)
 }
 
 fn spares_lasting(shared: &Shared, policy: Eviction) -> bool {
     policy.is_volatile() && !shared.sabotage.skips(Step::LastingStays)
 }
 
-fn first(tx: &dyn Tx, range: Keys) -> Result<Option<Vec<u8>>> {
-    let mut first = None;
-    tx.scan(range, &mut |key, _| {
-        first = Some(key.to_vec());
-        ControlFlow::Break(())
-    })?;
-    Ok(first)
-}
-
 // ---- removal ----------------------------------------------------------------------------------------------------
 
-/// Removes these in a transaction, as long as they have fewer bytes.
-fn remove(shared: &Shared, policy: Eviction, found: &[Candidate], most: u64) -> Result<Gone> {
-    let Some(itself) = shared.itself.upgrade() else { return Ok(Gone::default()) };
+/// Removes these in a transaction, as long as they have fewer bytes; and says how many it has looked at.
+fn remove(shared: &Shared, policy: Eviction, found: &[Candidate], most: u64) -> Result<(Gone, usize)> {
+    let Some(itself) = shared.itself.upgrade() else { return Ok((Gone::default(), found.len())) };
     let inside = shared.enter();
     // A removal that waits for room is to be ended first.
     if inside.hidden().is_some() {
-        return Ok(Gone::default());
+        return Ok((Gone::default(), found.len()));
     }
-    let (mut gone, mut bytes, mut ticket) = (Vec::new(), 0, None);
+    let (mut gone, mut bytes, mut passed, mut ticket) = (Vec::new(), 0, 0, None);
     shared.engine.write(&mut |tx| {
-        (gone, bytes, ticket) = (Vec::new(), 0, None);
+        (gone, bytes, passed, ticket) = (Vec::new(), 0, 0, None);
         for Candidate { key, .. } in found {
+            passed += 1;
             let Some(taken) = remove_one(tx, spares_lasting(shared, policy), key)? else { continue };
             gone.push(key.clone());
             bytes += taken;
@@ -505,8 +503,9 @@ fn remove(shared: &Shared, policy: Eviction, found: &[Candidate], most: u64) -> 
     if shared.readers.any_of_group() {
         gone.iter().for_each(|key| shared.readers.wake(key));
     }
+    gone.iter().for_each(|key| shared.evictor.uses.forget(key));
     shared.evictor.evicted.fetch_add(gone.len() as u64, Relaxed);
-    Ok(Gone { keys: gone.len(), bytes })
+    Ok((Gone { keys: gone.len(), bytes }, passed))
 }
 
 /// Removes a key that may go; about how many bytes that gives.

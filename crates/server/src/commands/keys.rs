@@ -7,7 +7,7 @@ use tx::Keys;
 use super::flag::{DANGEROUS, FAST, KEYSPACE, READ, WRITE};
 use super::{Command, Context, KeysAt, MANY, NO_KEY, ONE, Outcome, SYNTAX, Stop, data, int, is};
 use crate::data::{DATABASES, Head, Kind, all, stored};
-use crate::engine::{self, Error, Tx};
+use crate::engine::Error;
 use crate::request::Arguments;
 use crate::{flush, glob};
 
@@ -286,9 +286,9 @@ fn keys(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 }
 
 /// The first key of a range.
-fn first(tx: &dyn Tx, range: Keys) -> engine::Result<Option<Vec<u8>>> {
+fn first(c: &Context<'_>, range: Keys) -> Outcome<Option<Vec<u8>>> {
     let mut first = None;
-    tx.scan(range, &mut |key, _| {
+    c.tx.scan(range, &mut |key, _| {
         first = Some(key[1..].to_vec());
         ControlFlow::Break(())
     })?;
@@ -310,7 +310,7 @@ fn randomkey(c: &mut Context<'_>, _: &Arguments<'_>) -> Outcome {
         let low = keys.swap_remove(0).0;
         keys.clear();
         for _ in 0..DRAWN {
-            keys.push(draw(c.tx, &|| c.shared.random(), c.db, low.clone())?);
+            keys.push(draw(c, low.clone())?);
         }
     }
     // Uniform in [0, 1).
@@ -328,10 +328,10 @@ fn randomkey(c: &mut Context<'_>, _: &Arguments<'_>) -> Outcome {
 }
 
 /// A key, drawn byte by byte among those that there are, and the inverse of its likelihood. `low` is the first of all keys.
-pub(crate) fn draw(tx: &dyn Tx, random: &dyn Fn() -> u64, db: u8, mut low: Vec<u8>) -> engine::Result<(Vec<u8>, f64)> {
+fn draw(c: &Context<'_>, mut low: Vec<u8>) -> Outcome<(Vec<u8>, f64)> {
     let (mut prefix, mut weight) = (Vec::new(), 1.0);
     loop {
-        let Some(high) = first(tx, all(db, &prefix).reverse())? else { return Ok((low, weight)) };
+        let Some(high) = first(c, all(c.db, &prefix).reverse())? else { return Ok((low, weight)) };
         let common = low.iter().zip(&high).take_while(|(a, b)| a == b).count();
         // What comes next in a key: nothing, or a byte.
         let next = |key: &[u8]| key.get(common).map_or(0, |byte| 1 + u64::from(*byte));
@@ -343,12 +343,12 @@ pub(crate) fn draw(tx: &dyn Tx, random: &dyn Fn() -> u64, db: u8, mut low: Vec<u
         let ends = u64::from(least == 0);
         let mut found = low.clone();
         if ends == 1 {
-            let behind = Keys { from: Bound::Excluded(stored(db, &low)), ..all(db, &low) };
-            found = first(tx, behind)?.unwrap_or(high);
+            let behind = Keys { from: Bound::Excluded(stored(c.db, &low)), ..all(c.db, &low) };
+            found = first(c, behind)?.unwrap_or(high);
             least = next(&found);
         }
         let choices = most - least + 1 + ends;
-        let drawn = random() % choices;
+        let drawn = c.shared.random() % choices;
         if drawn < ends {
             return Ok((low, weight * choices as f64));
         }
@@ -356,12 +356,12 @@ pub(crate) fn draw(tx: &dyn Tx, random: &dyn Fn() -> u64, db: u8, mut low: Vec<u
         prefix = low[..common].to_vec();
         let mut passed = 1;
         if value > least {
-            let at = stored(db, &[&prefix[..], &[(value - 1) as u8]].concat());
-            let whole = all(db, &prefix);
+            let at = stored(c.db, &[&prefix[..], &[(value - 1) as u8]].concat());
+            let whole = all(c.db, &prefix);
             let before = Keys { to: Bound::Excluded(at.clone()), ..whole.clone() }.reverse();
-            let Some(there) = first(tx, Keys { from: Bound::Included(at), ..whole })? else { return Ok((low, weight)) };
+            let Some(there) = first(c, Keys { from: Bound::Included(at), ..whole })? else { return Ok((low, weight)) };
             // It is drawn for each value since the one before it.
-            passed = next(&there) - first(tx, before)?.map_or(least, |key| next(&key));
+            passed = next(&there) - first(c, before)?.map_or(least, |key| next(&key));
             found = there;
         }
         weight *= choices as f64 / passed.max(1) as f64;

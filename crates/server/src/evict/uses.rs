@@ -99,6 +99,13 @@ impl Uses {
         self.place(key).map_or(0, |place| decayed(place.load(Relaxed), minute, by))
     }
 
+    /// A key is gone.
+    pub(super) fn forget(&self, key: &[u8]) {
+        if let Some(place) = self.place(key) {
+            place.store(0, Relaxed);
+        }
+    }
+
     /// Numbers of one kind are none of the other.
     pub(super) fn clear(&self) {
         self.parts.iter().filter_map(OnceLock::get).flatten().for_each(|place| place.store(0, Relaxed));
