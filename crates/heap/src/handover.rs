@@ -20,7 +20,7 @@ impl Heap {
     ///
     /// # Errors
     /// [`pmem::Error::RegionExists`] if the pool has a heap besides; [`pmem::Error::NoSpace`], [`pmem::Error::DirectoryFull`] and their like if there is no room for logs and backup;
-    /// [`Error::Limit`].
+    /// [`Error::Limit`](tx::Error::Limit).
     pub fn take_over(from: Handover, options: &Options) -> Result<Self> {
         let pool = from.pass(MAIN, LAYOUT, |from| prepare(from, options))?;
         Self::open_in(&pool, options)

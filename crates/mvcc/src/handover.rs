@@ -19,7 +19,7 @@ impl Mvcc {
     ///
     /// # Errors
     /// [`pmem::Error::RegionExists`] if the pool has such a store besides; [`pmem::Error::NoSpace`], [`pmem::Error::DirectoryFull`] and their like if there is no room for the logs;
-    /// [`Error::Limit`].
+    /// [`Error::Limit`](tx::Error::Limit).
     pub fn take_over(from: Handover, options: &Options) -> Result<Self> {
         let pool = from.pass(MAIN, LAYOUT, |from| prepare(from, options))?;
         Self::open_in(&pool, options)
