@@ -41,7 +41,7 @@ pub struct Stats {
     pub index_bytes_max: u64,
     /// Bytes of the file.
     pub file_bytes: u64,
-    /// What these may become ([`pmem::Options::max_size`]); [`u64::MAX`] for no limit.
+    /// What these may become ([`pmem::Options::max_size`]).
     pub max_bytes: u64,
     /// Bytes of versions that are needed.
     pub live_bytes: u64,

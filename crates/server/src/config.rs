@@ -80,7 +80,7 @@ pub struct Settings {
     pub patience: Duration,
     /// Bytes of memory that the store was opened to use for its index, to be told (`maxmemory`); 0 for no limit.
     pub memory: u64,
-    /// Which keys go when there is no room (`maxmemory-policy`).
+    /// Which keys go when there is no room (`maxmemory-policy`); none of a store that other machines have, too.
     pub eviction: Eviction,
     /// Of so many keys that are looked at one goes (`maxmemory-samples`).
     pub samples: usize,

@@ -345,7 +345,7 @@ const FILE_PERCENT: u64 = 80;
 const MEMORY_PERCENT: u64 = 97;
 const MORE_PERCENT: u64 = 2;
 
-/// What is to go of what is used, if that is more than so much of the most.
+/// What is to go of what is used, if that is more than so many hundredths of the most.
 fn over(used: u64, most: u64, percent: u64) -> u64 {
     let hundredth = most / 100;
     if used > hundredth * percent { used - hundredth * (percent - MORE_PERCENT) } else { 0 }

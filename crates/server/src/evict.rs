@@ -270,9 +270,17 @@ pub(crate) struct Tries {
     bytes: u64,
 }
 
+/// A store that other machines have, too, evicts nothing: a copy that has no room for what comes ends, and what is full may be the log.
+fn policy_of(shared: &Shared) -> Eviction {
+    match shared.settings().eviction {
+        policy if policy == Eviction::Never || shared.engine.position().is_none() => policy,
+        _ => Eviction::Never,
+    }
+}
+
 /// Requests of so many bytes have found no room. True: some was made, and they are to be tried again. The caller is not inside the gate.
 pub(crate) fn make_room(shared: &Shared, bytes: usize, tries: &mut Tries) -> bool {
-    let policy = shared.settings().eviction;
+    let policy = policy_of(shared);
     if policy == Eviction::Never {
         return false;
     }
@@ -294,7 +302,7 @@ pub(crate) fn make_room(shared: &Shared, bytes: usize, tries: &mut Tries) -> boo
 /// Looks after it as long as the server runs.
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
-        let policy = shared.settings().eviction;
+        let policy = policy_of(&shared);
         if policy == Eviction::Never {
             tokio::time::sleep(REST).await;
             continue;
@@ -327,7 +335,7 @@ fn round(shared: &Shared, policy: Eviction, hand: &mut Hand, least: u64, most_ms
     let is_over = || now().saturating_sub(began) > most_ms || *shared.stop.borrow();
     // What went before gives its room first: elements of long collections.
     let mut made = false;
-    while !is_over() && crate::reaper::step(shared, now())? {
+    while !is_over() && matches!(crate::reaper::step(shared, now()), Ok(true)) {
         made = true;
     }
     if !made {
@@ -401,7 +409,7 @@ fn most_of(shared: &Shared, found: usize) -> usize {
     (found / shared.settings().samples.max(1)).clamp(1, AT_ONCE)
 }
 
-/// Keys that the hand passes and that may go, until enough of them are among the worst; once around at most.
+/// Keys that the hand passes and that may go, some of them twice, until enough of them are among the worst; once around at most.
 fn passed(shared: &Shared, policy: Eviction, hand: &mut Hand) -> Result<Vec<Candidate>> {
     if hand.policy != policy {
         *hand = Hand { last: std::mem::take(&mut hand.last), policy, ..Hand::default() };
@@ -421,10 +429,12 @@ fn passed(shared: &Shared, policy: Eviction, hand: &mut Hand) -> Result<Vec<Cand
         all.append(&mut found);
         looks += 1;
         hand.last = last.unwrap_or_default();
-        around |= hand.last.is_empty();
+        let ended = hand.last.is_empty();
+        let once = if ended { around || start.is_empty() } else { around && hand.last >= start };
+        around |= ended;
         let low = hand.low(shared.settings().samples.max(1));
         let enough = !all.is_empty() && all.iter().filter(|one| one.worth <= low).count() >= most_of(shared, all.len());
-        if enough || around && hand.last >= start {
+        if enough || once {
             break;
         }
     }
@@ -445,7 +455,7 @@ fn look(
 ) -> Result<Option<Vec<u8>>> {
     let spares = spares_lasting(shared, policy);
     // More than give what may go at once would stay longer than others.
-    let most = AT_ONCE * shared.settings().samples.max(1);
+    let most = AT_ONCE.saturating_mul(shared.settings().samples.max(1));
     let range = Keys { from: Bound::Excluded(last.to_vec()), ..Keys::from(&[]).until(&[DATABASES]) };
     let (mut seen, mut bytes, mut end, mut failed) = (0, 0, None, None);
     tx.scan(range, &mut |key, value| {

@@ -184,13 +184,13 @@ impl World {
                     self.later(delay, Item::Start(at));
                 }
             }
-            14 | 15 => {
+            12 | 13 => {
                 self.coverage.note("cut off from the service");
                 self.unheard.insert(at);
                 self.later(long, Item::Heal);
             }
             // Who has a part of a copy is back at once: what was sent to it is still under way.
-            12 | 13 => {
+            14 | 15 => {
                 let stage = |machine: &Machine| machine.replica.as_ref().map(Replica::stage);
                 if let Some(at) = self.machines.iter().position(|machine| stage(machine) == Some(Stage::Restoring)) {
                     self.coverage.note("kills of who gets a copy");

@@ -150,11 +150,11 @@ pub struct Asked {
     /// [default: noeviction: writes are refused]
     #[arg(long, value_name = "POLICY", env = "CAIRN_MAX_MEMORY_POLICY", value_parser = PossibleValuesParser::new(server::Eviction::names()))]
     pub max_memory_policy: Option<String>,
-    /// Bytes of memory for kv's index of keys; new keys are refused beyond [default: no limit]
+    /// Bytes of memory for kv's index of keys; new keys are refused beyond, or others go: --max-memory-policy [default: no limit]
     #[arg(long, value_name = "SIZE", env = "CAIRN_MAX_MEMORY", value_parser = size::parse)]
     #[serde(deserialize_with = "bytes")]
     pub max_memory: Option<u64>,
-    /// Bytes the store may grow to; writes are refused beyond [default: no limit]
+    /// Bytes the store may grow to; writes are refused beyond, or keys go: --max-memory-policy [default: no limit]
     #[arg(long, value_name = "SIZE", env = "CAIRN_MAX_SIZE", value_parser = size::parse)]
     #[serde(deserialize_with = "bytes")]
     pub max_size: Option<u64>,

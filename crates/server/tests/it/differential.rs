@@ -57,6 +57,20 @@ impl Redis {
     }
 }
 
+/// A real Redis, and a server of ours: a client of each, in this order.
+fn with_both(run: impl FnOnce(&mut [Client; 2])) {
+    let dir = tempfile::tempdir().unwrap();
+    let _redis = Redis::start(dir.path()).expect("redis-server is not installed; run `make setup`");
+    let socket = dir.path().join("ours.sock");
+    let config = Config { redis: Vec::new(), unix: Some(socket.clone()), threads: 1, ..Config::default() };
+    let server = Server::start(config, Store::Kv.open(dir.path().join("store"), pmem::Options::new())).unwrap();
+    let mut both = [Client::new(&dir.path().join("redis.sock"), 2), Client::new(&socket, 2)];
+    run(&mut both);
+    drop(both);
+    server.stop();
+    server.join().unwrap();
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     Line(char, String),

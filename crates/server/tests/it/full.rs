@@ -34,13 +34,13 @@ fn again(server: Server, path: &std::path::Path, bytes: u64) -> (Server, Client)
     serve(path, bytes)
 }
 
-fn memory() -> tempfile::TempDir {
+pub fn memory() -> tempfile::TempDir {
     let memory = std::path::Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
 /// Many requests in one write; their replies.
-fn pipeline(client: &mut Client, requests: &[Vec<String>]) -> Vec<Reply> {
+pub fn pipeline(client: &mut Client, requests: &[Vec<String>]) -> Vec<Reply> {
     let bytes: Vec<u8> =
         requests.iter().flat_map(|words| request(&words.iter().map(String::as_str).collect::<Vec<_>>())).collect();
     client.send(&bytes);

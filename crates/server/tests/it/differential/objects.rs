@@ -4,12 +4,6 @@ use super::*;
 
 #[test]
 fn objects_are_encoded_as_redis_would() {
-    let dir = tempfile::tempdir().unwrap();
-    let _redis = Redis::start(dir.path()).expect("redis-server is not installed; run `make setup`");
-    let socket = dir.path().join("ours.sock");
-    let config = Config { redis: Vec::new(), unix: Some(socket.clone()), threads: 1, ..Config::default() };
-    let server = Server::start(config, Store::Kv.open(dir.path().join("store"), pmem::Options::new())).unwrap();
-    let mut both = [Client::new(&dir.path().join("redis.sock"), 2), Client::new(&socket, 2)];
     let many =
         |count: usize, each: &str| (0..count).map(|n| each.replace('#', &n.to_string())).collect::<Vec<_>>().join(" ");
     let (short, long) = ("e".repeat(64), "e".repeat(65));
@@ -26,22 +20,21 @@ fn objects_are_encoded_as_redis_would() {
     }
     sets.extend([512, 513].map(|count| format!("SADD k {}", many(count, "#"))));
     sets.extend(["SADD k 1 a".to_owned(), "SADD k -5 07".to_owned()]);
-    for set in sets {
-        for line in [
-            &set[..],
-            "OBJECT ENCODING k",
-            "OBJECT ENCODING",
-            "OBJECT x k",
-            "OBJECT FREQ k",
-            "OBJECT HELP",
-            "DEL k",
-            "OBJECT ENCODING k",
-        ] {
-            let [theirs, ours] = both.each_mut().map(|client| client.ask(line));
-            assert!(theirs == ours || line.starts_with("XADD"), "{set}: {line}: {theirs:?}, here {ours:?}");
+    with_both(|both| {
+        for set in sets {
+            for line in [
+                &set[..],
+                "OBJECT ENCODING k",
+                "OBJECT ENCODING",
+                "OBJECT x k",
+                "OBJECT FREQ k",
+                "OBJECT HELP",
+                "DEL k",
+                "OBJECT ENCODING k",
+            ] {
+                let [theirs, ours] = both.each_mut().map(|client| client.ask(line));
+                assert!(theirs == ours || line.starts_with("XADD"), "{set}: {line}: {theirs:?}, here {ours:?}");
+            }
         }
-    }
-    drop(both);
-    server.stop();
-    server.join().unwrap();
+    });
 }

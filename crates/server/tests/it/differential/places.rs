@@ -37,29 +37,22 @@ fn sketches_are_those_of_redis_byte_by_byte() {
 /// From sparse to dense, with all that is between.
 #[test]
 fn a_sketch_grows_as_redis_has_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let _redis = Redis::start(dir.path()).expect("redis-server is not installed; run `make setup`");
-    let socket = dir.path().join("ours.sock");
-    let config = Config { redis: Vec::new(), unix: Some(socket.clone()), threads: 1, ..Config::default() };
-    let server = Server::start(config, Store::Kv.open(dir.path().join("store"), pmem::Options::new())).unwrap();
-    let mut both = [Client::new(&dir.path().join("redis.sock"), 2), Client::new(&socket, 2)];
-    for n in 0..2500 {
-        let lines = [
-            format!("PFADD a a{n}"),
-            "GET a".to_owned(),
-            format!("PFADD b b{n} c{n} d{n}"),
-            "PFCOUNT b".to_owned(),
-            "GET b".to_owned(),
-            "PFMERGE c a b".to_owned(),
-            "GET c".to_owned(),
-        ];
-        let every = if n % 50 == 0 { 7 } else { 3 };
-        for line in &lines[..every] {
-            let [theirs, ours] = both.each_mut().map(|client| client.ask(line));
-            assert!(theirs == ours, "{n}: {line}");
+    with_both(|both| {
+        for n in 0..2500 {
+            let lines = [
+                format!("PFADD a a{n}"),
+                "GET a".to_owned(),
+                format!("PFADD b b{n} c{n} d{n}"),
+                "PFCOUNT b".to_owned(),
+                "GET b".to_owned(),
+                "PFMERGE c a b".to_owned(),
+                "GET c".to_owned(),
+            ];
+            let every = if n % 50 == 0 { 7 } else { 3 };
+            for line in &lines[..every] {
+                let [theirs, ours] = both.each_mut().map(|client| client.ask(line));
+                assert!(theirs == ours, "{n}: {line}");
+            }
         }
-    }
-    drop(both);
-    server.stop();
-    server.join().unwrap();
+    });
 }
