@@ -670,7 +670,12 @@ impl Core {
     #[cold]
     fn need(&self, work: &Work) -> Need {
         self.note_leaves();
-        need(work)
+        let need = need(work);
+        match self.replicated.as_ref().filter(|replicated| replicated.leading().is_none()) {
+            Some(following) if following.is_cornered() => Need::Rescue,
+            Some(_) if need != Need::Urgent => Need::Repeat,
+            _ => need,
+        }
     }
 
     /// What must not be done.

@@ -23,6 +23,39 @@ use crate::writer::{Dead, Log, Run, Tombstone};
 /// Versions that move in one transaction, at most.
 pub(crate) const TOGETHER: usize = 256;
 
+/// A version, where it is, and its key's hash.
+type Moved<'r> = (Record<'r>, Word, u64);
+
+/// `own`, and of `others` what fills the ends of their segments, in the order in which least is left there: the longest that fits is next. `rest` bytes are left of the first segment.
+fn packed<'r>(own: Vec<Moved<'r>>, others: Vec<Moved<'r>>, mut rest: u64, segment_bytes: u64) -> Vec<Moved<'r>> {
+    let mut packed = Vec::with_capacity(own.len());
+    let mut ranks = [own, others];
+    for rank in &mut ranks {
+        rank.sort_by_key(|(record, ..)| std::cmp::Reverse(record.space()));
+    }
+    loop {
+        let fits = |(rank, all): (usize, &Vec<Moved<'_>>)| {
+            let first = all.partition_point(|(record, ..)| record.space() > rest);
+            (first < all.len()).then_some((rank, first))
+        };
+        let (rank, at) = match ranks.iter().enumerate().find_map(fits) {
+            Some(found) => found,
+            None if ranks[0].is_empty() => return packed,
+            // One that takes more than a segment has its own.
+            None => (0, 0),
+        };
+        let next = ranks[rank].remove(at);
+        if next.0.space() > rest {
+            rest = next.0.space().max(segment_bytes);
+        }
+        rest -= next.0.space();
+        packed.push(next);
+    }
+}
+
+/// Segments whose versions may fill up the ends of others, at most.
+const FILLERS: usize = 8;
+
 /// A segment with something in it.
 #[derive(Clone, Copy, Debug)]
 struct Full {
@@ -64,11 +97,11 @@ impl Core {
             let worthwhile = |full: &Full| full.live < dense && settler.alone.get(&full.number) != Some(&full.sequence);
             let mut sparse: Vec<Full> = self.settled(settler).filter(worthwhile).collect();
             sparse.sort_unstable_by_key(|full| full.live);
-            for full in sparse {
+            for (at, full) in sparse.iter().enumerate() {
                 if excess == 0 || left == 0 {
                     break;
                 }
-                self.empty(settler, &pin, full, true)?;
+                self.empty(settler, &pin, *full, Some(&sparse[at + 1..]))?;
                 excess = excess.saturating_sub(bytes - full.live);
                 left = left.saturating_sub(full.live);
             }
@@ -81,7 +114,7 @@ impl Core {
                 if left == 0 {
                     break;
                 }
-                self.empty(settler, &pin, full, false)?;
+                self.empty(settler, &pin, full, None)?;
                 left = left.saturating_sub(full.live);
             }
         }
@@ -103,19 +136,13 @@ impl Core {
         })
     }
 
-    /// Moves what is needed out of a segment.
-    fn empty(&self, settler: &mut Settler, pin: &Pin<'_>, full: Full, to_gain: bool) -> Result<()> {
-        let Full { number, writer, sequence, .. } = full;
+    /// Moves what is needed out of a segment; if it is to gain room, and all is wanted, with what fills it up of those that are next.
+    fn empty(&self, settler: &mut Settler, pin: &Pin<'_>, full: Full, to_gain: Option<&[Full]>) -> Result<()> {
         let mut needed = Vec::new();
-        self.walk(number, writer, sequence, |record| {
-            if self.index.find_at(pin, record.key(), record::hash(record.key()), record.offset).is_some() {
-                needed.push(record);
-            }
-            ControlFlow::Continue(())
-        })?;
+        self.needed(pin, full, &mut needed)?;
         // A long one that is alone would be so again.
-        if to_gain && needed.len() == 1 && needed[0].space() > self.space.segment_bytes / 2 {
-            settler.alone.insert(number, sequence);
+        if to_gain.is_some() && needed.len() == 1 && needed[0].space() > self.space.segment_bytes / 2 {
+            settler.alone.insert(full.number, full.sequence);
             return Ok(());
         }
         let need = match (settler.rescue, full.live < self.space.segment_bytes / 8) {
@@ -123,31 +150,54 @@ impl Core {
             (true, false) => Need::Rescue,
             (true, true) => Need::Last,
         };
-        needed.chunks(TOGETHER).try_for_each(|some| self.move_together(settler, pin, some, need))
+        let mut others = Vec::new();
+        // Short ones fill segments by themselves.
+        if settler.rescue && needed.iter().any(|record| record.space() > self.space.segment_bytes / 64) {
+            for next in to_gain.unwrap_or_default().iter().take(FILLERS) {
+                self.needed(pin, *next, &mut others)?;
+            }
+            others.truncate(TOGETHER);
+        }
+        needed.chunks(TOGETHER).try_for_each(|some| self.move_together(settler, pin, some, &others, need))
     }
 
-    /// Moves those of up to [`TOGETHER`] versions that are still the newest of their keys, into one run if there is room for it. One barrier.
-    pub(crate) fn move_together(
+    /// The records of a segment that the index leads to.
+    fn needed<'a>(&'a self, pin: &Pin<'_>, full: Full, needed: &mut Vec<Record<'a>>) -> Result<()> {
+        let Full { number, writer, sequence, .. } = full;
+        self.walk(number, writer, sequence, |record| {
+            if self.index.find_at(pin, record.key(), record::hash(record.key()), record.offset).is_some() {
+                needed.push(record);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(())
+    }
+
+    /// Moves those of up to [`TOGETHER`] versions that are still the newest of their keys, into one run if there is room for it, and as many of the `others` as find room behind
+    /// them. One barrier.
+    pub(crate) fn move_together<'r>(
         &self,
         settler: &mut Settler,
         pin: &Pin<'_>,
-        some: &[Record<'_>],
+        some: &[Record<'r>],
+        others: &[Record<'r>],
         need: Need,
     ) -> Result<()> {
-        let (mut held, mut batch) = (Vec::new(), Vec::new());
-        for record in some {
+        let mut held = Vec::new();
+        let mut lock = |record: &Record<'r>| {
             let hash = record::hash(record.key());
             match self.locks.try_lock(hash, pin) {
                 Tried::Taken => held.push(hash),
                 // Two keys may share a lock.
                 Tried::Own => {}
                 // Somebody who writes it now supersedes it anyway.
-                Tried::Busy => continue,
+                Tried::Busy => return None,
             }
-            let word = self.index.find_at(pin, record.key(), hash, record.offset);
-            batch.extend(word.map(|word| (*record, word, hash)));
-        }
-        let moved = if batch.is_empty() { Ok(()) } else { self.rewrite(settler, pin, &batch, need) };
+            Some((*record, self.index.find_at(pin, record.key(), hash, record.offset)?, hash))
+        };
+        let own: Vec<Moved<'_>> = some.iter().filter_map(&mut lock).collect();
+        let others = if own.is_empty() { Vec::new() } else { others.iter().filter_map(&mut lock).collect() };
+        let moved = if own.is_empty() { Ok(()) } else { self.rewrite(settler, pin, own, others, need) };
         held.into_iter().for_each(|hash| self.locks.unlock(hash, pin));
         moved
     }
@@ -207,23 +257,27 @@ impl Core {
         }
     }
 
-    fn rewrite(
+    fn rewrite<'r>(
         &self,
         settler: &mut Settler,
         pin: &Pin<'_>,
-        batch: &[(Record<'_>, Word, u64)],
+        mut batch: Vec<Moved<'r>>,
+        others: Vec<Moved<'r>>,
         need: Need,
     ) -> Result<()> {
+        let (writer, mut log) = self.claim_forced()?;
+        if settler.rescue {
+            batch = packed(batch, others, log.rest(), self.space.segment_bytes);
+        }
         let mut image = Vec::new();
         let mut places = Vec::new();
-        for (record, ..) in batch {
+        for (record, ..) in &batch {
             let at = image.len();
             let first = if at == 0 { FIRST } else { 0 };
             let flags = record.header.key_len_flags & record::TOMBSTONE | first | MOVED;
             record::encode(&mut image, record.key(), record.value(), flags, record.expires());
             places.push((at, image.len() - at));
         }
-        let (writer, mut log) = self.claim_forced()?;
         let mut runs: Vec<Run> = Vec::new();
         self.note_leaves();
         log.place(&self.space, places.iter().copied(), || need, &mut runs)?;

@@ -63,7 +63,7 @@ pub(crate) fn create_as(pool: &Pool, options: &Options, format: u32) -> Result<C
         root_seal: 0,
     };
     let cell = Cell::create(cell, &empty)?;
-    let space = Space::new(pool, options.segment, data, table)?;
+    let space = Space::new(pool, options, data, table)?;
     space.set_free(|_| true);
     assemble(pool, options, &empty, Index::new(pool), space, (place, Settler::new(cell)))
 }

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,17 +17,24 @@ use crate::Step;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::origin;
+use crate::replicated::refusing;
 use crate::steward;
 use crate::store::{Snapshot, Store};
 
 /// Bytes of the log that are repeated before anybody is looked after.
 const BATCH: usize = 1 << 20;
+/// How often a commit is tried in a full store before it is said to be full: it is tried again then.
+const TRIES: u32 = 16;
 /// Longest sleep of the thread when there is nothing to repeat: it is woken when something comes, or when it is to end.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// A store that follows a replicated one: it serves a copy of the log, is read, and can be promoted.
 ///
 /// What it shows is always what was committed up to some moment, most often the last one or, when nothing more comes, after the leader's silence of 100 ms.
+///
+/// Of the same size as its leader it finds room for what that has found room for: a leader leaves a thirty-second of its store for that. It may still find none, when its disk is full, it is smaller, somebody
+/// keeps a snapshot of it, or values are about as long as segments, which it cannot pack as well. Then it says so ([`FollowerStatus::full`]), waits and tries again; its copy of the log keeps what comes, and its leader waits
+/// for it when that is full, as for any copy that does not come along.
 ///
 /// ```
 /// # fn main() -> kv::Result<()> {
@@ -121,6 +128,8 @@ struct Shared {
     /// What it failed with. The copy is served on, and holds no leader up unless it is said to.
     failed: Mutex<Option<Error>>,
     has_failed: AtomicBool,
+    /// There is no room for the next commit.
+    is_full: AtomicBool,
     over: Condvar,
     /// The copy holds the log also when the store does not follow any more.
     holds: bool,
@@ -134,6 +143,8 @@ pub struct FollowerStatus {
     pub commits: u64,
     /// Its copy of the log; none before a leader has taken it in.
     pub log: Option<ReplicaStatus>,
+    /// It has found no room for its next commit, and tries again every second: see [`Follower`].
+    pub full: bool,
 }
 
 impl Follower {
@@ -215,10 +226,11 @@ impl Follower {
         trust: log::fabric::Options,
         holds: bool,
     ) -> Result<Self> {
-        let (stop, failed, has_failed) = (AtomicBool::new(false), Mutex::new(None), AtomicBool::new(false));
+        let (stop, failed) = (AtomicBool::new(false), Mutex::new(None));
+        let (has_failed, is_full) = (AtomicBool::new(false), AtomicBool::new(false));
         let commits = store.core.bound.last().into();
         let over = Condvar::new();
-        let shared = Arc::new(Shared { store, replica, commits, stop, failed, has_failed, over, holds });
+        let shared = Arc::new(Shared { store, replica, commits, stop, failed, has_failed, is_full, over, holds });
         let here = Arc::clone(&shared);
         let path = shared.store.core.pool.path().to_owned();
         let name = std::thread::Builder::new().name("cairn-kv-follow".into());
@@ -252,7 +264,11 @@ impl Follower {
     /// How far it is.
     #[must_use]
     pub fn status(&self) -> FollowerStatus {
-        FollowerStatus { commits: self.shared.commits.load(Acquire), log: self.shared.replica.status() }
+        FollowerStatus {
+            commits: self.shared.commits.load(Acquire),
+            log: self.shared.replica.status(),
+            full: self.shared.is_full.load(Acquire),
+        }
     }
 
     /// Waits until it fails, or for this long; true if it goes on.
@@ -299,7 +315,7 @@ impl Follower {
         open: impl FnOnce(&log::Options, &log::Replicas) -> Result<Log>,
     ) -> std::result::Result<Store, Box<NotPromoted>> {
         let copies = copies.clone().local(&self.log);
-        let log = log.clone().pool(self.options.pool.clone());
+        let log = refusing(log).pool(self.options.pool.clone());
         let (address, at) = (self.address(), self.log.clone());
         let (options, trust, holds) = (self.options.clone(), self.trust.clone(), self.shared.holds);
         let not = |error, store| Box::new(NotPromoted { error, store, log: at, address, options, trust, holds });
@@ -426,15 +442,52 @@ impl Shared {
             origin::set_origin(&core.pool, log.log)?;
         }
         for (lsn, record) in &records {
-            self.commits.fetch_max(core.apply(record, *lsn)?, Release);
+            self.apply(record, *lsn)?;
         }
+        self.release_before(cursor.position())?;
+        Ok(!records.is_empty())
+    }
+
+    /// Repeats one, as soon as there is room for it: in the file, on the disk, or behind a reader.
+    fn apply(&self, record: &[u8], lsn: Lsn) -> Result<()> {
+        let core = &*self.store.core;
+        loop {
+            let error = match core.apply(record, lsn, TRIES) {
+                Ok(number) => {
+                    self.commits.fetch_max(number, Release);
+                    self.is_full.store(false, Release);
+                    return Ok(());
+                }
+                Err(error @ Error::Full { .. }) => error,
+                Err(error) => return Err(error),
+            };
+            if !self.is_full.swap(true, AcqRel) {
+                tracing::warn!(%error, store = %core.pool.path().display(), "the store has no room for what its leader has committed, and waits for some");
+            }
+            let seen = self.replica.news();
+            if self.stop.load(Acquire) {
+                return Err(error);
+            }
+            // What was repeated before holds nobody up.
+            self.release_before(lsn)?;
+            self.replica.await_news(seen, IDLE);
+            self.replica.wait(Duration::ZERO)?;
+            if let Err(error) = core.rescue() {
+                tracing::debug!(%error, "a checkpoint failed while a follower has no room");
+            }
+        }
+    }
+
+    /// The log may forget what comes before, once it is durable here.
+    fn release_before(&self, lsn: Lsn) -> Result<()> {
         if self.replica.is_awaited() {
+            let core = &*self.store.core;
             if !core.sabotage.skips(Step::ForceBeforeRelease) {
                 core.force()?;
             }
-            self.replica.release(Lsn::new(cursor.position().get() - 1))?;
+            self.replica.release(Lsn::new(lsn.get() - 1))?;
         }
-        Ok(!records.is_empty())
+        Ok(())
     }
 
     /// Nothing is repeated any more; the copy goes on.
@@ -468,7 +521,7 @@ mod tests {
         let follower = Follower::serve_with(&options, at, copy, "127.0.0.1:0", &trust).unwrap();
         let copies = log::Replicas::new().local(dir.path().join("log")).trust(trust).at(&follower.address());
         let patience = Duration::from_secs(60);
-        let log = log::Options::new().bytes(64 << 10).when_full(log::WhenFull::Wait(patience));
+        let log = log::Options::new().bytes(64 << 10);
         let options = Options::new().replicated(&copies.timeout(patience), &log);
         let store = options.create(dir.path().join("store")).unwrap();
         for n in 0..200_u8 {

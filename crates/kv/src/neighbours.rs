@@ -71,12 +71,12 @@ impl Core {
                     }
                 }
                 while some.len() >= TOGETHER {
-                    self.move_together(settler, pin, &some[..TOGETHER], Need::Move)?;
+                    self.move_together(settler, pin, &some[..TOGETHER], &[], Need::Move)?;
                     some.drain(..TOGETHER);
                 }
             }
             from = chunk.end.as_deref().map(<[u8]>::to_vec);
         }
-        if some.is_empty() { Ok(()) } else { self.move_together(settler, pin, &some, Need::Move) }
+        if some.is_empty() { Ok(()) } else { self.move_together(settler, pin, &some, &[], Need::Move) }
     }
 }

@@ -89,7 +89,7 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
     }
     let options = Options { segment: checkpoint.segment_bytes, ..options.clone() };
     options.check_values()?;
-    let space = Space::new(pool, options.segment, data, table)?;
+    let space = Space::new(pool, &options, data, table)?;
     let mut settler = Settler::new(cell);
     let mut index = Index::new(pool);
     let mut damaged = None;

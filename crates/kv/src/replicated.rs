@@ -42,6 +42,7 @@ use crate::options::Options;
 use crate::origin::set_origin;
 use crate::record::{KEY_MAX, TOMBSTONE, VALUE_MAX};
 use crate::sabotage::Sabotage;
+use crate::space::Need;
 use crate::store::Store;
 use crate::tx::{Manner, Transaction};
 use crate::work::Work;
@@ -75,10 +76,15 @@ pub(crate) fn is_in_doubt(error: &Error) -> bool {
     matches!(error, Error::LogInDoubt { .. })
 }
 
+/// Whoever waits for room in the log has a writer's, and room is made by who has all of those in turn: a full log refuses, and is [cleaned up](Core::trim) then.
+pub(crate) fn refusing(log: &log::Options) -> log::Options {
+    log.clone().when_full(log::WhenFull::Refuse)
+}
+
 impl Options {
     /// Commits go through a log with these copies, and are durable when a write quorum of them has it: the store survives the loss of the others, and of this machine. On
     /// another one a [`Follower`](crate::Follower) has the same store, a moment later, and can be promoted. What is not about the log's size can be different at
-    /// every open; a transaction's record has to fit in one of its [segments](log::Options::segment_bytes).
+    /// every open, and [`when_full`](log::Options::when_full) is the store's to decide; a transaction's record has to fit in one of its [segments](log::Options::segment_bytes).
     ///
     /// Making one makes the log, too. Opening takes the log over, and whoever led the store before is shut out; [`open_or_create`](Self::open_or_create) makes the store
     /// anew of the log if only the store is missing.
@@ -99,7 +105,7 @@ impl Options {
     /// ```
     #[must_use]
     pub fn replicated(self, copies: &log::Replicas, log: &log::Options) -> Self {
-        let copies = Copies { replicas: copies.clone(), log: log.clone() };
+        let copies = Copies { replicas: copies.clone(), log: refusing(log) };
         Self { durability: Durability::Replicated, copies: Some(Arc::new(copies)), ..self }
     }
 
@@ -197,6 +203,8 @@ fn half(bytes: &[u8], at: usize) -> Option<u32> {
 #[derive(Default)]
 pub(crate) struct Replicated {
     leading: OnceLock<Leading>,
+    /// There is no room for what is to be repeated but that of moves.
+    cornered: AtomicBool,
 }
 
 impl Replicated {
@@ -207,6 +215,10 @@ impl Replicated {
 
     pub(crate) fn leading(&self) -> Option<&Leading> {
         self.leading.get()
+    }
+
+    pub(crate) fn is_cornered(&self) -> bool {
+        self.cornered.load(Relaxed)
     }
 
     pub(crate) fn into_log(self) -> Option<Log> {
@@ -437,9 +449,9 @@ impl Core {
         last
     }
 
-    /// Makes what the log's record says part of the store, if it is not. The caller is the only one who changes the store.
+    /// Makes what the log's record says part of the store, if it is not; in a full one it is tried so often. The caller is the only one who changes the store.
     /// Returns its number.
-    pub(crate) fn apply(&self, record: &[u8], at: Lsn) -> Result<u64> {
+    pub(crate) fn apply(&self, record: &[u8], at: Lsn, mut most: u32) -> Result<u64> {
         let Some(commit) = Commit::decode(record) else { return Err(Error::NotACommit { at }) };
         let has = self.bound.last();
         if commit.number <= has {
@@ -448,11 +460,24 @@ impl Core {
         if commit.number != has + 1 {
             return Err(Error::Behind { has, first: commit.number });
         }
+        let Some(Replicated { cornered, .. }) = &self.replicated else { return Err(Error::NotReplicated) };
         let mut tries = crate::commit::Tried::default();
         loop {
             match self.apply_once(&commit) {
-                Err(error @ Error::Full { .. }) => self.full_again(&mut tries, error, 0)?,
-                other => return other.map(|()| commit.number),
+                Err(error @ Error::Full { .. }) if most > 0 => {
+                    most -= 1;
+                    if let Err(error) = self.full_again(&mut tries, error, 0)
+                        && cornered.swap(true, Relaxed)
+                    {
+                        return Err(error);
+                    }
+                }
+                other => {
+                    if cornered.load(Relaxed) {
+                        cornered.store(!self.space.is_whole(Need::Repeat), Relaxed);
+                    }
+                    return other.map(|()| commit.number);
+                }
             }
         }
     }
@@ -476,7 +501,7 @@ impl Core {
         set_origin(&self.pool, log.id())?;
         let (mut records, mut last) = (log.iter(), None);
         while let Some(record) = records.next()? {
-            last = Some((self.apply(record.payload, record.lsn)?, record.lsn));
+            last = Some((self.apply(record.payload, record.lsn, u32::MAX)?, record.lsn));
         }
         drop(records);
         let (has, through) = (self.bound.last(), last.map_or(0, |last| last.0));

@@ -8,7 +8,7 @@
 //! Behind these, each [`Need`] leaves free what those above it may have ([`kept`]). That holds of what is in segments, too: **a segment is filled by those who could have had it**. A writer
 //! remembers for whom its segment was taken; who has a greater need goes on in it only while as much is free as he would leave, as if he took it then. Else new data
 //! would go where a deletion was given room, the next deletion would take the next segment, and in the end all would be full of data, with nothing to be moved and no room to
-//! move it to. After a restart nobody knows for whom a segment was taken, and all ask.
+//! move it to. A follower repeats what its leader has found room for, down to what moves take: the leader of a store leaves a thirty-second more for that. After a restart nobody knows for whom a segment was taken, and all ask.
 //!
 //! So a deletion finds room, whoever fills the store and however: new data stop while `kept(Data)` segments are free, or filled by others only. Those who overwrite have
 //! what is between that and `kept(Replace)`, in a small store perhaps nothing, and take out as much as they put in. Those who delete have the next ones, one at least, and their records go by
@@ -20,6 +20,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::bounded::Durability;
 use crate::core::Core;
 use crate::nodes::per_segment;
 use crate::settle::Settler;
@@ -37,7 +38,7 @@ pub(crate) fn kept(need: Need, count: u32) -> u64 {
         // One segment is enough to empty others into, one after the other. What somebody had locked stays behind in them, and goes to one more.
         Need::Rescue => 1,
         // What is moved makes room for them.
-        Need::Urgent | Need::Move => moving,
+        Need::Urgent | Need::Repeat | Need::Move => moving,
         Need::Replace => deletions,
         // Keys that are overwritten, or deleted, here and there leave segments full that have little room each, so it takes some, and room to move things to, before one is empty.
         Need::Data => deletions + of(64),
@@ -56,9 +57,15 @@ pub(crate) struct Reserve {
     free: AtomicU64,
     /// Nodes that leaves take beside one each, for long fences.
     more: AtomicU64,
+    /// Others have to find room for the same data.
+    has_followers: bool,
 }
 
 impl Reserve {
+    pub(crate) fn of(durability: Durability) -> Self {
+        Self { has_followers: durability == Durability::Replicated, ..Self::default() }
+    }
+
     /// Segments that whoever has this need must leave free, of `all`. `wanted` are those that are asked for.
     pub(crate) fn kept(&self, need: Need, wanted: u32, all: u32, segment_bytes: u64) -> usize {
         let per = u64::from(per_segment(segment_bytes));
@@ -76,10 +83,14 @@ impl Reserve {
         let to_rewrite = owed(leaves + 2 * new(begun), &self.free);
         let owed = match need {
             Need::Settle => 0,
-            Need::Data => owed(2 * (leaves + new(begun + u64::from(wanted))) + lists, &self.nodes).max(to_rewrite),
+            Need::Data | Need::Repeat => {
+                owed(2 * (leaves + new(begun + u64::from(wanted))) + lists, &self.nodes).max(to_rewrite)
+            }
             _ => to_rewrite,
         };
-        (kept(need, all) + owed) as usize
+        // Records lie elsewhere in a follower, and may leave more at the ends of segments.
+        let followers = if self.has_followers && need == Need::Data { u64::from(all / 32).max(1) } else { 0 };
+        (kept(need, all) + followers + owed) as usize
     }
 
     /// A writer has one more segment that it may go on in, or one less.

@@ -11,6 +11,7 @@ use pmem::{Area, Pool, Region, WORD};
 
 use crate::error::{Error, Result};
 use crate::media::Use;
+use crate::options::Options;
 use crate::reserve::Reserve;
 use crate::rows::Rows;
 use crate::word::Word;
@@ -87,12 +88,21 @@ pub(crate) enum Need {
     Rescue,
     /// For a transaction that takes out more than it puts in.
     Urgent,
+    /// For what is committed already, by whoever leads.
+    Repeat,
     /// For versions that are moved otherwise.
     Move,
     /// For one that takes out as much as it puts in.
     Replace,
     /// For new data.
     Data,
+}
+
+impl Need {
+    /// Of somebody for whom everything is moved that gains anything.
+    fn is_urgent(self) -> bool {
+        matches!(self, Self::Urgent | Self::Repeat)
+    }
 }
 
 /// Segments in a row that were free.
@@ -105,14 +115,15 @@ pub(crate) struct Segments {
 
 impl Space {
     /// Takes the regions over.
-    pub(crate) fn new(pool: &Pool, segment_bytes: u64, data: Region, table: Region) -> Result<Self> {
+    pub(crate) fn new(pool: &Pool, options: &Options, data: Region, table: Region) -> Result<Self> {
+        let segment_bytes = options.segment;
         let state = State { table, count: 0, free: BTreeSet::new(), growths: 0, full: false };
         let space = Self {
             pool: pool.clone(),
             segment_bytes,
             extents: std::array::from_fn(|_| OnceLock::new()),
             table: Rows::new(),
-            reserve: Reserve::default(),
+            reserve: Reserve::of(options.durability),
             short: false.into(),
             urgent: false.into(),
             held: 0.into(),
@@ -252,7 +263,7 @@ impl Space {
             state = self.state.lock();
         }
         self.short.store(true, Relaxed);
-        if need == Need::Urgent {
+        if need.is_urgent() {
             self.urgent.store(true, Relaxed);
         }
         if let Some(error) = refused.filter(|error| !matches!(error, Error::Full { .. })) {
@@ -379,7 +390,7 @@ impl Space {
             wanted: segments * self.segment_bytes,
             free: state.free.len() as u64 * self.segment_bytes,
             size: self.pool.size(),
-            deletes: need == Need::Urgent,
+            deletes: need.is_urgent() || need == Need::Rescue,
             overwrites: need == Need::Replace,
             snapshot: None,
         }

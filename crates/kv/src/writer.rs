@@ -192,6 +192,11 @@ impl Log {
         (self.limit > 0).then_some(self.segment)
     }
 
+    /// Bytes that are left of the segment it fills.
+    pub(crate) fn rest(&self) -> u64 {
+        self.limit.saturating_sub(self.at)
+    }
+
     /// Whether so many bytes fit in the segment it fills, for whoever has this need.
     pub(crate) fn has_room(&self, space: &Space, len: u64, need: Need) -> bool {
         self.at + len <= self.limit && (need <= self.level || space.is_whole(need))

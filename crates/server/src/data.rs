@@ -280,7 +280,7 @@ impl Ids {
         let this = Self(AtomicU64::new(0));
         match this.draw_again(engine, sabotage) {
             Ok(()) => Ok(this),
-            Err(Error::Full(why) | Error::Memory(why)) => {
+            Err(Error::Full(why) | Error::Memory(why) | Error::LogFull(why)) => {
                 tracing::warn!("no collection can be made until there is room: {why}");
                 Ok(this)
             }
@@ -335,7 +335,7 @@ pub(crate) fn seed(engine: &dyn engine::Engine, any_collection: bool, drawn: u64
         Ok(())
     });
     match found {
-        Err(Error::Full(_) | Error::Memory(_)) => Ok(0),
+        Err(Error::Full(_) | Error::Memory(_) | Error::LogFull(_)) => Ok(0),
         found => found.map(|()| seed),
     }
 }

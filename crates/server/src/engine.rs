@@ -29,6 +29,9 @@ pub enum Error {
     /// No memory for more keys.
     #[error("{0}")]
     Memory(String),
+    /// No room in the log that other machines have, too: one of them does not come along.
+    #[error("{0}")]
+    LogFull(String),
     /// A key or value longer than the store takes.
     #[error("{0}")]
     Limit(String),
@@ -54,7 +57,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Conflict(_) | Self::Again => ErrorKind::Retry,
-            Self::Full(_) | Self::Memory(_) => ErrorKind::Full,
+            Self::Full(_) | Self::Memory(_) | Self::LogFull(_) => ErrorKind::Full,
             Self::Flush(_) | Self::Limit(_) => ErrorKind::Misuse,
             Self::InDoubt(_) | Self::Stopped(_) | Self::Elsewhere(_) => ErrorKind::Reopen,
             Self::Damaged(_) => ErrorKind::Damaged,
@@ -96,7 +99,7 @@ pub trait Tx {
     /// Sets a value, which is gone at a moment in milliseconds of Unix time, or stays.
     ///
     /// # Errors
-    /// [`Error::Conflict`], [`Error::Limit`], [`Error::Full`], [`Error::Memory`].
+    /// [`Error::Conflict`], [`Error::Limit`], [`Error::Full`], [`Error::Memory`], [`Error::LogFull`].
     fn put(&mut self, key: &[u8], value: &[u8], expires: Option<u64>) -> Result<()>;
 
     /// Removes a key; true if it was there.
@@ -274,7 +277,7 @@ impl From<kv::Error> for Error {
             E::Full { .. } => Self::Full(text),
             E::IndexMemory { .. } => Self::Memory(text),
             E::Limit { .. } => Self::Limit(text),
-            E::LogFull { .. } => Self::Full(text),
+            E::LogFull { .. } => Self::LogFull(text),
             // Whoever leads now has it, or nobody has a quorum.
             E::InDoubt { .. } | E::LogInDoubt { .. } | E::Log(_) => Self::InDoubt(text),
             E::Damaged { .. } | E::Lost { .. } | E::LostCommits { .. } => Self::Damaged(text),

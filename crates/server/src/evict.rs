@@ -212,15 +212,19 @@ impl Evictor {
         // These only tell of a key.
         let tells = ["exists", "object", "ttl", "pttl", "expiretime", "pexpiretime", "type"].contains(&command.name);
         if !tells && command.is(flag::READ | flag::WRITE) {
-            command.keys(args).into_iter().for_each(|key| self.note_key(shared, &crate::data::Key::new(db, key), now));
+            let writes = command.is(flag::WRITE);
+            command
+                .keys(args)
+                .into_iter()
+                .for_each(|key| self.note_key(shared, &crate::data::Key::new(db, key), writes, now));
         }
     }
 
-    /// A key, as it is in the store, was used.
-    pub(crate) fn note_key(&self, shared: &Shared, key: &[u8], now: u64) {
+    /// A key, as it is in the store, was read or written.
+    pub(crate) fn note_key(&self, shared: &Shared, key: &[u8], writes: bool, now: u64) {
         match self.notes.load(Relaxed) {
             MOMENTS => self.uses.note_moment(key, self.moment(now)),
-            COUNTS => self.uses.note_use(key, minute(now), shared.random(), frequency(shared)),
+            COUNTS => self.uses.note_use(key, writes, minute(now), shared.random(), frequency(shared)),
             _ => {}
         }
     }
@@ -270,17 +274,9 @@ pub(crate) struct Tries {
     bytes: u64,
 }
 
-/// A store that other machines have, too, evicts nothing: a copy that has no room for what comes ends, and what is full may be the log.
-fn policy_of(shared: &Shared) -> Eviction {
-    match shared.settings().eviction {
-        policy if policy == Eviction::Never || shared.engine.position().is_none() => policy,
-        _ => Eviction::Never,
-    }
-}
-
 /// Requests of so many bytes have found no room. True: some was made, and they are to be tried again. The caller is not inside the gate.
 pub(crate) fn make_room(shared: &Shared, bytes: usize, tries: &mut Tries) -> bool {
-    let policy = policy_of(shared);
+    let policy = shared.settings().eviction;
     if policy == Eviction::Never {
         return false;
     }
@@ -302,7 +298,7 @@ pub(crate) fn make_room(shared: &Shared, bytes: usize, tries: &mut Tries) -> boo
 /// Looks after it as long as the server runs.
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
-        let policy = policy_of(&shared);
+        let policy = shared.settings().eviction;
         if policy == Eviction::Never {
             tokio::time::sleep(REST).await;
             continue;
@@ -391,7 +387,9 @@ fn evict(shared: &Shared, policy: Eviction, hand: &mut Hand) -> Result<Gone> {
     while !rest.is_empty() {
         let removed = match remove(shared, policy, rest, bytes) {
             // A full store may have room for one.
-            Err(Error::Full(_) | Error::Limit(_)) if rest.len() > 1 => remove(shared, policy, &rest[..1], bytes),
+            Err(Error::Full(_) | Error::LogFull(_) | Error::Limit(_)) if rest.len() > 1 => {
+                remove(shared, policy, &rest[..1], bytes)
+            }
             removed => removed,
         };
         let (some, passed) = match removed {

@@ -296,11 +296,12 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
         }
         recorder.transactions.add(1);
         recorder.conflicts.add(u64::saturating_sub(attempts, 1));
-        if let (Err(Error::Full(_) | Error::Memory(_)), true) = (&result, writes) {
-            if steps && !work.leaves() && make_room(shared, work.bytes(), &mut tries) {
+        if writes {
+            let no_room = matches!(result, Err(Error::Full(_) | Error::Memory(_)));
+            if no_room && steps && !work.leaves() && make_room(shared, work.bytes(), &mut tries) {
                 continue;
             }
-            if matches!(result, Err(Error::Full(_))) {
+            if matches!(result, Err(Error::Full(_) | Error::LogFull(_))) {
                 shared.note_full();
             }
         }
@@ -326,12 +327,14 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
                 Err(error) => return give_up(work, &reason_of_steps(shared, error)),
             },
             Err(_) if shared.sabotage.skips(Step::FailureTold) => return,
-            Err(full @ Error::Full(_)) if writes && steps => match in_steps(shared, work, false) {
-                Ok(true) => return,
-                Ok(false) => return give_up(work, &reason(shared, full)),
-                Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
-                Err(error) => return give_up(work, &reason_of_steps(shared, error)),
-            },
+            Err(full @ (Error::Full(_) | Error::LogFull(_))) if writes && steps => {
+                match in_steps(shared, work, false) {
+                    Ok(true) => return,
+                    Ok(false) => return give_up(work, &reason(shared, full)),
+                    Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
+                    Err(error) => return give_up(work, &reason_of_steps(shared, error)),
+                }
+            }
             Err(error) => return give_up(work, &reason(shared, error)),
         }
     }

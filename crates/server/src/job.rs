@@ -415,7 +415,7 @@ impl Work for Job {
 /// What Redis would say.
 pub(crate) fn text(error: &Error) -> String {
     match error {
-        Error::Full(why) => {
+        Error::Full(why) | Error::LogFull(why) => {
             tracing::error!("a write was refused: {why}");
             "MISCONF Errors writing to the AOF file: No space left on device".to_owned()
         }

@@ -53,12 +53,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 pub(crate) fn step(shared: &Shared, now: u64) -> Result<bool> {
     match shared.end_unfinished() {
         // What is removed here makes room for it.
-        Ok(()) | Err(Error::Full(_) | Error::Memory(_) | Error::Limit(_)) => {}
+        Ok(()) | Err(Error::Full(_) | Error::Memory(_) | Error::LogFull(_) | Error::Limit(_)) => {}
         Err(error) => return Err(error),
     }
     if !shared.ids.are_drawn() {
         match shared.ids.draw_again(&*shared.engine, shared.sabotage) {
-            Ok(()) | Err(Error::Full(_) | Error::Memory(_)) => {}
+            Ok(()) | Err(Error::Full(_) | Error::Memory(_) | Error::LogFull(_)) => {}
             Err(error) => return Err(error),
         }
     }
@@ -66,7 +66,7 @@ pub(crate) fn step(shared: &Shared, now: u64) -> Result<bool> {
     let (worked, gone) = loop {
         match reap(shared, now, most) {
             // A full store may have room for a few.
-            Err(Error::Full(_) | Error::Limit(_)) if most > 1 => most /= 2,
+            Err(Error::Full(_) | Error::LogFull(_) | Error::Limit(_)) if most > 1 => most /= 2,
             reaped => break reaped?,
         }
     };

@@ -56,7 +56,7 @@ const GAINS: [u64; 2] = [3, 8];
 
 /// Whether it would do with less.
 fn is_no_room(error: &Error) -> bool {
-    matches!(error, Error::Full(_) | Error::Memory(_) | Error::Limit(_))
+    matches!(error, Error::Full(_) | Error::Memory(_) | Error::LogFull(_) | Error::Limit(_))
 }
 
 /// Whether it will do later.

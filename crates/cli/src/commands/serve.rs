@@ -209,12 +209,6 @@ fn config(asked: &Asked) -> Result<Config, Failure> {
             Failure::new(format!("{policy} is no max-memory-policy"), format!("give one of {}", all.join(", ")))
         };
         settings.eviction = server::Eviction::named(policy).ok_or_else(wrong)?;
-        if settings.eviction != server::Eviction::Never && !(asked.etcd.is_empty() && asked.replica.is_empty()) {
-            return Err(Failure::new(
-                "--max-memory-policy is for a store on this machine alone: another machine's copy of a full store would find no room for what comes",
-                "leave it out, or --etcd and --replica",
-            ));
-        }
     }
     settings.memory = asked.max_memory.unwrap_or(0);
     settings.argument = size(asked.max_argument, settings.argument);

@@ -113,8 +113,6 @@ fn wrong_usage_is_exit_code_2() {
         "group status --etcd http://127.0.0.1:1 --prefix /p --secret-file nothing",
         "group join --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
         "serve s --max-memory-policy lru",
-        "serve s --max-memory-policy allkeys-lru --replica 127.0.0.1:1",
-        "serve s --max-memory-policy allkeys-lru --etcd http://127.0.0.1:1",
         "group remove --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
         "group remove xyz --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
         "chain",

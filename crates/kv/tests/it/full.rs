@@ -15,9 +15,13 @@ use kv::{Batch, Error, Isolation, Keys, Options, Store};
 type Model = BTreeMap<Vec<u8>, usize>;
 
 /// SplitMix64.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -25,7 +29,7 @@ impl Random {
         z ^ z >> 31
     }
 
-    fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n.max(1)
     }
 
@@ -38,17 +42,17 @@ impl Random {
 
 /// How long values are: each doubling between the two as likely as the others.
 #[derive(Clone, Copy, Debug)]
-struct Lengths(u32, u32);
+pub(crate) struct Lengths(pub(crate) u32, pub(crate) u32);
 
 impl Lengths {
-    fn any(self, random: &mut Random) -> usize {
+    pub(crate) fn any(self, random: &mut Random) -> usize {
         let low = 1 << (u64::from(self.0) + random.below(u64::from(self.1 - self.0 + 1)));
         (low + random.below(low)) as usize
     }
 }
 
 /// Values are told by their length and key.
-fn value(key: &[u8], len: usize) -> Vec<u8> {
+pub(crate) fn value(key: &[u8], len: usize) -> Vec<u8> {
     let first = key.iter().fold(7u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(*byte));
     (0..len).map(|at| first.wrapping_add(at as u8)).collect()
 }
@@ -329,7 +333,7 @@ fn reopen_unread(store: Store, path: &Path, options: &Options, how: u64, keys: u
     store
 }
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 
 #[test]
 fn what_fits_in_can_be_taken_out_in_batches_of_200() {

@@ -11,6 +11,7 @@ mod exact;
 mod feed;
 mod format_1;
 mod full;
+mod full_copies;
 mod isolation;
 mod kill;
 mod later;

@@ -16,27 +16,27 @@ use proptest::prelude::*;
 /// Milliseconds: much longer than anything takes.
 const PATIENCE: u32 = 60_000;
 
-fn trust() -> fabric::Options {
+pub(crate) fn trust() -> fabric::Options {
     fabric::Options { secret: Some(Secret::new(b"what all of them know").unwrap()), ..Default::default() }
 }
 
-fn log_of(bytes: u64) -> log::Options {
+pub(crate) fn log_of(bytes: u64) -> log::Options {
     log::Options::new().bytes(bytes)
 }
 
 /// Machines by numbers, each with a store and a copy of the log.
-struct Site(tempfile::TempDir);
+pub(crate) struct Site(tempfile::TempDir);
 
 impl Site {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(crate::memory())
     }
 
-    fn store(&self, machine: u32) -> PathBuf {
+    pub(crate) fn store(&self, machine: u32) -> PathBuf {
         self.0.path().join(format!("store{machine}"))
     }
 
-    fn log(&self, machine: u32) -> PathBuf {
+    pub(crate) fn log(&self, machine: u32) -> PathBuf {
         self.0.path().join(format!("log{machine}"))
     }
 
@@ -45,7 +45,7 @@ impl Site {
     }
 
     /// Machine 0 and these; any two make a quorum.
-    fn copies(&self, others: &[&Follower]) -> Replicas {
+    pub(crate) fn copies(&self, others: &[&Follower]) -> Replicas {
         let copies = Replicas::new().local(self.log(0)).write_quorum(2).trust(trust());
         others.iter().fold(copies, |copies, other| copies.at(&other.address()))
     }
@@ -55,13 +55,13 @@ impl Site {
     }
 }
 
-fn all(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
+pub(crate) fn all(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let snapshot = store.snapshot().unwrap();
     snapshot.scan(kv::Keys::all()).map(|pair| pair.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap()).collect()
 }
 
 /// Waits until a follower is so far; it must not fail on the way.
-fn await_that(follower: &Follower, is_so: impl Fn() -> bool) {
+pub(crate) fn await_that(follower: &Follower, is_so: impl Fn() -> bool) {
     for _ in 0..PATIENCE {
         if is_so() {
             return;
@@ -72,7 +72,7 @@ fn await_that(follower: &Follower, is_so: impl Fn() -> bool) {
 }
 
 /// Waits until a follower has repeated so many commits.
-fn await_commits(follower: &Follower, commits: u64) {
+pub(crate) fn await_commits(follower: &Follower, commits: u64) {
     await_that(follower, || follower.status().commits >= commits);
     assert_eq!(follower.status().commits, commits);
 }

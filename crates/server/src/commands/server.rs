@@ -292,10 +292,6 @@ fn set(s: &Session, change: &mut Change, name: &[u8], value: &[u8]) -> Outcome {
             let policy = std::str::from_utf8(value).ok().and_then(Eviction::named);
             let names: Vec<&str> = Eviction::names().collect();
             let all = names.join(", ");
-            let elsewhere = s.shared.group.is_some() || s.shared.engine.position().is_some();
-            if elsewhere && policy.is_some_and(|policy| policy != Eviction::Never) {
-                return Err(bad("a store that other machines have, too, evicts nothing").into());
-            }
             changed.eviction =
                 policy.ok_or_else(|| bad(&format!("argument(s) must be one of the following: {all}")))?;
         }

@@ -15,6 +15,9 @@ const DOUBLINGS: usize = 12;
 /// How often keys are used is counted in 8 bits, as Redis does: a new key begins with so much.
 const NEW: u32 = 5;
 const MOST: u32 = 255;
+/// Beside a count: it is known. And: of one read that may have found no key, so who writes it next makes it.
+const KNOWN: u32 = 1 << 8;
+const READ_ONCE: u32 = 1 << 9;
 
 /// How counts grow and fall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,17 +81,19 @@ impl Uses {
 
     // ---- often ------------------------------------------------------------------------------------------------
 
-    /// A key was used; `random` decides whether that is counted. The count is kept with the minute at which it was true.
-    pub(super) fn note_use(&self, key: &[u8], minute: u32, random: u64, by: Frequency) {
+    /// A key was read or written; `random` decides whether that is counted. The count is kept with the minute at which it was true.
+    pub(super) fn note_use(&self, key: &[u8], writes: bool, minute: u32, random: u64, by: Frequency) {
         let Some(place) = self.place(key) else { return };
         let was = place.load(Relaxed);
         let count = decayed(was, minute, by);
         let base = u64::from(count.saturating_sub(NEW)) * u64::from(by.log_factor) + 1;
-        let count = match was {
-            0 => NEW,
-            _ => (count + u32::from(random.is_multiple_of(base))).min(MOST),
+        let (count, flags) = match was {
+            0 if !writes => (NEW, KNOWN | READ_ONCE),
+            0 => (NEW, KNOWN),
+            was if writes && was & READ_ONCE != 0 => (NEW, KNOWN),
+            _ => ((count + u32::from(random.is_multiple_of(base))).min(MOST), KNOWN),
         };
-        let is = (minute & 0xffff) << 16 | 1 << 8 | count;
+        let is = (minute & 0xffff) << 16 | flags | count;
         if is != was {
             place.store(is, Relaxed);
         }
@@ -146,15 +151,25 @@ mod tests {
         uses.grow(1);
         let count = |minute| uses.count(b"a", minute, USUAL);
         assert_eq!(count(0), 0);
-        uses.note_use(b"a", 0, 0, USUAL);
+        uses.note_use(b"a", false, 0, 0, USUAL);
         assert_eq!(count(0), NEW, "also in the first minute");
+        uses.note_use(b"a", true, 0, 0, USUAL);
+        assert_eq!(count(0), NEW, "it was not there, and is new");
+        uses.note_use(b"a", true, 0, 0, USUAL);
+        assert_eq!(count(0), NEW + 1);
+        uses.forget(b"a");
+        uses.note_use(b"a", false, 0, 0, USUAL);
+        uses.note_use(b"a", false, 0, 0, USUAL);
+        assert_eq!(count(0), NEW + 1, "it was there when this began");
+        uses.forget(b"a");
+        uses.note_use(b"a", true, 0, 0, USUAL);
         // With 10 for a factor one of 11 uses counts at 6, one of 21 at 7.
-        (0..1000_u64).for_each(|n| uses.note_use(b"a", 0, n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20, USUAL));
+        (0..1000_u64).for_each(|n| uses.note_use(b"a", false, 0, n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20, USUAL));
         let often = count(0);
         assert!((8..40).contains(&often), "{often}");
         assert_eq!([count(3), count(200)], [often - 3, 0]);
         assert_eq!(uses.count(b"a", 200, Frequency { decay_minutes: 0, ..USUAL }), often);
-        (0..10_000).for_each(|_| uses.note_use(b"a", 0, 0, USUAL));
+        (0..10_000).for_each(|_| uses.note_use(b"a", false, 0, 0, USUAL));
         assert_eq!(count(0), MOST);
         uses.clear();
         assert_eq!(count(0), 0);

@@ -125,7 +125,8 @@ impl Job {
         let Some(request) = batch.get(at, input) else { return Ok(()) };
         let mark = reply.len();
         if shared.evictor.notes() {
-            request.keys().for_each(|key| shared.evictor.note_key(shared, &stored(0, key), now));
+            let writes = request.writes();
+            request.keys().for_each(|key| shared.evictor.note_key(shared, &stored(0, key), writes, now));
         }
         let mut context = Context { tx, reply, db: 0, now, shared, looks: crate::commands::Looks::default() };
         let outcome = match &self.settling {
@@ -251,7 +252,7 @@ impl Work for Job {
 
 fn text(error: &Error) -> String {
     match error {
-        Error::Full(why) | Error::Memory(why) => {
+        Error::Full(why) | Error::Memory(why) | Error::LogFull(why) => {
             tracing::error!("a write was refused: {why}");
             "SERVER_ERROR out of memory storing object\r\n".to_owned()
         }

@@ -334,6 +334,39 @@ fn a_machine_that_is_further_behind_than_the_log_gets_the_store() {
     assert_eq!(group.ask(next, "GET k0").unwrap().len(), 1000);
 }
 
+/// A leader that is full evicts, and whoever follows has room for all that it writes, and for what a next leader does.
+#[test]
+fn a_group_is_a_cache() {
+    let mut group = Group::new();
+    let start = |group: &mut Group, at| group.start_with(at, "--max-size 16M --max-memory-policy allkeys-lru");
+    (0..MACHINES).for_each(|at| start(&mut group, at));
+    let mut all: Vec<usize> = (0..MACHINES).collect();
+    let leader = group.leader(&all);
+    group.await_all(leader);
+    // Three times what the store holds.
+    let fill = |group: &Group, leader: usize, round: u32| {
+        let mut client = Connection::to(&format!("127.0.0.1:{}", group.ports[leader].0)).unwrap();
+        for n in 0..5000_u32 {
+            let line = format!("SET k{round}:{n} {}", "x".repeat(1000 + (n * 7919 % 13_000) as usize));
+            assert_eq!(client.ask(&line).unwrap(), "+OK", "{n} of round {round}");
+        }
+    };
+    fill(&group, leader, 1);
+    group.await_all(leader);
+    group.kill(leader);
+    all.retain(|at| *at != leader);
+    let next = group.leader(&all);
+    start(&mut group, leader);
+    fill(&group, next, 2);
+    group.await_all(next);
+    let keys = group.ask(next, "DBSIZE").unwrap();
+    assert!((500..3000).contains(&keys.trim_start_matches(':').parse::<u32>().unwrap()), "{keys}");
+    for at in 0..MACHINES {
+        assert_eq!(group.end(at), 0, "{}", group.said(at));
+        assert!(!group.said(at).contains("no room"), "{}", group.said(at));
+    }
+}
+
 #[test]
 fn who_does_not_belong_to_the_group_is_told() {
     let mut group = Group::new();

@@ -1,0 +1,173 @@
+//! Whatever a leader finds room for, a follower of the same size does, too: it repeats what was committed, however full its leader was, and is empty when that is.
+//!
+//! Threads fill a store that cannot grow, delete, overwrite and fill it again; both followers have the same in the end, and one of them leads on.
+
+use std::sync::Barrier;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use kv::{Batch, Error, Follower, Options};
+
+use crate::full::{Lengths, MIB, Random, value};
+use crate::replicated::{Site, all, await_commits, await_that, log_of, trust};
+
+/// Much longer than anything takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Values are shorter than a segment by so many powers of two.
+const LENGTHS: u32 = 4;
+
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    bytes: u64,
+    segment: u64,
+    log: u64,
+    lengths: Lengths,
+    threads: u64,
+    /// Keys of each thread.
+    keys: u64,
+    /// Changes of a batch, at most.
+    together: u64,
+    /// Of the batches that follow a refusal, how many only delete.
+    deletes: u64,
+    batches: u64,
+}
+
+impl Plan {
+    fn of(random: &mut Random) -> Self {
+        let segment = (64 << random.below(3)) << 10;
+        // Longer values leave room at the ends of segments that is not for others.
+        let longest = u64::ilog2(segment) - LENGTHS;
+        let low = random.below(u64::from(longest)) as u32;
+        let high = low + random.below(u64::from(longest - low)) as u32;
+        // A batch is one record of the log, and shorter than its segments.
+        let together = 1 << random.below(u64::from(16 - high).min(6));
+        Self {
+            bytes: (4 << random.below(3)) * MIB,
+            segment,
+            log: (1 << random.below(2)) * MIB,
+            lengths: Lengths(low, high),
+            threads: 1 + random.below(4),
+            keys: 1 << (8 + random.below(9)),
+            together,
+            deletes: 1 + random.below(20),
+            batches: 4000,
+        }
+    }
+
+    fn options(&self) -> Options {
+        let pool = pmem::Options::new().max_size(self.bytes).domain(pmem::DomainChoice::Emulated);
+        Options::new().segment_bytes(self.segment).pool(pool)
+    }
+}
+
+/// Returns how often somebody was refused.
+fn churn(store: &kv::Store, plan: &Plan, thread: u64, random: &mut Random) -> u64 {
+    let (mut refused, mut deletes) = (0, 0);
+    for _ in 0..plan.batches {
+        let mut batch = Batch::new();
+        for _ in 0..1 + random.below(plan.together) {
+            let key = (thread << 32 | random.below(plan.keys)).to_be_bytes();
+            if deletes > 0 {
+                batch.delete(&key);
+            } else {
+                batch.put(&key, &value(&key, plan.lengths.any(random)));
+            }
+        }
+        deletes -= deletes.min(1);
+        match store.write(&batch) {
+            Ok(()) => {}
+            Err(Error::Full { .. }) => (refused, deletes) = (refused + 1, plan.deletes),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    refused
+}
+
+fn fill_and_follow(seed: u64) {
+    let mut random = Random::new(seed);
+    let plan = Plan::of(&mut random);
+    println!("seed {seed}: {plan:?}");
+    let site = Site::new();
+    let follow = |machine| {
+        Follower::serve_holding(&plan.options(), site.store(machine), site.log(machine), "127.0.0.1:0", &trust())
+            .unwrap()
+    };
+    let (one, two) = (follow(1), follow(2));
+    let copies = site.copies(&[&one, &two]).timeout(PATIENCE);
+    let log = log_of(plan.log).when_full(log::WhenFull::Wait(PATIENCE));
+    let store = plan.options().replicated(&copies, &log).create(site.store(0)).unwrap();
+    let (refused, begin) = (AtomicU64::new(0), Barrier::new(plan.threads as usize));
+    std::thread::scope(|threads| {
+        for thread in 0..plan.threads {
+            let (store, plan, refused, begin) = (&store, &plan, &refused, &begin);
+            let mut random = Random::new(seed << 8 | thread);
+            threads.spawn(move || {
+                begin.wait();
+                refused.fetch_add(churn(store, plan, thread, &mut random), Relaxed);
+            });
+        }
+    });
+    let commits = store.stats().commits;
+    println!("{} refused of {commits}, {:?}", refused.into_inner(), store.stats());
+    for follower in [&one, &two] {
+        while follower.status().commits < commits {
+            if let Err(error) = follower.wait(Duration::from_millis(1)) {
+                panic!("{error:?} at {} of {commits}; {:?}", follower.status().commits, follower.store().stats());
+            }
+        }
+        await_commits(follower, commits);
+        assert_eq!(all(follower.store()), all(&store));
+    }
+    let had = all(&store);
+    store.abandon();
+    let promoted = one.promote(&kv_copies(&two), &log_of(plan.log)).unwrap();
+    assert_eq!(all(&promoted), had);
+    for key in had.keys() {
+        promoted.delete(key).unwrap();
+    }
+    await_commits(&two, commits + had.len() as u64);
+    assert!(all(two.store()).is_empty());
+}
+
+fn kv_copies(other: &Follower) -> log::Replicas {
+    log::Replicas::new().at(&other.address()).trust(trust())
+}
+
+#[test]
+fn a_follower_finds_room_for_what_its_leader_found_room_for() {
+    let number =
+        |name: &str, otherwise: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(otherwise);
+    let first = number("CAIRN_SPACE_SEED", 105);
+    (first..first + number("CAIRN_SPACE_SEEDS", 2)).for_each(fill_and_follow);
+}
+
+#[test]
+fn a_follower_without_room_waits_for_it() {
+    let site = Site::new();
+    let pool = pmem::Options::new().max_size(MIB).domain(pmem::DomainChoice::Emulated);
+    let options = Options::new().segment_bytes(16 << 10).pool(pool);
+    let one = Follower::serve_holding(&options, site.store(1), site.log(1), "127.0.0.1:0", &trust()).unwrap();
+    let copies = site.copies(&[&one]).timeout(PATIENCE);
+    let store = options.replicated(&copies, &log_of(MIB / 4)).create(site.store(0)).unwrap();
+    let put = |n: u32| {
+        store.put(&(n % 100).to_be_bytes(), &[n as u8; 1000]).unwrap();
+    };
+    (0..100).for_each(put);
+    await_commits(&one, 100);
+    let first = all(&store);
+    // Who reads the follower keeps all that is overwritten.
+    let snapshot = one.snapshot().unwrap();
+    let full = (100..2000).find(|n| {
+        put(*n);
+        await_that(&one, || one.status().full || one.status().commits + 50 > u64::from(*n));
+        one.status().full
+    });
+    let commits = u64::from(full.expect("more was kept than there is room for")) + 1;
+    assert!(one.wait(Duration::from_millis(1500)).unwrap() && one.status().full && one.status().commits < commits);
+    let seen = snapshot.scan(kv::Keys::all()).map(|pair| pair.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap());
+    assert_eq!(seen.collect::<std::collections::BTreeMap<_, _>>(), first);
+    drop(snapshot);
+    await_commits(&one, commits);
+    assert_eq!((all(one.store()), one.status().full), (all(&store), false));
+}
