@@ -23,8 +23,8 @@ use crate::store::{Snapshot, Store};
 
 /// Bytes of the log that are repeated before anybody is looked after.
 const BATCH: usize = 1 << 20;
-/// How often a commit is tried in a full store before it is said to be full: it is tried again then.
-const TRIES: u32 = 16;
+/// Address space for the pool of a log.
+const LOG_MAX: u64 = 1 << 40;
 /// Longest sleep of the thread when there is nothing to repeat: it is woken when something comes, or when it is to end.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -135,6 +135,11 @@ struct Shared {
     holds: bool,
 }
 
+/// Of the copy of a log, which is as long as that log is, however long the store may be.
+fn of_log(pool: &pmem::Options) -> pmem::Options {
+    pool.clone().max_size(LOG_MAX)
+}
+
 /// How far a follower is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -162,7 +167,7 @@ impl Follower {
         Self::serve_with(&Options::new(), path, log, address, trust)
     }
 
-    /// The same, with a store of these options. The copy's pool has the options of the store's.
+    /// The same, with a store of these options. The copy's pool has the options of the store's, but for its longest size.
     ///
     /// # Errors
     /// As [`serve`](Self::serve).
@@ -213,7 +218,7 @@ impl Follower {
         trust: log::fabric::Options,
         holds: bool,
     ) -> Result<Self> {
-        let replica = Replica::serve_read(&options.pool, &log, address, trust.clone())?;
+        let replica = Replica::serve_read(&of_log(&options.pool), &log, address, trust.clone())?;
         Self::start_on(store, replica, options, log, trust, holds)
     }
 
@@ -315,7 +320,7 @@ impl Follower {
         open: impl FnOnce(&log::Options, &log::Replicas) -> Result<Log>,
     ) -> std::result::Result<Store, Box<NotPromoted>> {
         let copies = copies.clone().local(&self.log);
-        let log = refusing(log).pool(self.options.pool.clone());
+        let log = refusing(log).pool(of_log(&self.options.pool));
         let (address, at) = (self.address(), self.log.clone());
         let (options, trust, holds) = (self.options.clone(), self.trust.clone(), self.shared.holds);
         let not = |error, store| Box::new(NotPromoted { error, store, log: at, address, options, trust, holds });
@@ -442,31 +447,33 @@ impl Shared {
             origin::set_origin(&core.pool, log.log)?;
         }
         for (lsn, record) in &records {
-            self.apply(record, *lsn)?;
+            if !self.apply(record, *lsn)? {
+                return Ok(false);
+            }
         }
+        self.is_full.store(false, Release);
         self.release_before(cursor.position())?;
         Ok(!records.is_empty())
     }
 
-    /// Repeats one, as soon as there is room for it: in the file, on the disk, or behind a reader.
-    fn apply(&self, record: &[u8], lsn: Lsn) -> Result<()> {
+    /// Repeats one, as soon as there is room for it: in the file, on the disk, or behind a reader. False if the thread is to end before there is.
+    fn apply(&self, record: &[u8], lsn: Lsn) -> Result<bool> {
         let core = &*self.store.core;
         loop {
-            let error = match core.apply(record, lsn, TRIES) {
+            let error = match core.apply(record, lsn) {
                 Ok(number) => {
                     self.commits.fetch_max(number, Release);
-                    self.is_full.store(false, Release);
-                    return Ok(());
+                    return Ok(true);
                 }
                 Err(error @ Error::Full { .. }) => error,
                 Err(error) => return Err(error),
             };
             if !self.is_full.swap(true, AcqRel) {
-                tracing::warn!(%error, store = %core.pool.path().display(), "the store has no room for what its leader has committed, and waits for some");
+                tracing::error!(%error, store = %core.pool.path().display(), "the store has no room for what its leader has committed; it is tried again every second");
             }
             let seen = self.replica.news();
             if self.stop.load(Acquire) {
-                return Err(error);
+                return Ok(false);
             }
             // What was repeated before holds nobody up.
             self.release_before(lsn)?;

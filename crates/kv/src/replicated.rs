@@ -226,6 +226,9 @@ impl Replicated {
     }
 }
 
+/// How often a commit is repeated in a full store before it is said to be full, by a leader that replays its log too: others may lead meanwhile.
+const TRIES: u32 = 16;
+
 /// Of the log's length: how much is between two places that are remembered.
 const STRIDES: u64 = 64;
 
@@ -449,9 +452,9 @@ impl Core {
         last
     }
 
-    /// Makes what the log's record says part of the store, if it is not; in a full one it is tried so often. The caller is the only one who changes the store.
+    /// Makes what the log's record says part of the store, if it is not; in a full one it is tried [so often](TRIES). The caller is the only one who changes the store.
     /// Returns its number.
-    pub(crate) fn apply(&self, record: &[u8], at: Lsn, mut most: u32) -> Result<u64> {
+    pub(crate) fn apply(&self, record: &[u8], at: Lsn) -> Result<u64> {
         let Some(commit) = Commit::decode(record) else { return Err(Error::NotACommit { at }) };
         let has = self.bound.last();
         if commit.number <= has {
@@ -461,7 +464,7 @@ impl Core {
             return Err(Error::Behind { has, first: commit.number });
         }
         let Some(Replicated { cornered, .. }) = &self.replicated else { return Err(Error::NotReplicated) };
-        let mut tries = crate::commit::Tried::default();
+        let (mut tries, mut most) = (crate::commit::Tried::default(), TRIES);
         loop {
             match self.apply_once(&commit) {
                 Err(error @ Error::Full { .. }) if most > 0 => {
@@ -501,7 +504,7 @@ impl Core {
         set_origin(&self.pool, log.id())?;
         let (mut records, mut last) = (log.iter(), None);
         while let Some(record) = records.next()? {
-            last = Some((self.apply(record.payload, record.lsn, u32::MAX)?, record.lsn));
+            last = Some((self.apply(record.payload, record.lsn)?, record.lsn));
         }
         drop(records);
         let (has, through) = (self.bound.last(), last.map_or(0, |last| last.0));

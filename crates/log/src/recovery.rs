@@ -242,8 +242,8 @@ impl<'a> Reader<'a> {
         if !(epoch_min..=self.superline.epoch).contains(&header.epoch) {
             return Ok(None);
         }
-        self.sealed += u64::from(header.len);
         let Some(payload) = self.payload(at, &header)? else { return Ok(None) };
+        self.sealed += u64::from(header.len);
         let verifies = self.sabotage.skips(Step::VerifySeal) || header.verifies(self.key, &bytes_there, &payload);
         Ok(verifies.then_some(header))
     }

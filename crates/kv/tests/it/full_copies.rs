@@ -169,5 +169,29 @@ fn a_follower_without_room_waits_for_it() {
     assert_eq!(seen.collect::<std::collections::BTreeMap<_, _>>(), first);
     drop(snapshot);
     await_commits(&one, commits);
-    assert_eq!((all(one.store()), one.status().full), (all(&store), false));
+    assert_eq!(all(one.store()), all(&store));
+    await_that(&one, || !one.status().full);
+    // It ends while it waits, and has all when it begins again.
+    let snapshot = one.snapshot().unwrap();
+    let full = (100..2000).find(|n| {
+        put(*n);
+        await_that(&one, || one.status().full || one.status().commits + 50 > commits + u64::from(*n) - 100);
+        one.status().full
+    });
+    assert!(full.is_some());
+    drop(snapshot);
+    one.stop().unwrap();
+}
+
+/// The log is longer than the store may be.
+#[test]
+fn a_small_store_has_a_log_as_long_as_it_is() {
+    let site = Site::new();
+    let pool = pmem::Options::new().max_size(4 * MIB).domain(pmem::DomainChoice::Emulated);
+    let options = Options::new().segment_bytes(64 << 10).pool(pool);
+    let one = Follower::serve_with(&options, site.store(1), site.log(1), "127.0.0.1:0", &trust()).unwrap();
+    let two = Follower::serve_with(&options, site.store(2), site.log(2), "127.0.0.1:0", &trust()).unwrap();
+    let store = one.found(&kv_copies(&two), &log_of(8 * MIB)).unwrap();
+    store.put(b"apples", b"17").unwrap();
+    await_commits(&two, 1);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use log::{Cursor, Error, Lsn, Options, Replica, Replicas, fabric};
+use log::{Cursor, Error, Lsn, Options, Replica, Replicas, check_copy, fabric};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -43,4 +43,34 @@ fn what_was_not_read_is_never_passed_over_in_silence() {
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+/// What stood in the log before may look like the header of a record that is far too long: no copy that ends there is in doubt for that, or none leads when its leader is lost.
+#[test]
+fn what_looks_like_a_long_record_is_no_doubt() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let pool = pmem::Options::new().domain(pmem::DomainChoice::Emulated);
+    let trust = fabric::Options { anyone: true, ..Default::default() };
+    let path = dir.path().join("copy");
+    let replica = Replica::serve(&path, "127.0.0.1:0", trust.clone()).unwrap();
+    let address = replica.address().unwrap().to_string();
+    let copies = Replicas::new().trust(trust).timeout(LONG).patience(LONG).local(dir.path().join("own")).at(&address);
+    let options = Options::new().bytes(64 << 10).segment_bytes(4096).patience(LONG).pool(pool.clone());
+    let log = options.create_replicated(&copies.write_quorum(2)).unwrap();
+    // A checksum, a number far ahead, an epoch, data of 80 MiB.
+    let fake = |epoch: u32| {
+        let words = [u64::MAX, 1 << 40, u64::from(epoch) | 0x1500_0000 << 32];
+        words.map(u64::to_le_bytes).concat()
+    };
+    let payload: Vec<u8> = (0..4).cycle().take(100).flat_map(fake).collect();
+    for n in 0..100 {
+        let lsn = log.append(&payload).unwrap();
+        if n % 8 == 7 {
+            log.cleanup_to(lsn).unwrap();
+        }
+    }
+    log.abandon();
+    replica.stop().unwrap();
+    let found = check_copy(&pool.open(&path).unwrap(), log::NAME).unwrap().unwrap();
+    assert!(found.records > 0 && !found.in_doubt, "{found:?}");
 }
