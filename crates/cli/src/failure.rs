@@ -89,7 +89,7 @@ impl Failure {
                 let what = format!("leadership of term {term} is over ({said})");
                 Self::new(what, "what was acknowledged is safe; run it again to stand for leadership again")
             }
-            membership::Error::Unreachable { why, .. } if is_of_tls(why) => {
+            membership::Error::Unreachable { endpoints, why, .. } if is_of_tls(endpoints, why) => {
                 let (what, _) = message.rsplit_once(": ").unwrap_or((&message, ""));
                 let next = "see whether etcd takes this program's certificate (--etcd-cert), and its own is of --etcd-ca and names its address; then whether most of its members run";
                 Self::new(what, next)
@@ -164,12 +164,21 @@ impl Failure {
     }
 }
 
-/// The way to etcd ended as it does when certificates are not accepted: not all of its ends say so.
-fn is_of_tls(why: &str) -> bool {
+/// The way to etcd ended as it does when certificates are not accepted. Not all of its ends say so: etcd refuses behind its part of the handshake, and what this end does by then decides which it is.
+fn is_of_tls(endpoints: &str, why: &str) -> bool {
+    const ENDS: [&str; 9] = [
+        "certificate",
+        "fatal alert",
+        "connection closed",
+        "canceled",
+        "handshake",
+        "tls",
+        "broken pipe",
+        "connection reset",
+        "unexpected end of file",
+    ];
     let why = why.to_lowercase();
-    ["certificate", "fatal alert", "connection closed", "canceled", "handshake", "tls"]
-        .iter()
-        .any(|word| why.contains(word))
+    endpoints.contains("https://") && ENDS.iter().any(|end| why.contains(end))
 }
 
 /// The bytes on media are wrong, as opposed to the request, the file chosen, or the moment. This command asks for no offsets of its own: those that cannot be are from media.
@@ -268,6 +277,8 @@ mod tests {
         };
         assert!(next("transport error: received fatal alert: BadCertificate").contains("--etcd-cert"));
         assert!(next("operation was canceled: connection closed").contains("--etcd-cert"));
+        assert!(next("connection error: stream closed because of a broken pipe").contains("--etcd-cert"));
+        assert!(next("Connection reset by peer (os error 104)").contains("--etcd-cert"));
         assert!(next("https://e1:2379 did not answer in 1s").starts_with("try again"));
     }
 

@@ -121,7 +121,7 @@ fn fill_and_follow(seed: u64) {
     }
     let had = all(&store);
     store.abandon();
-    let promoted = one.promote(&kv_copies(&two), &log_of(plan.log)).unwrap();
+    let promoted = one.promote(&beside(&two), &log_of(plan.log)).unwrap();
     assert_eq!(all(&promoted), had);
     for key in had.keys() {
         promoted.delete(key).unwrap();
@@ -130,7 +130,8 @@ fn fill_and_follow(seed: u64) {
     assert!(all(two.store()).is_empty());
 }
 
-fn kv_copies(other: &Follower) -> log::Replicas {
+/// The other copies, for one that leads.
+fn beside(other: &Follower) -> log::Replicas {
     log::Replicas::new().at(&other.address()).trust(trust())
 }
 
@@ -171,7 +172,7 @@ fn a_follower_without_room_waits_for_it() {
     await_commits(&one, commits);
     assert_eq!(all(one.store()), all(&store));
     await_that(&one, || !one.status().full);
-    // It ends while it waits, and has all when it begins again.
+    // It ends while it waits, and that is no failure.
     let snapshot = one.snapshot().unwrap();
     let full = (100..2000).find(|n| {
         put(*n);
@@ -191,7 +192,7 @@ fn a_small_store_has_a_log_as_long_as_it_is() {
     let options = Options::new().segment_bytes(64 << 10).pool(pool);
     let one = Follower::serve_with(&options, site.store(1), site.log(1), "127.0.0.1:0", &trust()).unwrap();
     let two = Follower::serve_with(&options, site.store(2), site.log(2), "127.0.0.1:0", &trust()).unwrap();
-    let store = one.found(&kv_copies(&two), &log_of(8 * MIB)).unwrap();
+    let store = one.found(&beside(&two), &log_of(8 * MIB)).unwrap();
     store.put(b"apples", b"17").unwrap();
     await_commits(&two, 1);
 }

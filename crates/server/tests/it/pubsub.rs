@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use pmem::DomainChoice;
 use server::Step;
@@ -260,19 +259,14 @@ fn messages_of_a_transaction_wait_until_it_is_durable() {
 pub fn heard_behind_the_commit(step: Option<Step>, domain: DomainChoice) {
     let dir = tempfile::tempdir().unwrap();
     let engine = Store::Kv.open(dir.path().join("store"), pmem::Options::new().domain(domain));
-    let (enter, entered) = channel();
-    let (enter, holds) = (Mutex::new(enter), Arc::new(AtomicBool::new(false)));
-    let held = holds.clone();
-    // All of them: one that the server makes for itself may come first.
+    let ((enter, entered), (release, released)) = (channel(), channel::<()>());
+    let (held, holds) = (Mutex::new((enter, released)), Arc::new(AtomicBool::new(false)));
+    let once = holds.clone();
     let at_commit: AtCommit = Box::new(move || {
-        if held.load(SeqCst) {
-            let _ = enter.lock().unwrap().send(()); // a test that has failed is gone
-        }
-        for _ in 0..PATIENCE.as_millis() {
-            if !held.load(SeqCst) {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        if once.swap(false, SeqCst) {
+            let (enter, released) = &*held.lock().unwrap();
+            enter.send(()).unwrap();
+            released.recv_timeout(PATIENCE).unwrap_or(()); // a test that has failed is gone
         }
     });
     let server = start(step, usual(), told(engine, at_commit));
@@ -287,7 +281,7 @@ pub fn heard_behind_the_commit(step: Option<Step>, domain: DomainChoice) {
     for word in ["a", "b"] {
         assert_eq!(hearing.ask(&["PING", word]), Reply::text(word), "heard before the commit");
     }
-    holds.store(false, SeqCst);
+    release.send(()).unwrap();
     assert_eq!(hearing.reply(), texts(&["message", "news", "told"]));
     (0..4).for_each(|_| drop(client.reply()));
     // What was watched has changed; what was discarded.

@@ -179,12 +179,23 @@ pub fn scarce(engine: Box<dyn Engine>, no_room: NoRoom) -> Box<dyn Engine> {
     })
 }
 
-/// What is called where a transaction that writes is about to be committed.
+/// What is called where a transaction that has changed something is about to be committed: not those that the server begins now and then, and finds nothing to do in.
 pub type AtCommit = Box<dyn Fn() + Send + Sync>;
 
 /// A store of which somebody hears when its transactions are about to be committed.
 pub fn told(engine: Box<dyn Engine>, at_commit: AtCommit) -> Box<dyn Engine> {
-    Around::boxed(engine, move |tx, run| run(tx).inspect(|()| at_commit()))
+    Around::boxed(engine, move |tx, run| {
+        let mut changes = false;
+        let mut note = |_: &[u8], _| {
+            changes = true;
+            Ok(())
+        };
+        run(&mut AroundTx(tx, &mut note))?;
+        if changes {
+            at_commit();
+        }
+        Ok(())
+    })
 }
 
 /// A server, and the directory with its store.
