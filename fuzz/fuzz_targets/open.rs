@@ -1,6 +1,6 @@
 //! Opens what libFuzzer makes of the reference pools, and raw bytes, under the judge of the test suite.
 //!
-//! The first byte chooses: a whole file of raw bytes, or mutations of one of the reference pools, with seals recomputed or not.
+//! The first byte chooses: a whole file of raw bytes, or mutations of one of the reference pools, with checksums recomputed or not.
 
 #![no_main]
 
@@ -37,7 +37,7 @@ fuzz_target!(|input: &[u8]| {
             left -= 1;
         }
         if choice % 2 == 1 {
-            reference.reseal(&mut bytes);
+            reference.rechecksum(&mut bytes);
         }
         (bytes, if choice % 2 == 1 { Claim::Sane } else { Claim::Detected })
     };

@@ -183,7 +183,7 @@ IOStatus WalLog::CleanUp()
 	cairn_status status = cairn_log_forced(log_, &through);
 	for (auto &file : files_)
 		through = std::min(through, file.second->first - 1);
-	return From(status != CAIRN_OK ? status : cairn_log_cleanup_to(log_, through), path_);
+	return From(status != CAIRN_OK ? status : cairn_log_truncate_to(log_, through), path_);
 }
 
 IOStatus WalLog::Recover()

@@ -30,7 +30,7 @@ build() { # package feature example
     cargo build --quiet --release --target $target -p "$1" --features "$2" --example "$3"
   readlink -f "${CARGO_TARGET_DIR:-target}/$target/release/examples/$3"
 }
-worker=$(build cairn-pmem sabotage vm_worker)
+worker=$(build cairn-pmem failpoints vm_worker)
 heap_worker=$(build cairn-heap no-drains vm_heap_worker)
 store_worker=$(build cairn-kv no-drains vm_store_worker)
 

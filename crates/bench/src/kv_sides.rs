@@ -18,7 +18,7 @@ use std::str::FromStr;
 
 pub use ::peers::Peer;
 use pmem::Stats;
-use tx::{Backoff, Isolation, Patience};
+use tx::{Backoff, Isolation, RetryPolicy};
 
 pub use field::Field;
 pub(crate) use field::{Loaded, fill};
@@ -57,9 +57,9 @@ pub trait Session: Store {
     /// Tries until it is committed.
     ///
     /// # Errors
-    /// As `attempt`; patience is at its end.
+    /// As `attempt`; the timeout has passed.
     fn transaction(&mut self, isolation: Isolation, steps: &[Step<'_>], out: &mut [u8]) -> Result<Found> {
-        let mut backoff = Backoff::new(Patience::default());
+        let mut backoff = Backoff::new(RetryPolicy::default());
         loop {
             if let Some(pairs) = self.attempt(isolation, steps, out)? {
                 return Ok(Found { pairs, aborts: backoff.attempts().into() });

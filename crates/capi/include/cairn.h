@@ -51,7 +51,7 @@ enum cairn_code {
 	CAIRN_NO_QUORUM = 104,
 	/* No room: in the log, in the store, on the file system. */
 	CAIRN_FULL = 200,
-	/* Bytes on media contradict their seals. */
+	/* Bytes on media contradict their checksums. */
 	CAIRN_DAMAGED = 300,
 	/* What was durable cannot be read back. */
 	CAIRN_LOST = 301,
@@ -80,10 +80,7 @@ enum cairn_code {
 	CAIRN_FORKED = 403,
 	/* A system call failed: see `cairn_last_errno`. */
 	CAIRN_IO = 404,
-	/*
-	 * The transaction can only be aborted: it was told that it is too old, or an earlier error
-	 * was ignored.
-	 */
+	/* The transaction can only be aborted: it has expired, or an earlier error was ignored. */
 	CAIRN_DOOMED = 405,
 	/*
 	 * Conflicts went on for longer than is waited for; perhaps this thread has the key in
@@ -227,7 +224,7 @@ typedef struct cairn_log_options {
 	 * How long a force waits for an earlier record that is not complete before it says
 	 * `CAIRN_STALLED`, in microseconds.
 	 */
-	uint64_t patience_us;
+	uint64_t stall_timeout_us;
 	/* One of `enum cairn_domain`. */
 	uint32_t domain;
 	/* Not 0: open a log that was closed, for reading only; several processes may at once. */
@@ -271,7 +268,7 @@ typedef struct cairn_kv_options {
 	uint32_t group_commit;
 	/* Not 0: no thread of the store makes checkpoints, who commits does. */
 	uint32_t foreground;
-	/* Not 0: each read holds what it returns against its seal. */
+	/* Not 0: each read holds what it returns against its checksum. */
 	uint32_t verify;
 	/* One of `enum cairn_domain`. */
 	uint32_t domain;
@@ -302,8 +299,10 @@ typedef struct cairn_array_options {
 	 * is beyond waits in the log.
 	 */
 	uint64_t draft_max;
-	/* On memory, a commit of more bytes has a second barrier in place of seals over them. */
-	uint64_t seal_max;
+	/*
+	 * On memory, a commit of more bytes has a second barrier in place of checksums over them.
+	 */
+	uint64_t checksum_max;
 	/* Bytes of address space of a member: it cannot outgrow it while the array is open. */
 	uint64_t max_bytes;
 	/*
@@ -547,7 +546,7 @@ cairn_status cairn_iter_close(cairn_iter *iter);
 cairn_status cairn_log_cleanup(cairn_log *log, uint64_t lsn);
 
 /* No record through `lsn` is needed any more. */
-cairn_status cairn_log_cleanup_to(cairn_log *log, uint64_t lsn);
+cairn_status cairn_log_truncate_to(cairn_log *log, uint64_t lsn);
 
 /* Forces all there is, cleans it up, and makes that persistent: none of it ever comes back. */
 cairn_status cairn_log_cleanup_all(cairn_log *log);
@@ -954,8 +953,8 @@ cairn_status cairn_log_create_replicated(const cairn_replicas *replicas,
 	const cairn_log_options *options, cairn_log **log);
 
 /*
- * Takes a log over: whoever led it is shut out, copies are repaired, nothing that was acknowledged
- * is missing. `options` may be null: the defaults.
+ * Takes a log over: the previous leader is fenced, copies are repaired, nothing that was
+ * acknowledged is missing. `options` may be null: the defaults.
  */
 cairn_status cairn_log_open_replicated(const cairn_replicas *replicas,
 	const cairn_log_options *options, cairn_log **log);

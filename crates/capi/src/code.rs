@@ -24,7 +24,7 @@ pub enum cairn_code {
     /// No room: in the log, in the store, on the file system.
     CAIRN_FULL = 200,
 
-    /// Bytes on media contradict their seals.
+    /// Bytes on media contradict their checksums.
     CAIRN_DAMAGED = 300,
     /// What was durable cannot be read back.
     CAIRN_LOST = 301,
@@ -45,7 +45,7 @@ pub enum cairn_code {
     CAIRN_FORKED = 403,
     /// A system call failed: see `cairn_last_errno`.
     CAIRN_IO = 404,
-    /// The transaction can only be aborted: it was told that it is too old, or an earlier error was ignored.
+    /// The transaction can only be aborted: it has expired, or an earlier error was ignored.
     CAIRN_DOOMED = 405,
     /// Conflicts went on for longer than is waited for; perhaps this thread has the key in another transaction.
     CAIRN_GAVE_UP = 406,

@@ -321,7 +321,7 @@ mod tests {
             snapshot: None,
         };
         let all = [
-            E::Conflict { key: key.clone(), with: kv::Rival::Running },
+            E::Conflict { key: key.clone(), with: kv::ConflictWith::Running },
             E::TooMany { max: 1 },
             E::GaveUp { attempts: 1, key },
             E::Doomed { first: "x".into() },

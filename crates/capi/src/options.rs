@@ -49,7 +49,7 @@ pub struct cairn_log_options {
     /// How long a full log waits for a cleanup before it says `CAIRN_FULL`, in microseconds; 0: not at all.
     pub full_us: u64,
     /// How long a force waits for an earlier record that is not complete before it says `CAIRN_STALLED`, in microseconds.
-    pub patience_us: u64,
+    pub stall_timeout_us: u64,
     /// One of `enum cairn_domain`.
     pub domain: u32,
     /// Not 0: open a log that was closed, for reading only; several processes may at once.
@@ -70,7 +70,7 @@ impl Default for cairn_log_options {
             within_us: 0,
             idle_us: 100_000,
             full_us: 0,
-            patience_us: 10_000_000,
+            stall_timeout_us: 10_000_000,
             domain: cairn_domain::CAIRN_AUTO as u32,
             read_only: 0,
         }
@@ -86,7 +86,7 @@ impl cairn_log_options {
             .threads(self.threads)
             .idle(after(self.idle_us))
             .when_full(after(self.full_us).map_or(WhenFull::Refuse, WhenFull::Wait))
-            .patience(Duration::from_micros(self.patience_us))
+            .stall_timeout(Duration::from_micros(self.stall_timeout_us))
             .pool(pool(self.domain, self.max_bytes)?);
         if self.segment > 0 {
             options = options.segment_bytes(self.segment);
@@ -124,7 +124,7 @@ pub struct cairn_kv_options {
     pub group_commit: u32,
     /// Not 0: no thread of the store makes checkpoints, who commits does.
     pub foreground: u32,
-    /// Not 0: each read holds what it returns against its seal.
+    /// Not 0: each read holds what it returns against its checksum.
     pub verify: u32,
     /// One of `enum cairn_domain`.
     pub domain: u32,
@@ -199,8 +199,8 @@ pub struct cairn_array_options {
     pub stripe: u64,
     /// Bytes of a transaction that wait in memory for its commit, of those for one member; what is beyond waits in the log.
     pub draft_max: u64,
-    /// On memory, a commit of more bytes has a second barrier in place of seals over them.
-    pub seal_max: u64,
+    /// On memory, a commit of more bytes has a second barrier in place of checksums over them.
+    pub checksum_max: u64,
     /// Bytes of address space of a member: it cannot outgrow it while the array is open.
     pub max_bytes: u64,
     /// Transactions at once in a new array, those counted whose logs are still needed: at least 8 more than threads that commit.
@@ -223,7 +223,7 @@ impl Default for cairn_array_options {
             log_max: 1 << 30,
             stripe: 64 << 10,
             draft_max: 64 << 10,
-            seal_max: 64 << 10,
+            checksum_max: 64 << 10,
             max_bytes: 1 << 40,
             transactions: 64,
             domain: cairn_domain::CAIRN_AUTO as u32,
@@ -244,7 +244,7 @@ impl cairn_array_options {
             .log_max(self.log_max)
             .stripe_bytes(self.stripe)
             .draft_max(usize::try_from(self.draft_max).unwrap_or(usize::MAX))
-            .seal_max(self.seal_max)
+            .checksum_max(self.checksum_max)
             .transactions(self.transactions)
             .pool(pool(self.domain, self.max_bytes)?))
     }

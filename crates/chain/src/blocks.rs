@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::failpoints::{Failpoints, Step};
 use crate::image::{GRANULE, SizeCode};
-use crate::sabotage::{Sabotage, Step};
 
 /// All of them.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(crate) struct Blocks {
     by_record: BTreeSet<(u64, u64)>,
     /// Of transactions that run here, or whose records are not executed.
     reserved: BTreeMap<u64, u64>,
-    pub(crate) sabotage: Sabotage,
+    pub(crate) failpoints: Failpoints,
 }
 
 impl Blocks {
@@ -105,7 +105,7 @@ impl Blocks {
 
     /// What of it rests does so no longer.
     fn wake(&mut self, start: u64, len: u64) {
-        if self.sabotage.skips(Step::WakeResting) {
+        if self.failpoints.skips(Step::WakeResting) {
             return;
         }
         let end = start + len;
@@ -194,8 +194,8 @@ mod tests {
     /// A replica's `release` comes after the record that uses the place again.
     #[test]
     fn what_is_live_again_is_not_given_out() {
-        crate::rules::rule(Step::WakeResting, |sabotage| {
-            let mut blocks = Blocks { sabotage, ..Blocks::empty(4096..4096 + 128) };
+        crate::rules::rule(Step::WakeResting, |failpoints| {
+            let mut blocks = Blocks { failpoints, ..Blocks::empty(4096..4096 + 128) };
             blocks.set_live(4096, 64);
             blocks.set_free(7, 4096);
             blocks.set_live(4096, 64);

@@ -19,11 +19,11 @@
 //! | [`Driven`] | state machine and medium on one thread, for tests |
 //! | [`Node`], [`NodeTx`] | the same for many threads; the head's transactions: an engine of `tx` |
 //! | `process` | a node with TCP and etcd (feature `process`) |
-//! | `sabotage`, `rules`, `simulate` | for tests: each rule left out; each rule by itself; whole chains with all that goes wrong |
+//! | `failpoints`, `rules`, `simulate` | for tests: each rule left out; each rule by itself; whole chains with all that goes wrong |
 //!
 //! # What drives it
 //!
-//! A program has a [`Node`], or a `process::Process`. Whoever else drives a replica has a thread that gives it events, one at a time, and carries out its commands in their order. Each command says which event answers it, if any does; a command is not waited for.
+//! A program has a [`Node`], or a `process::Process`. Other code that drives a replica has a thread that gives it events, one at a time, and carries out its commands in their order. Each command says which event answers it, if any does; a command is not waited for.
 //!
 //! * *Messages* may be lost, doubled, and reordered: a replica says again, at each [`Event::Tick`], what it does not know to be heard.
 //! * *Writes* are in any state after a power failure until the barrier behind them is over; entries and notes have checksums, so they are there or not.
@@ -63,6 +63,7 @@ mod drive;
 mod entries;
 mod error;
 mod event;
+mod failpoints;
 mod image;
 mod locks;
 mod medium;
@@ -75,7 +76,6 @@ mod record;
 mod replica;
 #[cfg(test)]
 mod rules;
-mod sabotage;
 #[cfg(test)]
 mod simulate;
 mod types;

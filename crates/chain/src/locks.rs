@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::sabotage::{Sabotage, Step};
+use crate::failpoints::{Failpoints, Step};
 use crate::{Object, TransactionId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +35,12 @@ pub(crate) struct Locks {
     objects: BTreeMap<Object, Lock>,
     running: BTreeMap<TransactionId, Running>,
     in_flight: BTreeMap<u64, Vec<Object>>,
-    sabotage: Sabotage,
+    failpoints: Failpoints,
 }
 
 impl Locks {
-    pub(crate) fn new(sabotage: Sabotage) -> Self {
-        Self { sabotage, ..Self::default() }
+    pub(crate) fn new(failpoints: Failpoints) -> Self {
+        Self { failpoints, ..Self::default() }
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
@@ -71,7 +71,7 @@ impl Locks {
         for object in reads {
             if !running.reads.contains(object)
                 && !running.writes.contains(object)
-                && !self.sabotage.skips(Step::DrawUnderLocks)
+                && !self.failpoints.skips(Step::DrawUnderLocks)
             {
                 running.reads.push(*object);
                 self.objects.entry(*object).or_default().readers += 1;
@@ -91,7 +91,7 @@ impl Locks {
             None => true,
             Some(Writer::Runs(other)) => Some(other) == transaction,
             Some(Writer::InFlight { slot: of, .. }) => {
-                self.sabotage.skips(Step::RefuseOwnSlot) && of.is_some() && of == slot
+                self.failpoints.skips(Step::RefuseOwnSlot) && of.is_some() && of == slot
             }
         }
     }
@@ -99,7 +99,7 @@ impl Locks {
     /// Readers hold no number, so they need a way to give back what they have.
     pub(crate) fn read(&mut self, objects: &[Object]) -> bool {
         let clean = objects.iter().all(|object| self.can_read(*object, None, None));
-        if !clean && !self.sabotage.skips(Step::CleanReads) {
+        if !clean && !self.failpoints.skips(Step::CleanReads) {
             return false;
         }
         objects.iter().for_each(|object| self.objects.entry(*object).or_default().readers += 1);

@@ -221,7 +221,7 @@ impl Image {
     }
 
     /// Orders the units and indexes their words.
-    pub(crate) fn seal(&mut self) {
+    pub(crate) fn checksum(&mut self) {
         self.units.sort_by_key(|u| (u.line, u.mask));
         self.open.clear();
         for (at, unit) in self.units.iter().enumerate() {

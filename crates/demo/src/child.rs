@@ -129,10 +129,10 @@ pub(crate) enum Death {
 
 const SIGKILL: i32 = 9;
 /// A worker that has not opened its pool by then hangs.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 fn kill(mut child: Child, triggered: &Receiver<()>, delay: Duration) -> std::io::Result<ExitStatus> {
-    if triggered.recv_timeout(PATIENCE).is_ok() {
+    if triggered.recv_timeout(TIMEOUT).is_ok() {
         thread::sleep(delay);
     }
     child.kill()?;

@@ -1,6 +1,6 @@
 //! Values that tell whose they are, which version, and whether they are whole.
 //!
-//! Key number, version, seal, body. The seal covers key, version and length; the body follows from key and version, so that not one byte of
+//! Key number, version, checksum, body. The checksum covers key, version and length; the body follows from key and version, so that not one byte of
 //! it can be of another value.
 
 use bench::workload;
@@ -33,7 +33,7 @@ impl Values {
         buffer.clear();
         buffer.extend_from_slice(&stamp.key.to_le_bytes());
         buffer.extend_from_slice(&stamp.version.to_le_bytes());
-        buffer.extend_from_slice(&seal(stamp, len).to_le_bytes());
+        buffer.extend_from_slice(&checksum(stamp, len).to_le_bytes());
         buffer.extend_from_slice(self.body(stamp, len));
         buffer
     }
@@ -45,8 +45,8 @@ impl Values {
             return Err(format!("{} bytes are no value", value.len()));
         };
         let stamp = Stamp { key, version };
-        if found != seal(stamp, value.len()) {
-            return Err(format!("the seal of key {key}, version {version}, {} bytes, is broken", value.len()));
+        if found != checksum(stamp, value.len()) {
+            return Err(format!("the checksum of key {key}, version {version}, {} bytes, is broken", value.len()));
         }
         let (body, wanted) = (&value[HEADER..], self.body(stamp, value.len()));
         match body.iter().zip(wanted).position(|(a, b)| a != b) {
@@ -65,7 +65,7 @@ impl Values {
 }
 
 #[inline]
-fn seal(stamp: Stamp, len: usize) -> u64 {
+fn checksum(stamp: Stamp, len: usize) -> u64 {
     let mut bytes = [0; 24];
     bytes[..8].copy_from_slice(&stamp.key.to_le_bytes());
     bytes[8..16].copy_from_slice(&stamp.version.to_le_bytes());

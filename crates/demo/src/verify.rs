@@ -171,6 +171,6 @@ mod tests {
         assert_eq!(journal, [0]);
         assert_eq!(damage.len(), 4, "{damage:?}");
         assert!(damage[0].contains("has a value of key 0"), "{damage:?}");
-        assert!(damage[1].contains("seal"), "{damage:?}");
+        assert!(damage[1].contains("checksum"), "{damage:?}");
     }
 }

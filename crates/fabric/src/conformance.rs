@@ -50,7 +50,7 @@ pub trait Subject: Sync {
     }
 
     /// How long a check waits for what must come. Longer than the backend's own time-out for a slow peer.
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         Duration::from_secs(20)
     }
 }

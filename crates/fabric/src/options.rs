@@ -20,7 +20,7 @@ pub struct Options {
     pub secret: Option<Secret>,
     /// Certificates of both ends; everything is encrypted and authentic.
     pub tls: Option<Tls>,
-    /// Without secret and certificates: whoever reaches the address is trusted. Otherwise both missing is an error.
+    /// Without secret and certificates: every client that reaches the address is trusted. Otherwise both missing is an error.
     pub anyone: bool,
     /// What the peer may do from the beginning.
     pub rights: Rights,
@@ -61,7 +61,7 @@ impl Options {
 pub struct Secret(Arc<[u8]>);
 
 impl Secret {
-    /// Fewest bytes: what can be guessed is no secret, since whoever listens may try guesses on what it heard.
+    /// Fewest bytes: what can be guessed is no secret, since an eavesdropper may try guesses on what was sent.
     pub const LEN_MIN: usize = 16;
 
     /// Of random bytes, such as `head -c 32 /dev/urandom` gives.

@@ -10,7 +10,7 @@ use crate::{Receiver, Result, clock};
 
 /// Descriptors of all receivers, at most. Those that have no place any more are looked at now and then.
 const PLACES: usize = 32;
-const NAP: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// By what receivers are woken that one thread waits for; each says so in [`Receiver::watch`].
 pub struct Watch<'a> {
@@ -74,7 +74,7 @@ impl<'a> Watch<'a> {
                 self.whose[self.used] = self.receiver;
                 self.used += 1;
             }
-            None => self.within(NAP),
+            None => self.within(POLL_INTERVAL),
         }
     }
 

@@ -20,7 +20,7 @@ use tx::{Engine, Error, Isolation, Transaction, Typed};
 const WRITERS: usize = 3;
 /// Of each writer. Each is written at least once in as many transactions.
 const CELLS: u64 = 23;
-/// Past the seal's break-even, and over several zones.
+/// Past the checksum's break-even, and over several zones.
 const LONG: usize = 1000;
 
 #[derive(Clone, Copy, Persist)]
@@ -219,7 +219,7 @@ fn text(error: Error) -> String {
 fn options(policy: Policy) -> Result<Options, String> {
     let blocks = HeapOptions::chunk_bytes(16 << 10).map_err(|e| e.to_string())?;
     let options = Options::new().policy(policy).blocks(blocks).bytes(512 << 10).slots(8).log_bytes(16 << 10);
-    Ok(options.zone_bytes(4096).recovery_budget(12 * 4096).batch(3).seal_max(1024))
+    Ok(options.zone_bytes(4096).recovery_budget(12 * 4096).batch(3).checksum_max(1024))
 }
 
 fn make(heap: &Heap) -> tx::Result<()> {
@@ -286,7 +286,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
 
 #[cfg(feature = "no-drains")]
 fn stub_out_drains() -> Result<(), String> {
-    pmem::sabotage::ignore_drains(true);
+    pmem::failpoints::ignore_drains(true);
     Ok(())
 }
 

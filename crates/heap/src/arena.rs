@@ -11,9 +11,9 @@ use tx::{Error, Result};
 
 use crate::copies::{Copies, UNIT, Verdict};
 use crate::core::Core;
+use crate::failpoints::Step;
 use crate::raw::{self, Claim};
 use crate::record::Bytes;
-use crate::sabotage::Step;
 
 /// Free, for the hand to find. No object is at these offsets.
 const IDLE: u64 = 0;
@@ -143,7 +143,7 @@ impl Arena {
             self.hand += step;
             passed += step;
         }
-        if core.sabotage.skips(Step::GivenUpFirst) {
+        if core.failpoints.skips(Step::GivenUpFirst) {
             self.publish(copies, pieces)?;
             pieces.clear();
         }

@@ -9,13 +9,13 @@ use tx::{Result, Slots};
 use crate::cell;
 use crate::copies::Copies;
 use crate::core::{BACKUP, Core, Counters, Follower, MARKS, ZONES, areas};
+use crate::failpoints::Step;
 use crate::heap::State;
 use crate::log::Log;
 use crate::options::{Options, Policy};
 use crate::partial;
 use crate::queue::Queue;
 use crate::raw::{self, Claim, PerSlot};
-use crate::sabotage::Step;
 use crate::space::Space;
 use crate::state::TxState;
 use crate::zones::{Active, Zones};
@@ -65,7 +65,7 @@ pub(crate) fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &S
     let of_domain = if pool.domain() == Domain::File { 256 << 20 } else { 1 << 30 };
     let bytes_max = options.max_bytes.unwrap_or((main.len().saturating_mul(16)).max(1 << 30));
     let budget = options.recovery_bytes.unwrap_or(of_domain);
-    let zones = Zones::new(pool, state.zone_bytes, budget, options.intents, options.sabotage);
+    let zones = Zones::new(pool, state.zone_bytes, budget, options.intents, options.failpoints);
     let mut copies = None;
     match &parts.backup {
         Follower::Nothing => {}
@@ -77,7 +77,7 @@ pub(crate) fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &S
         Follower::Copies(region, cell) => {
             let line = Space::new();
             line.update(areas(region));
-            copies = Some(Copies::new(pool, cell.get().epoch, line, options.sabotage));
+            copies = Some(Copies::new(pool, cell.get().epoch, line, options.failpoints));
         }
     }
     Core {
@@ -98,19 +98,19 @@ pub(crate) fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &S
         growing: Mutex::new(parts.backup),
         bytes_max,
         batch: options.batch,
-        seal_max: options.seal_max,
+        checksum_max: options.checksum_max,
         root: state.root,
         cleaned: AtomicU64::new(0),
         trouble: Mutex::new(None),
         extents: AtomicU64::new(0),
-        sabotage: options.sabotage,
+        failpoints: options.failpoints,
         door: Door::default(),
     }
 }
 
 /// Copies all of main to the backup. Nobody else has the heap.
 pub(crate) fn rebuild(core: &Core) -> Result<()> {
-    if core.sabotage.skips(Step::Rebuild) {
+    if core.failpoints.skips(Step::Rebuild) {
         return Ok(());
     }
     for space in core.alloc.spaces() {

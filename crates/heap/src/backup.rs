@@ -26,13 +26,13 @@ use pmem::{Image, Pool, Waits};
 use tx::{Error, Result};
 
 use crate::core::Core;
+use crate::failpoints::Step;
 use crate::heap::Heap;
 use crate::options::{Options, Policy};
 use crate::recovery::Recovery;
-use crate::sabotage::Step;
 
 /// So long the copier waits for the gate at a time.
-const NAP: Duration = Duration::from_micros(50);
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// A backup that was made, and verified.
 pub type Backup = tx::Backup<Recovery>;
@@ -74,7 +74,7 @@ impl Heap {
 
 impl Core {
     fn cut(&self, image: &mut Image<'_>) -> Result<u64> {
-        if self.sabotage.skips(Step::CutHolds) {
+        if self.failpoints.skips(Step::CutHolds) {
             return Ok(image.cut_into_memory()?);
         }
         Ok(image.cut_held(|waits| self.hold(waits))?)
@@ -84,7 +84,7 @@ impl Core {
     fn hold<'h>(&'h self, waits: &mut Waits<'_, '_>) -> pmem::Result<Option<impl Sized + use<'h>>> {
         let closed = self.door.close();
         let gate = match &self.copies {
-            Some(copies) => match waits.until(|| copies.try_hold_gate(NAP))? {
+            Some(copies) => match waits.until(|| copies.try_hold_gate(POLL_INTERVAL))? {
                 None => return Ok(None),
                 gate => gate,
             },

@@ -2,7 +2,7 @@
 //!
 //! Heaps of earlier builds have both slots on one page, and a region of one page for them; they keep that, and what such a heap gets later is like it.
 
-use pmem::{Area, Persist, Pool, Region, Twin, TwoSlot};
+use pmem::{Area, Persist, Pool, Region, SlotState, TwoSlot};
 use tx::Result;
 
 use crate::core::STATE;
@@ -29,7 +29,7 @@ pub(crate) fn create<T: Persist>(region: Region, value: &T) -> Result<TwoSlot<T>
     Ok(TwoSlot::create_apart(area, stride, value)?)
 }
 
-pub(crate) fn open<T: Persist>(region: Region) -> Result<(TwoSlot<T>, Twin)> {
+pub(crate) fn open<T: Persist>(region: Region) -> Result<(TwoSlot<T>, SlotState)> {
     let area = region.into_area()?;
     let stride = stride::<T>(&area);
     Ok(TwoSlot::open_apart(area, stride)?)

@@ -6,12 +6,12 @@ use pmem::{Block, Error as PoolError, Position, Result as PoolResult};
 use tx::{Error, Result};
 
 use crate::core::{Core, Counters};
+use crate::failpoints::Step;
 use crate::lock;
 use crate::log::{Log, Parts};
 use crate::options::{Intents, Policy};
 use crate::raw::{self, Claim};
 use crate::record::{self, Bytes, COMMIT, END, SPILLED, is_short};
-use crate::sabotage::Step;
 use crate::staged::{Stage, behind};
 use crate::state::Set;
 use crate::transaction::collect;
@@ -80,7 +80,7 @@ impl Core {
             Ok(()) | Err(Error::NoRollback) => {}
             failed => return failed,
         }
-        if set.rewrites && !self.sabotage.skips(Step::AbortSettles) {
+        if set.rewrites && !self.failpoints.skips(Step::AbortSettles) {
             // The earlier records must not come up again once others may write their objects.
             let mut log = self.logs[slot].lock();
             match self.policy {
@@ -155,24 +155,24 @@ impl Core {
         self.store_staged(&set.stage)
     }
 
-    // ---- in place: one barrier, two past the break-even of the seal -------------------------------------------------
+    // ---- in place: one barrier, two past the break-even of the checksum -------------------------------------------------
 
     #[inline]
     fn commit_in_place(&self, slot: usize, set: &mut Set) -> Result<()> {
         let staged = |w: &Bytes| set.stage.holds(w);
-        // What is staged has just been copied, and is sealed at little cost.
+        // What is staged has just been copied, and is checksummed at little cost.
         let long: u64 = set.writes.iter().filter(|w| !is_short(w) && !staged(w)).map(|w| w.1).sum();
-        let sealed = long <= self.seal_max;
-        let seal = sealed && (long > 0 || !set.stage.is_empty());
+        let checksummed = long <= self.checksum_max;
+        let checksum = checksummed && (long > 0 || !set.stage.is_empty());
         let mut log = self.logs[slot].lock();
         // Atomic operations first: behind a flush, each would wait for it as the drain does.
         self.after_durable(log.release(self));
         self.end_reads(set);
         log.copy_if_due(self);
-        if !sealed {
+        if !checksummed {
             self.store_staged(&set.stage)?;
             self.flush_long(set)?;
-            if !self.sabotage.skips(Step::DataSeal) {
+            if !self.failpoints.skips(Step::DataChecksum) {
                 log.drain(self)?; // the data, before a record vouches for them unseen
             }
         }
@@ -185,9 +185,9 @@ impl Core {
         let mut spill = self.spill_if_long(slot, &mut log, &mut payload)?;
         log.before_append();
         // What is staged leaves as early as it can: as soon as nothing atomic is left to do. Should no record be appended, the backup has what was there.
-        let late = self.sabotage.skips(Step::StagedInTime).then(|| set.stage.clone());
-        let early = seal && late.is_none() && set.freed.is_empty() && spill.is_none();
-        let appended = match seal.then(|| self.seal(log.ring.outside(), set, early)).transpose() {
+        let late = self.failpoints.skips(Step::StagedInTime).then(|| set.stage.clone());
+        let early = checksum && late.is_none() && set.freed.is_empty() && spill.is_none();
+        let appended = match checksum.then(|| self.checksum(log.ring.outside(), set, early)).transpose() {
             Ok(outside) => self.append_last(slot, &mut log, &mut payload, &mut spill, outside),
             Err(e) => Err(Box::new(e)), // of a store: there is no block then
         };
@@ -202,17 +202,17 @@ impl Core {
             set.words.push((held.word, is_carried(&set.writes, &held.block)));
         }
         // Nothing atomic from here on.
-        if seal && !early && late.is_none() {
+        if checksum && !early && late.is_none() {
             self.store_staged(&set.stage)?;
         }
         let (ranges, copies) = (&*set.writes, &*set.copies);
         let (words, intents, frees) = (&*set.words, &*set.intents, &*set.freed);
-        log.push(self, &Parts { end, ranges, copies, words, intents, frees, sealed }, &mut set.stage);
+        log.push(self, &Parts { end, ranges, copies, words, intents, frees, checksummed }, &mut set.stage);
         self.tell_pending(slot, &log);
-        if seal {
+        if checksum {
             self.flush_long(set)?;
         }
-        if self.sabotage.skips(Step::WritersStay) {
+        if self.failpoints.skips(Step::WritersStay) {
             set.words.drain(..).for_each(|(word, _)| lock::set_pending(word.get(), slot));
             pmem::sync::switch_point(); // under a scheduler others come in between
         }
@@ -256,16 +256,16 @@ impl Core {
     /// What must wait for the barrier, for tests in front of it.
     #[inline]
     fn too_early(&self, log: &mut Log, set: &Set) -> Result<()> {
-        if self.sabotage.skips(Step::CopyLate) {
+        if self.failpoints.skips(Step::CopyLate) {
             set.writes.iter().try_for_each(|&(offset, len)| self.copy_to_backup(offset, len))?;
         }
-        if self.sabotage.skips(Step::ApplyLate) {
+        if self.failpoints.skips(Step::ApplyLate) {
             set.intents.iter().try_for_each(|intent| self.alloc.apply(intent, &mut log.lines))?;
         }
         Ok(())
     }
 
-    /// Appends a transaction's last record, with the seal over what it vouches for elsewhere. Where the ring is full it makes room of earlier transactions' records; if the
+    /// Appends a transaction's last record, with the checksum over what it vouches for elsewhere. Where the ring is full it makes room of earlier transactions' records; if the
     /// transaction's own are in the way, with what is skipped at the ring's end, the payload moves to a block, for whose name there is room (`undo::END_ROOM`). A block is given up
     /// if there is no record to name it.
     /// The result is one for registers: see `tx::engine::Attempt`.
@@ -286,11 +286,11 @@ impl Core {
 
     #[inline]
     fn append(&self, log: &mut Log, payload: &[u8], outside: Option<u64>) -> PoolResult<Position> {
-        if self.sabotage.skips(Step::Appended) {
+        if self.failpoints.skips(Step::Appended) {
             let (unretired, capacity) = (log.ring.unretired(), log.ring.capacity());
             return Err(PoolError::RingFull { unretired, capacity, wanted: payload.len() as u64 });
         }
-        Ok(log.ring.append_sealed(&[payload], outside)?.end)
+        Ok(log.ring.append_checksummed(&[payload], outside)?.end)
     }
 
     #[cold]
@@ -340,7 +340,7 @@ impl Core {
         self.spill(slot, log, payload).map(Some)
     }
 
-    /// Moves a payload to a block of its own, persistently, and replaces it by its place and seal. One barrier.
+    /// Moves a payload to a block of its own, persistently, and replaces it by its place and checksum. One barrier.
     #[cold]
     fn spill(&self, slot: usize, log: &mut Log, payload: &mut Vec<u8>) -> Result<Block> {
         let len = payload.len() as u64;
@@ -349,23 +349,23 @@ impl Core {
         raw::bytes_mut(Claim::Reserved, self, &self.pool, block.offset(), len)?.copy_from_slice(payload);
         self.pool.flush(block.offset(), len)?;
         log.drain(self)?;
-        let seal = self.pool.seal_key(block.offset()).seal(payload);
+        let checksum = self.pool.checksum_key(block.offset()).checksum(payload);
         record::begin(payload, SPILLED, &[(block.offset(), len)]);
-        payload.extend_from_slice(&seal.to_le_bytes());
+        payload.extend_from_slice(&checksum.to_le_bytes());
         Ok(block)
     }
 
     /// Copies that were made for this transaction are sure on media before anybody else has their objects.
     #[inline]
     fn make_sure(&self, set: &Set) -> Result<()> {
-        if set.unsure && !self.sabotage.skips(Step::SureLate) {
+        if set.unsure && !self.failpoints.skips(Step::SureLate) {
             self.pool.drain()?;
         }
         Ok(())
     }
 
     fn abort_in_place(&self, slot: usize, set: &mut Set) -> Result<()> {
-        if set.rewrites && !self.sabotage.skips(Step::AbortCopies) {
+        if set.rewrites && !self.failpoints.skips(Step::AbortCopies) {
             // Held while the backup is read: another thread would settle from the first record on once more.
             let mut log = self.logs[slot].lock();
             log.copy(self)?; // what earlier records carry of the same objects
@@ -379,7 +379,7 @@ impl Core {
             }
             return self.make_sure(set);
         }
-        if !self.sabotage.skips(Step::AbortBarrier) {
+        if !self.failpoints.skips(Step::AbortBarrier) {
             self.pool.drain()?; // before the zone may count as quiet, or a copy be given up
         }
         if self.intents == Intents::Objects {
@@ -459,7 +459,7 @@ impl Core {
     fn push_undo(&self, slot: usize, log: &mut Log, set: &Set) {
         let end = log.ring.durable();
         let (words, intents, frees) = (&*set.words, &*set.intents, &*set.freed);
-        let parts = Parts { end, ranges: &[], copies: &[], words, intents, frees, sealed: false };
+        let parts = Parts { end, ranges: &[], copies: &[], words, intents, frees, checksummed: false };
         log.push(self, &parts, &mut Stage::default());
         self.tell_pending(slot, log);
     }

@@ -8,19 +8,19 @@
 //! ```text
 //! copy:  | offset in main u64 | length u64 | proof u64 | tag u64 | bytes |      in units of 16 bytes, anywhere in region "heap.copies"
 //!
-//! tag    seal of place, offset and length
+//! tag    checksum of place, offset and length
 //! proof  0            nothing: the copy was given up
-//!        seal, bytes  made: it counts if they are as they were when it was made
+//!        checksum, bytes  made: it counts if they are as they were when it was made
 //!        sure, place  it counts, and its bytes follow main
 //! ```
 //!
-//! All seals are keyed by a number that no earlier opening of the pool had: with the next one everything in the region is void at once.
+//! All checksums are keyed by a number that no earlier opening of the pool had: with the next one everything in the region is void at once.
 //!
 //! # How a copy lives
 //!
 //! | step | who | why it is safe |
 //! |---|---|---|
-//! | made, sealed; a barrier | the object's writer, before its first write | torn, it does not count, and nothing was written |
+//! | made, checksummed; a barrier | the object's writer, before its first write | torn, it does not count, and nothing was written |
 //! | sure | the same writer, with its transaction's next barrier | nobody settles the object before that |
 //! | follows main | who settles | recovery finds the transaction's record, and does it again |
 //! | given up | the hand (`arena`), if the object is neither written nor pending; settling, if it was freed | main is durable, or free |
@@ -34,15 +34,15 @@ use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
 use pmem::sync::{Mutex, is_scheduled, wait_point};
-use pmem::{Block, FlushSet, LINE, PPtr, Pool, SealKey};
+use pmem::{Block, ChecksumKey, FlushSet, LINE, PPtr, Pool};
 use tx::{Error, Result};
 
 use crate::arena::{Arena, Piece};
 use crate::core::{Core, Counters};
+use crate::failpoints::{Failpoints, Step};
 use crate::lock::{self, State};
 use crate::raw::{self, Claim, Word};
 use crate::record::Bytes;
-use crate::sabotage::{Sabotage, Step};
 use crate::space::Space;
 use crate::state::{PointerHash, Set};
 
@@ -70,16 +70,16 @@ pub(crate) struct Copied {
 
 pub(crate) struct Copies {
     pool: Pool,
-    key: SealKey,
-    /// Of the bytes of copies, whose seals are exclusive-ored with tags that `key` made.
-    of_bytes: SealKey,
+    key: ChecksumKey,
+    /// Of the bytes of copies, whose checksums are exclusive-ored with tags that `key` made.
+    of_bytes: ChecksumKey,
     /// The region, as a line of bytes.
     pub(crate) line: Space,
     shards: Box<[Shard]>,
     pub(crate) arena: Mutex<Arena>,
     /// Shared by who makes copies; held alone, it keeps everybody from it. Before every other lock.
     gate: parking_lot::RwLock<()>,
-    sabotage: Sabotage,
+    failpoints: Failpoints,
 }
 
 /// From the offset in main to the place in the line, which leaves four bits.
@@ -123,16 +123,16 @@ pub(crate) enum Verdict {
 }
 
 impl Copies {
-    pub(crate) fn new(pool: &Pool, epoch: u64, line: Space, sabotage: Sabotage) -> Self {
+    pub(crate) fn new(pool: &Pool, epoch: u64, line: Space, failpoints: Failpoints) -> Self {
         Self {
             pool: pool.clone(),
-            of_bytes: pool.seal_key(KEY | epoch).of_kind(OF_BYTES),
-            key: pool.seal_key(KEY | epoch),
+            of_bytes: pool.checksum_key(KEY | epoch).of_kind(OF_BYTES),
+            key: pool.checksum_key(KEY | epoch),
             line,
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             arena: Mutex::new(Arena::default()),
             gate: parking_lot::RwLock::new(()),
-            sabotage,
+            failpoints,
         }
     }
 
@@ -171,17 +171,17 @@ impl Copies {
         words[..8].copy_from_slice(&at.to_le_bytes());
         words[8..16].copy_from_slice(&offset.to_le_bytes());
         words[16..].copy_from_slice(&len.to_le_bytes());
-        self.key.seal(&words)
+        self.key.checksum(&words)
     }
 
     /// The proof of a copy that follows main.
     pub(crate) fn sure(&self, at: u64) -> u64 {
-        self.key.seal(&at.to_le_bytes()) | 1
+        self.key.checksum(&at.to_le_bytes()) | 1
     }
 
     /// The proof of a copy with these bytes.
-    pub(crate) fn sealed(&self, tag: u64, bytes: &[u8]) -> u64 {
-        (self.of_bytes.seal(bytes) ^ tag) | 1 // never 0
+    pub(crate) fn checksummed(&self, tag: u64, bytes: &[u8]) -> u64 {
+        (self.of_bytes.checksum(bytes) ^ tag) | 1 // never 0
     }
 
     /// The place in the pool of what is at `at` in the line.
@@ -217,7 +217,7 @@ impl Copies {
         let place = self.place(at)?;
         // the caller is the writer of the range, and has not written yet; the place is its own.
         let tag = self.tag(at, offset, len);
-        let proof = self.sealed(tag, raw::bytes(Claim::Writer, self, &self.pool, offset, len)?);
+        let proof = self.checksummed(tag, raw::bytes(Claim::Writer, self, &self.pool, offset, len)?);
         raw::copy(Claim::Copies, &self.pool, offset, place + HEADER, len)?;
         // The first half of its header is there, from when the place was taken.
         let rest = raw::bytes_mut(Claim::Copies, self, &self.pool, place + 16, 16)?;
@@ -290,7 +290,7 @@ impl Copies {
         };
         match lock::load(Word::at(&found).get()) {
             State::Writer(other) => return Ok(Verdict::Stays(other != slot)),
-            State::Pending(..) if !self.sabotage.skips(Step::PendingStays) => return Ok(Verdict::Stays(false)),
+            State::Pending(..) if !self.failpoints.skips(Step::PendingStays) => return Ok(Verdict::Stays(false)),
             State::Shared(_) | State::Pending(..) => {}
         }
         *entry |= LEAVING;
@@ -303,7 +303,7 @@ impl Copies {
 
     /// Gives up the copies of a block that was freed, durably with these lines: who gets its bytes next makes none.
     pub(crate) fn give_up(&self, block: &Block, lines: &mut FlushSet) -> Result<()> {
-        if self.sabotage.skips(Step::FreedGivenUp) {
+        if self.failpoints.skips(Step::FreedGivenUp) {
             return Ok(());
         }
         for (offset, _) in segments(block, (block.offset(), block.len())) {
@@ -327,7 +327,7 @@ impl Copies {
 
 /// Apart from the other keys of a heap's pool.
 const KEY: u64 = 0xc0 << 56;
-/// The kind of the seals of bytes.
+/// The kind of the checksums of bytes.
 const OF_BYTES: u32 = 1;
 
 /// The pieces of a block in which bytes lie, as they are copied.
@@ -381,7 +381,7 @@ impl Core {
                 }
                 match copies.find(offset) {
                     Found::Missing => {
-                        self.pool.prefetch(offset, pmem::lines(offset, len)); // all of it is sealed, and copied
+                        self.pool.prefetch(offset, pmem::lines(offset, len)); // all of it is checksummed, and copied
                         missing.push((offset, len));
                     }
                     Found::At(at) => {
@@ -434,7 +434,7 @@ impl Core {
                 self.pool.flush(place, 8)?;
             }
         }
-        if !self.sabotage.skips(Step::CopyBarrier) {
+        if !self.failpoints.skips(Step::CopyBarrier) {
             self.pool.drain()?; // the copies, before their objects are written; what was given up, before its space is
         }
         copies.publish(&room.given_up)?;

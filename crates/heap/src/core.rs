@@ -7,13 +7,13 @@ use pmem::{Allocator, Block, Door, Error as PoolError, FlushSet, Pool, Region, T
 use tx::{Error, Result, Slots};
 
 use crate::copies::Copies;
+use crate::failpoints::Failpoints;
 use crate::log::Log;
 use crate::options::{Intents, Policy};
 use crate::partial::CopiesState;
 use crate::queue::Queue;
 use crate::raw::{self, Claim};
 use crate::record::{Bytes, is_short};
-use crate::sabotage::Sabotage;
 use crate::space::Space;
 use crate::state::TxState;
 use crate::zones::{Active, Zones};
@@ -50,14 +50,14 @@ pub(crate) struct Core {
     /// Main does not grow beyond this by itself.
     pub(crate) bytes_max: u64,
     pub(crate) batch: usize,
-    pub(crate) seal_max: u64,
+    pub(crate) checksum_max: u64,
     pub(crate) root: u64,
     pub(crate) cleaned: AtomicU64,
     /// The first error behind a durable commit.
     pub(crate) trouble: Mutex<Option<Error>>,
     /// Numbers for undo extents, unique in the life of the pool together with its generation.
     pub(crate) extents: AtomicU64,
-    pub(crate) sabotage: Sabotage,
+    pub(crate) failpoints: Failpoints,
     /// Closed while a backup takes what its cut needs.
     pub(crate) door: Door,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pmem::sync::Mutex;
-use pmem::{Allocator, Domain, Error as PoolError, Persist, Pool, Ring, SpaceFor, Twin, TwoSlot};
+use pmem::{Allocator, Domain, Error as PoolError, Persist, Pool, Ring, SlotState, SpaceFor, TwoSlot};
 use tx::{Engine, Error, Handover, Isolation, Result};
 
 use crate::assemble::{Parts, add_backup, assemble, make_root, rebuild, switch};
@@ -221,7 +221,7 @@ impl Heap {
             offset: 0,
             why: format!("no heap has {state:?}"),
         })?;
-        if twin != Twin::Equal && !pool.is_read_only() {
+        if twin != SlotState::Equal && !pool.is_read_only() {
             cell.update_mirrored(&state)?; // an older copy would tell of another policy, or of no backup
         }
         let mut rest = pool.region(LOGS)?.into_area()?;

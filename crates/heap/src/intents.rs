@@ -7,9 +7,9 @@ use pmem::Error as PoolError;
 use tx::Result;
 
 use crate::core::Core;
+use crate::failpoints::Step;
 use crate::log::Log;
 use crate::record::{self, Bytes, INTENT};
-use crate::sabotage::Step;
 
 impl Core {
     /// Says that the slot's transaction is about to change these ranges. One barrier.
@@ -40,7 +40,7 @@ impl Core {
             }
             log = self.logs[slot].lock();
         }
-        if !self.sabotage.skips(Step::IntentBarrier) {
+        if !self.failpoints.skips(Step::IntentBarrier) {
             log.drain(self)?; // the intents, before anything of what they tell of can reach the media
             log.after_append(self);
         }

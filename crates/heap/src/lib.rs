@@ -28,7 +28,7 @@
 //! | `backup` | a copy beside running transactions |
 //! | `handover` | takes over the objects of another engine |
 //! | `scrub`, `stats` | repairs what went bad at rest; counts |
-//! | `sabotage` | for tests that must be seen to fail |
+//! | `failpoints` | for tests that must be seen to fail |
 //! | `cell` | where cells that say what the heap is have their slots |
 //! | `core`, `space`, `raw` | what they share; main and backup as lines of bytes; the unsafe code |
 //!
@@ -75,7 +75,7 @@
 //!    or with the commit.
 //! 6. `commit` `commit_in_place`: one record, the ranges written and the intents, goes into the
 //!    slot's ring. Of short ranges (up to 32 bytes) it carries what they hold now; over what the
-//!    long ones hold it has a seal. Locks of what was only read go; then long ranges and record
+//!    long ones hold it has a checksum. Locks of what was only read go; then long ranges and record
 //!    are flushed, what is staged is stored past the cache; **the one barrier**. The locks become
 //!    pending: readers may enter, and the same slot may write again what its records carry; what
 //!    it owes first for anything else, `pending` tells.
@@ -88,7 +88,7 @@
 //!
 //! `recovery`, after the rings are open
 //!
-//! 1. Every whole, unretired record whose data seal verifies over main goes forward: main, and
+//! 1. Every whole, unretired record whose data checksum verifies over main goes forward: main, and
 //!    what it carries, to backup, intents into the bitmaps. One that does not verify did not
 //!    arrive, or was settled before its slot went on; either way the backup is right. Barrier.
 //! 2. All rings are retired. Before anything else is changed: a second recovery must not decide
@@ -129,6 +129,7 @@ mod coordinator;
 mod copies;
 mod core;
 mod entries;
+mod failpoints;
 mod handover;
 mod heap;
 mod intents;
@@ -145,7 +146,6 @@ mod raw;
 mod record;
 mod recovery;
 mod redo;
-mod sabotage;
 mod scrub;
 mod space;
 mod staged;
@@ -156,13 +156,13 @@ mod undo;
 mod zones;
 
 pub use backup::Backup;
+#[cfg(feature = "failpoints")]
+pub use failpoints::Step;
 pub use heap::Heap;
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "failpoints")]
 pub use lock::{lock_words_changed, marks_lost};
 pub use options::{Intents, Options, Policy};
 pub use recovery::Recovery;
-#[cfg(feature = "sabotage")]
-pub use sabotage::Step;
 pub use scrub::Scrubbed;
 pub use stats::Stats;
 pub use transaction::Tx;

@@ -17,14 +17,14 @@ use pmem::sync::{switch_point, unpark};
 
 use crate::staged::behind;
 
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "failpoints")]
 thread_local! {
     static LOST: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
     static CHANGED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 /// For tests: times that this thread has changed a lock word, or tried to, which takes its line from other threads as well.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "failpoints")]
 pub fn lock_words_changed() -> u64 {
     CHANGED.get()
 }
@@ -32,12 +32,12 @@ pub fn lock_words_changed() -> u64 {
 /// In front of each change of a lock word.
 #[inline(always)]
 fn changes() {
-    #[cfg(feature = "sabotage")]
+    #[cfg(feature = "failpoints")]
     CHANGED.set(CHANGED.get() + 1);
 }
 
 /// For tests: marks that this thread's writers have lost, as they gave their locks up.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "failpoints")]
 pub fn marks_lost() -> u64 {
     LOST.get()
 }
@@ -214,7 +214,7 @@ pub(crate) fn set_pending_but(word: &AtomicU32, slot: usize, readers: u8) {
 fn leave(word: &AtomicU32, left: u32) {
     changes();
     let mark = word.load(Relaxed) & MARKED;
-    #[cfg(feature = "sabotage")]
+    #[cfg(feature = "failpoints")]
     {
         switch_point(); // under a scheduler it is lost
         let is_lost = mark == 0 && is_marked(word);

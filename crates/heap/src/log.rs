@@ -18,12 +18,12 @@ use tx::Result;
 
 use crate::copies::{Copied, join};
 use crate::core::Core;
+use crate::failpoints::Step;
 use crate::lock::{self, Attempt};
 use crate::options::Policy;
 use crate::pending::{Owed, Pending, Told};
 use crate::raw::{self, Claim, Word};
 use crate::record::{self, Bytes, RETIRED, SHORT};
-use crate::sabotage::Step;
 use crate::staged::{self, Stage, behind};
 use crate::state::Set;
 
@@ -70,8 +70,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) intents: &'a [Intent],
     /// Blocks out of use, to be handed out again.
     pub(crate) frees: &'a [Block],
-    /// The record carries a seal over the data: should it come up again after its objects changed, the seal tells.
-    pub(crate) sealed: bool,
+    /// The record carries a checksum over the data: should it come up again after its objects changed, the checksum tells.
+    pub(crate) checksummed: bool,
 }
 
 pub(crate) struct Log {
@@ -187,8 +187,8 @@ impl Log {
     /// What must wait for the retirement, for tests in front of it.
     #[inline]
     fn unlock_early(&mut self, core: &Core) -> Result<()> {
-        let release = core.sabotage.skips(Step::ReleaseLate);
-        if !release && !core.sabotage.skips(Step::UnlockLate) {
+        let release = core.failpoints.skips(Step::ReleaseLate);
+        if !release && !core.failpoints.skips(Step::UnlockLate) {
             return Ok(());
         }
         let words: usize = self.queue.range(..self.stable).map(|c| c.words).sum();
@@ -205,7 +205,7 @@ impl Log {
     /// for it have let others change what the records that come up again then would change back.
     #[inline]
     pub(crate) fn after_append(&mut self, core: &Core) {
-        self.gone = if core.sabotage.skips(Step::RetireTwice) { self.retiring } else { self.announced };
+        self.gone = if core.failpoints.skips(Step::RetireTwice) { self.retiring } else { self.announced };
         self.announced = std::mem::take(&mut self.retiring);
     }
 
@@ -235,9 +235,9 @@ impl Log {
         parts.copies.iter().for_each(|&copy| self.copies.push_back(copy));
         let number = self.settled + self.queue.len() as u64;
         for &(word, carried) in parts.words {
-            let told = match (carried, parts.sealed) {
+            let told = match (carried, parts.checksummed) {
                 (true, _) => Told::Carried,
-                (false, true) => Told::Sealed,
+                (false, true) => Told::Checksummed,
                 (false, false) => Told::Bare,
             };
             self.words.push(word, told, number);
@@ -292,7 +292,7 @@ impl Log {
     /// Copies what was committed to the backup, and carries its intents out.
     #[track_caller]
     pub(crate) fn copy(&mut self, core: &Core) -> Result<()> {
-        if !core.sabotage.skips(Step::DoubtStays) {
+        if !core.failpoints.skips(Step::DoubtStays) {
             core.pool.check_usable()?; // the last entry's own drain may have failed: then nobody knows whether it was committed
         }
         let here = thread_number();
@@ -321,7 +321,7 @@ impl Log {
         self.copied = self.queue.len();
         self.copied_at = Some(core.pool.moment());
         self.copied_by = here;
-        if core.sabotage.skips(Step::RetireLate) {
+        if core.failpoints.skips(Step::RetireLate) {
             self.copies_are_stable();
         }
         Ok(())
@@ -356,11 +356,11 @@ impl Log {
                 ahead.by_ref().take(1).for_each(touch);
                 if let Some(bytes) = image.get(staged as usize..).filter(|_| !image.is_empty()) {
                     core.store_in_backup(offset, &bytes[..len as usize])?;
-                } else if !record::is_short(&(offset, len)) || core.sabotage.skips(Step::CarriedImage) {
+                } else if !record::is_short(&(offset, len)) || core.failpoints.skips(Step::CarriedImage) {
                     core.copy_to_backup(offset, len)?;
                 } else {
                     core.put_in_backup(offset, &carried[..len as usize], &mut self.lines)?;
-                    if !core.sabotage.skips(Step::CarriedMain) {
+                    if !core.failpoints.skips(Step::CarriedMain) {
                         core.pool.add_lines(&mut self.lines, offset, len); // before its zone can be clean
                     }
                 }
@@ -389,7 +389,7 @@ impl Log {
                     // as below.
                     return raw::store(Claim::Settling, &core.pool, backup, &bytes[from..][..n as usize]);
                 }
-                if !record::is_short(&w.range) || core.sabotage.skips(Step::CarriedImage) {
+                if !record::is_short(&w.range) || core.failpoints.skips(Step::CarriedImage) {
                     // the object is pending, and its copy ours: see `Claim::Settling`.
                     return raw::copy(Claim::Settling, &core.pool, main, backup, n);
                 }
@@ -434,7 +434,7 @@ impl Log {
         self.before_append();
         let gone = std::mem::take(&mut self.retiring);
         if gone > 0 {
-            if !core.sabotage.skips(Step::SettleRetires) {
+            if !core.failpoints.skips(Step::SettleRetires) {
                 self.retire(core)?;
             }
             (self.announced, self.gone) = (0, 0);
@@ -446,7 +446,7 @@ impl Log {
     /// Makes the retirement persistent in two places with one barrier: the ring's mark, and a record that says nothing else.
     #[track_caller]
     fn retire(&mut self, core: &Core) -> Result<()> {
-        if !core.sabotage.skips(Step::RetireTwice) {
+        if !core.failpoints.skips(Step::RetireTwice) {
             self.say_nothing()?;
         }
         self.ring.reclaim()?;
@@ -477,7 +477,7 @@ impl Log {
         // Its record restores nothing under other policies; only its intents count, and they are of before.
         if matches!(core.policy, Policy::InPlace | Policy::InPlacePartial)
             && !to_free
-            && !core.sabotage.skips(Step::Stabilise)
+            && !core.failpoints.skips(Step::Stabilise)
         {
             match self.owed(core, at) {
                 Owed::Nothing => {}
@@ -489,7 +489,7 @@ impl Log {
             }
         }
         let taken = self.words.take(at, slot, readers, marked).unwrap_or_else(|| Err(lock::load(word.get())));
-        if taken.is_err() && core.sabotage.skips(Step::OwedStays) {
+        if taken.is_err() && core.failpoints.skips(Step::OwedStays) {
             self.words.forget(at);
         }
         Ok(taken)
@@ -508,7 +508,7 @@ impl Log {
     }
 
     fn owed(&self, core: &Core, at: usize) -> Owed {
-        let carries = self.carrying > 0 && !core.sabotage.skips(Step::CarriedFirst);
+        let carries = self.carrying > 0 && !core.failpoints.skips(Step::CarriedFirst);
         match self.words.told(at) {
             Some((told, number)) => told.owed(number < self.settled + self.stable as u64, carries),
             None => Owed::Settled,

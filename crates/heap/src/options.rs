@@ -6,8 +6,8 @@ use pmem::HeapOptions;
 use tx::Error;
 
 use crate::Heap;
+use crate::failpoints::Failpoints;
 use crate::lock::SLOTS_MAX;
-use crate::sabotage::Sabotage;
 
 /// How an unfinished transaction is rolled back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -105,10 +105,10 @@ pub struct Options {
     /// By default what the domain reads twice in well under a second.
     pub(crate) recovery_bytes: Option<u64>,
     pub(crate) batch: usize,
-    pub(crate) seal_max: u64,
+    pub(crate) checksum_max: u64,
     pub(crate) coordinator: bool,
     pub(crate) pool: pmem::Options,
-    pub(crate) sabotage: Sabotage,
+    pub(crate) failpoints: Failpoints,
 }
 
 impl Default for Options {
@@ -132,10 +132,10 @@ impl Options {
             blocks: HeapOptions::default(),
             recovery_bytes: None,
             batch: 16,
-            seal_max: 2048,
+            checksum_max: 2048,
             coordinator: true,
             pool: pmem::Options::new().layout(LAYOUT),
-            sabotage: Sabotage::default(),
+            failpoints: Failpoints::default(),
         }
     }
 
@@ -208,11 +208,11 @@ impl Options {
         Self { batch: transactions.max(1), ..self }
     }
 
-    /// Most bytes whose seal is computed to save a barrier; larger transactions pay a second one. What [`put_bytes`](tx::Transaction::put_bytes) keeps beside until the
+    /// Most bytes whose checksum is computed to save a barrier; larger transactions pay a second one. What [`put_bytes`](tx::Transaction::put_bytes) keeps beside until the
     /// commit, up to 16 KiB of a transaction, does not count.
     #[must_use]
-    pub fn seal_max(self, bytes: u64) -> Self {
-        Self { seal_max: bytes, ..self }
+    pub fn checksum_max(self, bytes: u64) -> Self {
+        Self { checksum_max: bytes, ..self }
     }
 
     /// Whether a thread in the background settles slots that have gone idle. Without it, call [`Heap::settle`](crate::Heap::settle).
@@ -252,11 +252,11 @@ impl Options {
     }
 
     /// Leaves a step of the protocol out.
-    #[cfg(feature = "sabotage")]
+    #[cfg(feature = "failpoints")]
     #[doc(hidden)]
     #[must_use]
     pub fn leave_out(self, step: crate::Step) -> Self {
-        Self { sabotage: Sabotage(Some(step)), ..self }
+        Self { failpoints: Failpoints(Some(step)), ..self }
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {

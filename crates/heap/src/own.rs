@@ -7,9 +7,9 @@ use pmem::{Block, Error as PoolError};
 use tx::{Error, Result};
 
 use crate::core::Core;
+use crate::failpoints::Step;
 use crate::lock;
 use crate::raw::Word;
-use crate::sabotage::Step;
 
 /// Blocks that an allocation passes over before it meets a conflict.
 const PASSED: usize = 8;
@@ -25,7 +25,7 @@ impl Core {
             }
             other => Ok(other?),
         };
-        if self.sabotage.skips(Step::OwnLocked) {
+        if self.failpoints.skips(Step::OwnLocked) {
             let block = reserve()?;
             self.alloc.show(&block)?;
             return Ok(block);
@@ -70,7 +70,7 @@ impl Core {
     #[inline]
     fn lock_reserved(&self, slot: usize, block: &Block) -> Result<Option<Word>> {
         let word = Word::of(&self.alloc, block)?;
-        let early = self.sabotage.skips(Step::LockedFirst);
+        let early = self.failpoints.skips(Step::LockedFirst);
         if early {
             self.alloc.show(block)?;
         }

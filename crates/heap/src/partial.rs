@@ -6,11 +6,11 @@ use tx::{Error, Result};
 use crate::cell;
 use crate::copies::{Copied, Copies, HEADER, UNIT, WHOLE, join};
 use crate::core::{COPIES, COPIES_STATE, Core, Follower, areas};
+use crate::failpoints::Step;
 use crate::options::{MILLION, Options};
 use crate::raw::{self, Claim};
 use crate::record::{Bytes, is_short};
 use crate::recovery::Recovery;
-use crate::sabotage::Step;
 use crate::space::Space;
 use crate::zones::PAGE;
 
@@ -18,7 +18,7 @@ use crate::zones::PAGE;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Persist)]
 pub(crate) struct CopiesState {
-    /// Of the seals: another one for each opening.
+    /// Of the checksums: another one for each opening.
     pub(crate) epoch: u64,
     /// Its share of the bytes for objects, in millionths.
     pub(crate) share: u64,
@@ -83,7 +83,7 @@ impl Core {
     pub(crate) fn begin_copies(&mut self, options: &Options) -> Result<()> {
         let Follower::Copies(region, cell) = self.growing.get_mut() else { return Ok(()) };
         let before = cell.get();
-        let epoch = before.epoch + u64::from(!self.sabotage.skips(Step::Epoch));
+        let epoch = before.epoch + u64::from(!self.failpoints.skips(Step::Epoch));
         let state = CopiesState { epoch, share: options.share().unwrap_or(before.share), open: 1 };
         // Larger before the old copies are void, smaller behind that: until then recovery may need them.
         grow_to(&self.pool, region, state.bytes(self.main.len()))?;
@@ -91,7 +91,7 @@ impl Core {
         cut_to(&self.pool, region, state.bytes(self.main.len()))?;
         let line = Space::new();
         line.update(areas(region));
-        let copies = Copies::new(&self.pool, state.epoch, line, self.sabotage);
+        let copies = Copies::new(&self.pool, state.epoch, line, self.failpoints);
         copies.arena.lock().extend(&copies, state.bytes(self.main.len()))?;
         self.copies = Some(copies);
         Ok(())
@@ -149,7 +149,7 @@ pub(crate) struct Left {
 ///
 /// | tag | proof | it is |
 /// |---|---|---|
-/// | right | sure, or seals its bytes | a copy |
+/// | right | sure, or checksums its bytes | a copy |
 /// | right | another | one that was being made: its object was not written. Or one that is damaged: it is in doubt |
 /// | wrong | sure | a copy of nobody knows what: damaged |
 /// | wrong | another | nothing |
@@ -180,12 +180,12 @@ pub(crate) fn find(core: &Core, recovery: &mut Recovery) -> Result<Left> {
             let why = "what it is of is not to be read any more".into();
             return Err(Error::Damaged { what: "copy of an object", offset: place, why });
         }
-        let sealed = || -> Result<bool> {
+        let checksummed = || -> Result<bool> {
             // nobody else has the heap during recovery.
             let bytes = raw::bytes(Claim::Recovery, core, &core.pool, copy.at, len)?;
-            Ok(proof == copies.sealed(tag, bytes))
+            Ok(proof == copies.checksummed(tag, bytes))
         };
-        if proof != copies.sure(at) && !core.sabotage.skips(Step::CopySeal) && !sealed()? {
+        if proof != copies.sure(at) && !core.failpoints.skips(Step::CopyChecksum) && !checksummed()? {
             recovery.copies_in_doubt.push(place);
             at += UNIT;
             continue;
@@ -210,7 +210,7 @@ pub(crate) fn find(core: &Core, recovery: &mut Recovery) -> Result<Left> {
 /// One barrier, none if every copy is sure already.
 fn make_sure(core: &Core, copies: &Copies, proven: &[(u64, Copied, bool)]) -> Result<()> {
     for (_, copy, sure) in proven {
-        // A killed process may have left it in a cache only: the seal with its bytes, or the word that made it sure behind their barrier. That
+        // A killed process may have left it in a cache only: the checksum with its bytes, or the word that made it sure behind their barrier. That
         // word is durable with the barrier in front of whatever changes the copy, or main.
         core.pool.flush(copy.at - HEADER, if *sure { HEADER } else { HEADER + copy.len })?;
     }
@@ -252,7 +252,7 @@ impl Left {
             carried = after;
             let first = self.copies.partition_point(|copy| copy.offset + copy.len <= offset);
             let mut done = offset;
-            let new = |from: u64, to: u64| match short && from < to && !core.sabotage.skips(Step::CarriedNew) {
+            let new = |from: u64, to: u64| match short && from < to && !core.failpoints.skips(Step::CarriedNew) {
                 true => put(from, &image[(from - offset) as usize..(to - offset) as usize]),
                 false => Ok(()),
             };

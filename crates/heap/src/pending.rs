@@ -16,8 +16,8 @@ use crate::state::PointerHash;
 pub(crate) enum Told {
     /// All that was written to it, and recovery does not look at the object for that: only short ranges were written, or none.
     Carried,
-    /// Whether main still holds what was written: by the record's seal.
-    Sealed,
+    /// Whether main still holds what was written: by the record's checksum.
+    Checksummed,
     /// Nothing.
     Bare,
 }
@@ -27,9 +27,9 @@ pub(crate) enum Told {
 pub(crate) enum Owed {
     /// Nothing: recovery finds the last durable state whatever happens to main.
     Nothing,
-    /// The backup has to follow, durably: should the record come up, its seal fails, and the backup counts.
+    /// The backup has to follow, durably: should the record come up, its checksum fails, and the backup counts.
     Stable,
-    /// The record has to go: it would make the backup what main is then, or an earlier one would behind its failed seal.
+    /// The record has to go: it would make the backup what main is then, or an earlier one would behind its failed checksum.
     Settled,
 }
 
@@ -38,10 +38,10 @@ impl Told {
     pub(crate) fn owed(self, stable: bool, carries: bool) -> Owed {
         match (self, stable) {
             (Told::Carried, _) => Owed::Nothing,
-            // A seal that fails says that the backup is right, and an unretired record before it that carries bytes would make it wrong.
-            (Told::Sealed, _) if carries => Owed::Settled,
-            (Told::Sealed, true) => Owed::Nothing,
-            (Told::Sealed, false) => Owed::Stable,
+            // A checksum that fails says that the backup is right, and an unretired record before it that carries bytes would make it wrong.
+            (Told::Checksummed, _) if carries => Owed::Settled,
+            (Told::Checksummed, true) => Owed::Nothing,
+            (Told::Checksummed, false) => Owed::Stable,
             // It cannot be told, so it goes first.
             (Told::Bare, _) => Owed::Settled,
         }
@@ -189,10 +189,10 @@ mod tests {
     use super::*;
     use crate::{Heap, Intents, Options, Policy};
 
-    /// A record that carries everything owes nothing; one without a seal has to go; and so has one with a seal beside one that carries.
+    /// A record that carries everything owes nothing; one without a checksum has to go; and so has one with a checksum beside one that carries.
     #[test]
     fn what_is_owed() {
-        let all = [Told::Carried, Told::Sealed, Told::Bare];
+        let all = [Told::Carried, Told::Checksummed, Told::Bare];
         let owed = |stable, carries| all.map(|told| told.owed(stable, carries));
         assert_eq!(owed(false, false), [Owed::Nothing, Owed::Stable, Owed::Settled]);
         assert_eq!(owed(true, false), [Owed::Nothing, Owed::Nothing, Owed::Settled]);

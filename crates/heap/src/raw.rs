@@ -7,7 +7,7 @@ use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
-use pmem::{Allocator, Block, Found, Pool, SealKey};
+use pmem::{Allocator, Block, ChecksumKey, Found, Pool};
 use tx::Result;
 
 /// A block's lock word. Kept only by what the heap owns, or borrows: it lives as long as the allocator.
@@ -112,12 +112,12 @@ pub(crate) fn store(_claim: Claim, pool: &Pool, to: u64, data: &[u8]) -> Result<
     Ok(())
 }
 
-/// Stores whole lines as [`store`] does, and returns their seal, taken in the same pass. By `_claim` nobody uses them meanwhile; they are not `data`.
+/// Stores whole lines as [`store`] does, and returns their checksum, taken in the same pass. By `_claim` nobody uses them meanwhile; they are not `data`.
 #[inline]
 #[track_caller]
-pub(crate) fn store_sealing(_claim: Claim, pool: &Pool, to: u64, key: &SealKey, data: &[u8]) -> Result<u64> {
+pub(crate) fn store_checksumming(_claim: Claim, pool: &Pool, to: u64, key: &ChecksumKey, data: &[u8]) -> Result<u64> {
     // SAFETY: no overlap, and nobody else, as the claim promises.
-    Ok(unsafe { pool.store_sealing(to, key, &[], data)? })
+    Ok(unsafe { pool.store_checksumming(to, key, &[], data)? })
 }
 
 /// One value per slot, used by whoever has claimed the slot.

@@ -3,16 +3,16 @@
 //! ```text
 //! payload:  | kind u8, ranges u56 | ranges: (offset u64, length u64) ... | rest |
 //!
-//! kind        ranges                     rest                          with a seal over
+//! kind        ranges                     rest                          with a checksum over
 //! COMMIT      written                    what the short ones hold,     what the long ones hold, unless
 //!                                        then intents, 16 bytes each   that is much
-//! SPILLED     one: the block that holds  seal of that payload, u64     as the payload's kind has
+//! SPILLED     one: the block that holds  checksum of that payload, u64     as the payload's kind has
 //!             a longer payload
 //! UNDO        about to be changed        their old bytes
 //! EXTENT      one: a block that holds    its number; bytes of records
 //!             further UNDO records       in the extent before; u64 each
 //! INTENT      about to be changed        none
-//! REDO        written                    with a seal: a count and ranges of    what the ranges of the rest hold
+//! REDO        written                    with a checksum: a count and ranges of    what the ranges of the rest hold
 //!                                        new objects; then what the ranges
 //!                                        hold, then intents
 //! END         none                       intents

@@ -4,8 +4,8 @@
 //!
 //! | an unretired record | action |
 //! |---|---|
-//! | whole, its data seal verifies over main, or it needs none | forward: main to media; then main, and what the record carries, to backup; intents carried out |
-//! | whole, its data seal does not verify | nothing: not all of it arrived, or it was settled before its slot wrote on; the backup is right |
+//! | whole, its data checksum verifies over main, or it needs none | forward: main to media; then main, and what the record carries, to backup; intents carried out |
+//! | whole, its data checksum does not verify | nothing: not all of it arrived, or it was settled before its slot wrote on; the backup is right |
 //! | not whole | the ring ends before it |
 //!
 //! Then, in this order, each behind a barrier: all records are retired; in every dirty zone main becomes what the backup is; the marks go. Retired first,
@@ -21,13 +21,13 @@ use pmem::{Error as PoolError, Intent, Recovered, RingRecord, Tail};
 use tx::{Error, Result};
 
 use crate::core::Core;
+use crate::failpoints::Step;
 use crate::log::Log;
 use crate::options::Policy;
 use crate::partial::{self, Left};
 use crate::raw::{self, Claim};
 use crate::record::{self, Bytes, COMMIT, END, EXTENT, INTENT, RETIRED, SPILLED, UNDO, is_short};
 use crate::redo;
-use crate::sabotage::Step;
 use crate::undo::read_extent;
 use crate::zones::{Mark, PAGE};
 
@@ -91,7 +91,7 @@ pub(crate) fn run(core: &Core, found: &[Recovered], backup: bool, closed: bool) 
         Policy::Eaw => redo::forward(core, found, &mut recovery)?,
         Policy::InPlace => {} // the other policy has retired everything
     }
-    if !core.sabotage.skips(Step::OpenMarked) && core.policy == Policy::InPlace && backup {
+    if !core.failpoints.skips(Step::OpenMarked) && core.policy == Policy::InPlace && backup {
         mark_zones(core, &open)?;
     }
     for log in &core.logs {
@@ -100,7 +100,7 @@ pub(crate) fn run(core: &Core, found: &[Recovered], backup: bool, closed: bool) 
     if recovery.records > 0 {
         core.pool.drain()?;
     }
-    if core.sabotage.skips(Step::RetireFirst) && core.policy == Policy::InPlace && backup {
+    if core.failpoints.skips(Step::RetireFirst) && core.policy == Policy::InPlace && backup {
         restore_zones(core, &mut recovery)?;
     }
     for (slot, recovered) in found.iter().enumerate() {
@@ -109,7 +109,7 @@ pub(crate) fn run(core: &Core, found: &[Recovered], backup: bool, closed: bool) 
         }
     }
     if core.policy == Policy::InPlace && backup {
-        match closed && !core.sabotage.skips(Step::KeepClosed) {
+        match closed && !core.failpoints.skips(Step::KeepClosed) {
             true => mark_again(core, &mut recovery)?,
             false => restore_zones(core, &mut recovery)?,
         }
@@ -189,7 +189,7 @@ fn forward(
     for &(offset, len) in durable.iter().flat_map(|d| &d.ranges).filter(|r| !is_short(r)) {
         core.pool.flush(offset, len)?;
     }
-    if !durable.is_empty() && !core.sabotage.skips(Step::MainFirst) {
+    if !durable.is_empty() && !core.failpoints.skips(Step::MainFirst) {
         core.pool.drain()?;
     }
     for Durable { slot, ranges, carried, intents } in &durable {
@@ -207,7 +207,7 @@ fn forward(
             }
             // To the backup alone: in main a later record of the slot may have verified over these bytes. Main will follow.
             let (image, rest) = carried.split_at(range.1 as usize);
-            if !core.sabotage.skips(Step::RecoverCarried) {
+            if !core.failpoints.skips(Step::RecoverCarried) {
                 core.put_in_backup(range.0, image, &mut log.lines)?;
             }
             carried = rest;
@@ -256,7 +256,7 @@ fn find_durable(
 }
 
 pub(crate) fn carry_out(core: &Core, log: &mut Log, intents: &[Intent]) -> Result<()> {
-    if core.sabotage.skips(Step::RecoverIntents) {
+    if core.failpoints.skips(Step::RecoverIntents) {
         return Ok(());
     }
     for intent in intents {
@@ -275,21 +275,23 @@ pub(crate) fn whole(core: &Core, payload: &[u8], place: u64) -> Result<Vec<u8>> 
     check_range(core, block, place)?;
     // nobody else has the heap during recovery; the bytes are copied before anything is written.
     let spilled = raw::bytes(Claim::Recovery, core, &core.pool, block.0, block.1)?.to_vec();
-    if outer.rest != core.pool.seal_key(block.0).seal(&spilled).to_le_bytes() {
+    if outer.rest != core.pool.checksum_key(block.0).checksum(&spilled).to_le_bytes() {
         return Err(damaged(block.0, "the part of it that is among the objects does not verify"));
     }
     Ok(spilled)
 }
 
-/// Whether everything the record stands for is in main. A record without a data seal was written behind the data's own barrier.
+/// Whether everything the record stands for is in main. A record without a data checksum was written behind the data's own barrier.
 fn data_arrived(core: &Core, log: &Log, found: &RingRecord, ranges: &[Bytes]) -> Result<bool> {
-    let Some(seal) = found.outside.filter(|_| !core.sabotage.skips(Step::VerifySeal)) else { return Ok(true) };
+    let Some(checksum) = found.outside.filter(|_| !core.failpoints.skips(Step::VerifyChecksum)) else {
+        return Ok(true);
+    };
     let mut data = Vec::with_capacity(ranges.len());
     for &(offset, len) in ranges.iter().filter(|r| !is_short(r)) {
         // nobody else has the heap during recovery, and nothing is written while this lasts.
         data.push(raw::bytes(Claim::Recovery, core, &core.pool, offset, len)?);
     }
-    Ok(seal == log.ring.outside_seal(data.iter().copied()))
+    Ok(checksum == log.ring.outside_checksum(data.iter().copied()))
 }
 
 pub(crate) fn check_range(core: &Core, (offset, len): Bytes, place: u64) -> Result<()> {
@@ -396,7 +398,7 @@ fn restore(core: &Core, start: u64, end: u64) -> Result<u64> {
         let n = rest.min(end - at).min(PAGE - at % PAGE);
         core.pieces(main, n, |main, backup, n| {
             // What is equal may be so in a cache only, left there by a process that was killed while it took a transaction back.
-            if !core.sabotage.skips(Step::FlushEqual) {
+            if !core.failpoints.skips(Step::FlushEqual) {
                 core.pool.flush(main, n)?;
             }
             // nobody else has the heap during recovery; the slices end before anything is written.

@@ -4,29 +4,29 @@
 //! stores it in main. So main holds nothing of a transaction that is not durable, and an abort has nothing to undo.
 //!
 //! New objects are written where they are: nobody else can reach them. Small ones are in the record too. The others are flushed in front of the commit's barrier, and under the
-//! record's seal; if they are too many bytes for that they get a barrier of their own.
+//! record's checksum; if they are too many bytes for that they get a barrier of their own.
 //!
 //! What was stored in main is flushed when its transactions are settled ([`log`](crate::log)), lines that many of them have changed once. Until the record is retired the
 //! object's lock is pending: a record that comes up again must find no later bytes of another slot. Those of its own slot come up again behind it, in order: the slot owes
 //! nothing before it writes an object again.
 //!
-//! Recovery holds a slot's last record against its seal, and no other: a slot begins a record when the one before is durable, data and all. So it does not matter that a later
-//! record changes what an earlier one has sealed.
+//! Recovery holds a slot's last record against its checksum, and no other: a slot begins a record when the one before is durable, data and all. So it does not matter that a later
+//! record changes what an earlier one has checksummed.
 
 use pmem::{Intent, Recovered};
 use tx::Result;
 
 use crate::core::Core;
+use crate::failpoints::Step;
 use crate::lock;
 use crate::log::Parts;
 use crate::raw::{self, Claim};
 use crate::record::{self, Bytes, REDO};
 use crate::recovery::{Recovery, carry_out, check_range, damaged, is_retired, whole};
-use crate::sabotage::Step;
 use crate::staged::Stage;
 use crate::state::{Held, Set};
 
-/// Longest new object whose bytes are in the record. Longer ones cost less under the seal.
+/// Longest new object whose bytes are in the record. Longer ones cost less under the checksum.
 const CARRIED: u64 = 64;
 
 impl Held {
@@ -45,18 +45,19 @@ impl Core {
     /// One barrier; another one for many bytes of new objects, or for a record that has no room in the ring.
     pub(crate) fn commit_redo(&self, slot: usize, set: &mut Set) -> Result<()> {
         self.write_new(set)?;
-        let sealed = |held: &&Held| held.is_new() && held.block.len() > CARRIED;
-        let new = if set.allocs > 0 { set.held.iter().filter(sealed).map(Held::bytes).collect() } else { Vec::new() };
+        let checksummed = |held: &&Held| held.is_new() && held.block.len() > CARRIED;
+        let new =
+            if set.allocs > 0 { set.held.iter().filter(checksummed).map(Held::bytes).collect() } else { Vec::new() };
         let bytes: u64 = new.iter().map(|new| new.1).sum();
-        let seal = (1..=self.seal_max).contains(&bytes);
+        let checksum = (1..=self.checksum_max).contains(&bytes);
         let mut log = self.logs[slot].lock();
         // Atomic operations first: behind a flush, each would wait for it as the drain does.
         self.after_durable(log.release(self));
         self.end_reads(set);
         log.copy_if_due(self);
-        if bytes > 0 && !seal {
+        if bytes > 0 && !checksum {
             self.flush_writes(&new)?;
-            if !self.sabotage.skips(Step::DataSeal) {
+            if !self.failpoints.skips(Step::DataChecksum) {
                 log.drain(self)?; // the data, before a record counts that does not tell whether they are there
             }
         }
@@ -64,11 +65,11 @@ impl Core {
         set.writes.clear();
         set.writes.extend(set.entries.in_order().map(|(range, _)| range));
         if set.allocs > 0 {
-            set.writes.extend(set.held.iter().filter(|held| held.is_new() && !sealed(held)).map(Held::bytes));
+            set.writes.extend(set.held.iter().filter(|held| held.is_new() && !checksummed(held)).map(Held::bytes));
         }
         let mut payload = std::mem::take(&mut log.scratch);
         record::begin(&mut payload, REDO, &set.writes);
-        if seal {
+        if checksum {
             record::add_ranges(&mut payload, &new);
         }
         set.entries.ordered().for_each(|(_, bytes)| payload.extend_from_slice(bytes));
@@ -77,17 +78,17 @@ impl Core {
         record::add_intents(&mut payload, set.intents.iter().copied());
         let mut spill = self.spill_if_long(slot, &mut log, &mut payload)?;
         log.before_append();
-        let outside = seal.then(|| {
+        let outside = checksum.then(|| {
             let key = log.ring.outside();
-            key.seal_list(new.iter().map(|range| key.seal(self.written(range))))
+            key.checksum_list(new.iter().map(|range| key.checksum(self.written(range))))
         });
         let appended = self.append_last(slot, &mut log, &mut payload, &mut spill, outside);
         log.scratch = payload;
         let end = appended.map_err(|e| *e)?;
-        if self.sabotage.skips(Step::ApplyLate) {
+        if self.failpoints.skips(Step::ApplyLate) {
             set.intents.iter().try_for_each(|intent| self.alloc.apply(intent, &mut log.lines))?;
         }
-        if self.sabotage.skips(Step::RedoLate) {
+        if self.failpoints.skips(Step::RedoLate) {
             self.store_entries(set)?;
         }
         self.out_of_use(&mut set.freed, spill);
@@ -96,10 +97,10 @@ impl Core {
             set.words.push((held.word, true));
         }
         let (ranges, words, intents, frees) = (&*set.writes, &*set.words, &*set.intents, &*set.freed);
-        let parts = Parts { end, ranges, copies: &[], words, intents, frees, sealed: true };
+        let parts = Parts { end, ranges, copies: &[], words, intents, frees, checksummed: true };
         log.push(self, &parts, &mut Stage::default());
         self.tell_pending(slot, &log);
-        if seal {
+        if checksum {
             self.flush_writes(&new)?;
         }
         log.drain(self)?; // the one barrier
@@ -158,7 +159,7 @@ pub(crate) fn forward(core: &Core, found: &[Recovered], recovery: &mut Recovery)
     }
     recovery.finished += durable.len() as u64;
     // What verified may stand in a cache only. It is on media before main changes: else a crash could leave a part of a transaction, and nothing that tells the rest.
-    if !core.sabotage.skips(Step::MainFirst) {
+    if !core.failpoints.skips(Step::MainFirst) {
         for &(offset, len) in durable.iter().flat_map(|d| &d.outside) {
             core.pool.flush(offset, len)?;
         }
@@ -197,7 +198,7 @@ fn find_durable(core: &Core, slot: usize, recovered: &Recovered, durable: &mut V
         let record = record.ok_or_else(|| damaged(place, "it is of no heap with policy eaw"))?;
         let (ranges, mut rest) = (record.ranges, record.rest);
         let mut arrived = true;
-        if let Some(seal) = found.outside {
+        if let Some(checksum) = found.outside {
             let (new, behind) = record::split_ranges(rest).ok_or_else(|| damaged(place, "ranges are missing"))?;
             rest = behind;
             let mut data = Vec::with_capacity(new.len());
@@ -206,8 +207,11 @@ fn find_durable(core: &Core, slot: usize, recovered: &Recovered, durable: &mut V
                 // nobody else has the heap during recovery, and nothing is written while this lasts.
                 data.push(raw::bytes(Claim::Recovery, core, &core.pool, offset, len)?);
             }
-            let holds = || seal == log.ring.outside_seal(data.iter().copied()) || core.sabotage.skips(Step::VerifySeal);
-            arrived = !is_last && !core.sabotage.skips(Step::OnlyLast) || holds();
+            let holds = || {
+                checksum == log.ring.outside_checksum(data.iter().copied())
+                    || core.failpoints.skips(Step::VerifyChecksum)
+            };
+            arrived = !is_last && !core.failpoints.skips(Step::OnlyLast) || holds();
             outside.extend(new);
         }
         let mut bytes: u64 = 0;

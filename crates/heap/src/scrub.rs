@@ -101,7 +101,7 @@ pub(crate) fn sums(core: &Core, zone: u32) -> Result<Vec<u32>> {
         if !agree {
             tracing::warn!(
                 at,
-                "main and backup of a page differ though everything is settled: one of them has gone bad, and nothing tells which"
+                "main and backup of a page differ though everything is settled: one of them is corrupt, and nothing tells which"
             );
         }
         sums.push(if agree { sum } else { !sum });

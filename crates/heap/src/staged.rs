@@ -1,26 +1,26 @@
 //! Bytes that overwrite an object and stay in DRAM until the commit.
 //!
 //! [`put_bytes`](tx::Transaction::put_bytes) says what an object holds from now on without asking for what it held. So nothing of it has to be in the cache: the new
-//! bytes are kept beside, the commit seals them there, and stores them past the cache once nothing atomic is left to do in front of the barrier. Settling stores them
-//! past the cache a second time, into the backup. With policy `none` there is neither seal nor backup, and an abort, which takes nothing back, stores them. With
+//! bytes are kept beside, the commit checksums them there, and stores them past the cache once nothing atomic is left to do in front of the barrier. Settling stores them
+//! past the cache a second time, into the backup. With policy `none` there is neither checksum nor backup, and an abort, which takes nothing back, stores them. With
 //! `undo` nothing is staged: the old bytes are read as they are kept, so their lines are in the cache.
 //!
 //! Until then main holds what it held. So
 //!
 //! * what is staged of an object goes to main before the object is used in any other way: read, changed, declared, freed ([`Core::unstage`]). References are
 //!   handed out behind that only, and staging takes the transaction `&mut`: no reference sees its bytes change;
-//! * a run that is joined with other writes goes to main, too ([`Core::unstage_joined`]): a record has one seal for each range, and the backup one store;
+//! * a run that is joined with other writes goes to main, too ([`Core::unstage_joined`]): a record has one checksum for each range, and the backup one store;
 //! * new objects, short runs and very long ones are never staged: `bytes_mut` serves them;
 //! * once the transaction is committed, the bytes are the log's, used by who holds its lock, for one copy. Whoever copies a second time takes main.
 
-use pmem::SealKey;
+use pmem::ChecksumKey;
 use tx::Result;
 
 use crate::core::Core;
+use crate::failpoints::Step;
 use crate::options::Policy;
 use crate::raw::{self, Claim};
 use crate::record::{Bytes, is_short};
-use crate::sabotage::Step;
 use crate::state::Set;
 
 /// Shortest run that is staged: where it is whole lines, and anywhere. Below, the lines are better in the cache.
@@ -189,7 +189,7 @@ impl Core {
 
     #[cold]
     fn unstage_parts(&self, set: &mut Set) -> Result<()> {
-        let (writes, stays) = (&set.writes, self.sabotage.skips(Step::StagedJoined));
+        let (writes, stays) = (&set.writes, self.failpoints.skips(Step::StagedJoined));
         set.stage.retain(|range, bytes| match writes.binary_search(&range) {
             Ok(_) => Ok(true),
             Err(_) if stays => Ok(true),
@@ -206,7 +206,7 @@ impl Core {
     /// The image of an entry whose ranges have just been copied is its no longer.
     #[inline]
     pub(crate) fn void(&self, of: &mut Vec<u8>, mut image: Vec<u8>) -> Vec<u8> {
-        if self.sabotage.skips(Step::StagedOnce) {
+        if self.failpoints.skips(Step::StagedOnce) {
             image.fill(0xEE); // as the next transaction does
             std::mem::swap(of, &mut image);
         }
@@ -234,34 +234,34 @@ impl Core {
 }
 
 impl Core {
-    /// The seal over the long ones of what was written. If `storing`, what is staged of them is stored in the same pass, as by [`store_staged`](Self::store_staged): so
+    /// The checksum over the long ones of what was written. If `storing`, what is staged of them is stored in the same pass, as by [`store_staged`](Self::store_staged): so
     /// early, the rest of the commit is done while its lines leave.
     #[inline]
     #[track_caller]
-    pub(crate) fn seal(&self, key: &SealKey, set: &Set, storing: bool) -> Result<u64> {
+    pub(crate) fn checksum(&self, key: &ChecksumKey, set: &Set, storing: bool) -> Result<u64> {
         let mut outcome = Ok(());
         let long = set.writes.iter().filter(|w| !is_short(w));
-        let seal = key.seal_list(long.map(|range| match set.stage.find(range) {
-            Some(bytes) if storing => self.store_sealing(key, range.0, bytes).unwrap_or_else(|e| {
+        let checksum = key.checksum_list(long.map(|range| match set.stage.find(range) {
+            Some(bytes) if storing => self.store_checksumming(key, range.0, bytes).unwrap_or_else(|e| {
                 outcome = Err(e);
                 0
             }),
-            Some(bytes) => key.seal(bytes),
-            None => key.seal(self.written(range)),
+            Some(bytes) => key.checksum(bytes),
+            None => key.checksum(self.written(range)),
         }));
-        outcome.map(|()| seal)
+        outcome.map(|()| checksum)
     }
 
     #[inline]
     #[track_caller]
-    fn store_sealing(&self, key: &SealKey, offset: u64, bytes: &[u8]) -> Result<u64> {
+    fn store_checksumming(&self, key: &ChecksumKey, offset: u64, bytes: &[u8]) -> Result<u64> {
         behind::stored();
         // the transaction is the writer of these bytes, and at its end.
         if (offset | bytes.len() as u64).is_multiple_of(pmem::LINE) {
-            return raw::store_sealing(Claim::Writer, &self.pool, offset, key, bytes);
+            return raw::store_checksumming(Claim::Writer, &self.pool, offset, key, bytes);
         }
         raw::store(Claim::Writer, &self.pool, offset, bytes)?;
-        Ok(key.seal(bytes))
+        Ok(key.checksum(bytes))
     }
 }
 

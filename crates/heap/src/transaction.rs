@@ -7,12 +7,12 @@ use tx::{Doom, Error, Isolation, Range, Result, Transaction};
 
 use crate::Heap;
 use crate::core::{Core, Counters};
+use crate::failpoints::Step;
 use crate::lock::{self, State};
 use crate::options::{Intents, Policy};
 use crate::queue::Queue;
 use crate::raw::{self, Claim, Word};
 use crate::record::Bytes;
-use crate::sabotage::Step;
 use crate::state::{Held, Set, TxState};
 
 /// Lines of an object that are asked for ahead of its lock.
@@ -126,7 +126,7 @@ impl<'h> Tx<'h> {
     /// An object that is held is read: main has to hold all of it.
     #[inline]
     fn seen(&self, set: &mut Set, at: usize) -> Result<()> {
-        if set.held[at].staged && self.core.policy != Policy::Eaw && !self.core.sabotage.skips(Step::StagedSeen) {
+        if set.held[at].staged && self.core.policy != Policy::Eaw && !self.core.failpoints.skips(Step::StagedSeen) {
             self.core.unstage(set, at)?;
         }
         Ok(())
@@ -331,7 +331,7 @@ impl<'h> Tx<'h> {
     #[inline]
     fn prepare(&self, set: &mut Set, ptr: PPtr<u8>, len: u64) -> Result<usize> {
         let at = self.claim(set, ptr, len)?;
-        if set.held[at].staged && self.core.policy != Policy::Eaw && !self.core.sabotage.skips(Step::StagedFirst) {
+        if set.held[at].staged && self.core.policy != Policy::Eaw && !self.core.failpoints.skips(Step::StagedFirst) {
             self.core.unstage(set, at)?;
         }
         Ok(at)
@@ -534,7 +534,7 @@ impl<'h> Tx<'h> {
         // reserved, and locked, by this transaction; no reference into it was handed out yet.
         raw::bytes_mut(Claim::Writer, self, &self.core.pool, offset, bytes)?.fill(0);
         // All of it is written, padding too: the backup gets what main has.
-        if self.core.policy != Policy::Eaw && !self.core.sabotage.skips(Step::WholeBlock) {
+        if self.core.policy != Policy::Eaw && !self.core.failpoints.skips(Step::WholeBlock) {
             set.writes.push((offset, bytes));
         }
         Ok(block.ptr(&self.core.pool))
@@ -557,7 +557,7 @@ impl<'h> Tx<'h> {
             set.held[at].staged = false;
         }
         if set.held[at].staged {
-            self.core.unstage(set, at)?; // its range is one of the record, which seals what main holds
+            self.core.unstage(set, at)?; // its range is one of the record, which checksums what main holds
         }
         set.held[at].freed = true;
         if !set.saved.is_empty() {

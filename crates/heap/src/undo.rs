@@ -1,11 +1,11 @@
 //! The old bytes of what a transaction changes: in the slot's ring while they are few, behind it in blocks of the heap.
 //!
-//! An *extent* is a free block that holds further records of the same transaction, each `| seal u64 | length u64 | payload |` to a line. The ring names the
-//! block and a number that no other extent ever had, which keys the seals: what stood in the block before cannot pass for a record.
+//! An *extent* is a free block that holds further records of the same transaction, each `| checksum u64 | length u64 | payload |` to a line. The ring names the
+//! block and a number that no other extent ever had, which keys the checksums: what stood in the block before cannot pass for a record.
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use pmem::{Block, Error as PoolError, LINE, SealKey};
+use pmem::{Block, ChecksumKey, Error as PoolError, LINE};
 use tx::{Error, Result};
 
 use crate::core::Core;
@@ -36,7 +36,7 @@ enum Old {
 
 struct Extent {
     block: Block,
-    key: SealKey,
+    key: ChecksumKey,
     used: u64,
 }
 
@@ -143,7 +143,7 @@ impl UndoLog {
             self.entries.push(((offset, len), Old::Pool(at + HEADER + to as u64)));
             to += old.len();
         }
-        header[..8].copy_from_slice(&extent.key.seal(payload).to_le_bytes());
+        header[..8].copy_from_slice(&extent.key.checksum(payload).to_le_bytes());
         header[8..].copy_from_slice(&needed.to_le_bytes());
         extent.used += space;
         core.pool.flush(at, HEADER + needed)?;
@@ -169,7 +169,7 @@ impl UndoLog {
         payload.extend_from_slice(&number.to_le_bytes());
         // All of the one before is durable: its last record is, before this transaction goes on.
         payload.extend_from_slice(&self.extents.last().map_or(0, |e| e.used).to_le_bytes());
-        self.extents.push(Extent { block, key: core.pool.seal_key(number), used: 0 });
+        self.extents.push(Extent { block, key: core.pool.checksum_key(number), used: 0 });
         log.before_append();
         match log.ring.append(&[&payload]) {
             Err(PoolError::RingFull { .. }) => {
@@ -214,7 +214,7 @@ impl UndoLog {
 /// The ranges and old bytes that an extent found at recovery holds, as places in the pool, in the order they were kept. `durable`: so many of its
 /// bytes are records that were durable.
 pub(crate) fn read_extent(core: &Core, (offset, len): Bytes, number: u64, durable: u64) -> Result<Vec<(Bytes, u64)>> {
-    let key = core.pool.seal_key(number);
+    let key = core.pool.checksum_key(number);
     let (mut found, mut at, end) = (Vec::new(), offset, offset + len);
     while let Some((bytes, ranges)) = read_record(core, &key, at, end)? {
         found.extend(ranges);
@@ -239,20 +239,20 @@ pub(crate) fn read_extent(core: &Core, (offset, len): Bytes, number: u64, durabl
 type Kept = (u64, Vec<(Bytes, u64)>);
 
 /// The record at a place in an extent that ends at `end`.
-fn read_record(core: &Core, key: &SealKey, at: u64, end: u64) -> Result<Option<Kept>> {
+fn read_record(core: &Core, key: &ChecksumKey, at: u64, end: u64) -> Result<Option<Kept>> {
     if at + HEADER > end {
         return Ok(None);
     }
     // nobody else has the heap during recovery.
     let header = raw::bytes(Claim::Recovery, core, &core.pool, at, HEADER)?;
     let word = |from: usize| header[from..from + 8].try_into().map_or(0, u64::from_le_bytes);
-    let (seal, bytes) = (word(0), word(8));
+    let (checksum, bytes) = (word(0), word(8));
     if bytes > end - at - HEADER {
         return Ok(None);
     }
     // as above.
     let payload = raw::bytes(Claim::Recovery, core, &core.pool, at + HEADER, bytes)?;
-    let Some(undo) = record::decode(payload).filter(|p| p.kind == UNDO && key.seal(payload) == seal) else {
+    let Some(undo) = record::decode(payload).filter(|p| p.kind == UNDO && key.checksum(payload) == checksum) else {
         return Ok(None);
     };
     let mut from = at + HEADER + bytes - undo.rest.len() as u64;

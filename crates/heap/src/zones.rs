@@ -24,13 +24,13 @@ use std::sync::atomic::{
 };
 
 use pmem::sync::{Mutex, switch_point};
-use pmem::{Pool, SealKey};
+use pmem::{ChecksumKey, Pool};
 use tx::{Error, Result};
 
+use crate::failpoints::{Failpoints, Step};
 use crate::options::Intents;
 use crate::pending::steps;
 use crate::raw::{self, Claim};
-use crate::sabotage::{Sabotage, Step};
 use crate::space::Space;
 
 /// Bytes that share a checksum.
@@ -55,7 +55,7 @@ pub(crate) enum Mark {
 
 pub(crate) struct Zones {
     pool: Pool,
-    key: SealKey,
+    key: ChecksumKey,
     zone_bytes: u64,
     /// The table on media.
     pub(crate) table: Space,
@@ -69,7 +69,7 @@ pub(crate) struct Zones {
     busy: Mutex<Vec<(usize, u64)>>,
     max: usize,
     intents: Intents,
-    sabotage: Sabotage,
+    failpoints: Failpoints,
 }
 
 /// The zones that a slot's transaction has entered.
@@ -122,10 +122,16 @@ impl Active {
 }
 
 impl Zones {
-    pub(crate) fn new(pool: &Pool, zone_bytes: u64, recovery_bytes: u64, intents: Intents, sabotage: Sabotage) -> Self {
+    pub(crate) fn new(
+        pool: &Pool,
+        zone_bytes: u64,
+        recovery_bytes: u64,
+        intents: Intents,
+        failpoints: Failpoints,
+    ) -> Self {
         Self {
             pool: pool.clone(),
-            key: pool.seal_key(zone_bytes),
+            key: pool.checksum_key(zone_bytes),
             zone_bytes,
             table: Space::new(),
             seconds: Space::new(),
@@ -138,7 +144,7 @@ impl Zones {
                 Intents::Objects => usize::MAX, // recovery does not compare them
             },
             intents,
-            sabotage,
+            failpoints,
         }
     }
 
@@ -206,17 +212,17 @@ impl Zones {
     fn word(&self, zone: u32, mark: Mark) -> u64 {
         match mark {
             Mark::Dirty => 0,
-            Mark::Clean => self.sealed(zone, 1),
-            Mark::Summed => self.sealed(zone, 2),
+            Mark::Clean => self.checksummed(zone, 1),
+            Mark::Summed => self.checksummed(zone, 2),
         }
     }
 
     fn second_word(&self, zone: u32, mark: Mark) -> u64 {
-        if mark == Mark::Dirty { 0 } else { self.sealed(zone, 3) }
+        if mark == Mark::Dirty { 0 } else { self.checksummed(zone, 3) }
     }
 
-    fn sealed(&self, zone: u32, kind: u64) -> u64 {
-        self.key.seal(&[u64::from(zone).to_le_bytes(), kind.to_le_bytes()].concat()) | 1
+    fn checksummed(&self, zone: u32, kind: u64) -> u64 {
+        self.key.checksum(&[u64::from(zone).to_le_bytes(), kind.to_le_bytes()].concat()) | 1
     }
 
     /// What the media say.
@@ -271,7 +277,7 @@ impl Zones {
 
     /// The checksum of a page with these bytes.
     pub(crate) fn sum_of(&self, bytes: &[u8]) -> u32 {
-        self.key.seal(bytes) as u32
+        self.key.checksum(bytes) as u32
     }
 
     /// Keeps the checksums of a zone, and flushes them.
@@ -356,12 +362,12 @@ impl Zones {
             self.count.store(dirty.len(), Relaxed);
             return Ok(());
         }
-        if self.sabotage.skips(Step::ZoneSeenLate) || self.sabotage.skips(Step::ZoneBarrier) {
+        if self.failpoints.skips(Step::ZoneSeenLate) || self.failpoints.skips(Step::ZoneBarrier) {
             for &zone in dirty.range(before..) {
                 self.state(zone)?.store(DIRTY, SeqCst);
             }
         }
-        if self.sabotage.skips(Step::ZoneBarrier) {
+        if self.failpoints.skips(Step::ZoneBarrier) {
             return Ok(());
         }
         if let Err(e) = self.pool.drain() {
@@ -427,7 +433,7 @@ impl Zones {
         let left: Vec<u64> = active.iter().map(|a| a.left.load(Acquire)).collect();
         let (mut idle, mut inside) = (Vec::new(), Vec::<usize>::new());
         for &zone in dirty.iter() {
-            let is_in = |slot: &usize| active[*slot].contains(zone) && !self.sabotage.skips(Step::ZoneActive);
+            let is_in = |slot: &usize| active[*slot].contains(zone) && !self.failpoints.skips(Step::ZoneActive);
             match inside.iter().copied().find(is_in).or_else(|| (0..active.len()).find(is_in)) {
                 Some(slot) if inside.contains(&slot) => {}
                 Some(slot) => inside.push(slot),
@@ -483,7 +489,7 @@ impl Zones {
         // Whoever is in a candidate when its slot has just been settled entered it before it was Cleaning; whoever comes later waits for
         // our lock.
         let settled = settle(&mut |active| {
-            if active.is_in_any() && !self.sabotage.skips(Step::ZoneActive) {
+            if active.is_in_any() && !self.failpoints.skips(Step::ZoneActive) {
                 quiet.retain(|&zone| {
                     steps::count();
                     !active.contains(zone)

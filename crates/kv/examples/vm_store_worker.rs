@@ -186,7 +186,7 @@ fn text(error: kv::Error) -> String {
 
 #[cfg(feature = "no-drains")]
 fn stub_out_drains() -> Result<(), String> {
-    pmem::sabotage::ignore_drains(true);
+    pmem::failpoints::ignore_drains(true);
     Ok(())
 }
 

@@ -23,7 +23,7 @@ impl<T> std::ops::Deref for OwnLine<T> {
     }
 }
 
-/// The clock and the seats of transactions.
+/// The clock and the transaction slots of transactions.
 pub(crate) struct Active {
     /// The last commit timestamp given out.
     clock: OwnLine<AtomicU64>,
@@ -31,22 +31,22 @@ pub(crate) struct Active {
     stable: OwnLine<AtomicU64>,
     /// Commits become visible in the order of their timestamps: see `order`.
     ordered: bool,
-    /// Seats of threads: each is taken by the thread of its number only. Behind them those that everybody may take, and [`UPKEEP`] for the store's own work.
-    seats: Box<[OwnLine<Seat>]>,
+    /// TxSlots of threads: each is taken by the thread of its number only. Behind them those that everybody may take, and [`UPKEEP`] for the store's own work.
+    tx_slots: Box<[OwnLine<TxSlot>]>,
     /// How many there are of the first kind.
     threads: usize,
 }
 
-/// Seats of threads. A store for fewer transactions than that has none: there it is a limit.
+/// TxSlots of threads. A store for fewer transactions than that has none: there it is a limit.
 const THREADS: usize = 64;
-/// Seats for the store's own work: it never waits for transactions to end, and takes none of theirs.
+/// TxSlots for the store's own work: it never waits for transactions to end, and takes none of theirs.
 const UPKEEP: usize = 2;
 /// The one of whoever settles, one at a time; the one of whoever sweeps.
 const SETTLING: usize = 0;
 const SWEEPING: usize = 1;
 
 /// What others see of a transaction.
-pub(crate) struct Seat {
+pub(crate) struct TxSlot {
     /// 0: free. Else a reading of the clock from before its snapshot, plus one.
     began: AtomicU64,
     /// When it was first tried, as a number; 0: it cannot be told to give way.
@@ -57,15 +57,15 @@ pub(crate) struct Seat {
     parked: Parked,
     /// The store's own work: its locks are no reason for a conflict, and it waits for nobody's.
     upkeep: std::sync::atomic::AtomicBool,
-    /// Who has this seat and began up to here is too old: see `Options::max_snapshot_age`. 0: nobody was told so since it was taken.
+    /// Who has this transaction slot and began up to here is too old: see `Options::max_snapshot_age`. 0: nobody was told so since it was taken.
     expired: AtomicU64,
     /// Changes with each leaf that is scanned from here: see [`Pin::looks`].
     chance: AtomicU32,
 }
 
 impl Active {
-    pub(crate) fn new(clock: u64, seats: usize, ordered: bool) -> Self {
-        let seat = || Seat {
+    pub(crate) fn new(clock: u64, tx_slots: usize, ordered: bool) -> Self {
+        let tx_slot = || TxSlot {
             began: 0.into(),
             age: 0.into(),
             wounded: false.into(),
@@ -76,9 +76,9 @@ impl Active {
         };
         let (clock, stable) = (OwnLine(clock.into()), OwnLine(clock.into()));
         // Who takes one without a barrier relies on whoever looks for the oldest to make one for all.
-        let threads = if seats >= THREADS && barrier_everywhere() { THREADS } else { 0 };
-        let seats = (0..threads + seats + UPKEEP).map(|_| OwnLine(seat())).collect();
-        Self { clock, stable, ordered, seats, threads }
+        let threads = if tx_slots >= THREADS && barrier_everywhere() { THREADS } else { 0 };
+        let tx_slots = (0..threads + tx_slots + UPKEEP).map(|_| OwnLine(tx_slot())).collect();
+        Self { clock, stable, ordered, tx_slots, threads }
     }
 
     /// The last commit timestamp given out.
@@ -121,13 +121,13 @@ impl Active {
         self.stable.fetch_max(stable, SeqCst);
     }
 
-    /// Seats of transactions: at least as many as there may be at once.
+    /// TxSlots of transactions: at least as many as there may be at once.
     #[inline]
     fn transactions(&self) -> usize {
-        self.seats.len() - UPKEEP
+        self.tx_slots.len() - UPKEEP
     }
 
-    /// Takes a seat: from now on nothing that can be reached is freed.
+    /// Takes a transaction slot: from now on nothing that can be reached is freed.
     #[inline]
     pub(crate) fn pin(&self) -> Result<Pin<'_>> {
         let thread = pmem::thread_number();
@@ -140,50 +140,50 @@ impl Active {
         self.pin_anywhere(thread)
     }
 
-    /// On one of the seats that everybody may take.
+    /// On one of the transaction slots that everybody may take.
     fn pin_anywhere(&self, thread: usize) -> Result<Pin<'_>> {
         let max = self.transactions() - self.threads;
         let home = thread % max;
         let all = (home..max).chain(0..home);
-        all.map(|seat| self.threads + seat).find_map(|seat| self.take(seat)).ok_or(Error::TooMany { max })
+        all.map(|tx_slot| self.threads + tx_slot).find_map(|tx_slot| self.take(tx_slot)).ok_or(Error::TooMany { max })
     }
 
-    /// Takes the seat of the calling thread, whose number this is: nobody else stores there while it is free, so it takes no read-modify-write, and no barrier: who looks for the
-    /// [`oldest`](Self::oldest) has every thread pass one, behind which he sees this seat taken, or this thread reads what he unlinked before.
+    /// Takes the transaction slot of the calling thread, whose number this is: nobody else stores there while it is free, so it takes no read-modify-write, and no barrier: who looks for the
+    /// [`oldest`](Self::oldest) has every thread pass one, behind which he sees this transaction slot taken, or this thread reads what he unlinked before.
     #[inline]
     fn take_own(&self, thread: usize) -> Option<Pin<'_>> {
-        let seat = &self.seats[thread];
+        let tx_slot = &self.tx_slots[thread];
         // Whoever gave it back, on any thread, has left the rest of it as it was.
-        if seat.began.load(Acquire) != 0 {
+        if tx_slot.began.load(Acquire) != 0 {
             return None;
         }
-        seat.forget_limit();
-        seat.began.store(self.stable() + 1, Release);
+        tx_slot.forget_limit();
+        tx_slot.began.store(self.stable() + 1, Release);
         compiler_fence(SeqCst);
         switch_point();
-        Some(Pin { active: self, seat: thread, snapshot: self.stable() })
+        Some(Pin { active: self, tx_slot: thread, snapshot: self.stable() })
     }
 
     #[inline]
-    fn take(&self, seat: usize) -> Option<Pin<'_>> {
-        let taken = &self.seats[seat];
+    fn take(&self, tx_slot: usize) -> Option<Pin<'_>> {
+        let taken = &self.tx_slots[tx_slot];
         if taken.began.load(Relaxed) != 0 {
             return None;
         }
         // Announced before the snapshot is taken, and not later than it: who looks for the oldest sees this one, or it begins after that look.
         let announced = self.stable() + 1;
         taken.began.compare_exchange(0, announced, SeqCst, Relaxed).ok()?;
-        // Not before: it could be another's seat.
+        // Not before: it could be another's transaction slot.
         taken.forget_limit();
         switch_point();
-        Some(Pin { active: self, seat, snapshot: self.stable() })
+        Some(Pin { active: self, tx_slot, snapshot: self.stable() })
     }
 
-    /// The same, for whoever settles, on a seat of its own.
+    /// The same, for whoever settles, on a transaction slot of its own.
     pub(crate) fn pin_for_upkeep(&self) -> Result<Pin<'_>> {
         switch_point();
         let pin = self.take(self.transactions() + SETTLING).map_or_else(|| self.pin(), Ok)?;
-        pin.seat().upkeep.store(true, Release);
+        pin.tx_slot().upkeep.store(true, Release);
         Ok(pin)
     }
 
@@ -196,57 +196,62 @@ impl Active {
     /// Whatever was unlinked before this reading of the clock is out of everybody's reach.
     pub(crate) fn oldest(&self) -> u64 {
         let now = self.stable();
-        // For those on seats of their own: see `take_own`.
+        // For those on transaction slots of their own: see `take_own`.
         if self.threads > 0 && !barrier_everywhere() {
             return 0;
         }
-        let began = self.seats.iter().map(|seat| seat.began.load(SeqCst)).filter(|began| *began != 0);
+        let began = self.tx_slots.iter().map(|tx_slot| tx_slot.began.load(SeqCst)).filter(|began| *began != 0);
         began.map(|began| began - 1).fold(now, u64::min)
     }
 
     /// The same, for who would be gone.
     pub(crate) fn oldest_but(&self, own: Option<&Pin<'_>>) -> u64 {
         let now = self.stable();
-        let others = self.seats.iter().enumerate().filter(|(seat, _)| own.is_none_or(|own| own.seat != *seat));
-        let began = others.map(|(_, seat)| seat.began.load(SeqCst)).filter(|began| *began != 0);
+        let others =
+            self.tx_slots.iter().enumerate().filter(|(tx_slot, _)| own.is_none_or(|own| own.tx_slot != *tx_slot));
+        let began = others.map(|(_, tx_slot)| tx_slot.began.load(SeqCst)).filter(|began| *began != 0);
         began.map(|began| began - 1).fold(now, u64::min)
     }
 
     /// How many transactions are active, and the oldest snapshot.
     pub(crate) fn census(&self) -> (usize, Option<u64>) {
-        let began = || self.seats.iter().map(|seat| seat.began.load(Relaxed));
+        let began = || self.tx_slots.iter().map(|tx_slot| tx_slot.began.load(Relaxed));
         let active = began().take(self.transactions()).filter(|began| *began != 0).count();
         (active, began().filter(|began| *began != 0).min().map(|began| began - 1))
     }
 
     /// The oldest snapshot of a transaction.
     pub(crate) fn oldest_snapshot(&self) -> Option<u64> {
-        let began = self.seats.iter().take(self.transactions()).map(|seat| seat.began.load(SeqCst));
+        let began = self.tx_slots.iter().take(self.transactions()).map(|tx_slot| tx_slot.began.load(SeqCst));
         began.filter(|began| *began != 0).min().map(|began| began - 1)
     }
 
     #[inline]
-    pub(crate) fn seat(&self, seat: usize) -> &Seat {
-        &self.seats[seat]
+    pub(crate) fn tx_slot(&self, tx_slot: usize) -> &TxSlot {
+        &self.tx_slots[tx_slot]
     }
 
     /// Tells all that began before `limit` that they are too old; says how many were not told before.
     ///
-    /// Never one that begins when this has returned: who takes a seat forgets what was told there, whatever the limit was. The clock is ahead of what a later one
-    /// begins at while commits are under way, so that its beginning alone does not tell. Whoever takes a seat meanwhile is told if he began before the limit, or not:
+    /// Never one that begins when this has returned: who takes a transaction slot forgets what was told there, whatever the limit was. The clock is ahead of what a later one
+    /// begins at while commits are under way, so that its beginning alone does not tell. Whoever takes a transaction slot meanwhile is told if he began before the limit, or not:
     /// as if he had begun before this, or after.
     pub(crate) fn expire(&self, limit: u64) -> usize {
-        let began = |seat: &Seat| seat.began.load(Acquire);
-        let old = self.seats.iter().map(|seat| (seat, began(seat))).filter(|(_, began)| (1..=limit).contains(began));
-        old.filter(|(seat, began)| {
+        let began = |tx_slot: &TxSlot| tx_slot.began.load(Acquire);
+        let old = self
+            .tx_slots
+            .iter()
+            .map(|tx_slot| (tx_slot, began(tx_slot)))
+            .filter(|(_, began)| (1..=limit).contains(began));
+        old.filter(|(tx_slot, began)| {
             switch_point();
-            seat.expired.fetch_max(limit, AcqRel) < *began
+            tx_slot.expired.fetch_max(limit, AcqRel) < *began
         })
         .count()
     }
 }
 
-impl Seat {
+impl TxSlot {
     /// What its last holder was told does not concern the next one.
     #[inline]
     fn forget_limit(&self) {
@@ -270,29 +275,29 @@ impl Seat {
     }
 }
 
-/// A seat, taken. Its holder reads what was committed up to `snapshot`.
+/// A transaction slot, taken. Its holder reads what was committed up to `snapshot`.
 pub(crate) struct Pin<'a> {
     active: &'a Active,
-    pub(crate) seat: usize,
+    pub(crate) tx_slot: usize,
     pub(crate) snapshot: u64,
 }
 
 impl Pin<'_> {
     #[inline]
-    pub(crate) fn seat(&self) -> &Seat {
-        &self.active.seats[self.seat]
+    pub(crate) fn tx_slot(&self) -> &TxSlot {
+        &self.active.tx_slots[self.tx_slot]
     }
 
-    /// Whether it was told that it is too old.
+    /// Whether it has expired.
     #[inline]
     pub(crate) fn is_expired(&self) -> bool {
-        let limit = self.seat().expired.load(Relaxed);
-        limit != 0 && self.seat().began.load(Relaxed) <= limit
+        let limit = self.tx_slot().expired.load(Relaxed);
+        limit != 0 && self.tx_slot().began.load(Relaxed) <= limit
     }
 
-    /// True of one leaf in 16 that its holder scans, of the seat's first one among them: in no pattern that a row of scans could have, too.
+    /// True of one leaf in 16 that its holder scans, of the transaction slot's first one among them: in no pattern that a row of scans could have, too.
     pub(crate) fn looks(&self) -> bool {
-        let chance = &self.seat().chance;
+        let chance = &self.tx_slot().chance;
         let now = chance.load(Relaxed);
         chance.store(now.wrapping_mul(0x915f_77f5).wrapping_add(0x6b79_31b5), Relaxed);
         now >> 28 == 0
@@ -300,13 +305,13 @@ impl Pin<'_> {
 
     /// Stands at an earlier reading of the clock than now. Nothing that was reached before may be used any more.
     pub(crate) fn renew_at(&mut self, snapshot: u64) {
-        self.seat().began.store(snapshot + 1, SeqCst);
+        self.tx_slot().began.store(snapshot + 1, SeqCst);
         self.snapshot = snapshot;
     }
 
     /// Sees what is committed by now. Nothing that was reached before may be used any more, hence `&mut`.
     pub(crate) fn renew(&mut self) {
-        self.seat().began.store(self.active.stable() + 1, SeqCst);
+        self.tx_slot().began.store(self.active.stable() + 1, SeqCst);
         self.snapshot = self.active.stable();
     }
 }
@@ -314,17 +319,17 @@ impl Pin<'_> {
 impl Drop for Pin<'_> {
     #[inline]
     fn drop(&mut self) {
-        let seat = self.seat();
-        if seat.age.load(Relaxed) != 0 {
-            seat.age.store(0, Relaxed);
+        let tx_slot = self.tx_slot();
+        if tx_slot.age.load(Relaxed) != 0 {
+            tx_slot.age.store(0, Relaxed);
         }
-        if seat.wounded.load(Relaxed) {
-            seat.wounded.store(false, Relaxed);
+        if tx_slot.wounded.load(Relaxed) {
+            tx_slot.wounded.store(false, Relaxed);
         }
-        if seat.upkeep.load(Relaxed) {
-            seat.upkeep.store(false, Relaxed);
+        if tx_slot.upkeep.load(Relaxed) {
+            tx_slot.upkeep.store(false, Relaxed);
         }
-        seat.began.store(0, Release);
+        tx_slot.began.store(0, Release);
     }
 }
 
@@ -354,18 +359,18 @@ mod tests {
         let mine = pmem::thread_number();
         let has_own = mine < active.threads;
         let own = active.pin().unwrap();
-        assert_eq!(own.seat == mine, has_own);
+        assert_eq!(own.tx_slot == mine, has_own);
         // Nobody else takes it, and the others are for all.
         let others: Vec<_> = (usize::from(!has_own)..THREADS).map(|_| active.pin().unwrap()).collect();
-        assert!(others.iter().all(|pin| pin.seat >= active.threads));
+        assert!(others.iter().all(|pin| pin.tx_slot >= active.threads));
         assert!(matches!(active.pin(), Err(Error::TooMany { max: THREADS })));
         std::thread::scope(|threads| {
-            let there = threads.spawn(|| active.pin().map(|pin| (pin.seat, pmem::thread_number())));
-            assert!(there.join().unwrap().is_ok_and(|(seat, thread)| seat == thread) || active.threads == 0);
+            let there = threads.spawn(|| active.pin().map(|pin| (pin.tx_slot, pmem::thread_number())));
+            assert!(there.join().unwrap().is_ok_and(|(tx_slot, thread)| tx_slot == thread) || active.threads == 0);
             threads.spawn(|| drop(own)).join().unwrap();
         });
         assert_eq!(active.census().0, others.len());
-        assert_eq!(active.pin().unwrap().seat == mine, has_own);
+        assert_eq!(active.pin().unwrap().tx_slot == mine, has_own);
     }
 
     /// What is unlinked, and then not reached by any pin, is not reached by anybody. Real threads: that there is a barrier where it is needed shows on processors only.
@@ -408,24 +413,24 @@ mod tests {
 
     #[test]
     fn who_begins_later_is_never_too_old() {
-        for seats in [2, THREADS] {
-            let active = Active::new(5, seats, true);
+        for tx_slots in [2, THREADS] {
+            let active = Active::new(5, tx_slots, true);
             active.tick(); // a commit under way: the clock is ahead of what the next one sees
             for limit in [active.now(), active.now() + 1, u64::MAX] {
                 let open = active.pin().unwrap();
-                let elsewhere: Vec<_> = (1..seats).map(|_| active.pin().unwrap()).collect();
-                assert_eq!((active.expire(limit), active.expire(limit)), (seats, 0), "each is told once");
+                let elsewhere: Vec<_> = (1..tx_slots).map(|_| active.pin().unwrap()).collect();
+                assert_eq!((active.expire(limit), active.expire(limit)), (tx_slots, 0), "each is told once");
                 assert!(elsewhere.iter().chain([&open]).all(Pin::is_expired));
                 drop((open, elsewhere));
-                let later: Vec<_> = (0..seats).map(|_| active.pin().unwrap()).collect();
-                assert!(!later.iter().any(Pin::is_expired), "of {seats}, limit {limit}");
+                let later: Vec<_> = (0..tx_slots).map(|_| active.pin().unwrap()).collect();
+                assert!(!later.iter().any(Pin::is_expired), "of {tx_slots}, limit {limit}");
                 assert_eq!(active.expire(5), 0, "they see that, and did not begin before it");
                 drop(later);
             }
         }
     }
 
-    /// Real threads: one tells all that began before, while another gives its seat back and takes one, again and again.
+    /// Real threads: one tells all that began before, while another gives its transaction slot back and takes one, again and again.
     #[test]
     fn who_is_told_while_seats_change_hands_has_begun_before() {
         use std::sync::atomic::AtomicBool;
@@ -454,7 +459,7 @@ mod tests {
         let active = Active::new(1, 2, false);
         let pins = [active.pin().unwrap(), active.pin().unwrap()];
         assert!(matches!(active.pin(), Err(Error::TooMany { max: 2 })));
-        // The store's own work has seats of its own, and leaves theirs alone.
+        // The store's own work has transaction slots of its own, and leaves theirs alone.
         let own = [active.pin_for_upkeep().unwrap(), active.pin_for_sweep().unwrap()];
         assert_eq!(active.census(), (2, Some(1)));
         drop(pins);

@@ -5,7 +5,7 @@ use pmem::Domain;
 use crate::bounded::{Bound, Durability};
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::sabotage::Sabotage;
+use crate::failpoints::Failpoints;
 use crate::work::Work;
 
 /// Never made.
@@ -52,7 +52,7 @@ impl Replicated {
 }
 
 impl Leading {
-    pub(crate) fn append(&self, _: &Bound, _: &Work, _: Sabotage, _: impl FnOnce()) -> Result<u64> {
+    pub(crate) fn append(&self, _: &Bound, _: &Work, _: Failpoints, _: impl FnOnce()) -> Result<u64> {
         match *self {}
     }
 

@@ -1,7 +1,7 @@
 //! A copy of a snapshot, made beside everybody who writes; and the way back.
 //!
 //! A backup is a store of its own. It is written without a name and without a barrier, synced once, and named: under its name it is there as a whole, or not
-//! at all. Each record is held against its seal on the way, so that damage is told and not copied.
+//! at all. Each record is held against its checksum on the way, so that damage is told and not copied.
 
 use std::path::Path;
 
@@ -83,7 +83,7 @@ impl Snapshot<'_> {
 }
 
 /// Makes a store at `path`, where nothing may be, from the backup at `backup`; tells `progress` after each mebibyte what is written. The backup is only read,
-/// each record is held against its seal, and the new store has its name when it is whole.
+/// each record is held against its checksum, and the new store has its name when it is whole.
 ///
 /// ```
 /// # fn main() -> kv::Result<()> {

@@ -133,6 +133,6 @@ impl Core {
 
     /// What a record says of what is durable.
     pub(crate) fn watermark(&self) -> u64 {
-        if self.sabotage.skips(Step::HonestWatermark) { self.bound.last() } else { self.bound.forced() }
+        if self.failpoints.skips(Step::HonestWatermark) { self.bound.last() } else { self.bound.forced() }
     }
 }

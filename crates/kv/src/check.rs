@@ -60,8 +60,8 @@ impl Checked {
 }
 
 impl Store {
-    /// Reads every key's newest version and holds it against its seal; others use the store meanwhile. The index itself was checked when the store was opened: each
-    /// of its nodes has a seal, too. `progress` is told after each leaf how many keys are done.
+    /// Reads every key's newest version and holds it against its checksum; others use the store meanwhile. The index itself was checked when the store was opened: each
+    /// of its nodes has a checksum, too. `progress` is told after each leaf how many keys are done.
     ///
     /// ```
     /// # fn main() -> kv::Result<()> {
@@ -149,8 +149,8 @@ impl Core {
         };
         let record =
             Record::at(Claim::Pinned, self, &self.pool, word.offset()).map_err(|_| (None, "its lengths cannot be"))?;
-        if !record.is_sealed(&self.key, record::place(word.offset(), writer, sequence)) {
-            return Err((None, "it does not match its seal"));
+        if !record.is_checksummed(&self.key, record::place(word.offset(), writer, sequence)) {
+            return Err((None, "it does not match its checksum"));
         }
         let key = record.key();
         if crate::word::tag(record::hash(key)) != word.tag()

@@ -2,7 +2,7 @@
 //!
 //! 1. The writer says that it prepares, at each leaf it will change, and only then asks for its timestamp.
 //! 2. What was read is looked at again, as of that timestamp.
-//! 3. The records get the timestamp and their seals, go to the log, and are drained: **the one barrier**.
+//! 3. The records get the timestamp and their checksums, go to the log, and are drained: **the one barrier**.
 //! 4. The index is led to the new versions; what they supersede waits until nobody can reach it.
 //!
 //! Two that validate each other's reads at once: each has announced itself before it has a timestamp, so the one with the larger timestamp sees the other
@@ -18,7 +18,7 @@ use pmem::sync::{OwnMutex, OwnMutexGuard, switch_point};
 use crate::Step;
 use crate::active::Pin;
 use crate::core::Core;
-use crate::error::{Error, Key, Result, Rival};
+use crate::error::{ConflictWith, Error, Key, Result};
 use crate::group::{self, Member, Written};
 use crate::index::{Found, Spot};
 use crate::order::Place;
@@ -234,7 +234,7 @@ impl Core {
         let goes_on = tried.tries < most && tried.in_vain < vain && !hopeless;
         if goes_on && deletes && !is_done {
             self.rescues.fetch_add(1, Relaxed);
-            // The keeper need not.
+            // The background thread need not.
             self.space.take_urgent();
             // The checkpoint made when it was refused has moved nothing that it had locked.
             if let Err(error) = self.rescue() {
@@ -285,7 +285,7 @@ impl Core {
     /// Tells readers of the leaves that are about to change.
     #[inline]
     fn announce(&self, pin: &Pin<'_>, work: &mut Work, bit: u64) {
-        if self.sabotage.skips(Step::Announce) {
+        if self.failpoints.skips(Step::Announce) {
             return;
         }
         for at in 0..work.writes.len() {
@@ -327,7 +327,7 @@ impl Core {
 
     #[inline]
     fn validate(&self, pin: &Pin<'_>, work: &Work, own: usize, ts: u64, terms: Terms<'_>) -> Result<()> {
-        if !terms.validate || self.sabotage.skips(Step::Validate) {
+        if !terms.validate || self.failpoints.skips(Step::Validate) {
             return Ok(());
         }
         for read in &work.reads {
@@ -361,7 +361,7 @@ impl Core {
         if same {
             Ok(())
         } else {
-            Err(Error::Conflict { key: Key(key.to_vec()), with: Rival::Committed(found.into()) })
+            Err(Error::Conflict { key: Key(key.to_vec()), with: ConflictWith::Committed(found.into()) })
         }
     }
 
@@ -374,7 +374,7 @@ impl Core {
         ts: u64,
         now: &Now,
     ) -> Result<()> {
-        if self.sabotage.skips(Step::ValidateScans) {
+        if self.failpoints.skips(Step::ValidateScans) {
             return Ok(());
         }
         for scan in &work.scans {
@@ -386,7 +386,7 @@ impl Core {
                 if found.map(|record| record.header.ts) != expected.copied() {
                     let key = found.map_or_else(Vec::new, |record| record.key().to_vec());
                     let with = found.map_or(ts, |record| record.header.ts);
-                    return Err(Error::Conflict { key: Key(key), with: Rival::Committed(with.into()) });
+                    return Err(Error::Conflict { key: Key(key), with: ConflictWith::Committed(with.into()) });
                 }
                 if expected.is_none() {
                     break;
@@ -408,8 +408,8 @@ impl Core {
 
     /// The commit's number; durable in the log, if that is where it is to be. The caller holds its own log. Whoever comes before by his timestamp has his number.
     fn draw(&self, work: &Work, place: Option<&Place<'_>>) -> Result<u64> {
-        crate::sabotage::before_barrier();
-        let in_order = !self.sabotage.skips(Step::NumbersInOrder);
+        crate::failpoints::before_barrier();
+        let in_order = !self.failpoints.skips(Step::NumbersInOrder);
         if let Some(place) = place.filter(|_| in_order) {
             place.turn();
         }
@@ -424,7 +424,7 @@ impl Core {
                 drawn();
                 Ok(number)
             }
-            Some(leading) => leading.append(&self.bound, work, self.sabotage, drawn).inspect_err(|error| {
+            Some(leading) => leading.append(&self.bound, work, self.failpoints, drawn).inspect_err(|error| {
                 if !is_in_doubt(error) {
                     self.turned_back();
                 }
@@ -444,7 +444,7 @@ impl Core {
     ) -> Result<()> {
         let order = if self.bound.is_on() { (self.draw(work, place)?, self.watermark()) } else { (0, 0) };
         let known = Known { ts, generation: self.generation, link: Some(log.link), behind: 0, number: order };
-        let link = self.seal(work, runs, 0, number, &known);
+        let link = self.checksum(work, runs, 0, number, &known);
         if self.bound.is_on() {
             log.number_drawn = order.0;
             self.store_unforced(work, runs, log)?;
@@ -456,9 +456,9 @@ impl Core {
         Ok(())
     }
 
-    /// Finishes the records of a transaction that will be in these runs of an image, from `base` on; returns what the next one in the log keeps of its first seal.
+    /// Finishes the records of a transaction that will be in these runs of an image, from `base` on; returns what the next one in the log keeps of its first checksum.
     #[inline]
-    pub(crate) fn seal(&self, work: &mut Work, runs: &[Run], base: usize, number: usize, known: &Known) -> u16 {
+    pub(crate) fn checksum(&self, work: &mut Work, runs: &[Run], base: usize, number: usize, known: &Known) -> u16 {
         let (mut run, mut link) = (0, None);
         work.finish(known, |bytes, write| {
             let at = base + write.at;
@@ -466,10 +466,10 @@ impl Core {
                 run += 1;
             }
             let place = record::place(runs[run].offset + (at - runs[run].image) as u64, number, runs[run].sequence);
-            let covered = if self.sabotage.skips(Step::SealAll) { record::HEADER as usize } else { bytes.len() };
-            let seal = record::seal(&self.key, &bytes[..covered], place);
-            link.get_or_insert(record::link(seal));
-            seal
+            let covered = if self.failpoints.skips(Step::ChecksumAll) { record::HEADER as usize } else { bytes.len() };
+            let checksum = record::checksum(&self.key, &bytes[..covered], place);
+            link.get_or_insert(record::link(checksum));
+            checksum
         });
         link.unwrap_or_default()
     }
@@ -479,13 +479,13 @@ impl Core {
     fn drain_into(&self, image: &[u8], runs: &[Run], link: u16, log: &mut Log, commits: u32) -> Result<()> {
         // Whoever had the log before may have failed here: what he stored is in doubt, and stays as it is.
         self.pool.check_usable()?;
-        crate::sabotage::before_barrier();
+        crate::failpoints::before_barrier();
         log.follow(&self.pool, &self.key, commits)?;
         for run in runs {
             raw::store(Claim::Writer, &self.pool, run.offset, &image[run.image..run.image + run.len])?;
         }
         log.name_segments(&self.space)?;
-        if !self.sabotage.skips(Step::CommitBarrier) {
+        if !self.failpoints.skips(Step::CommitBarrier) {
             self.pool.drain().map_err(|source| Error::InDoubt { source })?;
             log.unnamed.clear();
         }
@@ -535,7 +535,7 @@ impl Core {
                 self.note_expiring();
             }
             let unlinked = self.is_published(run.segment, word, write.old, log);
-            if tombstone && self.sabotage.skips(Step::KeepTombstones) {
+            if tombstone && self.failpoints.skips(Step::KeepTombstones) {
                 self.index.remove(pin, work.key(write), write.hash, word)?;
             } else if tombstone {
                 log.tombstones.push(Tombstone { key: work.key(write).into(), word, ts: header.ts, unlinked });
@@ -550,7 +550,7 @@ impl Core {
         self.space.add_live(segment, word.space());
         switch_point();
         let unlinked = self.active.now();
-        if self.sabotage.skips(Step::RetireBeforeFree) {
+        if self.failpoints.skips(Step::RetireBeforeFree) {
             self.free_at_once(old);
         } else if !old.is_none() {
             log.dead.push(Dead { word: old, unlinked });
@@ -653,9 +653,9 @@ impl Core {
             behind -= member.work.writes.len();
             let before = (at == 0).then_some(log.link);
             let known = Known { ts: member.ts, generation: self.generation, link: before, behind, number: (0, 0) };
-            let sealed = self.seal(&mut member.work, &runs, *base, 0, &known);
+            let checksummed = self.checksum(&mut member.work, &runs, *base, 0, &known);
             if at == 0 {
-                link = sealed;
+                link = checksummed;
             }
             if !alone {
                 joined.extend_from_slice(&member.work.image);

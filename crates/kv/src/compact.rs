@@ -239,11 +239,11 @@ impl Core {
     ) -> Option<Record<'_>> {
         let head = raw::bytes(claim, self, &self.pool, offset, record::HEADER).ok()?;
         let header = pmem::view::<record::Header>(head)?;
-        if header.seal == 0 || !header.is_sound() || header.len() > room {
+        if header.checksum == 0 || !header.is_sound() || header.len() > room {
             return None;
         }
         let record = Record::at(claim, self, &self.pool, offset).ok()?;
-        record.is_sealed(&self.key, record::place(offset, writer, sequence)).then_some(record)
+        record.is_checksummed(&self.key, record::place(offset, writer, sequence)).then_some(record)
     }
 
     /// A log in which everything is durable: what is linked to that testifies to it.
@@ -300,10 +300,11 @@ impl Core {
             }
             bytes[..record::HEADER as usize].copy_from_slice(pmem::bytes_of(&header));
             let len = header.len() as usize;
-            header.seal = record::seal(&self.key, &bytes[..len], record::place(offset, writer, runs[run].sequence));
-            bytes[..8].copy_from_slice(&header.seal.to_le_bytes());
+            header.checksum =
+                record::checksum(&self.key, &bytes[..len], record::place(offset, writer, runs[run].sequence));
+            bytes[..8].copy_from_slice(&header.checksum.to_le_bytes());
             if header.has(FIRST) {
-                link = record::link(header.seal);
+                link = record::link(header.checksum);
             }
             let space = header.len().next_multiple_of(GRAIN);
             words.push((Word::new(offset, space, *hash, &header), runs[run].segment));

@@ -4,18 +4,18 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use pmem::{Pool, SealKey};
+use pmem::{ChecksumKey, Pool};
 
 use crate::Step;
 use crate::active::{Active, OwnLine, Pin};
 use crate::error::Result;
+use crate::failpoints::Failpoints;
 use crate::index::{Found, Index, Leaf, Spot};
 use crate::locks::Locks;
 use crate::media::Use;
 use crate::options::Options;
 use crate::raw::Claim;
 use crate::record::Record;
-use crate::sabotage::Sabotage;
 use crate::settle::Settler;
 use crate::space::Space;
 use crate::word::Word;
@@ -32,7 +32,7 @@ pub(crate) struct Core {
     pub(crate) pool: Pool,
     /// See `lone`.
     pub(crate) puts_alone: bool,
-    pub(crate) key: SealKey,
+    pub(crate) key: ChecksumKey,
     pub(crate) generation: u16,
     pub(crate) options: Options,
     pub(crate) active: Active,
@@ -46,7 +46,7 @@ pub(crate) struct Core {
     pub(crate) bound: crate::bounded::Bound,
     /// Of a replicated store.
     pub(crate) replicated: Option<crate::replicated::Replicated>,
-    pub(crate) sabotage: Sabotage,
+    pub(crate) failpoints: Failpoints,
     /// What its opening gave up.
     pub(crate) salvaged: crate::salvaged::Salvaged,
     /// Bytes of records written since the store was opened, but for the last few of each log; and at the last checkpoint.
@@ -66,7 +66,7 @@ pub(crate) struct Core {
     pub(crate) ages: OwnLine<AtomicU64>,
     pub(crate) counters: crate::stats::Counters,
     pub(crate) queue: crate::queue::Queue,
-    pub(crate) keeper: crate::keeper::Signal,
+    pub(crate) background: crate::background::Signal,
     pub(crate) committers: crate::later::Committers,
     /// The last checkpoint has left something to be freed by the next.
     pub(crate) unfinished: AtomicBool,
@@ -107,7 +107,7 @@ impl Core {
                     return Ok(Seen { spot, slot, word, record: self.version(pin, word, limit)? });
                 }
                 // It may have been another key with this hash.
-                Found::Absent if guess.is_some() && !self.sabotage.skips(Step::LookTwice) => {}
+                Found::Absent if guess.is_some() && !self.failpoints.skips(Step::LookTwice) => {}
                 Found::Absent if self.options.verify && !self.verify_alike(pin, spot, hash)? => {}
                 Found::Absent => return Ok(Seen { spot, slot: 0, word: Word::NONE, record: None }),
                 Found::Moved => {}
@@ -185,13 +185,13 @@ impl Core {
     /// That it is what was written there.
     pub(crate) fn verify(&self, record: Record<'_>) -> Result<()> {
         let segment = self.space.number(record.offset);
-        let sealed = match segment.map(|segment| self.space.used(segment)) {
+        let checksummed = match segment.map(|segment| self.space.used(segment)) {
             Some(Use::Log { writer, sequence, .. }) => {
-                record.is_sealed(&self.key, crate::record::place(record.offset, writer, sequence))
+                record.is_checksummed(&self.key, crate::record::place(record.offset, writer, sequence))
             }
             _ => false,
         };
-        if sealed { Ok(()) } else { Err(crate::record::damaged(record.offset, "it does not match its seal")) }
+        if checksummed { Ok(()) } else { Err(crate::record::damaged(record.offset, "it does not match its checksum")) }
     }
 
     /// Waits for those that may be about to publish versions in this leaf that a snapshot at `limit` must show: who has a smaller timestamp, or does not know it
@@ -218,10 +218,11 @@ impl Core {
                 let concerns = match state {
                     State::Idle => false,
                     State::Unknown => true,
-                    State::Preparing(ts) => ts <= limit && !self.sabotage.skips(Step::AwaitPreparing),
+                    State::Preparing(ts) => ts <= limit && !self.failpoints.skips(Step::AwaitPreparing),
                 };
                 // Whoever does not hold the key's lock does not write it, or has published it.
-                !concerns || !hash.is_none_or(|hash| self.locks.owner(hash).is_some_and(|seat| writer.is_of(seat)))
+                !concerns
+                    || !hash.is_none_or(|hash| self.locks.owner(hash).is_some_and(|tx_slot| writer.is_of(tx_slot)))
             });
         }
     }

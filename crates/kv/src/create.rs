@@ -60,7 +60,7 @@ pub(crate) fn create_as(pool: &Pool, options: &Options, format: u32) -> Result<C
         entries: 0,
         marks: [0; WRITERS],
         links: [0; WRITERS],
-        root_seal: 0,
+        root_checksum: 0,
     };
     let cell = Cell::create(cell, &empty)?;
     let space = Space::new(pool, options, data, table)?;
@@ -104,7 +104,7 @@ pub(crate) fn assemble(
     space: Space,
     (cell, settler): (u64, Settler),
 ) -> Result<Core> {
-    let key = pool.seal_key(space.offset(0));
+    let key = pool.checksum_key(space.offset(0));
     let writers = Writers::new(checkpoint, pool.generation() as u16, options.groups(pool.domain()));
     if checkpoint.format > FORMAT_1 {
         for (number, writer) in writers.all.iter().enumerate() {
@@ -134,7 +134,7 @@ pub(crate) fn assemble(
         settler: pmem::sync::Mutex::new(settler),
         bound: crate::bounded::Bound::new(options.durability, checkpoint.commit_number),
         replicated: crate::replicated::Replicated::of(options.durability),
-        sabotage: sabotage(options),
+        failpoints: failpoints(options),
         salvaged: crate::salvaged::Salvaged::default(),
         written: crate::active::OwnLine(0.into()),
         settled: 0.into(),
@@ -146,7 +146,7 @@ pub(crate) fn assemble(
         ages: crate::active::OwnLine(1.into()),
         counters: crate::stats::Counters::default(),
         queue: crate::queue::Queue::new(),
-        keeper: crate::keeper::Signal::default(),
+        background: crate::background::Signal::default(),
         committers: crate::later::Committers::default(),
         unfinished: false.into(),
         // The first sweep finds out.
@@ -154,14 +154,14 @@ pub(crate) fn assemble(
     })
 }
 
-#[cfg(feature = "sabotage")]
-pub(crate) fn sabotage(options: &Options) -> crate::sabotage::Sabotage {
-    crate::sabotage::Sabotage(options.without)
+#[cfg(feature = "failpoints")]
+pub(crate) fn failpoints(options: &Options) -> crate::failpoints::Failpoints {
+    crate::failpoints::Failpoints(options.without)
 }
 
-#[cfg(not(feature = "sabotage"))]
-pub(crate) fn sabotage(_: &Options) -> crate::sabotage::Sabotage {
-    crate::sabotage::Sabotage::default()
+#[cfg(not(feature = "failpoints"))]
+pub(crate) fn failpoints(_: &Options) -> crate::failpoints::Failpoints {
+    crate::failpoints::Failpoints::default()
 }
 
 #[cfg(test)]

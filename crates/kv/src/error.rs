@@ -17,7 +17,7 @@ pub enum Error {
         /// The key.
         key: Key,
         /// Whom with.
-        with: Rival,
+        with: ConflictWith,
     },
     /// All transaction slots are in use.
     #[error("all {max} transactions are in use; finish some, or open with more (`Options::transactions`)")]
@@ -39,9 +39,7 @@ pub enum Error {
     },
     /// The snapshot was held for longer than [`Options::max_snapshot_age`](crate::Options::max_snapshot_age), or
     /// [`Store::expire_before`](crate::Store::expire_before) was told so. What it has shown stays until it is dropped.
-    #[error(
-        "the transaction began at {snapshot} and was told that it is too old; begin a new one, and finish it sooner"
-    )]
+    #[error("the transaction began at {snapshot} and has expired; begin a new one, and finish it sooner")]
     Expired {
         /// What it saw.
         snapshot: Timestamp,
@@ -80,7 +78,7 @@ pub enum Error {
         /// The key's bytes in it.
         key: Key,
         /// What is wrong.
-        why: crate::Unfit,
+        why: crate::DecodeError,
     },
     /// A table has other types than it was made with.
     #[error(
@@ -312,7 +310,7 @@ impl std::fmt::Debug for Key {
 
 /// Whom a transaction is in conflict with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rival {
+pub enum ConflictWith {
     /// A transaction that is still running and has written the key.
     Running,
     /// One that has committed since.
@@ -323,7 +321,7 @@ pub enum Rival {
     Holder,
 }
 
-impl std::fmt::Display for Rival {
+impl std::fmt::Display for ConflictWith {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Running => f.write_str("a transaction that is still running"),

@@ -169,7 +169,7 @@ impl Cursor<'_> {
 /// Whoever had a timestamp by now is before them. The log of groups comes last: those who wait for their group hold their own.
 fn ends(core: &Core) -> impl Iterator<Item = Mark> {
     let end = |writer| core.writers.get(writer).log.lock().mark();
-    if core.sabotage.skips(crate::Step::FeedGroupsLast) {
+    if core.failpoints.skips(crate::Step::FeedGroupsLast) {
         return (0..WRITERS).map(end).collect::<Vec<_>>().into_iter();
     }
     let mut ends: Vec<Mark> = (0..WRITERS).rev().map(end).collect();

@@ -153,7 +153,7 @@ pub struct FollowerStatus {
 }
 
 impl Follower {
-    /// Serves the copy of the log in the pool at `log` to whoever leads, at `address`, and keeps the store at `path` in step; makes both if nothing is there. A store of a
+    /// Serves the copy of the log in the pool at `log` to its leader, at `address`, and keeps the store at `path` in step; makes both if nothing is there. A store of a
     /// leader that has committed much already begins with a [seed](Store::seed) of it.
     ///
     /// # Errors
@@ -297,7 +297,7 @@ impl Follower {
         self.shared.has_failed.load(Acquire)
     }
 
-    /// Makes this the store that leads: whoever led it is shut out, and everything that was acknowledged there is here. `copies` are the others, its own is added.
+    /// Makes this the store that leads: the previous leader is fenced, and everything that was acknowledged there is here. `copies` are the others, its own is added.
     ///
     /// # Errors
     /// As [`Options::open`] of a replicated store; with what is needed to [follow again](NotPromoted::follow).
@@ -489,7 +489,7 @@ impl Shared {
     fn release_before(&self, lsn: Lsn) -> Result<()> {
         if self.replica.is_awaited() {
             let core = &*self.store.core;
-            if !core.sabotage.skips(Step::ForceBeforeRelease) {
+            if !core.failpoints.skips(Step::ForceBeforeRelease) {
                 core.force()?;
             }
             self.replica.release(Lsn::new(lsn.get() - 1))?;
@@ -527,9 +527,9 @@ mod tests {
         let (at, copy) = (dir.path().join("follower"), dir.path().join("copy"));
         let follower = Follower::serve_with(&options, at, copy, "127.0.0.1:0", &trust).unwrap();
         let copies = log::Replicas::new().local(dir.path().join("log")).trust(trust).at(&follower.address());
-        let patience = Duration::from_secs(60);
+        let timeout = Duration::from_secs(60);
         let log = log::Options::new().bytes(64 << 10);
-        let options = Options::new().replicated(&copies.timeout(patience), &log);
+        let options = Options::new().replicated(&copies.timeout(timeout), &log);
         let store = options.create(dir.path().join("store")).unwrap();
         for n in 0..200_u8 {
             store.put(&[n], &[n; 2000]).unwrap();

@@ -20,7 +20,7 @@
 //! | `neighbours` | what scans read together is written together |
 //! | `recovery`, `create` | open: the last checkpoint, then what the logs have behind it |
 //! | `table`, `load`, `backup` | typed keys and values; many pairs at once; a copy of a snapshot |
-//! | `keeper`, `sweep` | the thread that settles, and removes what has expired |
+//! | `background`, `sweep` | the thread that settles, and removes what has expired |
 //! | `order`, `wait` | in which order commits are seen; how threads wait for each other |
 //! | `later` | commits that are awaited |
 //! | `origin`; `replicated`, `follower`, `steward` with the feature `replication` | commits through a log with copies on other machines; the same store there |
@@ -48,12 +48,12 @@
 //!
 //! `store.transact(|tx| { let n = tx.get(b"apples")?; tx.put(b"apples", ..)?; Ok(()) })`
 //!
-//! 1. `retry` begins a transaction; `active` `pin` takes a seat, and with it a reading of the
-//!    clock: the snapshot. While the seat is taken nothing that can be reached from there is
+//! 1. `retry` begins a transaction; `active` `pin` takes a transaction slot, and with it a reading of the
+//!    clock: the snapshot. While the transaction slot is taken nothing that can be reached from there is
 //!    freed.
 //! 2. `get`: `index` `locate` goes down two levels of immutable nodes to a leaf, whose word leads
 //!    to the newest record; `core` `version` follows the records' `prev` on media to the one of
-//!    the snapshot. No lock. Whoever is about to commit in that leaf, with a smaller timestamp or
+//!    the snapshot. No lock. A transaction that is about to commit in that leaf, with a smaller timestamp or
 //!    none yet, is waited for; but not where a commit waits for a device or other machines: there
 //!    the snapshot is from before the first commit still under way (`order`), and readers wait for
 //!    nobody. What was read is noted (`work`); the value is shown where it is. A scan (`scan`)
@@ -62,13 +62,13 @@
 //!    asked for a dozen ahead.
 //! 3. `put`: the key's lock (`locks`), one for each key, is taken, and what is newest must be of
 //!    the snapshot: else it is a conflict at once, the first updater wins. The record is made in
-//!    memory, complete but for timestamp and seal.
+//!    memory, complete but for timestamp and checksum.
 //! 4. `commit`: the thread's `writer` finds places behind the last transaction of its log; a new
 //!    segment comes from `space`. It announces itself at each leaf, and *then* asks the clock for
 //!    the commit's timestamp. What was read, ranges too (`scan`), is looked at again as of that
 //!    timestamp; waits go to smaller timestamps only.
-//! 5. The records get timestamp, link to the transaction before, and seals, are stored past the
-//!    cache in one run, and are drained: **the one barrier**. Each record's seal is proof of
+//! 5. The records get timestamp, link to the transaction before, and checksums, are stored past the
+//!    cache in one run, and are drained: **the one barrier**. Each record's checksum is proof of
 //!    itself, `rest` of the others: there is no commit record. On a file `group` has a step of its
 //!    own here: transactions that are ready at the same time go to one log as one, in order of
 //!    their timestamps; the first of them finds the places, not before all are validated, and
@@ -79,14 +79,14 @@
 //!    supersedes is known by its word until then.
 //! 6. `publish`: the leaf's word is exchanged. The version it led to waits in the writer's list.
 //!    In such a store the commit is acknowledged when all with smaller timestamps are published,
-//!    so that whoever begins then sees it. Locks go, each to the first of those who wait for it.
-//! 7. Later, `settle`, mostly by the `keeper`: marks are taken of all logs; leaves that changed
+//!    so that a transaction that begins then sees it. Locks go, each to the first of those who wait for it.
+//! 7. Later, `settle`, mostly by the `background`: marks are taken of all logs; leaves that changed
 //!    are written to new nodes, with the lists above them; barrier; the cell names them and the
 //!    marks; barrier; its other copy does, too; barrier. Then what no durable checkpoint leads to
 //!    and nobody can reach is subtracted from its segment; a segment with nothing in it is free;
 //!    where few are full, versions are moved (`compact`), and from far out when the file is much
 //!    too long; the file's free end goes back to the file system. What a checkpoint itself needs
-//!    is kept back from data (`reserve`): without one nothing is ever freed. The keeper makes the
+//!    is kept back from data (`reserve`): without one nothing is ever freed. The background thread makes the
 //!    file longer ahead of writers (`growth`), 4 MiB at a time and an eighth of the store or 128
 //!    MiB ahead, under a lock that nobody takes who finds room, and has the kernel make the new
 //!    pages (`Pool::populate`) before they come there; who finds no room makes such a step
@@ -123,7 +123,7 @@
 //!    Where none stands it looks further on: for the next, linked likewise; or for one that is
 //!    not, which proves a loss. So does a watermark behind the log's end.
 //! 3. If commits were bounded, `prefix` has read all logs before, for the numbers: what comes
-//!    behind the first that is missing is dropped, and its seals are erased.
+//!    behind the first that is missing is dropped, and its checksums are erased.
 //! 4. What was read is flushed, and the table; barrier. The clock goes on above every timestamp
 //!    seen: each is either in what a checkpoint's clock covers or behind a mark.
 //! 5. Segments in which nothing is live are free. Each log begins a new one, unless the store had
@@ -136,6 +136,7 @@
 mod active;
 #[cfg(not(feature = "replication"))]
 mod alone;
+mod background;
 mod backup;
 mod bounded;
 mod cell;
@@ -145,12 +146,12 @@ mod compact;
 mod core;
 mod create;
 mod error;
+mod failpoints;
 mod feed;
 #[cfg(feature = "replication")]
 mod follower;
 mod group;
 mod index;
-mod keeper;
 mod later;
 mod load;
 mod locks;
@@ -172,7 +173,6 @@ mod replicated;
 mod reserve;
 mod retry;
 mod rows;
-mod sabotage;
 mod salvaged;
 mod scan;
 mod settle;
@@ -198,7 +198,11 @@ use alone as replicated;
 pub use backup::{Backup, restore};
 pub use bounded::Durability;
 pub use check::{Checked, Problem};
-pub use error::{Error, Key, Result, Rival};
+pub use error::{ConflictWith, Error, Key, Result};
+#[cfg(not(feature = "failpoints"))]
+use failpoints::Step;
+#[cfg(feature = "failpoints")]
+pub use failpoints::{Step, at_next_commit};
 pub use feed::{Changed, Changes};
 #[cfg(feature = "replication")]
 pub use follower::{Follower, FollowerStatus, NotPromoted};
@@ -207,10 +211,6 @@ pub use load::{Loaded, Loader};
 pub use options::{NAME, Opening, Options, Part, REGION_KIND};
 pub use pairs::Pairs;
 pub use record::{KEY_MAX, VALUE_MAX};
-#[cfg(not(feature = "sabotage"))]
-use sabotage::Step;
-#[cfg(feature = "sabotage")]
-pub use sabotage::{Step, at_next_commit};
 pub use salvaged::{CutLog, Salvaged};
 pub use stats::Stats;
 #[cfg(feature = "replication")]
@@ -219,7 +219,7 @@ pub use store::{Batch, Snapshot, Store};
 #[cfg(feature = "serde")]
 pub use table::Json;
 pub use table::{
-    Entries, KeyCode, KeyOf, KeyRange, Plain, PrefixOf, Reader, TABLE_NAME_MAX, Table, TableOn, Unfit, ValueCode,
+    DecodeError, Entries, KeyCode, KeyOf, KeyRange, Plain, PrefixOf, Reader, TABLE_NAME_MAX, Table, TableOn, ValueCode,
 };
 pub use time::Timestamp;
 pub use tx::{Pair, Scan, Transaction};

@@ -23,7 +23,7 @@ const EACH: usize = 64;
 /// Of lists.
 const SHARDS: usize = 64;
 
-/// The bits of a word that have the holder's seat plus one; the others have the hash. All of them: there is a list.
+/// The bits of a word that have the holder's transaction slot plus one; the others have the hash. All of them: there is a list.
 const SEAT: u64 = (1 << 20) - 1;
 
 pub(crate) struct Locks {
@@ -37,7 +37,7 @@ type Shard = Mutex<HashMap<usize, Vec<Row>>>;
 
 /// The lock of a key, and who waits for it.
 struct Row {
-    /// Seat and hash, as in a word.
+    /// TxSlot and hash, as in a word.
     holder: u64,
     /// How often it went from hand to hand.
     turns: u64,
@@ -47,7 +47,7 @@ struct Row {
 struct Waiting {
     /// Oldest first.
     age: u64,
-    seat: usize,
+    tx_slot: usize,
     ticket: Arc<Ticket>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum Stop {
     /// Somebody older wants something that he has.
     Wounded,
     /// Somebody held it for too long.
-    Patience,
+    RetryPolicy,
     /// Nobody can commit any more.
     Unusable(pmem::Error),
 }
@@ -95,15 +95,15 @@ impl Around for crate::core::Core {
     }
 }
 
-fn word(hash: u64, seat: usize) -> u64 {
-    hash & !SEAT | (seat as u64 + 1)
+fn word(hash: u64, tx_slot: usize) -> u64 {
+    hash & !SEAT | (tx_slot as u64 + 1)
 }
 
 fn is_same_key(a: u64, b: u64) -> bool {
     a & !SEAT == b & !SEAT
 }
 
-fn seat(word: u64) -> usize {
+fn tx_slot(word: u64) -> usize {
     (word & SEAT) as usize - 1
 }
 
@@ -129,13 +129,13 @@ impl Locks {
         &self.shards[place % SHARDS]
     }
 
-    /// The seat of who has it.
+    /// The transaction slot of who has it.
     #[inline]
     pub(crate) fn owner(&self, hash: u64) -> Option<usize> {
         let place = self.place(hash);
         match self.words[place].load(Acquire) {
             0 => None,
-            other if other & SEAT != SEAT => is_same_key(other, hash).then(|| seat(other)),
+            other if other & SEAT != SEAT => is_same_key(other, hash).then(|| tx_slot(other)),
             _ => self.owner_in_row(place, hash),
         }
     }
@@ -148,14 +148,14 @@ impl Locks {
             other if other & SEAT != SEAT => Some(other),
             _ => shard.get(&place)?.iter().map(|row| row.holder).find(|holder| is_same_key(*holder, hash)),
         };
-        holder.filter(|holder| is_same_key(*holder, hash)).map(seat)
+        holder.filter(|holder| is_same_key(*holder, hash)).map(tx_slot)
     }
 
     #[inline]
     pub(crate) fn try_lock(&self, hash: u64, pin: &Pin<'_>) -> Tried {
         switch_point();
         let place = self.place(hash);
-        let own = word(hash, pin.seat);
+        let own = word(hash, pin.tx_slot);
         match self.words[place].compare_exchange(0, own, AcqRel, Acquire) {
             Ok(_) => Tried::Taken,
             Err(other) if other == own => Tried::Own,
@@ -188,7 +188,7 @@ impl Locks {
         if row.holder == own { Tried::Own } else { busy(row) }
     }
 
-    /// Waits for the lock until somebody older wants us out of the way, or patience with one holder ends.
+    /// Waits for the lock until somebody older wants us out of the way, or the timeout for one holder passes.
     ///
     /// Wound-wait (Rosenkrantz, Stearns, Lewis 1978): who is older tells the holder to give way, who is younger waits. So waiting goes from younger to
     /// older only, and there is no circle; the oldest transaction always gets through. The row is in the order of ages, so who gets the lock from it is older than
@@ -202,18 +202,18 @@ impl Locks {
 
     #[cold]
     fn lock_in_row(&self, hash: u64, pin: &Pin<'_>, around: &impl Around) -> Result<Tried, Stop> {
-        let (place, own) = (self.place(hash), word(hash, pin.seat));
-        let wounds = pin.seat().age.load(Relaxed);
+        let (place, own) = (self.place(hash), word(hash, pin.tx_slot));
+        let wounds = pin.tx_slot().age.load(Relaxed);
         let age = if wounds != 0 { wounds } else { around.age() };
         let ticket = Ticket::new();
         // Said before anybody can know that it waits.
-        let _here = pin.seat().parked().here();
+        let _here = pin.tx_slot().parked().here();
         let mut turns = 0;
         let got = self.with_row(place, own, |row| {
             turns = row.turns;
             let at = row.waiting.partition_point(|waiting| waiting.age <= age);
-            row.waiting.insert(at, Waiting { age, seat: pin.seat, ticket: ticket.clone() });
-            let holder = around.active().seat(seat(row.holder));
+            row.waiting.insert(at, Waiting { age, tx_slot: pin.tx_slot, ticket: ticket.clone() });
+            let holder = around.active().tx_slot(tx_slot(row.holder));
             if wounds != 0 && holder.age.load(Relaxed) > wounds {
                 holder.wound();
             }
@@ -227,7 +227,7 @@ impl Locks {
             if ticket.is_given() {
                 return Ok(Tried::Taken);
             }
-            let stop = if wounds != 0 && pin.seat().wounded.load(Acquire) {
+            let stop = if wounds != 0 && pin.tx_slot().wounded.load(Acquire) {
                 Some(Stop::Wounded)
             } else if let Err(error) = around.check_usable() {
                 Some(Stop::Unusable(error))
@@ -240,7 +240,7 @@ impl Locks {
                     turns = other.unwrap_or(turns);
                     continue;
                 }
-                Some(Stop::Patience)
+                Some(Stop::RetryPolicy)
             };
             if let Some(stop) = stop {
                 return if self.leave(place, own, &ticket) { Err(stop) } else { Ok(Tried::Taken) };
@@ -262,7 +262,7 @@ impl Locks {
         }
         let rows = shard.get_mut(&place).into_iter().flatten();
         for row in rows.filter(|row| is_same_key(row.holder, own)) {
-            row.waiting.retain(|waiting| waiting.seat != seat(own));
+            row.waiting.retain(|waiting| waiting.tx_slot != tx_slot(own));
         }
         true
     }
@@ -270,7 +270,7 @@ impl Locks {
     #[inline]
     pub(crate) fn unlock(&self, hash: u64, pin: &Pin<'_>) {
         let place = self.place(hash);
-        let own = word(hash, pin.seat);
+        let own = word(hash, pin.tx_slot);
         if self.words[place].compare_exchange(own, 0, Release, Relaxed).is_err() {
             self.pass_on(place, own);
         }
@@ -290,7 +290,7 @@ impl Locks {
             rows.swap_remove(at);
         } else {
             let next = row.waiting.remove(0);
-            row.holder = own & !SEAT | (next.seat as u64 + 1);
+            row.holder = own & !SEAT | (next.tx_slot as u64 + 1);
             row.turns += 1;
             next.ticket.give();
         }
@@ -312,8 +312,8 @@ mod tests {
     struct Alone(Active, AtomicU64);
 
     impl Alone {
-        fn new(seats: usize) -> Self {
-            Self(Active::new(1, seats, false), 100.into())
+        fn new(tx_slots: usize) -> Self {
+            Self(Active::new(1, tx_slots, false), 100.into())
         }
     }
 
@@ -335,14 +335,14 @@ mod tests {
     fn the_older_one_gets_the_lock() {
         let (locks, alone) = (Locks::new(4), Alone::new(4));
         let (old, young) = (alone.0.pin().unwrap(), alone.0.pin().unwrap());
-        old.seat().age.store(1, Relaxed);
-        young.seat().age.store(2, Relaxed);
+        old.tx_slot().age.store(1, Relaxed);
+        young.tx_slot().age.store(2, Relaxed);
         assert_eq!(locks.try_lock(7, &young), Tried::Taken);
         assert_eq!(locks.try_lock(7, &young), Tried::Own);
         assert_eq!(locks.try_lock(7, &old), Tried::Busy);
         std::thread::scope(|threads| {
             let waiting = threads.spawn(|| locks.lock(7, &old, &alone));
-            while !young.seat().wounded.load(Acquire) {
+            while !young.tx_slot().wounded.load(Acquire) {
                 std::thread::yield_now();
             }
             locks.unlock(7, &young);
@@ -350,7 +350,7 @@ mod tests {
         });
         // And the young one, wounded, does not wait.
         assert!(matches!(locks.lock(7, &young, &alone), Err(Stop::Wounded)));
-        assert_eq!(locks.owner(7), Some(old.seat));
+        assert_eq!(locks.owner(7), Some(old.tx_slot));
     }
 
     #[test]
@@ -363,7 +363,7 @@ mod tests {
             assert_eq!(locks.try_lock(*key, pin), Tried::Own);
         }
         for (key, pin) in keys.iter().zip(&pins) {
-            assert_eq!(locks.owner(*key), Some(pin.seat));
+            assert_eq!(locks.owner(*key), Some(pin.tx_slot));
             assert_eq!(locks.try_lock(keys[0], pin), if *key == 7 { Tried::Own } else { Tried::Busy });
         }
         for (key, pin) in keys.iter().zip(&pins) {
@@ -379,16 +379,16 @@ mod tests {
     fn who_is_given_a_lock_while_it_leaves_has_it() {
         let (locks, alone) = (Locks::new(4), Alone::new(4));
         let (holder, waits) = (alone.0.pin().unwrap(), alone.0.pin().unwrap());
-        let (place, own) = (locks.place(7), word(7, waits.seat));
+        let (place, own) = (locks.place(7), word(7, waits.tx_slot));
         let ticket = Ticket::new();
         assert_eq!(locks.try_lock(7, &holder), Tried::Taken);
         locks.with_row(place, own, |row| {
-            row.waiting.push(Waiting { age: 1, seat: waits.seat, ticket: ticket.clone() });
+            row.waiting.push(Waiting { age: 1, tx_slot: waits.tx_slot, ticket: ticket.clone() });
             Tried::Busy
         });
         locks.unlock(7, &holder);
         assert!(ticket.is_given() && !locks.leave(place, own, &ticket));
-        assert_eq!(locks.owner(7), Some(waits.seat));
+        assert_eq!(locks.owner(7), Some(waits.tx_slot));
         locks.unlock(7, &waits);
         assert_eq!(locks.owner(7), None);
     }
@@ -398,7 +398,7 @@ mod tests {
     fn every_lock_is_given_back() {
         let takes = |locks: &Locks, alone: &Alone, age: u64, keys: [u64; 2]| {
             let pin = alone.0.pin().unwrap();
-            pin.seat().age.store(age, Relaxed);
+            pin.tx_slot().age.store(age, Relaxed);
             let gets = |key: &&u64| locks.lock(**key, &pin, alone).is_ok();
             let taken = keys.iter().take_while(gets).count();
             switch_point();
@@ -446,7 +446,7 @@ mod tests {
                         let age = next.fetch_add(1, Relaxed);
                         'again: loop {
                             let pin = alone.0.pin().unwrap();
-                            pin.seat().age.store(age, Relaxed);
+                            pin.tx_slot().age.store(age, Relaxed);
                             let keys = if n % 2 == 0 { [3, 5] } else { [5, 3] };
                             for (at, key) in keys.iter().enumerate() {
                                 if locks.lock(*key, &pin, alone).is_err() {

@@ -1,8 +1,8 @@
-//! A put by itself, in memory: one key, nothing read, no image of what is written and no lists. The record is sealed, and leaves for the medium, from the caller's bytes.
+//! A put by itself, in memory: one key, nothing read, no image of what is written and no lists. The record is checksummed, and leaves for the medium, from the caller's bytes.
 //!
 //! The order of things is that of [`commit`](crate::commit): the key's lock, the announcement at the leaf, the timestamp, the record, the barrier, the index. But what must come from
 //! memory is asked for before the first locked instruction, which would wait for it; and the version that goes is known by its word alone until the value is on its way: only then
-//! its record is looked at, which may still be coming. If it is of another key after all, nothing has happened: the line with the seal goes last.
+//! its record is looked at, which may still be coming. If it is of another key after all, nothing has happened: the line with the checksum goes last.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;
@@ -28,7 +28,7 @@ const HEAD: usize = 4 * LINE as usize;
 /// Longest key and value that go this way.
 const KEY: usize = HEAD - HEADER as usize;
 const VALUE: usize = 64 << 10;
-/// What of a value stands behind the head is sealed while it leaves, from this length on.
+/// What of a value stands behind the head is checksummed while it leaves, from this length on.
 const ONE_PASS: usize = 1 << 10;
 
 /// The lock of a key, as long as this lives.
@@ -136,7 +136,7 @@ impl Core {
         let (writer, leaf) = (self.writers.get(put.writer), self.index.leaf(put.spot));
         writer.prepare(pin);
         let bit = 1 << put.writer;
-        if !self.sabotage.skips(Step::Announce) {
+        if !self.failpoints.skips(Step::Announce) {
             leaf.pending.fetch_or(bit, SeqCst);
         }
         // Behind the announcement: a leaf that is split from here on passes it on.
@@ -158,7 +158,7 @@ impl Core {
     /// Everything from the record to the index; none if `old` is of another key.
     #[inline]
     fn write_alone(&self, pin: &Pin<'_>, put: &Put<'_>, ts: u64, old: Word, log: &mut Log) -> Result<Option<bool>> {
-        crate::sabotage::before_barrier();
+        crate::failpoints::before_barrier();
         let mut header = Header::new(put.key, put.value, record::FIRST);
         header.ts = ts;
         header.prev = if old.is_none() { 0 } else { old.offset() };
@@ -175,18 +175,19 @@ impl Core {
         let place = record::place(put.run.offset, put.writer, put.run.sequence);
         let (at, behind) = (put.run.offset, put.run.offset + head.len() as u64);
         let streaming = Streaming;
-        let one_pass =
-            rest.len() >= ONE_PASS && !self.sabotage.skips(Step::SealAll) && !self.sabotage.skips(Step::SealLast);
-        let seal = if one_pass {
-            let covered = record::sealed(head);
-            record::bound(raw::store_sealing(Claim::Writer, &self.pool, &self.key, behind, covered, rest)?, place)
-        } else if self.sabotage.skips(Step::SealAll) {
-            record::seal_parts(&self.key, &head[..HEADER as usize], &[], place)
+        let one_pass = rest.len() >= ONE_PASS
+            && !self.failpoints.skips(Step::ChecksumAll)
+            && !self.failpoints.skips(Step::ChecksumLast);
+        let checksum = if one_pass {
+            let covered = record::checksummed(head);
+            record::bound(raw::store_checksumming(Claim::Writer, &self.pool, &self.key, behind, covered, rest)?, place)
+        } else if self.failpoints.skips(Step::ChecksumAll) {
+            record::checksum_parts(&self.key, &head[..HEADER as usize], &[], place)
         } else {
-            record::seal_parts(&self.key, head, rest, place)
+            record::checksum_parts(&self.key, head, rest, place)
         };
-        head[..8].copy_from_slice(&seal.to_le_bytes());
-        if self.sabotage.skips(Step::SealLast) {
+        head[..8].copy_from_slice(&checksum.to_le_bytes());
+        if self.failpoints.skips(Step::ChecksumLast) {
             raw::store(Claim::Writer, &self.pool, at, head)?;
         }
         if !one_pass && !rest.is_empty() {
@@ -195,18 +196,18 @@ impl Core {
         let mut had = false;
         if !old.is_none() {
             let before = Record::at(Claim::Pinned, pin, &self.pool, old.offset())?;
-            if before.key() != put.key && !self.sabotage.skips(Step::CompareKeys) {
+            if before.key() != put.key && !self.failpoints.skips(Step::CompareKeys) {
                 return Ok(None);
             }
             had = before.is_live(&Now::default());
         }
         log.follow(&self.pool, &self.key, 1)?;
         raw::store(Claim::Writer, &self.pool, at, head)?;
-        if !self.sabotage.skips(Step::CommitBarrier) {
+        if !self.failpoints.skips(Step::CommitBarrier) {
             self.pool.drain().map_err(|source| Error::InDoubt { source })?;
         }
         std::mem::forget(streaming); // the drain has waited for them
-        log.link = record::link(seal);
+        log.link = record::link(checksum);
         log.advance(&self.space, put.run, put.run.len as u64);
         log.is_durable();
         let word = Word::new(put.run.offset, put.run.len as u64, put.hash, &header);
@@ -262,9 +263,9 @@ mod tests {
         assert_eq!((store.stats().entries, store.stats().commits), (3, 7));
     }
 
-    /// Values that are sealed while they leave: around the length from which on they are, the blocks of the checksum, and lines.
+    /// Values that are checksummed while they leave: around the length from which on they are, the blocks of the checksum, and lines.
     #[test]
-    fn long_values_are_sealed_as_those_of_a_transaction() {
+    fn long_values_are_checksummed_as_those_of_a_transaction() {
         let (dir, store) = store_of(1 << 20);
         store.put(b"first", b"").unwrap();
         let lens = (900..1300).step_by(13).chain((1980..2120).step_by(7)).chain([4000, 4096, 4097, 65_535, VALUE]);

@@ -1,6 +1,6 @@
 //! What is on media besides records: the checkpoint, the table of segments, the nodes of the index.
 
-use pmem::{LINE, Persist, SealKey};
+use pmem::{ChecksumKey, LINE, Persist};
 
 use crate::record::place;
 use crate::word::Word;
@@ -34,9 +34,10 @@ pub(crate) struct Checkpoint {
     pub(crate) marks: [u64; WRITERS],
     /// ... and the last transaction before it has this link.
     pub(crate) links: [u16; WRITERS],
-    /// Seal of the root node: with the checksums of children in the nodes it proves that each node is the one written for this checkpoint or an earlier one that it
+    /// Checksum of the root node: with the checksums of children in the nodes it proves that each node is the one written for this checkpoint or an earlier one that it
     /// still counts, and not what its place held before.
-    pub(crate) root_seal: u64,
+    #[persist(name = "root_seal")]
+    pub(crate) root_checksum: u64,
 }
 
 impl Checkpoint {
@@ -56,7 +57,7 @@ impl From<format_1::Checkpoint> for Checkpoint {
     fn from(old: format_1::Checkpoint) -> Self {
         let format_1::Checkpoint { format, root, segment_bytes, number, clock, commit_number, entries, marks, links } =
             old;
-        Self { format, root, segment_bytes, number, clock, commit_number, entries, marks, links, root_seal: 0 }
+        Self { format, root, segment_bytes, number, clock, commit_number, entries, marks, links, root_checksum: 0 }
     }
 }
 
@@ -166,7 +167,7 @@ pub(crate) const ROOT: u32 = 3;
 #[repr(C)]
 pub(crate) struct Node {
     /// Over everything behind it, what follows of the fence, and the place.
-    pub(crate) seal: u64,
+    pub(crate) checksum: u64,
     /// The one it was written for.
     pub(crate) checkpoint: u64,
     pub(crate) kind: u32,
@@ -176,7 +177,7 @@ pub(crate) struct Node {
     pub(crate) fence_len: u32,
     /// The root goes on there, if not 0.
     pub(crate) next: u32,
-    /// Checksum over the seals of the nodes that this one names: see [`Node::children`].
+    /// Checksum over the checksums of the nodes that this one names: see [`Node::children`].
     pub(crate) children: u64,
     pub(crate) _reserved: [u64; 3],
     pub(crate) fence: [u8; FENCE_INLINE],
@@ -191,7 +192,7 @@ pub(crate) const FANOUT: usize = BODY / 4;
 impl Node {
     fn new(checkpoint: u64, kind: u32, count: usize) -> Self {
         Self {
-            seal: 0,
+            checksum: 0,
             checkpoint,
             kind,
             count: count as u32,
@@ -237,14 +238,14 @@ impl Node {
         numbers.take(self.count as usize)
     }
 
-    /// The checksum of children with these seals, in order; of a root that goes on, with the seal of the next one behind them.
-    /// `kind` is the node's that names them: each level has a key of its own, so that seals of one can stand in what another seals.
-    pub(crate) fn children(key: &SealKey, kind: u32, seals: impl Iterator<Item = u64>) -> u64 {
-        key.of_kind(kind).seal_words(seals)
+    /// The combined checksum of children with these checksums, in order; of a root that goes on, with the checksum of the next one behind them.
+    /// `kind` is the node's that names them: each level has a key of its own, so that checksums of one can stand in what another checksums.
+    pub(crate) fn children(key: &ChecksumKey, kind: u32, checksums: impl Iterator<Item = u64>) -> u64 {
+        key.of_kind(kind).checksum_words(checksums)
     }
 
-    pub(crate) fn seal_at(&self, key: &SealKey, number: u32, rest_of_fence: &[u8]) -> u64 {
+    pub(crate) fn checksum_at(&self, key: &ChecksumKey, number: u32, rest_of_fence: &[u8]) -> u64 {
         let own = &pmem::bytes_of(self)[8..];
-        key.of_kind(self.kind).seal_each([own, rest_of_fence].into_iter()) ^ place(u64::from(number), WRITERS, 0)
+        key.of_kind(self.kind).checksum_each([own, rest_of_fence].into_iter()) ^ place(u64::from(number), WRITERS, 0)
     }
 }

@@ -16,7 +16,7 @@ use crate::record::Record;
 use crate::settle::Settler;
 use crate::space::Need;
 
-/// So many leaves are worth a turn of the keeper.
+/// So many leaves are worth a turn of the background thread.
 const WORTHWHILE: u64 = 64;
 
 impl Core {
@@ -24,11 +24,11 @@ impl Core {
     #[cold]
     pub(crate) fn note_scattered(&self, leaf: u32) {
         if self.index.leaves.mark_scattered(leaf).is_some_and(|all| all % WORTHWHILE == 0) {
-            self.keeper.wake();
+            self.background.wake();
         }
     }
 
-    /// For the keeper, between checkpoints.
+    /// For the background thread, between checkpoints.
     pub(crate) fn look_after_scans(&self) -> Result<()> {
         if self.index.leaves.scattered() < WORTHWHILE {
             return Ok(());
@@ -64,8 +64,8 @@ impl Core {
                 }
                 for (word, _) in listed.slots.iter().filter(|(word, _)| word.space() <= SHORT) {
                     let Ok(record) = Record::at(Claim::Pinned, pin, &self.pool, word.offset()) else { continue };
-                    // What has gone bad stays as it is: elsewhere it would have a seal that fits.
-                    if self.sabotage.skips(Step::VerifyMoved) || self.verify(record).is_ok() {
+                    // What is corrupt stays as it is: elsewhere it would have a checksum that fits.
+                    if self.failpoints.skips(Step::VerifyMoved) || self.verify(record).is_ok() {
                         left = left.saturating_sub(word.space());
                         some.push(record);
                     }

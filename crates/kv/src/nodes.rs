@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pmem::{Pool, SealKey};
+use pmem::{ChecksumKey, Pool};
 
 use crate::error::{Error, Result};
 use crate::media::{FANOUT, NODE, Node, Use};
@@ -164,26 +164,26 @@ impl Nodes {
     }
 }
 
-/// Writes a node, and the rest of its fence behind it; persistent after the next drain. Returns its seal.
+/// Writes a node, and the rest of its fence behind it; persistent after the next drain. Returns its checksum.
 pub(crate) fn write(
     pool: &Pool,
-    key: &SealKey,
+    key: &ChecksumKey,
     space: &Space,
     number: u32,
     node: &mut Node,
     rest: &[u8],
 ) -> Result<u64> {
-    node.seal = node.seal_at(key, number, rest);
+    node.checksum = node.checksum_at(key, number, rest);
     let at = offset(space, number);
     raw::store(Claim::Checkpoint, pool, at, pmem::bytes_of(node))?;
     if !rest.is_empty() {
         raw::store(Claim::Checkpoint, pool, at + NODE, rest)?;
     }
-    Ok(node.seal)
+    Ok(node.checksum)
 }
 
 /// Reads a node, with its fence, and checks it.
-pub(crate) fn read(pool: &Pool, key: &SealKey, space: &Space, number: u32, kind: u32) -> Result<(Node, Vec<u8>)> {
+pub(crate) fn read(pool: &Pool, key: &ChecksumKey, space: &Space, number: u32, kind: u32) -> Result<(Node, Vec<u8>)> {
     let at = offset(space, number);
     let damaged = |why: &str| Error::Damaged { what: "node of the index", offset: at, why: why.to_owned() };
     let beyond = |error| match error {
@@ -198,8 +198,8 @@ pub(crate) fn read(pool: &Pool, key: &SealKey, space: &Space, number: u32, kind:
         return Err(damaged("its lengths cannot be"));
     }
     let rest = raw::bytes(Claim::Opening, pool, pool, at + NODE, rest_len as u64).map_err(beyond)?;
-    if node.seal != node.seal_at(key, number, rest) {
-        return Err(damaged("its seal does not verify"));
+    if node.checksum != node.checksum_at(key, number, rest) {
+        return Err(damaged("its checksum does not verify"));
     }
     if node.kind != kind {
         return Err(damaged("it is of another kind than what leads to it says"));

@@ -43,9 +43,9 @@ pub struct Options {
     pub(crate) verify: bool,
     pub(crate) progress: Progress,
     pub(crate) pool: pmem::Options,
-    #[cfg(feature = "sabotage")]
+    #[cfg(feature = "failpoints")]
     pub(crate) without: Option<crate::Step>,
-    #[cfg(any(feature = "sabotage", feature = "testing"))]
+    #[cfg(any(feature = "failpoints", feature = "testing"))]
     pub(crate) every: u32,
 }
 
@@ -114,9 +114,9 @@ impl Options {
             verify: false,
             progress: Progress(None),
             pool: pmem::Options::new(),
-            #[cfg(feature = "sabotage")]
+            #[cfg(feature = "failpoints")]
             without: None,
-            #[cfg(any(feature = "sabotage", feature = "testing"))]
+            #[cfg(any(feature = "failpoints", feature = "testing"))]
             every: crate::watermark::EVERY,
         }
     }
@@ -215,7 +215,7 @@ impl Options {
         Self { salvage: yes, ..self }
     }
 
-    /// Whether each read holds what it returns against its seal: bytes that have gone bad are [`Error::Damaged`](crate::Error::Damaged) then, and never returned. It
+    /// Whether each read holds what it returns against its checksum: bytes that have gone bad are [`Error::Damaged`](crate::Error::Damaged) then, and never returned. It
     /// costs about as much as copying the value. Without, [`Store::check`] and [`Store::backup`] find them.
     ///
     /// ```
@@ -252,23 +252,23 @@ impl Options {
     }
 
     /// Leaves a step of the protocol out.
-    #[cfg(feature = "sabotage")]
+    #[cfg(feature = "failpoints")]
     #[must_use]
     pub fn without(self, step: crate::Step) -> Self {
         Self { without: Some(step), ..self }
     }
 
     /// Commits of a log that its watermark may not have: few, so that short workloads write it.
-    #[cfg(any(feature = "sabotage", feature = "testing"))]
+    #[cfg(any(feature = "failpoints", feature = "testing"))]
     #[must_use]
     pub fn watermark_every(self, every: u32) -> Self {
         Self { every, ..self }
     }
 
     pub(crate) fn unmarked_max(&self) -> u32 {
-        #[cfg(any(feature = "sabotage", feature = "testing"))]
+        #[cfg(any(feature = "failpoints", feature = "testing"))]
         return self.every;
-        #[cfg(not(any(feature = "sabotage", feature = "testing")))]
+        #[cfg(not(any(feature = "failpoints", feature = "testing")))]
         crate::watermark::EVERY
     }
 

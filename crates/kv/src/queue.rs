@@ -33,7 +33,7 @@ impl Queue {
         Self(Mutex::new(Row { free: WIDTH, waiting: VecDeque::new() }))
     }
 
-    /// Waits for a place, unless this thread has one; not for longer than patience lasts, since it is not needed, only better.
+    /// Waits for a place, unless this thread has one; not for longer than its timeout, since it is not needed, only better.
     pub(crate) fn enter(&self) -> Option<Turn<'_>> {
         if HAS_TURN.get() {
             return None;

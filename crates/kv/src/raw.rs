@@ -64,19 +64,19 @@ pub(crate) fn store(_claim: Claim, pool: &Pool, offset: u64, bytes: &[u8]) -> Re
     Ok(())
 }
 
-/// As [`store`]; returns the seal of `before` and `bytes`, taken in the same pass where that can be done.
+/// As [`store`]; returns the checksum of `before` and `bytes`, taken in the same pass where that can be done.
 #[inline]
 #[track_caller]
-pub(crate) fn store_sealing(
+pub(crate) fn store_checksumming(
     _claim: Claim,
     pool: &Pool,
-    key: &pmem::SealKey,
+    key: &pmem::ChecksumKey,
     offset: u64,
     before: &[u8],
     bytes: &[u8],
 ) -> Result<u64> {
     // SAFETY: as in `store`.
-    Ok(unsafe { pool.store_sealing(offset, key, before, bytes)? })
+    Ok(unsafe { pool.store_checksumming(offset, key, before, bytes)? })
 }
 
 /// A type that zeros are a value of.

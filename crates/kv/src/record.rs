@@ -1,9 +1,9 @@
 //! Version records: what a transaction writes, once.
 //!
-//! A transaction is a run of records in its writer's log, the first one marked. Each says how many are still to come and has a seal over all of itself and its
+//! A transaction is a run of records in its writer's log, the first one marked. Each says how many are still to come and has a checksum over all of itself and its
 //! place, so that a transaction counts only if every one of its records arrived.
 
-use pmem::{Persist, SealKey};
+use pmem::{ChecksumKey, Persist};
 
 use crate::error::{Error, Result};
 use crate::raw::{self, Claim};
@@ -18,7 +18,7 @@ pub(crate) const GRAIN: u64 = 16;
 #[repr(C)]
 pub(crate) struct Header {
     /// Over everything behind it, and the place.
-    pub(crate) seal: u64,
+    pub(crate) checksum: u64,
     /// Commit timestamp.
     pub(crate) ts: u64,
     /// Where the version before this one was, 0 for none; of no meaning after a restart, when nobody can need it.
@@ -28,7 +28,7 @@ pub(crate) struct Header {
     pub(crate) key_len_flags: u32,
     /// The lower half of the pool's, when it was written.
     pub(crate) generation: u16,
-    /// Of the first record of a transaction: of the seal of the one before it in its writer's log, to prove that nothing is missing.
+    /// Of the first record of a transaction: of the checksum of the one before it in its writer's log, to prove that nothing is missing.
     pub(crate) link: u16,
     /// Records of the transaction that follow.
     pub(crate) rest: u32,
@@ -61,7 +61,7 @@ pub const VALUE_MAX: usize = 1 << 30;
 impl Header {
     pub(crate) fn new(key: &[u8], value: &[u8], flags: u32) -> Self {
         Self {
-            seal: 0,
+            checksum: 0,
             ts: 0,
             prev: 0,
             value_len: value.len() as u32,
@@ -184,38 +184,38 @@ impl<'a> Record<'a> {
         Word::new(self.offset, self.space(), hash(self.key()), self.header)
     }
 
-    pub(crate) fn is_sealed(&self, key: &SealKey, place: u64) -> bool {
-        self.header.is_sound() && self.header.seal == seal(key, self.bytes, place)
+    pub(crate) fn is_checksummed(&self, key: &ChecksumKey, place: u64) -> bool {
+        self.header.is_sound() && self.header.checksum == checksum(key, self.bytes, place)
     }
 }
 
-/// The seal of the record `bytes`. The place binds it to where it stands and to what the segment was used for then.
+/// The checksum of the record `bytes`. The place binds it to where it stands and to what the segment was used for then.
 #[inline]
-pub(crate) fn seal(key: &SealKey, bytes: &[u8], place: u64) -> u64 {
-    bound(key.seal(sealed(bytes)), place)
+pub(crate) fn checksum(key: &ChecksumKey, bytes: &[u8], place: u64) -> u64 {
+    bound(key.checksum(checksummed(bytes)), place)
 }
 
 /// The same of a record in two parts, the first one at least as long as the header.
 #[inline]
-pub(crate) fn seal_parts(key: &SealKey, head: &[u8], rest: &[u8], place: u64) -> u64 {
-    bound(key.seal_parts([sealed(head), rest].into_iter()), place)
+pub(crate) fn checksum_parts(key: &ChecksumKey, head: &[u8], rest: &[u8], place: u64) -> u64 {
+    bound(key.checksum_parts([checksummed(head), rest].into_iter()), place)
 }
 
-/// What of the first part of a record its seal covers.
+/// What of the first part of a record its checksum covers.
 #[inline]
-pub(crate) fn sealed(head: &[u8]) -> &[u8] {
+pub(crate) fn checksummed(head: &[u8]) -> &[u8] {
     head.get(8..).unwrap_or_default()
 }
 
-/// The seal of a record in this place, from what its key says of its bytes.
+/// The checksum of a record in this place, from what its key says of its bytes.
 #[inline]
-pub(crate) fn bound(seal: u64, place: u64) -> u64 {
-    (seal ^ place).max(1) // zeros are no record
+pub(crate) fn bound(checksum: u64, place: u64) -> u64 {
+    (checksum ^ place).max(1) // zeros are no record
 }
 
-/// What the next transaction keeps of the seal of this one's first record.
-pub(crate) fn link(seal: u64) -> u16 {
-    (seal >> 48) as u16
+/// What the next transaction keeps of the checksum of this one's first record.
+pub(crate) fn link(checksum: u64) -> u16 {
+    (checksum >> 48) as u16
 }
 
 /// Names a place in one life of a segment.
@@ -236,7 +236,7 @@ pub(crate) fn damaged(offset: u64, why: &str) -> crate::Error {
     crate::Error::Damaged { what: "record", offset, why: why.to_owned() }
 }
 
-/// Appends the record to `image`, sixteen-byte aligned, without timestamp and seal.
+/// Appends the record to `image`, sixteen-byte aligned, without timestamp and checksum.
 pub(crate) fn encode(image: &mut Vec<u8>, key: &[u8], value: &[u8], flags: u32, expires: Option<u64>) {
     let flags = flags | if expires.is_some() { EXPIRES } else { 0 };
     image.extend_from_slice(pmem::bytes_of(&Header::new(key, value, flags)));
@@ -256,22 +256,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seal_knows_its_place_and_every_byte() {
-        let key = SealKey::new(1, 2);
+    fn a_checksum_knows_its_place_and_every_byte() {
+        let key = ChecksumKey::new(1, 2);
         let mut image = Vec::new();
         encode(&mut image, b"key", b"value", FIRST, Some(7));
         let len = (HEADER + 8 + 3 + 5) as usize;
-        let whole = seal(&key, &image[..len], place(64, 3, 9));
+        let whole = checksum(&key, &image[..len], place(64, 3, 9));
         for other in [place(80, 3, 9), place(64, 4, 9), place(64, 3, 10)] {
-            assert_ne!(seal(&key, &image[..len], other), whole);
+            assert_ne!(checksum(&key, &image[..len], other), whole);
         }
         for cut in 8..=len {
-            assert_eq!(seal_parts(&key, &image[..cut], &image[cut..len], place(64, 3, 9)), whole);
+            assert_eq!(checksum_parts(&key, &image[..cut], &image[cut..len], place(64, 3, 9)), whole);
         }
         for bit in 64..len * 8 {
             let mut changed = image.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert_ne!(seal(&key, &changed[..len], place(64, 3, 9)), whole, "bit {bit}");
+            assert_ne!(checksum(&key, &changed[..len], place(64, 3, 9)), whole, "bit {bit}");
         }
     }
 }

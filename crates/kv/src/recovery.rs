@@ -17,7 +17,7 @@ use crate::Step;
 use crate::active::Pin;
 use crate::cell::{Cell, format, is_unmade};
 use crate::core::Core;
-use crate::create::{TABLE, assemble, cell_bytes, sabotage, split};
+use crate::create::{TABLE, assemble, cell_bytes, failpoints, split};
 use crate::error::{Error, Result};
 use crate::index::{Index, SLOTS};
 use crate::media::{CHUNK, Checkpoint, FANOUT, FORMAT, LEAF, Mark, Node, ROOT, Use, WRITERS};
@@ -146,37 +146,38 @@ fn load(
     settler: &mut Settler,
     index: &mut Index,
 ) -> Result<()> {
-    let key = &pool.seal_key(space.offset(0));
+    let key = &pool.checksum_key(space.offset(0));
     let mut chunks = Vec::new();
     let mut root = checkpoint.root;
     let mut entries = 0;
     let mut last: Option<Vec<u8>> = None;
-    let proves = checkpoint.proves_nodes() && !sabotage(options).skips(Step::ProveNodes);
-    // Of the root that was read last: where it is, what it says of those it names, and their seals, but for that of the next one.
+    let proves = checkpoint.proves_nodes() && !failpoints(options).skips(Step::ProveNodes);
+    // Of the root that was read last: where it is, what it says of those it names, and their checksums, but for that of the next one.
     let mut before: Option<(u32, u64, Vec<u64>)> = None;
     while root != 0 {
         take(&mut settler.nodes, space, root, 1)?;
         let (node, _) = nodes::read(pool, key, space, root, ROOT)?;
         match before.take() {
-            None if proves && node.seal != checkpoint.root_seal => return Err(stale(space, root)),
-            Some((at, children, seals))
-                if proves && children != Node::children(key, ROOT, seals.iter().copied().chain([node.seal])) =>
+            None if proves && node.checksum != checkpoint.root_checksum => return Err(stale(space, root)),
+            Some((at, children, checksums))
+                if proves
+                    && children != Node::children(key, ROOT, checksums.iter().copied().chain([node.checksum])) =>
             {
                 return Err(stale(space, at));
             }
             _ => {}
         }
         settler.roots.push(root);
-        let mut list_seals = Vec::with_capacity(FANOUT);
+        let mut list_checksums = Vec::with_capacity(FANOUT);
         let of_root = node;
         for list in of_root.numbers() {
             take(&mut settler.nodes, space, list, 1)?;
             let (node, _) = nodes::read(pool, key, space, list, CHUNK)?;
-            let (list_seal, children) = (node.seal, node.children);
-            list_seals.push(list_seal);
+            let (list_checksum, children) = (node.checksum, node.children);
+            list_checksums.push(list_checksum);
             let numbers: Vec<u32> = node.numbers().collect();
             let mut chunk = Vec::with_capacity(FANOUT);
-            let mut seals = Vec::with_capacity(FANOUT);
+            let mut checksums = Vec::with_capacity(FANOUT);
             for number in &numbers {
                 if number / nodes::per_segment(space.segment_bytes) >= space.count() {
                     return Err(damaged(space, list, "it leads nowhere"));
@@ -195,24 +196,24 @@ fn load(
                 }
                 entries += u64::from(node.count);
                 chunk.push((fence.clone(), load_leaf(pool, options, space, index, settler, *number, &node)?));
-                seals.push(node.seal);
+                checksums.push(node.checksum);
                 last = Some(fence);
             }
             let Some(first) = numbers.first() else { return Err(damaged(space, list, "it is empty")) };
-            if proves && children != Node::children(key, CHUNK, seals.into_iter()) {
+            if proves && children != Node::children(key, CHUNK, checksums.into_iter()) {
                 return Err(stale(space, list));
             }
-            let list = List { leaves: numbers.clone(), children, node: list, seal: list_seal };
+            let list = List { leaves: numbers.clone(), children, node: list, checksum: list_checksum };
             settler.chunks.insert(*first, list);
             chunks.push(chunk);
             options.progress.tell(Part::Index, entries, checkpoint.entries.max(entries));
         }
-        before = Some((root, of_root.children, list_seals));
+        before = Some((root, of_root.children, list_checksums));
         root = of_root.next;
     }
-    if let Some((at, children, seals)) = before
+    if let Some((at, children, checksums)) = before
         && proves
-        && children != Node::children(key, ROOT, seals.into_iter())
+        && children != Node::children(key, ROOT, checksums.into_iter())
     {
         return Err(stale(space, at));
     }
@@ -273,7 +274,7 @@ fn load_leaf(
         index.leaves.mark_dirty(leaf); // the next checkpoint leaves them out, too
     }
     made.set_node(number);
-    made.seal.store(node.seal, std::sync::atomic::Ordering::Relaxed);
+    made.checksum.store(node.checksum, std::sync::atomic::Ordering::Relaxed);
     Ok(leaf)
 }
 
@@ -365,7 +366,7 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
                 clock = clock.max(record.header.ts);
                 reading.apply(*record, &mut dead, &mut tombstones)?;
             }
-            reading.link = record::link(whole.records[0].header.seal);
+            reading.link = record::link(whole.records[0].header.checksum);
             if whole.end.sequence != reading.at.sequence {
                 let read = pieces.range(at.sequence..whole.end.sequence).count() as u64;
                 core.options.progress.tell(Part::Logs, done + read, of);
@@ -378,11 +379,11 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
         }
         let mut log = core.writers.get(writer).log.lock();
         let durable = log.watermark.as_ref().map_or(Mark::START, |watermark| watermark.durable);
-        if durable > reading.at && !core.sabotage.skips(Step::Watermark) {
+        if durable > reading.at && !core.failpoints.skips(Step::Watermark) {
             let proof = log.watermark.as_ref().map_or(0, Watermark::offset);
             reading.is_short(proof, &mut kept)?;
         } else if let Some(led) = proven[writer].filter(|led| *led >= reading.at)
-            && !core.sabotage.skips(Step::ReachIndex)
+            && !core.failpoints.skips(Step::ReachIndex)
         {
             reading.is_short(pieces.get(&led.sequence).map_or(0, |piece| piece.base + led.at), &mut kept)?;
         }
@@ -406,7 +407,7 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
             log.watermark.iter_mut().for_each(Watermark::is_due);
         }
         log.stop(end, reading.link);
-        let clean = core.pool.was_clean() || core.sabotage.skips(Step::FreshSegments);
+        let clean = core.pool.was_clean() || core.failpoints.skips(Step::FreshSegments);
         if let Some(piece) = pieces.get(&reading.at.sequence).filter(|_| clean && last == reading.at.sequence) {
             log.resume(&core.space, piece.segment, piece.limit);
         }
@@ -444,11 +445,11 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
         // What is not kept is in no log any more: its next owner could supply just what half of a record there lacks.
         for number in (0..core.space.count()).filter(|number| !kept[*number as usize]) {
             let leftover = matches!(core.space.used(number), Use::Log { writer, sequence, .. } if sequence >= marks[writer].sequence);
-            if leftover && !core.sabotage.skips(Step::ClearLeftovers) {
+            if leftover && !core.failpoints.skips(Step::ClearLeftovers) {
                 core.space.clear_word(number)?;
             }
         }
-        if !core.sabotage.skips(Step::SettleRead) {
+        if !core.failpoints.skips(Step::SettleRead) {
             // The records are flushed already. All of this must be persistent before anybody sees it.
             core.space.flush_table()?;
             core.pool.drain()?;
@@ -463,7 +464,7 @@ fn holds_records(core: &Core, number: u32) -> bool {
     let Use::Log { writer, sequence, .. } = core.space.used(number) else { return false };
     let at = core.space.offset(number);
     let record = Record::at(Claim::Opening, core, &core.pool, at);
-    record.is_ok_and(|record| record.is_sealed(&core.key, record::place(at, writer, sequence)))
+    record.is_ok_and(|record| record.is_checksummed(&core.key, record::place(at, writer, sequence)))
 }
 
 impl<'a> Reading<'a> {
@@ -475,7 +476,7 @@ impl<'a> Reading<'a> {
         // A transaction of which only a part arrived may stand here, and behind it, in a segment begun since, the next.
         let mut from = self.at;
         while let Some((place, first)) = self.further_on(from)? {
-            if first.header.link == self.link || self.core.sabotage.skips(Step::Links) {
+            if first.header.link == self.link || self.core.failpoints.skips(Step::Links) {
                 if let Some(whole) = self.transaction(place)? {
                     return Ok(Some(whole));
                 }
@@ -523,7 +524,7 @@ impl<'a> Reading<'a> {
             let header = record.header;
             match records.first() {
                 None => {
-                    let linked = header.link == self.link || self.core.sabotage.skips(Step::Links);
+                    let linked = header.link == self.link || self.core.failpoints.skips(Step::Links);
                     if !header.has(FIRST) || !linked || here != at {
                         return Ok(None);
                     }
@@ -542,7 +543,7 @@ impl<'a> Reading<'a> {
                 }
             }
             let end = Mark { sequence: here.sequence, at: here.at + record.space() };
-            let last = header.rest == 0 || self.core.sabotage.skips(Step::WholeTransactions);
+            let last = header.rest == 0 || self.core.failpoints.skips(Step::WholeTransactions);
             records.push(record);
             if last {
                 let end = Mark { at: end.at.next_multiple_of(LINE), ..end };
@@ -554,18 +555,18 @@ impl<'a> Reading<'a> {
 
     /// The record at a place, or at the beginning of the next segment.
     fn record(&self, place: Mark) -> Result<Option<(Record<'a>, Mark)>> {
-        if let Some(record) = self.sealed(place)? {
+        if let Some(record) = self.checksummed(place)? {
             return Ok(Some((record, place)));
         }
         let Some((sequence, _)) = self.pieces.range((Excluded(place.sequence), Unbounded)).next() else {
             return Ok(None);
         };
         let next = Mark { sequence: *sequence, at: 0 };
-        Ok(self.sealed(next)?.map(|record| (record, next)))
+        Ok(self.checksummed(next)?.map(|record| (record, next)))
     }
 
     /// The record at exactly this place, if it is whole.
-    pub(crate) fn sealed(&self, place: Mark) -> Result<Option<Record<'a>>> {
+    pub(crate) fn checksummed(&self, place: Mark) -> Result<Option<Record<'a>>> {
         let Some(piece) = self.pieces.get(&place.sequence) else { return Ok(None) };
         if !place.at.is_multiple_of(GRAIN) || place.at + HEADER > piece.limit {
             return Ok(None);
@@ -574,16 +575,17 @@ impl<'a> Reading<'a> {
         let head = self.if_readable(crate::raw::bytes(Claim::Opening, self.core, &self.core.pool, offset, HEADER))?;
         let Some(header) = head.and_then(pmem::view::<record::Header>) else { return Ok(None) };
         // What an earlier life of the store left here, when the table did not keep that it had the segment.
-        if !header.is_since(piece.generation) && !self.core.sabotage.skips(Step::Generations) {
+        if !header.is_since(piece.generation) && !self.core.failpoints.skips(Step::Generations) {
             return Ok(None);
         }
-        if header.seal == 0 || !header.is_sound() || header.len() > piece.limit - place.at {
+        if header.checksum == 0 || !header.is_sound() || header.len() > piece.limit - place.at {
             return Ok(None);
         }
         let record = self.if_readable(Record::at(Claim::Opening, self.core, &self.core.pool, offset))?;
         let named = record::place(offset, self.writer, place.sequence);
-        let whole =
-            |record: &Record<'_>| record.is_sealed(&self.core.key, named) || self.core.sabotage.skips(Step::VerifySeal);
+        let whole = |record: &Record<'_>| {
+            record.is_checksummed(&self.core.key, named) || self.core.failpoints.skips(Step::VerifyChecksum)
+        };
         Ok(record.filter(whole))
     }
 
@@ -601,7 +603,7 @@ impl<'a> Reading<'a> {
             let start = if *sequence == from.sequence { from.at.next_multiple_of(LINE) } else { 0 };
             for at in (start..piece.limit).step_by(LINE as usize) {
                 let place = Mark { sequence: *sequence, at };
-                if let Some(record) = self.sealed(place)?.filter(|record| record.header.has(FIRST)) {
+                if let Some(record) = self.checksummed(place)?.filter(|record| record.header.has(FIRST)) {
                     return Ok(Some((place, record)));
                 }
             }
@@ -619,7 +621,7 @@ impl<'a> Reading<'a> {
         let (spot, present) = core.index.find(self.pin, record.key(), hash)?;
         if let Some((_, present)) = present {
             let ts = Record::at(Claim::Opening, core, &core.pool, present.offset())?.header.ts;
-            let newer = record.header.ts > ts || core.sabotage.skips(Step::GreaterOnly);
+            let newer = record.header.ts > ts || core.failpoints.skips(Step::GreaterOnly);
             if !newer || present.offset() == record.offset {
                 return Ok(());
             }

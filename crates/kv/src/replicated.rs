@@ -38,13 +38,13 @@ use crate::bounded::Bound;
 use crate::bounded::Durability;
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::failpoints::Failpoints;
 use crate::options::Options;
 use crate::origin::set_origin;
 use crate::record::{KEY_MAX, TOMBSTONE, VALUE_MAX};
-use crate::sabotage::Sabotage;
 use crate::space::Need;
 use crate::store::Store;
-use crate::tx::{Manner, Transaction};
+use crate::tx::{Mode, Transaction};
 use crate::work::Work;
 
 /// The log of a store, and how it is opened.
@@ -86,7 +86,7 @@ impl Options {
     /// another one a [`Follower`](crate::Follower) has the same store, a moment later, and can be promoted. What is not about the log's size can be different at
     /// every open, and [`when_full`](log::Options::when_full) is the store's to decide; a transaction's record has to fit in one of its [segments](log::Options::segment_bytes).
     ///
-    /// Making one makes the log, too. Opening takes the log over, and whoever led the store before is shut out; [`open_or_create`](Self::open_or_create) makes the store
+    /// Making one makes the log, too. Opening takes the log over, and the previous leader is fenced; [`open_or_create`](Self::open_or_create) makes the store
     /// anew of the log if only the store is missing.
     ///
     /// ```no_run
@@ -266,7 +266,13 @@ impl Leading {
     }
 
     /// Draws a number, says so, and makes the commit durable under it. With [`Error::LogFull`] it has none, and nothing was written.
-    pub(crate) fn append(&self, bound: &Bound, work: &Work, sabotage: Sabotage, drawn: impl FnOnce()) -> Result<u64> {
+    pub(crate) fn append(
+        &self,
+        bound: &Bound,
+        work: &Work,
+        failpoints: Failpoints,
+        drawn: impl FnOnce(),
+    ) -> Result<u64> {
         let len = len(work);
         let (number, mut record) = {
             let mut order = self.order.lock();
@@ -283,7 +289,7 @@ impl Leading {
         drawn();
         encode(work, number, &mut record);
         self.filled.fetch_add(len as u64, Relaxed);
-        let force = |lsn| if sabotage.skips(Step::LogFirst) { self.log.post() } else { self.log.force_now(lsn) };
+        let force = |lsn| if failpoints.skips(Step::LogFirst) { self.log.post() } else { self.log.force_now(lsn) };
         let forced = record.complete().and_then(force);
         if let Err(source) = forced {
             self.failed.store(true, Release);
@@ -293,9 +299,9 @@ impl Leading {
     }
 
     /// Cleans the log up before this commit, which stays: it says how far whoever leads must be.
-    fn forget_before(&self, lsn: Lsn, sabotage: Sabotage) -> log::Result<()> {
-        let keeps = u64::from(!sabotage.skips(Step::KeepLastCommit));
-        self.log.cleanup_to(Lsn::new(lsn.get() - keeps))
+    fn forget_before(&self, lsn: Lsn, failpoints: Failpoints) -> log::Result<()> {
+        let keeps = u64::from(!failpoints.skips(Step::KeepLastCommit));
+        self.log.truncate_to(Lsn::new(lsn.get() - keeps))
     }
 
     /// An error once nothing more can be committed.
@@ -429,7 +435,7 @@ impl Core {
         match last {
             // Those who follow have time to make theirs durable, too, before the space is needed.
             Some((_, lsn, _)) => {
-                Ok(leading.forget_before(lsn, self.sabotage).and_then(|()| leading.log.reclaim_later())?)
+                Ok(leading.forget_before(lsn, self.failpoints).and_then(|()| leading.log.reclaim_later())?)
             }
             None => Ok(()),
         }
@@ -486,8 +492,8 @@ impl Core {
     }
 
     fn apply_once(&self, commit: &Commit<'_>) -> Result<()> {
-        let manner = Manner { locking: true, age: 0, follows: true };
-        let mut tx = Transaction::begin(self, tx::Isolation::Snapshot, manner)?;
+        let mode = Mode { locking: true, age: 0, follows: true };
+        let mut tx = Transaction::begin(self, tx::Isolation::Snapshot, mode)?;
         for change in &commit.changes {
             match change.value {
                 Some((value, Some(expires))) => tx.put_until(change.key, value, expires)?,
@@ -515,7 +521,7 @@ impl Core {
         self.force()?;
         let leading = Leading::new(log);
         if let Some((_, lsn)) = last {
-            leading.forget_before(lsn, self.sabotage)?;
+            leading.forget_before(lsn, self.failpoints)?;
         }
         let is_first = replicated.leading.set(leading).is_ok();
         debug_assert!(is_first, "a store begins to lead once");

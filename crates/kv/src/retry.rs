@@ -7,13 +7,13 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tx::{Backoff, Isolation, Patience};
+use tx::{Backoff, Isolation, RetryPolicy};
 
 use crate::core::Core;
-use crate::error::{Error, Key, Result, Rival};
+use crate::error::{ConflictWith, Error, Key, Result};
 use crate::record;
 use crate::store::Store;
-use crate::tx::{Manner, Transaction};
+use crate::tx::{Mode, Transaction};
 
 thread_local! {
     /// How often this thread's first attempts met conflicts lately, out of 1024.
@@ -25,7 +25,7 @@ const HOT: u32 = 512;
 /// Attempts with locks that may fail before there are pauses: they can only because of ranges, or because somebody older came.
 const PROMPT: u32 = 8;
 
-/// Attempts that wait for one holder until patience ends: he may be of the same thread, and then that would go on forever.
+/// Attempts that wait for one holder until the timeout passes: he may be of the same thread, and then that would go on forever.
 const IN_VAIN: u32 = 2;
 
 impl Store {
@@ -64,16 +64,16 @@ impl Store {
         let core: &'s Core = &self.core;
         let hot = locking && HEAT.get() > HOT;
         let age = if locking { core.ages.fetch_add(1, Relaxed) } else { 0 };
-        let mut manner = Manner { locking, age, follows: false };
+        let mut mode = Mode { locking, age, follows: false };
         let mut wanted: Vec<u64> = Vec::new();
-        let mut backoff = Backoff::new(Patience::default());
+        let mut backoff = Backoff::new(RetryPolicy::default());
         let (mut attempts, mut full) = (0, crate::commit::Tried::default());
         let mut waited_in_vain = 0;
         loop {
             attempts += 1;
             // Who met conflicts queues; a batch, which reads nothing, only behind one that it met.
-            let turn = (manner.locking && (hot || attempts > 1)).then(|| core.queue.enter()).flatten();
-            let key = match attempt(core, isolation, manner, &wanted, &mut f) {
+            let turn = (mode.locking && (hot || attempts > 1)).then(|| core.queue.enter()).flatten();
+            let key = match attempt(core, isolation, mode, &wanted, &mut f) {
                 Attempt::Done(result) => {
                     cool(locking, attempts);
                     return result;
@@ -92,8 +92,8 @@ impl Store {
             drop(turn);
             crate::stats::add(&core.counters.conflicts, 1);
             HEAT.set(HEAT.get() + (1024 - HEAT.get()) / 8);
-            if manner.age == 0 {
-                manner = Manner { locking: true, age: core.ages.fetch_add(1, Relaxed), follows: false };
+            if mode.age == 0 {
+                mode = Mode { locking: true, age: core.ages.fetch_add(1, Relaxed), follows: false };
             }
             let lock = record::hash(&key);
             if !key.is_empty() && !wanted.contains(&lock) {
@@ -109,7 +109,7 @@ impl Store {
 
 enum Attempt<T> {
     Done(T),
-    /// The key, and whether it was waited for until patience ended.
+    /// The key, and whether it was waited for until the timeout passed.
     Conflict(Vec<u8>, bool),
     TooMany(Error),
     /// The store had no room for it; how long it is.
@@ -119,11 +119,11 @@ enum Attempt<T> {
 fn attempt<'s, R, E: From<Error>>(
     core: &'s Core,
     isolation: Isolation,
-    manner: Manner,
+    mode: Mode,
     wanted: &[u64],
     f: &mut impl FnMut(&mut Transaction<'s>) -> Result<R, E>,
 ) -> Attempt<Result<R, E>> {
-    let mut tx = match Transaction::begin(core, isolation, manner) {
+    let mut tx = match Transaction::begin(core, isolation, mode) {
         Ok(tx) => tx,
         Err(error @ Error::TooMany { .. }) => return Attempt::TooMany(error),
         Err(error) => return Attempt::Done(Err(error.into())),
@@ -149,7 +149,7 @@ fn attempt<'s, R, E: From<Error>>(
 
 fn conflict_or<R, E: From<Error>>(error: Error) -> Attempt<Result<R, E>> {
     match error {
-        Error::Conflict { key, with } => Attempt::Conflict(key.0, with == Rival::Holder),
+        Error::Conflict { key, with } => Attempt::Conflict(key.0, with == ConflictWith::Holder),
         other => Attempt::Done(Err(other.into())),
     }
 }

@@ -74,7 +74,7 @@ impl Reading<'_> {
         for (sequence, piece) in self.pieces.range(self.at.sequence..) {
             let mut at = if *sequence == self.at.sequence { self.at.at.next_multiple_of(LINE) } else { 0 };
             while at < piece.limit {
-                match self.sealed(Mark { sequence: *sequence, at })? {
+                match self.checksummed(Mark { sequence: *sequence, at })? {
                     Some(record) => {
                         records += 1;
                         keys.insert(record::hash(record.key()));

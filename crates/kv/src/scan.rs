@@ -29,7 +29,7 @@ pub(crate) struct Scanner<'p> {
     left: std::ops::Range<usize>,
     /// Which keys it is for.
     stretch: Option<Stretch<'p>>,
-    /// All of a leaf is held against its seals before anything of it is believed.
+    /// All of a leaf is held against its checksums before anything of it is believed.
     verify: bool,
     /// Has what it finds scattered written together: see `neighbours`.
     gathers: bool,
@@ -84,7 +84,7 @@ impl<'p> Scanner<'p> {
         }
     }
 
-    /// Believes nothing that does not match its seal, and reads once.
+    /// Believes nothing that does not match its checksum, and reads once.
     pub(crate) fn verified(self) -> Self {
         Self { verify: true, gathers: false, ..self }
     }
@@ -97,7 +97,7 @@ impl<'p> Scanner<'p> {
                 let Some(record) = self.core.version(self.pin, word, self.limit)? else { continue };
                 let (key, reverse) = (record.key(), self.range.reverse);
                 let (behind_from, before_to) = (self.is_behind_from(key), self.is_before_to(key));
-                // What has gone bad must not end a scan.
+                // What is corrupt must not end a scan.
                 if !(behind_from && before_to) && self.stretch.is_some_and(|stretch| !stretch.has(key)) {
                     return Err(crate::record::damaged(
                         record.offset,

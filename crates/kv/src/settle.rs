@@ -29,7 +29,7 @@ use crate::writer::{Dead, Tombstone};
 /// Bytes of new records that are worth a checkpoint.
 pub(crate) const LEAST: u64 = 4 << 20;
 
-/// So many times what is worth a checkpoint without one: the keeper cannot keep up, or makes none.
+/// So many times what is worth a checkpoint without one: the background thread cannot keep up, or makes none.
 const LATE: u64 = 3;
 const TOO_LATE: u64 = 6;
 
@@ -67,7 +67,7 @@ pub(crate) struct List {
     /// Their checksum.
     pub(crate) children: u64,
     pub(crate) node: u32,
-    pub(crate) seal: u64,
+    pub(crate) checksum: u64,
 }
 
 /// What a checkpoint has gathered on its way.
@@ -79,7 +79,7 @@ struct Gathered {
     tombstones: Vec<Tombstone>,
     /// Nodes that the last checkpoint named and this one does not.
     left: Vec<u32>,
-    /// Nodes of chunks in order, and their seals.
+    /// Nodes of chunks in order, and their checksums.
     lists: Vec<(u32, u64)>,
     chunks: HashMap<u32, List>,
 }
@@ -115,8 +115,8 @@ impl Core {
     #[cold]
     pub(crate) fn account(&self, bytes: u64) {
         self.note_leaves();
-        if self.space.wants_keeper() {
-            self.keeper.wake();
+        if self.space.wants_background() {
+            self.background.wake();
         }
         let written = self.written.fetch_add(bytes, Relaxed) + bytes;
         let unsettled = written - self.settled.load(Acquire).min(written);
@@ -124,13 +124,13 @@ impl Core {
         if unsettled < enough {
             return;
         }
-        // Committers wait a little, again and again, for a keeper that cannot keep up, which takes less time than a checkpoint; behind one that makes none
+        // Committers wait a little, again and again, for a background thread that cannot keep up, which takes less time than a checkpoint; behind one that makes none
         // they do it themselves, or there would be no end to it.
-        let kept = self.keeper.running.load(Acquire);
+        let kept = self.background.running.load(Acquire);
         if kept && unsettled < LATE * enough {
-            self.keeper.call();
+            self.background.call();
         } else if kept && unsettled < TOO_LATE * enough {
-            self.keeper.call_and_wait();
+            self.background.call_and_wait();
         } else if let Err(error) = self.checkpoint() {
             tracing::warn!(%error, "a checkpoint failed; commits go on as long as there is room");
         }
@@ -170,21 +170,21 @@ impl Core {
     fn settle(&self, settler: &mut Settler, gathered: &mut Gathered) -> Result<()> {
         let written = self.written.load(Acquire);
         let pin = self.active.pin_for_upkeep()?;
-        if !self.sabotage.skips(Step::MarksFirst) {
+        if !self.failpoints.skips(Step::MarksFirst) {
             self.gather(settler, gathered);
         }
         let number = settler.cell.get().number + 1;
         self.write_leaves(settler, &pin, number, gathered)?;
-        if self.sabotage.skips(Step::MarksFirst) {
+        if self.failpoints.skips(Step::MarksFirst) {
             self.gather(settler, gathered);
         }
-        let (root, root_seal) = self.write_roots(settler, number, gathered)?;
+        let (root, root_checksum) = self.write_roots(settler, number, gathered)?;
         // What is in the leaves is durable before they are named.
-        if !self.sabotage.skips(Step::ForceFirst) {
+        if !self.failpoints.skips(Step::ForceFirst) {
             self.force()?;
         }
         let commit_number = self.bound.forced();
-        if !self.sabotage.skips(Step::CheckpointBarrier) {
+        if !self.failpoints.skips(Step::CheckpointBarrier) {
             self.pool.drain()?;
         }
         let mut marks = [0; WRITERS];
@@ -194,12 +194,12 @@ impl Core {
         let checkpoint = Checkpoint {
             root,
             number,
-            clock: if self.sabotage.skips(Step::RestoreClock) { 1 } else { self.active.now() },
+            clock: if self.failpoints.skips(Step::RestoreClock) { 1 } else { self.active.now() },
             commit_number,
             entries: self.index.entries(),
             marks,
             links,
-            root_seal,
+            root_checksum,
             ..settler.cell.get()
         };
         settler.cell.update(&checkpoint)?;
@@ -217,7 +217,7 @@ impl Core {
     /// the marks is in the leaves, which are read after this. The log of groups comes first: whoever has records in it by then holds his own until they are in the
     /// index.
     fn gather(&self, settler: &Settler, gathered: &mut Gathered) {
-        let late = usize::from(self.sabotage.skips(Step::GroupsMarkFirst));
+        let late = usize::from(self.failpoints.skips(Step::GroupsMarkFirst));
         gathered.marks = vec![Mark::from_word(0); WRITERS];
         gathered.links = vec![0; WRITERS];
         let short = settler.rescue || self.space.is_short();
@@ -230,7 +230,7 @@ impl Core {
                 let is_full = short && log.is_filled(&self.space);
                 self.space.live(segment) == 0 || settler.nodes.is_far(segment) || is_full
             };
-            if log.was_cut() && !self.sabotage.skips(Step::FreshSegments) || idle.is_some_and(ends) {
+            if log.was_cut() && !self.failpoints.skips(Step::FreshSegments) || idle.is_some_and(ends) {
                 log.end_segment(&self.space);
             }
             (gathered.marks[number], gathered.links[number]) = (log.mark(), log.link);
@@ -246,7 +246,7 @@ impl Core {
         let mut words = Vec::new();
         let per = nodes::per_segment(self.space.segment_bytes);
         while let Some(key) = from.take() {
-            let (mut list, mut seals) = (Vec::with_capacity(FANOUT), Vec::with_capacity(FANOUT));
+            let (mut list, mut checksums) = (Vec::with_capacity(FANOUT), Vec::with_capacity(FANOUT));
             // Nobody waits for this who splits leaves. One that is split behind this has changed, and waits for the next checkpoint with all it has then.
             let mut next = Some(self.index.locate(pin, &key));
             while let Some(stretch) = next {
@@ -256,7 +256,7 @@ impl Core {
                 switch_point();
                 let mut node = old;
                 if dirty || old == NO_NODE || settler.nodes.is_far(old / per) {
-                    if !leaf.words(stretch.spot.layout, &mut words) && !self.sabotage.skips(Step::LookAgain) {
+                    if !leaf.words(stretch.spot.layout, &mut words) && !self.failpoints.skips(Step::LookAgain) {
                         // It was split: what it stood for is found from its first key on.
                         self.index.leaves.mark_dirty(stretch.spot.leaf);
                         from = Some(stretch.from.to_vec());
@@ -264,23 +264,23 @@ impl Core {
                     }
                     // What is not written now has changed still, whatever becomes of this checkpoint.
                     let written = self.write_leaf(settler, number, stretch.from, &words, old);
-                    let (place, seal) = written.inspect_err(|_| self.index.leaves.mark_dirty(stretch.spot.leaf))?;
+                    let (place, checksum) = written.inspect_err(|_| self.index.leaves.mark_dirty(stretch.spot.leaf))?;
                     node = place;
                     leaf.set_node(node);
-                    leaf.seal.store(seal, Relaxed);
+                    leaf.checksum.store(checksum, Relaxed);
                     if old != NO_NODE {
                         gathered.left.push(old);
                     }
                 }
                 list.push(node);
-                seals.push(leaf.seal.load(Relaxed));
+                checksums.push(leaf.checksum.load(Relaxed));
                 next = stretch.neighbour(false);
                 if next.is_none() {
                     from = stretch.to.map(<[u8]>::to_vec);
                 }
             }
             if !list.is_empty() {
-                let children = self.children(settler, CHUNK, seals.into_iter());
+                let children = self.children(settler, CHUNK, checksums.into_iter());
                 self.write_list(settler, number, list, children, gathered)?;
             }
         }
@@ -290,11 +290,11 @@ impl Core {
     }
 
     /// What a node keeps of those it names.
-    fn children(&self, settler: &Settler, kind: u32, seals: impl Iterator<Item = u64>) -> u64 {
-        if settler.cell.get().proves_nodes() { Node::children(&self.key, kind, seals) } else { 0 }
+    fn children(&self, settler: &Settler, kind: u32, checksums: impl Iterator<Item = u64>) -> u64 {
+        if settler.cell.get().proves_nodes() { Node::children(&self.key, kind, checksums) } else { 0 }
     }
 
-    /// Returns where it is, and its seal.
+    /// Returns where it is, and its checksum.
     fn write_leaf(
         &self,
         settler: &mut Settler,
@@ -304,7 +304,7 @@ impl Core {
         old: u32,
     ) -> Result<(u32, u64)> {
         let span = Node::span(fence.len());
-        let place = if self.sabotage.skips(Step::CopyNodes) && old != NO_NODE {
+        let place = if self.failpoints.skips(Step::CopyNodes) && old != NO_NODE {
             old
         } else {
             settler.nodes.take(&self.space, span)?
@@ -314,8 +314,8 @@ impl Core {
         }
         let mut node = Node::leaf(number, fence, words);
         let rest = fence.get(FENCE_INLINE..).unwrap_or_default();
-        let seal = nodes::write(&self.pool, &self.key, &self.space, place, &mut node, rest)?;
-        Ok((place, seal))
+        let checksum = nodes::write(&self.pool, &self.key, &self.space, place, &mut node, rest)?;
+        Ok((place, checksum))
     }
 
     /// Writes the list of a chunk, unless it is as it was.
@@ -331,7 +331,7 @@ impl Core {
         let per = nodes::per_segment(self.space.segment_bytes);
         if let Some(was) = settler.chunks.remove(&first) {
             if was.leaves == leaves && was.children == children && !settler.nodes.is_far(was.node / per) {
-                gathered.lists.push((was.node, was.seal));
+                gathered.lists.push((was.node, was.checksum));
                 gathered.chunks.insert(first, was);
                 return Ok(());
             }
@@ -339,30 +339,30 @@ impl Core {
         }
         let place = settler.nodes.take(&self.space, 1)?;
         let mut node = Node::list(number, CHUNK, &leaves, 0, children);
-        let seal = nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?;
-        gathered.lists.push((place, seal));
-        gathered.chunks.insert(first, List { leaves, children, node: place, seal });
+        let checksum = nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?;
+        gathered.lists.push((place, checksum));
+        gathered.chunks.insert(first, List { leaves, children, node: place, checksum });
         Ok(())
     }
 
-    /// Writes the list of lists, from its end; returns where it begins, and the seal there.
+    /// Writes the list of lists, from its end; returns where it begins, and the checksum there.
     fn write_roots(&self, settler: &mut Settler, number: u64, gathered: &mut Gathered) -> Result<(u32, u64)> {
         gathered.left.append(&mut settler.roots);
-        let (mut next, mut next_seal) = (0, None);
+        let (mut next, mut next_checksum) = (0, None);
         for lists in gathered.lists.chunks(FANOUT).rev() {
             let mut place = settler.nodes.take(&self.space, 1)?;
             if place == 0 {
                 // Node 0 means that there is none: it stays taken.
                 place = settler.nodes.take(&self.space, 1)?;
             }
-            let children = self.children(settler, ROOT, lists.iter().map(|list| list.1).chain(next_seal));
+            let children = self.children(settler, ROOT, lists.iter().map(|list| list.1).chain(next_checksum));
             let numbers: Vec<u32> = lists.iter().map(|list| list.0).collect();
             let mut node = Node::list(number, ROOT, &numbers, next, children);
-            next_seal = Some(nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?);
+            next_checksum = Some(nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?);
             settler.roots.push(place);
             next = place;
         }
-        Ok((next, next_seal.unwrap_or(0)))
+        Ok((next, next_checksum.unwrap_or(0)))
     }
 
     // ---- what is freed ----------------------------------------------------------------------------------------
@@ -378,7 +378,7 @@ impl Core {
         settler.retired.extend(retired.into_iter().map(|old| (now, Box::new(old) as Box<dyn Send>)));
         // Whoever begins from here on has a later snapshot than anything unlinked so far.
         self.order.tick(&self.active);
-        let oldest = if self.sabotage.skips(Step::AwaitReaders) { u64::MAX } else { self.active.oldest() };
+        let oldest = if self.failpoints.skips(Step::AwaitReaders) { u64::MAX } else { self.active.oldest() };
         let mut held = 0;
         settler.ripe.retain(|dead| {
             let wait = dead.unlinked >= oldest;
@@ -426,8 +426,8 @@ impl Core {
             }
             // One that was superseded while it waited here has left its place, which a later one may have got: that is not out of everybody's sight.
             let there = Record::at(Claim::Pinned, &pin, &self.pool, tombstone.word.offset());
-            let is_it =
-                there.is_ok_and(|record| record.header.ts == tombstone.ts) || self.sabotage.skips(Step::KnowTombstones);
+            let is_it = there.is_ok_and(|record| record.header.ts == tombstone.ts)
+                || self.failpoints.skips(Step::KnowTombstones);
             let removed = is_it && self.index.remove(&pin, &tombstone.key, hash, tombstone.word).unwrap_or(false);
             self.locks.unlock(hash, &pin);
             if removed {

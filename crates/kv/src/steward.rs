@@ -34,10 +34,10 @@ use crate::store::Store;
 /// What every request begins with.
 const GREETING: &str = "cairn-kv 1 ";
 /// Longest time until a thread notices that it is to stop.
-const NAP: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// A request has to come within this time, and each part of an answer: to make a seed takes a while.
-const PATIENCE: Duration = Duration::from_secs(5);
-const PATIENCE_SEED: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT_SEED: Duration = Duration::from_secs(600);
 /// Peers that are answered at once.
 const PEERS_MAX: usize = 16;
 /// Copies of a log are fewer; so many lines are read of a status.
@@ -107,7 +107,7 @@ impl Steward {
         let thread = spawn(move || {
             let mut peers: Vec<JoinHandle<()>> = Vec::new();
             while !over.load(Acquire) {
-                match listener.accept(NAP) {
+                match listener.accept(POLL_INTERVAL) {
                     Ok(Some(connection)) => {
                         peers.retain(|peer| !peer.is_finished());
                         if peers.len() < PEERS_MAX {
@@ -118,7 +118,7 @@ impl Steward {
                     Ok(None) => {}
                     Err(error) => {
                         tracing::warn!(%error, "a connection cannot be accepted");
-                        std::thread::sleep(NAP); // no files left, as a rule: others may end
+                        std::thread::sleep(POLL_INTERVAL); // no files left, as a rule: others may end
                     }
                 }
             }
@@ -156,7 +156,7 @@ impl Office {
     fn talk(&self, connection: Connection) {
         let Connection { mut sender, mut receiver, peer, .. } = connection;
         let over = || self.stop.load(Acquire);
-        let Ok(request) = hear(receiver.as_mut(), &peer, PATIENCE, &over) else { return };
+        let Ok(request) = hear(receiver.as_mut(), &peer, TIMEOUT, &over) else { return };
         let answered = self.answer(&String::from_utf8_lossy(&request), sender.as_mut(), receiver.as_mut());
         if let Err(error) = answered {
             tracing::info!(peer, %error, "a request of another machine was not met");
@@ -218,7 +218,7 @@ impl Office {
         }
         say(sender, format!("end {:x}", hash.digest()).as_bytes())?;
         // It says so when it has all of it; until then the connection is not to be closed under it.
-        drop(hear(receiver, "", PATIENCE, &|| self.stop.load(Acquire)));
+        drop(hear(receiver, "", TIMEOUT, &|| self.stop.load(Acquire)));
         Ok(())
     }
 }
@@ -312,7 +312,7 @@ impl Store {
 /// # Errors
 /// Those of the network; what the leader answers.
 pub fn leader_status(address: &str, trust: &fabric::Options) -> Result<LeaderStatus> {
-    let answer = ask(address, trust, "status", PATIENCE, &|| false)?.2;
+    let answer = ask(address, trust, "status", TIMEOUT, &|| false)?.2;
     LeaderStatus::of_text(&answer).ok_or_else(|| nonsense(address))
 }
 
@@ -321,7 +321,7 @@ pub fn leader_status(address: &str, trust: &fabric::Options) -> Result<LeaderSta
 /// # Errors
 /// Those of the network; what the leader answers.
 pub fn ask_to_join(address: &str, trust: &fabric::Options, copy: &str) -> Result<()> {
-    ask(address, trust, &format!("join {copy}"), PATIENCE_SEED, &|| false).map(drop)
+    ask(address, trust, &format!("join {copy}"), TIMEOUT_SEED, &|| false).map(drop)
 }
 
 /// Has the leader at `address` do without the copy with this id, for good: see [`Store::remove_copy`].
@@ -329,7 +329,7 @@ pub fn ask_to_join(address: &str, trust: &fabric::Options, copy: &str) -> Result
 /// # Errors
 /// Those of the network; what the leader answers.
 pub fn ask_to_remove(address: &str, trust: &fabric::Options, id: u64) -> Result<()> {
-    ask(address, trust, &format!("remove {id:x}"), PATIENCE_SEED, &|| false).map(drop)
+    ask(address, trust, &format!("remove {id:x}"), TIMEOUT_SEED, &|| false).map(drop)
 }
 
 /// Brings a [seed](Store::seed) of the store of log `log` that leads at `address` to a file at `to`: durable when this returns. What was there is overwritten.
@@ -341,7 +341,7 @@ pub(crate) fn fetch(
     over: &dyn Fn() -> bool,
 ) -> Result<u64> {
     let io = |op, source| Error::Pool(pmem::Error::Io { op, path: to.to_owned(), source });
-    let (mut sender, mut receiver, answer) = ask(address, trust, &format!("seed {log:x}"), PATIENCE_SEED, over)?;
+    let (mut sender, mut receiver, answer) = ask(address, trust, &format!("seed {log:x}"), TIMEOUT_SEED, over)?;
     let bytes: u64 = answer.strip_prefix("ok ").and_then(|n| n.parse().ok()).ok_or_else(|| nonsense(address))?;
     // As the store's own file: for nobody else.
     remove(to).map_err(|error| io("remove", error))?;
@@ -349,12 +349,12 @@ pub(crate) fn fetch(
     let mut file = made.map_err(|error| io("create", error))?;
     let (mut left, mut hash) = (bytes, Xxh3::new());
     while left > 0 {
-        let part = hear(receiver.as_mut(), address, PATIENCE, over)?;
+        let part = hear(receiver.as_mut(), address, TIMEOUT, over)?;
         left = left.checked_sub(part.len() as u64).ok_or_else(|| nonsense(address))?;
         hash.update(&part);
         file.write_all(&part).map_err(|error| io("write", error))?;
     }
-    let end = hear(receiver.as_mut(), address, PATIENCE, over)?;
+    let end = hear(receiver.as_mut(), address, TIMEOUT, over)?;
     if end != format!("end {:x}", hash.digest()).as_bytes() {
         return Err(
             log::Error::Copy { copy: address.into(), why: "the seed did not arrive as it was sent".into() }.into()
@@ -371,14 +371,14 @@ fn ask(
     address: &str,
     trust: &fabric::Options,
     request: &str,
-    patience: Duration,
+    timeout: Duration,
     over: &dyn Fn() -> bool,
 ) -> Result<Answered> {
     let Connection { mut sender, mut receiver, access, .. } =
         fabric::connect(address, trust, None).map_err(log::Error::from)?;
     access.set(Rights::None);
     say(sender.as_mut(), format!("{GREETING}{request}").as_bytes())?;
-    let answer = hear(receiver.as_mut(), address, patience, over)?;
+    let answer = hear(receiver.as_mut(), address, timeout, over)?;
     let answer = String::from_utf8_lossy(&answer).into_owned();
     match answer.strip_prefix("error ") {
         Some(why) => Err(log::Error::Copy { copy: address.into(), why: why.to_owned() }.into()),
@@ -396,15 +396,15 @@ fn say(sender: &mut dyn Sender, message: &[u8]) -> Result<()> {
 }
 
 /// The next message.
-fn hear(receiver: &mut dyn Receiver, peer: &str, patience: Duration, over: &dyn Fn() -> bool) -> Result<Vec<u8>> {
+fn hear(receiver: &mut dyn Receiver, peer: &str, timeout: Duration, over: &dyn Fn() -> bool) -> Result<Vec<u8>> {
     let failed = |why: String| Error::from(log::Error::Copy { copy: peer.to_owned(), why });
-    let mut naps = patience.as_millis() / NAP.as_millis();
+    let mut naps = timeout.as_millis() / POLL_INTERVAL.as_millis();
     while !over() {
-        match receiver.poll(NAP).map_err(log::Error::from)? {
+        match receiver.poll(POLL_INTERVAL).map_err(log::Error::from)? {
             Some(Event::Message(bytes)) => return Ok(bytes),
             Some(Event::Closed(reason)) => return Err(failed(reason.to_string())),
             Some(_) => {}
-            None if naps == 0 => return Err(failed(format!("it did not answer in {patience:?}"))),
+            None if naps == 0 => return Err(failed(format!("it did not answer in {timeout:?}"))),
             None => naps -= 1,
         }
     }

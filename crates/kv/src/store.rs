@@ -8,14 +8,14 @@ use std::time::Duration;
 use pmem::{Domain, Pool};
 use tx::Isolation;
 
+use crate::background::Background;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::keeper::Keeper;
 use crate::options::Options;
 use crate::replicated::Replicated;
 use crate::scan::Range;
 use crate::stats::Stats;
-use crate::tx::{Manner, Scan, Transaction};
+use crate::tx::{Mode, Scan, Transaction};
 use crate::{Timestamp, record};
 
 /// An open store. Any number of threads use it at once, by reference.
@@ -34,7 +34,7 @@ use crate::{Timestamp, record};
 /// ```
 pub struct Store {
     pub(crate) core: Arc<Core>,
-    keeper: Option<Keeper>,
+    background: Option<Background>,
     /// Behind the others: they have let go of the core by then.
     closing: Closing,
 }
@@ -105,9 +105,9 @@ impl Store {
         core.note_leaves();
         core.space.reserve.note_nodes(&core.settler.lock(), core.space.segment_bytes);
         let core = Arc::new_cyclic(|this| Core { this: this.clone(), ..core });
-        let keeper = Keeper::start(&core);
+        let background = Background::start(&core);
         let closing = Closing(Some(Arc::clone(&core)));
-        Ok(Self { core, keeper, closing })
+        Ok(Self { core, background, closing })
     }
 
     // ---- transactions -----------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ impl Store {
     /// [`Error::TooMany`].
     #[inline]
     pub fn begin(&self, isolation: Isolation) -> Result<Transaction<'_>> {
-        Transaction::begin(&self.core, isolation, Manner::default())
+        Transaction::begin(&self.core, isolation, Mode::default())
     }
 
     /// What is committed by now, to read at leisure. It is never in conflict with anybody.
@@ -270,8 +270,8 @@ impl Store {
     #[inline]
     fn alone<R>(&self, f: impl Fn(&mut Transaction<'_>) -> Result<R>) -> Result<R> {
         let once = || {
-            let manner = Manner { locking: true, ..Manner::default() };
-            let mut tx = Transaction::begin(&self.core, Isolation::Serializable, manner)?;
+            let mode = Mode { locking: true, ..Mode::default() };
+            let mut tx = Transaction::begin(&self.core, Isolation::Serializable, mode)?;
             let result = f(&mut tx)?;
             tx.finish()?;
             Ok(result)
@@ -408,7 +408,7 @@ impl Store {
     /// # Errors
     /// Those of a drain. The store is then recovered at the next open.
     pub fn close(mut self) -> Result<()> {
-        drop(self.keeper.take()); // waits for its thread, which has the core
+        drop(self.background.take()); // waits for its thread, which has the core
         self.closing.0 = None;
         Arc::into_inner(self.core).ok_or(pmem::Error::InUse { what: "the store".into() })?.close()
     }
@@ -417,7 +417,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of growing the pool; not that it is full.
-    #[cfg(any(feature = "sabotage", feature = "testing"))]
+    #[cfg(any(feature = "failpoints", feature = "testing"))]
     #[doc(hidden)]
     pub fn grow_ahead(&self) -> Result<()> {
         self.core.space.grow_ahead(|| true)

@@ -14,7 +14,7 @@ use crate::raw::Claim;
 use crate::record::Record;
 use crate::store::Store;
 use crate::time::Now;
-use crate::tx::{Manner, Transaction};
+use crate::tx::{Mode, Transaction};
 
 /// Leaves looked at in one go: a little more than a megabyte.
 const LEAVES: usize = 2048;
@@ -95,7 +95,7 @@ impl Core {
             match stretch.to {
                 Some(to) => next = to.to_vec(),
                 None => {
-                    drop(pin); // its seat is for those who remove
+                    drop(pin); // its transaction slot is for those who remove
                     return self.remove_expired(&expired);
                 }
             }
@@ -106,7 +106,7 @@ impl Core {
 
     fn remove_expired(&self, keys: &[Vec<u8>]) -> Result<u64> {
         let mut removed = 0;
-        // Somebody writes it, or it has gone bad.
+        // Somebody writes it, or it is corrupt.
         let left_alone = |error: &Error| error.is_conflict() || matches!(error, Error::Damaged { .. });
         for some in keys.chunks(KEYS) {
             removed += match self.remove_unless_live(some) {
@@ -124,7 +124,7 @@ impl Core {
     /// First updater wins, so that what expired as of the snapshot is still the newest when it is deleted.
     fn remove_unless_live(&self, keys: &[Vec<u8>]) -> Result<u64> {
         let pin = self.active.pin_for_sweep()?;
-        let mut tx = Transaction::begin_on(self, pin, Isolation::Snapshot, Manner::default());
+        let mut tx = Transaction::begin_on(self, pin, Isolation::Snapshot, Mode::default());
         for key in keys {
             if tx.get(key)?.is_none() {
                 tx.delete(key)?;

@@ -21,7 +21,7 @@ pub use self::key::{KeyCode, KeyOf};
 pub use self::range::{KeyRange, PrefixOf};
 #[cfg(feature = "serde")]
 pub use self::value::Json;
-pub use self::value::{Plain, Unfit, ValueCode};
+pub use self::value::{DecodeError, Plain, ValueCode};
 use crate::error::{Error, Key, Result};
 use crate::store::{Snapshot, Store};
 use crate::tx::{Scan, Transaction};
@@ -53,7 +53,7 @@ thread_local! {
 /// # Ok(()) }
 /// ```
 ///
-/// The names of its types are stored with the first entry, under a key of the store's own that raw scans show: whoever uses other types for the same name gets [`Error::TypeMismatch`].
+/// The names of its types are stored with the first entry, under a key of the store's own that raw scans show: a table with other types for the same name is [`Error::TypeMismatch`].
 /// Keep the handle, or clone it: it compares them once, a new one anew. In a store that was written before types were stored nothing is compared until something is put.
 pub struct Table<K: ?Sized, V: ?Sized> {
     shared: Arc<types::Shared>,
@@ -239,7 +239,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
     }
 
     #[cold]
-    fn unfit(&self, key: &[u8], why: Unfit) -> Error {
+    fn unfit(&self, key: &[u8], why: DecodeError) -> Error {
         Error::Type {
             table: self.name().to_owned(),
             key: Key(key[self.shared.prefix.len().min(key.len())..].to_vec()),

@@ -9,7 +9,7 @@ use crate::Timestamp;
 use crate::active::Pin;
 use crate::commit::Terms;
 use crate::core::{AHEAD, Core};
-use crate::error::{Error, Key, Result, Rival};
+use crate::error::{ConflictWith, Error, Key, Result};
 use crate::locks::{Stop, Tried};
 use crate::raw::Claim;
 use crate::record::{self, KEY_MAX, TOMBSTONE, VALUE_MAX};
@@ -25,7 +25,7 @@ thread_local! {
 
 /// How a transaction behaves towards others.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Manner {
+pub(crate) struct Mode {
     /// Locks what it reads, too, and waits for locks.
     pub(crate) locking: bool,
     /// Its number among those that wait; 0: it never gives way, and so must not wait while it has a lock.
@@ -58,7 +58,7 @@ pub struct Transaction<'s> {
     core: &'s Core,
     pin: Pin<'s>,
     level: Isolation,
-    manner: Manner,
+    mode: Mode,
     now: Now,
     /// Its image does not move while somebody reads from it: writes need `&mut self`.
     work: RefCell<Work>,
@@ -70,15 +70,15 @@ pub struct Transaction<'s> {
 }
 
 impl<'s> Transaction<'s> {
-    pub(crate) fn begin(core: &'s Core, level: Isolation, manner: Manner) -> Result<Self> {
-        Ok(Self::begin_on(core, core.active.pin()?, level, manner))
+    pub(crate) fn begin(core: &'s Core, level: Isolation, mode: Mode) -> Result<Self> {
+        Ok(Self::begin_on(core, core.active.pin()?, level, mode))
     }
 
-    /// On a seat that was taken.
+    /// On a transaction slot that was taken.
     #[inline]
-    pub(crate) fn begin_on(core: &'s Core, pin: Pin<'s>, level: Isolation, manner: Manner) -> Self {
-        if manner.age != 0 {
-            pin.seat().age.store(manner.age, Relaxed);
+    pub(crate) fn begin_on(core: &'s Core, pin: Pin<'s>, level: Isolation, mode: Mode) -> Self {
+        if mode.age != 0 {
+            pin.tx_slot().age.store(mode.age, Relaxed);
         }
         // None in the destructor of another variable of the thread, after this one is gone.
         let work = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
@@ -86,7 +86,7 @@ impl<'s> Transaction<'s> {
             core,
             pin,
             level,
-            manner,
+            mode,
             now: Now::default(),
             work: RefCell::new(work),
             doom: RefCell::new(None),
@@ -161,7 +161,7 @@ impl<'s> Transaction<'s> {
         Ok(live.map(|record| record.value()))
     }
 
-    /// What is newest, to be read: a writer may supersede what has gone bad.
+    /// What is newest, to be read: a writer may supersede what is corrupt.
     fn newest_sound(&self, key: &[u8], hash: u64) -> Result<crate::core::Seen<'_>> {
         loop {
             let seen = self.core.newest(&self.pin, key, hash, self.likely(hash))?;
@@ -204,14 +204,14 @@ impl<'s> Transaction<'s> {
 
     /// Whether it reads what is newest, under locks, instead of a snapshot.
     fn locks_reads(&self) -> bool {
-        self.manner.locking && self.level > Isolation::Snapshot
+        self.mode.locking && self.level > Isolation::Snapshot
     }
 
     /// What is locked stays as it is; a range does not. So whatever is locked after one was read must be older than that.
     fn agrees(&self, key: &[u8], newest: Option<crate::record::Record<'_>>) -> Result<()> {
         match (self.scanned_at.get(), newest) {
             (Some(at), Some(record)) if record.header.ts > at => {
-                Err(Error::Conflict { key: Key(key.to_vec()), with: Rival::Committed(record.header.ts.into()) })
+                Err(Error::Conflict { key: Key(key.to_vec()), with: ConflictWith::Committed(record.header.ts.into()) })
             }
             _ => Ok(()),
         }
@@ -379,7 +379,7 @@ impl<'s> Transaction<'s> {
     #[cold]
     fn fail(&self, error: Error) -> Error {
         let conflict = match &error {
-            Error::Conflict { key, with } => Some((key.0.clone(), *with == Rival::Holder)),
+            Error::Conflict { key, with } => Some((key.0.clone(), *with == ConflictWith::Holder)),
             _ => None,
         };
         self.doom.borrow_mut().get_or_insert_with(|| Doom { message: error.to_string(), conflict });
@@ -413,18 +413,18 @@ impl<'s> Transaction<'s> {
         }
         let strict = !self.locks_reads();
         if let Some(record) = seen.record.filter(|record| strict && record.header.ts > self.pin.snapshot) {
-            let with = Rival::Committed(record.header.ts.into());
+            let with = ConflictWith::Committed(record.header.ts.into());
             return Err(Error::Conflict { key: Key(key.to_vec()), with });
         }
         let had = seen.record.is_some_and(|record| record.is_live(&self.now));
         let (word, spot) = (seen.word, seen.spot);
         let absent = seen.record.is_none_or(|record| record.header.has(TOMBSTONE));
-        if value.is_none() && absent && !self.manner.follows {
+        if value.is_none() && absent && !self.mode.follows {
             if self.core.options.verify && seen.record.is_none() {
                 self.newest_sound(key, hash)?;
             }
             // Nothing to delete; that there is nothing must still be so when this commits.
-            if self.level > Isolation::Snapshot && !self.manner.locking {
+            if self.level > Isolation::Snapshot && !self.mode.locking {
                 self.note_missed(hash, key, spot);
             }
             return Ok(false);
@@ -446,10 +446,10 @@ impl<'s> Transaction<'s> {
 
     fn lock(&self, hash: u64, key: &[u8]) -> Result<()> {
         let core = self.core;
-        let waits = self.manner.locking;
+        let waits = self.mode.locking;
         let tried = || match core.locks.try_lock(hash, &self.pin) {
             // Upkeep moves versions or takes tombstones out: nothing that anybody reads changes, so it is waited for.
-            Tried::Busy if core.locks.owner(hash).is_some_and(|seat| core.active.seat(seat).is_upkeep()) => {
+            Tried::Busy if core.locks.owner(hash).is_some_and(|tx_slot| core.active.tx_slot(tx_slot).is_upkeep()) => {
                 core.locks.lock(hash, &self.pin, core)
             }
             tried => Ok(tried),
@@ -462,21 +462,21 @@ impl<'s> Transaction<'s> {
                 Ok(())
             }
             Ok(Tried::Own) => Ok(()),
-            Ok(Tried::Busy) => conflict(Rival::Running),
-            Err(Stop::Wounded) => conflict(Rival::Older),
-            Err(Stop::Patience) => conflict(Rival::Holder),
+            Ok(Tried::Busy) => conflict(ConflictWith::Running),
+            Err(Stop::Wounded) => conflict(ConflictWith::Older),
+            Err(Stop::RetryPolicy) => conflict(ConflictWith::Holder),
             Err(Stop::Unusable(error)) => Err(error.into()),
         }
     }
 
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        let seat = self.pin.seat();
+        let tx_slot = self.pin.tx_slot();
         if self.pin.is_expired() {
             return Err(Error::Expired { snapshot: self.pin.snapshot.into() });
         }
-        if self.manner.age != 0 && seat.wounded.load(Relaxed) {
-            return Err(self.fail(Error::Conflict { key: Key(Vec::new()), with: Rival::Older }));
+        if self.mode.age != 0 && tx_slot.wounded.load(Relaxed) {
+            return Err(self.fail(Error::Conflict { key: Key(Vec::new()), with: ConflictWith::Older }));
         }
         match &*self.doom.borrow() {
             None => Ok(()),
@@ -492,7 +492,7 @@ impl<'s> Transaction<'s> {
 
     /// The key of a conflict that it had, empty if it was not about one.
     pub(crate) fn conflict(&self) -> Option<(Vec<u8>, bool)> {
-        let wounded = self.manner.age != 0 && self.pin.seat().wounded.load(Relaxed);
+        let wounded = self.mode.age != 0 && self.pin.tx_slot().wounded.load(Relaxed);
         self.doom
             .borrow()
             .as_ref()
@@ -534,10 +534,10 @@ impl<'s> Transaction<'s> {
             return Ok(at.into());
         }
         // Whoever makes up for new keys by removing others needs no more memory.
-        if self.core.options.index_memory < u64::MAX && !self.manner.follows && work.grows() {
+        if self.core.options.index_memory < u64::MAX && !self.mode.follows && work.grows() {
             self.core.check_memory()?;
         }
-        let terms = Terms { validate: self.level > Isolation::Snapshot, now: &self.now, follows: self.manner.follows };
+        let terms = Terms { validate: self.level > Isolation::Snapshot, now: &self.now, follows: self.mode.follows };
         let ts = self.core.commit(&self.pin, work, terms)?;
         if self.names {
             self.core.types.fetch_add(1, Release);

@@ -14,9 +14,9 @@ const SPINS: u32 = 200;
 /// Tries that let others run, before the thread sleeps: then the other waits for a disk.
 const YIELDS: u32 = 210;
 /// Longer than anybody should hold what another waits for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The same where time is not real.
-const PATIENCE_TRIES: u32 = 200_000;
+const TIMEOUT_TRIES: u32 = 200_000;
 
 /// Pauses that become longer, up to a sleep that ends when somebody wakes this thread.
 pub(crate) struct Wait {
@@ -30,7 +30,7 @@ impl Wait {
         Self { tries: 0, since: None }
     }
 
-    /// Patience begins anew: another one is waited for.
+    /// The timeout begins anew: another one is waited for.
     pub(crate) fn renew(&mut self) {
         (self.tries, self.since) = (self.tries.min(YIELDS), None);
     }
@@ -39,7 +39,7 @@ impl Wait {
     /// made it wait.
     #[cold]
     pub(crate) fn again(&mut self) -> bool {
-        self.for_as_long_as(PATIENCE)
+        self.for_as_long_as(TIMEOUT)
     }
 
     /// The same, with a look at least that often.
@@ -47,14 +47,14 @@ impl Wait {
     pub(crate) fn for_as_long_as(&mut self, look: Duration) -> bool {
         self.tries = self.tries.saturating_add(1);
         if wait_point() {
-            return self.tries < PATIENCE_TRIES;
+            return self.tries < TIMEOUT_TRIES;
         }
         match self.tries {
             0..SPINS => std::hint::spin_loop(),
             SPINS..YIELDS => std::thread::yield_now(),
             _ => {
                 let since = *self.since.get_or_insert_with(now);
-                let left = PATIENCE.saturating_sub(since.elapsed());
+                let left = TIMEOUT.saturating_sub(since.elapsed());
                 if left.is_zero() {
                     return false;
                 }
@@ -65,7 +65,7 @@ impl Wait {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "patience is a matter of real time")]
+#[expect(clippy::disallowed_methods, reason = "a timeout is a matter of real time")]
 fn now() -> Instant {
     Instant::now()
 }

@@ -6,7 +6,7 @@
 //!
 //! Each log has a line of the page, and in it two places, written in turn: a line that is torn has the one before.
 
-use pmem::{LINE, Pool, SealKey};
+use pmem::{ChecksumKey, LINE, Pool};
 
 use crate::cell::PAGE;
 use crate::error::Result;
@@ -19,7 +19,7 @@ pub(crate) const EVERY: u32 = 16;
 pub(crate) const BYTES: u64 = WRITERS as u64 * LINE;
 const _: () = assert!(BYTES == PAGE);
 
-/// Mark and seal, twice.
+/// Mark and checksum, twice.
 type Line = [u64; 4];
 
 /// The watermark of a log.
@@ -36,20 +36,20 @@ pub(crate) struct Watermark {
     every: u32,
 }
 
-fn seal(key: &SealKey, mark: u64, writer: usize) -> u64 {
+fn checksum(key: &ChecksumKey, mark: u64, writer: usize) -> u64 {
     let mut bytes = *b"watermark of kv\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     bytes[16..24].copy_from_slice(&mark.to_le_bytes());
     bytes[24..].copy_from_slice(&(writer as u64).to_le_bytes());
-    key.seal(&bytes)
+    key.checksum(&bytes)
 }
 
 impl Watermark {
     /// Reads that of a log; `page` is where those of all logs are.
-    pub(crate) fn read(pool: &Pool, key: &SealKey, page: u64, writer: usize, every: u32) -> Result<Self> {
+    pub(crate) fn read(pool: &Pool, key: &ChecksumKey, page: u64, writer: usize, every: u32) -> Result<Self> {
         let offset = page + writer as u64 * LINE;
         let bytes = raw::bytes(Claim::Opening, pool, pool, offset, size_of::<Line>() as u64)?;
         let line: Line = pmem::from_bytes(bytes).unwrap_or_default();
-        let whole = line.chunks_exact(2).filter(|two| two[1] == seal(key, two[0], writer)).map(|two| two[0]);
+        let whole = line.chunks_exact(2).filter(|two| two[1] == checksum(key, two[0], writer)).map(|two| two[0]);
         let durable = Mark::from_word(whole.max().unwrap_or(0));
         Ok(Self { writer, offset, line, durable, behind: 0, every })
     }
@@ -73,7 +73,7 @@ impl Watermark {
     /// Writes it if it would not have too many with so many more, as far as everything before `end` is durable. Persistent with this thread's next drain. The caller
     /// holds the log.
     #[inline]
-    pub(crate) fn follow(&mut self, pool: &Pool, key: &SealKey, end: Mark, more: u32) -> Result<()> {
+    pub(crate) fn follow(&mut self, pool: &Pool, key: &ChecksumKey, end: Mark, more: u32) -> Result<()> {
         if self.behind.saturating_add(more) > self.every && end > self.durable {
             self.write(pool, key, end)?;
             self.behind = 0;
@@ -83,11 +83,11 @@ impl Watermark {
 
     /// Says that everything before `end` is durable.
     #[cold]
-    fn write(&mut self, pool: &Pool, key: &SealKey, end: Mark) -> Result<()> {
+    fn write(&mut self, pool: &Pool, key: &ChecksumKey, end: Mark) -> Result<()> {
         // Over the older one.
         let at = if self.line[0] == self.durable.to_word() { 2 } else { 0 };
         let mark = end.to_word();
-        self.line[at..at + 2].copy_from_slice(&[mark, seal(key, mark, self.writer)]);
+        self.line[at..at + 2].copy_from_slice(&[mark, checksum(key, mark, self.writer)]);
         self.durable = end;
         raw::store(Claim::Writer, pool, self.offset, pmem::bytes_of(&self.line))
     }

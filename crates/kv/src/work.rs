@@ -32,7 +32,7 @@ fn seed() -> u64 {
 /// The lists of one transaction; kept by the thread for its next.
 #[derive(Default)]
 pub(crate) struct Work {
-    /// Records as they will be on media, one behind the other, but for timestamp and seal.
+    /// Records as they will be on media, one behind the other, but for timestamp and checksum.
     pub(crate) image: Vec<u8>,
     pub(crate) writes: Vec<Write>,
     /// Where in `writes` a hash is, if there are many.
@@ -279,9 +279,9 @@ impl Work {
         self.replaced = 0;
     }
 
-    /// Gives each record its timestamp, and what else is known only now; `seal` gets its bytes and which one it is.
+    /// Gives each record its timestamp, and what else is known only now; `checksum` gets its bytes and which one it is.
     #[inline]
-    pub(crate) fn finish(&mut self, known: &Known, mut seal: impl FnMut(&[u8], &Write) -> u64) {
+    pub(crate) fn finish(&mut self, known: &Known, mut checksum: impl FnMut(&[u8], &Write) -> u64) {
         let count = self.writes.len();
         for at in 0..count {
             let write = self.writes[at];
@@ -306,7 +306,7 @@ impl Work {
                 None => header.key_len_flags |= record::JOINED,
             }
             self.set_header(write.at, &header);
-            header.seal = seal(&self.image[write.at..write.at + header.len() as usize], &write);
+            header.checksum = checksum(&self.image[write.at..write.at + header.len() as usize], &write);
             self.set_header(write.at, &header);
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use std::time::Duration;
 
 use pmem::sync::OwnMutex;
-use pmem::{LINE, Pool, SealKey};
+use pmem::{ChecksumKey, LINE, Pool};
 
 use crate::active::{OwnLine, Pin};
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ use crate::word::Word;
 pub(crate) struct Writer {
     /// What its transaction is about to do, for readers.
     state: AtomicU64,
-    /// Seat of its transaction, plus one.
+    /// Transaction slot of its transaction, plus one.
     owner: AtomicU32,
     /// Transactions committed.
     commits: AtomicU64,
@@ -289,7 +289,7 @@ impl Log {
 
     /// Before a drain that makes so many commits durable, behind what is.
     #[inline]
-    pub(crate) fn follow(&mut self, pool: &Pool, key: &SealKey, commits: u32) -> Result<()> {
+    pub(crate) fn follow(&mut self, pool: &Pool, key: &ChecksumKey, commits: u32) -> Result<()> {
         if let Some(watermark) = &mut self.watermark {
             watermark.follow(pool, key, self.durable, commits)?;
             watermark.count(commits);
@@ -304,7 +304,7 @@ impl Log {
     }
 
     /// Before a drain that makes everything in it durable, for commits that returned before; they are counted. Everything through number `forced` is.
-    pub(crate) fn force(&mut self, pool: &Pool, key: &SealKey, forced: u64) -> Result<()> {
+    pub(crate) fn force(&mut self, pool: &Pool, key: &ChecksumKey, forced: u64) -> Result<()> {
         let (end, number) = self.forcing;
         if number <= forced {
             self.durable = self.durable.max(end);
@@ -413,7 +413,7 @@ impl Writer {
     /// From here on readers of its keys wait for its timestamp. Before it asks for one.
     #[inline]
     pub(crate) fn prepare(&self, pin: &Pin<'_>) {
-        self.owner.store(pin.seat as u32 + 1, Relaxed);
+        self.owner.store(pin.tx_slot as u32 + 1, Relaxed);
         // Whoever sees the announcement at a leaf, which comes behind this, sees this.
         self.state.store(UNKNOWN, Release);
     }
@@ -479,9 +479,9 @@ impl Writer {
         }
     }
 
-    /// Whether the transaction on `seat` commits through it.
+    /// Whether the transaction on `transaction slot` commits through it.
     #[inline]
-    pub(crate) fn is_of(&self, seat: usize) -> bool {
-        self.owner.load(Acquire) as usize == seat + 1
+    pub(crate) fn is_of(&self, tx_slot: usize) -> bool {
+        self.owner.load(Acquire) as usize == tx_slot + 1
     }
 }

@@ -10,7 +10,7 @@ use crate::error::Result;
 pub(crate) enum Leading {}
 
 /// Likewise.
-pub(crate) enum Lookout {}
+pub(crate) enum AckThread {}
 
 /// Likewise.
 pub(crate) enum Returning {}

@@ -5,18 +5,18 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use pmem::sync::{OwnMutex, switch_point};
-use pmem::{Domain, LINE, Pool, Region, SealKey};
+use pmem::{ChecksumKey, Domain, LINE, Pool, Region};
 
 use crate::Lsn;
 use crate::at::At;
 use crate::error::{Error, Result};
+use crate::failpoints::{Failpoints, Step};
 use crate::front::{EVERY, Front, Parts, Watermark};
 use crate::options::{Options, REGION_KIND, WhenFull};
 use crate::raw::{self, Claim};
 use crate::record::{Header, Kind, RECORD_HEADER};
 use crate::recovery::{Recovered, recover};
 use crate::replicate::Leading;
-use crate::sabotage::{Sabotage, Step};
 use crate::space::{Geometry, NoPlace, Place, Space};
 use crate::superline::{SEGMENT_MAX, Superline};
 use crate::wait::{Wait, Waiting};
@@ -30,7 +30,7 @@ const CELLS: usize = 64;
 
 pub(crate) struct Core {
     pub(crate) pool: Pool,
-    pub(crate) key: SealKey,
+    pub(crate) key: ChecksumKey,
     pub(crate) epoch: u32,
     pub(crate) options: Options,
     pub(crate) window: Window,
@@ -51,7 +51,7 @@ pub(crate) struct Core {
     watermark: Option<Watermark>,
     /// The log has other copies, and this is their leader.
     pub(crate) leading: Option<Leading>,
-    pub(crate) sabotage: Sabotage,
+    pub(crate) failpoints: Failpoints,
 }
 
 impl Core {
@@ -83,8 +83,8 @@ impl Core {
         let offset = area.offset();
         let cell = front.create(area, &superline)?;
         let geometry = Geometry::new(segment_bytes, superline.circle(), &region);
-        let sabotage = sabotage(options);
-        let space = Space::new(pool, region, geometry, cell, head.lsn, head.position, [].into(), sabotage);
+        let failpoints = failpoints(options);
+        let space = Space::new(pool, region, geometry, cell, head.lsn, head.position, [].into(), failpoints);
         Ok(Self::assemble(pool, offset, options, space))
     }
 
@@ -109,11 +109,11 @@ impl Core {
             return Err(Error::IsACopy { region: name.to_owned() });
         }
         let geometry = Geometry::new(superline.segment_bytes, superline.circle(), &region);
-        let sabotage = sabotage(options);
+        let failpoints = failpoints(options);
         let key = key(pool, first, &superline);
         let watermark = Watermark::new(front, first);
         let marked = watermark.map_or(Ok(0), |there| there.read(pool, &key, superline.head_lsn))?;
-        let (space, recovered) = recover(pool, region, geometry, (cell, twin), key, marked, sabotage)?;
+        let (space, recovered) = recover(pool, region, geometry, (cell, twin), key, marked, failpoints)?;
         Ok((Self::assemble(pool, first, options, space), recovered))
     }
 
@@ -142,7 +142,7 @@ impl Core {
             read_only: pool.is_read_only(),
             waiting: Waiting::new(file),
             leading: None,
-            sabotage: space.sabotage,
+            failpoints: space.failpoints,
             options: options.clone(),
             pool: pool.clone(),
             space: OwnLine(OwnMutex::new(space)),
@@ -219,7 +219,7 @@ impl Core {
             return Err(full); // time does not pass here
         }
         let mut space = self.space();
-        if head.position > space.superline.head_position && !self.sabotage.skips(Step::HeadFirst) {
+        if head.position > space.superline.head_position && !self.failpoints.skips(Step::HeadFirst) {
             space.set_head((head.lsn, head.position, head.epoch))?;
         }
         space.known_head = space.known_head.max(Some(head.position));
@@ -248,8 +248,8 @@ impl Core {
 
     #[inline]
     pub(crate) fn header(&self, place: &Place, kind: Kind, len: u64, to_line: bool) -> Header {
-        let (lsn, sabotaged) = (place.lsn, self.sabotage.skips(Step::HonestWatermark));
-        let forced = if sabotaged { lsn - 1 } else { place.forced };
+        let (lsn, faulty) = (place.lsn, self.failpoints.skips(Step::HonestWatermark));
+        let forced = if faulty { lsn - 1 } else { place.forced };
         // A record is reserved when all but the last of a window's size are known to be durable, so the distance is less than that.
         let forced_back = (lsn - 1 - forced) as u16;
         Header { lsn, forced_back, epoch: self.epoch, kind, len: len as u32, to_line }
@@ -305,20 +305,20 @@ impl Core {
             let place = self.reserve(len, true)?;
             self.window.prepare(place.lsn);
             let header = self.header(&place, Kind::Data, len, true);
-            raw::store_sealed(Claim::Reserved, &self.pool, place.offset, &self.key, payload, |sum| {
+            raw::store_checksummed(Claim::Reserved, &self.pool, place.offset, &self.key, payload, |sum| {
                 header.encode(&self.key, sum)
             })?;
             if place.marks {
                 self.write_watermark(self.watermark_of(&place))?;
             }
-            if self.sabotage.skips(Step::PersistentLate) {
+            if self.failpoints.skips(Step::PersistentLate) {
                 self.window.set(place.lsn, State::Persistent);
             }
-            if !self.sabotage.skips(Step::ForceBarrier) {
+            if !self.failpoints.skips(Step::ForceBarrier) {
                 self.pool.drain()?;
             }
             let forced = self.window.persist(place.lsn, place.forced);
-            self.known().store(if self.sabotage.skips(Step::HonestCell) { place.lsn } else { forced }, Release);
+            self.known().store(if self.failpoints.skips(Step::HonestCell) { place.lsn } else { forced }, Release);
             self.waiting.wake();
             if forced < place.lsn {
                 self.force(place.lsn)?;
@@ -365,18 +365,18 @@ impl Core {
     /// Everything through `lsn` is durable when this returns.
     #[inline]
     pub(crate) fn force_through(&self, lsn: u64) -> Result<()> {
-        let gaps = self.sabotage.skips(Step::InOrder).then_some(lsn);
+        let gaps = self.failpoints.skips(Step::InOrder).then_some(lsn);
         if self.advance(gaps) >= lsn {
             return Ok(());
         }
-        self.force_within(lsn, self.options.patience)
+        self.force_within(lsn, self.options.stall_timeout)
     }
 
     /// Flushes what is complete up to `lsn` and beyond, and waits for what others reserved, or flush.
     #[inline(never)]
-    pub(crate) fn force_within(&self, lsn: u64, patience: Duration) -> Result<()> {
+    pub(crate) fn force_within(&self, lsn: u64, timeout: Duration) -> Result<()> {
         if let Some(leading) = &self.leading {
-            return leading.force(self, lsn, patience);
+            return leading.force(self, lsn, timeout);
         }
         let mut wait = Wait::new(&self.waiting);
         loop {
@@ -395,7 +395,7 @@ impl Core {
                 }
                 self.pool.check_usable()?; // or what is waited for may never come
                 let is_there = || self.window.forced() > forced || self.window.state(forced + 1) != next;
-                match wait.once(patience, is_there) {
+                match wait.once(timeout, is_there) {
                     Ok(()) => {}
                     Err(waited) => {
                         if self.window.is_held(forced + 1) {
@@ -406,7 +406,7 @@ impl Core {
                 }
                 continue;
             };
-            if self.sabotage.skips(Step::MarkLate) {
+            if self.failpoints.skips(Step::MarkLate) {
                 self.window.persisted(&claimed);
             }
             // Of a failed one those learn at once who wait for these records.
@@ -418,14 +418,14 @@ impl Core {
 
     fn persist(&self, claimed: &Claimed) -> Result<()> {
         for (offset, len) in self.window.ranges(claimed) {
-            if !self.sabotage.skips(Step::FlushOthers) {
+            if !self.failpoints.skips(Step::FlushOthers) {
                 self.pool.flush(offset, len)?;
             }
         }
         if let Some(mark) = self.window.mark(claimed) {
             self.write_watermark(mark)?;
         }
-        if !self.sabotage.skips(Step::ForceBarrier) {
+        if !self.failpoints.skips(Step::ForceBarrier) {
             self.pool.drain()?;
         }
         Ok(())
@@ -433,7 +433,7 @@ impl Core {
 
     /// What the watermark says that is written for this record.
     fn watermark_of(&self, place: &Place) -> u64 {
-        if self.sabotage.skips(Step::HonestMark) { place.lsn } else { place.forced }
+        if self.failpoints.skips(Step::HonestMark) { place.lsn } else { place.forced }
     }
 
     /// Says on media that everything through `forced` is durable: in front of a barrier, which makes it persistent too, so that it is never waited for alone.
@@ -482,14 +482,14 @@ fn looks_unfinished(region: &Region) -> Result<bool> {
     Ok(true)
 }
 
-pub(crate) fn sabotage(_options: &Options) -> Sabotage {
-    #[cfg(any(test, feature = "sabotage"))]
-    return Sabotage(_options.without);
-    #[cfg(not(any(test, feature = "sabotage")))]
-    Sabotage()
+pub(crate) fn failpoints(_options: &Options) -> Failpoints {
+    #[cfg(any(test, feature = "failpoints"))]
+    return Failpoints(_options.without);
+    #[cfg(not(any(test, feature = "failpoints")))]
+    Failpoints()
 }
 
 /// The log's own key: another log in its place, or a copy of a record elsewhere, has another.
-pub(crate) fn key(pool: &Pool, offset: u64, superline: &Superline) -> SealKey {
-    pool.seal_key(offset).derived(superline.id)
+pub(crate) fn key(pool: &Pool, offset: u64, superline: &Superline) -> ChecksumKey {
+    pool.checksum_key(offset).derived(superline.id)
 }

@@ -1,17 +1,17 @@
-//! What stands before the first segment: the superline, of a copy its vow, and the watermark. What is kept twice is kept on two pages, so that neither
+//! What stands before the first segment: the superline, of a copy its promise, and the watermark. What is kept twice is kept on two pages, so that neither
 //! the loss of a page nor a page that goes back in time takes both.
 //!
 //! | page | format 2 | format 1 |
 //! |---|---|---|
-//! | 0 | superline, slot 0 | superline, both slots; of a copy, at byte 2048, the vow, both slots |
-//! | 1 | superline, slot 1; of a copy, at byte 512, the vow's slot 0 | segments |
-//! | 2 | watermark; of a copy, at byte 512, the vow's slot 1 | |
+//! | 0 | superline, slot 0 | superline, both slots; of a copy, at byte 2048, the promise, both slots |
+//! | 1 | superline, slot 1; of a copy, at byte 512, the promise's slot 0 | segments |
+//! | 2 | watermark; of a copy, at byte 512, the promise's slot 1 | |
 //!
 //! The *watermark* says through which record everything was durable when it was written: recovery takes the loss of such a record for what it is, also if
 //! the page with the last records is lost, and nothing behind them bears witness. It is written every [`EVERY`] records, by whoever makes the next one durable, in front of
 //! the barrier, which makes both persistent: no append waits for it.
 
-use pmem::{Area, LINE, Pool, Region, SealKey, Twin, TwoSlot};
+use pmem::{Area, ChecksumKey, LINE, Pool, Region, SlotState, TwoSlot};
 
 use crate::error::Result;
 use crate::raw::{self, Claim};
@@ -24,11 +24,11 @@ const SLOT: u64 = 512;
 const _: () = assert!(TwoSlot::<Superline>::SIZE / 2 <= SLOT && SLOT.is_multiple_of(LINE));
 /// Where the watermark stands.
 const WATERMARK_AT: u64 = 2 * PAGE;
-/// Its bytes: the same LSN twice, each with its own bits of one seal.
+/// Its bytes: the same LSN twice, each with its own bits of one checksum.
 pub(crate) const WATERMARK_BYTES: usize = 16;
 const LSN_BITS: u32 = 48;
-/// Bits of the seal beside an LSN.
-const SEAL_BITS: usize = 64 - LSN_BITS as usize;
+/// Bits of the checksum beside an LSN.
+const CHECKSUM_BITS: usize = 64 - LSN_BITS as usize;
 /// After so many durable records the watermark is written.
 pub(crate) const EVERY: u64 = 16;
 
@@ -44,8 +44,8 @@ pub(crate) enum Front {
 /// The front of a region, taken apart.
 pub(crate) struct Parts {
     pub(crate) superline: Area,
-    /// Of a copy: its vow.
-    pub(crate) vow: Area,
+    /// Of a copy: its promise.
+    pub(crate) promise: Area,
     /// The segments.
     pub(crate) region: Region,
 }
@@ -59,7 +59,7 @@ impl Front {
         }
     }
 
-    /// Where the vow's first slot stands.
+    /// Where the promise's first slot stands.
     const fn vow_at(self) -> u64 {
         match self {
             Self::One => PAGE / 2,
@@ -106,8 +106,8 @@ impl Front {
 
     /// Takes the region of a log apart.
     pub(crate) fn split(self, mut region: Region) -> Result<Parts> {
-        let (superline, vow) = region.split_front(self.bytes())?.split_at(self.vow_at())?;
-        Ok(Parts { superline, vow, region })
+        let (superline, promise) = region.split_front(self.bytes())?.split_at(self.vow_at())?;
+        Ok(Parts { superline, promise, region })
     }
 
     /// A cell of the front, made.
@@ -121,7 +121,7 @@ impl Front {
     }
 
     /// A cell of the front, opened.
-    pub(crate) fn open<T: pmem::Persist>(self, area: Area) -> pmem::Result<(TwoSlot<T>, Twin)> {
+    pub(crate) fn open<T: pmem::Persist>(self, area: Area) -> pmem::Result<(TwoSlot<T>, SlotState)> {
         match self {
             Self::One => TwoSlot::open(area),
             Self::Two => TwoSlot::open_apart(area, PAGE),
@@ -146,36 +146,36 @@ pub(crate) fn observed(observer: &pmem::Observer, offset: u64) -> Result<Option<
 // ---- the watermark ----------------------------------------------------------------------------------------------
 
 /// The bytes that say that everything through `lsn` is durable.
-fn encode(key: &SealKey, lsn: u64) -> [u8; WATERMARK_BYTES] {
-    let seal = seal(key, lsn);
+fn encode(key: &ChecksumKey, lsn: u64) -> [u8; WATERMARK_BYTES] {
+    let checksum = checksum(key, lsn);
     let mut bytes = [0; WATERMARK_BYTES];
     for (copy, to) in bytes.chunks_exact_mut(8).enumerate() {
-        to.copy_from_slice(&word(seal, lsn, copy).to_le_bytes());
+        to.copy_from_slice(&word(checksum, lsn, copy).to_le_bytes());
     }
     bytes
 }
 
 #[inline]
-fn seal(key: &SealKey, lsn: u64) -> u64 {
-    let mut sealed = *b"watermark of log\0\0\0\0\0\0\0\0";
-    sealed[16..].copy_from_slice(&lsn.to_le_bytes());
-    key.seal(&sealed)
+fn checksum(key: &ChecksumKey, lsn: u64) -> u64 {
+    let mut checksummed = *b"watermark of log\0\0\0\0\0\0\0\0";
+    checksummed[16..].copy_from_slice(&lsn.to_le_bytes());
+    key.checksum(&checksummed)
 }
 
-/// One word, so that it is never torn: the LSN's low bits, and above them those of the seal that are this copy's.
+/// One word, so that it is never torn: the LSN's low bits, and above them those of the checksum that are this copy's.
 #[inline]
-fn word(seal: u64, lsn: u64, copy: usize) -> u64 {
-    seal >> (SEAL_BITS * copy) << LSN_BITS | lsn & ((1 << LSN_BITS) - 1)
+fn word(checksum: u64, lsn: u64, copy: usize) -> u64 {
+    checksum >> (CHECKSUM_BITS * copy) << LSN_BITS | lsn & ((1 << LSN_BITS) - 1)
 }
 
 /// Through which record everything was durable, by these bytes; 0 if they say nothing. `near` is a record of the log.
-pub(crate) fn decode(key: &SealKey, bytes: &[u8; WATERMARK_BYTES], near: u64) -> u64 {
+pub(crate) fn decode(key: &ChecksumKey, bytes: &[u8; WATERMARK_BYTES], near: u64) -> u64 {
     let read = |(copy, bytes): (usize, &[u8])| {
         let mut found = [0; 8];
         found.copy_from_slice(bytes);
         let found = u64::from_le_bytes(found);
         let lsn = nearest(found & ((1 << LSN_BITS) - 1), near)?;
-        (word(seal(key, lsn), lsn, copy) == found).then_some(lsn)
+        (word(checksum(key, lsn), lsn, copy) == found).then_some(lsn)
     };
     bytes.chunks_exact(8).enumerate().filter_map(read).max().unwrap_or(0)
 }
@@ -192,7 +192,7 @@ impl Watermark {
     }
 
     /// Reads it.
-    pub(crate) fn read(&self, pool: &Pool, key: &SealKey, near: u64) -> Result<u64> {
+    pub(crate) fn read(&self, pool: &Pool, key: &ChecksumKey, near: u64) -> Result<u64> {
         let mut bytes = [0; WATERMARK_BYTES];
         raw::copy_out(Claim::Opening, pool, self.offset, &mut bytes)?;
         Ok(decode(key, &bytes, near))
@@ -200,7 +200,7 @@ impl Watermark {
 
     /// Says that everything through `lsn` is durable; persistent with this thread's next drain. The caller was given this to do by [`Space::place`](crate::space::Space::place), and has the
     /// whole line.
-    pub(crate) fn write(&self, pool: &Pool, key: &SealKey, lsn: u64) -> Result<()> {
+    pub(crate) fn write(&self, pool: &Pool, key: &ChecksumKey, lsn: u64) -> Result<()> {
         raw::store(Claim::Watermark, pool, self.offset, &encode(key, lsn), &[])
     }
 }

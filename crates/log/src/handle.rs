@@ -7,15 +7,15 @@ use std::time::Duration;
 use pmem::Pool;
 
 use crate::at::At;
+use crate::background::Background;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::iter::Iter;
-use crate::keeper::Keeper;
 use crate::options::{Options, WhenFull};
 use crate::raw::{Claim, bytes_mut};
 use crate::record::{Kind, RECORD_HEADER};
 use crate::recovery::{Recovered, Tail};
-use crate::replicate::{Lookout, Returning};
+use crate::replicate::{AckThread, Returning};
 use crate::space::Place;
 use crate::superline::Superline;
 use crate::window::SLOTS;
@@ -43,8 +43,8 @@ mod led;
 /// ```
 pub struct Log {
     core: Arc<Core>,
-    keeper: Option<Keeper>,
-    lookout: Option<Lookout>,
+    background: Option<Background>,
+    ack_thread: Option<AckThread>,
     returning: Option<Returning>,
     found: Recovered,
     /// Behind the others: they have let go of the core by then.
@@ -104,7 +104,7 @@ pub struct Stats {
 impl Log {
     pub(crate) fn new(core: Core) -> Self {
         let core = Arc::new(core);
-        let keeper = Keeper::start(&core);
+        let background = Background::start(&core);
         let closing = Closing(Some(Arc::clone(&core)));
         let next = Lsn(core.last() + 1);
         let found = Recovered {
@@ -116,7 +116,7 @@ impl Log {
             was_closed: true,
             superline_repaired: false,
         };
-        Self { core, keeper, lookout: None, returning: None, found, closing }
+        Self { core, background, ack_thread: None, returning: None, found, closing }
     }
 
     /// The same, of a log in which this was found.
@@ -325,7 +325,7 @@ impl Log {
     ///
     /// # Errors
     /// [`Error::NotForced`].
-    pub fn cleanup_to(&self, lsn: Lsn) -> Result<()> {
+    pub fn truncate_to(&self, lsn: Lsn) -> Result<()> {
         self.clean(1, lsn.0)
     }
 
@@ -405,7 +405,7 @@ impl Log {
     /// # Errors
     /// As [`append`](Self::append).
     pub fn idle(&self) -> Result<()> {
-        self.core.mark(self.core.options.patience).map(|_| ())
+        self.core.mark(self.core.options.stall_timeout).map(|_| ())
     }
 
     pub(crate) fn core(&self) -> &Core {
@@ -459,11 +459,11 @@ impl Log {
     /// # Errors
     /// [`Error::Unfinished`] if a reservation was forgotten; those of a drain. The log is then recovered at the next open.
     pub fn close(mut self) -> Result<()> {
-        drop(self.keeper.take()); // waits for its thread, which has the core
+        drop(self.background.take()); // waits for its thread, which has the core
         if self.core.leading.is_some() {
             self.core.mark(Duration::ZERO)?;
         }
-        self.lookout = None; // waits, too
+        self.ack_thread = None; // waits, too
         self.returning = None;
         self.closing.0 = None;
         let core = Arc::into_inner(self.core).ok_or(pmem::Error::InUse { what: "the log".into() })?;
@@ -479,16 +479,16 @@ impl Log {
 
 impl Core {
     /// Says on media that all is durable; returns the record that says so, if it does. A full log is not waited for.
-    pub(crate) fn mark(&self, patience: Duration) -> Result<Option<u64>> {
+    pub(crate) fn mark(&self, timeout: Duration) -> Result<Option<u64>> {
         let last = self.last();
-        self.force_within(last, patience)?;
+        self.force_within(last, timeout)?;
         if last + 1 == self.space().superline.head_lsn {
             return Ok(None); // nothing there that could be in doubt
         }
         // The watermark with it, persistent with the same barrier.
         let place = self.reserve_or(0, false, WhenFull::Refuse, 1)?;
         let before = self.complete(place, Kind::Watermark, &[], 0)?.forced();
-        self.force_within(place.lsn, patience)?;
+        self.force_within(place.lsn, timeout)?;
         // Somebody may have come in between.
         Ok((before + 1 == place.lsn).then_some(place.lsn))
     }
@@ -562,7 +562,7 @@ impl Reservation<'_> {
         self.payload[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// The record is whole: sealed, and durable by the next force. No barrier.
+    /// The record is whole: checksummed, and durable by the next force. No barrier.
     ///
     /// # Errors
     /// [`pmem::Error::Forked`].

@@ -18,7 +18,7 @@ fn pool(dir: &tempfile::TempDir) -> pmem::Pool {
     let log = options().create_in(&pool, "l").expect("log");
     (0..30u8).for_each(|n| {
         let lsn = log.append(&[n; 70]).expect("append");
-        log.cleanup_to(crate::Lsn(lsn.get().saturating_sub(4))).expect("durable");
+        log.truncate_to(crate::Lsn(lsn.get().saturating_sub(4))).expect("durable");
     });
     pool
 }
@@ -35,7 +35,7 @@ fn use_it(log: &Log) {
             break;
         }
     }
-    let _ = log.cleanup_to(log.forced());
+    let _ = log.truncate_to(log.forced());
     let _ = log.reclaim();
     let _ = log.grow(512);
 }
@@ -107,9 +107,9 @@ proptest! {
                 let header = Header { lsn, forced_back, epoch: epoch as u32, kind, len: len as u32 & 0xfff_ffff, to_line };
                 let offset = first + word * 8;
                 let payload = (len as usize).min((first + 4096 - offset) as usize).saturating_sub(24);
-                let seal = key.sum(&pool_bytes(&pool, offset + 24, payload));
+                let checksum = key.sum(&pool_bytes(&pool, offset + 24, payload));
                 if offset + 24 <= first + 4096 {
-                    let bytes = header.encode(&key, seal);
+                    let bytes = header.encode(&key, checksum);
                     bytes_mut(Claim::Opening, &pool, &pool, offset, 24).expect("in bounds").copy_from_slice(&bytes);
                 }
             }

@@ -1,6 +1,6 @@
 //! A log of records that any number of threads append to at once, durable in order, with one barrier for a force (Arcadia, ICDE 2022).
 //!
-//! Only *reserve* and *force* synchronise; records are filled, sealed and completed in parallel. Each record proves by itself that it is whole and the next one, so
+//! Only *reserve* and *force* synchronise; records are filled, checksummed and completed in parallel. Each record proves by itself that it is whole and the next one, so
 //! the log's end is not kept on media: an append writes its record and nothing else.
 //!
 //! # The way of a record
@@ -10,13 +10,13 @@
 //! | `options`, `handle` | [`Options::create`], [`Options::open`]; [`Log::append`], [`Log::reserve`], [`Log::force`] |
 //! | `core` | reserve, complete, force, by the policy |
 //! | `space`, `circle` | gives it a place in a segment; reclaims, grows |
-//! | `record` | seals it |
+//! | `record` | checksums it |
 //! | `window`, `wait` | knows who is how far, who flushes what, and when all before it is durable |
-//! | `keeper` | forces what waited too long; marks an idle log |
+//! | `background` | forces what waited too long; marks an idle log |
 //! | `superline`, `recovery` | where a log begins; how it is read after a crash |
 //! | `iter`, `follower`, `following` | reads it: here, and in another process while it is written |
 //! | `replicate`, with the feature `replication` | the same log on several machines: `Replicas`, `Replica` |
-//! | `sabotage`, `raw` | for tests that must be seen to fail; the unsafe code |
+//! | `failpoints`, `raw` | for tests that must be seen to fail; the unsafe code |
 //!
 //! # What it costs
 //!
@@ -43,7 +43,7 @@
 //!     println!("{}: {}", record.lsn, String::from_utf8_lossy(record.payload));
 //! }
 //! drop(records);
-//! log.cleanup_to(lsn)?; // carried out, not needed any more
+//! log.truncate_to(lsn)?; // carried out, not needed any more
 //! # Ok(()) }
 //! ```
 //!
@@ -51,7 +51,7 @@
 //!
 //! `log.append(b"17 apples")`, each force a barrier, on memory
 //!
-//! 1. `core` `append` seals the payload, which brings it into the cache. Nothing is shared yet.
+//! 1. `core` `append` checksums the payload, which brings it into the cache. Nothing is shared yet.
 //! 2. `reserve`: under the one lock of the log, which is the only locked instruction, `space`
 //!    gives the next LSN and place, and takes note of what this thread knows to be durable. A few
 //!    instructions, unless a segment begins.
@@ -74,11 +74,11 @@
 //!
 //! `recovery` reads the superline, walks from the head while records are whole, and decides by a
 //! table whether that is the end, a torn tail, or a loss. What it read is flushed, a torn record's
-//! seal erased, the epoch raised: then the log goes on.
+//! checksum erased, the epoch raised: then the log goes on.
 //!
 //! **On several machines.** `leading` `force` claims what is complete and, under one lock, writes
 //! it into the window of every live copy, as it stands in the log; it flushes its own image, and
-//! hears the copies itself, or sleeps while another thread does (`hearing`). At a copy `replica`
+//! hears the copies itself, or sleeps while another thread does (`acks`). At a copy `replica`
 //! hears that something was written; `copy` verifies the records where they stand, and with one
 //! drain for all that has arrived acknowledges them. `group` counts: with a write quorum, in
 //! order, they are durable. A new leader goes by `takeover`: promise, walk, fetch, verify, repair,
@@ -92,10 +92,12 @@
 #[cfg(not(feature = "replication"))]
 mod alone;
 mod at;
+mod background;
 mod circle;
 mod convert;
 mod core;
 mod error;
+mod failpoints;
 mod follower;
 mod following;
 mod front;
@@ -103,7 +105,6 @@ mod handle;
 #[cfg(test)]
 mod hostile;
 mod iter;
-mod keeper;
 mod lsn;
 mod options;
 #[allow(unsafe_code)]
@@ -112,7 +113,6 @@ mod record;
 mod recovery;
 #[cfg(feature = "replication")]
 mod replicate;
-mod sabotage;
 mod space;
 mod superline;
 mod wait;
@@ -124,6 +124,8 @@ pub use convert::Converted;
 pub use error::{Away, Error, Result};
 #[cfg(feature = "replication")]
 pub use fabric;
+#[cfg(any(test, feature = "failpoints"))]
+pub use failpoints::Step;
 pub use follower::Follower;
 pub use following::Following;
 pub use handle::{Log, Reservation, Stats, VulnerabilityWindow};
@@ -138,5 +140,3 @@ pub use replicate::testing;
 pub use replicate::{
     COPIES_MAX, CheckedCopy, CopyState, Cursor, FlushOrder, Replica, ReplicaStatus, Replicas, check_copy, look,
 };
-#[cfg(any(test, feature = "sabotage"))]
-pub use sabotage::Step;

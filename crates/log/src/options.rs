@@ -54,15 +54,15 @@ pub struct Options {
     pub(crate) within: Option<Duration>,
     pub(crate) idle: Option<Duration>,
     pub(crate) when_full: WhenFull,
-    pub(crate) patience: Duration,
+    pub(crate) stall_timeout: Duration,
     pub(crate) pool: pmem::Options,
-    #[cfg(any(test, feature = "sabotage"))]
+    #[cfg(any(test, feature = "failpoints"))]
     pub(crate) without: Option<crate::Step>,
-    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[cfg(any(test, feature = "failpoints", feature = "testing"))]
     pub(crate) every: u64,
-    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[cfg(any(test, feature = "failpoints", feature = "testing"))]
     pub(crate) stream_from: u64,
-    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[cfg(any(test, feature = "failpoints", feature = "testing"))]
     pub(crate) front: Front,
 }
 
@@ -84,15 +84,15 @@ impl Options {
             within: None,
             idle: Some(Duration::from_millis(100)),
             when_full: WhenFull::Refuse,
-            patience: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(10),
             pool: pmem::Options::new(),
-            #[cfg(any(test, feature = "sabotage"))]
+            #[cfg(any(test, feature = "failpoints"))]
             without: None,
-            #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+            #[cfg(any(test, feature = "failpoints", feature = "testing"))]
             every: EVERY,
-            #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+            #[cfg(any(test, feature = "failpoints", feature = "testing"))]
             stream_from: STREAM_FROM,
-            #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+            #[cfg(any(test, feature = "failpoints", feature = "testing"))]
             front: Front::Two,
         }
     }
@@ -146,8 +146,8 @@ impl Options {
 
     /// How long a force waits for an earlier record that is not complete before it says [`Error::Stalled`]; 10 s by default.
     #[must_use]
-    pub fn patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub fn stall_timeout(self, stall_timeout: Duration) -> Self {
+        Self { stall_timeout, ..self }
     }
 
     /// How the pool is made and opened: domain, latency, address space.
@@ -157,59 +157,59 @@ impl Options {
     }
 
     /// Leaves a step of the protocol out.
-    #[cfg(any(test, feature = "sabotage"))]
+    #[cfg(any(test, feature = "failpoints"))]
     #[must_use]
     pub fn without(self, step: crate::Step) -> Self {
         Self { without: Some(step), ..self }
     }
 
     /// The watermark is written after so many records.
-    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[cfg(any(test, feature = "failpoints", feature = "testing"))]
     #[must_use]
     pub fn watermark_every(self, every: u64) -> Self {
         Self { every, ..self }
     }
 
     /// On memory, records of so many bytes or more go past the cache whatever the frequency.
-    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[cfg(any(test, feature = "failpoints", feature = "testing"))]
     #[must_use]
     pub fn stream_from(self, bytes: u64) -> Self {
         Self { stream_from: bytes, ..self }
     }
 
     /// A new log is made in format 1.
-    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[cfg(any(test, feature = "failpoints", feature = "testing"))]
     #[must_use]
     pub fn format_1(self) -> Self {
         Self { front: Front::One, ..self }
     }
 
-    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[cfg(any(test, feature = "failpoints", feature = "testing"))]
     pub(crate) fn every(&self) -> u64 {
         self.every
     }
 
-    #[cfg(not(any(test, feature = "sabotage", feature = "testing")))]
+    #[cfg(not(any(test, feature = "failpoints", feature = "testing")))]
     #[inline(always)]
     pub(crate) fn every(&self) -> u64 {
         EVERY
     }
 
-    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[cfg(any(test, feature = "failpoints", feature = "testing"))]
     pub(crate) fn streams_from(&self) -> u64 {
         self.stream_from
     }
 
-    #[cfg(not(any(test, feature = "sabotage", feature = "testing")))]
+    #[cfg(not(any(test, feature = "failpoints", feature = "testing")))]
     pub(crate) fn streams_from(&self) -> u64 {
         STREAM_FROM
     }
 
     /// The form of a new log.
     pub(crate) fn front(&self) -> Front {
-        #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+        #[cfg(any(test, feature = "failpoints", feature = "testing"))]
         return self.front;
-        #[cfg(not(any(test, feature = "sabotage", feature = "testing")))]
+        #[cfg(not(any(test, feature = "failpoints", feature = "testing")))]
         Front::Two
     }
 

@@ -4,7 +4,7 @@
 use fabric::Address;
 #[cfg(feature = "replication")]
 use pmem::Domain;
-use pmem::{Pool, SealKey, Sum};
+use pmem::{ChecksumKey, Pool, Sum};
 
 use crate::error::Result;
 
@@ -20,7 +20,7 @@ pub(crate) enum Claim {
     /// Of the watermark: one record at a time is to write it ([`Space::place`](crate::space::Space::place)), and nobody has a reference.
     Watermark,
     /// Of a copy's segments: its leader's device may write there at any time, as another process could, so that from the making of the copy to its end no
-    /// reference to them is made. What was torn no seal fits.
+    /// reference to them is made. What was torn no checksum fits.
     Shared,
 }
 
@@ -59,16 +59,16 @@ pub(crate) fn store(_claim: Claim, pool: &Pool, offset: u64, header: &[u8], payl
 
 /// As [`store`], of a header that is made of the payload's sum.
 #[inline]
-pub(crate) fn store_sealed<const HEADER: usize>(
+pub(crate) fn store_checksummed<const HEADER: usize>(
     _claim: Claim,
     pool: &Pool,
     offset: u64,
-    key: &SealKey,
+    key: &ChecksumKey,
     payload: &[u8],
     header: impl FnOnce(Sum) -> [u8; HEADER],
 ) -> Result<()> {
     // SAFETY: as in `store`.
-    unsafe { pool.store_sealed(offset, key, payload, header)? };
+    unsafe { pool.store_checksummed(offset, key, payload, header)? };
     Ok(())
 }
 

@@ -1,13 +1,13 @@
 //! A record: its header, and what proves it whole.
 //!
 //! ```text
-//! | seal u64 | lsn: low 48 bits, forced back: 16 bits | epoch u32 | length: 28 bits, kind: 3, to the line's end: 1 | payload |
+//! | checksum u64 | lsn: low 48 bits, forced back: 16 bits | epoch u32 | length: 28 bits, kind: 3, to the line's end: 1 | payload |
 //! ```
 //!
-//! A record starts on a word. The seal is of the payload with the whole LSN and the rest of the header, under the log's key: what a
+//! A record starts on a word. The checksum is of the payload with the whole LSN and the rest of the header, under the log's key: what a
 //! client stores never passes for a record, and a record of another log, or copied elsewhere, is none.
 
-use pmem::{LINE, SealKey, Sum};
+use pmem::{ChecksumKey, LINE, Sum};
 
 /// Bytes before a record's payload.
 pub const RECORD_HEADER: u64 = 24;
@@ -61,24 +61,24 @@ impl Header {
         (self.lsn - 1).saturating_sub(u64::from(self.forced_back))
     }
 
-    /// The header's bytes, with the seal that makes it and the payload of this sum a record.
+    /// The header's bytes, with the checksum that makes it and the payload of this sum a record.
     #[inline]
-    pub(crate) fn encode(&self, key: &SealKey, payload: Sum) -> [u8; RECORD_HEADER as usize] {
+    pub(crate) fn encode(&self, key: &ChecksumKey, payload: Sum) -> [u8; RECORD_HEADER as usize] {
         let words = [
             self.lsn & LSN_MASK | u64::from(self.forced_back) << LSN_BITS,
             u64::from(self.epoch)
                 | u64::from(self.len | self.kind.code() << LEN_BITS | if self.to_line { TO_LINE } else { 0 }) << 32,
         ];
         let mut bytes = [0; RECORD_HEADER as usize];
-        bytes[..8].copy_from_slice(&self.seal(key, words, payload).to_le_bytes());
+        bytes[..8].copy_from_slice(&self.checksum(key, words, payload).to_le_bytes());
         bytes[8..16].copy_from_slice(&words[0].to_le_bytes());
         bytes[16..].copy_from_slice(&words[1].to_le_bytes());
         bytes
     }
 
     #[inline]
-    fn seal(&self, key: &SealKey, words: [u64; 2], payload: Sum) -> u64 {
-        key.seal_with(payload, [self.lsn, words[0], words[1]])
+    fn checksum(&self, key: &ChecksumKey, words: [u64; 2], payload: Sum) -> u64 {
+        key.checksum_with(payload, [self.lsn, words[0], words[1]])
     }
 
     /// The header that stands in these bytes, whatever they are, if its LSN is near `expected`. Nothing is proved yet.
@@ -101,14 +101,14 @@ impl Header {
         })
     }
 
-    /// True if the seal in `bytes` is that of this header and payload.
-    pub(crate) fn verifies(&self, key: &SealKey, bytes: &[u8; RECORD_HEADER as usize], payload: &[u8]) -> bool {
-        let [seal, first, second] = words(bytes);
-        seal == self.seal(key, [first, second], self.payload_sum(key, payload))
+    /// True if the checksum in `bytes` is that of this header and payload.
+    pub(crate) fn verifies(&self, key: &ChecksumKey, bytes: &[u8; RECORD_HEADER as usize], payload: &[u8]) -> bool {
+        let [checksum, first, second] = words(bytes);
+        checksum == self.checksum(key, [first, second], self.payload_sum(key, payload))
     }
 
     /// What was given up is not read, and need not have arrived.
-    fn payload_sum(&self, key: &SealKey, payload: &[u8]) -> Sum {
+    fn payload_sum(&self, key: &ChecksumKey, payload: &[u8]) -> Sum {
         key.sum(if self.kind == Kind::Skipped { &[] } else { payload })
     }
 }
@@ -130,7 +130,7 @@ pub(crate) fn names(bytes: &[u8; RECORD_HEADER as usize], lsn: u64) -> bool {
     words(bytes)[1] & LSN_MASK == lsn & LSN_MASK
 }
 
-/// True if the first word behind a seal can be that of a record behind `lsn`.
+/// True if the first word behind a checksum can be that of a record behind `lsn`.
 #[inline]
 pub(crate) fn follows(word: u64, lsn: u64) -> bool {
     let distance = (word & LSN_MASK).wrapping_sub(lsn) & LSN_MASK;
@@ -162,23 +162,23 @@ mod tests {
 
     #[test]
     fn what_is_encoded_is_decoded_and_verifies() {
-        let key = SealKey::new(1, 2);
+        let key = ChecksumKey::new(1, 2);
         let bytes = header().encode(&key, key.sum(b"hello"));
         for expected in [header().lsn, header().lsn - 1000, header().lsn + 1000] {
             let found = Header::decode(&bytes, expected).expect("a kind");
             assert_eq!(found, header());
             assert!(found.verifies(&key, &bytes, b"hello"));
             assert!(!found.verifies(&key, &bytes, b"hellO"));
-            assert!(!found.verifies(&SealKey::new(1, 3), &bytes, b"hello"));
+            assert!(!found.verifies(&ChecksumKey::new(1, 3), &bytes, b"hello"));
         }
         let other_lap = Header::decode(&bytes, 5).expect("a kind");
         assert_eq!(other_lap.lsn, 5);
-        assert!(!other_lap.verifies(&key, &bytes, b"hello"), "the seal is of the whole LSN");
+        assert!(!other_lap.verifies(&key, &bytes, b"hello"), "the checksum is of the whole LSN");
     }
 
     #[test]
     fn no_bit_of_a_record_can_change() {
-        let key = SealKey::new(1, 2);
+        let key = ChecksumKey::new(1, 2);
         let bytes = header().encode(&key, key.sum(b"hello"));
         for bit in 0..RECORD_HEADER as usize * 8 {
             let mut flipped = bytes;

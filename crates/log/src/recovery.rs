@@ -2,7 +2,7 @@
 //!
 //! | found at the head or behind the last whole record, there or at the start of the next segment | action |
 //! |---|---|
-//! | whole record: its LSN, epoch not below the last, seal verifies | take it, go on behind it |
+//! | whole record: its LSN, epoch not below the last, checksum verifies | take it, go on behind it |
 //! | none, and the log was closed here | clean end |
 //! | none that counts, but a whole one of a later epoch than the superline's, or the watermark is behind the end of a closed log | lost: both copies of the superline have gone back |
 //! | none, and the log was closed further on | lost: an error naming the place |
@@ -16,13 +16,13 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 
-use pmem::{Pool, Region, SealKey, Twin, TwoSlot};
+use pmem::{ChecksumKey, Pool, Region, SlotState, TwoSlot};
 
 use crate::Lsn;
 use crate::error::{Error, Result};
+use crate::failpoints::{Failpoints, Step};
 use crate::raw::{Claim, bytes, copy_in, copy_out};
 use crate::record::{Header, Kind, RECORD_HEADER, follows, names, renamed};
-use crate::sabotage::{Sabotage, Step};
 use crate::space::{Geometry, Opened, Space, read_header};
 use crate::superline::Superline;
 use crate::window::SLOTS;
@@ -80,19 +80,19 @@ pub(crate) struct Reader<'a> {
     pool: &'a Pool,
     region: &'a Region,
     geometry: &'a Geometry,
-    key: &'a SealKey,
+    key: &'a ChecksumKey,
     superline: Superline,
     claim: Claim,
-    sabotage: Sabotage,
+    failpoints: Failpoints,
     probed: BTreeSet<u64>,
     /// Through which record the watermark says that all had been durable.
     marked: u64,
     /// Bytes of payloads verified in looking behind.
-    sealed: u64,
+    checksummed: u64,
 }
 
 /// Bytes that looking behind the end verifies at most, or four segments.
-const SEALED_MAX: u64 = 64 << 20;
+const CHECKSUMMED_MAX: u64 = 64 << 20;
 
 /// The records from some place on: where they end.
 pub(crate) struct Walk {
@@ -108,25 +108,25 @@ pub(crate) fn recover(
     pool: &Pool,
     region: Region,
     geometry: Geometry,
-    (mut cell, twin): (TwoSlot<Superline>, Twin),
-    key: SealKey,
+    (mut cell, twin): (TwoSlot<Superline>, SlotState),
+    key: ChecksumKey,
     marked: u64,
-    sabotage: Sabotage,
+    failpoints: Failpoints,
 ) -> Result<(Space, Recovered)> {
     let superline = cell.get();
-    let mut reader = Reader::new(pool, &region, &geometry, &key, superline, sabotage);
+    let mut reader = Reader::new(pool, &region, &geometry, &key, superline, failpoints);
     reader.marked = marked;
     let walk = reader.walk()?;
     let tail = reader.tail(&walk)?;
     if !pool.is_read_only() {
         if superline.closed == 0 {
             reader.settle(&walk)?;
-            if twin != Twin::Equal {
+            if twin != SlotState::Equal {
                 // The superline's cell has drained already, and will not again before the new epoch shows: what a follower then takes for durable is.
                 pool.drain()?;
             }
         }
-        raise(&mut cell, &walk, sabotage)?;
+        raise(&mut cell, &walk, failpoints)?;
     }
     let recovered = Recovered {
         records: walk.records,
@@ -135,25 +135,25 @@ pub(crate) fn recover(
         next: Lsn(walk.lsn),
         tail,
         was_closed: superline.closed == 1,
-        superline_repaired: matches!(twin, Twin::Broken | Twin::Unwritten),
+        superline_repaired: matches!(twin, SlotState::Corrupt | SlotState::Unwritten),
     };
     if let Tail::InDoubt { lsn, offset } = tail {
         tracing::warn!(%lsn, offset, "the last record of the log is not whole: it was never forced, or it is damaged");
     }
-    let space = Space::new(pool, region, geometry, cell, walk.lsn, walk.position, walk.opened, sabotage);
+    let space = Space::new(pool, region, geometry, cell, walk.lsn, walk.position, walk.opened, failpoints);
     Ok((space, recovered))
 }
 
 /// From now on records have a higher epoch, and the log is not closed any more. Nothing is appended before this is persistent, and what was flushed before.
-fn raise(cell: &mut TwoSlot<Superline>, walk: &Walk, sabotage: Sabotage) -> Result<()> {
+fn raise(cell: &mut TwoSlot<Superline>, walk: &Walk, failpoints: Failpoints) -> Result<()> {
     let mut superline = cell.get();
-    if !sabotage.skips(Step::RaiseEpoch) {
+    if !failpoints.skips(Step::RaiseEpoch) {
         superline.epoch += 1;
     }
     if walk.lsn == superline.head_lsn {
         superline.head_epoch = superline.epoch;
     }
-    if !sabotage.skips(Step::UncleanFirst) {
+    if !failpoints.skips(Step::UncleanFirst) {
         superline.closed = 0;
     }
     cell.update_mirrored(&superline)?;
@@ -165,12 +165,12 @@ impl<'a> Reader<'a> {
         pool: &'a Pool,
         region: &'a Region,
         geometry: &'a Geometry,
-        key: &'a SealKey,
+        key: &'a ChecksumKey,
         superline: Superline,
-        sabotage: Sabotage,
+        failpoints: Failpoints,
     ) -> Self {
         let (claim, probed) = (Claim::Opening, BTreeSet::new());
-        Self { pool, region, geometry, key, superline, claim, sabotage, probed, marked: 0, sealed: 0 }
+        Self { pool, region, geometry, key, superline, claim, failpoints, probed, marked: 0, checksummed: 0 }
     }
 
     /// The same of bytes that a device may write meanwhile.
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
     /// All records there are.
     pub(crate) fn walk(&mut self) -> Result<Walk> {
         let head = &self.superline;
-        let epoch = if self.sabotage.skips(Step::EpochFloor) { 0 } else { head.head_epoch };
+        let epoch = if self.failpoints.skips(Step::EpochFloor) { 0 } else { head.head_epoch };
         self.walk_from(head.head_lsn, head.head_position, epoch)
     }
 
@@ -243,8 +243,8 @@ impl<'a> Reader<'a> {
             return Ok(None);
         }
         let Some(payload) = self.payload(at, &header)? else { return Ok(None) };
-        self.sealed += u64::from(header.len);
-        let verifies = self.sabotage.skips(Step::VerifySeal) || header.verifies(self.key, &bytes_there, &payload);
+        self.checksummed += u64::from(header.len);
+        let verifies = self.failpoints.skips(Step::VerifyChecksum) || header.verifies(self.key, &bytes_there, &payload);
         Ok(verifies.then_some(header))
     }
 
@@ -295,7 +295,7 @@ impl<'a> Reader<'a> {
         }
         let (through, begun) = self.behind(walk)?;
         let through = through.max(self.marked);
-        if through >= walk.lsn && !self.sabotage.skips(Step::Watermark) {
+        if through >= walk.lsn && !self.failpoints.skips(Step::Watermark) {
             return lost(through);
         }
         Ok(if begun { Tail::InDoubt { lsn: Lsn(walk.lsn), offset } } else { Tail::Clean })
@@ -319,7 +319,7 @@ impl<'a> Reader<'a> {
 
     /// Through which record all had been durable, by what stands behind the last whole one; and whether anything does, or the next one was begun.
     pub(crate) fn behind(&mut self, walk: &Walk) -> Result<(u64, bool)> {
-        self.sealed = 0;
+        self.checksummed = 0;
         let (through, stray) = self.look_behind(walk)?;
         Ok((through, stray || self.is_begun(walk)?))
     }
@@ -358,7 +358,7 @@ impl<'a> Reader<'a> {
                 if !whole_segment || through >= walk.lsn {
                     break;
                 }
-                if self.sealed > SEALED_MAX.max(4 * bytes) {
+                if self.checksummed > CHECKSUMMED_MAX.max(4 * bytes) {
                     return Ok((through, true)); // payloads that look like headers, one behind the other: a doubt, but not for ever
                 }
             }
@@ -400,13 +400,13 @@ impl<'a> Reader<'a> {
     pub(crate) fn settle(&self, walk: &Walk) -> Result<()> {
         let bytes = self.geometry.segment_bytes;
         let mut position = self.superline.head_position;
-        while position < walk.position && !self.sabotage.skips(Step::SettleRead) {
+        while position < walk.position && !self.failpoints.skips(Step::SettleRead) {
             let len = self.geometry.rest(position).min(walk.position - position);
             self.pool.flush(self.geometry.locate(position), len)?;
             position += len;
         }
         for at in self.geometry.candidates(walk.position) {
-            if self.is_free(at / bytes) && !self.sabotage.skips(Step::EraseTorn) {
+            if self.is_free(at / bytes) && !self.failpoints.skips(Step::EraseTorn) {
                 let offset = self.geometry.locate(at);
                 copy_in(self.claim, self.pool, offset, &[0; 8])?;
                 self.pool.flush(offset, 8)?;

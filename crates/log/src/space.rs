@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use pmem::{LINE, Pool, Region, SealKey, TwoSlot};
+use pmem::{ChecksumKey, LINE, Pool, Region, TwoSlot};
 
 use crate::at::At;
 use crate::circle::Circle;
 use crate::error::{Error, Result};
+use crate::failpoints::{Failpoints, Step};
 use crate::raw::{Claim, bytes, copy_out};
 use crate::record::{Header, RECORD_HEADER, space};
-use crate::sabotage::{Sabotage, Step};
 use crate::superline::{GROWTHS_MAX, SEGMENTS_MAX, Superline};
 
 /// A segment that records may stand in.
@@ -127,7 +127,7 @@ pub(crate) struct Rest {
     pub(crate) room: u64,
     /// All copies know that the log begins here or further on: space before it is used again. None for a log of its own.
     pub(crate) known_head: Option<u64>,
-    pub(crate) sabotage: Sabotage,
+    pub(crate) failpoints: Failpoints,
 }
 
 impl std::ops::Deref for Space {
@@ -163,7 +163,7 @@ impl Space {
         next_lsn: u64,
         position: u64,
         opened: VecDeque<Opened>,
-        sabotage: Sabotage,
+        failpoints: Failpoints,
     ) -> Self {
         let superline = cell.get();
         let limit = opened.back().map_or(position, |o| (o.segment + 1) * geometry.segment_bytes);
@@ -180,7 +180,7 @@ impl Space {
             reclaims: 0,
             room: 0,
             known_head: None,
-            sabotage,
+            failpoints,
         };
         let mut space =
             Self { next_lsn, position, limit, delta: 0, forced: next_lsn - 1, marker: NO_MARKER, rest: Box::new(rest) };
@@ -201,7 +201,7 @@ impl Space {
             needed = space(self.position, len, to_line);
         }
         let marks =
-            self.forced + 1 >= self.marker + every || self.sabotage.skips(Step::MarkAlone) && self.marker < NO_MARKER;
+            self.forced + 1 >= self.marker + every || self.failpoints.skips(Step::MarkAlone) && self.marker < NO_MARKER;
         if marks {
             self.marker = self.next_lsn;
         }
@@ -234,7 +234,7 @@ impl Space {
                 if self.known_head.is_some_and(|known| taken >= known / bytes) {
                     return Err(NoPlace::Head(At { lsn: head.0, position: head.1, epoch: head.2 }));
                 }
-                if !self.sabotage.skips(Step::HeadFirst) {
+                if !self.failpoints.skips(Step::HeadFirst) {
                     self.set_head(head).map_err(NoPlace::Failed)?;
                 }
             }
@@ -298,7 +298,7 @@ impl Space {
     }
 
     /// The oldest record that is needed: LSN, position, epoch. Reads the records before it in its segment.
-    pub(crate) fn head_exact(&self, key: &SealKey) -> Result<(u64, u64, u32)> {
+    pub(crate) fn head_exact(&self, key: &ChecksumKey) -> Result<(u64, u64, u32)> {
         let start = self.head_by_segment();
         let (mut lsn, mut position, mut epoch) = start;
         while lsn <= self.cleaned && position < self.position {
@@ -341,7 +341,7 @@ impl Space {
 
     /// Writes both copies of the superline.
     pub(crate) fn write(&mut self, superline: Superline) -> Result<()> {
-        if self.sabotage.skips(Step::HeadTwice) {
+        if self.failpoints.skips(Step::HeadTwice) {
             self.cell.update(&superline)?;
         } else {
             self.cell.update_mirrored(&superline)?;
@@ -375,7 +375,7 @@ impl Space {
         circle.grow(from, total);
         let mut superline = self.superline;
         superline.set_circle(&circle);
-        if !self.sabotage.skips(Step::GrowFirst) {
+        if !self.failpoints.skips(Step::GrowFirst) {
             self.write(superline)?;
         }
         self.geometry = Geometry::new(bytes, circle, &self.region);

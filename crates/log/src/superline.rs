@@ -98,7 +98,7 @@ impl Superline {
         if self.version <= COPY_VERSION_1 { Front::One } else { Front::Two }
     }
 
-    /// Checks what a seal cannot prove; it was found in this front, and `space` bytes for segments are there.
+    /// Checks what a checksum cannot prove; it was found in this front, and `space` bytes for segments are there.
     pub(crate) fn validate(&self, front: Front, offset: u64, region: &str, space: u64) -> Result<()> {
         if self.magic != MAGIC {
             return Err(Error::NotALog { region: region.to_owned(), offset, why: "its superline has another magic" });

@@ -85,7 +85,7 @@ impl<'a> Wait<'a> {
     }
 
     /// Waits a little, at most until it is there; `Err` with the time waited once that is more than `limit`.
-    #[expect(clippy::disallowed_methods, reason = "patience is measured in real time; scheduled runs count tries")]
+    #[expect(clippy::disallowed_methods, reason = "a timeout is measured in real time; scheduled runs count tries")]
     pub(crate) fn once(&mut self, limit: Duration, is_there: impl FnOnce() -> bool) -> Result<(), Duration> {
         self.tries = self.tries.saturating_add(1);
         if wait_point() {

@@ -23,19 +23,19 @@ struct Campaign {
     silence: Option<String>,
 }
 
-pub(crate) fn campaign(members: &Members, member: &Member, ttl: Duration, patience: Duration) -> Result<Leadership> {
+pub(crate) fn campaign(members: &Members, member: &Member, ttl: Duration, limit: Duration) -> Result<Leadership> {
     let inner = members.0.clone();
     let (etcd, timeout) = (inner.etcd.clone(), inner.timeout);
     let (key, value) = (members.leader_key(), value_of(member)?);
     let (name, started) = (member.name.clone(), Moment::now());
     let campaign = Campaign { etcd, timeout, key, value, ttl, revision: 0, silence: None };
-    let (lease, term) = inner.runtime.wait(move || campaign.run(name, started, patience))?;
+    let (lease, term) = inner.runtime.wait(move || campaign.run(name, started, limit))?;
     Ok(leadership::start(inner, member.clone(), lease, term))
 }
 
 impl Campaign {
-    async fn run(mut self, name: String, started: Moment, patience: Duration) -> Result<(Lease, u64)> {
-        let mut candidate = Candidate::new(started + patience, self.etcd.share(self.timeout) / 4);
+    async fn run(mut self, name: String, started: Moment, limit: Duration) -> Result<(Lease, u64)> {
+        let mut candidate = Candidate::new(started + limit, self.etcd.share(self.timeout) / 4);
         let mut event = Event::Woke;
         let mut lease = None;
         loop {
@@ -43,7 +43,7 @@ impl Campaign {
                 Action::Elected { lease: id, ttl, asked, term } => {
                     return Ok((Lease { id, key: self.key, holding: Holding::new(asked, ttl) }, term));
                 }
-                Action::GiveUp { taken } => return Err(self.not_elected(name, patience, taken)),
+                Action::GiveUp { taken } => return Err(self.not_elected(name, limit, taken)),
                 action => self.perform(action).await,
             };
             event = match done {

@@ -54,7 +54,7 @@ pub(crate) enum Action {
     Rest(Moment),
     /// Leader, of this term, by a lease that was asked for at this moment.
     Elected { lease: i64, ttl: Duration, asked: Moment, term: u64 },
-    /// Patience has run out; whether somebody else was seen to lead.
+    /// the timeout has passed; whether somebody else was seen to lead.
     GiveUp { taken: bool },
 }
 
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends_and_leaves_no_lease_behind() {
+    fn the_timeout_passes_and_leaves_no_lease_behind() {
         let mut candidate = start();
         candidate.step(at(10), TAKEN);
         assert_eq!(candidate.step(at(60_000), Event::Woke), Action::GiveUp { taken: true });

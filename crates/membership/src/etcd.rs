@@ -116,44 +116,44 @@ impl Etcd {
     }
 
     /// How long one attempt takes of so much time: each member is asked, and one of them again.
-    pub(crate) fn share(&self, patience: Duration) -> Duration {
-        patience / (self.endpoints().len() as u32 + 1)
+    pub(crate) fn share(&self, limit: Duration) -> Duration {
+        limit / (self.endpoints().len() as u32 + 1)
     }
 
     /// Repeats `attempt` until it says something, at most so long.
     pub(crate) async fn retrying<T>(
         &self,
         doing: &'static str,
-        patience: Duration,
+        limit: Duration,
         attempt: impl AsyncFn(Duration) -> Attempt<T>,
     ) -> Result<T> {
-        self.attempts(doing, patience, self.share(patience), attempt).await
+        self.attempts(doing, limit, self.share(limit), attempt).await
     }
 
     /// The same for what is asked first, which waits for a log-in, too.
     pub(crate) async fn beginning<T>(
         &self,
         doing: &'static str,
-        patience: Duration,
+        limit: Duration,
         attempt: impl AsyncFn(Duration) -> Attempt<T>,
     ) -> Result<T> {
-        self.attempts(doing, patience + self.connections.log_in_within(), self.share(patience), attempt).await
+        self.attempts(doing, limit + self.connections.log_in_within(), self.share(limit), attempt).await
     }
 
     async fn attempts<T>(
         &self,
         doing: &'static str,
-        patience: Duration,
+        limit: Duration,
         share: Duration,
         attempt: impl AsyncFn(Duration) -> Attempt<T>,
     ) -> Result<T> {
-        let end = Moment::now() + patience;
+        let end = Moment::now() + limit;
         let mut last = NOT_ASKED.to_owned();
         loop {
             let left = Moment::now().until(end);
             if left.is_zero() {
                 let endpoints = self.endpoints().join(", ");
-                return Err(Error::Unreachable { doing, endpoints, waited: patience, why: last });
+                return Err(Error::Unreachable { doing, endpoints, waited: limit, why: last });
             }
             match attempt(left.min(share)).await {
                 Ok(answer) => return Ok(answer),

@@ -79,12 +79,12 @@ pub(crate) struct Holding {
     held_until: Moment,
     phase: Phase,
     #[cfg(test)]
-    pub(crate) sabotage: Option<Sabotage>,
+    pub(crate) failpoints: Option<Failpoints>,
 }
 
 /// What tests leave out, to see that the simulation notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sabotage {
+pub(crate) enum Failpoints {
     /// A renewal counts from its answer on.
     FromTheAnswer,
     /// A renewal counts whoever made it.
@@ -106,7 +106,7 @@ impl Holding {
             held_until: held_until(sent, ttl),
             phase: Phase::Resting { until: sent + ttl / RENEWALS },
             #[cfg(test)]
-            sabotage: None,
+            failpoints: None,
         }
     }
 
@@ -131,16 +131,16 @@ impl Holding {
             (Phase::Resting { until }, _) if now < until => Action::Rest(until.min(self.held_until)),
             (Phase::Resting { .. }, _) => self.renew(now),
             (Phase::Renewing { sent }, Event::Renewed { ttl, raft_term }) => {
-                let sent = if self.leaves_out(Sabotage::FromTheAnswer) { now } else { sent };
+                let sent = if self.leaves_out(Failpoints::FromTheAnswer) { now } else { sent };
                 self.phase = Phase::Looking { sent, ttl, raft_term };
-                Action::Look(self.patience(now))
+                Action::Look(self.limit(now))
             }
             (Phase::Looking { .. }, Event::Found { ours: false, .. }) => self.over(Why::Gone),
             (Phase::Looking { sent, ttl, raft_term: renewed }, Event::Found { raft_term, .. }) => {
-                if renewed != raft_term && !self.leaves_out(Sabotage::AnyRaftTerm) {
+                if renewed != raft_term && !self.leaves_out(Failpoints::AnyRaftTerm) {
                     return self.renew(now);
                 }
-                let until = if self.leaves_out(Sabotage::WholeTime) { sent + ttl } else { held_until(sent, ttl) };
+                let until = if self.leaves_out(Failpoints::WholeTime) { sent + ttl } else { held_until(sent, ttl) };
                 self.held_until = self.held_until.max(until);
                 self.rest(sent + self.ttl / RENEWALS)
             }
@@ -152,7 +152,7 @@ impl Holding {
 
     fn renew(&mut self, now: Moment) -> Action {
         self.phase = Phase::Renewing { sent: now };
-        Action::Renew(self.patience(now))
+        Action::Renew(self.limit(now))
     }
 
     fn rest(&mut self, until: Moment) -> Action {
@@ -166,17 +166,17 @@ impl Holding {
     }
 
     /// An answer is not waited for when it could change nothing.
-    fn patience(&self, now: Moment) -> Duration {
+    fn limit(&self, now: Moment) -> Duration {
         (self.ttl / RENEWALS).min(now.until(self.held_until))
     }
 
     #[cfg(test)]
-    fn leaves_out(&self, step: Sabotage) -> bool {
-        self.sabotage == Some(step)
+    fn leaves_out(&self, step: Failpoints) -> bool {
+        self.failpoints == Some(step)
     }
 
     #[cfg(not(test))]
-    fn leaves_out(&self, _: Sabotage) -> bool {
+    fn leaves_out(&self, _: Failpoints) -> bool {
         false
     }
 }

@@ -86,6 +86,6 @@ fn failed(failure: Failure, tenure: &Tenure) -> Event {
 }
 
 /// Gives the lease back, so that nobody has to wait until it expires.
-pub(crate) async fn give_back(etcd: &Etcd, lease: i64, patience: Duration) -> Result<()> {
-    etcd.retrying("give back", patience, async |within| -> Attempt<()> { etcd.revoke(lease, within).await }).await
+pub(crate) async fn give_back(etcd: &Etcd, lease: i64, limit: Duration) -> Result<()> {
+    etcd.retrying("give back", limit, async |within| -> Attempt<()> { etcd.revoke(lease, within).await }).await
 }

@@ -70,8 +70,8 @@ impl Leadership {
     }
 
     /// Waits until it is no longer held, at most so long.
-    pub fn lost_within(&self, patience: Duration) -> Option<Why> {
-        self.tenure.lost_within(patience)
+    pub fn lost_within(&self, limit: Duration) -> Option<Why> {
+        self.tenure.lost_within(limit)
     }
 
     /// Why it is over, in words, with what the last attempt to keep it met; nothing while it is held.

@@ -1,7 +1,7 @@
 //! Who leads a replicated log and where its copies are, agreed on through etcd.
 //!
 //! Copies announce their addresses; candidates stand for leadership; at most one is leader at a time, and knows by its own clock when it no longer
-//! is. Each leadership has a *term*, higher than every earlier one: a fencing number, for whoever takes orders from leaders to refuse those of
+//! is. Each leadership has a *term*, higher than every earlier one: a fencing number, for those that take orders from leaders to refuse those of
 //! an old one. All calls block; what waits for the network is a thread of this crate's own.
 //!
 //! # What is promised
@@ -9,7 +9,7 @@
 //! * While [`Leadership::is_held`] says true, nobody else has been elected. It costs a look at the clock. A process that was stopped, a machine that slept, a leader
 //!   that etcd cannot hear: each finds out by itself, before etcd may elect another, and false stays false.
 //! * Between that look and whatever is done because of it time passes, and an operator may delete a leader's key. So the term goes with every order,
-//!   and whoever carries it out refuses terms below the highest it has seen.
+//!   and the machine that carries it out refuses terms below the highest it has seen.
 //! * Terms rise for as long as etcd keeps its history. One that was restored from a backup begins again from there; who is connected sees it ([`Error::HistoryLost`]).
 //!
 //! # In etcd

@@ -154,15 +154,15 @@ impl Members {
         })
     }
 
-    /// Stands for leadership until elected, at most for `patience`. The lease is kept for as long as the leadership is; when the process ends or is cut off,
+    /// Stands for leadership until elected, at most for `limit`. The lease is kept for as long as the leadership is; when the process ends or is cut off,
     /// another can be elected after `ttl` (whole seconds, rounded up).
     ///
     /// # Errors
     /// An argument makes no sense; [`Error::NotElected`]; etcd cannot be reached in all that time, or refuses.
-    pub fn campaign(&self, member: &Member, ttl: Duration, patience: Duration) -> Result<Leadership> {
+    pub fn campaign(&self, member: &Member, ttl: Duration, limit: Duration) -> Result<Leadership> {
         member.check()?;
         check_ttl(ttl)?;
-        campaign::campaign(self, member, ttl, patience)
+        campaign::campaign(self, member, ttl, limit)
     }
 
     /// Who leads now. It may have lost its leadership by the time this returns.

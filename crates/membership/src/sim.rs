@@ -9,7 +9,7 @@ use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 use crate::candidate::{self, Candidate, Place};
 use crate::clock::Moment;
-use crate::holding::{self, Holding, Sabotage};
+use crate::holding::{self, Failpoints, Holding};
 
 const MS: u64 = 1_000_000;
 const TTL: Duration = Duration::from_secs(10);
@@ -177,14 +177,14 @@ struct World {
     queue: BTreeMap<(u64, u64), Item>,
     store: Store,
     clients: Vec<Client>,
-    sabotage: Option<Sabotage>,
+    failpoints: Option<Failpoints>,
     last_term: u64,
     seen: Seen,
     violation: Option<String>,
 }
 
 impl World {
-    fn run(seed: u64, sabotage: Option<Sabotage>) -> (Seen, Option<String>) {
+    fn run(seed: u64, failpoints: Option<Failpoints>) -> (Seen, Option<String>) {
         let mut world = World {
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             now: 0,
@@ -192,7 +192,7 @@ impl World {
             queue: BTreeMap::new(),
             store: Store::default(),
             clients: Vec::new(),
-            sabotage,
+            failpoints,
             last_term: 0,
             seen: Seen::default(),
             violation: None,
@@ -315,7 +315,7 @@ impl World {
         self.wake(client, real);
     }
 
-    /// Without an answer either patience has run out, or a time has come.
+    /// Without an answer either the timeout has passed, or a time has come.
     fn step(&mut self, index: usize, answer: Option<Answer>) {
         self.clients[index].request += 1;
         let asked = std::mem::take(&mut self.clients[index].asking);
@@ -382,7 +382,7 @@ impl World {
                 }
                 self.last_term = term;
                 let mut holding = Holding::new(asked, ttl);
-                holding.sabotage = self.sabotage;
+                holding.failpoints = self.failpoints;
                 self.clients[index].role = Role::Holder { holding, lease };
                 self.wake(index, 0);
             }
@@ -409,9 +409,9 @@ fn one_holder_at_a_time_and_rising_terms() {
 
 #[test]
 fn what_is_left_out_is_found() {
-    for sabotage in [Sabotage::FromTheAnswer, Sabotage::AnyRaftTerm, Sabotage::WholeTime] {
-        let found = (0..2000).find_map(|seed| World::run(seed, Some(sabotage)).1);
-        println!("{sabotage:?}: {found:?}");
-        assert!(found.is_some_and(|found| found.contains("hold it")), "{sabotage:?} was not noticed");
+    for failpoints in [Failpoints::FromTheAnswer, Failpoints::AnyRaftTerm, Failpoints::WholeTime] {
+        let found = (0..2000).find_map(|seed| World::run(seed, Some(failpoints)).1);
+        println!("{failpoints:?}: {found:?}");
+        assert!(found.is_some_and(|found| found.contains("hold it")), "{failpoints:?} was not noticed");
     }
 }

@@ -131,8 +131,8 @@ impl Tenure {
     }
 
     /// Waits until it is no longer held, at most so long. Needs no answer from etcd, nor any other thread.
-    pub fn lost_within(&self, patience: Duration) -> Option<Why> {
-        let end = Moment::now() + patience;
+    pub fn lost_within(&self, limit: Duration) -> Option<Why> {
+        let end = Moment::now() + limit;
         loop {
             if !self.is_held() {
                 return Some(self.why());

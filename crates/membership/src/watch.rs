@@ -61,8 +61,8 @@ impl LeaderWatch {
     ///
     /// # Errors
     /// [`Error::Unreachable`], once, when etcd has stopped answering: there may be a new leader. Other errors likewise.
-    pub fn next(&mut self, patience: Duration) -> Result<Seen> {
-        let end = Moment::now() + patience;
+    pub fn next(&mut self, limit: Duration) -> Result<Seen> {
+        let end = Moment::now() + limit;
         let mut view = self.board.view.lock();
         while view.changes == self.seen {
             let left = Moment::now().until(end);

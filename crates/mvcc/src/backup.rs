@@ -18,10 +18,10 @@ use pmem::{Image, Pool, Waits};
 use tx::Result;
 
 use crate::core::Core;
+use crate::failpoints::Step;
 use crate::mvcc::Mvcc;
 use crate::options::Options;
 use crate::recovery::Recovery;
-use crate::sabotage::Step;
 
 /// A backup that was made, and opened.
 pub type Backup = tx::Backup<Recovery>;
@@ -61,7 +61,7 @@ impl Mvcc {
 
 impl Core {
     fn cut(&self, image: &mut Image<'_>) -> Result<u64> {
-        if self.sabotage.skips(Step::CutHolds) {
+        if self.failpoints.skips(Step::CutHolds) {
             return Ok(image.cut_into_memory()?);
         }
         Ok(image.cut_held(|waits| self.hold(waits))?)
@@ -83,7 +83,7 @@ impl Core {
 
     /// Opens a copy as a program would, looks at it, and closes it.
     fn verify(&self, pool: Pool) -> Result<(Recovery, u64)> {
-        let options = Options { procedures: self.procedures.clone(), ..Options::new().keeper(false) };
+        let options = Options { procedures: self.procedures.clone(), ..Options::new().background(false) };
         let store = Mvcc::open_in(&pool, &options)?;
         drop(pool); // the store's own handle is the last
         let recovery = *store.recovery();

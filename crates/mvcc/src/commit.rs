@@ -3,7 +3,7 @@
 //! 1. The record is made, of what was written, or of the call that wrote it, and has its place in the log: nobody waits for space from here on.
 //! 2. The commit is announced, then its timestamp drawn. From now on others wait for it who have to see it.
 //! 3. What was read is looked at again: nothing of it may have been changed since the snapshot. Of those who are about to commit, only smaller timestamps are waited for.
-//! 4. New objects are flushed, and the record, which has a seal over them: **the one barrier**.
+//! 4. New objects are flushed, and the record, which has a checksum over them: **the one barrier**.
 //! 5. The versions are put in front of their chains, the locks given up, the commit decided.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
@@ -13,13 +13,13 @@ use tx::{Error, Isolation, Result};
 
 use crate::calls::Calling;
 use crate::core::{Changed, Core, Counters, Log, Room};
+use crate::failpoints::Step;
 use crate::header::Owner;
 use crate::raw::{self, Claim, Owned};
 use crate::record::{self, Bytes};
 use crate::recovery::Commit;
-use crate::sabotage::Step;
-use crate::seat::Seat;
 use crate::transaction::{Set, Write};
+use crate::tx_slot::TxSlot;
 use crate::upkeep::GivenUp;
 
 /// Kept free in every ring: for a record whose body is in a block, with the end of the ring that it may skip, and for one that makes another void.
@@ -43,8 +43,8 @@ struct Placed {
 
 impl Core {
     /// Makes the transaction durable, and lets others see it.
-    pub(crate) fn commit(&self, seat: &Seat<'_>, set: &mut Set, isolation: Isolation) -> Result<()> {
-        let counters = &self.counters[seat.slot()];
+    pub(crate) fn commit(&self, tx_slot: &TxSlot<'_>, set: &mut Set, isolation: Isolation) -> Result<()> {
+        let counters = &self.counters[tx_slot.slot()];
         if set.ranges.is_empty() && !set.writes.iter().any(|write| write.is_new() || write.freed) {
             self.unlock_all(set);
             Counters::add(&counters.read_only, 1);
@@ -52,18 +52,18 @@ impl Core {
         }
         self.pool.check_usable()?;
         self.door.pass();
-        let mut placed = self.place(seat.slot(), set)?;
-        let stamp = seat.announce();
+        let mut placed = self.place(tx_slot.slot(), set)?;
+        let stamp = tx_slot.announce();
         let outcome = match isolation {
             Isolation::Snapshot => Ok(()),
-            _ => self.validate(seat, set, stamp),
+            _ => self.validate(tx_slot, set, stamp),
         };
-        let early = self.sabotage.skips(Step::PublishFirst);
+        let early = self.failpoints.skips(Step::PublishFirst);
         if early {
-            seat.decide();
+            tx_slot.decide();
         }
         let outcome = outcome.and_then(|()| {
-            let mut log = self.logs[seat.slot()].lock();
+            let mut log = self.logs[tx_slot.slot()].lock();
             self.make_durable(&mut log, &mut placed, stamp)?;
             self.publish(&mut log, set, stamp, placed.called.is_some());
             Counters::add(&counters.calls, placed.called.is_some().into());
@@ -79,7 +79,7 @@ impl Core {
             self.called.fetch_sub(placed.called.unwrap_or(0), Relaxed);
         }
         if !early {
-            seat.decide();
+            tx_slot.decide();
         }
         match placed.spill {
             Some(block) => outcome.and(Ok(self.alloc.release(block)?)), // no record names it that counts
@@ -209,7 +209,7 @@ impl Core {
             // this transaction's, to its end.
             written.push(raw::bytes(Claim::Fresh, self, &self.pool, write.block.offset(), write.block.len())?);
         }
-        Ok(self.logs[slot].lock().ring.outside_seal(written.into_iter()) as u32)
+        Ok(self.logs[slot].lock().ring.outside_checksum(written.into_iter()) as u32)
     }
 
     /// Lets the versions of a commit be found that is durable, by recovery.
@@ -243,27 +243,28 @@ impl Core {
     /// Flushes what the record vouches for, and the record: the one barrier.
     fn make_durable(&self, log: &mut Log, placed: &mut Placed, stamp: u64) -> Result<()> {
         let Placed { record, spill, new, called, .. } = placed;
-        let skip = self.sabotage.skips(Step::SealNew);
-        let mut sealed: Vec<&[u8]> = Vec::new();
+        let skip = self.failpoints.skips(Step::ChecksumNew);
+        let mut checksummed: Vec<&[u8]> = Vec::new();
         if let Some(block) = spill {
-            sealed.push(&record[8..]);
+            checksummed.push(&record[8..]);
             debug_assert!(block.len() >= record.len() as u64 - 8);
         }
         for &(offset, len) in new.iter() {
             // this transaction's, to its end.
-            sealed.push(raw::bytes(Claim::Fresh, self, &self.pool, offset, len)?);
+            checksummed.push(raw::bytes(Claim::Fresh, self, &self.pool, offset, len)?);
             self.pool.flush(offset, len)?;
         }
-        let seal = (!sealed.is_empty() && !skip).then(|| log.ring.outside_seal(sealed.iter().copied()));
+        let checksum =
+            (!checksummed.is_empty() && !skip).then(|| log.ring.outside_checksum(checksummed.iter().copied()));
         let appended = match spill {
             Some(block) => {
                 let mut short = record::spilled((block.offset(), record.len() as u64 - 8));
                 record::stamp(&mut short, stamp);
-                log.ring.append_sealed(&[&short], seal)
+                log.ring.append_checksummed(&[&short], checksum)
             }
             None => {
                 record::stamp(record, stamp);
-                log.ring.append_sealed(&[record], seal)
+                log.ring.append_checksummed(&[record], checksum)
             }
         }?;
         let persisted = self.pool.drain()?; // the one barrier
@@ -275,8 +276,8 @@ impl Core {
     // ---- others -----------------------------------------------------------------------------------------------------
 
     /// An error if something that was read has changed since the snapshot, and before this commit.
-    fn validate(&self, seat: &Seat<'_>, set: &mut Set, stamp: u64) -> Result<()> {
-        if self.sabotage.skips(Step::Validate) {
+    fn validate(&self, tx_slot: &TxSlot<'_>, set: &mut Set, stamp: u64) -> Result<()> {
+        if self.failpoints.skips(Step::Validate) {
             return Ok(());
         }
         set.reads.sort_unstable();
@@ -286,11 +287,11 @@ impl Core {
             // Without a header it is older than every snapshot of those that run.
             let Some(header) = self.header(word) else { continue };
             if let Owner::Slot(owner) = header.owner()
-                && owner != seat.slot()
+                && owner != tx_slot.slot()
             {
-                self.seats.wait_for(owner, stamp)?;
+                self.tx_slots.wait_for(owner, stamp)?;
             }
-            if header.newest().0 > seat.snapshot() {
+            if header.newest().0 > tx_slot.snapshot() {
                 return Err(Error::Conflict { offset });
             }
         }
@@ -334,7 +335,7 @@ impl Core {
     }
 
     /// A transaction that does not commit: its locks go, and its new objects.
-    pub(crate) fn take_back(&self, _seat: &Seat<'_>, set: &mut Set) {
+    pub(crate) fn take_back(&self, _tx_slot: &TxSlot<'_>, set: &mut Set) {
         for write in set.writes.drain(..) {
             self.take_back_one(write);
         }
@@ -359,14 +360,14 @@ impl Core {
     fn give_up_new(&self, header: u32, word: raw::Word, block: Block) {
         self.note(self.alloc.begin_free(&block).map_err(Error::from));
         word.get().store(0, Release);
-        let at = self.seats.tick();
+        let at = self.tx_slots.tick();
         self.freed.fetch_add(1, Relaxed);
         self.inbox.lock().given_up.extend([(at, GivenUp::Header(header)), (at, GivenUp::Block(block))]);
     }
 
     /// A header that nobody can find any more, though some may have.
     pub(crate) fn give_up_header(&self, header: u32) {
-        let at = self.seats.tick();
+        let at = self.tx_slots.tick();
         self.inbox.lock().given_up.push((at, GivenUp::Header(header)));
     }
 

@@ -8,12 +8,12 @@ use pmem::{Allocator, Block, Door, Error as PoolError, Found, Intent, Persist, P
 use tx::{Error, Result};
 
 use crate::calls::Registered;
+use crate::failpoints::{Failpoints, Step};
 use crate::header::{Header, Headers, Owner};
 use crate::options::{are_log_bytes, are_slots};
 use crate::raw::{PerSlot, Word};
-use crate::sabotage::{Sabotage, Step};
-use crate::seat::{Seat, Seats};
 use crate::transaction::TxState;
+use crate::tx_slot::{TxSlot, TxSlots};
 use crate::upkeep::{GivenUp, Progress, Upkeep};
 
 /// Names of the regions.
@@ -55,7 +55,7 @@ pub(crate) struct Core {
     pub(crate) pool: Pool,
     pub(crate) alloc: Allocator,
     pub(crate) headers: Headers,
-    pub(crate) seats: Seats,
+    pub(crate) tx_slots: TxSlots,
     /// One of each slot, and behind them that of the upkeep's copies.
     pub(crate) logs: Box<[OwnMutex<Log>]>,
     pub(crate) procedures: Vec<Registered>,
@@ -81,7 +81,7 @@ pub(crate) struct Core {
     pub(crate) root: u64,
     /// The first error behind a durable commit.
     pub(crate) trouble: Mutex<Option<Error>>,
-    pub(crate) sabotage: Sabotage,
+    pub(crate) failpoints: Failpoints,
 }
 
 /// What a slot has committed and the upkeep has not seen to. Held by the slot's transaction while it commits.
@@ -169,7 +169,7 @@ impl Counters {
     }
 }
 
-/// What a seat sees of an object.
+/// What a transaction slot sees of an object.
 pub(crate) enum View<'s> {
     /// The transaction in its own slot has the lock.
     Own(u32),
@@ -187,32 +187,32 @@ pub(crate) enum View<'s> {
 const GROWTHS_MAX: u64 = 16;
 
 impl Core {
-    /// What the seat's snapshot sees. Stores nothing that others read.
+    /// What the transaction slot's snapshot sees. Stores nothing that others read.
     #[inline]
-    pub(crate) fn look<'s>(&self, seat: &'s Seat<'_>, found: &Found<'_>) -> Result<View<'s>> {
+    pub(crate) fn look<'s>(&self, tx_slot: &'s TxSlot<'_>, found: &Found<'_>) -> Result<View<'s>> {
         match found.word().load(std::sync::atomic::Ordering::Acquire) {
             // A freed object's header goes behind the object.
             0 if found.is_current() => Ok(View::Master),
             0 => Ok(View::Gone),
-            number => self.look_up(seat, number),
+            number => self.look_up(tx_slot, number),
         }
     }
 
-    fn look_up<'s>(&self, seat: &'s Seat<'_>, number: u32) -> Result<View<'s>> {
+    fn look_up<'s>(&self, tx_slot: &'s TxSlot<'_>, number: u32) -> Result<View<'s>> {
         let header = self.headers.get(number);
         pmem::sync::switch_point();
         // The lock first: once its holder's commit is decided, the chain tells of it.
         if let Owner::Slot(owner) = header.owner() {
-            if owner == seat.slot() {
+            if owner == tx_slot.slot() {
                 return Ok(View::Own(number));
             }
-            self.seats.wait_for(owner, seat.snapshot())?;
+            self.tx_slots.wait_for(owner, tx_slot.snapshot())?;
         }
         pmem::sync::switch_point();
-        let version = header.chain.at(seat, seat.snapshot());
+        let version = header.chain.at(tx_slot, tx_slot.snapshot());
         // Behind the chain: who takes a version out has said before that the master is it.
         let base = header.base();
-        let is_there = base <= seat.snapshot() || self.sabotage.skips(Step::BornLater);
+        let is_there = base <= tx_slot.snapshot() || self.failpoints.skips(Step::BornLater);
         Ok(match version {
             Some(version) if !is_there || version.stamp >= base => match version.gone {
                 true => View::Gone,
@@ -338,7 +338,7 @@ impl Core {
         let slots = state.slots as usize;
         Self {
             headers: Headers::default(),
-            seats: Seats::new(slots, options.sabotage),
+            tx_slots: TxSlots::new(slots, options.failpoints),
             logs: rings.into_iter().map(|ring| OwnMutex::new(log(ring))).collect(),
             states: PerSlot::new(slots, TxState::default),
             counters: (0..slots).map(|_| Counters::default()).collect(),
@@ -356,7 +356,7 @@ impl Core {
             log_bytes: state.log_bytes,
             root: state.root,
             trouble: Mutex::default(),
-            sabotage: options.sabotage,
+            failpoints: options.failpoints,
             pool,
             alloc,
         }

@@ -9,18 +9,18 @@
 //! | module | what it does with it |
 //! |---|---|
 //! | `mvcc`, `options` | [`Mvcc::create`], [`Mvcc::open`], `begin` |
-//! | `seat` | the clock; who runs since when, and who is about to commit |
+//! | `transaction slot` | the clock; who runs since when, and who is about to commit |
 //! | `transaction` | reads what its snapshot sees; locks what it writes, and copies it |
 //! | `savepoints` | parts of a transaction that are undone alone |
 //! | `header` | the lock of an object, and its chain, found through a word of the allocator |
 //! | `commit`, `record`, `calls` | makes it durable by one record, of values or of a call, and lets others see it |
-//! | `upkeep`, `keeper` | writes back, and gives up what nobody needs |
+//! | `upkeep`, `background` | writes back, and gives up what nobody needs |
 //! | `recovery`, `replay` | carries out again what is durable and was not written back; runs calls again |
 //! | `snapshot` | [`Snapshot`]: one state for minutes |
 //! | `backup` | a copy beside running transactions |
 //! | `handover` | takes over the objects of another engine |
 //! | `stats` | counts |
-//! | `sabotage` | for tests that must be seen to fail |
+//! | `failpoints` | for tests that must be seen to fail |
 //! | `core`, `raw` | what they share; versions, chains, and the unsafe code |
 //!
 //! # What there is not, yet
@@ -44,13 +44,14 @@
 
 #![deny(unsafe_code)]
 
+mod background;
 mod backup;
 mod calls;
 mod commit;
 mod core;
+mod failpoints;
 mod handover;
 mod header;
-mod keeper;
 mod mvcc;
 mod options;
 #[allow(unsafe_code)]
@@ -58,20 +59,19 @@ mod raw;
 mod record;
 mod recovery;
 mod replay;
-mod sabotage;
 mod savepoints;
-mod seat;
 mod snapshot;
 mod stats;
 mod transaction;
+mod tx_slot;
 mod upkeep;
 
 pub use backup::Backup;
+#[cfg(feature = "failpoints")]
+pub use failpoints::Step;
 pub use mvcc::Mvcc;
 pub use options::Options;
 pub use recovery::Recovery;
-#[cfg(feature = "sabotage")]
-pub use sabotage::Step;
 pub use snapshot::Snapshot;
 pub use stats::{Sizes, Stats};
 pub use transaction::Tx;

@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pmem::{Allocator, Domain, Error as PoolError, FlushSet, Intent, Pool, Recovered, Ring, SpaceFor, Twin, TwoSlot};
+use pmem::{
+    Allocator, Domain, Error as PoolError, FlushSet, Intent, Pool, Recovered, Ring, SlotState, SpaceFor, TwoSlot,
+};
 use tx::{Engine, Error, Handover, Isolation, Procedure, Result};
 
+use crate::background::Background;
 use crate::calls::{self, Names};
 use crate::core::{COPIES, Core, LOGS, MAIN, NAMES, Parts, STATE, State};
-use crate::keeper::Keeper;
 use crate::options::{LAYOUT, Options};
 use crate::raw::{self, Claim};
 use crate::recovery::{self, Recovery};
@@ -48,7 +50,7 @@ pub(crate) const PAGE: u64 = 4096;
 /// ```
 pub struct Mvcc {
     core: Arc<Core>,
-    keeper: Option<Keeper>,
+    background: Option<Background>,
     recovery: Recovery,
     /// Behind the others: they have let go of the core by then.
     closing: Closing,
@@ -179,17 +181,17 @@ impl Mvcc {
             core.named = names.get().all();
         }
         let mut recovery = recovery::run(&core, &recovered, &names.get(), clean)?;
-        recovery.cells = [of_cell, of_names].iter().filter(|twin| **twin == Twin::Broken).count() as u64;
+        recovery.cells = [of_cell, of_names].iter().filter(|twin| **twin == SlotState::Corrupt).count() as u64;
         if !pool.is_read_only() {
             pool.set_unsettled(true);
             recovery::empty_logs(&core, &recovered)?;
             Names::update(&mut names, &options.procedures)?;
-            if of_cell != Twin::Equal {
+            if of_cell != SlotState::Equal {
                 let mut upkeep = core.upkeep.lock();
                 let state = upkeep.cell.get(); // an older copy would be wrong about records that are gone
                 upkeep.cell.update_mirrored(&state)?;
             }
-            if of_names == Twin::Broken {
+            if of_names == SlotState::Corrupt {
                 names.update_mirrored(&names.get())?;
             }
         }
@@ -202,10 +204,10 @@ impl Mvcc {
             core.pool.set_unsettled(true); // a new one, too
         }
         // A simulated pool has no time.
-        let wanted = options.keeper && core.pool.domain() != Domain::Simulated && !core.pool.is_read_only();
-        let keeper = wanted.then(|| Keeper::start(&core));
+        let wanted = options.background && core.pool.domain() != Domain::Simulated && !core.pool.is_read_only();
+        let background = wanted.then(|| Background::start(&core));
         let closing = Closing(Some(Arc::clone(&core)));
-        Self { core, keeper, recovery, closing }
+        Self { core, background, recovery, closing }
     }
 
     // ---- look -------------------------------------------------------------------------------------------------------
@@ -266,8 +268,8 @@ impl Mvcc {
     /// # Errors
     /// [`pmem::Error::Poisoned`] after a failed sync, first of all; [`pmem::Error::InUse`] if a transaction was forgotten; what went wrong behind a commit.
     pub fn close(self) -> Result<()> {
-        let Self { core, keeper, mut closing, .. } = self;
-        drop(keeper);
+        let Self { core, background, mut closing, .. } = self;
+        drop(background);
         closing.0 = None;
         close(core)
     }
@@ -277,8 +279,8 @@ impl Mvcc {
     /// # Errors
     /// As [`close`](Self::close); [`pmem::Error::ReadOnly`].
     pub fn hand_over(self) -> Result<Handover> {
-        let Self { core, keeper, mut closing, .. } = self;
-        drop(keeper);
+        let Self { core, background, mut closing, .. } = self;
+        drop(background);
         closing.0 = None;
         core.pool.check_usable()?;
         let root = core.root;
@@ -314,7 +316,7 @@ fn close(core: Arc<Core>) -> Result<()> {
 fn end(core: Arc<Core>) -> Result<Pool> {
     if !core.pool.is_read_only() {
         core.pool.check_usable()?; // before all that a failed sync leaves behind
-        if let Some(slot) = (0..core.seats.len()).find(|slot| core.seats.holder(*slot).is_some()) {
+        if let Some(slot) = (0..core.tx_slots.len()).find(|slot| core.tx_slots.holder(*slot).is_some()) {
             return Err(PoolError::InUse { what: format!("the transaction in slot {slot}") }.into());
         }
         core.held.lock().clear(); // they borrow the store: those that are left were forgotten

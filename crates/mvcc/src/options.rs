@@ -7,7 +7,7 @@ use tx::{Error, Procedure, Result};
 
 use crate::Mvcc;
 use crate::calls::{self, Registered};
-use crate::sabotage::Sabotage;
+use crate::failpoints::Failpoints;
 
 /// What pools are called that have a store and nothing else.
 pub(crate) const LAYOUT: &str = "mvcc";
@@ -28,9 +28,9 @@ pub struct Options {
     pub(crate) copy_bytes: u64,
     pub(crate) procedures: Vec<Registered>,
     pub(crate) blocks: HeapOptions,
-    pub(crate) keeper: bool,
+    pub(crate) background: bool,
     pub(crate) pool: pmem::Options,
-    pub(crate) sabotage: Sabotage,
+    pub(crate) failpoints: Failpoints,
 }
 
 impl Default for Options {
@@ -56,9 +56,9 @@ impl Options {
             copy_bytes: 4 << 20,
             procedures: Vec::new(),
             blocks: HeapOptions::default(),
-            keeper: true,
+            background: true,
             pool: pmem::Options::new().layout(LAYOUT),
-            sabotage: Sabotage::default(),
+            failpoints: Failpoints::default(),
         }
     }
 
@@ -151,8 +151,8 @@ impl Options {
 
     /// Whether a thread in the background writes objects back, fifty times in a second. Without it committing threads do, when their logs are half full, and [`Mvcc::settle`].
     #[must_use]
-    pub fn keeper(self, keeper: bool) -> Self {
-        Self { keeper, ..self }
+    pub fn background(self, background: bool) -> Self {
+        Self { background, ..self }
     }
 
     /// How the pool's file is opened: its domain, size reserved, latency model.
@@ -178,11 +178,11 @@ impl Options {
     }
 
     /// Leaves a step of the protocol out.
-    #[cfg(feature = "sabotage")]
+    #[cfg(feature = "failpoints")]
     #[doc(hidden)]
     #[must_use]
     pub fn without(self, step: crate::Step) -> Self {
-        Self { sabotage: Sabotage(Some(step)), ..self }
+        Self { failpoints: Failpoints(Some(step)), ..self }
     }
 
     pub(crate) fn check(&self) -> Result<()> {

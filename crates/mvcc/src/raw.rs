@@ -1,6 +1,6 @@
 //! All the unsafe code of the engine: bytes of the pool, versions in DRAM and the chains they form, and state that a slot's holder has alone.
 //!
-//! Two rules make references sound. A [`Seat`] says that a transaction runs, and what it may have seen: nothing that was linked, and no master that could be resolved, when it was
+//! Two rules make references sound. A [`TxSlot`] says that a transaction runs, and what it may have seen: nothing that was linked, and no master that could be resolved, when it was
 //! taken is given up or overwritten before it goes (`upkeep`). And what is being written belongs to the transaction that has the object's lock: a version of its own that nobody
 //! else can reach, or a block that is not there yet for others.
 
@@ -15,18 +15,18 @@ use std::sync::atomic::{
 use pmem::{Found, Pool};
 use tx::Result;
 
-use crate::seat::Seat;
+use crate::tx_slot::TxSlot;
 
 /// Why the bytes asked for are changed by nobody, or used by nobody else, meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Claim {
-    /// A master that a seat's snapshot resolves to.
+    /// A master that a transaction slot's snapshot resolves to.
     Seated,
     /// A block of the transaction that has reserved it, to its end.
     Fresh,
     /// The heap is being made or opened: nobody else has it.
     Alone,
-    /// A master that no seat can resolve to (`upkeep`), or one that is read by the thread that alone overwrites masters.
+    /// A master that no transaction slot can resolve to (`upkeep`), or one that is read by the thread that alone overwrites masters.
     Upkeep,
     /// A block for a record that is too long for its ring.
     Spilled,
@@ -203,7 +203,7 @@ pub(crate) fn own_mut<'a, T: ?Sized>(by: &'a T, version: &mut Owned, at: u64, le
 #[derive(Default)]
 pub(crate) struct Chain(AtomicPtr<Version>);
 
-/// A version, as a seat sees it.
+/// A version, as a transaction slot sees it.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen<'s> {
     pub(crate) stamp: u64,
@@ -221,16 +221,16 @@ impl Chain {
         self.each().count() as u64
     }
 
-    /// When the newest was committed, and whether it says that the object is gone. For a seat, the holder of the object's lock, or the upkeep.
+    /// When the newest was committed, and whether it says that the object is gone. For a transaction slot, the holder of the object's lock, or the upkeep.
     #[inline]
     pub(crate) fn newest(&self) -> Option<(u64, bool)> {
-        // SAFETY: the caller keeps it from being given up, as just said: versions are by the upkeep alone, and behind the seats that could have found them.
+        // SAFETY: the caller keeps it from being given up, as just said: versions are by the upkeep alone, and behind the transaction slots that could have found them.
         NonNull::new(self.0.load(Acquire)).map(|v| unsafe { v.as_ref() }).map(|v| (v.stamp, v.gone))
     }
 
     /// The newest version that is no newer than `stamp`.
     #[inline]
-    pub(crate) fn at<'s>(&self, _seat: &'s Seat<'_>, stamp: u64) -> Option<Seen<'s>> {
+    pub(crate) fn at<'s>(&self, _tx_slot: &'s TxSlot<'_>, stamp: u64) -> Option<Seen<'s>> {
         self.each().find(|v| v.stamp <= stamp).map(see)
     }
 
@@ -239,7 +239,7 @@ impl Chain {
         self.each().find(|v| v.stamp <= stamp).map(see)
     }
 
-    /// From the newest to the oldest. For seats and for the upkeep: a version that was in the chain when either began is not given up meanwhile.
+    /// From the newest to the oldest. For transaction slots and for the upkeep: a version that was in the chain when either began is not given up meanwhile.
     fn each<'s>(&self) -> impl Iterator<Item = &'s Version> {
         let mut next = self.0.load(Acquire);
         std::iter::from_fn(move || {
@@ -290,7 +290,7 @@ impl Chain {
         self.each().map(|version| version.stamp)
     }
 
-    /// Takes out the versions for which `keep` does not hold: given when it was committed, and when the next newer one was. They may still be looked at by the seats there are. For the upkeep.
+    /// Takes out the versions for which `keep` does not hold: given when it was committed, and when the next newer one was. They may still be looked at by the transaction slots there are. For the upkeep.
     pub(crate) fn prune(&self, mut keep: impl FnMut(u64, Option<u64>) -> bool, mut out: impl FnMut(Owned)) {
         let mut before: Option<&Version> = None;
         let mut newest = None;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! WRITES   | timestamp u64 | body |
-//! SPILLED  | timestamp u64 | kind u64 | offset u64 | length u64 |            the body is in that block, under the record's seal
+//! SPILLED  | timestamp u64 | kind u64 | offset u64 | length u64 |            the body is in that block, under the record's checksum
 //! VOID     | timestamp u64 | kind u64 |                                      the record of this timestamp never arrived
 //! CALL     | timestamp u64 | kind 4, procedure 8, intents 20, digest 32 bits | intents | arguments |
 //!
@@ -10,7 +10,7 @@
 //!          | ranges, new objects: offset u48, length u16 (65535: in the next word) .. | intents, 16 bytes each .. | what the ranges hold |
 //! ```
 //!
-//! Ranges are what the transaction has changed, joined within each object. What new objects hold stands in them alone, under the record's seal.
+//! Ranges are what the transaction has changed, joined within each object. What new objects hold stands in them alone, under the record's checksum.
 
 use pmem::{Intent, bytes_of, from_bytes};
 use tx::{Error, Result};

@@ -3,15 +3,15 @@
 //! | a record | is |
 //! |---|---|
 //! | at or below W | done with: masters have it |
-//! | at or below K | durable; its seal over new objects is not asked for, since they may have been written back to |
-//! | above K, and what it seals is there | durable |
+//! | at or below K | durable; its checksum over new objects is not asked for, since they may have been written back to |
+//! | above K, and what it checksums is there | durable |
 //! | above K, the last of its slot, and it is not | not committed: its barrier never returned. It is made void by another record |
 //! | above K, another one follows, and it is not | damaged |
 //! | at or below K, above W, and it is not there | damaged: the cell says how many there are |
 //! | of a call, at or below K | done by the copies that the cell names, up to what it allocates and frees |
 //! | of a call, above K | the call is run again (`replay`) |
 //!
-//! 1. The decision becomes persistent before anything else changes, so that a second recovery sees what this one saw: what is sealed elsewhere is flushed, void records are written, barrier;
+//! 1. The decision becomes persistent before anything else changes, so that a second recovery sees what this one saw: what is checksummed elsewhere is flushed, void records are written, barrier;
 //!    K becomes the newest timestamp there is, barrier.
 //! 2. What is durable is carried out in the order of commits; barrier. W becomes K; barrier.
 
@@ -20,10 +20,10 @@ use tx::{Error, Result};
 
 use crate::calls::Names;
 use crate::core::{Core, State};
+use crate::failpoints::Step;
 use crate::raw::{self, Claim};
 use crate::record::{self, Body, Bytes, Call, Record};
 use crate::replay;
-use crate::sabotage::Step;
 use crate::upkeep::Upkeep;
 
 /// What opening a store had to do.
@@ -104,12 +104,12 @@ pub(crate) fn run(core: &Core, recovered: &[Recovered], names: &Names, clean: bo
         found.copies = read_copies(core, &state, logs.len(), copies)?;
     }
     let between = found.commits.iter().filter(|commit| commit.stamp <= state.durable).count() as u64;
-    if between != state.between && !core.sabotage.skips(Step::SkipBelowW) {
+    if between != state.between && !core.failpoints.skips(Step::SkipBelowW) {
         let (of, newest) = (state.between, state.durable);
         let why = format!("{between} of {of} commits at or below timestamp {newest} are there, which were durable");
         return Err(Error::Damaged { what: "log", offset: core.root, why });
     }
-    core.seats.skip(state.durable);
+    core.tx_slots.skip(state.durable);
     if clean && let Some(commit) = found.commits.first() {
         let why = format!("the commit of timestamp {} is not written back, though the store was closed", commit.stamp);
         return Err(Error::Damaged { what: "log", offset: core.root, why });
@@ -121,37 +121,37 @@ pub(crate) fn run(core: &Core, recovered: &[Recovered], names: &Names, clean: bo
     let (void, replayed) = (found.void.len() as u64, found.commits.len() as u64);
     let mut recovery = Recovery { clean, void, replayed, ..Recovery::default() };
     if found.commits.is_empty() && found.void.is_empty() && state.durable == state.written {
-        core.seats.skip(found.newest);
+        core.tx_slots.skip(found.newest);
         return Ok(recovery);
     }
-    if !core.sabotage.skips(Step::CommitOrder) {
+    if !core.failpoints.skips(Step::CommitOrder) {
         found.commits.sort_by_key(|commit| commit.stamp);
     }
     let is_above = |commit: &Commit| commit.stamp > state.durable;
     if !found.commits.iter().any(|commit| is_above(commit) && commit.call().is_some()) {
-        if !core.sabotage.skips(Step::DecideFirst) {
+        if !core.failpoints.skips(Step::DecideFirst) {
             decide(core, cell, &found, found.newest)?;
         }
         carry_out(core, &found.commits, found.copies.as_ref(), &mut recovery)?;
         Upkeep::write_state(cell, found.newest, found.newest, 0)?;
-        core.seats.skip(found.newest);
+        core.tx_slots.skip(found.newest);
         return Ok(recovery);
     }
     let above = found.commits.partition_point(|commit| !is_above(commit));
     replay::check(core, names, &found.commits[above..])?;
     decide(core, cell, &found, state.durable)?;
-    let below = if core.sabotage.skips(Step::CallsBehindK) { 0 } else { above };
+    let below = if core.failpoints.skips(Step::CallsBehindK) { 0 } else { above };
     carry_out(core, &found.commits[..below], found.copies.as_ref(), &mut recovery)?;
     Upkeep::write_state(cell, state.durable, state.durable, 0)?;
     drop(upkeep);
-    if !core.sabotage.skips(Step::RetireCopies) {
+    if !core.failpoints.skips(Step::RetireCopies) {
         // They are done with, and the next ones may need the room.
         let mut copies = core.copies().lock();
         let end = copies.ring.head();
         copies.ring.retire(end);
     }
     replay::run(core, names, &found.commits[above..])?;
-    core.seats.skip(found.newest);
+    core.tx_slots.skip(found.newest);
     core.upkeep()?;
     recovery.restored_bytes += core.upkeep.lock().written_back;
     Ok(recovery)
@@ -169,21 +169,21 @@ fn read_log(core: &Core, state: &State, slot: usize, recovered: &Recovered, foun
         records.push((place, record.end, record.outside, decoded));
     }
     drop(log);
-    for (number, (place, end, seal, (stamp, record))) in records.iter().enumerate() {
+    for (number, (place, end, checksum, (stamp, record))) in records.iter().enumerate() {
         if *stamp == 0 || *stamp == u64::MAX {
             return Err(damaged(*place, "it has no timestamp"));
         }
         found.newest = found.newest.max(*stamp);
         let is_void =
             records.get(number + 1).is_some_and(|(_, _, _, (next, what))| next == stamp && *what == Record::Void);
-        let is_done = *stamp <= state.written && !core.sabotage.skips(Step::SkipBelowW);
+        let is_done = *stamp <= state.written && !core.failpoints.skips(Step::SkipBelowW);
         if is_done || is_void || *record == Record::Void {
             continue;
         }
         let (body, outside) = open(core, record, *place)?;
-        let holds = match seal {
-            Some(seal) if *stamp > state.durable && !core.sabotage.skips(Step::VerifySeal) => {
-                holds(core, slot, &outside, *seal, *place)?
+        let holds = match checksum {
+            Some(checksum) if *stamp > state.durable && !core.failpoints.skips(Step::VerifyChecksum) => {
+                holds(core, slot, &outside, *checksum, *place)?
             }
             _ => true,
         };
@@ -204,7 +204,7 @@ fn read_log(core: &Core, state: &State, slot: usize, recovered: &Recovered, foun
 
 /// The copies that count.
 fn read_copies(core: &Core, state: &State, slot: usize, recovered: &Recovered) -> Result<Option<Commit>> {
-    if state.copied <= state.written && !core.sabotage.skips(Step::CopiesByK) {
+    if state.copied <= state.written && !core.failpoints.skips(Step::CopiesByK) {
         return Ok(None);
     }
     let log = core.logs[slot].lock();
@@ -212,13 +212,13 @@ fn read_copies(core: &Core, state: &State, slot: usize, recovered: &Recovered) -
         let place = record.position.get();
         let decoded = record::decode(log.ring.payload(record)?);
         let Some((stamp, Record::Writes(body))) = decoded else { return Err(damaged(place, "it holds no copies")) };
-        if stamp == state.copied || core.sabotage.skips(Step::CopiesByK) {
+        if stamp == state.copied || core.failpoints.skips(Step::CopiesByK) {
             check(core, &body, place)?;
             let what = What::Values(body);
             return Ok(Some(Commit { slot, stamp, end: record.end, what, outside: Vec::new() }));
         }
     }
-    if core.sabotage.skips(Step::CopiesByK) {
+    if core.failpoints.skips(Step::CopiesByK) {
         return Ok(None);
     }
     Err(damaged(core.root, "the copies of what calls have changed are not there"))
@@ -253,7 +253,7 @@ fn open(core: &Core, record: &Record, place: u64) -> Result<(Option<What>, Vec<B
 }
 
 /// Whether the bytes are there that a record vouches for.
-fn holds(core: &Core, slot: usize, outside: &[Bytes], seal: u64, place: u64) -> Result<bool> {
+fn holds(core: &Core, slot: usize, outside: &[Bytes], checksum: u64, place: u64) -> Result<bool> {
     let mut bytes = Vec::with_capacity(outside.len());
     for &range in outside {
         if check_range(core, range, place).is_err() {
@@ -262,7 +262,7 @@ fn holds(core: &Core, slot: usize, outside: &[Bytes], seal: u64, place: u64) -> 
         // nobody else has the store while it is opened, and nothing is written while this lasts.
         bytes.push(raw::bytes(Claim::Alone, core, &core.pool, range.0, range.1)?);
     }
-    Ok(core.logs[slot].lock().ring.outside_seal(bytes.into_iter()) == seal)
+    Ok(core.logs[slot].lock().ring.outside_checksum(bytes.into_iter()) == checksum)
 }
 
 fn check(core: &Core, body: &Body, place: u64) -> Result<()> {
@@ -292,7 +292,7 @@ fn decide(core: &Core, cell: &mut TwoSlot<State>, found: &Found, durable: u64) -
     for &(offset, len) in found.commits.iter().flat_map(|commit| &commit.outside) {
         core.pool.flush(offset, len)?; // it may stand in a cache only
     }
-    if !core.sabotage.skips(Step::VoidFirst) {
+    if !core.failpoints.skips(Step::VoidFirst) {
         for &(slot, stamp) in &found.void {
             core.logs[slot].lock().ring.append(&[&record::void(stamp)])?;
         }
@@ -307,7 +307,7 @@ fn carry_out(core: &Core, commits: &[Commit], copies: Option<&Commit>, recovery:
     let mut lines = FlushSet::default();
     // What was committed behind the copies changes the same objects again.
     let is_before =
-        |commit: &Commit| copies.is_none_or(|c| commit.stamp <= c.stamp) || core.sabotage.skips(Step::CopiesInOrder);
+        |commit: &Commit| copies.is_none_or(|c| commit.stamp <= c.stamp) || core.failpoints.skips(Step::CopiesInOrder);
     let (before, behind) = commits.split_at(commits.partition_point(is_before));
     for commit in before.iter().chain(copies).chain(behind) {
         commit.intents().iter().try_for_each(|intent| core.alloc.apply(intent, &mut lines))?;

@@ -39,12 +39,12 @@ pub(crate) fn run(core: &Core, names: &Names, commits: &[Commit]) -> Result<()> 
     }
     core.pool.flush_set(&mut lines)?; // the pass below does bits again, and not all of a new span's
     for commit in commits {
-        core.seats.skip(commit.stamp - 1);
+        core.tx_slots.skip(commit.stamp - 1);
         match &commit.what {
             What::Values(body) => values(core, commit, body)?,
             What::Call(call) => again(core, names, commit, call)?,
         }
-        core.seats.skip(commit.stamp);
+        core.tx_slots.skip(commit.stamp);
     }
     while core.upkeep()? == Progress::Done && core.called.load(std::sync::atomic::Ordering::Relaxed) > 0 {}
     Ok(())

@@ -5,8 +5,8 @@
 
 use tx::{Error, Result, Savepoint, Savepoints};
 
+use crate::failpoints::Step;
 use crate::raw::{self, Claim};
-use crate::sabotage::Step;
 use crate::transaction::{Set, Tx, Write};
 
 /// What there was when a savepoint was set.
@@ -116,7 +116,7 @@ impl Tx<'_> {
         set.kept.clear();
         for write in set.split_off(writes) {
             // Others may change it from now on.
-            if !write.is_new() && self.validates() && !self.core.sabotage.skips(Step::SeenStays) {
+            if !write.is_new() && self.validates() && !self.core.failpoints.skips(Step::SeenStays) {
                 set.reads.push((write.word, write.block.offset()));
             }
             self.core.take_back_one(write);

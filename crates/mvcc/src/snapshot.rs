@@ -53,7 +53,7 @@ impl<'m> Snapshot<'m> {
     pub(crate) fn new(core: &'m Core) -> Self {
         // Read off the clock under the lock: a pass that has not got it on its list goes through no later timestamp.
         let mut held = core.held.lock();
-        let stamp = core.seats.now();
+        let stamp = core.tx_slots.now();
         held.push(stamp);
         Self { core: Held { core, stamp } }
     }
@@ -64,8 +64,8 @@ impl<'m> Snapshot<'m> {
     /// [`pmem::Error::BadPointer`] for anything but an object that was there; [`Error::NoSlot`] while all slots are in use.
     pub fn with<R>(&self, ptr: PPtr<u8>, len: u64, f: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let core = self.core.core;
-        let seat = core.seats.claim()?.sit().look_at(self.core.stamp);
-        look(core, &seat, ptr, len).map(f)
+        let tx_slot = core.tx_slots.claim()?.sit().look_at(self.core.stamp);
+        look(core, &tx_slot, ptr, len).map(f)
     }
 
     /// The object at `ptr`, as it was.
@@ -89,13 +89,13 @@ impl<'m> Snapshot<'m> {
     }
 }
 
-fn look<'s>(core: &'s Core, seat: &'s crate::seat::Seat<'_>, ptr: PPtr<u8>, len: u64) -> Result<&'s [u8]> {
+fn look<'s>(core: &'s Core, tx_slot: &'s crate::tx_slot::TxSlot<'_>, ptr: PPtr<u8>, len: u64) -> Result<&'s [u8]> {
     let gone = |why| Error::from(PoolError::BadPointer { ptr: ptr.raw(), why });
     let found = core.alloc.find(ptr, len)?;
     let at = (ptr.offset() - found.block().offset()) as usize;
-    match core.look(seat, &found)? {
+    match core.look(tx_slot, &found)? {
         View::Bytes(bytes) => bytes.get(at..at + len as usize).ok_or_else(|| gone("over the end of its block")),
-        View::Master => raw::bytes(Claim::Seated, seat, &core.pool, ptr.offset(), len),
+        View::Master => raw::bytes(Claim::Seated, tx_slot, &core.pool, ptr.offset(), len),
         View::Gone => Err(gone("into a block that was free then")),
         View::Later | View::Own(_) => Err(gone("to an object that was made later")),
     }

@@ -10,12 +10,12 @@ use tx::{Doom, Error, Isolation, Range, Result, Transaction};
 
 use crate::calls::Calling;
 use crate::core::{Changed, Core, Counters, Room, View};
+use crate::failpoints::Step;
 use crate::header::{NEVER, Owner};
 use crate::raw::{self, Claim, Owned, Word};
 use crate::recovery::Commit;
-use crate::sabotage::Step;
 use crate::savepoints::{Saved, Undo};
-use crate::seat::Seat;
+use crate::tx_slot::TxSlot;
 
 /// Bytes that are asked for of an object whose length is not known.
 const WHOLE: u64 = 18 * pmem::LINE;
@@ -35,7 +35,7 @@ const ALIGN_MAX: u64 = 4096;
 /// It is to be short: what it may still look at is neither written back nor given up, so that logs fill behind it. For minutes, use [`Snapshot`](crate::Snapshot).
 pub struct Tx<'m> {
     pub(crate) core: &'m Core,
-    seat: Option<Seat<'m>>,
+    tx_slot: Option<TxSlot<'m>>,
     /// The slot's, ours until we release it.
     state: &'m TxState,
     isolation: Isolation,
@@ -177,7 +177,7 @@ impl Set {
 impl std::fmt::Debug for Tx<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let set = self.state.set.borrow();
-        let snapshot = self.seat.as_ref().map(Seat::snapshot);
+        let snapshot = self.tx_slot.as_ref().map(TxSlot::snapshot);
         write!(f, "Tx(snapshot {snapshot:?}, {} reads, {} writes)", set.reads.len(), set.writes.len())
     }
 }
@@ -185,27 +185,27 @@ impl std::fmt::Debug for Tx<'_> {
 impl<'m> Tx<'m> {
     #[inline]
     pub(crate) fn begin(core: &'m Core, isolation: Isolation) -> Result<Self> {
-        let claimed = core.seats.claim()?;
+        let claimed = core.tx_slots.claim()?;
         let slot = claimed.slot();
         if core.counters[slot].room() != Room::There {
             core.make_room(slot)?;
         }
-        let seat = claimed.sit();
+        let tx_slot = claimed.sit();
         // this thread has just claimed the slot, and `Tx`, which is not `Send`, releases it when the reference goes.
         let state = core.states.get(slot);
-        Ok(Self { core, seat: Some(seat), state, isolation, looked: Cell::new(false), stays: PhantomData })
+        Ok(Self { core, tx_slot: Some(tx_slot), state, isolation, looked: Cell::new(false), stays: PhantomData })
     }
 
     #[inline]
-    fn seat(&self) -> Result<&Seat<'m>> {
+    fn tx_slot(&self) -> Result<&TxSlot<'m>> {
         if self.state.doomed.get() {
             self.refuse_doomed()?;
         }
-        self.seat.as_ref().ok_or_else(|| Error::Doomed { first: "it is over".into() })
+        self.tx_slot.as_ref().ok_or_else(|| Error::Doomed { first: "it is over".into() })
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let checked = self.seat().map(drop);
+        let checked = self.tx_slot().map(drop);
         self.dooming(checked)
     }
 
@@ -223,7 +223,7 @@ impl<'m> Tx<'m> {
     }
 
     fn slot(&self) -> usize {
-        self.seat.as_ref().map_or(0, Seat::slot)
+        self.tx_slot.as_ref().map_or(0, TxSlot::slot)
     }
 
     #[cold]
@@ -279,13 +279,13 @@ impl<'m> Tx<'m> {
     #[cold]
     #[inline(never)]
     fn read(&self, ptr: PPtr<u8>, len: Option<u64>) -> Result<&[u8]> {
-        let seat = self.seat()?;
+        let tx_slot = self.tx_slot()?;
         self.looked.set(true);
         let found = self.core.alloc.find(ptr, len.unwrap_or(0))?;
         let block = found.block();
         let at = ptr.offset() - block.offset();
         let len = len.unwrap_or(block.len() - at);
-        match self.core.look(seat, &found).map_err(|e| at_object(e, &block))? {
+        match self.core.look(tx_slot, &found).map_err(|e| at_object(e, &block))? {
             View::Own(header) => self.read_own(header, ptr, len),
             View::Bytes(bytes) => {
                 self.note_read(&found);
@@ -345,7 +345,7 @@ impl<'m> Tx<'m> {
     }
 
     fn write(&self, ptr: PPtr<u8>, len: u64) -> Result<&mut [u8]> {
-        self.seat()?;
+        self.tx_slot()?;
         let (block, at) = self.open(ptr, len)?;
         let mut set = self.state.set.borrow_mut();
         self.keep_bytes(&mut set, at, ptr.offset(), len)?;
@@ -360,7 +360,7 @@ impl<'m> Tx<'m> {
 
     /// The place of the object in the set of writes.
     fn lock(&self, set: &mut Set, found: &Found<'_>, copy: impl Fn(&Found<'_>, u32) -> Result<Owned>) -> Result<usize> {
-        let (seat, block, word) = (self.seat()?, found.block(), Word::at(found));
+        let (tx_slot, block, word) = (self.tx_slot()?, found.block(), Word::at(found));
         let number = loop {
             let number = word.get().load(Acquire);
             if number == 0 {
@@ -369,9 +369,9 @@ impl<'m> Tx<'m> {
                     None => continue,
                 }
             }
-            match self.core.headers.get(number).try_lock(seat.slot()) {
+            match self.core.headers.get(number).try_lock(tx_slot.slot()) {
                 Ok(()) => break number,
-                Err(Owner::Slot(owner)) if owner == seat.slot() => {
+                Err(Owner::Slot(owner)) if owner == tx_slot.slot() => {
                     return set.find(number).ok_or_else(|| into_free(block.ptr(&self.core.pool)));
                 }
                 Err(Owner::Slot(owner)) => return Err(self.held_by(owner, &block)),
@@ -414,9 +414,9 @@ impl<'m> Tx<'m> {
 
     /// When the object was changed last, which has just been locked.
     fn check_newest(&self, block: &Block, number: u32) -> Result<u64> {
-        let (seat, header) = (self.seat()?, self.core.headers.get(number));
+        let (tx_slot, header) = (self.tx_slot()?, self.core.headers.get(number));
         let (stamp, gone) = header.newest();
-        if stamp > seat.snapshot() && !self.core.sabotage.skips(Step::FirstCommitter) {
+        if stamp > tx_slot.snapshot() && !self.core.failpoints.skips(Step::FirstCommitter) {
             return Err(Error::Conflict { offset: block.offset() });
         }
         if gone {
@@ -429,9 +429,9 @@ impl<'m> Tx<'m> {
     fn copy_of(&self, found: &Found<'_>, number: u32) -> Result<Owned> {
         let block = found.block();
         let stamp = self.check_newest(&block, number)?;
-        let (seat, header) = (self.seat()?, self.core.headers.get(number));
+        let (tx_slot, header) = (self.tx_slot()?, self.core.headers.get(number));
         let mut copy = Owned::new(block.offset(), block.len());
-        match header.chain.at(seat, stamp).filter(|_| stamp > header.base()) {
+        match header.chain.at(tx_slot, stamp).filter(|_| stamp > header.base()) {
             Some(version) => copy.bytes_mut().copy_from_slice(version.bytes),
             None => {
                 let master = raw::bytes(Claim::Seated, self, &self.core.pool, block.offset(), block.len())?;
@@ -444,13 +444,13 @@ impl<'m> Tx<'m> {
     #[cold]
     fn held_by(&self, owner: usize, block: &Block) -> Error {
         let offset = block.offset();
-        if self.core.seats.is_own(owner) { Error::OwnConflict { offset } } else { Error::Conflict { offset } }
+        if self.core.tx_slots.is_own(owner) { Error::OwnConflict { offset } } else { Error::Conflict { offset } }
     }
 
     // ---- allocate and free ------------------------------------------------------------------------------------------
 
     fn allocate(&mut self, len: u64, align: u64) -> Result<PPtr<u8>> {
-        self.seat()?;
+        self.tx_slot()?;
         if !align.is_power_of_two() || align > ALIGN_MAX {
             let what = "alignment of a block (a power of two)";
             return Err(PoolError::Limit { what, found: align, min: 1, max: ALIGN_MAX }.into());
@@ -459,10 +459,10 @@ impl<'m> Tx<'m> {
             return self.take_again(len);
         }
         let (core, slot, is_blank) = (self.core, self.slot(), !self.looked.get() && !self.has_changes());
-        let block = match (core.reserve(slot, len, align), &mut self.seat) {
+        let block = match (core.reserve(slot, len, align), &mut self.tx_slot) {
             // What others have freed since it began is free for a newer snapshot.
-            (Err(Error::Conflict { .. }), Some(seat)) if is_blank => {
-                seat.refresh(|| core.upkeep())?;
+            (Err(Error::Conflict { .. }), Some(tx_slot)) if is_blank => {
+                tx_slot.refresh(|| core.upkeep())?;
                 core.reserve(slot, len, align)?
             }
             (reserved, _) => reserved?,
@@ -488,7 +488,7 @@ impl<'m> Tx<'m> {
     }
 
     fn free(&self, ptr: PPtr<u8>) -> Result<()> {
-        self.seat()?;
+        self.tx_slot()?;
         let found = self.core.alloc.find(ptr, 0)?;
         let block = found.block();
         if block.offset() != ptr.offset() {
@@ -537,7 +537,7 @@ impl<'m> Tx<'m> {
         intents: &[Intent],
         check: impl FnOnce(Option<u32>) -> Result<()>,
     ) -> Result<()> {
-        self.seat()?;
+        self.tx_slot()?;
         let mut set = self.state.set.borrow_mut();
         let is_whole = set.again.as_ref().is_none_or(VecDeque::is_empty);
         let digest = self.core.digest(commit.slot, &mut set)?;
@@ -545,7 +545,7 @@ impl<'m> Tx<'m> {
         self.core.publish_again(&mut set, commit, intents);
         set.reset();
         drop(set);
-        self.seat = None;
+        self.tx_slot = None;
         Ok(())
     }
 
@@ -553,24 +553,24 @@ impl<'m> Tx<'m> {
 
     /// Commits, or takes everything back.
     fn end(&mut self, commit: bool) -> Result<()> {
-        let Some(seat) = self.seat.take() else { return Ok(()) };
+        let Some(tx_slot) = self.tx_slot.take() else { return Ok(()) };
         let mut set = self.state.set.borrow_mut();
         let outcome = match commit {
-            true => self.core.commit(&seat, &mut set, self.isolation),
+            true => self.core.commit(&tx_slot, &mut set, self.isolation),
             false => Ok(()),
         };
-        let slot = seat.slot();
+        let slot = tx_slot.slot();
         if let Err(Error::Conflict { .. }) = outcome {
             Counters::add(&self.core.counters[slot].conflicts, 1);
         }
         if !commit || outcome.is_err() {
-            self.core.take_back(&seat, &mut set);
+            self.core.take_back(&tx_slot, &mut set);
             Counters::add(&self.core.counters[slot].aborts, 1);
         }
         set.reset();
         drop(set);
         self.take_doom();
-        drop(seat);
+        drop(tx_slot);
         self.core.upkeep_if_due(slot);
         outcome
     }
@@ -619,7 +619,7 @@ impl Transaction for Tx<'_> {
     }
 
     fn intend(&mut self, ranges: &[Range]) -> Result<()> {
-        self.dooming(self.seat().and_then(|_| ranges.iter().try_for_each(|r| self.open(r.at, r.len).map(drop))))
+        self.dooming(self.tx_slot().and_then(|_| ranges.iter().try_for_each(|r| self.open(r.at, r.len).map(drop))))
     }
 
     fn alloc_bytes(&mut self, len: u64, align: u64) -> Result<PPtr<u8>> {
@@ -686,7 +686,7 @@ impl Transaction for Tx<'_> {
 impl Tx<'_> {
     /// An error if two ranges lie in one block.
     fn distinct(&self, ranges: &[Range]) -> Result<()> {
-        self.seat()?;
+        self.tx_slot()?;
         let mut starts = Vec::with_capacity(ranges.len());
         for range in ranges {
             starts.push(self.core.alloc.resolve(range.at, range.len)?.offset());

@@ -4,11 +4,11 @@
 //!
 //! 1. *Collect* what has changed through K. Copy what calls have changed, whose records do not hold it, to a log of its own; barrier. Make K persistent: recovery takes every record at or below it for durable, and does not look at what masters hold (it could not: they
 //!    are about to change). Keep a copy of each master that a long snapshot still sees. Draw a timestamp.
-//! 2. *Wait* until every seat is at or above it. Such a transaction finds a version at or below K, or a kept copy, and not the master. A pass does not stand still for that: it is gone
+//! 2. *Wait* until every transaction slot is at or above it. Such a transaction finds a version at or below K, or a kept copy, and not the master. A pass does not stand still for that: it is gone
 //!    on with when somebody comes by next.
 //! 3. *Write back* the newest version through K of each object, as far as the master differs, and the bitmaps; barrier. Make W = K persistent.
 //! 4. *Finish*: the masters are what they are from now on (`base`), versions go out of the chains, headers and blocks out of use; records at or below W may be overwritten.
-//!    What went out of reach is given up when every seat is at or above a timestamp that is drawn now.
+//!    What went out of reach is given up when every transaction slot is at or above a timestamp that is drawn now.
 //!
 //! A long snapshot keeps of each object the newest version at or below it, and no other: in the chain, or as the master, or as a copy of what the master was.
 
@@ -21,10 +21,10 @@ use tx::{Error, Result};
 
 use crate::commit::{SPARE, VERSION_BYTES_MAX};
 use crate::core::{Changed, Core, Log, Room, State};
+use crate::failpoints::Step;
 use crate::header::{Header, NEVER};
 use crate::raw::{self, Claim, Owned};
 use crate::record;
-use crate::sabotage::Step;
 
 /// What somebody may still look at.
 pub(crate) enum GivenUp {
@@ -141,7 +141,7 @@ impl Core {
         let progress = self.upkeep()?;
         let log = self.logs[slot].lock();
         let has_room = self.room(&log) > SPARE + self.log_bytes / 4 && log.version_bytes <= VERSION_BYTES_MAX;
-        let is_own = || self.seats.oldest().is_some_and(|(_, slot)| self.seats.is_own(slot));
+        let is_own = || self.tx_slots.oldest().is_some_and(|(_, slot)| self.tx_slots.is_own(slot));
         let room = match progress {
             _ if has_room => Room::There,
             Progress::Blocked if is_own() => Room::KeptByOwn,
@@ -157,8 +157,8 @@ impl Core {
             return Ok(Progress::Idle);
         }
         let Some(pass) = &upkeep.pass else { return Ok(Progress::Idle) };
-        let is_seen = self.seats.oldest().is_some_and(|(oldest, _)| oldest < pass.behind);
-        if is_seen && !self.sabotage.skips(Step::WaitRunning) {
+        let is_seen = self.tx_slots.oldest().is_some_and(|(oldest, _)| oldest < pass.behind);
+        if is_seen && !self.failpoints.skips(Step::WaitRunning) {
             return Ok(Progress::Blocked);
         }
         self.write_back(upkeep)?;
@@ -170,7 +170,7 @@ impl Core {
 
     /// Begins a pass; false if there is nothing to do.
     fn collect(&self, upkeep: &mut Upkeep) -> Result<bool> {
-        let through = self.seats.decided();
+        let through = self.tx_slots.decided();
         // A commit whose barrier failed is decided, too, and counted nowhere: K must not pass it, not even in a cache.
         if self.pool.is_read_only() {
             return Ok(false); // all is written back
@@ -220,7 +220,7 @@ impl Core {
             return Ok(false);
         }
         let copied = self.copy_called(upkeep, &due, &filled, through)?;
-        if !self.sabotage.skips(Step::KFirst) {
+        if !self.failpoints.skips(Step::KFirst) {
             let written = upkeep.cell.get().written;
             Upkeep::write_copied(&mut upkeep.cell, through, written, records, copied)?;
         }
@@ -228,7 +228,7 @@ impl Core {
             self.save_master(changed, through, &held)?;
         }
         switch_point();
-        let behind = self.seats.tick();
+        let behind = self.tx_slots.tick();
         upkeep.pass = Some(Pass { through, behind, changed: due, intents });
         upkeep.pinned_by = held;
         Ok(true)
@@ -236,14 +236,14 @@ impl Core {
 
     /// Makes persistent what calls through K have done to objects, whose records are of no use behind K. Gives the timestamp of the copies, 0 if there are none.
     fn copy_called(&self, upkeep: &mut Upkeep, due: &[Changed], filled: &[Block], through: u64) -> Result<u64> {
-        for block in filled.iter().filter(|_| !self.sabotage.skips(Step::FlushFilled)) {
+        for block in filled.iter().filter(|_| !self.failpoints.skips(Step::FlushFilled)) {
             self.pool.flush(block.offset(), block.len())?; // its bytes stand as they were: no pass has gone through it
         }
         let (mut ranges, mut data) = (Vec::new(), Vec::new());
         for changed in due {
             self.copy_object(changed, through, &mut ranges, &mut data)?;
         }
-        if ranges.is_empty() || self.sabotage.skips(Step::CopyCalled) {
+        if ranges.is_empty() || self.failpoints.skips(Step::CopyCalled) {
             if !filled.is_empty() {
                 self.pool.drain()?; // new objects, before K passes the calls that filled them
             }
@@ -279,7 +279,7 @@ impl Core {
         let (some, all) = header.chain.called(header.base(), through);
         let Some(new) = header.chain.at_upkeep(through).filter(|new| some && !new.gone) else { return Ok(()) };
         let block = &changed.block;
-        if !all && !self.sabotage.skips(Step::CopyWhole) {
+        if !all && !self.failpoints.skips(Step::CopyWhole) {
             ranges.push((block.offset(), block.len()));
             data.extend_from_slice(new.bytes);
             return Ok(());
@@ -315,7 +315,7 @@ impl Core {
         let is_overwritten = header.chain.at_upkeep(through).is_some_and(|new| new.stamp > base && !new.gone);
         let Some(newer) = newer.filter(|_| is_overwritten && !is_kept) else { return Ok(()) };
         let is_seen = held.get(held.partition_point(|&held| held < base)).is_some_and(|&held| held < newer);
-        if is_seen && !self.sabotage.skips(Step::SaveMaster) {
+        if is_seen && !self.failpoints.skips(Step::SaveMaster) {
             let (offset, len) = (changed.block.offset(), changed.block.len());
             let mut saved = Owned::new(offset, len);
             saved.bytes_mut().copy_from_slice(raw::bytes(Claim::Upkeep, self, &self.pool, offset, len)?);
@@ -330,14 +330,14 @@ impl Core {
         let Some(pass) = &mut upkeep.pass else { return Ok(()) };
         for changed in &pass.changed {
             let Some(header) = self.header_of(changed) else { continue };
-            let through = if self.sabotage.skips(Step::NothingAboveK) { u64::MAX } else { pass.through };
+            let through = if self.failpoints.skips(Step::NothingAboveK) { u64::MAX } else { pass.through };
             let new = header.chain.at_upkeep(through);
             if let Some(new) = new.filter(|new| new.stamp > header.base() && !new.gone) {
                 upkeep.written_back += self.copy_to_master(&changed.block, new.bytes)?;
                 upkeep.objects_back += 1;
             }
         }
-        if !self.sabotage.skips(Step::IntentOrder) {
+        if !self.failpoints.skips(Step::IntentOrder) {
             pass.intents.sort_by_key(|intent| intent.0);
         }
         for (_, intent) in &pass.intents {
@@ -346,7 +346,7 @@ impl Core {
         self.pool.flush_set(&mut upkeep.lines)?;
         self.pool.drain()?; // masters and bitmaps, before W says so
         let through = pass.through;
-        if self.sabotage.skips(Step::WFirst) {
+        if self.failpoints.skips(Step::WFirst) {
             return Ok(());
         }
         Upkeep::write_state(&mut upkeep.cell, through, through, 0)
@@ -357,7 +357,7 @@ impl Core {
         let mut copied = 0;
         self.differing(block, bytes, |from, bytes| {
             let (place, len) = (block.offset() + from as u64, bytes.len() as u64);
-            // no seat resolves to it, and nobody else overwrites masters.
+            // no transaction slot resolves to it, and nobody else overwrites masters.
             raw::bytes_mut(Claim::Upkeep, self, &self.pool, place, len)?.copy_from_slice(bytes);
             self.pool.flush(place, len)?;
             copied += len;
@@ -410,7 +410,7 @@ impl Core {
             }
         }
         switch_point();
-        let at = self.seats.tick();
+        let at = self.tx_slots.tick();
         upkeep.given_up.extend(given_up.into_iter().map(|given_up| (at, given_up)));
         self.free(upkeep)
     }
@@ -440,7 +440,7 @@ impl Core {
             held.get(held.partition_point(|&held| held < first)).is_some_and(|&held| held < freed_at)
         };
         if let Some(freed_at) = gone
-            && (!is_seen(freed_at) || self.sabotage.skips(Step::FreedStays))
+            && (!is_seen(freed_at) || self.failpoints.skips(Step::FreedStays))
         {
             return self.take_out_of_use(upkeep, changed, header, out);
         }
@@ -454,7 +454,7 @@ impl Core {
         };
         let keep = |stamp, newer| stamp > through || gone == Some(stamp) || is_needed(stamp, newer);
         header.chain.prune(keep, |version| out.push(GivenUp::Version(version)));
-        let is_seen_without = oldest >= base || self.sabotage.skips(Step::HeaderStays);
+        let is_seen_without = oldest >= base || self.failpoints.skips(Step::HeaderStays);
         if header.chain.is_empty() && base <= through && is_seen_without {
             self.drop_header(upkeep, changed, header, out);
         } else if header.newest().0 > through {
@@ -508,11 +508,11 @@ impl Core {
         Ok(())
     }
 
-    /// Gives up what no seat can look at any more.
+    /// Gives up what no transaction slot can look at any more.
     fn free(&self, upkeep: &mut Upkeep) -> Result<()> {
         upkeep.given_up.extend(self.inbox.lock().given_up.drain(..));
-        let oldest = self.seats.oldest().map_or(u64::MAX, |(oldest, _)| oldest);
-        let early = self.sabotage.skips(Step::ReleaseLate);
+        let oldest = self.tx_slots.oldest().map_or(u64::MAX, |(oldest, _)| oldest);
+        let early = self.failpoints.skips(Step::ReleaseLate);
         while let Some((_, given_up)) = upkeep.given_up.pop_front_if(|(at, _)| *at <= oldest || early) {
             match given_up {
                 GivenUp::Version(version) => drop(version),

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 
 const LIBRARY: &str = "sqlite";
 /// Who waits longer for another writer has met a conflict.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Pages of the log after which it is copied to the file: 64 MiB.
 const LOG_PAGES: u32 = 16 << 10;
 
@@ -33,7 +33,7 @@ impl OnSqlite {
     fn connect(&self) -> Result<One> {
         let connect = || {
             let connection = Connection::open(&self.path)?;
-            connection.busy_timeout(PATIENCE)?;
+            connection.busy_timeout(TIMEOUT)?;
             connection.pragma_update(None, "journal_mode", "wal")?;
             connection.pragma_update(None, "synchronous", "full")?;
             connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;

@@ -9,12 +9,13 @@
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, Fields, Path, Result, parse_macro_input, parse_quote};
+use syn::{Attribute, Data, DeriveInput, Error, Fields, LitStr, Path, Result, parse_macro_input, parse_quote};
 
 /// Implements `pmem::Persist` for a struct; see the documentation of the trait.
 ///
 /// The struct must be `#[repr(C)]` or `#[repr(transparent)]`, `Copy`, and without padding. Type parameters get the
-/// bound `Persist`. The crate is found as `::pmem`; `#[persist(crate = path)]` says where else it is.
+/// bound `Persist`. The crate is found as `::pmem`; `#[persist(crate = path)]` says where else it is. Names of the struct
+/// and its fields are part of the layout; `#[persist(name = "old")]` at either keeps the name that pools have it by.
 #[proc_macro_derive(Persist, attributes(persist))]
 pub fn derive_persist(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     derived(input, parse_quote!(::pmem))
@@ -35,9 +36,10 @@ fn expand(input: &DeriveInput, pmem: Path) -> Result<TokenStream> {
     let fields = struct_fields(input)?;
     require_fixed_repr(input)?;
 
-    let pmem = named_path(input)?.unwrap_or(pmem);
+    let Attributes { path, name: label } = Attributes::of(&input.attrs)?;
+    let pmem = path.unwrap_or(pmem);
     let name = &input.ident;
-    let label = name.to_string();
+    let label = label.unwrap_or_else(|| name.to_string());
     let mut generics = input.generics.clone();
     for parameter in generics.type_params_mut() {
         parameter.bounds.push(parse_quote!(#pmem::Persist));
@@ -45,11 +47,17 @@ fn expand(input: &DeriveInput, pmem: Path) -> Result<TokenStream> {
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
 
     let layouts = fields.iter().enumerate().map(|(index, field)| {
-        let label = field.ident.as_ref().map_or_else(|| index.to_string(), ToString::to_string);
+        let Attributes { path, name } = Attributes::of(&field.attrs)?;
+        if let Some(path) = path {
+            return Err(Error::new_spanned(path, "`crate = path` belongs at the struct"));
+        }
+        let own = || field.ident.as_ref().map_or_else(|| index.to_string(), ToString::to_string);
+        let label = name.unwrap_or_else(own);
         let ty = &field.ty;
         // The span of the type makes "bool is not Persist" point at the field.
-        quote_spanned!(ty.span()=> (#label, <#ty as #pmem::Persist>::LAYOUT))
+        Ok(quote_spanned!(ty.span()=> (#label, <#ty as #pmem::Persist>::LAYOUT)))
     });
+    let layouts = layouts.collect::<Result<Vec<_>>>()?;
 
     // A struct without parameters is checked here; others where they are used.
     let checked_now = input.generics.params.is_empty().then(|| {
@@ -69,19 +77,32 @@ fn expand(input: &DeriveInput, pmem: Path) -> Result<TokenStream> {
     })
 }
 
-/// The path in `#[persist(crate = path)]`.
-fn named_path(input: &DeriveInput) -> Result<Option<Path>> {
-    let mut named = None;
-    for attribute in input.attrs.iter().filter(|a| a.path().is_ident("persist")) {
-        attribute.parse_nested_meta(|meta| {
-            if !meta.path.is_ident("crate") {
-                return Err(meta.error("expected `crate = path`"));
-            }
-            named = Some(meta.value()?.call(Path::parse_mod_style)?);
-            Ok(())
-        })?;
+/// What `#[persist(..)]` says at a struct or a field.
+#[derive(Default)]
+struct Attributes {
+    /// Where the crate `pmem` is.
+    path: Option<Path>,
+    /// The name in the layout.
+    name: Option<String>,
+}
+
+impl Attributes {
+    fn of(attributes: &[Attribute]) -> Result<Self> {
+        let mut said = Self::default();
+        for attribute in attributes.iter().filter(|a| a.path().is_ident("persist")) {
+            attribute.parse_nested_meta(|meta| {
+                if meta.path.is_ident("crate") {
+                    said.path = Some(meta.value()?.call(Path::parse_mod_style)?);
+                } else if meta.path.is_ident("name") {
+                    said.name = Some(meta.value()?.parse::<LitStr>()?.value());
+                } else {
+                    return Err(meta.error("expected `crate = path` or `name = \"of earlier pools\"`"));
+                }
+                Ok(())
+            })?;
+        }
+        Ok(said)
     }
-    Ok(named)
 }
 
 fn struct_fields(input: &DeriveInput) -> Result<&Fields> {

@@ -7,12 +7,12 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::checksum::ChecksumKey;
 use crate::error::{Error, Result};
 use crate::flush::{Moment, Persisted};
 use crate::mapping::Mapping;
 use crate::persist::Persist;
 use crate::pool::Inner;
-use crate::seal::SealKey;
 
 /// A contiguous range of a pool with exactly one owner.
 ///
@@ -208,15 +208,15 @@ impl Area {
         Ok(self.mapping().moment())
     }
 
-    /// As [`put_lines`](Self::put_lines); returns the [seal](SealKey::seal) of `data`, taken while it is stored where that can be done in one pass.
+    /// As [`put_lines`](Self::put_lines); returns the [checksum](ChecksumKey::checksum) of `data`, taken while it is stored where that can be done in one pass.
     ///
     /// # Errors
     /// As [`put_lines`](Self::put_lines).
     #[inline]
     #[track_caller]
-    pub fn put_sealing(&mut self, at: u64, key: &SealKey, data: &[u8]) -> Result<u64> {
+    pub fn put_checksumming(&mut self, at: u64, key: &ChecksumKey, data: &[u8]) -> Result<u64> {
         let offset = self.place_lines(at, data.len() as u64)?;
-        self.mapping().store_sealing(offset, key, &[], data, Location::caller())
+        self.mapping().store_checksumming(offset, key, &[], data, Location::caller())
     }
 
     /// Writes `data` at `at` in one piece, if the file takes it so: durable when this returns true, and after any crash all of it is there or nothing. False, and nothing was

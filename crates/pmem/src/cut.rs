@@ -24,7 +24,7 @@ const ATTEMPTS: usize = 16;
 /// Tries that only pause, and that hand the processor on, before a thread that waits for a lock sleeps; and for how long.
 const SPINS: usize = 64;
 const PATIENT: usize = 200;
-const NAP: Duration = Duration::from_micros(50);
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Image<'_> {
     /// Copies everything, and what is written meanwhile, until that becomes little or no less; returns how often. `progress` is told how many of how many bytes are copied; a later
@@ -78,7 +78,7 @@ pub struct Door {
 pub struct Closed<'a>(&'a Door);
 
 /// A transaction waits no longer at the door: the backup's medium may be stuck.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Door {
     /// The caller is about to lock what a cut takes, and holds nothing of it.
@@ -101,7 +101,7 @@ impl Door {
     fn wait_long(&self) {
         let mut waiting = self.waiting.lock();
         while self.closed.load(SeqCst) {
-            if self.opened.wait_for(&mut waiting, PATIENCE).timed_out() {
+            if self.opened.wait_for(&mut waiting, TIMEOUT).timed_out() {
                 return;
             }
         }
@@ -151,7 +151,7 @@ impl Waits<'_, '_> {
                     std::thread::yield_now();
                     Duration::ZERO
                 }
-                _ => NAP, // the holder waits for a disk
+                _ => POLL_INTERVAL, // the holder waits for a disk
             };
             if self.image.holds_up(nap) {
                 if self.lets_go {

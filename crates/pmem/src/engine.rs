@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use crate::error::Result;
 use crate::pool::Pool;
-use crate::{FlushSet, Moment, SealKey, Sum};
+use crate::{ChecksumKey, FlushSet, Moment, Sum};
 
 /// A small number that no other live thread of this process has. (A thread that is [played](crate::sync::as_thread_number) has a large one, which others may
 /// play, too.)
@@ -137,10 +137,10 @@ impl Pool {
         self.inner.mapping.join_nt(to, head, body, Location::caller())
     }
 
-    /// As [`store_joined`](Self::store_joined), of a head that holds a seal over the body: `head` makes it of the body's [sum](SealKey::sum), which is
+    /// As [`store_joined`](Self::store_joined), of a head that holds a checksum over the body: `head` makes it of the body's [sum](ChecksumKey::sum), which is
     /// taken while the body's lines leave, from the bytes that leave. The line with the head is stored last. No order between the lines is
     /// promised until this thread's next drain: a crash before it leaves any of their words, as always. Where the two cannot be done
-    /// in one pass (the place does not start on a line, the seals are those of format version 1, a medium that is simulated or synced), one
+    /// in one pass (the place does not start on a line, the checksums are those of format version 1, a medium that is simulated or synced), one
     /// comes behind the other.
     ///
     /// # Errors
@@ -150,18 +150,18 @@ impl Pool {
     /// As [`store_joined`](Self::store_joined).
     #[inline]
     #[track_caller]
-    pub unsafe fn store_sealed<const HEAD: usize>(
+    pub unsafe fn store_checksummed<const HEAD: usize>(
         &self,
         to: u64,
-        key: &SealKey,
+        key: &ChecksumKey,
         body: &[u8],
         head: impl FnOnce(Sum) -> [u8; HEAD],
     ) -> Result<()> {
-        self.inner.mapping.seal_nt(to, key, body, head, Location::caller())
+        self.inner.mapping.checksum_nt(to, key, body, head, Location::caller())
     }
 
-    /// Stores `body` at `to`, and zeros up to the end of its last line, as [`store_joined`](Self::store_joined); returns the [seal](SealKey::seal_parts) of `before` and
-    /// `body`, taken in the same pass where that can be done, as by [`store_sealed`](Self::store_sealed).
+    /// Stores `body` at `to`, and zeros up to the end of its last line, as [`store_joined`](Self::store_joined); returns the [checksum](ChecksumKey::checksum_parts) of `before` and
+    /// `body`, taken in the same pass where that can be done, as by [`store_checksummed`](Self::store_checksummed).
     ///
     /// # Errors
     /// As [`address`](Self::address), before anything is stored.
@@ -170,7 +170,7 @@ impl Pool {
     /// As [`store_joined`](Self::store_joined).
     #[inline]
     #[track_caller]
-    pub unsafe fn store_sealing(&self, to: u64, key: &SealKey, before: &[u8], body: &[u8]) -> Result<u64> {
-        self.inner.mapping.store_sealing(to, key, before, body, Location::caller())
+    pub unsafe fn store_checksumming(&self, to: u64, key: &ChecksumKey, before: &[u8], body: &[u8]) -> Result<u64> {
+        self.inner.mapping.store_checksumming(to, key, before, body, Location::caller())
     }
 }

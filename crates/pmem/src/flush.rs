@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use rustix::fs::fdatasync;
 
+use crate::checksum::{ChecksumKey, Sum};
 use crate::cpu;
 use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::mapping::{Backing, Mapping};
-use crate::seal::{SealKey, Sum};
 use crate::sim::Site;
 use crate::stats::{THREADS, is_played_apart, thread_id};
 use crate::whole::Whole;
@@ -308,10 +308,10 @@ impl Mapping {
 
     /// As [`join_nt`](Self::join_nt), of a head that is made of the body's sum, which is taken while the body leaves; the head's line leaves last.
     #[inline]
-    pub(crate) fn seal_nt<const HEAD: usize>(
+    pub(crate) fn checksum_nt<const HEAD: usize>(
         &self,
         offset: u64,
-        key: &SealKey,
+        key: &ChecksumKey,
         body: &[u8],
         head: impl FnOnce(Sum) -> [u8; HEAD],
         site: Site,
@@ -348,12 +348,12 @@ impl Mapping {
         self.join_nt(offset, &head(key.sum(body)), body, site)
     }
 
-    /// Stores `body` at `offset`, which starts a line, and zeros up to the end of its last one, as [`join_nt`](Self::join_nt); returns the seal of `before` and `body`, which is
+    /// Stores `body` at `offset`, which starts a line, and zeros up to the end of its last one, as [`join_nt`](Self::join_nt); returns the checksum of `before` and `body`, which is
     /// taken while the body leaves.
-    pub(crate) fn store_sealing(
+    pub(crate) fn store_checksumming(
         &self,
         offset: u64,
-        key: &SealKey,
+        key: &ChecksumKey,
         before: &[u8],
         body: &[u8],
         site: Site,
@@ -365,7 +365,7 @@ impl Mapping {
             let len = body.len().next_multiple_of(LINE_BYTES);
             let to = self.access(offset, len as u64, true)?.as_ptr();
             // SAFETY: the whole lines of the body are among `len` bytes, which `access` checked; as in `copy_nt`.
-            if let Some((seal, stored)) = unsafe { key.seal_storing(before, body, to) } {
+            if let Some((checksum, stored)) = unsafe { key.checksum_storing(before, body, to) } {
                 let rest = &body[stored..];
                 if !rest.is_empty() {
                     let mut line = [0; LINE_BYTES];
@@ -376,12 +376,12 @@ impl Mapping {
                 self.written.note(offset, len as u64);
                 self.counters.streamed(len as u64);
                 self.imitate_lines(len as u64 / cpu::LINE);
-                return Ok(seal);
+                return Ok(checksum);
             }
         }
-        let seal = key.seal_parts([before, body].into_iter());
+        let checksum = key.checksum_parts([before, body].into_iter());
         self.join_nt(offset, &[], body, site)?;
-        Ok(seal)
+        Ok(checksum)
     }
 
     #[inline]
@@ -394,7 +394,7 @@ impl Mapping {
     fn sync(&self) -> Result<()> {
         self.group.check()?;
         let Some(file) = &self.file else { return Ok(()) };
-        if crate::sabotage::drains_ignored() {
+        if crate::failpoints::drains_ignored() {
             return Ok(());
         }
         self.group.wait(|| {

@@ -1,5 +1,5 @@
 //! CRC-32C, which tells damaged records from whole ones. What decides whether something was committed is
-//! a [`SealKey`](crate::SealKey)'s.
+//! a [`ChecksumKey`](crate::ChecksumKey)'s.
 
 /// CRC-32C of the parts, one behind the other.
 ///

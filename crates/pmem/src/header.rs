@@ -3,16 +3,16 @@
 use std::path::Path;
 
 use crate::Persist;
+use crate::checksum::{ChecksumKey, Checksums};
 use crate::error::{Error, Result};
 use crate::mapping::PAGE;
 use crate::persist::{from_bytes, zeroed};
-use crate::seal::{SealKey, Seals};
 use crate::two_slot::RawCell;
 
 pub(crate) const MAGIC: [u8; 8] = *b"CAIRN\r\n\x1a";
 /// Newest format version this build reads and writes.
 pub const FORMAT_VERSION: u32 = 2;
-/// Oldest one: its seals are another function.
+/// Oldest one: its checksums are another function.
 pub(crate) const FORMAT_VERSION_1: u32 = 1;
 /// Regions and extents a header can name.
 pub const REGIONS_MAX: usize = 48;
@@ -61,10 +61,10 @@ const _: () = assert!(RawCell::stride(size_of::<Header>() as u64) <= PAGE && PAG
 /// Where regions begin.
 pub(crate) const FIRST_REGION: u64 = 2 * PAGE;
 
-/// The header is sealed under a key of its own, known to all: the pool's is inside. The function is that of format version 1
+/// The header is checksummed under a key of its own, known to all: the pool's is inside. The function is that of format version 1
 /// whatever the header then says.
 pub(crate) fn header_cell() -> RawCell {
-    let key = SealKey::format_1(u64::from_le_bytes(MAGIC), 0);
+    let key = ChecksumKey::format_1(u64::from_le_bytes(MAGIC), 0);
     RawCell::new(SLOTS[0], size_of::<Header>() as u64, key).with_stride(SLOTS[1])
 }
 
@@ -77,9 +77,13 @@ impl Header {
         header
     }
 
-    /// What seals everything but the header.
-    pub(crate) fn seals(&self) -> Seals {
-        if self.version == FORMAT_VERSION_1 { Seals::version_1(self.key) } else { Seals::version_2(self.key, self.id) }
+    /// What checksums everything but the header.
+    pub(crate) fn checksums(&self) -> Checksums {
+        if self.version == FORMAT_VERSION_1 {
+            Checksums::version_1(self.key)
+        } else {
+            Checksums::version_2(self.key, self.id)
+        }
     }
 
     pub(crate) fn is_clean(&self) -> bool {

@@ -13,7 +13,7 @@
 //! | `persist`, `ptr` | what may be stored: [`Persist`] types, and [`PPtr`] for links |
 //! | `mapping`, `length`, `flush`, `cpu` | flush starts a line's way to the media, drain waits for it; the [`Domain`] says how |
 //! | `sync_file` | in the file domain one sync serves all threads that wait |
-//! | `sealed`, `two_slot`, `ring` | records that prove they are whole, a cell that is replaced in one piece, a log |
+//! | `checksummed`, `two_slot`, `ring` | records that prove they are whole, a cell that is replaced in one piece, a log |
 //! | `alloc` | blocks, reserved in DRAM and made persistent by intents in somebody's commit record |
 //! | `objects` | all of it together: allocate, fill and publish with one barrier |
 //! | `image`, `cut`, `written` | a copy of the file is made while it is written |
@@ -25,7 +25,7 @@
 //! ```text
 //!    objects.rs  objects/                publications: allocate, free, set, root; one barrier
 //!       |        \
-//!    alloc/      ring.rs  two_slot.rs  sealed.rs      records that prove they are whole
+//!    alloc/      ring.rs  two_slot.rs  checksummed.rs      records that prove they are whole
 //!       |           |        |            |
 //!       |        area.rs ----+------------+           bytes with one owner
 //!       |           |
@@ -87,7 +87,7 @@
 //! 3. `Session::prepare` checks every action, encodes it, and takes freed blocks out of use; an
 //!    error up to here changes nothing.
 //! 4. `Session::append` (`objects/session`) flushes the new blocks and appends one record to the
-//!    ring (`ring`), which also seals the blocks' contents. No order between the two.
+//!    ring (`ring`), which also checksums the blocks' contents. No order between the two.
 //! 5. `publish` flushes what the *previous* publication changed in place, then drains: **the one
 //!    barrier**. Now this record is durable, and the previous one can be retired.
 //! 6. `carry_out` does in place what the record says: table word and bitmap, words, root. Their
@@ -101,14 +101,14 @@
 //! 1. `open`: lock the file; if it was not closed cleanly, write out and forget what the page
 //!    cache holds of it; say clearly what a foreign file is; map.
 //! 2. `two_slot` `RawCell::load`: the newer whole header slot wins; `header` `validate` checks
-//!    what a seal cannot prove.
+//!    what a checksum cannot prove.
 //! 3. `pool` `Pool::start`: generation + 1, clean flag away, in both slots. Then a file longer
 //!    than the header says is cut.
 //! 4. `Ring::open`: `ring_recovery` `recover` reads from the mark to the first record that is not
 //!    whole, and decides by a table whether that is an end, a torn tail, or a loss. `settle_end`
 //!    makes what was seen persistent and a torn tail unable to come back.
 //! 5. `objects` `recover`: each record is carried out again, in order; twice is harmless. The last
-//!    one only counts if the blocks it seals had all arrived. They are drained first, then what
+//!    one only counts if the blocks it checksums had all arrived. They are drained first, then what
 //!    was carried out, then the ring is retired.
 //! 6. `Allocator::open` reads nothing. A chunk is looked at when a pointer into it is resolved, or
 //!    when free blocks run out.
@@ -117,6 +117,8 @@ extern crate self as pmem;
 
 mod alloc;
 mod area;
+mod checksum;
+mod checksummed;
 mod cpu;
 mod crc;
 mod create;
@@ -127,6 +129,7 @@ mod domain;
 mod draft;
 mod engine;
 mod error;
+pub mod failpoints;
 mod flush;
 mod fork;
 mod hash;
@@ -147,9 +150,6 @@ mod ring;
 mod ring_mark;
 mod ring_record;
 mod ring_recovery;
-pub mod sabotage;
-mod seal;
-mod sealed;
 pub mod sim;
 mod stats;
 pub mod sync;
@@ -161,6 +161,8 @@ mod written;
 
 pub use alloc::{Allocator, Block, Found, HeapOptions, HeapUsage, Intent};
 pub use area::{Area, Region};
+pub use checksum::{ChecksumKey, Sum};
+pub use checksummed::CHECKSUMMED_HEADER;
 pub use cpu::{FlushWith, LINE, WORD, flush_with, lines, prefetch, prefetch_to_write};
 pub use cut::{Closed, Door, Waits};
 pub use directory::{RegionInfo, RegionKind};
@@ -184,7 +186,5 @@ pub use ptr::{OFFSET_MAX, PPtr};
 pub use ring::{RING_MIN, Ring};
 pub use ring_record::{Appended, PAYLOAD_MAX, Position, RECORD_HEADER};
 pub use ring_recovery::{Recovered, RingRecord, Tail};
-pub use seal::{SealKey, Sum};
-pub use sealed::SEALED_HEADER;
 pub use stats::Stats;
-pub use two_slot::{Twin, TwoSlot};
+pub use two_slot::{SlotState, TwoSlot};

@@ -1,7 +1,7 @@
 //! Objects for programs that use this crate alone: allocate, fill, and publish together, with one barrier.
 //!
 //! A *publication* is a list of [`Action`]s (make these new blocks live, free those, store these words, set the root) that takes
-//! effect as a whole or not at all. It is one sealed record in a ring, which also seals the contents of the new blocks, so that
+//! effect as a whole or not at all. It is one checksummed record in a ring, which also checksums the contents of the new blocks, so that
 //! blocks and record need no order between them: flush, one drain, done. Then the actions are carried out in place; their lines are
 //! flushed with the next publication, and their record is retired after its drain. Published blocks change by [`Action::Set`] alone.
 //!
@@ -19,6 +19,7 @@ use action::{ALLOC, FREE, Logged, ROOT, SET, decode, logged_intent};
 use crate::Persist;
 use crate::alloc::{Allocator, HeapOptions, HeapUsage};
 use crate::area::Area;
+use crate::checksum::ChecksumKey;
 use crate::cpu::LINE;
 use crate::directory::RegionKind;
 use crate::error::{Error, Result};
@@ -29,7 +30,6 @@ use crate::pool::Pool;
 use crate::ring::Ring;
 use crate::ring_record::Position;
 use crate::ring_recovery::{RingRecord, Tail};
-use crate::seal::SealKey;
 use crate::sim::here;
 use crate::sync::Mutex;
 
@@ -52,9 +52,9 @@ struct Root {
 }
 
 impl Root {
-    fn sealed(ptr: u64, layout: u64, key: &SealKey) -> Self {
+    fn checksummed(ptr: u64, layout: u64, key: &ChecksumKey) -> Self {
         let mut root = Self { ptr, layout, check: 0 };
-        root.check = key.seal(&bytes_of(&root)[..16]);
+        root.check = key.checksum(&bytes_of(&root)[..16]);
         root
     }
 }
@@ -116,7 +116,7 @@ pub struct Objects {
 struct Log {
     ring: Ring,
     root: Area,
-    root_key: SealKey,
+    root_key: ChecksumKey,
     /// End of the newest record: its actions are carried out, and persistent with the next drain.
     applied: Option<Position>,
     /// Lines that carrying it out changed; flushed right before that drain.
@@ -141,8 +141,8 @@ impl Objects {
         // The ring's region comes first, so that the heap is last in the pool and grows and shrinks in place.
         let area = pool.add_region_as(REGION, LINE + options.log_bytes, RegionKind::Objects, 0)?.into_area()?;
         let (mut root, ring) = area.split_at(LINE)?;
-        // Sealed from the start: a root line of zeros is a lost one. The ring's first barrier covers it.
-        let null = Root::sealed(0, 0, &pool.seal_key(root.offset()));
+        // Checksummed from the start: a root line of zeros is a lost one. The ring's first barrier covers it.
+        let null = Root::checksummed(0, 0, &pool.checksum_key(root.offset()));
         root.put(0, &null)?;
         root.flush(0, size_of::<Root>() as u64)?;
         let ring = Ring::create(ring)?;
@@ -151,7 +151,7 @@ impl Objects {
     }
 
     fn with(pool: &Pool, heap: Allocator, ring: Ring, root: Area, tail: Tail) -> Self {
-        let root_key = pool.seal_key(root.offset());
+        let root_key = pool.checksum_key(root.offset());
         let log = Log { ring, root, root_key, applied: None, lines: FlushSet::default(), scratch: Vec::new() };
         Self { pool: pool.clone(), heap, log: Mutex::new(log), tail }
     }
@@ -219,7 +219,7 @@ impl Objects {
             contents.push(unsafe { std::slice::from_raw_parts(base.as_ptr(), len as usize) });
             mapping.flush(offset, len, here())?;
         }
-        Ok(record.outside.is_none_or(|seal| seal == log.ring.outside_seal(contents.iter().copied())))
+        Ok(record.outside.is_none_or(|checksum| checksum == log.ring.outside_checksum(contents.iter().copied())))
     }
 
     /// Whether the last publication before a crash is in doubt: see [`Tail`].
@@ -319,7 +319,7 @@ impl Objects {
                 Ok(())
             }
             ROOT => {
-                let root = Root::sealed(action.a, action.b, &log.root_key);
+                let root = Root::checksummed(action.a, action.b, &log.root_key);
                 log.root.put(0, &root)?;
                 log.lines.add(self.mapping(), log.root.offset(), size_of::<Root>() as u64);
                 Ok(())

@@ -2,7 +2,7 @@
 //!
 //! Everything is read through the file, which agrees with shared mappings, into buffers of the caller: no byte changes under a reference, and what the
 //! medium does not return is an error and not a signal. Nothing is locked or mapped, and the writer does not notice. What is read can be torn:
-//! only what a seal covers proves itself whole.
+//! only what a checksum covers proves itself whole.
 
 use std::fs::File;
 use std::io;
@@ -10,12 +10,12 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use crate::Persist;
+use crate::checksum::{ChecksumKey, Checksums};
 use crate::device::file_len;
 use crate::directory::{RegionInfo, RegionKind};
 use crate::error::{Error, Result};
 use crate::header::{Header, header_cell, text};
 use crate::open::{explain_foreign, io_error, open_at_once};
-use crate::seal::{SealKey, Seals};
 use crate::two_slot::{RawCell, TwoSlot};
 
 /// A cell whose bytes change from one look to the next is being written; nobody writes one so often in a row.
@@ -42,7 +42,7 @@ pub struct Observer {
     file: File,
     path: PathBuf,
     header: Header,
-    seals: Seals,
+    checksums: Checksums,
 }
 
 impl Observer {
@@ -61,7 +61,7 @@ impl Observer {
         }
         explain_foreign(file_len(&file, path)?, path, |start, at| file.read_exact_at(start, at))?;
         let header = read_header(&file, path)?;
-        Ok(Self { file, path: path.to_owned(), seals: header.seals(), header })
+        Ok(Self { file, path: path.to_owned(), checksums: header.checksums(), header })
     }
 
     /// Reads the header again: regions may have been added, or have grown.
@@ -116,9 +116,9 @@ impl Observer {
         if extents.is_empty() { Err(Error::NoRegion { name: name.to_owned() }) } else { Ok(extents) }
     }
 
-    /// As [`Pool::seal_key`](crate::Pool::seal_key).
-    pub fn seal_key(&self, place: u64) -> SealKey {
-        self.seals.key(place)
+    /// As [`Pool::checksum_key`](crate::Pool::checksum_key).
+    pub fn checksum_key(&self, place: u64) -> ChecksumKey {
+        self.checksums.key(place)
     }
 
     // ---- bytes ------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ impl Observer {
     }
 
     fn cell_of<T: Persist>(&self, offset: u64, stride: Option<u64>) -> Result<Option<T>> {
-        let cell = TwoSlot::<T>::untyped(offset, stride, self.seal_key(offset));
+        let cell = TwoSlot::<T>::untyped(offset, stride, self.checksum_key(offset));
         let found = settled(&cell, |bytes| self.read_at(offset, bytes))?;
         Ok(found.and_then(|bytes| TwoSlot::typed(&bytes)))
     }

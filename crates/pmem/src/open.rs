@@ -18,7 +18,7 @@ use crate::mapping::{MapOptions, Mapping, PAGE, forget_cached};
 use crate::persist::from_bytes;
 use crate::pool::Pool;
 use crate::sim::Medium;
-use crate::two_slot::{RawCell, Twin};
+use crate::two_slot::{RawCell, SlotState};
 
 /// How to create or open a pool.
 ///
@@ -109,7 +109,7 @@ impl Options {
 
     /// A new pool is made in format version 1.
     ///
-    /// For tests, and for pools that builds before version 2 are to open: its keyed checksums are weaker (`docs/seals.md`).
+    /// For tests, and for pools that builds before version 2 are to open: its keyed checksums are weaker (`docs/checksums.md`).
     pub fn format_1(mut self) -> Self {
         self.version = FORMAT_VERSION_1;
         self
@@ -210,7 +210,7 @@ impl Options {
         if mapping.is_read_only() && !header.is_clean() {
             return Err(Error::NeedsRecovery { path: path.to_owned() });
         }
-        let repaired = matches!(twin, Twin::Broken | Twin::Unwritten);
+        let repaired = matches!(twin, SlotState::Corrupt | SlotState::Unwritten);
         if repaired {
             tracing::warn!(path = %path.display(), "one copy of the pool header was not whole; the other one is used");
         }
@@ -249,7 +249,7 @@ pub(crate) fn explain_foreign(len: u64, path: &Path, read: impl Fn(&mut [u8], u6
     if len < FIRST_REGION {
         return Err(Error::Truncated { path: path.to_owned(), found: len, expected: FIRST_REGION });
     }
-    // Another version seals as it likes: believe it if both copies say the same newer one.
+    // Another version checksums as it likes: believe it if both copies say the same newer one.
     if a > FORMAT_VERSION && a == b {
         return Err(Error::NewerVersion { path: path.to_owned(), found: a, supported: FORMAT_VERSION });
     }

@@ -85,6 +85,29 @@ impl Layout {
 /// assert_eq!(Record::<[u8; 16]>::LAYOUT.size, 24);
 /// ```
 ///
+/// The names of a struct and its fields are part of its layout, so that a pool is not read as what it is not. One that is
+/// renamed keeps the old name there, and pools of earlier builds open:
+///
+/// ```
+/// use pmem::Persist;
+///
+/// mod earlier {
+///     #[derive(Clone, Copy, pmem::Persist)]
+///     #[repr(C)]
+///     pub struct Account { pub sum: u64 }
+/// }
+///
+/// #[derive(Clone, Copy, Persist)]
+/// #[repr(C)]
+/// #[persist(name = "Account")]
+/// struct Balance {
+///     #[persist(name = "sum")]
+///     cents: u64,
+/// }
+///
+/// assert_eq!(Balance::LAYOUT, earlier::Account::LAYOUT);
+/// ```
+///
 /// A struct with padding does not compile where it is used:
 ///
 /// ```compile_fail

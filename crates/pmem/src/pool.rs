@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+use crate::checksum::{ChecksumKey, Checksums};
 use crate::cpu::FlushWith;
 use crate::directory::RegionInfo;
 pub(crate) use crate::directory::RegionKind;
@@ -19,7 +20,6 @@ use crate::flush::{FlushSet, Persisted};
 use crate::header::{FLAG_CLEAN, Header, text};
 use crate::mapping::{Backing, Mapping};
 use crate::persist::bytes_of;
-use crate::seal::{SealKey, Seals};
 use crate::sim::here;
 use crate::stats::Stats;
 use crate::two_slot::RawCell;
@@ -65,7 +65,7 @@ pub struct PoolInfo {
 pub(crate) struct Inner {
     pub(crate) mapping: Mapping,
     pub(crate) tag: u16,
-    seals: Seals,
+    checksums: Checksums,
     id: u64,
     generation: u64,
     was_clean: bool,
@@ -118,7 +118,7 @@ impl Pool {
         }
         let inner = Inner {
             tag: header.tag(),
-            seals: header.seals(),
+            checksums: header.checksums(),
             id: header.id,
             generation: header.generation,
             was_clean,
@@ -234,9 +234,9 @@ impl Pool {
         self.inner.state.lock().header.engine_options
     }
 
-    /// The key for seals of the place called `place`.
-    pub fn seal_key(&self, place: u64) -> SealKey {
-        self.inner.seal_key(place)
+    /// The key for checksums of the place called `place`.
+    pub fn checksum_key(&self, place: u64) -> ChecksumKey {
+        self.inner.checksum_key(place)
     }
 
     /// Until an engine has closed what it has here, closing the pool leaves it to be recovered.
@@ -420,8 +420,8 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Inner {
-    pub(crate) fn seal_key(&self, place: u64) -> SealKey {
-        self.seals.key(place)
+    pub(crate) fn checksum_key(&self, place: u64) -> ChecksumKey {
+        self.checksums.key(place)
     }
 
     pub(crate) fn was_clean(&self) -> bool {

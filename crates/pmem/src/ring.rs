@@ -1,8 +1,8 @@
-//! A single-writer ring of sealed records: the slot log of engines, and the core of a log.
+//! A single-writer ring of checksummed records: the slot log of engines, and the core of a log.
 //!
 //! ```text
 //! region:  | mark: slot 0 | records, a multiple of 64 bytes, used as a ring | mark: slot 1 |
-//! record:  | seal u64 | position u64 | epoch u32 | kind and length u32 | durable_back u32 | retired_back u32 | payload |
+//! record:  | checksum u64 | position u64 | epoch u32 | kind and length u32 | durable_back u32 | retired_back u32 | payload |
 //! ```
 //!
 //! A record starts on a line and owns its lines. Its *position* counts bytes since the ring was made; its place is the position modulo
@@ -19,6 +19,7 @@
 //! lap and no barrier of its own.
 
 use crate::area::Area;
+use crate::checksum::ChecksumKey;
 use crate::cpu::LINE;
 use crate::error::{Error, Result};
 use crate::flush::{Moment, Persisted};
@@ -28,7 +29,6 @@ use crate::ring_record::{
     Appended, KIND_DATA, KIND_OUTSIDE, KIND_SKIP, PAYLOAD_MAX, Position, RECORD_HEADER, RecordHeader, space,
 };
 use crate::ring_recovery::{Recovered, Tail, recover};
-use crate::seal::SealKey;
 use crate::sim::here;
 
 /// Smallest ring: room for the mark and a few lines.
@@ -51,9 +51,9 @@ const RING_MAX: u64 = 1 << 34;
 pub struct Ring {
     area: Area,
     mark: MarkCell,
-    key: SealKey,
-    /// Of what is sealed outside of the ring: those seals stand in records that `key` seals.
-    outside: SealKey,
+    key: ChecksumKey,
+    /// Of what is checksummed outside of the ring: those checksums stand in records that `key` checksums.
+    outside: ChecksumKey,
     epoch: u32,
     /// Where the first record of this open goes.
     opened_at: u64,
@@ -72,7 +72,7 @@ pub struct Ring {
     scratch: Vec<u8>,
 }
 
-/// The kind of the seals over bytes outside of the ring.
+/// The kind of the checksums over bytes outside of the ring.
 const OUTSIDE: u32 = 1;
 
 impl Ring {
@@ -84,8 +84,8 @@ impl Ring {
         Ok(())
     }
 
-    fn key(area: &Area) -> SealKey {
-        area.pool().seal_key(area.offset())
+    fn key(area: &Area) -> ChecksumKey {
+        area.pool().checksum_key(area.offset())
     }
 
     /// Makes an empty ring of `area`, whatever stood there. One barrier.
@@ -161,7 +161,7 @@ impl Ring {
         }
         if recovered.tail != Tail::Clean {
             let at = self.head % self.capacity();
-            // No seal; the position tells, until the place is written again, that a record was begun.
+            // No checksum; the position tells, until the place is written again, that a record was begun.
             self.area.put(at, &[0, self.head])?;
             self.area.mapping().flush(self.area.offset() + at, 16, here())?;
         }
@@ -205,7 +205,7 @@ impl Ring {
         Ok(self.appended_at(position))
     }
 
-    /// Appends a record that also seals `outside`, run by run: bytes elsewhere that are flushed under the same barrier. Recovery gives the seal
+    /// Appends a record that also checksums `outside`, run by run: bytes elsewhere that are flushed under the same barrier. Recovery gives the checksum
     /// back, and the owner decides by it whether those bytes had all arrived.
     ///
     /// ```
@@ -217,7 +217,7 @@ impl Ring {
     /// let mut ring = Ring::create(ring)?;
     /// data.bytes_mut(0, 5)?.copy_from_slice(b"hello");
     /// data.flush(0, 5)?; // no order between the data and the record
-    /// ring.append_sealing(&[b"stored: 5 bytes"], [data.bytes(0, 5)?].into_iter())?;
+    /// ring.append_checksumming(&[b"stored: 5 bytes"], [data.bytes(0, 5)?].into_iter())?;
     /// ring.force()?; // one barrier for both
     /// # Ok(()) }
     /// ```
@@ -225,18 +225,22 @@ impl Ring {
     /// # Errors
     /// As [`append`](Self::append).
     #[inline]
-    pub fn append_sealing<'a>(&mut self, parts: &[&[u8]], outside: impl Iterator<Item = &'a [u8]>) -> Result<Appended> {
-        let seal = self.outside_seal(outside);
-        self.append_sealed(parts, Some(seal))
+    pub fn append_checksumming<'a>(
+        &mut self,
+        parts: &[&[u8]],
+        outside: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Appended> {
+        let checksum = self.outside_checksum(outside);
+        self.append_checksummed(parts, Some(checksum))
     }
 
-    /// The same, of bytes whose seal is known: made by [`outside`](Self::outside), as [`SealKey::seal_each`] does. Without one, as [`append`](Self::append).
+    /// The same, of bytes whose checksum is known: made by [`outside`](Self::outside), as [`ChecksumKey::checksum_each`] does. Without one, as [`append`](Self::append).
     ///
     /// # Errors
     /// As [`append`](Self::append).
     #[inline]
-    pub fn append_sealed(&mut self, parts: &[&[u8]], seal: Option<u64>) -> Result<Appended> {
-        let position = self.append_kind(if seal.is_some() { KIND_OUTSIDE } else { KIND_DATA }, parts, seal)?;
+    pub fn append_checksummed(&mut self, parts: &[&[u8]], checksum: Option<u64>) -> Result<Appended> {
+        let position = self.append_kind(if checksum.is_some() { KIND_OUTSIDE } else { KIND_DATA }, parts, checksum)?;
         Ok(self.appended_at(position))
     }
 
@@ -246,15 +250,15 @@ impl Ring {
         Appended { position, end: Position(self.head), moment: self.area.mapping().moment() }
     }
 
-    /// The key of seals of bytes outside of the ring.
+    /// The key of checksums of bytes outside of the ring.
     #[inline]
-    pub fn outside(&self) -> &SealKey {
+    pub fn outside(&self) -> &ChecksumKey {
         &self.outside
     }
 
-    /// Seal of bytes outside of the ring, to compare with what recovery found in a record.
-    pub fn outside_seal<'a>(&self, outside: impl Iterator<Item = &'a [u8]>) -> u64 {
-        self.outside.seal_each(outside)
+    /// Checksum of bytes outside of the ring, to compare with what recovery found in a record.
+    pub fn outside_checksum<'a>(&self, outside: impl Iterator<Item = &'a [u8]>) -> u64 {
+        self.outside.checksum_each(outside)
     }
 
     /// Bytes of the ring that appending a payload of `len` bytes takes just now: its record, and the ring's end if that is skipped.
@@ -297,7 +301,7 @@ impl Ring {
     fn write(&mut self, kind: u32, len: u64, parts: &[&[u8]], outside: Option<u64>) -> Result<()> {
         let back = |from: u64| ((self.head - from) / LINE) as u32; // capacity <= 2^34, so the distance fits
         let mut header = RecordHeader {
-            seal: 0,
+            checksum: 0,
             position: self.head,
             epoch: self.epoch,
             kind_len: kind << 28 | len as u32,
@@ -308,14 +312,14 @@ impl Ring {
         let used = (RECORD_HEADER + len) as usize;
         self.scratch.clear();
         self.scratch.extend_from_slice(bytes_of(&header));
-        if let Some(seal) = outside {
-            self.scratch.extend_from_slice(&seal.to_le_bytes());
+        if let Some(checksum) = outside {
+            self.scratch.extend_from_slice(&checksum.to_le_bytes());
         }
         for part in parts {
             self.scratch.extend_from_slice(part);
         }
-        header.seal = self.key.seal(&self.scratch[8..used]);
-        self.scratch[..8].copy_from_slice(&header.seal.to_le_bytes());
+        header.checksum = self.key.checksum(&self.scratch[8..used]);
+        self.scratch[..8].copy_from_slice(&header.checksum.to_le_bytes());
         self.scratch.resize(space(len) as usize, 0);
         let at = self.head % self.capacity();
         self.area.mapping().copy_nt(self.area.offset() + at, &self.scratch, here())?;

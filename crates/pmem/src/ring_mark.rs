@@ -12,7 +12,7 @@ use crate::area::Area;
 use crate::cpu::LINE;
 use crate::error::Result;
 use crate::flush::Moment;
-use crate::two_slot::{Split, Twin, TwoSlot};
+use crate::two_slot::{SlotState, Split, TwoSlot};
 
 /// Bytes of both slots.
 pub(crate) const MARK_BYTES: u64 = TwoSlot::<Mark>::SIZE;
@@ -77,7 +77,7 @@ impl MarkCell {
     }
 
     /// Reads a ring's mark. It may not be persistent before the caller's drain behind [`settle`](Self::settle).
-    pub(crate) fn open(area: Area) -> Result<(Self, Area, Twin)> {
+    pub(crate) fn open(area: Area) -> Result<(Self, Area, SlotState)> {
         let (first, records, second) = ends(area)?;
         match Split::<MarkApart>::look(&first, &second) {
             Ok((cell, mark, twin)) => Ok((Self::Apart(Split::opened(first, second, (cell, mark))), records, twin)),

@@ -63,7 +63,7 @@ pub const PAYLOAD_MAX: u64 = (1 << 28) - 1 - 8;
 #[repr(C)]
 #[derive(Clone, Copy, Persist)]
 pub(crate) struct RecordHeader {
-    pub(crate) seal: u64,
+    pub(crate) checksum: u64,
     pub(crate) position: u64,
     pub(crate) epoch: u32,
     pub(crate) kind_len: u32,
@@ -75,7 +75,7 @@ const _: () = assert!(size_of::<RecordHeader>() as u64 == RECORD_HEADER);
 
 /// Payload only.
 pub(crate) const KIND_DATA: u32 = 1;
-/// The payload starts with a seal over ranges outside of the ring.
+/// The payload starts with a checksum over ranges outside of the ring.
 pub(crate) const KIND_OUTSIDE: u32 = 2;
 /// Nothing up to the end of the lap.
 pub(crate) const KIND_SKIP: u32 = 3;
@@ -85,7 +85,7 @@ impl RecordHeader {
         self.kind_len >> 28
     }
 
-    /// Payload bytes, the outside seal included.
+    /// Payload bytes, the outside checksum included.
     pub(crate) fn len(&self) -> u64 {
         u64::from(self.kind_len & ((1 << 28) - 1))
     }

@@ -1,12 +1,12 @@
 //! What a ring held when its writer stopped.
 
 use crate::area::Area;
+use crate::checksum::ChecksumKey;
 use crate::cpu::LINE;
 use crate::error::{Error, Result};
 use crate::ring_mark::Mark;
 use crate::ring_record::{KIND_DATA, KIND_OUTSIDE, KIND_SKIP, Position, RECORD_HEADER, RecordHeader, header_at};
-use crate::seal::SealKey;
-use crate::two_slot::Twin;
+use crate::two_slot::SlotState;
 
 /// A whole record found in a ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,9 +15,9 @@ pub struct RingRecord {
     pub position: Position,
     /// Where the next one starts.
     pub end: Position,
-    /// Seal over bytes outside of the ring, if it was appended with one.
+    /// Checksum over bytes outside of the ring, if it was appended with one.
     pub outside: Option<u64>,
-    /// A later record proves that this one had been forced, and with it everything flushed before: its outside seal need not be
+    /// A later record proves that this one had been forced, and with it everything flushed before: its outside checksum need not be
     /// checked (and must not be: those bytes may have changed since).
     pub known_durable: bool,
     pub(crate) payload_at: u64,
@@ -66,9 +66,9 @@ pub struct Recovered {
     pub end: Position,
     /// Everything below was retired.
     pub retired: Position,
-    /// How the other copy of the mark looked. If it is [`Twin::Broken`], the mark may be an older one: records that had been retired
+    /// How the other copy of the mark looked. If it is [`SlotState::Corrupt`], the mark may be an older one: records that had been retired
     /// persistently can come back.
-    pub mark: Twin,
+    pub mark: SlotState,
 }
 
 /// Far from where adding a lap overflows; no ring gets there by being written.
@@ -76,7 +76,7 @@ const POSITION_MAX: u64 = 1 << 62;
 
 struct Reader<'a> {
     area: &'a Area,
-    key: &'a SealKey,
+    key: &'a ChecksumKey,
     capacity: u64,
     generation: u64,
 }
@@ -85,7 +85,7 @@ struct Reader<'a> {
 ///
 /// | found at the mark or behind the last whole record | action |
 /// |---|---|
-/// | whole record: right position, epoch not below the last, seal verifies | take it, go on behind it |
+/// | whole record: right position, epoch not below the last, checksum verifies | take it, go on behind it |
 /// | anything else, and a whole record behind it says it had been durable | lost: an error naming the place |
 /// | begun record, not whole, or any record behind | torn tail: in doubt |
 /// | anything else | clean end |
@@ -93,7 +93,7 @@ struct Reader<'a> {
 /// and before that, for the mark: equal or older twin: take it; broken twin: the newer mark may have been the damaged one, and
 /// records may be overwritten up to it, so the highest mark that any whole record carries counts; unwritten twin: the same, for
 /// a first newer mark may have been erased.
-pub(crate) fn recover(area: &Area, key: &SealKey, mark: Mark, twin: Twin) -> Result<Recovered> {
+pub(crate) fn recover(area: &Area, key: &ChecksumKey, mark: Mark, twin: SlotState) -> Result<Recovered> {
     let generation = area.pool().generation();
     if mark.epoch > generation {
         // What is written from now on would be below it, and not be found again.
@@ -112,7 +112,7 @@ pub(crate) fn recover(area: &Area, key: &SealKey, mark: Mark, twin: Twin) -> Res
             expected: mark.min(POSITION_MAX) / LINE * LINE,
         });
     }
-    if matches!(twin, Twin::Broken | Twin::Unwritten) {
+    if matches!(twin, SlotState::Corrupt | SlotState::Unwritten) {
         retired = reader.highest_carried_mark(mark)?;
     }
     let mut records: Vec<RingRecord> = Vec::new();
@@ -166,8 +166,8 @@ impl Reader<'_> {
         if !self.fits(&header, at) || header.epoch < epoch_min || u64::from(header.epoch) > self.generation {
             return Ok(None);
         }
-        let sealed = self.area.bytes(at + 8, (RECORD_HEADER - 8 + header.len()) as usize)?;
-        Ok((self.key.seal(sealed) == header.seal).then_some(header))
+        let checksummed = self.area.bytes(at + 8, (RECORD_HEADER - 8 + header.len()) as usize)?;
+        Ok((self.key.checksum(checksummed) == header.checksum).then_some(header))
     }
 
     /// Where a later whole record ends the durable part, if that is behind `end`, where the first record that is not whole stands; and
@@ -229,7 +229,7 @@ impl Reader<'_> {
             return Ok(false);
         }
         let rest = self.area.bytes(at + 16, (RECORD_HEADER - 16 + header.len()) as usize)?;
-        Ok(self.key.seal_parts([&position.to_le_bytes()[..], rest].into_iter()) == header.seal)
+        Ok(self.key.checksum_parts([&position.to_le_bytes()[..], rest].into_iter()) == header.checksum)
     }
 
     /// True if a record of this kind and length has room at `at`.

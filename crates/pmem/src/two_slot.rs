@@ -1,7 +1,7 @@
 //! The atomic cell: two checksummed copies with a sequence number (Arcadia §3, Listing 2).
 //!
 //! ```text
-//! slot:  | value, padded to 8 bytes | sequence u64 | seal ^ slot number u64 |    stride: a multiple of 64
+//! slot:  | value, padded to 8 bytes | sequence u64 | checksum ^ slot number u64 |    stride: a multiple of 64
 //! cell:  | slot 0 | slot 1 |                      or, apart:  | slot 0 | … | slot 1 |
 //! ```
 //!
@@ -18,12 +18,12 @@ use std::marker::PhantomData;
 
 use crate::Persist;
 use crate::area::Area;
+use crate::checksum::ChecksumKey;
 use crate::cpu::LINE;
 use crate::error::{Error, Result};
 use crate::flush::Moment;
 use crate::mapping::{Mapping, PAGE};
 use crate::persist::{bytes_of, from_bytes};
-use crate::seal::SealKey;
 use crate::sim::here;
 
 /// What the two slots said at open.
@@ -32,25 +32,25 @@ use crate::sim::here;
 /// # fn main() -> pmem::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
-/// use pmem::{Twin, TwoSlot};
+/// use pmem::{SlotState, TwoSlot};
 /// let mut cell = TwoSlot::create(pool.add_region("cell", 4096)?.into_area()?, &1u64)?;
 /// let (mut cell, twin) = TwoSlot::<u64>::open(cell.into_area())?;
-/// assert_eq!(twin, Twin::Unwritten);
+/// assert_eq!(twin, SlotState::Unwritten);
 /// cell.update(&2)?;
-/// assert_eq!(TwoSlot::<u64>::open(cell.into_area())?.1, Twin::Older);
+/// assert_eq!(TwoSlot::<u64>::open(cell.into_area())?.1, SlotState::Stale);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Twin {
+pub enum SlotState {
     /// Both are whole and equal: a mirrored update had finished.
     Equal,
     /// Both are whole: the newer one counts.
-    Older,
+    Stale,
     /// The other slot was never written.
     Unwritten,
     /// The other slot is not whole: an update was interrupted before it was acknowledged, or the medium damaged a copy. If the cell
     /// is only updated mirrored, nothing acknowledged is lost either way.
-    Broken,
+    Corrupt,
 }
 
 /// The untyped cell, at a place of a mapping.
@@ -59,11 +59,11 @@ pub(crate) struct RawCell {
     offset: u64,
     value_len: u64,
     stride: u64,
-    key: SealKey,
+    key: ChecksumKey,
     sequence: u64,
     current: u64,
     in_flight: Option<Moment>,
-    /// The other slot holds a torn update. Its seal is erased before the slot is written again: else the new update, torn too,
+    /// The other slot holds a torn update. Its checksum is erased before the slot is written again: else the new update, torn too,
     /// could supply just the words the old one lacks, and an update that was already seen not to have happened would come back.
     torn: bool,
     /// The medium does not return the other slot: a store into the mapping could end the process.
@@ -82,7 +82,7 @@ impl RawCell {
         (value_len.next_multiple_of(8) + 16).next_multiple_of(LINE)
     }
 
-    pub(crate) fn new(offset: u64, value_len: u64, key: SealKey) -> Self {
+    pub(crate) fn new(offset: u64, value_len: u64, key: ChecksumKey) -> Self {
         let stride = Self::stride(value_len);
         Self {
             offset,
@@ -119,7 +119,7 @@ impl RawCell {
     /// | not | not | none: damaged |
     ///
     /// A slot that the medium does not return is not whole.
-    pub(crate) fn load(&mut self, mapping: &Mapping, what: &'static str) -> Result<(Vec<u8>, Twin)> {
+    pub(crate) fn load(&mut self, mapping: &Mapping, what: &'static str) -> Result<(Vec<u8>, SlotState)> {
         let slots = (self.read(mapping, what, 0)?, self.read(mapping, what, 1)?);
         let damaged = |found, expected| Err(Error::Damaged { what, offset: self.offset, found, expected });
         let (winner, sequence, value, other) = match slots {
@@ -136,16 +136,16 @@ impl RawCell {
                     // Two different values under one sequence number were never written by us.
                     return damaged(s, sequence + 1);
                 }
-                Twin::Equal
+                SlotState::Equal
             }
-            Slot::Whole(..) => Twin::Older,
+            Slot::Whole(..) => SlotState::Stale,
             // Every update but the first has the one before it in the other slot.
-            Slot::Unwritten if sequence > 1 => Twin::Broken,
-            Slot::Unwritten => Twin::Unwritten,
-            Slot::Broken(..) | Slot::Unreadable(_) => Twin::Broken,
+            Slot::Unwritten if sequence > 1 => SlotState::Corrupt,
+            Slot::Unwritten => SlotState::Unwritten,
+            Slot::Broken(..) | Slot::Unreadable(_) => SlotState::Corrupt,
         };
         (self.sequence, self.current) = (sequence, winner);
-        self.torn = twin == Twin::Broken;
+        self.torn = twin == SlotState::Corrupt;
         // The winner may have been read from a cache that outlived its writer: it is persisted before the other slot is written.
         self.in_flight = Some(Moment::FOREIGN);
         Ok((value, twin))
@@ -165,13 +165,13 @@ impl RawCell {
 
     /// What these bytes of a slot say.
     fn decode(&self, slot: u64, bytes: &[u8]) -> Slot {
-        let (sealed, seal) = bytes.split_at(bytes.len() - 8);
-        let found = word(seal);
-        let sequence = word(&sealed[sealed.len() - 8..]);
-        let expected = self.key.seal(sealed) ^ slot;
-        // The bound leaves room to count on, whatever a forger sealed.
+        let (checksummed, checksum) = bytes.split_at(bytes.len() - 8);
+        let found = word(checksum);
+        let sequence = word(&checksummed[checksummed.len() - 8..]);
+        let expected = self.key.checksum(checksummed) ^ slot;
+        // The bound leaves room to count on, whatever a forger checksummed.
         if found == expected && (1..1 << 63).contains(&sequence) {
-            Slot::Whole(sequence, sealed[..self.value_len as usize].to_vec())
+            Slot::Whole(sequence, checksummed[..self.value_len as usize].to_vec())
         } else if bytes.iter().all(|&b| b == 0) {
             Slot::Unwritten
         } else {
@@ -209,7 +209,7 @@ impl RawCell {
     }
 
     /// Makes what was read at open the truth with the caller's next drain: the winner, which a cache may have kept from the media, is
-    /// flushed again (by this thread, whoever wrote it), a torn slot loses its seal, and one that cannot be read is replaced.
+    /// flushed again (by this thread, whoever wrote it), a torn slot loses its checksum, and one that cannot be read is replaced.
     fn settle(&mut self, mapping: &Mapping) -> Result<()> {
         mapping.flush(self.slot_at(self.current), Self::padded(self.value_len) + 16, here())?;
         if std::mem::take(&mut self.unreadable) {
@@ -220,18 +220,18 @@ impl RawCell {
             mapping.replace(at, own.min(PAGE - at % PAGE))?;
         }
         if std::mem::take(&mut self.torn) {
-            self.erase_seal(mapping, 1 - self.current)?;
+            self.erase_checksum(mapping, 1 - self.current)?;
         }
         self.in_flight = Some(mapping.moment());
         Ok(())
     }
 
-    fn erase_seal(&self, mapping: &Mapping, slot: u64) -> Result<()> {
-        let seal_at = self.slot_at(slot) + Self::padded(self.value_len) + 8;
-        let seal = mapping.access(seal_at, 8, true)?;
+    fn erase_checksum(&self, mapping: &Mapping, slot: u64) -> Result<()> {
+        let checksum_at = self.slot_at(slot) + Self::padded(self.value_len) + 8;
+        let checksum = mapping.access(checksum_at, 8, true)?;
         // SAFETY: in bounds and aligned, since cells start on a line; `&self` is borrowed from the only owner's `&mut`.
-        unsafe { seal.cast::<u64>().write(0) };
-        mapping.flush(seal_at, 8, here())
+        unsafe { checksum.cast::<u64>().write(0) };
+        mapping.flush(checksum_at, 8, here())
     }
 
     fn write(&mut self, mapping: &Mapping, slot: u64, value: &[u8]) -> Result<Moment> {
@@ -240,8 +240,8 @@ impl RawCell {
         image[..value.len()].copy_from_slice(value);
         image[padded..padded + 8].copy_from_slice(&self.sequence.to_le_bytes());
         // Of its slot: an older value that the medium puts over the newer one is not taken for it.
-        let seal = self.key.seal(&image[..padded + 8]) ^ slot;
-        image[padded + 8..].copy_from_slice(&seal.to_le_bytes());
+        let checksum = self.key.checksum(&image[..padded + 8]) ^ slot;
+        image[padded + 8..].copy_from_slice(&checksum.to_le_bytes());
         let at = self.slot_at(slot);
         let base = mapping.access(at, image.len() as u64, true)?;
         // SAFETY: in bounds; `&mut self` is the only owner of the cell; `image` is ours.
@@ -278,7 +278,7 @@ impl RawCell {
 enum Slot {
     Whole(u64, Vec<u8>),
     Unwritten,
-    /// The seal found, and the one that would fit.
+    /// The checksum found, and the one that would fit.
     Broken(u64, u64),
     Unreadable(Error),
 }
@@ -318,7 +318,7 @@ fn another_type(area: &Area, expected: u64, name: &str) -> Option<Error> {
     if layout == expected || 2 * RawCell::stride(len) > area.len() {
         return None;
     }
-    let mut cell = RawCell::new(area.offset(), len, area.pool().seal_key(area.offset()));
+    let mut cell = RawCell::new(area.offset(), len, area.pool().checksum_key(area.offset()));
     let (value, _) = cell.load(area.mapping(), WHAT).ok()?;
     (word(&value) == layout).then(|| Error::WrongLayout {
         what: "type of a two-slot cell",
@@ -376,7 +376,7 @@ impl<T: Persist> TwoSlot<T> {
         if area.len() < size {
             return Err(Error::OutOfBounds { at: 0, end: size, len: area.len() });
         }
-        let key = area.pool().seal_key(area.offset());
+        let key = area.pool().checksum_key(area.offset());
         Ok(RawCell::new(area.offset(), Typed::<T>::BYTES, key).with_stride(stride))
     }
 
@@ -409,7 +409,7 @@ impl<T: Persist> TwoSlot<T> {
     ///
     /// # Errors
     /// [`Error::Damaged`] if neither copy is whole; [`Error::WrongLayout`] if the value is of another type.
-    pub fn open(area: Area) -> Result<(Self, Twin)> {
+    pub fn open(area: Area) -> Result<(Self, SlotState)> {
         Self::open_apart(area, Self::STRIDE)
     }
 
@@ -417,11 +417,11 @@ impl<T: Persist> TwoSlot<T> {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_apart(area: Area, stride: u64) -> Result<(Self, Twin)> {
+    pub fn open_apart(area: Area, stride: u64) -> Result<(Self, SlotState)> {
         let (mut cell, twin) = Self::load_apart(area, stride)?;
         let pool = cell.area.pool();
         // Equal copies: the first was drained before the second was written.
-        if twin != Twin::Equal && !pool.was_clean() && !pool.mapping.is_read_only() {
+        if twin != SlotState::Equal && !pool.was_clean() && !pool.mapping.is_read_only() {
             cell.settle()?;
             cell.area.mapping().drain(here())?;
         }
@@ -429,11 +429,11 @@ impl<T: Persist> TwoSlot<T> {
     }
 
     /// As [`open`](Self::open), but what was read may not be persistent before the caller's drain behind [`settle`](Self::settle).
-    pub(crate) fn open_unsettled(area: Area) -> Result<(Self, Twin)> {
+    pub(crate) fn open_unsettled(area: Area) -> Result<(Self, SlotState)> {
         Self::load_apart(area, Self::STRIDE)
     }
 
-    fn load_apart(area: Area, stride: u64) -> Result<(Self, Twin)> {
+    fn load_apart(area: Area, stride: u64) -> Result<(Self, SlotState)> {
         let (cell, value, twin) = Self::load(&area, stride)?;
         Ok((Self { area, cell, value, of: PhantomData }, twin))
     }
@@ -442,11 +442,11 @@ impl<T: Persist> TwoSlot<T> {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn look_apart(area: &Area, stride: u64) -> Result<(T, Twin)> {
+    pub fn look_apart(area: &Area, stride: u64) -> Result<(T, SlotState)> {
         Self::load(area, stride).map(|(_, value, twin)| (value, twin))
     }
 
-    fn load(area: &Area, stride: u64) -> Result<(RawCell, T, Twin)> {
+    fn load(area: &Area, stride: u64) -> Result<(RawCell, T, SlotState)> {
         let expected = const { Typed::<T>::LAYOUT };
         let loaded = Self::cell(area, stride).and_then(|mut cell| Ok((cell.load(area.mapping(), WHAT)?, cell)));
         let ((bytes, twin), cell) = loaded.map_err(|e| match e {
@@ -507,7 +507,7 @@ impl<T: Persist> TwoSlot<T> {
     }
 
     /// The untyped cell at `offset`, for who reads it through the file.
-    pub(crate) fn untyped(offset: u64, stride: Option<u64>, key: SealKey) -> RawCell {
+    pub(crate) fn untyped(offset: u64, stride: Option<u64>, key: ChecksumKey) -> RawCell {
         let stride = stride.map_or(Self::STRIDE, |stride| stride.next_multiple_of(LINE).max(Self::STRIDE));
         RawCell::new(offset, Typed::<T>::BYTES, key).with_stride(stride)
     }
@@ -535,7 +535,7 @@ impl<T: Persist> TwoSlot<T> {
         if !first.offset().is_multiple_of(LINE) || first.len() < Self::HALF || second.len() < Self::HALF {
             return Err(Error::OutOfBounds { at: 0, end: Self::HALF, len: first.len().min(second.len()) });
         }
-        let key = first.pool().seal_key(first.offset());
+        let key = first.pool().checksum_key(first.offset());
         let cell = RawCell::new(first.offset(), Typed::<T>::BYTES, key).with_stride(stride);
         Ok(RawCell { shares_page: true, ..cell })
     }
@@ -564,7 +564,7 @@ impl<T: Persist> Split<T> {
     }
 
     /// What is there, if it is a cell of this type: the newest whole value and how the other slot looks. Nothing changes.
-    pub(crate) fn look(first: &Area, second: &Area) -> Result<(RawCell, T, Twin)> {
+    pub(crate) fn look(first: &Area, second: &Area) -> Result<(RawCell, T, SlotState)> {
         let expected = const { Typed::<T>::LAYOUT };
         let mut cell = TwoSlot::<T>::split_cell(first, second)?;
         let (bytes, twin) = cell.load(first.mapping(), WHAT)?;

@@ -30,7 +30,7 @@ pub(crate) const HEADER_GRANULES: u64 = 2;
 /// Bits that are made together: 32 KiB of memory, for a gibibyte of the pool.
 const LEAF: u64 = 1 << 18;
 /// A writer waits no longer for a copier, which may be stuck in the system.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const NO_LIMIT: u64 = u64::MAX;
 
 type Leaf = OnceLock<Box<[AtomicU64]>>;
@@ -122,7 +122,7 @@ impl Written {
                 parking_lot::MutexGuard::unlocked(&mut waiting, wait_point);
                 continue;
             }
-            if self.room.wait_for(&mut waiting, PATIENCE).timed_out() {
+            if self.room.wait_for(&mut waiting, TIMEOUT).timed_out() {
                 self.noted.fetch_add(1, SeqCst);
                 break;
             }

@@ -45,7 +45,7 @@ pub enum Op {
     Nested(Vec<Range>, Vec<Range>, bool),
     /// The first on a place of the thread's own, too, which it reads back.
     Own(Vec<Range>),
-    /// All members but one seal it, then the process ends.
+    /// All members but one checksum it, then the process ends.
     InPart(Vec<Range>),
     /// A whole stripe, in one piece if the medium takes it so.
     Whole(u64),

@@ -5,21 +5,21 @@
 //!
 //! * [`Claim::Detected`], for bytes changed by a medium: each structure gives an error, or says what is in doubt, or was repaired, or
 //!   is equal. Outside of this claim are bytes that no checksum covers:
-//!   1. *payload*: object contents at rest (sealed while their publication is in the log, not later) and the program's raw regions;
+//!   1. *payload*: object contents at rest (checksummed while their publication is in the log, not later) and the program's raw regions;
 //!   2. *an erased chunk*: its table word and its whole bitmap are zeros, as if it had never been used (both stand in one page only in
 //!      small heaps). Objects in it are then errors when they are used;
 //!   3. *an erased tail*: where all last records of a ring were replaced by what looks like no record at all, the ring is the one from
 //!      before their append. No record says that a later one was written.
 //! * [`Claim::Sane`], for bytes whose checksums were made to fit again, and for bytes that were never a pool: no panic, no endless work,
 //!   no access outside of the pool, and the invariants of the structures hold (blocks inside the heap and apart from each other).
-//!   Which values they hold cannot be told: who recomputes a seal has signed them.
+//!   Which values they hold cannot be told: who recomputes a checksum has signed them.
 //!
 //! The test suite and the fuzz target `open` share all of this.
 
+pub(crate) mod checksums;
 mod judge;
 mod mutation;
 pub(crate) mod reference;
-pub(crate) mod seals;
 pub(crate) mod steps;
 mod use_on;
 mod walk;

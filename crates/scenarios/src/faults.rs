@@ -14,7 +14,7 @@ const ALL: &[FaultKind] = &[Flip, Poison, Stuck, Page];
 /// Those that notice more than what cannot be read, or less.
 const OTHERS: &[(&str, &[FaultKind])] = &[
     ("two-slot", &[]),
-    ("sealed", &[Flip, Poison, Stuck]),
+    ("checksummed", &[Flip, Poison, Stuck]),
     ("ring", &[Flip, Poison]),
     ("header", ALL),
     ("log", ALL),

@@ -80,7 +80,7 @@ fn of_heap() -> Result<heap::Options, Error> {
 }
 
 fn of_versions() -> mvcc::Options {
-    mvcc::Options::new().slots(2).log_bytes(4096).copy_bytes(4096).keeper(false)
+    mvcc::Options::new().slots(2).log_bytes(4096).copy_bytes(4096).background(false)
 }
 
 fn is_in(pool: &Pool, region: &str) -> bool {

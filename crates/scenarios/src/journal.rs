@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation, Witness};
-use pmem::{Area, Options, Pool, Position, Region, Ring, Tail, Twin};
+use pmem::{Area, Options, Pool, Position, Region, Ring, SlotState, Tail};
 
 const RING: u64 = 1 << 10;
 /// Records appended by the check itself, after it has looked, have numbers from here on.
@@ -198,7 +198,7 @@ impl Scenario for Journal {
             && first <= retired
         {
             // Of a mark that is damaged in one copy the other may be an older one, which recovery says.
-            if sim.planted().is_some() && found.mark == Twin::Broken {
+            if sim.planted().is_some() && found.mark == SlotState::Corrupt {
                 return Err(Violation::detected("a copy of the mark is damaged, so that it may be an older one"));
             }
             return Err(Violation::new(format!("record {first} came back, retired through {retired}")));

@@ -165,7 +165,7 @@ impl State {
                 let Some((last, _)) = self.there[..keep].last().copied() else { return Ok(()) };
                 let gone: Vec<u64> = self.there.drain(..keep).map(|r| r.1).collect();
                 let cleaned = ack.begin(Effect::Cleaned(gone.clone()));
-                cluster.log().cleanup_to(Lsn::new(last))?;
+                cluster.log().truncate_to(Lsn::new(last))?;
                 ack.commit(cleaned);
                 let ticket = ack.begin(Effect::Reclaimed(gone));
                 cluster.log().reclaim()?;

@@ -8,6 +8,7 @@
 mod arrayed;
 mod cell;
 mod chained;
+mod checksummed;
 mod copied;
 pub mod damage;
 mod directory;
@@ -23,7 +24,6 @@ mod objects;
 mod recorded;
 mod records;
 mod resize;
-mod sealed;
 mod store;
 pub mod structures;
 mod versioned;
@@ -32,6 +32,7 @@ pub use self::structures::Pairs;
 pub use arrayed::{Arrayed, Op as ArrayOp, Range as ArrayRange};
 pub use cell::Cell;
 pub use chained::{Chained, Op as ChainOp};
+pub use checksummed::Checksummed;
 pub use copied::{Copied, Op as CopyOp};
 pub use directory::Directory;
 pub use every::{
@@ -47,7 +48,6 @@ pub use objects::ObjectTable;
 pub use recorded::{Op as RecordOp, Recorded, Store as RecordStore, Write as RecordWrite};
 pub use records::{Op as LogOp, Records};
 pub use resize::Resize;
-pub use sealed::Sealed;
 pub use store::{ALIKE, Op as StoreOp, Stored};
 pub use versioned::{Act as VersionAct, Crossed, CrossedOp, EveryVersion, Kind as VersionKind, Op as VersionOp};
 
@@ -119,7 +119,7 @@ macro_rules! named {
 /// nothing is promised that could be checked.
 pub const ALL: &[Named] = named! {
     "two-slot", Cell, "a cell shows its last acknowledged value, or the one being written";
-    "sealed", Sealed, "a sealed record reads back whole or not at all";
+    "checksummed", Checksummed, "a checksummed record reads back whole or not at all";
     "ring", Journal::default(), "acknowledged records come back in order, retired ones do not, torn ones never";
     "header", Directory, "regions that were added are there, generations only rise, a close is clean or not a close";
     "resize", Resize, "what was stored before a growth or a shrink survives both, and so does what was stored after";
@@ -130,7 +130,7 @@ pub const ALL: &[Named] = named! {
     "log-freq", Records::new("log-freq", 1, 3), "the same, three records to a force: those that were not forced go from the end";
     "log-freq-2", Records::new("log-freq-2", 2, 2), "the same with two threads";
     "log-copy", Copied::new("log-copy"), "a copy of a log keeps its promises, the records it acknowledged and the head; its epoch is that of a leader whose log it has, and names the copies";
-    "log-leader", Led::new("log-leader"), "a log on two machines that lose their power together: forced records come back in order, reclaimed ones do not, whoever leads next";
+    "log-leader", Led::new("log-leader"), "a log on two machines that lose their power together: forced records come back in order, reclaimed ones do not, whichever machine leads next";
     "chain", Chained::new("chain"), "a replica has every record that it has forwarded or acknowledged; its queue over its image is the heap that these leave; a voided copy is none until it is whole";
     "chain-head", Headed::new("chain-head"), "acknowledged transactions of a head are there, others whole or not at all, and no other block";
     "array", Arrayed::new("array", 1).adjust(|options| options.draft_max(48)), "what a transaction wrote is there in all its places or in none, in the order of commits; what was rolled back is nowhere";

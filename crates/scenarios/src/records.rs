@@ -243,7 +243,7 @@ impl Live {
                 if let Some((lsn, _)) = cleaned.iter().max() {
                     let others = self.state.lock().map_err(|e| e.to_string())?.iter().any(|r| r.0 < *lsn);
                     if !others && self.appending.load(Relaxed) == 0 {
-                        log.cleanup_to(Lsn::new(*lsn))?;
+                        log.truncate_to(Lsn::new(*lsn))?;
                     }
                 }
                 ack.commit(ticket);
@@ -395,7 +395,7 @@ impl Scenario for Records {
                     log.force_now(lsn).map_err(Violation::detected)?;
                     if all.is_empty() && len == 0 {
                         // Nothing of the program's is there, so the head may go on, to where a torn record's follower may stand.
-                        log.cleanup_to(lsn).map_err(Violation::detected)?;
+                        log.truncate_to(lsn).map_err(Violation::detected)?;
                         log.reclaim().map_err(Violation::detected)?;
                     }
                 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
-use crate::commands::{Ask, Patience, Since, Timeout, streams};
+use crate::commands::{Ask, Since, Timeout, WaitLimit, streams};
 use crate::connection::{Heard, deliver, hear, outcome_of, write};
 use crate::data::stored;
 use crate::job::{Job, Parts};
@@ -33,8 +33,8 @@ pub(crate) async fn wait(
 ) -> Parts {
     let args = parts.batch.arguments(at, &parts.input);
     let text = if timeout == Timeout::First { args.get(1) } else { args.get(args.len() - 1) };
-    let patience = match seconds(text) {
-        Ok(patience) => patience,
+    let wait_limit = match seconds(text) {
+        Ok(wait_limit) => wait_limit,
         Err(error) => {
             parts.reply.error(error);
             return parts;
@@ -48,7 +48,7 @@ pub(crate) async fn wait(
     }
     let keys = keys.into_iter().map(|key| stored(parts.session.db, key)).collect();
     let waiting = thread.shared.waiters.register(keys);
-    let until = patience.map(|patience| tokio::time::Instant::now() + patience);
+    let until = wait_limit.map(|wait_limit| tokio::time::Instant::now() + wait_limit);
     let most = parts.input.len() + AHEAD;
     loop {
         waiting.again();
@@ -101,7 +101,7 @@ pub(crate) async fn read(
     let Some((_, command)) = parts.commands.get(at).copied().flatten() else { return parts };
     let keys = command.keys(&args).into_iter().map(|key| stored(parts.session.db, key)).collect();
     // What is not to be waited for is an error of the command.
-    let until = streams::patience(&args).and_then(|patience| tokio::time::Instant::now().checked_add(patience));
+    let until = streams::wait_limit(&args).and_then(|wait_limit| tokio::time::Instant::now().checked_add(wait_limit));
     let reading = thread.shared.readers.register(keys, streams::group(&args));
     let most = parts.input.len() + AHEAD;
     parts.session.since = Since::of(reading.number());
@@ -164,9 +164,9 @@ pub(crate) async fn ask_again(
         let args = parts.batch.arguments(at, &parts.input);
         let outcome = ask(&parts.session, &args, &mut since, &mut parts.reply);
         let until = match outcome {
-            Ok(Patience::Enough) => break,
-            Ok(Patience::Forever) => None,
-            Ok(Patience::For(patience)) => Some(began + patience),
+            Ok(WaitLimit::Enough) => break,
+            Ok(WaitLimit::Forever) => None,
+            Ok(WaitLimit::For(wait_limit)) => Some(began + wait_limit),
             Err(error) => {
                 outcome_of(&mut parts.reply, mark, Err(error), thread);
                 break;

@@ -186,11 +186,11 @@ pub(crate) enum Run {
 }
 
 /// Answers with what there is. What it is about is in the third argument from the first time on.
-pub(crate) type Ask = fn(&Session, &Arguments<'_>, &mut Option<u64>, &mut Reply) -> Outcome<Patience>;
+pub(crate) type Ask = fn(&Session, &Arguments<'_>, &mut Option<u64>, &mut Reply) -> Outcome<WaitLimit>;
 
 /// How long a client waits for a better answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum WaitLimit {
     /// It is as good as it was asked for.
     Enough,
     /// In all.

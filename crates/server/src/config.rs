@@ -77,7 +77,7 @@ pub struct Settings {
     /// How long a connection may say nothing (`timeout`); for ever if it is 0.
     pub idle: Duration,
     /// How long one may take to say who it is, and how long to take its replies.
-    pub patience: Duration,
+    pub wait_limit: Duration,
     /// Bytes of memory that the store was opened to use for its index, to be told (`maxmemory`); 0 for no limit.
     pub memory: u64,
     /// Which keys go when there is no room (`maxmemory-policy`); none of a store that other machines have, too.
@@ -128,7 +128,7 @@ impl Default for Settings {
             argument: 512 << 20,
             request: 1 << 30,
             idle: Duration::ZERO,
-            patience: Duration::from_secs(60),
+            wait_limit: Duration::from_secs(60),
             memory: 0,
             eviction: Eviction::default(),
             samples: 5,

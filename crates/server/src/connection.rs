@@ -14,10 +14,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use crate::commands::{self, Command, Run, Special, Stop, flag};
 use crate::data::stored;
 use crate::engine;
+use crate::failpoints::Step;
 use crate::job::{Job, Parts, REPLY_MAX, text};
 use crate::reply::Reply;
 use crate::request::{Arguments, Limits, Malformed, Parser};
-use crate::sabotage::Step;
 use crate::session::{Client, Replies, Session};
 use crate::shared::{Shared, now};
 use crate::thread::Thread;
@@ -558,14 +558,14 @@ async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
     let (no_input, queue) = (Vec::new(), queued.commands);
     let mut inner = Parts { session, reply, input: no_input, batch: queued.batch, commands: queue, ran, mark };
     let shared = &thread.shared;
-    if shared.sabotage.skips(Step::OneTransaction) {
+    if shared.failpoints.skips(Step::OneTransaction) {
         inner.reply.array(inner.batch.len());
         for at in 0..inner.batch.len() {
             inner = thread.executor.run(Job::batch(inner, at..at + 1)).await.parts;
         }
         return Parts { input, batch, commands, ..inner };
     }
-    if shared.sabotage.skips(Step::WatchedInside) {
+    if shared.failpoints.skips(Step::WatchedInside) {
         let watched = std::mem::take(&mut inner.session.watched);
         let keys: Vec<Vec<u8>> = watched.keys().cloned().collect();
         if versions(shared, &keys).is_ok_and(|now| !now.iter().eq(watched.values())) {

@@ -34,8 +34,8 @@ use tx::Keys;
 
 use crate::commands::{Context, Outcome, WRONG_TYPE};
 use crate::engine::{self, Error, Result, Tx};
+use crate::failpoints::{Failpoints, Step};
 use crate::headed::Headed;
-use crate::sabotage::{Sabotage, Step};
 
 use self::streams::Marks;
 
@@ -276,9 +276,9 @@ const IDS: u64 = 1 << 40;
 
 impl Ids {
     /// Draws the number of this start. A store that is full may have no room for it: then no collection is made before it has.
-    pub(crate) fn draw(engine: &dyn engine::Engine, sabotage: Sabotage) -> Result<Self> {
+    pub(crate) fn draw(engine: &dyn engine::Engine, failpoints: Failpoints) -> Result<Self> {
         let this = Self(AtomicU64::new(0));
-        match this.draw_again(engine, sabotage) {
+        match this.draw_again(engine, failpoints) {
             Ok(()) => Ok(this),
             Err(Error::Full(why) | Error::Memory(why) | Error::LogFull(why)) => {
                 tracing::warn!("no collection can be made until there is room: {why}");
@@ -293,14 +293,14 @@ impl Ids {
         Self(AtomicU64::new(0))
     }
 
-    pub(crate) fn draw_again(&self, engine: &dyn engine::Engine, sabotage: Sabotage) -> Result<()> {
+    pub(crate) fn draw_again(&self, engine: &dyn engine::Engine, failpoints: Failpoints) -> Result<()> {
         let key = [&[META], &b"start"[..]].concat();
         let mut number = 0;
         engine.write(&mut |tx| {
             number = tx.get(&key)?.and_then(|value| value.try_into().ok()).map_or(0, u64::from_be_bytes) + 1;
             tx.put(&key, &number.to_be_bytes(), None)
         })?;
-        let number = if sabotage.skips(Step::FreshIds) { 1 } else { number };
+        let number = if failpoints.skips(Step::FreshIds) { 1 } else { number };
         self.0.store(number.wrapping_mul(IDS), SeqCst);
         Ok(())
     }
@@ -411,7 +411,7 @@ impl Context<'_> {
         if from == to {
             return Ok(());
         }
-        if let Some(head) = Head::read(&value).filter(|_| !self.shared.sabotage.skips(Step::NoteMoves)) {
+        if let Some(head) = Head::read(&value).filter(|_| !self.shared.failpoints.skips(Step::NoteMoves)) {
             self.note_due(to, &head)?;
         }
         self.tx.delete(from)?;
@@ -445,7 +445,7 @@ impl Context<'_> {
         let done = change(&mut *self.tx)?;
         // Nobody had said that there are collections; the first may have been made, and here, in between. From now on the key is held, or whoever comes in
         // between is a conflict.
-        if plain && self.shared.collections.load(SeqCst) && !self.shared.sabotage.skips(Step::LookAgain) {
+        if plain && self.shared.collections.load(SeqCst) && !self.shared.failpoints.skips(Step::LookAgain) {
             return Err(Error::Again.into());
         }
         Ok(done)
@@ -492,7 +492,7 @@ impl Context<'_> {
 
     /// The elements of a head that goes are for the reaper.
     pub(crate) fn abandon(&mut self, head: &Head) -> Outcome {
-        if self.shared.sabotage.skips(Step::Abandoned) {
+        if self.shared.failpoints.skips(Step::Abandoned) {
             return Ok(());
         }
         Ok(self.tx.put(&[&[GARBAGE], &head.id.to_be_bytes()[..]].concat(), &[], None)?)

@@ -24,8 +24,8 @@ use self::uses::{Frequency, Uses};
 use crate::commands::{Command, flag};
 use crate::data::{DATABASES, GARBAGE, Head};
 use crate::engine::{Error, Excess, Result, Tx};
+use crate::failpoints::Step;
 use crate::request::Arguments;
-use crate::sabotage::Step;
 use crate::shared::{Shared, now};
 
 /// Which keys go when there is no room (`maxmemory-policy`).
@@ -111,7 +111,7 @@ const REQUEST: u64 = 4;
 /// Bytes that a record takes beside its key and value, about.
 const RECORD: u64 = 48;
 /// How long a write waits for room before it is refused, and how long it makes some at a time, in milliseconds.
-const PATIENCE: u64 = 5000;
+const WAIT_LIMIT: u64 = 5000;
 const TURN: u64 = 200;
 /// How long those are looked for that may go, in milliseconds, if there is none at first; and for how many times as long nobody looks again if there was none.
 const SEARCH: u64 = 1000;
@@ -283,7 +283,7 @@ pub(crate) fn make_room(shared: &Shared, bytes: usize, tries: &mut Tries) -> boo
     // One that may never fit is not worth all that others have.
     let file = shared.engine.counts().file_bytes;
     let since = *tries.since.get_or_insert_with(now);
-    if bytes as u64 > file / REQUEST || now().saturating_sub(since) > PATIENCE {
+    if bytes as u64 > file / REQUEST || now().saturating_sub(since) > WAIT_LIMIT {
         return false;
     }
     // What it takes nobody knows: more each time.
@@ -476,7 +476,7 @@ fn look(
 }
 
 fn spares_lasting(shared: &Shared, policy: Eviction) -> bool {
-    policy.is_volatile() && !shared.sabotage.skips(Step::LastingStays)
+    policy.is_volatile() && !shared.failpoints.skips(Step::LastingStays)
 }
 
 // ---- removal ----------------------------------------------------------------------------------------------------

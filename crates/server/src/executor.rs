@@ -19,11 +19,11 @@ use tokio::sync::{Notify, oneshot};
 use crate::elsewhere::{self, Class};
 use crate::engine::{Error, Result, Tx};
 use crate::evict::{Tries, make_room};
+use crate::failpoints::Step;
 use crate::flush::Inside;
 use crate::job::Job;
 use crate::metrics::{Recorder, Watch};
 use crate::remove::{Brief, Hiding};
-use crate::sabotage::Step;
 use crate::script::Long;
 use crate::shared::Shared;
 
@@ -142,7 +142,7 @@ impl Executor {
                 job.prefetched = true;
                 attempt_inside(shared, job, tx, &inside, None)
             })?;
-            if shared.sabotage.skips(Step::TogetherFirst) {
+            if shared.failpoints.skips(Step::TogetherFirst) {
                 jobs.iter().for_each(|(at, job)| early(*at, job.parts.reply.bytes()));
             }
             Ok(())
@@ -218,7 +218,7 @@ fn attempt_safely(shared: &Shared, work: &mut dyn Work, tx: &mut dyn Tx) -> Resu
     std::panic::catch_unwind(AssertUnwindSafe(|| work.attempt(tx))).unwrap_or_else(|_| {
         tracing::error!("a command has panicked, which is a bug; its transaction is given up");
         let error = Error::Other("internal error: see the server's log".to_owned());
-        if shared.sabotage.skips(Step::PanicGivesUp) {
+        if shared.failpoints.skips(Step::PanicGivesUp) {
             work.fail(&error);
             return Ok(());
         }
@@ -233,7 +233,7 @@ fn reason(shared: &Shared, error: Error) -> Error {
 
 /// The client is told that its write may be there: were it run again, it would be refused, and be told that nothing is written.
 fn end_in_doubt(shared: &Shared, work: &mut dyn Work, error: &Error) {
-    if !shared.sabotage.skips(Step::FailureTold) {
+    if !shared.failpoints.skips(Step::FailureTold) {
         work.end_in_doubt(error);
     }
 }
@@ -326,7 +326,7 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
                 }
                 Err(error) => return give_up(work, &reason_of_steps(shared, error)),
             },
-            Err(_) if shared.sabotage.skips(Step::FailureTold) => return,
+            Err(_) if shared.failpoints.skips(Step::FailureTold) => return,
             Err(full @ (Error::Full(_) | Error::LogFull(_))) if writes && steps => {
                 match in_steps(shared, work, false) {
                     Ok(true) => return,
@@ -420,7 +420,7 @@ impl Combiner {
         if self.shared.engine.waits() && self.shared.scripts.any_long() {
             return some.into_iter().for_each(|one| self.leave(one));
         }
-        let early = self.shared.sabotage.skips(Step::DurableFirst);
+        let early = self.shared.failpoints.skips(Step::DurableFirst);
         for _ in 0..ATTEMPTS {
             self.recorder.transactions.add(1);
             let began = Watch::start();

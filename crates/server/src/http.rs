@@ -35,7 +35,7 @@ use crate::shared::Shared;
 /// Connections at one time; who comes when there are as many is told so.
 const CONNECTIONS: usize = 64;
 /// How long a request may take to come, and a connection may be idle between two.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_LIMIT: Duration = Duration::from_secs(10);
 /// How long a connection lasts: who takes his answers slowly cannot keep it, others open a new one.
 const AGE: Duration = Duration::from_secs(60);
 /// Bytes of a request, and headers in it.
@@ -93,11 +93,11 @@ async fn converse(socket: TcpStream, site: Rc<Site>) {
         async move { Ok::<_, Infallible>(site.answer(&request).await) }
     });
     let mut limits = http1::Builder::new();
-    limits.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEAD).max_headers(HEADERS);
+    limits.timer(TokioTimer::new()).header_read_timeout(WAIT_LIMIT).max_buf_size(HEAD).max_headers(HEADERS);
     let mut connection = pin!(limits.serve_connection(TokioIo::new(socket), service));
     if tokio::time::timeout(AGE, connection.as_mut()).await.is_err() {
         connection.as_mut().graceful_shutdown();
-        drop(tokio::time::timeout(PATIENCE, connection).await);
+        drop(tokio::time::timeout(WAIT_LIMIT, connection).await);
     }
 }
 

@@ -9,9 +9,9 @@ use crate::elsewhere::Class;
 use crate::engine::{self, Error, Tx};
 use crate::events::{self, Noticing, Ticket};
 use crate::executor::Work;
+use crate::failpoints::Step;
 use crate::reply::Reply;
 use crate::request::{Arguments, Batch, number};
-use crate::sabotage::Step;
 use crate::script::{self, Long};
 use crate::session::Session;
 use crate::shared::now;
@@ -195,7 +195,7 @@ impl Job {
     pub(crate) fn wake(&mut self) {
         self.tell();
         let shared = &self.parts.session.shared;
-        if !shared.readers.any() && !shared.waiters.any() || shared.sabotage.skips(Step::Woken) {
+        if !shared.readers.any() && !shared.waiters.any() || shared.failpoints.skips(Step::Woken) {
             return;
         }
         let groups = shared.readers.any_of_group();
@@ -300,9 +300,9 @@ impl Work for Job {
         self.ticket = None;
         self.errors = 0;
         let now = now();
-        let sabotage = self.parts.session.shared.sabotage;
+        let failpoints = self.parts.session.shared.failpoints;
         if let Some(watched) = &self.exec {
-            for (key, version) in watched.iter().filter(|_| !sabotage.skips(Step::Watched)) {
+            for (key, version) in watched.iter().filter(|_| !failpoints.skips(Step::Watched)) {
                 if tx.version(key)? != *version {
                     self.parts.reply.null_array();
                     self.done = self.to;
@@ -318,7 +318,7 @@ impl Work for Job {
         let mut looks = Looks::new(if alone { WRITTEN_MAX } else { WRITTEN });
         looks.whole = self.exec.is_some();
         for at in self.from..self.to {
-            let turn = if sabotage.skips(Step::InOrder) { self.from + self.to - 1 - at } else { at };
+            let turn = if failpoints.skips(Step::InOrder) { self.from + self.to - 1 - at } else { at };
             self.run_one(tx, turn, now, &mut looks)?;
             self.looks = looks.counts();
             self.done = at + 1;

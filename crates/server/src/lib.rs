@@ -75,6 +75,7 @@ pub mod engine;
 mod events;
 mod evict;
 mod executor;
+mod failpoints;
 mod flush;
 mod functions;
 mod glob;
@@ -93,7 +94,6 @@ mod reaper;
 mod remove;
 pub mod reply;
 pub mod request;
-mod sabotage;
 mod script;
 mod server;
 mod session;
@@ -146,6 +146,6 @@ pub use config::{Config, Settings, SubscriberLimit, Tls};
 pub use data::DATABASES;
 pub use events::Notify;
 pub use evict::{By, Eviction};
-#[cfg(feature = "sabotage")]
-pub use sabotage::Step;
+#[cfg(feature = "failpoints")]
+pub use failpoints::Step;
 pub use server::{Error, Server};

@@ -12,7 +12,7 @@ use tx::Keys;
 
 use crate::data::{DUE, ELEMENTS, GARBAGE, Head, PARTS};
 use crate::engine::{Error, Result, Tx};
-use crate::sabotage::Step;
+use crate::failpoints::Step;
 use crate::shared::{Shared, now};
 
 /// Elements that one transaction removes.
@@ -57,7 +57,7 @@ pub(crate) fn step(shared: &Shared, now: u64) -> Result<bool> {
         Err(error) => return Err(error),
     }
     if !shared.ids.are_drawn() {
-        match shared.ids.draw_again(&*shared.engine, shared.sabotage) {
+        match shared.ids.draw_again(&*shared.engine, shared.failpoints) {
             Ok(()) | Err(Error::Full(_) | Error::Memory(_) | Error::LogFull(_)) => {}
             Err(error) => return Err(error),
         }
@@ -77,7 +77,7 @@ pub(crate) fn step(shared: &Shared, now: u64) -> Result<bool> {
 fn reap(shared: &Shared, now: u64, most: usize) -> Result<(bool, usize)> {
     let mut done = (false, 0);
     shared.engine.write(&mut |tx| {
-        done = remove_some(tx, now, most, shared.sabotage.skips(Step::OwnerSpared))?;
+        done = remove_some(tx, now, most, shared.failpoints.skips(Step::OwnerSpared))?;
         Ok(())
     })?;
     Ok(done)

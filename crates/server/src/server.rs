@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::config::Config;
 use crate::engine::{self, Engine};
-use crate::sabotage::Sabotage;
+use crate::failpoints::Failpoints;
 use crate::session::Client;
 use crate::shared::{Shared, now};
 use crate::thread::{Accepted, Protocol, Socket};
@@ -98,19 +98,19 @@ impl Server {
     /// # Errors
     /// [`Error::Listen`], [`Error::Open`], [`Error::Tls`]; those of the store.
     pub fn start(config: Config, engine: Box<dyn Engine>) -> Result<Self, Error> {
-        Self::begin(config, engine, Sabotage::default())
+        Self::begin(config, engine, Failpoints::default())
     }
 
     /// As [`start`](Self::start), and leaves a step out.
     ///
     /// # Errors
     /// As there.
-    #[cfg(feature = "sabotage")]
+    #[cfg(feature = "failpoints")]
     pub fn start_without(step: crate::Step, config: Config, engine: Box<dyn Engine>) -> Result<Self, Error> {
-        Self::begin(config, engine, Sabotage(Some(step)))
+        Self::begin(config, engine, Failpoints(Some(step)))
     }
 
-    fn begin(config: Config, engine: Box<dyn Engine>, sabotage: Sabotage) -> Result<Self, Error> {
+    fn begin(config: Config, engine: Box<dyn Engine>, failpoints: Failpoints) -> Result<Self, Error> {
         let users = Users::load(&*engine, config.password.as_deref())?;
         if config.redis.is_empty()
             && config.redis_tls.is_empty()
@@ -132,7 +132,7 @@ impl Server {
             count => count,
         };
         config.settings.connections = files_for(config.settings.connections, threads)?;
-        let shared = Shared::start(engine, config.settings.clone(), users, threads, config.group.clone(), sabotage)?;
+        let shared = Shared::start(engine, config.settings.clone(), users, threads, config.group.clone(), failpoints)?;
         let mut listeners = Vec::new();
         let mut bound = |addresses: &[SocketAddr], protocol: &Protocol| -> Result<Vec<SocketAddr>, Error> {
             let mut found = Vec::new();

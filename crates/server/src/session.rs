@@ -257,15 +257,15 @@ impl Client {
         self.at_work.store(false, Relaxed);
     }
 
-    /// Whether it has been silent longer than `idle` (milliseconds; 0: for ever), has not taken replies for `patience`, or has not said who it is.
-    pub(crate) fn has_waited_too_long(&self, now: u64, idle: u64, patience: u64) -> bool {
+    /// Whether it has been silent longer than `idle` (milliseconds; 0: for ever), has not taken replies for `wait_limit`, or has not said who it is.
+    pub(crate) fn has_waited_too_long(&self, now: u64, idle: u64, wait_limit: u64) -> bool {
         let since = |moment: u64| now.saturating_sub(moment);
         let writing = self.writing_since.load(Relaxed);
-        let stuck = writing != 0 && since(writing) > patience;
+        let stuck = writing != 0 && since(writing) > wait_limit;
         // Who subscribes is to listen.
         let rests = writing == 0 && !self.at_work.load(Relaxed) && !self.inbox.is_open();
         let silent = idle != 0 && rests && since(self.last_active.load(Relaxed)) > idle;
-        let stranger = !self.known.load(Relaxed) && since(self.since) > patience;
+        let stranger = !self.known.load(Relaxed) && since(self.since) > wait_limit;
         stuck || silent || stranger
     }
 

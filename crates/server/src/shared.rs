@@ -15,12 +15,12 @@ use crate::elsewhere::Elsewhere;
 use crate::engine::{self, Engine};
 use crate::events::Events;
 use crate::evict::Evictor;
+use crate::failpoints::Failpoints;
 use crate::flush::Gate;
 use crate::group::Group;
 use crate::metrics::{Recorder, Totals};
 use crate::pubsub::PubSub;
 use crate::readers::Readers;
-use crate::sabotage::Sabotage;
 use crate::script::{End, Scripts};
 use crate::session::Client;
 use crate::slowlog::SlowLog;
@@ -73,7 +73,7 @@ pub(crate) struct Shared {
     pub(crate) evictor: Evictor,
     pub(crate) scripts: Scripts,
     pub(crate) elsewhere: Elsewhere,
-    pub(crate) sabotage: Sabotage,
+    pub(crate) failpoints: Failpoints,
     pub(crate) stop: tokio::sync::watch::Sender<bool>,
     /// Forty hexadecimal digits, others at each start.
     pub(crate) run_id: String,
@@ -88,7 +88,7 @@ impl Shared {
         users: Users,
         threads: usize,
         group: Option<Arc<Group>>,
-        sabotage: Sabotage,
+        failpoints: Failpoints,
     ) -> engine::Result<Arc<Self>> {
         let random = RandomSeed::draw();
         let gate = Gate::default();
@@ -99,7 +99,7 @@ impl Shared {
         let (ids, collections, seed) = if group.as_ref().is_some_and(|group| group.follows()) {
             (Ids::none(), true, 0)
         } else {
-            let ids = Ids::draw(&*engine, sabotage)?;
+            let ids = Ids::draw(&*engine, failpoints)?;
             let collections = any_collection(&*engine)?;
             match crate::remove::resume(&*engine)? {
                 None => crate::remove::keep_spare(&*engine),
@@ -135,7 +135,7 @@ impl Shared {
             evictor,
             scripts: Scripts::default(),
             elsewhere: Elsewhere::default(),
-            sabotage,
+            failpoints,
             stop: tokio::sync::watch::Sender::new(false),
             run_id: format!("{:016x}{:016x}{:08x}", random.0, random.1, random.0 as u32 ^ 0x5a5a_5a5a),
             random: AtomicU64::new(random.1),

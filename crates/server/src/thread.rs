@@ -99,7 +99,7 @@ pub(crate) async fn run(shared: Arc<Shared>, recorder: Arc<Recorder>, mut accept
                 own.push(Arc::downgrade(&next.client));
                 let present = Present::new(thread.clone(), &next.client);
                 match (&desk, next) {
-                    (Some(desk), Accepted { socket, client, protocol: Protocol::Redis(None) }) => desk.seat(socket, client, present),
+                    (Some(desk), Accepted { socket, client, protocol: Protocol::Redis(None) }) => desk.tx_slot(socket, client, present),
                     (_, next) => drop(tokio::task::spawn_local(one(next, present))),
                 }
             }
@@ -122,11 +122,11 @@ pub(crate) async fn run(shared: Arc<Shared>, recorder: Arc<Recorder>, mut accept
 /// Ends connections that have said nothing for too long, do not take their replies, or do not say who they are.
 fn end_idle(shared: &Shared, own: &mut Vec<std::sync::Weak<Client>>) {
     let (settings, now) = (shared.settings(), now());
-    let patience = settings.patience.as_millis() as u64;
+    let wait_limit = settings.wait_limit.as_millis() as u64;
     let idle = settings.idle.as_millis() as u64;
     own.retain(|client| {
         let Some(client) = client.upgrade() else { return false };
-        if client.has_waited_too_long(now, idle, patience) {
+        if client.has_waited_too_long(now, idle, wait_limit) {
             client.end();
         } else if client.inbox.closes_if_too_full(settings.subscriber, now) {
             shared.pubsub.cut_off(&client);
@@ -161,8 +161,8 @@ async fn one(accepted: Accepted, present: Present) {
             let Ok(socket) = TcpStream::from_std(socket) else { return };
             match protocol {
                 Protocol::Redis(Some(tls)) => {
-                    let patience = thread.shared.settings().patience;
-                    match tokio::time::timeout(patience, tls.accept(socket)).await {
+                    let wait_limit = thread.shared.settings().wait_limit;
+                    match tokio::time::timeout(wait_limit, tls.accept(socket)).await {
                         Ok(Ok(stream)) => crate::connection::serve(stream, thread, client).await,
                         Ok(Err(error)) => tracing::info!("{}: no TLS: {error}", client.addr),
                         Err(_) => tracing::info!("{}: no TLS in time", client.addr),

@@ -35,7 +35,7 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use pmem::{Domain, PPtr, Persist};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use structures::{BTree, BTreeOptions, BTreeRoot, KvMap, Map};
-use tx::{Backoff, Engine as _, Isolation, Kv, KvTx, Patience, Typed};
+use tx::{Backoff, Engine as _, Isolation, Kv, KvTx, RetryPolicy, Typed};
 
 pub use self::check::verify;
 use self::sweep::Place;
@@ -235,7 +235,7 @@ impl Tree {
     /// Runs `run` until it commits, or fails with what is no conflict.
     fn transact(&self, writes: bool, run: &mut dyn FnMut(&mut Attempt<'_>) -> Result<()>) -> Result<()> {
         let together = if self.is_slow() { TOGETHER_SLOW } else { TOGETHER };
-        let mut backoff = Backoff::new(Patience::default().attempts(together + ALONE));
+        let mut backoff = Backoff::new(RetryPolicy::default().attempts(together + ALONE));
         loop {
             match self.attempt(backoff.attempts() >= together, writes, run) {
                 Err(Error::Conflict(_)) if backoff.wait() => {}

@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 ///
 /// ```
 /// use std::time::Duration;
-/// let patience = tx::Patience::default().attempts(10).deadline(Duration::from_millis(5));
-/// # let _ = patience;
+/// let policy = tx::RetryPolicy::default().attempts(10).deadline(Duration::from_millis(5));
+/// # let _ = policy;
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct RetryPolicy {
     attempts: u32,
     deadline: Option<Duration>,
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     /// A hundred thousand attempts: tens of seconds of conflicts without a pause, and fifty seconds in a queue at most.
     fn default() -> Self {
         Self { attempts: 100_000, deadline: None }
     }
 }
 
-impl Patience {
+impl RetryPolicy {
     /// At most this many attempts; at least one is made. For each, half a millisecond may be spent in a queue.
     #[must_use]
     pub fn attempts(self, attempts: u32) -> Self {
@@ -64,14 +64,14 @@ pub enum Waited {
 /// Doubling pauses with jitter, first spinning, then giving the processor away, then sleeping.
 ///
 /// ```
-/// let mut backoff = tx::Backoff::new(tx::Patience::default().attempts(2));
+/// let mut backoff = tx::Backoff::new(tx::RetryPolicy::default().attempts(2));
 /// assert!(backoff.wait()); // a second attempt
 /// assert!(!backoff.wait()); // no third
 /// assert_eq!(backoff.attempts(), 2);
 /// ```
 #[derive(Debug)]
 pub struct Backoff {
-    patience: Patience,
+    policy: RetryPolicy,
     attempts: u32,
     end: Option<Instant>,
     /// Spent in a queue without being woken.
@@ -89,8 +89,8 @@ const LOOK: Duration = Duration::from_millis(10);
 
 impl Backoff {
     /// No attempt has failed yet.
-    pub fn new(patience: Patience) -> Self {
-        Self { patience, attempts: 0, end: None, queued: Duration::ZERO }
+    pub fn new(policy: RetryPolicy) -> Self {
+        Self { policy, attempts: 0, end: None, queued: Duration::ZERO }
     }
 
     /// Attempts that failed.
@@ -98,7 +98,7 @@ impl Backoff {
         self.attempts
     }
 
-    /// Notes that an attempt failed, and waits; false if patience is at its end.
+    /// Notes that an attempt failed, and waits; false if policy is at its end.
     #[cold]
     pub fn wait(&mut self) -> bool {
         let Some(left) = self.next() else { return false };
@@ -120,12 +120,12 @@ impl Backoff {
     )]
     fn next(&mut self) -> Option<Duration> {
         self.attempts += 1;
-        if self.attempts >= self.patience.attempts {
+        if self.attempts >= self.policy.attempts {
             return None;
         }
-        let most = Duration::from_micros(SLEEP_US).saturating_mul(self.patience.attempts);
+        let most = Duration::from_micros(SLEEP_US).saturating_mul(self.policy.attempts);
         let left = most.checked_sub(self.queued).filter(|left| !left.is_zero())?;
-        let Some(deadline) = self.patience.deadline else { return Some(left) };
+        let Some(deadline) = self.policy.deadline else { return Some(left) };
         let now = Instant::now();
         let until = self.end.get_or_insert(now + deadline).checked_duration_since(now);
         until.filter(|until| !until.is_zero()).map(|until| until.min(left))
@@ -150,8 +150,8 @@ pub(crate) struct Turns<'q> {
 }
 
 impl<'q> Turns<'q> {
-    pub(crate) fn new(patience: Patience, queue: Option<&'q dyn Queue>) -> Self {
-        Self { backoff: Backoff::new(patience), queue, entered: false }
+    pub(crate) fn new(policy: RetryPolicy, queue: Option<&'q dyn Queue>) -> Self {
+        Self { backoff: Backoff::new(policy), queue, entered: false }
     }
 
     /// As [`Backoff::wait`], behind a conflict at `offset`.

@@ -26,6 +26,8 @@ mod atomicity;
 pub mod bank;
 mod endings;
 mod errors;
+#[doc(hidden)]
+pub mod failpoints;
 mod forged;
 pub mod history;
 mod intend;
@@ -38,8 +40,6 @@ mod puts;
 mod random;
 mod retry;
 mod root;
-#[doc(hidden)]
-pub mod sabotage;
 mod savepoints;
 mod schedules;
 pub mod shuttle;

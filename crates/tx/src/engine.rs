@@ -1,6 +1,6 @@
 //! Who makes transactions, and runs them until they commit.
 
-use crate::backoff::{Patience, Queue, Turns};
+use crate::backoff::{Queue, RetryPolicy, Turns};
 use crate::{Doom, Error, Isolation, Procedure, Result, Transaction};
 
 /// An engine for transactions on objects.
@@ -22,7 +22,7 @@ pub trait Engine {
     /// [`Error::NoSlot`]; [`Error::Isolation`] if the engine has no such level.
     fn begin(&self, isolation: Isolation) -> Result<Self::Tx<'_>>;
 
-    /// Runs `f` in a transaction and commits it; conflicts are retried with [`Patience::default`]. An `Err` or a panic rolls back.
+    /// Runs `f` in a transaction and commits it; conflicts are retried with [`RetryPolicy::default`]. An `Err` or a panic rolls back.
     ///
     /// With an engine that locks (`heap`), a transaction that keeps meeting conflicts is not overtaken by others for ever: after 16 of them it is
     /// queued, and later transactions, readers too, get the conflict in its stead.
@@ -33,23 +33,23 @@ pub trait Engine {
     where
         E: From<Error>,
     {
-        self.transact_with(isolation, Patience::default(), f)
+        self.transact_with(isolation, RetryPolicy::default(), f)
     }
 
-    /// As [`transact`](Self::transact), with patience of your own.
+    /// As [`transact`](Self::transact), with policy of your own.
     ///
     /// # Errors
     /// As there.
     fn transact_with<R, E>(
         &self,
         isolation: Isolation,
-        patience: Patience,
+        policy: RetryPolicy,
         mut f: impl FnMut(&mut Self::Tx<'_>) -> Result<R, E>,
     ) -> Result<R, E>
     where
         E: From<Error>,
     {
-        // Made when it is needed: to copy the patience, which was stored just now, would wait for the barrier of the transaction before (see `Attempt`).
+        // Made when it is needed: to copy the policy, which was stored just now, would wait for the barrier of the transaction before (see `Attempt`).
         let mut turns = None;
         loop {
             let offset = match self.attempt(isolation, &mut f) {
@@ -57,7 +57,7 @@ pub trait Engine {
                 Attempt::Ended(result) => return result,
                 Attempt::Conflict(offset) => offset,
             };
-            let turns = turns.get_or_insert_with(|| Turns::new(patience, self.queue()));
+            let turns = turns.get_or_insert_with(|| Turns::new(policy, self.queue()));
             if !turns.wait(offset) {
                 return Err(Error::GaveUp { attempts: turns.backoff.attempts(), offset }.into());
             }

@@ -4,7 +4,7 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use crate::backoff::{Patience, Queue, Turns};
+use crate::backoff::{Queue, RetryPolicy, Turns};
 use crate::{Doom, Error, Isolation, Result};
 
 /// Called with each pair of a scan, in order; says whether to go on.
@@ -106,7 +106,7 @@ pub trait Kv {
     where
         E: From<Error>,
     {
-        let mut turns = Turns::new(Patience::default(), self.queue());
+        let mut turns = Turns::new(RetryPolicy::default(), self.queue());
         loop {
             let mut offset = 0;
             let mut conflict = |doom: Option<Doom>| match doom.and_then(|d| d.conflict) {

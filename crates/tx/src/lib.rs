@@ -61,7 +61,7 @@ mod savepoints;
 mod slots;
 mod transaction;
 
-pub use backoff::{Backoff, Patience};
+pub use backoff::{Backoff, RetryPolicy};
 #[doc(hidden)]
 pub use backoff::{Queue, Waited};
 pub use backup::Backup;

@@ -5,7 +5,7 @@ use std::path::Path;
 use peers::Peer;
 use peers::kv::{How, Level, Room, Session as PeerSession};
 use pmem::Stats;
-use tx::{Backoff, Isolation, Patience};
+use tx::{Backoff, Isolation, RetryPolicy};
 
 use super::{KvRoom, KvSide, Session, Step, read_only};
 use crate::target::{Found, Store};
@@ -50,7 +50,7 @@ impl OnSession {
         match work(&mut *self.session) {
             Ok(done) => Ok((done, 0)),
             Err(error) if error.is_conflict() => {
-                let mut backoff = Backoff::new(Patience::default());
+                let mut backoff = Backoff::new(RetryPolicy::default());
                 while backoff.wait() {
                     match work(&mut *self.session) {
                         Ok(done) => return Ok((done, backoff.attempts().into())),

@@ -1,6 +1,6 @@
 //! What allocation adds to the transactions that carry it.
 //!
-//! One operation is a pair of transactions, each a sealed record and its barrier: the first fills 128 bytes and puts a block into a table of
+//! One operation is a pair of transactions, each a checksummed record and its barrier: the first fills 128 bytes and puts a block into a table of
 //! 1000, the second takes another one out. Without allocation the block is the one that was taken out before; with it, it is reserved, and
 //! the other freed: intents are kept until 16 pairs are settled together, as engines do, bits are stored and flushed, blocks released.
 //! The difference is the price of an allocation and a free; neither has a barrier of its own.

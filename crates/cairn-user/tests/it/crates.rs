@@ -38,7 +38,7 @@ fn a_user_compiles_few_crates() {
 fn no_feature_for_tests_is_on() {
     for arguments in [&["--features", "replication,serde"][..], &[]] {
         let features: Vec<String> = tree(&[&["--format", "{p} [{f}]"], arguments].concat()).into_iter().collect();
-        for name in ["sabotage", "testing", "conformance", "no-drains", "fuzzing"] {
+        for name in ["failpoints", "testing", "conformance", "no-drains", "fuzzing"] {
             let with = |line: &&String| line.split(['[', ']', ',']).any(|feature| feature == name);
             assert_eq!(features.iter().find(with), None, "{name}");
         }

@@ -31,7 +31,7 @@ fn sums_follow_a_log_that_is_cleaned_up() -> Result<(), Box<dyn Error>> {
             log.append(&[event as u8; 3])?;
             // What was summed up is not needed any more.
             if let Some(lsn) = hear.try_iter().last() {
-                log.cleanup_to(lsn)?;
+                log.truncate_to(lsn)?;
             }
         }
         Ok(reader.join().map_err(|_| "the reader panicked")??)

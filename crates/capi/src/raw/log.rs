@@ -225,8 +225,8 @@ pub unsafe extern "C" fn cairn_log_cleanup(log: *mut cairn_log, lsn: u64) -> cai
 
 /// No record through `lsn` is needed any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cairn_log_cleanup_to(log: *mut cairn_log, lsn: u64) -> cairn_status {
-    done(|| with(log, |open: &Arc<OpenLog>| Ok(open.log.cleanup_to(Lsn::new(lsn))?)))
+pub unsafe extern "C" fn cairn_log_truncate_to(log: *mut cairn_log, lsn: u64) -> cairn_status {
+    done(|| with(log, |open: &Arc<OpenLog>| Ok(open.log.truncate_to(Lsn::new(lsn))?)))
 }
 
 /// Forces all there is, cleans it up, and makes that persistent: none of it ever comes back.

@@ -207,7 +207,7 @@ pub unsafe extern "C" fn cairn_log_create_replicated(
     })
 }
 
-/// Takes a log over: whoever led it is shut out, copies are repaired, nothing that was acknowledged is missing. `options` may be null: the defaults.
+/// Takes a log over: the previous leader is fenced, copies are repaired, nothing that was acknowledged is missing. `options` may be null: the defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_log_open_replicated(
     replicas: *const cairn_replicas,

@@ -105,8 +105,8 @@ static void growth(const char *dir)
 	OK(cairn_log_grow(log, 64 << 10, &capacity));
 	CHECK(capacity == 128 << 10);
 	OK(cairn_log_append(log, big, sizeof big, &lsn));
-	EXPECT(CAIRN_NOT_FORCED, cairn_log_cleanup_to(log, lsn + 1));
-	OK(cairn_log_cleanup_to(log, lsn - 1));
+	EXPECT(CAIRN_NOT_FORCED, cairn_log_truncate_to(log, lsn + 1));
+	OK(cairn_log_truncate_to(log, lsn - 1));
 	OK(cairn_log_cleanup(log, lsn));
 	OK(cairn_log_reclaim(log));
 	for (int at = 0; at < 30; at++)

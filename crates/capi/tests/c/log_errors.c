@@ -19,7 +19,7 @@ int main(int argc, char **argv)
 	const char *dir = argv[1];
 	cairn_log_options options = log_options();
 	options.bytes = 1 << 20;
-	options.patience_us = 20000;
+	options.stall_timeout_us = 20000;
 	cairn_log *log = NULL, *other = NULL;
 	cairn_iter *iter;
 	cairn_record record;

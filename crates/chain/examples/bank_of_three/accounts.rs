@@ -45,8 +45,8 @@ pub fn transfer(node: &Node, client: usize, sequence: u64, from: usize, to: usiz
         *tx.write(cell)? = [sequence, left];
         Ok(Some(left))
     };
-    let patience = tx::Patience::default().deadline(std::time::Duration::from_secs(5));
-    node.transact_with(Strict, patience, transfer)
+    let timeout = tx::RetryPolicy::default().deadline(std::time::Duration::from_secs(5));
+    node.transact_with(Strict, timeout, transfer)
 }
 
 /// What all accounts have, and the last request of each client.
@@ -63,6 +63,6 @@ pub fn sums(node: &Node) -> tx::Result<(u64, [u64; CLIENTS])> {
         }
         Ok((sum, last))
     };
-    let patience = tx::Patience::default().deadline(std::time::Duration::from_secs(5));
-    node.transact_with(Strict, patience, sums)
+    let timeout = tx::RetryPolicy::default().deadline(std::time::Duration::from_secs(5));
+    node.transact_with(Strict, timeout, sums)
 }

@@ -57,7 +57,7 @@ pub struct Node {
     record_max: u64,
     /// Whoever commits drives.
     alone: bool,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl std::fmt::Debug for Node {
@@ -105,14 +105,14 @@ impl Node {
             queue_max,
             record_max,
             alone,
-            patience: Duration::from_secs(10),
+            timeout: Duration::from_secs(10),
         }
     }
 
     /// How long a commit waits for the tail's word. Ten seconds if nothing is said.
     #[must_use]
-    pub fn patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     // ---- what happens -----------------------------------------------------------------------------------------

@@ -381,7 +381,7 @@ impl Transaction for NodeTx<'_> {
             self.node.pump(false);
         }
         match ticket {
-            Some(ticket) => Ok(ticket.wait(self.node.patience)?),
+            Some(ticket) => Ok(ticket.wait(self.node.timeout)?),
             None => Ok(()),
         }
     }

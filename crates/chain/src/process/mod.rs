@@ -144,7 +144,7 @@ impl Process {
         let peers = Peers::new(options.fabric.clone());
         let (asks, asked) = channel();
         let outside = Threads { peers: peers.clone(), asks: parking_lot::Mutex::new(asks) };
-        let node = Arc::new(Node::start(medium, found, Arc::new(outside)).patience(options.patience));
+        let node = Arc::new(Node::start(medium, found, Arc::new(outside)).timeout(options.timeout));
         let known = Arc::new(parking_lot::Mutex::new(Known { text: Some(text), machines: BTreeMap::new() }));
         let views = Views {
             register,

@@ -20,7 +20,7 @@ pub struct Options {
     pub(super) fabric: fabric::Options,
     pub(super) ttl: Duration,
     pub(super) tick: Duration,
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
     pub(super) sizes: Sizes,
     pub(super) first: Vec<u32>,
     pub(super) f: Option<u32>,
@@ -41,7 +41,7 @@ impl Options {
             fabric: fabric::Options::default(),
             ttl: Duration::from_secs(5),
             tick: Duration::from_millis(100),
-            patience: Duration::from_secs(30),
+            timeout: Duration::from_secs(30),
             sizes: Sizes::default(),
             first: Vec::new(),
             f: None,
@@ -101,8 +101,8 @@ impl Options {
 
     /// How long a commit waits for the tail's word: half a minute if nothing is said.
     #[must_use]
-    pub fn patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// Of the files of a new chain: the same for all that it begins with. Who joins takes the chain's.

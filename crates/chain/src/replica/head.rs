@@ -1,7 +1,7 @@
 //! What only the head does: admit transactions, number them, settle them.
 
 use super::{Covers, IN_FLIGHT_MAX, Replica};
-use crate::sabotage::Step;
+use crate::failpoints::Step;
 use crate::{Command, Entry, Number, Object, Record, Refusal, TransactionId};
 
 impl Replica {
@@ -38,7 +38,7 @@ impl Replica {
 
     /// The number is drawn, and others may have later ones: it is filled.
     pub(super) fn commit_failed(&mut self, n: u64) {
-        if self.sabotage.skips(Step::EmitSkip) {
+        if self.failpoints.skips(Step::EmitSkip) {
             return;
         }
         if let Some(number) = self.queue.make_skip(n) {
@@ -62,7 +62,7 @@ impl Replica {
     pub(super) fn rebuild_locks(&mut self) {
         self.settling = self.queue.retired();
         self.settled = self.queue.retired();
-        if self.sabotage.skips(Step::RebuildLocks) {
+        if self.failpoints.skips(Step::RebuildLocks) {
             return;
         }
         let entries: Vec<Entry> = self.queue.entries().cloned().collect();

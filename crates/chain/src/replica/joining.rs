@@ -13,7 +13,7 @@
 //! The tail takes no more records than fit into the joiner's queue. A joiner that does not get on for [`QUIET_MAX`] ticks, from one part or record to the next, is refused, and the chain goes on without it.
 
 use super::{Covers, Join, Replica, Status};
-use crate::sabotage::Step;
+use crate::failpoints::Step;
 use crate::{Body, Command, ReplicaId};
 
 /// Ticks after which the other end is given up.
@@ -54,7 +54,7 @@ impl Replica {
             _ => return,
         }
         let executed = self.executing.unwrap_or(self.queue.executed());
-        if executed > through && !self.sabotage.skips(Step::PartBeforeRecords) {
+        if executed > through && !self.failpoints.skips(Step::PartBeforeRecords) {
             return self.say_copied(); // It was late: there is a newer one.
         }
         let Status::Copying { parts, all, needed, .. } = &mut self.status else { return };
@@ -78,7 +78,7 @@ impl Replica {
         self.retire();
         let Status::Copying { source, all: true, needed, .. } = self.status else { return };
         let there = self.executing.is_none() && self.queue.executed() >= needed;
-        if there || self.sabotage.skips(Step::WholeBehindParts) {
+        if there || self.failpoints.skips(Step::WholeBehindParts) {
             self.status = Status::Restoring { source };
             self.persist(Covers::Restored);
         }
@@ -118,7 +118,7 @@ impl Replica {
                 sent: (0, 0),
                 quiet: 0,
             });
-            if self.sabotage.skips(Step::CountWhenComplete) {
+            if self.failpoints.skips(Step::CountWhenComplete) {
                 self.propose_joiner();
             }
         }
@@ -135,7 +135,7 @@ impl Replica {
         }
         let half = self.executing.is_some()
             || self.is_head() && (!self.locks.is_quiet() || self.queue.persistent() < self.queue.last());
-        if half && !self.sabotage.skips(Step::PartAtOneNumber) {
+        if half && !self.failpoints.skips(Step::PartAtOneNumber) {
             return;
         }
         let through = self.queue.executed();
@@ -203,7 +203,7 @@ impl Replica {
     pub(super) fn consider_joiner(&mut self) {
         let acknowledged = self.queue.acknowledged;
         // A tail after this one may have acknowledged, and be gone, what is not executed here yet.
-        let executed = if self.sabotage.skips(Step::ShownToReaders) { 0 } else { self.queue.executed() };
+        let executed = if self.failpoints.skips(Step::ShownToReaders) { 0 } else { self.queue.executed() };
         let shown = acknowledged.max(executed);
         if self.proposed.is_none() && self.join.as_ref().is_some_and(|join| join.whole && join.records >= shown) {
             self.propose_joiner();

@@ -9,9 +9,9 @@ mod views;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::failpoints::{Failpoints, Step};
 use crate::locks::Locks;
 use crate::queue::Queue;
-use crate::sabotage::{Sabotage, Step};
 use crate::{Barrier, Body, Command, Event, Found, Message, Moment, Object, ReadId, ReplicaId, View, ViewId};
 
 /// A record is taken while fewer than this many are not retired. A queue on a medium needs room for twice as many: as many again may be retired here, and the note of it not be persistent yet.
@@ -143,7 +143,7 @@ pub struct Replica {
     settled: u64,
     retiring: u64,
 
-    sabotage: Sabotage,
+    failpoints: Failpoints,
     out: Vec<Command>,
 }
 
@@ -151,10 +151,10 @@ impl Replica {
     /// A process starts on what it has found; what is to be done first.
     #[must_use]
     pub fn start(found: Found) -> (Self, Vec<Command>) {
-        Self::start_without(found, Sabotage::default())
+        Self::start_without(found, Failpoints::default())
     }
 
-    pub(crate) fn start_without(found: Found, sabotage: Sabotage) -> (Self, Vec<Command>) {
+    pub(crate) fn start_without(found: Found, failpoints: Failpoints) -> (Self, Vec<Command>) {
         let (retired, has_entries) = (found.retired, !found.entries.is_empty());
         let mut replica = Self {
             id: found.id,
@@ -174,17 +174,17 @@ impl Replica {
             refused: BTreeMap::new(),
             reads: BTreeMap::new(),
             read_from: 0,
-            locks: Locks::new(sabotage),
+            locks: Locks::new(failpoints),
             settling: retired,
             settled: retired,
             retiring: retired,
-            sabotage,
+            failpoints,
             out: Vec::new(),
         };
         let half = found.retired > 0 || has_entries;
         if found.whole {
             replica.out.push(Command::FetchView);
-        } else if half && !sabotage.skips(Step::VoidHalf) {
+        } else if half && !failpoints.skips(Step::VoidHalf) {
             replica.void(); // its records are none of the next copy's
         } else {
             replica.erase();
@@ -323,7 +323,7 @@ impl Replica {
         if message.to != self.id {
             return;
         }
-        if message.view != view && !self.sabotage.skips(Step::RefuseOldViews) {
+        if message.view != view && !self.failpoints.skips(Step::RefuseOldViews) {
             if message.view > view {
                 self.out.push(Command::FetchView);
             }

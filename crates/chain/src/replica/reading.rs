@@ -4,7 +4,7 @@
 //! acknowledged: then the head refuses the object, so that no later read is of an earlier state.
 
 use super::{Reading, Replica};
-use crate::sabotage::Step;
+use crate::failpoints::Step;
 use crate::{Command, Object, ReadId, Refusal};
 
 impl Replica {
@@ -36,14 +36,14 @@ impl Replica {
         // The record that waits for readers gets no new ones.
         let next = self.queue.entry(self.queue.executed() + 1);
         let barred = next.is_some_and(|entry| entry.objects.iter().any(|object| objects.contains(object)));
-        (barred && !self.sabotage.skips(Step::BarReaders)).then_some(Refusal::Pending)
+        (barred && !self.failpoints.skips(Step::BarReaders)).then_some(Refusal::Pending)
     }
 
     /// An earlier tail may have shown, or acknowledged, all that was in the queue when this one took over; and one that follows may acknowledge what is not here.
     fn can_read_at_tail(&self) -> bool {
-        let executed = self.queue.executed() >= self.read_from || self.sabotage.skips(Step::ExecuteBeforeReading);
-        let leases = self.leases_ended || self.sabotage.skips(Step::AwaitLeases);
-        let alone = self.proposed.is_none() || self.sabotage.skips(Step::NoReadsDuringProposal);
+        let executed = self.queue.executed() >= self.read_from || self.failpoints.skips(Step::ExecuteBeforeReading);
+        let leases = self.leases_ended || self.failpoints.skips(Step::AwaitLeases);
+        let alone = self.proposed.is_none() || self.failpoints.skips(Step::NoReadsDuringProposal);
         executed && leases && alone
     }
 
@@ -53,9 +53,9 @@ impl Replica {
         if at_head {
             self.locks.end_read(&objects);
         }
-        let lease = self.has_lease() || self.sabotage.skips(Step::LeaseAfterReading);
+        let lease = self.has_lease() || self.failpoints.skips(Step::LeaseAfterReading);
         let same = self.serves().is_some_and(|now| now.id == view);
-        let alone = at_head || self.proposed.is_none() || self.sabotage.skips(Step::NoReadsDuringProposal);
+        let alone = at_head || self.proposed.is_none() || self.failpoints.skips(Step::NoReadsDuringProposal);
         self.out.push(if lease && same && alone {
             Command::Answer(read)
         } else {

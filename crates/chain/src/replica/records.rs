@@ -1,7 +1,7 @@
 //! Records downstream, acknowledgements upstream.
 
 use super::{Covers, QUEUE_MAX, Replica, SHIP_MAX, Status};
-use crate::sabotage::Step;
+use crate::failpoints::Step;
 use crate::{Body, Command, Record, ReplicaId};
 
 impl Replica {
@@ -11,7 +11,7 @@ impl Replica {
             Status::Copying { source, .. } | Status::Joining { source } => Some(*source),
             _ => self.predecessor(),
         };
-        let any = self.sabotage.skips(Step::RefuseOldViews) && matches!(self.status, Status::Serving);
+        let any = self.failpoints.skips(Step::RefuseOldViews) && matches!(self.status, Status::Serving);
         if expected != Some(from) && !any {
             return;
         }
@@ -22,7 +22,7 @@ impl Replica {
             if self.queue.last() >= self.last_max() {
                 break;
             }
-            if self.sabotage.skips(Step::TakeInOrder) {
+            if self.failpoints.skips(Step::TakeInOrder) {
                 record.entry.number.n = next;
             } else if n < next {
                 continue;
@@ -61,7 +61,7 @@ impl Replica {
 
     /// Before executing, and as soon as it is persistent: a hop costs a barrier, not an execution.
     pub(super) fn forward(&mut self) {
-        let early = self.sabotage.skips(Step::PersistBeforeForward) && !self.is_head();
+        let early = self.failpoints.skips(Step::PersistBeforeForward) && !self.is_head();
         let ready = if early { self.queue.last() } else { self.queue.persistent() };
         let (to, ready) = match (self.successor(), self.joiner_with_part()) {
             (Some(to), _) => (to, ready),
@@ -78,7 +78,7 @@ impl Replica {
         if first <= self.queue.retired() {
             return; // What is retired the members behind have: this is an answer to an old message.
         }
-        let again = self.sabotage.skips(Step::ForwardAgain) && self.is_head();
+        let again = self.failpoints.skips(Step::ForwardAgain) && self.is_head();
         let first = if again { first.max(self.read_from + 1) } else { first };
         let last = last.min(first + SHIP_MAX - 1);
         let Some(view) = self.view.as_ref().map(|view| view.id).filter(|_| first <= last) else { return };
@@ -121,7 +121,7 @@ impl Replica {
                 continue;
             }
             let is_read = self.reads.values().any(|read| read.objects.iter().any(|o| entry.objects.contains(o)));
-            if is_read && !self.sabotage.skips(Step::BarReaders) {
+            if is_read && !self.failpoints.skips(Step::BarReaders) {
                 return;
             }
             self.executing = Some(n);
@@ -142,7 +142,7 @@ impl Replica {
             return;
         }
         let executed = self.queue.executed().min(self.queue.persistent());
-        let through = if self.sabotage.skips(Step::AcknowledgeExecuted) { self.queue.persistent() } else { executed };
+        let through = if self.failpoints.skips(Step::AcknowledgeExecuted) { self.queue.persistent() } else { executed };
         if through > self.queue.acknowledged {
             self.learn_acknowledged(through);
             self.tell_acknowledged();
@@ -150,9 +150,10 @@ impl Replica {
     }
 
     fn can_acknowledge(&self) -> bool {
-        let leases = self.leases_ended || self.sabotage.skips(Step::AwaitLeases);
-        let alone = self.proposed.is_none() || self.sabotage.skips(Step::HoldDuringProposal);
-        let held = self.join.as_ref().is_some_and(|join| join.whole) && !self.sabotage.skips(Step::HoldDuringProposal);
+        let leases = self.leases_ended || self.failpoints.skips(Step::AwaitLeases);
+        let alone = self.proposed.is_none() || self.failpoints.skips(Step::HoldDuringProposal);
+        let held =
+            self.join.as_ref().is_some_and(|join| join.whole) && !self.failpoints.skips(Step::HoldDuringProposal);
         leases && alone && !held
     }
 
@@ -225,14 +226,14 @@ impl Replica {
         let head = self.is_head();
         let persistent = if head { self.settled } else { self.queue.flushed };
         let mut through = self.queue.executed();
-        if !self.sabotage.skips(if head { Step::LockUntilSettled } else { Step::RetirePersistent }) {
+        if !self.failpoints.skips(if head { Step::LockUntilSettled } else { Step::RetirePersistent }) {
             through = through.min(persistent);
         }
         let unacknowledged = if head { Step::LockUntilAcknowledged } else { Step::RetireAcknowledged };
-        if !self.sabotage.skips(unacknowledged) {
+        if !self.failpoints.skips(unacknowledged) {
             through = through.min(self.queue.acknowledged);
         }
-        if let Some(join) = self.join.as_ref().filter(|_| !self.sabotage.skips(Step::KeepForJoiner)) {
+        if let Some(join) = self.join.as_ref().filter(|_| !self.failpoints.skips(Step::KeepForJoiner)) {
             through = through.min(join.first.map_or(0, |_| join.records));
         }
         if through <= self.retiring {

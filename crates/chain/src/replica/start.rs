@@ -7,9 +7,9 @@
 //! | a copy that is not whole | not possible: it has an id that no view names | | erased |
 
 use super::{Covers, Replica, Status};
+use crate::failpoints::Step;
 use crate::locks::Locks;
 use crate::queue::Queue;
-use crate::sabotage::Step;
 use crate::{Command, Entry, Number, Record};
 
 impl Replica {
@@ -34,10 +34,10 @@ impl Replica {
                 None => break,
             }
         }
-        if !is_head && !self.sabotage.skips(Step::EraseBehindGap) {
+        if !is_head && !self.failpoints.skips(Step::EraseBehindGap) {
             self.out.push(Command::Truncate(self.queue.last()));
         }
-        if self.sabotage.skips(Step::PersistRecovery) {
+        if self.failpoints.skips(Step::PersistRecovery) {
             self.redo();
         } else {
             self.persist(Covers::Found);
@@ -48,7 +48,7 @@ impl Replica {
     /// does.
     pub(super) fn redo(&mut self) {
         let first = self.queue.retired() + 1;
-        let last = if self.sabotage.skips(Step::ExecuteAgain) { first - 1 } else { self.queue.last() };
+        let last = if self.failpoints.skips(Step::ExecuteAgain) { first - 1 } else { self.queue.last() };
         self.out.push(Command::Recover { first, last });
     }
 
@@ -60,7 +60,7 @@ impl Replica {
         let (first, last) = (self.queue.retired() + 1, self.queue.last());
         self.queue.set_persistent_through(last);
         (first..=last).for_each(|n| self.queue.set_executed(n));
-        if self.sabotage.skips(Step::KeepInRecovery) {
+        if self.failpoints.skips(Step::KeepInRecovery) {
             self.queue.retire(last);
             self.retiring = last;
             self.out.push(Command::Retire(last));
@@ -71,7 +71,7 @@ impl Replica {
 
     pub(super) fn forget_everything(&mut self) {
         self.queue = Queue::new(0);
-        self.locks = Locks::new(self.sabotage);
+        self.locks = Locks::new(self.failpoints);
         self.barriers.clear();
         self.reads.clear();
         self.executing = None;

@@ -1,7 +1,7 @@
 //! Views: who is what from now on.
 
 use super::{Covers, Replica, Status};
-use crate::sabotage::Step;
+use crate::failpoints::Step;
 use crate::{Command, ReplicaId, View};
 
 impl Replica {
@@ -60,13 +60,13 @@ impl Replica {
 
     /// The copy is nothing from now on. The note is persistent, under another id, before anything is erased: a half that was taken for a whole copy would count.
     pub(super) fn void(&mut self) {
-        let incarnation = self.id.incarnation + u32::from(!self.sabotage.skips(Step::NewIncarnation));
+        let incarnation = self.id.incarnation + u32::from(!self.failpoints.skips(Step::NewIncarnation));
         self.id = ReplicaId { incarnation, ..self.id };
         self.forget_everything();
         self.lease = crate::Moment(0);
         self.status = Status::Voiding;
         self.out.push(Command::Void(self.id));
-        if self.sabotage.skips(Step::VoidFirst) {
+        if self.failpoints.skips(Step::VoidFirst) {
             self.erase();
         } else {
             self.persist(Covers::VoidNote);

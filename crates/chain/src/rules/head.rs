@@ -1,14 +1,14 @@
 //! What the head admits, and what it does with numbers.
 
 use super::{A, B, Bench, C, X, Y, appends, retires, rule, ships};
-use crate::sabotage::{Sabotage, Step};
+use crate::failpoints::{Failpoints, Step};
 use crate::{Body, Command, Event, Refusal, TransactionId};
 
 /// A number drawn and lost.
 #[test]
 fn a_failed_commit_fills_its_number() {
-    rule(Step::EmitSkip, |sabotage| {
-        let mut a = Bench::member(A, sabotage);
+    rule(Step::EmitSkip, |failpoints| {
+        let mut a = Bench::member(A, failpoints);
         a.lock(1, 0, &[], &[X]);
         a.lock(2, 1, &[], &[Y]);
         a.step(Event::Commit(TransactionId(1)));
@@ -22,8 +22,8 @@ fn a_failed_commit_fills_its_number() {
 /// An overtaken read lock: who reads x and writes y comes before who writes x next, in numbers too.
 #[test]
 fn a_read_lock_is_held_until_the_number_is_drawn() {
-    rule(Step::DrawUnderLocks, |sabotage| {
-        let mut a = Bench::member(A, sabotage);
+    rule(Step::DrawUnderLocks, |failpoints| {
+        let mut a = Bench::member(A, failpoints);
         assert!(a.lock(1, 0, &[X], &[Y]));
         let overtakes = a.lock(2, 1, &[], &[X]);
         a.step(Event::Commit(TransactionId(1)));
@@ -34,8 +34,8 @@ fn a_read_lock_is_held_until_the_number_is_drawn() {
 /// Also a retry that meets the cell of its own request: it is answered when the tail has acknowledged that.
 #[test]
 fn what_is_in_flight_is_refused_until_it_is_acknowledged() {
-    rule(Step::LockUntilAcknowledged, |sabotage| {
-        let mut a = Bench::member(A, sabotage);
+    rule(Step::LockUntilAcknowledged, |failpoints| {
+        let mut a = Bench::member(A, failpoints);
         assert!(a.lock(1, 0, &[], &[X]));
         a.commit(1, 1);
         a.settle();
@@ -48,8 +48,8 @@ fn what_is_in_flight_is_refused_until_it_is_acknowledged() {
 
 #[test]
 fn what_is_in_flight_is_refused_until_the_backup_has_it() {
-    rule(Step::LockUntilSettled, |sabotage| {
-        let mut a = Bench::member(A, sabotage);
+    rule(Step::LockUntilSettled, |failpoints| {
+        let mut a = Bench::member(A, failpoints);
         assert!(a.lock(1, 0, &[], &[X]));
         a.commit(1, 1);
         let commands = a.hear(C, Body::Acknowledged(1));
@@ -64,8 +64,8 @@ fn what_is_in_flight_is_refused_until_the_backup_has_it() {
 /// The record may have a checksum of what stands in the heap, and be sent again.
 #[test]
 fn what_is_in_flight_is_refused_to_its_own_slot() {
-    rule(Step::RefuseOwnSlot, |sabotage| {
-        let mut a = Bench::member(A, sabotage);
+    rule(Step::RefuseOwnSlot, |failpoints| {
+        let mut a = Bench::member(A, failpoints);
         assert!(a.lock(1, 7, &[], &[X]));
         a.commit(1, 1);
         !a.lock(2, 7, &[], &[X])
@@ -74,14 +74,14 @@ fn what_is_in_flight_is_refused_to_its_own_slot() {
 
 #[test]
 fn a_head_without_a_lease_admits_nothing() {
-    let mut a = Bench::member(A, Sabotage(None));
+    let mut a = Bench::member(A, Failpoints(None));
     a.lease_ends();
     assert!(!a.lock(1, 0, &[], &[X]));
 }
 
 #[test]
 fn a_replica_that_is_not_the_head_admits_nothing() {
-    let mut b = Bench::member(B, Sabotage(None));
+    let mut b = Bench::member(B, Failpoints(None));
     let transaction = TransactionId(1);
     let commands = b.step(Event::Lock { transaction, slot: 0, reads: vec![], writes: vec![X] });
     assert_eq!(commands, [Command::Refused(transaction, Refusal::NotHere)]);
@@ -89,7 +89,7 @@ fn a_replica_that_is_not_the_head_admits_nothing() {
 
 #[test]
 fn transactions_in_flight_have_a_bound() {
-    let mut a = Bench::member(A, Sabotage(None));
+    let mut a = Bench::member(A, Failpoints(None));
     let most = crate::IN_FLIGHT_MAX as u64;
     for n in 1..=most {
         assert!(a.lock(n, 0, &[], &[crate::Object(n)]));
@@ -105,7 +105,7 @@ fn transactions_in_flight_have_a_bound() {
 /// Those that run become records, too.
 #[test]
 fn transactions_that_run_are_bounded_with_those_in_flight() {
-    let mut a = Bench::member(A, Sabotage(None));
+    let mut a = Bench::member(A, Failpoints(None));
     let most = crate::IN_FLIGHT_MAX as u64;
     (1..=most).for_each(|n| assert!(a.lock(n, 0, &[], &[crate::Object(n)])));
     assert!(!a.lock(most + 1, 0, &[], &[crate::Object(most + 1)]));
@@ -117,7 +117,7 @@ fn transactions_that_run_are_bounded_with_those_in_flight() {
 /// Who waits for a commit waits for an answer.
 #[test]
 fn a_commit_that_cannot_be_is_refused() {
-    let mut a = Bench::member(A, Sabotage(None));
+    let mut a = Bench::member(A, Failpoints(None));
     let transaction = TransactionId(1);
     let refused = [Command::Refused(transaction, Refusal::NotHere)];
     assert_eq!(a.step(Event::Commit(transaction)), refused, "it has no locks");

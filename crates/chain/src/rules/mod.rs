@@ -9,7 +9,7 @@ mod views;
 
 use std::collections::VecDeque;
 
-use crate::sabotage::{Sabotage, Step};
+use crate::failpoints::{Failpoints, Step};
 use crate::{
     Barrier, Body, Command, Entry, Event, Found, Message, Mode, Moment, Number, Object, Record, Replica, ReplicaId,
     TransactionId, View, ViewId,
@@ -38,9 +38,9 @@ pub(super) fn record(n: u64, object: Object) -> Record {
 
 /// The scenario comes out right, and does not without the rule.
 #[track_caller]
-pub(super) fn rule(step: Step, scenario: impl Fn(Sabotage) -> bool) {
-    assert!(scenario(Sabotage(None)), "{step:?} is not kept");
-    assert!(!scenario(Sabotage(Some(step))), "without {step:?} nothing is different");
+pub(super) fn rule(step: Step, scenario: impl Fn(Failpoints) -> bool) {
+    assert!(scenario(Failpoints(None)), "{step:?} is not kept");
+    assert!(!scenario(Failpoints(Some(step))), "without {step:?} nothing is different");
 }
 
 /// One replica, and what it waits for.
@@ -53,8 +53,8 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    pub(super) fn start(found: Found, sabotage: Sabotage) -> Self {
-        let (replica, commands) = Replica::start_without(found, sabotage);
+    pub(super) fn start(found: Found, failpoints: Failpoints) -> Self {
+        let (replica, commands) = Replica::start_without(found, failpoints);
         let mut bench =
             Self { replica, now: Moment(1), barriers: VecDeque::new(), executions: VecDeque::new(), view: ViewId(0) };
         bench.note(&commands);
@@ -62,12 +62,12 @@ impl Bench {
     }
 
     /// A member of the chain A, B, C that serves, with a lease, and nothing in its queue.
-    pub(super) fn member(id: ReplicaId, sabotage: Sabotage) -> Self {
-        Self::member_of(id, &view(1, &[A, B, C]), sabotage)
+    pub(super) fn member(id: ReplicaId, failpoints: Failpoints) -> Self {
+        Self::member_of(id, &view(1, &[A, B, C]), failpoints)
     }
 
-    pub(super) fn member_of(id: ReplicaId, view: &View, sabotage: Sabotage) -> Self {
-        let mut bench = Self::start(Found::new(id), sabotage);
+    pub(super) fn member_of(id: ReplicaId, view: &View, failpoints: Failpoints) -> Self {
+        let mut bench = Self::start(Found::new(id), failpoints);
         bench.install(view);
         bench.barrier();
         bench.step(Event::Recovered);

@@ -1,14 +1,14 @@
 //! Records on their way down, and entries on their way out.
 
 use super::{A, B, Bench, C, X, Y, appends, record, retires, rule, says, ships};
-use crate::sabotage::Step;
+use crate::failpoints::Step;
 use crate::{Body, Event};
 
 /// Two neighbours that lose power would both lack what the tail has acknowledged.
 #[test]
 fn a_record_is_persistent_before_it_is_forwarded() {
-    rule(Step::PersistBeforeForward, |sabotage| {
-        let mut b = Bench::member(B, sabotage);
+    rule(Step::PersistBeforeForward, |failpoints| {
+        let mut b = Bench::member(B, failpoints);
         let early = ships(&b.hear(A, Body::Records(vec![record(1, X)])), 1);
         let then = ships(&b.barrier(), 1);
         !early && then
@@ -18,7 +18,7 @@ fn a_record_is_persistent_before_it_is_forwarded() {
 /// All are persistent when the first is.
 #[test]
 fn records_that_become_persistent_together_are_all_forwarded() {
-    let mut a = Bench::member(A, crate::sabotage::Sabotage(None));
+    let mut a = Bench::member(A, crate::failpoints::Failpoints(None));
     let most = crate::IN_FLIGHT_MAX as u64;
     for n in 1..=most {
         assert!(a.lock(n, 0, &[], &[crate::Object(n)]));
@@ -32,7 +32,7 @@ fn records_that_become_persistent_together_are_all_forwarded() {
 /// A medium that hangs gets one request for what has been executed.
 #[test]
 fn an_idle_replica_asks_for_one_barrier() {
-    let mut b = Bench::member(B, crate::sabotage::Sabotage(None));
+    let mut b = Bench::member(B, crate::failpoints::Failpoints(None));
     b.hear(A, Body::Records(vec![record(1, X)]));
     b.barrier();
     b.execution();
@@ -44,7 +44,7 @@ fn an_idle_replica_asks_for_one_barrier() {
 /// A hop costs a barrier, not an execution.
 #[test]
 fn a_record_is_forwarded_before_it_is_executed() {
-    let mut b = Bench::member(B, crate::sabotage::Sabotage(None));
+    let mut b = Bench::member(B, crate::failpoints::Failpoints(None));
     b.hear(A, Body::Records(vec![record(1, X)]));
     let commands = b.barrier();
     assert!(ships(&commands, 1) && commands.contains(&crate::Command::Execute(1)), "{commands:?}");
@@ -52,8 +52,8 @@ fn a_record_is_forwarded_before_it_is_executed() {
 
 #[test]
 fn a_record_comes_twice_or_too_early() {
-    rule(Step::TakeInOrder, |sabotage| {
-        let mut b = Bench::member(B, sabotage);
+    rule(Step::TakeInOrder, |failpoints| {
+        let mut b = Bench::member(B, failpoints);
         let gap = appends(&b.hear(A, Body::Records(vec![record(2, Y)])));
         let next = appends(&b.hear(A, Body::Records(vec![record(1, X)])));
         let again = appends(&b.hear(A, Body::Records(vec![record(1, X), record(2, Y)])));
@@ -63,7 +63,7 @@ fn a_record_comes_twice_or_too_early() {
 
 #[test]
 fn a_gap_is_asked_for_once() {
-    let mut b = Bench::member(B, crate::sabotage::Sabotage(None));
+    let mut b = Bench::member(B, crate::failpoints::Failpoints(None));
     assert!(says(&b.hear(A, Body::Records(vec![record(3, Y)])), &Body::Have(0)));
     assert!(!says(&b.hear(A, Body::Records(vec![record(2, Y)])), &Body::Have(0)));
     assert!(says(&b.step(Event::Tick), &Body::Have(0)), "it may be lost");
@@ -72,8 +72,8 @@ fn a_gap_is_asked_for_once() {
 /// A reader at the tail would not see what was acknowledged.
 #[test]
 fn the_tail_acknowledges_what_it_has_executed() {
-    rule(Step::AcknowledgeExecuted, |sabotage| {
-        let mut c = Bench::member(C, sabotage);
+    rule(Step::AcknowledgeExecuted, |failpoints| {
+        let mut c = Bench::member(C, failpoints);
         c.hear(B, Body::Records(vec![record(1, X)]));
         let early = says(&c.barrier(), &Body::Acknowledged(1));
         let commands = c.execution();
@@ -83,8 +83,8 @@ fn the_tail_acknowledges_what_it_has_executed() {
 
 #[test]
 fn an_entry_stays_until_its_effects_are_persistent() {
-    rule(Step::RetirePersistent, |sabotage| {
-        let mut c = Bench::member(C, sabotage);
+    rule(Step::RetirePersistent, |failpoints| {
+        let mut c = Bench::member(C, failpoints);
         c.hear(B, Body::Records(vec![record(1, X)]));
         c.barrier();
         let early = retires(&c.execution());
@@ -96,8 +96,8 @@ fn an_entry_stays_until_its_effects_are_persistent() {
 /// The one behind may fail before it has the record, and another one come in its place.
 #[test]
 fn an_entry_stays_until_it_is_cleaned_up() {
-    rule(Step::RetireAcknowledged, |sabotage| {
-        let mut b = Bench::member(B, sabotage);
+    rule(Step::RetireAcknowledged, |failpoints| {
+        let mut b = Bench::member(B, failpoints);
         b.hear(A, Body::Records(vec![record(1, X)]));
         let mut early = retires(&b.settle());
         b.step(Event::Tick);
@@ -109,7 +109,7 @@ fn an_entry_stays_until_it_is_cleaned_up() {
 
 #[test]
 fn a_clean_up_goes_on_upstream() {
-    let mut b = Bench::member(B, crate::sabotage::Sabotage(None));
+    let mut b = Bench::member(B, crate::failpoints::Failpoints(None));
     b.hear(A, Body::Records(vec![record(1, X)]));
     b.settle();
     assert!(says(&b.hear(C, Body::CleanUp(1)), &Body::CleanUp(1)));

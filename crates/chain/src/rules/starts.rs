@@ -1,7 +1,7 @@
 //! A process starts on what an earlier one has left.
 
 use super::{A, B, Bench, C, X, Y, appends, entry, retires, rule, ships, view};
-use crate::sabotage::Step;
+use crate::failpoints::Step;
 use crate::{Body, Command, Event, Found, ReadId};
 
 fn found(id: crate::ReplicaId, entries: Vec<crate::Entry>) -> Found {
@@ -11,8 +11,8 @@ fn found(id: crate::ReplicaId, entries: Vec<crate::Entry>) -> Found {
 /// The head commits, starts again, and again, and never forwards.
 #[test]
 fn a_head_that_starts_keeps_what_is_not_acknowledged() {
-    rule(Step::KeepInRecovery, |sabotage| {
-        let mut a = Bench::start(found(A, vec![entry(1, X)]), sabotage);
+    rule(Step::KeepInRecovery, |failpoints| {
+        let mut a = Bench::start(found(A, vec![entry(1, X)]), failpoints);
         a.install(&view(1, &[A, B, C]));
         a.barrier();
         let mut commands = a.step(Event::Recovered);
@@ -23,8 +23,8 @@ fn a_head_that_starts_keeps_what_is_not_acknowledged() {
 
 #[test]
 fn a_head_that_starts_forwards_again() {
-    rule(Step::ForwardAgain, |sabotage| {
-        let mut a = Bench::start(found(A, vec![entry(1, X)]), sabotage);
+    rule(Step::ForwardAgain, |failpoints| {
+        let mut a = Bench::start(found(A, vec![entry(1, X)]), failpoints);
         a.install(&view(1, &[A, B, C]));
         a.barrier();
         a.step(Event::Recovered);
@@ -35,8 +35,8 @@ fn a_head_that_starts_forwards_again() {
 
 #[test]
 fn a_head_locks_what_is_in_flight_before_it_serves() {
-    rule(Step::RebuildLocks, |sabotage| {
-        let mut a = Bench::start(found(A, vec![entry(1, X)]), sabotage);
+    rule(Step::RebuildLocks, |failpoints| {
+        let mut a = Bench::start(found(A, vec![entry(1, X)]), failpoints);
         a.install(&view(1, &[A, B, C]));
         a.barrier();
         a.step(Event::Recovered);
@@ -50,8 +50,8 @@ fn a_head_locks_what_is_in_flight_before_it_serves() {
 /// A replica that becomes the head does not know which the tail has acknowledged.
 #[test]
 fn a_new_head_locks_what_is_in_flight() {
-    rule(Step::RebuildLocks, |sabotage| {
-        let mut b = Bench::member(B, sabotage);
+    rule(Step::RebuildLocks, |failpoints| {
+        let mut b = Bench::member(B, failpoints);
         b.hear(A, Body::Records(vec![super::record(1, X)]));
         b.settle();
         b.install(&view(2, &[B, C]));
@@ -67,8 +67,8 @@ fn a_new_head_locks_what_is_in_flight() {
 /// What was read may stand in a cache alone: it would be lost behind the back of those that were told.
 #[test]
 fn what_a_start_has_found_is_persistent_before_it_is_sent() {
-    rule(Step::PersistRecovery, |sabotage| {
-        let mut a = Bench::start(found(A, vec![entry(1, X), entry(3, Y)]), sabotage);
+    rule(Step::PersistRecovery, |failpoints| {
+        let mut a = Bench::start(found(A, vec![entry(1, X), entry(3, Y)]), failpoints);
         let commands = a.install(&view(1, &[A, B, C]));
         let redo = Command::Recover { first: 1, last: 3 };
         if commands.contains(&redo) {
@@ -83,8 +83,8 @@ fn what_a_start_has_found_is_persistent_before_it_is_sent() {
 /// Entries behind a gap would be taken for the next ones when the gap is filled, by the records of another head.
 #[test]
 fn what_stands_behind_a_gap_is_erased() {
-    rule(Step::EraseBehindGap, |sabotage| {
-        let mut b = Bench::start(found(B, vec![entry(1, X), entry(3, Y)]), sabotage);
+    rule(Step::EraseBehindGap, |failpoints| {
+        let mut b = Bench::start(found(B, vec![entry(1, X), entry(3, Y)]), failpoints);
         let commands = b.install(&view(1, &[A, B, C]));
         commands.contains(&Command::Truncate(1)) && b.replica.progress().last == 1
     });
@@ -93,8 +93,8 @@ fn what_stands_behind_a_gap_is_erased() {
 /// A new head that is torn, too: its queue has all that it needs.
 #[test]
 fn a_start_carries_out_its_queue_again() {
-    rule(Step::ExecuteAgain, |sabotage| {
-        let mut b = Bench::start(found(B, vec![entry(1, X), entry(2, Y)]), sabotage);
+    rule(Step::ExecuteAgain, |failpoints| {
+        let mut b = Bench::start(found(B, vec![entry(1, X), entry(2, Y)]), failpoints);
         b.install(&view(2, &[B, C]));
         b.barrier().contains(&Command::Recover { first: 1, last: 2 })
     });
@@ -103,8 +103,8 @@ fn a_start_carries_out_its_queue_again() {
 /// A power failure in the middle would leave half of a record that no queue has.
 #[test]
 fn a_start_persists_its_queue_before_it_carries_it_out() {
-    rule(Step::PersistRecovery, |sabotage| {
-        let mut b = Bench::start(found(B, vec![entry(1, X)]), sabotage);
+    rule(Step::PersistRecovery, |failpoints| {
+        let mut b = Bench::start(found(B, vec![entry(1, X)]), failpoints);
         let early = b.install(&view(1, &[A, B, C]));
         let redo = Command::Recover { first: 1, last: 1 };
         !early.contains(&redo) && b.barrier().contains(&redo)
@@ -114,7 +114,7 @@ fn a_start_persists_its_queue_before_it_carries_it_out() {
 /// The barrier before it says nothing of what comes after it.
 #[test]
 fn a_start_retires_nothing_before_the_heap_is_persistent() {
-    let mut b = Bench::start(found(B, vec![entry(1, X)]), crate::sabotage::Sabotage(None));
+    let mut b = Bench::start(found(B, vec![entry(1, X)]), crate::failpoints::Failpoints(None));
     b.install(&view(1, &[A, B, C]));
     b.barrier();
     b.step(Event::Recovered);
@@ -125,7 +125,7 @@ fn a_start_retires_nothing_before_the_heap_is_persistent() {
 /// All are down, and one comes back: it has everything.
 #[test]
 fn one_survivor_is_enough() {
-    let mut c = Bench::start(found(C, vec![entry(1, X)]), crate::sabotage::Sabotage(None));
+    let mut c = Bench::start(found(C, vec![entry(1, X)]), crate::failpoints::Failpoints(None));
     c.install(&view(1, &[A, B, C]));
     c.barrier();
     c.step(Event::Recovered);

@@ -1,7 +1,7 @@
 //! Members go and come.
 
 use super::{A, B, Bench, C, J, X, appends, entry, proposes, record, retires, rule, says, ships, view};
-use crate::sabotage::{Sabotage, Step};
+use crate::failpoints::{Failpoints, Step};
 use crate::simulate::service::{Answer, Ask, Service};
 use crate::{Body, Command, Event, Message, ReplicaId, TransactionId, ViewId};
 
@@ -21,8 +21,8 @@ fn part(through: u64, part: u32) -> Body {
 /// A process that was paused wakes in an old view, and forwards what nobody else has.
 #[test]
 fn messages_of_an_old_view_are_not_taken() {
-    rule(Step::RefuseOldViews, |sabotage| {
-        let mut c = Bench::member_of(C, &view(1, &[A, C]), sabotage);
+    rule(Step::RefuseOldViews, |failpoints| {
+        let mut c = Bench::member_of(C, &view(1, &[A, C]), failpoints);
         c.install(&view(2, &[C]));
         let old = Message { view: ViewId(1), from: A, to: C, body: Body::Records(vec![record(1, X)]) };
         appends(&c.step(Event::Message(old))) == 0
@@ -31,14 +31,14 @@ fn messages_of_an_old_view_are_not_taken() {
 
 #[test]
 fn a_message_of_a_newer_view_leads_to_the_service() {
-    let mut c = Bench::member(C, Sabotage(None));
+    let mut c = Bench::member(C, Failpoints(None));
     let newer = Message { view: ViewId(2), from: B, to: C, body: Body::Records(vec![record(1, X)]) };
     assert_eq!(c.step(Event::Message(newer)), [Command::FetchView]);
 }
 
 /// A tail to which one joins, and which has proposed it.
-fn proposed(sabotage: Sabotage) -> Bench {
-    let mut c = Bench::member(C, sabotage);
+fn proposed(failpoints: Failpoints) -> Bench {
+    let mut c = Bench::member(C, failpoints);
     c.hear(J, Body::Join);
     assert!(proposes(&c.hear(J, Body::Have(0))));
     c
@@ -47,8 +47,8 @@ fn proposed(sabotage: Sabotage) -> Bench {
 /// The view may be installed, and the new tail lack what the old one acknowledges.
 #[test]
 fn a_tail_acknowledges_nothing_while_its_proposal_is_open() {
-    rule(Step::HoldDuringProposal, |sabotage| {
-        let mut c = proposed(sabotage);
+    rule(Step::HoldDuringProposal, |failpoints| {
+        let mut c = proposed(failpoints);
         c.hear(B, Body::Records(vec![record(1, X)]));
         let early = says(&c.settle(), &Body::Acknowledged(1));
         let came_to_nothing = Event::Proposed { proposal: ViewId(2), view: view(2, &[B, C]) };
@@ -60,7 +60,7 @@ fn a_tail_acknowledges_nothing_while_its_proposal_is_open() {
 /// An earlier proposal of the same tail is not the one that is open.
 #[test]
 fn the_outcome_of_another_proposal_decides_nothing() {
-    let mut c = proposed(Sabotage(None));
+    let mut c = proposed(Failpoints(None));
     c.hear(B, Body::Records(vec![record(1, X)]));
     c.settle();
     let commands = c.step(Event::Proposed { proposal: ViewId(1), view: view(1, &[A, B, C]) });
@@ -70,8 +70,8 @@ fn the_outcome_of_another_proposal_decides_nothing() {
 /// Who is removed may read under its lease, and would not see it.
 #[test]
 fn a_new_tail_acknowledges_when_earlier_leases_have_ended() {
-    rule(Step::AwaitLeases, |sabotage| {
-        let mut b = Bench::member(B, sabotage);
+    rule(Step::AwaitLeases, |failpoints| {
+        let mut b = Bench::member(B, failpoints);
         b.hear(A, Body::Records(vec![record(1, X)]));
         b.settle();
         let early = says(&b.install(&view(2, &[A, B])), &Body::Acknowledged(1));
@@ -83,8 +83,8 @@ fn a_new_tail_acknowledges_when_earlier_leases_have_ended() {
 /// A process starts again, reads the view, acknowledges; and what it had proposed before is installed.
 #[test]
 fn a_proposal_of_a_process_that_is_gone_is_not_installed() {
-    rule(Step::GuardSession, |sabotage| {
-        let mut service = Service::new(view(1, &[A, B, C]), !sabotage.skips(Step::GuardSession));
+    rule(Step::GuardSession, |failpoints| {
+        let mut service = Service::new(view(1, &[A, B, C]), !failpoints.skips(Step::GuardSession));
         service.answer(0, 2, 1, Ask::Open);
         let late = Ask::Propose(view(2, &[A, B, C, J]));
         let read = service.answer(1, 2, 2, Ask::Open);
@@ -95,8 +95,8 @@ fn a_proposal_of_a_process_that_is_gone_is_not_installed() {
 
 #[test]
 fn a_joiner_is_proposed_when_it_is_whole() {
-    rule(Step::CountWhenComplete, |sabotage| {
-        let mut c = Bench::member(C, sabotage);
+    rule(Step::CountWhenComplete, |failpoints| {
+        let mut c = Bench::member(C, failpoints);
         c.hear(B, Body::Records(vec![record(1, X)]));
         c.settle();
         let early = proposes(&c.hear(J, Body::Join));
@@ -107,8 +107,8 @@ fn a_joiner_is_proposed_when_it_is_whole() {
 /// While it waits for the joiner the tail goes on to execute, and to show that to readers.
 #[test]
 fn a_joiner_is_proposed_when_it_has_what_readers_were_shown() {
-    rule(Step::ShownToReaders, |sabotage| {
-        let mut c = Bench::member(C, sabotage);
+    rule(Step::ShownToReaders, |failpoints| {
+        let mut c = Bench::member(C, failpoints);
         c.hear(J, Body::Join);
         c.hear(B, Body::Records((1..=9).map(|n| record(n, X)).collect()));
         c.barrier();
@@ -125,7 +125,7 @@ fn a_joiner_is_proposed_when_it_has_what_readers_were_shown() {
 #[test]
 fn a_joiner_is_proposed_when_it_has_what_another_tail_acknowledged() {
     let read = crate::ReadId(1);
-    let mut b = Bench::member_of(B, &view(1, &[A, B]), Sabotage(None));
+    let mut b = Bench::member_of(B, &view(1, &[A, B]), Failpoints(None));
     assert!(b.step(Event::Read { read, objects: vec![X] }).contains(&Command::Read(read)));
     b.install(&view(2, &[A, B, C]));
     b.hear(A, Body::Records(vec![record(1, X)]));
@@ -142,7 +142,7 @@ fn a_joiner_is_proposed_when_it_has_what_another_tail_acknowledged() {
 #[test]
 fn a_joiner_with_an_earlier_image_is_refused() {
     // Its first process has sent one at 0.
-    let mut c = Bench::start(crate::Found { entries: vec![entry(1, X)], ..crate::Found::new(C) }, Sabotage(None));
+    let mut c = Bench::start(crate::Found { entries: vec![entry(1, X)], ..crate::Found::new(C) }, Failpoints(None));
     c.install(&view(1, &[A, B, C]));
     c.barrier();
     c.step(Event::Recovered);
@@ -157,14 +157,14 @@ fn a_joiner_with_an_earlier_image_is_refused() {
 /// It starts again on a whole copy, before it has all: nothing goes on from there.
 #[test]
 fn a_joiner_that_starts_again_is_refused() {
-    let mut c = Bench::member(C, Sabotage(None));
+    let mut c = Bench::member(C, Failpoints(None));
     c.hear(J, Body::Join);
     c.hear(B, Body::Records(vec![record(1, X)]));
     c.settle();
     c.hear(J, Body::Have(0));
     c.hear(B, Body::Records(vec![record(2, X)]));
     assert!(!says(&c.settle(), &Body::Acknowledged(2)), "the joiner is waited for");
-    let mut j = Bench::start(crate::Found::new(J), Sabotage(None));
+    let mut j = Bench::start(crate::Found::new(J), Failpoints(None));
     let asks = j.install(&view(1, &[A, B, C]));
     let [Command::Send(ask)] = &asks[..] else { panic!("{asks:?}") };
     let commands = c.step(Event::Message(ask.clone()));
@@ -174,7 +174,7 @@ fn a_joiner_that_starts_again_is_refused() {
 /// Its medium hangs, or the way to it is cut: it says what it has, and never more.
 #[test]
 fn a_joiner_that_does_not_get_on_is_refused() {
-    let mut c = Bench::member(C, Sabotage(None));
+    let mut c = Bench::member(C, Failpoints(None));
     c.hear(J, Body::Join);
     c.hear(B, Body::Records(vec![record(1, X)]));
     c.settle();
@@ -188,7 +188,7 @@ fn a_joiner_that_does_not_get_on_is_refused() {
 /// The image takes longer than the time after which the joiner asks again.
 #[test]
 fn a_joiner_that_asks_again_gets_no_other_image() {
-    let mut c = Bench::member(C, Sabotage(None));
+    let mut c = Bench::member(C, Failpoints(None));
     assert!(ships_part(&c.hear(J, Body::Join)));
     c.hear(B, Body::Records(vec![record(1, X)]));
     c.settle();
@@ -200,7 +200,7 @@ fn a_joiner_that_asks_again_gets_no_other_image() {
 /// A message of the copy before is late.
 #[test]
 fn the_copy_before_does_not_join_again() {
-    let mut c = Bench::member(C, Sabotage(None));
+    let mut c = Bench::member(C, Failpoints(None));
     let next = ReplicaId { incarnation: J.incarnation + 1, ..J };
     assert!(ships_part(&c.hear(J, Body::Join)));
     assert!(ships_part(&c.hear(next, Body::Join)), "it was voided meanwhile");
@@ -243,8 +243,8 @@ fn talk(c: &mut Bench, j: &mut Bench, mut to_j: Vec<Command>, parts: std::ops::R
 }
 
 /// A copy that is nothing yet, in view 1.
-fn void(sabotage: Sabotage) -> Bench {
-    let mut j = Bench::start(crate::Found { whole: false, ..crate::Found::new(J) }, sabotage);
+fn void(failpoints: Failpoints) -> Bench {
+    let mut j = Bench::start(crate::Found { whole: false, ..crate::Found::new(J) }, failpoints);
     j.settle();
     j.install(&view(1, &[A, B, C]));
     j
@@ -254,7 +254,7 @@ fn void(sabotage: Sabotage) -> Bench {
 #[test]
 fn a_joiner_of_a_busy_chain_is_proposed() {
     for between in [0, 1, 100] {
-        let (mut c, mut j) = (Bench::member(C, Sabotage(None)), void(Sabotage(None)));
+        let (mut c, mut j) = (Bench::member(C, Failpoints(None)), void(Failpoints(None)));
         let mut heard = vec![c.hear(J, Body::Join)];
         let is_proposed = (0..1000).any(|_| {
             // What was said before comes late.
@@ -272,8 +272,8 @@ fn a_joiner_of_a_busy_chain_is_proposed() {
 /// It was on its way when the joiner executed a record that has changed what is in it.
 #[test]
 fn a_part_of_before_a_record_is_not_taken() {
-    rule(Step::PartBeforeRecords, |sabotage| {
-        let mut j = void(sabotage);
+    rule(Step::PartBeforeRecords, |failpoints| {
+        let mut j = void(failpoints);
         j.hear(C, part(0, 0));
         j.hear(C, Body::Records(vec![record(1, X)]));
         j.barrier();
@@ -287,8 +287,8 @@ fn a_part_of_before_a_record_is_not_taken() {
 /// Another part may be of before what this one shows.
 #[test]
 fn a_copy_is_whole_when_all_that_its_parts_show_is_executed() {
-    rule(Step::WholeBehindParts, |sabotage| {
-        let mut j = void(sabotage);
+    rule(Step::WholeBehindParts, |failpoints| {
+        let mut j = void(failpoints);
         (0..3).for_each(|n| drop(j.hear(C, part(u64::from(n), n))));
         let is_whole = |commands: &[Command]| commands.iter().any(|c| matches!(c, Command::Whole(_)));
         let mut early = is_whole(&j.settle());
@@ -302,9 +302,9 @@ fn a_copy_is_whole_when_all_that_its_parts_show_is_executed() {
 /// Its records have the id of the copy that comes next.
 #[test]
 fn half_a_copy_is_given_up_with_its_records() {
-    rule(Step::VoidHalf, |sabotage| {
+    rule(Step::VoidHalf, |failpoints| {
         let half = crate::Found { whole: false, entries: vec![entry(5, X)], ..crate::Found::new(J) };
-        let mut j = Bench::start(half, sabotage);
+        let mut j = Bench::start(half, failpoints);
         j.settle();
         j.replica.id().incarnation == J.incarnation + 1
     });
@@ -313,7 +313,7 @@ fn half_a_copy_is_given_up_with_its_records() {
 /// Who gets parts holds nothing up: the tail acknowledges, and both retire.
 #[test]
 fn the_chain_goes_on_while_one_gets_parts() {
-    let (mut c, mut j) = (Bench::member(C, Sabotage(None)), void(Sabotage(None)));
+    let (mut c, mut j) = (Bench::member(C, Failpoints(None)), void(Failpoints(None)));
     let first = c.hear(J, Body::Join);
     assert!(!talk(&mut c, &mut j, first, 0..1));
     for n in 1..=100 {
@@ -334,7 +334,7 @@ fn the_chain_goes_on_while_one_gets_parts() {
 
 #[test]
 fn a_part_that_is_lost_is_sent_again() {
-    let mut c = Bench::member(C, Sabotage(None));
+    let mut c = Bench::member(C, Failpoints(None));
     c.hear(J, Body::Join);
     let asks = Body::Copied { part: Some(1), through: 0, retired: 0 };
     assert!(ships_part(&c.hear(J, asks.clone())));
@@ -359,7 +359,7 @@ fn busy(c: &mut Bench) -> Vec<Command> {
 /// A record is ready whenever one is executed.
 #[test]
 fn a_tail_that_always_executes_makes_an_image() {
-    let mut c = Bench::member(C, Sabotage(None));
+    let mut c = Bench::member(C, Failpoints(None));
     c.hear(B, Body::Records(vec![record(1, X), record(2, X)]));
     c.barrier();
     assert!(!ships_part(&c.hear(J, Body::Join)), "half a record is executed");
@@ -374,12 +374,12 @@ fn a_tail_that_always_executes_makes_an_image() {
 fn a_copy_that_is_no_member_is_voided_on_the_tails_word_alone() {
     let mut found = crate::Found::new(J);
     found.retired = 5;
-    let mut j = Bench::start(found, Sabotage(None));
+    let mut j = Bench::start(found, Failpoints(None));
     let asks = j.install(&view(1, &[A, B, C]));
     assert!(says(&asks, &Body::Restarted) && !asks.iter().any(|c| matches!(c, Command::Void(_))), "{asks:?}");
     assert!(j.hear(C, Body::Refused).iter().any(|c| matches!(c, Command::Void(_))));
 
-    let mut c = proposed(Sabotage(None));
+    let mut c = proposed(Failpoints(None));
     assert!(!says(&c.hear(J, Body::Restarted), &Body::Refused));
 }
 
@@ -389,8 +389,8 @@ fn is_void(command: &Command) -> bool {
 
 #[test]
 fn the_note_that_a_copy_is_void_comes_before_it_is_erased() {
-    rule(Step::VoidFirst, |sabotage| {
-        let mut b = Bench::member(B, sabotage);
+    rule(Step::VoidFirst, |failpoints| {
+        let mut b = Bench::member(B, failpoints);
         let commands = b.install(&view(2, &[A, C]));
         commands.iter().any(is_void) && !commands.contains(&Command::Erase) && b.barrier().contains(&Command::Erase)
     });
@@ -399,8 +399,8 @@ fn the_note_that_a_copy_is_void_comes_before_it_is_erased() {
 /// A late proposal of the old copy names the old copy: the new one does not count by it.
 #[test]
 fn a_voided_copy_has_another_id() {
-    rule(Step::NewIncarnation, |sabotage| {
-        let mut b = Bench::member(B, sabotage);
+    rule(Step::NewIncarnation, |failpoints| {
+        let mut b = Bench::member(B, failpoints);
         b.install(&view(2, &[A, C]));
         b.settle();
         b.replica.id() == ReplicaId { machine: B.machine, incarnation: 1 }
@@ -411,8 +411,8 @@ fn a_voided_copy_has_another_id() {
 
 #[test]
 fn a_part_is_of_one_number() {
-    rule(Step::PartAtOneNumber, |sabotage| {
-        let mut c = Bench::member(C, sabotage);
+    rule(Step::PartAtOneNumber, |failpoints| {
+        let mut c = Bench::member(C, failpoints);
         c.hear(B, Body::Records(vec![record(1, X)]));
         c.barrier();
         let half = ships_part(&c.hear(J, Body::Join));
@@ -423,8 +423,8 @@ fn a_part_is_of_one_number() {
 /// What transactions at a head that is the tail, too, have changed is no record's yet.
 #[test]
 fn a_part_at_the_head_waits_for_its_transactions() {
-    rule(Step::PartAtOneNumber, |sabotage| {
-        let mut a = Bench::member_of(A, &view(1, &[A]), sabotage);
+    rule(Step::PartAtOneNumber, |failpoints| {
+        let mut a = Bench::member_of(A, &view(1, &[A]), failpoints);
         assert!(a.lock(1, 0, &[], &[X]));
         let half = ships_part(&a.hear(J, Body::Join));
         let admits = a.lock(2, 1, &[], &[crate::Object(9)]);
@@ -436,7 +436,7 @@ fn a_part_at_the_head_waits_for_its_transactions() {
 /// The joiner takes all of it for acknowledged.
 #[test]
 fn a_part_has_only_what_is_acknowledged() {
-    let mut b = Bench::member(B, Sabotage(None));
+    let mut b = Bench::member(B, Failpoints(None));
     b.hear(A, Body::Records(vec![record(1, X)]));
     b.settle();
     b.install(&view(2, &[A, B]));
@@ -446,8 +446,8 @@ fn a_part_has_only_what_is_acknowledged() {
 
 #[test]
 fn a_tail_keeps_what_a_joiner_lacks() {
-    rule(Step::KeepForJoiner, |sabotage| {
-        let mut c = Bench::member(C, sabotage);
+    rule(Step::KeepForJoiner, |failpoints| {
+        let mut c = Bench::member(C, failpoints);
         c.hear(J, Body::Join);
         c.hear(B, Body::Records(vec![record(1, X)]));
         let mut early = retires(&c.settle());
@@ -461,7 +461,7 @@ fn a_tail_keeps_what_a_joiner_lacks() {
 #[test]
 fn a_copy_joins() {
     let found = crate::Found { whole: false, ..crate::Found::new(J) };
-    let mut j = Bench::start(found, Sabotage(None));
+    let mut j = Bench::start(found, Failpoints(None));
     assert_eq!(j.settle(), []);
     j.install(&view(1, &[A, B, C]));
     assert!(says(&j.step(Event::Tick), &Body::Join));

@@ -1,7 +1,7 @@
 //! Each rule is left out in turn, and some schedule finds it.
 
 use super::run_all;
-use crate::sabotage::Step;
+use crate::failpoints::Step;
 
 /// Schedules that are tried.
 const SEEDS: std::ops::Range<u64> = 1..6000;

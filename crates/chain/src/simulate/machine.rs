@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::history::{OBJECTS, Reply, Request};
 use super::medium::{BLOCK, Cell, Medium, place};
 use crate::blocks::Blocks;
-use crate::sabotage::Sabotage;
+use crate::failpoints::Failpoints;
 use crate::{Barrier, Moment, ReadId, Replica, Stage, TransactionId, View, ViewId};
 
 /// So little room that places are used again soon.
@@ -103,13 +103,13 @@ impl Machine {
     }
 
     /// Makes the blocks anew.
-    pub(super) fn scan(&mut self, sabotage: Sabotage) -> Result<(), String> {
+    pub(super) fn scan(&mut self, failpoints: Failpoints) -> Result<(), String> {
         let live = self.live();
         if let Some(two) = live.windows(2).find(|two| two[0].0 + two[0].1 > two[1].0) {
             return Err(format!("blocks of two objects lie in each other: {two:?}"));
         }
         self.blocks = Blocks::empty(HEAP);
-        self.blocks.sabotage = sabotage;
+        self.blocks.failpoints = failpoints;
         live.into_iter().for_each(|(start, len)| self.blocks.set_live(start, len));
         Ok(())
     }

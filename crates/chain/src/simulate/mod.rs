@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::schedule::run;
 use self::world::Coverage;
-use crate::sabotage::Step;
+use crate::failpoints::Step;
 
 /// How many schedules: a thousand in the gate, a million by `make sim-long`.
 fn schedules() -> u64 {

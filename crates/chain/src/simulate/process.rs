@@ -6,7 +6,7 @@ use super::medium::{BLOCK, Cell, Header, Stored, Write, decode, digest, place, w
 use super::service::Ask;
 use super::world::World;
 use crate::clients::{Verdict, judge};
-use crate::sabotage::Step;
+use crate::failpoints::Step;
 use crate::{Body, Command, Event, Message, Object, ReadId, Refusal, ReplicaId, TransactionId, ViewId};
 
 const TICK: u64 = 2000;
@@ -88,7 +88,7 @@ impl World {
     }
 
     fn scan(&mut self, at: usize) {
-        let scanned = self.machines[at].scan(self.sabotage);
+        let scanned = self.machines[at].scan(self.failpoints);
         self.hold(at, scanned);
     }
 
@@ -304,7 +304,7 @@ impl World {
         running.old.push((object, cell));
         cell[0] = request.sequence;
         cell[1..=running.reply.len()].copy_from_slice(&running.reply);
-        if !self.sabotage.skips(Step::StoreReply) {
+        if !self.failpoints.skips(Step::StoreReply) {
             copy_first(medium, object);
             medium.write_cell(transaction.0, object, &cell);
         }

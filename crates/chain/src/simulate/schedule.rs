@@ -5,7 +5,7 @@ use super::machine::Machine;
 use super::medium::Medium;
 use super::service::Ask;
 use super::world::{Coverage, Faults, Item, World};
-use crate::sabotage::{Sabotage, Step};
+use crate::failpoints::{Failpoints, Step};
 use crate::{Replica, ReplicaId, Stage, View};
 
 /// Faults happen until then, in microseconds.
@@ -24,7 +24,7 @@ pub(super) fn run(seed: u64, without: Option<Step>) -> Result<Coverage, String> 
         Faults { lost, twice: 30, slow: [0, 20, 80][rng.index(3)], failing: 60, barrier: [40, 40, 1500][rng.index(3)] }
     };
     let first = if rng.chance(1, 4) { 1 + rng.below(u64::from(members)) as u32 } else { members };
-    let mut world = World::new(seed, members, first, faults, Sabotage(without));
+    let mut world = World::new(seed, members, first, faults, Failpoints(without));
     world.later(rng.below(20_000), Item::Fault);
     let result = play(&mut world);
     result

@@ -8,7 +8,7 @@ use super::history::{CLIENTS, History, OBJECTS, Request, WIDTH};
 use super::machine::{Machine, Work, moment};
 use super::medium::Medium;
 use super::service::{Answer, Ask, Service};
-use crate::sabotage::{Sabotage, Step};
+use crate::failpoints::{Failpoints, Step};
 use crate::{Body, Event, Message, Mode, Replica, ReplicaId, View, ViewId};
 
 /// How bad the network is, of a thousand messages.
@@ -67,7 +67,7 @@ pub(super) struct World {
     pub(super) next_sequence: Vec<u64>,
     pub(super) sequences: u64,
     pub(super) violation: Option<String>,
-    pub(super) sabotage: Sabotage,
+    pub(super) failpoints: Failpoints,
     pub(super) coverage: Coverage,
     /// No more faults.
     pub(super) is_mended: bool,
@@ -76,7 +76,7 @@ pub(super) struct World {
 
 impl World {
     /// The first view has the first of the machines; the others join.
-    pub(super) fn new(seed: u64, machines: u32, first: u32, faults: Faults, sabotage: Sabotage) -> Self {
+    pub(super) fn new(seed: u64, machines: u32, first: u32, faults: Faults, failpoints: Failpoints) -> Self {
         let ids: Vec<ReplicaId> = (0..machines).map(|machine| ReplicaId { machine, incarnation: 0 }).collect();
         let cells = (OBJECTS + CLIENTS * WIDTH) as usize;
         let members = ids[..first as usize].to_vec();
@@ -88,7 +88,7 @@ impl World {
             order: 0,
             queue: BTreeMap::new(),
             machines: ids.iter().map(medium).collect(),
-            service: Service::new(view, !sabotage.skips(Step::GuardSession)),
+            service: Service::new(view, !failpoints.skips(Step::GuardSession)),
             faults,
             cut: BTreeSet::new(),
             unheard: BTreeSet::new(),
@@ -97,7 +97,7 @@ impl World {
             next_sequence: vec![1; CLIENTS as usize],
             sequences: 15,
             violation: None,
-            sabotage,
+            failpoints,
             coverage: Coverage::default(),
             is_mended: false,
             tells: std::env::var_os("CAIRN_TELL").is_some(),
@@ -154,7 +154,7 @@ impl World {
         machine.opened = false;
         machine.allocates_in = None;
         let found = machine.medium.found();
-        let (replica, commands) = Replica::start_without(found.clone(), self.sabotage);
+        let (replica, commands) = Replica::start_without(found.clone(), self.failpoints);
         machine.replica = Some(replica);
         self.tell(|| format!("machine {at} starts with {found:?}"));
         let delay = self.rng.below(2000);

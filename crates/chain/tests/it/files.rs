@@ -18,7 +18,7 @@ fn options(etcd: &Etcd, machine: u32) -> Options {
         .first_members(&[1])
         .ttl(Duration::from_secs(1))
         .tick(Duration::from_millis(20))
-        .patience(Duration::from_secs(3))
+        .timeout(Duration::from_secs(3))
         .sizes(SIZES)
 }
 

@@ -18,7 +18,7 @@ const PLACE: &str = "CAIRN_CHAIN_REPLICA";
 /// Before each line of it.
 const SAYS: &str = "replica: ";
 /// Much longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Not a test of its own: the process that the others start.
 #[test]
@@ -30,7 +30,7 @@ fn worker() {
         .first_members(&[1, 2, 3])
         .ttl(Duration::from_secs(1))
         .tick(Duration::from_millis(20))
-        .patience(Duration::from_secs(3))
+        .timeout(Duration::from_secs(3))
         .sizes(Sizes { capacity: 9 << 20, queue: 1 << 20 });
     let process = Process::start(words[1], &options).unwrap();
     println!("\n{SAYS}up");
@@ -191,9 +191,9 @@ impl Drop for Machines {
 
 #[expect(clippy::disallowed_methods, reason = "a test that waits for other processes")]
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !is_so() {
-        assert!(Instant::now() < end, "not in {PATIENCE:?}: {what}");
+        assert!(Instant::now() < end, "not in {TIMEOUT:?}: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -22,7 +22,7 @@ const SUMS: Duration = Duration::from_millis(50);
 /// Violations that are told.
 const TOLD_MAX: usize = 20;
 
-/// A connection to whoever leads, as far as is known.
+/// A connection to its leader, as far as is known.
 pub(super) struct Asker {
     addresses: Vec<String>,
     at: usize,

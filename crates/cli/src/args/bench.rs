@@ -180,7 +180,7 @@ pub struct Overwrite {
 /// Allocate and free in transactions
 ///
 /// One transaction allocates a block, fills it and links it into its thread's list; another unlinks the first block and frees it. Timed
-/// are the one, the other, and the pair (one pair is one operation). What an engine leaves for later falls to whoever is next: the pair is
+/// are the one, the other, and the pair (one pair is one operation). What an engine leaves for later falls to the next operation: the pair is
 /// the exact figure.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\

@@ -362,7 +362,7 @@ mod tests {
 
 /// Follow a store on another machine: the same store here, a moment later
 ///
-/// Serves a copy of the store's log to whoever leads, and repeats every commit; both are made if nothing is there. Prints the address on a line of its own. SIGTERM and
+/// Serves a copy of the store's log to its leader, and repeats every commit; both are made if nothing is there. Prints the address on a line of its own. SIGTERM and
 /// SIGINT end it, and so does a crash, without losing anything that was acknowledged.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -392,7 +392,7 @@ pub struct Follow {
 
 /// Make a store that followed the one that leads
 ///
-/// Stop `cairn kv follow` here first. Whoever led is shut out; what was acknowledged there is here when this returns, and the store can be served, with the same
+/// Stop `cairn kv follow` here first. The previous leader is fenced; what was acknowledged there is here when this returns, and the store can be served, with the same
 /// copies.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\

@@ -57,7 +57,7 @@ pub struct CreateLog {
 ///
 /// Recovers the log first if it was not closed. A full log is an error: it is cleaned up by the program that uses it.
 ///
-/// With --replica, or --etcd, it leads a log on several machines: it takes the log over first, which shuts out whoever led it. With --etcd it stands for
+/// With --replica, or --etcd, it leads a log on several machines: it takes the log over first, which fences the previous leader. With --etcd it stands for
 /// leadership before, waits while somebody else leads, and ends when its lease is lost.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -242,7 +242,7 @@ pub struct ReplicasOfLog {
 
 /// Take a log on several machines over, repair its copies, say what was found
 ///
-/// Whoever led it is shut out: nothing more that it appends is acknowledged. No acknowledged record is lost: if the copies that can be reached cannot tell which those are,
+/// The previous leader is fenced: nothing more that it appends is acknowledged. No acknowledged record is lost: if the copies that can be reached cannot tell which those are,
 /// this is an error, and nothing is changed. The log is closed then, and the next `cairn log append` leads it.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -274,7 +274,7 @@ pub struct Promote {
 
 /// Take a copy in: a new one, or one that was given up and is there again
 ///
-/// The log is taken over for that, as by promote: whoever led it is shut out. The copy is repaired and counts when this ends; a new one is one copy more, and the write quorum stays.
+/// The log is taken over for that, as by promote: the previous leader is fenced. The copy is repaired and counts when this ends; a new one is one copy more, and the write quorum stays.
 /// If it cannot join, nothing has changed. Of a group of `cairn serve --etcd`, `cairn group join` does it while the leader serves.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -301,7 +301,7 @@ pub struct JoinCopy {
 
 /// Drop a copy that is lost for good, or not needed any more
 ///
-/// The log is taken over for that, as by promote: whoever led it is shut out. The copy does not count from then on, neither among those that must have a record nor among those
+/// The log is taken over for that, as by promote: the previous leader is fenced. The copy does not count from then on, neither among those that must have a record nor among those
 /// that must be read; its file stays, and is to be deleted before its machine serves a new one. Of a group of `cairn serve --etcd`, `cairn group remove` does it while the leader serves.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -326,7 +326,7 @@ pub struct RemoveCopy {
     pub copies: Copies,
 }
 
-/// Serve a copy of a log to whoever leads it
+/// Serve a copy of a log to its leader
 ///
 /// The copy is made if there is none; it is empty until `cairn log create` makes the log. The first line on standard output is the address that it listens at. SIGTERM and SIGINT end it
 /// without losing anything; so does a crash.

@@ -48,7 +48,7 @@ impl Sizes {
 
     /// How a store with several versions of each object is made.
     pub fn versions(&self) -> mvcc::Options {
-        let mut options = mvcc::Options::new().keeper(false);
+        let mut options = mvcc::Options::new().background(false);
         if let Some(slots) = self.slots {
             options = options.slots(slots.into());
         }

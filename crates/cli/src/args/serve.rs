@@ -39,7 +39,7 @@ impl Engine {
 /// Serve a store to clients of Redis and memcached
 ///
 /// The store is made if there is none, and recovered if it was not closed; one whose opening finds damage is not served. What opening does not read, values
-/// among it, a store of engine kv holds against its seal at each read: the reply is an error that names the damage. One of engine heap cannot: `cairn check` finds
+/// among it, a store of engine kv holds against its checksum at each read: the reply is an error that names the damage. One of engine heap cannot: `cairn check` finds
 /// it in a closed store. Every write is durable when its reply is sent. SIGTERM and SIGINT end it without losing anything; so does a crash.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\

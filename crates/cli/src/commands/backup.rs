@@ -66,7 +66,7 @@ fn heap(args: &Backup, pool: Pool, progress: impl FnMut(u64, u64)) -> Result<Str
 
 /// Of objects with versions, which are to be recovered.
 fn store(args: &Backup, pool: Pool, progress: impl FnMut(u64, u64)) -> Result<String, Failure> {
-    let store = match Mvcc::open_in(&pool, &mvcc::Options::new().keeper(false)) {
+    let store = match Mvcc::open_in(&pool, &mvcc::Options::new().background(false)) {
         Ok(store) => store,
         Err(error) => {
             check::give_back(&args.path, pool)?;

@@ -286,7 +286,7 @@ fn print_place(rows: &[Row]) -> Result<(), Failure> {
         say!("persistence domain: {}", said.join(", "))?;
     }
     if let Some(medium) = rows.iter().find_map(|row| row.medium.as_deref()) {
-        let nobody = "; what is there does not outlive a loss of power, whoever wrote it: compared is the work that durability asks for";
+        let nobody = "; what is there does not outlive a loss of power, whichever engine wrote it: compared is the work that durability asks for";
         say!("files on {medium}{}", if bench::lasts(medium) { "" } else { nobody })?;
     }
     if let Some(row) = rows.iter().find(|row| row.missing.is_none()) {

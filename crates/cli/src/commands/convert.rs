@@ -113,7 +113,7 @@ fn repair(args: &Convert, heap: &Heap) -> tx::Result<()> {
 }
 
 fn of_versions(args: &Convert, pool: Pool) -> tx::Result<(Kind, HeapUsage)> {
-    let store = match Mvcc::open_in(&pool, &mvcc::Options::new().keeper(false)) {
+    let store = match Mvcc::open_in(&pool, &mvcc::Options::new().background(false)) {
         Ok(store) => store,
         Err(error) => return refused(pool, error),
     };

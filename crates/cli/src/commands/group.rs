@@ -30,7 +30,7 @@ pub fn run(action: &args::Group) -> Outcome {
 struct Group {
     trust: Trusted,
     /// How long a machine may take to answer.
-    patience: Duration,
+    timeout: Duration,
     /// All that are announced, the leader among them.
     machines: Vec<Member>,
     leader: Member,
@@ -42,11 +42,11 @@ impl Group {
     /// step down.
     fn find(at: &GroupAt) -> Result<Self, Failure> {
         let mut trust = copies::known(&at.known)?;
-        let patience = Duration::from_millis(at.connect_within);
-        (trust.greeting_timeout, trust.send_timeout) = (patience, patience);
+        let timeout = Duration::from_millis(at.connect_within);
+        (trust.greeting_timeout, trust.send_timeout) = (timeout, timeout);
         let failed = |error: membership::Error| Failure::membership(&error);
         let etcd = copies::access(&at.etcd, &at.access)?;
-        let members = Members::connect(etcd, &at.prefix, patience.max(Duration::from_secs(1))).map_err(failed)?;
+        let members = Members::connect(etcd, &at.prefix, timeout.max(Duration::from_secs(1))).map_err(failed)?;
         let end = now() + Duration::from_secs(at.wait);
         loop {
             let elected = members.leader().map_err(failed)?.map(|leader| leader.member);
@@ -60,7 +60,7 @@ impl Group {
                     if machines.iter().all(|machine| machine.name != leader.name) {
                         machines.push(leader.clone());
                     }
-                    return Ok(Self { trust, patience, machines, leader, status });
+                    return Ok(Self { trust, timeout, machines, leader, status });
                 }
                 Err(why) if late => return Err(nobody_leads(at, elected.as_ref(), &machines, &why)),
                 _ => std::thread::sleep(LOOK),

@@ -127,7 +127,7 @@ fn look_into(pool: &Pool, info: &PoolInfo) -> tx::Result<Option<ObjectsJson>> {
         return Ok(Some(ObjectsJson::new(heap.policy().name(), sizes, heap.live_blocks(|_, _| {})?)));
     }
     if versions::are_in(info) {
-        let store = Mvcc::open_in(pool, &mvcc::Options::new().keeper(false))?;
+        let store = Mvcc::open_in(pool, &mvcc::Options::new().background(false))?;
         let sizes = store.sizes();
         let objects = ObjectsJson::new("mvcc", (sizes.slots, sizes.log_bytes), store.live_blocks(|_, _| {})?);
         return Ok(Some(ObjectsJson { procedures: sizes.procedures, written: Some(sizes.written), ..objects }));

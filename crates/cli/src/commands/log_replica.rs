@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::output::{note, say};
 
 /// Between two looks at how everything is going.
-const NAP: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub fn run(args: &LogReplica) -> Outcome {
     let failed = |error: ::log::Error| Failure::log(&args.path, &error);
@@ -72,7 +72,7 @@ fn wait(
 ) -> Result<(), Failure> {
     let mut is_announced = true;
     while stopped.try_recv().is_err() {
-        replica.wait(NAP).map_err(&failed)?;
+        replica.wait(POLL_INTERVAL).map_err(&failed)?;
         match announcement.map_or(Ok(()), Announcement::check) {
             Ok(()) => {
                 if !is_announced {

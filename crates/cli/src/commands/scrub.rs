@@ -48,7 +48,7 @@ fn of_versions(args: &Scrub) -> Outcome {
     }
     let bytes = info.regions.iter().map(|region| region.len).sum();
     let header = u64::from(pool.was_repaired());
-    let store = match Mvcc::open_in(&pool, &mvcc::Options::new().keeper(false)) {
+    let store = match Mvcc::open_in(&pool, &mvcc::Options::new().background(false)) {
         Ok(store) => store,
         Err(error) => {
             check::give_back(&args.path, pool)?;

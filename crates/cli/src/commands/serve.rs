@@ -94,7 +94,7 @@ fn read(path: &Path) -> Result<Asked, Failure> {
 
 /// Of a store of engine kv.
 fn options(asked: &Asked) -> Options {
-    // What a client reads it may write back, under a seal of its own.
+    // What a client reads it may write back, under a checksum of its own.
     let options = Options::new().pool(pool(asked)).verify(true);
     asked.max_memory.map_or(options.clone(), |bytes| options.index_memory(bytes))
 }

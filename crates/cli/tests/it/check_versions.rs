@@ -34,7 +34,7 @@ impl Procedure for Count {
 }
 
 fn options() -> Options {
-    Options::new().bytes(1 << 20).slots(2).keeper(false).procedure::<Count>()
+    Options::new().bytes(1 << 20).slots(2).background(false).procedure::<Count>()
 }
 
 fn store(dir: &Path) -> Mvcc {

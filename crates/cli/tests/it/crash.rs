@@ -72,7 +72,8 @@ fn an_unknown_scenario_is_answered_with_the_known_ones() {
 #[test]
 fn faults_and_models() {
     let dir = temp();
-    let line = "crash --scenario sealed --scenario log --budget 300 --faults flip,poison,sync,full --model file:4096";
+    let line =
+        "crash --scenario checksummed --scenario log --budget 300 --faults flip,poison,sync,full --model file:4096";
     let run = cairn(dir.path(), &format!("{line} --json reports.json"));
     assert_eq!(run.code, 0, "{run:?}");
     let text = fs::read_to_string(dir.path().join("reports.json")).unwrap();

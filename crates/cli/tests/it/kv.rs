@@ -164,7 +164,7 @@ fn backup_and_restore() {
     }
     damage(dir, "b", "plums40");
     let run = cairn(dir, "kv restore b x");
-    assert!(run.code == 1 && run.failure().0.contains("does not match its seal"), "{run:?}");
+    assert!(run.code == 1 && run.failure().0.contains("does not match its checksum"), "{run:?}");
     assert!(!dir.join("x").exists());
     assert_eq!(fs::read_dir(dir).unwrap().count(), 3, "nothing is left of what failed");
 }
@@ -350,7 +350,7 @@ fn damage_is_found_and_repaired_beside_a_copy() {
     assert!(ok(dir.path(), "kv check s").ends_with("sound\n"));
     damage(dir.path(), "s", "pears");
     let run = cairn(dir.path(), "kv check s");
-    assert!(run.code == 1 && run.out.contains("does not match its seal"), "{run:?}");
+    assert!(run.code == 1 && run.out.contains("does not match its checksum"), "{run:?}");
     // Nor is it repaired under somebody's hands.
     let open = kv::Options::new().open(dir.path().join("s")).unwrap();
     for how in ["--dry-run", "--repair"] {
@@ -362,7 +362,7 @@ fn damage_is_found_and_repaired_beside_a_copy() {
     // What is bad is not printed either.
     for command in ["kv dump s", "kv scan s"] {
         let run = cairn(dir.path(), command);
-        assert!(run.code == 1 && run.err.contains("does not match its seal"), "{command}: {run:?}");
+        assert!(run.code == 1 && run.err.contains("does not match its checksum"), "{command}: {run:?}");
     }
     let before = fs::read(dir.path().join("s")).unwrap();
     assert!(ok(dir.path(), "kv check s --dry-run").contains("a repair would leave 2 keys"));

@@ -107,10 +107,10 @@ fn temp() -> tempfile::TempDir {
 #[track_caller]
 #[expect(clippy::disallowed_methods, reason = "a test that waits for other processes")]
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    const PATIENCE: Duration = Duration::from_secs(60);
-    let end = std::time::Instant::now() + PATIENCE;
+    const TIMEOUT: Duration = Duration::from_secs(60);
+    let end = std::time::Instant::now() + TIMEOUT;
     while !is_so() {
-        assert!(std::time::Instant::now() < end, "not in {PATIENCE:?}: {what}");
+        assert!(std::time::Instant::now() < end, "not in {TIMEOUT:?}: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

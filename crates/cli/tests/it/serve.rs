@@ -157,7 +157,7 @@ fn it_stops_without_losing_anything() {
     assert_eq!(served.child.wait().unwrap().code(), Some(0));
 }
 
-/// Read, it would be written back under a seal of its own, and nothing would tell any more.
+/// Read, it would be written back under a checksum of its own, and nothing would tell any more.
 #[test]
 fn a_value_that_went_bad_is_neither_read_nor_changed() {
     let dir = tempfile::tempdir().unwrap();
@@ -179,14 +179,14 @@ fn a_value_that_went_bad_is_neither_read_nor_changed() {
 
     let is_damaged = || {
         let run = cairn(dir.path(), "check data.cairn");
-        assert!(run.code == 1 && run.out.contains("does not match its seal"), "{run:?}");
+        assert!(run.code == 1 && run.out.contains("does not match its checksum"), "{run:?}");
     };
     is_damaged();
     let mut served = start(dir.path(), &[]);
     let mut connection = served.connect();
     for line in ["GET a", "INCR a", "APPEND a 7", "GETRANGE a 0 1", "GETSET a 1", "GETDEL a"] {
         let said = connection.ask(line).unwrap();
-        assert!(said.starts_with("-ERR") && said.contains("does not match its seal"), "{line}: {said}");
+        assert!(said.starts_with("-ERR") && said.contains("does not match its checksum"), "{line}: {said}");
     }
     assert_eq!(connection.ask("GET key123").unwrap(), "123");
     assert_eq!(signalled(&mut served, "-TERM"), Some(0));

@@ -63,7 +63,7 @@ impl Sim {
         // What lies beyond the longest file there may be is gone.
         let end = image.lens.iter().max().map_or(0, |&len| word_at(len));
         image.units.retain(|unit| unit.words().next().is_some_and(|w| w < end));
-        image.seal();
+        image.checksum();
         image
     }
 
@@ -99,7 +99,7 @@ impl Sim {
         let len = (len != UNDECIDED).then(|| (len, state.lens.clone()));
         image.cached = Some(Cached { lines, interval: state.interval, len });
         self.inherit_open(&state, &mut image);
-        image.seal();
+        image.checksum();
         Some(image)
     }
 

@@ -9,23 +9,23 @@ use crate::tiny::{found, observing, read, tiny};
 /// Lines of the record that make the crash point wide.
 const LINES: u64 = 24;
 const RECORD: u64 = 1024;
-const SEAL: u64 = RECORD + LINES * 64;
+const CHECKSUM: u64 = RECORD + LINES * 64;
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 
 fn words() -> impl Iterator<Item = u64> {
-    (RECORD..SEAL).step_by(8)
+    (RECORD..CHECKSUM).step_by(8)
 }
 
 fn sum(sim: &Sim) -> Result<u64, Violation> {
     words().try_fold(1u64, |sum, at| Ok(sum.wrapping_mul(31).wrapping_add(read(sim, at)?.wrapping_mul(MIX))))
 }
 
-/// A sealed record in 24 lines, and on lines of their own whatever else a program stores at these offsets, all of it before one drain.
+/// A checksummed record in 24 lines, and on lines of their own whatever else a program stores at these offsets, all of it before one drain.
 fn program(sim: &Sim, value: u64, others: &[u64]) -> Result<(), Error> {
     for at in words() {
         sim.store(at, value + at)?;
     }
-    sim.store(SEAL, sum(sim)?)?;
+    sim.store(CHECKSUM, sum(sim)?)?;
     for &at in others {
         sim.store(at, value)?;
     }
@@ -52,7 +52,7 @@ const COPIES: [u64; 2] = [64, 192];
 fn both_copies(sim: &Sim, eager: bool) -> Result<Vec<u64>, Violation> {
     let first = read(sim, COPIES[0])?;
     let second = if eager { read(sim, COPIES[1])? } else { 0 };
-    if sum(sim)? != read(sim, SEAL)? {
+    if sum(sim)? != read(sim, CHECKSUM)? {
         return Ok(vec![]);
     }
     let value = read(sim, RECORD)? - RECORD;
@@ -84,7 +84,7 @@ fn a_mark_that_is_read_because_of_another_one_makes_a_pair_with_it() {
     const MARKS: [u64; 2] = [128, 256];
     for model in MODELS {
         let report = explored(model, &MARKS, |sim| {
-            let torn = sum(sim)? != read(sim, SEAL)?;
+            let torn = sum(sim)? != read(sim, CHECKSUM)?;
             let value = read(sim, RECORD)?.saturating_sub(RECORD);
             let marked = read(sim, MARKS[0])? > value && read(sim, MARKS[1])? > value;
             if marked && !torn { Err(Violation::new("marked without its record")) } else { Ok(vec![value]) }

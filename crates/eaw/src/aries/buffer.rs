@@ -10,7 +10,7 @@ use std::sync::atomic::{
 use pmem::sync::{Mutex, MutexGuard};
 
 use super::disk::{BATCH, Disk, Page};
-use super::sabotage::Step;
+use super::failpoints::Step;
 use super::wal::Wal;
 use crate::error::Result;
 

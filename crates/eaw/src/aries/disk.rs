@@ -2,15 +2,15 @@
 //! with another one.
 //!
 //! ```text
-//! page     seal of the rest | its number | log sequence number of its last change | number of the batch it was written with | bytes of a slot, 4, padding | slots
+//! page     checksum of the rest | its number | log sequence number of its last change | number of the batch it was written with | bytes of a slot, 4, padding | slots
 //! slot     number of the record, 8, table, 4, length, 4 | its bytes
 //! ```
 
 use std::collections::BTreeSet;
 
-use pmem::{LINE, Pool, SealKey};
+use pmem::{ChecksumKey, LINE, Pool};
 
-use super::sabotage::{Step, Steps};
+use super::failpoints::{Step, Steps};
 use crate::error::{Error, Result};
 
 /// Of a record in its slot.
@@ -69,7 +69,7 @@ impl Page {
 
 pub(super) struct Disk {
     pool: Pool,
-    key: SealKey,
+    key: ChecksumKey,
     page: u64,
     segments: Vec<pmem::Area>,
     double: pmem::Area,
@@ -99,7 +99,7 @@ impl Disk {
             return Err(damaged());
         }
         let mut disk = Self {
-            key: pool.seal_key(double.offset()).of_kind(5),
+            key: pool.checksum_key(double.offset()).of_kind(5),
             pool: pool.clone(),
             page,
             segments: Vec::new(),
@@ -136,7 +136,7 @@ impl Disk {
         for slot in 0..BATCH as u64 {
             let Ok(bytes) = self.double.bytes(slot * self.page, self.page as usize) else { continue };
             page.0.copy_from_slice(bytes);
-            if !page.is_zero() && page.word(0) == self.seal(&page) {
+            if !page.is_zero() && page.word(0) == self.checksum(&page) {
                 found.push(page.clone());
             }
         }
@@ -188,8 +188,8 @@ impl Disk {
         Ok(count)
     }
 
-    fn seal(&self, page: &Page) -> u64 {
-        self.key.seal(&page.0[8..])
+    fn checksum(&self, page: &Page) -> u64 {
+        self.key.checksum(&page.0[8..])
     }
 
     /// False if it is not what was written, or the log does not go so far: then a part of that is lost.
@@ -199,7 +199,7 @@ impl Disk {
         if into.is_zero() {
             return Ok(true);
         }
-        let is_whole = into.word(0) == self.seal(into) && into.word(8) == number;
+        let is_whole = into.word(0) == self.checksum(into) && into.word(8) == number;
         let is_ahead = is_whole && into.lsn() > self.newest && into.word(24) <= self.before;
         if is_ahead {
             self.ahead.insert(number);
@@ -221,8 +221,8 @@ impl Disk {
         for (slot, (number, page)) in pages.iter_mut().enumerate() {
             page.set_word(8, *number);
             page.set_word(24, self.batch);
-            let seal = self.seal(page);
-            page.set_word(0, seal);
+            let checksum = self.checksum(page);
+            page.set_word(0, checksum);
             if self.steps.has(Step::Double) {
                 self.double.copy_nt(slot as u64 * self.page, &page.0)?;
             }

@@ -47,9 +47,9 @@
 mod buffer;
 mod cleaner;
 mod disk;
+mod failpoints;
 mod restart;
 mod room;
-mod sabotage;
 mod transaction;
 mod wal;
 
@@ -62,9 +62,9 @@ use std::time::Duration;
 use pmem::sync::Mutex;
 use pmem::{LINE, Persist, Pool, TwoSlot};
 
+#[cfg(any(test, feature = "failpoints"))]
+pub use failpoints::Step;
 pub use restart::Restart;
-#[cfg(any(test, feature = "sabotage"))]
-pub use sabotage::Step;
 pub use transaction::AriesTx;
 
 use crate::error::{Error, Result};
@@ -75,7 +75,7 @@ use crate::records::{RecordTx, Records, Table};
 use buffer::Buffer;
 use cleaner::Cleaner;
 use disk::{Disk, HEADER, REGION_KIND};
-use sabotage::Steps;
+use failpoints::Steps;
 use wal::{Entry, LOOSE_MAX, Wal};
 
 const NAME: &str = "aries";
@@ -93,7 +93,7 @@ pub struct Options {
     log: u64,
     frames: usize,
     cleans: bool,
-    patience: Duration,
+    timeout: Duration,
     loose: u64,
     pool: pmem::Options,
     steps: Steps,
@@ -114,7 +114,7 @@ impl Options {
             log: 64 << 20,
             frames: 4096,
             cleans: true,
-            patience: Duration::from_secs(1),
+            timeout: Duration::from_secs(1),
             loose: LOOSE_MAX,
             pool: pmem::Options::new(),
             steps: Steps::default(),
@@ -153,8 +153,8 @@ impl Options {
 
     /// Who finds the log full of what others have not committed waits so long for them, before `LogFull`: a second unless told otherwise.
     #[must_use]
-    pub fn patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// How the pool is made and opened.
@@ -164,14 +164,14 @@ impl Options {
     }
 
     /// So many records of the log wait to be forced at most.
-    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[cfg(any(test, feature = "failpoints", feature = "testing"))]
     #[must_use]
     pub fn loose(self, records: u64) -> Self {
         Self { loose: records.min(LOOSE_MAX), ..self }
     }
 
     /// Leaves a step of the protocol out.
-    #[cfg(any(test, feature = "sabotage"))]
+    #[cfg(any(test, feature = "failpoints"))]
     #[must_use]
     pub fn without(self, step: Step) -> Self {
         Self { steps: Steps { without: Some(step) }, ..self }
@@ -271,7 +271,7 @@ impl Options {
             making: Mutex::new(()),
             owed: AtomicU64::new(0),
             cleans: self.cleans && pool.domain() != pmem::Domain::Simulated,
-            patience: self.patience,
+            timeout: self.timeout,
             tidied: AtomicU64::new(0),
             checkpointed: Mutex::new(0),
         };
@@ -315,7 +315,7 @@ struct Core {
     owed: AtomicU64,
     /// A cleaner sees to the log, too.
     cleans: bool,
-    patience: Duration,
+    timeout: Duration,
     /// How long the log was when it was last made shorter.
     tidied: AtomicU64,
     /// The newest checkpoint needs the log from there on.

@@ -8,7 +8,7 @@ use pmem::LINE;
 
 use super::Core;
 use super::disk::HEADER;
-use super::sabotage::Step;
+use super::failpoints::Step;
 use super::wal::Entry;
 use crate::error::{Error, Result};
 use crate::records::session::CATALOG;
@@ -128,7 +128,7 @@ impl Core {
             return Err(self.damaged("record of the log of a store of records"));
         }
         self.with_page(page, done, |held| {
-            // A change would get a damaged page a seal. To do it again would do no harm, as everything behind it is done again, too.
+            // A change would get a damaged page a checksum. To do it again would do no harm, as everything behind it is done again, too.
             let lacks = held.is_sound() && held.page.lsn() < lsn;
             if lacks {
                 held.change(at as usize, after, lsn);

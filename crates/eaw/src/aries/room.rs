@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::sabotage::Step;
+use super::failpoints::Step;
 use super::wal::Entry;
 use super::{Core, Master};
 use crate::error::{Error, Result};
@@ -62,7 +62,7 @@ impl Core {
     pub(super) fn make_room(&self, owner: Owner, bytes: u64) -> Result<Room<'_>> {
         self.owed.fetch_add(bytes, Relaxed);
         let room = Room { core: self, bytes };
-        let tries_max = self.patience.div_duration_f64(PAUSE) as u32;
+        let tries_max = self.timeout.div_duration_f64(PAUSE) as u32;
         let mut tries = 0;
         loop {
             let log::Stats { live_bytes, capacity, segment_bytes, .. } = self.wal.log.stats();
@@ -138,7 +138,7 @@ impl Core {
             Ok(Some(from.min(lsn)))
         })?;
         let Some(kept) = kept else { return Ok(()) };
-        self.wal.log.cleanup_to(log::Lsn::new(kept - 1))?;
+        self.wal.log.truncate_to(log::Lsn::new(kept - 1))?;
         Ok(self.wal.log.reclaim()?)
     }
 }

@@ -2,8 +2,8 @@
 
 use super::Core;
 use super::disk::HEADER;
+use super::failpoints::Step;
 use super::room::{ENDING, FORMATTING, changing, undoing};
-use super::sabotage::Step;
 use super::wal::{Entry, differing};
 use crate::error::{Error, Result};
 use crate::records::locks::Mode;

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
-use super::sabotage::Steps;
+use super::failpoints::Steps;
 use crate::error::{Error, Result};
 
 /// A record of the log.

@@ -1,4 +1,4 @@
-//! Commit: parts sealed at all members under one number, one barrier, then the files.
+//! Commit: parts checksummed at all members under one number, one barrier, then the files.
 
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use smallvec::SmallVec;
 
 use super::Array;
 use super::chunks::{Chunk, Chunks};
+use super::failpoints::Step;
 use super::files::File;
-use super::layout::Sealed;
+use super::layout::Checksummed;
 use super::member::{Duty, State, file_mut};
 use super::order::Order;
 use super::part::Part;
-use super::sabotage::Step;
 use super::transaction::Parts;
 use crate::error::{Error, Result};
 
@@ -88,7 +88,7 @@ impl Array {
         self.commit_at(parts, usize::MAX)
     }
 
-    /// Stops when so many members have sealed their parts: what a crash may leave.
+    /// Stops when so many members have checksummed their parts: what a crash may leave.
     pub(super) fn commit_at<'a>(&'a self, mut parts: Parts<'a>, most: usize) -> Result<Committed<'a>> {
         self.check_usable()?;
         let members = parts.in_order();
@@ -98,10 +98,10 @@ impl Array {
         parts.list.iter_mut().try_for_each(|part| self.take_space(part))?;
         let is_due = parts.list.iter().any(|part| part.is_due);
 
-        // On memory the seals of much cost more than a barrier, behind which the data needs none.
+        // On memory the checksums of much cost more than a barrier, behind which the data needs none.
         let bytes: u64 = parts.list.iter().flat_map(|part| &part.pieces).map(|piece| u64::from(piece.len)).sum();
         let is_large = bytes > QUICK_MAX;
-        let drained = bytes > self.seal_max && members.iter().all(|member| self.members[*member].is_memory());
+        let drained = bytes > self.checksum_max && members.iter().all(|member| self.members[*member].is_memory());
         let store = |part: &mut Box<Part>| part.store((!drained).then_some(&self.members[part.member].keys.data));
         if is_large || drained {
             parts.list.iter_mut().try_for_each(store)?; // before it has a number, for which others wait
@@ -117,18 +117,18 @@ impl Array {
         // From the number to the barrier no lock is taken: for that a processor would empty its write buffers, which is the barrier's work.
         let mut underway = Underway { array: self, is_done: false };
         let duties = if is_due { self.take_duties(&members)? } else { SmallVec::new() };
-        let (sequence, durable) = self.order.lock().seal(members.iter().copied());
+        let (sequence, durable) = self.order.lock().checksum(members.iter().copied());
         if !(is_large || drained) {
             parts.list.iter_mut().try_for_each(store)?;
         }
-        let mut seals = SmallVec::<[u64; 2]>::new();
+        let mut checksums = SmallVec::<[u64; 2]>::new();
         for part in &mut parts.list {
-            seals.push(part.seal(&self.members[part.member].keys, self.chunk, self.entries)?);
+            checksums.push(part.checksum(&self.members[part.member].keys, self.chunk, self.entries)?);
         }
-        let mut line = Sealed {
-            seal: 0,
+        let mut line = Checksummed {
+            checksum: 0,
             sequence,
-            digest: self.digest.seal_words(seals.iter().copied()),
+            digest: self.digest.checksum_words(checksums.iter().copied()),
             part: 0,
             participants: members.iter().fold(0, |set, member| set | 1 << member),
             tid: parts.tid.number,
@@ -138,10 +138,10 @@ impl Array {
             drained: drained.into(),
             inline: 0,
         };
-        for (part, seal) in parts.list.iter_mut().zip(seals).take(most) {
-            (line.part, line.count, line.inline) = (seal, part.pieces.len() as u32, part.is_inline.into());
+        for (part, checksum) in parts.list.iter_mut().zip(checksums).take(most) {
+            (line.part, line.count, line.inline) = (checksum, part.pieces.len() as u32, part.is_inline.into());
             line.meta = if part.is_inline { 0 } else { part.meta[0].number };
-            line.seal = self.members[part.member].keys.seal(&line);
+            line.checksum = self.members[part.member].keys.checksum(&line);
             part.slot.as_mut().ok_or(Error::Stopped)?.put_lines(0, pmem::bytes_of(&line))?;
         }
         if !self.has(Step::ApplyLate) {

@@ -62,7 +62,7 @@ impl Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Persist)]
 pub(crate) struct Mark {
     /// Of the rest.
-    pub(crate) seal: u64,
+    pub(crate) checksum: u64,
     pub(crate) retired: u64,
     pub(crate) slot: u64,
     pub(crate) reserved: [u64; 5],
@@ -71,9 +71,9 @@ pub(crate) struct Mark {
 /// A line of the transaction table: this member's part of a transaction is complete.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Persist)]
-pub(crate) struct Sealed {
+pub(crate) struct Checksummed {
     /// Of the rest of the line.
-    pub(crate) seal: u64,
+    pub(crate) checksum: u64,
     pub(crate) sequence: u64,
     /// Of the parts of all members: the same word in each.
     pub(crate) digest: u64,
@@ -88,14 +88,14 @@ pub(crate) struct Sealed {
     pub(crate) count: u32,
     /// The first metadata chunk.
     pub(crate) meta: u32,
-    /// 1: the data was drained before this was written, and its seals do not count.
+    /// 1: the data was drained before this was written, and its checksums do not count.
     pub(crate) drained: u32,
     /// 1: the metadata is behind this line, and not in chunks.
     pub(crate) inline: u32,
 }
 
 /// Bytes of a line of the table.
-pub(crate) const LINE: u64 = size_of::<Sealed>() as u64;
+pub(crate) const LINE: u64 = size_of::<Checksummed>() as u64;
 const _: () = assert!(LINE == pmem::LINE && ENTRY == 32);
 
 /// A piece of data, and where it goes.
@@ -107,7 +107,7 @@ pub(crate) struct Entry {
     /// In the member's log: chunk times its size, and the place in it; or [`INLINE`] and the place in the slot of the table. Of a link, the next metadata chunk.
     pub(crate) log: u64,
     /// Of the data.
-    pub(crate) seal: u64,
+    pub(crate) checksum: u64,
     /// The file's number, or [`LINK`].
     pub(crate) file: u32,
     pub(crate) len: u32,

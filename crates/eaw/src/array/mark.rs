@@ -1,6 +1,6 @@
 //! How far a member's log is not needed any more: two slots on two pages, written in turn.
 
-use pmem::{Area, SealKey};
+use pmem::{Area, ChecksumKey};
 
 use super::layout::{LINE, Mark, PAGE};
 use crate::error::Result;
@@ -11,7 +11,7 @@ pub(crate) const MARK_BYTES: u64 = 2 * PAGE;
 /// The mark of a member.
 pub(crate) struct MarkCell {
     area: Area,
-    key: SealKey,
+    key: ChecksumKey,
     /// The slot to be written next: the lower one, or one that is not whole.
     turn: u64,
     retired: u64,
@@ -19,18 +19,18 @@ pub(crate) struct MarkCell {
 
 impl MarkCell {
     /// Makes a mark in both slots; persistent with the caller's drain.
-    pub(crate) fn create(area: Area, key: SealKey) -> Result<()> {
+    pub(crate) fn create(area: Area, key: ChecksumKey) -> Result<()> {
         let mut cell = Self { area, key, turn: 0, retired: 0 };
         cell.stage(0)?;
         cell.stage(0)
     }
 
     /// Reads it; nothing if neither slot is whole.
-    pub(crate) fn open(area: Area, key: SealKey) -> Result<Option<Self>> {
+    pub(crate) fn open(area: Area, key: ChecksumKey) -> Result<Option<Self>> {
         let read = |slot: u64| {
             area.probe("mark of an array", slot * PAGE, LINE).ok()?;
             let mark = pmem::from_bytes::<Mark>(area.bytes(slot * PAGE, LINE as usize).ok()?)?;
-            (mark.slot == slot && mark.seal == key.seal(&pmem::bytes_of(&mark)[8..])).then_some(mark.retired)
+            (mark.slot == slot && mark.checksum == key.checksum(&pmem::bytes_of(&mark)[8..])).then_some(mark.retired)
         };
         let slots = [read(0), read(1)];
         let Some(retired) = slots.into_iter().flatten().max() else { return Ok(None) };
@@ -44,8 +44,8 @@ impl MarkCell {
 
     /// Writes the next slot and flushes it. The one before it is persistent.
     pub(crate) fn stage(&mut self, retired: u64) -> Result<()> {
-        let mut mark = Mark { seal: 0, retired, slot: self.turn, reserved: [0; 5] };
-        mark.seal = self.key.seal(&pmem::bytes_of(&mark)[8..]);
+        let mut mark = Mark { checksum: 0, retired, slot: self.turn, reserved: [0; 5] };
+        mark.checksum = self.key.checksum(&pmem::bytes_of(&mark)[8..]);
         self.area.put(self.turn * PAGE, &mark)?;
         self.area.flush(self.turn * PAGE, LINE)?;
         (self.turn, self.retired) = (1 - self.turn, retired);

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use pmem::sync::{Mutex, MutexGuard};
-use pmem::{Area, Domain, FlushSet, Pool, SealKey};
+use pmem::{Area, ChecksumKey, Domain, FlushSet, Pool};
 
 use super::chunks::{Chunk, Chunks};
-use super::layout::{Header, LINE, Sealed};
+use super::layout::{Checksummed, Header, LINE};
 use super::mark::MarkCell;
 use super::part::{Part, Piece};
 use super::recovery::Opened;
@@ -23,23 +23,23 @@ pub(crate) struct Member {
     state: Mutex<State>,
 }
 
-/// For seals on this member.
+/// For checksums on this member.
 #[derive(Clone)]
 pub(crate) struct Keys {
-    pub(crate) line: SealKey,
-    pub(crate) part: SealKey,
-    pub(crate) data: SealKey,
-    pub(crate) mark: SealKey,
+    pub(crate) line: ChecksumKey,
+    pub(crate) part: ChecksumKey,
+    pub(crate) data: ChecksumKey,
+    pub(crate) mark: ChecksumKey,
 }
 
 impl Keys {
-    pub(crate) fn new(key: &SealKey) -> Self {
+    pub(crate) fn new(key: &ChecksumKey) -> Self {
         Self { line: key.of_kind(1), part: key.of_kind(2), data: key.of_kind(3), mark: key.of_kind(5) }
     }
 
-    /// The seal of a line of the table.
-    pub(crate) fn seal(&self, line: &Sealed) -> u64 {
-        self.line.seal(&pmem::bytes_of(line)[8..])
+    /// The checksum of a line of the table.
+    pub(crate) fn checksum(&self, line: &Checksummed) -> u64 {
+        self.line.checksum(&pmem::bytes_of(line)[8..])
     }
 }
 
@@ -58,12 +58,12 @@ pub(crate) struct State {
     /// Memory for drafts: few of them, which stay in the cache.
     drafts: Vec<Vec<u8>>,
     /// Parts in the order of numbers: first those that are washed, whose logs wait for the mark; then those that somebody washes; then those that are applied; then those
-    /// that are sealed. A part does not move: these ends do.
+    /// that are checksummed. A part does not move: these ends do.
     held: VecDeque<Held>,
     washed: usize,
     washing: usize,
     applied: usize,
-    /// Pieces of those that are sealed.
+    /// Pieces of those that are checksummed.
     late: usize,
     /// What the two slots of the mark say at least: the newer one, the older one.
     marks: [u64; 2],
@@ -221,14 +221,14 @@ impl State {
     }
 
     /// Whether there is something to apply.
-    pub(crate) fn has_sealed(&self) -> bool {
+    pub(crate) fn has_checksummed(&self) -> bool {
         self.applied < self.held.len()
     }
 
     /// The newest number, from `limit` on, of what is not applied, and has bytes for this range.
     pub(crate) fn to_come(&self, file: u32, target: u64, len: u64, limit: u64) -> Option<u64> {
-        let mut sealed = self.held.range(self.applied..).rev().take_while(|held| held.sequence >= limit);
-        sealed.find(|held| held.meets(file, target, len)).map(|held| held.sequence)
+        let mut checksummed = self.held.range(self.applied..).rev().take_while(|held| held.sequence >= limit);
+        checksummed.find(|held| held.meets(file, target, len)).map(|held| held.sequence)
     }
 
     /// Reads what is in a file.

@@ -11,20 +11,20 @@
 //! | `options` | an array is made of pools, or opened: [`Options`] |
 //! | `files` | a range of a file, cut at the stripes |
 //! | `transaction` | [`Transaction::log_write`] copies it, [`Transaction::edit`] changes the copy |
-//! | `part` | the copy, each member's in a part: in memory up to [`Options::draft_max`], beyond that in the log; at the commit all in the log, past the cache, sealed on the way |
+//! | `part` | the copy, each member's in a part: in memory up to [`Options::draft_max`], beyond that in the log; at the commit all in the log, past the cache, checksummed on the way |
 //! | `chunks`, `tid` | space for logs; lines of the transaction table |
 //! | `commit` | the parts of all members under one number, a drain, the files |
 //! | `order` | how far each number is |
 //! | `mark` | through which number no log is needed any more |
-//! | `member` | what a member does with its part: seal, apply, wash, move the mark; on a file later, reading over what is in the log only |
-//! | `recovery` | what a crash left: what every member has sealed is applied, the rest is not |
+//! | `member` | what a member does with its part: checksum, apply, wash, move the mark; on a file later, reading over what is in the log only |
+//! | `recovery` | what a crash left: what every member has checksummed is applied, the rest is not |
 //! | `layout` | the bytes |
 //!
 //! # What it costs
 //!
 //! | | barriers | on media |
 //! |---|---|---|
-//! | [`Array::atomic_write`], and a commit of up to [`Options::seal_max`] bytes | 1 for each pool that has a part | data, 32 bytes for a piece, a line of the table; to the files whole lines at once, parts of lines once for all transactions since; the mark |
+//! | [`Array::atomic_write`], and a commit of up to [`Options::checksum_max`] bytes | 1 for each pool that has a part | data, 32 bytes for a piece, a line of the table; to the files whole lines at once, parts of lines once for all transactions since; the mark |
 //! | a commit of more | 2 | the same |
 //! | an atomic write of a page to a file that takes it whole, if [`Options::whole_writes`] is set | 1 | the page |
 //! | abort, rollback to a savepoint, an edit | 0 | nothing |
@@ -81,6 +81,7 @@
 
 mod chunks;
 mod commit;
+mod failpoints;
 mod files;
 mod layout;
 mod mark;
@@ -89,26 +90,25 @@ mod options;
 mod order;
 mod part;
 mod recovery;
-mod sabotage;
 mod tid;
 mod transaction;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::SeqCst};
 
-use pmem::SealKey;
+use pmem::ChecksumKey;
 use pmem::sync::Mutex;
 use smallvec::SmallVec;
 
 pub use commit::Committed;
+#[cfg(any(test, feature = "failpoints"))]
+pub use failpoints::Step;
+#[cfg(not(any(test, feature = "failpoints")))]
+use failpoints::Step;
 pub use files::{FILE_NAME_MAX, File};
 pub use layout::MEMBERS_MAX;
 pub use options::Options;
 pub use recovery::{Loss, Recovered};
-#[cfg(any(test, feature = "sabotage"))]
-pub use sabotage::Step;
-#[cfg(not(any(test, feature = "sabotage")))]
-use sabotage::Step;
 pub use transaction::{Entry, Savepoint, Transaction};
 
 use crate::error::{Error, Result};
@@ -151,12 +151,12 @@ pub struct Array {
     tids: Tids,
     files: Mutex<Listed>,
     striping: Striping,
-    /// Of the parts' seals.
-    digest: SealKey,
+    /// Of the parts' checksums.
+    digest: ChecksumKey,
     chunk: u64,
     /// Entries of a metadata chunk, the link included.
     entries: u32,
-    seal_max: u64,
+    checksum_max: u64,
     /// So many bytes of a part wait in memory.
     draft_max: usize,
     whole_writes: bool,
@@ -165,7 +165,7 @@ pub struct Array {
     /// Readers whom commits have kept from reading again and again: no other begins until they have read.
     starving: AtomicUsize,
     recovered: Recovered,
-    #[cfg(any(test, feature = "sabotage"))]
+    #[cfg(any(test, feature = "failpoints"))]
     without: Option<Step>,
 }
 
@@ -277,7 +277,7 @@ impl Array {
         let mut tries = 0;
         let (states, limits) = loop {
             let mut states: SmallVec<[_; 2]> = members.iter().map(|m| self.members[*m].lock()).collect();
-            if !states.iter().any(|state| state.has_sealed()) {
+            if !states.iter().any(|state| state.has_checksummed()) {
                 break (states, SmallVec::new());
             }
             let limits = self.apply_now(&members, &mut states)?;
@@ -310,7 +310,7 @@ impl Array {
     }
 
     /// A key that nobody else has, for what is in the files.
-    pub(crate) fn key(&self, name: u64) -> SealKey {
+    pub(crate) fn key(&self, name: u64) -> ChecksumKey {
         self.digest.derived(name)
     }
 
@@ -370,12 +370,12 @@ impl Array {
         first.map(|(member, _)| &self.members[member].pool)
     }
 
-    #[cfg(any(test, feature = "sabotage"))]
+    #[cfg(any(test, feature = "failpoints"))]
     pub(crate) fn has(&self, step: Step) -> bool {
         self.without != Some(step)
     }
 
-    #[cfg(not(any(test, feature = "sabotage")))]
+    #[cfg(not(any(test, feature = "failpoints")))]
     #[inline(always)]
     pub(crate) fn has(&self, _: Step) -> bool {
         true
@@ -429,7 +429,7 @@ mod tests {
 
     impl UnderWay<'_> {
         fn begin(&mut self, member: usize) {
-            self.1.push((self.0.order.lock().seal([member].into_iter()).0, member));
+            self.1.push((self.0.order.lock().checksum([member].into_iter()).0, member));
         }
 
         /// The oldest is durable.

@@ -9,14 +9,14 @@ use pmem::{Area, Domain, Pool, TwoSlot};
 
 use super::Array;
 use super::chunks::Chunks;
+#[cfg(not(any(test, feature = "failpoints")))]
+use super::failpoints;
 use super::files::{FILES_MAX, File, Listed, Striping};
 use super::layout::{ENTRY, Header, LINE, MEMBERS_MAX, PAGE, REGION_KIND, SLOT_MAX, VERSION, file_of};
 use super::mark::{MARK_BYTES, MarkCell};
 use super::member::{Keys, Member, State, When};
 use super::order::Order;
 use super::recovery::{self, Opened};
-#[cfg(not(any(test, feature = "sabotage")))]
-use super::sabotage;
 use super::tid::Tids;
 use crate::error::{Error, Result};
 
@@ -46,7 +46,7 @@ pub struct Options {
     transactions: u32,
     stripe: u64,
     entries: u32,
-    seal_max: u64,
+    checksum_max: u64,
     draft_max: usize,
     whole_writes: bool,
     /// None: on a file.
@@ -54,7 +54,7 @@ pub struct Options {
     /// None: of what waits in memory, on a file.
     slot: Option<u64>,
     pool: pmem::Options,
-    #[cfg(any(test, feature = "sabotage"))]
+    #[cfg(any(test, feature = "failpoints"))]
     without: Option<super::Step>,
 }
 
@@ -73,13 +73,13 @@ impl Options {
             transactions: 64,
             stripe: 64 << 10,
             entries: 32,
-            seal_max: 64 << 10,
+            checksum_max: 64 << 10,
             draft_max: 64 << 10,
             whole_writes: false,
             late: None,
             slot: None,
             pool: pmem::Options::new(),
-            #[cfg(any(test, feature = "sabotage"))]
+            #[cfg(any(test, feature = "failpoints"))]
             without: None,
         }
     }
@@ -108,11 +108,11 @@ impl Options {
         Self { stripe: bytes, ..self }
     }
 
-    /// On memory, a commit of more bytes than this drains them before it seals them, instead of computing seals over them: a barrier in place of a checksum. 64 KiB
-    /// unless it is set: seals cost little while the bytes are in memory anyway. On a file, where a barrier is a sync, it is always the seals.
+    /// On memory, a commit of more bytes than this drains them before it checksums them, instead of computing checksums over them: a barrier in place of a checksum. 64 KiB
+    /// unless it is set: checksums cost little while the bytes are in memory anyway. On a file, where a barrier is a sync, it is always the checksums.
     #[must_use]
-    pub fn seal_max(self, bytes: u64) -> Self {
-        Self { seal_max: bytes, ..self }
+    pub fn checksum_max(self, bytes: u64) -> Self {
+        Self { checksum_max: bytes, ..self }
     }
 
     /// Bytes of a transaction that wait in memory for its commit, of those for one member; what is beyond waits in the log, on media. 64 KiB unless it is set, 1 GiB at most.
@@ -135,28 +135,28 @@ impl Options {
     }
 
     /// Whether what is durable stays in the log for some commits before it goes to the files: as a rule on files, and not on memory.
-    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[cfg(any(test, feature = "failpoints", feature = "testing"))]
     #[must_use]
     pub fn late(self, on: bool) -> Self {
         Self { late: Some(on), ..self }
     }
 
     /// Bytes of a slot of the table, a multiple of a line; 0: a line.
-    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[cfg(any(test, feature = "failpoints", feature = "testing"))]
     #[must_use]
     pub fn slot_bytes(self, bytes: u64) -> Self {
         Self { slot: Some(bytes), ..self }
     }
 
     /// Entries of a metadata chunk, its link included: an even number, so that a chunk is whole lines.
-    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    #[cfg(any(test, feature = "failpoints", feature = "testing"))]
     #[must_use]
     pub fn entries(self, entries: u32) -> Self {
         Self { entries, ..self }
     }
 
     /// Leaves a step of the protocol out.
-    #[cfg(any(test, feature = "sabotage"))]
+    #[cfg(any(test, feature = "failpoints"))]
     #[must_use]
     pub fn without(self, step: super::Step) -> Self {
         Self { without: Some(step), ..self }
@@ -289,7 +289,7 @@ impl Options {
         let region = pool.add_region_as(&table_name(member), bytes, REGION_KIND, member as u64)?;
         let (header, rest) = region.into_area()?.split_at(PAGE)?;
         let (table, mark) = rest.split_at(header_of.table_bytes())?;
-        MarkCell::create(mark, Keys::new(&pool.seal_key(table.offset())).mark)?;
+        MarkCell::create(mark, Keys::new(&pool.checksum_key(table.offset())).mark)?;
         TwoSlot::create(header, &header_of)?.update_mirrored(&header_of)?;
         Ok(())
     }
@@ -362,7 +362,7 @@ impl Options {
         let mut opened = Vec::with_capacity(found.len());
         for (number, ((pool, rest), files)) in found.into_iter().zip(areas).enumerate() {
             let (table, mark) = rest.split_at(header.table_bytes())?;
-            let keys = Keys::new(&pool.seal_key(table.offset()));
+            let keys = Keys::new(&pool.checksum_key(table.offset()));
             let max = |size: u64| u32::try_from(self.log_max / size).unwrap_or(u32::MAX);
             let log = Chunks::open(&pool, format!("{number}:log"), header.chunk, max(header.chunk))?;
             let meta_bytes = u64::from(header.entries) * ENTRY;
@@ -371,11 +371,11 @@ impl Options {
             let mark = MarkCell::open(mark, keys.mark.clone())?.ok_or_else(damaged)?;
             opened.push(Opened { pool, keys, table, stride: header.stride(), mark, files, log, meta });
         }
-        let digest = opened[0].pool.seal_key(header.array).of_kind(4);
-        #[cfg(any(test, feature = "sabotage"))]
+        let digest = opened[0].pool.checksum_key(header.array).of_kind(4);
+        #[cfg(any(test, feature = "failpoints"))]
         let has = |step| self.without != Some(step);
-        #[cfg(not(any(test, feature = "sabotage")))]
-        let has = |_: sabotage::Step| true;
+        #[cfg(not(any(test, feature = "failpoints")))]
+        let has = |_: failpoints::Step| true;
         let (recovered, next) = recovery::recover(&mut opened, header, &digest, &files, striping, has)?;
         let drains = opened.iter().map(|one| {
             let same = |other: &Opened| other.pool.path() == one.pool.path() && other.pool.id() == one.pool.id();
@@ -401,14 +401,14 @@ impl Options {
             digest,
             chunk: header.chunk,
             entries: header.entries,
-            seal_max: self.seal_max,
+            checksum_max: self.checksum_max,
             draft_max: self.draft_max,
             whole_writes: self.whole_writes,
             starving: 0.into(),
             sleepers: AtomicUsize::new(0),
             recovered,
             members,
-            #[cfg(any(test, feature = "sabotage"))]
+            #[cfg(any(test, feature = "failpoints"))]
             without: self.without,
         })
     }

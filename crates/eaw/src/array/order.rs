@@ -1,6 +1,6 @@
 //! In which order transactions commit, and how far each is.
 //!
-//! A transaction's way: *numbered*, and sealed at its members; *durable*, when their drains are over: it is committed; *applied* to the files, at each member in the order of numbers,
+//! A transaction's way: *numbered*, and checksummed at its members; *durable*, when their drains are over: it is committed; *applied* to the files, at each member in the order of numbers,
 //! behind those before it; *washed*, when that is persistent; *retired*, when it and all before it are washed everywhere.
 //!
 //! Who commits does not wait for those before it. Who reads bytes of what is durable and not applied yet does, at each member: so nobody sees half.
@@ -18,7 +18,7 @@ pub(crate) struct Order {
 #[derive(Default)]
 struct AtMember {
     /// Numbered here, not durable, in order.
-    sealed: VecDeque<u64>,
+    checksummed: VecDeque<u64>,
     /// Numbered here and not washed, in order.
     unwashed: VecDeque<u64>,
     /// Somebody washes, or moves the mark.
@@ -31,14 +31,15 @@ impl Order {
         Self { next, newest_washed: 0, members }
     }
 
-    /// A number for what is to be sealed at these members; and through which number everything is durable, at least.
-    pub(crate) fn seal(&mut self, members: impl Iterator<Item = usize>) -> (u64, u64) {
+    /// A number for what is to be checksummed at these members; and through which number everything is durable, at least.
+    pub(crate) fn checksum(&mut self, members: impl Iterator<Item = usize>) -> (u64, u64) {
         let sequence = self.next;
         self.next += 1;
         let durable =
-            self.members.iter().filter_map(|member| member.sealed.front()).min().map_or(sequence, |first| *first) - 1;
+            self.members.iter().filter_map(|member| member.checksummed.front()).min().map_or(sequence, |first| *first)
+                - 1;
         for member in members {
-            self.members[member].sealed.push_back(sequence);
+            self.members[member].checksummed.push_back(sequence);
             self.members[member].unwashed.push_back(sequence);
         }
         (sequence, durable)
@@ -47,16 +48,16 @@ impl Order {
     /// What has this number is durable, and waits at its members to be applied.
     pub(crate) fn pass(&mut self, sequence: u64, members: &[usize]) {
         for member in members {
-            let sealed = &mut self.members[*member].sealed;
-            if let Ok(at) = sealed.binary_search(&sequence) {
-                sealed.remove(at);
+            let checksummed = &mut self.members[*member].checksummed;
+            if let Ok(at) = checksummed.binary_search(&sequence) {
+                checksummed.remove(at);
             }
         }
     }
 
     /// The first number that may not be applied at a member: it is not durable.
     pub(crate) fn limit(&self, member: usize) -> u64 {
-        self.members[member].sealed.front().copied().unwrap_or(self.next)
+        self.members[member].checksummed.front().copied().unwrap_or(self.next)
     }
 
     /// Everything through this number that this member has a part in is persistent in its files.
@@ -78,7 +79,7 @@ impl Order {
 
     /// Somebody has a number here and is not durable.
     pub(crate) fn is_committing(&self, member: usize) -> bool {
-        !self.members[member].sealed.is_empty()
+        !self.members[member].checksummed.is_empty()
     }
 
     pub(crate) fn is_busy(&self, member: usize) -> bool {

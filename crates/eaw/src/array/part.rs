@@ -1,6 +1,6 @@
 //! A member's part of a transaction: what is to be written there, in memory and beyond that in the log.
 
-use pmem::{Area, SealKey};
+use pmem::{Area, ChecksumKey};
 use smallvec::SmallVec;
 
 use super::chunks::Chunk;
@@ -57,7 +57,7 @@ pub(crate) struct Piece {
     /// Otherwise: it is on its way to media as it is.
     pub(crate) is_stored: bool,
     /// Of its bytes, when it commits.
-    pub(crate) seal: u64,
+    pub(crate) checksum: u64,
 }
 
 /// How much of a part there is.
@@ -191,8 +191,8 @@ impl Part {
         chunks
     }
 
-    /// Everything is in the log, on its way to media; sealed, if there is a key for that.
-    pub(crate) fn store(&mut self, key: Option<&SealKey>) -> Result<()> {
+    /// Everything is in the log, on its way to media; checksummed, if there is a key for that.
+    pub(crate) fn store(&mut self, key: Option<&ChecksumKey>) -> Result<()> {
         for piece in &mut self.pieces {
             let area = match piece.chunk {
                 SLOT => self.slot.as_mut().ok_or(Error::Stopped)?,
@@ -200,15 +200,15 @@ impl Part {
             };
             let at = u64::from(piece.at);
             let bytes = piece.draft.map(|from| &self.draft[from as usize..][..piece.len as usize]);
-            piece.seal = match (bytes, key) {
-                (Some(bytes), Some(key)) => area.put_sealing(at, key, bytes)?,
+            piece.checksum = match (bytes, key) {
+                (Some(bytes), Some(key)) => area.put_checksumming(at, key, bytes)?,
                 (Some(bytes), None) => area.put_lines(at, bytes).map(|_| 0)?,
                 (None, key) => {
                     if !piece.is_stored {
                         area.flush(at, piece.len.into())?;
                     }
                     match key {
-                        Some(key) => key.seal(area.bytes(at, piece.len as usize)?),
+                        Some(key) => key.checksum(area.bytes(at, piece.len as usize)?),
                         None => 0,
                     }
                 }
@@ -217,10 +217,10 @@ impl Part {
         Ok(())
     }
 
-    /// Says in the metadata chunks where the pieces go to, and starts their way to media; returns the seal of what stands there.
-    pub(crate) fn seal(&mut self, keys: &Keys, chunk_bytes: u64, entries: u32) -> Result<u64> {
+    /// Says in the metadata chunks where the pieces go to, and starts their way to media; returns the checksum of what stands there.
+    pub(crate) fn checksum(&mut self, keys: &Keys, chunk_bytes: u64, entries: u32) -> Result<u64> {
         const { assert!(ENTRY == 32) };
-        let mut seals = SmallVec::<[u64; 4]>::new();
+        let mut checksums = SmallVec::<[u64; 4]>::new();
         let chunks = self.pieces.chunks(if self.is_inline { usize::MAX } else { entries as usize - 1 });
         let last = chunks.len() - 1;
         for (index, pieces) in chunks.enumerate() {
@@ -230,20 +230,21 @@ impl Part {
                     SLOT => INLINE | u64::from(piece.at),
                     chunk => u64::from(self.data[chunk as usize].number) * chunk_bytes + u64::from(piece.at),
                 };
-                let Piece { target, file, len, seal, .. } = *piece;
-                self.image.extend_from_slice(pmem::bytes_of(&Entry { target, log, seal, file, len }));
+                let Piece { target, file, len, checksum, .. } = *piece;
+                self.image.extend_from_slice(pmem::bytes_of(&Entry { target, log, checksum, file, len }));
             }
             if index < last {
-                let link = Entry { target: 0, log: self.meta[index + 1].number.into(), seal: 0, file: LINK, len: 0 };
+                let link =
+                    Entry { target: 0, log: self.meta[index + 1].number.into(), checksum: 0, file: LINK, len: 0 };
                 self.image.extend_from_slice(pmem::bytes_of(&link));
             }
-            seals.push(keys.part.seal(&self.image));
+            checksums.push(keys.part.checksum(&self.image));
             if self.is_inline {
                 self.slot.as_mut().ok_or(Error::Stopped)?.put_lines(LINE, &self.image)?;
             } else {
                 self.meta[index].area.put_lines(0, &self.image)?;
             }
         }
-        Ok(keys.part.seal_list(seals.into_iter()))
+        Ok(keys.part.checksum_list(checksums.into_iter()))
     }
 }

@@ -13,14 +13,14 @@
 
 use std::collections::BTreeMap;
 
-use pmem::{Area, Pool, SealKey};
+use pmem::{Area, ChecksumKey, Pool};
 
 use super::chunks::Chunks;
+use super::failpoints::Step;
 use super::files::{File, Striping};
-use super::layout::{ENTRY, Entry, Header, INLINE, LINE, LINK, Sealed};
+use super::layout::{Checksummed, ENTRY, Entry, Header, INLINE, LINE, LINK};
 use super::mark::MarkCell;
 use super::member::{Keys, file_mut};
-use super::sabotage::Step;
 use crate::error::Result;
 
 /// Numbers that are told one by one.
@@ -69,7 +69,7 @@ pub(crate) struct Opened {
 
 /// A part that was read.
 struct Read {
-    line: Sealed,
+    line: Checksummed,
     /// The metadata chunks, and bytes used in each.
     meta: Vec<(u64, u64)>,
     entries: Vec<Entry>,
@@ -79,20 +79,21 @@ struct Read {
 
 impl Opened {
     /// The line of a TID; `Err` if it is not whole.
-    fn line(&self, tid: u32) -> Result<Result<Option<Sealed>, ()>> {
+    fn line(&self, tid: u32) -> Result<Result<Option<Checksummed>, ()>> {
         let at = u64::from(tid) * self.stride;
         self.table.probe("transaction table of an array", at, LINE)?;
         let bytes = self.table.bytes(at, LINE as usize)?;
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(Ok(None));
         }
-        let line = pmem::from_bytes::<Sealed>(bytes);
-        let whole = line.filter(|line| line.seal == self.keys.seal(line) && line.tid == tid && line.sequence > 0);
+        let line = pmem::from_bytes::<Checksummed>(bytes);
+        let whole =
+            line.filter(|line| line.checksum == self.keys.checksum(line) && line.tid == tid && line.sequence > 0);
         Ok(whole.map(Some).ok_or(()))
     }
 
     /// Where in the table the metadata of a line is that has it behind it, and how many bytes; nothing if that is nowhere.
-    fn inline(&self, line: &Sealed) -> Option<(u64, u64)> {
+    fn inline(&self, line: &Checksummed) -> Option<(u64, u64)> {
         let (at, len) = (u64::from(line.tid) * self.stride + LINE, u64::from(line.count) * ENTRY);
         (len > 0 && len <= self.stride - LINE).then_some((at, len))
     }
@@ -109,18 +110,18 @@ impl Opened {
     }
 
     /// Reads the part that a line is of, and verifies it.
-    fn read(&self, line: Sealed, chunk: u64, per_chunk: u32, has: impl Fn(Step) -> bool) -> Result<Read> {
+    fn read(&self, line: Checksummed, chunk: u64, per_chunk: u32, has: impl Fn(Step) -> bool) -> Result<Read> {
         let mut read = Read { line, meta: Vec::new(), entries: Vec::new(), broken: None };
-        let mut seals = Vec::new();
+        let mut checksums = Vec::new();
         if line.inline == 0 {
-            self.read_chunks(&mut read, &mut seals, per_chunk)?;
+            self.read_chunks(&mut read, &mut checksums, per_chunk)?;
         } else {
-            self.read_inline(&mut read, &mut seals)?;
+            self.read_inline(&mut read, &mut checksums)?;
         }
         if read.broken.is_some() {
             return Ok(read);
         }
-        if self.keys.part.seal_list(seals.into_iter()) != line.part && has(Step::VerifyMeta) {
+        if self.keys.part.checksum_list(checksums.into_iter()) != line.part && has(Step::VerifyMeta) {
             read.broken = Some("metadata that does not verify");
             read.entries.clear();
             return Ok(read);
@@ -130,7 +131,7 @@ impl Opened {
     }
 
     /// Metadata behind the line.
-    fn read_inline(&self, read: &mut Read, seals: &mut Vec<u64>) -> Result<()> {
+    fn read_inline(&self, read: &mut Read, checksums: &mut Vec<u64>) -> Result<()> {
         let Some((at, len)) = self.inline(&read.line) else {
             read.broken = Some("a place that is none in its metadata");
             return Ok(());
@@ -142,12 +143,12 @@ impl Opened {
         for place in 0..u64::from(read.line.count) {
             read.entries.push(*self.table.get::<Entry>(at + place * ENTRY)?);
         }
-        seals.push(self.keys.part.seal(self.table.bytes(at, len as usize)?));
+        checksums.push(self.keys.part.checksum(self.table.bytes(at, len as usize)?));
         Ok(())
     }
 
     /// Metadata in chunks.
-    fn read_chunks(&self, read: &mut Read, seals: &mut Vec<u64>, per_chunk: u32) -> Result<()> {
+    fn read_chunks(&self, read: &mut Read, checksums: &mut Vec<u64>, per_chunk: u32) -> Result<()> {
         let (line, mut number) = (read.line, u64::from(read.line.meta));
         while read.entries.len() < line.count as usize {
             let Some(area) = self.meta.get(number).filter(|_| (read.meta.len() as u64) < self.meta.len()) else {
@@ -171,7 +172,7 @@ impl Opened {
                 }
                 read.entries.push(entry);
             }
-            seals.push(self.keys.part.seal(area.bytes(0, used as usize)?));
+            checksums.push(self.keys.part.checksum(area.bytes(0, used as usize)?));
             read.meta.push((number, used));
             match next {
                 Some(next) => number = next,
@@ -202,7 +203,7 @@ impl Opened {
             }
             if read.line.drained == 0 && verify {
                 let bytes = data.bytes(at, entry.len as usize)?;
-                if self.keys.data.seal(bytes) != entry.seal {
+                if self.keys.data.checksum(bytes) != entry.checksum {
                     read.broken = Some("data that does not verify");
                 }
             }
@@ -246,7 +247,7 @@ impl Opened {
 pub(crate) fn recover(
     members: &mut [Opened],
     header: &Header,
-    digest: &SealKey,
+    digest: &ChecksumKey,
     files: &[File],
     striping: Striping,
     has: impl Fn(Step) -> bool,
@@ -284,7 +285,7 @@ pub(crate) fn recover(
         let set = (0..64).filter(|member| first.participants >> member & 1 == 1);
         let missing = set.clone().find(|member| !parts.contains_key(member));
         let is_one = |read: &Read| (read.line.digest, read.line.participants) == (first.digest, first.participants);
-        let is_digest = || digest.seal_words(parts.values().map(|read| read.line.part)) == first.digest;
+        let is_digest = || digest.checksum_words(parts.values().map(|read| read.line.part)) == first.digest;
         let why = match parts.iter().find(|(_, read)| read.broken.is_some()) {
             Some((member, read)) => Some((Some(*member), read.broken.unwrap_or_default())),
             None if !has(Step::EveryPart) => None,

@@ -47,7 +47,7 @@ pub struct Savepoint {
 /// It does not keep others away from the bytes that it is going to write: whoever changes the same bytes in several transactions locks them, or lets one thread do it.
 /// Of two that write the same bytes, the one that commits later wins; so does, of two writes of one transaction, the later one.
 ///
-/// A commit consumes it: what is logged cannot be changed afterwards, since that would break the seal of what was acknowledged.
+/// A commit consumes it: what is logged cannot be changed afterwards, since that would break the checksum of what was acknowledged.
 ///
 /// ```compile_fail,E0382
 /// # fn edit(array: &eaw::array::Array, file: &eaw::array::File) -> eaw::Result<()> {
@@ -175,7 +175,7 @@ impl<'a> Transaction<'a> {
                 at: 0,
                 draft: None,
                 is_stored: true,
-                seal: 0,
+                checksum: 0,
             };
             let part = self.parts.of(cut.member);
             if part.draft.len() + run.len() <= array.draft_max {
@@ -299,7 +299,7 @@ impl<'a> Transaction<'a> {
 
     /// All that was logged becomes durable, and then visible: durable when it returns, and seen by whoever reads there from then on. It does not wait for others; a read of its bytes waits for those
     /// that commit at the same time and have a number before it. A barrier for
-    /// each pool that has a part, two above [`Options::seal_max`](super::Options::seal_max).
+    /// each pool that has a part, two above [`Options::checksum_max`](super::Options::checksum_max).
     ///
     /// # Errors
     /// [`Error::LogFull`]: nothing changes then. Those of a drain, and [`Error::Stopped`]: whether it happened shows when the array is opened again.
@@ -307,8 +307,8 @@ impl<'a> Transaction<'a> {
         self.parts.array.commit(self.parts)
     }
 
-    /// For tests: as a crash would leave it when all members but one have sealed their parts. The array can only be dropped then.
-    #[cfg(any(test, feature = "sabotage", feature = "testing"))]
+    /// For tests: as a crash would leave it when all members but one have checksummed their parts. The array can only be dropped then.
+    #[cfg(any(test, feature = "failpoints", feature = "testing"))]
     pub fn commit_in_part(mut self) -> Error {
         let most = self.parts.in_order().len().saturating_sub(1);
         let done = self.parts.array.commit_at(self.parts, most);

@@ -5,9 +5,9 @@
 //! files mars.0 …   blocks; each a header, and slots of one size: a record's header and its bytes
 //! ```
 //!
-//! Every line and every header of what is used is sealed, that of a free slot, too: zeros are damage there.
+//! Every line and every header of what is used is checksummed, that of a free slot, too: zeros are damage there.
 
-use pmem::SealKey;
+use pmem::ChecksumKey;
 
 /// The file of header and catalog, and those of the data, behind a dot.
 pub(super) const NAME: &str = "mars";
@@ -26,22 +26,22 @@ pub(super) const SEGMENTS_MAX: u32 = 24;
 /// Keys of a store.
 #[derive(Clone)]
 pub(super) struct Keys {
-    lines: SealKey,
-    headers: SealKey,
-    records: SealKey,
+    lines: ChecksumKey,
+    headers: ChecksumKey,
+    records: ChecksumKey,
 }
 
 impl Keys {
-    pub(super) fn new(key: &SealKey) -> Self {
+    pub(super) fn new(key: &ChecksumKey) -> Self {
         Self { lines: key.of_kind(1), headers: key.of_kind(2), records: key.of_kind(3) }
     }
 
-    /// A line at this place: 56 bytes and their seal.
+    /// A line at this place: 56 bytes and their checksum.
     pub(super) fn line(&self, at: u64, payload: &[u8]) -> [u8; LINE as usize] {
         let mut line = [0; LINE as usize];
         line[..payload.len()].copy_from_slice(payload);
-        let seal = self.seal_line(at, &line);
-        line[56..].copy_from_slice(&seal.to_le_bytes());
+        let checksum = self.checksum_line(at, &line);
+        line[56..].copy_from_slice(&checksum.to_le_bytes());
         line
     }
 
@@ -50,7 +50,7 @@ impl Keys {
         if line.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
-        if line.len() != LINE as usize || word(line, 56) != self.seal_line(at, line) {
+        if line.len() != LINE as usize || word(line, 56) != self.checksum_line(at, line) {
             return Err(Broken);
         }
         let mut payload = [0; 56];
@@ -58,8 +58,8 @@ impl Keys {
         Ok(Some(payload))
     }
 
-    fn seal_line(&self, at: u64, line: &[u8]) -> u64 {
-        self.lines.seal_parts([&line[..56], &at.to_le_bytes()].into_iter())
+    fn checksum_line(&self, at: u64, line: &[u8]) -> u64 {
+        self.lines.checksum_parts([&line[..56], &at.to_le_bytes()].into_iter())
     }
 
     /// A record with its header, in a slot at this place.
@@ -68,27 +68,27 @@ impl Keys {
         header[..8].copy_from_slice(&id.to_le_bytes());
         header[8..12].copy_from_slice(&table.to_le_bytes());
         header[12..16].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
-        header[16..24].copy_from_slice(&self.seal_record(at, id, bytes).to_le_bytes());
-        let seal = self.seal_header(at, &header);
-        header[24..].copy_from_slice(&seal.to_le_bytes());
+        header[16..24].copy_from_slice(&self.checksum_record(at, id, bytes).to_le_bytes());
+        let checksum = self.checksum_header(at, &header);
+        header[24..].copy_from_slice(&checksum.to_le_bytes());
         into.clear();
         into.extend_from_slice(&header);
         into.extend_from_slice(bytes);
     }
 
-    fn seal_record(&self, at: u64, id: u64, bytes: &[u8]) -> u64 {
-        self.records.seal_with(self.records.sum(bytes), [at, id, bytes.len() as u64])
+    fn checksum_record(&self, at: u64, id: u64, bytes: &[u8]) -> u64 {
+        self.records.checksum_with(self.records.sum(bytes), [at, id, bytes.len() as u64])
     }
 
-    fn seal_header(&self, at: u64, header: &[u8; HEADER]) -> u64 {
-        self.headers.seal_words([at, word(header, 0), word(header, 8), word(header, 16)].into_iter())
+    fn checksum_header(&self, at: u64, header: &[u8; HEADER]) -> u64 {
+        self.headers.checksum_words([at, word(header, 0), word(header, 8), word(header, 16)].into_iter())
     }
 
     /// The header of a slot without a record at this place.
     pub(super) fn empty(&self, at: u64) -> [u8; HEADER] {
         let mut header = [0; HEADER];
-        let seal = self.seal_header(at, &header);
-        header[24..].copy_from_slice(&seal.to_le_bytes());
+        let checksum = self.checksum_header(at, &header);
+        header[24..].copy_from_slice(&checksum.to_le_bytes());
         header
     }
 
@@ -98,7 +98,7 @@ impl Keys {
         if *header == self.empty(at) {
             return Ok(None);
         }
-        if word(header, 24) != self.seal_header(at, header) {
+        if word(header, 24) != self.checksum_header(at, header) {
             return Err(Broken);
         }
         Ok(Some(RecordHeader {
@@ -112,7 +112,7 @@ impl Keys {
     pub(super) fn is_whole(&self, at: u64, id: u64, read: &[u8]) -> bool {
         let Some((header, bytes)) = read.split_at_checked(HEADER) else { return false };
         let said = RecordHeader { id, table: word(header, 8) as u32, len: bytes.len() as u32 };
-        self.open_header(at, header) == Ok(Some(said)) && word(header, 16) == self.seal_record(at, id, bytes)
+        self.open_header(at, header) == Ok(Some(said)) && word(header, 16) == self.checksum_record(at, id, bytes)
     }
 }
 

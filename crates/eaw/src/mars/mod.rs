@@ -52,16 +52,16 @@
 //! # Ok(()) }
 //! ```
 
+mod failpoints;
 mod layout;
-mod sabotage;
 mod transaction;
 
 use pmem::sync::Mutex;
 
-#[cfg(any(test, feature = "sabotage"))]
-pub use sabotage::Step;
-#[cfg(not(any(test, feature = "sabotage")))]
-use sabotage::Step;
+#[cfg(any(test, feature = "failpoints"))]
+pub use failpoints::Step;
+#[cfg(not(any(test, feature = "failpoints")))]
+use failpoints::Step;
 pub use transaction::MarsTx;
 
 use crate::array::{Array, File};
@@ -207,7 +207,7 @@ pub struct Mars {
     shared: Shared,
     /// Headers that are damaged.
     damaged: Vec<Damage>,
-    #[cfg(any(test, feature = "sabotage"))]
+    #[cfg(any(test, feature = "failpoints"))]
     without: Option<Step>,
 }
 
@@ -240,7 +240,7 @@ impl Mars {
             head: Mutex::new(header),
             shared: Shared::new(Space::new(header.block), (header.block - LINE) as usize - HEADER),
             damaged: Vec::new(),
-            #[cfg(any(test, feature = "sabotage"))]
+            #[cfg(any(test, feature = "failpoints"))]
             without: None,
             catalog,
             array,
@@ -367,18 +367,18 @@ impl Mars {
     }
 
     /// Leaves a step of the protocol out.
-    #[cfg(any(test, feature = "sabotage"))]
+    #[cfg(any(test, feature = "failpoints"))]
     #[must_use]
     pub fn without(self, step: Step) -> Self {
         Self { without: Some(step), ..self }
     }
 
-    #[cfg(any(test, feature = "sabotage"))]
+    #[cfg(any(test, feature = "failpoints"))]
     fn has(&self, step: Step) -> bool {
         self.without != Some(step)
     }
 
-    #[cfg(not(any(test, feature = "sabotage")))]
+    #[cfg(not(any(test, feature = "failpoints")))]
     #[inline(always)]
     fn has(&self, _: Step) -> bool {
         true

@@ -23,7 +23,7 @@ fn a_commit_costs_a_barrier_for_each_pool_with_a_part() {
     assert_eq!((both.drains, both.flushed_lines, both.nt_bytes), (2, 0, 2 * (3 + 1) * 64));
     let part_of_a_line = counted(&array, || array.atomic_write(&pages, 8, &[1; 40]).unwrap());
     assert_eq!((part_of_a_line.drains, part_of_a_line.flushed_lines, part_of_a_line.nt_bytes), (1, 0, 3 * 64));
-    // Sealed while it is stored; what is more than that is drained first.
+    // Checksummed while it is stored; what is more than that is drained first.
     let page = counted(&array, || array.atomic_write(&pages, 0, &[1; 65536]).unwrap());
     assert_eq!((page.drains, page.flushed_lines, page.nt_bytes), (1, 0, 2 * 65536 + 3 * 64)); // 4 entries
     let large = counted(&array, || array.atomic_write(&pages, 0, &[1; 66560]).unwrap());

@@ -101,7 +101,7 @@ fn members_are_known_by_what_they_are() {
     assert_eq!((array.recovered().applied, read(&array, 100, 4)), (0, b"here".to_vec()));
 }
 
-/// Taken for its own it would be sealed and acknowledged, and could not be applied.
+/// Taken for its own it would be checksummed and acknowledged, and could not be applied.
 #[test]
 fn a_file_of_another_array_is_refused() {
     let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());

@@ -45,7 +45,7 @@ proptest! {
         (late, slot) in prop_oneof![Just((false, 0)), Just((true, 8192)), Just((true, 0)), Just((false, 1024))],
     ) {
         let dir = tempfile::tempdir().unwrap();
-        let options = options().stripe_bytes(4096).seal_max(20_000).draft_max(memory).late(late).slot_bytes(slot);
+        let options = options().stripe_bytes(4096).checksum_max(20_000).draft_max(memory).late(late).slot_bytes(slot);
         let mut array = create(dir.path(), &options);
         let mut committed = vec![0; BYTES as usize];
         let mut at = 0;

@@ -122,7 +122,7 @@ pub(super) fn revocation(subject: &dyn Subject) {
                 });
                 let came = |_: &u128| got(&target, len as u64, 1) != [0];
                 let waits =
-                    (0..subject.patience().as_millis() * 5).inspect(|_| thread::sleep(Duration::from_micros(200)));
+                    (0..subject.timeout().as_millis() * 5).inspect(|_| thread::sleep(Duration::from_micros(200)));
                 assert!(waits.into_iter().any(|wait| came(&wait)), "nothing is written");
                 thread::sleep(Duration::from_micros(300 * round));
                 b.access.set(Rights::None);

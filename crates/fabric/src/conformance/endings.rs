@@ -37,9 +37,9 @@ pub(super) fn close(subject: &dyn Subject) {
     let [mut a, mut b] = ok(subject.connect([None, None]));
     moving(subject, || {
         a.sender.close();
-        let patience = subject.patience();
+        let timeout = subject.timeout();
         let mut told = None;
-        for _ in 0..patience.as_millis() {
+        for _ in 0..timeout.as_millis() {
             told = ok(b.receiver.poll(Duration::from_millis(1)));
             if told.is_some() {
                 break;
@@ -47,9 +47,9 @@ pub(super) fn close(subject: &dyn Subject) {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(told, Some(Event::Closed(Reason::Peer)));
-        assert_eq!(ok(a.receiver.poll(patience)), Some(Event::Closed(Reason::Here)));
+        assert_eq!(ok(a.receiver.poll(timeout)), Some(Event::Closed(Reason::Here)));
         for receiver in [&mut a.receiver, &mut b.receiver] {
-            assert!(matches!(receiver.poll(patience), Err(Error::Closed { .. })), "the end is told once");
+            assert!(matches!(receiver.poll(timeout), Err(Error::Closed { .. })), "the end is told once");
         }
     });
 }
@@ -70,7 +70,7 @@ pub(super) fn dropped_halves(subject: &dyn Subject) {
                 Box::new(sender)
             };
             let mut told = Vec::new();
-            for _ in 0..subject.patience().as_millis() {
+            for _ in 0..subject.timeout().as_millis() {
                 match b.receiver.poll(Duration::from_millis(1)) {
                     Ok(Some(event)) => told.push(event),
                     Ok(None) => std::thread::sleep(Duration::from_millis(1)),
@@ -101,7 +101,7 @@ pub(super) fn slow_reader(subject: &dyn Subject) {
                 assert!(taken < MOST, "{taken} bytes wait for an end that does not poll");
             };
             assert!(matches!(&error, Error::Closed { reason: Reason::Slow { .. }, .. }), "{error}");
-            let told = ok(a.receiver.poll(subject.patience()));
+            let told = ok(a.receiver.poll(subject.timeout()));
             assert!(matches!(told, Some(Event::Closed(Reason::Slow { .. }))), "{told:?}");
         });
     }

@@ -17,16 +17,16 @@ pub(super) struct End<'a> {
     pub(super) sender: &'a mut Box<dyn Sender>,
     pub(super) access: Access,
     inbox: Inbox<Event>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl End<'_> {
     /// What it is told next.
     #[track_caller]
     pub(super) fn next(&self) -> Event {
-        match self.inbox.recv_timeout(self.patience) {
+        match self.inbox.recv_timeout(self.timeout) {
             Ok(event) => event,
-            Err(RecvTimeoutError::Timeout) => panic!("nothing arrived within {:?}", self.patience),
+            Err(RecvTimeoutError::Timeout) => panic!("nothing arrived within {:?}", self.timeout),
             Err(RecvTimeoutError::Disconnected) => {
                 panic!("the receiver was told nothing before it said that it is over")
             }
@@ -70,7 +70,7 @@ impl End<'_> {
     #[track_caller]
     pub(super) fn fails_at_last(&mut self) {
         let pause = Duration::from_millis(2);
-        for _ in 0..self.patience.as_millis() / 2 {
+        for _ in 0..self.timeout.as_millis() / 2 {
             if self.sender.send(b"?").and_then(|()| self.sender.flush()).is_err() {
                 return;
             }
@@ -133,7 +133,7 @@ pub(super) fn meet_windows<R>(
     watch: &(dyn Fn(&Event) + Sync),
     body: impl FnOnce(End<'_>, End<'_>) -> R,
 ) -> R {
-    let patience = subject.patience();
+    let timeout = subject.timeout();
     let [mut a, mut b] = ok(subject.connect(windows));
     a.access.set(rights[0]);
     b.access.set(rights[1]);
@@ -156,8 +156,8 @@ pub(super) fn meet_windows<R>(
                 drop(told_b.send(event));
             });
         });
-        let end_a = End { sender: &mut a.sender, access: a.access.clone(), inbox: inbox_a, patience };
-        let end_b = End { sender: &mut b.sender, access: b.access.clone(), inbox: inbox_b, patience };
+        let end_a = End { sender: &mut a.sender, access: a.access.clone(), inbox: inbox_a, timeout };
+        let end_b = End { sender: &mut b.sender, access: b.access.clone(), inbox: inbox_b, timeout };
         body(end_a, end_b)
     })
 }

@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// What arrives next, and at which of them, of those that are said to have something.
 #[track_caller]
 fn next(subject: &dyn Subject, receivers: &mut [Box<dyn Receiver>]) -> (usize, Event) {
-    for _ in 0..subject.patience().as_millis() / TURN.as_millis() {
+    for _ in 0..subject.timeout().as_millis() / TURN.as_millis() {
         let ready = ok(wait(receivers.iter_mut().map(|receiver| &mut **receiver as &mut dyn Receiver), TURN));
         for (index, receiver) in receivers.iter_mut().enumerate().filter(|(index, _)| ready.has(*index)) {
             if let Some(event) = ok(receiver.poll(Duration::ZERO)) {
@@ -23,7 +23,7 @@ fn next(subject: &dyn Subject, receivers: &mut [Box<dyn Receiver>]) -> (usize, E
         }
         std::thread::sleep(PAUSE);
     }
-    panic!("nothing arrived at any of them within {:?}", subject.patience());
+    panic!("nothing arrived at any of them within {:?}", subject.timeout());
 }
 
 /// Whichever of several has something is said to; also when more than one thing came at once, and at the end.

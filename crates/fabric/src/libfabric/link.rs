@@ -35,7 +35,7 @@ pub(super) struct Link {
     wanting: AtomicU32,
     pub(super) peer: String,
     pub(super) access: Access,
-    patience: Duration,
+    timeout: Duration,
     socket: TcpStream,
     wait_fd: Option<OwnedFd>,
 }
@@ -52,7 +52,7 @@ impl Link {
             wanting: AtomicU32::new(0),
             peer,
             access,
-            patience: options.send_timeout,
+            timeout: options.send_timeout,
             socket,
             wait_fd,
         });
@@ -108,7 +108,7 @@ impl Link {
             let now = clock::now();
             let waited = now.duration_since(*since.get_or_insert(now));
             looks += 1;
-            let is_slow = waited >= self.patience;
+            let is_slow = waited >= self.timeout;
             if (is_slow || looks.is_multiple_of(RARELY))
                 && let Some(reason) = state.last_word()
             {

@@ -57,7 +57,7 @@ pub(super) fn connect(
 
 fn meet_client(control: &mut Control, options: &Options, provider: &Provider) -> Result<Device> {
     let failed = |failure: Failure| provider.failed(failure);
-    let patience = options.greeting_timeout;
+    let timeout = options.greeting_timeout;
     let (mut device, connected) = provider.find(control.local().as_deref())?;
     let token = auth::nonce()?[..TOKEN].to_vec();
     if connected {
@@ -68,11 +68,11 @@ fn meet_client(control: &mut Control, options: &Options, provider: &Provider) ->
     let address = device.name().map_err(failed)?;
     control.say_message(&offer(&provider.name, connected, process()?, &token, &address));
     if connected {
-        device.await_request(&token, patience).map_err(failed)?;
+        device.await_request(&token, timeout).map_err(failed)?;
         device.open(SLOT_LEN, keys()?).map_err(failed)?;
-        device.accept(patience).map_err(failed)?;
+        device.accept(timeout).map_err(failed)?;
     } else {
-        let theirs = control.await_message(clock::after(patience))?;
+        let theirs = control.await_message(clock::after(timeout))?;
         device.insert(&theirs).map_err(failed)?;
     }
     Ok(device)
@@ -80,8 +80,8 @@ fn meet_client(control: &mut Control, options: &Options, provider: &Provider) ->
 
 fn meet_server(control: &mut Control, options: &Options, provider: &Provider) -> Result<Device> {
     let failed = |failure: Failure| provider.failed(failure);
-    let patience = options.greeting_timeout;
-    let offered = control.await_message(clock::after(patience))?;
+    let timeout = options.greeting_timeout;
+    let offered = control.await_message(clock::after(timeout))?;
     let unfit = |what: String| Error::Unreachable { peer: control.peer.clone(), what };
     let offered = read_offer(&offered).ok_or_else(|| unfit("it offers what is no endpoint".into()))?;
     let Offer { name, connected, process: theirs, token, address } = offered;
@@ -100,7 +100,7 @@ fn meet_server(control: &mut Control, options: &Options, provider: &Provider) ->
     if connected {
         let mut device = Device::find(name, true, None, Some(address)).map_err(failed)?;
         device.open(SLOT_LEN, keys()?).map_err(failed)?;
-        device.connect(token, patience).map_err(failed)?;
+        device.connect(token, timeout).map_err(failed)?;
         Ok(device)
     } else {
         let mut device = Device::find(name, false, provider.node.as_deref(), None).map_err(failed)?;

@@ -40,7 +40,7 @@ pub(super) struct Link {
     over: Mutex<Option<Reason>>,
     /// Readable once it is over: wakes who polls.
     bell: OwnedFd,
-    patience: Duration,
+    timeout: Duration,
     /// Who sends does not wait while no more than so many bytes do; `usize::MAX` if it waits.
     queue: AtomicUsize,
 }
@@ -55,7 +55,7 @@ struct Urgent {
 }
 
 impl Link {
-    pub(super) fn new(stream: Stream, peer: String, target: Target, patience: Duration) -> io::Result<Self> {
+    pub(super) fn new(stream: Stream, peer: String, target: Target, timeout: Duration) -> io::Result<Self> {
         Ok(Self {
             stream,
             peer,
@@ -66,7 +66,7 @@ impl Link {
             has_urgent: AtomicBool::new(false),
             over: Mutex::default(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            patience,
+            timeout,
             queue: AtomicUsize::new(usize::MAX),
         })
     }
@@ -114,7 +114,7 @@ impl Link {
 
     fn push(&self, outgoing: &mut Outgoing, tail: &mut [&[u8]]) -> std::result::Result<(), Reason> {
         if self.queue().is_none() {
-            return outgoing.push(&self.stream, tail, self.patience);
+            return outgoing.push(&self.stream, tail, self.timeout);
         }
         if !outgoing.keep(&self.stream, tail)? {
             self.has_urgent.store(true, Ordering::SeqCst);
@@ -270,7 +270,7 @@ impl Link {
         // An error: the connection is over, which is what was asked for.
         let flushed = self.flush();
         self.hang_up();
-        let deadline = clock::after(self.patience);
+        let deadline = clock::after(self.timeout);
         // A peer that has reset the connection acknowledges nothing any more, and leaves the socket without a peer.
         let is_open = || self.stream.socket.peer_addr().is_ok();
         while flushed.is_ok() && is_open() && (self.has_urgent() || raw::unacknowledged(&self.stream.socket) > 0) {

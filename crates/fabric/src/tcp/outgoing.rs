@@ -65,8 +65,8 @@ impl Outgoing {
         Ok(all)
     }
 
-    /// Sends it all, then `tail`, and waits for the socket. The peer has `patience` for each MiB.
-    pub(crate) fn push(&mut self, stream: &Stream, tail: &mut [&[u8]], patience: Duration) -> Result<(), Reason> {
+    /// Sends it all, then `tail`, and waits for the socket. The peer has `timeout` for each MiB.
+    pub(crate) fn push(&mut self, stream: &Stream, tail: &mut [&[u8]], timeout: Duration) -> Result<(), Reason> {
         let (mut waiting_since, mut progress) = (None, 0);
         loop {
             let (sent, all) = self.send(stream, tail).map_err(|error| self.fail(&error))?;
@@ -79,11 +79,11 @@ impl Outgoing {
             }
             let now = clock::now();
             let waited = now.duration_since(*waiting_since.get_or_insert(now));
-            if waited >= patience {
+            if waited >= timeout {
                 self.broken = true;
                 return Err(Reason::Slow { waited });
             }
-            stream.wait_writable(patience - waited).map_err(|error| self.fail(&error))?;
+            stream.wait_writable(timeout - waited).map_err(|error| self.fail(&error))?;
         }
     }
 

@@ -118,7 +118,7 @@ impl Subject for Broken {
         }
     }
 
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         if self.fault == Fault::None { Duration::from_secs(20) } else { Duration::from_millis(400) }
     }
 }

@@ -8,7 +8,7 @@ use fabric::{Event, Memory, Reason, Rights, Window, tcp};
 
 use crate::tcp::options;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const ADDRESS: &str = "CAIRN_FABRIC_TEST_ADDRESS";
 
 /// The peer: connects and writes for ever. Does nothing unless it was started by a test of this module.
@@ -38,11 +38,11 @@ fn a_killed_peer_is_a_lost_one() {
     let address = format!("localhost:{}", listener.address().unwrap().port());
     for round in 0..3 {
         let mut peer = start(&address);
-        let mut connection = listener.accept(PATIENCE).unwrap().expect("it does not connect");
+        let mut connection = listener.accept(TIMEOUT).unwrap().expect("it does not connect");
         connection.access.set(Rights::Write);
         let mut told = 0;
         let reason = loop {
-            match connection.receiver.poll(PATIENCE).unwrap().expect("nothing comes") {
+            match connection.receiver.poll(TIMEOUT).unwrap().expect("nothing comes") {
                 Event::Written { imm } => {
                     assert_eq!(imm, told, "round {round}");
                     let mut bytes = [0; 64];

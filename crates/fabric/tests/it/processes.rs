@@ -9,7 +9,7 @@ use fabric::{Connection, Event, MESSAGE_MAX, Memory, Reason, Rights, Violation, 
 
 use crate::tcp::options;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const SCRIPT: &str = "CAIRN_FABRIC_TEST_SCRIPT";
 const LEN: usize = 256 << 10;
 
@@ -66,21 +66,21 @@ fn start((name, backend): (&str, Backend), script: &str) -> Peer {
     let (process, connection) = match backend {
         Backend::Tcp => {
             let mut listener = tcp::Listener::bind("127.0.0.1:0", options(), Some(window.clone())).unwrap();
-            (run(listener.address().unwrap().to_string()), listener.accept(PATIENCE))
+            (run(listener.address().unwrap().to_string()), listener.accept(TIMEOUT))
         }
         #[cfg(feature = "libfabric")]
         Backend::Libfabric(name) => {
             use fabric::libfabric::{Listener, Provider};
             let window = Some(window.clone() as Arc<dyn Window>);
             let mut listener = Listener::bind("127.0.0.1:0", options(), Provider::new(name), window).unwrap();
-            (run(listener.address().unwrap().to_string()), listener.accept(PATIENCE))
+            (run(listener.address().unwrap().to_string()), listener.accept(TIMEOUT))
         }
     };
     Peer { process, connection: connection.unwrap().expect("it does not connect"), window }
 }
 
 fn next(connection: &mut Connection) -> Event {
-    connection.receiver.poll(PATIENCE).unwrap().expect("nothing comes")
+    connection.receiver.poll(TIMEOUT).unwrap().expect("nothing comes")
 }
 
 fn send(connection: &mut Connection, message: &[u8]) {

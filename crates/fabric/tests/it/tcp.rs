@@ -9,7 +9,7 @@ use fabric::{Connection, Options, Result, Secret, Window, tcp};
 
 use crate::certificates;
 
-/// Short of patience: a check has a slow peer.
+/// With a short timeout: a check has a slow peer.
 pub(crate) fn options() -> Options {
     Options {
         secret: Some(Secret::new(b"a secret of the tests").unwrap()),

@@ -9,7 +9,7 @@ use fabric::{Connection, Event, Memory, Reason, Rights, Window, tcp};
 use crate::proxy::Proxy;
 use crate::tcp::options;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// What each end says before the first frame.
 const GREETING: usize = 64;
 
@@ -33,14 +33,14 @@ fn through(
             proxy.forward(&there, &|_| {});
         });
         let near = scope.spawn(|| tcp::connect(&format!("localhost:{}", proxy.port()), &options(), None).unwrap());
-        let far = listener.accept(PATIENCE).unwrap().unwrap();
+        let far = listener.accept(TIMEOUT).unwrap().unwrap();
         far.access.set(Rights::Write);
         body(near.join().unwrap(), far);
     });
 }
 
 fn next(connection: &mut Connection) -> Event {
-    connection.receiver.poll(PATIENCE).unwrap().expect("nothing came")
+    connection.receiver.poll(TIMEOUT).unwrap().expect("nothing came")
 }
 
 /// A header with any bit turned is nothing that is acted on.

@@ -35,7 +35,7 @@ fn audit(path: &Path) -> Result<[u64; CLERKS], String> {
 
 fn options(policy: Policy, domain: DomainChoice) -> Options {
     let options = quiet(policy, domain).bytes(1 << 20).slots(4).log_bytes(8192).zone_bytes(16 << 10).batch(3);
-    options.recovery_budget(256 << 10).alpha(0.2).seal_max(1000).coordinator(true)
+    options.recovery_budget(256 << 10).alpha(0.2).checksum_max(1000).coordinator(true)
 }
 
 fn busy(dir: &TempDir, options: &Options, backups: usize) {
@@ -81,7 +81,7 @@ fn a_backup_beside_transfers_on_a_disk() {
 }
 
 /// Without what is held at the cut, some copy is no moment of the heap.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "failpoints")]
 #[test]
 fn a_cut_that_holds_nothing_is_found() {
     for policy in ATOMIC {

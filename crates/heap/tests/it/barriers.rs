@@ -252,10 +252,10 @@ fn drains(heap: &Heap, work: impl FnOnce()) -> u64 {
 
 /// Past it the data have a barrier of their own.
 #[test]
-fn in_place_costs_two_past_the_break_even_of_the_seal() {
+fn in_place_costs_two_past_the_break_even_of_the_checksum() {
     const LONGEST: u64 = 2048;
     let dir = memory();
-    let options = quiet(Policy::InPlace, DomainChoice::Emulated).bytes(4 << 20).slots(8).seal_max(LONGEST);
+    let options = quiet(Policy::InPlace, DomainChoice::Emulated).bytes(4 << 20).slots(8).checksum_max(LONGEST);
     let heap = Heap::create(dir.path().join("p"), &options).unwrap();
     let objects: Vec<PPtr<u8>> =
         heap.transact(Isolation::Strict, |tx| (0..100).map(|_| tx.alloc_bytes(4096, 64)).collect()).unwrap();
@@ -488,7 +488,7 @@ fn a_heap_that_many_find_full_grows_once() {
     }
 }
 
-/// However long they are, and however many: their seal is computed beside them. Written another way, those above the break-even of the seal cost two.
+/// However long they are, and however many: their checksum is computed beside them. Written another way, those above the break-even of the checksum cost two.
 #[test]
 fn bytes_that_are_overwritten_unseen_cost_one_barrier() {
     const MANY: usize = 400;
@@ -503,7 +503,7 @@ fn bytes_that_are_overwritten_unseen_cost_one_barrier() {
             let objects = objects.unwrap();
             let data = vec![7; len as usize];
             let write = |n: usize, unseen: bool| {
-                // Apart: neighbours are one range of the record, and that is in main before it is sealed.
+                // Apart: neighbours are one range of the record, and that is in main before it is checksummed.
                 let some = (0..together).map(|k| objects[(n * 7 + k * 20) % 100]);
                 heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
                     some.clone().try_for_each(|at| match unseen {

@@ -18,7 +18,7 @@ use tx::Error;
 
 use self::model::{Met, Model, World};
 use self::operations::Kind;
-use self::thread::{Manner, Own, Swarm, THREADS, Thread};
+use self::thread::{Mode, Own, Swarm, THREADS, Thread};
 use self::whole::{contents, difference};
 use crate::raw::Memory;
 use crate::support::{ATOMIC as POLICIES, Rng, memory};
@@ -29,7 +29,7 @@ fn drawn(rng: &mut Rng) -> Options {
     let options = Options::new().blocks(blocks).bytes(blocks.region_bytes(16)).slots(4).coordinator(false);
     let options = options.pool(pmem::Options::new().domain(DomainChoice::Emulated)).zone_bytes(4096).alpha(0.2);
     let options = options.log_bytes(2048 << rng.below(3)).batch([1, 2, 16][rng.below(3) as usize]);
-    let options = options.seal_max([0, 256, 2048][rng.below(3) as usize]);
+    let options = options.checksum_max([0, 256, 2048][rng.below(3) as usize]);
     let options = options.recovery_budget(4096 * [2, 100][rng.below(2) as usize]);
     options.intents([Intents::Zones, Intents::Objects][rng.below(2) as usize])
 }
@@ -72,18 +72,18 @@ fn round(seed: u64, met: Met, adjust: fn(Options) -> Options) -> Met {
     let mut options = adjust(drawn(&mut rng));
     let mut policy = POLICIES[rng.below(4) as usize];
     let objects = [1, 1, 2, 3][rng.below(4) as usize];
-    let manner = match seed.checked_sub(OTHERS).map(|seed| seed % 3) {
-        None => Manner::Ordinary,
-        Some(0) => Manner::NoRollback,
-        Some(1) => Manner::Full,
-        Some(_) => Manner::FailingDrain,
+    let mode = match seed.checked_sub(OTHERS).map(|seed| seed % 3) {
+        None => Mode::Ordinary,
+        Some(0) => Mode::NoRollback,
+        Some(1) => Mode::Full,
+        Some(_) => Mode::FailingDrain,
     };
     let mut home = Home::File(dir.path().join("p"));
-    match manner {
-        Manner::Ordinary => {}
-        Manner::NoRollback => policy = Policy::None,
-        Manner::Full => options = options.max_bytes(80 << 10),
-        Manner::FailingDrain => home = Home::Memory(Memory::new(16 << 20)),
+    match mode {
+        Mode::Ordinary => {}
+        Mode::NoRollback => policy = Policy::None,
+        Mode::Full => options = options.max_bytes(80 << 10),
+        Mode::FailingDrain => home = Home::Memory(Memory::new(16 << 20)),
     }
     let mut heap = home.create(&options.clone().policy(policy));
     let none = BTreeMap::new;
@@ -95,7 +95,7 @@ fn round(seed: u64, met: Met, adjust: fn(Options) -> Options) -> Met {
             let (heap, world, options) = (&heap, &world, &options);
             let (dir, mut rng, more) = (dir.path(), Rng(rng.word()), Rng(more.word()));
             let swarm = Swarm::drawn(&mut rng, objects);
-            Thread { number, heap, world, dir, options, swarm, rng, own: Own::default(), manner, more }
+            Thread { number, heap, world, dir, options, swarm, rng, own: Own::default(), mode, more }
         };
         let threads: Vec<_> = (0..THREADS).map(thread).collect();
         let run = |mut thread: Thread<'_>| {

@@ -19,7 +19,7 @@ const THREADS: u64 = 3;
 /// A worker that nobody kills ends by itself.
 const TRANSACTIONS_MAX: u64 = 2_000_000;
 /// A worker that has done nothing by then never will.
-const PATIENCE_MS: u64 = 60_000;
+const TIMEOUT_MS: u64 = 60_000;
 
 #[derive(Clone, Copy, Persist)]
 #[repr(C)]
@@ -40,7 +40,7 @@ fn options(policy: Policy, domain: DomainChoice) -> Options {
     let blocks = HeapOptions::chunk_bytes(4096).expect("a size");
     let options = Options::new().policy(policy).blocks(blocks).bytes(blocks.region_bytes(16)).slots(8);
     let options =
-        options.log_bytes(4096).zone_bytes(4096).recovery_budget(12 * 4096).batch(3).seal_max(200).alpha(0.05);
+        options.log_bytes(4096).zone_bytes(4096).recovery_budget(12 * 4096).batch(3).checksum_max(200).alpha(0.05);
     options.pool(pmem::Options::new().domain(domain))
 }
 
@@ -101,7 +101,7 @@ fn one(heap: &Heap, root: &Root, next: &AtomicU64, rng: &mut u64) -> tx::Result<
 fn worker() {
     let Ok(work) = std::env::var("CAIRN_HEAP_WORKER") else { return };
     let [domain, first, path] = work.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{work:?}") };
-    let options = Options::new().coordinator(true).batch(3).seal_max(200).recovery_budget(12 * 4096);
+    let options = Options::new().coordinator(true).batch(3).checksum_max(200).recovery_budget(12 * 4096);
     let options = options.pool(pmem::Options::new().domain(domain.parse().expect("a domain")));
     let heap = Heap::open(path, &options).expect("recovered");
     let next = AtomicU64::new(first.parse().expect("a number"));
@@ -230,7 +230,7 @@ fn live_and_die(path: &Path, domain: &str, told: &mut Told, after: Duration, at_
                 done.fetch_add(line.starts_with("done ").into(), Relaxed);
             }
         });
-        for _ in 0..if at_work { PATIENCE_MS } else { 0 } {
+        for _ in 0..if at_work { TIMEOUT_MS } else { 0 } {
             if done.load(Relaxed) > 0 || heard.is_finished() {
                 break;
             }

@@ -169,9 +169,9 @@ fn without_these_steps_a_commit_is_lost_and_an_object_freed_twice() {
 
 fn at_every_point(again: Again) {
     for policy in ATOMIC {
-        // With a seal over the bytes, and without.
-        for seal_max in [2048, 0] {
-            let options = quiet(policy, DomainChoice::Emulated).bytes(256 << 10).slots(2).seal_max(seal_max);
+        // With a checksum over the bytes, and without.
+        for checksum_max in [2048, 0] {
+            let options = quiet(policy, DomainChoice::Emulated).bytes(256 << 10).slots(2).checksum_max(checksum_max);
             let met = (0..).map_while(|point| interrupted(&options, point, again)).filter(|conflict| *conflict).count();
             assert!(met > 0, "{policy}: no reader was ever in the way");
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use heap::{Heap, Options, Policy};
 use pmem::{DomainChoice, PPtr};
 use tx::conformance::{explore, together};
-use tx::{Engine, Error, Isolation, Patience, Transaction, Typed};
+use tx::{Engine, Error, Isolation, RetryPolicy, Transaction, Typed};
 
 use crate::support::{Object, memory, quiet, with_objects};
 
@@ -33,8 +33,8 @@ fn a_writer_is_not_overtaken_by_readers_that_come_later() {
             std::thread::yield_now();
         }
         let writer = threads.spawn(|| {
-            let patience = Patience::default().attempts(20_000);
-            heap.transact_with(Isolation::Strict, patience, |tx| tx.write(object).map(|object| object[0] += 1))
+            let timeout = RetryPolicy::default().attempts(20_000);
+            heap.transact_with(Isolation::Strict, timeout, |tx| tx.write(object).map(|object| object[0] += 1))
         });
         // Until it queues.
         while reads(object).is_ok() {
@@ -72,8 +72,8 @@ fn who_gives_up_leaves_the_queue() {
     tx.read(objects[0]).unwrap();
     std::thread::scope(|threads| {
         let writer = threads.spawn(|| {
-            let patience = Patience::default().attempts(40);
-            heap.transact_with(Isolation::Strict, patience, |tx| tx.write(objects[0]).map(|object| object[0] = 1))
+            let timeout = RetryPolicy::default().attempts(40);
+            heap.transact_with(Isolation::Strict, timeout, |tx| tx.write(objects[0]).map(|object| object[0] = 1))
         });
         assert!(matches!(writer.join().unwrap(), Err(Error::GaveUp { attempts, .. }) if attempts <= 40));
         let other = threads.spawn(|| heap.begin(Isolation::Strict).unwrap().read(objects[0]).map(|found| found[0]));

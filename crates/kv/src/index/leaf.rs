@@ -33,8 +33,8 @@ pub(crate) struct Leaf {
     /// Entries of `order`.
     listed: AtomicU32,
     _gap: u32,
-    /// The seal of its node, for the checkpoint.
-    pub(crate) seal: AtomicU64,
+    /// The checksum of its node, for the checkpoint.
+    pub(crate) checksum: AtomicU64,
     _to_line: u64,
     /// Slots in order of keys, a byte each. Those that `ordered` has not, were given back since.
     order: [AtomicU64; SLOTS / 8],
@@ -65,7 +65,7 @@ impl Default for Leaf {
             ordered: 0.into(),
             listed: 0.into(),
             _gap: 0,
-            seal: 0.into(),
+            checksum: 0.into(),
             _to_line: 0,
             order: std::array::from_fn(|_| 0.into()),
             fingerprints: std::array::from_fn(|_| 0.into()),
@@ -407,7 +407,7 @@ impl Locked<'_> {
         let used = self.leaf.used.load(Relaxed);
         let slot = (0..SLOTS as u8).find(|slot| used >> slot & 1 == 1 && self.leaf.word(*slot) == word);
         slot.into_iter().for_each(|slot| self.remove(slot));
-        // It has gone bad, and what was put in order beside it may stand wrong.
+        // It is corrupt, and what was put in order beside it may stand wrong.
         self.list([].into_iter());
     }
 

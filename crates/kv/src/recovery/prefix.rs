@@ -49,14 +49,14 @@ pub(super) fn find(core: &Core, checkpoint: &Checkpoint, logs: &[BTreeMap<u32, P
                 there.insert(number);
                 kept.durable = kept.durable.max(durable);
             }
-            reading.link = record::link(whole.records[0].header.seal);
+            reading.link = record::link(whole.records[0].header.checksum);
             reading.at = whole.end;
         }
     }
     while there.contains(&(kept.last + 1)) {
         kept.last += 1;
     }
-    if core.sabotage.skips(Step::Prefix) {
+    if core.failpoints.skips(Step::Prefix) {
         kept.last = there.last().copied().unwrap_or(0).max(kept.last);
         kept.all = true;
     }
@@ -67,16 +67,16 @@ pub(super) fn find(core: &Core, checkpoint: &Checkpoint, logs: &[BTreeMap<u32, P
 }
 
 impl Reading<'_> {
-    /// Erases the seals of what is not kept: once its number is drawn again, it must not count.
+    /// Erases the checksums of what is not kept: once its number is drawn again, it must not count.
     pub(super) fn erase(&self, kept: &Kept) -> Result<()> {
-        if self.core.pool.is_read_only() || self.core.sabotage.skips(Step::EraseDropped) {
+        if self.core.pool.is_read_only() || self.core.failpoints.skips(Step::EraseDropped) {
             return Ok(());
         }
         for (sequence, piece) in self.pieces.range(self.at.sequence..) {
             let from = if *sequence == self.at.sequence { self.at.at.next_multiple_of(LINE) } else { 0 };
             for at in (from..piece.limit).step_by(LINE as usize) {
                 let place = Mark { sequence: *sequence, at };
-                let Some(record) = self.sealed(place)?.filter(|record| record.header.has(FIRST)) else { continue };
+                let Some(record) = self.checksummed(place)?.filter(|record| record.header.has(FIRST)) else { continue };
                 if kept.drops(&record) {
                     raw::copy(Claim::Opening, &self.core.pool, record.offset, &[0; 8])?;
                     self.core.pool.flush(record.offset, WORD)?;

@@ -1,6 +1,6 @@
 //! The file gets longer and shorter.
 //!
-//! New segments take the kernel time, about a millisecond for four megabytes in memory and much more on a disk. So the keeper makes them ahead of those who will ask, a few at
+//! New segments take the kernel time, about a millisecond for four megabytes in memory and much more on a disk. So the background thread makes them ahead of those who will ask, a few at
 //! a time ([`Space::grow_ahead`]), and who finds none makes no more than that either. Whoever does it holds `growth`, and not the lock that all take who ask for a segment.
 
 #[cfg(test)]
@@ -21,7 +21,7 @@ const STEP: u64 = 4 << 20;
 const STEP_BEHIND: u64 = 1 << 30;
 /// Least number of segments.
 const STEP_SEGMENTS: u64 = 4;
-/// Bytes that are ready for those who will ask, at most: what is written while the keeper makes a checkpoint.
+/// Bytes that are ready for those who will ask, at most: what is written while the background thread makes a checkpoint.
 const AHEAD: u64 = 128 << 20;
 /// Free segments that are not worth giving back.
 const SLACK: u32 = 4;
@@ -104,9 +104,9 @@ impl Space {
         state.free.len() as u64 >= kept + ahead
     }
 
-    /// Whether the keeper is wanted: for room ahead, or for memory where there is room.
+    /// Whether the background thread is wanted: for room ahead, or for memory where there is room.
     #[inline]
-    pub(crate) fn wants_keeper(&self) -> bool {
+    pub(crate) fn wants_background(&self) -> bool {
         self.fresh.load(Relaxed) != 0 || self.scarce.load(Relaxed)
     }
 

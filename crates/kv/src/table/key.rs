@@ -1,6 +1,6 @@
 //! Keys as bytes that sort as the keys do.
 
-use super::Unfit;
+use super::DecodeError;
 use super::types::short;
 
 /// A type whose values are keys of a [`Table`](super::Table): their bytes are ordered as they are.
@@ -19,7 +19,7 @@ use super::types::short;
 /// A type of your own: encode its parts one after the other, most significant first, as a tuple of them would be.
 ///
 /// ```
-/// use kv::{KeyCode, Unfit};
+/// use kv::{KeyCode, DecodeError};
 /// #[derive(PartialEq, Eq, PartialOrd, Ord)]
 /// struct Version { major: u16, minor: u16 }
 ///
@@ -28,7 +28,7 @@ use super::types::short;
 ///     fn encode(&self, out: &mut Vec<u8>) {
 ///         (self.major, self.minor).encode(out);
 ///     }
-///     fn decode(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+///     fn decode(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
 ///         let (major, minor) = <(u16, u16)>::decode(bytes)?;
 ///         Ok(Self { major, minor })
 ///     }
@@ -58,13 +58,13 @@ pub trait KeyCode {
     ///
     /// # Errors
     /// What is wrong with the bytes.
-    fn decode(bytes: &mut &[u8]) -> Result<Self::Owned, Unfit>;
+    fn decode(bytes: &mut &[u8]) -> Result<Self::Owned, DecodeError>;
 
     /// Reads what [`encode_last`](Self::encode_last) wrote.
     ///
     /// # Errors
     /// What is wrong with the bytes.
-    fn decode_last(bytes: &mut &[u8]) -> Result<Self::Owned, Unfit> {
+    fn decode_last(bytes: &mut &[u8]) -> Result<Self::Owned, DecodeError> {
         Self::decode(bytes)
     }
 
@@ -86,7 +86,7 @@ impl<K: KeyCode + ?Sized> KeyOf<K> for K {}
 impl KeyOf<String> for &str {}
 impl KeyOf<Vec<u8>> for &[u8] {}
 
-fn array<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Unfit> {
+fn array<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], DecodeError> {
     let (array, rest) = bytes.split_first_chunk().ok_or("the key is too short")?;
     *bytes = rest;
     Ok(*array)
@@ -99,7 +99,7 @@ macro_rules! integers {
             fn encode(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_be_bytes());
             }
-            fn decode(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+            fn decode(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
                 Ok(Self::from_be_bytes(array(bytes)?))
             }
         }
@@ -109,7 +109,7 @@ macro_rules! integers {
             fn encode(&self, out: &mut Vec<u8>) {
                 (self.cast_unsigned() ^ Self::MIN.cast_unsigned()).encode(out);
             }
-            fn decode(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+            fn decode(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
                 Ok((<$unsigned>::decode(bytes)? ^ Self::MIN.cast_unsigned()).cast_signed())
             }
         }
@@ -129,7 +129,7 @@ impl KeyCode for bool {
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(*self));
     }
-    fn decode(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+    fn decode(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
         match array(bytes)? {
             [0] => Ok(false),
             [1] => Ok(true),
@@ -143,7 +143,7 @@ impl<const N: usize> KeyCode for [u8; N] {
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
     }
-    fn decode(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+    fn decode(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
         array(bytes)
     }
 }
@@ -165,7 +165,7 @@ impl KeyCode for [u8] {
     fn encode_last(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
     }
-    fn decode(bytes: &mut &[u8]) -> Result<Vec<u8>, Unfit> {
+    fn decode(bytes: &mut &[u8]) -> Result<Vec<u8>, DecodeError> {
         let mut owned = Vec::new();
         loop {
             let zero = bytes.iter().position(|byte| *byte == 0).ok_or("text or bytes without an end")?;
@@ -178,7 +178,7 @@ impl KeyCode for [u8] {
             }
         }
     }
-    fn decode_last(bytes: &mut &[u8]) -> Result<Vec<u8>, Unfit> {
+    fn decode_last(bytes: &mut &[u8]) -> Result<Vec<u8>, DecodeError> {
         Ok(std::mem::take(bytes).to_vec())
     }
 }
@@ -194,15 +194,15 @@ impl KeyCode for str {
     fn encode_last(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.as_bytes());
     }
-    fn decode(bytes: &mut &[u8]) -> Result<String, Unfit> {
+    fn decode(bytes: &mut &[u8]) -> Result<String, DecodeError> {
         text(<[u8]>::decode(bytes)?)
     }
-    fn decode_last(bytes: &mut &[u8]) -> Result<String, Unfit> {
+    fn decode_last(bytes: &mut &[u8]) -> Result<String, DecodeError> {
         text(<[u8]>::decode_last(bytes)?)
     }
 }
 
-fn text(bytes: Vec<u8>) -> Result<String, Unfit> {
+fn text(bytes: Vec<u8>) -> Result<String, DecodeError> {
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8".into())
 }
 
@@ -220,10 +220,10 @@ macro_rules! same_as {
             fn encode_last(&self, out: &mut Vec<u8>) {
                 <$other>::encode_last(self, out);
             }
-            fn decode(bytes: &mut &[u8]) -> Result<Self::Owned, Unfit> {
+            fn decode(bytes: &mut &[u8]) -> Result<Self::Owned, DecodeError> {
                 <$other>::decode(bytes)
             }
-            fn decode_last(bytes: &mut &[u8]) -> Result<Self::Owned, Unfit> {
+            fn decode_last(bytes: &mut &[u8]) -> Result<Self::Owned, DecodeError> {
                 <$other>::decode_last(bytes)
             }
         }
@@ -253,10 +253,10 @@ impl<T: KeyCode> KeyCode for Option<T> {
             value.encode_last(out);
         }
     }
-    fn decode(bytes: &mut &[u8]) -> Result<Self::Owned, Unfit> {
+    fn decode(bytes: &mut &[u8]) -> Result<Self::Owned, DecodeError> {
         bool::decode(bytes)?.then(|| T::decode(bytes)).transpose()
     }
-    fn decode_last(bytes: &mut &[u8]) -> Result<Self::Owned, Unfit> {
+    fn decode_last(bytes: &mut &[u8]) -> Result<Self::Owned, DecodeError> {
         bool::decode(bytes)?.then(|| T::decode_last(bytes)).transpose()
     }
 }
@@ -276,10 +276,10 @@ macro_rules! tuples {
                 $(self.$n.encode(out);)*
                 self.$m.encode_last(out);
             }
-            fn decode(bytes: &mut &[u8]) -> Result<Self::Owned, Unfit> {
+            fn decode(bytes: &mut &[u8]) -> Result<Self::Owned, DecodeError> {
                 Ok(($($t::decode(bytes)?,)* $last::decode(bytes)?,))
             }
-            fn decode_last(bytes: &mut &[u8]) -> Result<Self::Owned, Unfit> {
+            fn decode_last(bytes: &mut &[u8]) -> Result<Self::Owned, DecodeError> {
                 Ok(($($t::decode(bytes)?,)* $last::decode_last(bytes)?,))
             }
         }

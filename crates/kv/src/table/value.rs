@@ -9,21 +9,21 @@ use super::types::short;
 
 /// Why bytes are not what was expected, or a value has no bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfit(Cow<'static, str>);
+pub struct DecodeError(Cow<'static, str>);
 
-impl From<&'static str> for Unfit {
+impl From<&'static str> for DecodeError {
     fn from(why: &'static str) -> Self {
         Self(why.into())
     }
 }
 
-impl From<String> for Unfit {
+impl From<String> for DecodeError {
     fn from(why: String) -> Self {
         Self(why.into())
     }
 }
 
-impl std::fmt::Display for Unfit {
+impl std::fmt::Display for DecodeError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
@@ -35,17 +35,17 @@ impl std::fmt::Display for Unfit {
 /// A type of your own:
 ///
 /// ```
-/// use kv::{Unfit, ValueCode};
+/// use kv::{DecodeError, ValueCode};
 /// enum Colour { Red, Green }
 ///
 /// impl ValueCode for Colour {
 ///     type Put = Self;
 ///     type Value<'a> = Self;
 ///     type Owned = Self;
-///     fn bytes<'a>(value: &'a Self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+///     fn bytes<'a>(value: &'a Self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], DecodeError> {
 ///         Ok(match value { Self::Red => b"red", Self::Green => b"green" })
 ///     }
-///     fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
+///     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
 ///         match bytes {
 ///             b"red" => Ok(Self::Red),
 ///             b"green" => Ok(Self::Green),
@@ -73,13 +73,13 @@ pub trait ValueCode {
     ///
     /// # Errors
     /// Why it has none.
-    fn bytes<'a>(value: &'a Self::Put, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit>;
+    fn bytes<'a>(value: &'a Self::Put, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], DecodeError>;
 
     /// The value with these bytes.
     ///
     /// # Errors
     /// What is wrong with the bytes.
-    fn decode(bytes: &[u8]) -> Result<Self::Value<'_>, Unfit>;
+    fn decode(bytes: &[u8]) -> Result<Self::Value<'_>, DecodeError>;
 
     /// Copies what is a reference.
     fn owned(value: Self::Value<'_>) -> Self::Owned;
@@ -97,10 +97,10 @@ impl ValueCode for [u8] {
     type Put = Self;
     type Value<'a> = &'a [u8];
     type Owned = Vec<u8>;
-    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], DecodeError> {
         Ok(value)
     }
-    fn decode(bytes: &[u8]) -> Result<&[u8], Unfit> {
+    fn decode(bytes: &[u8]) -> Result<&[u8], DecodeError> {
         Ok(bytes)
     }
     fn owned(value: &[u8]) -> Vec<u8> {
@@ -115,10 +115,10 @@ impl ValueCode for str {
     type Put = Self;
     type Value<'a> = &'a str;
     type Owned = String;
-    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], DecodeError> {
         Ok(value.as_bytes())
     }
-    fn decode(bytes: &[u8]) -> Result<&str, Unfit> {
+    fn decode(bytes: &[u8]) -> Result<&str, DecodeError> {
         std::str::from_utf8(bytes).map_err(|_| "the value is not UTF-8".into())
     }
     fn owned(value: &str) -> String {
@@ -143,10 +143,10 @@ impl ValueCode for Vec<u8> {
     fn type_name() -> String {
         <[u8]>::type_name()
     }
-    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], DecodeError> {
         Ok(value)
     }
-    fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         Ok(bytes.to_vec())
     }
 }
@@ -156,15 +156,15 @@ impl ValueCode for String {
     fn type_name() -> String {
         str::type_name()
     }
-    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], DecodeError> {
         Ok(value.as_bytes())
     }
-    fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         <str as ValueCode>::decode(bytes).map(str::to_owned)
     }
 }
 
-fn plain<T: Persist>(bytes: &[u8]) -> Result<T, Unfit> {
+fn plain<T: Persist>(bytes: &[u8]) -> Result<T, DecodeError> {
     pmem::from_bytes(bytes).ok_or_else(|| format!("the value has {} bytes, not {}", bytes.len(), size_of::<T>()).into())
 }
 
@@ -172,10 +172,10 @@ macro_rules! integers {
     ($($t:ty),*) => {$(
         impl ValueCode for $t {
             itself!();
-            fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+            fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], DecodeError> {
                 Ok(pmem::bytes_of(value))
             }
-            fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
+            fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
                 plain(bytes)
             }
         }
@@ -186,20 +186,20 @@ integers!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64, ());
 
 impl<const N: usize> ValueCode for [u8; N] {
     itself!();
-    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], DecodeError> {
         Ok(value)
     }
-    fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         plain(bytes)
     }
 }
 
 impl ValueCode for bool {
     itself!();
-    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+    fn bytes<'a>(value: &'a Self, _: &'a mut Vec<u8>) -> Result<&'a [u8], DecodeError> {
         Ok(if *value { &[1] } else { &[0] })
     }
-    fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         match bytes {
             [0] => Ok(false),
             [1] => Ok(true),
@@ -215,7 +215,7 @@ impl<T: ValueCode<Put: Sized>> ValueCode for Option<T> {
     fn type_name() -> String {
         format!("Option<{}>", T::type_name())
     }
-    fn bytes<'a>(value: &'a Self::Put, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+    fn bytes<'a>(value: &'a Self::Put, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], DecodeError> {
         let Some(value) = value else { return Ok(&[0]) };
         let mut inner = Vec::new();
         let inner = T::bytes(value, &mut inner)?;
@@ -223,7 +223,7 @@ impl<T: ValueCode<Put: Sized>> ValueCode for Option<T> {
         buffer.extend_from_slice(inner);
         Ok(buffer)
     }
-    fn decode(bytes: &[u8]) -> Result<Self::Value<'_>, Unfit> {
+    fn decode(bytes: &[u8]) -> Result<Self::Value<'_>, DecodeError> {
         match bytes {
             [0] => Ok(None),
             [1, value @ ..] => T::decode(value).map(Some),
@@ -263,10 +263,10 @@ impl<T: Persist> ValueCode for Plain<T> {
     fn type_name() -> String {
         format!("{} {:016x}", short::<T>(), const { T::LAYOUT.hash })
     }
-    fn bytes<'a>(value: &'a T, _: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+    fn bytes<'a>(value: &'a T, _: &'a mut Vec<u8>) -> Result<&'a [u8], DecodeError> {
         Ok(pmem::bytes_of(value))
     }
-    fn decode(bytes: &[u8]) -> Result<T, Unfit> {
+    fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
         plain(bytes)
     }
     fn owned(value: T) -> T {
@@ -297,11 +297,11 @@ impl<T: serde::Serialize + serde::de::DeserializeOwned> ValueCode for Json<T> {
     fn type_name() -> String {
         "JSON".to_owned()
     }
-    fn bytes<'a>(value: &'a T, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unfit> {
+    fn bytes<'a>(value: &'a T, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], DecodeError> {
         serde_json::to_writer(&mut *buffer, value).map_err(|error| error.to_string())?;
         Ok(buffer)
     }
-    fn decode(bytes: &[u8]) -> Result<T, Unfit> {
+    fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
         Ok(serde_json::from_slice(bytes).map_err(|error| error.to_string())?)
     }
     fn owned(value: T) -> T {

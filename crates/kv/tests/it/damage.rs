@@ -340,7 +340,7 @@ fn a_damaged_word_of_the_table_is_told() {
     }
 }
 
-/// What is moved for scans gets a new seal: what has gone bad must not get one.
+/// What is moved for scans gets a new checksum: what is corrupt must not get one.
 #[test]
 fn what_went_bad_is_not_moved_for_scans() {
     for step in [None, Some(kv::Step::VerifyMoved)] {

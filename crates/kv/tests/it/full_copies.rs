@@ -13,7 +13,7 @@ use crate::full::{Lengths, MIB, Random, value};
 use crate::replicated::{Site, all, await_commits, await_that, log_of, trust};
 
 /// Much longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Values are shorter than a segment by so many powers of two.
 const LENGTHS: u32 = 4;
 
@@ -94,8 +94,8 @@ fn fill_and_follow(seed: u64) {
             .unwrap()
     };
     let (one, two) = (follow(1), follow(2));
-    let copies = site.copies(&[&one, &two]).timeout(PATIENCE);
-    let log = log_of(plan.log).when_full(log::WhenFull::Wait(PATIENCE));
+    let copies = site.copies(&[&one, &two]).timeout(TIMEOUT);
+    let log = log_of(plan.log).when_full(log::WhenFull::Wait(TIMEOUT));
     let store = plan.options().replicated(&copies, &log).create(site.store(0)).unwrap();
     let (refused, begin) = (AtomicU64::new(0), Barrier::new(plan.threads as usize));
     std::thread::scope(|threads| {
@@ -149,7 +149,7 @@ fn a_follower_without_room_waits_for_it() {
     let pool = pmem::Options::new().max_size(MIB).domain(pmem::DomainChoice::Emulated);
     let options = Options::new().segment_bytes(16 << 10).pool(pool);
     let one = Follower::serve_holding(&options, site.store(1), site.log(1), "127.0.0.1:0", &trust()).unwrap();
-    let copies = site.copies(&[&one]).timeout(PATIENCE);
+    let copies = site.copies(&[&one]).timeout(TIMEOUT);
     let store = options.replicated(&copies, &log_of(MIB / 4)).create(site.store(0)).unwrap();
     let put = |n: u32| {
         store.put(&(n % 100).to_be_bytes(), &[n as u8; 1000]).unwrap();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use pmem::sync::{PLAYED, Scheduler, set_scheduler};
 
 /// A thread that waits so often in vain would wait forever.
-const PATIENCE: usize = 10_000;
+const TIMEOUT: usize = 10_000;
 
 /// One order.
 pub(crate) struct Order {
@@ -94,7 +94,7 @@ impl Scheduler for Turn {
     fn blocked(&self) {
         let mut state = self.order.state.lock().unwrap();
         state.waits += 1;
-        let forever = state.ended[1 - self.me] || state.waits > PATIENCE;
+        let forever = state.ended[1 - self.me] || state.waits > TIMEOUT;
         if forever {
             drop(state);
             panic!("waits forever");

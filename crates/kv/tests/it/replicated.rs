@@ -14,7 +14,7 @@ use log::{Replica, Replicas};
 use proptest::prelude::*;
 
 /// Milliseconds: much longer than anything takes.
-const PATIENCE: u32 = 60_000;
+const TIMEOUT: u32 = 60_000;
 
 pub(crate) fn trust() -> fabric::Options {
     fabric::Options { secret: Some(Secret::new(b"what all of them know").unwrap()), ..Default::default() }
@@ -62,7 +62,7 @@ pub(crate) fn all(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 /// Waits until a follower is so far; it must not fail on the way.
 pub(crate) fn await_that(follower: &Follower, is_so: impl Fn() -> bool) {
-    for _ in 0..PATIENCE {
+    for _ in 0..TIMEOUT {
         if is_so() {
             return;
         }
@@ -110,7 +110,7 @@ fn followers_have_what_the_leader_has_and_one_of_them_takes_over() {
     promoted.put(b"apples", b"15").unwrap();
     promoted.put(b"plums", b"2").unwrap();
 
-    // Who led before is shut out, and what it tries is seen nowhere.
+    // The previous leader is fenced, and what it tries is seen nowhere.
     let refused = store.put(b"apples", b"99").unwrap_err();
     assert!(matches!(refused, Error::LogInDoubt { .. } | Error::Log(_)), "{refused}");
     assert_eq!(store.get(b"apples").unwrap().as_deref(), Some(&b"16"[..]));
@@ -236,8 +236,7 @@ fn a_follower_that_needs_what_the_log_has_no_more_says_so_and_begins_with_a_seed
     let late = site.follow(3);
     store.join(&late.address(), &trust()).unwrap();
     store.put(b"more", b"1").unwrap();
-    let failed =
-        (0..PATIENCE).find_map(|_| late.wait(Duration::from_millis(1)).err()).expect("it follows from nothing");
+    let failed = (0..TIMEOUT).find_map(|_| late.wait(Duration::from_millis(1)).err()).expect("it follows from nothing");
     assert!(matches!(failed, Error::Behind { has: 0, first } if first > 1), "{failed}");
     // It holds nobody up.
     for n in 0..1000_u32 {
@@ -525,7 +524,7 @@ fn a_follower_shows_no_commit_without_those_before_it() {
         found
     };
     assert!(!gap(None, 300));
-    assert!(gap(Some(kv::Step::NumbersInOrder), PATIENCE), "commits are numbered as they come");
+    assert!(gap(Some(kv::Step::NumbersInOrder), TIMEOUT), "commits are numbered as they come");
 }
 
 /// It learns that its store is behind when it is told to lead, and not before: it follows on, and says so.
@@ -620,7 +619,7 @@ fn a_copy_that_catches_up_keeps_what_comes_meanwhile() {
 
 /// Waits until a follower says that it is behind.
 fn await_that_fails(follower: &Follower) {
-    for _ in 0..PATIENCE {
+    for _ in 0..TIMEOUT {
         match follower.wait(Duration::from_millis(1)) {
             Ok(_) => {}
             Err(Error::Behind { .. }) => return,

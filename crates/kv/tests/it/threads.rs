@@ -109,7 +109,7 @@ fn who_begins_behind_an_expiry_is_not_too_old() {
             if open.timestamp() < limit {
                 assert!(matches!(open.get(b"key"), Err(Error::Expired { .. })), "round {rounds}");
             }
-            // On the seat that is free now, or on another.
+            // On the transaction slot that is free now, or on another.
             let _kept = (rounds % 2 > 0).then_some(open);
             let later = store.begin(Isolation::ALL[rounds % 3]).unwrap();
             assert!(later.get(b"key").is_ok_and(|found| found.is_some()), "round {rounds}, limit {limit}");

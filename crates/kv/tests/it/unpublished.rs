@@ -8,7 +8,7 @@ use kv::{Durability, Isolation, Keys, Options, Store};
 use pmem::DomainChoice;
 
 /// Much longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn on_a_file(dir: &tempfile::TempDir, grouped: bool) -> Store {
     let pool = pmem::Options::new().domain(DomainChoice::File);
@@ -44,7 +44,7 @@ fn readers_do_not_wait_for_a_commit_under_way() {
                 let stats = read(&there, b"old");
                 done.send(stats.commits).unwrap();
             });
-            assert_eq!(is_done.recv_timeout(PATIENCE), Ok(1), "a reader waits for somebody else's commit");
+            assert_eq!(is_done.recv_timeout(TIMEOUT), Ok(1), "a reader waits for somebody else's commit");
             reader.join().unwrap();
         });
         store.put(b"hot", b"new").unwrap();
@@ -85,7 +85,7 @@ pub(crate) fn shows_a_gap(store: &Store, often: u32, look: impl Fn() -> [Vec<u8>
     let ((begin, begun), (saw, looked_at)) = (channel(), channel());
     std::thread::scope(|threads| {
         let other = threads.spawn(move || {
-            begun.recv_timeout(PATIENCE).unwrap();
+            begun.recv_timeout(TIMEOUT).unwrap();
             let second = std::thread::scope(|threads| {
                 let second = threads.spawn(|| store.put(b"x", b"1").map(drop));
                 let seen = (0..often).find_map(|_| {
@@ -104,7 +104,7 @@ pub(crate) fn shows_a_gap(store: &Store, often: u32, look: impl Fn() -> [Vec<u8>
         tx.put(b"y", b"1").unwrap();
         kv::at_next_commit(move || {
             begin.send(()).unwrap();
-            let _ = looked_at.recv_timeout(PATIENCE);
+            let _ = looked_at.recv_timeout(TIMEOUT);
         });
         tx.commit().unwrap();
         other.join().unwrap()

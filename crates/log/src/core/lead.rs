@@ -2,7 +2,7 @@
 
 use pmem::Pool;
 
-use super::{Core, sabotage};
+use super::{Core, failpoints};
 use crate::Lsn;
 use crate::at::At;
 use crate::error::{Error, Result};
@@ -20,11 +20,11 @@ impl Core {
         lead: Lead,
         options: &Options,
     ) -> Result<(Self, Recovered)> {
-        let sabotage = sabotage(options);
-        let (region, geometry, cell, vow, key) = image.into_parts();
+        let failpoints = failpoints(options);
+        let (region, geometry, cell, promise, key) = image.into_parts();
         let superline = cell.get();
         let offset = geometry.offset(0);
-        let walk = Reader::new(pool, &region, &geometry, &key, superline, sabotage).walk()?;
+        let walk = Reader::new(pool, &region, &geometry, &key, superline, failpoints).walk()?;
         if (walk.lsn, walk.position) != (end.lsn, end.position) {
             return Err(Error::Lost {
                 lsn: Lsn(walk.lsn),
@@ -41,8 +41,8 @@ impl Core {
             was_closed: false,
             superline_repaired: false,
         };
-        let leading = Leading::new(lead, end, superline.head(), vow, &geometry, sabotage);
-        let mut space = Space::new(pool, region, geometry, cell, walk.lsn, walk.position, walk.opened, sabotage);
+        let leading = Leading::new(lead, end, superline.head(), promise, &geometry, failpoints);
+        let mut space = Space::new(pool, region, geometry, cell, walk.lsn, walk.position, walk.opened, failpoints);
         space.known_head = Some(superline.head_position);
         let mut core = Self::assemble(pool, offset, options, space);
         (core.key, core.leading) = (key, Some(leading));

@@ -1,6 +1,6 @@
 //! Where a followed log stands, and bytes of it.
 
-use pmem::{Observer, RegionInfo, SealKey};
+use pmem::{ChecksumKey, Observer, RegionInfo};
 
 use super::Place;
 use crate::circle::Circle;
@@ -19,7 +19,7 @@ const CHUNK_MAX: u64 = 1 << 18;
 pub(super) struct View {
     pub(super) superline: Superline,
     pub(super) circle: Circle,
-    pub(super) key: SealKey,
+    pub(super) key: ChecksumKey,
     /// First byte and number of segments of each extent.
     pub(super) extents: Vec<(u64, u64)>,
     /// Everything through here was durable when this was read, by the watermark.
@@ -73,7 +73,7 @@ impl View {
         if superline.is_copy() {
             return Err(Error::IsACopy { region: name.to_owned() });
         }
-        let key = observer.seal_key(offset).derived(superline.id);
+        let key = observer.checksum_key(offset).derived(superline.id);
         let has_watermark = front == Front::Two && !superline.is_copy();
         let marked = if has_watermark { decode(&key, &watermark, superline.head_lsn) } else { 0 };
         Ok(Self { key, circle: superline.circle(), superline, extents, marked })

@@ -7,7 +7,7 @@ use crate::Lsn;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::recovery::Recovered;
-use crate::replicate::{CopyState, Joining, Layout, Leading, Link, Lookout, Returning, number};
+use crate::replicate::{AckThread, CopyState, Joining, Layout, Leading, Link, Returning, number};
 
 /// Who changes the copies looks so often at the clock, and whether they answered what others hear.
 const MOMENT: Duration = Duration::from_millis(1);
@@ -26,7 +26,7 @@ impl Log {
             receivers.for_each(|(peer, receiver)| leading.hears(peer, receiver));
         }
         let mut log = Self::opened(core, found);
-        log.lookout = Some(Lookout::start(&log.core));
+        log.ack_thread = Some(AckThread::start(&log.core));
         log.returning = Some(Returning::start(&log.core, addresses, trust));
         log
     }
@@ -131,7 +131,7 @@ impl Log {
         new_id: u64,
         pump: &mut dyn FnMut(),
     ) -> Result<(usize, Box<dyn fabric::Receiver>)> {
-        self.core.join(link, receiver, Some(new_id), pump, self.core.options.patience, &|| false)
+        self.core.join(link, receiver, Some(new_id), pump, self.core.options.stall_timeout, &|| false)
     }
 
     /// Nobody else can be elected for so long from now: behind that, [`check_leading`](Self::check_leading) is an error until this is said again. For whoever elects leaders; without it a
@@ -167,7 +167,7 @@ impl Core {
         receiver: Box<dyn fabric::Receiver>,
         new_id: Option<u64>,
         pump: &mut dyn FnMut(),
-        patience: Duration,
+        timeout: Duration,
         is_over: &dyn Fn() -> bool,
     ) -> Result<(usize, Box<dyn fabric::Receiver>)> {
         let Some(leading) = &self.leading else {
@@ -178,8 +178,8 @@ impl Core {
             let space = self.space();
             (space.superline.id, space.geometry.segment_bytes, space.geometry.circle.segments())
         };
-        let (key, seals) = leading.secret();
-        let layout = Layout { log, key, segment_bytes, segments, seals };
-        Joining { core: self, leading, link, receiver, pump, patience, is_over }.join(layout, new_id)
+        let (key, checksums) = leading.secret();
+        let layout = Layout { log, key, segment_bytes, segments, checksums };
+        Joining { core: self, leading, link, receiver, pump, timeout, is_over }.join(layout, new_id)
     }
 }

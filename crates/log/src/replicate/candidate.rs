@@ -10,8 +10,8 @@ use super::members::Config;
 use super::message::{Formed, FromCopy, Layout, Reply, Request, ToCopy, WIRE_VERSION, decode, encode};
 use super::takeover::{Command, Heard, Plan, Progress, Taken, Takeover};
 use crate::error::{Away, Error, Result};
+use crate::failpoints::{Failpoints, Step};
 use crate::raw::{self, Claim};
-use crate::sabotage::{Sabotage, Step};
 
 /// The leader's own session at its image.
 const OWN: u64 = u64::MAX;
@@ -66,7 +66,7 @@ pub(crate) struct Stand {
     pub(crate) accept_doubt: bool,
     /// Copies that will never come back, and the ids of new ones that are to take their places.
     pub(crate) lost: Vec<Lost>,
-    pub(crate) sabotage: Sabotage,
+    pub(crate) failpoints: Failpoints,
 }
 
 /// A copy that is lost for good.
@@ -337,13 +337,13 @@ impl Candidate {
         }
         let highest = self.formed.iter().flatten().map(|f| (f.promised, f.owner)).max();
         let (promised, owner) = highest.unwrap_or_default();
-        let by = u32::from(!self.stand.sabotage.skips(Step::RaisePromise) || promised == 0);
+        let by = u32::from(!self.stand.failpoints.skips(Step::RaisePromise) || promised == 0);
         let raised = promised.checked_add(by).ok_or(Error::Fenced { epoch: promised, owner })?;
         self.epoch = raised.max(self.stand.term);
-        let Stand { owner, image_counts, accept_doubt, sabotage, .. } = self.stand;
+        let Stand { owner, image_counts, accept_doubt, failpoints, .. } = self.stand;
         let lost = self.stand.lost.iter().map(|lost| lost.id).collect();
         let (takeover, commands) =
-            Takeover::begin(Plan { epoch: self.epoch, owner, ids, image_counts, make, accept_doubt, lost, sabotage });
+            Takeover::begin(Plan { epoch: self.epoch, owner, ids, image_counts, make, accept_doubt, lost, failpoints });
         self.stage = Stage::Take(Box::new(takeover));
         self.run(commands.into())
     }

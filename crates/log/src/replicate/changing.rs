@@ -7,7 +7,7 @@ use super::members::Config;
 use super::message::Request;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::sabotage::Step;
+use crate::failpoints::Step;
 
 impl Leading {
     /// A copy is not one of the log's any more.
@@ -28,7 +28,7 @@ impl Leading {
         let head = core.space().superline.head();
         let mut group = self.group.lock();
         group.removed(id);
-        self.hearing.news(&group, |_| true);
+        self.acks.news(&group, |_| true);
         drop(group);
         self.change(&mut posting, head, &next, pump)
     }
@@ -76,7 +76,7 @@ impl Leading {
     /// Tells all live copies, but one that joins, which knows it, and the own image, which copies there are now. Nothing is under way meanwhile: the caller holds the posting. If too few know it in
     /// the end, of either group if it is joint, it is not certain which there are: then this leader is at its end, and a takeover finds out.
     fn install(&self, posting: &mut Posting, head: At, config: &Config, pump: &mut dyn FnMut()) -> Result<()> {
-        let (end, origin) = (posting.end, self.vow.lock().get().origin(self.epoch));
+        let (end, origin) = (posting.end, self.promise.lock().get().origin(self.epoch));
         let request = Request::Install { head, end, config: config.clone(), origin };
         self.ask_all(&mut posting.links, &request, Asked::Install);
         let started = (self.clock)();
@@ -102,16 +102,16 @@ impl Leading {
         let live = self.group.lock().live_ids();
         let own = self.own.filter(|own| config.all().contains(own));
         if own.is_some() {
-            let mut vow = self.vow.lock();
-            let value = vow.get().with_config(self.epoch, self.epoch, config, origin);
-            vow.update_mirrored(&value)?;
+            let mut promise = self.promise.lock();
+            let value = promise.get().with_config(self.epoch, self.epoch, config, origin);
+            promise.update_mirrored(&value)?;
         }
         let knows = |id: u64| own == Some(id) || live.contains(&id);
         if !config.can_write(knows) {
             let needed = config.write_quorum as usize;
             let mut group = self.group.lock();
             group.end(Over::QuorumLost { live: live.len() + usize::from(own.is_some()), needed });
-            self.hearing.news(&group, |_| true);
+            self.acks.news(&group, |_| true);
             drop(group);
             return self.check();
         }

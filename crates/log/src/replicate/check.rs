@@ -6,8 +6,8 @@ use super::copy::{Copy, Log};
 use super::replica::ReplicaStatus;
 use crate::Lsn;
 use crate::error::{Error, Result};
+use crate::failpoints::Failpoints;
 use crate::recovery::Walk;
-use crate::sabotage::Sabotage;
 
 /// What is in a copy of a log.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub struct CheckedCopy {
 /// [`Error::Lost`] if records are missing that were durable, by what stands behind them; [`Error::NotALog`], [`Error::BadSuperline`] and those of the pool for a copy that
 /// cannot be read.
 pub fn check_copy(pool: &Pool, region: &str) -> Result<Option<CheckedCopy>> {
-    let copy = Copy::open_in(pool, region, Sabotage::default())?;
+    let copy = Copy::open_in(pool, region, Failpoints::default())?;
     copy.log().map(|log| log.check(pool)).transpose()
 }
 

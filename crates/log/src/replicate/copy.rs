@@ -11,21 +11,21 @@
 
 use std::sync::Arc;
 
-use pmem::{LINE, Pool, Region, SealKey, TwoSlot};
+use pmem::{ChecksumKey, LINE, Pool, Region, TwoSlot};
 
 use super::at::{At, PIECE, Span};
-use super::members::{Config, MAGIC, Origin, Vow};
+use super::members::{Config, MAGIC, Origin, Promise};
 use super::message::{DIGESTS, DIGESTS_MAX, Formed, Layout, Reply, Request, State, WIRE_VERSION, Walked};
 use super::window::CopyWindow;
 use crate::Lsn;
 use crate::core::is_unfinished;
 use crate::error::{Error, Result};
+use crate::failpoints::{Failpoints, Step};
 use crate::front::{Front, Parts};
 use crate::options::{NAME, REGION_KIND};
 use crate::raw::{self, Claim};
 use crate::record::{Header, Kind, RECORD_HEADER};
 use crate::recovery::{Reader, Walk};
-use crate::sabotage::{Sabotage, Step};
 use crate::space::{Geometry, read_header};
 use crate::superline::{COPY_VERSION, SEGMENT_MAX, SEGMENT_MIN, Superline};
 
@@ -40,7 +40,7 @@ pub(crate) struct Copy {
     window: Arc<CopyWindow>,
     /// The session that has the promise.
     writer: Option<u64>,
-    sabotage: Sabotage,
+    failpoints: Failpoints,
 }
 
 /// The log that it is a copy of.
@@ -48,8 +48,8 @@ pub(crate) struct Log {
     pub(crate) region: Region,
     pub(crate) geometry: Geometry,
     pub(crate) cell: TwoSlot<Superline>,
-    pub(crate) vow: TwoSlot<Vow>,
-    pub(crate) key: SealKey,
+    pub(crate) promise: TwoSlot<Promise>,
+    pub(crate) key: ChecksumKey,
     /// Records before this are whole here.
     received: At,
     /// And persistent, and acknowledged.
@@ -82,12 +82,12 @@ impl Answer {
 
 impl Copy {
     /// The copy in this pool, which may be empty.
-    pub(crate) fn open(pool: &Pool, sabotage: Sabotage) -> Result<Self> {
-        Self::open_in(pool, NAME, sabotage)
+    pub(crate) fn open(pool: &Pool, failpoints: Failpoints) -> Result<Self> {
+        Self::open_in(pool, NAME, failpoints)
     }
 
     /// The copy in this region of a pool, which need not be there yet.
-    pub(crate) fn open_in(pool: &Pool, region: &str, sabotage: Sabotage) -> Result<Self> {
+    pub(crate) fn open_in(pool: &Pool, region: &str, failpoints: Failpoints) -> Result<Self> {
         let window = Arc::new(CopyWindow::new(pool.clone()));
         let log = match pool.region(region) {
             Err(pmem::Error::NoRegion { .. }) => None,
@@ -100,7 +100,7 @@ impl Copy {
         if let Some(log) = &log {
             window.set(&log.geometry);
         }
-        Ok(Self { pool: pool.clone(), region: region.to_owned(), log, window, writer: None, sabotage })
+        Ok(Self { pool: pool.clone(), region: region.to_owned(), log, window, writer: None, failpoints })
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -140,23 +140,23 @@ impl Copy {
             }
             Request::Format { layout, me } => self.format(layout, *me),
             Request::Promise { epoch, owner } => self.promise(session, *epoch, *owner),
-            _ if !self.is_writer(session) && !self.sabotage.skips(Step::Fence) => {
+            _ if !self.is_writer(session) && !self.failpoints.skips(Step::Fence) => {
                 Ok(self.refused().unwrap_or_else(|| failed("it has promised nothing yet".into())))
             }
             Request::Walk { from, until, epoch } => {
-                self.with_log(|log, pool, sabotage| log.walk(pool, *from, *until, *epoch, sabotage))
+                self.with_log(|log, pool, failpoints| log.walk(pool, *from, *until, *epoch, failpoints))
             }
             Request::Digest { span } => self.with_log(|log, pool, _| log.digests(pool, *span)),
             Request::Install { head, end, config, origin } => {
-                self.with_log(|log, pool, sabotage| log.install(pool, *head, *end, config, *origin, sabotage))
+                self.with_log(|log, pool, failpoints| log.install(pool, *head, *end, config, *origin, failpoints))
             }
             Request::Head { head } => self.with_log(|log, _, _| log.set_head(*head)),
         }
     }
 
-    fn with_log(&mut self, act: impl FnOnce(&mut Log, &Pool, Sabotage) -> Result<Reply>) -> Result<Answer> {
+    fn with_log(&mut self, act: impl FnOnce(&mut Log, &Pool, Failpoints) -> Result<Reply>) -> Result<Answer> {
         match &mut self.log {
-            Some(log) => act(log, &self.pool, self.sabotage).map(Answer::plain),
+            Some(log) => act(log, &self.pool, self.failpoints).map(Answer::plain),
             None => Ok(failed("it is no copy of a log yet".into())),
         }
     }
@@ -166,8 +166,8 @@ impl Copy {
     }
 
     fn refused(&self) -> Option<Answer> {
-        let vow = self.log.as_ref()?.vow.get();
-        Some(Answer::plain(Reply::Refused { promised: vow.promised, owner: vow.owner }))
+        let promise = self.log.as_ref()?.promise.get();
+        Some(Answer::plain(Reply::Refused { promised: promise.promised, owner: promise.owner }))
     }
 
     /// Makes the region of an empty copy; done again, it says what is there.
@@ -181,7 +181,7 @@ impl Copy {
             if let Err(why) = layout.check() {
                 return Ok(failed(why));
             }
-            match Log::create(&self.pool, &self.region, layout, me, self.sabotage) {
+            match Log::create(&self.pool, &self.region, layout, me, self.failpoints) {
                 Err(Error::Pool(
                     why @ (pmem::Error::NoSpace { .. } | pmem::Error::Limit { .. } | pmem::Error::Reserve { .. }),
                 )) => {
@@ -201,25 +201,26 @@ impl Copy {
         if epoch == u32::MAX {
             return Ok(failed("there is no epoch behind that one".into()));
         }
-        let vow = log.vow.get();
-        let mine = epoch == vow.promised && owner == vow.owner;
-        let again = self.sabotage.skips(Step::PromiseOnce) || self.sabotage.skips(Step::RaisePromise);
-        if epoch < vow.promised || epoch == vow.promised && !mine && !again {
+        let promise = log.promise.get();
+        let mine = epoch == promise.promised && owner == promise.owner;
+        let again = self.failpoints.skips(Step::PromiseOnce) || self.failpoints.skips(Step::RaisePromise);
+        if epoch < promise.promised || epoch == promise.promised && !mine && !again {
             return Ok(self.refused().unwrap_or_else(|| Answer::plain(Reply::State(self.state()))));
         }
         if !mine {
-            log.vow.update_mirrored(&vow.promising(epoch, owner))?;
+            log.promise.update_mirrored(&promise.promising(epoch, owner))?;
         }
-        if self.sabotage.skips(Step::TwoEpochs) {
+        if self.failpoints.skips(Step::TwoEpochs) {
             // One field for both: who promised passes for repaired.
             let superline = log.cell.get();
-            let (config, origin) = (log.vow.get().config(superline.epoch), log.vow.get().origin(superline.epoch));
+            let (config, origin) =
+                (log.promise.get().config(superline.epoch), log.promise.get().origin(superline.epoch));
             if let Some(config) = config {
-                log.vow.update_mirrored(&log.vow.get().with_config(superline.epoch, epoch, &config, origin))?;
+                log.promise.update_mirrored(&log.promise.get().with_config(superline.epoch, epoch, &config, origin))?;
                 log.cell.update_mirrored(&Superline { epoch, ..superline })?;
             }
         }
-        let fences = !self.sabotage.skips(Step::Fence);
+        let fences = !self.failpoints.skips(Step::Fence);
         let revoke = self.writer.replace(session).filter(|&old| old != session && fences);
         Ok(Answer { revoke, grant: true, reply: Reply::State(self.state()) })
     }
@@ -236,11 +237,11 @@ impl Copy {
     /// The leader has written so many bytes of records behind those before; they are acknowledged with the next [`persist`](Self::persist).
     /// Returns why the session has to be closed, if it has.
     pub(crate) fn written(&mut self, session: u64, len: u64) -> Result<std::result::Result<(), String>> {
-        if !self.is_writer(session) && !self.sabotage.skips(Step::Fence) {
+        if !self.is_writer(session) && !self.failpoints.skips(Step::Fence) {
             return Ok(Err("another leader has the promise".into()));
         }
         let Some(log) = &mut self.log else { return Ok(Err("it is no copy of a log yet".into())) };
-        if log.cell.get().epoch != log.vow.get().promised && !self.sabotage.skips(Step::Fence) {
+        if log.cell.get().epoch != log.promise.get().promised && !self.failpoints.skips(Step::Fence) {
             return Ok(Err("it was not repaired yet".into()));
         }
         log.take(&self.pool, len)
@@ -257,7 +258,7 @@ impl Copy {
         for (offset, len) in log.dirty.drain(..) {
             self.pool.flush(offset, len)?;
         }
-        if !self.sabotage.skips(Step::PersistFirst) {
+        if !self.failpoints.skips(Step::PersistFirst) {
             self.pool.drain()?;
         }
         log.persisted = log.received;
@@ -272,10 +273,10 @@ fn failed(why: String) -> Answer {
 impl Layout {
     /// What came from outside.
     fn check(&self) -> std::result::Result<(), String> {
-        if !(1..=2).contains(&self.seals) {
+        if !(1..=2).contains(&self.checksums) {
             return Err(format!(
-                "its records are sealed as in format version {}, which this build does not know",
-                self.seals
+                "its records are checksummed as in format version {}, which this build does not know",
+                self.checksums
             ));
         }
         let (bytes, segments) = (self.segment_bytes, self.segments);
@@ -298,7 +299,7 @@ fn fill<'a>(scratch: &'a mut Vec<u8>, pool: &Pool, offset: u64, len: u64) -> Res
 }
 
 impl Log {
-    fn create(pool: &Pool, name: &str, layout: &Layout, me: u64, sabotage: Sabotage) -> Result<Self> {
+    fn create(pool: &Pool, name: &str, layout: &Layout, me: u64, failpoints: Failpoints) -> Result<Self> {
         let front = Front::Two;
         let len = front.bytes() + layout.segment_bytes * layout.segments;
         let region = match pool.add_region_as(name, len, REGION_KIND, 0) {
@@ -310,17 +311,17 @@ impl Log {
                 (region.areas().first().map_or(0, pmem::Area::offset), "it was begun with another size");
             return Err(Error::NotALog { region: name.to_owned(), offset, why });
         }
-        let Parts { superline: superline_area, vow: vow_area, region } = front.split(region)?;
-        let vow = Vow::new(layout, me);
+        let Parts { superline: superline_area, promise: vow_area, region } = front.split(region)?;
+        let promise = Promise::new(layout, me);
         let mut superline = Superline::new(front, layout.log, layout.segment_bytes, layout.segments);
         superline.version = COPY_VERSION;
         superline.closed = 0;
-        if sabotage.skips(Step::VowFirst) {
+        if failpoints.skips(Step::PromiseFirst) {
             let cell = front.create(superline_area, &superline)?;
-            return Ok(Self::assemble(region, cell, front.create(vow_area, &vow)?));
+            return Ok(Self::assemble(region, cell, front.create(vow_area, &promise)?));
         }
         // The superline last: a copy without one is not a copy yet.
-        let vow_cell = front.create(vow_area, &vow)?;
+        let vow_cell = front.create(vow_area, &promise)?;
         let cell = front.create(superline_area, &superline)?;
         Ok(Self::assemble(region, cell, vow_cell))
     }
@@ -334,7 +335,7 @@ impl Log {
         if region.kind() != REGION_KIND.code() || region.areas()[0].len() <= front.bytes() {
             return Err(not("the directory says it is something else"));
         }
-        let Parts { superline: superline_area, vow: vow_area, region } = front.split(region)?;
+        let Parts { superline: superline_area, promise: vow_area, region } = front.split(region)?;
         let (cell, _) = front.open::<Superline>(superline_area)?;
         let superline = cell.get();
         superline.validate(front, first, name, region.len())?;
@@ -344,26 +345,26 @@ impl Log {
         if region.areas().len() != 1 {
             return Err(not("its segments are not one behind the other"));
         }
-        let (vow_cell, _) = front.open::<Vow>(vow_area)?;
+        let (vow_cell, _) = front.open::<Promise>(vow_area)?;
         if vow_cell.get().magic != MAGIC {
-            return Err(not("its vow has another magic"));
+            return Err(not("its promise has another magic"));
         }
         Ok(Self::assemble(region, cell, vow_cell))
     }
 
-    fn assemble(region: Region, cell: TwoSlot<Superline>, vow: TwoSlot<Vow>) -> Self {
+    fn assemble(region: Region, cell: TwoSlot<Superline>, promise: TwoSlot<Promise>) -> Self {
         let superline = cell.get();
         let geometry = Geometry::new(superline.segment_bytes, superline.circle(), &region);
         let head = superline.head();
-        let key = vow.get().seal_key(superline.id);
+        let key = promise.get().checksum_key(superline.id);
         let committed = head.lsn - 1;
         let (received, persisted, dirty, scratch) = (head, head, Vec::new(), Vec::new());
-        Self { region, geometry, cell, vow, key, received, persisted, committed, dirty, knows: false, scratch }
+        Self { region, geometry, cell, promise, key, received, persisted, committed, dirty, knows: false, scratch }
     }
 
-    /// For who leads it now: region, places, superline, vow, key of the records.
-    pub(crate) fn into_parts(self) -> (Region, Geometry, TwoSlot<Superline>, TwoSlot<Vow>, SealKey) {
-        (self.region, self.geometry, self.cell, self.vow, self.key)
+    /// For who leads it now: region, places, superline, promise, key of the records.
+    pub(crate) fn into_parts(self) -> (Region, Geometry, TwoSlot<Superline>, TwoSlot<Promise>, ChecksumKey) {
+        (self.region, self.geometry, self.cell, self.promise, self.key)
     }
 
     pub(super) fn head(&self) -> At {
@@ -371,22 +372,22 @@ impl Log {
     }
 
     pub(crate) fn formed(&self) -> Formed {
-        let (superline, vow) = (self.cell.get(), self.vow.get());
+        let (superline, promise) = (self.cell.get(), self.promise.get());
         let layout = Layout {
             log: superline.id,
-            key: vow.key,
+            key: promise.key,
             segment_bytes: superline.segment_bytes,
             segments: self.geometry.circle.segments(),
-            seals: vow.seals(),
+            checksums: promise.checksums(),
         };
         Formed {
             layout,
-            me: vow.me,
-            promised: vow.promised,
-            owner: vow.owner,
+            me: promise.me,
+            promised: promise.promised,
+            owner: promise.owner,
             log_epoch: superline.epoch,
-            config: vow.config(superline.epoch),
-            origin: vow.origin(superline.epoch),
+            config: promise.config(superline.epoch),
+            origin: promise.origin(superline.epoch),
             head: superline.head(),
             next: self.persisted.lsn,
             knows: self.knows,
@@ -394,7 +395,7 @@ impl Log {
     }
 
     pub(super) fn reader<'a>(&'a self, pool: &'a Pool) -> Reader<'a> {
-        Reader::new(pool, &self.region, &self.geometry, &self.key, self.cell.get(), Sabotage::default())
+        Reader::new(pool, &self.region, &self.geometry, &self.key, self.cell.get(), Failpoints::default())
     }
 
     /// True if positions from `from` to `to` can be in the log at once.
@@ -403,7 +404,7 @@ impl Log {
         from < 1 << 62 && from.is_multiple_of(8) && to.is_multiple_of(8) && from <= to && to - from <= all
     }
 
-    fn walk(&mut self, pool: &Pool, from: At, until: u64, epoch: u32, sabotage: Sabotage) -> Result<Reply> {
+    fn walk(&mut self, pool: &Pool, from: At, until: u64, epoch: u32, failpoints: Failpoints) -> Result<Reply> {
         if !self.has(from.position, from.position) || from.lsn == 0 || from.lsn >= 1 << 62 {
             return Ok(Reply::Failed { why: format!("no record can be at {}", from.position) });
         }
@@ -411,7 +412,7 @@ impl Log {
         let head = if from.position > head.position { from } else { head };
         // A head that others have already moved frees what is before it.
         let superline = Superline { head_lsn: head.lsn, head_position: head.position, epoch, ..self.cell.get() };
-        let mut reader = Reader::new(pool, &self.region, &self.geometry, &self.key, superline, sabotage).shared();
+        let mut reader = Reader::new(pool, &self.region, &self.geometry, &self.key, superline, failpoints).shared();
         let Walk { lsn, position, epoch, .. } =
             reader.walk_until(until, from.lsn, from.position, from.epoch, WALK_BYTES)?;
         let end = At { lsn, position, epoch };
@@ -436,7 +437,7 @@ impl Log {
             let len = piece.to - piece.from;
             let offset = self.geometry.locate(piece.from);
             self.region.areas()[0].probe("segment of a log", offset - self.region.areas()[0].offset(), len)?;
-            digests.push(key.seal(fill(&mut self.scratch, pool, offset, len)?));
+            digests.push(key.checksum(fill(&mut self.scratch, pool, offset, len)?));
         }
         Ok(Reply::Digests(digests))
     }
@@ -449,7 +450,7 @@ impl Log {
         end: At,
         config: &Config,
         origin: Origin,
-        sabotage: Sabotage,
+        failpoints: Failpoints,
     ) -> Result<Reply> {
         if !self.has(head.position, end.position) || head.lsn == 0 || end.lsn < head.lsn || end.lsn >= 1 << 62 {
             return Ok(Reply::Failed { why: format!("a log from {} to {} cannot be", head.position, end.position) });
@@ -457,11 +458,11 @@ impl Log {
         if let Err(why) = config.check() {
             return Ok(Reply::Failed { why: why.to_string() });
         }
-        let (superline, vow) = (self.cell.get(), self.vow.get());
-        let epoch = vow.promised;
+        let (superline, promise) = (self.cell.get(), self.promise.get());
+        let epoch = promise.promised;
         // A leader has its copies say that they know a head before its own is there: to install its log once more takes none back.
         let told =
-            superline.epoch == epoch && superline.head_position > head.position && !sabotage.skips(Step::KeepHead);
+            superline.epoch == epoch && superline.head_position > head.position && !failpoints.skips(Step::KeepHead);
         let head = if told { superline.head() } else { head };
         let line = Superline {
             head_lsn: head.lsn,
@@ -469,13 +470,13 @@ impl Log {
             head_epoch: head.epoch.min(epoch),
             ..superline
         };
-        // Flushes from the head to the end, and erases what begins behind. Persistent with the first barrier of the vow, before the superline vouches for it.
+        // Flushes from the head to the end, and erases what begins behind. Persistent with the first barrier of the promise, before the superline vouches for it.
         let walk = Walk { lsn: end.lsn, position: end.position, epoch, opened: [].into(), records: 0, bytes: 0 };
-        Reader::new(pool, &self.region, &self.geometry, &self.key, line, sabotage).shared().settle(&walk)?;
-        if sabotage.skips(Step::ConfigFirst) {
+        Reader::new(pool, &self.region, &self.geometry, &self.key, line, failpoints).shared().settle(&walk)?;
+        if failpoints.skips(Step::ConfigFirst) {
             self.cell.update_mirrored(&Superline { epoch, ..line })?;
         }
-        self.vow.update_mirrored(&vow.with_config(superline.epoch, epoch, config, origin))?;
+        self.promise.update_mirrored(&promise.with_config(superline.epoch, epoch, config, origin))?;
         self.cell.update_mirrored(&Superline { epoch, ..line })?;
         (self.received, self.persisted, self.knows) = (end, end, true);
         self.committed = self.committed.max(head.lsn - 1);

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::sabotage::{Sabotage, Step};
+use crate::failpoints::{Failpoints, Step};
 use crate::window::Claimed;
 
 /// How a copy is doing.
@@ -73,7 +73,7 @@ pub(crate) struct Group {
     write_quorum: usize,
     batches: VecDeque<Batch>,
     over: Option<Over>,
-    sabotage: Sabotage,
+    failpoints: Failpoints,
 }
 
 /// What a step brought.
@@ -92,23 +92,23 @@ impl Group {
         head: u64,
         counts: bool,
         write_quorum: usize,
-        sabotage: Sabotage,
+        failpoints: Failpoints,
     ) -> Self {
         let peer = |&id| Peer { id, state: CopyState::Live, acked: last, head };
         let live = ids.len() + usize::from(counts);
-        let too_few = live < write_quorum && !sabotage.skips(Step::WriteQuorum);
+        let too_few = live < write_quorum && !failpoints.skips(Step::WriteQuorum);
         Self {
             peers: ids.iter().map(peer).collect(),
             counts,
             write_quorum,
             batches: VecDeque::new(),
             over: too_few.then_some(Over::QuorumLost { live, needed: write_quorum }),
-            sabotage,
+            failpoints,
         }
     }
 
     pub(crate) fn skips(&self, step: Step) -> bool {
-        self.sabotage.skips(step)
+        self.failpoints.skips(step)
     }
 
     pub(crate) fn over(&self) -> Option<Over> {
@@ -179,7 +179,7 @@ impl Group {
         {
             let through = front.claimed.to();
             if self.have(through) + usize::from(self.counts) < self.write_quorum
-                && !self.sabotage.skips(Step::WriteQuorum)
+                && !self.failpoints.skips(Step::WriteQuorum)
             {
                 break;
             }
@@ -269,7 +269,7 @@ impl Group {
         tracing::warn!(copy = %format_args!("{:x}", self.peers[peer].id), why, "a copy of the log is given up");
         self.peers[peer].state = CopyState::Failed(why);
         let live = self.live().count() + usize::from(self.counts);
-        if live < self.write_quorum && !self.sabotage.skips(Step::WriteQuorum) {
+        if live < self.write_quorum && !self.failpoints.skips(Step::WriteQuorum) {
             self.over.get_or_insert(Over::QuorumLost { live, needed: self.write_quorum });
         }
         true
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     fn group(counts: bool, remotes: u64, quorum: usize) -> Group {
-        Group::new(&(1..=remotes).collect::<Vec<_>>(), 0, 0, counts, quorum, Sabotage::default())
+        Group::new(&(1..=remotes).collect::<Vec<_>>(), 0, 0, counts, quorum, Failpoints::default())
     }
 
     fn post(group: &mut Group, from: u64, to: u64) {

@@ -23,10 +23,10 @@ use super::message::{DIGESTS, DIGESTS_MAX, Formed, FromCopy, Layout, Reply, Requ
 use crate::Lsn;
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::failpoints::Step;
 use crate::options::WhenFull;
 use crate::raw::{self, Claim};
 use crate::record::Kind;
-use crate::sabotage::Step;
 
 /// What may be left for the last step, in which nobody appends: a copy on a slow line takes it in a fraction of a second. Twice as much with each time that more has come meanwhile.
 const LAST_BYTES: u64 = 64 << 10;
@@ -40,7 +40,7 @@ pub(crate) struct Joining<'a> {
     pub(crate) receiver: Box<dyn Receiver>,
     /// Lets time pass until something may have arrived.
     pub(crate) pump: &'a mut dyn FnMut(),
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
     /// The log is being closed: nobody waits for the copy any more.
     pub(crate) is_over: &'a dyn Fn() -> bool,
 }
@@ -111,8 +111,8 @@ impl Joining<'_> {
             self.leading.flush_own(self.core)?;
             (self.pump)();
             self.leading.give_up_late();
-            if (self.leading.clock)().saturating_sub(since) > self.patience.as_micros() as u64 {
-                return Err(Error::Stalled { lsn: Lsn(place.lsn), waited: self.patience });
+            if (self.leading.clock)().saturating_sub(since) > self.timeout.as_micros() as u64 {
+                return Err(Error::Stalled { lsn: Lsn(place.lsn), waited: self.timeout });
             }
         }
         Ok(())
@@ -146,8 +146,8 @@ impl Joining<'_> {
                 Some(_) => {}
                 None => (self.pump)(),
             }
-            if (self.leading.clock)().saturating_sub(since) > self.patience.as_micros() as u64 {
-                return Err(self.failed(format!("it has not answered for {:?}", self.patience)));
+            if (self.leading.clock)().saturating_sub(since) > self.timeout.as_micros() as u64 {
+                return Err(self.failed(format!("it has not answered for {:?}", self.timeout)));
             }
             self.leading.check()?;
             if (self.is_over)() {
@@ -213,7 +213,7 @@ impl Joining<'_> {
         for (piece, theirs) in pieces.into_iter().zip(theirs) {
             let offset = geometry.locate(piece.from);
             let bytes = raw::bytes(Claim::Kept, &self.core, &self.core.pool, offset, piece.to - piece.from)?;
-            if key.seal(bytes) != theirs {
+            if key.checksum(bytes) != theirs {
                 differed = true;
                 self.link.sender.write(offset - self.leading.base, bytes)?;
             }
@@ -227,11 +227,11 @@ impl Joining<'_> {
     /// It has everything before position `from`. Nobody appends meanwhile, so nobody waits for it longer than for a copy that is live.
     fn finish(mut self, mut posting: MutexGuard<'_, Posting>, from: u64) -> Result<(usize, Box<dyn Receiver>)> {
         let leading = self.leading;
-        self.patience = self.patience.min(leading.timeout);
+        self.timeout = self.timeout.min(leading.timeout);
         self.link.sender.queue_up_to(leading.queue_bytes);
         leading.rest(self.core, &mut self.pump)?;
         let head = self.core.space().superline.head();
-        let (end, origin) = (posting.end, leading.vow.lock().get().origin(leading.epoch));
+        let (end, origin) = (posting.end, leading.promise.lock().get().origin(leading.epoch));
         leading.note_last_step(end.position - from);
         self.repair(Span { from: from.max(head.position), to: end.position })?;
         let config = self.next_config()?;

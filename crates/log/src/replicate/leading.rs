@@ -2,7 +2,7 @@
 //!
 //! A force claims what is complete and posts it to every copy, under one lock, so that each copy gets records in their order; it flushes the leader's own image
 //! meanwhile; and waits. Any number of forces are under way at once. Acknowledgements come in by [`Leading::on_event`], from a thread that
-//! waits for one ([`hearing`](super::hearing)), or from a simulator.
+//! waits for one ([`acks`](super::acks)), or from a simulator.
 //!
 //! Costs of a force: one barrier here and one on each copy, however many records and forces share it; one message each way. Over TCP, of one thread, with `n` copies that
 //! all have to have it: here `n` system calls to send, `n` to receive, about one to wait; on each copy one of each.
@@ -15,17 +15,17 @@ use fabric::{Event, Receiver};
 use parking_lot::{Mutex, MutexGuard};
 use pmem::{Pool, TwoSlot};
 
+use super::acks::{Acks, Ears, Part, Woken};
 use super::at::At;
 use super::candidate::Link;
 use super::group::{Group, Over, Settled, Until};
-use super::hearing::{Ears, Hearing, Part, Woken};
-use super::members::{Config, Vow};
+use super::members::{Config, Promise};
 use super::message::{FromCopy, Reply, Request, decode};
 use crate::Lsn;
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::failpoints::Failpoints;
 use crate::raw::{self, Claim};
-use crate::sabotage::Sabotage;
 use crate::space::Geometry;
 use crate::wait::Wait;
 use crate::window::Claimed;
@@ -79,11 +79,11 @@ pub(crate) struct Leading {
     pub(super) group: Mutex<Group>,
     /// One copy joins at a time: two connections to one would take its promise from each other.
     pub(super) joining: Mutex<()>,
-    pub(super) hearing: Hearing,
+    pub(super) acks: Acks,
     /// What live copies were asked: copy, call, what for.
     pub(super) asked: Mutex<Vec<(usize, u32, Asked)>>,
     /// Of the leader's own image.
-    pub(super) vow: Mutex<TwoSlot<Vow>>,
+    pub(super) promise: Mutex<TwoSlot<Promise>>,
     pub(super) config: Mutex<Config>,
     pub(super) own: Option<u64>,
     /// By the clock: nobody else is elected before. `u64::MAX` if nobody is.
@@ -105,7 +105,7 @@ pub(crate) struct Leading {
 }
 
 /// Longest wait without a look at the clock.
-const NAP: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// A copy that is needed is waited for so many times as long, before the space of old records is used again without it.
 const HELD: u64 = 30;
 /// Bytes that may wait at the leader for one copy, at least: nobody is to wait for a slow one while the posting is held. One that lets more wait is given up.
@@ -116,9 +116,9 @@ impl Leading {
         mut lead: Lead,
         end: At,
         head: At,
-        vow: TwoSlot<Vow>,
+        promise: TwoSlot<Promise>,
         geometry: &Geometry,
-        sabotage: Sabotage,
+        failpoints: Failpoints,
     ) -> Self {
         let queue_bytes = geometry.segment_bytes.max(QUEUE_MIN) as usize;
         lead.links.iter_mut().for_each(|link| link.sender.queue_up_to(queue_bytes));
@@ -126,12 +126,12 @@ impl Leading {
         let counts = lead.own.is_some();
         let quorum = lead.config.write_quorum as usize;
         Self {
-            group: Mutex::new(Group::new(&ids, end.lsn - 1, head.position, counts, quorum, sabotage)),
+            group: Mutex::new(Group::new(&ids, end.lsn - 1, head.position, counts, quorum, failpoints)),
             posting: Mutex::new(Posting { links: lead.links.into_iter().map(Some).collect(), end }),
             joining: Mutex::new(()),
-            hearing: Hearing::new(),
+            acks: Acks::new(),
             asked: Mutex::new(Vec::new()),
-            vow: Mutex::new(vow),
+            promise: Mutex::new(promise),
             config: Mutex::new(lead.config),
             own: lead.own,
             leads_until: AtomicU64::new(u64::MAX),
@@ -240,7 +240,7 @@ impl Leading {
     // ---- force ------------------------------------------------------------------------------------------------
 
     /// Everything through `lsn` is on a write quorum of the copies when this returns.
-    pub(crate) fn force(&self, core: &Core, lsn: u64, patience: Duration) -> Result<()> {
+    pub(crate) fn force(&self, core: &Core, lsn: u64, timeout: Duration) -> Result<()> {
         let started = (self.clock)();
         let mut pause = Wait::new(&core.waiting);
         loop {
@@ -262,12 +262,12 @@ impl Leading {
             }
             if core.window.is_held(forced + 1) && core.window.forced() == forced {
                 let waited = Duration::from_micros((self.clock)().saturating_sub(started));
-                if waited > patience {
+                if waited > timeout {
                     return Err(Error::Stalled { lsn: Lsn(forced + 1), waited });
                 }
                 let is_there = || core.window.forced() > forced || !core.window.is_held(forced + 1);
                 // Until its holder completes it; how long that took, is asked above.
-                let _: std::result::Result<(), Duration> = pause.once(patience, is_there);
+                let _: std::result::Result<(), Duration> = pause.once(timeout, is_there);
             }
         }
     }
@@ -276,7 +276,7 @@ impl Leading {
 
     /// One more copy is heard.
     pub(crate) fn hears(&self, peer: usize, receiver: Box<dyn Receiver>) {
-        self.hearing.add(peer, receiver);
+        self.acks.add(peer, receiver);
     }
 
     pub(super) fn is_there(&self, core: &Core, group: &Group, until: Until) -> bool {
@@ -290,7 +290,7 @@ impl Leading {
 
     /// Something has changed in the group: whoever waits for it is woken.
     fn news(&self, core: &Core, group: &Group) {
-        self.hearing.news(group, |until| self.is_there(core, group, until));
+        self.acks.news(group, |until| self.is_there(core, group, until));
     }
 
     /// Waits for a while until it is there, or nothing can be any more; false if it is not. Then copies that are late are given up, too.
@@ -305,30 +305,30 @@ impl Leading {
     fn hear_or_sleep(&self, core: &Core, until: Until) -> bool {
         let mut group = self.group.lock();
         while !self.is_there(core, &group, until) {
-            let number = match self.hearing.wait(&group, until) {
+            let number = match self.acks.wait(&group, until) {
                 Part::Hear(ears) => {
                     drop(group);
                     return self.hear(core, ears, until);
                 }
                 Part::Sleep(number) => number,
             };
-            MutexGuard::unlocked(&mut group, || std::thread::park_timeout(NAP));
-            if self.hearing.up(&group, number) == Woken::No && !self.is_there(core, &group, until) {
+            MutexGuard::unlocked(&mut group, || std::thread::park_timeout(POLL_INTERVAL));
+            if self.acks.up(&group, number) == Woken::No && !self.is_there(core, &group, until) {
                 return false;
             }
         }
-        self.hearing.call(&group);
+        self.acks.call(&group);
         true
     }
 
     /// Hears the copies until it is there, and while there is something to hear.
     fn hear(&self, core: &Core, mut ears: Ears, until: Until) -> bool {
         loop {
-            let heard = ears.hear(NAP, |peer, event| self.on_event(core, peer, event));
+            let heard = ears.hear(POLL_INTERVAL, |peer, event| self.on_event(core, peer, event));
             let group = self.group.lock();
             let there = self.is_there(core, &group, until);
-            if there || !heard || !self.hearing.go_on(&group, &mut ears, until) {
-                self.hearing.give_back(&group, ears);
+            if there || !heard || !self.acks.go_on(&group, &mut ears, until) {
+                self.acks.give_back(&group, ears);
                 return there;
             }
         }
@@ -336,15 +336,15 @@ impl Leading {
 
     /// Hears what has come, or comes in that time, unless somebody hears already: then it is false.
     pub(crate) fn listen(&self, core: &Core, wait: Duration) -> bool {
-        let Some(mut ears) = self.hearing.take() else { return false };
+        let Some(mut ears) = self.acks.take() else { return false };
         ears.hear(wait, |peer, event| self.on_event(core, peer, event));
-        self.hearing.give_back(&self.group.lock(), ears);
+        self.acks.give_back(&self.group.lock(), ears);
         true
     }
 
     /// Waits while another thread hears the copies, until something has come, and no longer than that.
     pub(crate) fn pause(&self, limit: Duration) {
-        self.hearing.pause(limit);
+        self.acks.pause(limit);
     }
 
     // ---- copies that are lost ---------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ impl Leading {
 
     pub(super) fn given_up(&self, group: &mut Group, peer: usize, why: String) {
         group.lost(peer, why);
-        self.hearing.news(group, |_| true);
+        self.acks.news(group, |_| true);
     }
 
     /// An error once nothing more can be committed.
@@ -400,7 +400,7 @@ impl Leading {
     pub(crate) fn fence(&self, epoch: u32, owner: u64) {
         let mut group = self.group.lock();
         group.fenced(epoch, owner);
-        self.hearing.news(&group, |_| true);
+        self.acks.news(&group, |_| true);
     }
 
     // ---- what comes from copies -------------------------------------------------------------------------------
@@ -482,7 +482,7 @@ impl Leading {
         let Some(at) = asked.iter().position(|&(p, c, _)| p == peer && c == call) else { return };
         let (_, _, what) = asked.swap_remove(at);
         drop(asked);
-        self.hearing.heard();
+        self.acks.heard();
         if let Asked::Head(position) = what {
             let mut group = self.group.lock();
             group.head_moved(peer, position);
@@ -592,15 +592,15 @@ impl Leading {
         (config.ids.clone(), config.write_quorum)
     }
 
-    /// What seals the records, for a new copy: a key, and the version of the pool format whose function it is for.
+    /// What checksums the records, for a new copy: a key, and the version of the pool format whose function it is for.
     pub(crate) fn secret(&self) -> (u64, u32) {
-        let vow = self.vow.lock().get();
-        (vow.key, vow.seals())
+        let promise = self.promise.lock().get();
+        (promise.key, promise.checksums())
     }
 
     /// Closes the connections. Nobody waits.
     pub(crate) fn close(&self) {
-        drop(self.hearing.take());
+        drop(self.acks.take());
         for link in &mut self.posting.lock().links {
             if let Some(mut link) = link.take() {
                 link.sender.close();

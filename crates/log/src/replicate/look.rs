@@ -11,9 +11,9 @@ use crate::error::{Error, Result};
 /// How the copy at `address` (host and port) is doing; none if it is of no log yet. Whoever leads the log is not disturbed.
 ///
 /// # Errors
-/// Those of the network; [`Error::Copy`] if it does not answer within `patience`, or does not understand.
+/// Those of the network; [`Error::Copy`] if it does not answer within `timeout`, or does not understand.
 #[expect(clippy::disallowed_methods, reason = "time-outs are in real time")]
-pub fn look(address: &str, trust: &fabric::Options, patience: Duration) -> Result<Option<ReplicaStatus>> {
+pub fn look(address: &str, trust: &fabric::Options, timeout: Duration) -> Result<Option<ReplicaStatus>> {
     let failed = |why: String| Error::Copy { copy: address.to_owned(), why };
     let Connection { mut sender, mut receiver, access, peer } = fabric::connect(address, trust, None)?;
     access.set(Rights::None);
@@ -21,7 +21,7 @@ pub fn look(address: &str, trust: &fabric::Options, patience: Duration) -> Resul
     sender.send(&encode(&ToCopy { call, request: Request::Look { version: WIRE_VERSION } }))?;
     sender.flush()?;
     let asked = Instant::now();
-    while let Some(left) = patience.checked_sub(asked.elapsed()) {
+    while let Some(left) = timeout.checked_sub(asked.elapsed()) {
         match receiver.poll(left)? {
             Some(Event::Message(bytes)) => match decode::<FromCopy>(&bytes) {
                 Some(FromCopy::Answer { call: answered, reply: Reply::State(state) }) if answered == call => {
@@ -35,5 +35,5 @@ pub fn look(address: &str, trust: &fabric::Options, patience: Duration) -> Resul
             _ => {}
         }
     }
-    Err(failed(format!("it did not answer in {patience:?}")))
+    Err(failed(format!("it did not answer in {timeout:?}")))
 }

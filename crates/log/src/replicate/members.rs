@@ -2,7 +2,7 @@
 //!
 //! With `N` copies a record counts as durable on `W` of them, and recovery reads at least `R = N - W + 1`: any `R` have one of any `W` (Arcadia §4.2).
 
-use pmem::{Persist, SealKey};
+use pmem::{ChecksumKey, Persist};
 use serde::{Deserialize, Serialize};
 
 use super::message::Layout;
@@ -199,9 +199,10 @@ impl Joint {
 /// promised pass for one that was repaired.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Persist)]
-pub(crate) struct Vow {
+#[persist(name = "Vow")]
+pub(crate) struct Promise {
     pub(crate) magic: u64,
-    /// Seals the records, on every copy the same.
+    /// Checksums the records, on every copy the same.
     pub(crate) key: u64,
     /// Which copy this is.
     pub(crate) me: u64,
@@ -209,26 +210,26 @@ pub(crate) struct Vow {
     pub(crate) owner: u64,
     /// No leader with a lower epoch is heard.
     pub(crate) promised: u32,
-    /// Version of the pool format whose function seals the records, 0 for version 1. (The name is part of the cell's type.)
+    /// Version of the pool format whose function checksums the records, 0 for version 1. (The name is part of the cell's type.)
     spare: u32,
     /// That of the superline's epoch counts; the other is of one to come, or past.
     configs: [Configured; 2],
 }
 
-impl Vow {
+impl Promise {
     pub(crate) fn new(layout: &Layout, me: u64) -> Self {
-        let (key, spare) = (layout.key, if layout.seals == 1 { 0 } else { layout.seals });
+        let (key, spare) = (layout.key, if layout.checksums == 1 { 0 } else { layout.checksums });
         Self { magic: MAGIC, key, me, owner: 0, promised: 0, spare, configs: [Configured::default(); 2] }
     }
 
-    /// Version of the pool format whose function seals the records.
-    pub(crate) fn seals(&self) -> u32 {
+    /// Version of the pool format whose function checksums the records.
+    pub(crate) fn checksums(&self) -> u32 {
         self.spare.max(1)
     }
 
-    /// What seals the records of the log called `log`.
-    pub(crate) fn seal_key(&self, log: u64) -> SealKey {
-        if self.seals() == 1 { SealKey::format_1(self.key, log) } else { SealKey::new(self.key, log) }
+    /// What checksums the records of the log called `log`.
+    pub(crate) fn checksum_key(&self, log: u64) -> ChecksumKey {
+        if self.checksums() == 1 { ChecksumKey::format_1(self.key, log) } else { ChecksumKey::new(self.key, log) }
     }
 
     /// With a promise to this leader.
@@ -311,12 +312,12 @@ mod tests {
     /// A joint configuration, as a copy keeps it; and whoever reads both can find neither what the old ones wrote without it, nor what the new ones wrote.
     #[test]
     fn a_joint_one_needs_quorums_of_both() {
-        let layout = Layout { log: 7, key: 1, segment_bytes: 4096, segments: 4, seals: 2 };
+        let layout = Layout { log: 7, key: 1, segment_bytes: 4096, segments: 4, checksums: 2 };
         for (from, to) in [(vec![1, 2, 3], vec![1, 2, 3, 4]), (vec![1, 2, 3, 5, 6, 7, 4], vec![1, 2, 3, 5, 6, 7])] {
             let old = Config::of(from, 2);
             let joint = old.towards(to.clone());
             joint.check().expect("both can be");
-            let kept = Vow::new(&layout, 2).with_config(0, 5, &joint, Origin::default()).config(5);
+            let kept = Promise::new(&layout, 2).with_config(0, 5, &joint, Origin::default()).config(5);
             assert_eq!(kept.as_ref(), Some(&joint));
             assert_eq!(joint.settled().ids, to);
             for readers in 0..1_u32 << 7 {
@@ -373,22 +374,24 @@ mod tests {
 
     #[test]
     fn the_config_of_the_log_stays_until_the_next_counts() {
-        let with = |vow: Vow, present, new, config: Config| vow.with_config(present, new, &config, Origin::default());
-        let vow = with(
-            Vow::new(&Layout { log: 7, key: 1, segment_bytes: 4096, segments: 4, seals: 2 }, 2),
+        let with = |promise: Promise, present, new, config: Config| {
+            promise.with_config(present, new, &config, Origin::default())
+        };
+        let promise = with(
+            Promise::new(&Layout { log: 7, key: 1, segment_bytes: 4096, segments: 4, checksums: 2 }, 2),
             0,
             5,
             config(2, 1),
         );
-        assert_eq!(vow.config(5), Some(config(2, 1)));
-        for vow in [vow, with(vow, 5, 6, config(1, 1))] {
-            let vow = with(vow, 5, 7, config(3, 2));
-            assert_eq!((vow.config(5), vow.config(7)), (Some(config(2, 1)), Some(config(3, 2))));
-            let vow = with(vow, 7, 8, config(4, 2));
-            assert_eq!((vow.config(7), vow.config(8)), (Some(config(3, 2)), Some(config(4, 2))));
+        assert_eq!(promise.config(5), Some(config(2, 1)));
+        for promise in [promise, with(promise, 5, 6, config(1, 1))] {
+            let promise = with(promise, 5, 7, config(3, 2));
+            assert_eq!((promise.config(5), promise.config(7)), (Some(config(2, 1)), Some(config(3, 2))));
+            let promise = with(promise, 7, 8, config(4, 2));
+            assert_eq!((promise.config(7), promise.config(8)), (Some(config(3, 2)), Some(config(4, 2))));
             // Again at the same epoch: copies come and go while a leader leads.
-            let vow = with(vow, 8, 8, config(5, 3));
-            assert_eq!(vow.config(8), Some(config(5, 3)));
+            let promise = with(promise, 8, 8, config(5, 3));
+            assert_eq!(promise.config(8), Some(config(5, 3)));
         }
     }
 }

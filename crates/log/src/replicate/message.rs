@@ -8,7 +8,7 @@ use super::members::{Config, Origin};
 
 /// Raised when messages change.
 pub(crate) const WIRE_VERSION: u32 = 4;
-/// Names the key of digests: these are of bytes that hold seals.
+/// Names the key of digests: these are of bytes that hold checksums.
 pub(crate) const DIGESTS: u64 = u64::from_le_bytes(*b"digests\0");
 /// Most digests in a message.
 pub(crate) const DIGESTS_MAX: u64 = 4096;
@@ -20,8 +20,8 @@ pub(crate) struct Layout {
     pub(crate) key: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) segments: u64,
-    /// Version of the pool format whose function seals the records.
-    pub(crate) seals: u32,
+    /// Version of the pool format whose function checksums the records.
+    pub(crate) checksums: u32,
 }
 
 /// From a leader.

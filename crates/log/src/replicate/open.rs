@@ -12,7 +12,7 @@ use super::leading::{FlushOrder, Lead};
 use super::message::Layout;
 use super::replica::open_or_create;
 use super::takeover::Taken;
-use crate::core::{Core, sabotage};
+use crate::core::{Core, failpoints};
 use crate::error::{Away, Error, Result};
 use crate::recovery::{Recovered, Tail};
 use crate::{Log, Options};
@@ -45,7 +45,7 @@ pub struct Replicas {
     pub(super) trust: fabric::Options,
     pub(super) order: FlushOrder,
     pub(super) timeout: Duration,
-    pub(super) patience: Duration,
+    pub(super) open_timeout: Duration,
     pub(super) owner: Option<u64>,
     pub(super) term: u64,
     pub(super) accept_doubt: bool,
@@ -70,7 +70,7 @@ impl Replicas {
             trust: fabric::Options::default(),
             order: FlushOrder::Beside,
             timeout: Duration::from_secs(2),
-            patience: Duration::from_secs(30),
+            open_timeout: Duration::from_secs(30),
             owner: None,
             term: 0,
             accept_doubt: false,
@@ -119,8 +119,8 @@ impl Replicas {
 
     /// How long opening waits for a copy's answer: what is asked there can be to read the whole log. 30 s by default.
     #[must_use]
-    pub fn patience(self, limit: Duration) -> Self {
-        Self { patience: limit, ..self }
+    pub fn open_timeout(self, limit: Duration) -> Self {
+        Self { open_timeout: limit, ..self }
     }
 
     /// The number by which whoever elects leaders knows this one, and its term. The log's epoch, which counts takeovers, is at least the term as long as that leaves half of the
@@ -162,7 +162,8 @@ impl Options {
     pub fn create_replicated(&self, replicas: &Replicas) -> Result<Log> {
         self.check()?;
         let (segment_bytes, segments) = self.geometry()?;
-        let layout = Layout { log: number()?, key: number()?, segment_bytes, segments, seals: pmem::FORMAT_VERSION };
+        let layout =
+            Layout { log: number()?, key: number()?, segment_bytes, segments, checksums: pmem::FORMAT_VERSION };
         let all = replicas.addresses.len() + usize::from(replicas.local.is_some());
         let make = Make {
             layout,
@@ -173,7 +174,7 @@ impl Options {
         lead(self, replicas, Some(make)).map(|(log, _)| log)
     }
 
-    /// Takes a log over, as its leader: whoever led it before is shut out, the copies that can be reached are repaired, and nothing that was acknowledged is missing.
+    /// Takes a log over, as its leader: the previous leader is fenced, the copies that can be reached are repaired, and nothing that was acknowledged is missing.
     ///
     /// # Errors
     /// [`Error::QuorumUnavailable`], [`Error::InDoubt`], [`Error::Unrecoverable`], [`Error::Fenced`]; those of the pool and of the network.
@@ -211,10 +212,10 @@ fn epoch_floor(term: u64) -> u32 {
 }
 
 fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(Log, Recovered)> {
-    let sabotage = sabotage(options);
+    let failpoints = failpoints(options);
     let is_new = make.is_some();
     let (pool, temporary) = image_pool(options, replicas.local.as_deref())?;
-    let image = Copy::open(&pool, sabotage)?;
+    let image = Copy::open(&pool, failpoints)?;
     let mut links = Vec::new();
     let (mut receivers, mut away) = (Vec::new(), Vec::new());
     for address in &replicas.addresses {
@@ -238,9 +239,9 @@ fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(L
     let lost = replicas.lost.iter().map(|&id| Ok(Lost { id, new_id: number()? })).collect::<Result<_>>()?;
     let (term, image_id, accept_doubt) = (epoch_floor(replicas.term), number()?, replicas.accept_doubt);
     let image_counts = replicas.local.is_some();
-    let stand = Stand { owner, term, make, image_id, image_counts, accept_doubt, lost, sabotage };
+    let stand = Stand { owner, term, make, image_id, image_counts, accept_doubt, lost, failpoints };
     let elected = Candidate::stand(stand, image, links)
-        .and_then(|(candidate, taken)| hear_out(candidate, taken, &mut receivers, replicas.patience, &mut away));
+        .and_then(|(candidate, taken)| hear_out(candidate, taken, &mut receivers, replicas.open_timeout, &mut away));
     let Elected { taken, epoch, own, image, links } = elected.map_err(|error| match error {
         Error::QuorumUnavailable { why, found, missing, .. } => Error::QuorumUnavailable { why, found, missing, away },
         other => other,
@@ -283,17 +284,17 @@ fn image_pool(options: &Options, local: Option<&Path>) -> Result<(pmem::Pool, Op
 }
 
 /// Longest wait without a look at the clock.
-const NAP: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Brings a candidate what its copies say until it is elected.
 fn hear_out(
     mut candidate: Candidate,
     taken: Option<Taken>,
     receivers: &mut [Option<Box<dyn Receiver>>],
-    patience: Duration,
+    open_timeout: Duration,
     away: &mut Vec<Away>,
 ) -> Result<Elected> {
-    let taken = take(&mut candidate, taken, receivers, patience);
+    let taken = take(&mut candidate, taken, receivers, open_timeout);
     away.extend_from_slice(candidate.away());
     Ok(candidate.finish(taken?))
 }
@@ -303,7 +304,7 @@ fn take(
     candidate: &mut Candidate,
     mut taken: Option<Taken>,
     receivers: &mut [Option<Box<dyn Receiver>>],
-    patience: Duration,
+    open_timeout: Duration,
 ) -> Result<Taken> {
     let mut since = Instant::now();
     loop {
@@ -324,11 +325,11 @@ fn take(
                 break;
             }
         }
-        if quiet && since.elapsed() > patience {
+        if quiet && since.elapsed() > open_timeout {
             since = Instant::now();
             taken = candidate.on_timeout()?;
         } else if quiet {
-            let left = patience.saturating_sub(since.elapsed()).min(NAP);
+            let left = open_timeout.saturating_sub(since.elapsed()).min(POLL_INTERVAL);
             let there = receivers.iter_mut().flatten().map(|receiver| &mut **receiver as &mut dyn Receiver);
             fabric::wait(there, left)?;
         }

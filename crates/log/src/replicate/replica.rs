@@ -1,4 +1,4 @@
-//! A copy of a log, served to whoever leads it: the process behind `cairn log-replica`.
+//! A copy of a log, served to its leader: the process behind `cairn log-replica`.
 //!
 //! One thread waits for connections; each connection has a thread. What a leader writes goes from the socket into the log itself, or the leader's device writes it there; once
 //! all is taken that was received at once, one barrier makes it persistent, and one word acknowledges it: a wait, a receive and a send for what a leader sends at once.
@@ -22,11 +22,11 @@ use super::message::Formed;
 use super::served::Served;
 use crate::Lsn;
 use crate::error::{Error, Result};
+use crate::failpoints::Failpoints;
 use crate::options::NAME;
-use crate::sabotage::Sabotage;
 
 /// Longest time until a thread notices that it is to stop.
-const NAP: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Messages and writes of a connection between two barriers, at most.
 const BATCH_MAX: usize = 256;
 /// Connections at once. A leader has one; others are those that take over, look, or are gone and do not know it.
@@ -147,7 +147,7 @@ impl Replica {
 
     fn start(pool: &pmem::Options, path: &Path, address: &str, trust: fabric::Options, held: bool) -> Result<Self> {
         let pool = open_or_create(pool, path)?;
-        let copy = Copy::open(&pool, Sabotage::default())?;
+        let copy = Copy::open(&pool, Failpoints::default())?;
         let trust = fabric::Options { rights: Rights::None, ..trust };
         let mut listener = Listener::bind(address, trust, Some(copy.window()))?;
         let address = listener.address()?;
@@ -163,7 +163,7 @@ impl Replica {
         let listener = spawn(move || {
             let mut sessions: Vec<JoinHandle<()>> = Vec::new();
             while !here.is_over() {
-                match listener.accept(NAP) {
+                match listener.accept(POLL_INTERVAL) {
                     Ok(Some(connection)) => {
                         sessions.retain(|session| !session.is_finished());
                         if sessions.len() < CONNECTIONS_MAX {
@@ -345,7 +345,7 @@ impl Shared {
     fn talk(&self, session: u64, receiver: &mut dyn Receiver) -> Result<()> {
         let (mut waiting, mut streams, mut looked) = (0, false, false);
         while !self.is_over() {
-            let event = receiver.poll(if waiting > 0 { Duration::ZERO } else { NAP });
+            let event = receiver.poll(if waiting > 0 { Duration::ZERO } else { POLL_INTERVAL });
             let over = matches!(event, Err(_) | Ok(Some(Event::Closed(_))));
             if matches!(event, Ok(None)) && !self.served.lock().has(session) {
                 return Ok(());

@@ -159,8 +159,10 @@ impl Served {
     /// A leader with a lower epoch: nothing it has under way arrives any more, and it is told.
     fn shut_out(&mut self, session: u64) {
         let why = "another leader has the promise";
-        match self.copy.log().map(|log| log.vow.get()) {
-            Some(vow) => self.dismiss(session, &FromCopy::Fenced { epoch: vow.promised, owner: vow.owner }, why),
+        match self.copy.log().map(|log| log.promise.get()) {
+            Some(promise) => {
+                self.dismiss(session, &FromCopy::Fenced { epoch: promise.promised, owner: promise.owner }, why)
+            }
             None => self.close(session, why),
         }
     }

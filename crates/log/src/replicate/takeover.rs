@@ -26,7 +26,7 @@ use super::members::{Config, Origin, Quorum};
 use super::message::{DIGESTS_MAX, Formed, Layout, Reply, Request, Walked};
 use crate::Lsn;
 use crate::error::{Error, Result};
-use crate::sabotage::{Sabotage, Step};
+use crate::failpoints::{Failpoints, Step};
 
 #[cfg(test)]
 mod tests;
@@ -65,7 +65,7 @@ pub(crate) struct Plan {
     pub(crate) accept_doubt: bool,
     /// Ids of copies that will never come back: new ones take their places.
     pub(crate) lost: Vec<u64>,
-    pub(crate) sabotage: Sabotage,
+    pub(crate) failpoints: Failpoints,
 }
 
 /// The log that was taken over.
@@ -267,14 +267,14 @@ impl Takeover {
         let newest = self.members().filter_map(|c| self.copies[c].as_ref()).filter(counts).map(|f| f.log_epoch).max();
         let Some(newest) = newest else { return Err(self.unavailable("none of them has ever been one of a log", &[])) };
         let of_newest =
-            |f: &Formed| f.log_epoch == newest || self.plan.sabotage.skips(Step::NewestLog) && f.log_epoch > 0;
+            |f: &Formed| f.log_epoch == newest || self.plan.failpoints.skips(Step::NewestLog) && f.log_epoch > 0;
         self.newest = self.members().filter(|&c| self.copies[c].as_ref().is_some_and(of_newest)).collect();
         let witnesses = || self.newest.iter().filter_map(|&c| self.copies[c].as_ref());
         let configs = || witnesses().filter(|f| f.log_epoch == newest).filter_map(|f| f.config.clone());
         let Some(mut config) = configs().max_by_key(|c| c.generation) else {
             return Err(self.unavailable("the newest of them does not say which copies there are", &[]));
         };
-        if self.plan.sabotage.skips(Step::BothQuorums) {
+        if self.plan.failpoints.skips(Step::BothQuorums) {
             config.before = None;
         }
         if !config.can_read(|id| self.has_read(id)) {
@@ -297,7 +297,7 @@ impl Takeover {
         let alive = |id: u64| self.alive().any(|c| self.plan.ids[c] == id);
         // Whoever could not lead installs nothing either: a log of a high epoch on too few copies would pass for the newest.
         let can = after.can_write(alive) || self.can_withdraw(&after, alive);
-        if !can && !self.plan.sabotage.skips(Step::CanWriteFirst) {
+        if !can && !self.plan.failpoints.skips(Step::CanWriteFirst) {
             let missing: Vec<u64> = after.all().into_iter().filter(|&id| !alive(id)).collect();
             return Err(self.unavailable("too few of the copies there are can be written", &missing));
         }
@@ -348,7 +348,7 @@ impl Takeover {
     }
 
     fn can_withdraw(&self, config: &Config, has: impl Fn(u64) -> bool) -> bool {
-        config.can_withdraw(has) && !self.plan.sabotage.skips(Step::Withdraw)
+        config.can_withdraw(has) && !self.plan.failpoints.skips(Step::Withdraw)
     }
 
     /// Copies that can count.
@@ -576,7 +576,7 @@ impl Takeover {
     fn install(&mut self) -> Vec<Command> {
         let config = self.config();
         let alive: Vec<usize> = self.alive().collect();
-        if config.before.is_some() && self.plan.sabotage.skips(Step::InstallJoint) {
+        if config.before.is_some() && self.plan.failpoints.skips(Step::InstallJoint) {
             let has = |id: u64| alive.iter().any(|&c| self.plan.ids[c] == id);
             self.after = if config.can_write(has) { Some(config.settled()) } else { config.withdrawn() };
         }

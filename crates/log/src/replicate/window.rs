@@ -71,21 +71,21 @@ mod tests {
     use pmem::DomainChoice;
 
     use super::*;
+    use crate::failpoints::Failpoints;
     use crate::replicate::Layout;
     use crate::replicate::copy::Copy;
     use crate::replicate::message::Request;
-    use crate::sabotage::Sabotage;
 
     /// The window of a copy before it is one of a log, and then.
     fn before_and_then(domain: DomainChoice) -> [(u64, bool); 2] {
         let dir = tempfile::tempdir().expect("a folder");
         let pool = pmem::Options::new().domain(domain).size(64 << 10).create(dir.path().join("copy")).expect("a pool");
-        let mut copy = Copy::open(&pool, Sabotage::default()).expect("an empty copy");
+        let mut copy = Copy::open(&pool, Failpoints::default()).expect("an empty copy");
         let window = copy.window();
         let look = |window: &CopyWindow| (window.len(), window.address().is_some());
         let before = look(&window);
         assert!(window.write(0, b"x").is_err() && window.read(0, &mut [0]).is_err());
-        let layout = Layout { log: 7, key: 9, segment_bytes: 4096, segments: 4, seals: 2 };
+        let layout = Layout { log: 7, key: 9, segment_bytes: 4096, segments: 4, checksums: 2 };
         copy.answer(1, &Request::Format { layout, me: 5 }).expect("formatted");
         let then = look(&window);
         window.write(4096 * 4 - 1, b"x").expect("the last byte");

@@ -44,7 +44,7 @@ fn what_is_appended_is_there_after_a_close_and_after_a_crash() {
 #[test]
 fn reservations_are_completed_in_any_order_and_durable_in_order() {
     let dir = tempfile::tempdir().unwrap();
-    let log = small().patience(Duration::from_millis(30)).create(dir.path().join("l")).unwrap();
+    let log = small().stall_timeout(Duration::from_millis(30)).create(dir.path().join("l")).unwrap();
     let (mut first, mut second) = (log.reserve(5).unwrap(), log.reserve(6).unwrap());
     second.copy(0, b"second");
     let second = second.complete().unwrap();
@@ -61,7 +61,7 @@ fn reservations_are_completed_in_any_order_and_durable_in_order() {
 fn a_dropped_reservation_is_skipped_and_a_forgotten_one_blocks_the_close() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("l");
-    let log = small().patience(Duration::from_millis(30)).create(&path).unwrap();
+    let log = small().stall_timeout(Duration::from_millis(30)).create(&path).unwrap();
     drop(log.reserve(100).unwrap());
     log.append(b"data").unwrap();
     assert_eq!(records(&log), [(2, b"data".to_vec())]);

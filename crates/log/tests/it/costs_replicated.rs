@@ -106,7 +106,7 @@ fn making_taking_over_and_reclaiming() {
     let opened = machines.barriers(|m| m.lead(3, 5));
     assert_eq!(opened, [3 + 5; 3], "taken over");
     let last = machines.append(2, 40);
-    assert_eq!(machines.barriers(|m| m.cluster().log().cleanup_to(last).unwrap()), [0; 3], "cleaned up");
+    assert_eq!(machines.barriers(|m| m.cluster().log().truncate_to(last).unwrap()), [0; 3], "cleaned up");
     let reclaimed = machines.barriers(|m| {
         m.cluster().log().reclaim().unwrap();
         m.cluster().settle().unwrap();

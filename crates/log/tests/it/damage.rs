@@ -20,7 +20,7 @@ fn made(closed: bool) -> (Vec<u8>, Records) {
     for n in 0..60u8 {
         let lsn = log.append(&vec![n; 20 + usize::from(n % 9) * 11]).unwrap();
         if n >= 9 {
-            log.cleanup_to(log::Lsn::new(lsn.get() - 9)).unwrap();
+            log.truncate_to(log::Lsn::new(lsn.get() - 9)).unwrap();
         }
     }
     log.reclaim().unwrap();

@@ -48,7 +48,7 @@ fn append(log: &Log, n: u64, read: &AtomicU64) -> Lsn {
             Err(Error::Full { .. }) => {
                 log.force_now(Lsn::new(log.stats().next.get() - 1)).unwrap();
                 log.idle().ok(); // or it is full of what the reader waits for
-                log.cleanup_to(Lsn::new(read.load(Relaxed).min(log.forced().get()))).unwrap();
+                log.truncate_to(Lsn::new(read.load(Relaxed).min(log.forced().get()))).unwrap();
                 std::thread::yield_now();
             }
             Err(error) => panic!("{error}"),

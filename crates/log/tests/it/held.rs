@@ -14,8 +14,9 @@ fn what_was_not_read_is_never_passed_over_in_silence() {
     let trust = fabric::Options { anyone: true, ..Default::default() };
     let replica = Replica::serve_read(&pool, dir.path().join("copy"), "127.0.0.1:0", trust.clone()).unwrap();
     let address = replica.address().unwrap().to_string();
-    let copies = Replicas::new().trust(trust).timeout(LONG).patience(LONG).local(dir.path().join("own")).at(&address);
-    let options = Options::new().bytes(64 << 10).segment_bytes(4096).patience(LONG).pool(pool);
+    let copies =
+        Replicas::new().trust(trust).timeout(LONG).open_timeout(LONG).local(dir.path().join("own")).at(&address);
+    let options = Options::new().bytes(64 << 10).segment_bytes(4096).stall_timeout(LONG).pool(pool);
     let log = options.create_replicated(&copies.clone().write_quorum(2)).unwrap();
     let append = |n: u8| assert!(log.append(&[n; 50]).is_ok());
     let mut cursor = Cursor::default();
@@ -28,7 +29,7 @@ fn what_was_not_read_is_never_passed_over_in_silence() {
     assert!(through >= 8, "{seen:?}");
     replica.release(Lsn::new(through)).unwrap();
     (10..100).for_each(append);
-    log.cleanup_to(Lsn::new(90)).unwrap();
+    log.truncate_to(Lsn::new(90)).unwrap();
     let reclaimed = log.reclaim(); // it tells the copy, which does not agree yet
     log.abandon();
 
@@ -54,8 +55,8 @@ fn what_looks_like_a_long_record_is_no_doubt() {
     let path = dir.path().join("copy");
     let replica = Replica::serve(&path, "127.0.0.1:0", trust.clone()).unwrap();
     let address = replica.address().unwrap().to_string();
-    let copies = Replicas::new().trust(trust).timeout(LONG).patience(LONG).local(dir.path().join("own")).at(&address);
-    let options = Options::new().bytes(64 << 10).segment_bytes(4096).patience(LONG).pool(pool.clone());
+    let copies = Replicas::new().trust(trust).timeout(LONG).open_timeout(LONG).local(dir.path().join("own")).at(&address);
+    let options = Options::new().bytes(64 << 10).segment_bytes(4096).stall_timeout(LONG).pool(pool.clone());
     let log = options.create_replicated(&copies.write_quorum(2)).unwrap();
     // A checksum, a number far ahead, an epoch, data of 80 MiB.
     let fake = |epoch: u32| {
@@ -66,7 +67,7 @@ fn what_looks_like_a_long_record_is_no_doubt() {
     for n in 0..100 {
         let lsn = log.append(&payload).unwrap();
         if n % 8 == 7 {
-            log.cleanup_to(lsn).unwrap();
+            log.truncate_to(lsn).unwrap();
         }
     }
     log.abandon();

@@ -69,7 +69,7 @@ proptest! {
                 }
                 Op::CleanTo(back) => {
                     let to = log.forced().get().saturating_sub(back as u64);
-                    log.cleanup_to(Lsn::new(to)).unwrap();
+                    log.truncate_to(Lsn::new(to)).unwrap();
                     all[..to as usize].iter_mut().for_each(|r| r.1 = true);
                 }
                 Op::Clean(back) => {

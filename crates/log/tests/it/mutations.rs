@@ -37,7 +37,7 @@ fn made(laps: usize, closed: bool) -> Made {
     for n in 0..laps * 500 {
         let lsn = log.append(&vec![n as u8; 24 + n % 9 * 19]).unwrap();
         if lsn.get() > 150 && n % 20 == 0 {
-            log.cleanup_to(Lsn::new(lsn.get() - 150)).unwrap();
+            log.truncate_to(Lsn::new(lsn.get() - 150)).unwrap();
             log.reclaim().unwrap();
         }
         if n % 90 == 7 {

@@ -186,7 +186,7 @@ fn a_log_of_format_1_stays_one_until_it_is_converted() {
     for n in 1..=900 {
         assert_eq!(log.append(&payload(n)).unwrap().get(), n);
         if n > 700 {
-            log.cleanup_to(log::Lsn::new(n - 600)).unwrap();
+            log.truncate_to(log::Lsn::new(n - 600)).unwrap();
         }
     }
     log.reserve(5).unwrap(); // given up: 901

@@ -192,7 +192,7 @@ fn an_old_leader_is_shut_out_in_the_middle() {
                         return error;
                     }
                     appended.store(u64::from(number) + 1, Release);
-                    let _ = old.cleanup_to(old.forced()); // an error shows again
+                    let _ = old.truncate_to(old.forced()); // an error shows again
                 }
                 unreachable!("it goes on for ever")
             });

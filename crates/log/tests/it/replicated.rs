@@ -143,7 +143,7 @@ fn threads_share_forces(over: Over) {
                 for n in 0..200 {
                     log.append(format!("{thread} {n}").as_bytes()).expect("appended");
                     if n % 50 == 0 {
-                        log.cleanup_to(log.forced()).expect("cleaned up");
+                        log.truncate_to(log.forced()).expect("cleaned up");
                     }
                 }
             });
@@ -158,7 +158,7 @@ fn space_is_used_again_and_copies_know_it(over: Over) {
     let log = options().create_replicated(&cluster.copies(Some("own"), 2)).expect("made");
     for n in 0..1000 {
         let lsn = log.append(format!("{n:0200}").as_bytes()).expect("appended");
-        log.cleanup_to(lsn).expect("cleaned up");
+        log.truncate_to(lsn).expect("cleaned up");
     }
     log.append(b"the last").expect("appended");
     let head = log.stats().head;

@@ -145,7 +145,7 @@ fn space_is_made_beside_appends() {
             let log = Arc::clone(&log);
             Box::new(move || {
                 for round in 0..6 {
-                    log.cleanup_to(log.forced()).unwrap();
+                    log.truncate_to(log.forced()).unwrap();
                     if round % 3 == 1 {
                         log.grow(1024).unwrap();
                         log.reclaim().unwrap();

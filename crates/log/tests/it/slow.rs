@@ -76,7 +76,7 @@ fn a_copy_that_hangs_holds_nobody_up_and_comes_back_by_itself() {
     // More than the systems of both ends keep, and the leader.
     for n in 0..800_u32 {
         log.append(&[n as u8; 64 << 10]).expect("two of three have it");
-        log.cleanup_to(log.forced()).expect("cleaned up");
+        log.truncate_to(log.forced()).expect("cleaned up");
         if live(&log) == 2 {
             break;
         }

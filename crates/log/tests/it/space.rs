@@ -36,7 +36,7 @@ fn a_full_log_refuses_until_something_is_cleaned_up() {
         matches!(log.append(&[0; 1000]), Err(Error::Full { head, .. }) if head == Lsn::new(3)),
         "a segment at a time"
     );
-    log.cleanup_to(Lsn::new(4)).unwrap();
+    log.truncate_to(Lsn::new(4)).unwrap();
     log.append(&[9; 1000]).unwrap();
     assert_eq!(records(&log).first().unwrap().0, 5);
     log.close().unwrap();
@@ -57,7 +57,7 @@ fn a_full_log_waits_if_it_is_told_to() {
         });
         threads.spawn(|| {
             while log.forced() < Lsn::new(200) {
-                log.cleanup_to(log.forced()).unwrap();
+                log.truncate_to(log.forced()).unwrap();
                 std::thread::yield_now();
             }
         });
@@ -75,7 +75,7 @@ fn cleaned_up_records_do_not_come_back_after_a_close_or_a_reclaim() {
         (0..8).for_each(|n| {
             log.append(&[n; 500]).unwrap();
         });
-        log.cleanup_to(Lsn::new(5)).unwrap();
+        log.truncate_to(Lsn::new(5)).unwrap();
         let left = if how == "all" { 0 } else { 3 };
         match how {
             "close" => log.close().unwrap(),
@@ -134,7 +134,7 @@ fn it_grows_while_it_is_used() {
         }
         // Some room is made by cleaning up, so that the circle stands elsewhere at each growth.
         let cleaned = expected.len() / 3;
-        log.cleanup_to(Lsn::new(expected[cleaned - 1].0)).unwrap();
+        log.truncate_to(Lsn::new(expected[cleaned - 1].0)).unwrap();
         expected.drain(..cleaned);
         let before = log.stats().capacity;
         assert_eq!(log.grow(4096 * u64::from(round % 3 + 1)).unwrap(), before + 4096 * u64::from(round % 3 + 1));
@@ -150,7 +150,7 @@ fn it_grows_while_it_is_used() {
     let mut grown = 12;
     let refused = loop {
         while log.append(&[1; 700]).is_ok() {}
-        log.cleanup_to(log.forced()).unwrap();
+        log.truncate_to(log.forced()).unwrap();
         log.append(&[1; 4000]).unwrap();
         match log.grow(1) {
             Ok(_) => grown += 1,
@@ -170,7 +170,7 @@ fn what_a_reader_has_not_passed_is_kept() {
     fill(&log);
     let mut iter = log.iter();
     assert_eq!(iter.next().unwrap().unwrap().payload, [0; 1000]);
-    log.cleanup_to(log.forced()).unwrap();
+    log.truncate_to(log.forced()).unwrap();
     assert!(matches!(log.append(&[0; 1000]), Err(Error::Full { .. })));
     for n in 1..5u8 {
         assert_eq!(iter.next().unwrap().unwrap().payload, [n; 1000]);

@@ -8,7 +8,7 @@ use membership::{Access, Error, Members};
 use testnet::Certificate;
 
 use crate::etcd::{Etcd, How};
-use crate::{LONG, PATIENCE, eventually, member};
+use crate::{LIMIT, LONG, eventually, member};
 
 const WAIT: Duration = Duration::from_secs(10);
 /// For what must fail.
@@ -43,7 +43,7 @@ fn certificates_are_asked_for_and_looked_at_on_both_sides() {
     let shows = |access: Access, shown: &Certificate| access.certificate(pem(&shown.chain), pem(&shown.key));
 
     let members = Members::connect(shows(at(&root), &client), "/cairn/test", WAIT).unwrap();
-    let leadership = members.campaign(&member("a"), LONG, PATIENCE).unwrap();
+    let leadership = members.campaign(&member("a"), LONG, LIMIT).unwrap();
     assert!(leadership.is_held() && members.leader().unwrap().is_some());
 
     let elsewhere = etcd.endpoints()[0].replace("127.0.0.1", "localhost");
@@ -100,7 +100,7 @@ fn a_user_may_what_it_has_rights_for() {
 
     let members = Members::connect(user("cairn", "secret"), "/cairn/test", WAIT).unwrap();
     let announced = members.announce(&member("a"), LONG).unwrap();
-    let leadership = members.campaign(&member("a"), LONG, PATIENCE).unwrap();
+    let leadership = members.campaign(&member("a"), LONG, LIMIT).unwrap();
     // A token that was not used for so long has ended.
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(members.copies().unwrap(), [member("a")]);

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::etcd::Etcd;
 use crate::worker::Worker;
-use crate::{LONG, PATIENCE, SHORT, connect, eventually, member};
+use crate::{LIMIT, LONG, SHORT, connect, eventually, member};
 
 #[test]
 fn one_of_many_leads_at_a_time() {
@@ -21,7 +21,7 @@ fn one_of_many_leads_at_a_time() {
             scope.spawn(move || {
                 let members = connect(etcd);
                 for _ in 0..5 {
-                    let leadership = members.campaign(&member(name), LONG, PATIENCE).unwrap();
+                    let leadership = members.campaign(&member(name), LONG, LIMIT).unwrap();
                     assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
                     assert!(leadership.is_held());
                     terms.lock().push(leadership.term());
@@ -43,13 +43,13 @@ fn one_of_many_leads_at_a_time() {
 fn who_is_not_elected_is_told_and_keeps_nobody_out() {
     let etcd = Etcd::start(1);
     let (one, other) = (connect(&etcd), connect(&etcd));
-    let first = one.campaign(&member("a"), LONG, PATIENCE).unwrap();
+    let first = one.campaign(&member("a"), LONG, LIMIT).unwrap();
     let error = other.campaign(&member("b"), LONG, Duration::from_millis(300)).unwrap_err();
     assert!(matches!(error, Error::NotElected { taken: true, .. }), "{error}");
     assert!(error.is_retry());
     let term = first.term();
     drop(first);
-    let second = other.campaign(&member("b"), LONG, PATIENCE).unwrap();
+    let second = other.campaign(&member("b"), LONG, LIMIT).unwrap();
     assert!(second.term() > term);
     assert_eq!(etcd.ctl(&["lease", "list", "-w", "fields"]).matches("\"ID\"").count(), 1, "the second one's lease");
 }
@@ -59,14 +59,14 @@ fn followers_see_leaders_come_and_go() {
     let etcd = Etcd::start(1);
     let members = connect(&etcd);
     let mut watch = connect(&etcd).watch_leader();
-    assert_eq!(watch.next(PATIENCE).unwrap(), Seen::Nobody);
+    assert_eq!(watch.next(LIMIT).unwrap(), Seen::Nobody);
     assert_eq!(watch.next(Duration::from_millis(10)).unwrap(), Seen::Unchanged);
     for name in ["a", "b"] {
-        let leadership = members.campaign(&member(name), LONG, PATIENCE).unwrap();
+        let leadership = members.campaign(&member(name), LONG, LIMIT).unwrap();
         let leader = Leader { member: member(name), term: leadership.term() };
-        assert_eq!(watch.next(PATIENCE).unwrap(), Seen::Leader(leader));
+        assert_eq!(watch.next(LIMIT).unwrap(), Seen::Leader(leader));
         leadership.resign().unwrap();
-        assert_eq!(watch.next(PATIENCE).unwrap(), Seen::Nobody);
+        assert_eq!(watch.next(LIMIT).unwrap(), Seen::Nobody);
     }
 }
 
@@ -88,7 +88,7 @@ fn a_leader_that_was_stopped_knows_at_its_first_look() {
     let mut first = Worker::start(&etcd, "a", SHORT);
     let earlier = first.elected();
     first.signal(Signal::STOP);
-    let later = connect(&etcd).campaign(&member("b"), LONG, PATIENCE).unwrap();
+    let later = connect(&etcd).campaign(&member("b"), LONG, LIMIT).unwrap();
     assert!(later.term() > earlier);
     first.ask();
     first.signal(Signal::CONT);
@@ -99,7 +99,7 @@ fn a_leader_that_was_stopped_knows_at_its_first_look() {
 #[test]
 fn a_leader_is_kept_for_longer_than_its_lease() {
     let etcd = Etcd::start(1);
-    let leadership = connect(&etcd).campaign(&member("a"), Duration::from_secs(4), PATIENCE).unwrap();
+    let leadership = connect(&etcd).campaign(&member("a"), Duration::from_secs(4), LIMIT).unwrap();
     assert_eq!(leadership.lost_within(Duration::from_secs(6)), None);
     leadership.resign().unwrap();
 }
@@ -107,7 +107,7 @@ fn a_leader_is_kept_for_longer_than_its_lease() {
 #[test]
 fn a_leader_whose_key_an_operator_deletes_has_lost() {
     let etcd = Etcd::start(1);
-    let leadership = connect(&etcd).campaign(&member("a"), SHORT, PATIENCE).unwrap();
+    let leadership = connect(&etcd).campaign(&member("a"), SHORT, LIMIT).unwrap();
     etcd.ctl(&["del", "/cairn/test/leader"]);
     assert_eq!(leadership.lost(), Why::Gone);
     assert!(!leadership.is_held());
@@ -118,7 +118,7 @@ fn a_leader_whose_key_an_operator_deletes_has_lost() {
 #[test]
 fn a_tenure_outlives_its_leadership_and_says_so() {
     let etcd = Etcd::start(1);
-    let leadership = connect(&etcd).campaign(&member("a"), LONG, PATIENCE).unwrap();
+    let leadership = connect(&etcd).campaign(&member("a"), LONG, LIMIT).unwrap();
     let tenure = leadership.tenure();
     assert!(tenure.is_held());
     drop(leadership);

@@ -6,7 +6,7 @@ use membership::{Access, Error, Members, Seen, Why};
 
 use crate::access::ask_for_users;
 use crate::etcd::{Etcd, How};
-use crate::{LONG, PATIENCE, SHORT, eventually, member};
+use crate::{LIMIT, LONG, SHORT, eventually, member};
 
 /// Of a call; a request has half of it.
 const WAIT: Duration = Duration::from_millis(150);
@@ -42,7 +42,7 @@ fn a_token_that_has_ended_costs_one_log_in_however_long_it_takes_and_however_man
     let mut etcd = slow();
     let members = reached(&etcd);
     let mut watch = members.watch_leader();
-    let leadership = members.campaign(&member("a"), LONG, PATIENCE).unwrap();
+    let leadership = members.campaign(&member("a"), LONG, LIMIT).unwrap();
     etcd.kill(0);
     assert!(members.leader().is_err());
     etcd.restart(0);
@@ -59,7 +59,7 @@ fn a_token_that_has_ended_costs_one_log_in_however_long_it_takes_and_however_man
     let log_ins = etcd.log_ins(0) - before;
     assert!((1..=most).contains(&log_ins), "{log_ins} log-ins, not {most}");
     assert!(leadership.is_held());
-    eventually("who follows hears of it", || matches!(watch.next(PATIENCE), Ok(Seen::Leader(_))));
+    eventually("who follows hears of it", || matches!(watch.next(LIMIT), Ok(Seen::Leader(_))));
 }
 
 #[test]
@@ -97,11 +97,11 @@ fn who_waits_for_etcd_may_stop() {
     // An address where nobody answers, whatever is sent.
     let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", deaf.local_addr().unwrap());
-    let members = Members::prepare(&[endpoint], "/p", PATIENCE).unwrap();
+    let members = Members::prepare(&[endpoint], "/p", LIMIT).unwrap();
     let began = now();
     assert!(!members.reach(|| true).unwrap());
     drop(members);
-    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    assert!(began.elapsed() < LIMIT / 2, "{:?}", began.elapsed());
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn who_loses_a_right_is_told_which_way_the_lease_was_lost() {
     ask_for_users(&etcd);
     let access = Access::new(&etcd.endpoints()).user("cairn", "secret");
     let members = Members::connect(access, "/cairn/test", LONG).unwrap();
-    let leadership = members.campaign(&member("a"), SHORT, PATIENCE).unwrap();
+    let leadership = members.campaign(&member("a"), SHORT, LIMIT).unwrap();
     etcd.ctl_as("root:top", &["role", "revoke-permission", "cairn", "/cairn/", "--prefix=true"]);
     assert_eq!(leadership.lost(), Why::Expired);
     let error = leadership.check().unwrap_err();

@@ -17,7 +17,7 @@ use std::time::Duration;
 use membership::{Member, Members};
 
 /// Much longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 /// Where nothing is to expire.
 const LONG: Duration = Duration::from_secs(30);
 /// Where something is.
@@ -38,9 +38,9 @@ fn member(name: &str) -> Member {
 /// Looks again and again until it is so.
 #[expect(clippy::disallowed_methods, reason = "a test that waits for other processes")]
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = std::time::Instant::now() + PATIENCE;
+    let end = std::time::Instant::now() + LIMIT;
     while !is_so() {
-        assert!(std::time::Instant::now() < end, "not in {PATIENCE:?}: {what}");
+        assert!(std::time::Instant::now() < end, "not in {LIMIT:?}: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -6,7 +6,7 @@ use membership::{Error, Members, Why};
 use testnet::Net;
 
 use crate::etcd::Etcd;
-use crate::{LONG, PATIENCE, SHORT, connect_for, eventually, member};
+use crate::{LIMIT, LONG, SHORT, connect_for, eventually, member};
 
 /// Three etcds on the first hosts, two members on the others.
 struct Hosts {
@@ -31,10 +31,10 @@ fn hosts() -> Option<Hosts> {
 /// The one leads and `cut` cuts it off: only when it knows is the other elected. Healed, both are heard again.
 fn is_succeeded_when_it_knows(cut: impl Fn(&Hosts)) {
     let Some(hosts) = hosts() else { return };
-    let first = hosts.one.campaign(&member("a"), SHORT, PATIENCE).unwrap();
+    let first = hosts.one.campaign(&member("a"), SHORT, LIMIT).unwrap();
     let announcement = hosts.one.announce(&member("a"), SHORT).unwrap();
     cut(&hosts);
-    let second = hosts.other.campaign(&member("b"), LONG, PATIENCE).unwrap();
+    let second = hosts.other.campaign(&member("b"), LONG, LIMIT).unwrap();
     assert!(!first.is_held());
     assert_eq!(first.lost(), Why::Expired);
     assert!(second.term() > first.term());
@@ -48,7 +48,7 @@ fn is_succeeded_when_it_knows(cut: impl Fn(&Hosts)) {
     eventually("the one is announced again", || announcement.check().is_ok());
     let term = second.term();
     second.resign().unwrap();
-    assert!(hosts.one.campaign(&member("a"), SHORT, PATIENCE).unwrap().term() > term);
+    assert!(hosts.one.campaign(&member("a"), SHORT, LIMIT).unwrap().term() > term);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_leader_on_the_side_of_the_etcd_that_led() {
 #[test]
 fn a_leader_on_the_side_of_most_etcds_stays() {
     let Some(hosts) = hosts() else { return };
-    let leadership = hosts.one.campaign(&member("a"), LONG, PATIENCE).unwrap();
+    let leadership = hosts.one.campaign(&member("a"), LONG, LIMIT).unwrap();
     hosts.net.isolate(hosts.etcd.leader()).unwrap();
     eventually("etcd answers again", || {
         hosts.one.leader().is_ok_and(|leader| leader.is_some_and(|leader| leader.term == leadership.term()))

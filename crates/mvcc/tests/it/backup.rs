@@ -27,7 +27,7 @@ fn bank(dir: &TempDir, options: &Options) -> Mvcc {
 
 /// The last number of each clerk; or what is wrong.
 fn audit(path: &Path) -> std::result::Result<[u64; CLERKS], String> {
-    let store = Mvcc::open(path, &options(DomainChoice::Emulated).keeper(false)).map_err(|e| e.to_string())?;
+    let store = Mvcc::open(path, &options(DomainChoice::Emulated).background(false)).map_err(|e| e.to_string())?;
     if !store.recovery().was_clean() {
         return Err("not closed cleanly".into());
     }
@@ -222,7 +222,7 @@ fn what_is_there_is_not_overwritten() {
 #[test]
 fn transactions_cost_the_same_meanwhile() {
     let dir = memory();
-    let store = bank(&dir, &options(DomainChoice::Emulated).keeper(false));
+    let store = bank(&dir, &options(DomainChoice::Emulated).background(false));
     let clerk = the_bank(&store).clerks[0];
     let cost = || {
         let before = store.pool().stats();

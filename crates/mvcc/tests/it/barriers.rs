@@ -15,7 +15,8 @@ fn store(dir: &tempfile::TempDir) -> (Mvcc, Vec<PPtr<Object>>) {
 }
 
 fn store_with(dir: &tempfile::TempDir, adjust: fn(Options) -> Options) -> (Mvcc, Vec<PPtr<Object>>) {
-    let options = Options::new().bytes(1 << 20).keeper(false).pool(pmem::Options::new().domain(DomainChoice::Emulated));
+    let options =
+        Options::new().bytes(1 << 20).background(false).pool(pmem::Options::new().domain(DomainChoice::Emulated));
     let store = Mvcc::create(dir.path().join("s"), &adjust(options)).unwrap();
     let made =
         store.transact(Isolation::Strict, |tx| (0..8).map(|_| tx.alloc(&[0; 8])).collect::<tx::Result<Vec<_>>>());
@@ -110,7 +111,7 @@ fn many_changes_are_written_back_once() {
     store.close().unwrap();
 }
 
-/// Nothing that others read is stored while a reader reads: it changes no lock, no version, no clock; what it has is its own seat.
+/// Nothing that others read is stored while a reader reads: it changes no lock, no version, no clock; what it has is its own transaction slot.
 #[test]
 fn a_reader_holds_up_write_back_and_nothing_else() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -65,7 +65,7 @@ impl Procedure for Push {
 
 fn without() -> Options {
     let pool = pmem::Options::new().domain(DomainChoice::Emulated);
-    Options::new().bytes(1 << 20).slots(3).keeper(false).pool(pool)
+    Options::new().bytes(1 << 20).slots(3).background(false).pool(pool)
 }
 
 fn options() -> Options {
@@ -178,7 +178,7 @@ macro_rules! as_raise {
 }
 
 as_raise!(Nameless, "");
-as_raise!(Twin, "raise");
+as_raise!(SlotState, "raise");
 
 /// Has another version.
 struct Newer;
@@ -326,7 +326,7 @@ fn bad_options_are_told() {
         assert!(matches!(Mvcc::create(&path, &options), Err(Error::Limit { .. })));
         assert!(!path.exists());
     }
-    assert!(matches!(Mvcc::create(&path, &twice().procedure::<Twin>()), Err(Error::Replay { .. })));
+    assert!(matches!(Mvcc::create(&path, &twice().procedure::<SlotState>()), Err(Error::Replay { .. })));
     Mvcc::create(&path, &twice().procedure::<Raise>()).unwrap().close().unwrap();
 }
 

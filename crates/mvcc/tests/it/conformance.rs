@@ -31,7 +31,7 @@ impl Subject for OnMvcc {
     }
 
     fn fresh_scheduled(&self) -> Mvcc {
-        self.make(&Options::new().bytes(1 << 20).slots(4).log_bytes(1 << 16).keeper(false))
+        self.make(&Options::new().bytes(1 << 20).slots(4).log_bytes(1 << 16).background(false))
     }
 
     fn concurrency(&self) -> Concurrency {

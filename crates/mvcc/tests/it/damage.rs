@@ -44,7 +44,7 @@ fn options() -> Options {
     let blocks = HeapOptions::chunk_bytes(4096).unwrap();
     let pool = pmem::Options::new().size(64 << 10).domain(DomainChoice::Emulated);
     let options = Options::new().pool(pool).bytes(96 << 10).max_bytes(96 << 10).blocks(blocks);
-    options.slots(2).log_bytes(4096).copy_bytes(4096).keeper(false).procedure::<Set>()
+    options.slots(2).log_bytes(4096).copy_bytes(4096).background(false).procedure::<Set>()
 }
 
 struct Rng(u64);

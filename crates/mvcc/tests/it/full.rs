@@ -9,7 +9,7 @@ use tx::{Engine, Error, Isolation, Transaction, Typed};
 
 fn options(bytes: u64) -> Options {
     let pool = pmem::Options::new().domain(DomainChoice::Emulated);
-    Options::new().bytes(bytes).slots(3).log_bytes(4096).keeper(false).pool(pool)
+    Options::new().bytes(bytes).slots(3).log_bytes(4096).background(false).pool(pool)
 }
 
 fn store(dir: &tempfile::TempDir, options: &Options) -> Mvcc {
@@ -23,9 +23,9 @@ fn memory() -> tempfile::TempDir {
 /// Records that go to blocks, in a store that has to grow for them.
 #[test]
 fn a_long_record_makes_the_store_grow() {
-    for keeper in [false, true] {
+    for background in [false, true] {
         let dir = memory();
-        let store = store(&dir, &options(1 << 20).keeper(keeper));
+        let store = store(&dir, &options(1 << 20).background(background));
         let long = store.transact(Isolation::Strict, |tx| tx.alloc_bytes(32 << 10, 8)).unwrap();
         for round in 0..60u8 {
             let fill = |tx: &mut mvcc::Tx<'_>| -> tx::Result<()> {

@@ -211,13 +211,13 @@ fn disturb(pool: &Pool, scratch: &mut Area, growth: &mut Region) -> Result<(), S
     Ok(())
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "failpoints")]
 fn stub_out_drains() -> Result<(), String> {
-    pmem::sabotage::ignore_drains(true);
+    pmem::failpoints::ignore_drains(true);
     Ok(())
 }
 
-#[cfg(not(feature = "sabotage"))]
+#[cfg(not(feature = "failpoints"))]
 fn stub_out_drains() -> Result<(), String> {
-    Err("--no-sync needs the feature `sabotage`".into())
+    Err("--no-sync needs the feature `failpoints`".into())
 }

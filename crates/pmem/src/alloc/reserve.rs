@@ -127,7 +127,7 @@ impl Allocator {
     fn find_span(&self, class: u8) -> Result<Option<(ChunkId, u32)>> {
         let Some(wanted) = self.classes.get(class, 0) else { return Ok(None) };
         let mut central = self.central.lock();
-        let mut patience = LOOK;
+        let mut timeout = LOOK;
         loop {
             while let Some(id) = central.partial[class as usize].pop() {
                 let chunk = self.extent(extent_of(id))?.chunk(number_of(id));
@@ -141,7 +141,7 @@ impl Allocator {
                     chunk.owner.store(owner::FULL, Release);
                 }
             }
-            if patience == 0 || !self.look_at_next(&mut central)? {
+            if timeout == 0 || !self.look_at_next(&mut central)? {
                 if let Some(id) = self.make_span(&mut central, class, wanted)? {
                     return Ok(Some((id, wanted.chunks)));
                 }
@@ -149,7 +149,7 @@ impl Allocator {
                     return Ok(None);
                 }
             }
-            patience = patience.saturating_sub(1);
+            timeout = timeout.saturating_sub(1);
         }
     }
 

@@ -74,7 +74,7 @@ impl Session<'_> {
     /// [`Error::WrongLayout`] if it is of another type; [`Error::Damaged`].
     pub fn root<T: Persist>(&self) -> Result<PPtr<T>> {
         let root: Root = *self.log.root.get(0)?;
-        let check = self.log.root_key.seal(&bytes_of(&root)[..16]);
+        let check = self.log.root_key.checksum(&bytes_of(&root)[..16]);
         if root.check != check {
             let offset = self.log.root.offset();
             return Err(Error::Damaged { what: "root pointer", offset, found: root.check, expected: check });
@@ -182,7 +182,7 @@ impl Session<'_> {
                 objects.mapping().flush(offset, len, here())?;
             }
         }
-        let append = |ring: &mut Ring| ring.append_sealing(&[&log.scratch], contents.iter().copied());
+        let append = |ring: &mut Ring| ring.append_checksumming(&[&log.scratch], contents.iter().copied());
         let appended = match append(&mut log.ring) {
             Err(Error::RingFull { .. }) => {
                 objects.pool.flush_set(&mut log.lines)?;

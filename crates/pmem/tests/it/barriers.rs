@@ -9,7 +9,7 @@ use pmem::{
 use crate::support::{emulated, memory};
 
 const MIB: u64 = 1 << 20;
-/// Lines of one header copy: 3264 bytes of value, sequence and seal.
+/// Lines of one header copy: 3264 bytes of value, sequence and checksum.
 const HEADER: u64 = 52;
 
 /// What `work` cost, as (drains, flushed lines, bytes past the cache, system calls that wait); printed under this name.
@@ -121,7 +121,7 @@ fn cost_of_a_clean_close() {
 }
 
 #[test]
-fn cost_of_areas_and_sealed_records() {
+fn cost_of_areas_and_checksummed_records() {
     let (_dir, _path, pool) = pool(MIB);
     let mut area = pool.add_region("data", 64 << 10).unwrap().into_area().unwrap();
     let (spent, ()) = cost(&pool, "put", || area.put(0, &1u64));
@@ -132,9 +132,9 @@ fn cost_of_areas_and_sealed_records() {
     assert_eq!(spent, (1, 3, 0, 0));
     let (spent, _) = cost(&pool, "publish of a word", || area.publish(128, 7));
     assert_eq!(spent, (1, 1, 0, 0));
-    let (spent, _) = cost(&pool, "write_sealed of 100 bytes", || area.write_sealed(1024, 1, 1, &[1; 100]));
+    let (spent, _) = cost(&pool, "write_checksummed of 100 bytes", || area.write_checksummed(1024, 1, 1, &[1; 100]));
     assert_eq!(spent, (0, 3, 0, 0));
-    let (spent, _) = cost(&pool, "read_sealed", || area.read_sealed(1024, 1, 1).map(drop));
+    let (spent, _) = cost(&pool, "read_checksummed", || area.read_checksummed(1024, 1, 1).map(drop));
     assert_eq!(spent, (0, 0, 0, 0));
     // Past the cache go whole lines, on x86-64; elsewhere all lines are flushed.
     for (at, len, whole) in [(0, 8, 0), (0, 64, 1), (64, 4096, 64), (32, 256, 3)] {
@@ -288,7 +288,7 @@ fn cost_of_objects() {
         assert_eq!(spent.0, 1, "{name}: one drain, always");
         spent.1 + spent.2 / 64
     };
-    // A record: 32 bytes of header, 8 of seal, 32 an action.
+    // A record: 32 bytes of header, 8 of checksum, 32 an action.
     let lines = publish("publish: alloc 128 B + root (the first)", &mut [Action::Alloc(first), Action::root(ptr)]);
     assert_eq!(lines, 2 + 2, "contents and record");
     let lines = publish("publish: set", &mut [Action::Set(ptr, 1)]);

@@ -18,7 +18,7 @@ fn bytes_of_pool(pool: &Pool) -> (TwoSlot<[u64; 40]>, Ring, pmem::Recovered, pme
     (cell, ring, found, data)
 }
 
-/// Every kind of seal in it verifies: cells, records, seals of one run and of many.
+/// Every kind of checksum in it verifies: cells, records, checksums of one run and of many.
 #[test]
 fn a_pool_of_an_earlier_build_is_recovered_and_written() {
     let dir = memory();
@@ -38,11 +38,11 @@ fn a_pool_of_an_earlier_build_is_recovered_and_written() {
             assert_eq!((ring.payload(record).unwrap(), record.outside), (&payload[..len], None));
         }
         assert_eq!(ring.payload(&found.records[5]).unwrap(), b"one run");
-        let outside = ring.outside_seal([data.bytes(0, 700).unwrap()].into_iter());
+        let outside = ring.outside_checksum([data.bytes(0, 700).unwrap()].into_iter());
         assert_eq!(found.records[5].outside, Some(outside));
         assert_eq!(ring.payload(&found.records[6]).unwrap(), b"runs");
         let runs = (0..20).map(|i| &payload[i * 30..i * 30 + 20 + i]);
-        assert_eq!(found.records[6].outside, Some(ring.outside_seal(runs)));
+        assert_eq!(found.records[6].outside, Some(ring.outside_checksum(runs)));
 
         cell.update(&std::array::from_fn(|i| (4 + round) * i as u64)).unwrap();
         ring.append(&[&payload]).unwrap();
@@ -54,7 +54,7 @@ fn a_pool_of_an_earlier_build_is_recovered_and_written() {
 
 /// Both formats by the same steps; in neither does anything of the other verify.
 #[test]
-fn each_format_has_seals_of_its_own() {
+fn each_format_has_checksums_of_its_own() {
     let dir = memory();
     let mut files = Vec::new();
     for (name, options) in [("one", emulated(64 << 10).format_1()), ("two", emulated(64 << 10))] {
@@ -74,7 +74,7 @@ fn each_format_has_seals_of_its_own() {
         let area = pool.region("cell").unwrap().into_area().unwrap();
         assert_eq!(TwoSlot::<[u64; 40]>::open(area).unwrap().0.get(), [7; 40]);
     }
-    // The cell of one in the file of the other: its bytes are the same but for the seals.
+    // The cell of one in the file of the other: its bytes are the same but for the checksums.
     let mut mixed = files[0].clone();
     mixed[8192..12288].copy_from_slice(&files[1][8192..12288]);
     let path = dir.path().join("mixed");

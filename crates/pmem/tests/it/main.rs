@@ -5,6 +5,7 @@
 mod allocator;
 mod barriers;
 mod block;
+mod checksums;
 mod domain;
 mod file_domain;
 mod format_1;
@@ -17,7 +18,6 @@ mod persist;
 mod pool;
 mod primitives;
 mod rename;
-mod seals;
 mod soundness;
 mod sparse;
 mod support;

@@ -190,7 +190,7 @@ fn read_only_pool_refuses_every_change() {
         area.get_mut::<u64>(0).map(drop),
         area.publish(0, 8).map(drop),
         area.copy_nt(0, &[1; 200]).map(drop),
-        area.write_sealed(0, 1, 1, b"x").map(drop),
+        area.write_checksummed(0, 1, 1, b"x").map(drop),
         area.clear().map(drop),
         pool.add_region("more", 4096).map(drop),
         pool.shrink_to_fit().map(drop),

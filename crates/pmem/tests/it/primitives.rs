@@ -1,10 +1,11 @@
-//! The cell, sealed records and the ring against plain models, closed and opened at any time, and with single bits flipped: what is
+//! The cell, checksummed records and the ring against plain models, closed and opened at any time, and with single bits flipped: what is
 //! read is what was written, or an error, or a report.
 
 use std::sync::Arc;
 
 use pmem::{
-    Appended, Area, Error, Options, PAYLOAD_MAX, Position, Recovered, Ring, SEALED_HEADER, Tail, Twin, TwoSlot,
+    Appended, Area, CHECKSUMMED_HEADER, Error, Options, PAYLOAD_MAX, Position, Recovered, Ring, SlotState, Tail,
+    TwoSlot,
 };
 use proptest::prelude::*;
 
@@ -56,7 +57,7 @@ proptest! {
         let size = TwoSlot::<Value>::SIZE;
         let (ram, area) = fresh(size);
         let mut cell = TwoSlot::create(area, &value(0)).unwrap();
-        let (mut n, mut twin) = (0, Twin::Unwritten);
+        let (mut n, mut twin) = (0, SlotState::Unwritten);
         for op in ops {
             match op {
                 CellOp::Update => cell.update(&value(n + 1)).unwrap(),
@@ -72,7 +73,7 @@ proptest! {
                 }
             }
             n += 1;
-            twin = if let CellOp::Mirror = op { Twin::Equal } else { Twin::Older };
+            twin = if let CellOp::Mirror = op { SlotState::Equal } else { SlotState::Stale };
             prop_assert_eq!(cell.get(), value(n));
         }
     }
@@ -95,7 +96,7 @@ fn flipped_bit_in_a_cell_is_reported_or_harmless() {
                 ram.flip(FIRST + at, bit);
                 let (cell, twin) = TwoSlot::<Value>::open(reopened(&ram, size)).unwrap();
                 match twin {
-                    Twin::Broken => {
+                    SlotState::Corrupt => {
                         broken += 1;
                         let allowed = if mirrored { &[2][..] } else { &[1, 2] };
                         assert!(allowed.iter().any(|&n| cell.get() == value(n)), "byte {at} bit {bit}");
@@ -104,7 +105,7 @@ fn flipped_bit_in_a_cell_is_reported_or_harmless() {
                 }
             }
         }
-        assert_eq!(broken, reported, "each bit of type, value, sequence and seal, in both slots");
+        assert_eq!(broken, reported, "each bit of type, value, sequence and checksum, in both slots");
         // Both slots damaged: nothing is left to show.
         ram.restore(&image);
         ram.flip(FIRST + 3, 1);
@@ -181,7 +182,7 @@ fn cell_knows_its_type() {
     assert_eq!(TwoSlot::<u128>::open(reopened(&ram, 4096)).unwrap().0.get(), u128::MAX);
 }
 
-// ---- sealed records ----------------------------------------------------------------------------------------------
+// ---- checksummed records ----------------------------------------------------------------------------------------------
 
 proptest! {
     #![proptest_config(config(200))]
@@ -189,17 +190,17 @@ proptest! {
     /// Records written over each other anywhere: a read gives exactly what was written last there, unless something was written
     /// over part of it since; then it is an error, or by chance the same bytes stand there again.
     #[test]
-    fn sealed_record_is_whole_or_an_error(writes in proptest::collection::vec((0u64..40, 0usize..600, any::<u8>(), 0u32..3), 1..25)) {
+    fn checksummed_record_is_whole_or_an_error(writes in proptest::collection::vec((0u64..40, 0usize..600, any::<u8>(), 0u32..3), 1..25)) {
         let (ram, mut area) = fresh(2048);
         let mut model: Vec<(u64, Vec<u8>, u32)> = Vec::new();
         let mut gone = Vec::new();
         for (slot, len, byte, kind) in writes {
             let (at, payload) = (slot * 48, vec![byte; len]);
-            let end = at + SEALED_HEADER + len as u64;
-            match area.write_sealed(at, kind, 5, &payload) {
+            let end = at + CHECKSUMMED_HEADER + len as u64;
+            match area.write_checksummed(at, kind, 5, &payload) {
                 Ok(_) => {
                     // What was written before and overlaps is gone (a later read of it may only fail).
-                    gone.extend(model.extract_if(.., |(a, p, _)| *a < end && *a + SEALED_HEADER + p.len() as u64 > at));
+                    gone.extend(model.extract_if(.., |(a, p, _)| *a < end && *a + CHECKSUMMED_HEADER + p.len() as u64 > at));
                     model.push((at, payload, kind));
                 }
                 Err(Error::OutOfBounds { .. }) => prop_assert!(end > 2048),
@@ -210,14 +211,14 @@ proptest! {
                 area = reopened(&ram, 2048);
             }
             for (at, payload, kind) in &model {
-                prop_assert_eq!(area.read_sealed(*at, *kind, 5).unwrap(), &payload[..]);
+                prop_assert_eq!(area.read_checksummed(*at, *kind, 5).unwrap(), &payload[..]);
                 for (kind, version) in [(kind + 1, 5), (*kind, 4)] {
-                    let refused = matches!(area.read_sealed(*at, kind, version), Err(Error::Damaged { .. }));
+                    let refused = matches!(area.read_checksummed(*at, kind, version), Err(Error::Damaged { .. }));
                     prop_assert!(refused);
                 }
             }
             for at in (0..2048).step_by(8).filter(|at| !model.iter().any(|m| m.0 == *at)) {
-                if let Ok(found) = area.read_sealed(at, kind, 5) {
+                if let Ok(found) = area.read_checksummed(at, kind, 5) {
                     prop_assert!(gone.iter().any(|(a, p, k)| (*a, &p[..], *k) == (at, found, kind)));
                 }
             }
@@ -226,10 +227,10 @@ proptest! {
 }
 
 #[test]
-fn flipped_bit_in_a_sealed_record_is_an_error() {
+fn flipped_bit_in_a_checksummed_record_is_an_error() {
     let (ram, mut area) = fresh(512);
     let payload: Vec<u8> = (0..100).collect();
-    area.write_sealed(64, 3, 1, &payload).unwrap();
+    area.write_checksummed(64, 3, 1, &payload).unwrap();
     drop(area);
     let image = ram.image();
     for at in 0..256 {
@@ -237,8 +238,8 @@ fn flipped_bit_in_a_sealed_record_is_an_error() {
             ram.restore(&image);
             ram.flip(FIRST + at, bit);
             let area = reopened(&ram, 512);
-            let inside = (64..64 + SEALED_HEADER + 100).contains(&at);
-            match area.read_sealed(64, 3, 1) {
+            let inside = (64..64 + CHECKSUMMED_HEADER + 100).contains(&at);
+            match area.read_checksummed(64, 3, 1) {
                 Ok(read) => assert!(!inside && read == payload, "byte {at} bit {bit}"),
                 Err(Error::Damaged { .. }) => assert!(inside, "byte {at} bit {bit}"),
                 Err(other) => panic!("{other:?}"),
@@ -248,23 +249,23 @@ fn flipped_bit_in_a_sealed_record_is_an_error() {
 }
 
 #[test]
-fn sealed_record_of_another_place_or_pool_is_refused() {
+fn checksummed_record_of_another_place_or_pool_is_refused() {
     let dir = memory();
     let claimed = |name: &str| {
         let pool = emulated(64 << 10).create(dir.path().join(name)).unwrap();
         pool.add_region("data", 4096).unwrap().into_area().unwrap()
     };
     let (mut one, mut other) = (claimed("one"), claimed("other"));
-    one.write_sealed(0, 1, 1, b"payload").unwrap();
+    one.write_checksummed(0, 1, 1, b"payload").unwrap();
     let bytes = one.bytes(0, 64).unwrap().to_vec();
     one.bytes_mut(512, 64).unwrap().copy_from_slice(&bytes);
     other.bytes_mut(0, 64).unwrap().copy_from_slice(&bytes);
     assert_eq!(one.offset(), other.offset());
-    for result in [one.read_sealed(512, 1, 1), other.read_sealed(0, 1, 1)] {
-        let error = fails(result, &["sealed record place"]);
+    for result in [one.read_checksummed(512, 1, 1), other.read_checksummed(0, 1, 1)] {
+        let error = fails(result, &["checksummed record place"]);
         assert!(matches!(error, Error::Damaged { .. }));
     }
-    assert_eq!(one.read_sealed(0, 1, 1).unwrap(), b"payload");
+    assert_eq!(one.read_checksummed(0, 1, 1).unwrap(), b"payload");
 }
 
 // ---- the ring ----------------------------------------------------------------------------------------------------
@@ -298,7 +299,7 @@ impl Journal {
 #[derive(Clone, Copy, Debug)]
 enum RingOp {
     Append(usize),
-    Seal(usize),
+    Checksum(usize),
     Force,
     Retire(usize),
     Reclaim,
@@ -309,7 +310,7 @@ fn ring_op() -> impl Strategy<Value = RingOp> {
     prop_oneof![
         4 => (0usize..300).prop_map(RingOp::Append),
         1 => (0usize..1100).prop_map(RingOp::Append),
-        2 => (0usize..200).prop_map(RingOp::Seal),
+        2 => (0usize..200).prop_map(RingOp::Checksum),
         3 => Just(RingOp::Force),
         4 => (0usize..5).prop_map(RingOp::Retire),
         1 => Just(RingOp::Reclaim),
@@ -329,12 +330,12 @@ proptest! {
         let (mut journal, mut rng) = (Journal::default(), Rng(seed));
         for op in ops {
             match op {
-                RingOp::Append(len) | RingOp::Seal(len) => {
+                RingOp::Append(len) | RingOp::Checksum(len) => {
                     // None of it looks like an epoch, which would put a clean end in doubt.
                     let payload: Vec<u8> = (0..len).map(|_| rng.word() as u8 | 0x80).collect();
                     let (a, b) = payload.split_at(len / 3);
                     let appended = match op {
-                        RingOp::Seal(_) => ring.append_sealing(&[a, b], [&payload[..]].into_iter()),
+                        RingOp::Checksum(_) => ring.append_checksumming(&[a, b], [&payload[..]].into_iter()),
                         _ => ring.append(&[a, b]),
                     };
                     match appended {
@@ -372,8 +373,8 @@ proptest! {
                     prop_assert!(found.records.iter().all(|r| r.position >= reclaimed), "a reclaimed record came back");
                     for record in &found.records {
                         let (payload, at) = (again.payload(record).unwrap(), record.position);
-                        if let Some(seal) = record.outside {
-                            prop_assert_eq!(seal, again.outside_seal([payload].into_iter()), "record at {}", at.get());
+                        if let Some(checksum) = record.outside {
+                            prop_assert_eq!(checksum, again.outside_checksum([payload].into_iter()), "record at {}", at.get());
                         }
                     }
                     journal.retired = journal.appended.len() - found.records.len();
@@ -521,7 +522,7 @@ fn a_cell_with_slots_apart_survives_a_page_that_is_lost_or_stale() {
                 area.bytes_mut(0, size as usize).unwrap()[page.clone()].copy_from_slice(&old[page]);
                 let (found, twin) = TwoSlot::<Value>::look_apart(&area, PAGE).unwrap();
                 assert_eq!(found, value(n));
-                assert_eq!(twin == Twin::Equal, *old == now);
+                assert_eq!(twin == SlotState::Equal, *old == now);
                 area.bytes_mut(0, size as usize).unwrap().copy_from_slice(&now);
             }
         }

@@ -404,7 +404,7 @@ fn opening_pools_takes_no_memory_from_other_threads() {
 fn whole_lines_stay_in_their_area() {
     let dir = tempfile::tempdir().unwrap();
     let pool = Options::new().size(1 << 20).domain(DomainChoice::Emulated).create(dir.path().join("p")).unwrap();
-    let key = pool.seal_key(0);
+    let key = pool.checksum_key(0);
     for (index, cut) in [8, 64, 72, 120, 200].into_iter().enumerate() {
         let whole = pool.add_region(&format!("r{index}"), 4096).unwrap().into_area().unwrap();
         let (mut before, rest) = whole.split_at(cut).unwrap();
@@ -423,8 +423,8 @@ fn whole_lines_stay_in_their_area() {
             if end <= 200 {
                 expected[at as usize..end as usize].fill(0);
                 expected[at as usize..][..len as usize].copy_from_slice(&data[..len as usize]);
-                let seal = area.put_sealing(at, &key, &data[..len as usize]).unwrap();
-                assert_eq!(seal, key.seal(&data[..len as usize]));
+                let checksum = area.put_checksumming(at, &key, &data[..len as usize]).unwrap();
+                assert_eq!(checksum, key.checksum(&data[..len as usize]));
             }
             assert_eq!(area.bytes(0, 200).unwrap(), expected, "{cut} {at} {len}");
             for other in [&before, &behind] {

@@ -4,10 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crash::Sim;
-use pmem::{Error, Tail, Twin};
+use pmem::{Error, SlotState, Tail};
 
+use super::checksums::ring_records;
 use super::reference::{Reference, Variant, load, memory};
-use super::seals::ring_records;
 use super::steps::limited;
 use super::use_on::use_on;
 use super::walk::{Found, RingFound, walk};
@@ -132,7 +132,7 @@ fn errors(found: &Found) -> impl Iterator<Item = &Error> {
     of(&found.pool)
         .into_iter()
         .chain(found.cells.iter().filter_map(|c| c.as_ref().err()))
-        .chain(found.sealed.iter().filter_map(|c| c.as_ref().err()))
+        .chain(found.checksummed.iter().filter_map(|c| c.as_ref().err()))
         .chain(of(&found.ring))
         .chain(of(&found.tail))
         .chain(of(&found.root))
@@ -207,7 +207,7 @@ fn detected(reference: &Reference, bytes: &[u8], found: &Found) -> Verdict {
     }
     for verdict in [
         cells(reference, found)?,
-        sealed(reference, found)?,
+        checksummed(reference, found)?,
         rings(reference, bytes, found)?,
         objects(reference, bytes, found)?,
     ] {
@@ -221,7 +221,7 @@ fn cells(reference: &Reference, found: &Found) -> Verdict {
     let mut worst = Outcome::Equal;
     for (i, (cell, expected)) in found.cells.iter().zip(&reference.found.cells).enumerate() {
         let (Ok((value, twin)), Ok((good, usual))) = (cell, expected) else { continue };
-        let broken = *twin == Twin::Broken;
+        let broken = *twin == SlotState::Corrupt;
         worst = worst.max(match () {
             () if value == good && twin == usual => Outcome::Equal,
             () if value == good && broken => Outcome::Repaired,
@@ -232,12 +232,12 @@ fn cells(reference: &Reference, found: &Found) -> Verdict {
     Ok(worst)
 }
 
-fn sealed(reference: &Reference, found: &Found) -> Verdict {
-    for (i, (payload, expected)) in found.sealed.iter().zip(&reference.found.sealed).enumerate() {
+fn checksummed(reference: &Reference, found: &Found) -> Verdict {
+    for (i, (payload, expected)) in found.checksummed.iter().zip(&reference.found.checksummed).enumerate() {
         if let (Ok(payload), Ok(good)) = (payload, expected)
             && payload != good
         {
-            fail!("sealed record {i} holds {payload:x?}");
+            fail!("checksummed record {i} holds {payload:x?}");
         }
     }
     Ok(Outcome::Equal)
@@ -256,7 +256,7 @@ fn rings(reference: &Reference, bytes: &[u8], found: &Found) -> Verdict {
         fail!("ring holds {:x?}, expected {:x?}", positions(ring), positions(good));
     }
     // The same when a record is in doubt that carried the mark.
-    let mark_says = ring.mark == Twin::Broken;
+    let mark_says = ring.mark == SlotState::Corrupt;
     if old > 0 && !mark_says && records.len() == good.records.len() {
         fail!("retired records came back: {:x?}, expected {:x?}", positions(ring), positions(good));
     }
@@ -303,9 +303,9 @@ fn objects(reference: &Reference, bytes: &[u8], found: &Found) -> Verdict {
             missing |= object.recent;
             continue;
         };
-        let sealed = object.recent && reference.variant() != Variant::Clean;
+        let checksummed = object.recent && reference.variant() != Variant::Clean;
         let at = object.ptr.offset() as usize;
-        let stored = |k: usize| (!sealed || excused) && bytes.get(at + k) == Some(&seen[k]);
+        let stored = |k: usize| (!checksummed || excused) && bytes.get(at + k) == Some(&seen[k]);
         let wrong = (0..seen.len()).find(|&k| seen[k] != good[k] && !stored(k));
         if let Some(k) = wrong {
             fail!("byte {k} of the object at {:?} is {:#x}, expected {:#x}", object.ptr, seen[k], good[k]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crash::{Error, Model, Rng, Sim};
 use pmem::{Action, HeapOptions, Objects, ObjectsOptions, Options, PPtr, Persist, Pool, RegionInfo, Ring, TwoSlot};
 
-use super::seals::{Seal, Tables, ring_records};
+use super::checksums::{Checksum, Tables, ring_records};
 use super::walk::{Found, walk};
 use super::{Range, word};
 
@@ -47,7 +47,7 @@ impl Variant {
 pub(crate) struct Object {
     pub(crate) ptr: PPtr<u8>,
     pub(crate) len: u64,
-    /// Made live by the last publication. Unless the pool was closed, recovery carries that out again: the contents are sealed, and the
+    /// Made live by the last publication. Unless the pool was closed, recovery carries that out again: the contents are checksummed, and the
     /// object may be gone when the publication is in doubt.
     pub(crate) recent: bool,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Object {
 pub struct Reference {
     variant: Variant,
     bytes: Vec<u8>,
-    seals: Vec<Seal>,
+    checksums: Vec<Checksum>,
     hot: Vec<Range>,
     words: Vec<u64>,
     pub(crate) objects: Vec<Object>,
@@ -168,13 +168,13 @@ fn make_cells(pool: &Pool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where sealed records stand in their region, of which kind and length.
-pub(crate) const SEALED: [(u64, u32, usize); 4] = [(0, 1, 0), (64, 2, 40), (512, 3, 1000), (3000, 4, 1064)];
+/// Where checksummed records stand in their region, of which kind and length.
+pub(crate) const CHECKSUMMED: [(u64, u32, usize); 4] = [(0, 1, 0), (64, 2, 40), (512, 3, 1000), (3000, 4, 1064)];
 
-fn make_sealed(pool: &Pool) -> Result<(), Error> {
-    let mut area = pool.add_region("sealed", 4096)?.into_area()?;
-    for (at, kind, len) in SEALED {
-        area.write_sealed(at, kind, 1, &pattern(kind as usize, len))?;
+fn make_checksummed(pool: &Pool) -> Result<(), Error> {
+    let mut area = pool.add_region("checksummed", 4096)?.into_area()?;
+    for (at, kind, len) in CHECKSUMMED {
+        area.write_checksummed(at, kind, 1, &pattern(kind as usize, len))?;
     }
     area.drain()?;
     Ok(())
@@ -212,7 +212,7 @@ impl Reference {
         let sim = Sim::new(CAPACITY as u64, Model::Words);
         let pool = options().create_on(sim.clone())?;
         make_cells(&pool)?;
-        make_sealed(&pool)?;
+        make_checksummed(&pool)?;
         let mut ring = Ring::create(pool.add_region("ring", 4096)?.into_area()?)?;
         append(&mut ring, 0, 40)?;
         let mut grown = pool.add_region("grown", 4096)?;
@@ -283,7 +283,7 @@ impl Reference {
         drop(session);
         let mut reference = Self {
             variant,
-            seals: Seal::header().into(),
+            checksums: Checksum::header().into(),
             hot: Vec::new(),
             words: Vec::new(),
             found: Found::default(),
@@ -293,7 +293,7 @@ impl Reference {
             objects,
             bytes,
         };
-        reference.find_seals(&pool);
+        reference.find_checksums(&pool);
         reference.words = reference.interesting_words();
         drop((build, pool));
         load(&sim, &reference.bytes)?;
@@ -301,15 +301,15 @@ impl Reference {
         Ok(reference)
     }
 
-    fn find_seals(&mut self, pool: &Pool) {
+    fn find_checksums(&mut self, pool: &Pool) {
         let cell = size_of::<Value>();
         let cells = self.region("cells").start;
         for at in [cells, cells + TwoSlot::<Value>::SIZE as usize] {
-            self.seals.extend(Seal::cell(pool, at, cell));
+            self.checksums.extend(Checksum::cell(pool, at, cell));
         }
-        let sealed = self.region("sealed");
-        for (at, ..) in SEALED {
-            self.seals.push(Seal::Sealed { at: sealed.start + at as usize, end: sealed.end });
+        let checksummed = self.region("checksummed");
+        for (at, ..) in CHECKSUMMED {
+            self.checksums.push(Checksum::Checksummed { at: checksummed.start + at as usize, end: checksummed.end });
         }
         let log = self.log();
         for recent in self.objects.iter().filter(|o| o.recent && self.variant != Variant::Clean) {
@@ -317,21 +317,21 @@ impl Reference {
             let newest = ring_records(&log).step_by(64).max_by_key(|&at| word(&self.bytes, at + 8));
             let block = recent.ptr.offset() as usize;
             let block = block..block + recent.len as usize;
-            self.seals.extend(newest.map(|at| Seal::outside(pool, &log, at, vec![block.clone()])));
+            self.checksums.extend(newest.map(|at| Checksum::outside(pool, &log, at, vec![block.clone()])));
             self.hot.push(block);
         }
         for ring in [self.region("ring"), log] {
-            self.seals.extend(Seal::ring(pool, ring, &self.bytes));
+            self.checksums.extend(Checksum::ring(pool, ring, &self.bytes));
         }
-        self.seals.push(Seal::root(pool, self.region("objects").start));
-        self.seals.extend(Seal::heap(pool, self.region("objects.heap").start, CHUNKS as usize));
+        self.checksums.push(Checksum::root(pool, self.region("objects").start));
+        self.checksums.extend(Checksum::heap(pool, self.region("objects.heap").start, CHUNKS as usize));
         // By structure, so that many small ones do not outweigh the others.
         let Tables { table, bits, codes, twin, .. } = self.tables();
         let single: Vec<Range> = self
-            .seals
+            .checksums
             .iter()
-            .filter(|s| !matches!(s, Seal::Chunk { .. } | Seal::Pair { .. }))
-            .map(Seal::covers)
+            .filter(|s| !matches!(s, Checksum::Chunk { .. } | Checksum::Pair { .. }))
+            .map(Checksum::covers)
             .collect();
         self.hot.extend(single);
         self.hot.extend([table.clone(), table, twin, bits.clone(), bits, codes]);
@@ -387,8 +387,8 @@ impl Reference {
     }
 
     /// Makes all checksums fit the bytes again, as they are now.
-    pub fn reseal(&self, bytes: &mut [u8]) {
-        self.seals.iter().for_each(|seal| seal.apply(bytes));
+    pub fn rechecksum(&self, bytes: &mut [u8]) {
+        self.checksums.iter().for_each(|checksum| checksum.apply(bytes));
     }
 
     /// Where the heap has what.

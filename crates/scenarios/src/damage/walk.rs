@@ -5,14 +5,14 @@ use std::sync::Arc;
 use crash::Sim;
 use pmem::{Error, Objects, PPtr, Pool, Result, Ring, Tail, TwoSlot};
 
-use super::reference::{Object, SEALED, SLOTS, Table, Value, options};
+use super::reference::{CHECKSUMMED, Object, SLOTS, Table, Value, options};
 
 /// What stands in a pool, or why it cannot be read; `None` where it was not looked at.
 #[derive(Debug, Default)]
 pub struct Found {
     pub(crate) pool: Option<Result<PoolFound>>,
-    pub(crate) cells: Vec<Result<(Value, pmem::Twin)>>,
-    pub(crate) sealed: Vec<Result<Vec<u8>>>,
+    pub(crate) cells: Vec<Result<(Value, pmem::SlotState)>>,
+    pub(crate) checksummed: Vec<Result<Vec<u8>>>,
     pub(crate) ring: Option<Result<RingFound>>,
     pub(crate) tail: Option<Result<Tail>>,
     pub(crate) root: Option<Result<PPtr<Table>>>,
@@ -40,7 +40,7 @@ pub(crate) struct RingFound {
     /// Position behind the last, and below which all was retired.
     pub(crate) end: u64,
     pub(crate) retired: u64,
-    pub(crate) mark: pmem::Twin,
+    pub(crate) mark: pmem::SlotState,
 }
 
 /// Opens and reads all. A structure that fails does not keep the others from being looked at.
@@ -59,7 +59,7 @@ pub(crate) fn walk(sim: &Arc<Sim>, expected: &[Object]) -> Found {
     let info = format!("{info:?} {:?}", pool.engine_options());
     found.pool = Some(Ok(PoolFound { info, generation, was_clean, repaired: pool.was_repaired() }));
     found.cells = cells(&pool).unwrap_or_else(|e| vec![Err(e)]);
-    found.sealed = sealed(&pool).unwrap_or_else(|e| vec![Err(e)]);
+    found.checksummed = checksummed(&pool).unwrap_or_else(|e| vec![Err(e)]);
     found.ring = Some(ring(&pool));
     match Objects::open(&pool) {
         Ok(objects) => look_into(&objects, expected, &mut found),
@@ -68,15 +68,15 @@ pub(crate) fn walk(sim: &Arc<Sim>, expected: &[Object]) -> Found {
     found
 }
 
-fn cells(pool: &Pool) -> Result<Vec<Result<(Value, pmem::Twin)>>> {
+fn cells(pool: &Pool) -> Result<Vec<Result<(Value, pmem::SlotState)>>> {
     let (single, mirrored) = pool.region("cells")?.into_area()?.split_at(TwoSlot::<Value>::SIZE)?;
     let read = |area| TwoSlot::<Value>::open(area).map(|(cell, twin)| (cell.get(), twin));
     Ok(vec![read(single), read(mirrored)])
 }
 
-fn sealed(pool: &Pool) -> Result<Vec<Result<Vec<u8>>>> {
-    let area = pool.region("sealed")?.into_area()?;
-    Ok(SEALED.iter().map(|&(at, kind, _)| area.read_sealed(at, kind, 1).map(<[u8]>::to_vec)).collect())
+fn checksummed(pool: &Pool) -> Result<Vec<Result<Vec<u8>>>> {
+    let area = pool.region("checksummed")?.into_area()?;
+    Ok(CHECKSUMMED.iter().map(|&(at, kind, _)| area.read_checksummed(at, kind, 1).map(<[u8]>::to_vec)).collect())
 }
 
 fn ring(pool: &Pool) -> Result<RingFound> {

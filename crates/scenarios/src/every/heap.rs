@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
 use heap::{Heap, Intents, Options, Policy, Tx};
 use pmem::{HeapOptions, PPtr, Persist, Pool};
-use tx::{Engine, Isolation, NestedTop, Patience, Range, Savepoints, Transaction, Typed, field};
+use tx::{Engine, Isolation, NestedTop, Range, RetryPolicy, Savepoints, Transaction, Typed, field};
 
 use super::heap_check::{PROBE, check};
 use super::{ACTORS, some};
@@ -144,7 +144,7 @@ impl EveryHeap {
         let blocks = HeapOptions::chunk_bytes(4096)?;
         let options = Options::new().blocks(blocks).bytes(blocks.region_bytes(CHUNKS)).slots(SLOTS).coordinator(false);
         let options = options.log_bytes(2048).zone_bytes(4096).alpha(COPIES / (CHUNKS * 4096) as f64);
-        let options = options.batch(2).seal_max(256).recovery_budget(3 * 4096);
+        let options = options.batch(2).checksum_max(256).recovery_budget(3 * 4096);
         let intents = if self.name.contains("intents") { Intents::Objects } else { Intents::Zones };
         Ok((self.adjust)(options.intents(intents)))
     }
@@ -545,7 +545,7 @@ fn transact(act: &Act, heap: &Heap, others: bool, live: &Live, ack: &Ack<Effect>
     };
     let mut ticket = None;
     let ptr = PPtr::<u8>::new(heap.pool().tag(), at);
-    let done = heap.transact_with(Isolation::Strict, Patience::default().attempts(1), |tx| -> tx::Result<()> {
+    let done = heap.transact_with(Isolation::Strict, RetryPolicy::default().attempts(1), |tx| -> tx::Result<()> {
         tx.bytes_mut(ptr, 8)?.copy_from_slice(&act.word.to_le_bytes());
         let effect = Effect([(at, Some(tx.rest(ptr)?.to_vec()))].into());
         live.sim.observe();

@@ -211,7 +211,7 @@ struct Open<'s> {
     since: u64,
     began: Timestamp,
     own: BTreeMap<u8, Option<Value>>,
-    /// It was told that it is too old.
+    /// It has expired.
     too_old: bool,
 }
 

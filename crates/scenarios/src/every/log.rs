@@ -325,7 +325,7 @@ impl Live {
                 if act.kind == Kind::Cleanup {
                     log.cleanup(Lsn::new(lsn))?
                 } else {
-                    log.cleanup_to(Lsn::new(lsn))?
+                    log.truncate_to(Lsn::new(lsn))?
                 }
                 ack.commit(ticket);
                 let mut model = self.model();
@@ -493,7 +493,7 @@ impl Scenario for EveryLog {
                 Ok(lsn) => {
                     log.force_now(lsn).map_err(Violation::detected)?;
                     if found.is_empty() && len == 0 {
-                        log.cleanup_to(lsn).map_err(Violation::detected)?;
+                        log.truncate_to(lsn).map_err(Violation::detected)?;
                         log.reclaim().map_err(Violation::detected)?;
                     }
                 }

@@ -1,6 +1,6 @@
 //! Damaged heaps. A reference heap with records of several slots is built in memory; a change of its bytes must lead to an error, to the same
 //! contents, or to contents without the last transaction of a slot whose end recovery names as in doubt (with policy `eaw`: with a part of it). Outside of this are the
-//! bytes of objects and of their backup or copies, which carry no checksum while nobody scrubs: there, and where seals are made to fit, nothing
+//! bytes of objects and of their backup or copies, which carry no checksum while nobody scrubs: there, and where checksums are made to fit, nothing
 //! may panic, and a heap that opens must be usable.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use heap::{Heap, Policy};
 
 use super::check::{Words, look, no_leaks, probe};
 use super::{CHUNKS, Cells, Edit, Effect, NODE, Op, SLOTS, root_of};
-use crate::damage::seals::{APART, Seal, Tables};
+use crate::damage::checksums::{APART, Checksum, Tables};
 use crate::damage::steps::limited;
 use crate::damage::{Range, put, reference, word};
 
@@ -26,7 +26,7 @@ const COPIES_VALUE: usize = 24;
 pub struct Reference {
     cells: Cells,
     bytes: Vec<u8>,
-    seals: Vec<Seal>,
+    checksums: Vec<Checksum>,
     logs: Range,
     /// Checksummed, or guarded otherwise.
     guarded: Vec<Range>,
@@ -102,7 +102,7 @@ impl Reference {
         let mut all = Self {
             cells,
             bytes,
-            seals: Seal::header().into(),
+            checksums: Checksum::header().into(),
             logs: 0..0,
             guarded: std::iter::once(0..8192).collect(),
             contents: Vec::new(),
@@ -116,11 +116,11 @@ impl Reference {
         for region in pool.info().regions {
             let range = region.offset as usize..(region.offset + region.len) as usize;
             match region.name.as_str() {
-                "heap.state" => self.seals.extend(Seal::cell_apart(pool, range.start, STATE_VALUE, APART)),
+                "heap.state" => self.checksums.extend(Checksum::cell_apart(pool, range.start, STATE_VALUE, APART)),
                 "heap.logs" => {
                     for slot in 0..SLOTS {
                         let start = range.start + slot * LOG_BYTES;
-                        self.seals.extend(Seal::ring(pool, start..start + LOG_BYTES, &self.bytes));
+                        self.checksums.extend(Checksum::ring(pool, start..start + LOG_BYTES, &self.bytes));
                     }
                     self.logs = range.clone();
                 }
@@ -128,12 +128,14 @@ impl Reference {
                     // Its first extent: tables, then chunks.
                     let chunks = Tables::new(range.start, CHUNKS as usize).chunks;
                     let chunks = chunks..chunks + 4096 * CHUNKS as usize;
-                    self.seals.extend(Seal::heap(pool, range.start, CHUNKS as usize));
+                    self.checksums.extend(Checksum::heap(pool, range.start, CHUNKS as usize));
                     self.guarded.push(range.start..chunks.start);
                     self.contents.push(chunks);
                     continue;
                 }
-                "heap.copies.state" => self.seals.extend(Seal::cell_apart(pool, range.start, COPIES_VALUE, APART)),
+                "heap.copies.state" => {
+                    self.checksums.extend(Checksum::cell_apart(pool, range.start, COPIES_VALUE, APART))
+                }
                 "heap.backup" | "heap.copies" => {
                     self.contents.push(range);
                     continue;
@@ -142,15 +144,15 @@ impl Reference {
             }
             self.guarded.push(range);
         }
-        // A copy that was never written has no seal.
+        // A copy that was never written has no checksum.
         let bytes = &self.bytes;
-        self.seals.retain(|seal| bytes[seal.covers()].iter().any(|b| *b != 0));
+        self.checksums.retain(|checksum| bytes[checksum.covers()].iter().any(|b| *b != 0));
     }
 
-    /// Which of its bytes differ once every seal is made anew: none, if the formulas are right.
-    pub fn resealed(&self) -> Vec<usize> {
+    /// Which of its bytes differ once every checksum is made anew: none, if the formulas are right.
+    pub fn rechecksummed(&self) -> Vec<usize> {
         let mut bytes = self.bytes.clone();
-        self.seals.iter().for_each(|s| s.apply(&mut bytes));
+        self.checksums.iter().for_each(|s| s.apply(&mut bytes));
         (0..bytes.len()).filter(|&at| bytes[at] != self.bytes[at]).collect()
     }
 
@@ -202,7 +204,7 @@ impl Reference {
             replaced |= self.damage(&mut rng, &mut bytes, contents);
         }
         if sane {
-            self.seals.iter().for_each(|s| s.apply(&mut bytes));
+            self.checksums.iter().for_each(|s| s.apply(&mut bytes));
             return (bytes, Claim::Sane);
         }
         (bytes, Claim::Detected { replaced })

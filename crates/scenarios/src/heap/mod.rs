@@ -31,7 +31,7 @@ pub struct Cells {
     policy: Policy,
     threads: usize,
     batch: usize,
-    seal_max: u64,
+    checksum_max: u64,
     dirty_zones: u64,
     copies: u64,
     intents: Intents,
@@ -56,7 +56,7 @@ impl Cells {
             policy,
             threads,
             batch: 2,
-            seal_max: 256,
+            checksum_max: 256,
             dirty_zones: 3,
             copies: 1000,
             intents: Intents::Zones,
@@ -82,10 +82,10 @@ impl Cells {
         Self { batch, ..self }
     }
 
-    /// Most bytes under a seal.
+    /// Most bytes under a checksum.
     #[must_use]
-    pub fn seal_max(self, seal_max: u64) -> Self {
-        Self { seal_max, ..self }
+    pub fn checksum_max(self, checksum_max: u64) -> Self {
+        Self { checksum_max, ..self }
     }
 
     /// Zones that may be dirty before some are cleaned.
@@ -118,7 +118,7 @@ impl Cells {
             .intents(self.intents)
             .recovery_budget(self.dirty_zones * ZONE)
             .batch(self.batch)
-            .seal_max(self.seal_max)
+            .checksum_max(self.checksum_max)
             .coordinator(false);
         Ok((self.adjust)(options))
     }

@@ -23,7 +23,7 @@ const CHUNKS: u64 = 8;
 fn options() -> Result<Options, Error> {
     let blocks = HeapOptions::chunk_bytes(4096)?;
     let options = Options::new().blocks(blocks).bytes(blocks.region_bytes(CHUNKS)).max_bytes(64 << 10);
-    let options = options.slots(SLOTS).log_bytes(4096).copy_bytes(4096).keeper(false);
+    let options = options.slots(SLOTS).log_bytes(4096).copy_bytes(4096).background(false);
     let options = options.procedure::<calls::Mix>().procedure::<calls::Fill>();
     Ok(options.procedure::<calls::Spawn>().procedure::<calls::Replace>())
 }

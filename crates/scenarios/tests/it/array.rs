@@ -35,7 +35,7 @@ fn overtaking() -> Arrayed {
     Arrayed::script((0..3).flat_map(|_| [half(), (1, Op::Pair), (2, Op::Look), (2, Op::Look)]).collect())
 }
 
-/// A process ends between the seals of two members; what follows has other numbers.
+/// A process ends between the checksums of two members; what follows has other numbers.
 fn halved() -> Arrayed {
     let both = || vec![(0, 8), (64, 8)];
     Arrayed::script(vec![
@@ -74,7 +74,7 @@ fn workloads() -> Vec<missed::Workload<Arrayed>> {
             config(1).budget(20_000).point_budget(100).nested_budget(100),
         ),
         ("halved", halved(), config(3).budget(20_000).point_budget(600)),
-        ("large", crossing().adjust(|options| options.seal_max(0)), config(4)),
+        ("large", crossing().adjust(|options| options.checksum_max(0)), config(4)),
         ("alone, lines", Arrayed::new("array", 1), config(5).model(Model::Lines)),
     ];
     all.extend((6..9).map(|seed| ("alone", Arrayed::new("array", 1), config(seed))));
@@ -99,10 +99,9 @@ fn workloads() -> Vec<missed::Workload<Arrayed>> {
     all.extend(
         (46..48).map(|seed| ("two, late", Arrayed::new("array-late-2", 2).adjust(late), config(seed).schedules(8))),
     );
-    all.extend(
-        (22..23)
-            .map(|seed| ("alone, large", Arrayed::new("array", 1).adjust(|options| options.seal_max(0)), config(seed))),
-    );
+    all.extend((22..23).map(|seed| {
+        ("alone, large", Arrayed::new("array", 1).adjust(|options| options.checksum_max(0)), config(seed))
+    }));
     all
 }
 

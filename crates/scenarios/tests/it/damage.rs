@@ -21,7 +21,7 @@ fn case(references: &[Reference], n: u64) -> (&Reference, Vec<Mutation>, Vec<u8>
     mutations.iter().for_each(|m| m.apply(&mut bytes));
     let claim = if (n / 3).is_multiple_of(2) { Claim::Detected } else { Claim::Sane };
     if claim == Claim::Sane {
-        reference.reseal(&mut bytes);
+        reference.rechecksum(&mut bytes);
     }
     (reference, mutations, bytes, claim)
 }
@@ -62,7 +62,7 @@ fn a_record_behind_a_torn_one_stays_gone() {
     assert_eq!(open().3, Vec::<Vec<u8>>::new());
 }
 
-/// What this suite and the fuzzer found, one each: the bytes, whether seals were recomputed, and what must come of it.
+/// What this suite and the fuzzer found, one each: the bytes, whether checksums were recomputed, and what must come of it.
 #[test]
 fn found_before() {
     for reference in references() {
@@ -71,7 +71,7 @@ fn found_before() {
         let second = reference.region("ring").end - 64;
         let mark = |word, value| [ring + 8, second + 8].map(|at| Mutation::Word(at + word, value)).to_vec();
         let of_type = |at: usize| [0, 128].map(|slot| Mutation::Flip((start("cells") + slot + at) * 8)).to_vec();
-        let empty_line = ring - 4096 + 256; // between two sealed records
+        let empty_line = ring - 4096 + 256; // between two checksummed records
         let found: [(&str, Vec<Mutation>, bool, &str); 13] = [
             ("a root line of zeros passed for no root", vec![Mutation::ZeroLine(root)], false, "root pointer"),
             ("a lap behind the mark overflowed", mark(0, u64::MAX - 63), true, "ring mark"),
@@ -87,12 +87,12 @@ fn found_before() {
             ("the mark's newer slot erased", erase(second, 64), false, ""),
             ("the mark's older slot over the newer", vec![Mutation::CopyLine(second, ring)], false, ""),
         ];
-        for (what, mutations, reseal, error) in found {
+        for (what, mutations, rechecksum, error) in found {
             let mut bytes = reference.bytes().to_vec();
             mutations.iter().for_each(|m| m.apply(&mut bytes));
-            let claim = if reseal { Claim::Sane } else { Claim::Detected };
-            if reseal {
-                reference.reseal(&mut bytes);
+            let claim = if rechecksum { Claim::Sane } else { Claim::Detected };
+            if rechecksum {
+                reference.rechecksum(&mut bytes);
             }
             let mut judge = Judge::new();
             let outcome = judge.judge(&reference, &bytes, claim).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -115,10 +115,10 @@ fn erase(at: usize, len: usize) -> Vec<Mutation> {
 }
 
 #[test]
-fn the_formulas_of_all_seals_are_the_right_ones() {
+fn the_formulas_of_all_checksums_are_the_right_ones() {
     for reference in references() {
         let mut bytes = reference.bytes().to_vec();
-        reference.reseal(&mut bytes);
+        reference.rechecksum(&mut bytes);
         let differing: Vec<_> = (0..bytes.len()).filter(|&i| bytes[i] != reference.bytes()[i]).collect();
         assert!(differing.is_empty(), "{:?}: {differing:x?}", reference.variant());
     }
@@ -168,26 +168,28 @@ pub(crate) fn a_hundred_thousand_damaged_pools() {
             failures.extend(wrong);
         }
     });
-    for ((resealed, outcome), count) in &counts {
-        println!("{count:7} {} {outcome:?}", if *resealed { "resealed" } else { "as is   " });
+    for ((rechecksummed, outcome), count) in &counts {
+        println!("{count:7} {} {outcome:?}", if *rechecksummed { "rechecksummed" } else { "as is   " });
     }
     assert!(failures.is_empty(), "{} failures: {:#?}", failures.len(), &failures[..failures.len().min(20)]);
     // Both claims were put to the test: mutations reach checks of every depth.
-    let seen = |resealed, wanted: &str| {
+    let seen = |rechecksummed, wanted: &str| {
         let of = |o: &Outcome| matches!(o, Outcome::Refused(why) if why.contains(wanted));
-        counts.iter().any(|((r, outcome), _)| *r == resealed && of(outcome))
+        counts.iter().any(|((r, outcome), _)| *r == rechecksummed && of(outcome))
     };
     for what in
-        ["pool header", "two-slot cell", "sealed payload", "ring record", "root pointer", "chunk table", "bitmap"]
+        ["pool header", "two-slot cell", "checksummed payload", "ring record", "root pointer", "chunk table", "bitmap"]
     {
         assert!(seen(false, what), "no damage of a {what} was found");
     }
-    for what in ["pool header", "sealed record place", "ring mark", "logged action", "intent", "span", "BadPointer"] {
+    for what in
+        ["pool header", "checksummed record place", "ring mark", "logged action", "intent", "span", "BadPointer"]
+    {
         assert!(seen(true, what), "no forged {what} was found");
     }
 }
 
-/// Bytes whose seals were recomputed hold other values. A judge who is told that this must be noticed has to object, at every structure.
+/// Bytes whose checksums were recomputed hold other values. A judge who is told that this must be noticed has to object, at every structure.
 #[test]
 fn the_judge_objects_to_wrong_values() {
     for reference in references() {
@@ -203,7 +205,7 @@ fn the_judge_objects_to_wrong_values() {
             ("header", &[Mutation::Flip(40 * 8), Mutation::Flip((4096 + 40) * 8)]),
             ("single cell", &[Mutation::Flip((cells + 8) * 8), Mutation::Flip((cells + 136) * 8)]),
             ("mirrored cell", &[Mutation::Flip((cells + 264) * 8), Mutation::Flip((cells + 392) * 8)]),
-            ("sealed", &[Mutation::Flip((reference.region("sealed").start + 64 + 33) * 8)]),
+            ("checksummed", &[Mutation::Flip((reference.region("checksummed").start + 64 + 33) * 8)]),
             ("ring", &[Mutation::Flip((newest + 33) * 8)]),
             ("root", &[Mutation::Flip((log - 64) * 8 + 5)]),
             // Blocks of class 10 become blocks of class 11, and so on.
@@ -213,7 +215,7 @@ fn the_judge_objects_to_wrong_values() {
             let mut bytes = reference.bytes().to_vec();
             mutations.iter().for_each(|m| m.apply(&mut bytes));
             assert_ne!(bytes, reference.bytes());
-            reference.reseal(&mut bytes);
+            reference.rechecksum(&mut bytes);
             let verdict = Judge::new().judge(&reference, &bytes, Claim::Detected);
             assert!(verdict.is_err(), "{what}: {verdict:?}");
         }

@@ -59,8 +59,8 @@ fn shows(cells: &Cells, without: fn(Options) -> Options, configs: &[Config]) {
         assert!(report.violation().is_none(), "{report}");
         assert!(report.points > 0);
         if found.is_none() {
-            let sabotaged = crash::run(cells.clone().adjust(without), &config.clone().shrink(false));
-            found = Some(sabotaged).filter(|r| r.violation().is_some());
+            let faulty = crash::run(cells.clone().adjust(without), &config.clone().shrink(false));
+            found = Some(faulty).filter(|r| r.violation().is_some());
         }
     }
     let found = found.expect("left out, and nobody noticed");
@@ -121,13 +121,13 @@ fn aba_behind_an_abort() {
     shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::AbortSettles), &shallow());
 }
 
-/// A record without a data seal goes forward whatever main holds: it must be gone before anybody changes that.
+/// A record without a data checksum goes forward whatever main holds: it must be gone before anybody changes that.
 #[test]
 fn two_barriers_and_an_unretired_record() {
     let others = vec![Op::commit(vec![w(3)]), Op::commit_in(1, vec![w(3), w(0)])];
-    let other = cells(IN_PLACE, others).seal_max(0);
+    let other = cells(IN_PLACE, others).checksum_max(0);
     shows(&other, |o| o.leave_out(Step::SettleRetires), &shallow());
-    let own = cells(IN_PLACE, vec![Op::commit(vec![w(3)]), Op::commit(vec![w(3), w(0)])]).seal_max(0);
+    let own = cells(IN_PLACE, vec![Op::commit(vec![w(3)]), Op::commit(vec![w(3), w(0)])]).checksum_max(0);
     shows(&own, |o| o.leave_out(Step::Stabilise), &shallow());
 }
 
@@ -245,18 +245,18 @@ fn a_record_is_retired_behind_its_copies() {
 }
 
 #[test]
-fn data_are_sealed_or_have_their_own_barrier() {
-    let unsealed = cells(IN_PLACE, vec![Op::commit(vec![w(1), w(3)])]).seal_max(0);
-    shows(&unsealed, |o| o.leave_out(Step::DataSeal), &shallow());
-    let sealed = cells(IN_PLACE, vec![Op::commit(vec![w(1), w(3)])]);
-    shows(&sealed, |o| o.leave_out(Step::VerifySeal), &shallow());
+fn data_are_checksummed_or_have_their_own_barrier() {
+    let unchecksummed = cells(IN_PLACE, vec![Op::commit(vec![w(1), w(3)])]).checksum_max(0);
+    shows(&unchecksummed, |o| o.leave_out(Step::DataChecksum), &shallow());
+    let checksummed = cells(IN_PLACE, vec![Op::commit(vec![w(1), w(3)])]);
+    shows(&checksummed, |o| o.leave_out(Step::VerifyChecksum), &shallow());
 }
 
 /// A long record lies among the objects, where restoring a zone would change it.
 #[test]
 fn records_are_retired_before_main_changes() {
     let ops = vec![Op::commit(vec![Edit::Node(1, 1000)]), Op::commit(vec![Edit::Comb(5)])];
-    let spilled = cells(IN_PLACE, ops).seal_max(4096);
+    let spilled = cells(IN_PLACE, ops).checksum_max(4096);
     shows(&spilled, |o| o.leave_out(Step::RetireFirst), &deep());
 }
 
@@ -316,8 +316,8 @@ fn what_a_failed_drain_left_in_doubt_is_not_settled() {
     for report in explore(&two) {
         assert!(report.violation().is_none(), "{report}");
     }
-    let sabotaged = explore(&two.clone().adjust(|o| o.leave_out(Step::DoubtStays)));
-    assert!(sabotaged.iter().any(|r| r.violation().is_some()), "left out, and nobody noticed");
+    let faulty = explore(&two.clone().adjust(|o| o.leave_out(Step::DoubtStays)));
+    assert!(faulty.iter().any(|r| r.violation().is_some()), "left out, and nobody noticed");
 }
 
 /// The second record is settled, and does not verify once its long object is written again: the first one's bytes are older than the backup's.
@@ -356,13 +356,13 @@ fn what_is_staged_has_the_last_word_over_what_was_changed_before() {
     }
 }
 
-/// The record seals them as one range: the pointer in front of the words, changed before, and the words.
+/// The record checksums them as one range: the pointer in front of the words, changed before, and the words.
 #[test]
 fn what_is_staged_is_in_main_before_it_is_joined_with_other_writes() {
     let ops = vec![Op::commit(vec![Edit::Node(5, 116), Edit::Put(5)])];
     for policy in [IN_PLACE, PARTIAL] {
-        let sealed = cells(policy, ops.clone()).seal_max(4096);
-        shows(&sealed, |o| o.leave_out(Step::StagedJoined), &shallow());
+        let checksummed = cells(policy, ops.clone()).checksum_max(4096);
+        shows(&checksummed, |o| o.leave_out(Step::StagedJoined), &shallow());
     }
 }
 
@@ -374,7 +374,7 @@ fn what_is_staged_is_stored_in_front_of_the_barrier() {
     }
     // With so much beside that there are two barriers: it is in front of the first one.
     let ops = vec![Op::commit(vec![w(4), Edit::Put(5)]), Op::commit(vec![w(4), w(0)])];
-    let report = crash::run(cells(IN_PLACE, ops).seal_max(0), &shallow()[0]);
+    let report = crash::run(cells(IN_PLACE, ops).checksum_max(0), &shallow()[0]);
     assert!(report.violation().is_none(), "{report}");
 }
 
@@ -383,7 +383,7 @@ fn what_is_staged_is_stored_in_front_of_the_barrier() {
 fn a_staged_image_is_copied_once() {
     let put = || Op::commit(vec![Edit::Put(5), w(1)]);
     let ops = vec![(0, put()), (0, Op::abort(vec![w(1)])), (1, Op::commit(vec![Edit::Words(5, 0, 60, None), w(0)]))];
-    let two = Cells::script(IN_PLACE, ops).batch(8).seal_max(4096);
+    let two = Cells::script(IN_PLACE, ops).batch(8).checksum_max(4096);
     shows(&two, |o| o.leave_out(Step::StagedOnce), &schedules(100));
 }
 
@@ -437,7 +437,7 @@ fn a_copy_is_on_media_before_its_object_is_written() {
 #[test]
 fn a_torn_copy_does_not_count() {
     let one = cells(PARTIAL, vec![Op::commit(vec![w(3)])]);
-    shows(&one, |o| o.leave_out(Step::CopySeal), &shallow());
+    shows(&one, |o| o.leave_out(Step::CopyChecksum), &shallow());
 }
 
 /// One thread makes the copy and writes nothing; another one writes, settles into the copy, and writes again.

@@ -51,9 +51,9 @@ fn references(adjust: fn(Options) -> Options) -> Vec<Reference> {
 }
 
 #[test]
-fn the_formulas_of_a_heaps_seals_are_the_right_ones() {
+fn the_formulas_of_a_heaps_checksums_are_the_right_ones() {
     for reference in references(|o| o) {
-        assert_eq!(reference.resealed(), [0; 0]);
+        assert_eq!(reference.rechecksummed(), [0; 0]);
     }
 }
 

@@ -129,12 +129,12 @@ fn workloads() -> Vec<Workload> {
     for (name, policy) in [("in place, put", Policy::InPlace), ("partial, put", Policy::InPlacePartial)] {
         let puts = script(policy, put.to_vec()).dirty_zones(1);
         add(name, &puts, &[shallow(1), shallow(2).model(file)]);
-        add(name, &puts.seal_max(0), &[shallow(1)]);
+        add(name, &puts.checksum_max(0), &[shallow(1)]);
     }
     let eaw = [vec![w(3), node(0, 200)], vec![Edit::Refill(0)], vec![Edit::Unlink(0)], vec![w(2)], vec![node(3, 116)]];
     let eaw = script(Policy::Eaw, eaw.map(Op::commit).into());
     add("eaw, riding", &eaw, &[shallow(1), shallow(2).model(file)]);
-    add("eaw, two barriers", &eaw.seal_max(0), &[shallow(1), deep(2)]);
+    add("eaw, two barriers", &eaw.checksum_max(0), &[shallow(1), deep(2)]);
     add("eaw, long", &script(Policy::Eaw, long.clone()), &[shallow(1), deep(2)]);
     // Crashes inside of recovery.
     let both = script(Policy::InPlacePartial, vec![Op::Change(0, vec![w(0), far()], true, End::Commit)]);
@@ -157,10 +157,10 @@ fn workloads() -> Vec<Workload> {
     let none = script(Policy::None, vec![Op::commit(vec![Edit::Put(5), w(4)]), Op::commit(vec![w(1)])]);
     add("none, put", &none, &[shallow(1), shallow(2).model(file)]);
     add("killed", &script(Policy::InPlace, vec![Op::commit(vec![w(3)])]), &[killed]);
-    let unsealed = script(Policy::InPlace, each(Policy::InPlace)).seal_max(0);
-    add("in place, two barriers", &unsealed, &[shallow(1), deep(2)]);
-    add("in place, long", &script(Policy::InPlace, long.clone()).seal_max(4096), &[shallow(1), deep(2)]);
-    add("in place, long and unsealed", &script(Policy::InPlace, long).seal_max(0), &[shallow(1), deep(2)]);
+    let unchecksummed = script(Policy::InPlace, each(Policy::InPlace)).checksum_max(0);
+    add("in place, two barriers", &unchecksummed, &[shallow(1), deep(2)]);
+    add("in place, long", &script(Policy::InPlace, long.clone()).checksum_max(4096), &[shallow(1), deep(2)]);
+    add("in place, long and unchecksummed", &script(Policy::InPlace, long).checksum_max(0), &[shallow(1), deep(2)]);
     add("undo, long", &script(Policy::Undo, undo_long), &[shallow(1), deep(2)]);
     add("switch", &script(Policy::InPlace, switch), &[shallow(1), deep(2)]);
     add("scrub", &script(Policy::InPlace, scrub), &[shallow(1), deep(2)]);

@@ -321,7 +321,7 @@ fn workloads() -> Vec<Workload> {
 }
 
 missed::steps! {
-    CompareKeys, SealAll, VerifySeal, WholeTransactions, CommitBarrier, CheckpointBarrier, ForceFirst, MarksFirst, RetireBeforeFree, AwaitReaders, KeepTombstones,
+    CompareKeys, ChecksumAll, VerifyChecksum, WholeTransactions, CommitBarrier, CheckpointBarrier, ForceFirst, MarksFirst, RetireBeforeFree, AwaitReaders, KeepTombstones,
     GreaterOnly, RestoreClock, SettleRead, CopyNodes, Generations, FreshSegments, Prefix, EraseDropped, HonestWatermark,
 }
 

@@ -115,7 +115,7 @@ fn histories_and_faults() {
 
 missed::steps! {
     InOrder, FlushOthers, ForceBarrier, MarkLate, PersistentLate, HonestCell, HeadFirst, HeadTwice, RaiseEpoch, EpochFloor, EraseTorn, SettleRead, Watermark, HonestWatermark,
-    HonestMark, VerifySeal, GrowFirst, UncleanFirst,
+    HonestMark, VerifyChecksum, GrowFirst, UncleanFirst,
 }
 
 pub(crate) fn each_step_is_missed_when_it_is_left_out() {

@@ -113,7 +113,7 @@ fn killed_in_front_of_flushes() {
 #[test]
 fn faults_of_the_medium() {
     let kinds = vec![crash::FaultKind::Flip, crash::FaultKind::Poison];
-    for named in scenarios::ALL.iter().filter(|n| ["sealed", "ring", "header", "log", "log-2"].contains(&n.name)) {
+    for named in scenarios::ALL.iter().filter(|n| ["checksummed", "ring", "header", "log", "log-2"].contains(&n.name)) {
         for seed in 20..24 {
             let config = Config::seeded(seed).depth(1).budget(30_000).point_budget(50).faults(200);
             let report = named.run(&config.fault_kinds(kinds.clone()));
@@ -128,7 +128,8 @@ fn faults_of_the_medium() {
 #[test]
 fn faults_that_are_withstood() {
     let is_one = |name: &str| {
-        ["log", "kv", "heap", "ring", "sealed"].iter().any(|start| name.starts_with(start)) || name == "btree-partial"
+        ["log", "kv", "heap", "ring", "checksummed"].iter().any(|start| name.starts_with(start))
+            || name == "btree-partial"
     };
     let all: Vec<_> = scenarios::ALL.iter().filter(|named| is_one(named.name)).collect();
     let detected = AtomicUsize::new(0);
@@ -207,7 +208,7 @@ fn failing_drains() {
 
 scenarios! {
     two_slot: "two-slot";
-    sealed: "sealed";
+    checksummed: "checksummed";
     ring: "ring";
     header: "header";
     resize: "resize";

@@ -220,7 +220,7 @@ fn objects_of_a_killed_process() {
 /// Who comes after a failed sync does not try again and again for what its holder never gives back.
 #[test]
 fn a_failed_sync_is_told_at_once() {
-    use tx::{Error, Patience};
+    use tx::{Error, RetryPolicy};
     for policy in POLICIES {
         let medium = Plain::new(1 << 20);
         let heap = heap(&medium, policy);
@@ -232,7 +232,7 @@ fn a_failed_sync_is_told_at_once() {
         let failed = tx::Transaction::commit(tx);
         assert!(matches!(failed, Err(Error::Pool(pmem::Error::Sync { .. }))), "{policy:?}: {failed:?}");
         let mut attempts = 0;
-        let read = heap.transact_with(Isolation::Strict, Patience::default(), |tx| {
+        let read = heap.transact_with(Isolation::Strict, RetryPolicy::default(), |tx| {
             attempts += 1;
             tx.read(cell).map(|cell| cell[0])
         });

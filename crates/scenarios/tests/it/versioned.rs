@@ -96,7 +96,7 @@ pub(crate) mod in_turns {
     use super::*;
 
     missed::steps! {
-        FirstCommitter, Validate, BornLater, SealNew, VerifySeal, VoidFirst, KFirst, WaitRunning, SaveMaster, NothingAboveK, WFirst, FreedStays, SkipBelowW,
+        FirstCommitter, Validate, BornLater, ChecksumNew, VerifyChecksum, VoidFirst, KFirst, WaitRunning, SaveMaster, NothingAboveK, WFirst, FreedStays, SkipBelowW,
         DecideFirst, CommitOrder, IntentOrder, HeaderStays, SeenStays,
     }
 

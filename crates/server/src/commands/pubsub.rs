@@ -2,10 +2,10 @@
 
 use super::flag::{FAST, HEARING, NO_MULTI, PUBSUB, SUBSCRIBES};
 use super::{Command, Outcome, is, session};
+use crate::failpoints::Step;
 use crate::pubsub::Of;
 use crate::reply::Reply;
 use crate::request::Arguments;
-use crate::sabotage::Step;
 use crate::session::{Publication, Session};
 
 const SUBSCRIBE: u32 = PUBSUB | SUBSCRIBES | HEARING | NO_MULTI;
@@ -63,7 +63,7 @@ fn said(s: &Session, reply: &mut Reply, word: &str, of: Of, name: Option<&[u8]>)
 fn publish(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply, to: Of) -> Outcome {
     let (channel, payload) = (args.get(1), args.get(2));
     let heard = match &mut s.deferred {
-        Some(deferred) if !s.shared.sabotage.skips(Step::PublishedBehind) => {
+        Some(deferred) if !s.shared.failpoints.skips(Step::PublishedBehind) => {
             deferred.push(Publication { to, channel: channel.to_vec(), payload: payload.to_vec() });
             s.shared.pubsub.would_hear(to, channel)
         }

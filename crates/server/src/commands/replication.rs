@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST};
-use super::{Command, KeysAt, Outcome, Patience, Run, int, is, session};
+use super::{Command, KeysAt, Outcome, Run, WaitLimit, int, is, session};
 use crate::group::{View, split};
 use crate::reply::Reply;
 use crate::request::Arguments;
@@ -20,47 +20,47 @@ pub(super) const COMMANDS: &[Command] = &[
 // ---- WAIT -----------------------------------------------------------------------------------------------------------
 
 /// How many other machines have all that was acknowledged to any client when it began, on media of theirs. Those beyond the write quorum come later, or not at all.
-fn wait(s: &Session, args: &Arguments<'_>, since: &mut Option<u64>, reply: &mut Reply) -> Outcome<Patience> {
-    let (wanted, patience) = (int(args.get(1))?, patience(args.get(2))?);
-    let (others, patience) = others(s, since, wanted, patience)?;
+fn wait(s: &Session, args: &Arguments<'_>, since: &mut Option<u64>, reply: &mut Reply) -> Outcome<WaitLimit> {
+    let (wanted, wait_limit) = (int(args.get(1))?, wait_limit(args.get(2))?);
+    let (others, wait_limit) = others(s, since, wanted, wait_limit)?;
     reply.int(others);
-    Ok(patience)
+    Ok(wait_limit)
 }
 
 /// The same, and 1 for this machine: what it has acknowledged it has.
-fn waitaof(s: &Session, args: &Arguments<'_>, since: &mut Option<u64>, reply: &mut Reply) -> Outcome<Patience> {
+fn waitaof(s: &Session, args: &Arguments<'_>, since: &mut Option<u64>, reply: &mut Reply) -> Outcome<WaitLimit> {
     if !(0..=1).contains(&int(args.get(1))?) {
         return Err("ERR value is out of range, value must between 0 and 1".into());
     }
     let wanted = int(args.get(2)).ok().filter(|wanted| *wanted >= 0);
     let wanted = wanted.ok_or("ERR value is out of range, must be positive")?;
-    let (others, patience) = others(s, since, wanted, patience(args.get(3))?)?;
+    let (others, wait_limit) = others(s, since, wanted, wait_limit(args.get(3))?)?;
     reply.array(2);
     reply.int(1);
     reply.int(others);
-    Ok(patience)
+    Ok(wait_limit)
 }
 
 /// A store on one machine has nobody to wait for.
-fn others(s: &Session, since: &mut Option<u64>, wanted: i64, patience: Patience) -> Outcome<(i64, Patience)> {
+fn others(s: &Session, since: &mut Option<u64>, wanted: i64, wait_limit: WaitLimit) -> Outcome<(i64, WaitLimit)> {
     let engine = &s.shared.engine;
-    let Some(position) = since.or_else(|| engine.position()) else { return Ok((0, Patience::Enough)) };
+    let Some(position) = since.or_else(|| engine.position()) else { return Ok((0, WaitLimit::Enough)) };
     *since = Some(position);
     let others = engine.others_with(position) as i64;
     // Who does not lead any more knows nothing of the others.
     engine.healthy()?;
-    Ok((others, if others >= wanted { Patience::Enough } else { patience }))
+    Ok((others, if others >= wanted { WaitLimit::Enough } else { wait_limit }))
 }
 
 /// More milliseconds than anybody waits.
 const YEARS: u64 = 1 << 42;
 
-fn patience(text: &[u8]) -> Outcome<Patience> {
+fn wait_limit(text: &[u8]) -> Outcome<WaitLimit> {
     let milliseconds = int(text).map_err(|_| "ERR timeout is not an integer or out of range")?;
     match u64::try_from(milliseconds) {
         Err(_) => Err("ERR timeout is negative".into()),
-        Ok(0) => Ok(Patience::Forever),
-        Ok(milliseconds @ ..YEARS) => Ok(Patience::For(Duration::from_millis(milliseconds))),
+        Ok(0) => Ok(WaitLimit::Forever),
+        Ok(milliseconds @ ..YEARS) => Ok(WaitLimit::For(Duration::from_millis(milliseconds))),
         Ok(_) => Err("ERR timeout is out of range".into()),
     }
 }

@@ -17,7 +17,7 @@ use crate::data::{Head, Kind};
 use crate::request::Arguments;
 
 use self::ids::{bounds, strict, strict_all};
-pub(crate) use self::read::{Since, blocks, group, keys, patience};
+pub(crate) use self::read::{Since, blocks, group, keys, wait_limit};
 use self::trim::Wanted;
 
 const SECOND: KeysAt = KeysAt::Range(2, 2, 1);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pmem::DomainChoice;
 
-use crate::support::{Client, PATIENCE, Reply, Running, Store, start, usual};
+use crate::support::{Client, Reply, Running, Store, WAIT_LIMIT, start, usual};
 
 fn subscriber(running: &Running, pattern: &str) -> Client {
     let mut client = running.client();
@@ -130,7 +130,7 @@ fn keys_that_expire_are_told_of() {
             client.ask(&["CONFIG", "SET", "notify-keyspace-events", "Ex"]);
             hears.0.get_ref().set_read_timeout(Some(Duration::from_millis(ms + 1000))).unwrap();
             let heard = hears.try_reply();
-            hears.0.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
+            hears.0.get_ref().set_read_timeout(Some(WAIT_LIMIT)).unwrap();
             let expected = ["message", "__keyevent@0__:expired", "early"].map(Reply::text);
             heard == Some(Reply::Array(expected.to_vec()))
         });

@@ -153,7 +153,7 @@ fn slow_and_half_closed_connections_get_their_replies() {
     assert_eq!((half.reply(), half.reply()), (Reply::ok(), Reply::text("1")));
     assert!(half.has_ended());
     // One that does not take what it asks for keeps nobody waiting, and is ended after a while.
-    let settings = Settings { patience: Duration::from_secs(1), ..Settings::default() };
+    let settings = Settings { wait_limit: Duration::from_secs(1), ..Settings::default() };
     let running = Running::with(DomainChoice::Emulated, |config| Config { settings, ..config }, |options| options);
     let mut greedy = running.client();
     greedy.ask(&["SET", "large", &"x".repeat(1 << 20)]);

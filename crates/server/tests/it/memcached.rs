@@ -11,7 +11,7 @@ use server::engine::Kv;
 use server::{Config, Server};
 
 /// What others must do in.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 struct Ours {
     server: Option<Server>,
@@ -105,7 +105,7 @@ struct Peer(TcpStream);
 impl Peer {
     fn connect(to: SocketAddr) -> Self {
         let stream = TcpStream::connect(to).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
         stream.set_nodelay(true).unwrap();
         Self(stream)
     }

@@ -12,7 +12,7 @@ use pmem::DomainChoice;
 use server::Step;
 
 use crate::differential::Redis;
-use crate::support::{AtCommit, Client, PATIENCE, Reply, Running, Store, request, start, told, until, usual};
+use crate::support::{AtCommit, Client, Reply, Running, Store, WAIT_LIMIT, request, start, told, until, usual};
 
 const DOMAINS: [DomainChoice; 2] = [DomainChoice::Emulated, DomainChoice::File];
 
@@ -124,8 +124,8 @@ fn replies_are_those_of_redis() {
             let running = Running::start(domain);
             let mut ours = TcpStream::connect(running.address()).unwrap();
             let mut theirs = UnixStream::connect(dir.path().join("redis.sock")).unwrap();
-            ours.set_read_timeout(Some(PATIENCE)).unwrap();
-            theirs.set_read_timeout(Some(PATIENCE)).unwrap();
+            ours.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
+            theirs.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
             said(&mut ours, hello);
             said(&mut theirs, hello);
             said(&mut theirs, "DEL k");
@@ -266,7 +266,7 @@ pub fn heard_behind_the_commit(step: Option<Step>, domain: DomainChoice) {
         if once.swap(false, SeqCst) {
             let (enter, released) = &*held.lock().unwrap();
             enter.send(()).unwrap();
-            released.recv_timeout(PATIENCE).unwrap_or(()); // a test that has failed is gone
+            released.recv_timeout(WAIT_LIMIT).unwrap_or(()); // a test that has failed is gone
         }
     });
     let server = start(step, usual(), told(engine, at_commit));
@@ -277,7 +277,7 @@ pub fn heard_behind_the_commit(step: Option<Step>, domain: DomainChoice) {
     assert_eq!(hearing.say("SUBSCRIBE news"), texts(&["subscribe", "news", ":1"]));
     holds.store(true, SeqCst);
     client.send(b"MULTI\r\nSET k v\r\nPUBLISH news told\r\nEXEC\r\n");
-    entered.recv_timeout(PATIENCE).unwrap();
+    entered.recv_timeout(WAIT_LIMIT).unwrap();
     for word in ["a", "b"] {
         assert_eq!(hearing.ask(&["PING", word]), Reply::text(word), "heard before the commit");
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use pmem::DomainChoice;
 use server::{Config, Server, Step};
 
-use crate::support::{AtCommit, Client, PATIENCE, Reply, Store, request, scarce, start, told, until, usual};
+use crate::support::{AtCommit, Client, Reply, Store, WAIT_LIMIT, request, scarce, start, told, until, usual};
 
 /// What the transactions of a server have done, in order.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +50,7 @@ impl Holding {
             if key.ends_with(b"hold") {
                 let (enter, released) = &*held.lock().unwrap();
                 enter.send(()).unwrap();
-                released.recv_timeout(PATIENCE).unwrap();
+                released.recv_timeout(WAIT_LIMIT).unwrap();
             }
         });
         let (noted, sockets, found) = (seen.clone(), Arc::<Mutex<Vec<TcpStream>>>::clone(&watched), early.clone());
@@ -81,7 +81,7 @@ impl Holding {
     /// much to do delivers later than `write` returns.
     fn while_held(&mut self, send: impl FnOnce()) {
         self.holder.send(&request(&["SET", "hold", "1"]));
-        self.entered.recv_timeout(PATIENCE).unwrap();
+        self.entered.recv_timeout(WAIT_LIMIT).unwrap();
         send();
         let port = self.server.as_ref().unwrap().redis()[0].port();
         until("all that was sent is acknowledged", || unacknowledged(port) == 0);
@@ -255,7 +255,7 @@ fn who_does_not_take_his_replies_keeps_nobody_waiting() {
     assert_eq!(one.reply(), Reply::text(&value));
     (0..6).for_each(|_| assert_eq!(many.reply(), Reply::text(&value)));
     assert_eq!(many.reply(), Reply::ok());
-    // Both have their seats again.
+    // Both have their transaction slots again.
     holding.while_held(|| {
         one.send(&set("x"));
         many.send(&set("y"));
@@ -292,7 +292,7 @@ fn who_is_killed_or_gone_takes_nobody_along() {
             let Reply::Bulk(text) = other.say("INFO clients") else { panic!("no text") };
             String::from_utf8_lossy(&text).contains("connected_clients:3\r\n")
         });
-        // Their seats are others'.
+        // Their transaction slots are others'.
         let mut new = holding.clients::<3>();
         holding.while_held(|| new.iter_mut().for_each(|client| client.send(&set("new"))));
         new.iter_mut().for_each(|client| assert_eq!(client.reply(), Reply::ok()));

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use pmem::DomainChoice;
 
 use crate::differential::Redis;
-use crate::support::{PATIENCE, Running, request};
+use crate::support::{Running, WAIT_LIMIT, request};
 
 const DOMAINS: [DomainChoice; 2] = [DomainChoice::Emulated, DomainChoice::File];
 
@@ -97,8 +97,8 @@ fn same(domain: DomainChoice, hello: &str, all: &mut dyn Iterator<Item = Vec<u8>
     let running = Running::start(domain);
     let mut ours = TcpStream::connect(running.address()).unwrap();
     let mut theirs = UnixStream::connect(dir.path().join("redis.sock")).unwrap();
-    ours.set_read_timeout(Some(PATIENCE)).unwrap();
-    theirs.set_read_timeout(Some(PATIENCE)).unwrap();
+    ours.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
+    theirs.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
     said(&mut ours, &request(&["HELLO", hello]));
     said(&mut theirs, &request(&["HELLO", hello]));
     let mut differ = Vec::new();

@@ -10,7 +10,7 @@ use pmem::DomainChoice;
 use server::{Config, Server};
 
 use crate::differential::{Client as Other, Redis};
-use crate::support::{Client, PATIENCE, Reply, Running, Store, start, until, usual};
+use crate::support::{Client, Reply, Running, Store, WAIT_LIMIT, start, until, usual};
 
 /// First bytes of elements, and of notes about those that nobody owns any more: docs/format.md.
 const ELEMENTS: u8 = 0xf0;
@@ -278,7 +278,7 @@ fn a_stream_that_expires_is_swept() {
     until("it is gone", || client.say("EXISTS s") == Reply::Int(0));
     drop(client);
     stop(server);
-    let tries = PATIENCE.as_millis() / 600;
+    let tries = WAIT_LIMIT.as_millis() / 600;
     let swept = (0..tries).any(|_| {
         let (server, _client) = serve(&path);
         std::thread::sleep(Duration::from_millis(600));

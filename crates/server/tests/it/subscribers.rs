@@ -12,8 +12,8 @@ const MESSAGE: usize = 1_000_000;
 
 /// Nobody is ended because he does not read, while a test runs.
 fn patient(domain: DomainChoice) -> Running {
-    let patience = Duration::from_secs(3600);
-    let with = |config: Config| Config { settings: Settings { patience, ..config.settings.clone() }, ..config };
+    let wait_limit = Duration::from_secs(3600);
+    let with = |config: Config| Config { settings: Settings { wait_limit, ..config.settings.clone() }, ..config };
     Running::with(domain, with, |options| options)
 }
 

@@ -12,18 +12,18 @@ use server::tree::{self, Tree};
 use server::{Config, Server, Step};
 
 /// Nothing here takes longer.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Waits until it is so, for as long as it takes on a machine that is busy with other things.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let looks = PATIENCE.as_millis() / 10;
+    let looks = WAIT_LIMIT.as_millis() / 10;
     let came = (0..looks).any(|look| {
         if look > 0 {
             std::thread::sleep(Duration::from_millis(10));
         }
         is_so()
     });
-    assert!(came, "not in {PATIENCE:?}: {what}");
+    assert!(came, "not in {WAIT_LIMIT:?}: {what}");
 }
 
 /// Of an engine around another one: what it leaves to that one.
@@ -297,7 +297,7 @@ pub enum Reply {
 impl Client {
     pub fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
         stream.set_nodelay(true).unwrap();
         Self(BufReader::new(stream))
     }
@@ -405,7 +405,7 @@ pub fn run(command: &mut Command) -> String {
 
 #[expect(clippy::disallowed_methods, reason = "a program that does not end is a failure")]
 fn in_time(child: &mut &mut std::process::Child) -> Option<std::process::ExitStatus> {
-    let end = Instant::now() + 2 * PATIENCE;
+    let end = Instant::now() + 2 * WAIT_LIMIT;
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return Some(status);

@@ -83,9 +83,9 @@ impl Connection {
     }
 
     /// One that waits so long for an answer.
-    pub fn within(address: &str, patience: Duration) -> std::io::Result<Self> {
+    pub fn within(address: &str, wait_limit: Duration) -> std::io::Result<Self> {
         let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(patience))?;
+        stream.set_read_timeout(Some(wait_limit))?;
         stream.set_nodelay(true)?;
         Ok(Self(BufReader::new(stream)))
     }

@@ -19,7 +19,7 @@ fn of_heap(policy: Policy) -> heap::Options {
 }
 
 fn of_store() -> mvcc::Options {
-    mvcc::Options::new().bytes(1 << 20).slots(4).log_bytes(8192).copy_bytes(8192).keeper(false).pool(pool())
+    mvcc::Options::new().bytes(1 << 20).slots(4).log_bytes(8192).copy_bytes(8192).background(false).pool(pool())
 }
 
 /// One of every structure.

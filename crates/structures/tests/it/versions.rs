@@ -13,7 +13,8 @@ use crate::support::{bst, list, map, small_map, small_tree, treap, tree};
 fn store() -> (tempfile::TempDir, Mvcc) {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let pool = pmem::Options::new().domain(DomainChoice::Emulated);
-    let store = Mvcc::create(dir.path().join("p"), &Options::new().bytes(16 << 20).slots(16).keeper(false).pool(pool));
+    let store =
+        Mvcc::create(dir.path().join("p"), &Options::new().bytes(16 << 20).slots(16).background(false).pool(pool));
     (dir, store.unwrap())
 }
 

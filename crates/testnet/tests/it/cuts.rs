@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use testnet::Net;
 
-use crate::{PATIENCE, SILENCE};
+use crate::{SILENCE, TIMEOUT};
 
 /// A socket on each host; each sends to each, and `reached[from][to]` is whether it arrived.
 struct Pings {
@@ -27,11 +27,11 @@ impl Pings {
     /// Whether one of the packets sent in this time arrives. The first ones may be lost while addresses are looked up, which is tried again after a
     /// second; one that was late is still there.
     #[expect(clippy::disallowed_methods, reason = "packets take real time")]
-    fn arrives(&self, from: usize, to: usize, patience: Duration) -> bool {
+    fn arrives(&self, from: usize, to: usize, timeout: Duration) -> bool {
         let (sender, receiver) = (&self.sockets[from], &self.sockets[to]);
         receiver.set_read_timeout(Some(SILENCE)).unwrap();
         let (first, begin) = (self.sent.get(), Instant::now());
-        while begin.elapsed() < patience {
+        while begin.elapsed() < timeout {
             let number = self.sent.replace(self.sent.get() + 1);
             sender.send_to(&number.to_le_bytes(), receiver.local_addr().unwrap()).unwrap();
             let mut bytes = [0; 8];
@@ -53,7 +53,7 @@ impl Pings {
             if cut.contains(&(from, to)) {
                 assert!(!self.arrives(from, to, 2 * SILENCE), "{from} reaches {to}, where it is cut off");
             } else {
-                assert!(self.arrives(from, to, PATIENCE), "{from} does not reach {to}");
+                assert!(self.arrives(from, to, TIMEOUT), "{from} does not reach {to}");
             }
         }
     }
@@ -94,7 +94,7 @@ fn an_open_connection_stalls_and_goes_on() {
     let (one, other) = (net.host(0), net.host(1));
     let listener = one.inside(|| TcpListener::bind((one.addr(), 7000)).unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
-    let mut client = other.inside(|| TcpStream::connect_timeout(&address, PATIENCE).unwrap()).unwrap();
+    let mut client = other.inside(|| TcpStream::connect_timeout(&address, TIMEOUT).unwrap()).unwrap();
     let (mut server, _) = listener.accept().unwrap();
     let mut byte = [0];
     client.write_all(b"1").unwrap();
@@ -109,7 +109,7 @@ fn an_open_connection_stalls_and_goes_on() {
     assert_eq!(fresh.kind(), std::io::ErrorKind::TimedOut);
 
     net.heal().unwrap();
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    server.set_read_timeout(Some(TIMEOUT)).unwrap();
     server.read_exact(&mut byte).unwrap();
     assert_eq!(byte, *b"2");
 }

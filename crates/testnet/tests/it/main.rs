@@ -9,6 +9,6 @@ mod processes;
 use std::time::Duration;
 
 /// Much longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long silence is waited for.
 const SILENCE: Duration = Duration::from_millis(300);

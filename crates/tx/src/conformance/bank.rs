@@ -34,7 +34,7 @@ pub struct Account {
     /// May be less than nothing.
     pub balance: i64,
     receipt: PPtr<Receipt>,
-    /// All the balance: an account is long enough to be sealed, and to be torn.
+    /// All the balance: an account is long enough to be checksummed, and to be torn.
     copies: [i64; 30],
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Isolation::{self, Snapshot};
 use crate::conformance::stage::Do::{self, Abort, Begin, Commit, Read, Write};
-use crate::conformance::stage::{Script, patience, play};
+use crate::conformance::stage::{Script, play, policy};
 use crate::conformance::support::numbers;
 use crate::conformance::{Check, Concurrency, Subject};
 use crate::{Engine, Error, Transaction};
@@ -105,7 +105,7 @@ fn perform_at<S: Subject>(
     enough: impl Fn(usize, &Script) -> bool,
 ) {
     let cells = numbers(engine, 3);
-    let history = play(engine, level, &cells, script, patience(subject.waits()));
+    let history = play(engine, level, &cells, script, policy(subject.waits()));
     if let Err(anomaly) = history.check(subject.kept(level)) {
         panic!("at {level}: {anomaly}\n{history:#?}");
     }

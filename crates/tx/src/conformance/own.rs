@@ -4,7 +4,7 @@ use pmem::PPtr;
 
 use crate::conformance::support::{begin, numbers, ok, set, try_run, value, values};
 use crate::conformance::{Check, Subject, plain_checks};
-use crate::{Engine, Error, Patience, Result, Transaction, Typed};
+use crate::{Engine, Error, Result, RetryPolicy, Transaction, Typed};
 
 pub(super) fn checks<S: Subject>(group: &'static str) -> Vec<Check<S>> {
     plain_checks!(
@@ -84,12 +84,12 @@ fn transact_in_transact<S: Subject>(s: &S) {
     for inner_writes in [true, false] {
         let engine = s.fresh();
         let number = numbers(&engine, 1)[0];
-        let patience = Patience::default().attempts(20);
+        let policy = RetryPolicy::default().attempts(20);
         let mut runs = 0;
-        let result = engine.transact_with(engine.strongest(), patience, |tx| -> Result<()> {
+        let result = engine.transact_with(engine.strongest(), policy, |tx| -> Result<()> {
             runs += 1;
             put(tx, number, 1)?;
-            engine.transact_with(engine.strongest(), patience, |tx| {
+            engine.transact_with(engine.strongest(), policy, |tx| {
                 if inner_writes { put(tx, number, 2) } else { tx.read(number).map(drop) }
             })
         });

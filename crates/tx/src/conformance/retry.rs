@@ -1,4 +1,4 @@
-//! Conflicts are run again, up to the caller's patience.
+//! Conflicts are run again, up to the caller's policy.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use pmem::PPtr;
 use crate::conformance::stage::join;
 use crate::conformance::support::{Rng, numbers, ok, set, value};
 use crate::conformance::{Check, Subject, plain_checks};
-use crate::{Doom, Engine, Error, Isolation, Patience, Procedure, Result, Transaction, Typed};
+use crate::{Doom, Engine, Error, Isolation, Procedure, Result, RetryPolicy, Transaction, Typed};
 
 pub(super) fn checks<S: Subject>(group: &'static str) -> Vec<Check<S>> {
     plain_checks!(group, any attempts, any deadline, rollback counter, rollback transfers, rollback calls)
@@ -24,8 +24,8 @@ fn attempts<S: Subject>(s: &S) {
     let engine = s.fresh();
     for most in [1, 2, 9] {
         let mut runs = 0;
-        let patience = Patience::default().attempts(most);
-        let result = engine.transact_with(engine.strongest(), patience, |tx| {
+        let policy = RetryPolicy::default().attempts(most);
+        let result = engine.transact_with(engine.strongest(), policy, |tx| {
             runs += 1;
             beaten(tx)
         });
@@ -38,8 +38,8 @@ fn attempts<S: Subject>(s: &S) {
 
 fn deadline<S: Subject>(s: &S) {
     let engine = s.fresh();
-    let patience = Patience::default().attempts(u32::MAX).deadline(Duration::from_millis(5));
-    let result = engine.transact_with(engine.strongest(), patience, |tx| beaten(tx));
+    let policy = RetryPolicy::default().attempts(u32::MAX).deadline(Duration::from_millis(5));
+    let result = engine.transact_with(engine.strongest(), policy, |tx| beaten(tx));
     assert!(matches!(result, Err(Error::GaveUp { .. })), "{result:?}");
 }
 

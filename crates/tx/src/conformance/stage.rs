@@ -28,7 +28,7 @@ pub(super) enum Do {
 pub(super) type Script = [(usize, Do)];
 
 /// How long a step may take before it counts as waiting for another actor, and the script goes on. No verdict depends on it.
-pub(super) fn patience(waits: bool) -> Duration {
+pub(super) fn policy(waits: bool) -> Duration {
     if waits { Duration::from_millis(100) } else { Duration::from_secs(60) }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn play<E: Engine + Sync>(
     level: Isolation,
     cells: &[PPtr<u64>],
     script: &Script,
-    patience: Duration,
+    policy: Duration,
 ) -> History {
     let actors = script.iter().map(|(actor, _)| actor + 1).max().unwrap_or(0);
     let moments = AtomicU64::new(1);
@@ -59,7 +59,7 @@ pub(super) fn play<E: Engine + Sync>(
             let _ = cues[actor].send(step);
             owed[actor] += 1;
             // Who waits already has its later steps queued.
-            let limit = if owed[actor] == 1 { patience } else { Duration::ZERO };
+            let limit = if owed[actor] == 1 { policy } else { Duration::ZERO };
             while owed[actor] > 0
                 && let Ok(done) = ended.recv_timeout(limit)
             {

@@ -2,6 +2,6 @@
 
 mod broken;
 mod explore;
+mod failpoints;
 mod fault;
 mod reference;
-mod sabotage;

@@ -52,7 +52,7 @@ impl Map {
 }
 
 impl Logged {
-    /// A read-modify-write: only the place in the log is taken under the lock; copy, seal and force are everybody's own.
+    /// A read-modify-write: only the place in the log is taken under the lock; copy, checksum and force are everybody's own.
     #[inline]
     fn read_modify_write(&self, key: u64) -> Result<()> {
         let Some(ours) = &self.log else { return self.map.add_one(key, |_| Ok(())) };

@@ -8,7 +8,7 @@ use eaw::records::{RecordId, RecordTx, Records, Table};
 use peers::Peer;
 use peers::kv::{How, Level};
 use pmem::Stats;
-use tx::{Backoff, Patience};
+use tx::{Backoff, RetryPolicy};
 
 use super::Setting;
 use crate::contest::share;
@@ -197,7 +197,7 @@ impl Swaps for Known {
 
     fn swap(&self, (session, [one, other]): &mut Self::Way<'_>, first: usize, second: usize) -> Result<()> {
         let (first, second) = (key(first), key(second));
-        let mut backoff = Backoff::new(Patience::default());
+        let mut backoff = Backoff::new(RetryPolicy::default());
         loop {
             let mut found = false;
             let done = session.transact(HOW, &mut |tx| {

@@ -20,7 +20,7 @@ const KILLS: u64 = 6;
 /// A worker that nobody kills ends by itself.
 const TRANSACTIONS_MAX: usize = 1_000_000;
 /// A worker that has committed nothing by then never will.
-const PATIENCE_MS: u64 = 60_000;
+const TIMEOUT_MS: u64 = 60_000;
 
 /// A line in one piece.
 fn tell(line: &str) {
@@ -80,7 +80,7 @@ fn live_and_die(path: &Path, policy: Policy, seed: u64, after: Duration) -> (u64
                 short.fetch_or(line == "short", Relaxed);
             }
         });
-        for _ in 0..PATIENCE_MS {
+        for _ in 0..TIMEOUT_MS {
             if (orders.load(Relaxed) > 0 && short.load(Relaxed)) || heard.is_finished() {
                 break;
             }

@@ -194,7 +194,7 @@ fn taken<X: Transaction, M: Keyed>(tables: &Tables<M>, tx: &mut X) -> tx::Result
     Ok(())
 }
 
-/// In place one barrier, whatever is changed (as long as all of it is sealed), undone or not; eaw the same, and none to undo. Undo has three if all is declared together, one more for
+/// In place one barrier, whatever is changed (as long as all of it is checksummed), undone or not; eaw the same, and none to undo. Undo has three if all is declared together, one more for
 /// each node that is split: few of so many transactions.
 #[test]
 fn barriers_are_counted() {
@@ -229,7 +229,7 @@ const RUNS: u64 = 300;
 /// How many transactions had how many barriers, those that were committed and the others.
 fn barriers(policy: Policy, declare: Declare, mix: Mix) -> (BTreeMap<u64, u64>, BTreeMap<u64, u64>) {
     let dir = memory();
-    let options = Options::new().policy(policy).coordinator(false).bytes(16 << 20).seal_max(1 << 20);
+    let options = Options::new().policy(policy).coordinator(false).bytes(16 << 20).checksum_max(1 << 20);
     let engine = Heap::create(dir.path().join("tpcc"), &options).unwrap();
     let tables = Tables::<HashMap>::populate(&engine, SMALL, 3).unwrap();
     let mut terminal = terminals(mix, 1).remove(0);

@@ -99,7 +99,7 @@ fn options(args: &ServeChain, listener: &TcpListener) -> Result<Options, Failure
         .fabric(copies::trust(&args.at.trust)?)
         .serves(&clients)
         .ttl(ttl)
-        .patience(Duration::from_secs(args.commit_within))
+        .timeout(Duration::from_secs(args.commit_within))
         .sizes(Sizes { capacity: args.size, queue: args.queue })
         .first_members(&args.first_members);
     let options = args.f.map_or(options.clone(), |f| options.failures(f));

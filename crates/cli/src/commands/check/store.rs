@@ -15,7 +15,7 @@ pub fn is_in(info: &PoolInfo) -> bool {
     info.regions.iter().any(|region| region.kind == kv::REGION_KIND)
 }
 
-/// Opens the store as `cairn kv check` does, which recovers it if the pool is open for writing, and holds every record against its seal. Then it is closed if it is sound.
+/// Opens the store as `cairn kv check` does, which recovers it if the pool is open for writing, and holds every record against its checksum. Then it is closed if it is sound.
 pub(super) fn look_into(path: &Path, pool: &Pool, report: &mut CheckJson) -> Result<(), Failure> {
     let opened = kv::Options::new().background(false).open_in(pool);
     let looked = opened.and_then(|store| Ok((store.check(|_| ())?, store)));

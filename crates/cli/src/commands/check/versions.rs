@@ -20,7 +20,7 @@ pub fn are_in(info: &PoolInfo) -> bool {
 /// # Errors
 /// What is no damage: that it must be recovered.
 pub(super) fn look_into(pool: &Pool, repair: Repair, report: &mut CheckJson) -> Result<Option<Mvcc>, PoolError> {
-    let store = match Mvcc::open_in(pool, &Options::new().keeper(false)) {
+    let store = match Mvcc::open_in(pool, &Options::new().background(false)) {
         Ok(store) => store,
         Err(tx::Error::Pool(error @ PoolError::NeedsRecovery { .. })) => return Err(error),
         // Its program can.

@@ -63,7 +63,7 @@ pub fn join(args: &JoinGroup) -> Outcome {
 
 /// What the copy says of itself that is to join.
 fn look_at(group: &Group, args: &JoinGroup) -> Result<Option<ReplicaStatus>, Failure> {
-    look(&args.address, &group.trust, group.patience).map_err(|error| {
+    look(&args.address, &group.trust, group.timeout).map_err(|error| {
         let next = "see whether `cairn serve` runs there with the same --etcd and --prefix, and with the same secret";
         Failure::new(format!("{}: {error}", args.address), next)
     })

@@ -93,7 +93,7 @@ fn machines(group: &mut Group) -> Vec<Machine> {
     let others: Vec<Member> =
         group.machines.iter().filter(|member| member.name != group.leader.name).cloned().collect();
     let addresses: Vec<String> = others.iter().map(|member| member.address.clone()).collect();
-    let looked = look_at_all(&addresses, &group.trust, group.patience);
+    let looked = look_at_all(&addresses, &group.trust, group.timeout);
     let own = Some(group.status.own).filter(|own| *own != 0);
     let leader = (group.leader.clone(), own.ok_or_else(|| "it has no copy that counts".to_owned()));
     let copies = others.into_iter().zip(&looked).map(|(member, found)| {

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::output::{note, say};
 
 /// Between two looks at how everything is going.
-const NAP: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub fn follow(args: &Follow) -> Outcome {
     let failed = |error: kv::Error| Failure::kv(&args.path, &error);
@@ -31,7 +31,7 @@ pub fn follow(args: &Follow) -> Outcome {
     note!("cairn: following with {}, {commits} commits so far, at {}", args.path.display(), follower.address());
 
     while stopped.try_recv().is_err() {
-        follower.wait(NAP).map_err(failed)?;
+        follower.wait(POLL_INTERVAL).map_err(failed)?;
     }
     note!("cairn: stopping");
     let commits = follower.status().commits;

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kv::{Options, Part};
 
 /// Nobody looks at a bar for less.
-const PATIENCE: Duration = Duration::from_millis(300);
+const TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Shows how far opening has come, once it takes longer than that.
 #[expect(clippy::disallowed_methods, reason = "somebody waits")]
@@ -20,7 +20,7 @@ pub fn shown(options: Options) -> Options {
     let bar: Mutex<Option<(Part, ProgressBar)>> = Mutex::new(None);
     options.progress(move |opening| {
         let Ok(mut bar) = bar.lock() else { return };
-        if bar.as_ref().is_none_or(|(part, _)| *part != opening.part) && began.elapsed() >= PATIENCE {
+        if bar.as_ref().is_none_or(|(part, _)| *part != opening.part) && began.elapsed() >= TIMEOUT {
             *bar = Some((opening.part, new(opening.part)));
         }
         if let Some((_, bar)) = &*bar {

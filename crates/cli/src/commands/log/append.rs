@@ -22,7 +22,7 @@ const STEP: u64 = 1000;
 /// Records that are read and not appended yet, at most.
 const AHEAD: usize = 64;
 /// Between two looks at whether this process still leads, while nothing is to be appended.
-const NAP: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub fn run(args: &Append) -> Outcome {
     let options = Options::new().frequency(args.frequency).threads(1).within(args.within);
@@ -176,7 +176,7 @@ fn note(found: &::log::Recovered, log: &Log, asked: usize) {
 fn await_record(leader: &copies::Leader, input: &Receiver<Input>, record: &mut Vec<u8>) -> Result<bool, Failure> {
     loop {
         leader.check()?;
-        match input.recv_timeout(NAP) {
+        match input.recv_timeout(POLL_INTERVAL) {
             Ok(Ok(Some(found))) => *record = found,
             Ok(Ok(None)) | Err(RecvTimeoutError::Disconnected) => return Ok(false),
             Ok(Err(error)) => return Err(input_failed(&error)),

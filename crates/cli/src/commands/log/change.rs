@@ -55,8 +55,8 @@ fn is_live(log: &Log, id: u64) -> bool {
 
 pub fn join(args: &JoinCopy) -> Outcome {
     let trust = copies::trust(&args.copies.trust)?;
-    let patience = Duration::from_millis(args.copies.trust.connect_within);
-    let ask = || look(&args.address, &trust, patience);
+    let timeout = Duration::from_millis(args.copies.trust.connect_within);
+    let ask = || look(&args.address, &trust, timeout);
     let unreached = |error: ::log::Error| {
         let next = "see whether `cairn log-replica` serves it there, and with the same secret";
         Failure::new(format!("{}: {error}", args.address), next)

@@ -44,8 +44,8 @@ pub fn run(args: &Promote) -> Outcome {
         args.lost.iter().fold(named.accept_doubt(args.accept_doubt), |named, &lost| named.lost(lost))
     })?;
     let trust = copies::trust(&args.copies.trust)?;
-    let patience = Duration::from_millis(args.copies.trust.connect_within);
-    let looked = look_at_all(&leader.addresses, &trust, patience);
+    let timeout = Duration::from_millis(args.copies.trust.connect_within);
+    let looked = look_at_all(&leader.addresses, &trust, timeout);
     let live: Vec<u64> = leader.log.copies().iter().filter(|c| c.1 == CopyState::Live).map(|c| c.0).collect();
     let epoch = leader.log.stats().epoch;
     let quorum = looked.iter().flatten().flatten().find_map(|status| status.quorum);

@@ -1,4 +1,4 @@
-//! `cairn log cat` and `cairn log tail`: what a log holds, whoever writes it meanwhile.
+//! `cairn log cat` and `cairn log tail`: what a log holds, also while another process writes it.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::output::note;
 
 /// Looks for more until then, before it says that there is none yet.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens the log, and says what to do if there is none.
 pub fn open(path: &Path) -> Result<Follower, Failure> {
@@ -141,7 +141,7 @@ fn print_last(args: &Tail, follower: &mut Follower, printer: &mut Printer) -> Re
         return Ok(ExitCode::SUCCESS);
     }
     loop {
-        let mut found = next(&args.path, follower, Some(PATIENCE))?;
+        let mut found = next(&args.path, follower, Some(TIMEOUT))?;
         while let Some((lsn, payload)) = found {
             printer.record(lsn, &payload)?;
             found = next(&args.path, follower, None)?;

@@ -59,11 +59,11 @@ impl StatusJson {
 pub fn look_at_all(
     addresses: &[String],
     trust: &fabric::Options,
-    patience: Duration,
+    timeout: Duration,
 ) -> Vec<::log::Result<Option<ReplicaStatus>>> {
     std::thread::scope(|threads| {
         let asked: Vec<_> =
-            addresses.iter().map(|address| threads.spawn(move || look(address, trust, patience))).collect();
+            addresses.iter().map(|address| threads.spawn(move || look(address, trust, timeout))).collect();
         asked.into_iter().map(|asked| asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     })
 }
@@ -71,8 +71,8 @@ pub fn look_at_all(
 pub fn run(args: &ReplicasOfLog) -> Outcome {
     let trust = copies::trust(&args.copies.trust)?;
     let addresses = copies::addresses(&args.copies, copies::members(&args.copies.etcd)?.as_ref())?;
-    let patience = Duration::from_millis(args.copies.trust.connect_within);
-    let all = look_at_all(&addresses, &trust, patience);
+    let timeout = Duration::from_millis(args.copies.trust.connect_within);
+    let all = look_at_all(&addresses, &trust, timeout);
     let logs: Vec<u64> = all.iter().flatten().flatten().map(|status| status.log).collect();
     let is_well = logs.len() == addresses.len() && logs.windows(2).all(|two| two[0] == two[1]);
     if args.json {

@@ -9,7 +9,7 @@
 //!                      lease lost, fenced, too few copies
 //! ```
 //!
-//! `docs/replication.md` says why nothing acknowledged is lost and no stale read is answered, whoever thinks of himself that he leads.
+//! `docs/replication.md` says why nothing acknowledged is lost and no stale read is answered, also while another machine believes that it leads.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ impl Machine {
             .trust(self.trust.clone())
             .write_quorum(self.write_quorum)
             // Who takes over does not wait for a machine that hangs longer than it was waited for the leader.
-            .patience(self.ttl)
+            .open_timeout(self.ttl)
             .elected(copies::owner(term)?, term)
             .make_again(true);
         Ok(others.iter().fold(replicas, |replicas, member| replicas.at(&member.address)))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::look::Info;
 
 /// How long a server may take for anything.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of a reply: that of a server with all its commands in use has a few thousand.
 const REPLY_MAX: usize = 1 << 20;
 /// Not the keys, which a server counts one by one to tell how many there are.
@@ -60,10 +60,10 @@ impl Client {
     fn connect(&self) -> Result<BufReader<TcpStream>, Refused> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "no such address");
         for address in self.address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
+            match TcpStream::connect_timeout(&address, TIMEOUT) {
                 Ok(stream) => {
-                    stream.set_read_timeout(Some(PATIENCE))?;
-                    stream.set_write_timeout(Some(PATIENCE))?;
+                    stream.set_read_timeout(Some(TIMEOUT))?;
+                    stream.set_write_timeout(Some(TIMEOUT))?;
                     let mut stream = BufReader::new(stream);
                     if let Some(password) = &self.password {
                         let words = ["AUTH"].into_iter().chain(self.user.as_deref()).chain([password.as_str()]);

@@ -260,7 +260,7 @@ fn a_record_that_is_there_twice_is_told_and_not_believed() {
     assert_eq!(shown, COUNT);
 }
 
-/// A page of a store by a write-ahead log is sealed whole.
+/// A page of a store by a write-ahead log is checksummed whole.
 #[test]
 fn a_page_that_is_damaged_is_told() {
     for zeros in [false, true] {
@@ -328,7 +328,7 @@ fn flip_all(path: &Path, region: &str, wanted: &[u8]) -> usize {
 
 /// A page that is damaged, and lacks changes that the log has: those do not make it whole.
 #[test]
-fn a_restart_does_not_seal_what_is_damaged() {
+fn a_restart_does_not_checksum_what_is_damaged() {
     let dir = tempfile::tempdir().unwrap();
     let (store, table, ids) = twenty(dir.path());
     let mut tx = store.begin().unwrap();

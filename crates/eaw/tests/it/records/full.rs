@@ -172,7 +172,7 @@ fn smallest(page: u64, pages: usize) -> Options {
         .log_bytes((64 * page).max(64 << 10))
         .buffer_pages(pages)
         .pool(pool)
-        .patience(Duration::ZERO)
+        .timeout(Duration::ZERO)
 }
 
 proptest! {

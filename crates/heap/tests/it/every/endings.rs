@@ -5,11 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use heap::{Policy, Tx};
 use pmem::{Error as PoolError, PPtr};
-use tx::{Engine, Error, Isolation, Patience, Transaction, Typed};
+use tx::{Engine, Error, Isolation, RetryPolicy, Transaction, Typed};
 
 use super::model::{Contents, Effect};
 use super::operations::{KINDS, Kind};
-use super::thread::{Manner, Own, Thread};
+use super::thread::{Mode, Own, Thread};
 
 impl Thread<'_> {
     /// A few operations; errors that the others explain are none.
@@ -36,9 +36,9 @@ impl Thread<'_> {
                 let may = world.model.allowed(offset).iter().any(|contents| contents.is_none());
                 assert!(may || !world.model.objects.contains_key(&offset), "object {offset} is lost: {e}");
             }
-            Error::Pool(PoolError::HeapFull { .. }) if self.manner == Manner::Full => {}
+            Error::Pool(PoolError::HeapFull { .. }) if self.mode == Mode::Full => {}
             Error::NoRollback if self.heap.policy() == Policy::None => {}
-            Error::Pool(PoolError::Sync { .. } | PoolError::Poisoned) if self.manner == Manner::FailingDrain => {
+            Error::Pool(PoolError::Sync { .. } | PoolError::Poisoned) if self.mode == Mode::FailingDrain => {
                 self.world().failed = true;
             }
             e => panic!("{e}"),
@@ -111,7 +111,7 @@ impl Thread<'_> {
             Kind::Panic => {
                 let (heap, isolation, mut left) = (self.heap, self.isolation(), None);
                 let caught = catch_unwind(AssertUnwindSafe(|| {
-                    heap.transact_with(isolation, Patience::default().attempts(1), |tx| -> tx::Result<()> {
+                    heap.transact_with(isolation, RetryPolicy::default().attempts(1), |tx| -> tx::Result<()> {
                         let _ = self.acts(tx);
                         self.world().ends(self.number, end);
                         left = self.leaves();
@@ -179,7 +179,7 @@ impl Thread<'_> {
     fn transact(&mut self) {
         let (mut number, mut left) = (None, None);
         let (heap, isolation) = (self.heap, self.isolation());
-        let done = heap.transact_with(isolation, Patience::default().attempts(2), |tx| -> tx::Result<()> {
+        let done = heap.transact_with(isolation, RetryPolicy::default().attempts(2), |tx| -> tx::Result<()> {
             if let Some(number) = number.take() {
                 self.decided(number, false); // it met a conflict
             }

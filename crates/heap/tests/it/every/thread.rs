@@ -35,14 +35,14 @@ pub(super) struct Thread<'a> {
     pub(super) swarm: Swarm,
     pub(super) rng: Rng,
     pub(super) own: Own,
-    pub(super) manner: Manner,
+    pub(super) mode: Mode,
     /// Draws what came to be drawn later, so that older seeds stay what they were.
     pub(super) more: Rng,
 }
 
 /// In what way a round is out of the ordinary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(super) enum Mode {
     Ordinary,
     /// With the policy that cannot roll back: changes of objects stay, and a crash leaves anything.
     NoRollback,
@@ -167,7 +167,7 @@ impl Thread<'_> {
 
     fn alloc(&mut self, tx: &mut Tx<'_>, kind: Kind) -> tx::Result<PPtr<u8>> {
         let mut len = LENGTHS[self.rng.below(LENGTHS.len() as u64) as usize];
-        if self.manner == Manner::Full && self.more.below(3) == 0 {
+        if self.mode == Mode::Full && self.more.below(3) == 0 {
             len = LARGE;
         }
         let fill = self.rng.word() as u8;

@@ -7,7 +7,7 @@ use pmem::Error as PoolError;
 use tx::{Engine, Error, Isolation, Transaction};
 
 use super::operations::{KINDS, Kind};
-use super::thread::{Manner, Thread, at};
+use super::thread::{Mode, Thread, at};
 
 impl Thread<'_> {
     /// Something with all of the heap.
@@ -16,7 +16,7 @@ impl Thread<'_> {
         if matches!(kind, Kind::Backup | Kind::Kill) && self.rng.below(3) > 0 {
             kind = Kind::Stats; // they take longer than everything else
         }
-        let in_memory = self.manner == Manner::FailingDrain;
+        let in_memory = self.mode == Mode::FailingDrain;
         if in_memory && matches!(kind, Kind::Backup | Kind::Kill)
             || kind == Kind::Kill && self.heap.policy() == Policy::None
         {

@@ -103,7 +103,7 @@ pub(super) struct Open<'s> {
     pub(super) reads: BTreeSet<Key>,
     pub(super) scans: Vec<Range>,
     pub(super) locked: BTreeSet<Key>,
-    /// It failed, or was told that it is too old: all it is still good for is to end.
+    /// It failed, or has expired: all it is still good for is to end.
     pub(super) over: bool,
 }
 

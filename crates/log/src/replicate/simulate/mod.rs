@@ -11,7 +11,7 @@ mod world;
 use std::collections::BTreeMap;
 
 use self::schedule::{Coverage, Shape, run};
-use crate::sabotage::Step;
+use crate::failpoints::Step;
 
 /// How many schedules: few in a debugger's hands, ten thousand in the gate, millions by `make sim-long`.
 fn schedules() -> u64 {

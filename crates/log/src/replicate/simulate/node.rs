@@ -11,7 +11,7 @@ use super::super::copy::Copy;
 use super::super::served::Served;
 use crate::Log;
 use crate::error::Result;
-use crate::sabotage::Sabotage;
+use crate::failpoints::Failpoints;
 
 pub(super) const MODULE_BYTES: u64 = 40 << 10;
 
@@ -59,13 +59,13 @@ impl Node {
     }
 
     /// Opens its copy.
-    pub(super) fn open(module: &Arc<Module>, without: Sabotage) -> Result<Copy> {
+    pub(super) fn open(module: &Arc<Module>, without: Failpoints) -> Result<Copy> {
         let pool = pmem::Options::new().open_on(module.clone())?;
         Copy::open(&pool, without)
     }
 
     /// An empty copy on a new module.
-    pub(super) fn make(without: Sabotage) -> Result<(Arc<Module>, Copy)> {
+    pub(super) fn make(without: Failpoints) -> Result<(Arc<Module>, Copy)> {
         let module = Module::new(MODULE_BYTES);
         let pool = pmem::Options::new().size(16 << 10).create_on(module.clone())?;
         let copy = Copy::open(&pool, without)?;

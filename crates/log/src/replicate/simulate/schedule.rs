@@ -7,7 +7,7 @@ use crash::Rng;
 use super::node::Role;
 use super::world::World;
 use crate::error::Error;
-use crate::sabotage::Step;
+use crate::failpoints::Step;
 
 /// What a schedule is about.
 #[derive(Clone, Copy, Debug)]
@@ -305,7 +305,7 @@ fn damage(world: &mut World, at: usize) {
     let Some(module) = world.module_of(victim).filter(|_| world.shape.damages && idle && !world.wiped) else { return };
     let Some((start, len)) = world.region_of(victim) else { return };
     world.damaged = Some(victim);
-    // The page with the superline and the vow, and the segments.
+    // The page with the superline and the promise, and the segments.
     let at = if world.rng.chance(1, 12) { world.rng.below(4096) } else { 4096 + world.rng.below(len - 4096) };
     world.twice |= world.flips.iter().any(|flip| flip.abs_diff(at) < LINE);
     world.coverage.damages += 1;

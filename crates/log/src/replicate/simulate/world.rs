@@ -17,7 +17,7 @@ use super::node::{Leader, Node, Of, Role};
 use super::schedule::{Coverage, Shape};
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::sabotage::{Sabotage, Step};
+use crate::failpoints::{Failpoints, Step};
 use crate::{CopyState, Log, Lsn, Options};
 
 pub(super) const SEGMENT: u64 = 512;
@@ -68,7 +68,7 @@ impl World {
         for machine in 0..shape.machines() + shape.clients {
             let net = network.node();
             let (module, role) = if machine < shape.machines() {
-                let (module, copy) = Node::make(Sabotage(without)).map_err(broken)?;
+                let (module, copy) = Node::make(Failpoints(without)).map_err(broken)?;
                 (Some(module), Role::Serving(Box::new(super::super::served::Served::new(copy, false))))
             } else {
                 (None, Role::Idle)
@@ -110,7 +110,7 @@ impl World {
     pub(super) fn stand(&mut self, at: usize, make: bool) -> std::result::Result<(), String> {
         let image = match std::mem::replace(&mut self.nodes[at].role, Role::Down) {
             Role::Serving(served) => served.into_copy(),
-            Role::Idle => Node::make(Sabotage(self.without)).map_err(broken)?.1,
+            Role::Idle => Node::make(Failpoints(self.without)).map_err(broken)?.1,
             other => {
                 self.nodes[at].role = other;
                 return Ok(());
@@ -137,7 +137,7 @@ impl World {
         self.tell(|| format!("machine {at} stands, with {} links", links.len()));
         let ids: Vec<u64> = (0..self.shape.copies).filter(|&c| c != at).map(|c| 100 + c as u64).collect();
         let has_copy = at < self.shape.machines();
-        let layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS, seals: 2 };
+        let layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS, checksums: 2 };
         let stand = Stand {
             owner: self.next_owner,
             term: 0,
@@ -148,7 +148,7 @@ impl World {
             // Who knows that a copy will never be read again.
             accept_doubt: self.wiped,
             lost: lost.into_iter().collect(),
-            sabotage: Sabotage(self.without),
+            failpoints: Failpoints(self.without),
         };
         match Candidate::stand(stand, image, links) {
             Ok((candidate, taken)) => {
@@ -298,7 +298,7 @@ impl World {
         let keep = 1 + self.rng.below(8);
         let Some(leader) = self.nodes[at].leader() else { return Ok(()) };
         let Some(through) = leader.forced.checked_sub(keep).filter(|&t| t > 0) else { return Ok(()) };
-        leader.log.cleanup_to(Lsn(through)).map_err(broken)?;
+        leader.log.truncate_to(Lsn(through)).map_err(broken)?;
         self.cleaned = self.cleaned.max(through);
         Ok(())
     }
@@ -563,7 +563,7 @@ impl World {
         self.network.restart(self.nodes[at].net);
         self.nodes[at].role = match &self.nodes[at].module {
             None => Role::Idle,
-            Some(module) => match Node::open(module, Sabotage(self.without)) {
+            Some(module) => match Node::open(module, Failpoints(self.without)) {
                 Ok(copy) => Role::Serving(Box::new(super::super::served::Served::new(copy, false))),
                 Err(_) if self.damaged == Some(at) => {
                     self.wiped = true; // it is as good as lost
@@ -586,7 +586,7 @@ impl World {
     pub(super) fn replace_module(&mut self, at: usize) -> std::result::Result<(), String> {
         self.down(at);
         self.tell(|| "and has a new medium".into());
-        let (module, copy) = Node::make(Sabotage(self.without)).map_err(broken)?;
+        let (module, copy) = Node::make(Failpoints(self.without)).map_err(broken)?;
         drop(copy);
         self.nodes[at].module = Some(module);
         self.lost = Some(at);

@@ -14,7 +14,7 @@ fn promise(me: u64, log_epoch: u32, config: &Config) -> Heard {
 
 fn promise_from(me: u64, log_epoch: u32, config: &Config, origin: Origin) -> Heard {
     let formed = Formed {
-        layout: Layout { log: 7, key: 9, segment_bytes: 4096, segments: 8, seals: 2 },
+        layout: Layout { log: 7, key: 9, segment_bytes: 4096, segments: 8, checksums: 2 },
         me,
         promised: 2,
         owner: 1,
@@ -29,7 +29,7 @@ fn promise_from(me: u64, log_epoch: u32, config: &Config, origin: Origin) -> Hea
 }
 
 fn begin(ids: &[u64], lost: &[u64]) -> Takeover {
-    let (ids, lost, sabotage) = (ids.to_vec(), lost.to_vec(), Sabotage::default());
+    let (ids, lost, failpoints) = (ids.to_vec(), lost.to_vec(), Failpoints::default());
     Takeover::begin(Plan {
         epoch: 2,
         owner: 1,
@@ -38,7 +38,7 @@ fn begin(ids: &[u64], lost: &[u64]) -> Takeover {
         make: None,
         accept_doubt: false,
         lost,
-        sabotage,
+        failpoints,
     })
     .0
 }
@@ -122,7 +122,7 @@ fn after_a_join_was_cut_short(without: Option<Step>) -> Result<Progress> {
     let joint = old.towards(vec![1, 2, 3, 4]);
     let ids = [1, 2, 4];
     let mut takeover = begin(&ids, &[]);
-    takeover.plan.sabotage = Sabotage(without);
+    takeover.plan.failpoints = Failpoints(without);
     all_say(&mut takeover, |c| promise(ids[c], 1, if c == 2 { &joint } else { &old })).expect("promised");
     let nothing = Walked { end: at(1), doubt: false, through: 0 };
     all_say(&mut takeover, |_| Heard::Reply(Reply::Walked(nothing))).expect("walked");
@@ -145,7 +145,7 @@ fn a_change_that_may_not_be_committed_needs_quorums_of_both() {
 /// Of three copies, two of which must have a record, the second was to be removed while the third was dead: the first knows of the change, and the leader is gone. The first two stand.
 fn after_a_removal_was_cut_short(promised: &[usize], said: [&Config; 3], without: Option<Step>) -> Result<Takeover> {
     let mut takeover = begin(&[1, 2, 3], &[]);
-    takeover.plan.sabotage = Sabotage(without);
+    takeover.plan.failpoints = Failpoints(without);
     let say = |c: usize| match promised.contains(&c) {
         true => promise(c as u64 + 1, 1, said[c]),
         false => Heard::Lost("gone".into()),
@@ -188,7 +188,7 @@ fn who_could_not_lead_installs_nothing() {
     let settled = old.towards(vec![1, 3]).settled();
     let third = |without| {
         let mut takeover = begin(&[3], &[]);
-        takeover.plan.sabotage = Sabotage(without);
+        takeover.plan.failpoints = Failpoints(without);
         all_say(&mut takeover, |_| promise(3, 1, &settled))?;
         Ok(takeover.phase)
     };

@@ -1,6 +1,6 @@
 //! A copy by itself.
 
-use pmem::{Pool, SealKey};
+use pmem::{ChecksumKey, Pool};
 
 use super::super::at::At;
 use super::super::copy::{Answer, Copy};
@@ -8,14 +8,14 @@ use super::super::members::{Config, Origin};
 use super::super::message::{Layout, Reply, Request, Walked};
 use super::{SEGMENT, SEGMENTS};
 use crate::Options;
-use crate::core::sabotage;
+use crate::core::failpoints;
 use crate::error::Result;
 use crate::raw::{self, Claim};
 use crate::record::{Header, Kind, RECORD_HEADER, space};
 use crate::recovery::Walk;
 use crate::space::read_header;
 
-const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS, seals: 2 };
+const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS, checksums: 2 };
 const ME: u64 = 1;
 
 /// A place between two records.
@@ -86,7 +86,7 @@ impl Alone {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_in(pool: &Pool, region: &str, options: &Options) -> Result<Self> {
-        Ok(Self { copy: Copy::open_in(pool, region, sabotage(options))?, session: 0 })
+        Ok(Self { copy: Copy::open_in(pool, region, failpoints(options))?, session: 0 })
     }
 
     /// What it is; none for an empty one.
@@ -216,7 +216,7 @@ impl Alone {
 /// The bytes of a record at a position, as its leader writes them.
 #[must_use]
 pub fn record(place: Place, payload: &[u8]) -> Vec<u8> {
-    let key = SealKey::new(LAYOUT.key, LAYOUT.log);
+    let key = ChecksumKey::new(LAYOUT.key, LAYOUT.log);
     let (lsn, epoch, len) = (place.lsn, place.epoch, payload.len() as u32);
     let header = Header { lsn, forced_back: 0, epoch, kind: Kind::Data, len, to_line: false };
     let mut bytes = header.encode(&key, key.sum(payload)).to_vec();

@@ -12,7 +12,7 @@ use super::super::leading::{FlushOrder, Lead};
 use super::super::message::Layout;
 use super::super::served::Served;
 use super::super::takeover::Taken;
-use crate::core::{Core, sabotage};
+use crate::core::{Core, failpoints};
 use crate::error::{Error, Result};
 use crate::recovery::Recovered;
 use crate::{Log, Lsn, Options};
@@ -56,7 +56,7 @@ impl Cluster {
     /// As [`Options::create_replicated`].
     pub fn create(options: &Options, homes: &[Home], write_quorum: u32, on: On) -> Result<Self> {
         let (segment_bytes, segments) = options.geometry()?;
-        let layout = Layout { log: 7, key: 9, segment_bytes, segments, seals: 2 };
+        let layout = Layout { log: 7, key: 9, segment_bytes, segments, checksums: 2 };
         let ids = (2..=homes.len() as u64).collect();
         let make = Make { layout, write_quorum, ids, again: false };
         Self::lead(options, homes, Some(make), 1, on).map(|(this, _)| this)
@@ -71,7 +71,7 @@ impl Cluster {
     }
 
     fn lead(options: &Options, homes: &[Home], make: Option<Make>, owner: u64, on: On) -> Result<(Self, Recovered)> {
-        let sabotage = sabotage(options);
+        let failpoints = failpoints(options);
         let network = Network::new(1, Faults::none());
         let node = network.node();
         let nobody =
@@ -80,7 +80,7 @@ impl Cluster {
         let (mut others, mut links, mut hears) = (Vec::new(), Vec::new(), Vec::new());
         for (at, home) in rest.iter().enumerate() {
             let mut served = None;
-            on(at + 1, &mut || served = Some(Copy::open_in(&home.pool, home.region, sabotage)));
+            on(at + 1, &mut || served = Some(Copy::open_in(&home.pool, home.region, failpoints)));
             let served = Served::new(served.ok_or_else(nobody)??, false);
             let mut other = Other { served, node: network.node(), sessions: Vec::new() };
             let (link, receiver) = connect(&network, node, &mut other)?;
@@ -88,7 +88,7 @@ impl Cluster {
             hears.push((at + 1, receiver));
             others.push(other);
         }
-        let image = Copy::open_in(&own.pool, own.region, sabotage)?;
+        let image = Copy::open_in(&own.pool, own.region, failpoints)?;
         let stand = Stand {
             owner,
             term: 0,
@@ -97,7 +97,7 @@ impl Cluster {
             image_counts: true,
             accept_doubt: false,
             lost: Vec::new(),
-            sabotage,
+            failpoints,
         };
         let (mut candidate, mut taken) = Candidate::stand(stand, image, links)?;
         while taken.is_none() {

@@ -21,11 +21,11 @@ use super::super::takeover::Taken;
 use super::{Cluster, Home, Place, SEGMENT, SEGMENTS, record};
 use crate::core::Core;
 use crate::error::Result;
+use crate::failpoints::Failpoints;
 use crate::raw::{self, Claim};
-use crate::sabotage::Sabotage;
 use crate::{Log, Options};
 
-const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS, seals: 2 };
+const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS, checksums: 2 };
 /// Steps after which it goes on for ever.
 const STEPS_MAX: usize = 20_000;
 
@@ -93,7 +93,7 @@ impl<'a> Script<'a> {
             key: self.number(),
             segment_bytes: self.number(),
             segments: self.number(),
-            seals: self.number() as u32,
+            checksums: self.number() as u32,
         }
     }
 
@@ -327,7 +327,7 @@ impl Honest {
 /// The copy stopped, wrote elsewhere, or forgot what it had acknowledged.
 pub fn copy(pool: &Pool, bytes: &[u8]) {
     let mut script = Script(bytes);
-    let Ok(copy) = Copy::open(pool, Sabotage::default()) else { panic!("an empty copy cannot be opened") };
+    let Ok(copy) = Copy::open(pool, Failpoints::default()) else { panic!("an empty copy cannot be opened") };
     let mut target = Target { served: Served::new(copy, false), pool: pool.clone() };
     let start = Place { lsn: 1, position: 0, epoch: 1 };
     let mut honest = Honest { peer: target.connect(), next: start, acknowledged: Vec::new() };
@@ -385,7 +385,7 @@ pub fn copy(pool: &Pool, bytes: &[u8]) {
         check(target.served.copy(), 1, &honest);
     }
     drop(target);
-    match Copy::open(pool, Sabotage::default()) {
+    match Copy::open(pool, Failpoints::default()) {
         Ok(again) if led => check(&again, 1, &honest),
         Ok(_) => {}
         Err(error) => panic!("the copy cannot be opened again: {error}"),
@@ -417,7 +417,7 @@ fn check(copy: &Copy, epoch: u32, honest: &Honest) {
 pub fn candidate(pools: [&Pool; 2], bytes: &[u8]) {
     let mut script = Script(bytes);
     let [here, there] = pools;
-    let Ok(copy) = Copy::open(there, Sabotage::default()) else { panic!("an empty copy cannot be opened") };
+    let Ok(copy) = Copy::open(there, Failpoints::default()) else { panic!("an empty copy cannot be opened") };
     let mut target = Target { served: Served::new(copy, false), pool: there.clone() };
     let mut first = target.connect();
     let start = Place { lsn: 1, position: 0, epoch: 1 };
@@ -432,7 +432,7 @@ pub fn candidate(pools: [&Pool; 2], bytes: &[u8]) {
     let peer = target.connect();
     let desk = Desk::default();
     let link = Link::new(0, "a copy".into(), Box::new(desk.clone()));
-    let Ok(image) = Copy::open(here, Sabotage::default()) else { panic!("an empty image cannot be opened") };
+    let Ok(image) = Copy::open(here, Failpoints::default()) else { panic!("an empty image cannot be opened") };
     let stand = Stand {
         owner: 2,
         term: script.number() as u32,
@@ -441,7 +441,7 @@ pub fn candidate(pools: [&Pool; 2], bytes: &[u8]) {
         image_counts: script.once_in(2),
         accept_doubt: script.once_in(2),
         lost: if script.once_in(4) { vec![Lost { id: 3, new_id: 9 }] } else { Vec::new() },
-        sabotage: Sabotage::default(),
+        failpoints: Failpoints::default(),
     };
     if let Ok((candidate, None)) = Candidate::stand(stand, image, vec![link]) {
         let _: Option<Log> = converse(&mut script, candidate, &mut target, &peer, &desk);
@@ -605,8 +605,11 @@ impl Receiver for Told {
 pub fn leading(pool: &Pool, bytes: &[u8]) {
     let mut script = Script(bytes);
     let homes = ["here", "one", "two"].map(|region| Home { pool: pool.clone(), region });
-    let options =
-        Options::new().bytes(SEGMENTS * SEGMENT).segment_bytes(SEGMENT).idle(None).patience(Duration::from_millis(200));
+    let options = Options::new()
+        .bytes(SEGMENTS * SEGMENT)
+        .segment_bytes(SEGMENT)
+        .idle(None)
+        .stall_timeout(Duration::from_millis(200));
     let Ok(mut cluster) = Cluster::create(&options, &homes, 2, |_, act| act()) else { panic!("no log can be made") };
     let mut acknowledged = 0;
     for _ in 0..STEPS_MAX {
@@ -622,7 +625,7 @@ pub fn leading(pool: &Pool, bytes: &[u8]) {
             }
             3 => {
                 let forced = cluster.log().forced();
-                let _: Result<()> = cluster.log().cleanup_to(forced);
+                let _: Result<()> = cluster.log().truncate_to(forced);
                 let _: Result<()> = cluster.log().reclaim();
             }
             4 => {

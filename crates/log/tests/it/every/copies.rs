@@ -92,7 +92,7 @@ impl Group {
 
     /// Those that are served; the leader's own is another one.
     fn copies(&self) -> Replicas {
-        let copies = Replicas::new().trust(trust()).write_quorum(2).timeout(LONG).patience(LONG);
+        let copies = Replicas::new().trust(trust()).write_quorum(2).timeout(LONG).open_timeout(LONG);
         self.backups.iter().fold(copies, |copies, backup| copies.at(&backup.lock().unwrap().address))
     }
 
@@ -155,7 +155,7 @@ impl Group {
             Kind::CleanupTo => {
                 let to = log.forced().get().saturating_sub(rng.below(10));
                 self.model().cleans(1, to);
-                log.cleanup_to(Lsn::new(to)).unwrap();
+                log.truncate_to(Lsn::new(to)).unwrap();
                 self.model().cleaned(1, to);
             }
             Kind::CleanupAll => {
@@ -225,7 +225,7 @@ impl Group {
 
 fn options() -> Options {
     let pool = pmem::Options::new().domain(pmem::DomainChoice::Emulated);
-    Options::new().bytes(256 << 10).segment_bytes(4096).idle(None).patience(LONG).pool(pool)
+    Options::new().bytes(256 << 10).segment_bytes(4096).idle(None).stall_timeout(LONG).pool(pool)
 }
 
 #[test]

@@ -54,7 +54,7 @@ const OPERATIONS: &[(&str, Kind)] = &[
     ("Log::iter", Kind::Iter),
     ("Log::iter_from", Kind::IterFrom),
     ("Log::cleanup", Kind::Cleanup),
-    ("Log::cleanup_to", Kind::CleanupTo),
+    ("Log::truncate_to", Kind::CleanupTo),
     ("Log::cleanup_all", Kind::CleanupAll),
     ("Log::reclaim", Kind::Reclaim),
     ("Log::reclaim_later", Kind::Reclaim),
@@ -101,7 +101,7 @@ const OPERATIONS: &[(&str, Kind)] = &[
     ("Options::convert", Kind::Convert),
 ];
 
-/// Says how a log is made or opened; part of what `Open` draws, or (`when_full`, `within`, `patience`) about time, which does not pass here.
+/// Says how a log is made or opened; part of what `Open` draws, or (`when_full`, `within`, `stall_timeout`) about time, which does not pass here.
 const OPTIONS: &[&str] = &[
     "Options::new",
     "Options::bytes",
@@ -111,7 +111,7 @@ const OPTIONS: &[&str] = &[
     "Options::within",
     "Options::idle",
     "Options::when_full",
-    "Options::patience",
+    "Options::stall_timeout",
     "Options::pool",
     "Options::without",
     "Options::watermark_every",
@@ -153,7 +153,7 @@ pub const REPLICATED: &[&str] = &[
     "Replicas::trust",
     "Replicas::order",
     "Replicas::timeout",
-    "Replicas::patience",
+    "Replicas::open_timeout",
     "Replicas::elected",
     "Replicas::accept_doubt",
     "Replicas::lost",

@@ -282,7 +282,7 @@ impl<'a> Thread<'a> {
             }
             _ => {
                 let forced = log.forced().get();
-                let clean = |lsn| if kind == Kind::Cleanup { log.cleanup(lsn) } else { log.cleanup_to(lsn) };
+                let clean = |lsn| if kind == Kind::Cleanup { log.cleanup(lsn) } else { log.truncate_to(lsn) };
                 let beyond = clean(Lsn::new(forced + 5000));
                 assert!(matches!(beyond, Err(Error::NotForced { .. })), "{beyond:?}");
                 let to = match kind {

@@ -4,7 +4,7 @@ use super::*;
 
 const EAW: Policy = Policy::Eaw;
 
-/// A new object that is under the record's seal: longer than what a record carries.
+/// A new object that is under the record's checksum: longer than what a record carries.
 fn large(cell: usize) -> Edit {
     Edit::Node(cell, 200)
 }
@@ -59,15 +59,15 @@ fn a_record_is_retired_behind_the_lines_that_it_changed() {
 }
 
 #[test]
-fn new_objects_are_sealed_or_have_a_barrier_of_their_own() {
+fn new_objects_are_checksummed_or_have_a_barrier_of_their_own() {
     let ops = vec![Op::commit(vec![large(1), w(3)])];
-    shows(&cells(EAW, ops.clone()), |o| o.leave_out(Step::VerifySeal), &shallow());
-    shows(&cells(EAW, ops).seal_max(0), |o| o.leave_out(Step::DataSeal), &shallow());
+    shows(&cells(EAW, ops.clone()), |o| o.leave_out(Step::VerifyChecksum), &shallow());
+    shows(&cells(EAW, ops).checksum_max(0), |o| o.leave_out(Step::DataChecksum), &shallow());
 }
 
-/// The second record writes an object that is under the seal of the first one: that fails from then on.
+/// The second record writes an object that is under the checksum of the first one: that fails from then on.
 #[test]
-fn only_the_last_record_of_a_slot_is_held_against_its_seal() {
+fn only_the_last_record_of_a_slot_is_held_against_its_checksum() {
     let ops = [vec![w(3)], vec![large(0), w(3)], vec![Edit::Refill(0)]].map(Op::commit).to_vec();
     shows(&cells(EAW, ops).batch(8), |o| o.leave_out(Step::OnlyLast), &shallow());
 }
@@ -106,11 +106,11 @@ fn entries_are_edited_and_read() {
 fn a_record_that_has_no_room_in_the_ring() {
     let all = || vec![Edit::Comb(5), w(4), w(3), large(0), large(1)];
     let ops = vec![Op::commit(all()), Op::commit(vec![w(3)]), Op::commit(all()), Op::abort(all())];
-    // With a barrier of their own for the new objects, and with a seal over them in the record that names the block.
-    for seal_max in [256, 4096] {
+    // With a barrier of their own for the new objects, and with a checksum over them in the record that names the block.
+    for checksum_max in [256, 4096] {
         for config in [shallow(), deep()].concat() {
-            let report = crash::run(cells(EAW, ops.clone()).seal_max(seal_max), &config);
-            assert!(report.violation().is_none(), "{seal_max}: {report}");
+            let report = crash::run(cells(EAW, ops.clone()).checksum_max(checksum_max), &config);
+            assert!(report.violation().is_none(), "{checksum_max}: {report}");
         }
     }
 }

@@ -99,7 +99,7 @@ pub(crate) fn group<'b>(args: &Arguments<'b>) -> Option<&'b [u8]> {
 }
 
 /// How long it is to wait; none for ever.
-pub(crate) fn patience(args: &Arguments<'_>) -> Option<Duration> {
+pub(crate) fn wait_limit(args: &Arguments<'_>) -> Option<Duration> {
     let asked = number(args.get(words(args).block? + 1)).and_then(|ms| u64::try_from(ms).ok())?;
     (asked > 0).then(|| Duration::from_millis(asked.min(WAIT_MAX)))
 }

@@ -12,7 +12,7 @@ use server::tree::{self, Tree};
 use server::{Config, Server};
 
 use super::{ask, int, memory, stop, with};
-use crate::support::{Client, PATIENCE, Reply, scarce, start, usual};
+use crate::support::{Client, Reply, WAIT_LIMIT, scarce, start, usual};
 
 const KEYS: u64 = 5000;
 
@@ -161,7 +161,7 @@ fn a_first_step_without_room_leaves_nothing_to_do() {
 /// Until it is so, for as long as nothing takes.
 #[expect(clippy::disallowed_methods, reason = "what never comes is a failure")]
 fn soon(what: &str, mut is: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + WAIT_LIMIT;
     while !is() {
         assert!(Instant::now() < end, "{what}");
         std::thread::sleep(Duration::from_millis(10));

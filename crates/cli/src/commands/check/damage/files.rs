@@ -155,7 +155,7 @@ fn nodes(engine: &impl Engine, path: &Path, older: &mut Vec<Vec<u8>>) {
 
 fn versions(path: &Path, closed: bool, older: &mut Vec<Vec<u8>>) {
     let options = mvcc::Options::new().bytes(1 << 18).slots(2).log_bytes(4096).copy_bytes(4096);
-    let store = options.keeper(false).create(path).unwrap();
+    let store = options.background(false).create(path).unwrap();
     nodes(&store, path, older);
     if closed {
         store.close().unwrap();
@@ -384,7 +384,7 @@ fn of_heap(pool: &pmem::Pool) -> Result<Data, Unread> {
 }
 
 fn of_versions(pool: &pmem::Pool) -> Result<Data, Unread> {
-    let store = mvcc::Mvcc::open_in(pool, &mvcc::Options::new().keeper(false))?;
+    let store = mvcc::Mvcc::open_in(pool, &mvcc::Options::new().background(false))?;
     store.live_blocks(|_, _| {})?;
     of_nodes(&store)
 }

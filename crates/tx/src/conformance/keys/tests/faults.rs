@@ -7,8 +7,8 @@ use super::super::fault::Fault::{self, *};
 use super::super::{Memory, Plan, Subject, checks, record};
 use crate::Isolation;
 use crate::conformance::explore;
+use crate::conformance::failpoints::{Noticed, each_check_notices_something, each_fault_is_noticed};
 use crate::conformance::history::Phenomenon;
-use crate::conformance::sabotage::{Noticed, each_check_notices_something, each_fault_is_noticed};
 
 struct Broken(Fault);
 

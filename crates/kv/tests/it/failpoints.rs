@@ -438,7 +438,7 @@ fn a_put_that_is_given_up_leaves_no_record() {
         copy.get(&second).unwrap().is_some()
     };
     assert!(!leaves(None));
-    assert!(leaves(Some(Step::SealLast)));
+    assert!(leaves(Some(Step::ChecksumLast)));
 }
 
 /// Who looks twice beside it finds the same.

@@ -1,8 +1,8 @@
-//! Keyed checksums, called seals: they decide whether something was committed.
+//! Keyed checksums, called checksums: they decide whether something was committed.
 //!
 //! Values stored by a client, who does not know the key, cannot be chosen such that a torn state verifies.
 //! Pools of format version 2 have CLNH with a proven bound ([`clnh`]), under words that ChaCha12 expands
-//! ([`expand`]); those of version 1 have XXH3 ([`xxh3`]). Definition, theorem and proof: `docs/seals.md`.
+//! ([`expand`]); those of version 1 have XXH3 ([`xxh3`]). Definition, theorem and proof: `docs/checksums.md`.
 
 #[cfg(target_arch = "aarch64")]
 mod arm;
@@ -26,7 +26,7 @@ const OF_KINDS: u64 = 16;
 
 /// Makes the keys of a pool's places.
 #[derive(Clone)]
-pub(crate) struct Seals(Expanded);
+pub(crate) struct Checksums(Expanded);
 
 #[derive(Clone)]
 enum Expanded {
@@ -34,7 +34,7 @@ enum Expanded {
     Clnh(Arc<Shared>),
 }
 
-impl Seals {
+impl Checksums {
     /// Those of pools of format version 1.
     pub(crate) fn version_1(pool_key: u64) -> Self {
         Self(Expanded::Xxh3(pool_key))
@@ -50,8 +50,8 @@ impl Seals {
         Self(Expanded::Clnh(Arc::new(shared)))
     }
 
-    pub(crate) fn key(&self, place: u64) -> SealKey {
-        SealKey(match &self.0 {
+    pub(crate) fn key(&self, place: u64) -> ChecksumKey {
+        ChecksumKey(match &self.0 {
             Expanded::Xxh3(pool_key) => Function::Xxh3(Box::new(xxh3::secret(*pool_key, place))),
             Expanded::Clnh(shared) => {
                 Function::Clnh { own: shared.own(place, OF_PLACE), shared: Arc::clone(shared), place }
@@ -60,17 +60,17 @@ impl Seals {
     }
 }
 
-/// The key behind the seals of one place (a ring, a cell): a pool's key, and where in the pool it is. A record copied to
+/// The key behind the checksums of one place (a ring, a cell): a pool's key, and where in the pool it is. A record copied to
 /// another place, or from another pool, does not verify.
 ///
 /// ```
-/// use pmem::SealKey;
-/// let key = SealKey::new(7, 4096);
-/// assert_eq!(key.seal(b"debit"), key.seal_parts([&b"de"[..], b"bit"].into_iter()));
-/// assert_ne!(key.seal(b"debit"), SealKey::new(7, 8192).seal(b"debit")); // another place
+/// use pmem::ChecksumKey;
+/// let key = ChecksumKey::new(7, 4096);
+/// assert_eq!(key.checksum(b"debit"), key.checksum_parts([&b"de"[..], b"bit"].into_iter()));
+/// assert_ne!(key.checksum(b"debit"), ChecksumKey::new(7, 8192).checksum(b"debit")); // another place
 /// ```
 #[derive(Clone)]
-pub struct SealKey(Function);
+pub struct ChecksumKey(Function);
 
 #[derive(Clone)]
 enum Function {
@@ -78,111 +78,111 @@ enum Function {
     Clnh { own: Own, shared: Arc<Shared>, place: u64 },
 }
 
-/// What a seal takes of a text, when the rest of what it covers is not known yet: see [`SealKey::sum`]. A secret of the key.
+/// What a checksum takes of a text, when the rest of what it covers is not known yet: see [`ChecksumKey::sum`]. A secret of the key.
 #[derive(Clone, Copy)]
 pub struct Sum(u128);
 
-impl SealKey {
+impl ChecksumKey {
     /// The key for the place called `place` in a pool of format version 2 whose key is `pool_key` and whose id is 0.
     pub fn new(pool_key: u64, place: u64) -> Self {
-        Seals::version_2(pool_key, 0).key(place)
+        Checksums::version_2(pool_key, 0).key(place)
     }
 
     /// The key for the place called `place` in a pool of format version 1 whose key is `pool_key`.
     pub fn format_1(pool_key: u64, place: u64) -> Self {
-        Seals::version_1(pool_key).key(place)
+        Checksums::version_1(pool_key).key(place)
     }
 
-    /// Seal of one run of bytes.
+    /// Checksum of one run of bytes.
     #[inline]
-    pub fn seal(&self, bytes: &[u8]) -> u64 {
+    pub fn checksum(&self, bytes: &[u8]) -> u64 {
         match &self.0 {
-            Function::Clnh { shared, own, .. } => shared.seal(own, bytes),
-            Function::Xxh3(secret) => xxh3::seal(secret, bytes),
+            Function::Clnh { shared, own, .. } => shared.checksum(own, bytes),
+            Function::Xxh3(secret) => xxh3::checksum(secret, bytes),
         }
     }
 
-    /// Seal of several runs of bytes, one behind the other; a single run seals as by [`seal`](Self::seal).
+    /// Checksum of several runs of bytes, one behind the other; a single run checksums as by [`checksum`](Self::checksum).
     #[inline]
-    pub fn seal_parts<'a>(&self, parts: impl Iterator<Item = &'a [u8]> + Clone) -> u64 {
+    pub fn checksum_parts<'a>(&self, parts: impl Iterator<Item = &'a [u8]> + Clone) -> u64 {
         match &self.0 {
             Function::Clnh { shared, own, .. } => {
                 let len = parts.clone().map(<[u8]>::len).sum();
                 shared.finish(own, shared.sum_parts(len, parts))
             }
-            Function::Xxh3(secret) => xxh3::seal_parts(secret, parts),
+            Function::Xxh3(secret) => xxh3::checksum_parts(secret, parts),
         }
     }
 
-    /// Seal of a list of runs of bytes, which need not be joined for it: the [`seal_list`](Self::seal_list) of their seals. The lengths
-    /// are not in it: whoever keeps the seal keeps them too.
+    /// Checksum of a list of runs of bytes, which need not be joined for it: the [`checksum_list`](Self::checksum_list) of their checksums. The lengths
+    /// are not in it: whoever keeps the checksum keeps them too.
     ///
     /// ```
-    /// let key = pmem::SealKey::new(7, 4096);
-    /// assert_eq!(key.seal_each([&b"debit"[..]].into_iter()), key.seal(b"debit"));
-    /// let seals = [key.seal(b"debit"), key.seal(b"credit")];
-    /// assert_eq!(key.seal_each([&b"debit"[..], b"credit"].into_iter()), key.seal_list(seals.into_iter()));
+    /// let key = pmem::ChecksumKey::new(7, 4096);
+    /// assert_eq!(key.checksum_each([&b"debit"[..]].into_iter()), key.checksum(b"debit"));
+    /// let checksums = [key.checksum(b"debit"), key.checksum(b"credit")];
+    /// assert_eq!(key.checksum_each([&b"debit"[..], b"credit"].into_iter()), key.checksum_list(checksums.into_iter()));
     /// ```
     #[inline]
-    pub fn seal_each<'a>(&self, runs: impl Iterator<Item = &'a [u8]>) -> u64 {
-        self.seal_list(runs.map(|run| self.seal(run)))
+    pub fn checksum_each<'a>(&self, runs: impl Iterator<Item = &'a [u8]>) -> u64 {
+        self.checksum_list(runs.map(|run| self.checksum(run)))
     }
 
-    /// One seal in place of a list of them, whose number is kept beside it. Of one seal, itself; of none, that of no bytes.
+    /// One checksum in place of a list of them, whose number is kept beside it. Of one checksum, itself; of none, that of no bytes.
     #[inline]
-    pub fn seal_list(&self, mut seals: impl Iterator<Item = u64>) -> u64 {
+    pub fn checksum_list(&self, mut checksums: impl Iterator<Item = u64>) -> u64 {
         match &self.0 {
             Function::Clnh { shared, own, .. } => {
-                let Some(first) = seals.next() else { return self.seal(&[]) };
-                seals.fold(first, |before, next| shared.list(own, before, next))
+                let Some(first) = checksums.next() else { return self.checksum(&[]) };
+                checksums.fold(first, |before, next| shared.list(own, before, next))
             }
-            Function::Xxh3(secret) => xxh3::seal_list(secret, seals),
+            Function::Xxh3(secret) => xxh3::checksum_list(secret, checksums),
         }
     }
 
-    /// One seal in place of words that are seals themselves, of texts in other places or of other [kinds](Self::of_kind). Their number is
+    /// One checksum in place of words that are checksums themselves, of texts in other places or of other [kinds](Self::of_kind). Their number is
     /// kept beside it.
-    pub fn seal_words(&self, words: impl Iterator<Item = u64>) -> u64 {
+    pub fn checksum_words(&self, words: impl Iterator<Item = u64>) -> u64 {
         match &self.0 {
-            Function::Clnh { .. } => self.seal_list(words),
+            Function::Clnh { .. } => self.checksum_list(words),
             Function::Xxh3(secret) => {
                 let joined: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
-                xxh3::seal(secret, &joined)
+                xxh3::checksum(secret, &joined)
             }
         }
     }
 
-    /// The first half of [`seal_with`](Self::seal_with): all that needs the text.
+    /// The first half of [`checksum_with`](Self::checksum_with): all that needs the text.
     #[inline]
     pub fn sum(&self, text: &[u8]) -> Sum {
         Sum(match &self.0 {
             Function::Clnh { shared, .. } => shared.sum(text),
-            Function::Xxh3(secret) => xxh3::seal(secret, text).into(),
+            Function::Xxh3(secret) => xxh3::checksum(secret, text).into(),
         })
     }
 
-    /// The seal of a text together with three words, such as its header, which need not be known when the text is looked at.
+    /// The checksum of a text together with three words, such as its header, which need not be known when the text is looked at.
     ///
     /// ```
-    /// let key = pmem::SealKey::new(7, 4096);
+    /// let key = pmem::ChecksumKey::new(7, 4096);
     /// let payload = key.sum(b"debit");
-    /// assert_ne!(key.seal_with(payload, [1, 2, 3]), key.seal_with(payload, [1, 2, 4]));
+    /// assert_ne!(key.checksum_with(payload, [1, 2, 3]), key.checksum_with(payload, [1, 2, 4]));
     /// ```
     #[inline]
-    pub fn seal_with(&self, text: Sum, words: [u64; 3]) -> u64 {
+    pub fn checksum_with(&self, text: Sum, words: [u64; 3]) -> u64 {
         match &self.0 {
             Function::Clnh { shared, own, .. } => shared.bound(own, text.0, words),
             Function::Xxh3(secret) => {
-                let mut sealed = [[0; 8]; 4];
-                for (to, word) in sealed.iter_mut().zip(words.into_iter().chain([text.0 as u64])) {
+                let mut checksummed = [[0; 8]; 4];
+                for (to, word) in checksummed.iter_mut().zip(words.into_iter().chain([text.0 as u64])) {
                     *to = word.to_le_bytes();
                 }
-                xxh3::seal(secret, sealed.as_flattened())
+                xxh3::checksum(secret, checksummed.as_flattened())
             }
         }
     }
 
-    /// The key for another kind of thing in the same place: what is sealed under this one may hold seals of that one. In a pool of
+    /// The key for another kind of thing in the same place: what is checksummed under this one may hold checksums of that one. In a pool of
     /// format version 1 it is the same key.
     pub fn of_kind(&self, kind: u32) -> Self {
         Self(match &self.0 {
@@ -199,9 +199,9 @@ impl SealKey {
     pub fn derived(&self, name: u64) -> Self {
         match &self.0 {
             Function::Clnh { shared, place, .. } => {
-                Seals::of(Shared::new(shared.derived(*place, OF_DERIVED))).key(name)
+                Checksums::of(Shared::new(shared.derived(*place, OF_DERIVED))).key(name)
             }
-            Function::Xxh3(_) => Self::format_1(self.seal(&name.to_le_bytes()), name),
+            Function::Xxh3(_) => Self::format_1(self.checksum(&name.to_le_bytes()), name),
         }
     }
 
@@ -218,13 +218,13 @@ impl SealKey {
         Some((Sum(sum), stored))
     }
 
-    /// The seal of `before` and `body`, one behind the other, if it can be made while the whole lines that `body` begins with are stored past the cache from `to` on;
+    /// The checksum of `before` and `body`, one behind the other, if it can be made while the whole lines that `body` begins with are stored past the cache from `to` on;
     /// and how many bytes these were.
     ///
     /// # Safety
     /// `to` starts on a line and is writable for so many bytes, which are no part of either and which nobody else uses.
     #[inline]
-    pub(crate) unsafe fn seal_storing(&self, before: &[u8], body: &[u8], to: *mut u8) -> Option<(u64, usize)> {
+    pub(crate) unsafe fn checksum_storing(&self, before: &[u8], body: &[u8], to: *mut u8) -> Option<(u64, usize)> {
         let Function::Clnh { shared, own, .. } = &self.0 else { return None };
         let (sum, stored) = if before.is_empty() {
             // SAFETY: the caller's promise.
@@ -237,9 +237,9 @@ impl SealKey {
     }
 }
 
-impl std::fmt::Debug for SealKey {
+impl std::fmt::Debug for ChecksumKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SealKey(..)") // a secret
+        f.write_str("ChecksumKey(..)") // a secret
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use crate::sabotage::Step;
+use crate::failpoints::Step;
 use crate::{Options, Replica, Replicas};
 
 const THREADS: usize = 6;
@@ -46,8 +46,7 @@ fn many_force(without: Option<Step>, enough: impl Fn(&Seen) -> bool) -> Seen {
         }
         while working.load(Relaxed) > 0 {
             let group = leading.group.lock();
-            let (overlooked, asleep) =
-                leading.hearing.overlooked(&group, |until| leading.is_there(core, &group, until));
+            let (overlooked, asleep) = leading.acks.overlooked(&group, |until| leading.is_there(core, &group, until));
             drop(group);
             seen.looks += 1;
             seen.asleep += asleep;

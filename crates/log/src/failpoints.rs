@@ -1,8 +1,8 @@
-//! Ways to leave single steps of the protocol out, for tests that must be seen to fail. Compiled in by the feature `sabotage` alone.
+//! Ways to leave single steps of the protocol out, for tests that must be seen to fail. Compiled in by the feature `failpoints` alone.
 
 /// A step that a log can be opened without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(any(test, feature = "sabotage")), allow(unreachable_pub))]
+#[cfg_attr(not(any(test, feature = "failpoints")), allow(unreachable_pub))]
 pub enum Step {
     /// A force waits for earlier records.
     InOrder,
@@ -22,7 +22,7 @@ pub enum Step {
     RaiseEpoch,
     /// Records behind the head have at least the epoch it had.
     EpochFloor,
-    /// A torn record's seal is erased before its place is used again.
+    /// A torn record's checksum is erased before its place is used again.
     EraseTorn,
     /// What recovery read is written out before it counts.
     SettleRead,
@@ -36,8 +36,8 @@ pub enum Step {
     HonestMark,
     /// One record at a time has the watermark to write.
     MarkAlone,
-    /// Recovery verifies seals.
-    VerifySeal,
+    /// Recovery verifies checksums.
+    VerifyChecksum,
     /// Growth is in the superline before records go there.
     GrowFirst,
     /// The clean flag goes before a record is written.
@@ -53,7 +53,7 @@ pub enum Step {
     /// A copy drains before it acknowledges.
     PersistFirst,
     /// What a copy promised is there before its superline, which makes it a copy.
-    VowFirst,
+    PromiseFirst,
     /// Which copies there are by an epoch is persistent before the superline is of it.
     ConfigFirst,
     /// Only copies of the newest epoch say what the log is.
@@ -86,16 +86,16 @@ pub enum Step {
 
 /// What is left out: nothing, and at no cost, without the feature.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sabotage(#[cfg(any(test, feature = "sabotage"))] pub(crate) Option<Step>);
+pub(crate) struct Failpoints(#[cfg(any(test, feature = "failpoints"))] pub(crate) Option<Step>);
 
-impl Sabotage {
-    #[cfg(any(test, feature = "sabotage"))]
+impl Failpoints {
+    #[cfg(any(test, feature = "failpoints"))]
     #[inline]
     pub(crate) fn skips(self, step: Step) -> bool {
         self.0 == Some(step)
     }
 
-    #[cfg(not(any(test, feature = "sabotage")))]
+    #[cfg(not(any(test, feature = "failpoints")))]
     #[inline(always)]
     pub(crate) const fn skips(self, _: Step) -> bool {
         false

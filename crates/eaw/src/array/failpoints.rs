@@ -1,20 +1,20 @@
-//! Ways to leave single steps of the protocol out, for tests that must be seen to fail. Compiled in by the feature `sabotage` alone.
+//! Ways to leave single steps of the protocol out, for tests that must be seen to fail. Compiled in by the feature `failpoints` alone.
 
 /// A step that an array can be opened without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(any(test, feature = "sabotage")), allow(unreachable_pub))]
+#[cfg_attr(not(any(test, feature = "failpoints")), allow(unreachable_pub))]
 pub enum Step {
     /// The barrier of a commit.
     CommitBarrier,
     /// The log is applied when the transaction is durable, not before.
     ApplyLate,
-    /// A transaction counts if every member that has a part has sealed it, all with one digest.
+    /// A transaction counts if every member that has a part has checksummed it, all with one digest.
     EveryPart,
-    /// Recovery verifies the data under a seal.
+    /// Recovery verifies the data under a checksum.
     VerifyData,
-    /// Recovery verifies the metadata under a seal.
+    /// Recovery verifies the metadata under a checksum.
     VerifyMeta,
-    /// Data that no seal covers is drained before the seal is written.
+    /// Data that no checksum covers is drained before the checksum is written.
     DataFirst,
     /// Recovery applies in the order of commits.
     InOrder,

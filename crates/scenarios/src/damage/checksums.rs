@@ -1,7 +1,7 @@
 //! Every checksum of the reference pool, as a place and a way to compute it anew; the formulas are those of `docs/format.md`. That they
-//! are the right ones is shown by the reference pool, which resealing does not change.
+//! are the right ones is shown by the reference pool, which rechecksumming does not change.
 
-use pmem::{Pool, SealKey, crc32c};
+use pmem::{ChecksumKey, Pool, crc32c};
 
 use super::{Range, put, word};
 
@@ -10,7 +10,7 @@ const HEADER_SLOT: usize = 4096;
 const HEADER_VALUE: usize = 3264;
 /// Bytes in front of a typed cell's value.
 const TYPE: usize = 8;
-/// The kind of the seals that records keep of bytes outside of the ring.
+/// The kind of the checksums that records keep of bytes outside of the ring.
 const OUTSIDE: u32 = 1;
 /// Bytes of one slot of a ring's mark, one in front of its records and one behind them, and of a record's header.
 const MARK: usize = 64;
@@ -19,43 +19,43 @@ const RECORD: usize = 32;
 pub(crate) const APART: usize = 4096;
 
 /// One checksum.
-pub(crate) enum Seal {
+pub(crate) enum Checksum {
     /// The last word of a slot, over all before it.
-    Slot { range: Range, number: u64, key: SealKey },
+    Slot { range: Range, number: u64, key: ChecksumKey },
     /// The third word of the root line, over the first two.
-    Root { at: usize, key: SealKey },
+    Root { at: usize, key: ChecksumKey },
     /// The first word of a ring record.
-    Record { at: usize, end: usize, key: SealKey },
+    Record { at: usize, end: usize, key: ChecksumKey },
     /// The first payload word of a record that makes blocks live, over these.
-    Outside { at: usize, blocks: Vec<Range>, key: SealKey },
-    /// Header and payload of a sealed record.
-    Sealed { at: usize, end: usize },
+    Outside { at: usize, blocks: Vec<Range>, key: ChecksumKey },
+    /// Header and payload of a checksummed record.
+    Checksummed { at: usize, end: usize },
     /// The upper 24 bits of a chunk's table word, and its copy in the second table.
     Chunk { at: usize, twin: usize, number: u64, salt: u64 },
     /// The code of a bitmap word that was used.
     Pair { at: usize, code: usize, id: u64 },
 }
 
-impl Seal {
+impl Checksum {
     /// Makes it fit what stands there.
     pub(crate) fn apply(&self, bytes: &mut [u8]) {
         let len = bytes.len();
         match self {
             Self::Slot { range, number, key } if range.end <= len => {
-                let seal = key.seal(&bytes[range.start..range.end - 8]) ^ number;
-                put(bytes, range.end - 8, seal);
+                let checksum = key.checksum(&bytes[range.start..range.end - 8]) ^ number;
+                put(bytes, range.end - 8, checksum);
             }
-            Self::Root { at, key } if at + 24 <= len => put(bytes, at + 16, key.seal(&bytes[*at..at + 16])),
+            Self::Root { at, key } if at + 24 <= len => put(bytes, at + 16, key.checksum(&bytes[*at..at + 16])),
             Self::Record { at, end, key } if *end <= len => {
                 let payload = (word(bytes, at + 16) >> 32) as usize & 0x0fff_ffff;
-                let sealed = RECORD + payload.min(end - at - RECORD);
-                put(bytes, *at, key.seal(&bytes[at + 8..at + sealed]));
+                let checksummed = RECORD + payload.min(end - at - RECORD);
+                put(bytes, *at, key.checksum(&bytes[at + 8..at + checksummed]));
             }
             Self::Outside { at, blocks, key } if blocks.iter().all(|b| b.end <= len) => {
-                let seal = key.seal_each(blocks.iter().map(|b| &bytes[b.clone()]));
-                put(bytes, *at, seal);
+                let checksum = key.checksum_each(blocks.iter().map(|b| &bytes[b.clone()]));
+                put(bytes, *at, checksum);
             }
-            Self::Sealed { at, end } if *end <= len => {
+            Self::Checksummed { at, end } if *end <= len => {
                 let payload = (word(bytes, at + 16) as usize).min(end - at - 32);
                 let payload_crc = crc32c(&[&bytes[at + 32..at + 32 + payload]]);
                 bytes[at + 24..at + 28].copy_from_slice(&payload_crc.to_le_bytes());
@@ -84,7 +84,7 @@ impl Seal {
             Self::Root { at, .. } => *at..at + 24,
             Self::Record { at, end, .. } => *at..*end,
             Self::Outside { at, .. } => *at..at + 8,
-            Self::Sealed { at, end } => *at..*end,
+            Self::Checksummed { at, end } => *at..*end,
             Self::Chunk { at, .. } => *at..at + 8,
             Self::Pair { at, .. } => *at..at + 8,
         }
@@ -92,11 +92,11 @@ impl Seal {
 
     /// The two copies of the pool header.
     pub(crate) fn header() -> [Self; 2] {
-        let key = SealKey::format_1(u64::from_le_bytes(*b"CAIRN\r\n\x1a"), 0);
+        let key = ChecksumKey::format_1(u64::from_le_bytes(*b"CAIRN\r\n\x1a"), 0);
         [0, 1].map(|n| Self::slot(n * HEADER_SLOT, HEADER_VALUE, n as u64, key.clone()))
     }
 
-    fn slot(at: usize, value: usize, number: u64, key: SealKey) -> Self {
+    fn slot(at: usize, value: usize, number: u64, key: ChecksumKey) -> Self {
         Self::Slot { range: at..at + value + 16, number, key }
     }
 
@@ -107,33 +107,33 @@ impl Seal {
 
     /// The same, with slots this far apart.
     pub(crate) fn cell_apart(pool: &Pool, at: usize, value: usize, stride: usize) -> [Self; 2] {
-        let key = pool.seal_key(at as u64);
+        let key = pool.checksum_key(at as u64);
         [0, 1].map(|n| Self::slot(at + n * stride, TYPE + value, n as u64, key.clone()))
     }
 
     /// The root line.
     pub(crate) fn root(pool: &Pool, at: usize) -> Self {
-        Self::Root { at, key: pool.seal_key(at as u64) }
+        Self::Root { at, key: pool.checksum_key(at as u64) }
     }
 
     /// The mark and all records, live or not, of the ring in `range`.
     pub(crate) fn ring(pool: &Pool, range: Range, bytes: &[u8]) -> Vec<Self> {
         let Range { start: records, end } = ring_records(&range);
-        let mut seals: Vec<Self> = Self::cell_apart(pool, range.start, 16, end - range.start).into();
+        let mut checksums: Vec<Self> = Self::cell_apart(pool, range.start, 16, end - range.start).into();
         let capacity = (end - records) as u64;
-        let key = pool.seal_key(records as u64);
+        let key = pool.checksum_key(records as u64);
         for place in (0..capacity).step_by(64) {
             let at = records + place as usize;
             if word(bytes, at) != 0 && word(bytes, at + 8) % capacity == place {
-                seals.push(Self::Record { at, end: records + capacity as usize, key: key.clone() });
+                checksums.push(Self::Record { at, end: records + capacity as usize, key: key.clone() });
             }
         }
-        seals
+        checksums
     }
 
-    /// The seal that the record at `at` of the ring in `ring` keeps of these blocks.
+    /// The checksum that the record at `at` of the ring in `ring` keeps of these blocks.
     pub(crate) fn outside(pool: &Pool, ring: &Range, at: usize, blocks: Vec<Range>) -> Self {
-        Self::Outside { at: at + RECORD, blocks, key: pool.seal_key((ring.start + MARK) as u64).of_kind(OUTSIDE) }
+        Self::Outside { at: at + RECORD, blocks, key: pool.checksum_key((ring.start + MARK) as u64).of_kind(OUTSIDE) }
     }
 
     /// Table words and bitmap pairs of a heap extent of `chunks` chunks of 4 KiB.

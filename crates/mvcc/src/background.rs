@@ -12,13 +12,13 @@ use crate::core::Core;
 /// How often it looks.
 const TICK: Duration = Duration::from_millis(20);
 
-pub(crate) struct Keeper {
+pub(crate) struct Background {
     stop: Arc<Ticker>,
     thread: Option<JoinHandle<()>>,
     pool: Pool,
 }
 
-impl Keeper {
+impl Background {
     #[expect(clippy::disallowed_methods, reason = "ends, and is waited for, when the store is dropped")]
     pub(crate) fn start(core: &Arc<Core>) -> Self {
         let (stop, pool) = (Arc::new(Ticker::default()), core.pool.clone());
@@ -36,7 +36,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Background {
     fn drop(&mut self) {
         if matches!(self.pool.check_usable(), Err(PoolError::Forked)) {
             // The thread is the parent's: it cannot be waited for, and may have had a lock.

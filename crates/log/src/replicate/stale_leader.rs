@@ -10,9 +10,9 @@ use super::Replica;
 use super::message::{FromCopy, Layout, Reply, Request, ToCopy, WIRE_VERSION, decode, encode};
 use crate::at::At;
 
-const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: 64 << 10, segments: 4, seals: 2 };
+const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: 64 << 10, segments: 4, checksums: 2 };
 const START: At = At { lsn: 1, position: 0, epoch: 1 };
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Speaks as a leader does.
 struct Leader {
@@ -30,7 +30,7 @@ impl Leader {
         self.call += 1;
         let sender = &mut self.connection.sender;
         sender.send(&encode(&ToCopy { call: self.call, request })).and_then(|()| sender.flush()).expect("asked");
-        let event = self.connection.receiver.poll(PATIENCE).expect("it is there").expect("it answers");
+        let event = self.connection.receiver.poll(TIMEOUT).expect("it is there").expect("it answers");
         let Event::Message(bytes) = event else { panic!("{event:?}") };
         match decode(&bytes) {
             Some(FromCopy::Answer { call, reply }) if call == self.call => reply,
@@ -48,7 +48,7 @@ impl Leader {
     fn told(&mut self) -> Vec<FromCopy> {
         let mut told = Vec::new();
         loop {
-            match self.connection.receiver.poll(PATIENCE).expect("it is told the end").expect("something comes") {
+            match self.connection.receiver.poll(TIMEOUT).expect("it is told the end").expect("something comes") {
                 Event::Message(bytes) => told.extend(decode::<FromCopy>(&bytes)),
                 Event::Closed(_) => return told,
                 other => panic!("{other:?}"),
@@ -141,7 +141,7 @@ fn who_takes_no_answers_keeps_nobody_from_leading() {
     }
     let _ = old.connection.sender.flush();
     let mut new = Leader::connect(&replica, &trust);
-    new.lead(2); // within its patience, which is shorter than that of who sends
+    new.lead(2); // within its timeout, which is shorter than that of who sends
     drop(old);
     replica.stop().expect("closed");
 }
@@ -157,7 +157,7 @@ fn a_copy_that_is_live_is_not_brought_back() {
     let log = crate::Options::new().bytes(64 << 10).idle(None).create_replicated(&copies).expect("made");
     let Connection { sender, receiver, .. } = fabric::connect(&address, &trust, None).expect("reached");
     let link = super::Link::new(0, address, sender);
-    let joined = log.core().join(link, receiver, None, &mut || log.core().listen(), PATIENCE, &|| false);
+    let joined = log.core().join(link, receiver, None, &mut || log.core().listen(), TIMEOUT, &|| false);
     let error = joined.err().expect("it is there");
     assert!(error.to_string().contains("live already"), "{error}");
     log.append(b"by the way that there was").expect("appended");
@@ -223,8 +223,8 @@ fn a_copy_of_another_version_says_what_to_do_about_it() {
     let address = listener.address().expect("an address").to_string();
     let said = std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut connection = listener.accept(PATIENCE).expect("listens").expect("somebody comes");
-            let event = connection.receiver.poll(PATIENCE).expect("it is there").expect("it asks");
+            let mut connection = listener.accept(TIMEOUT).expect("listens").expect("somebody comes");
+            let event = connection.receiver.poll(TIMEOUT).expect("it is there").expect("it asks");
             let Event::Message(bytes) = event else { panic!("{event:?}") };
             let asked: ToCopy = decode(&bytes).expect("a request");
             assert_eq!(asked.request, Request::Look { version: WIRE_VERSION });
@@ -235,7 +235,7 @@ fn a_copy_of_another_version_says_what_to_do_about_it() {
             let reply = copy.answer(1, &Request::Look { version: WIRE_VERSION + 1 }).expect("answered").reply;
             let answer = encode(&FromCopy::Answer { call: asked.call, reply });
             connection.sender.send(&answer).and_then(|()| connection.sender.flush()).expect("told");
-            let _ = connection.receiver.poll(PATIENCE);
+            let _ = connection.receiver.poll(TIMEOUT);
         });
         let copies = crate::Replicas::new().at(&address).at("127.0.0.1:1").trust(trust.clone());
         crate::Options::new().open_replicated(&copies).expect_err("it takes no part").to_string()

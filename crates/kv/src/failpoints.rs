@@ -1,8 +1,8 @@
-//! Ways to leave single steps of the protocol out, for tests that must be seen to fail. Compiled in by the feature `sabotage` alone.
+//! Ways to leave single steps of the protocol out, for tests that must be seen to fail. Compiled in by the feature `failpoints` alone.
 
 /// A step that a store can be opened without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub, dead_code))]
+#[cfg_attr(not(feature = "failpoints"), allow(unreachable_pub, dead_code))]
 pub enum Step {
     /// A writer announces itself at the leaves it will change, before it has a timestamp.
     Announce,
@@ -14,16 +14,16 @@ pub enum Step {
     LookTwice,
     /// Upkeep takes out a tombstone if it is the one that it means, not another one at its place.
     KnowTombstones,
-    /// ... and stores the line with the seal behind that.
-    SealLast,
+    /// ... and stores the line with the checksum behind that.
+    ChecksumLast,
     /// Reads are validated.
     Validate,
     /// Scans are validated.
     ValidateScans,
-    /// The seal of a record covers its value.
-    SealAll,
-    /// Recovery verifies seals.
-    VerifySeal,
+    /// The checksum of a record covers its value.
+    ChecksumAll,
+    /// Recovery verifies checksums.
+    VerifyChecksum,
     /// A transaction counts only if all of its records arrived.
     WholeTransactions,
     /// The barrier of a commit.
@@ -52,7 +52,7 @@ pub enum Step {
     RestoreClock,
     /// What recovery read is written out before it counts.
     SettleRead,
-    /// What is moved for scans matches its seal before it gets a new one.
+    /// What is moved for scans matches its checksum before it gets a new one.
     VerifyMoved,
     /// A record counts only if it is not older than what its segment was taken for.
     Generations,
@@ -86,40 +86,40 @@ pub enum Step {
     ForceBeforeRelease,
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "failpoints")]
 thread_local! {
     static BEFORE_BARRIER: std::cell::Cell<Option<Box<dyn FnOnce()>>> = const { std::cell::Cell::new(None) };
 }
 
 /// Has the next commit that this thread makes durable do something when it was validated: behind its timestamp, before its number and its barrier.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "failpoints")]
 pub fn at_next_commit(then: impl FnOnce() + 'static) {
     BEFORE_BARRIER.set(Some(Box::new(then)));
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "failpoints")]
 pub(crate) fn before_barrier() {
     if let Some(then) = BEFORE_BARRIER.try_with(std::cell::Cell::take).ok().flatten() {
         then();
     }
 }
 
-#[cfg(not(feature = "sabotage"))]
+#[cfg(not(feature = "failpoints"))]
 #[inline(always)]
 pub(crate) const fn before_barrier() {}
 
 /// What is left out: nothing, and at no cost, without the feature.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sabotage(#[cfg(feature = "sabotage")] pub(crate) Option<Step>);
+pub(crate) struct Failpoints(#[cfg(feature = "failpoints")] pub(crate) Option<Step>);
 
-impl Sabotage {
-    #[cfg(feature = "sabotage")]
+impl Failpoints {
+    #[cfg(feature = "failpoints")]
     #[inline]
     pub(crate) fn skips(self, step: Step) -> bool {
         self.0 == Some(step)
     }
 
-    #[cfg(not(feature = "sabotage"))]
+    #[cfg(not(feature = "failpoints"))]
     #[inline(always)]
     pub(crate) const fn skips(self, _: Step) -> bool {
         false

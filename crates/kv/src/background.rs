@@ -14,10 +14,10 @@ use crate::sweep::Sweep;
 /// How often it looks without being called.
 const TICK: Duration = Duration::from_millis(200);
 
-/// How long who commits waits, each time, while the keeper cannot keep up: then it does.
+/// How long who commits waits, each time, while the background thread cannot keep up: then it does.
 const BREATH: Duration = Duration::from_millis(2);
 
-/// How the keeper is called.
+/// How the background thread is called.
 #[derive(Default)]
 pub(crate) struct Signal {
     wanted: Watched<Wanted>,
@@ -69,12 +69,12 @@ impl Signal {
 }
 
 /// The thread, as long as the store is open.
-pub(crate) struct Keeper {
+pub(crate) struct Background {
     core: Arc<Core>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
+impl Background {
     /// Starts it, unless the options say that committers do its work.
     pub(crate) fn start(core: &Arc<Core>) -> Option<Self> {
         if !core.options.background || core.pool.is_read_only() {
@@ -83,8 +83,8 @@ impl Keeper {
         let kept = Arc::clone(core);
         let run = move || {
             let (mut idle, mut ages, mut sweep) = (Idle::default(), Ages::default(), Sweep::default());
-            while !kept.keeper.stop.load(Acquire) {
-                let Wanted { checkpoint, look } = kept.keeper.wait();
+            while !kept.background.stop.load(Acquire) {
+                let Wanted { checkpoint, look } = kept.background.wait();
                 // First: somebody may be about to find none.
                 kept.make_room_ahead();
                 ages.look(&kept);
@@ -111,7 +111,7 @@ impl Keeper {
             }
         };
         let thread = std::thread::Builder::new().name("cairn-kv".into()).spawn(run).ok()?;
-        core.keeper.running.store(true, Release);
+        core.background.running.store(true, Release);
         Some(Self { core: Arc::clone(core), thread: Some(thread) })
     }
 }
@@ -160,14 +160,14 @@ impl Idle {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Background {
     fn drop(&mut self) {
         if matches!(self.core.pool.check_usable(), Err(pmem::Error::Forked)) {
             std::mem::forget(self.thread.take()); // it is the parent's
             return;
         }
-        self.core.keeper.stop.store(true, Release);
-        self.core.keeper.call();
+        self.core.background.stop.store(true, Release);
+        self.core.background.call();
         if let Some(thread) = self.thread.take() {
             // It panics only if a lock is broken; there is nobody to tell.
             let _ = thread.join();
@@ -178,18 +178,18 @@ impl Drop for Keeper {
 impl Core {
     /// Has segments, and memory for them, ready for those who will ask.
     fn make_room_ahead(&self) {
-        if let Err(error) = self.space.grow_ahead(|| !self.keeper.stop.load(Acquire)) {
+        if let Err(error) = self.space.grow_ahead(|| !self.background.stop.load(Acquire)) {
             tracing::warn!(%error, store = %self.pool.path().display(), "the store could not grow ahead; commits go on as long as there is room");
         }
-        self.space.populate(|| !self.keeper.is_called());
+        self.space.populate(|| !self.background.is_called());
     }
 
     fn keep(&self) {
         if let Err(error) = self.checkpoint() {
             tracing::warn!(%error, store = %self.pool.path().display(), "a checkpoint failed; commits go on as long as there is room");
         }
-        *self.keeper.kept.lock() += 1;
-        self.keeper.kept.wake_all();
+        *self.background.kept.lock() += 1;
+        self.background.kept.wake_all();
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
             if behind(&store) < SETTLE {
                 return;
             }
-            store.core.keeper.call_and_wait();
+            store.core.background.call_and_wait();
         }
         panic!("{} bytes behind, and no checkpoint", behind(&store));
     }

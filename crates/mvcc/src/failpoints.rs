@@ -1,10 +1,10 @@
-//! Ways to leave single steps of the protocol out, for tests that must be seen to fail. Compiled in by the feature `sabotage` alone.
+//! Ways to leave single steps of the protocol out, for tests that must be seen to fail. Compiled in by the feature `failpoints` alone.
 
 /// A step that a store can be opened without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub))]
+#[cfg_attr(not(feature = "failpoints"), allow(unreachable_pub))]
 pub enum Step {
-    /// A seat is taken before its snapshot is read off the clock.
+    /// A transaction slot is taken before its snapshot is read off the clock.
     SeatFirst,
     /// A commit is announced before its timestamp is drawn.
     AnnounceFirst,
@@ -18,10 +18,10 @@ pub enum Step {
     BornLater,
     /// The versions of a commit can be found before it is decided.
     PublishFirst,
-    /// The bytes of new objects are under the record's seal.
-    SealNew,
-    /// Recovery holds records above K against their seals.
-    VerifySeal,
+    /// The bytes of new objects are under the record's checksum.
+    ChecksumNew,
+    /// Recovery holds records above K against their checksums.
+    VerifyChecksum,
     /// K is persistent before a master changes.
     KFirst,
     /// Masters change behind every transaction that could see them as they were.
@@ -70,16 +70,16 @@ pub enum Step {
 
 /// What is left out: nothing, and at no cost, without the feature.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sabotage(#[cfg(feature = "sabotage")] pub(crate) Option<Step>);
+pub(crate) struct Failpoints(#[cfg(feature = "failpoints")] pub(crate) Option<Step>);
 
-impl Sabotage {
-    #[cfg(feature = "sabotage")]
+impl Failpoints {
+    #[cfg(feature = "failpoints")]
     #[inline]
     pub(crate) fn skips(self, step: Step) -> bool {
         self.0 == Some(step)
     }
 
-    #[cfg(not(feature = "sabotage"))]
+    #[cfg(not(feature = "failpoints"))]
     #[inline(always)]
     pub(crate) const fn skips(self, _: Step) -> bool {
         false

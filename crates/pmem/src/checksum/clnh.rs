@@ -1,4 +1,4 @@
-//! CLNH and Horner's rule: a keyed checksum with a proven bound. `docs/seals.md` has the definition,
+//! CLNH and Horner's rule: a keyed checksum with a proven bound. `docs/checksums.md` has the definition,
 //! the theorem and its proof.
 //!
 //! One definition, written once over [`Ops`]; processors differ in how they multiply. All of them
@@ -204,8 +204,8 @@ unsafe fn bound<O: Ops>(own: &Own, sum: O::Wide, [a, b, c]: [u64; 3]) -> u64 {
 macro_rules! entries {
     ($ops:ty, $($feature:meta)?) => {
         $(#[target_feature($feature)])?
-        pub(super) fn seal(shared: &Shared, own: &Own, text: &[u8]) -> u64 {
-            // SAFETY: `seal` is called where these instructions are.
+        pub(super) fn checksum(shared: &Shared, own: &Own, text: &[u8]) -> u64 {
+            // SAFETY: `checksum` is called where these instructions are.
             unsafe { super::finish::<$ops>(own, super::sum::<$ops>(shared, text)) }
         }
 
@@ -274,22 +274,25 @@ macro_rules! entries {
 
 mod portable {
     use super::{Ops, Own, Shared};
-    entries!(crate::seal::portable::Portable,);
+    entries!(crate::checksum::portable::Portable,);
 }
 #[cfg(target_arch = "x86_64")]
 mod wide_128 {
     use super::{Ops, Own, Shared};
-    entries!(crate::seal::x86::Wide128, enable = "pclmulqdq,sse4.1");
+    entries!(crate::checksum::x86::Wide128, enable = "pclmulqdq,sse4.1");
 }
 #[cfg(target_arch = "x86_64")]
 mod wide_512 {
     use super::{Ops, Own, Shared};
-    entries!(crate::seal::x86::Wide512, enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,bmi2");
+    entries!(
+        crate::checksum::x86::Wide512,
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,bmi2"
+    );
 }
 #[cfg(target_arch = "aarch64")]
 mod wide_128 {
     use super::{Ops, Own, Shared};
-    entries!(crate::seal::arm::Wide128, enable = "neon,aes");
+    entries!(crate::checksum::arm::Wide128, enable = "neon,aes");
 }
 
 /// Calls the function of the level.
@@ -311,8 +314,8 @@ macro_rules! of_level {
 
 impl Shared {
     #[inline]
-    pub(super) fn seal(&self, own: &Own, text: &[u8]) -> u64 {
-        of_level!(self.level, seal(self, own, text))
+    pub(super) fn checksum(&self, own: &Own, text: &[u8]) -> u64 {
+        of_level!(self.level, checksum(self, own, text))
     }
 
     #[inline]

@@ -130,7 +130,7 @@ fn evictions_show_keys_that_do_not_expire() {
 /// Each of them is found by a test above.
 #[test]
 fn no_step_is_left_out() {
-    let found = include_str!("sabotage.rs");
+    let found = include_str!("failpoints.rs");
     for step in Step::ALL {
         let name = format!("Step::{step:?}");
         let mut words = found.split(|c: char| !c.is_alphanumeric() && c != ':');

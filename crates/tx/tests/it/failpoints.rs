@@ -1,6 +1,6 @@
 //! Every check of the suite has been seen to fail: each fault below is noticed by the checks beside it, and no check is without one.
 
-use tx::conformance::sabotage::{Noticed, each_check_notices_something, each_fault_is_noticed};
+use tx::conformance::failpoints::{Noticed, each_check_notices_something, each_fault_is_noticed};
 use tx::conformance::{Concurrency, Subject, checks, run_group};
 use tx::{Bug, Isolation};
 
@@ -8,9 +8,9 @@ use crate::broken::Broken;
 use crate::fault::Fault::{self, *};
 
 #[derive(Clone, Copy)]
-struct Sabotaged(Fault);
+struct Faulty(Fault);
 
-impl Subject for Sabotaged {
+impl Subject for Faulty {
     type Engine = Broken;
 
     fn fresh(&self) -> Broken {
@@ -202,19 +202,19 @@ const NEEDS_UNSAFE: &[&str] = &["visibility/what_was_handed_out_stays", "alloc/f
 
 #[test]
 fn every_fault_is_noticed() {
-    each_fault_is_noticed(NOTICED, Sabotaged, checks);
+    each_fault_is_noticed(NOTICED, Faulty, checks);
 }
 
 #[test]
 fn every_check_notices_something() {
-    each_check_notices_something(NOTICED, NEEDS_UNSAFE, &checks::<Sabotaged>());
+    each_check_notices_something(NOTICED, NEEDS_UNSAFE, &checks::<Faulty>());
 }
 
 /// Scripts do not hang when a step waits for another actor.
 #[test]
 fn an_engine_that_waits_passes() {
     for group in ["isolation", "retry", "random"] {
-        run_group(Sabotaged(Serial), group);
+        run_group(Faulty(Serial), group);
     }
 }
 
@@ -281,4 +281,4 @@ fn each_fault_of_parts_is_noticed() {
     each_check_notices_something(PARTS, OF_LOCKS, &tx::conformance::parts::<Wrong>());
 }
 
-tx::conformance!(no_rollback, Sabotaged(NoRollback));
+tx::conformance!(no_rollback, Faulty(NoRollback));

@@ -1,7 +1,7 @@
 //! The keyed checksum of pools of format version 1: XXH3, 64 bits, under a secret.
 //!
 //! Fast, but above 240 bytes weak as a keyed checksum: for one key in about 2^33 anybody can name two
-//! texts that collide (`docs/seals.md`). It stays what it is, so that old pools stay readable.
+//! texts that collide (`docs/checksums.md`). It stays what it is, so that old pools stay readable.
 
 use twox_hash::XxHash3_64;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_secret};
@@ -24,19 +24,19 @@ pub(super) fn secret(pool_key: u64, place: u64) -> Secret {
 }
 
 #[inline]
-pub(super) fn seal(secret: &Secret, text: &[u8]) -> u64 {
+pub(super) fn checksum(secret: &Secret, text: &[u8]) -> u64 {
     // The same function twice: the one is inlined for what is short, the other finds out what the processor has for what is long.
     if text.len() > SHORT_MAX
-        && let Ok(seal) = XxHash3_64::oneshot_with_secret(secret, text)
+        && let Ok(checksum) = XxHash3_64::oneshot_with_secret(secret, text)
     {
-        return seal;
+        return checksum;
     }
     xxh3_64_with_secret(text, secret)
 }
 
-/// Seal of several runs of bytes, one behind the other.
+/// Checksum of several runs of bytes, one behind the other.
 #[inline]
-pub(super) fn seal_parts<'a>(secret: &Secret, parts: impl Iterator<Item = &'a [u8]> + Clone) -> u64 {
+pub(super) fn checksum_parts<'a>(secret: &Secret, parts: impl Iterator<Item = &'a [u8]> + Clone) -> u64 {
     // Short input is joined on the stack: the streaming state alone is larger than most records.
     let mut joined = [0; 512];
     let mut len = 0;
@@ -49,25 +49,25 @@ pub(super) fn seal_parts<'a>(secret: &Secret, parts: impl Iterator<Item = &'a [u
         joined[len..len + part.len()].copy_from_slice(part);
         len += part.len();
     }
-    seal(secret, &joined[..len])
+    checksum(secret, &joined[..len])
 }
 
-/// Of one seal, itself; of several, the seal of these, sixteen at a time, the first of the next sixteen
+/// Of one checksum, itself; of several, the checksum of these, sixteen at a time, the first of the next sixteen
 /// standing for those before.
 #[inline]
-pub(super) fn seal_list(secret: &Secret, mut seals: impl Iterator<Item = u64>) -> u64 {
-    let first = seals.next().unwrap_or_else(|| seal(secret, &[]));
-    let Some(second) = seals.next() else { return first };
+pub(super) fn checksum_list(secret: &Secret, mut checksums: impl Iterator<Item = u64>) -> u64 {
+    let first = checksums.next().unwrap_or_else(|| checksum(secret, &[]));
+    let Some(second) = checksums.next() else { return first };
     let mut joined = [[0; 8]; 16];
     (joined[0], joined[1]) = (first.to_le_bytes(), second.to_le_bytes());
     let mut count = 2;
-    for next in seals {
+    for next in checksums {
         if count == joined.len() {
-            joined[0] = seal(secret, joined.as_flattened()).to_le_bytes();
+            joined[0] = checksum(secret, joined.as_flattened()).to_le_bytes();
             count = 1;
         }
         joined[count] = next.to_le_bytes();
         count += 1;
     }
-    seal(secret, joined[..count].as_flattened())
+    checksum(secret, joined[..count].as_flattened())
 }

@@ -1,8 +1,8 @@
 //! Who runs, and who is about to commit: two words of each slot, on lines of their own, which others read and nobody else writes.
 //!
-//! **Running.** A seat says "this transaction may have found anything that could be found at timestamp `a` or later". It is taken *before* the snapshot is read off the clock: who
-//! scans the seats and misses one knows that its snapshot is no older than the clock at the scan (both are sequentially consistent). So a master is overwritten, and a
-//! version given up, only once every seat is at or above a timestamp that was drawn after they had gone out of reach.
+//! **Running.** A transaction slot says "this transaction may have found anything that could be found at timestamp `a` or later". It is taken *before* the snapshot is read off the clock: who
+//! scans the transaction slots and misses one knows that its snapshot is no older than the clock at the scan (both are sequentially consistent). So a master is overwritten, and a
+//! version given up, only once every transaction slot is at or above a timestamp that was drawn after they had gone out of reach.
 //!
 //! **Preparing.** A commit is announced before its timestamp is drawn, and taken back when its versions can be found, or never will be. Whoever has a snapshot at or above that
 //! timestamp, and meets an object that it has locked, waits: it has to see it, or to know that it failed (TimeStone §3.5). Those who wait for each other do so for smaller
@@ -17,7 +17,7 @@ use std::time::Duration;
 use pmem::sync::{park_while, switch_point, wait_point};
 use tx::{Clock, CounterClock, Error, Result, Slots};
 
-use crate::sabotage::{Sabotage, Step};
+use crate::failpoints::{Failpoints, Step};
 
 /// A commit is announced; its timestamp is about to be drawn.
 const UNDRAWN: u64 = u64::MAX;
@@ -32,25 +32,25 @@ struct Words {
 }
 
 /// The clock, and what the slots say.
-pub(crate) struct Seats {
+pub(crate) struct TxSlots {
     clock: CounterClock,
     slots: Slots,
     words: Box<[Words]>,
-    sabotage: Sabotage,
+    failpoints: Failpoints,
 }
 
 /// Looks that only pause, then such that give the processor away; behind them a waiting thread sleeps for a moment.
 const SPINS: u32 = 100;
 const YIELDS: u32 = 300;
-const NAP: Duration = Duration::from_micros(50);
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// A commit that takes longer stands still: who waits for it gets a conflict.
 const NAPS_MAX: u32 = 200_000;
 
-impl Seats {
+impl TxSlots {
     /// All of them empty.
-    pub(crate) fn new(slots: usize, sabotage: Sabotage) -> Self {
+    pub(crate) fn new(slots: usize, failpoints: Failpoints) -> Self {
         let words = (0..slots).map(|_| Words::default()).collect();
-        Self { clock: CounterClock::default(), slots: Slots::new(slots), words, sabotage }
+        Self { clock: CounterClock::default(), slots: Slots::new(slots), words, failpoints }
     }
 
     /// Timestamps from now on are later.
@@ -78,7 +78,7 @@ impl Seats {
     #[inline]
     pub(crate) fn claim(&self) -> Result<Claimed<'_>> {
         let slot = self.slots.claim(pmem::thread_number()).ok_or(Error::NoSlot { slots: self.len() })?;
-        Ok(Claimed { seats: self, slot })
+        Ok(Claimed { tx_slots: self, slot })
     }
 
     /// Whether the slot's transaction is one of the calling thread.
@@ -107,7 +107,7 @@ impl Seats {
 
     #[cold]
     fn wait_long(&self, word: &AtomicU64, stamp: u64) -> Result<()> {
-        if self.sabotage.skips(Step::WaitPreparing) {
+        if self.failpoints.skips(Step::WaitPreparing) {
             return Ok(());
         }
         for look in 0..NAPS_MAX {
@@ -118,7 +118,10 @@ impl Seats {
                 _ if wait_point() => {}
                 0..SPINS => std::hint::spin_loop(),
                 SPINS..YIELDS => std::thread::yield_now(),
-                _ => drop(park_while(std::ptr::from_ref(word).addr(), NAP, || self.is_undecided(word, stamp))),
+                _ => {
+                    let _ =
+                        park_while(std::ptr::from_ref(word).addr(), POLL_INTERVAL, || self.is_undecided(word, stamp));
+                }
             }
         }
         Err(Error::Conflict { offset: 0 })
@@ -143,7 +146,7 @@ impl Seats {
 
 /// A slot, for as long as this is there.
 pub(crate) struct Claimed<'s> {
-    seats: &'s Seats,
+    tx_slots: &'s TxSlots,
     slot: usize,
 }
 
@@ -153,21 +156,21 @@ impl<'s> Claimed<'s> {
         self.slot
     }
 
-    /// Takes the slot's seat. Its snapshot is everything that is committed, or about to be.
+    /// Takes the slot's transaction slot. Its snapshot is everything that is committed, or about to be.
     #[inline]
-    pub(crate) fn sit(self) -> Seat<'s> {
+    pub(crate) fn sit(self) -> TxSlot<'s> {
         let snapshot = self.take();
-        Seat { claimed: self, snapshot }
+        TxSlot { claimed: self, snapshot }
     }
 
     #[inline]
     fn take(&self) -> u64 {
-        let running = &self.seats.words[self.slot].running;
-        if !self.seats.sabotage.skips(Step::SeatFirst) {
-            running.store(self.seats.now() + 1, SeqCst);
+        let running = &self.tx_slots.words[self.slot].running;
+        if !self.tx_slots.failpoints.skips(Step::SeatFirst) {
+            running.store(self.tx_slots.now() + 1, SeqCst);
         }
         switch_point();
-        let snapshot = self.seats.now();
+        let snapshot = self.tx_slots.now();
         switch_point();
         running.store(snapshot + 1, Release);
         snapshot
@@ -177,19 +180,19 @@ impl<'s> Claimed<'s> {
 impl Drop for Claimed<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.seats.slots.release(self.slot);
+        self.tx_slots.slots.release(self.slot);
     }
 }
 
 /// A running transaction, or one look of a snapshot.
-pub(crate) struct Seat<'s> {
-    /// Given back behind the seat.
+pub(crate) struct TxSlot<'s> {
+    /// Given back behind the transaction slot.
     claimed: Claimed<'s>,
     /// What is committed at or below is seen.
     snapshot: u64,
 }
 
-impl Seat<'_> {
+impl TxSlot<'_> {
     #[inline]
     pub(crate) fn snapshot(&self) -> u64 {
         self.snapshot
@@ -202,7 +205,7 @@ impl Seat<'_> {
 
     /// Stands up, and takes a newer snapshot afterwards. For who has looked at nothing.
     pub(crate) fn refresh<R>(&mut self, meanwhile: impl FnOnce() -> R) -> R {
-        let running = &self.claimed.seats.words[self.claimed.slot].running;
+        let running = &self.claimed.tx_slots.words[self.claimed.slot].running;
         running.store(0, Release);
         let done = meanwhile();
         self.snapshot = self.claimed.take();
@@ -217,13 +220,13 @@ impl Seat<'_> {
 
     /// Announces a commit, and draws its timestamp.
     pub(crate) fn announce(&self) -> u64 {
-        let seats = self.claimed.seats;
-        let word = &seats.words[self.claimed.slot].preparing;
-        if !seats.sabotage.skips(Step::AnnounceFirst) {
+        let tx_slots = self.claimed.tx_slots;
+        let word = &tx_slots.words[self.claimed.slot].preparing;
+        if !tx_slots.failpoints.skips(Step::AnnounceFirst) {
             word.store(UNDRAWN, SeqCst);
             switch_point();
         }
-        let stamp = seats.tick();
+        let stamp = tx_slots.tick();
         switch_point();
         word.store(stamp, SeqCst);
         stamp
@@ -231,15 +234,15 @@ impl Seat<'_> {
 
     /// The commit is decided: what it wrote can be found, or never will be.
     pub(crate) fn decide(&self) {
-        self.claimed.seats.words[self.claimed.slot].preparing.store(0, Release);
+        self.claimed.tx_slots.words[self.claimed.slot].preparing.store(0, Release);
         switch_point();
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for TxSlot<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.claimed.seats.words[self.claimed.slot].running.store(0, Release);
+        self.claimed.tx_slots.words[self.claimed.slot].running.store(0, Release);
         switch_point();
     }
 }
@@ -250,20 +253,20 @@ mod tests {
 
     #[test]
     fn seats_say_who_runs_and_who_commits() {
-        let seats = Seats::new(2, Sabotage::default());
-        seats.skip(7);
-        assert_eq!((seats.oldest(), seats.decided()), (None, 7));
-        let first = seats.claim().unwrap().sit();
+        let tx_slots = TxSlots::new(2, Failpoints::default());
+        tx_slots.skip(7);
+        assert_eq!((tx_slots.oldest(), tx_slots.decided()), (None, 7));
+        let first = tx_slots.claim().unwrap().sit();
         assert_eq!(first.snapshot(), 7);
         assert_eq!(first.announce(), 8);
-        let second = seats.claim().unwrap().sit();
+        let second = tx_slots.claim().unwrap().sit();
         assert_eq!(second.snapshot(), 8, "it sees what is about to be committed, and waits for it");
-        assert_eq!((seats.oldest(), seats.decided()), (Some((7, first.slot())), 7));
-        assert!(seats.wait_for(first.slot(), 7).is_ok());
+        assert_eq!((tx_slots.oldest(), tx_slots.decided()), (Some((7, first.slot())), 7));
+        assert!(tx_slots.wait_for(first.slot(), 7).is_ok());
         first.decide();
-        assert_eq!(seats.decided(), 8);
-        assert!(seats.wait_for(first.slot(), 8).is_ok());
+        assert_eq!(tx_slots.decided(), 8);
+        assert!(tx_slots.wait_for(first.slot(), 8).is_ok());
         drop(first);
-        assert_eq!(seats.oldest().map(|o| o.0), Some(8));
+        assert_eq!(tx_slots.oldest().map(|o| o.0), Some(8));
     }
 }

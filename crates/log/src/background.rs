@@ -9,13 +9,13 @@ use pmem::{Domain, Pool};
 
 use crate::core::Core;
 
-pub(crate) struct Keeper {
+pub(crate) struct Background {
     stop: Arc<Ticker>,
     thread: Option<JoinHandle<()>>,
     pool: Pool,
 }
 
-impl Keeper {
+impl Background {
     /// None where there is nothing to keep, or time does not pass.
     #[expect(clippy::disallowed_methods, reason = "ends, and is waited for, when the log is closed or dropped")]
     pub(crate) fn start(core: &Arc<Core>) -> Option<Self> {
@@ -66,7 +66,7 @@ impl Look {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Background {
     fn drop(&mut self) {
         if matches!(self.pool.check_usable(), Err(pmem::Error::Forked)) {
             std::mem::forget(self.thread.take()); // it is the parent's

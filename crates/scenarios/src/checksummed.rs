@@ -1,4 +1,4 @@
-//! Sealed records: acknowledged ones read back; one being written reads back whole or not at all. After a crash the program persists what it
+//! Checksummed records: acknowledged ones read back; one being written reads back whole or not at all. After a crash the program persists what it
 //! found before it relies on it: a cache may have outlived the writer.
 
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ const PLACE: u64 = 512;
 const KIND: u32 = 7;
 
 /// Records of many sizes, each at a place of its own, several under one barrier.
-pub struct Sealed;
+pub struct Checksummed;
 
 /// The open pool and its area.
 pub struct Live(Mutex<(Pool, Area)>);
@@ -19,7 +19,7 @@ fn payload(n: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (n * 31 + i * 7 + 1) as u8).collect()
 }
 
-impl Scenario for Sealed {
+impl Scenario for Checksummed {
     /// Records to write under one barrier: place and length.
     type Op = Vec<(usize, usize)>;
     type Effect = (usize, usize);
@@ -27,7 +27,7 @@ impl Scenario for Sealed {
     type Live = Live;
 
     fn name(&self) -> &str {
-        "sealed"
+        "checksummed"
     }
 
     fn capacity(&self) -> u64 {
@@ -64,7 +64,7 @@ impl Scenario for Sealed {
         let mut tickets = Vec::new();
         for &(place, len) in op {
             tickets.push(ack.begin((place, len)));
-            live.1.write_sealed(place as u64 * PLACE, KIND, 1, &payload(place, len))?;
+            live.1.write_checksummed(place as u64 * PLACE, KIND, 1, &payload(place, len))?;
         }
         live.0.drain()?;
         tickets.into_iter().for_each(|t| ack.commit(t));
@@ -80,7 +80,7 @@ impl Scenario for Sealed {
     fn check(&self, sim: &Arc<Sim>, history: &History<Self::Effect>) -> Result<Self::State, Violation> {
         let pool = Options::new().open_on(sim.clone()).map_err(Violation::detected)?;
         let area = pool.region("records").and_then(|r| r.into_area()).map_err(Violation::detected)?;
-        let read = |place: usize| area.read_sealed(place as u64 * PLACE, KIND, 1);
+        let read = |place: usize| area.read_checksummed(place as u64 * PLACE, KIND, 1);
         let mut state = Vec::new();
         for &(place, len) in &history.acknowledged {
             match read(place) {
@@ -93,7 +93,7 @@ impl Scenario for Sealed {
         for &(place, len) in &history.in_doubt {
             match read(place) {
                 Ok(found) if found == payload(place, len) => {
-                    let bytes = pmem::SEALED_HEADER + found.len() as u64;
+                    let bytes = pmem::CHECKSUMMED_HEADER + found.len() as u64;
                     area.persist(place as u64 * PLACE, bytes).map_err(Violation::detected)?;
                     state.push(Some(len));
                 }

@@ -1,8 +1,8 @@
-//! Ways to leave single steps of the protocol out, for tests that must be seen to fail. Compiled in by the feature `sabotage` alone.
+//! Ways to leave single steps of the protocol out, for tests that must be seen to fail. Compiled in by the feature `failpoints` alone.
 
 /// A step that a heap can be opened without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub))]
+#[cfg_attr(not(feature = "failpoints"), allow(unreachable_pub))]
 pub enum Step {
     /// The barrier behind a zone's mark.
     ZoneBarrier,
@@ -26,7 +26,7 @@ pub enum Step {
     CarriedMain,
     /// ... and goes there before an abort takes the object from the backup.
     AbortCopies,
-    /// Records that carry bytes are retired before a later one of the slot can come to fail its seal.
+    /// Records that carry bytes are retired before a later one of the slot can come to fail its checksum.
     CarriedFirst,
     /// Recovery gives the backup what records carry.
     RecoverCarried,
@@ -50,13 +50,13 @@ pub enum Step {
     ApplyLate,
     /// Records are retired behind the barrier of what was copied.
     RetireLate,
-    /// Without a barrier of its own, the data are under the record's seal.
-    DataSeal,
+    /// Without a barrier of its own, the data are under the record's checksum.
+    DataChecksum,
     /// Entries go to main behind the commit's barrier.
     RedoLate,
-    /// Recovery verifies that seal.
-    VerifySeal,
-    /// Of a slot with policy `eaw`, recovery holds the last record alone against its seal.
+    /// Recovery verifies that checksum.
+    VerifyChecksum,
+    /// Of a slot with policy `eaw`, recovery holds the last record alone against its checksum.
     OnlyLast,
     /// Recovery carries intents out.
     RecoverIntents,
@@ -85,14 +85,14 @@ pub enum Step {
     /// The copies of a freed object are given up.
     FreedGivenUp,
     /// A copy that is not whole does not count.
-    CopySeal,
+    CopyChecksum,
     /// What a record carries of an object without a copy goes to main.
     CarriedNew,
     /// What is staged of an object goes to main before the object is read.
     StagedSeen,
     /// ... and before it is changed in another way.
     StagedFirst,
-    /// What is staged, and joined with other writes, goes to main before it is sealed with them.
+    /// What is staged, and joined with other writes, goes to main before it is checksummed with them.
     StagedJoined,
     /// What is still staged is stored in front of the commit's barrier.
     StagedInTime,
@@ -110,16 +110,16 @@ pub enum Step {
 
 /// What is left out: nothing, and at no cost, without the feature.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sabotage(#[cfg(feature = "sabotage")] pub(crate) Option<Step>);
+pub(crate) struct Failpoints(#[cfg(feature = "failpoints")] pub(crate) Option<Step>);
 
-impl Sabotage {
-    #[cfg(feature = "sabotage")]
+impl Failpoints {
+    #[cfg(feature = "failpoints")]
     #[inline]
     pub(crate) fn skips(self, step: Step) -> bool {
         self.0 == Some(step)
     }
 
-    #[cfg(not(feature = "sabotage"))]
+    #[cfg(not(feature = "failpoints"))]
     #[inline(always)]
     pub(crate) const fn skips(self, _: Step) -> bool {
         false

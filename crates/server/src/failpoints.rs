@@ -1,8 +1,8 @@
-//! Ways to leave single steps of the server out, for tests that must be seen to fail. Compiled in by the feature `sabotage` alone.
+//! Ways to leave single steps of the server out, for tests that must be seen to fail. Compiled in by the feature `failpoints` alone.
 
 /// A step that a server can be started without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub))]
+#[cfg_attr(not(feature = "failpoints"), allow(unreachable_pub))]
 pub enum Step {
     /// A reply waits until its transaction is durable.
     DurableFirst,
@@ -40,7 +40,7 @@ pub enum Step {
 
 impl Step {
     /// All of them.
-    #[cfg(feature = "sabotage")]
+    #[cfg(feature = "failpoints")]
     pub const ALL: [Self; 16] = [
         Self::DurableFirst,
         Self::TogetherFirst,
@@ -63,16 +63,16 @@ impl Step {
 
 /// What is left out: nothing, and at no cost, without the feature.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sabotage(#[cfg(feature = "sabotage")] pub(crate) Option<Step>);
+pub(crate) struct Failpoints(#[cfg(feature = "failpoints")] pub(crate) Option<Step>);
 
-impl Sabotage {
-    #[cfg(feature = "sabotage")]
+impl Failpoints {
+    #[cfg(feature = "failpoints")]
     #[inline]
     pub(crate) fn skips(self, step: Step) -> bool {
         self.0 == Some(step)
     }
 
-    #[cfg(not(feature = "sabotage"))]
+    #[cfg(not(feature = "failpoints"))]
     #[inline(always)]
     pub(crate) const fn skips(self, _: Step) -> bool {
         false

@@ -1,8 +1,8 @@
-//! Ways to leave single steps out, for tests that must be seen to fail. Compiled in by the feature `sabotage` alone.
+//! Ways to leave single steps out, for tests that must be seen to fail. Compiled in by the feature `failpoints` alone.
 
 /// A step that a store can be opened without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(any(test, feature = "sabotage")), allow(unreachable_pub))]
+#[cfg_attr(not(any(test, feature = "failpoints")), allow(unreachable_pub))]
 pub enum Step {
     /// A commit forces the log.
     CommitForce,
@@ -35,17 +35,17 @@ pub enum Step {
 /// Which steps are there: all of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Steps {
-    #[cfg(any(test, feature = "sabotage"))]
+    #[cfg(any(test, feature = "failpoints"))]
     pub(super) without: Option<Step>,
 }
 
 impl Steps {
-    #[cfg(any(test, feature = "sabotage"))]
+    #[cfg(any(test, feature = "failpoints"))]
     pub(super) fn has(self, step: Step) -> bool {
         self.without != Some(step)
     }
 
-    #[cfg(not(any(test, feature = "sabotage")))]
+    #[cfg(not(any(test, feature = "failpoints")))]
     #[inline(always)]
     pub(super) fn has(self, _: Step) -> bool {
         true

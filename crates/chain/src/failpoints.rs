@@ -136,9 +136,9 @@ impl Step {
 
 /// What is left out: nothing, and at no cost, outside of tests.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sabotage(#[cfg(test)] pub(crate) Option<Step>);
+pub(crate) struct Failpoints(#[cfg(test)] pub(crate) Option<Step>);
 
-impl Sabotage {
+impl Failpoints {
     #[cfg(test)]
     pub(crate) fn skips(self, step: Step) -> bool {
         self.0 == Some(step)

@@ -2,7 +2,7 @@
 //! enough, and where processors are few these are most of what a further copy costs.
 //!
 //! All receivers are one thing, the *ears*. A thread that has to wait takes them if they are there, waits for the copies itself, and goes on when it has heard enough; one that
-//! finds them taken sleeps, and is woken by who hears. While nobody waits, a [`Lookout`] takes them now and then: so connections that end, leaders that are shut out, and
+//! finds them taken sleeps, and is woken by who hears. While nobody waits, a [`AckThread`] takes them now and then: so connections that end, leaders that are shut out, and
 //! acknowledgements of what was only posted, are heard.
 //!
 //! Nobody sleeps over what it waits for. Whenever the group's lock is free, of each sleeper that was not woken what it waits for is not there, and one of these is true:
@@ -22,7 +22,7 @@ use super::group::{Group, Lacking, Until};
 use pmem::sync::Ticker;
 
 use crate::core::Core;
-use crate::sabotage::Step;
+use crate::failpoints::Step;
 
 #[cfg(test)]
 mod tests;
@@ -143,16 +143,16 @@ impl Turn {
 }
 
 /// With it, what those wait at who wait for a moment only.
-pub(super) struct Hearing(Mutex<Turn>, Condvar);
+pub(super) struct Acks(Mutex<Turn>, Condvar);
 
 /// What a thread that waits is to do.
 pub(super) enum Part {
     Hear(Ears),
-    /// Until it is woken, or for a while; and then to say that it is [up](Hearing::up), by this number.
+    /// Until it is woken, or for a while; and then to say that it is [up](Acks::up), by this number.
     Sleep(u64),
 }
 
-impl Hearing {
+impl Acks {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Turn { ears: Some(Ears::default()), ..Turn::default() }), Condvar::new())
     }
@@ -191,7 +191,7 @@ impl Hearing {
         at.map_or(Woken::No, |at| turn.sleepers.swap_remove(at).woken)
     }
 
-    /// Whoever has the ears goes on hearing: false if nothing is missing that a copy says.
+    /// Whoever has the ears goes on acks: false if nothing is missing that a copy says.
     pub(super) fn go_on(&self, group: &Group, ears: &mut Ears, until: Until) -> bool {
         ears.0.append(&mut self.0.lock().joined);
         ears.choose(group, until)
@@ -248,12 +248,12 @@ impl Hearing {
 }
 
 /// The thread that hears the copies of a log now and then, if nobody else does.
-pub(crate) struct Lookout {
+pub(crate) struct AckThread {
     stop: Arc<Ticker>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Lookout {
+impl AckThread {
     #[expect(clippy::disallowed_methods, reason = "ends, and is waited for, when the log is closed or dropped")]
     pub(crate) fn start(core: &Arc<Core>) -> Self {
         let stop = Arc::new(Ticker::default());
@@ -269,7 +269,7 @@ impl Lookout {
     }
 }
 
-impl Drop for Lookout {
+impl Drop for AckThread {
     fn drop(&mut self) {
         self.stop.stop();
         if let Some(thread) = self.thread.take() {

@@ -1,8 +1,8 @@
-//! Ways to leave single steps out, for tests that must be seen to fail. Compiled in by the feature `sabotage` alone.
+//! Ways to leave single steps out, for tests that must be seen to fail. Compiled in by the feature `failpoints` alone.
 
 /// A step that a store can do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(any(test, feature = "sabotage")), allow(unreachable_pub))]
+#[cfg_attr(not(any(test, feature = "failpoints")), allow(unreachable_pub))]
 pub enum Step {
     /// A block says of which size its slots are before a record is put there.
     BlockFirst,
