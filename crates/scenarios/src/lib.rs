@@ -45,7 +45,7 @@ pub use heap::Cells;
 pub use journal::{Journal, Op as JournalOp};
 pub use led::{Led, Op as LedOp};
 pub use objects::ObjectTable;
-pub use recorded::{Op as RecordOp, Recorded, Store as RecordStore, Write as RecordWrite};
+pub use recorded::{InArray, Op as RecordOp, Recorded, Store as RecordStore, Write as RecordWrite};
 pub use records::{Op as LogOp, Records};
 pub use resize::Resize;
 pub use store::{ALIKE, Op as StoreOp, Stored};
@@ -140,6 +140,8 @@ pub const ALL: &[Named] = named! {
     "array-late-2", Arrayed::new("array-late-2", 2).adjust(Arrayed::as_on_files), "the same with two threads";
     "mars", Recorded::<Mars>::new("mars", 1), "transactions on records are there whole or not at all, in the order of each record; what was rolled back is nowhere; each record is there once";
     "mars-2", Recorded::<Mars>::new("mars-2", 2), "the same with two threads";
+    "mars-placed", Recorded::<Mars>::new("mars-placed", 1).adjust(|options| options.store(|store| store.place_min(40))), "the same, longer records go to free slots past the log";
+    "mars-placed-2", Recorded::<Mars>::new("mars-placed-2", 2).adjust(|options| options.store(|store| store.place_min(40))), "the same with two threads";
     "aries", Recorded::<Aries>::new("aries", 1), "the same by a write-ahead log and pages";
     "aries-2", Recorded::<Aries>::new("aries-2", 2), "the same with two threads";
     "kv", Stored::new("kv", 1), "acknowledged transactions on keys are there, others whole or not at all; what was deleted stays deleted; snapshots do not change";

@@ -39,8 +39,29 @@ pub trait Store: Records + Send + 'static {
     fn clean(&self) -> eaw::Result<()>;
 }
 
+/// How a store in an array is opened.
+pub struct InArray {
+    array: Options,
+    store: Vec<fn(Mars) -> Mars>,
+}
+
+impl InArray {
+    /// Changes the options of the array.
+    #[must_use]
+    pub fn array(self, adjust: fn(Options) -> Options) -> Self {
+        Self { array: adjust(self.array), ..self }
+    }
+
+    /// Changes the store when it is open.
+    #[must_use]
+    pub fn store(mut self, adjust: fn(Mars) -> Mars) -> Self {
+        self.store.push(adjust);
+        self
+    }
+}
+
 impl Store for Mars {
-    type Adjusted = Self;
+    type Adjusted = InArray;
 
     fn make(pool: &Pool) -> eaw::Result<Self> {
         let array = array().create_in(&[pool.clone(), pool.clone()])?;
@@ -48,8 +69,10 @@ impl Store for Mars {
     }
 
     fn open(pool: &Pool, adjust: &Adjust<Self>) -> eaw::Result<Self> {
-        let store = Self::open(array().open_in(std::slice::from_ref(pool))?)?;
-        Ok(adjust.iter().fold(store, |store, adjust| adjust(store)))
+        let options = InArray { array: array(), store: vec![|store| store.place_min(usize::MAX)] };
+        let InArray { array, store } = adjust.iter().fold(options, |options, adjust| adjust(options));
+        let opened = Self::open(array.open_in(std::slice::from_ref(pool))?)?;
+        Ok(store.iter().fold(opened, |store, adjust| adjust(store)))
     }
 
     fn lost(&self) -> Option<String> {

@@ -92,7 +92,9 @@ impl Array {
     pub(super) fn commit_at<'a>(&'a self, mut parts: Parts<'a>, most: usize) -> Result<Committed<'a>> {
         self.check_usable()?;
         let members = parts.in_order();
+        let placed = std::mem::take(&mut parts.placed);
         if members.is_empty() {
+            self.drain(&placed)?;
             return Ok(Committed { array: self, sequence: 0, members });
         }
         parts.list.iter_mut().try_for_each(|part| self.take_space(part))?;
@@ -106,8 +108,13 @@ impl Array {
         if is_large || drained {
             parts.list.iter_mut().try_for_each(store)?; // before it has a number, for which others wait
         }
-        if drained && self.has(Step::DataFirst) {
-            self.drain(&members)?;
+        let first = match drained && self.has(Step::DataFirst) {
+            true => members.iter().chain(&placed).copied().collect(),
+            false if self.has(Step::PlacedFirst) => placed,
+            false => Members::new(),
+        };
+        if !first.is_empty() {
+            self.drain(&first)?;
         }
 
         if self.starving.load(SeqCst) > 0 {

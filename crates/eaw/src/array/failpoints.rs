@@ -16,6 +16,8 @@ pub enum Step {
     VerifyMeta,
     /// Data that no checksum covers is drained before the checksum is written.
     DataFirst,
+    /// What was placed past the log is drained before the checksum is written.
+    PlacedFirst,
     /// Recovery applies in the order of commits.
     InOrder,
     /// What recovery read is persistent before the first store to a file.
@@ -38,6 +40,6 @@ pub enum Step {
     ReadLate,
     /// What goes to a file without a log goes there in one piece.
     Whole,
-    /// What a log has bytes for is logged, and not written whole.
+    /// What a log has bytes for is logged, and not written whole, nor placed.
     LogFirst,
 }

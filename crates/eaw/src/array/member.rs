@@ -94,15 +94,6 @@ struct Held {
     applied_by: usize,
 }
 
-impl Held {
-    /// It has bytes for this range.
-    fn meets(&self, file: u32, target: u64, len: u64) -> bool {
-        self.part.pieces.iter().any(|piece| {
-            piece.file == file && piece.target < target + len && target < piece.target + u64::from(piece.len)
-        })
-    }
-}
-
 /// What a thread has taken upon itself for the others while it commits: with its own drain, it is done.
 #[derive(Default)]
 pub(crate) struct Duty {
@@ -212,7 +203,7 @@ impl State {
 
     /// A log that is needed, or may be applied again, has bytes for this range.
     pub(crate) fn holds(&self, file: u32, target: u64, len: u64) -> bool {
-        self.held.iter().any(|held| held.meets(file, target, len))
+        self.held.iter().any(|held| held.part.meets(file, target, len))
     }
 
     /// The newest number that is durable here; 0 if there is none in the log.
@@ -228,7 +219,7 @@ impl State {
     /// The newest number, from `limit` on, of what is not applied, and has bytes for this range.
     pub(crate) fn to_come(&self, file: u32, target: u64, len: u64, limit: u64) -> Option<u64> {
         let mut checksummed = self.held.range(self.applied..).rev().take_while(|held| held.sequence >= limit);
-        checksummed.find(|held| held.meets(file, target, len)).map(|held| held.sequence)
+        checksummed.find(|held| held.part.meets(file, target, len)).map(|held| held.sequence)
     }
 
     /// Reads what is in a file.

@@ -27,6 +27,7 @@
 //! | [`Array::atomic_write`], and a commit of up to [`Options::checksum_max`] bytes | 1 for each pool that has a part | data, 32 bytes for a piece, a line of the table; to the files whole lines at once, parts of lines once for all transactions since; the mark |
 //! | a commit of more | 2 | the same |
 //! | an atomic write of a page to a file that takes it whole, if [`Options::whole_writes`] is set | 1 | the page |
+//! | a commit behind [`Transaction::place`] | 1 more | what was placed, once |
 //! | abort, rollback to a savepoint, an edit | 0 | nothing |
 //! | [`Array::settle`] | 3 | what the files have not yet |
 //!
@@ -38,7 +39,8 @@
 //!    persistent in the files of all members.
 //! 4. A number counts if *every* member in its set has a line with the same digest, and that verifies. Numbers go on above all that were ever seen, so that two
 //!    halves of two transactions are never taken for one.
-//! 5. A page is written whole, without a log, only where no log that is needed has bytes: recovery would apply those over it.
+//! 5. A page is written whole, without a log, only where no log that is needed has bytes: recovery would apply those over it. So is what a transaction places.
+//! 6. What a transaction places is durable before the first line of it is stored that could make it count.
 //!
 //! # On files
 //!
@@ -307,6 +309,11 @@ impl Array {
             }
         }
         Ok(())
+    }
+
+    /// All of it is a cache's lines, not a file's pages.
+    pub(crate) fn is_memory(&self) -> bool {
+        self.members.iter().all(Member::is_memory)
     }
 
     /// A key that nobody else has, for what is in the files.

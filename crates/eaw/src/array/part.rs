@@ -122,6 +122,13 @@ impl Part {
         self.used = u64::MAX;
     }
 
+    /// It has bytes for this range.
+    pub(crate) fn meets(&self, file: u32, target: u64, len: u64) -> bool {
+        self.pieces.iter().any(|piece| {
+            piece.file == file && piece.target < target + len && target < piece.target + u64::from(piece.len)
+        })
+    }
+
     /// Its pieces of an entry.
     pub(crate) fn pieces_of(&self, entry: usize) -> std::ops::Range<usize> {
         let start = self.pieces.partition_point(|piece| piece.entry < entry);

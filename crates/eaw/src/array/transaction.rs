@@ -7,7 +7,9 @@ use smallvec::SmallVec;
 
 use super::Array;
 use super::commit::Committed;
-use super::files::File;
+use super::failpoints::Step;
+use super::files::{Cut, File};
+use super::member::file_mut;
 use super::part::{Extent, Part, Piece};
 use super::tid::Tid;
 use crate::error::{Error, Result};
@@ -76,6 +78,8 @@ struct Logged {
 pub(super) struct Parts<'a> {
     array: &'a Array,
     pub(super) list: SmallVec<[Box<Part>; 2]>,
+    /// Members on which it has placed something.
+    pub(super) placed: SmallVec<[usize; 2]>,
     /// Behind the parts: it is free when they are.
     pub(super) tid: Tid<'a>,
 }
@@ -145,7 +149,7 @@ impl Drop for Parts<'_> {
 
 impl<'a> Transaction<'a> {
     pub(super) fn new(array: &'a Array, tid: Tid<'a>) -> Self {
-        let parts = Parts { array, list: SmallVec::new(), tid };
+        let parts = Parts { array, list: SmallVec::new(), placed: SmallVec::new(), tid };
         Self { entries: SmallVec::new(), savepoints: Vec::new(), parts, of: PhantomData }
     }
 
@@ -189,6 +193,36 @@ impl<'a> Transaction<'a> {
         let stamp = array.stamp();
         self.entries.push(Logged { stamp, file: file.number(), offset, len });
         Ok(Entry { index, stamp, len })
+    }
+
+    /// Writes past the log, at once, to a place whose bytes nobody needs: nobody else reads or writes there before this transaction has ended, and without its commit anything may be
+    /// there. What is placed is durable before the transaction is, which has one barrier more for it, and is on media once. [`LogWrite`](Self::log_write) then says what makes it count.
+    ///
+    /// False, and nothing is written, if the place is on a file, where a sync more costs more than a copy, or if a log has bytes for it: recovery would write those over it.
+    ///
+    /// # Errors
+    /// As [`log_write`](Self::log_write).
+    pub fn place(&mut self, file: &File, offset: u64, data: &[u8]) -> Result<bool> {
+        let (array, len) = (self.parts.array, data.len() as u64);
+        array.check_usable()?;
+        file.check(array.id, offset, len)?;
+        let is_logged = |part: &Part, cut: &Cut| part.meets(file.number(), cut.local, cut.len);
+        for cut in array.striping.cut(offset, len) {
+            let member = &array.members[cut.member];
+            let own = self.parts.list.iter().any(|part| part.member == cut.member && is_logged(part, &cut));
+            let is_held = own || member.lock().holds(file.number(), cut.local, cut.len);
+            if !member.is_memory() || is_held && array.has(Step::LogFirst) {
+                return Ok(false);
+            }
+        }
+        for cut in array.striping.cut(offset, len) {
+            let run = &data[cut.at as usize..][..cut.len as usize];
+            file_mut(&mut array.members[cut.member].lock().files, file.number())?.copy_nt(cut.local, run)?;
+            if !self.parts.placed.contains(&cut.member) {
+                self.parts.placed.push(cut.member);
+            }
+        }
+        Ok(true)
     }
 
     fn entry(&self, entry: &Entry) -> Result<&Logged> {
@@ -283,6 +317,7 @@ impl<'a> Transaction<'a> {
             }
         }
         let mut nested = self.parts.array.begin()?;
+        nested.parts.placed.clone_from(&self.parts.placed);
         self.savepoints.truncate(savepoint.index + 1);
         self.entries.truncate(entries);
         for part in &mut self.parts.list {
@@ -299,7 +334,7 @@ impl<'a> Transaction<'a> {
 
     /// All that was logged becomes durable, and then visible: durable when it returns, and seen by whoever reads there from then on. It does not wait for others; a read of its bytes waits for those
     /// that commit at the same time and have a number before it. A barrier for
-    /// each pool that has a part, two above [`Options::checksum_max`](super::Options::checksum_max).
+    /// each pool that has a part, two above [`Options::checksum_max`](super::Options::checksum_max) and behind what was [placed](Self::place).
     ///
     /// # Errors
     /// [`Error::LogFull`]: nothing changes then. Those of a drain, and [`Error::Stopped`]: whether it happened shows when the array is opened again.

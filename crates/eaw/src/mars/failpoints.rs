@@ -8,6 +8,8 @@ pub enum Step {
     BlockFirst,
     /// The headers of new slots are cleared with the block's.
     ClearSlots,
+    /// What is placed past the log goes to a slot that nobody has.
+    Elsewhere,
     /// The slot that a record leaves is cleared.
     ClearLeft,
     /// The slot that a record leaves is given to others when that has committed.

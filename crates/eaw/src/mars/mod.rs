@@ -21,9 +21,11 @@
 //! 1. A slot that a transaction left is given to others when that has committed; one that it took, when it has aborted.
 //! 2. A block's size of slots changes while all of them are free, in one atomic write with the headers of the new ones; a new block's with the number of those that are used, so that
 //!    nothing that is zero is taken for what was never used.
-//! 3. Whoever looks at a record's place has it locked.
+//! 3. What is placed past the log goes to a slot that nobody has, and to none of its lines that a log writes: the first one, with the header, is logged.
+//! 4. Whoever looks at a record's place has it locked.
 //!
-//! What costs: an update that fits its slot is one write of header and record, an insert too; a delete 32 bytes; a move both. One barrier for a commit, none for what only reads.
+//! What costs: an update that fits its slot is one write of header and record, an insert too; a delete 32 bytes; a move both. One barrier for a commit, none for what only reads. In memory large
+//! records move whenever a slot is free, and are [placed](Transaction::place) there: on media once, for a barrier more ([`Mars::place_min`]).
 //!
 //! ```
 //! # fn main() -> eaw::Result<()> {
@@ -64,6 +66,8 @@ pub use failpoints::Step;
 use failpoints::Step;
 pub use transaction::MarsTx;
 
+#[cfg(doc)]
+use crate::array::Transaction;
 use crate::array::{Array, File};
 use crate::error::{Error, Result};
 use crate::records::session::Shared;
@@ -128,6 +132,9 @@ impl Options {
         Mars::open(array)
     }
 }
+
+/// A barrier more, and the headers of two slots instead of one, cost less than a second copy of so many bytes.
+const PLACE_MIN: usize = 16 << 10;
 
 const KEY: u64 = 0x4d41_5253; // MARS
 
@@ -205,6 +212,8 @@ pub struct Mars {
     /// As it is on the medium. Who changes it, or makes slots, has it: before the lock of the space.
     head: Mutex<Header>,
     shared: Shared,
+    /// Records of so many bytes are placed past the log.
+    place_min: usize,
     /// Headers that are damaged.
     damaged: Vec<Damage>,
     #[cfg(any(test, feature = "failpoints"))]
@@ -239,6 +248,7 @@ impl Mars {
             block: header.block,
             head: Mutex::new(header),
             shared: Shared::new(Space::new(header.block), (header.block - LINE) as usize - HEADER),
+            place_min: PLACE_MIN,
             damaged: Vec::new(),
             #[cfg(any(test, feature = "failpoints"))]
             without: None,
@@ -248,6 +258,17 @@ impl Mars {
         store.read_catalog()?;
         store.read_blocks()?;
         Ok(store)
+    }
+
+    /// Records of so many bytes and more go at once to a slot that is free, past the array's log, which gets their first line: they are on media once, for a barrier more in the
+    /// commit. In memory only; 16 KiB unless told otherwise.
+    #[must_use]
+    pub fn place_min(self, bytes: usize) -> Self {
+        Self { place_min: bytes, ..self }
+    }
+
+    fn places(&self, len: usize) -> bool {
+        len >= self.place_min && len + HEADER > LINE as usize && self.array.is_memory()
     }
 
     fn read_catalog(&self) -> Result<()> {

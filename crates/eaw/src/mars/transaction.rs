@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{HEADER, Mars, Step, slot_bytes};
+use super::{HEADER, LINE, Mars, Step, slot_bytes};
 use crate::array::{self, Transaction};
 use crate::error::{Error, Result};
 use crate::records::locks::Mode;
@@ -59,13 +59,22 @@ impl<'a> MarsTx<'a> {
         Ok(())
     }
 
-    /// Logs the record at a slot.
-    fn write(&mut self, at: u64, id: u64, table: Table, bytes: &[u8]) -> Result<()> {
+    /// Logs the record at a slot. In one that nobody has, all but its first line is placed there at once, if that is worth it.
+    fn write(&mut self, at: u64, id: u64, table: Table, bytes: &[u8], is_new: bool) -> Result<()> {
         let (file, within) = self.store.locate(at)?;
         self.written.insert(id);
         let mut scratch = std::mem::take(&mut self.scratch);
         self.store.keys.record(at, id, table.0, bytes, &mut scratch);
-        let done = self.tx().and_then(|tx| tx.log_write(&file, within, &scratch));
+        let done = self.tx.as_mut().ok_or(Error::Stopped).and_then(|tx| {
+            let mut logged = scratch.len();
+            if is_new && self.store.places(bytes.len()) {
+                scratch.resize(logged.next_multiple_of(LINE as usize), 0);
+                if tx.place(&file, within + LINE, &scratch[LINE as usize..])? {
+                    logged = LINE as usize;
+                }
+            }
+            tx.log_write(&file, within, &scratch[..logged])
+        });
         self.scratch = scratch;
         done.map(drop)
     }
@@ -82,9 +91,14 @@ impl<'a> Keeps<'a> for MarsTx<'a> {
         slot_bytes(len + HEADER, self.store.block)
     }
 
+    fn moves(&self, len: usize) -> bool {
+        let has_room = || self.store.shared.space.lock().has_room(self.slot_for(len));
+        self.store.places(len) && self.store.has(Step::Elsewhere) && has_room()
+    }
+
     fn place(&mut self, id: u64, table: Table, bytes: &[u8]) -> Result<Place> {
         let at = self.store.take_slot(bytes.len())?;
-        if let Err(error) = self.write(at, id, table, bytes) {
+        if let Err(error) = self.write(at, id, table, bytes, true) {
             self.store.shared.space.lock().give_slot(at);
             return Err(error);
         }
@@ -92,7 +106,7 @@ impl<'a> Keeps<'a> for MarsTx<'a> {
     }
 
     fn overwrite(&mut self, before: Place, id: u64, table: Table, bytes: &[u8]) -> Result<()> {
-        self.write(before.at, id, table, bytes)
+        self.write(before.at, id, table, bytes, !self.store.has(Step::Elsewhere))
     }
 
     fn clear(&mut self, at: u64) -> Result<()> {

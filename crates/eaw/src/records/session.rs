@@ -99,6 +99,11 @@ pub(crate) trait Keeps<'a> {
     /// Bytes of the slot that a record of so many wants.
     fn slot_for(&self, len: usize) -> u32;
 
+    /// A record of so many bytes is not written over the one before it: it gets another slot, though it would fit, for which there is room.
+    fn moves(&self, _len: usize) -> bool {
+        false
+    }
+
     /// The record gets a slot, where it is written.
     fn place(&mut self, id: u64, table: Table, bytes: &[u8]) -> Result<Place>;
 
@@ -134,26 +139,36 @@ pub(crate) trait Keeps<'a> {
         let before = self.session().find(table, id, Mode::Exclusive)?;
         self.session().check_outer(table, id.0)?;
         let wanted = self.slot_for(bytes.len());
-        let stays = self.session().shared.space.lock().fits(before.at, wanted);
-        let place = if stays {
-            self.overwrite(before, id.0, table, bytes)?;
-            Place { len: bytes.len() as u32, ..before }
-        } else {
-            // Both or nothing: else there were two of it.
-            let point = self.point()?;
-            self.clear(before.at)?;
-            match self.place(id.0, table, bytes) {
-                Ok(place) => place,
-                Err(error) => {
-                    self.back_to(point)?;
-                    return Err(error);
-                }
+        let fits = self.session().shared.space.lock().fits(before.at, wanted);
+        let moved = match fits && !self.moves(bytes.len()) {
+            true => None,
+            false => match self.move_record(before, id.0, table, bytes) {
+                Err(_) if fits => None, // it need not move
+                moved => Some(moved?),
+            },
+        };
+        let place = match moved {
+            Some(place) => place,
+            None => {
+                self.overwrite(before, id.0, table, bytes)?;
+                Place { len: bytes.len() as u32, ..before }
             }
         };
-        let (taken, left) = if stays { (None, None) } else { (Some(place.at), Some(before.at)) };
+        let (taken, left) = moved.map_or((None, None), |place| (Some(place.at), Some(before.at)));
         let change = Change { id: id.0, before: Some(before), taken, left, is_deleted: false };
         self.session().changed(change, Some(place));
         Ok(())
+    }
+
+    /// To another slot. Both or nothing: else there were two of it.
+    fn move_record(&mut self, before: Place, id: u64, table: Table, bytes: &[u8]) -> Result<Place> {
+        let point = self.point()?;
+        self.clear(before.at)?;
+        let placed = self.place(id, table, bytes);
+        if placed.is_err() {
+            self.back_to(point)?;
+        }
+        placed
     }
 
     fn delete_record(&mut self, table: Table, id: RecordId) -> Result<()> {

@@ -180,6 +180,11 @@ impl Space {
         wanted <= slot && wanted >= slot / 2
     }
 
+    /// Whether one of this size can be had without more data files.
+    pub(crate) fn has_room(&self, slot: u32) -> bool {
+        self.free.get(&slot).is_some_and(|free| !free.is_empty()) || self.used < self.blocks.len()
+    }
+
     /// A free slot of this size.
     pub(crate) fn take_slot(&mut self, slot: u32) -> Option<u64> {
         let at = self.free.get_mut(&slot).and_then(Vec::pop)?;

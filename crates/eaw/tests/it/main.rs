@@ -9,6 +9,7 @@ mod late;
 mod left;
 mod marks;
 mod model;
+mod placed;
 mod processes;
 mod records;
 mod threads;

@@ -225,6 +225,8 @@ scenarios! {
     array_late_2: "array-late-2";
     mars_alone: "mars";
     mars_2: "mars-2";
+    mars_placed: "mars-placed";
+    mars_placed_2: "mars-placed-2";
     aries_alone: "aries";
     aries_2: "aries-2";
     mvcc_every: "mvcc-every";

@@ -17,6 +17,9 @@ use eaw::records::Records;
 
 use super::{members, options};
 
+/// Some records are placed past the log, and some are not.
+const PLACE_MIN: usize = 1000;
+
 /// A kind of store, in a folder.
 trait Kind: Records {
     fn create(dir: &Path) -> Self;
@@ -29,13 +32,13 @@ impl Kind for Mars {
     fn create(dir: &Path) -> Self {
         let array = options().stripe_bytes(4096).create(&members(dir)).expect("works");
         // Small, so that it grows, and blocks come to other sizes of slots.
-        Options::new().block_bytes(16 << 10).segment_bytes(64 << 10).create(array).expect("works")
+        Options::new().block_bytes(16 << 10).segment_bytes(64 << 10).create(array).expect("works").place_min(PLACE_MIN)
     }
 
     fn open(dir: &Path) -> Self {
         let store = Self::open(options().open(&members(dir)).expect("works")).expect("works");
         assert!(store.array().recovered().lost.is_empty() && store.damaged().is_empty());
-        store
+        store.place_min(PLACE_MIN)
     }
 
     fn abandon(self) {
