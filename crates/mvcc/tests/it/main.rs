@@ -8,5 +8,10 @@ mod basics;
 mod calls;
 mod conformance;
 mod damage;
+mod earlier;
+#[path = "../../../pmem/tests/it/fixture.rs"]
+mod fixture;
 mod full;
 mod kill;
+#[path = "../../../pmem/tests/it/left.rs"]
+mod left;
