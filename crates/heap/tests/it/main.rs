@@ -9,8 +9,11 @@ mod conformance;
 mod damage;
 mod disk;
 mod dropped;
+mod earlier;
 mod every;
 mod evolution;
+#[path = "../../../pmem/tests/it/fixture.rs"]
+mod fixture;
 mod fork;
 mod format_1;
 mod growth;
