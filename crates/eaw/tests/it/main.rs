@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test, in helpers too")]
 
 mod costs;
+mod earlier;
 mod errors;
+#[path = "../../../pmem/tests/it/fixture.rs"]
+mod fixture;
 mod late;
 #[path = "../../../pmem/tests/it/left.rs"]
 mod left;

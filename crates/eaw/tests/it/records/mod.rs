@@ -4,6 +4,7 @@
 
 mod conformance;
 mod damage;
+mod earlier;
 mod full;
 mod model;
 mod processes;
