@@ -9,7 +9,10 @@ mod costs;
 mod costs_replicated;
 mod damage;
 mod dropped;
+mod earlier;
 mod every;
+#[path = "../../../pmem/tests/it/fixture.rs"]
+mod fixture;
 mod follower;
 mod format_1;
 mod held;
