@@ -31,7 +31,8 @@ fn text(bytes: &[u8]) -> String {
     let mut before: &[u8] = &[];
     for (line, at) in bytes.chunks(64).zip((0..).step_by(64)) {
         if line.iter().any(|byte| *byte != 0) {
-            let hex = || line.iter().map(|byte| format!("{byte:02x}")).collect();
+            let used = line.len() - line.iter().rev().take_while(|byte| **byte == 0).count();
+            let hex = || line[..used].iter().map(|byte| format!("{byte:02x}")).collect();
             let told: String = if line == before { "again".into() } else { hex() };
             text += &format!("{at} {told}\n");
         }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Makes the file: of the text, `size` and lines of 64 bytes that are not zero, in hexadecimal, and where they are; or `again`, as those before.
+/// Makes the file: of the text, `size` and lines of 64 bytes that are not zero, in hexadecimal, without the zeros at their end, and where they are; or `again`, as those before.
 pub fn left(dir: &Path, text: &str) -> PathBuf {
     let mut lines = text.lines();
     let size = lines.next().and_then(|line| line.strip_prefix("size ")).unwrap();
