@@ -6,10 +6,13 @@ mod backup;
 mod costs;
 mod damage;
 mod dropped;
+mod earlier;
 mod every;
 mod exact;
 mod failpoints;
 mod feed;
+#[path = "../../../pmem/tests/it/fixture.rs"]
+mod fixture;
 mod format_1;
 mod full;
 mod full_copies;
