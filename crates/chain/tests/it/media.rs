@@ -9,11 +9,11 @@ use tx::{Engine, Isolation::Strict, Kv, KvTx, Transaction, Typed};
 
 const SIZES: Sizes = Sizes { capacity: 1 << 20, queue: 1 << 20 };
 
-fn id(machine: u32) -> ReplicaId {
+pub(crate) fn id(machine: u32) -> ReplicaId {
     ReplicaId { machine, incarnation: 0 }
 }
 
-fn view(machines: &[u32]) -> View {
+pub(crate) fn view(machines: &[u32]) -> View {
     View { id: ViewId(1), members: machines.iter().map(|&machine| id(machine)).collect(), f: 2, mode: Mode::Values }
 }
 
@@ -26,7 +26,7 @@ fn record(n: u64) -> Record {
     Record { entry: Entry { number: Number { view: ViewId(1), n }, objects: vec![Object(64)] }, bytes }
 }
 
-fn start(path: &std::path::Path, view: &View) -> Driven {
+pub(crate) fn start(path: &std::path::Path, view: &View) -> Driven {
     let (medium, found) = Medium::open(path).unwrap();
     let (mut driven, asked) = Driven::start(medium, found).unwrap();
     assert_eq!(asked, [Command::FetchView]);
@@ -36,7 +36,7 @@ fn start(path: &std::path::Path, view: &View) -> Driven {
 }
 
 /// A message of so many records, from the member before.
-fn arrives(driven: &mut Driven, numbers: std::ops::RangeInclusive<u64>) -> Vec<Command> {
+pub(crate) fn arrives(driven: &mut Driven, numbers: std::ops::RangeInclusive<u64>) -> Vec<Command> {
     let (to, from) = (driven.replica().id(), id(driven.replica().id().machine - 1));
     let body = Body::Records(numbers.map(record).collect());
     driven.event(Moment(2), Event::Message(Message { view: ViewId(1), from, to, body })).unwrap()
