@@ -98,8 +98,8 @@ fn make(path: &Path) -> Mvcc {
     assert!(store.settle().unwrap());
 
     transact(&store, |tx| (8..10).try_for_each(|number| push(tx, number)));
-    transact(&store, |tx| Ok(tx.write(shop.first)?.price += 1));
-    transact(&store, |tx| Ok(*tx.write(shop.long)? = [2; 1024]));
+    transact(&store, |tx| tx.write(shop.first).map(|seven| seven.price += 1));
+    transact(&store, |tx| tx.write(shop.long).map(|long| *long = [2; 1024]));
     store.call::<Add>(&(shop.sums, 7)).unwrap();
     assert_eq!(store.stats().calls, 2);
     store
