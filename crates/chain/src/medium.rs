@@ -425,8 +425,10 @@ impl Medium {
     /// # Errors
     /// Those of the pool.
     pub fn close(self) -> Result<()> {
-        let Self { pool, note, ring, image, .. } = self;
-        drop((note, ring, image));
+        // All that has a region of the pool.
+        let Self { pool, note, starts, ring, image, omission: _, noted: _, records: _, committing: _, barrier: _ } =
+            self;
+        drop((note, starts, ring, image));
         Ok(pool.close()?)
     }
 }

@@ -43,6 +43,28 @@ pub(crate) fn arrives(driven: &mut Driven, numbers: std::ops::RangeInclusive<u64
 }
 
 #[test]
+fn a_replica_closes_its_file() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("one");
+    Medium::create(&path, id(1), true, SIZES).unwrap();
+    for round in 0..3_u8 {
+        let (medium, found) = Medium::open(&path).unwrap();
+        let node = Node::alone(medium, found).unwrap();
+        if round > 0 {
+            let last = node.transact(Strict, |tx| tx.read(tx.root::<u8>()?).copied()).unwrap();
+            assert_eq!(last, round - 1);
+        }
+        node.transact(Strict, |tx| {
+            let root = tx.alloc(&round)?;
+            tx.set_root(root)
+        })
+        .unwrap();
+        node.close().unwrap();
+        pmem::Options::new().open_read_only(&path).unwrap(); // nothing is left to recover
+    }
+}
+
+#[test]
 fn a_batch_costs_a_replica_one_barrier() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     for (machine, what) in [(2, "in the middle"), (3, "the tail")] {

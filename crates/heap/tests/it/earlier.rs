@@ -28,7 +28,7 @@ struct Item {
     next: PPtr<Item>,
 }
 
-/// Longer than what a seal of one piece is over.
+/// Longer than what a checksum of one piece is over.
 type Long = [u64; 320];
 
 fn options(policy: Policy) -> Options {

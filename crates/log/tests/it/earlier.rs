@@ -46,7 +46,7 @@ fn make(path: &Path) -> Log {
     for n in 1..=60 {
         append(&log, n);
         if n == 30 {
-            log.cleanup_to(log.forced()).unwrap();
+            log.truncate_to(log.forced()).unwrap();
             log.reclaim().unwrap();
             log.grow(4096).unwrap();
         }

@@ -55,7 +55,8 @@ fn what_looks_like_a_long_record_is_no_doubt() {
     let path = dir.path().join("copy");
     let replica = Replica::serve(&path, "127.0.0.1:0", trust.clone()).unwrap();
     let address = replica.address().unwrap().to_string();
-    let copies = Replicas::new().trust(trust).timeout(LONG).open_timeout(LONG).local(dir.path().join("own")).at(&address);
+    let copies =
+        Replicas::new().trust(trust).timeout(LONG).open_timeout(LONG).local(dir.path().join("own")).at(&address);
     let options = Options::new().bytes(64 << 10).segment_bytes(4096).stall_timeout(LONG).pool(pool.clone());
     let log = options.create_replicated(&copies.write_quorum(2)).unwrap();
     // A checksum, a number far ahead, an epoch, data of 80 MiB.

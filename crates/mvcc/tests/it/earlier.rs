@@ -62,7 +62,7 @@ fn options() -> Options {
     let pool = pmem::Options::new().domain(DomainChoice::Emulated);
     let blocks = HeapOptions::chunk_bytes(4096).unwrap();
     let options = Options::new().bytes(64 << 10).slots(2).log_bytes(4096).copy_bytes(4096).blocks(blocks);
-    options.keeper(false).pool(pool).procedure::<Add>()
+    options.background(false).pool(pool).procedure::<Add>()
 }
 
 fn push(tx: &mut impl Transaction, number: u64) -> Result<()> {

@@ -26,7 +26,8 @@ fn racing() -> Recorded<Mars> {
 
 /// Records go to slots past the log, or through the log to slots of the same size.
 fn placing() -> Recorded<Mars> {
-    let ops = [50, 70, 30, 60, 50, 30, 70].map(|len| (0, Op::Commit(vec![Write::Update(0, len), Write::Update(1, len)])));
+    let ops =
+        [50, 70, 30, 60, 50, 30, 70].map(|len| (0, Op::Commit(vec![Write::Update(0, len), Write::Update(1, len)])));
     Recorded::<Mars>::script(ops.to_vec()).adjust(placed)
 }
 

@@ -46,7 +46,7 @@ fn heap_options(policy: Policy) -> heap::Options {
 
 fn mvcc_options() -> mvcc::Options {
     let options = mvcc::Options::new().bytes(128 << 10).slots(2).log_bytes(8192).copy_bytes(4096);
-    options.keeper(false).blocks(blocks()).pool(pool())
+    options.background(false).blocks(blocks()).pool(pool())
 }
 
 // ---- all of them ----------------------------------------------------------------------------------------------------
