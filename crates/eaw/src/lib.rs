@@ -13,5 +13,6 @@ pub mod array;
 mod error;
 pub mod mars;
 pub mod records;
+mod stamp;
 
 pub use error::{Error, Result};

@@ -6,33 +6,21 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, compiler_fence};
 
-use pmem::sync::{barrier_everywhere, switch_point};
+use pmem::sync::{CachePadded, barrier_everywhere, switch_point};
 
 use crate::error::{Error, Result};
 use crate::wait::Parked;
 
-/// Alone on its line (two, for processors that fetch pairs).
-#[repr(align(128))]
-pub(crate) struct OwnLine<T>(pub(crate) T);
-
-impl<T> std::ops::Deref for OwnLine<T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
 /// The clock and the transaction slots of transactions.
 pub(crate) struct Active {
     /// The last commit timestamp given out.
-    clock: OwnLine<AtomicU64>,
+    clock: CachePadded<AtomicU64>,
     /// Everything up to here is published, or never will be: what readers see. Behind the clock while commits are under way. Used if `ordered`.
-    stable: OwnLine<AtomicU64>,
+    stable: CachePadded<AtomicU64>,
     /// Commits become visible in the order of their timestamps: see `order`.
     ordered: bool,
     /// TxSlots of threads: each is taken by the thread of its number only. Behind them those that everybody may take, and [`UPKEEP`] for the store's own work.
-    tx_slots: Box<[OwnLine<TxSlot>]>,
+    tx_slots: Box<[CachePadded<TxSlot>]>,
     /// How many there are of the first kind.
     threads: usize,
 }
@@ -74,10 +62,10 @@ impl Active {
             expired: 0.into(),
             chance: 0.into(),
         };
-        let (clock, stable) = (OwnLine(clock.into()), OwnLine(clock.into()));
+        let (clock, stable) = (CachePadded(clock.into()), CachePadded(clock.into()));
         // Who takes one without a barrier relies on whoever looks for the oldest to make one for all.
         let threads = if tx_slots >= THREADS && barrier_everywhere() { THREADS } else { 0 };
-        let tx_slots = (0..threads + tx_slots + UPKEEP).map(|_| OwnLine(tx_slot())).collect();
+        let tx_slots = (0..threads + tx_slots + UPKEEP).map(|_| CachePadded(tx_slot())).collect();
         Self { clock, stable, ordered, tx_slots, threads }
     }
 

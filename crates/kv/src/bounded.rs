@@ -9,9 +9,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::Step;
-use crate::active::OwnLine;
 use crate::core::Core;
 use crate::error::{Error, Result};
+use pmem::sync::CachePadded;
 
 /// What a commit waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +29,9 @@ pub(crate) struct Bound {
     /// Commits that may be at risk; 0: none, each has its barrier.
     limit: u64,
     /// Commits that may take a number: not beyond the forced ones by more than the limit.
-    admitted: OwnLine<AtomicU64>,
+    admitted: CachePadded<AtomicU64>,
     /// The last number drawn.
-    last: OwnLine<AtomicU64>,
+    last: CachePadded<AtomicU64>,
     /// Commits through this number are durable.
     forced: AtomicU64,
     one: pmem::sync::Mutex<()>,
@@ -44,7 +44,7 @@ impl Bound {
             Durability::Bounded(limit) => u64::from(limit),
             Durability::Replicated => u64::MAX, // they are in the log
         };
-        let (admitted, numbers) = (OwnLine(last.into()), OwnLine(last.into()));
+        let (admitted, numbers) = (CachePadded(last.into()), CachePadded(last.into()));
         Self { limit, admitted, last: numbers, forced: last.into(), one: pmem::sync::Mutex::new(()) }
     }
 

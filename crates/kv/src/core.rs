@@ -4,10 +4,11 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use pmem::sync::CachePadded;
 use pmem::{ChecksumKey, Pool};
 
 use crate::Step;
-use crate::active::{Active, OwnLine, Pin};
+use crate::active::{Active, Pin};
 use crate::error::Result;
 use crate::failpoints::Failpoints;
 use crate::index::{Found, Index, Leaf, Spot};
@@ -50,7 +51,7 @@ pub(crate) struct Core {
     /// What its opening gave up.
     pub(crate) salvaged: crate::salvaged::Salvaged,
     /// Bytes of records written since the store was opened, but for the last few of each log; and at the last checkpoint.
-    pub(crate) written: OwnLine<AtomicU64>,
+    pub(crate) written: CachePadded<AtomicU64>,
     pub(crate) settled: AtomicU64,
     /// How many more are enough for the next one.
     pub(crate) settle_at: AtomicU64,
@@ -63,7 +64,7 @@ pub(crate) struct Core {
     /// How often that was done.
     pub(crate) rescues: AtomicU64,
     /// Numbers transactions that wait, oldest first.
-    pub(crate) ages: OwnLine<AtomicU64>,
+    pub(crate) ages: CachePadded<AtomicU64>,
     pub(crate) counters: crate::stats::Counters,
     pub(crate) queue: crate::queue::Queue,
     pub(crate) background: crate::background::Signal,

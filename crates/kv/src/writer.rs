@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use std::time::Duration;
 
-use pmem::sync::OwnMutex;
+use pmem::sync::{CachePadded, OwnMutex};
 use pmem::{ChecksumKey, LINE, Pool};
 
-use crate::active::{OwnLine, Pin};
+use crate::active::Pin;
 use crate::error::{Error, Result};
 use crate::media::{Checkpoint, Mark, Use, WRITERS};
 use crate::record::GRAIN;
@@ -359,7 +359,7 @@ impl Log {
 
 /// All writers.
 pub(crate) struct Writers {
-    pub(crate) all: Box<[OwnLine<Writer>]>,
+    pub(crate) all: Box<[CachePadded<Writer>]>,
     /// Those before write for groups.
     first: usize,
 }
@@ -370,7 +370,7 @@ impl Writers {
         let writer = |number: usize| {
             let mark = Mark::from_word(checkpoint.marks[number]);
             let log = OwnMutex::new(Log::new(number, mark, checkpoint.links[number], generation));
-            OwnLine(Writer {
+            CachePadded(Writer {
                 state: IDLE.into(),
                 owner: 0.into(),
                 commits: 0.into(),

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use pmem::sync::{OwnMutex, switch_point};
+use pmem::sync::{CachePadded, OwnMutex, switch_point};
 use pmem::{ChecksumKey, Domain, LINE, Pool, Region};
 
 use crate::Lsn;
@@ -20,7 +20,7 @@ use crate::replicate::Leading;
 use crate::space::{Geometry, NoPlace, Place, Space};
 use crate::superline::{SEGMENT_MAX, Superline};
 use crate::wait::{Wait, Waiting};
-use crate::window::{Claimed, OwnLine, SLOTS, State, Window};
+use crate::window::{Claimed, SLOTS, State, Window};
 
 #[cfg(feature = "replication")]
 mod lead;
@@ -34,12 +34,12 @@ pub(crate) struct Core {
     pub(crate) epoch: u32,
     pub(crate) options: Options,
     pub(crate) window: Window,
-    space: OwnLine<OwnMutex<Space>>,
+    space: CachePadded<OwnMutex<Space>>,
     /// Through which record each thread knows all to be durable. It says so under the lock when it reserves next: on a line that it has to fetch anyway. Threads that share
     /// a cell tell less of each other, and never too much.
-    known: Box<[OwnLine<AtomicU64>]>,
+    known: Box<[CachePadded<AtomicU64>]>,
     /// Through which record forces by the policy have leaders.
-    led: OwnLine<AtomicU64>,
+    led: CachePadded<AtomicU64>,
     /// Records reserved and not durable, at most.
     pub(crate) bound: u64,
     /// An append of so many bytes or more goes past the cache, on lines of its own: a forced one; and a long one that nobody forces yet, since to fetch lines that are
@@ -128,11 +128,11 @@ impl Core {
         }
         Self {
             watermark,
-            known: (0..CELLS).map(|_| OwnLine(AtomicU64::new(forced))).collect(),
+            known: (0..CELLS).map(|_| CachePadded(AtomicU64::new(forced))).collect(),
             key: key(pool, offset, &space.superline),
             epoch: space.superline.epoch,
             window: Window::new(forced),
-            led: OwnLine(AtomicU64::new(forced)),
+            led: CachePadded(AtomicU64::new(forced)),
             bound,
             streams_from: match options.frequency {
                 _ if file => u64::MAX,
@@ -145,7 +145,7 @@ impl Core {
             failpoints: space.failpoints,
             options: options.clone(),
             pool: pool.clone(),
-            space: OwnLine(OwnMutex::new(space)),
+            space: CachePadded(OwnMutex::new(space)),
         }
     }
 

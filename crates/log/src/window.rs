@@ -20,7 +20,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use pmem::sync::{OwnMutex, switch_point};
+use pmem::sync::{CachePadded, OwnMutex, switch_point};
 
 /// Records reserved and not yet durable, at most.
 pub(crate) const SLOTS: u64 = 1024;
@@ -50,15 +50,11 @@ struct Slot {
     mark: AtomicU64,
 }
 
-/// Alone on its lines: what is beside it does not wait for its changes.
-#[repr(align(128))]
-pub(crate) struct OwnLine<T>(pub(crate) T);
-
 pub(crate) struct Window {
     slots: Box<[Slot]>,
-    forced: OwnLine<AtomicU64>,
+    forced: CachePadded<AtomicU64>,
     /// Through which record somebody flushes, or has flushed.
-    claimed: OwnLine<OwnMutex<u64>>,
+    claimed: CachePadded<OwnMutex<u64>>,
 }
 
 /// Records that one thread flushes.
@@ -95,8 +91,8 @@ impl Window {
     pub(crate) fn new(forced: u64) -> Self {
         let window = Self {
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
-            forced: OwnLine(AtomicU64::new(forced)),
-            claimed: OwnLine(OwnMutex::new(forced)),
+            forced: CachePadded(AtomicU64::new(forced)),
+            claimed: CachePadded(OwnMutex::new(forced)),
         };
         // Every slot is of a record within a lap of those to come, so that the numbers tell which of two is the later one.
         for back in 0..SLOTS {

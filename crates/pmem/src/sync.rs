@@ -18,6 +18,29 @@ use parking_lot::lock_api;
 pub use crate::park::{barrier_everywhere, park_while, unpark};
 pub use crate::watched::{Ticker, Watched};
 
+/// A value alone on its cache lines (two, for processors that fetch pairs): what is beside it does not wait for its changes.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+/// use pmem::sync::CachePadded;
+///
+/// let counters = [0, 0].map(|n| CachePadded(AtomicU64::new(n)));
+/// counters[0].fetch_add(1, Relaxed); // does not slow down who counts in the other
+/// assert!(align_of_val(&counters) >= 2 * 64);
+/// ```
+#[repr(align(128))]
+#[derive(Debug, Default)]
+pub struct CachePadded<T>(pub T);
+
+impl<T> std::ops::Deref for CachePadded<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
 /// Decides which of the threads of an exploration runs next. Exactly one of them runs at any time.
 pub trait Scheduler: Send + Sync {
     /// The running thread may be switched here.

@@ -99,7 +99,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::SeqCst};
 
 use pmem::ChecksumKey;
-use pmem::sync::Mutex;
+use pmem::sync::{CachePadded, Mutex};
 use smallvec::SmallVec;
 
 pub use commit::Committed;
@@ -147,10 +147,10 @@ pub struct Array {
     members: Vec<Member>,
     /// For each member the first one that is in the same pool: one drain is for all of them.
     drains: Vec<usize>,
-    order: Mutex<Order>,
+    order: CachePadded<Mutex<Order>>,
     /// A barrier failed: nothing more commits. Set under the lock of the order.
     stopped: AtomicBool,
-    tids: Tids,
+    tids: CachePadded<Tids>,
     files: Mutex<Listed>,
     striping: Striping,
     /// Of the parts' checksums.

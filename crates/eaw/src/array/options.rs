@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use pmem::sync::Mutex;
+use pmem::sync::{CachePadded, Mutex};
 use pmem::{Area, Domain, Pool, TwoSlot};
 
 use super::Array;
@@ -392,10 +392,10 @@ impl Options {
         pools.iter().for_each(|pool| pool.set_unsettled(true));
         Ok(Array {
             id: header.array,
-            order: Mutex::new(Order::new(next, members.len())),
+            order: CachePadded(Mutex::new(Order::new(next, members.len()))),
             stopped: AtomicBool::new(false),
             drains,
-            tids: Tids::new(header.tids),
+            tids: CachePadded(Tids::new(header.tids)),
             files: Mutex::new(Listed { files, unfinished }),
             striping,
             digest,

@@ -1,7 +1,6 @@
 //! A transaction until it commits: what it logs, and how that is changed.
 
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use smallvec::SmallVec;
 
@@ -13,9 +12,7 @@ use super::member::file_mut;
 use super::part::{Extent, Part, Piece};
 use super::tid::Tid;
 use crate::error::{Error, Result};
-
-/// Of entries and savepoints: none of another transaction, or of another array, has the same.
-static STAMPS: AtomicU64 = AtomicU64::new(1);
+use crate::stamp::stamp;
 
 /// A write that was logged: until the commit, [`Transaction::edit`] changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,7 +187,7 @@ impl<'a> Transaction<'a> {
                 return Err(error);
             }
         }
-        let stamp = array.stamp();
+        let stamp = stamp();
         self.entries.push(Logged { stamp, file: file.number(), offset, len });
         Ok(Entry { index, stamp, len })
     }
@@ -275,7 +272,7 @@ impl<'a> Transaction<'a> {
     /// A moment to return to.
     pub fn savepoint(&mut self) -> Savepoint {
         self.parts.list.iter_mut().for_each(|part| part.cut());
-        let stamp = self.parts.array.stamp();
+        let stamp = stamp();
         self.savepoints.push(Saved { stamp, entries: self.entries.len(), extents: self.parts.extents() });
         Savepoint { index: self.savepoints.len() - 1, stamp }
     }
@@ -352,10 +349,6 @@ impl<'a> Transaction<'a> {
 }
 
 impl Array {
-    pub(super) fn stamp(&self) -> u64 {
-        STAMPS.fetch_add(1, Relaxed)
-    }
-
     /// Writes a run to the log, behind what is filled of it. All but `piece`'s length and place in the log is said there.
     fn spill(&self, part: &mut Part, mut run: &[u8], mut piece: Piece) -> Result<()> {
         while !run.is_empty() {

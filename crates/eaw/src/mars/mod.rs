@@ -58,6 +58,8 @@ mod failpoints;
 mod layout;
 mod transaction;
 
+use std::sync::OnceLock;
+
 use pmem::sync::Mutex;
 
 #[cfg(any(test, feature = "failpoints"))]
@@ -199,13 +201,36 @@ impl Header {
     }
 }
 
+/// The data files: each has twice as many blocks as the one before. Who looks for one writes to nothing that others read.
+#[derive(Default)]
+struct Segments([OnceLock<File>; SEGMENTS_MAX as usize]);
+
+impl Segments {
+    fn get(&self, number: u32) -> Option<&File> {
+        self.0.get(number as usize)?.get()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &File> {
+        self.0.iter().map_while(OnceLock::get)
+    }
+
+    fn len(&self) -> u32 {
+        self.iter().count() as u32
+    }
+
+    /// One thread at a time.
+    fn push(&self, file: File) {
+        let free = self.0.iter().find(|segment| segment.get().is_none());
+        free.into_iter().for_each(|segment| _ = segment.set(file.clone()));
+    }
+}
+
 /// A store of records in an array: see the [module](self). Shared by reference between threads.
 pub struct Mars {
     array: Array,
     keys: Keys,
     catalog: File,
-    /// Each twice as many blocks as the one before.
-    segments: Mutex<Vec<File>>,
+    segments: Segments,
     /// Of the first one.
     blocks: u64,
     block: u64,
@@ -243,7 +268,7 @@ impl Mars {
         let header = Header::read(&array, &catalog, &keys)?.ok_or(Error::NoStore)?;
         let mut store = Self {
             keys,
-            segments: Mutex::new(Vec::new()),
+            segments: Segments::default(),
             blocks: header.blocks,
             block: header.block,
             head: Mutex::new(header),
@@ -288,7 +313,6 @@ impl Mars {
     fn read_blocks(&mut self) -> Result<()> {
         let Header { tables, used, .. } = *self.head.get_mut();
         let space = self.shared.space.get_mut();
-        let segments = self.segments.get_mut();
         for number in 0..SEGMENTS_MAX {
             let file = match self.array.file(&segment_name(number)) {
                 Ok(file) => file,
@@ -299,14 +323,14 @@ impl Mars {
                 return Err(self.array.damaged("length of a data file of a store of records"));
             }
             space.grow(self.blocks << number);
-            segments.push(file);
+            self.segments.push(file);
         }
-        if segments.is_empty() || space.blocks() < used {
+        if self.segments.len() == 0 || space.blocks() < used {
             return Err(self.array.damaged("list of data files of a store of records"));
         }
         let (mut bytes, mut damaged) = (vec![0; self.block as usize], Vec::new());
         let mut block = 0;
-        for (file, count) in segments.iter().zip((0..).map(|number| self.blocks << number)) {
+        for (file, count) in self.segments.iter().zip((0..).map(|number| self.blocks << number)) {
             let first = block;
             while block < (first + count).min(used) {
                 let start = block * self.block;
@@ -406,11 +430,11 @@ impl Mars {
     }
 
     /// The data file that has this byte of all of them, and where in it.
-    fn locate(&self, at: u64) -> Result<(File, u64)> {
+    fn locate(&self, at: u64) -> Result<(&File, u64)> {
         let first = self.blocks * self.block;
         let number = (at / first + 1).ilog2();
-        let file = self.segments.lock().get(number as usize).cloned();
-        let file = file.ok_or_else(|| self.array.damaged("list of data files of a store of records"))?;
+        let file =
+            self.segments.get(number).ok_or_else(|| self.array.damaged("list of data files of a store of records"))?;
         Ok((file, at - first * ((1 << number) - 1)))
     }
 
@@ -442,13 +466,13 @@ impl Mars {
             for at in slots {
                 image[(at - start) as usize..][..HEADER].copy_from_slice(&self.keys.empty(at));
             }
-            tx.log_write(&file, within, &image)?;
+            tx.log_write(file, within, &image)?;
         } else {
             if self.has(Step::BlockFirst) {
-                tx.log_write(&file, within, &header)?;
+                tx.log_write(file, within, &header)?;
             }
             for at in slots.into_iter().filter(|_| is_new || self.has(Step::ClearSlots)) {
-                tx.log_write(&file, within + (at - start), &self.keys.empty(at))?;
+                tx.log_write(file, within + (at - start), &self.keys.empty(at))?;
             }
         }
         tx.commit()?;
@@ -458,14 +482,14 @@ impl Mars {
 
     /// As many blocks again as there are, and one time more. Who makes slots waits, and nobody else.
     fn grow(&self) -> Result<u64> {
-        let number = self.segments.lock().len() as u32;
+        let number = self.segments.len();
         if number == SEGMENTS_MAX {
             let (found, max) = (u64::from(number) + 1, SEGMENTS_MAX.into());
             return Err(Error::Limit { what: "data files of a store of records", found, min: 1, max });
         }
         let count = self.blocks << number;
         let file = self.array.file_or_create(&segment_name(number), count * self.block)?;
-        self.segments.lock().push(file);
+        self.segments.push(file);
         Ok(count)
     }
 }

@@ -42,8 +42,8 @@ impl<'a> MarsTx<'a> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.resize(HEADER + place.len as usize, 0);
         let done = match self.written.contains(&id) {
-            true => self.tx()?.read(&file, at, &mut scratch),
-            false => store.array.read(&file, at, &mut scratch),
+            true => self.tx()?.read(file, at, &mut scratch),
+            false => store.array.read(file, at, &mut scratch),
         };
         let is_whole = store.keys.is_whole(place.at, id, &scratch);
         into.clear();
@@ -69,11 +69,11 @@ impl<'a> MarsTx<'a> {
             let mut logged = scratch.len();
             if is_new && self.store.places(bytes.len()) {
                 scratch.resize(logged.next_multiple_of(LINE as usize), 0);
-                if tx.place(&file, within + LINE, &scratch[LINE as usize..])? {
+                if tx.place(file, within + LINE, &scratch[LINE as usize..])? {
                     logged = LINE as usize;
                 }
             }
-            tx.log_write(&file, within, &scratch[..logged])
+            tx.log_write(file, within, &scratch[..logged])
         });
         self.scratch = scratch;
         done.map(drop)
@@ -118,7 +118,7 @@ impl<'a> Keeps<'a> for MarsTx<'a> {
         }
         let (file, within) = self.store.locate(at)?;
         let empty = self.store.keys.empty(at);
-        self.tx()?.log_write(&file, within, &empty).map(drop)
+        self.tx()?.log_write(file, within, &empty).map(drop)
     }
 
     fn point(&mut self) -> Result<array::Savepoint> {

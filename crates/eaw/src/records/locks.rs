@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use pmem::sync::Mutex;
+use pmem::sync::{CachePadded, Mutex};
 use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
@@ -49,7 +49,7 @@ type Waits = BTreeMap<Owner, Vec<Owner>>;
 
 /// All locks of a store.
 pub(crate) struct Locks {
-    shards: [Mutex<BTreeMap<u64, Queue>>; SHARDS],
+    shards: [CachePadded<Mutex<BTreeMap<u64, Queue>>>; SHARDS],
     /// Taken inside a shard's lock, never around it.
     waits: Mutex<Waits>,
     owners: AtomicU64,
@@ -103,7 +103,7 @@ impl Queue {
 impl Locks {
     pub(crate) fn new() -> Self {
         Self {
-            shards: std::array::from_fn(|_| Mutex::new(BTreeMap::new())),
+            shards: std::array::from_fn(|_| CachePadded(Mutex::new(BTreeMap::new()))),
             waits: Mutex::new(BTreeMap::new()),
             owners: AtomicU64::new(1),
         }

@@ -1,13 +1,12 @@
 //! What transactions on records have in common, however the records are kept: which are locked, and what was done to places and slots, to be taken back.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use pmem::sync::Mutex;
 
 use super::locks::{Locks, Mode, Owner, Taken};
 use super::space::{Claimed, Place, Space};
 use super::{RecordId, Savepoint, Table};
 use crate::error::{Error, Result};
+use crate::stamp::stamp;
 
 /// Where a store may have the names of its tables, as records: nobody's to read or write.
 pub(crate) const CATALOG: Table = Table(u32::MAX);
@@ -21,9 +20,6 @@ pub(crate) struct Shared {
     record_max: usize,
     locks: Locks,
 }
-
-/// Of savepoints: none of another transaction, or of another store, has the same.
-static STAMPS: AtomicU64 = AtomicU64::new(1);
 
 impl Shared {
     pub(crate) fn new(space: Space, record_max: usize) -> Self {
@@ -302,7 +298,7 @@ impl<'a, P: Copy> Session<'a, P> {
     // ---- savepoints and ends ----------------------------------------------------------------------------------
 
     pub(crate) fn save(&mut self, point: P) -> Savepoint {
-        let stamp = STAMPS.fetch_add(1, Relaxed);
+        let stamp = stamp();
         self.savepoints.push(Saved { point, stamp, changes: self.changes.len(), locked: self.locked.len() });
         Savepoint { index: self.savepoints.len() - 1, stamp }
     }
